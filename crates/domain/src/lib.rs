@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Domains: one module a kind. Start a meter inside, talk with it, observe, stop.
+//!
+//! A kind is one module that implements [`Domain`]; adding one touches no other. Whatever the
+//! kind, the meter inside is the same program and the conversation with it the same
+//! ([`rampart_model::MeterRequest`], [`rampart_model::MeterEvent`]).
+
+use std::path::Path;
+use std::time::Duration;
+
+use rampart_host::Shield;
+use rampart_model::{
+    Availability, CpuSet, DomainSelection, Granted, Machine, MeterEvent, MeterPlan, ShieldReport,
+};
+
+/// A kind of domain on this machine.
+pub trait Domain: std::fmt::Debug {
+    /// What it is.
+    fn selection(&self) -> DomainSelection;
+
+    /// Whether this machine can host it, and if not, why and what would change it. Changes
+    /// nothing.
+    fn availability(&self, machine: &Machine) -> Availability;
+
+    /// Raises the wall, starts the meter inside, and brings it to the point where it waits for
+    /// [`Running::go`], placed from outside where the plan says so.
+    ///
+    /// # Errors
+    /// If anything of it fails; what was changed is restored before.
+    fn start(&self, start: &Start<'_>) -> Result<Box<dyn Running>, DomainError>;
+}
+
+/// What a domain needs to start a meter.
+#[derive(Debug, Clone, Copy)]
+pub struct Start<'a> {
+    /// The static meter program.
+    pub meter: &'a Path,
+    /// What to measure; its `cpus` are the domain's CPUs.
+    pub plan: &'a MeterPlan,
+    /// The CPUs that ordinary work keeps.
+    pub housekeeping: &'a CpuSet,
+}
+
+/// A meter that was started in a domain.
+pub trait Running: std::fmt::Debug {
+    /// Lets it verify its placement and measure.
+    ///
+    /// # Errors
+    /// If the program is gone.
+    fn go(&mut self) -> Result<(), DomainError>;
+
+    /// The next thing it says; none if it says nothing within `timeout`.
+    ///
+    /// # Errors
+    /// If the program ended without its last word, or said something unintelligible.
+    fn next_event(&mut self, timeout: Duration) -> Result<Option<MeterEvent>, DomainError>;
+
+    /// Asks it to end early; its remaining events still come.
+    fn stop(&mut self);
+
+    /// The shield around it, through which a load gets onto its CPUs.
+    fn shield(&self) -> Option<&Shield>;
+
+    /// What it was granted, read back from the kernel.
+    fn granted(&self) -> Granted;
+
+    /// Ends the program if it still runs, removes everything that [`Domain::start`] made and
+    /// restores what it changed.
+    ///
+    /// # Errors
+    /// If something could not be restored; it then stays in the journal for `rampart release`.
+    fn finish(self: Box<Self>) -> Result<Option<ShieldReport>, DomainError>;
+}

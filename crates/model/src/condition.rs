@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Under what a meter measures: which load, and where it runs.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// What else runs while a meter measures.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum LoadKind {
+    /// Nothing that Rampart started.
+    Idle,
+    /// Arithmetic, never waiting.
+    Cpu,
+    /// Memory bandwidth and page faults.
+    Memory,
+    /// Thrashing of the caches.
+    Cache,
+    /// Files, system calls, interrupts of block devices.
+    Io,
+}
+
+/// Where a load runs, seen from the measured CPUs.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum LoadPlace {
+    /// On the measured CPUs themselves, under the time-sharing policy.
+    Same,
+    /// On every other online CPU.
+    Others,
+}
+
+/// A load and its place. Written `idle`, `cpu@others`, `cache@same`.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
+pub struct Condition {
+    /// What runs.
+    pub load: LoadKind,
+    /// Where; none for idle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<LoadPlace>,
+}
+
+/// Why a text is not a condition.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{text}` is not a load: {reason}; write `idle`, or one of cpu, memory, cache, io, with `@same` or `@others` for its place"
+)]
+pub struct ParseConditionError {
+    /// What was read.
+    pub text: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+impl LoadKind {
+    /// Every load, the quietest first.
+    pub const ALL: [Self; 5] = [Self::Idle, Self::Cpu, Self::Memory, Self::Cache, Self::Io];
+
+    /// The word for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Cpu => "cpu",
+            Self::Memory => "memory",
+            Self::Cache => "cache",
+            Self::Io => "io",
+        }
+    }
+}
+
+impl LoadPlace {
+    /// The word for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Same => "same",
+            Self::Others => "others",
+        }
+    }
+}
+
+impl Condition {
+    /// Nothing runs that Rampart started.
+    pub const IDLE: Self = Self {
+        load: LoadKind::Idle,
+        place: None,
+    };
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.place {
+            Some(place) => f.pad(&format!("{}@{}", self.load.word(), place.word())),
+            None => f.pad(self.load.word()),
+        }
+    }
+}
+
+impl FromStr for Condition {
+    type Err = ParseConditionError;
+
+    /// A load without a place stands on the other CPUs.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let error = |reason: String| ParseConditionError {
+            text: text.to_owned(),
+            reason,
+        };
+        let (load, place) = match text.split_once('@') {
+            Some((load, place)) => (load, Some(place)),
+            None => (text, None),
+        };
+        let load = LoadKind::ALL
+            .into_iter()
+            .find(|kind| kind.word() == load)
+            .ok_or_else(|| error(format!("there is no load `{load}`")))?;
+        let place = match place {
+            None if load == LoadKind::Idle => None,
+            None | Some("others") if load != LoadKind::Idle => Some(LoadPlace::Others),
+            Some("same") if load != LoadKind::Idle => Some(LoadPlace::Same),
+            Some(_) if load == LoadKind::Idle => return Err(error("idle has no place".to_owned())),
+            Some(place) => return Err(error(format!("there is no place `{place}`"))),
+            None => None,
+        };
+        Ok(Self { load, place })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_and_writes_conditions() {
+        for text in ["idle", "cpu@same", "cache@others"] {
+            assert_eq!(text.parse::<Condition>().expect(text).to_string(), text);
+        }
+        assert_eq!(
+            "io".parse::<Condition>().expect("io").place,
+            Some(LoadPlace::Others)
+        );
+        for text in ["", "idle@same", "cpu@moon", "gpu", "cpu@"] {
+            assert!(text.parse::<Condition>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Sets of CPUs, in the two notations of the kernel: lists (`0-3,8`) and masks (`f,00000003`).
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// The number that Linux gives a logical CPU.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
+#[serde(transparent)]
+pub struct CpuId(pub u32);
+
+impl fmt::Display for CpuId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// No machine has more logical CPUs than this (the kernel's own limit is 8192), so that a
+/// mistyped range does not fill memory.
+const HIGHEST_CPU: u32 = 65_535;
+
+/// A set of CPUs. Written and read as the kernel's list, for example `0-3,8`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct CpuSet(BTreeSet<CpuId>);
+
+/// Why a text is not a set of CPUs.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not a set of CPUs: {reason}; write a list such as `1`, `2-3` or `1,4-7`")]
+pub struct ParseCpuSetError {
+    /// What was read.
+    pub text: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+impl CpuSet {
+    /// The empty set.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The set that holds `cpu` alone.
+    #[must_use]
+    pub fn single(cpu: CpuId) -> Self {
+        Self(BTreeSet::from([cpu]))
+    }
+
+    /// How many CPUs it holds.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether it holds none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether it holds `cpu`.
+    #[must_use]
+    pub fn contains(&self, cpu: CpuId) -> bool {
+        self.0.contains(&cpu)
+    }
+
+    /// Adds `cpu`.
+    pub fn insert(&mut self, cpu: CpuId) {
+        self.0.insert(cpu);
+    }
+
+    /// The CPUs in rising order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = CpuId> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// The lowest CPU.
+    #[must_use]
+    pub fn first(&self) -> Option<CpuId> {
+        self.0.first().copied()
+    }
+
+    /// The CPUs in `self` but not in `other`.
+    #[must_use]
+    pub fn difference(&self, other: &Self) -> Self {
+        Self(self.0.difference(&other.0).copied().collect())
+    }
+
+    /// The CPUs in both.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        Self(self.0.intersection(&other.0).copied().collect())
+    }
+
+    /// The CPUs in either.
+    #[must_use]
+    pub fn union(&self, other: &Self) -> Self {
+        Self(self.0.union(&other.0).copied().collect())
+    }
+
+    /// Whether each CPU of `self` is in `other`.
+    #[must_use]
+    pub fn is_subset(&self, other: &Self) -> bool {
+        self.0.is_subset(&other.0)
+    }
+
+    /// Reads the kernel's mask notation: 32-bit groups in hexadecimal, highest first, with or
+    /// without leading zeros (`3`, `f,00000000`), as in `/proc/irq/*/smp_affinity`.
+    ///
+    /// # Errors
+    /// If a group is not hexadecimal or longer than eight digits.
+    pub fn from_mask(text: &str) -> Result<Self, ParseCpuSetError> {
+        let mut set = Self::new();
+        for (index, group) in text.trim().rsplit(',').enumerate() {
+            let error = |reason: String| ParseCpuSetError {
+                text: text.to_owned(),
+                reason,
+            };
+            // Workqueue masks of small machines are one group of any width.
+            let bits = u128::from_str_radix(group.trim_start_matches("0x"), 16)
+                .map_err(|_| error(format!("the group `{group}` is not a hexadecimal mask")))?;
+            for bit in 0..128 {
+                if bits & (1 << bit) != 0 {
+                    set.insert(CpuId(index as u32 * 32 + bit));
+                }
+            }
+        }
+        Ok(set)
+    }
+
+    /// Writes the kernel's mask notation, shortest form.
+    #[must_use]
+    pub fn to_mask(&self) -> String {
+        let groups = self.0.last().map_or(1, |last| last.0 / 32 + 1);
+        let words: Vec<u32> = (0..groups)
+            .rev()
+            .map(|group| {
+                self.iter()
+                    .filter(|cpu| cpu.0 / 32 == group)
+                    .fold(0, |word, cpu| word | 1 << (cpu.0 % 32))
+            })
+            .collect();
+        let mut text = format!("{:x}", words[0]);
+        for word in &words[1..] {
+            text.push_str(&format!(",{word:08x}"));
+        }
+        text
+    }
+}
+
+impl FromIterator<CpuId> for CpuSet {
+    fn from_iter<I: IntoIterator<Item = CpuId>>(cpus: I) -> Self {
+        Self(cpus.into_iter().collect())
+    }
+}
+
+impl FromStr for CpuSet {
+    type Err = ParseCpuSetError;
+
+    /// Reads the kernel's list notation. The empty text is the empty set.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let error = |reason: String| ParseCpuSetError {
+            text: text.to_owned(),
+            reason,
+        };
+        let number = |part: &str| {
+            part.trim()
+                .parse::<u32>()
+                .map_err(|_| error(format!("`{}` is not a CPU number", part.trim())))
+                .and_then(|cpu| {
+                    if cpu <= HIGHEST_CPU {
+                        Ok(cpu)
+                    } else {
+                        Err(error(format!("there is no CPU {cpu}")))
+                    }
+                })
+        };
+        let mut set = Self::new();
+        if text.trim().is_empty() {
+            return Ok(set);
+        }
+        for part in text.trim().split(',') {
+            let (low, high) = match part.split_once('-') {
+                Some((low, high)) => (number(low)?, number(high)?),
+                None => (number(part)?, number(part)?),
+            };
+            if low > high {
+                return Err(error(format!("the range `{part}` runs backwards")));
+            }
+            set.0.extend((low..=high).map(CpuId));
+        }
+        Ok(set)
+    }
+}
+
+impl fmt::Display for CpuSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut ranges: Vec<(u32, u32)> = Vec::new();
+        for cpu in self.iter() {
+            match ranges.last_mut() {
+                Some((_, high)) if *high + 1 == cpu.0 => *high = cpu.0,
+                _ => ranges.push((cpu.0, cpu.0)),
+            }
+        }
+        let parts: Vec<String> = ranges
+            .into_iter()
+            .map(|(low, high)| {
+                if low == high {
+                    low.to_string()
+                } else {
+                    format!("{low}-{high}")
+                }
+            })
+            .collect();
+        f.pad(&parts.join(","))
+    }
+}
+
+impl Serialize for CpuSet {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for CpuSet {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+impl schemars::JsonSchema for CpuSet {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "CpuSet".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "type": "string",
+            "description": "CPUs as the kernel's list, for example `0-3,8`; empty for none",
+            "pattern": "^([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?$"
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn masks_compare_as_sets_whatever_their_zeros() {
+        let padded = CpuSet::from_mask("00000c00,f000c00f").expect("mask");
+        assert_eq!(CpuSet::from_mask("c00,f000c00f"), Ok(padded));
+        assert!(CpuSet::from_mask("xyz").is_err());
+    }
+
+    #[test]
+    fn refuses_what_is_no_list() {
+        for text in ["a", "3-1", "1,,2", "-1", "1-", "70000", "0-4294967295"] {
+            assert!(text.parse::<CpuSet>().is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn list_and_mask_round_trip(cpus in proptest::collection::btree_set(0u32..300, 0..40)) {
+            let set: CpuSet = cpus.into_iter().map(CpuId).collect();
+            prop_assert_eq!(set.to_string().parse::<CpuSet>(), Ok(set.clone()));
+            prop_assert_eq!(CpuSet::from_mask(&set.to_mask()), Ok(set));
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in ".{0,20}") {
+            let _ = text.parse::<CpuSet>();
+            let _ = CpuSet::from_mask(&text);
+        }
+    }
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Kinds of domains, the walls around them, and what they were granted.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{CpuSet, Finding};
+
+/// The kinds, from the weakest wall to the strongest.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum DomainKind {
+    /// A plain real-time thread on the housekeeping CPUs.
+    Host,
+    /// A shielded process.
+    Task,
+    /// An OCI container on shielded CPUs.
+    Container,
+    /// A KVM guest.
+    Vm,
+    /// A thread of a Linux process on a core taken from Linux.
+    Detached,
+    /// A static partition enforced by Rampart's own hypervisor.
+    Cell,
+}
+
+impl DomainKind {
+    /// Every kind, the weakest wall first.
+    pub const ALL: [Self; 6] = [
+        Self::Host,
+        Self::Task,
+        Self::Container,
+        Self::Vm,
+        Self::Detached,
+        Self::Cell,
+    ];
+
+    /// The word for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Task => "task",
+            Self::Container => "container",
+            Self::Vm => "vm",
+            Self::Detached => "detached",
+            Self::Cell => "cell",
+        }
+    }
+}
+
+impl fmt::Display for DomainKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+/// What runs a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ContainerEngine {
+    /// `runc` or `crun` on a bundle that Rampart writes, whichever works here.
+    Embedded,
+    /// `podman`.
+    Podman,
+    /// `docker`.
+    Docker,
+}
+
+/// A domain that the user names: `host`, `task`, `container`, `container:podman`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct DomainSelection {
+    /// The kind.
+    pub kind: DomainKind,
+    /// For a container: what runs it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<ContainerEngine>,
+}
+
+/// Why a text names no domain.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "there is no domain `{0}`; write host, task, container, container:podman or container:docker"
+)]
+pub struct ParseDomainError(pub String);
+
+impl fmt::Display for DomainSelection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.engine {
+            Some(ContainerEngine::Podman) => f.pad("container:podman"),
+            Some(ContainerEngine::Docker) => f.pad("container:docker"),
+            Some(ContainerEngine::Embedded) | None => f.pad(self.kind.word()),
+        }
+    }
+}
+
+impl FromStr for DomainSelection {
+    type Err = ParseDomainError;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let engine = match text {
+            "container" => Some(ContainerEngine::Embedded),
+            "container:podman" => Some(ContainerEngine::Podman),
+            "container:docker" => Some(ContainerEngine::Docker),
+            _ => None,
+        };
+        let kind = match engine {
+            Some(_) => DomainKind::Container,
+            None => DomainKind::ALL
+                .into_iter()
+                .find(|kind| kind.word() == text)
+                .ok_or_else(|| ParseDomainError(text.to_owned()))?,
+        };
+        Ok(Self { kind, engine })
+    }
+}
+
+/// Whether this machine can host a kind of domain, and if not, why and what would change it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Availability {
+    /// The domain.
+    pub domain: DomainSelection,
+    /// Whether it can be measured here and now.
+    pub available: bool,
+    /// What it would be here, in a sentence: the wall, the program that runs it.
+    pub description: String,
+    /// The reasons against it, or weaknesses that leave it possible.
+    pub findings: Vec<Finding>,
+}
+
+/// What keeps ordinary work away from a domain's CPUs, as the kernel confirmed it.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Wall {
+    /// Nothing: the CPUs are everybody's.
+    None,
+    /// The domain's threads are bound to the CPUs; others may come there too.
+    AffinityOnly,
+    /// A cpuset (cgroup v1) of its own; ordinary tasks were moved to another.
+    CpusetV1,
+    /// A cgroup v2 partition of type `isolated` that the kernel calls valid.
+    IsolatedPartition,
+}
+
+impl fmt::Display for Wall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::None => "no wall",
+            Self::AffinityOnly => "affinity alone",
+            Self::CpusetV1 => "cpuset (cgroup v1)",
+            Self::IsolatedPartition => "isolated partition (cgroup v2)",
+        })
+    }
+}
+
+/// One interrupt and where it went.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct InterruptMove {
+    /// Its number.
+    pub interrupt: u32,
+    /// Who asked for it, from `/proc/interrupts`.
+    pub name: String,
+    /// Whether it is off the shielded CPUs now.
+    pub moved: bool,
+    /// Why not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// A shield as it stood, read back from the kernel.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct ShieldReport {
+    /// The shielded CPUs.
+    pub cpus: CpuSet,
+    /// The wall that was really got.
+    pub wall: Wall,
+    /// What `cpuset.cpus.partition` read back, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<String>,
+    /// Interrupts that could have come to the shielded CPUs.
+    pub interrupts: Vec<InterruptMove>,
+    /// The mask of unbound workqueues after the change; none where it could not be changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workqueues: Option<CpuSet>,
+    /// Tasks that were moved away, and tasks that could not be (per-CPU kernel threads).
+    pub tasks_moved: u32,
+    /// Tasks of the kernel that stay because they belong to the CPU.
+    pub tasks_left: u32,
+    /// What is weaker than it could be.
+    pub findings: Vec<Finding>,
+}
+
+/// What a domain was given.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Granted {
+    /// The program that ran it and its version, for example `runc 1.1.5`; empty for a process.
+    pub runtime: String,
+    /// Capabilities in the program's permitted set, as the kernel names them.
+    pub capabilities: Vec<String>,
+    /// Resource limits that were raised: name and value.
+    pub limits: Vec<String>,
+    /// Who set policy and affinity: `itself` or `outside`.
+    pub placed_by: String,
+    /// The program's control groups, one `controller:path` each.
+    pub control_groups: Vec<String>,
+    /// Namespaces that it does not share with the host.
+    pub namespaces: Vec<String>,
+    /// Whether a seccomp filter was active.
+    pub seccomp: bool,
+}

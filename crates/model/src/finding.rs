@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is amiss, in the one form in which Rampart says it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// How much a finding matters.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    /// Good to know; nothing has to be done.
+    Note,
+    /// It weakens a figure or a wall; the figure stands with this beside it.
+    Warning,
+    /// It makes a figure or an action impossible.
+    Problem,
+}
+
+/// One thing that is not as it should be: the place, the present value, the needed one and
+/// what mends it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Finding {
+    /// How much it matters.
+    pub severity: Severity,
+    /// What it is about: a file, a CPU, a domain, a setting.
+    pub place: String,
+    /// What is wrong, as one sentence without a full stop.
+    pub what: String,
+    /// The value found there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub present: Option<String>,
+    /// The value that would do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub needed: Option<String>,
+    /// The command or change that mends it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mend: Option<String>,
+}
+
+impl Finding {
+    /// A finding without values or mend; add them with the other methods.
+    pub fn new(severity: Severity, place: impl Into<String>, what: impl Into<String>) -> Self {
+        Self {
+            severity,
+            place: place.into(),
+            what: what.into(),
+            present: None,
+            needed: None,
+            mend: None,
+        }
+    }
+
+    /// Adds the value found and the value needed.
+    #[must_use]
+    pub fn values(mut self, present: impl Into<String>, needed: impl Into<String>) -> Self {
+        self.present = Some(present.into());
+        self.needed = Some(needed.into());
+        self
+    }
+
+    /// Adds the command or change that mends it.
+    #[must_use]
+    pub fn mend(mut self, mend: impl Into<String>) -> Self {
+        self.mend = Some(mend.into());
+        self
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.what)?;
+        match (&self.present, &self.needed) {
+            (Some(present), Some(needed)) => write!(f, " (is {present}, needed {needed})")?,
+            (Some(present), None) => write!(f, " (is {present})")?,
+            (None, Some(needed)) => write!(f, " (needed {needed})")?,
+            (None, None) => {}
+        }
+        match &self.mend {
+            Some(mend) => write!(f, "; mend: {mend}"),
+            None => Ok(()),
+        }
+    }
+}

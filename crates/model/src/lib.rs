@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The vocabulary of Rampart as types: units, sets of CPUs, policies, plans of meters,
+//! machines, records, evaluations, verdicts.
+//!
+//! **Invariant:** this crate does no IO. It reads no file, asks no clock and starts nothing.
+//!
+//! Without the feature `std` only [`Nanos`] and [`SignedNanos`] remain, so that measuring
+//! engines can use them where there is no operating system.
+#![cfg_attr(not(feature = "std"), no_std)]
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "std")]
+mod condition;
+#[cfg(feature = "std")]
+mod cpu_set;
+#[cfg(feature = "std")]
+mod distribution;
+#[cfg(feature = "std")]
+mod domain;
+#[cfg(feature = "std")]
+mod evaluation;
+#[cfg(feature = "std")]
+mod exit_code;
+#[cfg(feature = "std")]
+mod finding;
+#[cfg(feature = "std")]
+mod machine;
+#[cfg(feature = "std")]
+mod meter;
+#[cfg(feature = "std")]
+mod policy;
+#[cfg(feature = "std")]
+mod record;
+mod units;
+#[cfg(feature = "std")]
+mod units_text;
+#[cfg(feature = "std")]
+mod verdict;
+
+#[cfg(feature = "std")]
+pub use condition::{Condition, LoadKind, LoadPlace, ParseConditionError};
+#[cfg(feature = "std")]
+pub use cpu_set::{CpuId, CpuSet, ParseCpuSetError};
+#[cfg(feature = "std")]
+pub use distribution::{Bucket, Distribution};
+#[cfg(feature = "std")]
+pub use domain::{
+    Availability, ContainerEngine, DomainKind, DomainSelection, Granted, InterruptMove,
+    ParseDomainError, ShieldReport, Wall,
+};
+#[cfg(feature = "std")]
+pub use evaluation::{
+    Comparison, ComparisonCell, ComparisonRow, DomainPlan, EVALUATION_SCHEMA_VERSION, Evaluation,
+    EvaluationState, ExperimentPlan, NotMeasured,
+};
+#[cfg(feature = "std")]
+pub use exit_code::ExitCode;
+#[cfg(feature = "std")]
+pub use finding::{Finding, Severity};
+#[cfg(feature = "std")]
+pub use machine::{
+    Cache, CacheKind, ClockSource, Cpu, FrequencyFacts, IdleState, Machine, MemoryNode,
+    PreemptionModel, SystemManagementInterrupts, ThrottlingFacts, Topology, Virtualisation,
+};
+#[cfg(feature = "std")]
+pub use meter::{
+    Block, METER_PROTOCOL_VERSION, MeterEvent, MeterKind, MeterPlan, MeterReady, MeterRequest,
+    ParseMeterKindError, Phase, PlacedBy, Refusal, RefusalKind, Series, SeriesBlock, ThreadReady,
+};
+#[cfg(feature = "std")]
+pub use policy::{ParsePolicyError, SchedulingPolicy};
+#[cfg(feature = "std")]
+pub use record::{
+    CpuRecord, EffectivePlacement, Exposure, LoadRecord, LocatedWorst, MeterDetail, Record, Run,
+    SeriesRecord, StressorRecord, ThreadCounters, ThreadOutcome, WarmUp, WorstEvent,
+};
+pub use units::{Nanos, SignedNanos};
+#[cfg(feature = "std")]
+pub use units_text::ParseNanosError;
+#[cfg(feature = "std")]
+pub use verdict::{Interval, Question, Verdict, VerdictFigures, VerdictOutcome};

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Scheduling policies, as sched(7) has them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Nanos;
+
+/// What a thread asks of the scheduler. Written `other`, `fifo:80`, `rr:10`,
+/// `deadline:200us/1ms/1ms`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SchedulingPolicy {
+    /// `SCHED_OTHER`, the time-sharing default.
+    Other,
+    /// `SCHED_FIFO` at this priority, 1 to 99.
+    Fifo(u8),
+    /// `SCHED_RR` at this priority, 1 to 99.
+    RoundRobin(u8),
+    /// `SCHED_DEADLINE`; runtime ≤ deadline ≤ period, and at least 1024 ns each (sched(7)).
+    Deadline {
+        /// CPU time granted in each period.
+        runtime: Nanos,
+        /// By when in the period it is granted.
+        deadline: Nanos,
+        /// Length of the period.
+        period: Nanos,
+    },
+}
+
+/// Why a text is not a scheduling policy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{text}` is not a scheduling policy: {reason}; write `other`, `fifo:80`, `rr:80` or `deadline:200us/1ms/1ms`"
+)]
+pub struct ParsePolicyError {
+    /// What was read.
+    pub text: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+impl SchedulingPolicy {
+    /// Whether it runs before all time-sharing threads.
+    #[must_use]
+    pub const fn is_real_time(self) -> bool {
+        !matches!(self, Self::Other)
+    }
+}
+
+impl fmt::Display for SchedulingPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Other => f.pad("other"),
+            Self::Fifo(priority) => f.pad(&format!("fifo:{priority}")),
+            Self::RoundRobin(priority) => f.pad(&format!("rr:{priority}")),
+            Self::Deadline {
+                runtime,
+                deadline,
+                period,
+            } => f.pad(&format!(
+                "deadline:{}ns/{}ns/{}ns",
+                runtime.0, deadline.0, period.0
+            )),
+        }
+    }
+}
+
+impl FromStr for SchedulingPolicy {
+    type Err = ParsePolicyError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let error = |reason: String| ParsePolicyError {
+            text: text.to_owned(),
+            reason,
+        };
+        let (name, argument) = text.split_once(':').unwrap_or((text, ""));
+        let priority = || match argument.parse::<u8>() {
+            Ok(priority @ 1..=99) => Ok(priority),
+            _ => Err(error(format!(
+                "its priority `{argument}` is not between 1 and 99"
+            ))),
+        };
+        match name {
+            "other" if argument.is_empty() => Ok(Self::Other),
+            "other" => Err(error("`other` takes no priority".to_owned())),
+            "fifo" => Ok(Self::Fifo(priority()?)),
+            "rr" => Ok(Self::RoundRobin(priority()?)),
+            "deadline" => {
+                let times: Vec<Nanos> = argument
+                    .split('/')
+                    .map(str::parse)
+                    .collect::<Result<_, crate::ParseNanosError>>()
+                    .map_err(|cause| error(cause.to_string()))?;
+                let &[runtime, deadline, period] = times.as_slice() else {
+                    return Err(error("it needs RUNTIME/DEADLINE/PERIOD".to_owned()));
+                };
+                if runtime < Nanos(1024) || runtime > deadline || deadline > period {
+                    return Err(error(
+                        "1024 ns ≤ runtime ≤ deadline ≤ period does not hold".to_owned(),
+                    ));
+                }
+                Ok(Self::Deadline {
+                    runtime,
+                    deadline,
+                    period,
+                })
+            }
+            _ => Err(error(format!("there is no policy `{name}`"))),
+        }
+    }
+}
+
+impl Serialize for SchedulingPolicy {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for SchedulingPolicy {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+impl schemars::JsonSchema for SchedulingPolicy {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "SchedulingPolicy".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "type": "string",
+            "description": "`other`, `fifo:N`, `rr:N` (1 to 99) or `deadline:RUNTIME/DEADLINE/PERIOD`",
+            "pattern": "^(other|(fifo|rr):[0-9]+|deadline:.+/.+/.+)$"
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_and_writes_each_policy() {
+        for text in [
+            "other",
+            "fifo:1",
+            "rr:99",
+            "deadline:200000ns/1000000ns/1000000ns",
+        ] {
+            let policy: SchedulingPolicy = text.parse().expect(text);
+            assert_eq!(policy.to_string(), text);
+        }
+        for text in [
+            "",
+            "fifo",
+            "fifo:0",
+            "rr:100",
+            "other:1",
+            "batch",
+            "deadline:1ms",
+            "deadline:2ms/1ms/1ms",
+            "deadline:1ns/1ms/1ms",
+        ] {
+            assert!(text.parse::<SchedulingPolicy>().is_err(), "{text}");
+        }
+    }
+}
