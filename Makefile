@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+# Each target first installs what it needs and this machine lacks (scripts/setup); where that is not
+# possible it says what is missing and does what it can.
+
+ARCH ?= $(shell uname -m)
+ARGS ?=
+
+# Where rustup puts cargo. Without rustup (see scripts/setup) the distribution's own must be found.
+ifndef RAMPART_NO_RUSTUP
+export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
+endif
+
+TESTS := test-format test-lints test-scripts test-licences test-page test-engines test-programs \
+	test-code test-documentation
+
+PAGE := web/dist/page.html
+PAGE_SOURCES := $(shell find web -name node_modules -prune -o -name dist -prune -o -type f -print 2>/dev/null)
+NODE_MODULES := web/node_modules/.package-lock.json
+
+# Cargo uses every CPU by itself, and apt-get runs one at a time.
+.NOTPARALLEL:
+
+heading = @printf '\n== %s ==\n'
+
+.PHONY: help
+help: ## Print this list
+	@echo 'make TARGET, where TARGET is one of:'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-20s %s\n", $$1, $$2 }' Makefile
+	@echo 'make evaluate ARGS="--for 10m --deadline 100us" passes arguments on.'
+
+.PHONY: evaluate
+evaluate: setup-run build ## Measure this machine and say where the page is (ARGS=...)
+	bin/rampart evaluate $(ARGS)
+
+.PHONY: build
+build: $(PAGE) ## Build bin/rampart and bin/rampart-meter, static (ARCH=x86_64 or aarch64)
+	@scripts/build $(ARCH)
+
+.PHONY: web
+web: $(PAGE) ## Build the page that a report is, web/dist/page.html
+
+$(NODE_MODULES): web/package.json web/package-lock.json | setup-build
+	cd web && npm ci --no-audit --no-fund
+	@touch $@
+
+$(PAGE): $(PAGE_SOURCES) $(NODE_MODULES) | setup-build
+	cd web && npm run build
+	@touch $@
+
+.PHONY: bench
+bench: setup-bench build ## Compare the meters with cyclictest and oslat (ARGS=...)
+	cargo run --locked --release --package rampart-benchmarks -- $(ARGS)
+
+.PHONY: test
+test: setup-test ## Run every check; each has a target of its own, below
+	@MAKE='$(MAKE)' scripts/test $(TESTS)
+
+.PHONY: test-format
+test-format: setup-build ## Check the formatting of the Rust code
+	$(heading) 'formatting of the Rust code'
+	cargo fmt --all --check
+
+.PHONY: test-lints
+test-lints: $(PAGE) ## Lint the Rust code
+	$(heading) 'lints of the Rust code'
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+
+.PHONY: test-scripts
+test-scripts: setup-test ## Lint the shell scripts
+	$(heading) 'lints of the shell scripts'
+	@if command -v shellcheck; then shellcheck scripts/* .ci/run; \
+	else echo 'shell scripts not linted, for want of shellcheck' | tee -a "$${RAMPART_SKIPPED:-/dev/null}"; fi
+
+.PHONY: test-licences
+test-licences: ## Check that every source file names its licence
+	$(heading) 'licence lines'
+	@scripts/check-spdx
+
+.PHONY: test-page
+test-page: setup-test $(PAGE) ## Lint, type-check and test the page, in a browser too
+	$(heading) 'the page'
+	cd web && npm run check
+	cd web && npm test
+
+.PHONY: test-engines
+test-engines: setup-test ## Build the measuring engines for a machine without an operating system
+	$(heading) 'measuring engines without an operating system'
+	. scripts/rust-target && use_target aarch64-unknown-none-softfloat && \
+	cargo build --locked --package rampart-meter --lib --no-default-features $$target_options
+
+.PHONY: test-programs
+test-programs: setup-test build ## Build the programs for both architectures; check that they are static and small
+	$(heading) 'programs for both architectures'
+	@set -e; for arch in x86_64 aarch64; do \
+	scripts/build $$arch; scripts/check-programs $$arch; done
+
+.PHONY: test-code
+test-code: setup-test build ## Run the unit, property, documentation and end-to-end tests
+	$(heading) 'unit, property, documentation and end-to-end tests'
+	cargo test --locked --workspace --no-fail-fast
+
+.PHONY: test-documentation
+test-documentation: $(PAGE) ## Build the documentation of the code, without a warning
+	$(heading) 'documentation of the code'
+	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
+
+.PHONY: setup
+setup: ## Only install what building and evaluating need (GROUPS="build run test bench" for more)
+	@scripts/setup $(or $(GROUPS),build run)
+
+.PHONY: setup-build setup-run setup-test setup-bench
+setup-build: ; @scripts/setup build
+setup-run:   ; @scripts/setup build run
+setup-test:  ; @scripts/setup build run test
+setup-bench: ; @scripts/setup build bench
+
+.PHONY: clean
+clean: ## Remove everything that was built
+	rm -rf bin target web/dist web/node_modules
