@@ -1,2 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reads a Linux machine and changes it, never before the old value is on disk.
+//!
+//! **Invariant:** this is the only crate that writes to `/proc`, `/sys` and control groups, and
+//! each write is preceded by its old value in a journal that has reached the disk.
+
+mod error;
+mod processor_times;
+mod real_time;
+mod release;
+mod root;
+mod shield;
+mod state;
+
+pub use error::HostError;
+pub use processor_times::{ProcessorTimes, processor_times, read_smi_count};
+pub use real_time::{RealTimeBudget, diagnose_real_time_policy};
+pub use release::{PendingJournal, ReleaseReport, Restored, pending, release};
+pub use root::{MachineRoot, read_machine};
+pub use shield::{ControlGroup, ControlGroupVersion, Shield};
+pub use state::StateDirectory;
