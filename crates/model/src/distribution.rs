@@ -113,6 +113,16 @@ impl Distribution {
         Some(max)
     }
 
+    /// How many samples lie in buckets wholly above `limit`.
+    #[must_use]
+    pub fn count_above(&self, limit: Nanos) -> u64 {
+        self.buckets
+            .iter()
+            .filter(|bucket| bucket.0 > limit)
+            .map(|bucket| bucket.1)
+            .sum()
+    }
+
     /// The mean of the bucket middles, for rates and sums; never a verdict. None without samples.
     #[must_use]
     pub fn mean(&self) -> Option<Nanos> {

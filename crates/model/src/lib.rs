@@ -71,8 +71,9 @@ pub use meter::{
 pub use policy::{ParsePolicyError, SchedulingPolicy};
 #[cfg(feature = "std")]
 pub use record::{
-    CpuRecord, EffectivePlacement, Exposure, LoadRecord, LocatedWorst, MeterDetail, Record, Run,
-    SeriesRecord, StressorRecord, ThreadCounters, ThreadOutcome, WarmUp, WorstEvent,
+    CpuRecord, EffectivePlacement, Exposure, LoadRecord, LocatedWorst, MEASUREMENT_SCHEMA_VERSION,
+    Measurement, MeterDetail, Record, Run, SeriesRecord, StressorRecord, ThreadCounters,
+    ThreadOutcome, WarmUp, WorstEvent,
 };
 pub use units::{Nanos, SignedNanos};
 #[cfg(feature = "std")]

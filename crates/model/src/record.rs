@@ -281,3 +281,35 @@ pub struct LocatedWorst {
     /// How long or how late.
     pub value: Nanos,
 }
+
+/// Version of the [`Measurement`] document.
+pub const MEASUREMENT_SCHEMA_VERSION: u32 = 1;
+
+/// What `rampart measure` found: one meter, one run, no verdict.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Measurement {
+    /// [`MEASUREMENT_SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// Version of the tool that wrote it.
+    pub tool_version: String,
+    /// When the warm-up began, RFC 3339.
+    pub started: String,
+    /// The same on `CLOCK_MONOTONIC`, which the moments of events are on.
+    pub started_monotonic: Nanos,
+    /// Whether it ended before the time that was asked for.
+    pub ended_early: bool,
+    /// In which domain.
+    pub domain: String,
+    /// What was asked of the meter.
+    pub plan: MeterPlan,
+    /// The distributions, one entry for each measured CPU.
+    pub cpus: Vec<CpuRecord>,
+    /// What each thread got and saw.
+    pub threads: Vec<ThreadOutcome>,
+    /// The wall that stood.
+    pub shield: Option<ShieldReport>,
+    /// What the domain was granted.
+    pub granted: Granted,
+    /// Weaknesses that leave the figures standing.
+    pub findings: Vec<Finding>,
+}

@@ -91,7 +91,8 @@ pub enum VerdictFigures {
         deadline: Nanos,
         /// Cycles: samples and missed periods.
         cycles: u64,
-        /// Samples over the deadline, and missed periods whose corrected lateness is over it.
+        /// Samples over the deadline, and missed periods whose corrected lateness is over it
+        /// (the latter by bucket, within a thousandth of the deadline).
         exceedances: u64,
         /// Exact upper bound of the chance of an exceedance in a cycle (Clopper and Pearson 1934).
         upper_bound: f64,
