@@ -4,6 +4,7 @@
 //! **Invariant:** this is the only crate that writes to `/proc`, `/sys` and control groups, and
 //! each write is preceded by its old value in a journal that has reached the disk.
 
+mod child;
 mod error;
 mod processor_times;
 mod real_time;
@@ -12,6 +13,7 @@ mod root;
 mod shield;
 mod state;
 
+pub use child::{AtOurEnd, spawn_tied};
 pub use error::HostError;
 pub use processor_times::{ProcessorTimes, processor_times, read_smi_count};
 pub use real_time::{RealTimeBudget, diagnose_real_time_policy};
