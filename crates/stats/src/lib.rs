@@ -1,2 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Distributions, bounds, comparisons, tests. Pure functions.
+//! Bounds, comparisons and their confidence. `docs/verdicts.md` explains them in plain words.
+//!
+//! **Invariant:** pure functions. No IO, no clock, and no randomness but from a given seed: the
+//! same samples give the same verdict on every machine.
+#![forbid(unsafe_code)]
+
+mod beta;
+mod bounds;
+mod compare;
+mod median;
+mod spread;
+mod student;
+
+pub use bounds::{
+    DEADLINE_CONFIDENCE, DEADLINE_RISK, clopper_pearson, deadline_outcome, exceedance_bound,
+    time_between_violations,
+};
+pub use compare::{
+    Basis, Factors, INTERFERENCE_TOLERANCE, QUANTILES, SAME_AS_HOST_TOLERANCE, SameAs,
+    interference, quantile_ratio, reportable_quantiles, same_as,
+};
+pub use median::median_interval;
+pub use spread::Resampling;

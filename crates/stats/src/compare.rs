@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Two records beside each other: ratios of quantiles with their intervals, and what follows.
+//!
+//! The logarithm of a ratio is a difference of two independent estimates, whose variances
+//! ([`crate::spread`]) add; its interval is Welch's (B. L. Welch, Biometrika 34, 1947) with the
+//! degrees of freedom of Satterthwaite, which stays honest for as few as two runs a side, where
+//! percentiles of a bootstrap do not.
+
+use rampart_model::{Distribution, Interval, VerdictOutcome};
+
+use crate::spread::{Resampling, Sampled, Spread};
+use crate::student::student_quantile;
+
+/// Up to this ratio domain ÷ host two records count as the same: the limit by which medicines
+/// count as equivalent (a ratio of 0.80 to 1.25), of which a deadline cares for the upper side.
+pub const SAME_AS_HOST_TOLERANCE: f64 = 1.25;
+
+/// Up to this factor loaded ÷ idle a wall counts as holding. Wider than
+/// [`SAME_AS_HOST_TOLERANCE`], because a load also changes the clock frequency and idle states of
+/// CPUs that share nothing else with it.
+pub const INTERFERENCE_TOLERANCE: f64 = 1.5;
+
+/// The quantiles to compare unless others are asked for: ordinary life, and the tail as far as a
+/// few minutes at 1 kHz show it.
+pub const QUANTILES: [f64; 3] = [0.5, 0.99, 0.999];
+
+/// A quantile is reported only with this many samples expected on either side of it.
+const FEWEST_BEYOND: f64 = 10.0;
+/// Without a quantile as high as this (or as the highest asked for) nothing holds.
+const TAIL: f64 = 0.99;
+/// Chance that a verdict names any quantile worse that is not; likewise that it misses one.
+const FAMILY_ERROR: f64 = 0.05;
+/// The chance with which the smallest detectable ratio is detected.
+const POWER: f64 = 0.8;
+/// Ratios are held within this and its inverse, so that they remain numbers.
+const LARGEST_LN_RATIO: f64 = 27.6;
+
+/// What intervals rest on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Basis {
+    /// Two runs or more on both sides: how runs differ is in the intervals.
+    Runs,
+    /// A single run on one side at least: how runs differ is not known, so that the outcome is
+    /// always [`VerdictOutcome::Inconclusive`].
+    SingleRun,
+}
+
+/// Ratios of several quantiles, with the outcome still to be named.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Ratios {
+    /// Each compared quantile (0 to 1, rising) with the ratio.
+    pub ratios: Vec<(f64, Interval)>,
+    /// What the intervals rest on.
+    pub basis: Basis,
+    /// The worst of the ratios that could be told from 1, each with a chance of 80 %: a change
+    /// of any one of the quantiles by this factor would probably have been seen.
+    pub smallest_detectable: f64,
+}
+
+/// Whether a domain is as good as the host.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SameAs {
+    /// Each compared quantile (0 to 1, rising) with the ratio domain ÷ host.
+    pub ratios: Vec<(f64, Interval)>,
+    /// [`VerdictOutcome::Holds`], [`VerdictOutcome::Fails`] or [`VerdictOutcome::Inconclusive`].
+    pub outcome: VerdictOutcome,
+    /// As in [`Ratios`].
+    pub smallest_detectable: f64,
+    /// What the intervals rest on.
+    pub basis: Basis,
+}
+
+/// By what a load multiplies latencies.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Factors {
+    /// Each compared quantile (0 to 1, rising) with the ratio loaded ÷ idle.
+    pub factors: Vec<(f64, Interval)>,
+    /// [`VerdictOutcome::Holds`], [`VerdictOutcome::Leaks`] or [`VerdictOutcome::Inconclusive`].
+    pub outcome: VerdictOutcome,
+    /// As in [`Ratios`].
+    pub smallest_detectable: f64,
+    /// What the intervals rest on.
+    pub basis: Basis,
+}
+
+/// Those of `candidates` that `samples` can carry: with at least ten samples expected beyond
+/// them (and below). Rising, each once.
+#[must_use]
+pub fn reportable_quantiles(samples: u64, candidates: &[f64]) -> Vec<f64> {
+    let mut quantiles: Vec<f64> = candidates
+        .iter()
+        .copied()
+        .filter(|quantile| {
+            // A thousandth of a sample forgives that 1 − 0.999 is no exact double.
+            samples as f64 * quantile.min(1.0 - quantile) >= FEWEST_BEYOND - 1e-3
+        })
+        .collect();
+    quantiles.sort_by(f64::total_cmp);
+    quantiles.dedup();
+    quantiles
+}
+
+/// The ratio of one quantile (0 to 1) of two records, with its two-sided interval.
+///
+/// Each record is its runs, each run its blocks in the order of time. None where a side has
+/// neither two runs nor one of four blocks, or where `confidence` is not between 0 and 1.
+/// Quantiles shorter than 1 ns count as 1 ns.
+#[must_use]
+pub fn quantile_ratio(
+    numerator: &[Vec<Distribution>],
+    denominator: &[Vec<Distribution>],
+    quantile: f64,
+    confidence: f64,
+    options: &Resampling,
+) -> Option<Interval> {
+    let in_range = (0.0..=1.0).contains(&quantile) && confidence > 0.0 && confidence < 1.0;
+    let (numerator, denominator) = (Sampled::new(numerator)?, Sampled::new(denominator)?);
+    in_range.then(|| ratio(&numerator, &denominator, quantile, confidence, options).0)
+}
+
+/// The ratio with its interval, and the ln of the smallest ratio that could be told from 1.
+fn ratio(
+    numerator: &Sampled,
+    denominator: &Sampled,
+    quantile: f64,
+    confidence: f64,
+    options: &Resampling,
+) -> (Interval, f64) {
+    let (above, below) = (
+        numerator.spread(quantile, options),
+        denominator.spread(quantile, options),
+    );
+    let error = (above.ln_variance + below.ln_variance).sqrt();
+    let freedom = welch_freedom(&above, &below);
+    let rounding = above.ln_rounding + below.ln_rounding;
+    let margin = student_quantile(0.5 + confidence / 2.0, freedom) * error + rounding;
+    let middle = above.ln_value - below.ln_value;
+    let number = |ln: f64| ln.clamp(-LARGEST_LN_RATIO, LARGEST_LN_RATIO).exp();
+    let interval = Interval {
+        estimate: number(middle),
+        low: number(middle - margin),
+        high: number(middle + margin),
+        confidence,
+    };
+    (interval, margin + student_quantile(POWER, freedom) * error)
+}
+
+/// Satterthwaite's degrees of freedom of a sum of two variances.
+fn welch_freedom(a: &Spread, b: &Spread) -> f64 {
+    let (va, vb) = (a.ln_variance, b.ln_variance);
+    let sum = va + vb;
+    // Against the larger first, so that tiny variances do not underflow when squared.
+    if sum > 0.0 {
+        1.0 / ((va / sum).powi(2) / a.freedom + (vb / sum).powi(2) / b.freedom)
+    } else {
+        a.freedom + b.freedom
+    }
+}
+
+/// Ratios of all those `quantiles` that both sides can carry, each at the confidence with which
+/// all of them together are wrong upwards in at most 5 %, and downwards in at most 5 %
+/// (Bonferroni); never under 95 %. None where nothing can be compared.
+fn ratios(
+    numerator: &[Vec<Distribution>],
+    denominator: &[Vec<Distribution>],
+    quantiles: &[f64],
+    options: &Resampling,
+) -> Option<Ratios> {
+    let samples = |runs: &[Vec<Distribution>]| -> u64 {
+        runs.iter().flatten().map(|block| block.samples).sum()
+    };
+    let fewer = samples(numerator).min(samples(denominator));
+    let quantiles = reportable_quantiles(fewer, quantiles);
+    if quantiles.is_empty() {
+        return None;
+    }
+    let (numerator, denominator) = (Sampled::new(numerator)?, Sampled::new(denominator)?);
+    let confidence = (1.0 - 2.0 * FAMILY_ERROR / quantiles.len() as f64).max(0.95);
+    let mut detectable: f64 = 0.0;
+    let ratios = quantiles
+        .into_iter()
+        .map(|quantile| {
+            let (interval, smallest) =
+                ratio(&numerator, &denominator, quantile, confidence, options);
+            detectable = detectable.max(smallest);
+            (quantile, interval)
+        })
+        .collect();
+    Some(Ratios {
+        ratios,
+        basis: if numerator.has_runs() && denominator.has_runs() {
+            Basis::Runs
+        } else {
+            Basis::SingleRun
+        },
+        smallest_detectable: detectable.min(LARGEST_LN_RATIO).exp(),
+    })
+}
+
+/// Names the outcome: `worse` if one interval lies above the tolerance, holding if all lie at or
+/// under it and reach into the tail.
+fn outcome(
+    ratios: &Ratios,
+    asked: &[f64],
+    tolerance: f64,
+    worse: VerdictOutcome,
+) -> VerdictOutcome {
+    let highest_asked = asked.iter().copied().fold(0.0, f64::max);
+    let reaches_tail = ratios
+        .ratios
+        .iter()
+        .any(|(quantile, _)| *quantile >= TAIL.min(highest_asked));
+    let mut intervals = ratios.ratios.iter().map(|(_, interval)| interval);
+    if ratios.basis == Basis::SingleRun {
+        VerdictOutcome::Inconclusive
+    } else if intervals.clone().any(|interval| interval.low > tolerance) {
+        worse
+    } else if reaches_tail && intervals.all(|interval| interval.high <= tolerance) {
+        VerdictOutcome::Holds
+    } else {
+        VerdictOutcome::Inconclusive
+    }
+}
+
+/// Whether the domain is as good as the host, in the sense of not worse: of those `quantiles`
+/// that both sides can carry ([`reportable_quantiles`]), the ratio domain ÷ host.
+///
+/// [`VerdictOutcome::Holds`] if every interval ends at or under `tolerance` (a ratio, such as
+/// [`SAME_AS_HOST_TOLERANCE`]), [`VerdictOutcome::Fails`] if one begins above it,
+/// [`VerdictOutcome::Inconclusive`] otherwise, with a single run on either side, and where no
+/// quantile of 0.99 or more was among those compared although one was asked for.
+/// None where nothing can be compared.
+#[must_use]
+pub fn same_as(
+    domain: &[Vec<Distribution>],
+    host: &[Vec<Distribution>],
+    quantiles: &[f64],
+    tolerance: f64,
+    options: &Resampling,
+) -> Option<SameAs> {
+    let found = ratios(domain, host, quantiles, options)?;
+    Some(SameAs {
+        outcome: outcome(&found, quantiles, tolerance, VerdictOutcome::Fails),
+        ratios: found.ratios,
+        smallest_detectable: found.smallest_detectable,
+        basis: found.basis,
+    })
+}
+
+/// The interference factor of a load: as [`same_as`], with the ratio loaded ÷ idle of one domain,
+/// and [`VerdictOutcome::Leaks`] for a factor that lies above `tolerance` (such as
+/// [`INTERFERENCE_TOLERANCE`]).
+#[must_use]
+pub fn interference(
+    loaded: &[Vec<Distribution>],
+    idle: &[Vec<Distribution>],
+    quantiles: &[f64],
+    tolerance: f64,
+    options: &Resampling,
+) -> Option<Factors> {
+    let found = ratios(loaded, idle, quantiles, options)?;
+    Some(Factors {
+        outcome: outcome(&found, quantiles, tolerance, VerdictOutcome::Leaks),
+        factors: found.ratios,
+        smallest_detectable: found.smallest_detectable,
+        basis: found.basis,
+    })
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The median of a few values with its interval.
+
+use rampart_model::Interval;
+
+/// The median of `values` with an interval made of two of the values themselves: of the k-th
+/// smallest and the k-th largest, k as large as the confidence allows (order statistics; the
+/// chance that the true median lies outside is that of fewer than k heads in n coins, twice).
+///
+/// Nothing is supposed about the values but that they are independent. Few values cannot give
+/// much confidence: the interval then is all of them, and [`Interval::confidence`] says what that
+/// is worth. None without values or with one that is not a number.
+#[must_use]
+pub fn median_interval(values: &[f64], confidence: f64) -> Option<Interval> {
+    if values.is_empty() || values.iter().any(|value| value.is_nan()) {
+        return None;
+    }
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let count = sorted.len();
+    let upper = sorted[count / 2];
+    let estimate = if count % 2 == 1 {
+        upper
+    } else {
+        0.5 * (sorted[count / 2 - 1] + upper)
+    };
+    // Chance of exactly `heads` heads, and of fewer than `rank`. In logarithms, for 2^-n is no
+    // double beyond n = 1074.
+    let mut ln_chance = -(count as f64) * std::f64::consts::LN_2;
+    let mut outside = ln_chance.exp();
+    let mut rank = 0;
+    for next in 1..count.div_ceil(2) {
+        ln_chance += ((count - next + 1) as f64 / next as f64).ln();
+        if 2.0 * (outside + ln_chance.exp()) > 1.0 - confidence {
+            break;
+        }
+        outside += ln_chance.exp();
+        rank = next;
+    }
+    Some(Interval {
+        estimate,
+        low: sorted[rank],
+        high: sorted[count - 1 - rank],
+        confidence: 1.0 - 2.0 * outside,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Ranks and confidences as tabled for the sign test.
+    #[test]
+    fn takes_the_tabled_ranks() {
+        let values: Vec<f64> = (1..=10).map(f64::from).collect();
+        let interval = median_interval(&values, 0.95).expect("an interval");
+        assert_eq!(
+            (interval.estimate, interval.low, interval.high),
+            (5.5, 2.0, 9.0)
+        );
+        assert!((interval.confidence - 0.9785).abs() < 1e-4);
+        let values: Vec<f64> = (1..=25).map(f64::from).collect();
+        let interval = median_interval(&values, 0.95).expect("an interval");
+        assert_eq!(
+            (interval.estimate, interval.low, interval.high),
+            (13.0, 8.0, 18.0)
+        );
+        assert!((interval.confidence - 0.9567).abs() < 1e-4);
+    }
+
+    #[test]
+    fn few_values_are_honest_about_it() {
+        let interval = median_interval(&[3.0, 1.0], 0.95).expect("an interval");
+        assert_eq!((interval.low, interval.high), (1.0, 3.0));
+        assert!((interval.confidence - 0.5).abs() < 1e-12);
+        assert_eq!(
+            median_interval(&[1.0], 0.95).map(|i| i.confidence),
+            Some(0.0)
+        );
+        assert_eq!(median_interval(&[], 0.95), None);
+        assert_eq!(median_interval(&[f64::NAN], 0.95), None);
+    }
+
+    proptest! {
+        #[test]
+        fn the_interval_holds_the_median(values in proptest::collection::vec(-1e9f64..1e9, 1..3000)) {
+            let interval = median_interval(&values, 0.95).expect("an interval");
+            prop_assert!(interval.low <= interval.estimate && interval.estimate <= interval.high);
+            if values.len() >= 6 {
+                prop_assert!(interval.confidence >= 0.95);
+            }
+        }
+    }
+}
