@@ -5,13 +5,69 @@
 //! kind, the meter inside is the same program and the conversation with it the same
 //! ([`rampart_model::MeterRequest`], [`rampart_model::MeterEvent`]).
 
+mod error;
+mod host;
+mod not_built;
+mod placement;
+mod process;
+mod session;
+
 use std::path::Path;
 use std::time::Duration;
 
 use rampart_host::Shield;
 use rampart_model::{
-    Availability, CpuSet, DomainSelection, Granted, Machine, MeterEvent, MeterPlan, ShieldReport,
+    Availability, ContainerEngine, CpuSet, DomainKind, DomainSelection, Granted, Machine,
+    MeterEvent, MeterPlan, ShieldReport,
 };
+
+pub use error::DomainError;
+
+/// What mends a meter that cannot be started.
+const METER_MEND: &str =
+    "build it with `make build`, or install it beside `rampart`, and make it executable";
+
+/// Every domain that can be named, the weakest wall first.
+#[must_use]
+pub fn all() -> Vec<Box<dyn Domain>> {
+    let embedded = Some(ContainerEngine::Embedded);
+    let mut selections = Vec::new();
+    for kind in DomainKind::ALL {
+        let engines = match kind {
+            DomainKind::Container => vec![
+                embedded,
+                Some(ContainerEngine::Podman),
+                Some(ContainerEngine::Docker),
+            ],
+            _ => vec![None],
+        };
+        selections.extend(
+            engines
+                .into_iter()
+                .map(|engine| DomainSelection { kind, engine }),
+        );
+    }
+    selections.into_iter().map(domain).collect()
+}
+
+/// The domain that a selection names.
+#[must_use]
+pub fn domain(selection: DomainSelection) -> Box<dyn Domain> {
+    match selection.kind {
+        DomainKind::Host => Box::new(host::HostDomain),
+        kind => Box::new(not_built::NotBuilt(kind)),
+    }
+}
+
+/// For each domain that can be named: whether this machine can host it, and if not, why and
+/// what would change it. Changes nothing.
+#[must_use]
+pub fn availability(machine: &Machine) -> Vec<Availability> {
+    all()
+        .iter()
+        .map(|domain| domain.availability(machine))
+        .collect()
+}
 
 /// A kind of domain on this machine.
 pub trait Domain: std::fmt::Debug {

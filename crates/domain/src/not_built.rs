@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The kinds that this version does not measure yet. They are listed all the same, with what
+//! this machine has for them, so that nobody takes silence for a "no".
+
+use std::path::Path;
+
+use rampart_model::{Availability, DomainKind, DomainSelection, Finding, Machine, Severity};
+
+use crate::{Domain, DomainError, Running, Start};
+
+/// A kind without a module of its own yet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NotBuilt(pub(crate) DomainKind);
+
+impl Domain for NotBuilt {
+    fn selection(&self) -> DomainSelection {
+        DomainSelection {
+            kind: self.0,
+            engine: None,
+        }
+    }
+
+    fn availability(&self, machine: &Machine) -> Availability {
+        let description = match self.0 {
+            DomainKind::Vm => "a KVM guest whose virtual CPUs have physical ones to themselves",
+            DomainKind::Detached => {
+                "one thread of a Linux process on a core that was taken from Linux"
+            }
+            DomainKind::Cell => "a static partition enforced by Rampart's own hypervisor",
+            DomainKind::Host | DomainKind::Task | DomainKind::Container => "",
+        };
+        Availability {
+            domain: self.selection(),
+            available: false,
+            description: description.to_owned(),
+            findings: vec![
+                self.not_yet(),
+                self.machine_side(machine, Path::new("/dev/kvm").exists()),
+            ],
+        }
+    }
+
+    fn start(&self, _start: &Start<'_>) -> Result<Box<dyn Running>, DomainError> {
+        Err(DomainError::Unavailable(self.not_yet()))
+    }
+}
+
+impl NotBuilt {
+    fn not_yet(self) -> Finding {
+        Finding::new(
+            Severity::Problem,
+            self.0.word(),
+            "this version of Rampart does not measure this kind of domain yet",
+        )
+        .mend("take a version whose change log names it")
+    }
+
+    /// What the machine has or lacks for it, whatever Rampart can do.
+    fn machine_side(self, machine: &Machine, kvm: bool) -> Finding {
+        match (self.0, kvm) {
+            (DomainKind::Vm, true) => Finding::new(
+                Severity::Note,
+                "/dev/kvm",
+                "the machine itself has what a guest needs",
+            ),
+            (DomainKind::Vm, false) => Finding::new(
+                Severity::Note,
+                "/dev/kvm",
+                "the machine offers no virtualisation either",
+            )
+            .values("not there", "a character device")
+            .mend("switch virtualisation on in the firmware (or, in a guest, in the hypervisor under it), then `modprobe kvm_intel` or `modprobe kvm_amd`"),
+            (DomainKind::Cell, _) if machine.architecture != "aarch64" => Finding::new(
+                Severity::Note,
+                "architecture",
+                "the hypervisor is designed for another architecture",
+            )
+            .values(machine.architecture.clone(), "aarch64"),
+            _ => Finding::new(
+                Severity::Note,
+                "kernel modules",
+                "it will need a kernel driver, so a kernel that loads modules",
+            ),
+        }
+    }
+}
