@@ -266,3 +266,32 @@ pub fn interference(
         basis: found.basis,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_need_ten_samples_beyond_them() {
+        assert_eq!(reportable_quantiles(9_999, &QUANTILES), [0.5, 0.99]);
+        assert_eq!(reportable_quantiles(10_000, &QUANTILES), QUANTILES);
+        assert_eq!(reportable_quantiles(19, &QUANTILES), []);
+        assert_eq!(
+            reportable_quantiles(1_000, &[0.99, 0.5, 0.5, 1.0, 0.0, f64::NAN, -1.0]),
+            [0.5, 0.99]
+        );
+    }
+
+    #[test]
+    fn equal_variances_add_their_freedom_and_unequal_ones_do_not() {
+        let spread = |ln_variance, freedom| Spread {
+            ln_value: 0.0,
+            ln_variance,
+            ln_rounding: 0.0,
+            freedom,
+        };
+        assert!((welch_freedom(&spread(1e-200, 3.0), &spread(1e-200, 3.0)) - 6.0).abs() < 1e-12);
+        assert!((welch_freedom(&spread(1.0, 3.0), &spread(0.0, 5.0)) - 3.0).abs() < 1e-12);
+        assert_eq!(welch_freedom(&spread(0.0, 3.0), &spread(0.0, 5.0)), 8.0);
+    }
+}
