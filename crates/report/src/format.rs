@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Figures and facts as text, shared by the renderings.
+
+use rampart_model::{
+    CpuRecord, Distribution, Evaluation, EvaluationState, Exposure, Machine, Nanos,
+    PreemptionModel, Record,
+};
+
+/// At least this many samples must lie above a quantile before it is shown: with fewer, the
+/// figure is the chance of a handful of events. A common rule in the field.
+const SAMPLES_ABOVE_A_QUANTILE: f64 = 10.0;
+
+/// The quantile of `distribution` if it is backed by enough samples above it.
+pub(crate) fn backed_quantile(distribution: &Distribution, quantile: f64) -> Option<Nanos> {
+    // Half a sample of slack: 10 000 × (1 − 0.999) is a hair under 10 in binary fractions.
+    let above = distribution.samples as f64 * (1.0 - quantile);
+    (above + 1e-6 * SAMPLES_ABOVE_A_QUANTILE >= SAMPLES_ABOVE_A_QUANTILE)
+        .then(|| distribution.quantile(quantile))
+        .flatten()
+}
+
+/// A count with its thousands apart, or in three figures where that would be wide.
+pub(crate) fn count(value: u64) -> String {
+    match value {
+        0..1_000_000 => grouped(value),
+        1_000_000..1_000_000_000 => scaled(value as f64 / 1e6, "M"),
+        1_000_000_000..1_000_000_000_000 => scaled(value as f64 / 1e9, "G"),
+        _ => scaled(value as f64 / 1e12, "T"),
+    }
+}
+
+/// A count with every digit, its thousands apart.
+pub(crate) fn grouped(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push('\u{a0}');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn scaled(value: f64, unit: &str) -> String {
+    let decimals = if value >= 100.0 {
+        0
+    } else if value >= 10.0 {
+        1
+    } else {
+        2
+    };
+    format!("{value:.decimals$}\u{a0}{unit}")
+}
+
+/// A time, its unit kept on the same line.
+pub(crate) fn time(value: Nanos) -> String {
+    value.to_string().replace(' ', "\u{a0}")
+}
+
+/// A time, or a dash where there is none.
+pub(crate) fn time_or_dash(value: Option<Nanos>) -> String {
+    value.map_or_else(|| "–".to_owned(), time)
+}
+
+/// A quantile as the field writes it: `p50`, `p99.9`.
+pub(crate) fn quantile_name(quantile: f64) -> String {
+    // Six decimals of a percentage, without trailing zeros: 0.99999 × 100 is not exact.
+    let text = format!("{:.6}", quantile * 100.0);
+    format!("p{}", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
+/// A ratio or factor: two decimals, fewer where they would mean nothing.
+pub(crate) fn ratio(value: f64) -> String {
+    if value >= 100.0 {
+        format!("{value:.0}")
+    } else if value >= 10.0 {
+        format!("{value:.1}")
+    } else if value >= 0.1 {
+        format!("{value:.2}")
+    } else {
+        format!("{value:.3}")
+    }
+}
+
+/// The primary series of a record over all its CPUs, as seen.
+pub(crate) fn primary(record: &Record) -> Distribution {
+    let mut all = Distribution::default();
+    for series in record.cpus.iter().filter_map(|cpu| cpu.series.first()) {
+        all.merge(&series.seen);
+    }
+    all
+}
+
+/// Samples of a record over the deadline, all CPUs together.
+pub(crate) fn over_deadline(record: &Record) -> u64 {
+    let each = record.cpus.iter().map(|cpu: &CpuRecord| cpu.over_deadline);
+    each.fold(0, u64::saturating_add)
+}
+
+/// What the figures rest on, in words.
+pub(crate) fn exposure(exposure: &Exposure) -> String {
+    let plural = |count: u32, one: &str, many: &str| {
+        format!("{count} {}", if count == 1 { one } else { many })
+    };
+    format!(
+        "{} samples in {} of {} on {}, {} missed",
+        grouped(exposure.samples),
+        time(exposure.duration),
+        plural(exposure.runs, "run", "runs"),
+        plural(exposure.cpus, "CPU", "CPUs"),
+        grouped(exposure.missed),
+    )
+}
+
+/// How far the evaluation came: a sentence, and whether it deserves a warning.
+pub(crate) fn state(evaluation: &Evaluation) -> (String, bool) {
+    let (made, planned) = evaluation.runs;
+    match evaluation.state {
+        EvaluationState::Complete if made == planned => {
+            (format!("Complete: {made} of {planned} runs."), false)
+        }
+        EvaluationState::Complete => (
+            format!("Complete, but only {made} of {planned} runs were made."),
+            true,
+        ),
+        EvaluationState::EndedEarly => (
+            format!(
+                "ENDED EARLY on request: {made} of {planned} runs. Everything below rests on these alone."
+            ),
+            true,
+        ),
+        EvaluationState::Running => (
+            format!(
+                "KILLED HALF-WAY (or still running): {made} of {planned} runs. Everything below rests on these alone."
+            ),
+            true,
+        ),
+    }
+}
+
+/// What must be known before any figure of an emulated machine is read.
+pub(crate) const EMULATED: &str = "EMULATED MACHINE: its CPUs are software, so its microseconds mean nothing. \
+     Only the structure of disturbances, who reaches whom, can be read from this report.";
+
+/// The kernel's preemption model in the words of its configuration.
+pub(crate) const fn preemption(model: PreemptionModel) -> &'static str {
+    match model {
+        PreemptionModel::None => "PREEMPT_NONE",
+        PreemptionModel::Voluntary => "PREEMPT_VOLUNTARY",
+        PreemptionModel::Full => "PREEMPT",
+        PreemptionModel::Lazy => "PREEMPT_LAZY",
+        PreemptionModel::RealTime => "PREEMPT_RT",
+        PreemptionModel::Dynamic => "PREEMPT_DYNAMIC",
+        PreemptionModel::Unknown => "preemption unknown",
+    }
+}
+
+/// The machine in one line.
+pub(crate) fn machine(machine: &Machine) -> String {
+    let cpus = machine.topology.online.len();
+    let mut parts = vec![
+        machine.host_name.clone(),
+        format!(
+            "{}, {cpus} {}",
+            machine.processor,
+            if cpus == 1 { "CPU" } else { "CPUs" }
+        ),
+        format!(
+            "Linux {} {}",
+            machine.kernel_release,
+            preemption(machine.preemption)
+        ),
+    ];
+    parts.extend(machine.distribution.clone());
+    parts.push(
+        match (
+            &machine.virtualisation.hypervisor,
+            machine.virtualisation.emulated,
+        ) {
+            (Some(hypervisor), true) => format!("emulated ({hypervisor})"),
+            (None, true) => "emulated".to_owned(),
+            (Some(hypervisor), false) => format!("a guest of {hypervisor}"),
+            (None, false) => "bare metal".to_owned(),
+        },
+    );
+    parts.join(" · ")
+}
+
+/// A small probability as people can weigh it: one in so many.
+pub(crate) fn chance(probability: f64) -> String {
+    if probability.is_nan() || probability <= 0.0 {
+        return "0".to_owned();
+    }
+    if probability >= 0.1 {
+        return format!("{:.0}\u{a0}%", probability * 100.0);
+    }
+    // Rounded down, so that the chance is never said to be smaller than it is; two figures.
+    let inverse = (1.0 / probability).min(1e18);
+    let scale = 10f64.powi((inverse.log10().floor() as i32 - 1).max(0));
+    format!("1 in {}", count(((inverse / scale).floor() * scale) as u64))
+}
+
+/// `text` without control characters, which could move the cursor of a terminal.
+pub(crate) fn clean(text: &str) -> String {
+    text.chars()
+        .map(|character| {
+            if character.is_control() {
+                ' '
+            } else {
+                character
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_keep_their_digits_up_to_a_million() {
+        for (value, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1_000, "1 000"),
+            (999_999, "999 999"),
+            (1_230_000, "1.23 M"),
+            (1_000_000_000, "1.00 G"),
+            (u64::MAX, "18446744 T"),
+        ] {
+            assert_eq!(count(value).replace('\u{a0}', " "), text);
+        }
+    }
+
+    #[test]
+    fn a_chance_is_never_said_to_be_smaller_than_it_is() {
+        for (probability, text) in [
+            (0.0, "0"),
+            (f64::NAN, "0"),
+            (0.5, "50 %"),
+            (0.01, "1 in 100"),
+            (2.9957e-5, "1 in 33 000"),
+            (1e-300, "1 in 1000000 T"),
+        ] {
+            assert_eq!(chance(probability).replace('\u{a0}', " "), text);
+        }
+    }
+
+    #[test]
+    fn a_quantile_needs_ten_samples_above_it() {
+        let of = |samples: u64| Distribution::from_values((0..samples).map(Nanos));
+        assert_eq!(backed_quantile(&of(9_999), 0.999), None);
+        assert!(backed_quantile(&of(10_000), 0.999).is_some());
+        assert!(backed_quantile(&of(20), 0.5).is_some());
+        assert_eq!(backed_quantile(&of(0), 0.5), None);
+    }
+
+    #[test]
+    fn quantiles_are_named_as_in_the_field() {
+        for (quantile, name) in [
+            (0.5, "p50"),
+            (0.99, "p99"),
+            (0.999, "p99.9"),
+            (0.99999, "p99.999"),
+        ] {
+            assert_eq!(quantile_name(quantile), name);
+        }
+    }
+}

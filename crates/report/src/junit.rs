@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The verdicts as a JUnit report, for the machines that gate on one.
+
+use std::time::Duration;
+
+use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, TestSuite};
+use rampart_model::{Evaluation, NotMeasured, Question, Verdict, VerdictOutcome};
+
+use crate::format;
+
+/// The evaluation as JUnit XML: a suite for each domain, a test case for each verdict.
+///
+/// `holds` passes; `fails` and `leaks` are failures with the verdict's statement; `inconclusive`
+/// and what was not measured are skipped with the reason, so that a gate never takes silence for
+/// success.
+///
+/// # Panics
+/// Never: the writer writes to memory, and characters that XML lacks are left out.
+#[must_use]
+pub fn junit(evaluation: &Evaluation) -> String {
+    let mut report = Report::new("rampart evaluate");
+    report.set_time(
+        evaluation
+            .records
+            .iter()
+            .map(|record| Duration::from(record.exposure.duration))
+            .sum(),
+    );
+    for domain in &evaluation.plan.domains {
+        let mut suite = TestSuite::new(domain.name.as_str());
+        suite.add_property(Property::new(
+            "machine",
+            format::machine(&evaluation.machine),
+        ));
+        suite.add_property(Property::new("state", format::state(evaluation).0));
+        suite.add_property(Property::new("tool", evaluation.tool_version.as_str()));
+        let verdicts = evaluation
+            .verdicts
+            .iter()
+            .filter(|verdict| verdict.domain == domain.name);
+        suite.add_test_cases(verdicts.map(verdict_case));
+        report.add_test_suite(suite);
+    }
+    if !evaluation.not_measured.is_empty() {
+        let mut suite = TestSuite::new("not measured");
+        suite.add_test_cases(evaluation.not_measured.iter().map(not_measured_case));
+        report.add_test_suite(suite);
+    }
+    report
+        .to_string()
+        .expect("writing XML to memory cannot fail")
+}
+
+fn verdict_case(verdict: &Verdict) -> TestCase {
+    let mut status = match verdict.outcome {
+        VerdictOutcome::Holds => TestCaseStatus::success(),
+        VerdictOutcome::Fails | VerdictOutcome::Leaks => {
+            TestCaseStatus::non_success(NonSuccessKind::Failure)
+        }
+        VerdictOutcome::Inconclusive => TestCaseStatus::skipped(),
+    };
+    let exposure = format::exposure(&verdict.exposure);
+    if verdict.outcome != VerdictOutcome::Holds {
+        status.set_message(verdict.statement.as_str());
+        status.set_type(verdict.outcome.to_string());
+        status.set_description(format!("{}\nexposure: {exposure}", verdict.statement));
+    }
+    let mut case = TestCase::new(verdict.id.as_str(), status);
+    case.set_classname(format!("{}.{}", verdict.domain, question(verdict.question)));
+    case.set_time(Duration::from(verdict.exposure.duration));
+    case.set_system_out(format!("{}\nexposure: {exposure}", verdict.statement));
+    case
+}
+
+fn not_measured_case(not_measured: &NotMeasured) -> TestCase {
+    let reasons: Vec<String> = not_measured
+        .findings
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    let mut status = TestCaseStatus::skipped();
+    status.set_message(reasons.join("; "));
+    status.set_type("not measured");
+    let mut case = TestCase::new(not_measured.what.as_str(), status);
+    case.set_classname("not measured");
+    case
+}
+
+const fn question(question: Question) -> &'static str {
+    match question {
+        Question::Deadline => "deadline",
+        Question::SameAsHost => "same-as-host",
+        Question::Interference => "interference",
+    }
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One row for each record: what was measured, with what it rests on.
+
+use comfy_table::Cell;
+use rampart_model::{Evaluation, MeterKind, MeterPlan, Record};
+
+use super::text::Page;
+use crate::format;
+
+/// One table for each meter, its rows grouped by condition so that domains stand under each other.
+pub(crate) fn records(page: &mut Page, evaluation: &Evaluation) {
+    if evaluation.records.is_empty() {
+        page.heading("Records");
+        page.paragraph("Nothing was measured.", 0);
+        return;
+    }
+    for meter in MeterKind::ALL {
+        let of_meter: Vec<&Record> = evaluation
+            .records
+            .iter()
+            .filter(|record| record.plan.meter == meter)
+            .collect();
+        if let Some(first) = of_meter.first() {
+            page.heading(&title(&first.plan));
+            table(page, evaluation, &of_meter);
+        }
+    }
+    page.paragraph(
+        "As seen, all CPUs of a domain together, warm-up apart. A dash: fewer than 10 samples lie above that quantile.",
+        0,
+    );
+}
+
+fn title(plan: &MeterPlan) -> String {
+    let what = match plan.meter {
+        MeterKind::Wakeup => "how late a thread wakes from a timer",
+        MeterKind::Noise => "gaps in a loop that only reads the counter",
+        MeterKind::Fwq => "by how much a fixed piece of work takes longer",
+        MeterKind::Loop => "end of the work of a control loop after its planned start",
+    };
+    let every = match plan.meter {
+        MeterKind::Wakeup | MeterKind::Loop => format!(", every {}", format::time(plan.interval)),
+        MeterKind::Noise | MeterKind::Fwq => String::new(),
+    };
+    format!("{}: {what}{every}, policy {}", plan.meter, plan.policy)
+}
+
+fn table(page: &mut Page, evaluation: &Evaluation, records: &[&Record]) {
+    let header = [
+        "", "samples", "time", "runs", "p50", "p99", "p99.9", "max", "over", "missed",
+    ];
+    let mut rows = Vec::new();
+    let mut conditions = evaluation.plan.conditions.clone();
+    for record in records {
+        if !conditions.contains(&record.condition) {
+            conditions.push(record.condition);
+        }
+    }
+    for condition in conditions {
+        let of_condition: Vec<&&Record> = records
+            .iter()
+            .filter(|record| record.condition == condition)
+            .collect();
+        if of_condition.is_empty() {
+            continue;
+        }
+        rows.push(vec![
+            page.cell(&condition.to_string())
+                .add_attribute(comfy_table::Attribute::Bold),
+        ]);
+        rows.extend(of_condition.into_iter().map(|record| row(page, record)));
+    }
+    page.figures(&header, rows, 1);
+}
+
+fn row(page: &Page, record: &Record) -> Vec<Cell> {
+    let distribution = format::primary(record);
+    let exposure = &record.exposure;
+    let over = format::over_deadline(record);
+    let name = if record.invalid.is_empty() {
+        page.cell(&format!("\u{a0}\u{a0}{}", record.domain))
+    } else {
+        page.warning_cell(&format!("!! {} INVALID", record.domain))
+    };
+    let quantile = |quantile| {
+        page.cell(&format::time_or_dash(format::backed_quantile(
+            &distribution,
+            quantile,
+        )))
+    };
+    let figure = |value: u64| {
+        let text = format::count(value);
+        if value > 0 {
+            page.warning_cell(&text)
+        } else {
+            page.cell(&text)
+        }
+    };
+    vec![
+        name,
+        page.cell(&format::count(exposure.samples)),
+        page.cell(&format::time(exposure.duration)),
+        page.cell(&exposure.runs.to_string()),
+        quantile(0.5),
+        quantile(0.99),
+        quantile(0.999),
+        page.cell(&format::time_or_dash(distribution.max)),
+        figure(over),
+        figure(exposure.missed),
+    ]
+}

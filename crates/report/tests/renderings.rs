@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Every rendering of every made-up document.
+
+mod support;
+
+use rampart_model::{Evaluation, VerdictOutcome};
+use rampart_report::{TerminalOptions, html, json, junit, terminal};
+
+fn plain(evaluation: &Evaluation, width: u16) -> String {
+    terminal(
+        evaluation,
+        TerminalOptions {
+            width,
+            colour: false,
+        },
+    )
+}
+
+#[test]
+fn the_terminal_shows_the_full_document_in_80_columns() {
+    insta::assert_snapshot!(plain(&support::full(), 80));
+}
+
+#[test]
+fn the_terminal_shows_the_full_document_in_120_columns() {
+    insta::assert_snapshot!(plain(&support::full(), 120));
+}
+
+#[test]
+fn the_terminal_says_at_once_that_it_was_killed() {
+    insta::assert_snapshot!(plain(&support::killed(), 80));
+}
+
+#[test]
+fn the_terminal_says_at_once_that_times_mean_nothing() {
+    insta::assert_snapshot!(plain(&support::single_cpu(), 80));
+}
+
+#[test]
+fn the_terminal_says_why_nothing_was_measured() {
+    insta::assert_snapshot!(plain(&support::empty(), 80));
+}
+
+#[test]
+fn the_terminal_copes_with_wide_machines() {
+    insta::assert_snapshot!(plain(&support::wide(), 80));
+}
+
+#[test]
+fn lines_fit_unless_a_word_does_not() {
+    for (name, evaluation) in support::all() {
+        for width in [60, 80, 100, 200] {
+            for line in plain(&evaluation, width).lines() {
+                let longest = line
+                    .split(' ')
+                    .map(|word| word.chars().count())
+                    .max()
+                    .unwrap_or(0);
+                assert!(
+                    line.chars().count() <= usize::from(width) || longest > usize::from(width) / 2,
+                    "{name} at {width}: {line}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn colour_adds_nothing_but_colour() {
+    for (name, evaluation) in support::all() {
+        let painted = terminal(
+            &evaluation,
+            TerminalOptions {
+                width: 80,
+                colour: true,
+            },
+        );
+        assert!(painted.contains("\u{1b}["), "{name}");
+        let mut bare = String::new();
+        let mut rest = painted.as_str();
+        while let Some((before, after)) = rest.split_once("\u{1b}[") {
+            bare.push_str(before);
+            rest = after.split_once('m').map_or("", |(_, after)| after);
+        }
+        bare.push_str(rest);
+        let trimmed = |text: &str| {
+            text.lines()
+                .map(str::trim_end)
+                .collect::<Vec<_>>()
+                .join("\n")
+        };
+        assert_eq!(trimmed(&bare), trimmed(&plain(&evaluation, 80)), "{name}");
+    }
+}
+
+#[test]
+fn a_name_cannot_steer_the_terminal() {
+    let mut evaluation = support::full();
+    evaluation.machine.host_name = "x\u{1b}[2J\u{7}y".to_owned();
+    evaluation.plan.domains[0].name = "a\u{1b}b".to_owned();
+    evaluation.comparison.sentences[0].0 = "a\u{1b}b".to_owned();
+    assert!(!plain(&evaluation, 80).contains(['\u{1b}', '\u{7}']));
+}
+
+#[test]
+fn json_reads_back_as_the_same_document() {
+    for (name, evaluation) in support::all() {
+        let read: Evaluation = serde_json::from_str(&json(&evaluation)).expect(name);
+        assert_eq!(read, evaluation, "{name}");
+    }
+}
+
+#[test]
+fn the_page_holds_the_document_and_nothing_of_it_as_markup() {
+    for (name, evaluation) in support::all() {
+        let page = html(&evaluation);
+        let (_, rest) = page.split_once(r#"id="evaluation">"#).expect(name);
+        let (document, _) = rest.split_once("</script>").expect(name);
+        let read: Evaluation = serde_json::from_str(document).expect(name);
+        assert_eq!(read, evaluation, "{name}");
+        assert!(!document.contains('<'), "{name}");
+        assert!(
+            page.len() - document.len() < 300_000,
+            "the page itself is {}",
+            page.len() - document.len()
+        );
+    }
+}
+
+#[test]
+fn junit_has_a_case_for_each_verdict() {
+    for (name, evaluation) in support::all() {
+        let report = junit(&evaluation);
+        let count = |outcome| {
+            evaluation
+                .verdicts
+                .iter()
+                .filter(|verdict| verdict.outcome == outcome)
+                .count()
+        };
+        let failures = count(VerdictOutcome::Fails) + count(VerdictOutcome::Leaks);
+        let skipped = count(VerdictOutcome::Inconclusive) + evaluation.not_measured.len();
+        let cases = evaluation.verdicts.len() + evaluation.not_measured.len();
+        assert_eq!(report.matches("<testcase ").count(), cases, "{name}");
+        assert_eq!(report.matches("<failure ").count(), failures, "{name}");
+        assert_eq!(report.matches("<skipped ").count(), skipped, "{name}");
+        for verdict in &evaluation.verdicts {
+            let id = verdict
+                .id
+                .replace('&', "&amp;")
+                .replace('<', "&lt;")
+                .replace('>', "&gt;");
+            assert!(report.contains(&id), "{name}: {id}");
+        }
+    }
+}
