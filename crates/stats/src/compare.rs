@@ -91,8 +91,8 @@ pub fn reportable_quantiles(samples: u64, candidates: &[f64]) -> Vec<f64> {
         .iter()
         .copied()
         .filter(|quantile| {
-            // A thousandth of a sample forgives that 1 − 0.999 is no exact double.
-            samples as f64 * quantile.min(1.0 - quantile) >= FEWEST_BEYOND - 1e-3
+            // A millionth of a sample forgives that 1 − 0.999 is no exact double.
+            samples as f64 * quantile.min(1.0 - quantile) >= FEWEST_BEYOND - 1e-6
         })
         .collect();
     quantiles.sort_by(f64::total_cmp);
