@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Why the machine was not changed as asked.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why the machine was not changed as asked. Whatever had been changed before is restored,
 /// or still in the journal for [`crate::release`].
@@ -43,4 +43,33 @@ pub enum HostError {
         /// What mends it.
         mend: String,
     },
+    /// Some changes could not be undone; they are still in the journal.
+    #[error(
+        "{journal}: {count} changes could not be undone, first: {first}; mend: remove the cause and run `rampart release`"
+    )]
+    NotRestored {
+        /// The journal that keeps them.
+        journal: PathBuf,
+        /// How many.
+        count: usize,
+        /// The first of them.
+        first: rampart_model::Finding,
+    },
+}
+
+impl HostError {
+    /// A file could not be read, written or made.
+    pub(crate) fn file(
+        action: &'static str,
+        path: &Path,
+        cause: std::io::Error,
+        mend: impl Into<String>,
+    ) -> Self {
+        Self::File {
+            action,
+            path: path.to_owned(),
+            cause,
+            mend: mend.into(),
+        }
+    }
 }

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Takes back what an ended process left changed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use rampart_model::Finding;
+use rampart_model::{Finding, Severity};
 
+use crate::journal::{self, Header, JOURNAL_VERSION, Recorded};
+use crate::kernel::{Kernel, RunningKernel};
+use crate::lock::Lock;
+use crate::state::is_root;
+use crate::tasks;
+use crate::undo::undo;
 use crate::{HostError, StateDirectory};
 
 /// One thing that was put back.
@@ -21,7 +27,8 @@ pub struct Restored {
 pub struct ReleaseReport {
     /// What was put back, in the order in which it was.
     pub restored: Vec<Restored>,
-    /// What was left because someone else changed it meanwhile, or could not be put back.
+    /// What was left because someone else changed it meanwhile, and (with
+    /// [`Severity::Problem`]) what could not be put back and is still in the journal.
     pub left: Vec<Finding>,
     /// The journals that are done with and gone.
     pub journals: Vec<PathBuf>,
@@ -40,16 +47,112 @@ pub struct PendingJournal {
     pub changes: usize,
 }
 
-/// Puts back everything that ended processes left changed.
+/// Puts back everything that ended processes left changed. Nothing to do is no error.
 ///
 /// # Errors
-/// If a living process holds the machine, or a journal cannot be read.
-pub fn release(_state: &StateDirectory) -> Result<ReleaseReport, HostError> {
-    unreachable!("follows in the next commit")
+/// If a living process holds the machine, or a journal cannot be read or removed.
+pub fn release(state: &StateDirectory) -> Result<ReleaseReport, HostError> {
+    if !journal::directory(state).is_dir() {
+        return Ok(ReleaseReport::default());
+    }
+    let _lock = Lock::take(state, is_root())?;
+    release_locked(&RunningKernel, state)
 }
 
 /// The journals that were not released yet.
 #[must_use]
-pub fn pending(_state: &StateDirectory) -> Vec<PendingJournal> {
-    Vec::new()
+pub fn pending(state: &StateDirectory) -> Vec<PendingJournal> {
+    journal::files(state)
+        .into_iter()
+        .filter_map(|path| {
+            let recorded = journal::read(&path).ok()?;
+            let header = recorded.header?;
+            Some(PendingJournal {
+                path,
+                owner: header.owner,
+                owner_alive: is_alive(&RunningKernel, &header),
+                changes: recorded.changes.len(),
+            })
+        })
+        .collect()
+}
+
+fn is_alive(kernel: &dyn Kernel, header: &Header) -> bool {
+    header.boot == journal::boot_id(kernel)
+        && tasks::stat_of(kernel, header.owner).is_some_and(|stat| stat.start == header.owner_start)
+}
+
+/// Releases every journal of a state directory whose lock is held: whoever wrote them is done.
+pub(crate) fn release_locked(
+    kernel: &dyn Kernel,
+    state: &StateDirectory,
+) -> Result<ReleaseReport, HostError> {
+    let mut report = ReleaseReport::default();
+    for path in journal::files(state) {
+        let recorded = journal::read(&path)?;
+        if release_one(kernel, &path, &recorded, &mut report)? {
+            journal::remove(&path)?;
+            report.journals.push(path);
+        }
+    }
+    Ok(report)
+}
+
+/// Whether the journal is done with.
+fn release_one(
+    kernel: &dyn Kernel,
+    path: &Path,
+    recorded: &Recorded,
+    report: &mut ReleaseReport,
+) -> Result<bool, HostError> {
+    let place = path.display().to_string();
+    // Without a header on the disk nothing had been changed yet.
+    let Some(header) = &recorded.header else {
+        return Ok(true);
+    };
+    if header.version != JOURNAL_VERSION {
+        report.left.push(
+            Finding::new(
+                Severity::Problem,
+                place,
+                "another version of Rampart wrote this journal",
+            )
+            .values(header.version.to_string(), JOURNAL_VERSION.to_string())
+            .mend("run `rampart release` of that version, or restart the machine"),
+        );
+        return Ok(false);
+    }
+    if header.boot != journal::boot_id(kernel) {
+        report.left.push(Finding::new(
+            Severity::Note,
+            place,
+            "the machine was restarted since, which undid the changes; the journal was discarded",
+        ));
+        return Ok(true);
+    }
+    let undone = undo(kernel, &recorded.changes).map_err(|cause| {
+        HostError::file(
+            "undo the journal",
+            path,
+            cause,
+            "run `rampart release` again",
+        )
+    })?;
+    let done = undone.failed.is_empty() && !recorded.damaged;
+    if recorded.damaged {
+        report.left.push(
+            Finding::new(
+                Severity::Problem,
+                place,
+                "a line of this journal cannot be read; the other changes were undone",
+            )
+            .mend(
+                "undo what the line tells of by hand and remove the file, or restart the machine",
+            ),
+        );
+    }
+    report.restored.extend(undone.restored);
+    report.left.extend(undone.left);
+    report.left.extend(undone.failed);
+    Ok(done)
 }

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Changes to a machine, each with its old value on disk before it is made.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rampart_model::CpuSet;
+
+use crate::journal::{self, Change, Journal};
+use crate::kernel::Kernel;
+use crate::notation::Notation;
+use crate::tasks::Task;
+use crate::undo::{Undone, undo};
+use crate::{HostError, StateDirectory};
+
+/// A value that a file shall have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Setting {
+    pub(crate) path: PathBuf,
+    pub(crate) value: String,
+    pub(crate) notation: Notation,
+}
+
+impl Setting {
+    /// CPUs as a list.
+    pub(crate) fn list(path: impl Into<PathBuf>, cpus: &CpuSet) -> Self {
+        Self::cpus(path, cpus, Notation::List)
+    }
+
+    /// CPUs in a notation.
+    pub(crate) fn cpus(path: impl Into<PathBuf>, cpus: &CpuSet, notation: Notation) -> Self {
+        Self {
+            path: path.into(),
+            value: notation.write(cpus),
+            notation,
+        }
+    }
+
+    /// A text or number.
+    pub(crate) fn text(path: impl Into<PathBuf>, value: impl Into<String>) -> Self {
+        Self {
+            path: path.into(),
+            value: value.into(),
+            notation: Notation::Text,
+        }
+    }
+}
+
+/// The changes of one shield.
+#[derive(Debug)]
+pub(crate) struct Changes {
+    kernel: Arc<dyn Kernel>,
+    journal: Journal,
+    made: Vec<Change>,
+}
+
+impl Changes {
+    /// No changes yet.
+    pub(crate) fn new(kernel: Arc<dyn Kernel>, state: &StateDirectory) -> Self {
+        Self {
+            journal: Journal::new(Arc::clone(&kernel), state),
+            kernel,
+            made: Vec::new(),
+        }
+    }
+
+    /// The machine that is changed.
+    pub(crate) fn kernel(&self) -> Arc<dyn Kernel> {
+        Arc::clone(&self.kernel)
+    }
+
+    /// Records intended changes. Only after this may they be made.
+    pub(crate) fn prepare(&mut self, changes: Vec<Change>) -> Result<(), HostError> {
+        self.journal.append(&changes)?;
+        self.made.extend(changes);
+        Ok(())
+    }
+
+    /// A point where a test may end the machine.
+    pub(crate) fn step(&self) -> Result<(), HostError> {
+        self.kernel.step().map_err(|cause| {
+            HostError::file("go on", self.journal.path(), cause, "run `rampart release`")
+        })
+    }
+
+    /// Records and makes settings: all old values reach the disk together, then the writes
+    /// follow one by one. Answers for each what it reads back as, or the kernel's refusal.
+    pub(crate) fn set(
+        &mut self,
+        settings: &[Setting],
+    ) -> Result<Vec<io::Result<String>>, HostError> {
+        let olds: Vec<io::Result<String>> = settings
+            .iter()
+            .map(|setting| self.kernel.read(&setting.path))
+            .collect();
+        let intended = settings
+            .iter()
+            .zip(&olds)
+            .filter_map(|(setting, old)| {
+                let old = old.as_ref().ok()?;
+                let same = setting.notation.same(old, &setting.value);
+                (!same).then(|| value_change(setting, old, &setting.value))
+            })
+            .collect();
+        self.prepare(intended)?;
+        let mut answers = Vec::with_capacity(settings.len());
+        for (setting, old) in settings.iter().zip(olds) {
+            answers.push(match old {
+                Ok(old) => self.write(setting, &old)?,
+                Err(error) => Err(error),
+            });
+        }
+        Ok(answers)
+    }
+
+    fn write(&mut self, setting: &Setting, old: &str) -> Result<io::Result<String>, HostError> {
+        if setting.notation.same(old, &setting.value) {
+            return Ok(Ok(old.trim().to_owned()));
+        }
+        self.step()?;
+        let answer = self.kernel.write(&setting.path, &setting.value);
+        self.step()?;
+        let present = match answer.and_then(|()| self.kernel.read(&setting.path)) {
+            Ok(present) => present,
+            Err(error) => return Ok(Err(error)),
+        };
+        // The kernel may make something else of a value; undoing must know that as Rampart's.
+        let known =
+            setting.notation.same(&present, &setting.value) || setting.notation.same(&present, old);
+        if !known {
+            self.prepare(vec![value_change(setting, old, &present)])?;
+        }
+        Ok(Ok(present.trim().to_owned()))
+    }
+
+    /// Records and sets affinities; answers for each.
+    pub(crate) fn set_affinities(
+        &mut self,
+        wanted: Vec<(Task, CpuSet)>,
+    ) -> Result<Vec<io::Result<()>>, HostError> {
+        self.prepare(
+            wanted
+                .iter()
+                .map(|(task, new)| Change::Affinity {
+                    task: task.clone(),
+                    new: new.clone(),
+                })
+                .collect(),
+        )?;
+        let mut answers = Vec::with_capacity(wanted.len());
+        for (task, new) in wanted {
+            self.step()?;
+            answers.push(self.kernel.set_affinity(task.thread, &new));
+        }
+        Ok(answers)
+    }
+
+    /// Undoes all changes. With nothing left to undo the journal is removed; else it stays, and
+    /// the error names the first refusal.
+    pub(crate) fn undo(&mut self) -> Result<Undone, HostError> {
+        let journal = self.journal.path().to_owned();
+        let undone = undo(&*self.kernel, &self.made).map_err(|cause| {
+            HostError::file("undo the journal", &journal, cause, "run `rampart release`")
+        })?;
+        if let Some(first) = undone.failed.first() {
+            return Err(HostError::NotRestored {
+                journal,
+                count: undone.failed.len(),
+                first: first.clone(),
+            });
+        }
+        self.made.clear();
+        if !self.journal.is_empty() {
+            self.step()?;
+            journal::remove(&journal)?;
+        }
+        Ok(undone)
+    }
+
+    /// Undoes what was done since there were `count` changes, for another try by other means.
+    /// The journal keeps them: undoing them again does nothing.
+    pub(crate) fn undo_since(&mut self, count: usize) -> Result<Undone, HostError> {
+        let path = self.journal.path();
+        undo(&*self.kernel, &self.made[count.min(self.made.len())..]).map_err(|cause| {
+            HostError::file("undo the journal", path, cause, "run `rampart release`")
+        })
+    }
+
+    /// How many changes were recorded.
+    pub(crate) fn count(&self) -> usize {
+        self.made.len()
+    }
+}
+
+fn value_change(setting: &Setting, old: &str, new: &str) -> Change {
+    Change::Value {
+        path: setting.path.clone(),
+        old: old.trim().to_owned(),
+        new: new.trim().to_owned(),
+        notation: setting.notation,
+    }
+}

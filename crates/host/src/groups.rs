@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where the control group hierarchies are, and who is in which group.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::kernel::Kernel;
+use crate::tasks;
+
+/// The mounted hierarchies.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Hierarchies {
+    /// Mount point of the v2 hierarchy.
+    pub(crate) unified: Option<PathBuf>,
+    /// Mount point and controllers of each v1 hierarchy.
+    pub(crate) legacy: Vec<(PathBuf, Vec<String>)>,
+}
+
+impl Hierarchies {
+    /// Reads a `/proc/PID/mountinfo` (proc_pid_mountinfo(5)). Of several mounts of the same
+    /// hierarchy, as chroots make them, the one with the shortest path counts.
+    pub(crate) fn parse(mountinfo: &str) -> Self {
+        let mut found = Self::default();
+        let mut mounts: Vec<(&str, &str, &str)> = mountinfo
+            .lines()
+            .filter_map(|line| {
+                let (left, right) = line.split_once(" - ")?;
+                let point = left.split(' ').nth(4)?;
+                let mut right = right.split(' ');
+                Some((point, right.next()?, right.nth(1)?))
+            })
+            .collect();
+        mounts.sort_by_key(|(point, ..)| point.len());
+        for (point, kind, options) in mounts {
+            match kind {
+                "cgroup2" if found.unified.is_none() => found.unified = Some(point.into()),
+                "cgroup" => {
+                    let controllers: Vec<String> = options
+                        .split(',')
+                        .filter(|option| !matches!(*option, "rw" | "ro"))
+                        .map(str::to_owned)
+                        .collect();
+                    if !found.legacy.iter().any(|(_, known)| *known == controllers) {
+                        found.legacy.push((point.into(), controllers));
+                    }
+                }
+                _ => {}
+            }
+        }
+        found
+    }
+
+    /// Those of the running process.
+    pub(crate) fn of(kernel: &dyn Kernel) -> Self {
+        kernel
+            .read(Path::new("/proc/self/mountinfo"))
+            .map(|text| Self::parse(&text))
+            .unwrap_or_default()
+    }
+
+    /// Mount point of the v1 hierarchy with a controller.
+    pub(crate) fn legacy_with(&self, controller: &str) -> Option<&Path> {
+        self.legacy
+            .iter()
+            .find(|(_, controllers)| controllers.iter().any(|name| name == controller))
+            .map(|(point, _)| point.as_path())
+    }
+
+    /// `v1`, `v2`, `hybrid` or `none`.
+    pub(crate) fn word(&self) -> &'static str {
+        let legacy = self.legacy.iter().any(|(_, controllers)| {
+            controllers
+                .iter()
+                .any(|controller| !controller.starts_with("name="))
+        });
+        match (legacy, self.unified.is_some()) {
+            (true, true) => "hybrid",
+            (true, false) => "v1",
+            (false, true) => "v2",
+            (false, false) => "none",
+        }
+    }
+}
+
+/// The group of a process in the hierarchy of a v1 controller, or with an empty name in the v2
+/// hierarchy, from the text of `/proc/PID/cgroup` (cgroups(7)).
+pub(crate) fn group_in(cgroup: &str, controller: &str) -> Option<String> {
+    cgroup.lines().find_map(|line| {
+        let mut parts = line.splitn(3, ':');
+        let controllers = parts.nth(1)?;
+        let found = if controller.is_empty() {
+            controllers.is_empty()
+        } else {
+            controllers.split(',').any(|name| name == controller)
+        };
+        found.then(|| parts.next().map(str::to_owned)).flatten()
+    })
+}
+
+/// The file of a group that lists its members and takes new ones: threads in v1, processes in v2.
+pub(crate) fn members_file(kernel: &dyn Kernel, group: &Path) -> PathBuf {
+    let tasks = group.join("tasks");
+    if kernel.exists(&tasks) {
+        tasks
+    } else {
+        group.join("cgroup.procs")
+    }
+}
+
+/// The groups below a group, the deepest first.
+pub(crate) fn below(kernel: &dyn Kernel, group: &Path) -> Vec<PathBuf> {
+    let mut groups = Vec::new();
+    for name in kernel.names(group) {
+        let child = group.join(name);
+        if kernel.is_directory(&child) {
+            groups.extend(below(kernel, &child));
+            groups.push(child);
+        }
+    }
+    groups
+}
+
+/// Moves every member of `group` to `home`, those that are forked meanwhile too. Says how many
+/// moved and which stay with the kernel's answer.
+pub(crate) fn empty(
+    kernel: &dyn Kernel,
+    group: &Path,
+    mut home: impl FnMut(u32) -> PathBuf,
+) -> io::Result<(u32, Vec<(u32, io::Error)>)> {
+    let members = members_file(kernel, group);
+    let mut moved = 0;
+    let mut stuck: Vec<(u32, io::Error)> = Vec::new();
+    // A parent that forks in a loop adds a child between the reading and the moving; each pass
+    // leaves fewer parents behind.
+    for _ in 0..100 {
+        let present: Vec<u32> = tasks::listed(kernel, &members)
+            .into_iter()
+            .filter(|member| !stuck.iter().any(|(known, _)| known == member))
+            .collect();
+        if present.is_empty() {
+            break;
+        }
+        for member in present {
+            kernel.step()?;
+            let target = members_file(kernel, &home(member));
+            match kernel.write(&target, &member.to_string()) {
+                Ok(()) => moved += 1,
+                Err(error) if is_gone(&error) => {}
+                Err(error) => stuck.push((member, error)),
+            }
+        }
+    }
+    Ok((moved, stuck))
+}
+
+/// Whether the kernel says that a thread or file is not there any more.
+pub(crate) fn is_gone(error: &io::Error) -> bool {
+    // ENODEV is what an open file of a removed group answers (kernfs), ESRCH a thread's end.
+    error.kind() == io::ErrorKind::NotFound
+        || matches!(
+            error
+                .raw_os_error()
+                .map(rustix::io::Errno::from_raw_os_error),
+            Some(rustix::io::Errno::SRCH | rustix::io::Errno::NODEV)
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HYBRID: &str = "\
+25 1 0:5 / /sys/fs/cgroup rw,relatime shared:1 - tmpfs tmpfs rw,mode=755
+90 1 0:22 / /srv/root/sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset
+26 25 0:22 / /sys/fs/cgroup/cpuset rw,relatime - cgroup cgroup rw,cpuset
+27 25 0:23 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct
+28 25 0:24 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd
+29 25 0:25 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
+";
+
+    #[test]
+    fn finds_hierarchies_and_prefers_the_nearest_mount() {
+        let found = Hierarchies::parse(HYBRID);
+        assert_eq!(
+            found.legacy_with("cpuset"),
+            Some(Path::new("/sys/fs/cgroup/cpuset"))
+        );
+        assert_eq!(
+            found.legacy_with("cpuacct"),
+            Some(Path::new("/sys/fs/cgroup/cpu"))
+        );
+        assert_eq!(found.legacy_with("memory"), None);
+        assert_eq!(found.word(), "hybrid");
+        assert_eq!(
+            Hierarchies::parse("29 25 0:25 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw").word(),
+            "v2"
+        );
+        assert_eq!(Hierarchies::parse("nonsense - x").word(), "none");
+    }
+
+    #[test]
+    fn finds_the_group_of_a_process() {
+        let text = "4:memory:/a\n3:cpu,cpuacct:/b:c\n0::/d\n";
+        assert_eq!(group_in(text, "cpuacct").as_deref(), Some("/b:c"));
+        assert_eq!(group_in(text, "").as_deref(), Some("/d"));
+        assert_eq!(group_in(text, "cpuset"), None);
+    }
+}

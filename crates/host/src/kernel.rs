@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The part of the kernel's interface that changes a machine, behind a trait so that every
+//! step of a change can be tried, and broken off, on a machine that is not there.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use rampart_model::{CpuId, CpuSet};
+use rustix::process::Pid;
+use rustix::thread::{CpuSet as KernelCpuSet, sched_getaffinity, sched_setaffinity};
+
+/// Files and affinities of a machine. Paths are absolute.
+pub(crate) trait Kernel: fmt::Debug + Send + Sync {
+    /// The text of a file.
+    fn read(&self, path: &Path) -> io::Result<String>;
+    /// Hands a value to the kernel in one write.
+    fn write(&self, path: &Path, value: &str) -> io::Result<()>;
+    /// Makes a directory: in a control group hierarchy, a group.
+    fn make_directory(&self, path: &Path) -> io::Result<()>;
+    /// Removes a directory: in a control group hierarchy, an empty group.
+    fn remove_directory(&self, path: &Path) -> io::Result<()>;
+    /// Names in a directory in a stable order; none where it cannot be read.
+    fn names(&self, path: &Path) -> Vec<String>;
+    /// Whether there is a directory.
+    fn is_directory(&self, path: &Path) -> bool;
+    /// Whether there is a file or directory.
+    fn exists(&self, path: &Path) -> bool;
+    /// The CPUs that a thread may run on.
+    fn affinity(&self, thread: u32) -> io::Result<CpuSet>;
+    /// Sets the CPUs that a thread may run on.
+    fn set_affinity(&self, thread: u32, cpus: &CpuSet) -> io::Result<()>;
+    /// Called around each step that must survive a sudden end; tests end here.
+    fn step(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The running kernel.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RunningKernel;
+
+impl Kernel for RunningKernel {
+    fn read(&self, path: &Path) -> io::Result<String> {
+        std::fs::read_to_string(path)
+    }
+
+    fn write(&self, path: &Path, value: &str) -> io::Result<()> {
+        use std::io::Write as _;
+        // Never creates: a file that is not there is a setting that this kernel lacks.
+        let mut file = std::fs::OpenOptions::new().write(true).open(path)?;
+        let written = file.write(value.as_bytes())?;
+        if written == value.len() {
+            Ok(())
+        } else {
+            // The kernel takes a value whole or not at all; a second write would be another.
+            Err(io::ErrorKind::WriteZero.into())
+        }
+    }
+
+    fn make_directory(&self, path: &Path) -> io::Result<()> {
+        std::fs::create_dir(path)
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_dir(path)
+    }
+
+    fn names(&self, path: &Path) -> Vec<String> {
+        let mut names: Vec<String> = std::fs::read_dir(path)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect();
+        names.sort();
+        names
+    }
+
+    fn is_directory(&self, path: &Path) -> bool {
+        path.is_dir()
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        path.exists()
+    }
+
+    fn affinity(&self, thread: u32) -> io::Result<CpuSet> {
+        let set = sched_getaffinity(Some(thread_id(thread)?))?;
+        Ok((0..KernelCpuSet::MAX_CPU)
+            .filter(|cpu| set.is_set(*cpu))
+            .filter_map(|cpu| u32::try_from(cpu).ok().map(CpuId))
+            .collect())
+    }
+
+    fn set_affinity(&self, thread: u32, cpus: &CpuSet) -> io::Result<()> {
+        let mut set = KernelCpuSet::new();
+        for CpuId(cpu) in cpus.iter() {
+            let cpu = cpu as usize;
+            if cpu >= KernelCpuSet::MAX_CPU {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+            set.set(cpu);
+        }
+        sched_setaffinity(Some(thread_id(thread)?), &set)?;
+        Ok(())
+    }
+}
+
+fn thread_id(thread: u32) -> io::Result<Pid> {
+    i32::try_from(thread)
+        .ok()
+        .and_then(Pid::from_raw)
+        .ok_or_else(|| io::ErrorKind::InvalidInput.into())
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One shield at a time: locks that the kernel drops when their holder ends, however it ends.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::{HostError, StateDirectory};
+
+/// The whole machine, whatever state directory the others use.
+const MACHINE_LOCK: &str = "/run/rampart.lock";
+
+/// Held locks.
+#[derive(Debug)]
+pub(crate) struct Lock(#[expect(dead_code, reason = "held open, never read")] Vec<File>);
+
+impl Lock {
+    /// Takes the lock of a state directory and, with `machine`, that of the machine.
+    pub(crate) fn take(state: &StateDirectory, machine: bool) -> Result<Self, HostError> {
+        let mut files = Vec::new();
+        let path = state.path().join("lock");
+        let mend = "make its directory writable, or name another one in RAMPART_STATE_DIR";
+        std::fs::create_dir_all(state.path())
+            .and_then(|()| open(&path))
+            .map_err(|cause| HostError::file("open the lock", &path, cause, mend))
+            .and_then(|file| hold(file, &path))
+            .map(|file| files.push(file))?;
+        if machine {
+            let path = PathBuf::from(MACHINE_LOCK);
+            // Without a /run the state directory's own lock has to do.
+            if let Ok(file) = open(&path) {
+                files.push(hold(file, &path)?);
+            }
+        }
+        Ok(Self(files))
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)
+}
+
+fn hold(mut file: File, path: &Path) -> Result<File, HostError> {
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {
+            // Only for the message that others get; the lock holds without it.
+            let _ = file
+                .set_len(0)
+                .and_then(|()| file.rewind())
+                .and_then(|()| writeln!(file, "{}", std::process::id()));
+            Ok(file)
+        }
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let mut owner = String::new();
+            let _ = file.read_to_string(&mut owner);
+            let owner = owner.trim();
+            Err(HostError::Busy {
+                path: path.to_owned(),
+                owner: if owner.is_empty() { "unknown" } else { owner }.to_owned(),
+            })
+        }
+        Err(cause) => Err(HostError::file(
+            "lock",
+            path,
+            cause.into(),
+            "name a directory on a local file system in RAMPART_STATE_DIR",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_is_refused_and_told_the_owner() {
+        let directory = tempfile::tempdir().expect("directory");
+        let state = StateDirectory::at(directory.path().join("state"));
+        let first = Lock::take(&state, false).expect("first");
+        let refusal = Lock::take(&state, false).expect_err("second").to_string();
+        assert!(
+            refusal.contains(&format!("process {}", std::process::id())),
+            "{refusal}"
+        );
+        drop(first);
+        Lock::take(&state, false).expect("after the first is gone");
+    }
+}

@@ -1,0 +1,515 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The wall around a domain's CPUs.
+
+mod cpuset_v1;
+mod interrupts;
+mod partition;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rampart_model::{CpuSet, Finding, Severity, ShieldReport, Wall};
+
+use crate::changes::Changes;
+use crate::groups::{self, Hierarchies};
+use crate::journal::Change;
+use crate::kernel::{Kernel, RunningKernel};
+use crate::lock::Lock;
+use crate::real_time;
+use crate::state::is_root;
+use crate::tasks::{self, Task};
+use crate::undo::Undone;
+use crate::{HostError, RealTimeBudget, StateDirectory, release};
+
+/// Which kind of control group hierarchy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ControlGroupVersion {
+    /// One hierarchy for each controller.
+    V1,
+    /// One for all.
+    V2,
+}
+
+/// A control group under which a container's group inherits the shield's CPUs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ControlGroup {
+    /// Of which hierarchy.
+    pub version: ControlGroupVersion,
+    /// Relative to the hierarchy's root, for example `/rampart-1234-0`.
+    pub path: String,
+}
+
+/// A wall around CPUs. Dropping it lowers it as well as it can; [`Shield::lower`] also tells.
+#[derive(Debug)]
+pub struct Shield {
+    changes: Mutex<Changes>,
+    kernel: Arc<dyn Kernel>,
+    hierarchies: Hierarchies,
+    report: ShieldReport,
+    group: Option<ControlGroup>,
+    admit_to: Option<PathBuf>,
+    lowered: bool,
+    _lock: Option<Lock>,
+}
+
+/// What is asked of a wall.
+struct Request<'a> {
+    cpus: &'a CpuSet,
+    housekeeping: &'a CpuSet,
+    /// Name of the shield's group.
+    name: String,
+}
+
+/// A wall that stands.
+struct Raised {
+    wall: Wall,
+    partition: Option<String>,
+    admit_to: Option<PathBuf>,
+    group: Option<ControlGroup>,
+    tasks_moved: u32,
+    tasks_left: u32,
+    findings: Vec<Finding>,
+}
+
+/// Whether a kind of wall is to be had here.
+enum Attempt {
+    Raised(Raised),
+    /// The kernel's reasons. What was tried is still to be undone.
+    Refused(Vec<Finding>),
+}
+
+impl Shield {
+    /// Raises the strongest wall that this machine grants around `cpus`: an isolated partition
+    /// of cgroup v2, else cpusets of cgroup v1, else affinity alone. Ordinary work keeps
+    /// `housekeeping`; interrupts and unbound workqueues go there too. What an ended process
+    /// left changed is put back first. Without root nothing is changed and the wall is
+    /// affinity alone; [`Shield::report`] says so.
+    ///
+    /// # Errors
+    /// If the CPUs make no sense here, another shield stands, or the journal cannot be written.
+    /// What had been changed by then is restored.
+    pub fn raise(
+        state: &StateDirectory,
+        cpus: &CpuSet,
+        housekeeping: &CpuSet,
+    ) -> Result<Self, HostError> {
+        check(&RunningKernel, cpus, housekeeping)?;
+        if !is_root() {
+            return Ok(Self::without_root(state, cpus));
+        }
+        let lock = Lock::take(state, true)?;
+        Self::raise_on(
+            Arc::new(RunningKernel),
+            Some(lock),
+            state,
+            cpus,
+            housekeeping,
+        )
+    }
+
+    fn without_root(state: &StateDirectory, cpus: &CpuSet) -> Self {
+        let kernel: Arc<dyn Kernel> = Arc::new(RunningKernel);
+        let finding = Finding::new(
+            Severity::Warning,
+            "shield",
+            "without root no wall can be raised; tasks, interrupts and workqueues stay on the CPUs",
+        )
+        .values(
+            format!("user {}", rustix::process::geteuid().as_raw()),
+            "root",
+        )
+        .mend("run the same command with sudo");
+        Self {
+            changes: Mutex::new(Changes::new(Arc::clone(&kernel), state)),
+            hierarchies: Hierarchies::of(&*kernel),
+            kernel,
+            report: ShieldReport {
+                cpus: cpus.clone(),
+                wall: Wall::AffinityOnly,
+                partition: None,
+                interrupts: Vec::new(),
+                workqueues: None,
+                tasks_moved: 0,
+                tasks_left: 0,
+                findings: vec![finding],
+            },
+            group: None,
+            admit_to: None,
+            lowered: false,
+            _lock: None,
+        }
+    }
+
+    fn raise_on(
+        kernel: Arc<dyn Kernel>,
+        lock: Option<Lock>,
+        state: &StateDirectory,
+        cpus: &CpuSet,
+        housekeeping: &CpuSet,
+    ) -> Result<Self, HostError> {
+        check(&*kernel, cpus, housekeeping)?;
+        let mut findings = release_first(&*kernel, state)?;
+        let hierarchies = Hierarchies::of(&*kernel);
+        let request = Request {
+            cpus,
+            housekeeping,
+            name: free_name(&*kernel, &hierarchies),
+        };
+        let mut changes = Changes::new(Arc::clone(&kernel), state);
+        match raise_all(&mut changes, &hierarchies, &request) {
+            Ok((raised, kept)) => {
+                findings.extend(raised.findings);
+                findings.extend(kept.findings);
+                Ok(Self {
+                    changes: Mutex::new(changes),
+                    kernel,
+                    hierarchies,
+                    report: ShieldReport {
+                        cpus: cpus.clone(),
+                        wall: raised.wall,
+                        partition: raised.partition,
+                        interrupts: kept.interrupts,
+                        workqueues: kept.workqueues,
+                        tasks_moved: raised.tasks_moved,
+                        tasks_left: raised.tasks_left,
+                        findings,
+                    },
+                    group: raised.group,
+                    admit_to: raised.admit_to,
+                    lowered: false,
+                    _lock: lock,
+                })
+            }
+            Err(error) => {
+                // If this fails too, the journal still has it all.
+                let _ = changes.undo();
+                Err(error)
+            }
+        }
+    }
+
+    /// Moves a process with all its threads into the shield. Under a wall of affinity alone its
+    /// threads are bound to the CPUs; threads that it makes later inherit that.
+    ///
+    /// # Errors
+    /// If the process is gone or the kernel refuses.
+    pub fn admit(&self, process: u32) -> Result<(), HostError> {
+        let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        match &self.admit_to {
+            Some(group) => self.admit_to_group(&mut changes, process, group),
+            None => self.bind(&mut changes, process),
+        }
+    }
+
+    fn admit_to_group(
+        &self,
+        changes: &mut Changes,
+        process: u32,
+        group: &Path,
+    ) -> Result<(), HostError> {
+        let kernel = &*self.kernel;
+        let (root, controller) = match self.group.as_ref().map(|group| group.version) {
+            Some(ControlGroupVersion::V2) => (self.hierarchies.unified.as_deref(), ""),
+            _ => (self.hierarchies.legacy_with("cpuset"), "cpuset"),
+        };
+        let cgroup = PathBuf::from(format!("/proc/{process}/cgroup"));
+        let present = kernel
+            .read(&cgroup)
+            .map_err(|cause| HostError::file("find the process", &cgroup, cause, ALIVE))?;
+        // v1 lists threads, v2 processes.
+        let members = if controller.is_empty() {
+            vec![process]
+        } else {
+            tasks::threads_of(kernel, process)
+        };
+        let from = groups::group_in(&present, controller)
+            .zip(root)
+            .map(|(path, root)| root.join(path.trim_start_matches('/')));
+        if let Some(from) = from.filter(|from| from != group && kernel.is_directory(from)) {
+            changes.prepare(vec![Change::Tasks {
+                from,
+                to: group.to_owned(),
+                sweep: false,
+                tasks: members
+                    .into_iter()
+                    .filter_map(|thread| recorded(kernel, thread))
+                    .collect(),
+            }])?;
+        }
+        changes.step()?;
+        let target = group.join("cgroup.procs");
+        kernel
+            .write(&target, &process.to_string())
+            .map_err(|cause| {
+                HostError::file("move a process into the shield", &target, cause, ALIVE)
+            })
+    }
+
+    fn bind(&self, changes: &mut Changes, process: u32) -> Result<(), HostError> {
+        let kernel = &*self.kernel;
+        let place = PathBuf::from(format!("/proc/{process}/task"));
+        let mut seen = BTreeSet::new();
+        // A thread may be made by one that is not bound yet.
+        loop {
+            let new: Vec<Task> = tasks::threads_of(kernel, process)
+                .into_iter()
+                .filter(|thread| seen.insert(*thread))
+                .filter_map(|thread| recorded(kernel, thread))
+                .collect();
+            if new.is_empty() {
+                break;
+            }
+            let wanted: Vec<(Task, CpuSet)> = new
+                .into_iter()
+                .map(|task| (task, self.report.cpus.clone()))
+                .collect();
+            let answers = if self._lock.is_some() {
+                changes.set_affinities(wanted)?
+            } else {
+                // Without root only the user's own processes are touched, and nothing of the
+                // machine: there is nothing that would have to be undone after a sudden end.
+                wanted
+                    .iter()
+                    .map(|(task, cpus)| kernel.set_affinity(task.thread, cpus))
+                    .collect()
+            };
+            for answer in answers {
+                match answer {
+                    Err(cause) if !groups::is_gone(&cause) => {
+                        return Err(HostError::file(
+                            "bind a thread to the CPUs",
+                            &place,
+                            cause,
+                            "choose CPUs that are online and within the cpuset of the process",
+                        ));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        if seen.is_empty() {
+            let cause = std::io::ErrorKind::NotFound.into();
+            return Err(HostError::file("find the process", &place, cause, ALIVE));
+        }
+        Ok(())
+    }
+
+    /// Gives the `cpu` group that `process` is in a real-time budget of at least `runtime` in
+    /// each of its periods, its parents first, where `CONFIG_RT_GROUP_SCHED` asks for one. It
+    /// goes with the shield.
+    ///
+    /// Without a budget the kernel refuses real-time policies there (EPERM), whatever the
+    /// capabilities (Documentation/scheduler/sched-rt-group.rst).
+    ///
+    /// # Errors
+    /// If no budget is to be had: the message says who has it.
+    pub fn grant_real_time_budget(
+        &self,
+        process: u32,
+        runtime: rampart_model::Nanos,
+    ) -> Result<RealTimeBudget, HostError> {
+        let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        real_time::grant(&mut changes, &self.hierarchies, process, runtime)
+    }
+
+    /// What was really got.
+    #[must_use]
+    pub fn report(&self) -> &ShieldReport {
+        &self.report
+    }
+
+    /// The group under which a container's group inherits the shield's CPUs; none where the
+    /// wall is affinity alone. Whatever is left below it goes when the shield is lowered.
+    #[must_use]
+    pub fn control_group(&self) -> Option<&ControlGroup> {
+        self.group.as_ref()
+    }
+
+    /// Takes the wall down and restores what it changed. What someone else changed meanwhile is
+    /// left and stands in the report's findings.
+    ///
+    /// # Errors
+    /// If something could not be restored; it stays in the journal for [`crate::release`].
+    pub fn lower(mut self) -> Result<ShieldReport, HostError> {
+        let undone = self.undo()?;
+        let mut report = self.report.clone();
+        report.findings.extend(undone.left);
+        Ok(report)
+    }
+
+    fn undo(&mut self) -> Result<Undone, HostError> {
+        self.lowered = true;
+        self.changes
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner)
+            .undo()
+    }
+}
+
+impl Drop for Shield {
+    fn drop(&mut self) {
+        if !self.lowered {
+            // Nobody is there to be told; the journal keeps what fails.
+            let _ = self.undo();
+        }
+    }
+}
+
+const ALIVE: &str = "name a process that is alive";
+
+fn recorded(kernel: &dyn Kernel, thread: u32) -> Option<Task> {
+    Some(Task {
+        thread,
+        start: tasks::stat_of(kernel, thread)?.start,
+        affinity: kernel.affinity(thread).ok()?,
+    })
+}
+
+/// The online CPUs.
+fn online(kernel: &dyn Kernel) -> CpuSet {
+    kernel
+        .read(Path::new("/sys/devices/system/cpu/online"))
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or_default()
+}
+
+fn check(kernel: &dyn Kernel, cpus: &CpuSet, housekeeping: &CpuSet) -> Result<(), HostError> {
+    let online = online(kernel);
+    let request = |what: &str, present: String, needed: String, mend: &str| HostError::Request {
+        place: format!("shield of CPUs `{cpus}` with housekeeping `{housekeeping}`"),
+        what: what.to_owned(),
+        present,
+        needed,
+        mend: mend.to_owned(),
+    };
+    let named = cpus.union(housekeeping);
+    let absent = named.difference(&online);
+    if cpus.is_empty() {
+        return Err(request(
+            "it shields no CPU",
+            "none".to_owned(),
+            format!("at least one of {online}"),
+            "name a CPU",
+        ));
+    }
+    if !absent.is_empty() {
+        return Err(request(
+            "not all CPUs are online",
+            format!("{absent} offline or absent"),
+            format!("CPUs of {online}"),
+            "choose online CPUs, or bring them online in /sys/devices/system/cpu/cpu*/online",
+        ));
+    }
+    let shared = cpus.intersection(housekeeping);
+    if online.len() == 1 {
+        return Err(request(
+            "this machine has one CPU, and a shield would leave none for everything else",
+            "1 CPU online".to_owned(),
+            "at least 2".to_owned(),
+            "measure the `host` domain here, or give the machine a second CPU",
+        ));
+    }
+    if housekeeping.is_empty() || !shared.is_empty() {
+        let present = if housekeeping.is_empty() {
+            "none".to_owned()
+        } else {
+            format!("{shared} in both sets")
+        };
+        return Err(request(
+            "ordinary work has no CPU of its own",
+            present,
+            "at least one housekeeping CPU, and none in both sets".to_owned(),
+            "keep a CPU for housekeeping, best the first one",
+        ));
+    }
+    Ok(())
+}
+
+/// Puts back what an ended process left, and tells.
+fn release_first(kernel: &dyn Kernel, state: &StateDirectory) -> Result<Vec<Finding>, HostError> {
+    let report = release::release_locked(kernel, state)?;
+    let mut findings = Vec::new();
+    if !report.restored.is_empty() {
+        findings.push(Finding::new(
+            Severity::Note,
+            state.path().display().to_string(),
+            format!(
+                "{} changes that an ended process had left were put back first",
+                report.restored.len()
+            ),
+        ));
+    }
+    findings.extend(report.left);
+    Ok(findings)
+}
+
+/// A name that no group has: an ended process with the same number may have left one.
+fn free_name(kernel: &dyn Kernel, hierarchies: &Hierarchies) -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("rampart-{}-{count}", std::process::id());
+        let taken = hierarchies
+            .legacy
+            .iter()
+            .map(|(mount, _)| mount)
+            .chain(&hierarchies.unified)
+            .any(|mount| kernel.exists(&mount.join(&name)));
+        if !taken {
+            return name;
+        }
+    }
+}
+
+fn raise_all(
+    changes: &mut Changes,
+    hierarchies: &Hierarchies,
+    request: &Request<'_>,
+) -> Result<(Raised, interrupts::Kept), HostError> {
+    let kernel = changes.kernel();
+    let mut refusals = Vec::new();
+    let before = changes.count();
+    let unified = hierarchies.unified.as_deref().filter(|root| {
+        kernel
+            .read(&root.join("cgroup.controllers"))
+            .is_ok_and(|text| text.split_whitespace().any(|name| name == "cpuset"))
+    });
+    let attempt = if let Some(root) = unified {
+        partition::raise(changes, root, request)?
+    } else if let Some(root) = hierarchies.legacy_with("cpuset") {
+        cpuset_v1::raise(changes, hierarchies, root, request)?
+    } else {
+        Attempt::Refused(vec![
+            Finding::new(
+                Severity::Warning,
+                "/sys/fs/cgroup",
+                "no cpuset controller is mounted",
+            )
+            .values(hierarchies.word(), "cgroup v2 with the cpuset controller")
+            .mend("mount -t cgroup2 none /sys/fs/cgroup, on a kernel with CONFIG_CPUSETS"),
+        ])
+    };
+    let raised = match attempt {
+        Attempt::Raised(raised) => raised,
+        Attempt::Refused(reasons) => {
+            refusals.extend(reasons);
+            refusals.extend(changes.undo_since(before)?.failed);
+            Raised {
+                wall: Wall::AffinityOnly,
+                partition: None,
+                admit_to: None,
+                group: None,
+                tasks_moved: 0,
+                tasks_left: 0,
+                findings: refusals,
+            }
+        }
+    };
+    let kept = interrupts::keep_away(changes, request)?;
+    Ok((raised, kept))
+}

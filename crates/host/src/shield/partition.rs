@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The wall of cgroup v2: an isolated cpuset partition
+//! (Documentation/admin-guide/cgroup-v2.rst, "Cpuset Interface Files").
+
+use std::io;
+use std::path::Path;
+
+use rampart_model::{CpuSet, Finding, Severity, Wall};
+
+use super::{Attempt, ControlGroup, ControlGroupVersion, Raised, Request};
+use crate::HostError;
+use crate::changes::Changes;
+use crate::journal::Change;
+use crate::kernel::Kernel;
+use crate::notation::Notation;
+use crate::tasks::{self, Task};
+
+/// The group for processes inside the shield. The shield's own group stays empty of them, so
+/// that controllers can be switched on for a container's group beside it: a group with
+/// processes of its own cannot hand controllers down.
+const PROCESSES: &str = "processes";
+
+/// Raises the wall in the hierarchy mounted at `root`.
+pub(super) fn raise(
+    changes: &mut Changes,
+    root: &Path,
+    request: &Request<'_>,
+) -> Result<Attempt, HostError> {
+    let kernel = changes.kernel();
+    let shield = root.join(&request.name);
+    let processes = shield.join(PROCESSES);
+    let controllers = root.join("cgroup.subtree_control");
+    let enabled = kernel.read(&controllers).unwrap_or_default();
+    let enabled = enabled.split_whitespace().any(|name| name == "cpuset");
+
+    let mut intended = Vec::new();
+    let affinities = affinities_at_risk(&*kernel, request.cpus);
+    if !affinities.is_empty() {
+        intended.push(Change::Affinities { tasks: affinities });
+    }
+    if !enabled {
+        intended.push(Change::Controller {
+            path: controllers.clone(),
+            controller: "cpuset".to_owned(),
+        });
+    }
+    // The shield's group goes first when changes are undone from the last to the first, and
+    // takes the groups below it along.
+    intended.push(Change::Group {
+        path: shield.clone(),
+        home: Some(root.to_owned()),
+    });
+    changes.prepare(intended)?;
+
+    if !enabled {
+        changes.step()?;
+        if let Err(error) = kernel.write(&controllers, "+cpuset") {
+            return Ok(Attempt::Refused(vec![refused(
+                &controllers,
+                "the cpuset controller cannot be switched on",
+                &error,
+            )]));
+        }
+    }
+    for group in [&shield, &processes] {
+        changes.step()?;
+        if let Err(error) = kernel.make_directory(group) {
+            return Ok(Attempt::Refused(vec![refused(
+                group,
+                "a group cannot be made",
+                &error,
+            )]));
+        }
+    }
+    changes.step()?;
+    let cpus_file = shield.join("cpuset.cpus");
+    if let Err(error) = kernel.write(&cpus_file, &request.cpus.to_string()) {
+        return Ok(Attempt::Refused(vec![refused(
+            &cpus_file,
+            "the group cannot have its CPUs",
+            &error,
+        )]));
+    }
+    // From 6.7: a claim of its own, so that a group beside it that merely lists the CPUs does
+    // not make the partition invalid. Where it is refused, the partition file says why.
+    let exclusive = shield.join("cpuset.cpus.exclusive");
+    if kernel.exists(&exclusive) {
+        let _ = kernel.write(&exclusive, &request.cpus.to_string());
+    }
+    changes.step()?;
+    let partition_file = shield.join("cpuset.cpus.partition");
+    if let Err(error) = kernel.write(&partition_file, "isolated") {
+        return Ok(Attempt::Refused(vec![refused(
+            &partition_file,
+            "the group cannot become an isolated partition",
+            &error,
+        )]));
+    }
+    changes.step()?;
+    // The write succeeds even where the kernel then calls the partition invalid.
+    let partition = kernel.read(&partition_file).unwrap_or_default();
+    let partition = partition.trim().to_owned();
+    if partition != "isolated" {
+        return Ok(Attempt::Refused(vec![invalid(
+            &*kernel, root, &shield, &partition, request,
+        )]));
+    }
+    let effective = kernel
+        .read(&shield.join("cpuset.cpus.effective"))
+        .unwrap_or_default();
+    if !Notation::List.same(&effective, &request.cpus.to_string()) {
+        return Ok(Attempt::Refused(vec![
+            Finding::new(
+                Severity::Warning,
+                shield.join("cpuset.cpus.effective").display().to_string(),
+                "the partition does not have the CPUs that it was given",
+            )
+            .values(effective.trim(), request.cpus.to_string()),
+        ]));
+    }
+    let (tasks_moved, tasks_left) = move_kernel_threads(changes, request)?;
+    Ok(Attempt::Raised(Raised {
+        wall: Wall::IsolatedPartition,
+        partition: Some(partition),
+        admit_to: Some(processes),
+        group: Some(ControlGroup {
+            version: ControlGroupVersion::V2,
+            path: format!("/{}", request.name),
+        }),
+        tasks_moved,
+        tasks_left,
+        findings: Vec::new(),
+    }))
+}
+
+fn refused(place: &Path, what: &str, error: &io::Error) -> Finding {
+    Finding::new(
+        Severity::Warning,
+        place.display().to_string(),
+        format!("{what}: {error}"),
+    )
+    .mend("run where the control group hierarchy can be written, not in a container")
+}
+
+fn invalid(
+    kernel: &dyn Kernel,
+    root: &Path,
+    shield: &Path,
+    partition: &str,
+    request: &Request<'_>,
+) -> Finding {
+    let rivals: Vec<String> = kernel
+        .names(root)
+        .into_iter()
+        .map(|name| root.join(name))
+        .filter(|group| group != shield)
+        .filter(|group| {
+            kernel
+                .read(&group.join("cpuset.cpus"))
+                .ok()
+                .and_then(|text| Notation::List.cpus(&text))
+                .is_some_and(|cpus| !cpus.intersection(request.cpus).is_empty())
+        })
+        .map(|group| group.display().to_string())
+        .collect();
+    let finding = Finding::new(
+        Severity::Warning,
+        shield.join("cpuset.cpus.partition").display().to_string(),
+        "the kernel does not accept the isolated partition",
+    )
+    .values(partition, "isolated");
+    if rivals.is_empty() {
+        finding.mend("choose other CPUs, or lower the other partitions")
+    } else {
+        finding.mend(format!(
+            "remove the CPUs {} from cpuset.cpus of {}",
+            request.cpus,
+            rivals.join(", ")
+        ))
+    }
+}
+
+/// Tasks that asked for certain CPUs, some of them now to be shielded. Their groups lose those
+/// CPUs and get them back; before 6.2 the kernel forgets the tasks' wish on the way.
+fn affinities_at_risk(kernel: &dyn Kernel, cpus: &CpuSet) -> Vec<Task> {
+    let online = super::online(kernel);
+    each_thread(kernel)
+        .filter(|(task, stat)| {
+            !stat.is_bound() && task.affinity != online && !task.affinity.is_empty()
+        })
+        .filter(|(task, stat)| {
+            // Moving a group's CPUs rewrites all its tasks, but kernel threads only where
+            // they touch the shield.
+            !stat.is_kernel_thread() || !task.affinity.intersection(cpus).is_empty()
+        })
+        .map(|(task, _)| task)
+        .collect()
+}
+
+fn each_thread(kernel: &dyn Kernel) -> impl Iterator<Item = (Task, tasks::TaskStat)> + '_ {
+    tasks::processes(kernel)
+        .into_iter()
+        .flat_map(|process| tasks::threads_of(kernel, process))
+        .filter_map(|thread| {
+            let stat = tasks::stat_of(kernel, thread)?;
+            let affinity = kernel.affinity(thread).ok()?;
+            let task = Task {
+                thread,
+                start: stat.start,
+                affinity,
+            };
+            Some((task, stat))
+        })
+}
+
+/// Binds kernel threads that may be moved to the housekeeping CPUs: a partition of 6.1 only
+/// stops balancing and leaves them where they are.
+fn move_kernel_threads(
+    changes: &mut Changes,
+    request: &Request<'_>,
+) -> Result<(u32, u32), HostError> {
+    let kernel = changes.kernel();
+    let mut wanted = Vec::new();
+    let mut left = 0;
+    for (task, stat) in each_thread(&*kernel) {
+        if !stat.is_kernel_thread() || task.affinity.intersection(request.cpus).is_empty() {
+            continue;
+        }
+        if stat.is_bound() {
+            left += 1;
+            continue;
+        }
+        let kept = task.affinity.intersection(request.housekeeping);
+        let new = if kept.is_empty() {
+            request.housekeeping.clone()
+        } else {
+            kept
+        };
+        wanted.push((task, new));
+    }
+    let answers = changes.set_affinities(wanted)?;
+    let moved = answers.iter().filter(|answer| answer.is_ok()).count();
+    let stayed = answers.len() - moved;
+    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    Ok((count(moved), left + count(stayed)))
+}

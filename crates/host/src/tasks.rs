@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Threads as `/proc/TID/stat` tells of them (proc_pid_stat(5)).
+
+use std::path::{Path, PathBuf};
+
+use rampart_model::CpuSet;
+use serde::{Deserialize, Serialize};
+
+use crate::kernel::Kernel;
+
+/// `PF_NO_SETAFFINITY` of include/linux/sched.h: the kernel lets nobody move it.
+const BOUND: u64 = 0x0400_0000;
+/// `PF_KTHREAD` of include/linux/sched.h.
+const KERNEL_THREAD: u64 = 0x0020_0000;
+
+/// What tells one thread from another that later gets the same number, and its affinity.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Task {
+    /// Number of the thread.
+    pub(crate) thread: u32,
+    /// When it started, in clock ticks since boot.
+    pub(crate) start: u64,
+    /// The CPUs that it might run on.
+    pub(crate) affinity: CpuSet,
+}
+
+/// What `/proc/TID/stat` says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TaskStat {
+    /// Its name.
+    pub(crate) name: String,
+    /// Clock ticks since boot.
+    pub(crate) start: u64,
+    flags: u64,
+}
+
+impl TaskStat {
+    /// Reads a line of `/proc/TID/stat`.
+    pub(crate) fn parse(line: &str) -> Option<Self> {
+        // The name may hold spaces and parentheses, so what follows begins after the last one.
+        let (head, tail) = line.rsplit_once(')')?;
+        let name = head.split_once('(')?.1.to_owned();
+        let fields: Vec<&str> = tail.split_whitespace().collect();
+        Some(Self {
+            name,
+            // Fields 9 and 22 of the line; the first one after the name is number 3.
+            flags: fields.get(6)?.parse().ok()?,
+            start: fields.get(19)?.parse().ok()?,
+        })
+    }
+
+    /// Whether the kernel keeps it where it is.
+    pub(crate) fn is_bound(&self) -> bool {
+        self.flags & BOUND != 0
+    }
+
+    /// Whether it belongs to the kernel.
+    pub(crate) fn is_kernel_thread(&self) -> bool {
+        self.flags & KERNEL_THREAD != 0
+    }
+}
+
+/// What `/proc` says about a thread; none if it is gone.
+pub(crate) fn stat_of(kernel: &dyn Kernel, thread: u32) -> Option<TaskStat> {
+    let path = PathBuf::from(format!("/proc/{thread}/stat"));
+    TaskStat::parse(&kernel.read(&path).ok()?)
+}
+
+/// Whether the thread that was recorded still lives: its number may belong to another by now.
+pub(crate) fn is_same(kernel: &dyn Kernel, task: &Task) -> bool {
+    stat_of(kernel, task.thread).is_some_and(|stat| stat.start == task.start)
+}
+
+/// The numbers in a `tasks`, `cgroup.procs` or `cgroup.threads` file.
+pub(crate) fn listed(kernel: &dyn Kernel, file: &Path) -> Vec<u32> {
+    kernel
+        .read(file)
+        .map(|text| {
+            text.lines()
+                .filter_map(|line| line.trim().parse().ok())
+                // Threads outside this process's PID namespace are listed as 0.
+                .filter(|thread| *thread != 0)
+                .collect()
+        })
+        .unwrap_or_default()
+}
+
+/// All threads of a process.
+pub(crate) fn threads_of(kernel: &dyn Kernel, process: u32) -> Vec<u32> {
+    numbers(kernel, &PathBuf::from(format!("/proc/{process}/task")))
+}
+
+/// All processes.
+pub(crate) fn processes(kernel: &dyn Kernel) -> Vec<u32> {
+    numbers(kernel, Path::new("/proc"))
+}
+
+fn numbers(kernel: &dyn Kernel, directory: &Path) -> Vec<u32> {
+    kernel
+        .names(directory)
+        .iter()
+        .filter_map(|name| name.parse().ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_names_with_spaces_and_parentheses() {
+        let line = "42 (a b) (c)) S 1 42 42 0 -1 69238848 0 0 0 0 0 0 0 0 20 0 1 0 777 0 0";
+        let stat = TaskStat::parse(line).expect("stat");
+        assert_eq!(stat.name, "a b) (c)");
+        assert_eq!(stat.start, 777);
+        assert!(stat.is_bound() && stat.is_kernel_thread());
+        for line in ["", "1 (x", "1 (x) S", "1 (x) S a b c d e f"] {
+            assert_eq!(TaskStat::parse(line), None, "{line}");
+        }
+    }
+}

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Undoes recorded changes, the last first.
+//!
+//! Each change is undone by what is there now, not by what was done: a value that still is the
+//! one written goes back, one that already is the old one stays, and one that is neither was
+//! changed by someone else and stays too. So undoing can itself be broken off at any point and
+//! begun again.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rampart_model::{Finding, Severity};
+
+use crate::groups;
+use crate::journal::Change;
+use crate::kernel::Kernel;
+use crate::notation::Notation;
+use crate::release::Restored;
+use crate::tasks::{self, Task};
+
+/// What undoing did.
+#[derive(Debug, Default)]
+pub(crate) struct Undone {
+    /// What was put back.
+    pub(crate) restored: Vec<Restored>,
+    /// What someone else changed meanwhile, and so was left.
+    pub(crate) left: Vec<Finding>,
+    /// What should have been put back and could not be.
+    pub(crate) failed: Vec<Finding>,
+}
+
+impl Undone {
+    fn restored(&mut self, place: &Path, what: impl Into<String>) {
+        self.restored.push(Restored {
+            place: place.display().to_string(),
+            what: what.into(),
+        });
+    }
+
+    fn failed(&mut self, place: &Path, what: impl Into<String>, mend: &str) {
+        let place = place.display().to_string();
+        self.failed
+            .push(Finding::new(Severity::Problem, place, what).mend(mend));
+    }
+}
+
+/// Undoes `changes`, the last first.
+///
+/// # Errors
+/// Only where a test ends the machine in the middle; refusals of the kernel are in the result.
+pub(crate) fn undo(kernel: &dyn Kernel, changes: &[Change]) -> io::Result<Undone> {
+    let mut undone = Undone::default();
+    for change in changes.iter().rev() {
+        kernel.step()?;
+        match change {
+            Change::Value {
+                path,
+                old,
+                new,
+                notation,
+            } => undo_value(kernel, path, old, new, *notation, &mut undone),
+            Change::Controller { path, controller } => {
+                undo_controller(kernel, path, controller, &mut undone);
+            }
+            Change::Group { path, home } => {
+                undo_group(kernel, path, home.as_deref(), &mut undone)?;
+            }
+            Change::Tasks {
+                from,
+                to,
+                sweep,
+                tasks,
+            } => undo_tasks(kernel, from, to, *sweep, tasks, &mut undone)?,
+            Change::Affinities { tasks } => undo_widening(kernel, tasks, &mut undone)?,
+            Change::Affinity { task, new } => undo_affinity(kernel, task, new, &mut undone),
+        }
+    }
+    Ok(undone)
+}
+
+fn undo_value(
+    kernel: &dyn Kernel,
+    path: &Path,
+    old: &str,
+    new: &str,
+    notation: Notation,
+    undone: &mut Undone,
+) {
+    let present = match kernel.read(path) {
+        Ok(present) => present,
+        // What it belonged to (an interrupt, a group) is gone, and its value with it.
+        Err(error) if groups::is_gone(&error) => return,
+        Err(error) => {
+            return undone.failed(path, format!("cannot be read: {error}"), "read it by hand");
+        }
+    };
+    if notation.same(&present, old) {
+        return;
+    }
+    if !notation.same(&present, new) {
+        let finding = Finding::new(
+            Severity::Warning,
+            path.display().to_string(),
+            format!(
+                "someone else changed it after Rampart set it to {}, so it was left",
+                new.trim()
+            ),
+        )
+        .values(present.trim(), old.trim())
+        .mend(format!("echo {} > {}", old.trim(), path.display()));
+        return undone.left.push(finding);
+    }
+    let mend = format!("echo {} > {}", old.trim(), path.display());
+    match kernel.write(path, old.trim()) {
+        Ok(()) => match kernel.read(path) {
+            Ok(present) if notation.same(&present, old) => {
+                undone.restored(path, format!("{} again", old.trim()));
+            }
+            Ok(present) => undone.failed(
+                path,
+                format!(
+                    "the kernel took {} and made it {}",
+                    old.trim(),
+                    present.trim()
+                ),
+                &mend,
+            ),
+            Err(error) => undone.failed(path, format!("cannot be read back: {error}"), &mend),
+        },
+        Err(error) => undone.failed(
+            path,
+            format!("the kernel refuses {}: {error}", old.trim()),
+            &mend,
+        ),
+    }
+}
+
+fn undo_controller(kernel: &dyn Kernel, path: &Path, controller: &str, undone: &mut Undone) {
+    let present = kernel.read(path).unwrap_or_default();
+    if !present.split_whitespace().any(|name| name == controller) {
+        return;
+    }
+    match kernel.write(path, &format!("-{controller}")) {
+        Ok(()) => undone.restored(path, format!("{controller} off again")),
+        // Another manager began to use the controller further down meanwhile.
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+            undone.left.push(Finding::new(
+                Severity::Note,
+                path.display().to_string(),
+                format!("another group uses the {controller} controller by now, so it stays on"),
+            ))
+        }
+        Err(error) => undone.failed(
+            path,
+            format!("cannot switch {controller} off: {error}"),
+            &format!("echo -{controller} > {}", path.display()),
+        ),
+    }
+}
+
+fn undo_group(
+    kernel: &dyn Kernel,
+    path: &Path,
+    home: Option<&Path>,
+    undone: &mut Undone,
+) -> io::Result<()> {
+    if !kernel.is_directory(path) {
+        return Ok(());
+    }
+    let mut all = groups::below(kernel, path);
+    all.push(path.to_owned());
+    for group in all {
+        if let Some(home) = home {
+            let (_, stuck) = groups::empty(kernel, &group, |_| home.to_owned())?;
+            for (member, error) in stuck {
+                undone.failed(
+                    &group,
+                    format!("{member} cannot be moved to {}: {error}", home.display()),
+                    "end that process",
+                );
+            }
+        }
+        kernel.step()?;
+        match remove_group(kernel, &group) {
+            Ok(()) => undone.restored(&group, "removed"),
+            Err(error) if groups::is_gone(&error) => {}
+            Err(error) => undone.failed(
+                &group,
+                format!("cannot be removed: {error}"),
+                "end the processes in it",
+            ),
+        }
+    }
+    Ok(())
+}
+
+/// A group whose last task just ended stays busy until the kernel has buried it.
+fn remove_group(kernel: &dyn Kernel, group: &Path) -> io::Result<()> {
+    let mut answer = kernel.remove_directory(group);
+    for _ in 0..50 {
+        match &answer {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                let members = groups::members_file(kernel, group);
+                if !tasks::listed(kernel, &members).is_empty() {
+                    break;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(2));
+                answer = kernel.remove_directory(group);
+            }
+            _ => break,
+        }
+    }
+    answer
+}
+
+fn undo_tasks(
+    kernel: &dyn Kernel,
+    from: &Path,
+    to: &Path,
+    sweep: bool,
+    recorded: &[Task],
+    undone: &mut Undone,
+) -> io::Result<()> {
+    if !kernel.is_directory(to) || !kernel.is_directory(from) {
+        return Ok(());
+    }
+    let known: BTreeMap<u32, &Task> = recorded.iter().map(|task| (task.thread, task)).collect();
+    let members = groups::members_file(kernel, to);
+    let target = groups::members_file(kernel, from);
+    let mut count = 0;
+    let mut refused: Vec<(u32, io::Error)> = Vec::new();
+    if sweep {
+        (count, refused) = groups::empty(kernel, to, |_| from.to_owned())?;
+    } else {
+        for member in tasks::listed(kernel, &members) {
+            let ours = known
+                .get(&member)
+                .is_some_and(|task| tasks::is_same(kernel, task));
+            if !ours {
+                continue;
+            }
+            kernel.step()?;
+            match kernel.write(&target, &member.to_string()) {
+                Ok(()) => count += 1,
+                Err(error) if groups::is_gone(&error) => {}
+                Err(error) => refused.push((member, error)),
+            }
+        }
+    }
+    for (member, error) in refused {
+        undone.failed(
+            to,
+            format!(
+                "{member} cannot be moved back to {}: {error}",
+                from.display()
+            ),
+            &format!("echo {member} > {}", target.display()),
+        );
+    }
+    if count > 0 {
+        undone.restored(from, format!("{count} tasks back from {}", to.display()));
+    }
+    undo_widening(kernel, recorded, undone)
+}
+
+/// Restores affinities that the kernel widened on its own. A set that is not wider than the old
+/// one is either unchanged or someone's wish.
+fn undo_widening(kernel: &dyn Kernel, recorded: &[Task], undone: &mut Undone) -> io::Result<()> {
+    let mut count = 0;
+    for task in recorded {
+        let Ok(present) = kernel.affinity(task.thread) else {
+            continue;
+        };
+        let widened = present != task.affinity && task.affinity.is_subset(&present);
+        if !widened || !tasks::is_same(kernel, task) {
+            continue;
+        }
+        kernel.step()?;
+        match kernel.set_affinity(task.thread, &task.affinity) {
+            Ok(()) => count += 1,
+            Err(error) if groups::is_gone(&error) => {}
+            Err(error) => undone.failed(
+                &thread_path(task.thread),
+                format!("cannot have its affinity {} back: {error}", task.affinity),
+                &format!("taskset -pc {} {}", task.affinity, task.thread),
+            ),
+        }
+    }
+    if count > 0 {
+        undone.restored(Path::new("/proc"), format!("{count} affinities again"));
+    }
+    Ok(())
+}
+
+fn undo_affinity(
+    kernel: &dyn Kernel,
+    task: &Task,
+    new: &rampart_model::CpuSet,
+    undone: &mut Undone,
+) {
+    let Ok(present) = kernel.affinity(task.thread) else {
+        return;
+    };
+    if present == task.affinity || !tasks::is_same(kernel, task) {
+        return;
+    }
+    let place = thread_path(task.thread);
+    let mend = format!("taskset -pc {} {}", task.affinity, task.thread);
+    if present != *new {
+        let finding = Finding::new(
+            Severity::Warning,
+            place.display().to_string(),
+            format!(
+                "someone else changed its affinity after Rampart set it to {new}, so it was left"
+            ),
+        )
+        .values(present.to_string(), task.affinity.to_string())
+        .mend(mend);
+        return undone.left.push(finding);
+    }
+    match kernel.set_affinity(task.thread, &task.affinity) {
+        Ok(()) => undone.restored(&place, format!("affinity {} again", task.affinity)),
+        Err(error) if groups::is_gone(&error) => {}
+        Err(error) => undone.failed(
+            &place,
+            format!("cannot have its affinity {} back: {error}", task.affinity),
+            &mend,
+        ),
+    }
+}
+
+fn thread_path(thread: u32) -> PathBuf {
+    PathBuf::from(format!("/proc/{thread}"))
+}
