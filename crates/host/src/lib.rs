@@ -4,9 +4,10 @@
 //! **Invariant:** this is the only crate that writes to `/proc`, `/sys` and control groups, and
 //! each write is preceded by its old value in a journal that has reached the disk. Files of
 //! groups that the crate made itself need no record: they go with the group.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod changes;
+mod child;
 mod error;
 mod groups;
 mod journal;
@@ -23,6 +24,7 @@ mod state;
 mod tasks;
 mod undo;
 
+pub use child::{AtOurEnd, spawn_tied};
 pub use error::HostError;
 pub use processor_times::{ProcessorTimes, processor_times, read_smi_count};
 pub use real_time::{RealTimeBudget, diagnose_real_time_policy};
