@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Why a load did not start.
+
+use std::io;
+use std::path::PathBuf;
+
+use rampart_host::HostError;
+use rampart_model::{Condition, CpuId};
+
+/// Why a load did not start. Nothing of it runs then.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The program is not installed.
+    #[error(
+        "stress-ng: is not in PATH ({searched}), needed for every load but `idle`; mend: apt-get install stress-ng"
+    )]
+    Missing {
+        /// The directories that were searched.
+        searched: String,
+    },
+    /// The program does not say its version.
+    #[error(
+        "{path}: `--version` answers `{answer}`, needed `stress-ng, version …`; mend: apt-get install --reinstall stress-ng"
+    )]
+    NoVersion {
+        /// The program.
+        path: PathBuf,
+        /// The beginning of its answer.
+        answer: String,
+    },
+    /// There is no CPU to run on.
+    #[error(
+        "load `{condition}`: there is no CPU left for it; mend: take `@same`, or measure fewer CPUs"
+    )]
+    NoPlace {
+        /// The load.
+        condition: Condition,
+    },
+    /// There is too little memory.
+    #[error(
+        "load `{condition}`: {available} bytes of memory are free, needed {needed}; mend: end other programs, or leave this load out"
+    )]
+    NoMemory {
+        /// The load.
+        condition: Condition,
+        /// What is free.
+        available: u64,
+        /// What the load needs at least.
+        needed: u64,
+    },
+    /// A file or directory failed.
+    #[error("{}: cannot {action}: {source}", .path.display())]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// It cannot be let onto its CPU.
+    #[error(
+        "load `{condition}`: cannot be bound to CPU {cpu}: {source}; mend: choose CPUs that are online and inside the cpuset of this shell"
+    )]
+    NotBound {
+        /// The load.
+        condition: Condition,
+        /// The CPU.
+        cpu: CpuId,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The shield around the CPUs does not let it in.
+    #[error(transparent)]
+    Shield(Box<HostError>),
+    /// It was started and did not run.
+    #[error("`{command}`: {reason}")]
+    DidNotRun {
+        /// The complete command.
+        command: String,
+        /// What it said, or what was not seen.
+        reason: String,
+    },
+}
+
+impl From<HostError> for LoadError {
+    fn from(error: HostError) -> Self {
+        Self::Shield(Box::new(error))
+    }
+}
+
+impl LoadError {
+    pub(crate) fn file(
+        action: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::File {
+            action,
+            path,
+            source,
+        }
+    }
+}

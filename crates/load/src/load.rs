@@ -1,0 +1,484 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Starting, watching and ending a load.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io::{Read, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rampart_host::{AtOurEnd, Shield, spawn_tied};
+use rampart_model::{
+    Condition, CpuId, CpuSet, Finding, LoadKind, LoadPlace, LoadRecord, Nanos, Severity,
+    StressorRecord,
+};
+use rustix::process::Signal;
+
+use crate::proc::{self, Process};
+use crate::{LoadError, stressor};
+
+/// How long the workers of a load may take until they have used [`ENOUGH_TO_COUNT`]. They need
+/// milliseconds; a busy machine with an emulated disk may need seconds.
+const START_PATIENCE: Duration = Duration::from_secs(10);
+/// CPU time after which a worker counts as running.
+const ENOUGH_TO_COUNT: Nanos = Nanos::from_millis(1);
+/// How long a load may take to put its files away before it is killed.
+const END_PATIENCE: Duration = Duration::from_secs(3);
+/// How much of what a stressor says is kept: the end of it.
+const OUTPUT_KEPT: usize = 2048;
+
+/// Waits for a line before it becomes the stressor, so that the process can be let into a
+/// shield and bound to its CPU before the stressor sees either.
+const GATE: &str = r#"read -r go && exec "$0" "$@""#;
+
+/// The program that makes the loads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoadVersion {
+    /// Where it is.
+    pub program: PathBuf,
+    /// Its name and version, for example `stress-ng 0.15.06`.
+    pub version: String,
+}
+
+/// Whether `condition` can be made on this machine: none for `idle`, which needs nothing.
+///
+/// # Errors
+/// If the program is missing or does not say its version.
+pub fn check(condition: Condition) -> Result<Option<LoadVersion>, LoadError> {
+    if condition.load == LoadKind::Idle {
+        return Ok(None);
+    }
+    let searched = std::env::var("PATH").unwrap_or_default();
+    let program = std::env::split_paths(&searched)
+        .map(|directory| directory.join("stress-ng"))
+        .find(|path| path.is_file())
+        .ok_or_else(|| LoadError::Missing {
+            searched: searched.clone(),
+        })?;
+    let output = Command::new(&program)
+        .arg("--version")
+        .stdin(Stdio::null())
+        .output()
+        .map_err(LoadError::file("start the program", &program))?;
+    let answer = String::from_utf8_lossy(&output.stdout);
+    let version = version(&answer).ok_or_else(|| LoadError::NoVersion {
+        path: program.clone(),
+        answer: answer.chars().take(80).collect(),
+    })?;
+    Ok(Some(LoadVersion { program, version }))
+}
+
+/// `stress-ng 0.15.06` from `stress-ng, version 0.15.06 (gcc 12.2.0, …)`.
+fn version(answer: &str) -> Option<String> {
+    let number = answer
+        .strip_prefix("stress-ng, version ")?
+        .split_whitespace()
+        .next()?;
+    Some(format!("stress-ng {number}"))
+}
+
+/// A running load. Dropping it ends it.
+#[derive(Debug)]
+pub struct Load {
+    version: String,
+    stressors: Vec<Stressor>,
+    scratch: Option<PathBuf>,
+}
+
+#[derive(Debug)]
+struct Stressor {
+    cpu: CpuId,
+    command: Vec<String>,
+    child: Child,
+    output: Arc<Mutex<VecDeque<u8>>>,
+    /// The last affinity that was read.
+    cpus: CpuSet,
+    /// The last CPU time that was read.
+    cpu_time: Nanos,
+    failure: Option<String>,
+}
+
+/// What a look at a stressor's processes shows.
+enum Seen {
+    /// Its workers run where they should and have used this much CPU time.
+    Running(Nanos),
+    /// Something is not as it should be.
+    Amiss { what: String },
+}
+
+impl Load {
+    /// Starts the load of `condition` on its place: `measured`, into the `shield` if there is
+    /// one, or `others`. Returns when each of its workers has used CPU time.
+    ///
+    /// Files go below `scratch`, which should be on a disk.
+    ///
+    /// # Errors
+    /// If any part of it did not start; the rest is ended then.
+    pub fn start(
+        condition: Condition,
+        measured: &CpuSet,
+        others: &CpuSet,
+        shield: Option<&Shield>,
+        scratch: &Path,
+    ) -> Result<Self, LoadError> {
+        let Some(LoadVersion { program, version }) = check(condition)? else {
+            return Ok(Self {
+                version: String::new(),
+                stressors: Vec::new(),
+                scratch: None,
+            });
+        };
+        let (place, shield) = match condition.place {
+            Some(LoadPlace::Same) => (measured, shield),
+            Some(LoadPlace::Others) | None => (others, None),
+        };
+        if place.is_empty() {
+            return Err(LoadError::NoPlace { condition });
+        }
+        let memory = match condition.load {
+            LoadKind::Memory => {
+                let available = proc::available_memory().unwrap_or(0);
+                stressor::memory_each(condition, available, place.len())?
+            }
+            _ => 0,
+        };
+        let scratch = make_scratch(scratch)?;
+        // From here on dropping `load` ends what was started.
+        let mut load = Self {
+            version,
+            stressors: Vec::new(),
+            scratch: Some(scratch.clone()),
+        };
+        for cpu in place.iter() {
+            let options = stressor::options(condition.load, cpu, &scratch, memory);
+            load.stressors
+                .push(Stressor::start(&program, options, cpu)?);
+            if let Some(stressor) = load.stressors.last_mut() {
+                stressor.let_go(condition, shield)?;
+            }
+        }
+        for stressor in &mut load.stressors {
+            stressor.wait_until_it_runs()?;
+        }
+        Ok(load)
+    }
+
+    /// Whether all of it still runs. Once it does not, [`Load::stop`] tells it too.
+    ///
+    /// # Errors
+    /// The stressor that does not run any more, and what it said.
+    pub fn alive(&mut self) -> Result<(), Box<Finding>> {
+        for stressor in &mut self.stressors {
+            stressor.observe();
+            if let Some(failure) = &stressor.failure {
+                let place = format!("load on CPU {}", stressor.cpu);
+                return Err(Box::new(
+                    Finding::new(Severity::Problem, place, failure.clone())
+                        .mend(format!("try it by hand: {}", stressor.command.join(" "))),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the load and tells what ran.
+    #[must_use]
+    pub fn stop(mut self) -> LoadRecord {
+        for stressor in &mut self.stressors {
+            stressor.observe();
+        }
+        self.end();
+        let stressors: Vec<StressorRecord> = self
+            .stressors
+            .iter()
+            .map(|stressor| StressorRecord {
+                command: stressor.command.clone(),
+                cpus: stressor.cpus.clone(),
+                cpu_time: stressor.cpu_time,
+                failure: stressor.failure.clone(),
+            })
+            .collect();
+        LoadRecord {
+            version: std::mem::take(&mut self.version),
+            ran: stressors.iter().all(|stressor| stressor.failure.is_none()),
+            stressors,
+        }
+    }
+
+    /// Ends all processes and removes the files. Does nothing the second time.
+    fn end(&mut self) {
+        for stressor in &self.stressors {
+            stressor.signal(Signal::TERM);
+        }
+        let begin = Instant::now();
+        for stressor in &mut self.stressors {
+            stressor.bury(END_PATIENCE.saturating_sub(begin.elapsed()));
+        }
+        if let Some(scratch) = self.scratch.take() {
+            // What stays there is in the caller's scratch directory, which the caller removes.
+            let _ = fs::remove_dir_all(scratch);
+        }
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Stressor {
+    fn start(program: &Path, options: Vec<String>, cpu: CpuId) -> Result<Self, LoadError> {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", GATE]).arg(program).args(&options);
+        // Its messages are shown in reports; they should not depend on the user's language.
+        command.env("LC_ALL", "C");
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = spawn_tied(command, AtOurEnd::Terminate)
+            .map_err(LoadError::file("start the program", "/bin/sh"))?;
+        let output = Arc::new(Mutex::new(VecDeque::new()));
+        if let Some(pipe) = child.stdout.take() {
+            keep_tail(pipe, &output);
+        }
+        if let Some(pipe) = child.stderr.take() {
+            keep_tail(pipe, &output);
+        }
+        let mut line = vec![program.display().to_string()];
+        line.extend(options);
+        Ok(Self {
+            cpu,
+            command: line,
+            child,
+            output,
+            cpus: CpuSet::new(),
+            cpu_time: Nanos::ZERO,
+            failure: None,
+        })
+    }
+
+    /// Lets the waiting process into the shield, binds it, and opens the gate.
+    fn let_go(&mut self, condition: Condition, shield: Option<&Shield>) -> Result<(), LoadError> {
+        let process = self.child.id();
+        if let Some(shield) = shield {
+            shield.admit(process)?;
+        }
+        proc::bind(process, self.cpu).map_err(|source| LoadError::NotBound {
+            condition,
+            cpu: self.cpu,
+            source,
+        })?;
+        let opened = match self.child.stdin.take() {
+            Some(mut gate) => gate.write_all(b"go\n"),
+            None => Ok(()),
+        };
+        // A shell that is gone is found to be so when it is looked at.
+        opened.or_else(|error| match error.kind() {
+            std::io::ErrorKind::BrokenPipe => Ok(()),
+            _ => Err(LoadError::file("open the gate of", "/bin/sh")(error)),
+        })
+    }
+
+    fn wait_until_it_runs(&mut self) -> Result<(), LoadError> {
+        let begin = Instant::now();
+        loop {
+            let reason = match self.look() {
+                Seen::Running(used) if used >= ENOUGH_TO_COUNT => return Ok(()),
+                Seen::Running(used) => format!(
+                    "its workers have used {:.3} ms of CPU time within {} s, needed {:.0} ms; mend: see what else runs on CPU {}",
+                    used.as_secs_f64() * 1e3,
+                    START_PATIENCE.as_secs(),
+                    ENOUGH_TO_COUNT.as_secs_f64() * 1e3,
+                    self.cpu,
+                ),
+                Seen::Amiss { what } => what,
+            };
+            // What is only missing so far may still come; an ended program does not come back.
+            let ended = self.has_ended();
+            if ended || begin.elapsed() >= START_PATIENCE {
+                let reason = match self.look() {
+                    Seen::Amiss { what } if ended => what,
+                    _ => reason,
+                };
+                return Err(LoadError::DidNotRun {
+                    command: self.command.join(" "),
+                    reason,
+                });
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Keeps what is amiss for the record, the first time that something is.
+    fn observe(&mut self) {
+        if self.failure.is_none()
+            && let Seen::Amiss { what } = self.look()
+        {
+            self.failure = Some(what);
+        }
+    }
+
+    /// Looks at the processes: what they used, where they may run, whether any is missing.
+    fn look(&mut self) -> Seen {
+        if self.has_ended() {
+            let what = self.how_it_ended();
+            return Seen::Amiss { what };
+        }
+        let leader = self.child.id();
+        let all = proc::group(leader);
+        // Children that were buried are in their parent's time, so the sum never shrinks by
+        // more than one that ended in this very moment.
+        let used = all.iter().map(|process| process.cpu_time).sum();
+        self.cpu_time = self.cpu_time.max(used);
+        let workers: Vec<Process> = all
+            .into_iter()
+            .filter(|process| process.id != leader)
+            .collect();
+        if workers.is_empty() {
+            let what = if self.has_ended() {
+                self.how_it_ended()
+            } else {
+                format!("it has no workers; it said: {}", self.said())
+            };
+            return Seen::Amiss { what };
+        }
+        let cpus: CpuSet = workers
+            .iter()
+            .filter_map(|worker| proc::affinity(worker.id))
+            .fold(CpuSet::new(), |all, cpus| all.union(&cpus));
+        if !cpus.is_empty() {
+            self.cpus = cpus;
+            if self.cpus != CpuSet::single(self.cpu) {
+                let what = format!(
+                    "its workers may run on CPU {}, needed CPU {} alone",
+                    self.cpus, self.cpu
+                );
+                return Seen::Amiss { what };
+            }
+        }
+        Seen::Running(workers.iter().map(|worker| worker.cpu_time).sum())
+    }
+
+    fn how_it_ended(&mut self) -> String {
+        let status = match self.child.wait() {
+            Ok(status) => status.to_string(),
+            Err(error) => error.to_string(),
+        };
+        // The readers need a moment to take over what it said last.
+        thread::sleep(Duration::from_millis(20));
+        format!("it has ended ({status}); it said: {}", self.said())
+    }
+
+    fn said(&self) -> String {
+        let bytes: Vec<u8> = match self.output.lock() {
+            Ok(output) => output.iter().copied().collect(),
+            Err(_) => Vec::new(),
+        };
+        let text = String::from_utf8_lossy(&bytes).trim().replace('\n', "; ");
+        if text.is_empty() {
+            "nothing".to_owned()
+        } else {
+            text
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(leader) = proc::pid(self.child.id()) {
+            // The whole group, so that a shell that still waits at the gate ends too. A group
+            // that is gone needs no signal.
+            let _ = rustix::process::kill_process_group(leader, signal);
+        }
+    }
+
+    /// Waits for the end, and after `patience` enforces it.
+    fn bury(&mut self, patience: Duration) {
+        let begin = Instant::now();
+        let leader = self.child.id();
+        while begin.elapsed() < patience {
+            if self.has_ended() && proc::group(leader).is_empty() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+        self.signal(Signal::KILL);
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A directory of this load alone.
+fn make_scratch(parent: &Path) -> Result<PathBuf, LoadError> {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let path = parent.join(format!("load-{}-{count}", std::process::id()));
+    fs::create_dir_all(&path).map_err(LoadError::file("make the directory", &path))?;
+    // stress-ng changes its directory, so it needs the whole path.
+    fs::canonicalize(&path).map_err(LoadError::file("resolve the directory", path))
+}
+
+/// Keeps the end of an output.
+fn keep_tail(mut output: impl Read + Send + 'static, kept: &Arc<Mutex<VecDeque<u8>>>) {
+    let kept = Arc::clone(kept);
+    thread::spawn(move || {
+        let mut chunk = [0; 512];
+        while let Ok(length) = output.read(&mut chunk) {
+            if length == 0 {
+                return;
+            }
+            let Ok(mut kept) = kept.lock() else { return };
+            kept.extend(&chunk[..length]);
+            let surplus = kept.len().saturating_sub(OUTPUT_KEPT);
+            kept.drain(..surplus);
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_is_read() {
+        let answer = "stress-ng, version 0.15.06 (gcc 12.2.0, x86_64 Linux 6.18)\n";
+        assert_eq!(version(answer).as_deref(), Some("stress-ng 0.15.06"));
+        assert_eq!(version("stress 1.0"), None);
+    }
+
+    #[test]
+    fn idle_is_a_load_that_ran() {
+        let mut load = Load::start(
+            Condition::IDLE,
+            &CpuSet::single(CpuId(0)),
+            &CpuSet::new(),
+            None,
+            Path::new("/nowhere"),
+        )
+        .expect("idle");
+        assert!(load.alive().is_ok());
+        let record = load.stop();
+        assert!(record.ran && record.stressors.is_empty() && record.version.is_empty());
+    }
+
+    #[test]
+    fn a_program_that_ends_is_no_load() {
+        let options = vec!["-c".to_owned(), "echo broken >&2; exit 3".to_owned()];
+        let mut stressor = Stressor::start(Path::new("/bin/sh"), options, CpuId(0)).expect("start");
+        stressor.let_go(Condition::IDLE, None).expect("go");
+        let message = stressor
+            .wait_until_it_runs()
+            .expect_err("must fail")
+            .to_string();
+        assert!(message.contains("exit status: 3"), "{message}");
+        assert!(message.contains("broken"), "{message}");
+    }
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the kernel says about the processes of a load.
+
+use std::fs;
+
+use rampart_model::{CpuId, CpuSet, Nanos};
+use rustix::process::Pid;
+
+/// A process of a load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Process {
+    /// Its number.
+    pub(crate) id: u32,
+    /// CPU time that it has used, and that its children had used when it buried them.
+    pub(crate) cpu_time: Nanos,
+}
+
+/// The living processes of a process group.
+pub(crate) fn group(leader: u32) -> Vec<Process> {
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let mut processes: Vec<Process> = entries
+        .flatten()
+        .filter_map(|entry| {
+            let id = entry.file_name().to_str()?.parse().ok()?;
+            let line = fs::read_to_string(entry.path().join("stat")).ok()?;
+            let stat = Stat::parse(&line)?;
+            (stat.group == leader && stat.state != 'Z' && stat.state != 'X').then(|| Process {
+                id,
+                cpu_time: cpu_time(id, &stat),
+            })
+        })
+        .collect();
+    processes.sort_by_key(|process| process.id);
+    processes
+}
+
+/// The fields of `/proc/PID/stat` (proc_pid_stat(5)) that matter here; times in clock ticks.
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    state: char,
+    group: u32,
+    own: u64,
+    children: u64,
+}
+
+impl Stat {
+    fn parse(line: &str) -> Option<Self> {
+        // The name may hold spaces and parentheses, so what follows begins after the last one.
+        let fields: Vec<&str> = line.rsplit_once(')')?.1.split_whitespace().collect();
+        // The first field after the name is number 3; 14 to 17 are utime, stime, cutime, cstime.
+        let ticks = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+        Some(Self {
+            state: fields.first()?.chars().next()?,
+            group: fields.get(2)?.parse().ok()?,
+            own: ticks(14)? + ticks(15)?,
+            children: ticks(16)? + ticks(17)?,
+        })
+    }
+}
+
+fn cpu_time(process: u32, stat: &Stat) -> Nanos {
+    let tick = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
+    // Exact where the kernel counts it (`CONFIG_SCHED_INFO`), else in ticks.
+    let own = exact_cpu_time(process).unwrap_or(Nanos(stat.own * tick));
+    own + Nanos(stat.children * tick)
+}
+
+/// Time on a CPU, the first number of `/proc/PID/task/TID/schedstat`, over all threads.
+fn exact_cpu_time(process: u32) -> Option<Nanos> {
+    let mut sum = None;
+    for entry in fs::read_dir(format!("/proc/{process}/task"))
+        .ok()?
+        .flatten()
+    {
+        let Ok(text) = fs::read_to_string(entry.path().join("schedstat")) else {
+            continue;
+        };
+        let time = text.split_whitespace().next()?.parse().ok()?;
+        sum = Some(sum.unwrap_or_default() + Nanos(time));
+    }
+    sum
+}
+
+/// The CPUs that a process may run on; none where it is gone.
+pub(crate) fn affinity(process: u32) -> Option<CpuSet> {
+    let set = rustix::thread::sched_getaffinity(Some(pid(process)?)).ok()?;
+    Some(
+        (0..rustix::thread::CpuSet::MAX_CPU as u32)
+            .filter(|cpu| set.is_set(*cpu as usize))
+            .map(CpuId)
+            .collect(),
+    )
+}
+
+/// Binds a process to one CPU.
+pub(crate) fn bind(process: u32, cpu: CpuId) -> std::io::Result<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    if (cpu.0 as usize) < rustix::thread::CpuSet::MAX_CPU {
+        set.set(cpu.0 as usize);
+    }
+    let process = pid(process).ok_or(std::io::ErrorKind::InvalidInput)?;
+    Ok(rustix::thread::sched_setaffinity(Some(process), &set)?)
+}
+
+pub(crate) fn pid(process: u32) -> Option<Pid> {
+    i32::try_from(process).ok().and_then(Pid::from_raw)
+}
+
+/// Memory that new programs can have without swapping, in bytes: `MemAvailable`.
+pub(crate) fn available_memory() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kibibytes: u64 = line.split_whitespace().next()?.parse().ok()?;
+    kibibytes.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_a_line_with_a_difficult_name() {
+        let line = "7 (a) R) S 1 42 42 0 -1 4194560 1 2 3 4 50 6 700 8 20 0 1 0 99";
+        assert_eq!(
+            Stat::parse(line),
+            Some(Stat {
+                state: 'S',
+                group: 42,
+                own: 56,
+                children: 708,
+            })
+        );
+        assert_eq!(Stat::parse("7 (x"), None);
+        assert_eq!(Stat::parse("7 (x) R 1 2"), None);
+    }
+
+    #[test]
+    fn finds_this_process_in_its_group() {
+        let group_leader = rustix::process::getpgrp().as_raw_nonzero().get() as u32;
+        let found = group(group_leader);
+        let this = found
+            .iter()
+            .find(|process| process.id == std::process::id())
+            .expect("this process");
+        assert!(this.cpu_time > Nanos::ZERO);
+        assert!(!affinity(this.id).expect("affinity").is_empty());
+    }
+}

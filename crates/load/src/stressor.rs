@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The exact stressors: which options of `stress-ng` each load is.
+//!
+//! All of them are in stress-ng 0.13 and later, so that one load means the same on every
+//! supported distribution.
+
+use std::path::Path;
+
+use rampart_model::{Condition, CpuId, LoadKind};
+
+use crate::LoadError;
+
+/// A memory stressor walks through this much, more than most last-level caches hold.
+const MEMORY_WANTED: u64 = 256 << 20;
+/// With less than this it would be a cache stressor.
+const MEMORY_NEEDED: u64 = 32 << 20;
+/// A file stressor writes and reads a file of this size.
+const FILE_SIZE: &str = "64M";
+
+/// Bytes for each of `stressors` memory stressors, so that all together take no more than a
+/// quarter of what is free.
+pub(crate) fn memory_each(
+    condition: Condition,
+    available: u64,
+    stressors: usize,
+) -> Result<u64, LoadError> {
+    let stressors = stressors.max(1) as u64;
+    // Whole mebibytes: stress-ng rounds down to pages anyway.
+    let each = (available / 4 / stressors).min(MEMORY_WANTED) >> 20 << 20;
+    if each < MEMORY_NEEDED {
+        return Err(LoadError::NoMemory {
+            condition,
+            available,
+            needed: MEMORY_NEEDED * 4 * stressors,
+        });
+    }
+    Ok(each)
+}
+
+/// The options of the stressor of one CPU.
+pub(crate) fn options(load: LoadKind, cpu: CpuId, scratch: &Path, memory: u64) -> Vec<String> {
+    let stressor: &[&str] = match load {
+        LoadKind::Idle => return Vec::new(),
+        LoadKind::Cpu => &["--cpu", "1", "--cpu-method", "matrixprod"],
+        // Without --vm-keep the memory is mapped, faulted in and unmapped in each turn.
+        LoadKind::Memory => &["--vm", "1", "--vm-method", "write64", "--vm-bytes"],
+        // On its own the stressor would hop from CPU to CPU.
+        LoadKind::Cache => &["--cache", "1", "--cache-level", "3", "--cache-no-affinity"],
+        // fsync brings each write to the disk, and the disk's interrupts with it.
+        LoadKind::Io => &[
+            "--hdd",
+            "1",
+            "--hdd-bytes",
+            FILE_SIZE,
+            "--hdd-opts",
+            "wr-rnd,rd-rnd,fsync",
+        ],
+    };
+    let mut options: Vec<String> = stressor.iter().map(|&option| option.to_owned()).collect();
+    if load == LoadKind::Memory {
+        options.push(memory.to_string());
+    }
+    options.extend([
+        "--taskset".to_owned(),
+        cpu.to_string(),
+        // It ends when it is told to, or when its parent ends.
+        "--timeout".to_owned(),
+        "0".to_owned(),
+        "--temp-path".to_owned(),
+        scratch.display().to_string(),
+    ]);
+    options
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn line(load: LoadKind) -> String {
+        options(load, CpuId(3), Path::new("/scratch"), 64 << 20).join(" ")
+    }
+
+    #[test]
+    fn the_stressors_are_these() {
+        let end = "--taskset 3 --timeout 0 --temp-path /scratch";
+        assert_eq!(line(LoadKind::Idle), "");
+        assert_eq!(
+            line(LoadKind::Cpu),
+            format!("--cpu 1 --cpu-method matrixprod {end}")
+        );
+        assert_eq!(
+            line(LoadKind::Memory),
+            format!("--vm 1 --vm-method write64 --vm-bytes 67108864 {end}")
+        );
+        assert_eq!(
+            line(LoadKind::Cache),
+            format!("--cache 1 --cache-level 3 --cache-no-affinity {end}")
+        );
+        assert_eq!(
+            line(LoadKind::Io),
+            format!("--hdd 1 --hdd-bytes 64M --hdd-opts wr-rnd,rd-rnd,fsync {end}")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn memory_is_bounded_or_refused(available in 0u64..1 << 45, stressors in 0usize..10_000) {
+            match memory_each(Condition::IDLE, available, stressors) {
+                Ok(each) => {
+                    prop_assert!((MEMORY_NEEDED..=MEMORY_WANTED).contains(&each));
+                    prop_assert!(each * stressors as u64 <= available / 4);
+                }
+                Err(LoadError::NoMemory { needed, .. }) => prop_assert!(available < needed),
+                Err(other) => prop_assert!(false, "{other}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Real loads by the real program on this machine. Left out, with a word, where it is missing.
+
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rampart_load::{Load, LoadError, check};
+use rampart_model::{Condition, CpuId, CpuSet, LoadKind, LoadPlace, Nanos};
+
+fn there() -> bool {
+    let there = check(condition(LoadKind::Cpu)).is_ok();
+    if !there {
+        #[expect(clippy::print_stderr, reason = "the test says that it did not test")]
+        {
+            eprintln!("left out: stress-ng is not installed");
+        }
+    }
+    there
+}
+
+fn condition(load: LoadKind) -> Condition {
+    Condition {
+        load,
+        place: Some(LoadPlace::Others),
+    }
+}
+
+fn cpu_zero() -> CpuSet {
+    CpuSet::single(CpuId(0))
+}
+
+fn start(load: LoadKind, scratch: &Path) -> Result<Load, LoadError> {
+    Load::start(condition(load), &CpuSet::new(), &cpu_zero(), None, scratch)
+}
+
+#[test]
+fn every_load_runs_is_recorded_and_leaves_nothing() {
+    if !there() {
+        return;
+    }
+    let scratch = tempfile::tempdir().expect("directory");
+    for kind in [
+        LoadKind::Cpu,
+        LoadKind::Memory,
+        LoadKind::Cache,
+        LoadKind::Io,
+    ] {
+        let mut load = start(kind, scratch.path()).expect("start");
+        assert!(load.alive().is_ok(), "{kind:?}");
+        let record = load.stop();
+        assert!(record.ran, "{record:?}");
+        assert!(record.version.starts_with("stress-ng "), "{record:?}");
+        let [stressor] = record.stressors.as_slice() else {
+            panic!("{record:?}");
+        };
+        assert_eq!(stressor.cpus, cpu_zero());
+        assert!(stressor.cpu_time >= Nanos::from_millis(1), "{stressor:?}");
+        assert_eq!(stressor.failure, None);
+        let left = std::fs::read_dir(scratch.path()).expect("list").count();
+        assert_eq!(left, 0, "{kind:?} left files");
+    }
+}
+
+#[test]
+fn a_load_that_dies_makes_the_record_say_so() {
+    if !there() {
+        return;
+    }
+    let scratch = tempfile::tempdir().expect("directory");
+    let mut load = start(LoadKind::Cpu, scratch.path()).expect("start");
+    let leader = children(std::process::id(), scratch.path())[0];
+    kill(leader);
+    let begin = Instant::now();
+    let finding = loop {
+        match load.alive() {
+            Err(finding) => break finding,
+            Ok(()) => assert!(begin.elapsed() < Duration::from_secs(20), "not noticed"),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    assert!(finding.what.contains("has ended"), "{finding}");
+    let record = load.stop();
+    assert!(!record.ran);
+    assert!(record.stressors[0].failure.is_some());
+}
+
+#[test]
+fn a_cpu_that_is_not_there_is_told() {
+    if !there() {
+        return;
+    }
+    let scratch = tempfile::tempdir().expect("directory");
+    let far = CpuSet::single(CpuId(900));
+    let error = Load::start(
+        condition(LoadKind::Cpu),
+        &CpuSet::new(),
+        &far,
+        None,
+        scratch.path(),
+    );
+    let message = error.expect_err("must fail").to_string();
+    assert!(message.contains("CPU 900"), "{message}");
+    assert_eq!(
+        children(std::process::id(), scratch.path()),
+        Vec::<u32>::new()
+    );
+}
+
+#[test]
+fn there_must_be_a_cpu_for_it() {
+    if !there() {
+        return;
+    }
+    let error = Load::start(
+        condition(LoadKind::Cpu),
+        &cpu_zero(),
+        &CpuSet::new(),
+        None,
+        Path::new("/tmp"),
+    );
+    assert!(matches!(error, Err(LoadError::NoPlace { .. })));
+}
+
+/// The loads must not outlive a caller that is killed and so cannot end them.
+#[test]
+fn nothing_outlives_a_killed_caller() {
+    if !there() {
+        return;
+    }
+    let scratch = tempfile::tempdir().expect("directory");
+    for kind in ["cpu", "memory", "cache", "io"] {
+        let mut caller = Command::new(std::env::current_exe().expect("this test"));
+        caller
+            .args(["--exact", "caller_to_be_killed", "--nocapture", "--ignored"])
+            .env("RAMPART_TEST_LOAD", kind)
+            .env("RAMPART_TEST_SCRATCH", scratch.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .process_group(0);
+        let mut caller = caller.spawn().expect("caller");
+        let begin = Instant::now();
+        while !scratch.path().join("started").exists() {
+            assert!(
+                begin.elapsed() < Duration::from_secs(30),
+                "the caller did not start"
+            );
+            assert!(
+                caller.try_wait().expect("wait").is_none(),
+                "the caller ended"
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        std::fs::remove_file(scratch.path().join("started")).expect("remove");
+        assert!(!with_scratch(scratch.path()).is_empty());
+        caller.kill().expect("kill");
+        caller.wait().expect("wait");
+        let begin = Instant::now();
+        while !with_scratch(scratch.path()).is_empty() {
+            assert!(
+                begin.elapsed() < Duration::from_secs(20),
+                "{kind}: still there: {:?}",
+                with_scratch(scratch.path())
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// Runs only as a process of its own, started by the test above.
+#[test]
+#[ignore = "is the process that another test kills"]
+fn caller_to_be_killed() {
+    let (Ok(kind), Ok(scratch)) = (
+        std::env::var("RAMPART_TEST_LOAD"),
+        std::env::var("RAMPART_TEST_SCRATCH"),
+    ) else {
+        return;
+    };
+    let scratch = Path::new(&scratch);
+    let condition: Condition = kind.parse().expect("a load");
+    let _load = Load::start(condition, &CpuSet::new(), &cpu_zero(), None, scratch).expect("start");
+    std::fs::write(scratch.join("started"), "").expect("write");
+    std::thread::sleep(Duration::from_secs(60));
+}
+
+/// Living processes whose command line names this scratch directory.
+fn with_scratch(scratch: &Path) -> Vec<u32> {
+    let name = scratch.display().to_string();
+    std::fs::read_dir("/proc")
+        .expect("proc")
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+        .filter(|process| {
+            std::fs::read_to_string(format!("/proc/{process}/cmdline"))
+                .is_ok_and(|line| line.contains(&name))
+        })
+        .collect()
+}
+
+/// Those that are children of `parent`.
+fn children(parent: u32, scratch: &Path) -> Vec<u32> {
+    with_scratch(scratch)
+        .into_iter()
+        .filter(|process| {
+            std::fs::read_to_string(format!("/proc/{process}/stat"))
+                .ok()
+                .and_then(|line| {
+                    let fields = line.rsplit_once(')')?.1.to_owned();
+                    fields.split_whitespace().nth(1)?.parse::<u32>().ok()
+                })
+                == Some(parent)
+        })
+        .collect()
+}
+
+fn kill(process: u32) {
+    let process = rustix::process::Pid::from_raw(process as i32).expect("a process");
+    rustix::process::kill_process(process, rustix::process::Signal::KILL).expect("kill");
+}
