@@ -14,7 +14,7 @@ use crate::undo::undo;
 use crate::{HostError, StateDirectory};
 
 /// One thing that was put back.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Restored {
     /// What it is about: a file, a group, a task.
     pub place: String,
@@ -23,7 +23,7 @@ pub struct Restored {
 }
 
 /// What a release did.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
 pub struct ReleaseReport {
     /// What was put back, in the order in which it was.
     pub restored: Vec<Restored>,
