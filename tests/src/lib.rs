@@ -1,2 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! End to end: the real programs on the real machine.
+//! What the end-to-end tests share: the built programs, a disturbance with known times, and a
+//! picture of the machine to compare before and after.
+//!
+//! The programs under test are those that `make build` leaves in `bin/`, because they are what a
+//! user runs. `RAMPART_BIN` names another directory.
+
+pub mod disturbance;
+pub mod machine_state;
+pub mod programs;

@@ -1,2 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The experiment: which meter, where, under what, how long, in what order; then the verdicts.
+//! The experiment: which meter, where, under what, for how long, in what order; then the
+//! verdicts.
+//!
+//! [`propose`] makes a matrix from the machine, [`schedule`] an order of runs, [`evaluate`] makes
+//! the runs and writes the evaluation document after each, [`judge`] draws the verdicts.
+//! [`measure`] is the short way: one meter, one run, no document.
+
+mod collect;
+mod comparison;
+mod error;
+mod experiment;
+mod judge;
+mod measure;
+mod propose;
+mod run;
+mod schedule;
+mod store;
+mod wording;
+
+pub use collect::{Collected, RecordCollector};
+pub use error::EvaluateError;
+pub use experiment::{Context, Observer, Progress, evaluate, file_name_of_now};
+pub use judge::{BlocksByRecord, Judged, judge};
+pub use measure::{MeasureContext, measure};
+pub use propose::{DEFAULT_TOTAL, Proposal, Request, propose};
+pub use schedule::{Cell, schedule};
+pub use store::{DOCUMENT, HistogramLog, ResultDirectory, histogram, read, replace};

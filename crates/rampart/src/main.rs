@@ -1,6 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The command.
+//! The command: arguments, dispatch, terminal output. Everything else is in the libraries.
+
+mod arguments;
+mod commands;
+mod failure;
+mod output;
+mod progress;
+mod signals;
+
+use clap::Parser;
+
+use crate::arguments::{Arguments, Command};
 
 fn main() -> std::process::ExitCode {
-    rampart_model::ExitCode::Failure.into()
+    let arguments = Arguments::parse();
+    let colour = output::choose_colour(arguments.color);
+    let result = match arguments.command {
+        Command::Evaluate(evaluate) => commands::evaluate::run(&evaluate, colour),
+        Command::Measure(measure) => commands::measure::run(&measure),
+        Command::Report(report) => commands::report::run(&report, colour),
+        Command::Domains(domains) => commands::domains::run(&domains),
+        Command::Release(release) => commands::release::run(&release),
+        Command::Schema(schema) => commands::documents::schema(&schema),
+        Command::Completions(completions) => commands::documents::completions(&completions),
+        Command::Man(man) => commands::documents::man(&man),
+    };
+    match result {
+        Ok(code) => code.into(),
+        Err(failure) => failure.report().into(),
+    }
 }

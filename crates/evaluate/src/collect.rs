@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Puts the blocks of runs together: into records for the document, and kept apart by second for
+//! the statistics.
+
+use std::collections::BTreeMap;
+
+use rampart_model::{
+    Block, CpuId, CpuRecord, Distribution, Exposure, Finding, LocatedWorst, Nanos, Phase, Record,
+    Run, Series, SeriesRecord, Severity,
+};
+
+/// What was collected of one run.
+#[derive(Debug, Clone, Default)]
+pub struct Collected {
+    cpus: BTreeMap<CpuId, CollectedCpu>,
+    /// The primary series of all CPUs together, one entry a block, corrected where it knows
+    /// missed periods.
+    blocks: BTreeMap<Nanos, Distribution>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct CollectedCpu {
+    series: BTreeMap<usize, SeriesRecord>,
+    over_deadline: u64,
+    missed: u64,
+    warm_up_max: Option<Nanos>,
+}
+
+/// Blocks of different CPUs belong together when they began within this of each other.
+fn slot(block: &Block) -> Nanos {
+    Nanos(block.at.0 / block.length.0.max(1))
+}
+
+impl Collected {
+    /// Adds a block.
+    pub fn add(&mut self, block: &Block) {
+        let cpu = self.cpus.entry(block.cpu).or_default();
+        if block.phase == Phase::WarmUp {
+            let max = block.series.first().and_then(|series| series.seen.max);
+            cpu.warm_up_max = cpu.warm_up_max.max(max);
+            return;
+        }
+        cpu.over_deadline += block.over_deadline;
+        cpu.missed += block.missed;
+        for (place, part) in block.series.iter().enumerate() {
+            match cpu.series.get_mut(&place) {
+                None => {
+                    let record = SeriesRecord {
+                        series: part.series,
+                        seen: part.seen.clone(),
+                        corrected: part.corrected.clone(),
+                    };
+                    cpu.series.insert(place, record);
+                }
+                Some(record) => merge(record, &part.seen, part.corrected.as_ref()),
+            }
+        }
+        if let Some(primary) = block.series.first() {
+            let best = primary.corrected.as_ref().unwrap_or(&primary.seen);
+            self.blocks.entry(slot(block)).or_default().merge(best);
+        }
+    }
+}
+
+impl Collected {
+    /// The distributions by CPU, in rising order.
+    #[must_use]
+    pub fn into_cpus(self) -> Vec<CpuRecord> {
+        self.cpus
+            .into_iter()
+            .map(|(cpu, part)| CpuRecord {
+                cpu,
+                series: part.series.into_values().collect(),
+                over_deadline: part.over_deadline,
+                missed: part.missed,
+                warm_up_max: part.warm_up_max,
+            })
+            .collect()
+    }
+}
+
+/// Adds a part to a series. Once one part is corrected the whole is: the parts that had nothing
+/// to correct count as seen.
+fn merge(record: &mut SeriesRecord, seen: &Distribution, corrected: Option<&Distribution>) {
+    if record.corrected.is_some() || corrected.is_some() {
+        let mut whole = record
+            .corrected
+            .take()
+            .unwrap_or_else(|| record.seen.clone());
+        whole.merge(corrected.unwrap_or(seen));
+        record.corrected = Some(whole);
+    }
+    record.seen.merge(seen);
+}
+
+/// Grows one record run by run.
+#[derive(Debug, Clone)]
+pub struct RecordCollector {
+    /// The record so far.
+    pub record: Record,
+    /// The primary series in blocks of about a second, by valid run.
+    pub blocks: Vec<Vec<Distribution>>,
+}
+
+impl RecordCollector {
+    /// Starts from a record without runs.
+    #[must_use]
+    pub fn new(record: Record) -> Self {
+        Self {
+            record,
+            blocks: Vec::new(),
+        }
+    }
+
+    /// Adds a run. An invalid one is kept in the record with its reasons and in no figure.
+    pub fn add(&mut self, run: Run, collected: Collected) {
+        let worst_kept = self.record.plan.worst as usize;
+        if run.invalid.is_empty() {
+            self.record.exposure = extended(self.record.exposure, &run);
+            self.blocks
+                .push(collected.blocks.values().cloned().collect());
+            for cpu in collected.into_cpus() {
+                self.merge_cpu(cpu);
+            }
+            for thread in &run.threads {
+                self.record
+                    .worst
+                    .extend(thread.worst.iter().map(|event| LocatedWorst {
+                        cpu: thread.cpu,
+                        run: run.order,
+                        since_start: event.at.saturating_sub(run.started_monotonic),
+                        at: event.at,
+                        value: event.value,
+                    }));
+            }
+            self.record
+                .worst
+                .sort_by_key(|event| std::cmp::Reverse((event.value, event.at)));
+            self.record.worst.truncate(worst_kept);
+        }
+        self.record.runs.push(run);
+        self.record.invalid = if self.record.runs.iter().all(|run| !run.invalid.is_empty()) {
+            vec![Finding::new(
+                Severity::Problem,
+                self.record.id.clone(),
+                "none of its runs is valid; their reasons stand with them",
+            )]
+        } else {
+            Vec::new()
+        };
+    }
+
+    fn merge_cpu(&mut self, addition: CpuRecord) {
+        let Some(known) = self
+            .record
+            .cpus
+            .iter_mut()
+            .find(|known| known.cpu == addition.cpu)
+        else {
+            self.record.cpus.push(addition);
+            self.record.cpus.sort_by_key(|record| record.cpu);
+            return;
+        };
+        known.over_deadline += addition.over_deadline;
+        known.missed += addition.missed;
+        known.warm_up_max = known.warm_up_max.max(addition.warm_up_max);
+        for part in addition.series {
+            match known
+                .series
+                .iter_mut()
+                .find(|record| record.series == part.series)
+            {
+                Some(record) => merge(record, &part.seen, part.corrected.as_ref()),
+                None => known.series.push(part),
+            }
+        }
+    }
+}
+
+fn extended(exposure: Exposure, run: &Run) -> Exposure {
+    Exposure {
+        samples: exposure.samples + run.threads.iter().map(|thread| thread.samples).sum::<u64>(),
+        duration: exposure.duration + run.duration,
+        cpus: u32::try_from(run.threads.len()).unwrap_or(u32::MAX),
+        runs: exposure.runs + 1,
+        missed: exposure.missed + run.threads.iter().map(|thread| thread.missed).sum::<u64>(),
+    }
+}
+
+/// The distribution of one series over all CPUs of a record: seen, and corrected where it differs.
+#[must_use]
+pub(crate) fn whole_series(record: &Record, series: Series) -> Option<SeriesRecord> {
+    let mut parts = record
+        .cpus
+        .iter()
+        .flat_map(|cpu| &cpu.series)
+        .filter(|part| part.series == series);
+    let mut whole = parts.next()?.clone();
+    for part in parts {
+        merge(&mut whole, &part.seen, part.corrected.as_ref());
+    }
+    Some(whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rampart_model::SeriesBlock;
+
+    fn block(cpu: u32, phase: Phase, seen: &[u64], corrected: Option<&[u64]>) -> Block {
+        let distribution =
+            |values: &[u64]| Distribution::from_values(values.iter().copied().map(Nanos));
+        Block {
+            cpu: CpuId(cpu),
+            phase,
+            at: Nanos::SECOND,
+            length: Nanos::SECOND,
+            series: vec![SeriesBlock {
+                series: Series::Lateness,
+                seen: distribution(seen),
+                corrected: corrected.map(distribution),
+            }],
+            missed: corrected.map_or(0, |corrected| (corrected.len() - seen.len()) as u64),
+            over_deadline: 0,
+            lost: 0,
+        }
+    }
+
+    #[test]
+    fn warm_up_is_shown_and_not_mixed_in() {
+        let mut collected = Collected::default();
+        collected.add(&block(1, Phase::WarmUp, &[900], None));
+        collected.add(&block(1, Phase::Measured, &[5, 6], None));
+        let cpu = &collected.cpus[&CpuId(1)];
+        assert_eq!(cpu.warm_up_max, Some(Nanos(900)));
+        assert_eq!(cpu.series[&0].seen.max, Some(Nanos(6)));
+    }
+
+    #[test]
+    fn a_corrected_block_makes_the_whole_corrected_and_leaves_the_seen_alone() {
+        let mut collected = Collected::default();
+        collected.add(&block(1, Phase::Measured, &[5, 6], None));
+        collected.add(&block(1, Phase::Measured, &[30], Some(&[30, 20, 10])));
+        collected.add(&block(1, Phase::Measured, &[7], None));
+        let series = &collected.cpus[&CpuId(1)].series[&0];
+        assert_eq!(
+            series.seen,
+            Distribution::from_values([5, 6, 30, 7].map(Nanos))
+        );
+        assert_eq!(
+            series.corrected,
+            Some(Distribution::from_values([5, 6, 30, 20, 10, 7].map(Nanos)))
+        );
+    }
+
+    #[test]
+    fn blocks_of_two_cpus_at_the_same_time_are_one() {
+        let mut collected = Collected::default();
+        collected.add(&block(1, Phase::Measured, &[5], None));
+        collected.add(&block(2, Phase::Measured, &[9], None));
+        assert_eq!(collected.blocks.len(), 1);
+        assert_eq!(
+            collected
+                .blocks
+                .into_values()
+                .next()
+                .map(|block| block.samples),
+            Some(2)
+        );
+    }
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What can go wrong with an evaluation as a whole. What goes wrong with one run stays in its
+//! record instead.
+
+use std::io;
+use std::path::PathBuf;
+
+use rampart_model::{Condition, CpuSet, ExitCode, Finding, Nanos};
+
+/// Why there is no evaluation.
+#[derive(Debug, thiserror::Error)]
+pub enum EvaluateError {
+    /// The process may use no online CPU.
+    #[error("no usable CPU: this process is allowed none of the CPUs that are online")]
+    NoCpu,
+    /// The CPUs asked for are not there.
+    #[error(
+        "--cpus: `{asked}` is not usable (usable here: {usable}); choose among those, or widen the cpuset or `taskset` that rampart was started in"
+    )]
+    CpusUnusable {
+        /// What was asked for.
+        asked: CpuSet,
+        /// What could be used.
+        usable: CpuSet,
+    },
+    /// A named domain cannot be hosted.
+    #[error("--domains: this machine cannot host `{domain}` now{}", list(findings))]
+    DomainUnavailable {
+        /// The domain.
+        domain: String,
+        /// The reasons with their mends.
+        findings: Vec<Finding>,
+    },
+    /// A load on other CPUs, where there are none.
+    #[error("--loads: `{condition}` needs a CPU that is not measured, and there is none; write `{}@same`, or measure fewer CPUs with --cpus", condition.load.word())]
+    NoOtherCpu {
+        /// The condition.
+        condition: Condition,
+    },
+    /// The time does not suffice for one short run of each cell.
+    #[error(
+        "--for {total}: too short for {cells} cells of the matrix, which need {needed} at least; give more time, or fewer --domains, --loads or --meters"
+    )]
+    TooShort {
+        /// The time asked for.
+        total: Nanos,
+        /// Cells of the matrix.
+        cells: u64,
+        /// The shortest time that would do.
+        needed: Nanos,
+    },
+    /// A meter cannot be asked that.
+    #[error("the meter cannot do what was asked{}", list(findings))]
+    BadPlan {
+        /// What is wrong.
+        findings: Vec<Finding>,
+    },
+    /// The result directory cannot be written.
+    #[error("{}: cannot be written: {source}; choose another place with --out", path.display())]
+    Output {
+        /// The file or directory.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// There is an evaluation already.
+    #[error("{}: holds an evaluation already, which is not overwritten; choose another place with --out", path.display())]
+    OutputTaken {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The document cannot be read.
+    #[error("{}: cannot be read: {source}; name the directory that `rampart evaluate` printed", path.display())]
+    Unreadable {
+        /// The document.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The document is none.
+    #[error("{}: is not an evaluation document: {reason}", path.display())]
+    NotAnEvaluation {
+        /// The document.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// A load program is missing.
+    #[error(transparent)]
+    Load(#[from] rampart_load::LoadError),
+    /// The domain of a single measurement failed.
+    #[error(transparent)]
+    Domain(#[from] rampart_domain::DomainError),
+}
+
+fn list(findings: &[Finding]) -> String {
+    findings
+        .iter()
+        .map(|finding| format!("\n  {finding}"))
+        .collect()
+}
+
+impl EvaluateError {
+    /// The exit code that tells it.
+    #[must_use]
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::CpusUnusable { .. }
+            | Self::NoOtherCpu { .. }
+            | Self::TooShort { .. }
+            | Self::BadPlan { .. }
+            | Self::OutputTaken { .. } => ExitCode::Usage,
+            Self::NoCpu | Self::DomainUnavailable { .. } | Self::Load(_) => {
+                ExitCode::PreconditionMissing
+            }
+            Self::Domain(rampart_domain::DomainError::Refused(refusal)) => {
+                if refusal.kind == rampart_model::RefusalKind::BadPlan {
+                    ExitCode::Usage
+                } else {
+                    ExitCode::PreconditionMissing
+                }
+            }
+            Self::Output { .. }
+            | Self::Unreadable { .. }
+            | Self::NotAnEvaluation { .. }
+            | Self::Domain(_) => ExitCode::Failure,
+        }
+    }
+}

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Draws the verdicts from the records. Pure; the formulae are in `rampart-stats` and explained
+//! in `docs/verdicts.md`.
+
+use std::collections::BTreeMap;
+
+use rampart_model::{
+    Comparison, Condition, Distribution, DomainKind, ExperimentPlan, Exposure, Nanos, Question,
+    Record, Verdict, VerdictFigures, VerdictOutcome,
+};
+use rampart_stats::{
+    Basis, DEADLINE_CONFIDENCE, INTERFERENCE_TOLERANCE, QUANTILES, Resampling,
+    SAME_AS_HOST_TOLERANCE, deadline_outcome, exceedance_bound, interference, same_as,
+    time_between_violations,
+};
+
+use crate::collect::whole_series;
+use crate::comparison::compare;
+use crate::wording;
+
+/// Blocks of the primary series by record: its valid runs, each in the order of time.
+pub type BlocksByRecord = BTreeMap<String, Vec<Vec<Distribution>>>;
+
+/// What was concluded.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Judged {
+    /// Every verdict, by domain, meter and condition in the order of the records.
+    pub verdicts: Vec<Verdict>,
+    /// The answers at a glance.
+    pub comparison: Comparison,
+}
+
+/// Judges the records of a plan. On an `emulated` machine times mean nothing, so that no deadline
+/// holds or fails there.
+#[must_use]
+pub fn judge(
+    plan: &ExperimentPlan,
+    records: &[Record],
+    blocks: &BlocksByRecord,
+    emulated: bool,
+) -> Judged {
+    let resampling = Resampling {
+        seed: plan.seed,
+        ..Resampling::default()
+    };
+    let mut verdicts = Vec::new();
+    for record in records.iter().filter(|record| record.exposure.runs > 0) {
+        verdicts.push(judge_deadline(plan, record, emulated));
+        let partner = |kind: Option<DomainKind>, condition: Condition| {
+            records.iter().find(|other| {
+                other.exposure.runs > 0
+                    && kind.map_or(other.domain == record.domain, |kind| other.kind == kind)
+                    && other.plan.meter == record.plan.meter
+                    && other.condition == condition
+            })
+        };
+        if record.kind != DomainKind::Host
+            && let Some(host) = partner(Some(DomainKind::Host), record.condition)
+        {
+            verdicts.push(judge_same_as_host(record, host, blocks, &resampling));
+        }
+        if record.condition != Condition::IDLE
+            && let Some(idle) = partner(None, Condition::IDLE)
+        {
+            verdicts.push(judge_interference(record, idle, blocks, &resampling));
+        }
+    }
+    let comparison = compare(plan, records, &verdicts);
+    Judged {
+        verdicts,
+        comparison,
+    }
+}
+
+fn verdict(
+    question: Question,
+    record: &Record,
+    outcome: VerdictOutcome,
+    statement: String,
+    figures: Option<VerdictFigures>,
+    rests_on: Vec<String>,
+) -> Verdict {
+    let word = match question {
+        Question::Deadline => "deadline",
+        Question::SameAsHost => "same-as-host",
+        Question::Interference => "interference",
+    };
+    Verdict {
+        id: format!("{word}/{}", record.id),
+        question,
+        domain: record.domain.clone(),
+        meter: record.plan.meter,
+        condition: record.condition,
+        outcome,
+        statement,
+        figures,
+        exposure: record.exposure,
+        records: rests_on,
+    }
+}
+
+/// Every period is a cycle, whether it was sampled or missed. A missed one exceeds the deadline if
+/// its corrected lateness does.
+fn judge_deadline(plan: &ExperimentPlan, record: &Record, emulated: bool) -> Verdict {
+    let whole = whole_series(record, record.plan.meter.primary_series());
+    let (max, missed_late) = whole.as_ref().map_or((Nanos::ZERO, 0), |series| {
+        let late = |distribution: &Distribution| distribution.count_above(plan.deadline);
+        let missed_late = series.corrected.as_ref().map_or(0, |corrected| {
+            late(corrected).saturating_sub(late(&series.seen))
+        });
+        (series.seen.max.unwrap_or_default(), missed_late)
+    });
+    let cycles = cycles(record);
+    let seen: u64 = record.cpus.iter().map(|cpu| cpu.over_deadline).sum();
+    let exceedances = (seen + missed_late).min(cycles);
+    // Exposure of several CPUs at once is not longer in time: they share what disturbs them.
+    let upper_bound = exceedance_bound(exceedances, cycles, DEADLINE_CONFIDENCE).unwrap_or(1.0);
+    let between = (exceedances == 0)
+        .then(|| time_between_violations(record.exposure.duration, DEADLINE_CONFIDENCE));
+    let outcome = if emulated {
+        VerdictOutcome::Inconclusive
+    } else {
+        deadline_outcome(exceedances, cycles)
+    };
+    let figures = VerdictFigures::Deadline {
+        deadline: plan.deadline,
+        cycles,
+        exceedances,
+        upper_bound,
+        confidence: DEADLINE_CONFIDENCE,
+        time_between_violations: between,
+        max,
+    };
+    let statement = wording::deadline(&figures, &record.exposure, emulated);
+    verdict(
+        Question::Deadline,
+        record,
+        outcome,
+        statement,
+        Some(figures),
+        vec![record.id.clone()],
+    )
+}
+
+/// Cycles that were observed: for `noise`, whose samples are only the gaps, each gap is one, and
+/// a run without any gap still observed one cycle.
+fn cycles(record: &Record) -> u64 {
+    let Exposure {
+        samples,
+        missed,
+        runs,
+        ..
+    } = record.exposure;
+    match record.plan.meter {
+        rampart_model::MeterKind::Noise => {
+            // The loop looks at every moment; one window of the deadline's length is one cycle.
+            let deadline = record.plan.deadline.map_or(1, |deadline| deadline.0.max(1));
+            let windows = record.exposure.duration.0 / deadline * u64::from(record.exposure.cpus);
+            windows.max(samples).max(u64::from(runs))
+        }
+        _ => samples + missed,
+    }
+}
+
+fn judge_same_as_host(
+    record: &Record,
+    host: &Record,
+    blocks: &BlocksByRecord,
+    resampling: &Resampling,
+) -> Verdict {
+    let rests_on = vec![record.id.clone(), host.id.clone()];
+    let (ours, theirs) = (blocks_of(blocks, record), blocks_of(blocks, host));
+    let found = same_as(ours, theirs, &QUANTILES, SAME_AS_HOST_TOLERANCE, resampling);
+    let Some(found) = found else {
+        let statement = wording::too_little(&record.exposure);
+        return verdict(
+            Question::SameAsHost,
+            record,
+            VerdictOutcome::Inconclusive,
+            statement,
+            None,
+            rests_on,
+        );
+    };
+    let statement = wording::ratios(
+        "of the host's",
+        &found.ratios,
+        found.outcome,
+        SAME_AS_HOST_TOLERANCE,
+        found.basis == Basis::Runs,
+    );
+    let figures = VerdictFigures::SameAsHost {
+        host: host.id.clone(),
+        ratios: found.ratios,
+        tolerance: SAME_AS_HOST_TOLERANCE,
+        blocks: (count(ours), count(theirs)),
+        smallest_detectable: found.smallest_detectable,
+    };
+    verdict(
+        Question::SameAsHost,
+        record,
+        found.outcome,
+        statement,
+        Some(figures),
+        rests_on,
+    )
+}
+
+fn judge_interference(
+    record: &Record,
+    idle: &Record,
+    blocks: &BlocksByRecord,
+    resampling: &Resampling,
+) -> Verdict {
+    let rests_on = vec![record.id.clone(), idle.id.clone()];
+    let (loaded, quiet) = (blocks_of(blocks, record), blocks_of(blocks, idle));
+    let found = interference(
+        loaded,
+        quiet,
+        &QUANTILES,
+        INTERFERENCE_TOLERANCE,
+        resampling,
+    );
+    let Some(found) = found else {
+        let statement = wording::too_little(&record.exposure);
+        return verdict(
+            Question::Interference,
+            record,
+            VerdictOutcome::Inconclusive,
+            statement,
+            None,
+            rests_on,
+        );
+    };
+    let statement = wording::ratios(
+        "of the idle ones",
+        &found.factors,
+        found.outcome,
+        INTERFERENCE_TOLERANCE,
+        found.basis == Basis::Runs,
+    );
+    let figures = VerdictFigures::Interference {
+        idle: idle.id.clone(),
+        factors: found.factors,
+        tolerance: INTERFERENCE_TOLERANCE,
+        blocks: (count(loaded), count(quiet)),
+    };
+    verdict(
+        Question::Interference,
+        record,
+        found.outcome,
+        statement,
+        Some(figures),
+        rests_on,
+    )
+}
+
+fn blocks_of<'a>(blocks: &'a BlocksByRecord, record: &Record) -> &'a [Vec<Distribution>] {
+    blocks.get(&record.id).map_or(&[], Vec::as_slice)
+}
+
+fn count(runs: &[Vec<Distribution>]) -> u32 {
+    u32::try_from(runs.iter().map(Vec::len).sum::<usize>()).unwrap_or(u32::MAX)
+}

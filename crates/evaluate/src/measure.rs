@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One meter, one run, no document on disk: what `rampart measure` does.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rampart_domain::{Domain, DomainError, Start};
+use rampart_model::{
+    Block, CpuSet, MEASUREMENT_SCHEMA_VERSION, Measurement, MeterEvent, MeterPlan, Nanos,
+};
+
+use crate::EvaluateError;
+use crate::collect::Collected;
+use crate::experiment::timestamp;
+use crate::store::HistogramLog;
+
+/// Where and how a single measurement runs.
+#[derive(Debug, Clone, Copy)]
+pub struct MeasureContext<'a> {
+    /// The static meter program.
+    pub meter: &'a Path,
+    /// The CPUs that ordinary work keeps.
+    pub housekeeping: &'a CpuSet,
+    /// A histogram log to write, block by block.
+    pub histogram_log: Option<&'a Path>,
+    /// Version of the tool, for the document.
+    pub tool_version: &'a str,
+}
+
+/// Runs one meter in one domain. `heard` is called with each block as it comes, warm-up too, and
+/// with none a few times a second.
+///
+/// # Errors
+/// If the meter is refused what the plan asks for, or a file cannot be written.
+pub fn measure(
+    domain: &dyn Domain,
+    plan: &MeterPlan,
+    context: &MeasureContext<'_>,
+    heard: &mut dyn FnMut(Option<&Block>),
+    stop: &AtomicBool,
+) -> Result<Measurement, EvaluateError> {
+    let problems = plan.findings();
+    if !problems.is_empty() {
+        return Err(EvaluateError::BadPlan { findings: problems });
+    }
+    let output = |source| EvaluateError::Output {
+        path: context.histogram_log.unwrap_or(Path::new("")).to_owned(),
+        source,
+    };
+    let mut log = context
+        .histogram_log
+        .map(HistogramLog::create)
+        .transpose()
+        .map_err(output)?;
+    let start = Start {
+        meter: context.meter,
+        plan,
+        housekeeping: context.housekeeping,
+    };
+    let mut running = domain.start(&start)?;
+    running.go()?;
+    let mut collected = Collected::default();
+    let (mut started, mut offset) = (Nanos::ZERO, Nanos::ZERO);
+    let mut stopped = false;
+    let (threads, findings) = loop {
+        if stop.load(Ordering::Relaxed) && !stopped {
+            running.stop();
+            stopped = true;
+        }
+        match running.next_event(Duration::from_millis(200))? {
+            Some(MeterEvent::Started {
+                at,
+                realtime_offset,
+            }) => (started, offset) = (at, realtime_offset),
+            Some(MeterEvent::Block(block)) => {
+                if let Some(log) = &mut log {
+                    log.append(&block, (started, started + offset))
+                        .map_err(output)?;
+                }
+                heard(Some(&block));
+                collected.add(&block);
+            }
+            Some(MeterEvent::Finished { threads, findings }) => break (threads, findings),
+            Some(MeterEvent::Refused(refusal)) => return Err(DomainError::Refused(refusal).into()),
+            Some(MeterEvent::Ready(_)) | None => heard(None),
+        }
+    };
+    let granted = running.granted();
+    let shield = running.finish()?;
+    Ok(Measurement {
+        schema_version: MEASUREMENT_SCHEMA_VERSION,
+        tool_version: context.tool_version.to_owned(),
+        started: timestamp(started + offset),
+        started_monotonic: started,
+        ended_early: stopped
+            || threads
+                .iter()
+                .any(|thread| thread.duration.0 < plan.duration.0 / 100 * 99),
+        domain: domain.selection().to_string(),
+        plan: plan.clone(),
+        cpus: collected.into_cpus(),
+        threads,
+        shield,
+        granted,
+        findings,
+    })
+}

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From a machine and a wish to a matrix: which domains, on which CPUs, for how long. Pure.
+
+use rampart_model::{
+    Availability, Condition, CpuId, CpuSet, DomainKind, DomainPlan, DomainSelection,
+    ExperimentPlan, Finding, LoadKind, LoadPlace, Machine, MeterKind, MeterPlan, Nanos,
+    NotMeasured, SchedulingPolicy, Severity,
+};
+
+use crate::EvaluateError;
+
+/// What the user wishes; an empty list or none means: propose it from the machine.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// Total time.
+    pub total: Option<Nanos>,
+    /// The limit that verdicts use.
+    pub deadline: Option<Nanos>,
+    /// The domains.
+    pub domains: Vec<DomainSelection>,
+    /// The loads with their places.
+    pub conditions: Vec<Condition>,
+    /// The meters, the leading one first.
+    pub meters: Vec<MeterKind>,
+    /// The real-time CPUs.
+    pub cpus: Option<CpuSet>,
+    /// Policy of the measuring threads.
+    pub policy: Option<SchedulingPolicy>,
+    /// Period of the periodic meters.
+    pub interval: Option<Nanos>,
+    /// Length of the work of `fwq` and `loop`.
+    pub work: Option<Nanos>,
+    /// Seed of the order of runs and of the resampling.
+    pub seed: Option<u64>,
+}
+
+/// Two minutes: long enough for three repetitions of the standard matrix, short enough to wait.
+pub const DEFAULT_TOTAL: Nanos = Nanos::from_secs(120);
+
+/// What one run costs besides its measured time: raising and lowering the wall, starting a
+/// container and a load, warming up. Only used to share out the time; nothing relies on it.
+const RUN_OVERHEAD: Nanos = Nanos::from_millis(1300);
+const WARM_UP: Nanos = Nanos::from_millis(300);
+
+/// No run is longer, so that a killed evaluation loses little and repetitions stay interleaved.
+const LONGEST_RUN: Nanos = Nanos::from_secs(60);
+/// Blocks shorter than this would be compared as if they were independent, which they are not.
+const SHORTEST_BLOCK: Nanos = Nanos::SECOND;
+
+/// The proposed matrix, and what is left out of it.
+#[derive(Debug, Clone)]
+pub struct Proposal {
+    /// The matrix.
+    pub plan: ExperimentPlan,
+    /// What was left out, and why.
+    pub not_measured: Vec<NotMeasured>,
+}
+
+/// Proposes the matrix for a machine.
+///
+/// # Errors
+/// If the wish cannot be fulfilled on this machine: unknown CPUs, domains that it cannot host
+/// (when named), a time too short for the matrix.
+pub fn propose(
+    machine: &Machine,
+    availability: &[Availability],
+    request: &Request,
+) -> Result<Proposal, EvaluateError> {
+    let usable = machine
+        .topology
+        .online
+        .intersection(&machine.topology.allowed);
+    if usable.is_empty() {
+        return Err(EvaluateError::NoCpu);
+    }
+    let mut findings = Vec::new();
+    let real_time = real_time_cpus(machine, &usable, request.cpus.as_ref())?;
+    let mut housekeeping = usable.difference(&real_time);
+    if housekeeping.is_empty() {
+        housekeeping = usable.clone();
+        findings.push(
+            Finding::new(
+                Severity::Warning,
+                "machine",
+                "every usable CPU is measured, so no CPU is left for ordinary work: task and \
+                 container stand without a shield, and the meter's own reader shares a measured CPU",
+            )
+            .values(format!("{} usable CPU(s)", usable.len()), "one more than is measured"),
+        );
+    }
+    let host_cpus = host_cpus(&housekeeping, real_time.len());
+
+    let mut not_measured = Vec::new();
+    let mut domains = Vec::new();
+    for availability in availability {
+        let named = request.domains.contains(&availability.domain);
+        let wanted = named || (request.domains.is_empty() && proposed(availability.domain));
+        if !availability.available {
+            if named {
+                return Err(EvaluateError::DomainUnavailable {
+                    domain: availability.domain.to_string(),
+                    findings: availability.findings.clone(),
+                });
+            }
+            not_measured.push(NotMeasured {
+                what: format!("domain {}", availability.domain),
+                findings: availability.findings.clone(),
+            });
+            continue;
+        }
+        if !wanted {
+            not_measured.push(NotMeasured {
+                what: format!("domain {}", availability.domain),
+                findings: vec![
+                    Finding::new(Severity::Note, "--domains", "not asked for").mend(format!(
+                        "rampart evaluate --domains {},{}",
+                        "host", availability.domain
+                    )),
+                ],
+            });
+            continue;
+        }
+        domains.push(DomainPlan {
+            name: availability.domain.to_string(),
+            selection: availability.domain,
+            cpus: match availability.domain.kind {
+                DomainKind::Host => host_cpus.clone(),
+                _ => real_time.clone(),
+            },
+            description: availability.description.clone(),
+        });
+    }
+    for selection in &request.domains {
+        if !availability.iter().any(|known| known.domain == *selection) {
+            return Err(EvaluateError::DomainUnavailable {
+                domain: selection.to_string(),
+                findings: Vec::new(),
+            });
+        }
+    }
+
+    let conditions = conditions(&usable, &real_time, &request.conditions, &mut not_measured)?;
+    let meters = if request.meters.is_empty() {
+        vec![MeterKind::Wakeup]
+    } else {
+        request.meters.clone()
+    };
+    let interval = request.interval.unwrap_or(Nanos::from_millis(1));
+    let deadline = request.deadline.unwrap_or(interval);
+
+    let total = request.total.unwrap_or(DEFAULT_TOTAL);
+    let cells = (domains.len() * conditions.len() * meters.len()) as u64;
+    let (repetitions, run_duration) = share_time(total, cells)?;
+    let meters: Vec<MeterPlan> = meters
+        .into_iter()
+        .map(|kind| {
+            let defaults = MeterPlan::new(kind, CpuSet::new());
+            MeterPlan {
+                policy: request.policy.unwrap_or(defaults.policy),
+                duration: run_duration,
+                warm_up: WARM_UP,
+                interval,
+                work: request.work.unwrap_or(defaults.work),
+                deadline: Some(deadline),
+                block: Nanos((run_duration.0 / 6).max(SHORTEST_BLOCK.0)),
+                ..defaults
+            }
+        })
+        .collect();
+    for meter in &meters {
+        let plan = MeterPlan {
+            cpus: real_time.clone(),
+            ..meter.clone()
+        };
+        let problems = plan.findings();
+        if !problems.is_empty() {
+            return Err(EvaluateError::BadPlan { findings: problems });
+        }
+    }
+    Ok(Proposal {
+        plan: ExperimentPlan {
+            housekeeping,
+            domains,
+            meters,
+            conditions,
+            repetitions,
+            run_duration,
+            deadline,
+            deadline_from_user: request.deadline.is_some(),
+            total,
+            seed: request.seed.unwrap_or(1),
+            findings,
+        },
+        not_measured,
+    })
+}
+
+/// Domains that are measured without being named: each kind once, containers by the embedded
+/// runtime alone.
+fn proposed(selection: DomainSelection) -> bool {
+    selection.kind != DomainKind::Container
+        || selection.engine == Some(rampart_model::ContainerEngine::Embedded)
+}
+
+/// The CPUs for real-time work: the user's; else those that the boot line isolated; else the
+/// last whole core, because low-numbered CPUs take most interrupts.
+fn real_time_cpus(
+    machine: &Machine,
+    usable: &CpuSet,
+    asked: Option<&CpuSet>,
+) -> Result<CpuSet, EvaluateError> {
+    if let Some(asked) = asked {
+        if asked.is_empty() || !asked.is_subset(usable) {
+            return Err(EvaluateError::CpusUnusable {
+                asked: asked.clone(),
+                usable: usable.clone(),
+            });
+        }
+        return Ok(asked.clone());
+    }
+    let isolated = machine.topology.isolated.intersection(usable);
+    if !isolated.is_empty() && isolated.len() < usable.len() {
+        return Ok(isolated);
+    }
+    let core_of = |cpu: CpuId| {
+        machine
+            .topology
+            .cpus
+            .iter()
+            .find(|candidate| candidate.id == cpu)
+            .map_or_else(
+                || CpuSet::single(cpu),
+                |cpu| cpu.siblings.intersection(usable),
+            )
+    };
+    let last = usable.iter().next_back().map(core_of).unwrap_or_default();
+    // A single core with two siblings has no whole core to give away; one sibling is then
+    // better than nothing, and the machine's findings name the sharing.
+    if last.len() < usable.len() || usable.len() == 1 {
+        Ok(last)
+    } else {
+        Ok(usable
+            .iter()
+            .next_back()
+            .map(CpuSet::single)
+            .unwrap_or_default())
+    }
+}
+
+/// As many housekeeping CPUs as there are real-time ones, so that maxima over CPUs compare; the
+/// boot CPU only if there is no other.
+fn host_cpus(housekeeping: &CpuSet, count: usize) -> CpuSet {
+    housekeeping.iter().rev().take(count).collect()
+}
+
+fn conditions(
+    usable: &CpuSet,
+    real_time: &CpuSet,
+    asked: &[Condition],
+    not_measured: &mut Vec<NotMeasured>,
+) -> Result<Vec<Condition>, EvaluateError> {
+    let has_others = usable.len() > real_time.len() && usable.len() > 1;
+    let place = if has_others {
+        LoadPlace::Others
+    } else {
+        LoadPlace::Same
+    };
+    let mut conditions = Vec::new();
+    if asked.is_empty() {
+        conditions.push(Condition::IDLE);
+        for load in [LoadKind::Cpu, LoadKind::Cache] {
+            conditions.push(Condition {
+                load,
+                place: Some(place),
+            });
+        }
+        for load in [LoadKind::Memory, LoadKind::Io] {
+            not_measured.push(NotMeasured {
+                what: format!("load {}", load.word()),
+                findings: vec![
+                    Finding::new(Severity::Note, "--loads", "not part of the standard matrix")
+                        .mend(format!("rampart evaluate --loads idle,{}", load.word())),
+                ],
+            });
+        }
+        return Ok(conditions);
+    }
+    for condition in asked {
+        if condition.place == Some(LoadPlace::Others) && !has_others {
+            return Err(EvaluateError::NoOtherCpu {
+                condition: *condition,
+            });
+        }
+        if !conditions.contains(condition) {
+            conditions.push(*condition);
+        }
+    }
+    // Interference factors need a quiet condition to compare with.
+    if !conditions.contains(&Condition::IDLE) {
+        conditions.insert(0, Condition::IDLE);
+    }
+    Ok(conditions)
+}
+
+/// Repetitions and measured time of each run. Three repetitions where there is time for runs of
+/// two seconds, fewer where not, more where a run would get longer than [`LONGEST_RUN`].
+fn share_time(total: Nanos, cells: u64) -> Result<(u32, Nanos), EvaluateError> {
+    let cells = cells.max(1);
+    let run_for =
+        |repetitions: u64| Nanos(total.0 / (cells * repetitions)).saturating_sub(RUN_OVERHEAD);
+    let shortest = |repetitions: u64| {
+        if repetitions > 1 {
+            2 * SHORTEST_BLOCK.0
+        } else {
+            SHORTEST_BLOCK.0
+        }
+    };
+    let mut repetitions = 3;
+    while repetitions > 1 && run_for(repetitions).0 < shortest(repetitions) {
+        repetitions -= 1;
+    }
+    let needed = Nanos(cells * (SHORTEST_BLOCK.0 + RUN_OVERHEAD.0));
+    if run_for(repetitions) < SHORTEST_BLOCK {
+        return Err(EvaluateError::TooShort {
+            total,
+            cells,
+            needed,
+        });
+    }
+    while run_for(repetitions) > LONGEST_RUN {
+        repetitions += 1;
+    }
+    // Whole seconds, so that every block of a run is full.
+    let run = Nanos(run_for(repetitions).0 / SHORTEST_BLOCK.0 * SHORTEST_BLOCK.0);
+    Ok((u32::try_from(repetitions).unwrap_or(u32::MAX), run))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_time_is_never_exceeded(seconds in 1u64..200_000, cells in 1u64..60) {
+            match share_time(Nanos::from_secs(seconds), cells) {
+                Ok((repetitions, run)) => {
+                    prop_assert!(run >= SHORTEST_BLOCK && run <= LONGEST_RUN);
+                    let used = (run + RUN_OVERHEAD).0 * cells * u64::from(repetitions);
+                    prop_assert!(used <= Nanos::from_secs(seconds).0);
+                }
+                Err(EvaluateError::TooShort { needed, .. }) => {
+                    prop_assert!(Nanos::from_secs(seconds) < needed);
+                }
+                Err(other) => prop_assert!(false, "{other}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_standard_matrix_gets_three_repetitions_in_two_minutes() {
+        let (repetitions, run) = share_time(DEFAULT_TOTAL, 9).expect("fits");
+        assert_eq!((repetitions, run), (3, Nanos::from_secs(3)));
+    }
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One run: wall up, meter in, load on, measure, everything back. Whatever goes wrong becomes a
+//! reason why this run does not count, never an end of the evaluation.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rampart_domain::{Domain, DomainError, Running, Start};
+use rampart_load::Load;
+use rampart_model::{
+    Condition, CpuSet, Finding, Granted, LoadRecord, MeterEvent, MeterPlan, Nanos, Run, Severity,
+    ThreadOutcome,
+};
+
+use crate::collect::Collected;
+use crate::store::HistogramLog;
+
+/// How long a meter may stay silent past the end of its plan before it counts as lost.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How often the observer hears of a run in progress.
+const TICK: Duration = Duration::from_millis(200);
+/// Steal above this part of a CPU's time is named beside the figures.
+const STEAL_WORTH_NAMING: f64 = 0.01;
+
+/// What one run needs.
+pub(crate) struct RunRequest<'a> {
+    pub(crate) order: u32,
+    pub(crate) record: &'a str,
+    pub(crate) domain: &'a dyn Domain,
+    pub(crate) plan: &'a MeterPlan,
+    pub(crate) condition: Condition,
+    pub(crate) others: &'a CpuSet,
+    pub(crate) housekeeping: &'a CpuSet,
+    pub(crate) meter: &'a Path,
+    pub(crate) scratch: &'a Path,
+    pub(crate) log: (String, HistogramLog),
+}
+
+/// What the meter said, put together.
+#[derive(Default)]
+struct Heard {
+    started: Option<(Nanos, Nanos)>,
+    threads: Vec<ThreadOutcome>,
+    findings: Vec<Finding>,
+    collected: Collected,
+}
+
+/// Makes one run. `tick` is called a few times a second.
+pub(crate) fn make_run(
+    request: RunRequest<'_>,
+    tick: &mut dyn FnMut(),
+    stop: &AtomicBool,
+) -> (Run, Collected) {
+    let place = request.record.to_owned();
+    let mut invalid = Vec::new();
+    let mut problem =
+        |what: String| invalid.push(Finding::new(Severity::Problem, place.clone(), what));
+    let mut heard = Heard::default();
+    let mut load_record = LoadRecord {
+        version: String::new(),
+        stressors: Vec::new(),
+        ran: true,
+    };
+    let mut granted = Granted::default();
+    let mut shield = None;
+    let RunRequest {
+        log: (histogram_log, mut log),
+        ..
+    } = request;
+
+    let start = Start {
+        meter: request.meter,
+        plan: request.plan,
+        housekeeping: request.housekeeping,
+    };
+    match request.domain.start(&start) {
+        Err(error) => problem(error.to_string()),
+        Ok(mut running) => {
+            let load = Load::start(
+                request.condition,
+                &request.plan.cpus,
+                request.others,
+                running.shield(),
+                request.scratch,
+            );
+            match load {
+                Err(error) => problem(error.to_string()),
+                Ok(mut load) => {
+                    let result = listen(
+                        running.as_mut(),
+                        &mut load,
+                        request.plan,
+                        &mut log,
+                        &mut heard,
+                        tick,
+                        stop,
+                    );
+                    granted = running.granted();
+                    load_record = load.stop();
+                    if let Err(reason) = result {
+                        problem(reason);
+                    }
+                    if !load_record.ran {
+                        let failures: Vec<&str> = load_record
+                            .stressors
+                            .iter()
+                            .filter_map(|stressor| stressor.failure.as_deref())
+                            .collect();
+                        problem(format!(
+                            "the load did not run throughout: {}",
+                            failures.join("; ")
+                        ));
+                    }
+                }
+            }
+            match running.finish() {
+                Ok(report) => shield = report,
+                Err(error) => heard.findings.push(
+                    Finding::new(Severity::Warning, place.clone(), error.to_string())
+                        .mend("rampart release"),
+                ),
+            }
+        }
+    }
+    for thread in &heard.threads {
+        if thread.lost > 0 {
+            problem(format!(
+                "CPU {}: {} samples were lost because the reader was starved",
+                thread.cpu, thread.lost
+            ));
+        }
+        if thread.placement.affinity.len() == 1 && thread.placement.migrations > 0 {
+            problem(format!(
+                "CPU {}: the thread was moved {} times",
+                thread.cpu, thread.placement.migrations
+            ));
+        }
+        if thread.samples == 0 && request.plan.meter != rampart_model::MeterKind::Noise {
+            problem(format!("CPU {}: there is no sample", thread.cpu));
+        }
+        heard.findings.extend(steal_finding(thread));
+    }
+    let (started_monotonic, offset) = heard.started.unwrap_or_default();
+    let run = Run {
+        order: request.order,
+        started: crate::experiment::timestamp(started_monotonic + offset),
+        started_monotonic,
+        duration: heard
+            .threads
+            .iter()
+            .map(|thread| thread.duration)
+            .max()
+            .unwrap_or_default(),
+        threads: heard.threads,
+        load: load_record,
+        shield,
+        granted,
+        histogram_log,
+        invalid,
+        findings: heard.findings,
+    };
+    (run, heard.collected)
+}
+
+/// Follows the conversation to its end.
+fn listen(
+    running: &mut dyn Running,
+    load: &mut Load,
+    plan: &MeterPlan,
+    log: &mut HistogramLog,
+    heard: &mut Heard,
+    tick: &mut dyn FnMut(),
+    stop: &AtomicBool,
+) -> Result<(), String> {
+    running.go().map_err(|error| error.to_string())?;
+    let deadline = Instant::now() + Duration::from(plan.duration + plan.warm_up) + PATIENCE;
+    let mut stopped = false;
+    loop {
+        if stop.load(Ordering::Relaxed) && !stopped {
+            running.stop();
+            stopped = true;
+        }
+        match running
+            .next_event(TICK)
+            .map_err(|error: DomainError| error.to_string())?
+        {
+            Some(MeterEvent::Started {
+                at,
+                realtime_offset,
+            }) => heard.started = Some((at, realtime_offset)),
+            Some(MeterEvent::Block(block)) => {
+                log.append(
+                    &block,
+                    heard
+                        .started
+                        .map_or((block.at, Nanos::ZERO), |(at, offset)| (at, at + offset)),
+                )
+                .map_err(|error| format!("the histogram log cannot be written: {error}"))?;
+                heard.collected.add(&block);
+            }
+            Some(MeterEvent::Finished { threads, findings }) => {
+                heard.threads = threads;
+                heard.findings = findings;
+                return Ok(());
+            }
+            Some(MeterEvent::Refused(refusal)) => return Err(refusal.finding.to_string()),
+            Some(MeterEvent::Ready(_)) | None => {}
+        }
+        if Instant::now() > deadline {
+            return Err(format!(
+                "the meter has said nothing for {} s after its time was over; it was ended",
+                PATIENCE.as_secs()
+            ));
+        }
+        // What a dead load means for the record is told when it is stopped.
+        let _ = load.alive();
+        tick();
+    }
+}
+
+fn steal_finding(thread: &ThreadOutcome) -> Option<Finding> {
+    let steal = thread.counters.steal?;
+    let part = steal.as_secs_f64() / thread.duration.as_secs_f64().max(1e-9);
+    (part > STEAL_WORTH_NAMING).then(|| {
+        Finding::new(
+            Severity::Warning,
+            format!("CPU {}", thread.cpu),
+            "the hypervisor under this machine gave part of the CPU to others; the figures contain it",
+        )
+        .values(format!("{:.1} % steal", part * 100.0), "0 %")
+    })
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The result directory: `evaluation.json`, `report.html` and one histogram log a run.
+//!
+//! Readable after a kill at any moment: the document is replaced as a whole, and a histogram log
+//! is complete up to its last line.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::V2DeflateSerializer;
+use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
+use rampart_model::{Block, Distribution, EVALUATION_SCHEMA_VERSION, Evaluation, Nanos, Phase};
+
+use crate::EvaluateError;
+
+/// File name of the evaluation document.
+pub const DOCUMENT: &str = "evaluation.json";
+
+/// A directory of results.
+#[derive(Debug, Clone)]
+pub struct ResultDirectory(PathBuf);
+
+impl ResultDirectory {
+    /// Makes the directory, or takes one that holds nothing of an earlier evaluation. Made before
+    /// anything is measured, so that a place that cannot be written to costs no time.
+    ///
+    /// # Errors
+    /// If it cannot be written to, or already holds an evaluation.
+    pub fn create(path: &Path) -> Result<Self, EvaluateError> {
+        let failed = |source| EvaluateError::Output {
+            path: path.to_owned(),
+            source,
+        };
+        if path.join(DOCUMENT).exists() {
+            return Err(EvaluateError::OutputTaken {
+                path: path.to_owned(),
+            });
+        }
+        fs::create_dir_all(path.join("histograms")).map_err(failed)?;
+        Ok(Self(path.to_owned()))
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Replaces the document: the new one is on disk before it takes the name of the old one.
+    ///
+    /// # Errors
+    /// If it cannot be written; the old one then stays.
+    pub fn write(&self, evaluation: &Evaluation) -> Result<(), EvaluateError> {
+        let path = self.0.join(DOCUMENT);
+        let failed = |source| EvaluateError::Output {
+            path: path.clone(),
+            source,
+        };
+        let text = serde_json::to_vec(evaluation).map_err(|error| failed(error.into()))?;
+        replace(&path, &text).map_err(failed)
+    }
+
+    /// Opens the histogram log of a run. Its path in the directory comes back with it.
+    ///
+    /// # Errors
+    /// If it cannot be created.
+    pub fn histogram_log(
+        &self,
+        order: u32,
+        record: &str,
+    ) -> Result<(String, HistogramLog), EvaluateError> {
+        let name = format!(
+            "histograms/{order:04}-{}.hlog",
+            record.replace(['/', ':'], "-")
+        );
+        let path = self.0.join(&name);
+        let log =
+            HistogramLog::create(&path).map_err(|source| EvaluateError::Output { path, source })?;
+        Ok((name, log))
+    }
+}
+
+/// Reads the document of a result directory (or the document itself, if the path is a file).
+///
+/// # Errors
+/// If there is none, it is no evaluation, or it is of a newer version.
+pub fn read(path: &Path) -> Result<Evaluation, EvaluateError> {
+    let path = if path.is_dir() {
+        path.join(DOCUMENT)
+    } else {
+        path.to_owned()
+    };
+    let text = fs::read(&path).map_err(|source| EvaluateError::Unreadable {
+        path: path.clone(),
+        source,
+    })?;
+    #[derive(serde::Deserialize)]
+    struct Version {
+        schema_version: u32,
+    }
+    let not_ours = |error: serde_json::Error| EvaluateError::NotAnEvaluation {
+        path: path.clone(),
+        reason: error.to_string(),
+    };
+    let Version { schema_version } = serde_json::from_slice(&text).map_err(not_ours)?;
+    if schema_version > EVALUATION_SCHEMA_VERSION {
+        return Err(EvaluateError::NotAnEvaluation {
+            path: path.clone(),
+            reason: format!(
+                "its schema version is {schema_version}, this program reads up to {EVALUATION_SCHEMA_VERSION}; use a newer rampart"
+            ),
+        });
+    }
+    serde_json::from_slice(&text).map_err(not_ours)
+}
+
+/// Writes a file so that a reader finds the old content or the new one and nothing between.
+///
+/// # Errors
+/// Those of the file system.
+pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let temporary = path.with_extension("new");
+    let mut file = File::create(&temporary)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&temporary, path)?;
+    if let Some(directory) = path.parent() {
+        File::open(if directory.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            directory
+        })?
+        .sync_all()?;
+    }
+    Ok(())
+}
+
+/// A log of histograms in the interval format of HdrHistogram, version 1.3, as its other tools
+/// read it. Tags name CPU and series; warm-up blocks are not in it.
+#[derive(Debug)]
+pub struct HistogramLog {
+    file: BufWriter<File>,
+    started: Option<Nanos>,
+}
+
+impl HistogramLog {
+    /// Creates the file.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        Ok(Self {
+            file: BufWriter::new(File::create(path)?),
+            started: None,
+        })
+    }
+
+    /// Appends a block and flushes it to the file. `started` is the run's start on the clock of
+    /// the blocks and as seconds since 1970.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn append(&mut self, block: &Block, started: (Nanos, Nanos)) -> io::Result<()> {
+        if block.phase == Phase::WarmUp {
+            return Ok(());
+        }
+        let (mut text, mut serializer) = (Vec::new(), V2DeflateSerializer::new());
+        let first = self.started.is_none();
+        let start = *self.started.get_or_insert(started.0);
+        let mut builder = IntervalLogWriterBuilder::new();
+        if first {
+            let epoch = std::time::UNIX_EPOCH + Duration::from(started.1);
+            builder.add_comment("[Histogram log format version 1.3]");
+            builder.add_comment("values and Interval_Max are nanoseconds");
+            builder.with_start_time(epoch).with_base_time(epoch);
+        }
+        let mut writer = builder
+            .begin_log_with(&mut text, &mut serializer)
+            .map_err(|error| io::Error::other(error.to_string()))?;
+        for series in &block.series {
+            let name = format!("cpu{}.{}", block.cpu, series_word(series.series));
+            let corrected = series
+                .corrected
+                .as_ref()
+                .map(|corrected| (format!("{name}.corrected"), corrected));
+            for (tag, distribution) in [(name, &series.seen)].into_iter().chain(corrected) {
+                let tag = Tag::new(&tag).ok_or_else(|| io::Error::other("tag"))?;
+                writer
+                    .write_histogram(
+                        &histogram(distribution),
+                        block.at.saturating_sub(start).into(),
+                        block.length.into(),
+                        Some(tag),
+                    )
+                    .map_err(|error| io::Error::other(format!("{error:?}")))?;
+            }
+        }
+        self.file.write_all(&text)?;
+        self.file.flush()
+    }
+}
+
+fn series_word(series: rampart_model::Series) -> String {
+    serde_json::to_value(series)
+        .ok()
+        .and_then(|value| value.as_str().map(str::to_owned))
+        .unwrap_or_default()
+}
+
+/// The same distribution as a histogram of the library: the bucket layout is the same, so no
+/// count moves.
+#[must_use]
+pub fn histogram(distribution: &Distribution) -> Histogram<u64> {
+    let highest = distribution.max.map_or(2, |max| max.0.max(2));
+    let mut histogram = Histogram::new_with_max(highest, 3)
+        .or_else(|_| Histogram::new(3))
+        .expect("three digits are within the library's limits");
+    for bucket in &distribution.buckets {
+        histogram.saturating_record_n(bucket.0.0, bucket.1);
+    }
+    histogram
+}

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The command line. Help, man pages and shell completions all come from these definitions.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use rampart_model::{Condition, CpuSet, DomainSelection, MeterKind, Nanos, SchedulingPolicy};
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    all that was asked was done
+  1    an error of the environment, or a bug
+  2    the arguments make no sense; nothing was changed or measured
+  3    everything was measured, and the deadline given with --deadline does not hold
+  4    something that the work needs is missing; the message names it and the mend
+  5    ended early, or part of it failed; what was measured is kept
+  130  interrupted a second time";
+
+/// Measure, compare and prove how well a Linux machine is split between real-time and ordinary
+/// work
+#[derive(Debug, Parser)]
+#[command(name = "rampart", version, after_help = EXIT_CODES, max_term_width = 100)]
+pub(crate) struct Arguments {
+    /// When to use colour; it never carries meaning alone
+    #[arg(long, global = true, default_value = "auto", value_name = "WHEN")]
+    pub(crate) color: Color,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    /// On a terminal, unless NO_COLOR is set
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Measure and compare the domains of this machine, idle and under load
+    Evaluate(Box<Evaluate>),
+    /// Run one meter
+    Measure(Box<Measure>),
+    /// Render the results of an evaluation again, even of one that was killed
+    Report(Report),
+    /// List the domains that this machine can host, and for the rest why not
+    Domains(Domains),
+    /// Restore what a killed run left changed on this machine
+    Release(Release),
+    /// Print the JSON Schema of a document
+    Schema(Schema),
+    /// Print a completion script for a shell
+    Completions(Completions),
+    /// Write the man pages into a directory
+    Man(Man),
+}
+
+/// When and how progress is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ShowProgress {
+    /// A bar on a terminal, a line a run elsewhere
+    Auto,
+    Bar,
+    Lines,
+    None,
+}
+
+const EVALUATE_EXAMPLES: &str = "\
+Examples:
+  rampart evaluate                              two minutes, all domains, idle and under load
+  rampart evaluate --for 1h --deadline 100us    an hour, with a deadline; exit code 3 if it fails
+  rampart evaluate --loads idle,cpu@same,io     other loads, on the measured CPU or the others
+  rampart evaluate --meters wakeup,noise,loop   more meters
+  rampart evaluate --domains host,container:podman
+
+Ctrl-C ends early and keeps everything; a second Ctrl-C ends at once.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EVALUATE_EXAMPLES)]
+pub(crate) struct Evaluate {
+    /// Total time
+    #[arg(long = "for", value_name = "DURATION", default_value = "2m")]
+    pub(crate) duration: Nanos,
+
+    /// The limit that verdicts use; without it the meter's own period
+    #[arg(long, value_name = "TIME")]
+    pub(crate) deadline: Option<Nanos>,
+
+    /// Domains: host, task, container, container:podman, container:docker
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) domains: Vec<DomainSelection>,
+
+    /// Loads: idle, cpu, memory, cache, io, each with @same or @others for its place, or `all`
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = loads)]
+    pub(crate) loads: Vec<Loads>,
+
+    /// Meters: wakeup, noise, fwq, loop; the page leads with the first
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) meters: Vec<MeterKind>,
+
+    /// The real-time CPUs; without it those that are isolated, or the last core
+    #[arg(long, value_name = "CPUS")]
+    pub(crate) cpus: Option<CpuSet>,
+
+    /// Policy of the measuring threads: other, fifo:N, rr:N, deadline:RUNTIME/DEADLINE/PERIOD
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) policy: Option<SchedulingPolicy>,
+
+    /// Period of `wakeup` and `loop`
+    #[arg(long, value_name = "TIME")]
+    pub(crate) interval: Option<Nanos>,
+
+    /// Length of the quantum of `fwq` and of the work of `loop`
+    #[arg(long, value_name = "TIME")]
+    pub(crate) work: Option<Nanos>,
+
+    /// Seed of the order of runs and of the resampling
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) seed: Option<u64>,
+
+    /// Directory for the results; without it one named after the time, here
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Print the evaluation document instead of the report
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// How to show progress
+    #[arg(long, value_name = "HOW", default_value = "auto")]
+    pub(crate) show_progress: ShowProgress,
+}
+
+/// One entry of `--loads`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Loads {
+    One(Condition),
+    All,
+}
+
+fn loads(text: &str) -> Result<Loads, rampart_model::ParseConditionError> {
+    if text == "all" {
+        Ok(Loads::All)
+    } else {
+        text.parse().map(Loads::One)
+    }
+}
+
+const MEASURE_EXAMPLES: &str = "\
+Examples:
+  rampart measure wakeup                          every usable CPU, FIFO 80, 1 ms, 10 s
+  rampart measure wakeup --cpus 1 --interval 200us --for 1h --hlog wakeup.hlog
+  rampart measure wakeup --policy deadline:200us/1ms/1ms
+  rampart measure noise --cpus 1 --policy fifo:1
+  rampart measure loop --interval 1ms --work 300us --deadline 500us
+  rampart measure fwq --work 1ms --json";
+
+#[derive(Debug, Args)]
+#[command(after_help = MEASURE_EXAMPLES)]
+pub(crate) struct Measure {
+    /// wakeup, noise, fwq or loop
+    pub(crate) meter: MeterKind,
+
+    /// Measure on these CPUs; without it on all that may be used
+    #[arg(long, value_name = "CPUS")]
+    pub(crate) cpus: Option<CpuSet>,
+
+    /// Keep the rest of the program on these CPUs; without it on those not measured
+    #[arg(long, value_name = "CPUS")]
+    pub(crate) housekeeping: Option<CpuSet>,
+
+    /// Measure inside a domain: host, task, container, container:podman, container:docker
+    #[arg(long, value_name = "DOMAIN", default_value = "host")]
+    pub(crate) domain: DomainSelection,
+
+    /// other, fifo:N, rr:N or deadline:RUNTIME/DEADLINE/PERIOD; without it fifo:80 for wakeup and
+    /// loop, other for noise and fwq
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) policy: Option<SchedulingPolicy>,
+
+    /// How long to measure
+    #[arg(long = "for", value_name = "DURATION", default_value = "10s")]
+    pub(crate) duration: Nanos,
+
+    /// How long to run before; shown, not mixed in
+    #[arg(long, value_name = "DURATION", default_value = "500ms")]
+    pub(crate) warm_up: Nanos,
+
+    /// Period of `wakeup` and `loop`, from 20us
+    #[arg(long, value_name = "TIME", default_value = "1ms")]
+    pub(crate) interval: Nanos,
+
+    /// Wake all threads at the same moments
+    #[arg(long)]
+    pub(crate) aligned: bool,
+
+    /// Shortest gap that `noise` keeps
+    #[arg(long, value_name = "TIME")]
+    pub(crate) threshold: Option<Nanos>,
+
+    /// Length of the quantum of `fwq` and of the work of `loop`
+    #[arg(long, value_name = "TIME", default_value = "100us")]
+    pub(crate) work: Nanos,
+
+    /// Count samples over this; for `loop` the deadline (its period if not given)
+    #[arg(long, value_name = "TIME")]
+    pub(crate) deadline: Option<Nanos>,
+
+    /// How many of the worst samples to keep for each CPU
+    #[arg(long, value_name = "NUMBER", default_value_t = 20)]
+    pub(crate) worst: u32,
+
+    /// Do not lock memory; page faults may then be measured
+    #[arg(long)]
+    pub(crate) no_memory_lock: bool,
+
+    /// Print the measurement as a JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Write a histogram log (HdrHistogram), one interval a second, while measuring
+    #[arg(long, value_name = "FILE")]
+    pub(crate) hlog: Option<PathBuf>,
+
+    /// Write the distributions as CSV
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
+
+    /// How to show progress
+    #[arg(long, value_name = "HOW", default_value = "auto")]
+    pub(crate) show_progress: ShowProgress,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Text for this terminal
+    Terminal,
+    /// One self-contained page
+    Html,
+    /// The evaluation document
+    Json,
+    /// JUnit XML, a test case a verdict
+    Junit,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  rampart report rampart-results-20260101-120000\n  rampart report DIR --format html --output page.html\n  rampart report DIR --format junit > verdicts.xml"
+)]
+pub(crate) struct Report {
+    /// Directory that `rampart evaluate` made, or its evaluation.json
+    pub(crate) results: PathBuf,
+
+    /// What to render
+    #[arg(long, value_name = "FORMAT", default_value = "terminal")]
+    pub(crate) format: Format,
+
+    /// Write to this file instead of standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Domains {
+    /// Print the list as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Release {
+    /// Print what was restored as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Document {
+    /// evaluation.json of `rampart evaluate`
+    Evaluation,
+    /// Output of `rampart measure --json`
+    Measurement,
+    /// What rampart-meter reads
+    MeterRequest,
+    /// What rampart-meter writes
+    MeterEvent,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Schema {
+    /// Which document
+    #[arg(default_value = "evaluation")]
+    pub(crate) document: Document,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  rampart completions bash > /etc/bash_completion.d/rampart")]
+pub(crate) struct Completions {
+    /// The shell
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  rampart man /usr/local/share/man/man1")]
+pub(crate) struct Man {
+    /// The directory
+    pub(crate) directory: PathBuf,
+}

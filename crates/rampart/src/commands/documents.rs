@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Schemas, completions and man pages.
+
+use anyhow::Context;
+use clap::CommandFactory;
+use rampart_model::{Evaluation, ExitCode, Measurement, MeterEvent, MeterRequest};
+use schemars::schema_for;
+
+use crate::arguments::{Arguments, Completions, Document, Man, Schema};
+use crate::failure::Failure;
+use crate::output;
+
+pub(crate) fn schema(arguments: &Schema) -> Result<ExitCode, Failure> {
+    let schema = match arguments.document {
+        Document::Evaluation => schema_for!(Evaluation),
+        Document::Measurement => schema_for!(Measurement),
+        Document::MeterRequest => schema_for!(MeterRequest),
+        Document::MeterEvent => schema_for!(MeterEvent),
+    };
+    output::print(&serde_json::to_string_pretty(&schema)?)?;
+    Ok(ExitCode::Success)
+}
+
+pub(crate) fn completions(arguments: &Completions) -> Result<ExitCode, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(
+        arguments.shell,
+        &mut Arguments::command(),
+        "rampart",
+        &mut script,
+    );
+    output::print(&String::from_utf8_lossy(&script))?;
+    Ok(ExitCode::Success)
+}
+
+pub(crate) fn man(arguments: &Man) -> Result<ExitCode, Failure> {
+    let failed = || {
+        format!(
+            "{}: the man pages cannot be written there",
+            arguments.directory.display()
+        )
+    };
+    std::fs::create_dir_all(&arguments.directory).with_context(failed)?;
+    clap_mangen::generate_to(Arguments::command(), &arguments.directory).with_context(failed)?;
+    output::say(&format!(
+        "Man pages are in {}.",
+        arguments.directory.display()
+    ));
+    Ok(ExitCode::Success)
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rampart evaluate`: the main job.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use rampart_evaluate::{Context, Request, evaluate};
+use rampart_model::{
+    Condition, Evaluation, EvaluationState, ExitCode, LoadKind, LoadPlace, Question, VerdictOutcome,
+};
+
+use super::report::render;
+use crate::arguments::{Evaluate, Format, Loads};
+use crate::failure::Failure;
+use crate::{output, progress, signals};
+
+/// File name of the page in the result directory.
+const PAGE: &str = "report.html";
+
+pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failure> {
+    let meter = super::meter_program()?;
+    let directory = arguments.out.clone().unwrap_or_else(directory_of_now);
+    let request = Request {
+        total: Some(arguments.duration),
+        deadline: arguments.deadline,
+        domains: arguments.domains.clone(),
+        conditions: conditions(&arguments.loads),
+        meters: arguments.meters.clone(),
+        cpus: arguments.cpus.clone(),
+        policy: arguments.policy,
+        interval: arguments.interval,
+        work: arguments.work,
+        seed: arguments.seed,
+    };
+    let context = Context {
+        meter: &meter,
+        output: &directory,
+        command: std::env::args().collect(),
+        tool_version: super::VERSION,
+    };
+    let stop = signals::stop_flag()?;
+    let mut observer = progress::EvaluationProgress::new(progress::style(arguments.show_progress));
+    let evaluation = evaluate(&request, &context, &mut observer, &stop)?;
+    observer.clear();
+
+    let page = directory.join(PAGE);
+    output::write(Some(&page), &render(&evaluation, Format::Html, false))?;
+    let format = if arguments.json {
+        Format::Json
+    } else {
+        Format::Terminal
+    };
+    output::print(&render(&evaluation, format, colour))?;
+    output::say(&format!("\nThe page is {}", absolute(&page)?.display()));
+    Ok(exit_code(&evaluation))
+}
+
+/// `all` is every load, on the other CPUs and on the measured ones.
+fn conditions(loads: &[Loads]) -> Vec<Condition> {
+    let mut conditions = Vec::new();
+    for entry in loads {
+        match entry {
+            Loads::One(condition) => conditions.push(*condition),
+            Loads::All => {
+                conditions.push(Condition::IDLE);
+                for place in [LoadPlace::Others, LoadPlace::Same] {
+                    let loaded = LoadKind::ALL
+                        .into_iter()
+                        .filter(|load| *load != LoadKind::Idle);
+                    conditions.extend(loaded.map(|load| Condition {
+                        load,
+                        place: Some(place),
+                    }));
+                }
+            }
+        }
+    }
+    conditions
+}
+
+fn directory_of_now() -> PathBuf {
+    PathBuf::from(format!(
+        "rampart-results-{}",
+        rampart_evaluate::file_name_of_now()
+    ))
+}
+
+fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
+    std::path::absolute(path).with_context(|| format!("{}: has no absolute path", path.display()))
+}
+
+/// Partial before negative: a deadline verdict of half an evaluation is not the asked one.
+fn exit_code(evaluation: &Evaluation) -> ExitCode {
+    let unmeasured = evaluation
+        .not_measured
+        .iter()
+        .any(|gap| gap.what.starts_with("record "));
+    if evaluation.state != EvaluationState::Complete || unmeasured {
+        return ExitCode::Partial;
+    }
+    let missed = evaluation.verdicts.iter().any(|verdict| {
+        verdict.question == Question::Deadline && verdict.outcome != VerdictOutcome::Holds
+    });
+    if evaluation.plan.deadline_from_user && missed {
+        return ExitCode::VerdictNegative;
+    }
+    ExitCode::Success
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One module a command.
+
+pub(crate) mod documents;
+pub(crate) mod domains;
+pub(crate) mod evaluate;
+pub(crate) mod measure;
+pub(crate) mod release;
+pub(crate) mod report;
+
+use std::path::PathBuf;
+
+use rampart_model::ExitCode;
+
+use crate::failure::Failure;
+
+/// Version of the tool in its documents.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The static meter program: named by `RAMPART_METER`, or beside this program.
+fn meter_program() -> Result<PathBuf, Failure> {
+    let candidate = match std::env::var_os("RAMPART_METER") {
+        Some(named) => PathBuf::from(named),
+        None => std::env::current_exe()
+            .map(|program| program.with_file_name("rampart-meter"))
+            .map_err(Failure::from)?,
+    };
+    let absolute = std::path::absolute(&candidate).map_err(Failure::from)?;
+    if absolute.is_file() {
+        return Ok(absolute);
+    }
+    Err(Failure::new(
+        ExitCode::PreconditionMissing,
+        anyhow::anyhow!(
+            "{}: the meter program is not there; build both with `make build`, keep them in one \
+             directory, or name it in RAMPART_METER",
+            absolute.display()
+        ),
+    ))
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rampart release`: restores what a killed run left changed.
+
+use rampart_host::{HostError, ReleaseReport, StateDirectory};
+use rampart_model::ExitCode;
+
+use crate::arguments::Release;
+use crate::failure::Failure;
+use crate::output;
+
+pub(crate) fn run(arguments: &Release) -> Result<ExitCode, Failure> {
+    let state = StateDirectory::standard();
+    let report = rampart_host::release(&state)
+        .map_err(|error: HostError| Failure::new(ExitCode::PreconditionMissing, error))?;
+    if arguments.json {
+        output::print(&serde_json::to_string_pretty(&report)?)?;
+    } else {
+        output::print(&text(&report))?;
+    }
+    Ok(if report.left.is_empty() {
+        ExitCode::Success
+    } else {
+        ExitCode::Partial
+    })
+}
+
+fn text(report: &ReleaseReport) -> String {
+    let mut text = String::new();
+    for restored in &report.restored {
+        text.push_str(&format!(
+            "restored  {}: {}\n",
+            restored.place, restored.what
+        ));
+    }
+    for left in &report.left {
+        text.push_str(&format!("left      {left}\n"));
+    }
+    if report.journals.is_empty() {
+        text.push_str("Nothing to restore: no earlier run left this machine changed.\n");
+    }
+    text
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rampart report`: renders an evaluation document again.
+
+use rampart_model::{Evaluation, ExitCode};
+use rampart_report::TerminalOptions;
+
+use crate::arguments::{Format, Report};
+use crate::failure::Failure;
+use crate::output;
+
+pub(crate) fn run(arguments: &Report, colour: bool) -> Result<ExitCode, Failure> {
+    let evaluation = rampart_evaluate::read(&arguments.results)?;
+    let colour = colour && arguments.output.is_none();
+    output::write(
+        arguments.output.as_deref(),
+        &render(&evaluation, arguments.format, colour),
+    )?;
+    Ok(ExitCode::Success)
+}
+
+/// Renders a document.
+pub(crate) fn render(evaluation: &Evaluation, format: Format, colour: bool) -> String {
+    match format {
+        Format::Terminal => {
+            let width = terminal_width();
+            rampart_report::terminal(evaluation, TerminalOptions { width, colour })
+        }
+        Format::Html => rampart_report::html(evaluation),
+        Format::Json => rampart_report::json(evaluation),
+        Format::Junit => rampart_report::junit(evaluation),
+    }
+}
+
+/// Columns of the terminal that the report goes to; 100 where it goes to none.
+fn terminal_width() -> u16 {
+    rustix::termios::tcgetwinsize(std::io::stdout())
+        .ok()
+        .map(|size| size.ws_col)
+        .filter(|columns| *columns >= 40)
+        .unwrap_or(100)
+}

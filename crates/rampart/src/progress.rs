@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Progress on standard error: a bar on a terminal, lines elsewhere. Refreshed rarely, because
+//! drawing is work on the machine that is being measured.
+
+use std::io::{self, IsTerminal};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rampart_evaluate::{Observer, Progress};
+use rampart_model::{Evaluation, Nanos, Run};
+
+use crate::arguments::ShowProgress;
+use crate::output;
+
+/// Steps of the bar; fine enough for a long evaluation to be seen moving.
+const STEPS: u64 = 1000;
+
+/// How progress is shown after the choice is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Style {
+    Bar,
+    Lines,
+    None,
+}
+
+/// Makes the choice: a bar only for a person who looks.
+pub(crate) fn style(asked: ShowProgress) -> Style {
+    match asked {
+        ShowProgress::Bar => Style::Bar,
+        ShowProgress::Lines => Style::Lines,
+        ShowProgress::None => Style::None,
+        ShowProgress::Auto => {
+            let watched = io::stderr().is_terminal() && std::env::var_os("CI").is_none();
+            if watched { Style::Bar } else { Style::Lines }
+        }
+    }
+}
+
+/// A bar that is drawn at most once a second.
+pub(crate) fn bar(style: Style, steps: u64) -> ProgressBar {
+    if style != Style::Bar {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr_with_hz(1));
+    let template = ProgressStyle::with_template("{wide_bar} {percent:>3}%  {msg}");
+    bar.set_style(template.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
+}
+
+/// Shows how an evaluation goes.
+#[derive(Debug)]
+pub(crate) struct EvaluationProgress {
+    style: Style,
+    bar: ProgressBar,
+    last: Option<Instant>,
+}
+
+impl EvaluationProgress {
+    /// Shows it in this style.
+    pub(crate) fn new(style: Style) -> Self {
+        Self {
+            style,
+            bar: bar(style, STEPS),
+            last: None,
+        }
+    }
+
+    /// Removes the bar.
+    pub(crate) fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    fn line(&self, text: &str) {
+        match self.style {
+            Style::Bar => self.bar.suspend(|| output::say(text)),
+            Style::Lines => output::say(text),
+            Style::None => {}
+        }
+    }
+}
+
+impl Observer for EvaluationProgress {
+    fn planned(&mut self, evaluation: &Evaluation) {
+        let plan = &evaluation.plan;
+        let list = |words: Vec<String>| words.join(", ");
+        self.line(&format!(
+            "Measuring {} with {} under {}: {} runs of {} in about {}.",
+            list(
+                plan.domains
+                    .iter()
+                    .map(|domain| format!("{} (CPU {})", domain.name, domain.cpus))
+                    .collect()
+            ),
+            list(
+                plan.meters
+                    .iter()
+                    .map(|meter| meter.meter.to_string())
+                    .collect()
+            ),
+            list(plan.conditions.iter().map(ToString::to_string).collect()),
+            evaluation.runs.1,
+            plan.run_duration,
+            plan.total,
+        ));
+    }
+
+    fn progress(&mut self, progress: &Progress) {
+        if self
+            .last
+            .is_some_and(|last| last.elapsed() < Duration::from_secs(1))
+        {
+            return;
+        }
+        self.last = Some(Instant::now());
+        self.bar.set_position((progress.done * STEPS as f64) as u64);
+        self.bar.set_message(format!(
+            "run {}/{}, {} left: {}",
+            progress.run.0 + 1,
+            progress.run.1,
+            whole_seconds(progress.remaining),
+            progress.record,
+        ));
+    }
+
+    fn run_made(&mut self, record: &str, run: &Run) {
+        let worst = run
+            .threads
+            .iter()
+            .filter_map(|thread| thread.worst.first())
+            .map(|event| event.value)
+            .max();
+        let samples: u64 = run.threads.iter().map(|thread| thread.samples).sum();
+        if self.style == Style::Lines {
+            let worst = worst.map_or_else(|| "none".to_owned(), |worst| worst.to_string());
+            self.line(&format!(
+                "run {:>3}  {record}: {samples} samples in {}, worst {worst}",
+                run.order + 1,
+                run.duration
+            ));
+        }
+        for reason in &run.invalid {
+            self.line(&format!(
+                "run {:>3}  {record}: DOES NOT COUNT: {reason}",
+                run.order + 1
+            ));
+        }
+    }
+}
+
+/// A length of time for a person who waits.
+pub(crate) fn whole_seconds(duration: Duration) -> String {
+    Nanos::from_secs(duration.as_secs_f64().round() as u64).to_string()
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Runs the built programs.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use rampart_model::{CpuSet, Evaluation, Measurement};
+
+/// The directory of the built programs.
+///
+/// # Panics
+/// If they are not built; a test without the program has nothing to say.
+#[must_use]
+pub fn directory() -> PathBuf {
+    let directory = std::env::var_os("RAMPART_BIN").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../bin"),
+        PathBuf::from,
+    );
+    assert!(
+        directory.join("rampart").is_file() && directory.join("rampart-meter").is_file(),
+        "{}: no programs to test; run `make build`",
+        directory.display()
+    );
+    directory
+}
+
+/// `rampart` with these arguments, its state in a directory of its own, so that tests neither
+/// meet nor leave a journal of the machine's user.
+#[must_use]
+pub fn rampart(state: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(directory().join("rampart"));
+    command
+        .args(arguments)
+        .env("RAMPART_STATE_DIR", state)
+        .env_remove("RAMPART_METER");
+    command
+}
+
+/// The exit code of a finished program.
+///
+/// # Panics
+/// If a signal ended it: no program of ours ends so.
+#[must_use]
+pub fn exit_code(output: &Output) -> i32 {
+    output
+        .status
+        .code()
+        .unwrap_or_else(|| panic!("ended by a signal: {output:?}"))
+}
+
+/// The standard output of a program that must succeed with `code`.
+///
+/// # Panics
+/// With everything it said, if it did not.
+#[must_use]
+pub fn stdout(output: &Output, code: i32) -> String {
+    assert_eq!(
+        exit_code(output),
+        code,
+        "stdout:\n{}\nstderr:\n{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Runs `rampart measure … --json`.
+///
+/// # Panics
+/// If it fails or prints something else.
+#[must_use]
+pub fn measure(state: &Path, arguments: &[&str]) -> Measurement {
+    let arguments = [
+        &["measure"],
+        arguments,
+        &["--json", "--show-progress", "none"],
+    ]
+    .concat();
+    let output = rampart(state, &arguments).output().expect("rampart starts");
+    serde_json::from_str(&stdout(&output, 0)).expect("a measurement")
+}
+
+/// Reads the document of a result directory.
+///
+/// # Panics
+/// If there is none.
+#[must_use]
+pub fn evaluation(results: &Path) -> Evaluation {
+    let text = std::fs::read_to_string(results.join("evaluation.json")).expect("evaluation.json");
+    serde_json::from_str(&text).expect("an evaluation")
+}
+
+/// The CPUs that this process may use.
+///
+/// # Panics
+/// If the kernel does not tell.
+#[must_use]
+pub fn usable_cpus() -> CpuSet {
+    let set = rustix::thread::sched_getaffinity(None).expect("affinity");
+    (0..1024)
+        .filter(|cpu| set.is_set(*cpu))
+        .map(|cpu| rampart_model::CpuId(cpu as u32))
+        .collect()
+}
+
+/// Whether a test that needs root, or more CPUs, can run; says so if not.
+#[must_use]
+#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
+pub fn can_run(test: &str, cpus: usize) -> bool {
+    let root = rustix::process::geteuid().is_root();
+    let enough = usable_cpus().len() >= cpus;
+    if !root {
+        eprintln!("left out: {test}: it needs root");
+    }
+    if !enough {
+        eprintln!("left out: {test}: it needs {cpus} CPUs");
+    }
+    root && enough
+}

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Bad input of every kind: a documented exit code, a message that names the mend, no panic and
+//! nothing on standard output.
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+use rampart_tests::programs::{directory, exit_code, rampart, stdout};
+
+fn refused(arguments: &[&str], code: i32, named: &str) {
+    let state = tempfile::tempdir().expect("a directory");
+    let output = rampart(state.path(), arguments)
+        .current_dir(state.path())
+        .output()
+        .expect("rampart starts");
+    check(&output, code, named, &arguments.join(" "));
+    let left: Vec<_> = std::fs::read_dir(state.path())
+        .expect("directory")
+        .flatten()
+        .collect();
+    assert!(left.is_empty(), "{arguments:?} left {left:?}");
+}
+
+fn check(output: &Output, code: i32, named: &str, what: &str) {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(exit_code(output), code, "{what}: {stderr}");
+    assert!(
+        stderr.contains(named),
+        "{what}: `{named}` is not in: {stderr}"
+    );
+    assert!(!stderr.contains("panicked"), "{what}: {stderr}");
+    assert!(
+        output.stdout.is_empty(),
+        "{what}: {}",
+        String::from_utf8_lossy(&output.stdout)
+    );
+}
+
+#[test]
+fn bad_arguments_exit_with_2_and_name_the_place() {
+    for (arguments, named) in [
+        (vec![], "Usage"),
+        (vec!["evaluat"], "evaluate"),
+        (vec!["evaluate", "--for", "5"], "unit"),
+        (vec!["evaluate", "--for", "-5s"], "--for"),
+        (vec!["evaluate", "--for", "1ms"], "too short"),
+        (vec!["evaluate", "--deadline", "fast"], "length of time"),
+        (vec!["evaluate", "--domains", "moon"], "no domain"),
+        (vec!["evaluate", "--loads", "gpu"], "no load"),
+        (vec!["evaluate", "--loads", "cpu@moon"], "no place"),
+        (
+            vec!["evaluate", "--loads", "idle@same"],
+            "idle has no place",
+        ),
+        (vec!["evaluate", "--meters", "ruler"], "no meter"),
+        (vec!["evaluate", "--cpus", "9999"], "not usable"),
+        (vec!["evaluate", "--cpus", "3-1"], "backwards"),
+        (vec!["evaluate", "--cpus", ""], "not usable"),
+        (vec!["evaluate", "--policy", "fifo:100"], "between 1 and 99"),
+        (
+            vec!["evaluate", "--policy", "deadline:2ms/1ms/1ms"],
+            "does not hold",
+        ),
+        (vec!["evaluate", "--interval", "1us"], "interval"),
+        (vec!["evaluate", "--interval", "0s"], "interval"),
+        (
+            vec!["evaluate", "--meters", "loop", "--work", "2ms"],
+            "does not fit",
+        ),
+        (vec!["evaluate", "--seed", "x"], "invalid"),
+        (vec!["evaluate", "extra"], "unexpected"),
+        (vec!["measure"], "METER"),
+        (vec!["measure", "ruler"], "no meter"),
+        (vec!["measure", "wakeup", "--interval", "19us"], "20 µs"),
+        (vec!["measure", "wakeup", "--for", "0s"], "no time"),
+        (
+            vec!["measure", "wakeup", "--cpus", ""],
+            "nothing to measure on",
+        ),
+        (
+            vec!["measure", "wakeup", "--worst", "100000"],
+            "10000 or fewer",
+        ),
+        (vec!["measure", "fwq", "--work", "1ns"], "calibrated"),
+        (
+            vec!["measure", "wakeup", "--for", "99999999999999h"],
+            "too long",
+        ),
+        (vec!["report"], "RESULTS"),
+        (vec!["report", ".", "--format", "pdf"], "pdf"),
+        (vec!["schema", "poem"], "poem"),
+        (vec!["completions", "dos"], "dos"),
+    ] {
+        refused(&arguments, 2, named);
+    }
+}
+
+#[test]
+fn what_is_missing_exits_with_4_and_says_what_mends_it() {
+    for (arguments, named) in [
+        (
+            vec!["measure", "wakeup", "--cpus", "9999", "--for", "1s"],
+            "9999",
+        ),
+        (vec!["evaluate", "--domains", "cell", "--for", "1m"], "cell"),
+        (
+            vec!["evaluate", "--domains", "container:docker", "--for", "1m"],
+            "docker",
+        ),
+    ] {
+        refused(&arguments, 4, named);
+    }
+    let state = tempfile::tempdir().expect("a directory");
+    let output = rampart(state.path(), &["measure", "wakeup"])
+        .env("RAMPART_METER", "/nowhere/rampart-meter")
+        .output()
+        .expect("rampart starts");
+    check(&output, 4, "make build", "no meter");
+}
+
+#[test]
+fn what_cannot_be_read_or_written_exits_with_1() {
+    refused(&["report", "/nowhere"], 1, "/nowhere");
+    refused(&["evaluate", "--out", "/proc/rampart"], 1, "--out");
+    let directory = tempfile::tempdir().expect("a directory");
+    for (content, named) in [
+        ("", "not an evaluation"),
+        ("{", "not an evaluation"),
+        ("{}", "schema_version"),
+        (r#"{"schema_version": 999}"#, "newer rampart"),
+        (r#"{"schema_version": 1}"#, "missing field"),
+        (r#"{"schema_version": "one"}"#, "not an evaluation"),
+    ] {
+        let document = directory.path().join("evaluation.json");
+        std::fs::write(&document, content).expect("write");
+        let path = directory.path().to_str().expect("UTF-8").to_owned();
+        refused(&["report", &path], 1, named);
+    }
+}
+
+#[test]
+fn an_evaluation_is_never_overwritten() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let document = directory.path().join("evaluation.json");
+    std::fs::write(&document, "precious").expect("write");
+    let path = directory.path().to_str().expect("UTF-8").to_owned();
+    refused(
+        &[
+            "evaluate",
+            "--out",
+            &path,
+            "--domains",
+            "host",
+            "--loads",
+            "idle",
+        ],
+        2,
+        "not overwritten",
+    );
+    assert_eq!(
+        std::fs::read_to_string(&document).expect("read"),
+        "precious"
+    );
+}
+
+/// What is said to the meter is checked by the meter, whoever says it.
+#[test]
+fn bad_plans_are_refused_by_the_meter() {
+    let good = r#"{"meter":"wakeup","cpus":"0","housekeeping":"","policy":"other","placed_by":"itself","duration":1000000,"warm_up":0,"interval":1000000,"aligned":false,"threshold":null,"work":100000,"deadline":null,"worst":5,"block":1000000000,"lock_memory":false}"#;
+    let request = |plan: &str| format!(r#"{{"prepare":{{"protocol":1,"plan":{plan}}}}}"#);
+    let replaced = |from: &str, to: &str| {
+        assert!(good.contains(from), "{from}");
+        request(&good.replace(from, to))
+    };
+    for line in [
+        "not json".to_owned(),
+        "{}".to_owned(),
+        r#"{"go":{}}"#.to_owned(),
+        request(good).replace(r#""protocol":1"#, r#""protocol":99"#),
+        replaced(r#""wakeup""#, r#""ruler""#),
+        replaced(r#""cpus":"0""#, r#""cpus":"""#),
+        replaced(r#""cpus":"0""#, r#""cpus":"a-b""#),
+        replaced(r#""other""#, r#""fifo:0""#),
+        replaced(r#""interval":1000000"#, r#""interval":1"#),
+        replaced(r#""interval":1000000"#, r#""interval":-1"#),
+        replaced(r#""duration":1000000"#, r#""duration":0"#),
+        replaced(r#""block":1000000000"#, r#""block":1"#),
+        replaced(r#""worst":5"#, r#""worst":5,"extra":1"#),
+        replaced(r#""worst":5"#, r#""worst":4294967295"#),
+    ] {
+        let output = meter(&line);
+        assert_eq!(exit_code(&output), 2, "{line}: {output:?}");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains("bad-plan"), "{line}: {said}");
+        assert!(
+            !String::from_utf8_lossy(&output.stderr).contains("panicked"),
+            "{line}"
+        );
+    }
+}
+
+fn meter(line: &str) -> Output {
+    let mut child = Command::new(directory().join("rampart-meter"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("rampart-meter starts");
+    // It may have ended before it read everything.
+    let _ = child
+        .stdin
+        .take()
+        .map(|mut stdin| writeln!(stdin, "{line}"));
+    child.wait_with_output().expect("rampart-meter ends")
+}
+
+#[test]
+fn help_man_pages_and_completions_come_from_one_definition() {
+    let state = tempfile::tempdir().expect("a directory");
+    let help = stdout(
+        &rampart(state.path(), &["evaluate", "--help"])
+            .output()
+            .expect("help"),
+        0,
+    );
+    let pages = state.path().join("man");
+    let path = pages.to_str().expect("UTF-8");
+    let _ = stdout(
+        &rampart(state.path(), &["man", path]).output().expect("man"),
+        0,
+    );
+    let page =
+        std::fs::read_to_string(pages.join("rampart-evaluate.1")).expect("rampart-evaluate.1");
+    let script = stdout(
+        &rampart(state.path(), &["completions", "bash"])
+            .output()
+            .expect("completions"),
+        0,
+    );
+    for option in ["--for", "--deadline", "--domains", "--loads", "--out"] {
+        assert!(help.contains(option), "{option}");
+        assert!(page.contains(&option.replace('-', "\\-")), "{option}");
+        assert!(script.contains(option), "{option}");
+    }
+    assert!(help.contains("Examples:"));
+}
+
+/// A reader that goes away early is no error.
+#[test]
+fn a_closed_pipe_ends_quietly() {
+    let state = tempfile::tempdir().expect("a directory");
+    let mut child = rampart(state.path(), &["schema"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("rampart starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("rampart ends");
+    assert_eq!(
+        exit_code(&output),
+        0,
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(
+        output.stderr.is_empty(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}

@@ -1,0 +1,548 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The main job, as a user starts it, and what becomes of it when it is ended early or killed.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Child, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::serialization::Deserializer;
+use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+use rampart_model::{Evaluation, EvaluationState, Nanos, Question, VerdictFigures, VerdictOutcome};
+use rampart_tests::machine_state::MachineState;
+use rampart_tests::programs::{can_run, evaluation, exit_code, rampart, stdout};
+
+fn evaluate(state: &Path, results: &Path, options: &[&str]) -> Output {
+    let results = results.to_str().expect("a path in UTF-8");
+    let arguments = [
+        &["evaluate", "--out", results, "--show-progress", "lines"],
+        options,
+    ]
+    .concat();
+    rampart(state, &arguments).output().expect("rampart starts")
+}
+
+fn report(state: &Path, results: &Path, format: &str) -> String {
+    let results = results.to_str().expect("a path in UTF-8");
+    let output = rampart(state, &["report", results, "--format", format])
+        .output()
+        .expect("rampart starts");
+    stdout(&output, 0)
+}
+
+/// Every number of a complete evaluation rests on an exposure, and every rendering shows it.
+#[test]
+fn the_standard_matrix_is_measured_and_rendered() {
+    if !can_run("the_standard_matrix_is_measured_and_rendered", 2) {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let (state, results) = (
+        directory.path().join("state"),
+        directory.path().join("results"),
+    );
+    let before = MachineState::take();
+    let output = evaluate(&state, &results, &["--for", "45s"]);
+    let text = stdout(&output, 0);
+    assert_eq!(
+        before.differences(&MachineState::take()),
+        Vec::<String>::new()
+    );
+
+    let evaluation = evaluation(&results);
+    assert_eq!(evaluation.state, EvaluationState::Complete);
+    assert_eq!(evaluation.runs.0, evaluation.runs.1);
+    let measured: BTreeSet<String> = evaluation
+        .records
+        .iter()
+        .map(|record| record.id.clone())
+        .collect();
+    for domain in ["host", "task", "container"] {
+        for condition in ["idle", "cpu@others", "cache@others"] {
+            assert!(
+                measured.contains(&format!("{domain}/wakeup/{condition}")),
+                "{measured:?}"
+            );
+        }
+    }
+    check_records(&evaluation, &results);
+    check_verdicts(&evaluation);
+    assert_valid(&evaluation);
+
+    for domain in ["host", "task", "container"] {
+        assert!(text.contains(domain), "{text}");
+    }
+    assert!(results.join("report.html").is_file());
+    assert_eq!(
+        report(&state, &results, "html"),
+        std::fs::read_to_string(results.join("report.html"))
+            .expect("page")
+            .trim_end()
+            .to_owned()
+            + "\n"
+    );
+    let again: Evaluation = serde_json::from_str(&report(&state, &results, "json")).expect("json");
+    assert_eq!(again, evaluation);
+    let junit = report(&state, &results, "junit");
+    assert_eq!(
+        junit.matches("<testcase").count() >= evaluation.verdicts.len(),
+        true,
+        "{junit}"
+    );
+}
+
+fn check_records(evaluation: &Evaluation, results: &Path) {
+    for record in &evaluation.records {
+        let id = &record.id;
+        assert!(
+            record.exposure.samples > 0 && record.exposure.duration > Nanos::ZERO,
+            "{id}"
+        );
+        let seen: u64 = record
+            .cpus
+            .iter()
+            .map(|cpu| cpu.series[0].seen.samples)
+            .sum();
+        assert_eq!(
+            seen, record.exposure.samples,
+            "{id}: distribution and exposure agree"
+        );
+        let max = record
+            .cpus
+            .iter()
+            .filter_map(|cpu| cpu.series[0].seen.max)
+            .max();
+        assert_eq!(
+            max,
+            record.worst.first().map(|worst| worst.value),
+            "{id}: the maximum has a time"
+        );
+        for run in &record.runs {
+            assert!(run.invalid.is_empty(), "{id}: {:?}", run.invalid);
+            for thread in &run.threads {
+                assert_eq!(thread.placement.policy, record.plan.policy, "{id}");
+                assert_eq!(
+                    thread.placement.cpus_seen.to_string(),
+                    thread.cpu.to_string(),
+                    "{id}"
+                );
+            }
+            if record.condition.to_string() != "idle" {
+                assert!(run.load.ran && !run.load.stressors.is_empty(), "{id}");
+                assert!(
+                    run.load.version.contains("stress-ng"),
+                    "{}",
+                    run.load.version
+                );
+            }
+            let logged = histogram_log_samples(&results.join(&run.histogram_log));
+            let samples: u64 = run.threads.iter().map(|thread| thread.samples).sum();
+            assert_eq!(logged, samples, "{}", run.histogram_log);
+            match record.domain.as_str() {
+                "host" => assert!(run.shield.is_none(), "{id}"),
+                _ => {
+                    let shield = run.shield.as_ref().expect("a shield");
+                    assert_eq!(shield.cpus, record.plan.cpus, "{id}");
+                    assert!(shield.wall > rampart_model::Wall::None, "{id}");
+                }
+            }
+            if record.domain == "container" {
+                assert!(run.granted.capabilities.is_empty(), "{:?}", run.granted);
+                assert_eq!(run.granted.placed_by, "outside");
+                assert!(run.granted.namespaces.len() >= 4, "{:?}", run.granted);
+            }
+        }
+    }
+}
+
+/// Samples of the seen series in a histogram log, read as any other tool would read it.
+fn histogram_log_samples(path: &Path) -> u64 {
+    let text = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mut samples = 0;
+    for entry in IntervalLogIterator::new(&text) {
+        let LogEntry::Interval(interval) = entry.expect("a log line") else {
+            continue;
+        };
+        if interval
+            .tag()
+            .is_some_and(|tag| tag.as_str().ends_with("corrected"))
+        {
+            continue;
+        }
+        let encoded = interval.encoded_histogram();
+        let bytes = data_encoding(encoded);
+        let histogram: hdrhistogram::Histogram<u64> = Deserializer::new()
+            .deserialize(&mut bytes.as_slice())
+            .expect("a histogram");
+        samples += histogram.len();
+    }
+    samples
+}
+
+/// Base64 (RFC 4648 §4), which the library leaves to its caller.
+fn data_encoding(text: &str) -> Vec<u8> {
+    let value = |byte: u8| match byte {
+        b'A'..=b'Z' => u32::from(byte - b'A'),
+        b'a'..=b'z' => u32::from(byte - b'a') + 26,
+        b'0'..=b'9' => u32::from(byte - b'0') + 52,
+        b'+' => 62,
+        b'/' => 63,
+        other => panic!("{other} is not base64"),
+    };
+    let digits: Vec<u32> = text.trim_end_matches('=').bytes().map(value).collect();
+    let mut bytes = Vec::new();
+    for group in digits.chunks(4) {
+        let word = group.iter().fold(0, |word, digit| word << 6 | digit) << (6 * (4 - group.len()));
+        bytes.extend_from_slice(&word.to_be_bytes()[1..group.len()]);
+    }
+    bytes
+}
+
+fn check_verdicts(evaluation: &Evaluation) {
+    for record in &evaluation.records {
+        let of = |question: Question| {
+            evaluation
+                .verdicts
+                .iter()
+                .filter(|verdict| {
+                    verdict.question == question && verdict.records.first() == Some(&record.id)
+                })
+                .count()
+        };
+        assert_eq!(of(Question::Deadline), 1, "{}", record.id);
+        assert_eq!(
+            of(Question::SameAsHost),
+            usize::from(record.domain != "host"),
+            "{}",
+            record.id
+        );
+        assert_eq!(
+            of(Question::Interference),
+            usize::from(record.condition.to_string() != "idle"),
+            "{}",
+            record.id
+        );
+    }
+    for verdict in &evaluation.verdicts {
+        assert!(
+            verdict.exposure.samples > 0 && !verdict.statement.is_empty(),
+            "{verdict:?}"
+        );
+    }
+    assert_eq!(
+        evaluation.comparison.sentences.len(),
+        evaluation.plan.domains.len()
+    );
+}
+
+/// The published schema accepts what is written.
+fn assert_valid(evaluation: &Evaluation) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let output = rampart(directory.path(), &["schema", "evaluation"])
+        .output()
+        .expect("rampart starts");
+    let schema: serde_json::Value = serde_json::from_str(&stdout(&output, 0)).expect("a schema");
+    let validator = jsonschema::validator_for(&schema).expect("a valid schema");
+    let document = serde_json::to_value(evaluation).expect("json");
+    let errors: Vec<String> = validator
+        .iter_errors(&document)
+        .map(|error| error.to_string())
+        .collect();
+    assert!(errors.is_empty(), "{errors:?}");
+    let mut spoiled = document;
+    spoiled["records"][0]["exposure"]["samples"] = "many".into();
+    assert!(!validator.is_valid(&spoiled), "the schema accepts anything");
+}
+
+/// No machine wakes within a nanosecond, and none takes ten seconds.
+#[test]
+fn a_deadline_fails_or_holds_with_its_bound() {
+    if !can_run("a_deadline_fails_or_holds_with_its_bound", 1) {
+        return;
+    }
+    for (deadline, code, outcome) in [
+        ("1ns", 3, VerdictOutcome::Fails),
+        ("10s", 0, VerdictOutcome::Holds),
+    ] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let results = directory.path().join("results");
+        let options = [
+            "--for",
+            "8s",
+            "--domains",
+            "host",
+            "--loads",
+            "idle",
+            "--deadline",
+            deadline,
+            "--interval",
+            "500us",
+        ];
+        let output = evaluate(&directory.path().join("state"), &results, &options);
+        let _ = stdout(&output, code);
+        let evaluation = evaluation(&results);
+        let verdict = evaluation
+            .verdicts
+            .iter()
+            .find(|verdict| verdict.question == Question::Deadline)
+            .expect("a verdict");
+        assert_eq!(verdict.outcome, outcome, "{verdict:?}");
+        let Some(VerdictFigures::Deadline {
+            cycles,
+            exceedances,
+            upper_bound,
+            time_between_violations,
+            ..
+        }) = verdict.figures
+        else {
+            panic!("{verdict:?}");
+        };
+        assert!(cycles > 5_000, "{cycles}");
+        if outcome == VerdictOutcome::Holds {
+            assert_eq!(exceedances, 0);
+            // The rule of three, within the error of its approximation.
+            assert!(
+                (upper_bound * cycles as f64 - 3.0).abs() < 0.01,
+                "{upper_bound} {cycles}"
+            );
+            let third = verdict.exposure.duration.0 / 3;
+            assert!(
+                time_between_violations
+                    .is_some_and(|between| between.0.abs_diff(third) < third / 100)
+            );
+        } else {
+            assert_eq!(exceedances, cycles);
+            assert!(time_between_violations.is_none());
+        }
+    }
+}
+
+fn start(state: &Path, results: &Path, options: &[&str]) -> Child {
+    let results = results.to_str().expect("a path in UTF-8");
+    let arguments = [
+        &["evaluate", "--out", results, "--show-progress", "lines"],
+        options,
+    ]
+    .concat();
+    rampart(state, &arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("rampart starts")
+}
+
+/// Waits until the document on disk satisfies `enough`.
+fn wait_for(results: &Path, enough: impl Fn(&Evaluation) -> bool) {
+    let limit = Instant::now() + Duration::from_secs(90);
+    while Instant::now() < limit {
+        if results.join("evaluation.json").is_file() && enough(&evaluation(results)) {
+            return;
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    panic!("the evaluation does not get on");
+}
+
+/// Killed in the middle of a run with a wall up: the machine is restored by one command, nothing
+/// that was started lives on, and what was measured is rendered.
+#[test]
+fn a_killed_evaluation_leaves_a_readable_result_and_a_restorable_machine() {
+    if !can_run(
+        "a_killed_evaluation_leaves_a_readable_result_and_a_restorable_machine",
+        2,
+    ) {
+        return;
+    }
+    for (domains, after) in [("task", 700), ("container", 1500)] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (state, results) = (
+            directory.path().join("state"),
+            directory.path().join("results"),
+        );
+        let before = MachineState::take();
+        let options = [
+            "--for",
+            "60s",
+            "--domains",
+            domains,
+            "--loads",
+            "idle,cpu@others",
+        ];
+        let mut child = start(&state, &results, &options);
+        wait_for(&results, |evaluation| evaluation.runs.0 >= 2);
+        // Into the middle of the next run.
+        thread::sleep(Duration::from_millis(after));
+        child.kill().expect("kill");
+        child.wait().expect("the killed program");
+
+        let output = rampart(&state, &["release"])
+            .output()
+            .expect("rampart starts");
+        let told = stdout(&output, 0);
+        assert_eq!(
+            before.differences(&MachineState::take()),
+            Vec::<String>::new(),
+            "{told}"
+        );
+        let left = left_running(&state, &results);
+        assert!(left.is_empty(), "still running: {left:?}");
+        let text = report(&state, &results, "terminal");
+        let document = evaluation(&results);
+        assert_eq!(document.state, EvaluationState::Running);
+        assert!(document.runs.0 >= 2 && document.runs.0 < document.runs.1);
+        assert!(
+            document
+                .records
+                .iter()
+                .any(|record| record.exposure.samples > 0)
+        );
+        assert!(text.contains(domains), "{text}");
+        assert!(report(&state, &results, "html").contains("</html>"));
+        // Nothing is left to release.
+        let again = rampart(&state, &["release"])
+            .output()
+            .expect("rampart starts");
+        assert!(stdout(&again, 0).contains("Nothing to restore"));
+    }
+}
+
+/// Programs of the evaluation that outlived it, a moment later.
+fn left_running(state: &Path, results: &Path) -> Vec<String> {
+    let ours = |command: &str| {
+        command.contains("rampart-meter")
+            || command.contains("stress-ng")
+            || command.contains(&*state.to_string_lossy())
+            || command.contains(&*results.to_string_lossy())
+    };
+    let mut left = Vec::new();
+    for _ in 0..50 {
+        left = std::fs::read_dir("/proc")
+            .expect("/proc")
+            .flatten()
+            .filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok())
+            .map(|command| String::from_utf8_lossy(&command).replace('\0', " "))
+            .filter(|command| ours(command))
+            .collect();
+        if left.is_empty() {
+            break;
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    left
+}
+
+/// One Ctrl-C ends early, keeps everything and says so.
+#[test]
+fn an_interrupted_evaluation_keeps_what_it_measured() {
+    if !can_run("an_interrupted_evaluation_keeps_what_it_measured", 1) {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let (state, results) = (
+        directory.path().join("state"),
+        directory.path().join("results"),
+    );
+    let before = MachineState::take();
+    let child = start(
+        &state,
+        &results,
+        &["--for", "60s", "--domains", "host,task", "--loads", "idle"],
+    );
+    wait_for(&results, |evaluation| evaluation.runs.0 >= 2);
+    let process = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(process, rustix::process::Signal::INT).expect("interrupt");
+    let output = child.wait_with_output().expect("rampart ends");
+    assert_eq!(
+        exit_code(&output),
+        5,
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let document = evaluation(&results);
+    assert_eq!(document.state, EvaluationState::EndedEarly);
+    assert!(
+        document.runs.0 >= 2 && document.runs.0 < document.runs.1,
+        "{:?}",
+        document.runs
+    );
+    assert!(
+        document
+            .records
+            .iter()
+            .all(|record| record.runs.iter().all(|run| run.invalid.is_empty()))
+    );
+    assert!(results.join("report.html").is_file());
+    assert_eq!(
+        before.differences(&MachineState::take()),
+        Vec::<String>::new()
+    );
+}
+
+/// A load that dies makes the record invalid, and every rendering says so.
+#[test]
+fn a_load_that_dies_makes_the_record_invalid() {
+    if !can_run("a_load_that_dies_makes_the_record_invalid", 2) {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let (state, results) = (
+        directory.path().join("state"),
+        directory.path().join("results"),
+    );
+    let child = start(
+        &state,
+        &results,
+        &[
+            "--for",
+            "14s",
+            "--domains",
+            "host",
+            "--loads",
+            "cpu@others",
+            "--show-progress",
+            "none",
+        ],
+    );
+    let limit = Instant::now() + Duration::from_secs(60);
+    let mut killed = 0;
+    while Instant::now() < limit && killed < 20 && !finished(&results) {
+        let gone = std::process::Command::new("pkill")
+            .args(["-KILL", "-x", "stress-ng-cpu|stress-ng"])
+            .status();
+        killed += usize::from(gone.is_ok_and(|status| status.success()));
+        thread::sleep(Duration::from_millis(700));
+    }
+    let output = child.wait_with_output().expect("rampart ends");
+    assert_eq!(
+        exit_code(&output),
+        5,
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let document = evaluation(&results);
+    let record = document
+        .records
+        .iter()
+        .find(|record| record.condition.to_string() == "cpu@others")
+        .expect("the loaded record");
+    assert!(
+        record
+            .runs
+            .iter()
+            .any(|run| !run.invalid.is_empty() && !run.load.ran),
+        "{:?}",
+        record.runs
+    );
+    let text = report(&state, &results, "terminal").to_lowercase();
+    assert!(text.contains("load"), "{text}");
+    assert!(
+        text.contains("invalid") || text.contains("does not count"),
+        "{text}"
+    );
+}
+
+fn finished(results: &Path) -> bool {
+    results.join("evaluation.json").is_file()
+        && evaluation(results).state != EvaluationState::Running
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Disturbances whose time and length are known must be in the figures, at that time, with that
+//! length. Tolerances are wide because the machine may itself be a guest on a busy host; they are
+//! still narrow enough that a meter that loses, misplaces or mismeasures the disturbance fails.
+
+use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rampart_model::{CpuId, Measurement, Nanos, Series, WorstEvent};
+use rampart_tests::disturbance::{Held, hold};
+use rampart_tests::programs::{can_run, measure, rampart, stdout, usable_cpus};
+
+const LENGTH: Duration = Duration::from_millis(20);
+/// How much more than the known length a sample may show: a host's own interference.
+const SLACK: Nanos = Nanos::from_millis(40);
+
+fn last_cpu() -> CpuId {
+    usable_cpus().iter().next_back().expect("a CPU")
+}
+
+/// The worst sample that overlaps the time in which the CPU was held.
+fn found(worst: &[WorstEvent], held: Held) -> Option<WorstEvent> {
+    worst
+        .iter()
+        .filter(|event| event.at > held.from && event.at.saturating_sub(event.value) < held.to)
+        .max_by_key(|event| event.value)
+        .copied()
+}
+
+/// Measures while the CPU is held five times, and checks that each time is found with a length
+/// of at least `shortest`.
+fn disturbed(meter: &str, options: &[&str], shortest: Nanos) -> Measurement {
+    let state = tempfile::tempdir().expect("a directory");
+    let cpu = last_cpu();
+    let holding = hold(cpu, LENGTH, 5, Duration::from_millis(700));
+    let cpu = cpu.to_string();
+    let arguments = [
+        &[meter, "--cpus", &cpu, "--for", "4s", "--warm-up", "200ms"],
+        options,
+    ]
+    .concat();
+    let measurement = measure(state.path(), &arguments);
+    let held = holding.join().expect("the disturbing thread");
+    let thread = &measurement.threads[0];
+    let inside: Vec<Held> = held
+        .into_iter()
+        .filter(|held| {
+            held.from > measurement.started_monotonic + thread.warm_up.duration
+                && held.to
+                    < measurement.started_monotonic + thread.warm_up.duration + thread.duration
+        })
+        .collect();
+    assert!(
+        inside.len() >= 3,
+        "the measurement missed the disturbance altogether: {inside:?}"
+    );
+    for held in inside {
+        let event = found(&thread.worst, held)
+            .unwrap_or_else(|| panic!("{held:?} is not among {:?}", thread.worst));
+        let length = held.to.saturating_sub(held.from);
+        assert!(
+            event.value >= shortest,
+            "{event:?} is shorter than {shortest}, held {length}"
+        );
+        assert!(
+            event.value <= length + SLACK,
+            "{event:?} is much longer than {length}"
+        );
+    }
+    measurement
+}
+
+#[test]
+fn a_held_cpu_is_seen_by_wakeup() {
+    if !can_run("a_held_cpu_is_seen_by_wakeup", 2) {
+        return;
+    }
+    // The first wake-up due while the CPU is held is at most a period after its beginning.
+    let measurement = disturbed("wakeup", &["--deadline", "10ms"], Nanos::from_millis(18));
+    let thread = &measurement.threads[0];
+    assert!(thread.over_deadline >= 3, "{}", thread.over_deadline);
+    assert!(thread.missed >= 3 * 18, "{} missed periods", thread.missed);
+    let expected = thread.duration.0 / measurement.plan.interval.0;
+    let counted = thread.samples + thread.missed;
+    assert!(
+        counted.abs_diff(expected) <= 2,
+        "{counted} periods of {expected}"
+    );
+}
+
+#[test]
+fn a_held_cpu_is_seen_by_noise() {
+    if !can_run("a_held_cpu_is_seen_by_noise", 2) {
+        return;
+    }
+    let _ = disturbed("noise", &[], Nanos(LENGTH.as_nanos() as u64 * 95 / 100));
+}
+
+#[test]
+fn a_held_cpu_is_seen_by_fwq() {
+    if !can_run("a_held_cpu_is_seen_by_fwq", 2) {
+        return;
+    }
+    let _ = disturbed(
+        "fwq",
+        &["--work", "500us"],
+        Nanos(LENGTH.as_nanos() as u64 * 95 / 100),
+    );
+}
+
+#[test]
+fn a_held_cpu_is_seen_by_loop() {
+    if !can_run("a_held_cpu_is_seen_by_loop", 2) {
+        return;
+    }
+    let options = ["--interval", "2ms", "--work", "200us", "--deadline", "1ms"];
+    let measurement = disturbed("loop", &options, Nanos::from_millis(17));
+    let rampart_model::MeterDetail::Loop {
+        deadlines_missed,
+        worst_late,
+        ..
+    } = measurement.threads[0].detail
+    else {
+        panic!("{:?}", measurement.threads[0].detail);
+    };
+    assert!(deadlines_missed >= 3, "{deadlines_missed}");
+    assert!(worst_late >= Nanos::from_millis(16), "{worst_late}");
+}
+
+/// A process stopped for a second misses a second's periods, and the corrected distribution has
+/// one sample for each of them, spread evenly from the period to the second.
+#[test]
+fn a_stopped_meter_counts_what_it_missed() {
+    if !can_run("a_stopped_meter_counts_what_it_missed", 2) {
+        return;
+    }
+    let state = tempfile::tempdir().expect("a directory");
+    let cpu = last_cpu().to_string();
+    let arguments = [
+        "measure",
+        "wakeup",
+        "--cpus",
+        &cpu,
+        "--for",
+        "4s",
+        "--warm-up",
+        "100ms",
+        "--json",
+    ];
+    let child = rampart(state.path(), &arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("rampart starts");
+    thread::sleep(Duration::from_millis(1500));
+    let meter = child_of(child.id());
+    let stopped = Instant::now();
+    rustix::process::kill_process(meter, rustix::process::Signal::STOP).expect("stop");
+    thread::sleep(Duration::from_secs(1));
+    rustix::process::kill_process(meter, rustix::process::Signal::CONT).expect("continue");
+    let pause = Nanos::from(stopped.elapsed());
+    let output = child.wait_with_output().expect("rampart ends");
+    let measurement: Measurement =
+        serde_json::from_str(&stdout(&output, 0)).expect("a measurement");
+
+    let thread = &measurement.threads[0];
+    let (missed, asked) = (thread.missed as f64, pause.0 as f64 / 1e6);
+    assert!(
+        missed > asked * 0.95 && missed < asked + 200.0,
+        "{missed} missed in {asked} ms"
+    );
+    let lateness = &measurement.cpus[0].series[0];
+    assert_eq!(lateness.series, Series::Lateness);
+    assert_eq!(lateness.seen.samples, thread.samples);
+    let corrected = lateness
+        .corrected
+        .as_ref()
+        .expect("corrected for missed periods");
+    assert_eq!(corrected.samples, thread.samples + thread.missed);
+    assert_eq!(
+        corrected.max, lateness.seen.max,
+        "the worst is seen, not made up"
+    );
+    // Seen, one sample is over half a second; corrected, half of those missed in the pause.
+    let half = Nanos::from_millis(500);
+    assert_eq!(lateness.seen.count_above(half), 1);
+    let late = corrected.count_above(half) as f64;
+    assert!(
+        (late - (asked - 500.0)).abs() < 25.0,
+        "{late} corrected samples over half a second"
+    );
+}
+
+/// The meter that `rampart` started.
+fn child_of(parent: u32) -> rustix::process::Pid {
+    let children = format!("/proc/{parent}/task/{parent}/children");
+    let direct = std::fs::read_to_string(children).ok();
+    let from_list = direct.and_then(|list| {
+        list.split_whitespace()
+            .next()
+            .and_then(|pid| pid.parse().ok())
+    });
+    // Kernels without CONFIG_PROC_CHILDREN: look through all processes.
+    let pid: i32 = from_list
+        .or_else(|| by_parent(parent))
+        .expect("the meter runs");
+    rustix::process::Pid::from_raw(pid).expect("a process number")
+}
+
+fn by_parent(parent: u32) -> Option<i32> {
+    std::fs::read_dir("/proc")
+        .ok()?
+        .flatten()
+        .find_map(|entry| {
+            let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+            let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+            let of: u32 = stat
+                .rsplit_once(')')?
+                .1
+                .split_whitespace()
+                .nth(1)?
+                .parse()
+                .ok()?;
+            (of == parent).then_some(pid)
+        })
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rampart-meter` on a kernel of 2018: a seccomp filter answers every system call that Linux
+//! gained after 4.19 as 4.19 itself would, with ENOSYS.
+#![cfg(target_arch = "x86_64")]
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use rampart_model::{
+    CpuSet, METER_PROTOCOL_VERSION, MeterEvent, MeterKind, MeterPlan, MeterRequest, Nanos,
+    SchedulingPolicy,
+};
+use rampart_tests::programs::{directory, usable_cpus};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+
+/// `rseq` (334) came with 4.18 and is the last before 4.19; the next number, 424, came with 5.1
+/// (`arch/x86/entry/syscalls/syscall_64.tbl`).
+const FIRST_AFTER_4_19: i64 = 335;
+/// Beyond the newest number of any kernel of today.
+const LAST: i64 = 600;
+
+#[test]
+fn the_meter_runs_under_a_kernel_of_4_19() {
+    let newer: BTreeMap<i64, Vec<seccompiler::SeccompRule>> = (FIRST_AFTER_4_19..LAST)
+        .map(|number| (number, Vec::new()))
+        .collect();
+    let filter = SeccompFilter::new(
+        newer,
+        SeccompAction::Allow,
+        SeccompAction::Errno(libc::ENOSYS as u32),
+        seccompiler::TargetArch::x86_64,
+    )
+    .expect("a filter");
+    let program: BpfProgram = filter.try_into().expect("a program");
+    for meter in MeterKind::ALL {
+        let cpu = usable_cpus().first().expect("a CPU");
+        let plan = MeterPlan {
+            policy: SchedulingPolicy::Other,
+            duration: Nanos::from_millis(300),
+            warm_up: Nanos::from_millis(50),
+            lock_memory: false,
+            ..MeterPlan::new(meter, CpuSet::single(cpu))
+        };
+        let mut command = Command::new(directory().join("rampart-meter"));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let program = program.clone();
+        // SAFETY: the closure makes two system calls and touches only memory of its own.
+        unsafe {
+            command.pre_exec(move || {
+                seccompiler::apply_filter(&program)
+                    .map_err(|_| std::io::ErrorKind::Unsupported.into())
+            });
+        }
+        let mut child = command.spawn().expect("rampart-meter starts");
+        let mut stdin = child.stdin.take().expect("stdin");
+        for request in [
+            MeterRequest::Prepare {
+                protocol: METER_PROTOCOL_VERSION,
+                plan,
+            },
+            MeterRequest::Go {},
+        ] {
+            let line = serde_json::to_string(&request).expect("json");
+            writeln!(stdin, "{line}").expect("a listening meter");
+        }
+        let stdout = BufReader::new(child.stdout.take().expect("stdout"));
+        let last = stdout
+            .lines()
+            .map_while(Result::ok)
+            .last()
+            .expect("a last word");
+        let event: MeterEvent = serde_json::from_str(&last).expect("an event");
+        let MeterEvent::Finished { threads, .. } = event else {
+            panic!("{meter}: {last}")
+        };
+        assert_eq!(threads.len(), 1, "{meter}");
+        assert!(
+            threads[0].duration >= Nanos::from_millis(250),
+            "{meter}: {}",
+            threads[0].duration
+        );
+        assert!(child.wait().expect("the meter ends").success(), "{meter}");
+    }
+}
