@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Child processes with the CPU time of all their threads.
+
+use std::io::{Read, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rampart_model::Nanos;
+
+/// Ends a child that has run for far too long, unless dropped before.
+struct Watchdog {
+    _alive: mpsc::Sender<()>,
+}
+
+impl Watchdog {
+    fn new(process: u32, limit: Duration) -> Self {
+        let (alive, gone) = mpsc::channel();
+        std::thread::spawn(move || {
+            if gone.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
+                // SAFETY: kill(2) touches no memory of ours. The process is a child that has not
+                // been waited for yet, so that its number cannot have gone to another.
+                unsafe { libc::kill(process as libc::pid_t, libc::SIGKILL) };
+            }
+        });
+        Self { _alive: alive }
+    }
+}
+
+/// Waits for a child, which must not have been waited for, and reads its CPU time: status as of
+/// wait(2), user and system time as of getrusage(2).
+fn wait(child: &Child) -> Result<(i32, Nanos)> {
+    let mut status = 0;
+    // SAFETY: all zeroes is a valid `rusage`, a structure of integers.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    loop {
+        // SAFETY: both pointers are to live locals of the types that wait4(2) writes.
+        let process = unsafe { libc::wait4(child.id() as libc::pid_t, &mut status, 0, &mut usage) };
+        if process >= 0 {
+            break;
+        }
+        let error = std::io::Error::last_os_error();
+        if error.kind() != std::io::ErrorKind::Interrupted {
+            return Err(error).context("waiting for a child process");
+        }
+    }
+    let time = |time: libc::timeval| {
+        Nanos::from_secs(time.tv_sec as u64) + Nanos::from_micros(time.tv_usec as u64)
+    };
+    Ok((status, time(usage.ru_utime) + time(usage.ru_stime)))
+}
+
+/// Runs `command` to its end, no longer than `limit`. While it runs `converse` may talk with it
+/// over its standard input and output; output that is left afterwards is thrown away. Gives what
+/// `converse` gives, and the CPU time of all the child's threads, in user space and in the kernel,
+/// start-up and end included.
+///
+/// # Errors
+/// If it cannot be started, does not end well, or if `converse` fails.
+pub(crate) fn run<T>(
+    mut command: Command,
+    limit: Duration,
+    converse: impl FnOnce(&mut dyn Write, &mut dyn Read) -> Result<T>,
+) -> Result<(T, Nanos)> {
+    let name = format!("`{}`", command.get_program().to_string_lossy());
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("starting {name}"))?;
+    let watchdog = Watchdog::new(child.id(), limit);
+    let errors = child.stderr.take().map(|mut stream| {
+        std::thread::spawn(move || {
+            let mut text = String::new();
+            // What is not text is of no use in a message either.
+            let _ = stream.read_to_string(&mut text);
+            text
+        })
+    });
+    let conversed = match (child.stdin.take(), child.stdout.take()) {
+        (Some(mut input), Some(mut stream)) => converse(&mut input, &mut stream).and_then(|talk| {
+            drop(input);
+            std::io::copy(&mut stream, &mut std::io::sink())
+                .with_context(|| format!("reading what {name} wrote"))?;
+            Ok(talk)
+        }),
+        _ => bail!("{name} has no standard input or output"),
+    };
+    if conversed.is_err() {
+        // It may have ended already; the wait below tells in either case.
+        let _ = child.kill();
+    }
+    let (status, cpu_time) = wait(&child)?;
+    drop(watchdog);
+    let errors = errors
+        .and_then(|thread| thread.join().ok())
+        .unwrap_or_default();
+    let conversed = conversed.with_context(|| format!("{name} said: {}", errors.trim()))?;
+    if status != 0 {
+        bail!(
+            "{name} ended with wait status {status:#x} (needed: 0); it said: {}",
+            errors.trim()
+        );
+    }
+    Ok((conversed, cpu_time))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn counts_the_time_of_a_child_that_works() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done"]);
+        let ((), cpu_time) = run(command, LIMIT, |_, _| Ok(())).expect("a shell");
+        assert!(cpu_time > Nanos::from_millis(1), "{cpu_time:?}");
+    }
+
+    #[test]
+    fn talks_with_a_child_and_names_its_failure() {
+        let heard = run(Command::new("cat"), LIMIT, |input, output| {
+            writeln!(input, "hello")?;
+            let mut heard = [0; 6];
+            output.read_exact(&mut heard)?;
+            Ok(heard)
+        });
+        assert_eq!(&heard.expect("cat").0, b"hello\n");
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo broken >&2; exit 3"]);
+        let error = run(command, LIMIT, |_, _| Ok(())).expect_err("it fails");
+        assert!(error.to_string().contains("broken"), "{error}");
+        assert!(run(Command::new("no-such-program"), LIMIT, |_, _| Ok(())).is_err());
+    }
+
+    #[test]
+    fn ends_what_does_not_end() {
+        let mut command = Command::new("sleep");
+        command.arg("1000");
+        assert!(run(command, Duration::from_millis(50), |_, _| Ok(())).is_err());
+    }
+}

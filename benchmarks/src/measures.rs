@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is compared. Each measure runs ours and theirs in turn, the first of a pair being now
+//! the one and now the other, so that neither always finds the machine as the other left it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use rampart_model::{CpuId, CpuSet, MeterDetail, MeterKind, MeterPlan, Nanos, SchedulingPolicy};
+
+use crate::ours::{self, Measured};
+use crate::table::{Aim, Row};
+use crate::theirs::{self, CYCLICTEST_RANGE, Cyclictest, Wakeups};
+
+/// The measures, in the order of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Measure {
+    /// CPU time per wakeup
+    Cpu,
+    /// User-space instructions per wakeup
+    Instructions,
+    /// Median and tail of the latency seen
+    Quantiles,
+    /// Highest rate without missed periods
+    Rate,
+    /// Loop period of `noise`
+    Noise,
+}
+
+impl Measure {
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Cpu,
+        Self::Instructions,
+        Self::Quantiles,
+        Self::Rate,
+        Self::Noise,
+    ];
+
+    /// The programs that it runs, with the Debian package of each.
+    pub(crate) const fn needs(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Cpu | Self::Quantiles | Self::Rate => &[("cyclictest", "rt-tests")],
+            Self::Instructions => &[("cyclictest", "rt-tests"), ("valgrind", "valgrind")],
+            Self::Noise => &[("oslat", "rt-tests")],
+        }
+    }
+}
+
+/// Same priority for both.
+const PRIORITY: u8 = 80;
+const INTERVAL: Nanos = Nanos::from_micros(200);
+/// For the CPU time, long against start-up, which is in it.
+const LONG: u64 = 4;
+/// For quantiles: 15 000 wakeups, of which 15 are beyond p99.9.
+const MIDDLE: u64 = 3;
+const SHORT: u64 = 1;
+/// The quantiles to compare.
+const QUANTILES: [(f64, &str); 3] = [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")];
+/// Periods to try, in µs; the last is the shortest that the meter accepts.
+const PERIODS: [u64; 9] = [1000, 500, 200, 100, 50, 40, 30, 25, 20];
+
+/// Where and how often to measure.
+#[derive(Debug)]
+pub(crate) struct Bench {
+    /// The program `rampart-meter`.
+    pub(crate) meter: PathBuf,
+    /// The measured CPU.
+    pub(crate) cpu: CpuId,
+    /// Where everything else runs.
+    pub(crate) housekeeping: CpuId,
+    /// How many pairs.
+    pub(crate) pairs: usize,
+    /// Told what goes on.
+    pub(crate) progress: fn(&str),
+    /// Versions of the programs that were run, as they say themselves.
+    pub(crate) versions: std::collections::BTreeMap<String, String>,
+}
+
+impl Bench {
+    /// The rows of one measure.
+    ///
+    /// # Errors
+    /// If a program cannot be run or breaks off.
+    pub(crate) fn run(&mut self, measure: Measure) -> Result<Vec<Row>> {
+        match measure {
+            Measure::Cpu => self.cpu_time(),
+            Measure::Instructions => self.instructions(),
+            Measure::Quantiles => self.quantiles(),
+            Measure::Rate => self.rate(),
+            Measure::Noise => self.noise(),
+        }
+    }
+
+    fn plan(&self, meter: MeterKind, interval: Nanos, seconds: u64) -> MeterPlan {
+        let mut plan = MeterPlan::new(meter, CpuSet::single(self.cpu));
+        plan.housekeeping = CpuSet::single(self.housekeeping);
+        plan.interval = interval;
+        plan.duration = Nanos::from_secs(seconds);
+        plan.warm_up = Nanos::from_millis(100);
+        if meter == MeterKind::Wakeup {
+            plan.policy = SchedulingPolicy::Fifo(PRIORITY);
+        }
+        plan
+    }
+
+    fn ours(&mut self, plan: &MeterPlan, wrapper: &[String]) -> Result<Measured> {
+        let measured = ours::measure(&self.meter, wrapper, plan)?;
+        self.versions
+            .insert("rampart-meter".to_owned(), measured.version.clone());
+        Ok(measured)
+    }
+
+    fn our_wakeups(&mut self, interval: Nanos, seconds: u64) -> Result<Measured> {
+        let plan = self.plan(MeterKind::Wakeup, interval, seconds);
+        self.ours(&plan, &[])
+    }
+
+    fn asked(&self, interval: Nanos, seconds: u64, fine: bool) -> Wakeups {
+        Wakeups {
+            cpu: self.cpu,
+            housekeeping: self.housekeeping,
+            priority: PRIORITY,
+            interval,
+            seconds,
+            fine,
+        }
+    }
+
+    fn theirs(&mut self, asked: &Wakeups, wrapper: &[String]) -> Result<Cyclictest> {
+        let measured = theirs::cyclictest(wrapper, asked)?;
+        self.versions.insert(
+            "rt-tests (cyclictest, oslat)".to_owned(),
+            measured.version.clone(),
+        );
+        Ok(measured)
+    }
+
+    /// Runs pairs in turn and gives them back with ours first.
+    fn pairs<A, B>(
+        &mut self,
+        what: &str,
+        mut ours: impl FnMut(&mut Self) -> Result<A>,
+        mut theirs: impl FnMut(&mut Self) -> Result<B>,
+    ) -> Result<Vec<(A, B)>> {
+        (0..self.pairs)
+            .map(|pair| {
+                (self.progress)(&format!("{what}: pair {} of {}", pair + 1, self.pairs));
+                in_turn(self, pair, &mut ours, &mut theirs)
+            })
+            .collect()
+    }
+
+    fn cpu_time(&mut self) -> Result<Vec<Row>> {
+        let asked = self.asked(INTERVAL, LONG, false);
+        let pairs = self.pairs(
+            "CPU time per wakeup",
+            |bench| {
+                let run = bench.our_wakeups(INTERVAL, LONG)?;
+                per(run.cpu_time.0 as f64, run.wakeups())
+            },
+            |bench| {
+                let run = bench.theirs(&asked, &[])?;
+                per(run.cpu_time.0 as f64, run.cycles)
+            },
+        )?;
+        Ok(Row::new(
+            "CPU time per wakeup, ns",
+            "cyclictest",
+            &pairs,
+            Aim::IntervalReaches(1.0),
+            format!(
+                "user and system time of the whole process, all threads, start-up and output included, ÷ its wakeups; FIFO {PRIORITY}, every {INTERVAL}, {LONG} s; cyclictest with its usual histogram of 400 µs"
+            ),
+        )
+        .into_iter()
+        .collect())
+    }
+
+    fn instructions(&mut self) -> Result<Vec<Row>> {
+        let what = "user-space instructions per wakeup";
+        let pairs = self.pairs(
+            what,
+            |bench| {
+                slope(|seconds| {
+                    let plan = bench.plan(MeterKind::Wakeup, INTERVAL, seconds);
+                    counted(|wrapper| Ok(bench.ours(&plan, wrapper)?.wakeups()))
+                })
+            },
+            |bench| {
+                slope(|seconds| {
+                    let asked = bench.asked(INTERVAL, seconds, false);
+                    counted(|wrapper| Ok(bench.theirs(&asked, wrapper)?.cycles))
+                })
+            },
+        )?;
+        Ok(Row::new(
+            "user-space instructions per wakeup",
+            "cyclictest",
+            &pairs,
+            Aim::MedianAtMost(0.5),
+            format!(
+                "all threads, counted by callgrind; the difference between runs of {MIDDLE} s and {SHORT} s, so that start-up cancels, ÷ the difference of their wakeups. Valgrind turns clock_gettime(2) into a system call, so that the instructions of the kernel's vDSO are in neither figure"
+            ),
+        )
+        .into_iter()
+        .collect())
+    }
+
+    fn quantiles(&mut self) -> Result<Vec<Row>> {
+        let asked = self.asked(INTERVAL, MIDDLE, true);
+        let runs = self.pairs(
+            "latency seen",
+            |bench| bench.our_wakeups(INTERVAL, MIDDLE),
+            |bench| bench.theirs(&asked, &[]),
+        )?;
+        let rows = QUANTILES.iter().filter_map(|(quantile, name)| {
+            let mut beyond = 0;
+            let pairs: Vec<(f64, f64)> = runs
+                .iter()
+                .filter_map(|(ours, theirs)| {
+                    let range = CYCLICTEST_RANGE.0;
+                    let ours = ours.seen.quantile(*quantile)?.0;
+                    let theirs = theirs.quantile(*quantile)?;
+                    beyond += usize::from(ours.max(theirs) >= range);
+                    Some((ours.min(range) as f64, theirs.min(range).max(1) as f64))
+                })
+                .collect();
+            let mut note = format!("every {INTERVAL}, {MIDDLE} s");
+            if beyond > 0 {
+                note = format!(
+                    "{note}; in {beyond} pairs a figure was over {CYCLICTEST_RANGE}, where cyclictest's histogram ends, and counts as that"
+                );
+            }
+            let measure = format!("{name} of the latency seen, ns");
+            Row::new(measure, "cyclictest", &pairs, Aim::IntervalReaches(1.0), note)
+        });
+        Ok(rows.collect())
+    }
+
+    /// For each period runs of a second, until each of both had one without a missed period.
+    fn rate(&mut self) -> Result<Vec<Row>> {
+        let (mut ours, mut theirs) = (None, None);
+        let mut shortest = Vec::new();
+        for micros in PERIODS {
+            let interval = Nanos::from_micros(micros);
+            let asked = self.asked(interval, SHORT, false);
+            let last = PERIODS.last() == Some(&micros);
+            let (mut our_clean, mut their_clean) = (false, false);
+            for pair in 0..self.pairs {
+                if our_clean && their_clean && !last {
+                    break;
+                }
+                (self.progress)(&format!("highest rate: {interval}, pair {}", pair + 1));
+                let ours = |bench: &mut Self| -> Result<(u64, u64)> {
+                    let run = bench.our_wakeups(interval, SHORT)?;
+                    Ok((run.outcome.missed, run.outcome.samples))
+                };
+                let theirs = |bench: &mut Self| -> Result<(u64, u64)> {
+                    let run = bench.theirs(&asked, &[])?;
+                    Ok((run.missed(&asked), run.cycles))
+                };
+                let (our, their) = in_turn(self, pair, ours, theirs)?;
+                our_clean |= our.0 == 0;
+                their_clean |= their.0 == 0;
+                if last {
+                    let share = |(missed, met): (u64, u64)| per(missed as f64 * 1e3, missed + met);
+                    shortest.push((share(our)?, share(their)?));
+                }
+            }
+            if our_clean {
+                ours = Some(micros);
+            }
+            if their_clean {
+                theirs = Some(micros);
+            }
+        }
+        let kilohertz = |micros: Option<u64>| micros.map_or(0.0, |micros| 1e3 / micros as f64);
+        let mut rows = Vec::new();
+        if let Some(theirs) = theirs {
+            rows.extend(Row::new(
+                "highest rate without a missed period, kHz",
+                "cyclictest",
+                &[(kilohertz(ours), kilohertz(Some(theirs)))],
+                Aim::MedianAtLeast(1.0),
+                format!(
+                    "the shortest of the periods {} µs at which one of up to {} runs of a second, in turn, missed none; a single figure without an interval",
+                    PERIODS.map(|period| period.to_string()).join(", "),
+                    self.pairs
+                ),
+            ));
+        }
+        // One missed in a thousand more on either side, so that none ÷ none is a ratio.
+        let pairs: Vec<(f64, f64)> = shortest
+            .iter()
+            .map(|(ours, theirs)| (ours + 1.0, theirs + 1.0))
+            .collect();
+        rows.extend(Row::new(
+            "missed periods in 1000 at 20 µs, plus one",
+            "cyclictest",
+            &pairs,
+            Aim::IntervalReaches(1.0),
+            "cyclictest does not count them; expected minus measured cycles",
+        ));
+        Ok(rows)
+    }
+
+    fn noise(&mut self) -> Result<Vec<Row>> {
+        let pairs = self.pairs(
+            "loop period of noise",
+            |bench| {
+                let plan = bench.plan(MeterKind::Noise, INTERVAL, MIDDLE);
+                let run = bench.ours(&plan, &[])?;
+                let MeterDetail::Noise { turns, .. } = run.outcome.detail else {
+                    bail!("the meter was asked for noise and reported something else");
+                };
+                per(run.outcome.duration.0 as f64, turns)
+            },
+            |bench| {
+                let run = theirs::oslat(bench.cpu, bench.housekeeping, MIDDLE)?;
+                per(run.duration.0 as f64, run.turns)
+            },
+        )?;
+        Ok(Row::new(
+            "loop period of noise, ns",
+            "oslat",
+            &pairs,
+            Aim::MedianAtMost(0.6),
+            format!(
+                "length of the measurement ({MIDDLE} s) ÷ turns, gaps included on both sides; time-sharing policy, as is the default of both"
+            ),
+        )
+        .into_iter()
+        .collect())
+    }
+}
+
+/// Runs ours and theirs, in an order that changes from pair to pair.
+fn in_turn<A, B>(
+    bench: &mut Bench,
+    pair: usize,
+    ours: impl FnOnce(&mut Bench) -> Result<A>,
+    theirs: impl FnOnce(&mut Bench) -> Result<B>,
+) -> Result<(A, B)> {
+    if pair.is_multiple_of(2) {
+        let first = ours(bench)?;
+        Ok((first, theirs(bench)?))
+    } else {
+        let first = theirs(bench)?;
+        Ok((ours(bench)?, first))
+    }
+}
+
+/// `sum` ÷ `count`.
+fn per(sum: f64, count: u64) -> Result<f64> {
+    if count == 0 {
+        bail!("a run gave no sample (needed: at least one); is the machine overloaded?");
+    }
+    Ok(sum / count as f64)
+}
+
+/// Runs `program` under callgrind, which it is to put before its command, and gives the
+/// instructions with what it gives.
+fn counted(program: impl FnOnce(&[String]) -> Result<u64>) -> Result<(u64, u64)> {
+    let directory = tempfile::tempdir().context("making a temporary directory")?;
+    let log = directory.path().join("callgrind.log");
+    let wrapper = [
+        "valgrind".to_owned(),
+        "--tool=callgrind".to_owned(),
+        "--callgrind-out-file=/dev/null".to_owned(),
+        format!("--log-file={}", log.display()),
+    ];
+    let wakeups = program(&wrapper)?;
+    Ok((instructions(&log)?, wakeups))
+}
+
+/// The count that callgrind writes at its end, as `==PID== Collected : COUNT`.
+fn instructions(log: &Path) -> Result<u64> {
+    let text = std::fs::read_to_string(log).with_context(|| log.display().to_string())?;
+    text.lines()
+        .filter_map(|line| line.split_once("Collected :"))
+        .find_map(|(_, count)| count.trim().parse().ok())
+        .with_context(|| format!("callgrind did not say how much it counted: {text}"))
+}
+
+/// Instructions per wakeup between a short run and a longer one.
+fn slope(mut run: impl FnMut(u64) -> Result<(u64, u64)>) -> Result<f64> {
+    let (short, long) = (run(SHORT)?, run(MIDDLE)?);
+    per(
+        long.0 as f64 - short.0 as f64,
+        long.1.saturating_sub(short.1),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slope_forgets_the_start() {
+        let run = |seconds| Ok((1_000_000 + 300 * 5000 * seconds, 77 + 5000 * seconds));
+        assert_eq!(slope(run).expect("a slope"), 300.0);
+        assert!(slope(|_| Ok((1, 1))).is_err());
+    }
+
+    #[test]
+    fn reads_the_count_of_callgrind() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let log = directory.path().join("log");
+        std::fs::write(&log, "==1== Events    : Ir\n==1== Collected : 1647941\n").expect("a file");
+        assert_eq!(instructions(&log).expect("a count"), 1_647_941);
+        std::fs::write(&log, "==1== nothing\n").expect("a file");
+        assert!(instructions(&log).is_err());
+    }
+}

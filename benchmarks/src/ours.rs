@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One run of `rampart-meter`, over the conversation of [`rampart_model::MeterRequest`].
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rampart_model::{
+    Distribution, METER_PROTOCOL_VERSION, MeterEvent, MeterPlan, MeterRequest, Nanos, Phase,
+    ThreadOutcome,
+};
+
+use crate::child;
+
+/// What a run of one measuring thread gave.
+#[derive(Debug)]
+pub(crate) struct Measured {
+    /// The primary series as seen, warm-up apart.
+    pub(crate) seen: Distribution,
+    /// What the thread said at its end.
+    pub(crate) outcome: ThreadOutcome,
+    /// CPU time of the process.
+    pub(crate) cpu_time: Nanos,
+    /// Version of the program.
+    pub(crate) version: String,
+}
+
+impl Measured {
+    /// Every wakeup of the process's life, warm-up included, as its CPU time includes it.
+    pub(crate) fn wakeups(&self) -> u64 {
+        self.outcome.samples + self.outcome.warm_up.samples
+    }
+}
+
+/// How long a run may take before something is wrong: much longer than planned, for a run under
+/// valgrind is slow.
+fn limit(plan: &MeterPlan) -> Duration {
+    Duration::from(plan.duration + plan.warm_up) * 3 + Duration::from_secs(30)
+}
+
+/// Runs the program at `meter` with `wrapper` (for example valgrind) before it.
+///
+/// # Errors
+/// If it refuses, breaks the conversation, loses samples or does not end well.
+pub(crate) fn measure(meter: &Path, wrapper: &[String], plan: &MeterPlan) -> Result<Measured> {
+    let command = match wrapper {
+        [] => Command::new(meter),
+        [program, arguments @ ..] => {
+            let mut command = Command::new(program);
+            command.args(arguments).arg(meter);
+            command
+        }
+    };
+    let ((version, seen, outcome), cpu_time) =
+        child::run(command, limit(plan), |input, output| {
+            converse(input, output, plan)
+        })?;
+    Ok(Measured {
+        seen,
+        outcome,
+        cpu_time,
+        version,
+    })
+}
+
+fn converse(
+    input: &mut dyn Write,
+    output: &mut dyn Read,
+    plan: &MeterPlan,
+) -> Result<(String, Distribution, ThreadOutcome)> {
+    let mut say = |request: &MeterRequest| -> Result<()> {
+        writeln!(input, "{}", serde_json::to_string(request)?).context("talking to the meter")?;
+        input.flush().context("talking to the meter")
+    };
+    say(&MeterRequest::Prepare {
+        protocol: METER_PROTOCOL_VERSION,
+        plan: plan.clone(),
+    })?;
+    let (mut version, mut seen) = (None, Distribution::default());
+    let mut lost = 0;
+    for line in BufReader::new(output).lines() {
+        let line = line.context("listening to the meter")?;
+        let event: MeterEvent = serde_json::from_str(&line)
+            .with_context(|| format!("the meter said what is no event: {line}"))?;
+        match event {
+            MeterEvent::Ready(ready) => {
+                version = Some(ready.version);
+                say(&MeterRequest::Go {})?;
+            }
+            MeterEvent::Started { .. } => {}
+            MeterEvent::Block(block) => {
+                lost += block.lost;
+                if block.phase == Phase::Measured
+                    && let Some(series) = block.series.first()
+                {
+                    seen.merge(&series.seen);
+                }
+            }
+            MeterEvent::Finished { threads, .. } => {
+                let outcome = threads
+                    .into_iter()
+                    .next()
+                    .context("the meter reported no thread")?;
+                if lost + outcome.lost > 0 {
+                    bail!("the meter lost {} samples (needed: 0)", lost + outcome.lost);
+                }
+                return Ok((version.unwrap_or_default(), seen, outcome));
+            }
+            MeterEvent::Refused(refusal) => {
+                bail!("the meter refuses to measure: {}", refusal.finding)
+            }
+        }
+    }
+    bail!("the meter ended without a result")
+}
