@@ -30,7 +30,10 @@ pub enum AtOurEnd {
 ///
 /// # Errors
 /// If the program cannot be started.
-#[expect(unsafe_code, reason = "the standard library has no safe way to run code between fork and exec")]
+#[expect(
+    unsafe_code,
+    reason = "the standard library has no safe way to run code between fork and exec"
+)]
 pub fn spawn_tied(mut command: Command, at_our_end: AtOurEnd) -> io::Result<Child> {
     let signal = match at_our_end {
         AtOurEnd::Kill => Signal::KILL,

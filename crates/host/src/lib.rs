@@ -9,6 +9,7 @@
 mod changes;
 mod child;
 mod error;
+mod facts;
 mod groups;
 mod journal;
 mod kernel;
@@ -26,16 +27,10 @@ mod undo;
 
 pub use child::{AtOurEnd, spawn_tied};
 pub use error::HostError;
+pub use facts::read_machine;
 pub use processor_times::{ProcessorTimes, processor_times, read_smi_count};
 pub use real_time::{RealTimeBudget, diagnose_real_time_policy};
 pub use release::{PendingJournal, ReleaseReport, Restored, pending, release};
 pub use root::MachineRoot;
 pub use shield::{ControlGroup, ControlGroupVersion, Shield};
 pub use state::StateDirectory;
-
-/// Reads everything about a machine that a figure depends on. Never fails: what cannot be read
-/// is none or unknown.
-#[must_use]
-pub fn read_machine(_root: &MachineRoot) -> rampart_model::Machine {
-    unreachable!("follows in the next commit")
-}

@@ -6,6 +6,7 @@ mod interrupts;
 mod partition;
 #[cfg(test)]
 mod tests;
+mod threads;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

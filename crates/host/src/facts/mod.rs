@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Everything about a machine that a figure depends on.
+
+mod findings;
+mod power;
+mod processor;
+#[cfg(test)]
+mod tests;
+mod topology;
+mod virtualisation;
+
+use rampart_model::{ClockSource, Machine, PreemptionModel, SystemManagementInterrupts};
+
+use crate::groups::Hierarchies;
+use crate::kernel_config::KernelConfig;
+use crate::{MachineRoot, processor_times};
+
+/// Reads everything about a machine that a figure depends on. Never fails: what cannot be read
+/// is none, empty or unknown.
+///
+/// The count of firmware interrupts is the present one; steal, which is a difference, is left
+/// to the caller ([`crate::processor_times`]).
+#[must_use]
+pub fn read_machine(root: &MachineRoot) -> Machine {
+    let config = KernelConfig::read(root);
+    let hierarchies = root
+        .text("proc/self/mountinfo")
+        .map(|text| Hierarchies::parse(&text))
+        .unwrap_or_default();
+    let processor = processor::read(root);
+    let topology = topology::read(root);
+    let command_line = root.line("proc/cmdline").unwrap_or_default();
+    let kernel_version = root.line("proc/sys/kernel/version").unwrap_or_default();
+    let (idle_driver, idle_states) = power::idle(root, &topology);
+    let mut machine = Machine {
+        host_name: root.line("proc/sys/kernel/hostname").unwrap_or_default(),
+        product: product(root),
+        architecture: architecture(root),
+        distribution: distribution(root),
+        kernel_release: root.line("proc/sys/kernel/osrelease").unwrap_or_default(),
+        preemption: preemption(root, &config, &kernel_version, &command_line),
+        tick_rate: config.value("CONFIG_HZ").and_then(|rate| rate.parse().ok()),
+        memory: root
+            .text("proc/meminfo")
+            .and_then(|text| topology::kilobytes(&text, "MemTotal:"))
+            .unwrap_or(0),
+        clock_source: clock_source(root),
+        idle_driver,
+        idle_states,
+        frequency: power::frequency(root),
+        throttling: power::throttling(root, &config, &hierarchies, &command_line),
+        system_management_interrupts: SystemManagementInterrupts {
+            at_start: root
+                .is_system()
+                .then(processor_times::read_smi_count)
+                .flatten(),
+            at_end: None,
+        },
+        virtualisation: virtualisation::read(root, &processor),
+        mitigations: mitigations(root),
+        control_groups: hierarchies.word().to_owned(),
+        transparent_huge_pages: root
+            .line("sys/kernel/mm/transparent_hugepage/enabled")
+            .and_then(|text| chosen(&text, '[', ']')),
+        microcode: processor
+            .microcode
+            .or_else(|| root.line("sys/class/dmi/id/bios_version")),
+        processor: processor.model,
+        kernel_version,
+        command_line,
+        topology,
+        findings: Vec::new(),
+    };
+    machine.findings = findings::of(root, &machine);
+    machine
+}
+
+/// The word that a file with a choice marks as chosen, as in `always [madvise] never`.
+fn chosen(text: &str, open: char, close: char) -> Option<String> {
+    let (_, rest) = text.split_once(open)?;
+    Some(rest.split_once(close)?.0.to_owned())
+}
+
+fn architecture(root: &MachineRoot) -> String {
+    // The file is there from 6.1 on. Before, what this program was built for has to do.
+    root.line("proc/sys/kernel/arch").unwrap_or_else(|| {
+        if root.is_system() {
+            std::env::consts::ARCH.to_owned()
+        } else {
+            String::new()
+        }
+    })
+}
+
+fn product(root: &MachineRoot) -> Option<String> {
+    let firmware: Vec<String> = ["sys_vendor", "product_name"]
+        .iter()
+        .filter_map(|file| root.line(&format!("sys/class/dmi/id/{file}")))
+        .collect();
+    if firmware.is_empty() {
+        root.line("proc/device-tree/model")
+    } else {
+        Some(firmware.join(" "))
+    }
+}
+
+fn distribution(root: &MachineRoot) -> Option<String> {
+    let text = root
+        .text("etc/os-release")
+        .or_else(|| root.text("usr/lib/os-release"))?;
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix("PRETTY_NAME="))?;
+    Some(value.trim_matches(['"', '\'']).to_owned())
+}
+
+fn clock_source(root: &MachineRoot) -> ClockSource {
+    let directory = "sys/devices/system/clocksource/clocksource0";
+    ClockSource {
+        current: root
+            .line(&format!("{directory}/current_clocksource"))
+            .unwrap_or_default(),
+        available: root
+            .line(&format!("{directory}/available_clocksource"))
+            .unwrap_or_default()
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect(),
+    }
+}
+
+fn mitigations(root: &MachineRoot) -> Vec<(String, String)> {
+    let directory = "sys/devices/system/cpu/vulnerabilities";
+    root.names(directory)
+        .into_iter()
+        .filter_map(|name| {
+            let state = root.line(&format!("{directory}/{name}"))?;
+            Some((name, state))
+        })
+        .collect()
+}
+
+/// From the surest sign to the weakest: what the kernel calls itself, what it says it does now,
+/// what it was told at boot, what it was built with.
+fn preemption(
+    root: &MachineRoot,
+    config: &KernelConfig,
+    version: &str,
+    command_line: &str,
+) -> PreemptionModel {
+    let named = |word: &str| version.split_whitespace().any(|part| part == word);
+    if named("PREEMPT_RT") || root.line("sys/kernel/realtime").as_deref() == Some("1") {
+        return PreemptionModel::RealTime;
+    }
+    let model = |word: &str| match word {
+        "none" => Some(PreemptionModel::None),
+        "voluntary" => Some(PreemptionModel::Voluntary),
+        "full" => Some(PreemptionModel::Full),
+        "lazy" => Some(PreemptionModel::Lazy),
+        _ => None,
+    };
+    let built = [
+        ("CONFIG_PREEMPT_RT", PreemptionModel::RealTime),
+        ("CONFIG_PREEMPT_LAZY", PreemptionModel::Lazy),
+        ("CONFIG_PREEMPT", PreemptionModel::Full),
+        ("CONFIG_PREEMPT_VOLUNTARY", PreemptionModel::Voluntary),
+        ("CONFIG_PREEMPT_NONE", PreemptionModel::None),
+    ]
+    .into_iter()
+    .find(|(option, _)| config.is_set(option) == Some(true))
+    .map(|(_, model)| model);
+    if named("PREEMPT_DYNAMIC") {
+        return root
+            .line("sys/kernel/debug/sched/preempt")
+            .and_then(|text| model(&chosen(&text, '(', ')')?))
+            .or_else(|| {
+                command_line
+                    .split_whitespace()
+                    .filter_map(|word| model(word.strip_prefix("preempt=")?))
+                    .next_back()
+            })
+            .or(built)
+            .unwrap_or(PreemptionModel::Dynamic);
+    }
+    if let Some(built) = built {
+        return built;
+    }
+    if named("PREEMPT_LAZY") {
+        PreemptionModel::Lazy
+    } else if named("PREEMPT") {
+        PreemptionModel::Full
+    } else {
+        PreemptionModel::Unknown
+    }
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Whether the machine is a guest, and whether this process is in a container.
+
+use rampart_model::Virtualisation;
+
+use super::processor::Processor;
+use crate::MachineRoot;
+
+/// What the vendor text of CPUID leaf 0x40000000 stands for.
+const SIGNATURES: [(&str, &str); 10] = [
+    ("KVMKVMKVM", "kvm"),
+    ("TCGTCGTCGTCG", "qemu"),
+    ("VMwareVMware", "vmware"),
+    ("Microsoft Hv", "hyper-v"),
+    ("XenVMMXenVMM", "xen"),
+    ("bhyve bhyve ", "bhyve"),
+    ("ACRNACRNACRN", "acrn"),
+    ("Jailhouse", "jailhouse"),
+    ("VBoxVBoxVBox", "virtualbox"),
+    (" lrpepyh  vr", "parallels"),
+];
+
+/// What firmware tables say of machines that are none: vendor or product, and the hypervisor.
+const PRODUCTS: [(&str, &str); 10] = [
+    ("QEMU", "qemu"),
+    ("KVM", "kvm"),
+    ("Amazon EC2", "kvm"),
+    ("Google Compute Engine", "kvm"),
+    ("OpenStack", "kvm"),
+    ("VMware", "vmware"),
+    ("VirtualBox", "virtualbox"),
+    ("Xen", "xen"),
+    ("BHYVE", "bhyve"),
+    ("Parallels", "parallels"),
+];
+
+pub(super) fn read(root: &MachineRoot, processor: &Processor) -> Virtualisation {
+    let signature = signature(root, processor);
+    let named = signature.as_deref().map(|text| {
+        SIGNATURES
+            .iter()
+            .find(|(known, _)| text.starts_with(known))
+            .map_or_else(|| text.trim().to_owned(), |(_, name)| (*name).to_owned())
+    });
+    let hypervisor = named
+        .or_else(|| root.line("sys/hypervisor/type"))
+        .or_else(|| from_device_tree(root))
+        .or_else(|| from_firmware(root, processor))
+        .or_else(|| processor.is_guest.then(|| from_clock(root)));
+    Virtualisation {
+        // QEMU's `max` processor on arm64 has no implementer, as nobody made it; no hardware
+        // virtualisation can show that.
+        emulated: signature
+            .as_deref()
+            .is_some_and(|text| text.starts_with("TCG"))
+            || processor.is_emulated,
+        hypervisor,
+        steal: None,
+        container: container(root),
+    }
+}
+
+/// The hypervisor's own name, from the running processor.
+fn signature(root: &MachineRoot, processor: &Processor) -> Option<String> {
+    (root.is_system() && processor.is_guest)
+        .then(ask_processor)
+        .flatten()
+        .filter(|text| !text.is_empty())
+}
+
+#[cfg(target_arch = "x86_64")]
+fn ask_processor() -> Option<String> {
+    let leaf = core::arch::x86_64::__cpuid(0x4000_0000);
+    let bytes: Vec<u8> = [leaf.ebx, leaf.ecx, leaf.edx]
+        .into_iter()
+        .flat_map(u32::to_le_bytes)
+        .take_while(|byte| *byte != 0)
+        .collect();
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn ask_processor() -> Option<String> {
+    None
+}
+
+fn from_device_tree(root: &MachineRoot) -> Option<String> {
+    if let Some(compatible) = root.line("proc/device-tree/hypervisor/compatible") {
+        // `xen,xen`, `linux,kvm`: vendor and name, several with zero bytes between.
+        let first = compatible.split('\0').next().unwrap_or_default();
+        return first.split(',').next_back().map(str::to_owned);
+    }
+    root.line("proc/device-tree/compatible")?
+        .split('\0')
+        .any(|name| name == "linux,dummy-virt")
+        .then(|| "qemu".to_owned())
+}
+
+fn from_firmware(root: &MachineRoot, processor: &Processor) -> Option<String> {
+    // Google and Amazon lease bare metal under the same vendor name; there the processor does
+    // not call itself a guest. On arm64 it never does.
+    if processor.is_x86 && !processor.is_guest {
+        return None;
+    }
+    let texts: Vec<String> = ["sys_vendor", "product_name", "board_vendor"]
+        .iter()
+        .filter_map(|file| root.line(&format!("sys/class/dmi/id/{file}")))
+        .collect();
+    if texts.iter().any(|text| text == "Microsoft Corporation")
+        && texts.iter().any(|text| text == "Virtual Machine")
+    {
+        return Some("hyper-v".to_owned());
+    }
+    PRODUCTS
+        .iter()
+        .find(|(known, _)| texts.iter().any(|text| text.starts_with(known)))
+        .map(|(_, name)| (*name).to_owned())
+}
+
+/// The clock that a hypervisor offers betrays it.
+fn from_clock(root: &MachineRoot) -> String {
+    let clocks = root
+        .line("sys/devices/system/clocksource/clocksource0/available_clocksource")
+        .unwrap_or_default();
+    let name = if clocks.contains("kvm-clock") {
+        "kvm"
+    } else if clocks.contains("hyperv") {
+        "hyper-v"
+    } else if clocks.contains("xen") {
+        "xen"
+    } else {
+        "unknown"
+    };
+    name.to_owned()
+}
+
+/// Which container manager made this process's surroundings.
+fn container(root: &MachineRoot) -> Option<String> {
+    if sees_whole_machine(root) {
+        // The marks below may be left over: file systems of machines are made from images of
+        // containers too.
+        return None;
+    }
+    if root.exists("run/.containerenv") {
+        return Some("podman".to_owned());
+    }
+    if root.exists(".dockerenv") {
+        return Some("docker".to_owned());
+    }
+    // The container interface of systemd (systemd.io/CONTAINER_INTERFACE): the manager's word.
+    if let Some(word) = root.line("run/systemd/container") {
+        return Some(word);
+    }
+    let groups = root.text("proc/1/cgroup")?;
+    ["kubepods", "docker", "libpod", "lxc", "containerd"]
+        .into_iter()
+        .find(|word| groups.contains(word))
+        .map(str::to_owned)
+}
+
+/// Whether this process is in the first PID namespace, where kernel threads are seen, and has
+/// the mounts of the first process.
+fn sees_whole_machine(root: &MachineRoot) -> bool {
+    let mounts =
+        |process: &str| std::fs::read_link(root.path(&format!("proc/{process}/ns/mnt"))).ok();
+    root.line("proc/2/comm").as_deref() == Some("kthreadd") && mounts("1") == mounts("self")
+}
