@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Runs the built programs.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -103,17 +104,30 @@ pub fn usable_cpus() -> CpuSet {
         .collect()
 }
 
-/// Whether a test that needs root, or more CPUs, can run; says so if not.
+/// The machine, for one test alone: two that measure or change it at once would find each other.
+#[derive(Debug)]
 #[must_use]
+pub struct Machine {
+    /// Held until the test is over, by the kernel's own account even if it panics.
+    _lock: File,
+}
+
+/// Waits for the machine. None, with the reason on standard error, where a test that needs root
+/// or so many CPUs cannot run.
+///
+/// # Panics
+/// If the lock cannot be had.
 #[expect(clippy::print_stderr, reason = "a test that is left out says why")]
-pub fn can_run(test: &str, cpus: usize) -> bool {
-    let root = rustix::process::geteuid().is_root();
-    let enough = usable_cpus().len() >= cpus;
-    if !root {
+pub fn machine(test: &str, cpus: usize) -> Option<Machine> {
+    if !rustix::process::geteuid().is_root() {
         eprintln!("left out: {test}: it needs root");
+        return None;
     }
-    if !enough {
+    if usable_cpus().len() < cpus {
         eprintln!("left out: {test}: it needs {cpus} CPUs");
+        return None;
     }
-    root && enough
+    let lock = File::create(std::env::temp_dir().join("rampart-tests.lock")).expect("a lock file");
+    lock.lock().expect("the lock");
+    Some(Machine { _lock: lock })
 }

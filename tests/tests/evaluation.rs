@@ -11,7 +11,7 @@ use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use rampart_model::{Evaluation, EvaluationState, Nanos, Question, VerdictFigures, VerdictOutcome};
 use rampart_tests::machine_state::MachineState;
-use rampart_tests::programs::{can_run, evaluation, exit_code, rampart, stdout};
+use rampart_tests::programs::{evaluation, exit_code, machine, rampart, stdout};
 
 fn evaluate(state: &Path, results: &Path, options: &[&str]) -> Output {
     let results = results.to_str().expect("a path in UTF-8");
@@ -34,9 +34,9 @@ fn report(state: &Path, results: &Path, format: &str) -> String {
 /// Every number of a complete evaluation rests on an exposure, and every rendering shows it.
 #[test]
 fn the_standard_matrix_is_measured_and_rendered() {
-    if !can_run("the_standard_matrix_is_measured_and_rendered", 2) {
+    let Some(_machine) = machine("the_standard_matrix_is_measured_and_rendered", 2) else {
         return;
-    }
+    };
     let directory = tempfile::tempdir().expect("a directory");
     let (state, results) = (
         directory.path().join("state"),
@@ -258,9 +258,9 @@ fn assert_valid(evaluation: &Evaluation) {
 /// No machine wakes within a nanosecond, and none takes ten seconds.
 #[test]
 fn a_deadline_fails_or_holds_with_its_bound() {
-    if !can_run("a_deadline_fails_or_holds_with_its_bound", 1) {
+    let Some(_machine) = machine("a_deadline_fails_or_holds_with_its_bound", 1) else {
         return;
-    }
+    };
     for (deadline, code, outcome) in [
         ("1ns", 3, VerdictOutcome::Fails),
         ("10s", 0, VerdictOutcome::Holds),
@@ -348,12 +348,12 @@ fn wait_for(results: &Path, enough: impl Fn(&Evaluation) -> bool) {
 /// that was started lives on, and what was measured is rendered.
 #[test]
 fn a_killed_evaluation_leaves_a_readable_result_and_a_restorable_machine() {
-    if !can_run(
+    let Some(_machine) = machine(
         "a_killed_evaluation_leaves_a_readable_result_and_a_restorable_machine",
         2,
-    ) {
+    ) else {
         return;
-    }
+    };
     for (domains, after) in [("task", 700), ("container", 1500)] {
         let directory = tempfile::tempdir().expect("a directory");
         let (state, results) = (
@@ -435,9 +435,9 @@ fn left_running(state: &Path, results: &Path) -> Vec<String> {
 /// One Ctrl-C ends early, keeps everything and says so.
 #[test]
 fn an_interrupted_evaluation_keeps_what_it_measured() {
-    if !can_run("an_interrupted_evaluation_keeps_what_it_measured", 1) {
+    let Some(_machine) = machine("an_interrupted_evaluation_keeps_what_it_measured", 1) else {
         return;
-    }
+    };
     let directory = tempfile::tempdir().expect("a directory");
     let (state, results) = (
         directory.path().join("state"),
@@ -482,9 +482,9 @@ fn an_interrupted_evaluation_keeps_what_it_measured() {
 /// A load that dies makes the record invalid, and every rendering says so.
 #[test]
 fn a_load_that_dies_makes_the_record_invalid() {
-    if !can_run("a_load_that_dies_makes_the_record_invalid", 2) {
+    let Some(_machine) = machine("a_load_that_dies_makes_the_record_invalid", 2) else {
         return;
-    }
+    };
     let directory = tempfile::tempdir().expect("a directory");
     let (state, results) = (
         directory.path().join("state"),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rampart_model::{CpuId, Measurement, Nanos, Series, WorstEvent};
 use rampart_tests::disturbance::{Held, hold};
-use rampart_tests::programs::{can_run, measure, rampart, stdout, usable_cpus};
+use rampart_tests::programs::{machine, measure, rampart, stdout, usable_cpus};
 
 const LENGTH: Duration = Duration::from_millis(20);
 /// How much more than the known length a sample may show: a host's own interference.
@@ -73,9 +73,9 @@ fn disturbed(meter: &str, options: &[&str], shortest: Nanos) -> Measurement {
 
 #[test]
 fn a_held_cpu_is_seen_by_wakeup() {
-    if !can_run("a_held_cpu_is_seen_by_wakeup", 2) {
+    let Some(_machine) = machine("a_held_cpu_is_seen_by_wakeup", 2) else {
         return;
-    }
+    };
     // The first wake-up due while the CPU is held is at most a period after its beginning.
     let measurement = disturbed("wakeup", &["--deadline", "10ms"], Nanos::from_millis(18));
     let thread = &measurement.threads[0];
@@ -91,17 +91,17 @@ fn a_held_cpu_is_seen_by_wakeup() {
 
 #[test]
 fn a_held_cpu_is_seen_by_noise() {
-    if !can_run("a_held_cpu_is_seen_by_noise", 2) {
+    let Some(_machine) = machine("a_held_cpu_is_seen_by_noise", 2) else {
         return;
-    }
+    };
     let _ = disturbed("noise", &[], Nanos(LENGTH.as_nanos() as u64 * 95 / 100));
 }
 
 #[test]
 fn a_held_cpu_is_seen_by_fwq() {
-    if !can_run("a_held_cpu_is_seen_by_fwq", 2) {
+    let Some(_machine) = machine("a_held_cpu_is_seen_by_fwq", 2) else {
         return;
-    }
+    };
     let _ = disturbed(
         "fwq",
         &["--work", "500us"],
@@ -111,9 +111,9 @@ fn a_held_cpu_is_seen_by_fwq() {
 
 #[test]
 fn a_held_cpu_is_seen_by_loop() {
-    if !can_run("a_held_cpu_is_seen_by_loop", 2) {
+    let Some(_machine) = machine("a_held_cpu_is_seen_by_loop", 2) else {
         return;
-    }
+    };
     let options = ["--interval", "2ms", "--work", "200us", "--deadline", "1ms"];
     let measurement = disturbed("loop", &options, Nanos::from_millis(17));
     let rampart_model::MeterDetail::Loop {
@@ -132,9 +132,9 @@ fn a_held_cpu_is_seen_by_loop() {
 /// one sample for each of them, spread evenly from the period to the second.
 #[test]
 fn a_stopped_meter_counts_what_it_missed() {
-    if !can_run("a_stopped_meter_counts_what_it_missed", 2) {
+    let Some(_machine) = machine("a_stopped_meter_counts_what_it_missed", 2) else {
         return;
-    }
+    };
     let state = tempfile::tempdir().expect("a directory");
     let cpu = last_cpu().to_string();
     let arguments = [
