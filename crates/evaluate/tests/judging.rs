@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Verdicts from records with known contents.
+
+use rampart_evaluate::{BlocksByRecord, Judged, judge};
+use rampart_model::{
+    Condition, CpuId, CpuRecord, CpuSet, Distribution, DomainKind, DomainPlan, DomainSelection,
+    ExperimentPlan, Exposure, LoadKind, LoadPlace, MeterKind, MeterPlan, Nanos, Question, Record,
+    Series, SeriesRecord, Verdict, VerdictFigures, VerdictOutcome,
+};
+
+const CPU_LOAD: Condition = Condition {
+    load: LoadKind::Cpu,
+    place: Some(LoadPlace::Others),
+};
+
+fn plan(deadline: Nanos) -> ExperimentPlan {
+    let domain = |kind: DomainKind| DomainPlan {
+        name: kind.word().to_owned(),
+        selection: DomainSelection { kind, engine: None },
+        cpus: CpuSet::single(CpuId(1)),
+        description: String::new(),
+    };
+    ExperimentPlan {
+        housekeeping: CpuSet::single(CpuId(0)),
+        domains: vec![domain(DomainKind::Host), domain(DomainKind::Task)],
+        meters: vec![MeterPlan::new(MeterKind::Wakeup, CpuSet::single(CpuId(1)))],
+        conditions: vec![Condition::IDLE, CPU_LOAD],
+        repetitions: 3,
+        run_duration: Nanos::from_secs(10),
+        deadline,
+        deadline_from_user: true,
+        total: Nanos::from_secs(120),
+        seed: 1,
+        findings: Vec::new(),
+    }
+}
+
+/// Ten blocks of a thousand samples each, in three runs: most at `usual`, the slowest hundredth
+/// at `slow`, with a little spread so that runs differ.
+fn runs(usual: u64, slow: u64) -> Vec<Vec<Distribution>> {
+    let sample = |run: u64, block: u64, number: u64| {
+        let base = if number % 100 == 0 { slow } else { usual };
+        Nanos(base + base * ((run * 31 + block * 17 + number * 7) % 50) / 1000)
+    };
+    (0..3)
+        .map(|run| {
+            (0..10)
+                .map(|block| {
+                    Distribution::from_values((0..1000).map(|number| sample(run, block, number)))
+                })
+                .collect()
+        })
+        .collect()
+}
+
+/// Adds a record made of these runs.
+fn add(
+    records: &mut Vec<Record>,
+    blocks: &mut BlocksByRecord,
+    (kind, condition): (DomainKind, Condition),
+    runs: Vec<Vec<Distribution>>,
+    deadline: Nanos,
+) {
+    let mut whole = Distribution::default();
+    runs.iter().flatten().for_each(|block| whole.merge(block));
+    let id = format!("{}/wakeup/{condition}", kind.word());
+    blocks.insert(id.clone(), runs);
+    records.push(Record {
+        id,
+        domain: kind.word().to_owned(),
+        kind,
+        plan: MeterPlan::new(MeterKind::Wakeup, CpuSet::single(CpuId(1))),
+        condition,
+        exposure: Exposure {
+            samples: whole.samples,
+            duration: Nanos::from_secs(30),
+            cpus: 1,
+            runs: 3,
+            missed: 0,
+        },
+        cpus: vec![CpuRecord {
+            cpu: CpuId(1),
+            over_deadline: whole.count_above(deadline),
+            missed: 0,
+            warm_up_max: None,
+            series: vec![SeriesRecord {
+                series: Series::Lateness,
+                seen: whole,
+                corrected: None,
+            }],
+        }],
+        worst: Vec::new(),
+        runs: Vec::new(),
+        invalid: Vec::new(),
+    });
+}
+
+fn verdict<'a>(judged: &'a Judged, question: Question, record: &str) -> &'a Verdict {
+    judged
+        .verdicts
+        .iter()
+        .find(|verdict| verdict.question == question && verdict.records[0] == record)
+        .unwrap_or_else(|| panic!("no verdict on {record}"))
+}
+
+/// The host leaks under load, the task does not.
+fn judged(emulated: bool) -> Judged {
+    let deadline = Nanos::from_micros(100);
+    let (mut records, mut blocks) = (Vec::new(), BlocksByRecord::new());
+    for (cell, usual, slow) in [
+        ((DomainKind::Host, Condition::IDLE), 5_000, 20_000),
+        ((DomainKind::Host, CPU_LOAD), 15_000, 500_000),
+        ((DomainKind::Task, Condition::IDLE), 5_000, 20_000),
+        ((DomainKind::Task, CPU_LOAD), 5_000, 20_000),
+    ] {
+        add(&mut records, &mut blocks, cell, runs(usual, slow), deadline);
+    }
+    judge(&plan(deadline), &records, &blocks, emulated)
+}
+
+#[test]
+fn each_question_is_asked_where_it_can_be_answered() {
+    let judged = judged(false);
+    let count = |question| {
+        judged
+            .verdicts
+            .iter()
+            .filter(|verdict| verdict.question == question)
+            .count()
+    };
+    assert_eq!(count(Question::Deadline), 4);
+    assert_eq!(count(Question::SameAsHost), 2);
+    assert_eq!(count(Question::Interference), 2);
+}
+
+#[test]
+fn outcomes_follow_from_the_samples() {
+    let judged = judged(false);
+    let outcome = |question, record| verdict(&judged, question, record).outcome;
+    assert_eq!(
+        outcome(Question::Deadline, "host/wakeup/idle"),
+        VerdictOutcome::Holds
+    );
+    assert_eq!(
+        outcome(Question::Deadline, "host/wakeup/cpu@others"),
+        VerdictOutcome::Fails
+    );
+    assert_eq!(
+        outcome(Question::Interference, "host/wakeup/cpu@others"),
+        VerdictOutcome::Leaks
+    );
+    assert_eq!(
+        outcome(Question::Interference, "task/wakeup/cpu@others"),
+        VerdictOutcome::Holds
+    );
+    assert_eq!(
+        outcome(Question::SameAsHost, "task/wakeup/idle"),
+        VerdictOutcome::Holds
+    );
+}
+
+#[test]
+fn a_deadline_carries_its_bound_and_exposure() {
+    let judged = judged(false);
+    let held = verdict(&judged, Question::Deadline, "task/wakeup/idle");
+    let Some(VerdictFigures::Deadline {
+        cycles,
+        exceedances,
+        upper_bound,
+        time_between_violations,
+        ..
+    }) = held.figures
+    else {
+        panic!("{held:?}");
+    };
+    assert_eq!((cycles, exceedances), (30_000, 0));
+    assert!((upper_bound * 30_000.0 - 3.0).abs() < 0.01, "{upper_bound}");
+    assert!(time_between_violations.is_some_and(|between| between < Nanos::from_secs(11)));
+    assert!(
+        held.statement.contains("30 000 cycles"),
+        "{}",
+        held.statement
+    );
+}
+
+#[test]
+fn missed_periods_count_by_their_corrected_lateness() {
+    let deadline = Nanos::from_micros(100);
+    let (mut records, mut blocks) = (Vec::new(), BlocksByRecord::new());
+    add(
+        &mut records,
+        &mut blocks,
+        (DomainKind::Host, Condition::IDLE),
+        runs(5_000, 20_000),
+        deadline,
+    );
+    let record = &mut records[0];
+    // One stall of 1.05 ms at a period of 200 µs: five periods missed, 850, 650, 450, 250 and
+    // 50 µs late; four of them over the deadline.
+    record.exposure.missed = 5;
+    let lateness = &mut record.cpus[0].series[0];
+    lateness
+        .seen
+        .merge(&Distribution::from_values([Nanos::from_micros(1050)]));
+    let mut corrected = lateness.seen.clone();
+    corrected.merge(&Distribution::from_values(
+        [850, 650, 450, 250, 50].map(Nanos::from_micros),
+    ));
+    lateness.corrected = Some(corrected);
+    record.cpus[0].over_deadline += 1;
+    record.exposure.samples += 1;
+    let judged = judge(&plan(deadline), &records, &blocks, false);
+    let Some(VerdictFigures::Deadline {
+        cycles,
+        exceedances,
+        ..
+    }) = judged.verdicts[0].figures
+    else {
+        panic!("{:?}", judged.verdicts[0]);
+    };
+    assert_eq!((cycles, exceedances), (30_006, 5));
+}
+
+#[test]
+fn no_deadline_is_judged_on_an_emulated_machine() {
+    for verdict in judged(true)
+        .verdicts
+        .iter()
+        .filter(|verdict| verdict.question == Question::Deadline)
+    {
+        assert_eq!(verdict.outcome, VerdictOutcome::Inconclusive);
+        assert!(
+            verdict.statement.contains("emulated"),
+            "{}",
+            verdict.statement
+        );
+    }
+}
+
+#[test]
+fn the_comparison_rests_on_its_verdicts() {
+    let judged = judged(false);
+    let answers: Vec<Vec<&str>> = judged
+        .comparison
+        .rows
+        .iter()
+        .map(|row| row.cells.iter().map(|cell| cell.answer.as_str()).collect())
+        .collect();
+    assert_eq!(
+        answers,
+        [
+            vec!["not always", "yes"],
+            vec!["–", "yes"],
+            vec!["leaks", "holds"],
+            vec!["–", "no"]
+        ]
+    );
+    for cell in judged.comparison.rows.iter().flat_map(|row| &row.cells) {
+        for id in &cell.verdicts {
+            assert!(
+                judged.verdicts.iter().any(|verdict| verdict.id == *id),
+                "{id}"
+            );
+        }
+    }
+    let sentence = &judged.comparison.sentences[0].1;
+    assert!(
+        sentence.starts_with("Misses 100 µs in 300 of 60 000 cycles, worst 52"),
+        "{sentence}"
+    );
+}
+
+#[test]
+fn nothing_measured_is_said_and_not_judged() {
+    let judged = judge(&plan(Nanos::SECOND), &[], &BlocksByRecord::new(), false);
+    assert!(judged.verdicts.is_empty());
+    assert_eq!(
+        judged.comparison.sentences[0].1,
+        "Nothing valid was measured."
+    );
+    assert_eq!(judged.comparison.rows[0].cells[0].answer, "not measured");
+}
