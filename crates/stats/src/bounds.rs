@@ -10,8 +10,8 @@ use crate::beta::inverse_regularised_beta;
 pub const DEADLINE_CONFIDENCE: f64 = 0.95;
 
 /// A deadline holds only if the bound on the chance of an exceedance in a cycle is at most this.
-/// Without any exceedance that takes 29 956 cycles: half a minute at 1 kHz.
-pub const DEADLINE_RISK: f64 = 1e-4;
+/// Without any exceedance that takes 2 995 cycles: three seconds at 1 kHz.
+pub const DEADLINE_RISK: f64 = 1e-3;
 
 /// Upper bound of the chance that one cycle exceeds the limit, after `exceedances` in `cycles`:
 /// the true chance is at most this in the part `confidence` (over 0, under 1) of all experiments.
@@ -191,8 +191,8 @@ mod tests {
     #[test]
     fn a_deadline_needs_exposure_to_hold_and_one_exceedance_to_fail() {
         assert_eq!(deadline_outcome(0, 0), VerdictOutcome::Inconclusive);
-        assert_eq!(deadline_outcome(0, 29_955), VerdictOutcome::Inconclusive);
-        assert_eq!(deadline_outcome(0, 29_956), VerdictOutcome::Holds);
+        assert_eq!(deadline_outcome(0, 2_994), VerdictOutcome::Inconclusive);
+        assert_eq!(deadline_outcome(0, 2_995), VerdictOutcome::Holds);
         assert_eq!(deadline_outcome(1, 1), VerdictOutcome::Fails);
         assert_eq!(
             deadline_outcome(1, 1_000_000_000_000),
