@@ -1,3 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The measuring engines, and behind the feature `std` the Linux program that carries them.
+//!
+//! - [`engine`]: the loops themselves, `no_std`, over small traits for clock, counter, sleep and
+//!   sink. **Invariant:** a loop never allocates, locks, prints or touches a page for the first
+//!   time after its warm-up.
+//! - [`timescale`]: counter ticks to nanoseconds.
+//! - `ring`, `histogram`, `throttling`: what happens to samples on the other side; pure.
+//! - `program`: the conversation of `rampart-meter` with its caller.
+//! - `linux`: the system calls and files it needs, each usable on kernels from 4.19 on.
 #![cfg_attr(not(feature = "std"), no_std)]
+
+pub mod engine;
+pub mod timescale;
+
+#[cfg(feature = "std")]
+pub mod histogram;
+#[cfg(feature = "std")]
+mod linux;
+#[cfg(feature = "std")]
+pub mod program;
+#[cfg(feature = "std")]
+pub mod ring;
+#[cfg(feature = "std")]
+pub mod throttling;

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The planned moments of a periodic meter.
+
+use rampart_model::Nanos;
+
+/// Equidistant planned moments, of which some are skipped.
+///
+/// A moment that has passed when its turn comes is skipped and counted, never made up for: the
+/// next sample is on the grid again. The distribution that such a loop sees is then too good
+/// (coordinated omission), which is why each sample says how many moments it cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grid {
+    next: Nanos,
+    interval: Nanos,
+}
+
+impl Grid {
+    /// The grid from `first` on; an interval of 0 is taken as 1 ns.
+    #[must_use]
+    pub const fn new(first: Nanos, interval: Nanos) -> Self {
+        let interval = if interval.0 == 0 { Nanos(1) } else { interval };
+        Self {
+            next: first,
+            interval,
+        }
+    }
+
+    /// The next planned moment.
+    #[must_use]
+    pub const fn next(&self) -> Nanos {
+        self.next
+    }
+
+    /// Its interval.
+    #[must_use]
+    pub const fn interval(&self) -> Nanos {
+        self.interval
+    }
+
+    /// Goes on to the first moment after `now` and returns how many were skipped on the way:
+    /// with lateness L and interval I, ⌊L ÷ I⌋. Moments from `until` on are not this stretch's
+    /// and are neither skipped nor counted.
+    #[inline(always)]
+    pub fn advance(&mut self, now: Nanos, until: Nanos) -> u64 {
+        let planned = self.next.0;
+        let lateness = now.0.saturating_sub(planned);
+        self.next = Nanos(planned.saturating_add(self.interval.0));
+        if lateness < self.interval.0 {
+            0
+        } else {
+            self.skip(planned, lateness, until)
+        }
+    }
+
+    #[cold]
+    fn skip(&mut self, planned: u64, lateness: u64, until: Nanos) -> u64 {
+        let left = until.0.saturating_sub(planned).saturating_sub(1) / self.interval.0;
+        let skipped = (lateness / self.interval.0).min(left);
+        self.next = Nanos(planned.saturating_add(self.interval.0.saturating_mul(skipped + 1)));
+        skipped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn on_time_skips_nothing_and_a_whole_interval_skips_one() {
+        for (now, missed, next) in [
+            (1_000, 0, 1_100),
+            (1_099, 0, 1_100),
+            (1_100, 1, 1_200),
+            (1_355, 3, 1_400),
+        ] {
+            let mut grid = Grid::new(Nanos(1_000), Nanos(100));
+            assert_eq!(grid.advance(Nanos(now), Nanos(9_999)), missed, "{now}");
+            assert_eq!(grid.next(), Nanos(next), "{now}");
+        }
+    }
+
+    #[test]
+    fn moments_of_the_next_stretch_are_left_to_it() {
+        let mut grid = Grid::new(Nanos(1_000), Nanos(100));
+        assert_eq!(grid.advance(Nanos(1_950), Nanos(1_300)), 2);
+        assert_eq!(grid.next(), Nanos(1_300));
+    }
+
+    proptest! {
+        #[test]
+        fn samples_and_missed_are_all_moments(interval in 1u64..1_000, latenesses in proptest::collection::vec(0u64..5_000, 1..50)) {
+            let until = Nanos(100_000);
+            let mut grid = Grid::new(Nanos(0), Nanos(interval));
+            let (mut samples, mut missed) = (0, 0);
+            let mut stalls = latenesses.into_iter();
+            while grid.next() < until {
+                let now = grid.next() + Nanos(stalls.next().unwrap_or(0));
+                missed += grid.advance(now, until);
+                samples += 1;
+            }
+            prop_assert_eq!(samples + missed, until.0.div_ceil(interval));
+            prop_assert_eq!(grid.next().0 % interval, 0);
+        }
+    }
+}

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `noise`: gaps in a loop that does nothing but read the counter.
+//!
+//! A turn is one read, one subtraction and one comparison; what else has to be known is asked
+//! for once in [`TURNS_A_CHECK`] turns. The shorter the turn, the shorter the gap that can be
+//! told from the loop itself.
+
+use rampart_model::Nanos;
+
+use super::{Clock, Counter, Processor, ProcessorWatch, Sample, Sink, Stop};
+use crate::timescale::Timescale;
+
+/// Turns between two looks at the end and the request to stop: some microseconds.
+pub const TURNS_A_CHECK: u32 = 128;
+
+/// What a stretch came to. Lengths in ticks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NoiseTotals {
+    /// Turns of the loop.
+    pub turns: u64,
+    /// Gaps that reached the threshold.
+    pub gaps: u64,
+    /// Sum of all gaps.
+    pub stolen: u64,
+    /// Time spent on writing gaps down, in which the loop did not look.
+    pub recording: u64,
+    /// The shortest turn; none without turns.
+    pub shortest: Option<u64>,
+    /// Length of the whole stretch.
+    pub length: u64,
+}
+
+/// The loop.
+#[derive(Debug, Clone, Copy)]
+pub struct Noise {
+    /// The shortest gap that is kept, in ticks; at least 1.
+    threshold: u64,
+}
+
+/// The loop's own period in ticks, times 1024: the mean turn of the least disturbed of several
+/// short runs.
+pub fn own_period<C: Counter>(counter: &C) -> u64 {
+    const RUNS: u32 = 64;
+    const TURNS: u32 = 256;
+    let mut least = u64::MAX;
+    for _ in 0..RUNS {
+        let start = counter.read();
+        let mut last = start;
+        for _ in 0..TURNS {
+            last = core::hint::black_box(counter.read());
+        }
+        least = least.min(last.wrapping_sub(start));
+    }
+    least.saturating_mul(1024 / u64::from(TURNS))
+}
+
+impl Noise {
+    /// A loop that keeps gaps of at least `threshold` ticks.
+    #[must_use]
+    pub const fn new(threshold: u64) -> Self {
+        Self {
+            threshold: if threshold == 0 { 1 } else { threshold },
+        }
+    }
+
+    /// The shortest gap that is kept, in ticks.
+    #[must_use]
+    pub const fn threshold(&self) -> u64 {
+        self.threshold
+    }
+
+    /// Spins until `until`, or until it is told to stop. Samples carry counter ticks: the gap
+    /// and the counter at its end. `scale` only says how far off the end is; the clock decides
+    /// whether it has come.
+    pub fn run<E>(
+        &self,
+        environment: &mut E,
+        watch: &mut ProcessorWatch,
+        scale: &Timescale,
+        until: Nanos,
+    ) -> NoiseTotals
+    where
+        E: Counter + Clock + Processor + Stop + Sink,
+    {
+        let mut totals = NoiseTotals::default();
+        let mut shortest = u64::MAX;
+        watch.note(environment.processor());
+        let mut left = scale.ticks(until.saturating_sub(environment.now()));
+        let start = environment.read();
+        let mut previous = start;
+        loop {
+            for _ in 0..TURNS_A_CHECK {
+                let now = environment.read();
+                let gap = now.wrapping_sub(previous);
+                shortest = if gap < shortest { gap } else { shortest };
+                previous = now;
+                if gap >= self.threshold {
+                    previous = self.keep(environment, watch, &mut totals, now, gap);
+                }
+            }
+            totals.turns += u64::from(TURNS_A_CHECK);
+            if environment.stop_requested() {
+                break;
+            }
+            if previous.wrapping_sub(start) >= left {
+                let remaining = until.saturating_sub(environment.now());
+                if remaining == Nanos::ZERO {
+                    break;
+                }
+                left = previous
+                    .wrapping_sub(start)
+                    .saturating_add(scale.ticks(remaining));
+            }
+        }
+        totals.length = previous.wrapping_sub(start);
+        totals.shortest = (totals.turns > 0).then_some(shortest);
+        totals
+    }
+
+    /// Writes a gap down and returns the counter from which the next turn counts, so that the
+    /// writing is not taken for a gap. Writing that took twice the threshold was disturbed
+    /// itself and is written down too.
+    #[cold]
+    #[inline(never)]
+    fn keep<E>(
+        &self,
+        environment: &mut E,
+        watch: &mut ProcessorWatch,
+        totals: &mut NoiseTotals,
+        mut now: u64,
+        mut gap: u64,
+    ) -> u64
+    where
+        E: Counter + Processor + Sink,
+    {
+        loop {
+            // A counter that ran backwards, as two CPUs' counters may differ: not a gap.
+            if gap <= u64::MAX / 2 {
+                totals.gaps += 1;
+                totals.stolen = totals.stolen.saturating_add(gap);
+                environment.push(Sample {
+                    at: now,
+                    value: gap,
+                    ..Sample::default()
+                });
+            }
+            watch.note(environment.processor());
+            let after = environment.read();
+            gap = after.wrapping_sub(now);
+            now = after;
+            if gap < self.threshold.saturating_mul(2) || gap > u64::MAX / 2 {
+                totals.recording += gap.min(self.threshold.saturating_mul(2));
+                return after;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::simulation::Simulation;
+
+    #[test]
+    fn each_gap_is_seen_with_its_end_and_length() {
+        let mut machine = Simulation::new(0);
+        machine.stall(1_010, 5_000); // During the read that began at 1 000.
+        machine.stall(20_003, 100); // Under the threshold.
+        machine.stall(30_003, 181); // Just over it, with the turn itself.
+        let mut watch = ProcessorWatch::default();
+        let totals = Noise::new(200).run(
+            &mut machine,
+            &mut watch,
+            &Timescale::IDENTITY,
+            Nanos(100_000),
+        );
+        let seen: Vec<_> = machine
+            .samples()
+            .iter()
+            .map(|sample| (sample.at, sample.value))
+            .collect();
+        assert_eq!(seen, [(6_020, 5_020), (30_201, 201)]);
+        assert_eq!(
+            (totals.gaps, totals.stolen, totals.shortest),
+            (2, 5_221, Some(20))
+        );
+        assert!(totals.length >= 99_900, "{totals:?}");
+        let undisturbed = totals.length - totals.stolen - totals.recording;
+        // 100 ns of it were the stall under the threshold.
+        assert_eq!(undisturbed, (totals.turns - totals.gaps) * 20 + 100);
+    }
+
+    #[test]
+    fn a_wrong_scale_does_not_change_the_length() {
+        let scale = Timescale::through(
+            crate::timescale::Anchor {
+                ticks: 0,
+                at: Nanos(0),
+            },
+            crate::timescale::Anchor {
+                ticks: 500,
+                at: Nanos(1_000),
+            },
+        )
+        .expect("moves");
+        let mut machine = Simulation::new(0);
+        Noise::new(200).run(
+            &mut machine,
+            &mut ProcessorWatch::default(),
+            &scale,
+            Nanos(1_000_000),
+        );
+        let end = machine.now();
+        assert!(end >= Nanos(1_000_000) && end < Nanos(1_010_000), "{end:?}");
+    }
+
+    #[test]
+    fn ends_when_told_to() {
+        let mut machine = Simulation::new(0);
+        machine.stop_at(50_000);
+        let totals = Noise::new(200).run(
+            &mut machine,
+            &mut ProcessorWatch::default(),
+            &Timescale::IDENTITY,
+            Nanos(1_000_000),
+        );
+        assert!(totals.length < 60_000, "{totals:?}");
+    }
+
+    #[test]
+    fn a_disturbed_recording_is_a_gap_of_its_own() {
+        let mut machine = Simulation::new(0);
+        machine.stall(1_010, 1_000); // The gap ends at 2 020; recording reads at 2 040.
+        machine.stall(2_030, 700);
+        let totals = Noise::new(200).run(
+            &mut machine,
+            &mut ProcessorWatch::default(),
+            &Timescale::IDENTITY,
+            Nanos(50_000),
+        );
+        assert_eq!((totals.gaps, totals.stolen), (2, 1_020 + 720));
+    }
+
+    #[test]
+    fn the_own_period_is_that_of_the_least_disturbed_run() {
+        let mut machine = Simulation::new(0);
+        machine.stall(1_000, 50_000);
+        assert_eq!(own_period(&machine), 20 * 1024);
+    }
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Counting samples in the buckets of HdrHistogram at three significant digits.
+//!
+//! Any 64-bit value has a bucket, so nothing overflows. The buckets in use are remembered, so
+//! that turning a block of some hundred different values into a [`Distribution`] and emptying it
+//! costs in proportion to those, not to the tens of thousands of buckets that there are.
+
+use rampart_model::{Bucket, Distribution, Nanos};
+
+/// Linear steps between two powers of two; with the exact range below 2048 this is the layout of
+/// HdrHistogram with three significant digits and a lowest value of 1.
+const STEPS_BITS: u32 = 10;
+
+fn index(value: u64) -> usize {
+    let shift = (63 - (value | ((2 << STEPS_BITS) - 1)).leading_zeros()) - STEPS_BITS;
+    ((shift as usize) << STEPS_BITS) + (value >> shift) as usize
+}
+
+fn lowest(index: usize) -> u64 {
+    let shift = (index >> STEPS_BITS).saturating_sub(1);
+    ((index - (shift << STEPS_BITS)) as u64) << shift
+}
+
+/// Counts of values, with the exact extremes.
+#[derive(Debug, Clone)]
+pub struct Histogram {
+    counts: Vec<u64>,
+    used: Vec<u32>,
+    samples: u64,
+    min: u64,
+    max: u64,
+}
+
+impl Histogram {
+    /// An empty histogram with room for values up to `highest`; greater ones make it grow.
+    #[must_use]
+    pub fn with_room_for(highest: Nanos) -> Self {
+        Self {
+            counts: vec![0; index(highest.0) + 1],
+            used: Vec::with_capacity(2048),
+            samples: 0,
+            min: u64::MAX,
+            max: 0,
+        }
+    }
+
+    /// Counts one sample of `value`.
+    #[inline]
+    pub fn record(&mut self, value: Nanos) {
+        self.record_many(value, 1);
+    }
+
+    /// Counts `count` samples of `value`.
+    #[inline]
+    pub fn record_many(&mut self, value: Nanos, count: u64) {
+        let index = index(value.0);
+        if index >= self.counts.len() {
+            self.grow(index);
+        }
+        let slot = &mut self.counts[index];
+        if *slot == 0 {
+            self.used.push(index as u32);
+        }
+        *slot += count;
+        self.samples += count;
+        self.min = self.min.min(value.0);
+        self.max = self.max.max(value.0);
+    }
+
+    #[cold]
+    fn grow(&mut self, index: usize) {
+        // To the end of its power of two, so that a rising maximum grows it seldom.
+        self.counts.resize((index | ((1 << STEPS_BITS) - 1)) + 1, 0);
+    }
+
+    /// Counts the samples that missed periods would have been: for a sample `seen`, `seen` −
+    /// k × `interval` for each k from 1 to `missed`, as a wake at each planned moment would have
+    /// found it (Gil Tene's correction for coordinated omission, HdrHistogram
+    /// `recordValueWithExpectedInterval`). However many there are, this takes no longer than
+    /// going through the buckets once.
+    pub fn record_missed(&mut self, seen: Nanos, missed: u64, interval: Nanos) {
+        let interval = interval.0.max(1);
+        let mut k = 1;
+        while k <= missed {
+            let value = seen.0.saturating_sub(k.saturating_mul(interval));
+            // All further ones down to the bucket's lower edge are in the same bucket.
+            let edge = Bucket::lowest(Nanos(value)).0;
+            let same = ((value - edge) / interval + 1).min(missed - k + 1);
+            let same = if value == 0 { missed - k + 1 } else { same };
+            self.record_many(Nanos(value), same);
+            let last = value.saturating_sub((same - 1).saturating_mul(interval));
+            self.min = self.min.min(last);
+            k += same;
+        }
+    }
+
+    /// How many samples it holds.
+    #[must_use]
+    pub const fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    /// The exact largest; none without samples.
+    #[must_use]
+    pub fn max(&self) -> Option<Nanos> {
+        (self.samples > 0).then_some(Nanos(self.max))
+    }
+
+    /// Moves all counts into `distribution`, whose memory is used again, and is empty then.
+    pub fn take_into(&mut self, distribution: &mut Distribution) {
+        distribution.samples = self.samples;
+        distribution.min = (self.samples > 0).then_some(Nanos(self.min));
+        distribution.max = self.max();
+        distribution.buckets.clear();
+        self.used.sort_unstable();
+        for index in self.used.drain(..) {
+            let index = index as usize;
+            let count = std::mem::take(&mut self.counts[index]);
+            distribution
+                .buckets
+                .push(Bucket(Nanos(lowest(index)), count));
+        }
+        (self.samples, self.min, self.max) = (0, u64::MAX, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn of(values: &[u64]) -> Distribution {
+        Distribution::from_values(values.iter().copied().map(Nanos))
+    }
+
+    fn taken(histogram: &mut Histogram) -> Distribution {
+        let mut distribution = of(&[7]);
+        histogram.take_into(&mut distribution);
+        distribution
+    }
+
+    proptest! {
+        #[test]
+        fn counts_as_the_model_counts(values in proptest::collection::vec(any::<u64>().prop_flat_map(|value| (0u32..64).prop_map(move |shift| value >> shift)), 0..100)) {
+            let mut histogram = Histogram::with_room_for(Nanos(100));
+            for _ in 0..2 {
+                for value in &values {
+                    histogram.record(Nanos(*value));
+                }
+                prop_assert_eq!(taken(&mut histogram), of(&values));
+                prop_assert_eq!(taken(&mut histogram), Distribution::default());
+            }
+        }
+
+        /// The layout is HdrHistogram's own, bucket by bucket.
+        #[test]
+        fn the_buckets_are_those_of_hdr_histogram(value in any::<u64>().prop_flat_map(|value| (2u32..64).prop_map(move |shift| value >> shift))) {
+            let theirs = hdrhistogram::Histogram::<u64>::new_with_bounds(1, u64::MAX / 2, 3).expect("bounds");
+            prop_assert_eq!(lowest(index(value)), theirs.lowest_equivalent(value));
+            prop_assert_eq!(Bucket::lowest(Nanos(value)).0, theirs.lowest_equivalent(value));
+            prop_assert_eq!(Bucket::highest(Nanos(value)).0, theirs.highest_equivalent(value));
+        }
+
+        #[test]
+        fn correction_adds_one_sample_for_each_missed_period(seen in 0u64..10_000_000, interval in 1u64..100_000, clipped in 0u64..5) {
+            let missed = (seen / interval).saturating_sub(clipped).min(20_000);
+            let mut histogram = Histogram::with_room_for(Nanos(100));
+            histogram.record_missed(Nanos(seen), missed, Nanos(interval));
+            let expected: Vec<u64> = (1..=missed).map(|k| seen - k * interval).collect();
+            prop_assert_eq!(taken(&mut histogram), of(&expected));
+        }
+
+        /// The same as HdrHistogram's own correction, which stops above one interval.
+        #[test]
+        fn correction_is_hdr_histograms(seen in 1_000u64..10_000_000, interval in 100u64..100_000) {
+            let mut theirs = hdrhistogram::Histogram::<u64>::new_with_bounds(1, 1 << 40, 3).expect("bounds");
+            theirs.record_correct(seen, interval).expect("in bounds");
+            let mut histogram = Histogram::with_room_for(Nanos(100));
+            histogram.record(Nanos(seen));
+            histogram.record_missed(Nanos(seen), seen / interval - u64::from(seen >= interval), Nanos(interval));
+            let ours = taken(&mut histogram);
+            prop_assert_eq!(ours.samples, theirs.len());
+            for bucket in ours.buckets {
+                prop_assert_eq!(theirs.count_at(bucket.0.0), bucket.1);
+            }
+        }
+    }
+
+    #[test]
+    fn a_day_of_missed_periods_is_corrected_at_once() {
+        let (day, interval) = (Nanos::from_secs(86_400), Nanos::from_micros(20));
+        let missed = day.0 / interval.0;
+        let mut histogram = Histogram::with_room_for(Nanos::SECOND);
+        histogram.record_missed(day, missed, interval);
+        let distribution = taken(&mut histogram);
+        assert_eq!(distribution.samples, missed);
+        assert_eq!(
+            (distribution.min, distribution.max),
+            (Some(Nanos(0)), Some(Nanos(day.0 - interval.0)))
+        );
+    }
+}

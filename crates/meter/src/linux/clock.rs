@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Clocks and sleeping.
+
+use std::io;
+
+use rampart_model::Nanos;
+
+fn read(clock: libc::clockid_t) -> Nanos {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is valid for writing. The clocks used here exist on every kernel.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+/// `CLOCK_MONOTONIC`: the clock of all moments. Never set back; slewed by NTP by at most 500 ppm.
+#[inline]
+pub(crate) fn monotonic() -> Nanos {
+    read(libc::CLOCK_MONOTONIC)
+}
+
+/// `CLOCK_REALTIME`, to tell the time of day.
+pub(crate) fn realtime() -> Nanos {
+    read(libc::CLOCK_REALTIME)
+}
+
+/// CPU time of the calling thread.
+pub(crate) fn thread_cpu() -> Nanos {
+    read(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// CPU time of all threads of the program.
+pub(crate) fn process_cpu() -> Nanos {
+    read(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+/// The resolution of `CLOCK_MONOTONIC` timers: 1 ns with high-resolution timers, else a tick
+/// (clock_getres(2)).
+pub(crate) fn resolution() -> io::Result<Nanos> {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is valid for writing.
+    let result = unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC, &raw mut time) };
+    super::checked(result.into())?;
+    Ok(Nanos(
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64,
+    ))
+}
+
+/// Sleeps until `CLOCK_MONOTONIC` shows `at`; false if a signal came first.
+///
+/// The raw system call: the C library's function is a cancellation point, and its bookkeeping
+/// would be a good part of the instructions of a wake.
+#[inline(always)]
+pub(crate) fn sleep_until(at: Nanos) -> bool {
+    let time = libc::timespec {
+        tv_sec: (at.0 / 1_000_000_000) as libc::time_t,
+        tv_nsec: (at.0 % 1_000_000_000) as libc::c_long,
+    };
+    // SAFETY: `time` is valid for reading; an absolute sleep writes no remaining time.
+    unsafe {
+        libc::syscall(
+            libc::SYS_clock_nanosleep,
+            libc::CLOCK_MONOTONIC,
+            libc::TIMER_ABSTIME,
+            &raw const time,
+            std::ptr::null_mut::<libc::timespec>(),
+        ) == 0
+    }
+}

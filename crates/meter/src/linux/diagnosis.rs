@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Why the kernel refused something, with the place, the values and the mend.
+//!
+//! The rules are those of the kernel's own checks (kernel/sched/syscalls.c,
+//! `__sched_setscheduler`): privilege first, then the real-time budget of the thread's group,
+//! then the rules of deadline threads.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rampart_model::{CpuId, CpuSet, Finding, Refusal, RefusalKind, SchedulingPolicy, Severity};
+
+use super::files::{self, Group};
+use super::privilege::{self, Capability, Resource};
+use super::{cpus, memory};
+
+fn refusal(kind: RefusalKind, finding: Finding) -> Refusal {
+    Refusal { kind, finding }
+}
+
+fn problem(place: impl Into<String>, what: impl Into<String>) -> Finding {
+    Finding::new(Severity::Problem, place, what)
+}
+
+/// Something that should always work did not.
+pub(crate) fn system(place: &str, what: &str, cause: &io::Error) -> Refusal {
+    let finding = problem(place, format!("{what}: {cause}"));
+    refusal(RefusalKind::System, finding)
+}
+
+/// Why a CPU of the plan cannot be used, if it cannot. Whether the program may run there is
+/// asked only `if_inside`: a caller that places the threads may widen that first.
+pub(crate) fn unusable_cpu(wanted: &CpuSet, allowed: &CpuSet, if_inside: bool) -> Option<Refusal> {
+    let online = cpus::online();
+    wanted.iter().find_map(|cpu| match &online {
+        Some(online) if !online.contains(cpu) => Some(offline(cpu, online)),
+        _ if if_inside && !allowed.contains(cpu) => Some(outside(cpu, allowed)),
+        _ => None,
+    })
+}
+
+fn offline(cpu: CpuId, online: &CpuSet) -> Refusal {
+    let exists = cpus::present().is_none_or(|present| present.contains(cpu));
+    let finding = if exists {
+        problem(format!("CPU {cpu}"), "the CPU is offline")
+            .values("offline", "online")
+            .mend(format!("echo 1 > /sys/devices/system/cpu/cpu{cpu}/online"))
+    } else {
+        problem(format!("CPU {cpu}"), "this machine has no such CPU")
+            .values("absent", format!("one of the online CPUs {online}"))
+            .mend(format!("name CPUs from {online}"))
+    };
+    refusal(RefusalKind::CpuOffline, finding)
+}
+
+/// The file that says which CPUs the program's cpuset has, and those.
+fn cpuset() -> Option<(PathBuf, CpuSet)> {
+    let group = Group::of_controller("cpuset")?;
+    // The effective ones of the nearest group that has any: a v2 group without the controller
+    // has no such file, and its parent's count.
+    group
+        .outermost_first()
+        .into_iter()
+        .rev()
+        .find_map(|directory| {
+            let effective = if group.unified {
+                "cpuset.cpus.effective"
+            } else {
+                "cpuset.effective_cpus"
+            };
+            let cpus: CpuSet = files::text(directory.join(effective))?.parse().ok()?;
+            Some((directory.join("cpuset.cpus"), cpus))
+        })
+}
+
+/// A CPU that is online, but not the program's to use.
+pub(crate) fn outside(cpu: CpuId, allowed: &CpuSet) -> Refusal {
+    let place = format!("CPU {cpu}");
+    let finding = match cpuset() {
+        Some((file, cpus)) if !cpus.contains(cpu) => problem(
+            file.display().to_string(),
+            format!("CPU {cpu} is outside the cpuset of this program"),
+        )
+        .values(cpus.to_string(), format!("a set with {cpu}"))
+        .mend(format!(
+            "echo {} > {}, and the same in the groups above it",
+            cpus.union(&CpuSet::single(cpu)),
+            file.display()
+        )),
+        Some(_) => problem(
+            place,
+            "the program was started with an affinity that leaves this CPU out, though its cpuset has it",
+        )
+        .values(allowed.to_string(), format!("a set with {cpu}"))
+        .mend(format!(
+            "start it without taskset (or CPUAffinity=), or with taskset -c {}",
+            allowed.union(&CpuSet::single(cpu))
+        )),
+        None => problem(
+            place,
+            "the CPU is outside the affinity (Cpus_allowed_list in /proc/self/status) that the program was given",
+        )
+        .values(allowed.to_string(), format!("a set with {cpu}"))
+        .mend(format!(
+            "give the program's cpuset or container CPU {cpu} (docker and podman: --cpuset-cpus={})",
+            allowed.union(&CpuSet::single(cpu))
+        )),
+    };
+    refusal(RefusalKind::CpuOutsideCpuset, finding)
+}
+
+/// A thread is not bound to its CPU alone.
+pub(crate) fn affinity(thread: &str, cpu: CpuId, present: &CpuSet) -> Refusal {
+    let mut finding = problem(
+        format!("thread {thread}"),
+        "the thread is not bound to its CPU alone",
+    )
+    .values(present.to_string(), cpu.to_string());
+    finding.mend = Some(match cpuset() {
+        Some((file, cpus)) if !cpus.contains(cpu) => format!(
+            "echo {} > {}, then taskset -cp {cpu} on the thread",
+            cpus.union(&CpuSet::single(cpu)),
+            file.display()
+        ),
+        _ => format!("taskset -cp {cpu} on the thread before it is told to go"),
+    });
+    refusal(RefusalKind::AffinityNotGranted, finding)
+}
+
+/// A thread's policy is another one than asked for, without an error from anyone.
+pub(crate) fn other_policy(thread: &str, wanted: SchedulingPolicy, present: &str) -> Refusal {
+    let command = match wanted {
+        SchedulingPolicy::Other => "chrt -o -p 0 TID".to_owned(),
+        SchedulingPolicy::Fifo(priority) => format!("chrt -f -p {priority} TID"),
+        SchedulingPolicy::RoundRobin(priority) => format!("chrt -r -p {priority} TID"),
+        SchedulingPolicy::Deadline {
+            runtime,
+            deadline,
+            period,
+        } => format!(
+            "chrt -d --sched-runtime {} --sched-deadline {} --sched-period {} -p 0 TID",
+            runtime.0, deadline.0, period.0
+        ),
+    };
+    let finding = problem(
+        format!("thread {thread}"),
+        "the thread does not have the policy that was asked for",
+    )
+    .values(present, wanted.to_string())
+    .mend(format!("{command} before it is told to go"));
+    refusal(RefusalKind::PolicyNotGranted, finding)
+}
+
+/// The kernel refused a policy.
+pub(crate) fn policy(wanted: SchedulingPolicy, cause: &io::Error) -> Refusal {
+    let place = format!("scheduling policy {wanted}");
+    let deadline = matches!(wanted, SchedulingPolicy::Deadline { .. });
+    match cause.raw_os_error() {
+        Some(libc::EPERM) => {
+            if !deadline && let Some(refused) = no_budget(wanted) {
+                return refused;
+            }
+            if let Some(refused) = no_privilege(wanted) {
+                return refused;
+            }
+            if deadline {
+                return refusal(RefusalKind::PolicyNotGranted, problem(
+                    place,
+                    "a deadline thread has to be allowed on every CPU of its root domain, and that domain needs a deadline budget; this thread's affinity or cpuset leaves some out",
+                )
+                .values(
+                    super::scheduling::affinity().map_or_else(|_| "unknown".to_owned(), |cpus| cpus.to_string()),
+                    "all CPUs of the root domain, and kernel.sched_rt_runtime_us not 0",
+                )
+                .mend("start the program without an affinity, or in a cpuset of its own: v1 cpuset.cpu_exclusive=1 with sched_load_balance=0 in the root, v2 cpuset.cpus.partition=root"));
+            }
+            let seccomp = files::field("/proc/self/status", "Seccomp").as_deref() == Some("2");
+            let finding = problem(
+                place,
+                "the kernel refuses the policy although the privilege for it is there",
+            )
+            .values("EPERM", "permission");
+            refusal(RefusalKind::PolicyNotGranted, if seccomp {
+                finding.mend("allow sched_setattr in the seccomp filter of this container")
+            } else {
+                finding.mend("look for a security module that forbids it (dmesg, audit log)")
+            })
+        }
+        Some(libc::EBUSY) if deadline => {
+            let runtime = files::text("/proc/sys/kernel/sched_rt_runtime_us");
+            let period = files::text("/proc/sys/kernel/sched_rt_period_us");
+            refusal(RefusalKind::PolicyNotGranted, problem(
+                place,
+                "admission control refuses: with this thread, deadline threads would be promised more than their share of the CPUs",
+            )
+            .values(
+                format!(
+                    "kernel.sched_rt_runtime_us {} of kernel.sched_rt_period_us {}",
+                    runtime.as_deref().unwrap_or("unknown"),
+                    period.as_deref().unwrap_or("unknown")
+                ),
+                "runtime ÷ period of all deadline threads together below that, for each CPU",
+            )
+            .mend("ask for a smaller runtime or a longer period, or end other deadline threads"))
+        }
+        Some(libc::EINVAL) if deadline => refusal(RefusalKind::PolicyNotGranted, problem(
+            place,
+            "the kernel does not take these deadline parameters",
+        )
+        .values(
+            wanted.to_string(),
+            "a period within kernel.sched_deadline_period_min_us and _max_us (by default 100 µs and 4 s)",
+        )
+        .mend("choose another period, or change these two sysctls")),
+        _ => system(&place, "it cannot be set", cause),
+    }
+}
+
+/// Whether the group that the program is in has no real-time budget.
+fn no_budget(wanted: SchedulingPolicy) -> Option<Refusal> {
+    // Without a limit for the whole machine, groups are not limited either.
+    if files::number("/proc/sys/kernel/sched_rt_runtime_us") == Some(-1) {
+        return None;
+    }
+    let group = Group::of_controller("cpu")?;
+    let also = match no_privilege(wanted) {
+        Some(refused) => format!("; after that: {}", refused.finding),
+        None => String::new(),
+    };
+    if group.unified {
+        return no_budget_unified(&group, &also);
+    }
+    let file = |directory: &Path| directory.join("cpu.rt_runtime_us");
+    let runtime = files::number(file(&group.directory))?;
+    if runtime != 0 {
+        return None;
+    }
+    // A group gets no more than its parent has, so the outermost without one comes first.
+    let commands: Vec<String> = group
+        .outermost_first()
+        .iter()
+        .map(|directory| file(directory))
+        .filter(|file| files::number(file) == Some(0))
+        .map(|file| format!("echo 10000 > {}", file.display()))
+        .collect();
+    let finding = problem(
+        file(&group.directory).display().to_string(),
+        "the kernel was built with RT_GROUP_SCHED, and this control group has no real-time budget, so no thread in it can be real-time, whatever its capabilities",
+    )
+    .values("0", "more than 0")
+    .mend(format!("{}{also}", commands.join(" && ")));
+    Some(refusal(RefusalKind::NoRealTimeBudget, finding))
+}
+
+/// Under cgroup v2 there is no file to give a group a budget.
+fn no_budget_unified(group: &Group, also: &str) -> Option<Refusal> {
+    let has_controller =
+        group.directory != group.mount && files::text(group.directory.join("cpu.max")).is_some();
+    let disabled = files::text("/proc/cmdline")
+        .is_some_and(|line| line.split(' ').any(|word| word == "rt_group_sched=0"));
+    if !has_controller || disabled || super::kernel_config("CONFIG_RT_GROUP_SCHED")? != "y" {
+        return None;
+    }
+    let finding = problem(
+        group.directory.display().to_string(),
+        "the kernel was built with RT_GROUP_SCHED, and under cgroup v2 only the root group has a real-time budget",
+    )
+    .values("a group with the cpu controller", "the root group, or a group without it")
+    .mend(format!(
+        "echo $$ > {}/cgroup.procs before starting, or boot with rt_group_sched=0 (Linux 6.16 or later){also}",
+        group.mount.display()
+    ));
+    Some(refusal(RefusalKind::NoRealTimeBudget, finding))
+}
+
+/// Whether the privilege for a policy is missing.
+fn no_privilege(wanted: SchedulingPolicy) -> Option<Refusal> {
+    if privilege::has(Capability::Nice) {
+        return None;
+    }
+    let limit = privilege::limit(Resource::RealTimePriority).unwrap_or(0);
+    let needed = match wanted {
+        SchedulingPolicy::Other => return None,
+        SchedulingPolicy::Fifo(priority) | SchedulingPolicy::RoundRobin(priority) => Some(priority),
+        SchedulingPolicy::Deadline { .. } => None,
+    };
+    if needed.is_some_and(|needed| u64::from(needed) <= limit) {
+        return None;
+    }
+    let namespace = if privilege::in_user_namespace() {
+        " (a capability inside a user namespace does not count)"
+    } else {
+        ""
+    };
+    let place = format!("scheduling policy {wanted}");
+    let finding = match needed {
+        Some(needed) => problem(place, format!("the privilege for it is missing{namespace}"))
+            .values(
+                format!("RLIMIT_RTPRIO {limit}, no CAP_SYS_NICE"),
+                format!("RLIMIT_RTPRIO of at least {needed}, or CAP_SYS_NICE"),
+            )
+            .mend(format!(
+                "run as root, or prlimit --pid $$ --rtprio={needed} from root before starting (services: LimitRTPRIO={needed}; containers: --ulimit rtprio={needed} or --cap-add SYS_NICE)"
+            )),
+        None => problem(place, format!("the privilege for it is missing{namespace}"))
+            .values("no CAP_SYS_NICE", "CAP_SYS_NICE; no limit can replace it")
+            .mend("run as root (containers: --cap-add SYS_NICE)"),
+    };
+    Some(refusal(RefusalKind::PolicyNotGranted, finding))
+}
+
+/// Memory could not be locked.
+pub(crate) fn memory_not_locked(cause: &io::Error) -> Refusal {
+    let limit = privilege::limit(Resource::LockedMemory).unwrap_or(0);
+    let size = memory::size();
+    let what = match cause.raw_os_error() {
+        Some(libc::EPERM | libc::ENOMEM | libc::EAGAIN) => {
+            "the program may not lock all its memory".to_owned()
+        }
+        _ => format!("memory cannot be locked: {cause}"),
+    };
+    let finding = problem("locked memory", what)
+        .values(
+            format!("RLIMIT_MEMLOCK {} KiB, no CAP_IPC_LOCK", limit / 1024),
+            size.map_or_else(
+                || "an unlimited RLIMIT_MEMLOCK, or CAP_IPC_LOCK".to_owned(),
+                |size| {
+                    format!(
+                        "RLIMIT_MEMLOCK of at least {} KiB, or CAP_IPC_LOCK",
+                        size.div_ceil(1024)
+                    )
+                },
+            ),
+        )
+        .mend("prlimit --pid $$ --memlock=unlimited from root before starting (services: LimitMEMLOCK=infinity; containers: --ulimit memlock=-1 or --cap-add IPC_LOCK), or measure without locking");
+    refusal(RefusalKind::MemoryNotLocked, finding)
+}

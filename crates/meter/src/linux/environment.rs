@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The engines' environment on a Linux thread.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rampart_model::Nanos;
+
+use super::rseq::CurrentCpu;
+use super::{clock, counter};
+use crate::engine::{Clock, Counter, Processor, Sample, Sink, Sleep, Stop, Work, work};
+use crate::ring::Producer;
+
+/// With the processor's own counter.
+#[derive(Debug)]
+pub(crate) struct LinuxThread<'a> {
+    pub(crate) producer: Producer,
+    pub(crate) cpu: CurrentCpu,
+    pub(crate) stop: &'a AtomicBool,
+}
+
+impl Clock for LinuxThread<'_> {
+    #[inline(always)]
+    fn now(&self) -> Nanos {
+        clock::monotonic()
+    }
+}
+
+impl Sleep for LinuxThread<'_> {
+    #[inline(always)]
+    fn sleep_until(&self, at: Nanos) -> bool {
+        // A signal that is no request to stop (a debugger's, say) only breaks the sleep.
+        while !clock::sleep_until(at) {
+            if self.stop_requested() {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+impl Counter for LinuxThread<'_> {
+    #[inline(always)]
+    fn read(&self) -> u64 {
+        counter::hardware()
+    }
+}
+
+impl Processor for LinuxThread<'_> {
+    #[inline(always)]
+    fn processor(&self) -> u32 {
+        self.cpu.get()
+    }
+}
+
+impl Stop for LinuxThread<'_> {
+    #[inline(always)]
+    fn stop_requested(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+impl Work for LinuxThread<'_> {
+    #[inline(always)]
+    fn work(&self, turns: u64) {
+        work::arithmetic(turns);
+    }
+}
+
+impl Sink for LinuxThread<'_> {
+    #[inline(always)]
+    fn push(&mut self, sample: Sample) {
+        self.producer.push(sample);
+    }
+}
+
+/// The same with the clock in place of the counter.
+#[derive(Debug)]
+pub(crate) struct ByClock<'a, 'b>(pub(crate) &'a mut LinuxThread<'b>);
+
+impl Clock for ByClock<'_, '_> {
+    #[inline(always)]
+    fn now(&self) -> Nanos {
+        self.0.now()
+    }
+}
+
+impl Counter for ByClock<'_, '_> {
+    #[inline(always)]
+    fn read(&self) -> u64 {
+        self.0.now().0
+    }
+}
+
+impl Processor for ByClock<'_, '_> {
+    #[inline(always)]
+    fn processor(&self) -> u32 {
+        self.0.processor()
+    }
+}
+
+impl Stop for ByClock<'_, '_> {
+    #[inline(always)]
+    fn stop_requested(&self) -> bool {
+        self.0.stop_requested()
+    }
+}
+
+impl Sink for ByClock<'_, '_> {
+    #[inline(always)]
+    fn push(&mut self, sample: Sample) {
+        self.0.push(sample);
+    }
+}

@@ -1,0 +1,456 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What becomes of one thread's samples: distributions a block, the worst, totals.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rampart_model::{
+    Block, CpuId, Distribution, MeterEvent, MeterKind, MeterPlan, Nanos, Phase, Series,
+    SeriesBlock, WarmUp, WorstEvent,
+};
+
+use super::console::Console;
+use super::thread::Boundary;
+use super::worst::Worst;
+use crate::engine::Sample;
+use crate::histogram::Histogram;
+use crate::linux::counter::CounterKind;
+use crate::ring::Consumer;
+use crate::throttling::Gap;
+use crate::timescale::{Anchor, Timescale};
+
+/// A sample that ended this long ago has been written to the ring, unless its thread was held up
+/// in between; it then counts into the next block.
+const GRACE: Nanos = Nanos::from_millis(2);
+
+/// Gaps from this length on may be throttling and are kept, up to a number.
+const LONG_GAP: Nanos = Nanos::from_millis(5);
+const LONG_GAPS: usize = 4096;
+
+/// Turns the counter of `noise` into moments and lengths.
+///
+/// Lengths by the line from the first to the latest anchor, which gets better with every anchor;
+/// moments by the line through the last two, which follows what NTP does to the clock.
+#[derive(Debug)]
+pub(super) struct CounterClock {
+    counter: CounterKind,
+    first: Anchor,
+    latest: Anchor,
+    lengths: Timescale,
+    moments: Timescale,
+}
+
+impl CounterClock {
+    /// Starts with a first scale, good to some parts in a million.
+    pub(super) fn new(counter: CounterKind, scale: Timescale) -> Self {
+        let anchor = counter.anchor();
+        Self {
+            counter,
+            first: anchor,
+            latest: anchor,
+            lengths: scale,
+            moments: scale,
+        }
+    }
+
+    /// Takes a new anchor. To be called after the samples that are turned next were taken.
+    pub(super) fn update(&mut self) {
+        /// Anchors closer together than this would make a worse line than the one before.
+        const APART: Nanos = Nanos::from_millis(10);
+        let anchor = self.counter.anchor();
+        if anchor.at.saturating_sub(self.latest.at) < APART {
+            return;
+        }
+        if let Some(lengths) = Timescale::through(self.first, anchor) {
+            self.lengths = lengths;
+        }
+        if let Some(moments) = Timescale::through(self.latest, anchor) {
+            self.moments = moments;
+        }
+        self.latest = anchor;
+    }
+
+    /// The scale of lengths.
+    pub(super) const fn lengths(&self) -> &Timescale {
+        &self.lengths
+    }
+}
+
+#[derive(Debug)]
+struct SeriesCounts {
+    seen: Histogram,
+    /// What missed periods would have added; usually empty.
+    missing: Histogram,
+    scratch: Distribution,
+}
+
+impl SeriesCounts {
+    fn new() -> Self {
+        Self {
+            // Greater values make it grow; up to here it never does, so that the addition of
+            // memory does not disturb the CPUs that are measured.
+            seen: Histogram::with_room_for(Nanos::SECOND),
+            missing: Histogram::with_room_for(Nanos::ZERO),
+            scratch: Distribution::default(),
+        }
+    }
+}
+
+/// Sums over the measurement.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Totals {
+    pub(super) samples: u64,
+    pub(super) missed: u64,
+    pub(super) over_deadline: u64,
+    pub(super) lost: u64,
+    /// `loop` only.
+    pub(super) worst_start: Nanos,
+    /// `loop` only.
+    pub(super) worst_late: Nanos,
+    /// `loop` only.
+    pub(super) worst_early: Nanos,
+}
+
+/// One thread's reader.
+#[derive(Debug)]
+pub(super) struct Collector {
+    consumer: Consumer,
+    state: State,
+}
+
+#[derive(Debug)]
+struct State {
+    meter: MeterKind,
+    interval: Nanos,
+    work: Nanos,
+    /// In `loop` the interval where the plan names none.
+    deadline: Nanos,
+    block_length: Nanos,
+    boundary: Arc<Boundary>,
+    measured_from: Nanos,
+    /// The planned end.
+    measured_until: Nanos,
+    phase: Phase,
+    block_start: Nanos,
+    block_end: Nanos,
+    read: u64,
+    series: Vec<SeriesCounts>,
+    /// Of the present block.
+    block: Totals,
+    lost_told: u64,
+    totals: Totals,
+    warm_up: WarmUp,
+    worst: Worst,
+    long_gaps: Vec<Gap>,
+    /// The event of the block, whose memory is used again.
+    event: Block,
+}
+
+impl Collector {
+    /// A reader for the thread of `cpu` that began its warm-up at `start`.
+    pub(super) fn new(
+        cpu: CpuId,
+        plan: &MeterPlan,
+        consumer: Consumer,
+        boundary: Arc<Boundary>,
+    ) -> Self {
+        let kinds: &[Series] = match plan.meter {
+            MeterKind::Wakeup => &[Series::Lateness],
+            MeterKind::Noise => &[Series::Gap],
+            MeterKind::Fwq => &[Series::Excess],
+            MeterKind::Loop => &[
+                Series::Response,
+                Series::StartJitter,
+                Series::PeriodLate,
+                Series::PeriodEarly,
+            ],
+        };
+        let deadline = match (plan.deadline, plan.meter) {
+            (Some(deadline), _) => deadline,
+            (None, MeterKind::Loop) => plan.interval,
+            (None, _) => Nanos(u64::MAX),
+        };
+        let state = State {
+            meter: plan.meter,
+            interval: plan.interval,
+            work: plan.work,
+            deadline,
+            block_length: plan.block,
+            boundary,
+            measured_from: Nanos::ZERO,
+            measured_until: Nanos::ZERO,
+            phase: Phase::WarmUp,
+            block_start: Nanos::ZERO,
+            block_end: Nanos::ZERO,
+            read: 0,
+            series: kinds.iter().map(|_| SeriesCounts::new()).collect(),
+            block: Totals::default(),
+            lost_told: 0,
+            totals: Totals::default(),
+            warm_up: WarmUp::default(),
+            worst: Worst::new(plan.worst),
+            long_gaps: if plan.meter == MeterKind::Noise {
+                Vec::with_capacity(LONG_GAPS)
+            } else {
+                Vec::new()
+            },
+            event: Block {
+                cpu,
+                phase: Phase::WarmUp,
+                at: Nanos::ZERO,
+                length: Nanos::ZERO,
+                series: kinds
+                    .iter()
+                    .map(|series| SeriesBlock {
+                        series: *series,
+                        seen: Distribution::default(),
+                        corrected: None,
+                    })
+                    .collect(),
+                missed: 0,
+                over_deadline: 0,
+                lost: 0,
+            },
+        };
+        Self { consumer, state }
+    }
+
+    /// The CPU of the thread.
+    pub(super) const fn cpu(&self) -> CpuId {
+        self.state.event.cpu
+    }
+
+    /// The warm-up begins at `start`.
+    pub(super) fn start(&mut self, start: Nanos, plan: &MeterPlan) {
+        let state = &mut self.state;
+        state.measured_from = start + plan.warm_up;
+        state.measured_until = state.measured_from + plan.duration;
+        state.block_start = start;
+        state.block_end = (start + state.block_length).min(state.measured_from);
+    }
+
+    /// Whether the measurement has begun, as far as is known.
+    pub(super) fn measuring(&self) -> bool {
+        self.state.boundary.samples.load(Ordering::Acquire) != u64::MAX
+    }
+
+    /// Takes what is in the ring and sends the blocks that were complete at `now`, which was
+    /// read before.
+    pub(super) fn read(&mut self, now: Nanos, clock: Option<&CounterClock>, console: &mut Console) {
+        let (consumer, state) = (&mut self.consumer, &mut self.state);
+        match clock {
+            None => consumer.drain(|sample| state.take(sample, console)),
+            Some(clock) => consumer.drain(|sample| {
+                let sample = Sample {
+                    at: clock.moments.moment(sample.at).0,
+                    value: clock.lengths.length(sample.value).0,
+                    ..*sample
+                };
+                state.take(&sample, console);
+            }),
+        }
+        state.block.lost = consumer.lost() - state.lost_told;
+        state.turn_if_due(console);
+        state.close_until(now.saturating_sub(GRACE), console);
+    }
+
+    /// Sends what is left; the measurement was `duration` long.
+    pub(super) fn finish(&mut self, duration: Nanos, console: &mut Console) {
+        let state = &mut self.state;
+        let end = state.measured_from + duration;
+        state.close_until(end.saturating_sub(Nanos(1)), console);
+        if end > state.block_start || state.block.samples > 0 || state.block.lost > 0 {
+            state.block_end = end.max(state.block_start);
+            state.close(console);
+        }
+        let lost = self.consumer.lost();
+        state.totals.lost = lost - state.boundary.lost.load(Ordering::Acquire);
+    }
+
+    /// Sums over the measurement; complete after [`Collector::finish`].
+    pub(super) const fn totals(&self) -> Totals {
+        self.state.totals
+    }
+
+    /// The warm-up.
+    pub(super) const fn warm_up(&self) -> WarmUp {
+        self.state.warm_up
+    }
+
+    /// The deadline that samples were compared with.
+    pub(super) const fn deadline(&self) -> Nanos {
+        self.state.deadline
+    }
+
+    /// Gaps long enough to be throttling.
+    pub(super) fn long_gaps(&self) -> &[Gap] {
+        &self.state.long_gaps
+    }
+
+    /// The worst samples, worst first.
+    pub(super) fn into_worst(self) -> Vec<WorstEvent> {
+        self.state.worst.into_events()
+    }
+}
+
+impl State {
+    #[inline]
+    fn take(&mut self, sample: &Sample, console: &mut Console) {
+        if self.phase == Phase::WarmUp {
+            self.turn_if_due(console);
+        }
+        if sample.at >= self.block_end.0 {
+            self.close_until(Nanos(sample.at), console);
+        }
+        let value = Nanos(sample.value);
+        self.series[0].seen.record(value);
+        self.block.samples += 1;
+        if value > self.deadline {
+            self.block.over_deadline += 1;
+        }
+        if self.phase == Phase::Measured {
+            self.worst
+                .offer(Nanos(sample.at), value, self.totals.samples);
+            self.totals.samples += 1;
+        } else {
+            self.warm_up.samples += 1;
+            self.warm_up.max = self.warm_up.max.max(Some(value));
+        }
+        if sample.missed > 0 {
+            self.take_missed(sample);
+        }
+        match self.meter {
+            MeterKind::Loop => self.take_cycle(sample),
+            MeterKind::Noise if value >= LONG_GAP => self.take_long_gap(sample),
+            _ => {}
+        }
+        self.read += 1;
+    }
+
+    #[cold]
+    fn take_missed(&mut self, sample: &Sample) {
+        self.block.missed += sample.missed;
+        let value = Nanos(sample.value);
+        if let [response, start, ..] = self.series.as_mut_slice() {
+            // A skipped period could have begun when this one ended, and had its work before it.
+            response
+                .missing
+                .record_missed(value + self.work, sample.missed, self.interval);
+            start
+                .missing
+                .record_missed(value, sample.missed, self.interval);
+        } else if let [lateness] = self.series.as_mut_slice() {
+            lateness
+                .missing
+                .record_missed(value, sample.missed, self.interval);
+        }
+    }
+
+    fn take_cycle(&mut self, sample: &Sample) {
+        let [_, start, late, early] = self.series.as_mut_slice() else {
+            return;
+        };
+        let jitter = Nanos(sample.start);
+        start.seen.record(jitter);
+        let measured = self.phase == Phase::Measured;
+        if measured {
+            self.totals.worst_start = self.totals.worst_start.max(jitter);
+        }
+        let Some(deviation) = sample.deviation else {
+            return;
+        };
+        let length = Nanos(deviation.0.unsigned_abs());
+        if deviation.0 >= 0 {
+            late.seen.record(length);
+            if measured {
+                self.totals.worst_late = self.totals.worst_late.max(length);
+            }
+        } else {
+            early.seen.record(length);
+            if measured {
+                self.totals.worst_early = self.totals.worst_early.max(length);
+            }
+        }
+    }
+
+    #[cold]
+    fn take_long_gap(&mut self, sample: &Sample) {
+        if self.phase == Phase::Measured && self.long_gaps.len() < LONG_GAPS {
+            self.long_gaps.push(Gap {
+                at: Nanos(sample.at),
+                length: Nanos(sample.value),
+            });
+        }
+    }
+
+    /// Goes from the warm-up to the measurement when all samples of the warm-up were taken.
+    fn turn_if_due(&mut self, console: &mut Console) {
+        if self.phase == Phase::WarmUp && self.read >= self.boundary.samples.load(Ordering::Acquire)
+        {
+            if self.measured_from > self.block_start || self.block.samples > 0 {
+                self.block_end = self.measured_from;
+                self.close(console);
+            }
+            self.phase = Phase::Measured;
+            self.block_start = self.measured_from;
+            self.block_end = (self.block_start + self.block_length).min(self.measured_until);
+        }
+    }
+
+    /// Where the present phase ends as planned.
+    fn phase_end(&self) -> Nanos {
+        match self.phase {
+            Phase::WarmUp => self.measured_from,
+            Phase::Measured => self.measured_until,
+        }
+    }
+
+    /// Sends every block that ended at `moment` or before, but not the last of a phase: it ends
+    /// when the thread says so, and takes what comes late. While the output is congested the
+    /// present block grows instead.
+    fn close_until(&mut self, moment: Nanos, console: &mut Console) {
+        while moment >= self.block_end && self.block_end < self.phase_end() {
+            if console.congested() {
+                self.block_end = (self.block_end + self.block_length).min(self.phase_end());
+            } else {
+                self.close(console);
+            }
+        }
+    }
+
+    fn close(&mut self, console: &mut Console) {
+        let event = &mut self.event;
+        event.phase = self.phase;
+        event.at = self.block_start;
+        event.length = self.block_end.saturating_sub(self.block_start);
+        (event.missed, event.over_deadline, event.lost) =
+            (self.block.missed, self.block.over_deadline, self.block.lost);
+        for (counts, series) in self.series.iter_mut().zip(&mut event.series) {
+            counts.seen.take_into(&mut series.seen);
+            series.corrected = (counts.missing.samples() > 0).then(|| {
+                counts.missing.take_into(&mut counts.scratch);
+                let mut corrected = series.seen.clone();
+                corrected.merge(&counts.scratch);
+                corrected
+            });
+        }
+        if self.phase == Phase::Measured {
+            self.totals.missed += self.block.missed;
+            self.totals.over_deadline += self.block.over_deadline;
+        }
+        self.lost_told += self.block.lost;
+        self.block = Totals::default();
+        self.block_start = self.block_end;
+        self.block_end = (self.block_start + self.block_length).min(self.phase_end());
+        let empty = Block {
+            series: Vec::new(),
+            ..self.event
+        };
+        let block = std::mem::replace(&mut self.event, empty);
+        let sent = MeterEvent::Block(block);
+        console.send(&sent);
+        if let MeterEvent::Block(block) = sent {
+            self.event = block;
+        }
+    }
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Reading requests, and judging them before anything is done.
+
+use rampart_model::{
+    Finding, METER_PROTOCOL_VERSION, MeterKind, MeterPlan, MeterRequest, Nanos, Refusal,
+    RefusalKind, SchedulingPolicy, Severity,
+};
+
+use crate::linux::{clock, diagnosis};
+
+/// Timers coarser than this cannot be measured with.
+const COARSEST_CLOCK: Nanos = Nanos::from_micros(1);
+
+fn bad(finding: Finding) -> Refusal {
+    Refusal {
+        kind: RefusalKind::BadPlan,
+        finding,
+    }
+}
+
+fn problem(what: impl Into<String>) -> Finding {
+    Finding::new(Severity::Problem, "request on standard input", what)
+}
+
+/// The request on one line.
+pub(super) fn request(line: &[u8]) -> Result<MeterRequest, Refusal> {
+    serde_json::from_slice(line).map_err(|cause| {
+        // Another version may have other fields; then that is the reason worth telling.
+        if let Ok(value) = serde_json::from_slice::<serde_json::Value>(line)
+            && let Some(protocol) = value.pointer("/prepare/protocol")
+            && *protocol != METER_PROTOCOL_VERSION
+        {
+            return wrong_protocol(&protocol.to_string());
+        }
+        bad(problem(format!("it cannot be read: {cause}"))
+            .mend("see `rampart schema` for the form of a request"))
+    })
+}
+
+fn wrong_protocol(present: &str) -> Refusal {
+    bad(problem("it is of another version of the conversation")
+        .values(present, METER_PROTOCOL_VERSION.to_string())
+        .mend("use rampart and rampart-meter of the same version"))
+}
+
+/// The input ended before a request.
+pub(super) fn no_request() -> Refusal {
+    bad(problem("the input ended before a request")
+        .mend("start it through `rampart measure`, or see rampart-meter --help"))
+}
+
+/// Another request came than the one whose turn it is.
+pub(super) fn out_of_turn(needed: &str) -> Refusal {
+    bad(problem("it comes out of turn").values("another request", needed))
+}
+
+/// The plan of the first request, if it makes sense.
+pub(super) fn plan(request: MeterRequest) -> Result<MeterPlan, Refusal> {
+    let MeterRequest::Prepare { protocol, plan } = request else {
+        return Err(out_of_turn("prepare"));
+    };
+    if protocol != METER_PROTOCOL_VERSION {
+        return Err(wrong_protocol(&protocol.to_string()));
+    }
+    let mut findings = plan.findings().into_iter();
+    if let Some(mut finding) = findings.next() {
+        for other in findings {
+            finding.what = format!("{}; and {other}", finding.what);
+        }
+        return Err(bad(finding));
+    }
+    Ok(plan)
+}
+
+/// Why the clock cannot be measured with, if it cannot.
+pub(super) fn unsuitable_clock(plan: &MeterPlan) -> Option<Refusal> {
+    const PLACE: &str = "CLOCK_MONOTONIC";
+    let refusal = |finding| Refusal {
+        kind: RefusalKind::ClockUnsuitable,
+        finding,
+    };
+    let resolution = match clock::resolution() {
+        Ok(resolution) => resolution,
+        Err(cause) => {
+            return Some(diagnosis::system(
+                PLACE,
+                "its resolution cannot be read",
+                &cause,
+            ));
+        }
+    };
+    let sleeps = matches!(plan.meter, MeterKind::Wakeup | MeterKind::Loop);
+    if sleeps && resolution > COARSEST_CLOCK {
+        return Some(refusal(
+            Finding::new(
+                Severity::Problem,
+                PLACE,
+                "its timers are too coarse: the kernel runs without high-resolution timers",
+            )
+            .values(resolution.to_string(), "1 ns")
+            .mend("boot without highres=off, on a kernel with CONFIG_HIGH_RES_TIMERS"),
+        ));
+    }
+    None
+}
+
+/// The counter of `noise` does not move.
+pub(super) fn stuck_counter() -> Refusal {
+    Refusal {
+        kind: RefusalKind::ClockUnsuitable,
+        finding: Finding::new(
+            Severity::Problem,
+            "the processor's counter",
+            "it does not move forward together with CLOCK_MONOTONIC",
+        ),
+    }
+}
+
+/// What is to be said about the plan itself.
+pub(super) fn remarks(plan: &MeterPlan) -> Option<Finding> {
+    matches!(plan.policy, SchedulingPolicy::Deadline { .. }).then(|| {
+        Finding::new(
+            Severity::Note,
+            "affinity",
+            "deadline threads have to be allowed on every CPU of their root domain, so they are not bound; cpus_seen says where the samples were taken",
+        )
+    })
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Keeping all but the measuring threads off the measured CPUs.
+
+use rampart_model::{CpuSet, Finding, MeterPlan, Refusal, Severity};
+
+use crate::linux::{diagnosis, scheduling};
+
+/// Where the main thread runs, and what is to be said about it.
+#[derive(Debug, Default)]
+pub(super) struct House {
+    pub(super) cpus: CpuSet,
+    pub(super) finding: Option<Finding>,
+}
+
+/// Moves the calling thread to the plan's housekeeping CPUs and reads back where it is.
+pub(super) fn settle(plan: &MeterPlan) -> Result<House, Refusal> {
+    const PLACE: &str = "housekeeping CPUs of the meter";
+    let read = || {
+        scheduling::affinity()
+            .map_err(|cause| diagnosis::system(PLACE, "the affinity cannot be read", &cause))
+    };
+    let allowed = read()?;
+    let wanted = if plan.housekeeping.is_empty() {
+        allowed.difference(&plan.cpus)
+    } else {
+        plan.housekeeping.clone()
+    };
+    if !wanted.is_empty()
+        && wanted != allowed
+        && let Err(cause) = scheduling::set_affinity(&wanted)
+    {
+        return Err(match (cause.raw_os_error(), wanted.first()) {
+            (Some(libc::EINVAL), Some(cpu)) => diagnosis::unusable_cpu(&wanted, &allowed, true)
+                .unwrap_or_else(|| diagnosis::outside(cpu, &allowed)),
+            _ => diagnosis::system(PLACE, "the main thread cannot be moved there", &cause),
+        });
+    }
+    let cpus = read()?;
+    let shared = cpus.intersection(&plan.cpus);
+    let finding = if !shared.is_empty() {
+        Some(
+            Finding::new(
+                Severity::Warning,
+                PLACE,
+                "the rest of the program runs on a measured CPU and disturbs it some twenty times a second",
+            )
+            .values(cpus.to_string(), format!("CPUs other than {}", plan.cpus))
+            .mend("give the program a CPU that is not measured"),
+        )
+    } else if cpus != wanted {
+        Some(
+            Finding::new(
+                Severity::Warning,
+                PLACE,
+                "the cpuset leaves out some of the CPUs that were asked for",
+            )
+            .values(cpus.to_string(), wanted.to_string()),
+        )
+    } else {
+        None
+    };
+    Ok(House { cpus, finding })
+}

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The program `rampart-meter`: one conversation ([`rampart_model::MeterRequest`] in,
+//! [`rampart_model::MeterEvent`] out), one measurement.
+//!
+//! The measuring threads do nothing but measure. The main thread, on the housekeeping CPUs,
+//! does all the rest: it reads the rings, the requests and the signals, and writes the events,
+//! all from one loop that wakes some twenty times a second and never blocks on its output. If
+//! the reader of the output is slow, blocks grow longer instead of memory.
+
+mod collector;
+mod console;
+mod findings;
+mod housekeeping;
+mod session;
+mod thread;
+mod worst;
+
+pub use session::run;

@@ -1,0 +1,541 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The conversation, from the first request to the last event.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use rampart_model::{
+    CpuId, CpuSet, EffectivePlacement, ExitCode, Finding, METER_PROTOCOL_VERSION, MeterDetail,
+    MeterEvent, MeterKind, MeterPlan, MeterReady, MeterRequest, Nanos, PlacedBy, Refusal,
+    RefusalKind, Severity, ThreadOutcome, ThreadReady,
+};
+
+use super::collector::{Collector, CounterClock};
+use super::console::{Console, OutputClosed};
+use super::findings;
+use super::housekeeping::{self, House};
+use super::thread::{self, Assignment, Boundary, Command, EngineDetail, Outcome, Report};
+use crate::linux::counter::{self, CounterKind};
+use crate::linux::usage::Steal;
+use crate::linux::{brakes, clock, diagnosis, memory, scheduling};
+use crate::ring::ring;
+use crate::throttling;
+use crate::timescale::Timescale;
+
+/// How often the rings are read, in ms. They hold at least a second.
+const TICK: i32 = 50;
+
+/// From telling the threads when to start until then.
+const LEAD: Nanos = Nanos::from_millis(20);
+
+/// How long a thread may take to answer before something is wrong.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How many ticks a thread may take to end after its time; counted in ticks, so that a stopped
+/// process does not use them up.
+const LAST_TICKS: u32 = 600;
+
+/// Memory of a measuring thread's stack.
+const STACK: usize = 128 * 1024;
+
+/// Why there is nothing more to say than this.
+enum End {
+    Refused(Box<Refusal>),
+    OutputClosed,
+}
+
+impl From<Refusal> for End {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(Box::new(refusal))
+    }
+}
+
+impl From<OutputClosed> for End {
+    fn from(_: OutputClosed) -> Self {
+        Self::OutputClosed
+    }
+}
+
+/// Holds the conversation on standard input and output, and returns the exit code: 0 when it
+/// came to `finished`, 2 for a plan that makes no sense, 4 for another refusal, 1 if nobody read
+/// the output to its end.
+#[must_use]
+pub fn run() -> ExitCode {
+    let mut console = Console::new();
+    match converse(&mut console) {
+        Ok(()) => ExitCode::Success,
+        Err(End::OutputClosed) => ExitCode::Failure,
+        Err(End::Refused(refusal)) => {
+            let code = match refusal.kind {
+                RefusalKind::BadPlan => ExitCode::Usage,
+                _ => ExitCode::PreconditionMissing,
+            };
+            console.send(&MeterEvent::Refused(*refusal));
+            match console.flush() {
+                Ok(()) => code,
+                Err(OutputClosed) => ExitCode::Failure,
+            }
+        }
+    }
+}
+
+fn converse(console: &mut Console) -> Result<(), End> {
+    let Some(line) = next_line(console)? else {
+        return Err(findings::no_request().into());
+    };
+    let plan = Arc::new(findings::plan(findings::request(&line)?)?);
+    let mut session = Session::prepare(Arc::clone(&plan))?;
+    console.send(&session.ready());
+    console.flush()?;
+    match next_line(console)?.map(|line| findings::request(&line)) {
+        Some(Ok(MeterRequest::Go {})) => {}
+        None | Some(Ok(MeterRequest::Stop {})) => {
+            console.send(&MeterEvent::Finished {
+                threads: Vec::new(),
+                findings: vec![Finding::new(
+                    Severity::Note,
+                    "request on standard input",
+                    "it was ended before it began to measure",
+                )],
+            });
+            return Ok(console.flush()?);
+        }
+        Some(Ok(MeterRequest::Prepare { .. })) => return Err(findings::out_of_turn("go").into()),
+        Some(Err(refusal)) => return Err(refusal.into()),
+    }
+    session.verify(console)?;
+    session.measure(console)?;
+    let finished = session.finished(console);
+    console.send(&finished);
+    Ok(console.flush()?)
+}
+
+/// The next line of the input; none if it ended, or a signal asked to end.
+fn next_line(console: &mut Console) -> Result<Option<Vec<u8>>, End> {
+    loop {
+        if let Some(line) = console.next_line() {
+            return Ok(Some(line));
+        }
+        if console.end_wanted() {
+            return Ok(None);
+        }
+        console.wait(-1)?;
+    }
+}
+
+struct Measuring {
+    collector: Collector,
+    thread: u32,
+    commands: Sender<Command>,
+    outcome: Option<Outcome>,
+}
+
+struct Session {
+    plan: Arc<MeterPlan>,
+    threads: Vec<Measuring>,
+    reports: Receiver<(CpuId, Report)>,
+    stop: Arc<AtomicBool>,
+    house: House,
+    memory_locked: bool,
+    counter: CounterKind,
+    scale: Timescale,
+    clock_source: String,
+    findings: Vec<Finding>,
+    steal: [Steal; 2],
+    /// Scale and moments of the counter, for `noise`.
+    counter_clock: Option<CounterClock>,
+}
+
+impl Session {
+    fn prepare(plan: Arc<MeterPlan>) -> Result<Self, Refusal> {
+        if let Some(refusal) = findings::unsuitable_clock(&plan) {
+            return Err(refusal);
+        }
+        let allowed = scheduling::affinity().map_err(|cause| {
+            diagnosis::system("the program", "its affinity cannot be read", &cause)
+        })?;
+        let inside = plan.placed_by == PlacedBy::Itself;
+        if let Some(refusal) = diagnosis::unusable_cpu(&plan.cpus, &allowed, inside) {
+            return Err(refusal);
+        }
+        let (counter, mut findings) = counter::choose();
+        let scale = if plan.meter == MeterKind::Noise {
+            counter.first_scale().ok_or_else(findings::stuck_counter)?
+        } else {
+            Timescale::IDENTITY
+        };
+        findings.extend(findings::remarks(&plan));
+        let (sender, reports) = channel();
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut session = Self {
+            threads: Vec::with_capacity(plan.cpus.len()),
+            reports,
+            stop,
+            house: House::default(),
+            memory_locked: false,
+            counter,
+            scale,
+            clock_source: counter::clock_source(),
+            findings,
+            steal: [Steal::default(), Steal::default()],
+            counter_clock: None,
+            plan,
+        };
+        session.start_threads(&allowed, &sender)?;
+        session.house = housekeeping::settle(&session.plan)?;
+        for _ in 0..session.threads.len() {
+            if let (cpu, Report::Placed(thread)) = session.answer()?
+                && let Some(measuring) = session.of(cpu)
+            {
+                measuring.thread = thread;
+            }
+        }
+        Ok(session)
+    }
+
+    fn start_threads(
+        &mut self,
+        allowed: &CpuSet,
+        reports: &Sender<(CpuId, Report)>,
+    ) -> Result<(), Refusal> {
+        no_op_on_wake_signal();
+        let plan = Arc::clone(&self.plan);
+        for (place, cpu) in plan.cpus.iter().enumerate() {
+            let (producer, consumer) = ring(ring_capacity(&plan));
+            let (commands, told) = channel();
+            let boundary = Arc::new(Boundary::default());
+            let assignment = Assignment {
+                cpu,
+                plan: Arc::clone(&plan),
+                place,
+                allowed: allowed.clone(),
+                counter: self.counter,
+                scale: self.scale,
+                producer,
+                boundary: Arc::clone(&boundary),
+                stop: Arc::clone(&self.stop),
+                commands: told,
+                reports: reports.clone(),
+            };
+            std::thread::Builder::new()
+                .name(thread::name(cpu))
+                .stack_size(STACK)
+                .spawn(move || assignment.carry_out())
+                .map_err(|cause| {
+                    let place = format!("thread {}", thread::name(cpu));
+                    diagnosis::system(&place, "it cannot be created", &cause)
+                })?;
+            self.threads.push(Measuring {
+                collector: Collector::new(cpu, &plan, consumer, boundary),
+                thread: 0,
+                commands,
+                outcome: None,
+            });
+        }
+        Ok(())
+    }
+
+    fn of(&mut self, cpu: CpuId) -> Option<&mut Measuring> {
+        self.threads
+            .iter_mut()
+            .find(|measuring| measuring.collector.cpu() == cpu)
+    }
+
+    /// The next report; a refusal in it is an error.
+    fn answer(&self) -> Result<(CpuId, Report), Refusal> {
+        match self.reports.recv_timeout(PATIENCE) {
+            Ok((_, Report::Refused(refusal))) => Err(refusal),
+            Ok(answer) => Ok(answer),
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Err(silent()),
+        }
+    }
+
+    fn ready(&self) -> MeterEvent {
+        MeterEvent::Ready(MeterReady {
+            protocol: METER_PROTOCOL_VERSION,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            process: std::process::id(),
+            threads: self
+                .threads
+                .iter()
+                .map(|measuring| {
+                    let cpu = measuring.collector.cpu();
+                    ThreadReady {
+                        cpu,
+                        name: thread::name(cpu),
+                        thread: measuring.thread,
+                    }
+                })
+                .collect(),
+        })
+    }
+
+    fn tell(&self, command: Command) {
+        for measuring in &self.threads {
+            // A thread that is gone has left a refusal, which the next answer brings.
+            let _ = measuring.commands.send(command);
+        }
+    }
+
+    /// Locks memory, has every thread check its placement and get ready, and says so.
+    fn verify(&mut self, console: &mut Console) -> Result<(), End> {
+        // Placement from outside may have moved the main thread too.
+        self.house = housekeeping::settle(&self.plan)?;
+        self.findings.extend(self.house.finding.take());
+        if self.plan.lock_memory {
+            memory::lock().map_err(|cause| diagnosis::memory_not_locked(&cause))?;
+            self.memory_locked = true;
+        }
+        self.tell(Command::Verify);
+        for _ in 0..self.threads.len() {
+            self.answer()?;
+        }
+        if self.plan.meter == MeterKind::Noise {
+            self.counter_clock = Some(CounterClock::new(self.counter, self.scale));
+        }
+        let (monotonic, realtime) = (clock::monotonic(), clock::realtime());
+        let at = monotonic + LEAD;
+        for measuring in &mut self.threads {
+            measuring.collector.start(at, &self.plan);
+        }
+        self.tell(Command::Start(at));
+        console.send(&MeterEvent::Started {
+            at,
+            realtime_offset: realtime.saturating_sub(monotonic),
+        });
+        self.steal[0] = Steal::now();
+        Ok(console.flush()?)
+    }
+
+    /// Reads the rings until every thread has reported.
+    fn measure(&mut self, console: &mut Console) -> Result<(), End> {
+        let mut steal_taken = false;
+        let mut ticks_late = 0;
+        let end = clock::monotonic() + LEAD + self.plan.warm_up + self.plan.duration;
+        while self.threads.iter().any(|thread| thread.outcome.is_none()) {
+            console.wait(TICK)?;
+            while let Some(line) = console.next_line() {
+                match findings::request(&line) {
+                    Ok(MeterRequest::Stop {}) => self.stop.store(true, Ordering::Relaxed),
+                    _ => self.findings.push(Finding::new(
+                        Severity::Warning,
+                        "request on standard input",
+                        "a request other than stop came during the measurement and was ignored",
+                    )),
+                }
+            }
+            if console.end_wanted() {
+                self.stop.store(true, Ordering::Relaxed);
+            }
+            let now = clock::monotonic();
+            self.read(now, console);
+            self.take_outcomes()?;
+            if !steal_taken && self.threads.iter().any(|each| each.collector.measuring()) {
+                steal_taken = true;
+                self.steal[0] = Steal::now();
+            }
+            let stopping = self.stop.load(Ordering::Relaxed);
+            if stopping {
+                self.wake_sleepers();
+            }
+            if stopping || now > end {
+                ticks_late += 1;
+                if ticks_late > LAST_TICKS {
+                    return Err(silent().into());
+                }
+            }
+        }
+        self.steal[1] = Steal::now();
+        self.read(clock::monotonic(), console);
+        Ok(())
+    }
+
+    fn read(&mut self, now: Nanos, console: &mut Console) {
+        if let Some(clock) = &mut self.counter_clock {
+            clock.update();
+        }
+        for measuring in &mut self.threads {
+            measuring
+                .collector
+                .read(now, self.counter_clock.as_ref(), console);
+        }
+    }
+
+    fn take_outcomes(&mut self) -> Result<(), Refusal> {
+        while let Ok((cpu, report)) = self.reports.try_recv() {
+            match report {
+                Report::Refused(refusal) => return Err(refusal),
+                Report::Done(outcome) => {
+                    if let Some(measuring) = self.of(cpu) {
+                        measuring.outcome = Some(*outcome);
+                    }
+                }
+                Report::Placed(_) | Report::Verified => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Breaks the sleep of threads that have not ended yet, so that they see the request to
+    /// stop. A signal that comes just before the sleep is repeated with the next tick.
+    fn wake_sleepers(&self) {
+        for measuring in self.threads.iter().filter(|each| each.outcome.is_none()) {
+            // SAFETY: no pointers. A thread that has just ended gives ESRCH, which is fine.
+            unsafe {
+                libc::syscall(
+                    libc::SYS_tgkill,
+                    std::process::id(),
+                    measuring.thread,
+                    libc::SIGUSR2,
+                )
+            };
+        }
+    }
+
+    fn finished(self, console: &mut Console) -> MeterEvent {
+        let Self {
+            plan,
+            threads,
+            house,
+            memory_locked,
+            clock_source,
+            mut findings,
+            steal,
+            counter_clock,
+            scale,
+            ..
+        } = self;
+        let lengths = counter_clock
+            .as_ref()
+            .map_or(scale, |clock| *clock.lengths());
+        let mut outcomes = Vec::with_capacity(threads.len());
+        for Measuring {
+            mut collector,
+            outcome,
+            ..
+        } in threads
+        {
+            let Some(outcome) = outcome else { continue };
+            collector.finish(outcome.duration, console);
+            let cpu = collector.cpu();
+            if plan.meter == MeterKind::Noise && plan.policy.is_real_time() {
+                findings.extend(throttling::explain(
+                    cpu,
+                    collector.long_gaps(),
+                    &brakes::of_cpu(cpu),
+                ));
+            }
+            let totals = collector.totals();
+            let mut warm_up = collector.warm_up();
+            warm_up.duration = outcome.warm_up;
+            let detail = detail(&outcome, &collector, &lengths);
+            let mut counters = outcome.counters;
+            counters.steal = steal[1].since(&steal[0], cpu);
+            outcomes.push(ThreadOutcome {
+                cpu,
+                placement: EffectivePlacement {
+                    policy: outcome.policy,
+                    affinity: outcome.affinity,
+                    cpus_seen: outcome.cpus_seen,
+                    migrations: outcome.migrations,
+                    memory_locked,
+                    housekeeping: house.cpus.clone(),
+                    clock_source: clock_source.clone(),
+                },
+                counters,
+                duration: outcome.duration,
+                samples: totals.samples,
+                missed: totals.missed,
+                over_deadline: totals.over_deadline,
+                lost: totals.lost,
+                worst: collector.into_worst(),
+                warm_up,
+                detail,
+            });
+        }
+        MeterEvent::Finished {
+            threads: outcomes,
+            findings,
+        }
+    }
+}
+
+fn detail(outcome: &Outcome, collector: &Collector, lengths: &Timescale) -> MeterDetail {
+    let totals = collector.totals();
+    match outcome.detail {
+        EngineDetail::Wakeup => MeterDetail::Wakeup {},
+        EngineDetail::Noise {
+            totals: noise,
+            threshold,
+        } => {
+            let undisturbed = noise
+                .length
+                .saturating_sub(noise.stolen)
+                .saturating_sub(noise.recording);
+            let turns = noise.turns.saturating_sub(noise.gaps);
+            MeterDetail::Noise {
+                turns: noise.turns,
+                shortest_turn: lengths.length(noise.shortest.unwrap_or(0)),
+                mean_turn_picos: lengths.picos(undisturbed).checked_div(turns).unwrap_or(0),
+                threshold,
+                stolen: lengths.length(noise.stolen),
+            }
+        }
+        EngineDetail::Fwq {
+            turns,
+            shortest,
+            lowered,
+        } => MeterDetail::Fwq {
+            turns,
+            shortest,
+            lowered,
+        },
+        EngineDetail::Loop { turns } => MeterDetail::Loop {
+            turns,
+            deadline: collector.deadline(),
+            deadlines_missed: totals.over_deadline,
+            worst_early: totals.worst_early,
+            worst_late: totals.worst_late,
+            worst_start: totals.worst_start,
+        },
+    }
+}
+
+/// Room for at least a second of samples, within bounds.
+fn ring_capacity(plan: &MeterPlan) -> usize {
+    const MOST: u64 = 1 << 20;
+    let apart = match plan.meter {
+        MeterKind::Wakeup | MeterKind::Loop => plan.interval,
+        MeterKind::Fwq => plan.work,
+        // Gaps come in no rhythm; one every 10 µs is a very noisy machine.
+        MeterKind::Noise => Nanos::from_micros(10),
+    };
+    (Nanos::SECOND.0 / apart.0.max(1) * 5 / 4).clamp(1024, MOST) as usize
+}
+
+fn silent() -> Refusal {
+    Refusal {
+        kind: RefusalKind::System,
+        finding: Finding::new(
+            Severity::Problem,
+            "a measuring thread",
+            "it does not answer: something of higher priority holds its CPU all the time",
+        )
+        .mend("look for it with: ps -eLo pid,tid,class,rtprio,psr,comm --sort=-rtprio"),
+    }
+}
+
+/// The signal that breaks a sleep needs a handler that does nothing; by default it would end
+/// the program.
+fn no_op_on_wake_signal() {
+    extern "C" fn nothing(_: libc::c_int) {}
+    // SAFETY: all-zero is a valid value: no flags (so that the sleep is broken), empty mask.
+    // The handler touches nothing.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
+        libc::sigaction(libc::SIGUSR2, &raw const action, std::ptr::null_mut());
+    }
+}

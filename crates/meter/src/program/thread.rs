@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One measuring thread, from its birth to its report.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender};
+
+use rampart_model::{
+    CpuId, CpuSet, MeterKind, MeterPlan, Nanos, PlacedBy, Refusal, SchedulingPolicy, ThreadCounters,
+};
+
+use crate::engine::control_loop::ControlLoop;
+use crate::engine::fwq::FixedWork;
+use crate::engine::noise::{self, Noise, NoiseTotals};
+use crate::engine::wakeup::Wakeup;
+use crate::engine::work::calibrate;
+use crate::engine::{Clock, ProcessorWatch, Sleep};
+use crate::linux::counter::CounterKind;
+use crate::linux::environment::{ByClock, LinuxThread};
+use crate::linux::rseq::CurrentCpu;
+use crate::linux::scheduling::{self, EffectivePolicy};
+use crate::linux::{diagnosis, memory, thread_id, usage};
+use crate::ring::Producer;
+use crate::timescale::Timescale;
+
+/// Where in the thread's samples the warm-up ends.
+#[derive(Debug)]
+pub(super) struct Boundary {
+    /// Samples written before; `u64::MAX` while it has not come.
+    pub(super) samples: AtomicU64,
+    /// Samples lost before; valid once it has come.
+    pub(super) lost: AtomicU64,
+}
+
+impl Default for Boundary {
+    fn default() -> Self {
+        Self {
+            samples: AtomicU64::new(u64::MAX),
+            lost: AtomicU64::new(0),
+        }
+    }
+}
+
+/// What a thread is told.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Command {
+    /// Check the placement and get ready.
+    Verify,
+    /// Begin the warm-up at this moment.
+    Start(Nanos),
+}
+
+/// What a thread tells.
+#[derive(Debug)]
+pub(super) enum Report {
+    /// It exists, placed by itself if it should; its id.
+    Placed(u32),
+    /// Its placement is as asked for.
+    Verified,
+    /// It cannot do what was asked.
+    Refused(Refusal),
+    /// It has measured.
+    Done(Box<Outcome>),
+}
+
+/// What a thread got and saw, apart from its samples.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) policy: SchedulingPolicy,
+    pub(super) affinity: CpuSet,
+    pub(super) cpus_seen: CpuSet,
+    pub(super) migrations: u64,
+    pub(super) counters: ThreadCounters,
+    /// Length of the warm-up.
+    pub(super) warm_up: Nanos,
+    /// Length of the measurement.
+    pub(super) duration: Nanos,
+    pub(super) detail: EngineDetail,
+}
+
+/// What only one engine knows.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum EngineDetail {
+    Wakeup,
+    Noise {
+        totals: NoiseTotals,
+        threshold: Nanos,
+    },
+    Fwq {
+        turns: u64,
+        shortest: Nanos,
+        lowered: Nanos,
+    },
+    Loop {
+        turns: u64,
+    },
+}
+
+/// What a thread is to do, and with what.
+#[derive(Debug)]
+pub(super) struct Assignment {
+    pub(super) cpu: CpuId,
+    pub(super) plan: Arc<MeterPlan>,
+    /// Its place among the plan's CPUs, by which aligned starts are spread.
+    pub(super) place: usize,
+    /// Where the program may run.
+    pub(super) allowed: CpuSet,
+    pub(super) counter: CounterKind,
+    pub(super) scale: Timescale,
+    pub(super) producer: Producer,
+    pub(super) boundary: Arc<Boundary>,
+    pub(super) stop: Arc<AtomicBool>,
+    pub(super) commands: Receiver<Command>,
+    pub(super) reports: Sender<(CpuId, Report)>,
+}
+
+/// The name of the thread for `cpu`, in its `comm`.
+pub(super) fn name(cpu: CpuId) -> String {
+    format!("meter/{cpu}")
+}
+
+enum Engine {
+    Wakeup(Wakeup),
+    Noise(Noise),
+    Fwq(FixedWork),
+    Loop(ControlLoop),
+}
+
+impl Assignment {
+    /// The whole life of the thread. It ends quietly if the main thread no longer listens.
+    pub(super) fn carry_out(self) {
+        let (cpu, reports) = (self.cpu, self.reports.clone());
+        if let Err(refusal) = self.measure() {
+            // Without a listener the program is ending anyway.
+            let _ = reports.send((cpu, Report::Refused(refusal)));
+        }
+    }
+
+    fn measure(self) -> Result<(), Refusal> {
+        let tell = |report| self.reports.send((self.cpu, report)).is_ok();
+        if self.plan.placed_by == PlacedBy::Itself {
+            self.place_itself()?;
+        }
+        if !tell(Report::Placed(thread_id())) {
+            return Ok(());
+        }
+        let Ok(Command::Verify) = self.commands.recv() else {
+            return Ok(());
+        };
+        self.verify()?;
+        let mut producer = self.producer;
+        producer.prefault();
+        memory::prefault_stack();
+        let mut thread = LinuxThread {
+            producer,
+            cpu: CurrentCpu::of_this_thread(),
+            stop: &self.stop,
+        };
+        let checks = Checks {
+            cpu: self.cpu,
+            plan: &self.plan,
+        };
+        let prepared = Prepared::new(&self.plan, self.counter, self.scale, &thread);
+        if !tell(Report::Verified) {
+            return Ok(());
+        }
+        let Ok(Command::Start(start)) = self.commands.recv() else {
+            return Ok(());
+        };
+        let plan = &*self.plan;
+        let offset = if plan.aligned {
+            Nanos::ZERO
+        } else {
+            Nanos(
+                (u128::from(plan.interval.0) * self.place as u128 / plan.cpus.len().max(1) as u128)
+                    as u64,
+            )
+        };
+        let mut run = Running {
+            engine: prepared.engine(plan, start + offset),
+            watch: ProcessorWatch::default(),
+            counter: self.counter,
+            scale: self.scale,
+        };
+        thread.sleep_until(start);
+        let warm_up_end = start + plan.warm_up;
+        run.run(&mut thread, warm_up_end);
+        run.restart();
+        let lost = thread.producer.lost();
+        self.boundary.lost.store(lost, Ordering::Relaxed);
+        let written = thread.producer.written();
+        self.boundary.samples.store(written, Ordering::Release);
+        let end = warm_up_end + plan.duration;
+        let counters = usage::of_this_thread();
+        let begun = thread.now();
+        let cut_short = self.stop.load(Ordering::Relaxed);
+        let totals = run.run(&mut thread, end);
+        let ended = thread.now();
+        let counters = usage::between(&counters, &usage::of_this_thread());
+        let stopped = self.stop.load(Ordering::Relaxed);
+        let periodic = matches!(plan.meter, MeterKind::Wakeup | MeterKind::Loop);
+        let (policy, affinity) = checks.verify()?;
+        checks.verify_seen(&run.watch)?;
+        let outcome = Outcome {
+            policy,
+            affinity,
+            cpus_seen: run.watch.seen().map(CpuId).collect(),
+            migrations: run.watch.migrations(),
+            counters,
+            warm_up: if cut_short {
+                begun.min(warm_up_end).saturating_sub(start)
+            } else {
+                plan.warm_up
+            },
+            duration: if periodic && !stopped {
+                // The last planned moment lies up to an interval before the end.
+                plan.duration
+            } else {
+                ended.saturating_sub(begun)
+            },
+            detail: run.detail(totals),
+        };
+        tell(Report::Done(Box::new(outcome)));
+        Ok(())
+    }
+
+    fn place_itself(&self) -> Result<(), Refusal> {
+        // A deadline thread has to be allowed on all CPUs of its root domain (sched(7),
+        // sched-deadline.rst 5.1), so it is not bound.
+        let deadline = matches!(self.plan.policy, SchedulingPolicy::Deadline { .. });
+        let wanted = if deadline {
+            self.allowed.clone()
+        } else {
+            CpuSet::single(self.cpu)
+        };
+        if let Err(cause) = scheduling::set_affinity(&wanted) {
+            let place = format!("thread {}", name(self.cpu));
+            return Err(match cause.raw_os_error() {
+                Some(libc::EINVAL) => diagnosis::outside(self.cpu, &self.allowed),
+                _ => diagnosis::system(&place, "it cannot be bound to its CPU", &cause),
+            });
+        }
+        scheduling::set_policy(self.plan.policy)
+            .map_err(|cause| diagnosis::policy(self.plan.policy, &cause))
+    }
+
+    fn verify(&self) -> Result<(), Refusal> {
+        let checks = Checks {
+            cpu: self.cpu,
+            plan: &self.plan,
+        };
+        checks.verify().map(|_| ())
+    }
+}
+
+/// Placement, read back from the kernel.
+struct Checks<'a> {
+    cpu: CpuId,
+    plan: &'a MeterPlan,
+}
+
+impl Checks<'_> {
+    fn verify(&self) -> Result<(SchedulingPolicy, CpuSet), Refusal> {
+        let name = name(self.cpu);
+        let place = format!("thread {name}");
+        let policy = scheduling::policy()
+            .map_err(|cause| diagnosis::system(&place, "its policy cannot be read", &cause))?;
+        if policy != EffectivePolicy::Known(self.plan.policy) {
+            let present = policy.to_string();
+            return Err(diagnosis::other_policy(&name, self.plan.policy, &present));
+        }
+        let affinity = scheduling::affinity()
+            .map_err(|cause| diagnosis::system(&place, "its affinity cannot be read", &cause))?;
+        if affinity != CpuSet::single(self.cpu) && !self.roams() {
+            return Err(diagnosis::affinity(&name, self.cpu, &affinity));
+        }
+        Ok((self.plan.policy, affinity))
+    }
+
+    /// Whether every sample was taken where it should be: an affinity that was changed and
+    /// changed back shows only here.
+    fn verify_seen(&self, watch: &ProcessorWatch) -> Result<(), Refusal> {
+        let seen: CpuSet = watch.seen().map(CpuId).collect();
+        if self.roams() || seen.is_subset(&CpuSet::single(self.cpu)) {
+            return Ok(());
+        }
+        Err(diagnosis::affinity(&name(self.cpu), self.cpu, &seen))
+    }
+
+    const fn roams(&self) -> bool {
+        matches!(self.plan.policy, SchedulingPolicy::Deadline { .. })
+    }
+}
+
+/// What calibration on the measured CPU gave.
+enum Prepared {
+    Wakeup,
+    Noise(Noise),
+    Fwq(u64),
+    Loop(u64),
+}
+
+impl Prepared {
+    fn new(
+        plan: &MeterPlan,
+        counter: CounterKind,
+        scale: Timescale,
+        thread: &LinuxThread<'_>,
+    ) -> Self {
+        match plan.meter {
+            MeterKind::Wakeup => Self::Wakeup,
+            MeterKind::Fwq => Self::Fwq(calibrate(thread, plan.work)),
+            MeterKind::Loop => Self::Loop(calibrate(thread, plan.work)),
+            MeterKind::Noise => {
+                let threshold = plan.threshold.unwrap_or_else(|| {
+                    let own = match counter {
+                        CounterKind::Hardware => noise::own_period(thread),
+                        CounterKind::Clock => noise::own_period(&ClockCounter),
+                    };
+                    Nanos((scale.length(own).0 * 3 / 1024).max(200))
+                });
+                Self::Noise(Noise::new(scale.ticks(threshold)))
+            }
+        }
+    }
+
+    fn engine(self, plan: &MeterPlan, first: Nanos) -> Engine {
+        match self {
+            Self::Wakeup => Engine::Wakeup(Wakeup::new(first, plan.interval)),
+            Self::Noise(noise) => Engine::Noise(noise),
+            Self::Fwq(turns) => Engine::Fwq(FixedWork::new(turns)),
+            Self::Loop(turns) => Engine::Loop(ControlLoop::new(first, plan.interval, turns)),
+        }
+    }
+}
+
+struct ClockCounter;
+
+impl crate::engine::Counter for ClockCounter {
+    fn read(&self) -> u64 {
+        CounterKind::Clock.read()
+    }
+}
+
+struct Running {
+    engine: Engine,
+    watch: ProcessorWatch,
+    counter: CounterKind,
+    scale: Timescale,
+}
+
+impl Running {
+    fn run(&mut self, thread: &mut LinuxThread<'_>, until: Nanos) -> NoiseTotals {
+        let watch = &mut self.watch;
+        match &mut self.engine {
+            Engine::Wakeup(wakeup) => wakeup.run(thread, watch, until),
+            Engine::Fwq(fixed_work) => fixed_work.run(thread, watch, until),
+            Engine::Loop(control_loop) => control_loop.run(thread, watch, until),
+            Engine::Noise(noise) => {
+                return match self.counter {
+                    CounterKind::Hardware => noise.run(thread, watch, &self.scale, until),
+                    CounterKind::Clock => {
+                        noise.run(&mut ByClock(thread), watch, &self.scale, until)
+                    }
+                };
+            }
+        }
+        NoiseTotals::default()
+    }
+
+    /// The warm-up is over: what is counted, is counted anew.
+    fn restart(&mut self) {
+        self.watch.restart();
+        if let Engine::Fwq(fixed_work) = &mut self.engine {
+            fixed_work.restart();
+        }
+    }
+
+    fn detail(&self, totals: NoiseTotals) -> EngineDetail {
+        match &self.engine {
+            Engine::Wakeup(_) => EngineDetail::Wakeup,
+            Engine::Noise(noise) => EngineDetail::Noise {
+                totals,
+                threshold: self.scale.length(noise.threshold()),
+            },
+            Engine::Fwq(fixed_work) => EngineDetail::Fwq {
+                turns: fixed_work.turns(),
+                shortest: fixed_work.shortest().unwrap_or_default(),
+                lowered: fixed_work.lowered(),
+            },
+            Engine::Loop(control_loop) => EngineDetail::Loop {
+                turns: control_loop.turns(),
+            },
+        }
+    }
+}

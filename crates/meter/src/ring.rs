@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The ring through which samples leave the measuring thread: one producer, one consumer, fixed
+//! size, no locks. A full ring loses the sample and counts it; the producer never waits.
+
+use std::cell::UnsafeCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use crate::engine::Sample;
+
+/// A value on cache lines of its own, so that the two sides do not take each other's line away.
+/// Two lines, because x86 prefetches the neighbour.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Apart<T>(T);
+
+struct Shared {
+    slots: Box<[UnsafeCell<Sample>]>,
+    /// Number of samples ever written; written by the producer.
+    head: Apart<AtomicUsize>,
+    /// Number of samples ever read; written by the consumer.
+    tail: Apart<AtomicUsize>,
+    /// Samples that found no room; written by the producer.
+    lost: AtomicU64,
+}
+
+// SAFETY: a slot is written only by the one producer while its number is outside [tail, head),
+// and read only by the one consumer while inside; head and tail pass it over with
+// release-acquire. Producer and Consumer cannot be cloned and take &mut self.
+unsafe impl Sync for Shared {}
+// SAFETY: samples are plain data.
+unsafe impl Send for Shared {}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ring")
+            .field("capacity", &self.slots.len())
+            .field("head", &self.head.0)
+            .field("tail", &self.tail.0)
+            .field("lost", &self.lost)
+            .finish()
+    }
+}
+
+/// The measuring side.
+#[derive(Debug)]
+pub struct Producer {
+    shared: Arc<Shared>,
+    head: usize,
+    /// The tail when last looked at: the consumer's line is fetched only when the ring seems full.
+    seen_tail: usize,
+}
+
+/// The reading side.
+#[derive(Debug)]
+pub struct Consumer {
+    shared: Arc<Shared>,
+    tail: usize,
+}
+
+/// A ring for at least `capacity` samples; the capacity is rounded up to a power of two.
+#[must_use]
+pub fn ring(capacity: usize) -> (Producer, Consumer) {
+    let capacity = capacity.clamp(2, 1 << 30).next_power_of_two();
+    let shared = Arc::new(Shared {
+        slots: (0..capacity)
+            .map(|_| UnsafeCell::new(Sample::default()))
+            .collect(),
+        head: Apart::default(),
+        tail: Apart::default(),
+        lost: AtomicU64::new(0),
+    });
+    let producer = Producer {
+        shared: Arc::clone(&shared),
+        head: 0,
+        seen_tail: 0,
+    };
+    (producer, Consumer { shared, tail: 0 })
+}
+
+impl Producer {
+    /// Writes `sample`, or counts it as lost.
+    #[inline(always)]
+    pub fn push(&mut self, sample: Sample) {
+        let capacity = self.shared.slots.len();
+        if self.head.wrapping_sub(self.seen_tail) >= capacity && !self.look_for_room() {
+            return;
+        }
+        let slot = self.head & (capacity - 1);
+        // SAFETY: the capacity is a power of two, so the masked index is in bounds; there is
+        // room, so the consumer does not read this slot until head passes it over.
+        unsafe { *self.shared.slots.get_unchecked(slot).get() = sample };
+        self.head = self.head.wrapping_add(1);
+        self.shared.head.0.store(self.head, Ordering::Release);
+    }
+
+    #[cold]
+    fn look_for_room(&mut self) -> bool {
+        self.seen_tail = self.shared.tail.0.load(Ordering::Acquire);
+        let room = self.head.wrapping_sub(self.seen_tail) < self.shared.slots.len();
+        if !room {
+            // The only writer, so no read-modify-write is needed.
+            let lost = self.shared.lost.load(Ordering::Relaxed);
+            self.shared.lost.store(lost + 1, Ordering::Release);
+        }
+        room
+    }
+
+    /// How many samples were ever written.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.head as u64
+    }
+
+    /// How many were lost.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.shared.lost.load(Ordering::Relaxed)
+    }
+
+    /// Writes to every page, so that no later push is the first to touch one; best done on the
+    /// CPU whose memory it should lie in. Only while the ring is empty.
+    pub fn prefault(&mut self) {
+        if self.head != 0 {
+            return;
+        }
+        let step = (4096 / size_of::<Sample>()).max(1);
+        for slot in self.shared.slots.iter().step_by(step) {
+            // SAFETY: the ring is empty, so the consumer reads no slot; volatile, so that the
+            // write happens although nobody needs its value.
+            unsafe { slot.get().write_volatile(Sample::default()) };
+        }
+    }
+}
+
+impl Consumer {
+    /// Hands every waiting sample to `take`, oldest first.
+    pub fn drain(&mut self, mut take: impl FnMut(&Sample)) {
+        let head = self.shared.head.0.load(Ordering::Acquire);
+        let mask = self.shared.slots.len() - 1;
+        while self.tail != head {
+            // SAFETY: the slot's number is in [tail, head), so the producer does not write it.
+            take(unsafe { &*self.shared.slots[self.tail & mask].get() });
+            self.tail = self.tail.wrapping_add(1);
+        }
+        self.shared.tail.0.store(self.tail, Ordering::Release);
+    }
+
+    /// How many samples were lost so far.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.shared.lost.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sample(at: u64) -> Sample {
+        Sample {
+            at,
+            value: at ^ 0xffff,
+            ..Sample::default()
+        }
+    }
+
+    proptest! {
+        /// Any order of writing and reading gives what a bounded queue gives.
+        #[test]
+        fn behaves_as_a_bounded_queue(capacity in 1usize..40, steps in proptest::collection::vec((any::<bool>(), 0usize..50), 1..60)) {
+            let (mut producer, mut consumer) = ring(capacity);
+            let room = capacity.max(2).next_power_of_two();
+            let mut model = std::collections::VecDeque::new();
+            let (mut next, mut lost) = (0, 0);
+            for (write, count) in steps {
+                if write {
+                    for _ in 0..count {
+                        producer.push(sample(next));
+                        if model.len() < room { model.push_back(sample(next)); } else { lost += 1; }
+                        next += 1;
+                    }
+                } else {
+                    let mut read = Vec::new();
+                    consumer.drain(|sample| read.push(*sample));
+                    prop_assert_eq!(read, model.drain(..).collect::<Vec<_>>());
+                }
+            }
+            prop_assert_eq!((producer.lost(), consumer.lost()), (lost, lost));
+        }
+    }
+
+    #[test]
+    fn two_threads_lose_nothing_that_is_not_counted() {
+        const COUNT: u64 = 200_000;
+        let (mut producer, mut consumer) = ring(256);
+        producer.prefault();
+        let writer = std::thread::spawn(move || {
+            for at in 0..COUNT {
+                producer.push(sample(at));
+            }
+            (producer.written(), producer.lost())
+        });
+        let (mut read, mut last) = (0, None);
+        loop {
+            let finished = writer.is_finished();
+            consumer.drain(|seen| {
+                assert_eq!(*seen, sample(seen.at));
+                assert!(last < Some(seen.at));
+                last = Some(seen.at);
+                read += 1;
+            });
+            if finished {
+                break;
+            }
+        }
+        let (written, lost) = writer.join().expect("the writer ends");
+        assert_eq!((written, written + lost), (read, COUNT));
+    }
+}

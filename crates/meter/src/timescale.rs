@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From counter ticks to nanoseconds, and back.
+//!
+//! A scale goes through two anchors: moments at which counter and clock were read together. The
+//! error of a length between them is at most that of the two anchors (some tens of nanoseconds),
+//! however long it is, because a longer length only comes with anchors further apart; no
+//! nominal frequency is believed.
+
+use rampart_model::Nanos;
+
+/// Binary places of the multiplier. With 48, its rounding is below 1 ns in a day.
+const SHIFT: u32 = 48;
+
+/// Counter and clock, read together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Anchor {
+    /// The counter.
+    pub ticks: u64,
+    /// The clock.
+    pub at: Nanos,
+}
+
+/// The line through two anchors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timescale {
+    origin: Anchor,
+    /// Nanoseconds a tick, times 2^[`SHIFT`].
+    multiplier: u128,
+}
+
+impl Timescale {
+    /// The scale of a counter that counts the clock's own nanoseconds.
+    pub const IDENTITY: Self = Self {
+        origin: Anchor {
+            ticks: 0,
+            at: Nanos::ZERO,
+        },
+        multiplier: 1 << SHIFT,
+    };
+
+    /// The line through both anchors; none if counter or clock did not move forward.
+    #[must_use]
+    pub fn through(first: Anchor, second: Anchor) -> Option<Self> {
+        let ticks = u128::from(second.ticks.checked_sub(first.ticks)?);
+        let nanos = u128::from(second.at.0.checked_sub(first.at.0)?);
+        // More than 2^16 ns a tick is no counter to measure with, and keeps products in 128 bits.
+        if ticks == 0 || nanos == 0 || nanos / ticks >= 1 << 16 {
+            return None;
+        }
+        Some(Self {
+            origin: second,
+            multiplier: (nanos << SHIFT) / ticks,
+        })
+    }
+
+    /// The length of `ticks`, rounded to the nearest nanosecond.
+    #[must_use]
+    pub const fn length(&self, ticks: u64) -> Nanos {
+        Nanos(((ticks as u128 * self.multiplier + (1 << (SHIFT - 1))) >> SHIFT) as u64)
+    }
+
+    /// The length of `ticks` in thousandths of a nanosecond.
+    #[must_use]
+    pub const fn picos(&self, ticks: u64) -> u64 {
+        ((ticks as u128 * 1_000 * (self.multiplier >> 16)) >> (SHIFT - 16)) as u64
+    }
+
+    /// The moment at which the counter showed `ticks`, before or after the anchors.
+    #[must_use]
+    pub const fn moment(&self, ticks: u64) -> Nanos {
+        let distance = ticks.wrapping_sub(self.origin.ticks) as i64;
+        let length = self.length(distance.unsigned_abs()).0;
+        Nanos(if distance < 0 {
+            self.origin.at.0.saturating_sub(length)
+        } else {
+            self.origin.at.0.saturating_add(length)
+        })
+    }
+
+    /// The most ticks that fit into `length`.
+    #[must_use]
+    pub const fn ticks(&self, length: Nanos) -> u64 {
+        let ticks = ((length.0 as u128) << SHIFT) / self.multiplier;
+        if ticks > u64::MAX as u128 {
+            u64::MAX
+        } else {
+            ticks as u64
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn anchor(ticks: u64, at: u64) -> Anchor {
+        Anchor {
+            ticks,
+            at: Nanos(at),
+        }
+    }
+
+    #[test]
+    fn refuses_what_does_not_move() {
+        for (first, second) in [
+            (anchor(5, 5), anchor(5, 9)),
+            (anchor(5, 5), anchor(9, 5)),
+            (anchor(9, 5), anchor(5, 9)),
+            (anchor(0, 0), anchor(1, 1 << 20)),
+        ] {
+            assert_eq!(Timescale::through(first, second), None);
+        }
+    }
+
+    #[test]
+    fn a_day_is_exact_at_2_1_gigahertz() {
+        let day = 86_400_000_000_000u64;
+        let scale = Timescale::through(anchor(1_000, 77), anchor(1_000 + day / 10 * 21, 77 + day))
+            .expect("moves");
+        assert_eq!(scale.length(day / 10 * 21), Nanos(day));
+        assert_eq!(scale.moment(1_000), Nanos(77));
+        assert_eq!(scale.length(2_100), Nanos(1_000));
+        assert_eq!(scale.picos(21), 9_999); // Rounded down.
+    }
+
+    proptest! {
+        #[test]
+        fn moments_lie_on_the_line(kilohertz in 1_000u64..6_000_000, start: u32, seconds in 1u64..100_000, part in 0.0f64..2.0) {
+            let second = kilohertz * 1_000;
+            let start = u64::from(start);
+            let scale = Timescale::through(anchor(start, start), anchor(start + seconds * second, start + seconds * 1_000_000_000)).expect("moves");
+            let ticks = (part * (seconds * second) as f64) as u64;
+            let exact = start + (u128::from(ticks) * 1_000_000_000 / u128::from(second)) as u64;
+            let found = scale.moment(start + ticks).0;
+            prop_assert!(found.abs_diff(exact) <= 2, "{found} {exact}");
+            prop_assert!(scale.ticks(scale.length(ticks)).abs_diff(ticks) <= second / 1_000_000_000 + 2);
+        }
+    }
+}
