@@ -23,10 +23,8 @@ impl Shield {
         };
         // Nothing is to be recorded: the group of ordinary work is itself in the journal and
         // its threads leave it when it is removed.
-        let changes = self.changes.lock();
-        let answer = self.kernel.write(&target, &thread.to_string());
-        drop(changes);
-        answer.map(|()| true).map_err(|cause| {
+        let written = self.kernel.write(&target, &thread.to_string());
+        written.map(|()| true).map_err(|cause| {
             HostError::file(
                 "move a thread out of the shield",
                 &target,
