@@ -4,7 +4,7 @@ import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 
-const here = (path) => fileURLToPath(new URL(`../${path}`, import.meta.url));
+const here = (/** @type {string} */ path) => fileURLToPath(new URL(`../${path}`, import.meta.url));
 
 const bundle = async (entry, options) => {
   const result = await build({
@@ -24,12 +24,19 @@ const replaceOnce = (text, mark, replacement) => {
   return text.replace(mark, () => replacement);
 };
 
-const script = await bundle("src/main.ts", { format: "iife", target: ["chrome100", "firefox100", "safari15"] });
+const script = await bundle("src/main.ts", {
+  format: "iife",
+  target: ["chrome100", "firefox100", "safari15"],
+});
 const style = await bundle("src/style/page.css", { target: ["chrome100", "firefox100", "safari15"] });
 if (/<\/script|<!--/i.test(script)) throw new Error("the script would end its own element");
 
 let page = await readFile(here("src/page.html"), "utf8");
-page = replaceOnce(page, "<!-- licence of uPlot -->", `<!--\nuPlot, which draws the charts:\n${await readFile(here("node_modules/uplot/LICENSE"), "utf8")}-->`);
+page = replaceOnce(
+  page,
+  "<!-- licence of uPlot -->",
+  `<!--\nuPlot, which draws the charts:\n${await readFile(here("node_modules/uplot/LICENSE"), "utf8")}-->`,
+);
 page = replaceOnce(page, "/* style */", style);
 page = replaceOnce(page, "/* script */", script);
 await mkdir(here("dist"), { recursive: true });

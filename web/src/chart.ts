@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// The latency chart: uPlot with a deadline, maxima, zoom, a reading line and keys.
+import uPlot from "uplot";
+import type { AxisKind, Range } from "./distribution";
+import { survival } from "./distribution";
+import { element } from "./dom";
+import { count, percent, time } from "./figures";
+import { binAt, type Plot, plot, type View, wideEnough, zoomed } from "./plot";
+import { type Curve, logMarks } from "./select";
+import { colour, curveColour, curveDash } from "./theme";
+
+/** The unit of the time axis. */
+export type Unit = "us" | "ms";
+
+export type ChartSettings = {
+  curves: Curve[];
+  /** Keys of curves that are not drawn. */
+  hidden: ReadonlySet<string>;
+  view: View;
+  kind: AxisKind;
+  unit: Unit;
+  deadline: number | null;
+  range: Range | null;
+  height: number;
+  /** What the time is, for the axis. */
+  quantity: string;
+  /** For readers who do not see it. */
+  label: string;
+  /** Called with the stretch that the reader asked for; null for all. */
+  onZoom: (range: Range | null) => void;
+};
+
+const FONT = '11px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
+const SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹";
+
+function inUnit(nanos: number, unit: Unit): string {
+  const value = nanos / (unit === "us" ? 1e3 : 1e6);
+  if (value === 0) return "0";
+  if (value >= 1e4) return count(value);
+  return String(Number(value.toPrecision(4)));
+}
+
+function share(value: number): string {
+  if (value > 0.5) return "1";
+  const power = Math.round(Math.log10(value));
+  const digits = [...String(-power)].map((digit) => SUPERSCRIPTS[Number(digit)]);
+  return `10⁻${digits.join("")}`;
+}
+
+/** One chart in an element of its own. */
+export class Chart {
+  readonly element: HTMLElement;
+  private readonly area = element("div", { class: "area" });
+  private readonly readout = element("div", { class: "readout", role: "status", "aria-live": "polite" });
+  private uplot: uPlot | null = null;
+  private plot: Plot | null = null;
+  private settings: ChartSettings;
+
+  constructor(settings: ChartSettings) {
+    this.settings = settings;
+    this.element = element(
+      "div",
+      {
+        class: "chart",
+        tabindex: 0,
+        role: "group",
+        "aria-roledescription": "chart",
+        onkeydown: (event) => this.onKey(event as KeyboardEvent),
+      },
+      this.area,
+      this.readout,
+    );
+    new ResizeObserver(() => this.resize()).observe(this.area);
+  }
+
+  /** Draws again with other settings. */
+  update(settings: ChartSettings): void {
+    this.settings = settings;
+    this.element.setAttribute(
+      "aria-label",
+      `${settings.label}. Left and right move the reading line, plus and minus zoom, 0 shows all.`,
+    );
+    this.draw();
+  }
+
+  /** Draws again because colours or widths changed. */
+  draw(): void {
+    this.uplot?.destroy();
+    this.uplot = null;
+    this.hideReadout();
+    const { curves, view, kind, deadline, range } = this.settings;
+    this.plot = plot(
+      curves.map((curve) => curve.distribution),
+      view,
+      kind,
+      deadline,
+      range,
+    );
+    this.area.replaceChildren();
+    this.element.classList.toggle("without", this.plot === null);
+    if (this.plot === null) {
+      this.area.append(element("p", { class: "nothing" }, "No sample was taken here."));
+      return;
+    }
+    const width = this.area.clientWidth;
+    if (width < 50) return;
+    const data = [this.plot.edges, ...this.plot.values] as uPlot.AlignedData;
+    this.uplot = new uPlot(this.options(this.plot, width), data, this.area);
+  }
+
+  private resize(): void {
+    const width = this.area.clientWidth;
+    if (this.uplot === null) {
+      if (this.plot !== null && width >= 50) this.draw();
+    } else if (Math.abs(this.uplot.width - width) > 1 && width >= 50) {
+      this.uplot.setSize({ width, height: this.settings.height });
+    }
+  }
+
+  private options(of: Plot, width: number): uPlot.Options {
+    const { curves, hidden, view, kind, unit, height } = this.settings;
+    const [from, to] = of.range;
+    const [low, high] = of.valueRange;
+    const stepped = uPlot.paths.stepped?.({ align: 1 });
+    const many = curves.length > 12;
+    const axis = { font: FONT, stroke: () => colour("muted"), labelFont: FONT, labelSize: 18, labelGap: 2 };
+    const lines = { stroke: () => colour("grid"), width: 1 };
+    const timeUnit = unit === "us" ? "µs" : "ms";
+    const narrow = width < 520;
+    return {
+      width,
+      height,
+      padding: [18, 14, 0, 0],
+      legend: { show: false },
+      cursor: {
+        y: false,
+        points: { show: false },
+        drag: { x: true, y: false, setScale: false },
+        bind: {
+          dblclick: () => () => {
+            this.settings.onZoom(null);
+            return null;
+          },
+        },
+      },
+      scales: {
+        x: { time: false, distr: kind === "log" ? 3 : 1, range: () => [from, to] },
+        y: { distr: 3, range: () => [low, high] },
+      },
+      axes: [
+        {
+          ...axis,
+          size: 30,
+          label: `${this.settings.quantity} (${timeUnit})`,
+          grid: lines,
+          ticks: { ...lines, size: 4 },
+          ...(kind === "log"
+            ? { splits: () => logMarks(of.range), filter: (_: uPlot, marks: number[]) => marks }
+            : { space: 60 }),
+          values: (_, marks) =>
+            thinned(marks, narrow && kind === "log").map((mark) => (mark === null ? "" : inUnit(mark, unit))),
+        },
+        {
+          ...axis,
+          size: 46,
+          label:
+            view === "histogram"
+              ? `samples per ${binWords(of.edges, kind)}`
+              : "share of samples later than this",
+          grid: lines,
+          ticks: { ...lines, size: 4 },
+          splits: () => decades(low, high),
+          filter: (_, marks) => marks,
+          values: (_, marks) => marks.map((mark) => (view === "histogram" ? count(mark) : share(mark))),
+        },
+      ],
+      series: [
+        {},
+        ...curves.map((curve, index) => ({
+          label: curve.label,
+          show: !hidden.has(curve.key),
+          stroke: () => curveColour(index),
+          dash: curveDash(index),
+          width: many ? 1 : 1.75,
+          ...(stepped ? { paths: stepped } : {}),
+          points: { show: false },
+        })),
+      ],
+      hooks: {
+        draw: [(u) => this.drawMarks(u)],
+        setCursor: [(u) => this.read(u)],
+        setSelect: [
+          (u) => {
+            if (u.select.width < 4) return;
+            const range: Range = [
+              u.posToVal(u.select.left, "x"),
+              u.posToVal(u.select.left + u.select.width, "x"),
+            ];
+            u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+            if (wideEnough(range)) this.settings.onZoom(range);
+          },
+        ],
+      },
+    };
+  }
+
+  /** The deadline as a line, and a mark at the maximum of each curve. */
+  private drawMarks(u: uPlot): void {
+    const { ctx, bbox } = u;
+    const scale = window.devicePixelRatio;
+    const { deadline, curves, hidden } = this.settings;
+    ctx.save();
+    ctx.font = FONT.replace("11px", `${11 * scale}px`);
+    ctx.textBaseline = "bottom";
+    const [from, to] = this.plot?.range ?? [0, 0];
+    if (deadline !== null && deadline >= from && deadline <= to) {
+      const x = Math.round(u.valToPos(deadline, "x", true));
+      ctx.strokeStyle = ctx.fillStyle = colour("deadline");
+      ctx.lineWidth = 1.5 * scale;
+      ctx.setLineDash([5 * scale, 3 * scale]);
+      ctx.beginPath();
+      ctx.moveTo(x, bbox.top);
+      ctx.lineTo(x, bbox.top + bbox.height);
+      ctx.stroke();
+      ctx.setLineDash([]);
+      const text = `deadline ${time(deadline)}`;
+      const room = bbox.left + bbox.width - x;
+      ctx.textAlign =
+        room < ctx.measureText(text).width / 2 ? "right" : x - bbox.left < 60 * scale ? "left" : "center";
+      ctx.fillText(text, ctx.textAlign === "right" ? bbox.left + bbox.width : x, bbox.top - 3 * scale);
+    }
+    const shown = curves.filter((curve) => !hidden.has(curve.key)).length;
+    curves.forEach((curve, index) => {
+      const max = curve.distribution.max;
+      if (hidden.has(curve.key) || max === null || max === undefined || max < from || max > to) return;
+      const x = u.valToPos(max, "x", true);
+      const y = bbox.top + bbox.height;
+      ctx.fillStyle = curveColour(index);
+      ctx.beginPath();
+      ctx.moveTo(x, y - 1 * scale);
+      ctx.lineTo(x - 4 * scale, y - 9 * scale);
+      ctx.lineTo(x + 4 * scale, y - 9 * scale);
+      ctx.fill();
+      // Named only where there is room, so that paper without colours can be read.
+      if (shown > 6 || bbox.width < 420 * scale) return;
+      ctx.textAlign = x > bbox.left + bbox.width * 0.8 ? "right" : "left";
+      const side = ctx.textAlign === "right" ? -6 : 6;
+      ctx.fillText(`${curve.label} ${time(max)}`, x + side * scale, y - (2 + (index % 6) * 13) * scale);
+    });
+    ctx.restore();
+  }
+
+  /** Says what the reading line stands on. */
+  private read(u: uPlot): void {
+    const left = u.cursor.left ?? -1;
+    const of = this.plot;
+    const at = of && left >= 0 ? binAt(of.edges, u.posToVal(left, "x")) : -1;
+    if (of === null || at < 0) {
+      this.hideReadout();
+      return;
+    }
+    const { curves, hidden } = this.settings;
+    const from = of.edges[at] ?? 0;
+    const to = of.edges[at + 1] ?? from;
+    const rows = curves
+      .map((curve, index) => ({ curve, index, bin: of.values[index]?.[at] ?? 0 }))
+      .filter(({ curve }) => !hidden.has(curve.key))
+      .slice(0, 12)
+      .map(({ curve, index, bin }) => {
+        const samples = this.settings.view === "histogram" ? [`${count(bin < 1 ? 0 : bin)} samples`] : [];
+        const later = survival(curve.distribution, [from])[0] ?? 0;
+        return element(
+          "div",
+          {},
+          element("i", { class: "swatch", style: `background:${curveColour(index)}` }),
+          `${curve.label}: ${[...samples, `${percent(later)} later`].join(", ")}`,
+        );
+      });
+    this.readout.replaceChildren(element("b", {}, `${time(from)} – ${time(to)}`), ...rows);
+    this.readout.classList.add("shown");
+    const half = u.over.clientWidth / 2;
+    this.readout.classList.toggle("left", left > half);
+  }
+
+  private hideReadout(): void {
+    this.readout.classList.remove("shown");
+    this.readout.replaceChildren();
+  }
+
+  private onKey(event: KeyboardEvent): void {
+    const u = this.uplot;
+    const of = this.plot;
+    if (u === null || of === null || event.ctrlKey || event.metaKey || event.altKey) return;
+    const left = u.cursor.left !== undefined && u.cursor.left >= 0 ? u.cursor.left : u.over.clientWidth / 2;
+    const move = (by: number) => {
+      const to = Math.min(Math.max(left + by, 0), u.over.clientWidth - 1);
+      u.setCursor({ left: to, top: u.over.clientHeight / 2 });
+    };
+    const step = event.shiftKey ? 40 : 6;
+    switch (event.key) {
+      case "ArrowLeft":
+        move(-step);
+        break;
+      case "ArrowRight":
+        move(step);
+        break;
+      case "+":
+      case "=":
+        this.zoom(0.5, u.posToVal(left, "x"));
+        break;
+      case "-":
+        this.zoom(2, u.posToVal(left, "x"));
+        break;
+      case "0":
+        this.settings.onZoom(null);
+        break;
+      case "Escape":
+        u.setCursor({ left: -10, top: -10 });
+        return;
+      default:
+        return;
+    }
+    event.preventDefault();
+  }
+
+  /** Zooms by a factor about a time, by default the middle. */
+  zoom(factor: number, centre?: number): void {
+    const of = this.plot;
+    if (of === null) return;
+    const { kind } = this.settings;
+    const [from, to] = of.range;
+    const middle = centre ?? (kind === "log" ? Math.sqrt(from * to) : (from + to) / 2);
+    const range = zoomed(kind, of.range, factor, middle);
+    if (wideEnough(range) && range[1] <= 1e13) this.settings.onZoom(range);
+  }
+}
+
+/** On a narrow chart only decades are named. */
+function thinned(marks: number[], narrow: boolean): (number | null)[] {
+  return narrow
+    ? marks.map((mark) => (Number.isInteger(Math.log10(mark)) || marks.length < 5 ? mark : null))
+    : marks;
+}
+
+function decades(low: number, high: number): number[] {
+  const all: number[] = [];
+  for (let power = Math.ceil(Math.log10(low)); power <= Math.log10(high); power++) all.push(10 ** power);
+  // So many decades that their names would touch: every second or third.
+  const step = Math.ceil(all.length / 8);
+  return all.filter((_, index) => (all.length - 1 - index) % step === 0);
+}
+
+function binWords(edges: readonly number[], kind: AxisKind): string {
+  const [first = 0, second = 0] = edges;
+  return kind === "linear"
+    ? time(second - first)
+    : `bin of ${Number(((second / first - 1) * 100).toPrecision(2))} %`;
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// The top of the page: what machine, how far, the answers.
+import { badge, type Child, element, row, table } from "../dom";
+import type { Evaluation, Machine, PreemptionModel, Question, Verdict } from "../evaluation";
+import { moment, plural, time } from "../figures";
+import { conditionName, gravest } from "../select";
+
+const PREEMPTION: { [model in PreemptionModel]: string } = {
+  none: "PREEMPT_NONE",
+  voluntary: "PREEMPT_VOLUNTARY",
+  full: "PREEMPT",
+  lazy: "PREEMPT_LAZY",
+  "real-time": "PREEMPT_RT",
+  dynamic: "PREEMPT_DYNAMIC",
+  unknown: "preemption unknown",
+};
+
+/** The kernel's preemption model in the words of its configuration. */
+export function preemption(model: PreemptionModel): string {
+  return PREEMPTION[model];
+}
+
+/** Whether the machine is a guest, in a few words. */
+export function virtualisation(machine: Machine): string {
+  const { hypervisor, emulated } = machine.virtualisation;
+  if (emulated) return hypervisor ? `emulated (${hypervisor})` : "emulated";
+  return hypervisor ? `a guest of ${hypervisor}` : "bare metal";
+}
+
+/** The element that a verdict's evidence stands in. */
+export type VerdictPlaces = ReadonlyMap<string, string>;
+
+/** An anchor for each verdict. Their own ids may hold any character. */
+export function verdictPlaces(evaluation: Evaluation): VerdictPlaces {
+  return new Map(evaluation.verdicts.map((verdict, index) => [verdict.id, `verdict-${index}`]));
+}
+
+/** How many CPUs a list of the kernel names. */
+export function cpuCount(list: string): number {
+  if (list === "") return 0;
+  return list.split(",").reduce((sum, part) => {
+    const [low = 0, high = low] = part.split("-").map(Number);
+    return sum + high - low + 1;
+  }, 0);
+}
+
+/** Machine, state, and what must be known before any figure is read. */
+export function head(evaluation: Evaluation): Child[] {
+  const { machine } = evaluation;
+  const facts = [
+    `${machine.processor}, ${plural(cpuCount(machine.topology.online), "CPU")}`,
+    `Linux ${machine.kernel_release} ${preemption(machine.preemption)}`,
+    machine.distribution,
+    virtualisation(machine),
+  ].filter(Boolean);
+  return [
+    element("h1", {}, machine.host_name || "unnamed machine"),
+    element("p", { class: "facts" }, facts.join(" · "), " ", element("a", { href: "#machine" }, "all facts")),
+    ...alerts(evaluation),
+    element("p", { class: "state" }, ...stateLine(evaluation)),
+  ];
+}
+
+function stateLine(evaluation: Evaluation): Child[] {
+  const [made, planned] = evaluation.runs;
+  const { plan } = evaluation;
+  const lasted = (Date.parse(evaluation.written) - Date.parse(evaluation.started)) * 1e6;
+  const complete = evaluation.state === "complete" && made === planned;
+  return [
+    complete && element("span", { class: "complete" }, `Complete: ${made} of ${planned} runs`),
+    complete && " · ",
+    `began ${moment(Date.parse(evaluation.started))}`,
+    Number.isFinite(lasted) && lasted > 0 && ` · took ${time(lasted)}`,
+    " · deadline ",
+    element("b", {}, time(plan.deadline)),
+    !plan.deadline_from_user && " (the meter’s own period; --deadline names another)",
+    ` · rampart ${evaluation.tool_version}`,
+  ];
+}
+
+function alert(kind: "grave" | "careful", title: string, ...text: Child[]): HTMLElement {
+  return element("div", { class: `alert ${kind}`, role: "note" }, element("strong", {}, title), " ", ...text);
+}
+
+function alerts(evaluation: Evaluation): HTMLElement[] {
+  const found: HTMLElement[] = [];
+  const [made, planned] = evaluation.runs;
+  if (evaluation.machine.virtualisation.emulated) {
+    found.push(
+      alert(
+        "grave",
+        "Emulated machine: its microseconds mean nothing.",
+        "Its CPUs are software. Only the structure of disturbances, who reaches whom, can be read from this page.",
+      ),
+    );
+  }
+  if (evaluation.state === "running") {
+    found.push(
+      alert(
+        "careful",
+        `Killed half-way, or still running: ${made} of ${planned} runs.`,
+        "Everything below rests on these alone.",
+      ),
+    );
+  } else if (evaluation.state === "ended-early") {
+    found.push(
+      alert(
+        "careful",
+        `Ended early on request: ${made} of ${planned} runs.`,
+        "Everything below rests on these alone.",
+      ),
+    );
+  } else if (made !== planned) {
+    found.push(alert("careful", `Only ${made} of ${planned} runs were made.`));
+  }
+  const invalid = evaluation.records.filter((record) => record.invalid.length > 0);
+  if (invalid.length > 0) {
+    found.push(
+      alert(
+        "careful",
+        `${invalid.length} of ${plural(evaluation.records.length, "record")} ${invalid.length === 1 ? "is" : "are"} invalid`,
+        "and carry no verdict: ",
+        ...invalid.flatMap((record, index) => [index > 0 && ", ", element("b", {}, record.id)]),
+        ". ",
+        element("a", { href: "#findings" }, "Why"),
+      ),
+    );
+  }
+  return found;
+}
+
+const QUESTIONS: readonly (readonly [Question, string])[] = [
+  ["deadline", "deadline"],
+  ["same-as-host", "as the host"],
+  ["interference", "neighbours"],
+];
+
+/** One sentence for each domain, with the gravest outcome of each question. */
+export function sentences(evaluation: Evaluation, places: VerdictPlaces): HTMLElement | null {
+  if (evaluation.comparison.sentences.length === 0) return null;
+  return element(
+    "div",
+    { class: "sentences" },
+    ...evaluation.comparison.sentences.map(([name, sentence]) => {
+      const domain = evaluation.plan.domains.find((plan) => plan.name === name);
+      const badges = QUESTIONS.map(([question, words]) => {
+        const all = evaluation.verdicts.filter((one) => one.domain === name && one.question === question);
+        const verdict = gravest(all);
+        if (verdict === null) return null;
+        const under = conditionName(verdict.condition);
+        return badge(verdict.outcome, words, {
+          href: `#${places.get(verdict.id)}`,
+          title: `${under}: ${verdict.statement}${all.length > 1 ? ` — the gravest of ${all.length} verdicts` : ""}`,
+        });
+      });
+      return element(
+        "article",
+        { class: "answer" },
+        element("h3", {}, name, domain && element("small", {}, ` CPUs ${domain.cpus || "–"}`)),
+        element("p", {}, sentence),
+        element("p", { class: "badges" }, ...badges),
+        domain && element("p", { class: "what" }, domain.description),
+      );
+    }),
+  );
+}
+
+function evidence(verdicts: readonly Verdict[], places: VerdictPlaces, several: boolean): HTMLElement | null {
+  if (verdicts.length === 0) return null;
+  return element(
+    "span",
+    { class: "evidence" },
+    ...verdicts.flatMap((verdict, index) => [
+      index > 0 && " ",
+      badge(verdict.outcome, conditionName(verdict.condition) + (several ? ` ${verdict.meter}` : ""), {
+        href: `#${places.get(verdict.id)}`,
+        title: verdict.statement,
+      }),
+    ]),
+  );
+}
+
+/** The questions, each answered for each domain, each answer with its evidence. */
+export function comparison(evaluation: Evaluation, places: VerdictPlaces): HTMLElement | null {
+  const { rows } = evaluation.comparison;
+  const first = rows[0];
+  if (first === undefined) return null;
+  const several = new Set(evaluation.verdicts.map((verdict) => verdict.meter)).size > 1;
+  const body = rows.map((of) =>
+    row([
+      of.question,
+      ...of.cells.map((cell) => {
+        const verdicts = cell.verdicts.flatMap((id) => evaluation.verdicts.filter((one) => one.id === id));
+        const outcome = gravest(verdicts)?.outcome ?? "none";
+        return {
+          cell: [
+            element("strong", { class: `answer-word ${outcome}` }, cell.answer),
+            element("span", { class: "reason" }, cell.reason),
+            evidence(verdicts, places, several),
+          ],
+          attributes: { "data-domain": cell.domain },
+        };
+      }),
+    ]),
+  );
+  return table(
+    "The questions, each answered for each domain",
+    [
+      { cell: element("span", { class: "unseen" }, "question"), attributes: {} },
+      ...first.cells.map((cell) => cell.domain),
+    ],
+    [],
+    [body],
+    { class: "comparison" },
+  );
+}

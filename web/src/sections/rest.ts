@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Findings, what was not measured, how to read the page, and how to do it again.
+import { badge, type Child, element, findingList, pairs, section } from "../dom";
+import type { Evaluation, Finding } from "../evaluation";
+import { plural, shell, time } from "../figures";
+import { conditionName } from "../select";
+
+function group(title: string, findings: readonly Finding[]): Child[] {
+  return findings.length > 0 ? [element("h3", {}, title), findingList(findings)] : [];
+}
+
+/** Everything that is amiss, from what ruins a figure to what could be better. */
+export function findings(evaluation: Evaluation): HTMLElement {
+  const invalid = evaluation.records.flatMap((record) => record.invalid);
+  const runs = evaluation.records.flatMap((record) =>
+    record.runs.flatMap((run) =>
+      run.invalid.map((one) => ({ ...one, place: `${record.id}, run ${run.order}: ${one.place}` })),
+    ),
+  );
+  const shields = evaluation.records.flatMap((record) =>
+    record.runs.flatMap((run) => run.shield?.findings ?? []),
+  );
+  const weak = evaluation.records.flatMap((record) => record.runs.flatMap((run) => run.findings));
+  const groups = [
+    ...group("Records without a verdict", invalid),
+    ...group("Runs that do not count", runs),
+    ...group("This evaluation", [...evaluation.plan.findings, ...evaluation.findings]),
+    ...group("Walls", shields),
+    ...group("Runs", weak),
+    ...group("The machine: what a real-time engineer would change", evaluation.machine.findings),
+  ];
+  return section(
+    "findings",
+    "Findings",
+    ...(groups.length > 0 ? groups : [element("p", {}, "Nothing was found amiss.")]),
+  );
+}
+
+/** What was not measured and why; and what this machine cannot host. */
+export function notMeasured(evaluation: Evaluation): HTMLElement {
+  const parts: Child[] = evaluation.not_measured.flatMap((one) => [
+    element("h3", {}, one.what),
+    findingList(one.findings),
+  ]);
+  const named = new Set(evaluation.not_measured.map((one) => one.what));
+  const lacking = evaluation.availability.filter((one) => !one.available && !named.has(one.domain.kind));
+  const rest: Child[] = lacking.flatMap((one) => [
+    element("h3", {}, one.domain.kind, element("small", {}, ` ${one.description}`)),
+    findingList(one.findings),
+  ]);
+  const all = [...parts, ...rest];
+  return section(
+    "not-measured",
+    "Not measured, and why",
+    ...(all.length > 0 ? all : [element("p", {}, "Everything that was planned was measured.")]),
+  );
+}
+
+/** The words of this page. */
+export function reading(): HTMLElement {
+  const words: readonly (readonly [Child, string])[] = [
+    [
+      badge("holds"),
+      "The deadline is kept, or the wall keeps the load out, as far as the exposure beside it shows. It is never more than that: a longer run may find what this one did not.",
+    ],
+    [
+      badge("leaks"),
+      "A neighbour’s load reaches this domain by more than the tolerance, even at the favourable end of the interval.",
+    ],
+    [
+      badge("fails"),
+      "The deadline was missed, or the domain is slower than the host by more than the tolerance.",
+    ],
+    [badge("inconclusive"), "The exposure does not decide it. Measure longer."],
+    [
+      "exposure",
+      "Samples, time and runs that a figure rests on. Ten times the time bounds a chance ten times as tight; sampling faster does not stretch the time between misses.",
+    ],
+    [
+      "as seen, corrected",
+      "A thread that is held up for several periods yields one late sample and no others. Corrected adds one for each missed period, as late as a wake-up at its moment would have been.",
+    ],
+    [
+      "maximum",
+      "The latest sample seen is a lower bound of the worst case, and the noisiest of all figures: compare quantiles, and judge by deadlines.",
+    ],
+    [
+      "interval",
+      "Computed by resampling whole blocks of a second or more, because neighbouring samples are strongly dependent.",
+    ],
+  ];
+  return section(
+    "reading",
+    "How to read this page",
+    element(
+      "dl",
+      { class: "words" },
+      ...words.map(([word, text]) => element("div", {}, element("dt", {}, word), element("dd", {}, text))),
+    ),
+  );
+}
+
+/** Where it comes from, and how to do it again. */
+export function provenance(evaluation: Evaluation, seed: string | null, document: string): HTMLElement {
+  const { plan } = evaluation;
+  const save = element(
+    "button",
+    {
+      type: "button",
+      onclick: () => {
+        const url = URL.createObjectURL(new Blob([document], { type: "application/json" }));
+        element("a", { href: url, download: "evaluation.json" }).click();
+        URL.revokeObjectURL(url);
+      },
+    },
+    "Save evaluation.json",
+  );
+  return section(
+    "again",
+    "How to do it again",
+    pairs(
+      ["command", element("code", {}, shell(evaluation.command))],
+      ["version", `rampart ${evaluation.tool_version}, document version ${evaluation.schema_version}`],
+      ["seed", seed ?? String(plan.seed)],
+      [
+        "plan",
+        `${plural(plan.domains.length, "domain")} (${plan.domains.map((domain) => domain.name).join(", ")}) × ${plural(plan.conditions.length, "condition")} (${plan.conditions.map(conditionName).join(", ")}) × ${plural(plan.meters.length, "meter")} (${plan.meters.map((meter) => meter.meter).join(", ")}), ${plural(plan.repetitions, "repetition")} of ${time(plan.run_duration)} each, in turn; housekeeping CPUs ${plan.housekeeping || "–"}; ${time(plan.total)} in all`,
+      ],
+      ["began, written", `${evaluation.started}, ${evaluation.written}`],
+    ),
+    element("p", { class: "screen" }, "The whole document is in this page: ", save),
+  );
+}

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// The verdicts with the figures they rest on.
+import { badge, type Child, drawing, element, row, scrolling, section, table } from "../dom";
+import type { Evaluation, Interval, Verdict } from "../evaluation";
+import { chance, count, exposure, grouped, percent, quantileName, ratio, time } from "../figures";
+import { asked, conditionName } from "../select";
+import type { VerdictPlaces } from "./answer";
+
+/** Whether a table must name the meter of each row. */
+function meterColumn(verdicts: readonly Verdict[]): boolean {
+  return new Set(verdicts.map((verdict) => verdict.meter)).size > 1;
+}
+
+/** Deadline: exceedances, the bound of their chance, the exposure, in words. */
+export function deadline(evaluation: Evaluation, places: VerdictPlaces): HTMLElement | null {
+  const verdicts = asked(evaluation, "deadline");
+  if (verdicts.length === 0) return null;
+  const several = meterColumn(verdicts);
+  const header = [
+    "domain",
+    "condition",
+    ...(several ? ["meter"] : []),
+    "verdict",
+    "over",
+    "cycles",
+    "latest",
+    "what this exposure shows",
+  ];
+  const classes = ["", "", ...(several ? [""] : []), "", "figure", "figure", "figure", ""];
+  const rows = verdicts.map((verdict) => {
+    const figures = verdict.figures && "deadline" in verdict.figures ? verdict.figures.deadline : null;
+    return row(
+      [
+        verdict.domain,
+        conditionName(verdict.condition),
+        ...(several ? [verdict.meter] : []),
+        badge(verdict.outcome),
+        figures ? grouped(figures.exceedances) : "–",
+        figures ? count(figures.cycles) : "–",
+        figures ? time(figures.max) : "–",
+        figures === null
+          ? verdict.statement
+          : [
+              `With ${percent(figures.confidence)} confidence at most `,
+              element("b", {}, chance(figures.upper_bound)),
+              figures.upper_bound >= 0.1 ? " of the cycles miss it" : " cycles misses it",
+              figures.time_between_violations != null && [
+                ", and misses are at least ",
+                element("b", {}, time(figures.time_between_violations)),
+                " apart on average",
+              ],
+              ". ",
+              element("span", { class: "exposure" }, exposure(verdict.exposure)),
+            ],
+      ],
+      classes,
+      { id: places.get(verdict.id), title: verdict.statement },
+    );
+  });
+  return section(
+    "deadline",
+    `Deadline ${time(evaluation.plan.deadline)}`,
+    element(
+      "p",
+      { class: "note" },
+      "A miss is a sample over the deadline, or a missed period whose corrected lateness is over it. Never having seen one in n cycles only says that its chance is under about 3/n, and in a time T that misses are at least about T/3 apart: a longer run says more.",
+    ),
+    scrolling("Verdicts on the deadline", table("Verdicts on the deadline", header, classes, [rows])),
+  );
+}
+
+type Ratios = {
+  ratios: readonly [number, Interval][];
+  tolerance: number;
+  blocks: readonly [number, number];
+  detectable: number | null;
+};
+
+function ratiosOf(verdict: Verdict): Ratios | null {
+  const { figures } = verdict;
+  if (!figures) return null;
+  if ("interference" in figures) {
+    const { factors, tolerance, blocks } = figures.interference;
+    return { ratios: factors, tolerance, blocks, detectable: null };
+  }
+  if ("same-as-host" in figures) {
+    const { ratios, tolerance, blocks, smallest_detectable } = figures["same-as-host"];
+    return { ratios, tolerance, blocks, detectable: smallest_detectable };
+  }
+  return null;
+}
+
+/** The axis that all rows of a table share. */
+export function ratioAxis(all: readonly Interval[], tolerance: number): readonly [number, number] {
+  const ends = all
+    .flatMap((interval) => [interval.low, interval.high])
+    .filter((end) => Number.isFinite(end) && end > 0);
+  const low = Math.min(...ends, 1 / tolerance, 0.8);
+  const high = Math.max(...ends, tolerance, 1.25);
+  return [Math.max(low, 1e-4) / 1.1, Math.min(high, 1e6) * 1.1];
+}
+
+/** Where a ratio stands on the axis, 0 to 100; beyond its ends at the ends. */
+export function ratioPlace(value: number, [low, high]: readonly [number, number]): number {
+  const part = Math.log(Math.max(value, 1e-9) / low) / Math.log(high / low);
+  return Math.min(Math.max(part, 0), 1) * 100;
+}
+
+function intervalDrawing(
+  interval: Interval,
+  axis: readonly [number, number],
+  tolerance: number,
+  outcome: string,
+): SVGElement {
+  const place = (value: number) => `${ratioPlace(value, axis)}%`;
+  const width = ratioPlace(tolerance, axis) - ratioPlace(1 / tolerance, axis);
+  return drawing(
+    "svg",
+    {
+      class: `interval ${outcome}`,
+      role: "img",
+      "aria-label": `${ratio(interval.estimate)}, from ${ratio(interval.low)} to ${ratio(interval.high)}`,
+    },
+    drawing("rect", {
+      x: place(1 / tolerance),
+      y: 0,
+      width: `${width}%`,
+      height: "100%",
+      class: "tolerance",
+    }),
+    drawing("line", { x1: place(1), x2: place(1), y1: 0, y2: "100%", class: "one" }),
+    drawing("line", {
+      x1: place(interval.low),
+      x2: place(interval.high),
+      y1: "50%",
+      y2: "50%",
+      class: "whisker",
+    }),
+    drawing("circle", { cx: place(interval.estimate), cy: "50%", r: 3.5, class: "estimate" }),
+  );
+}
+
+function axisDrawing(axis: readonly [number, number]): HTMLElement {
+  const candidates = [
+    1e-4, 1e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 1e3, 1e4, 1e5, 1e6,
+  ];
+  const marks: number[] = [];
+  // From 1 outwards, so that it is always named; the others where there is room.
+  for (const mark of candidates.sort((a, b) => Math.abs(Math.log(a)) - Math.abs(Math.log(b)))) {
+    if (mark <= axis[0] || mark >= axis[1]) continue;
+    if (marks.every((other) => Math.abs(ratioPlace(other, axis) - ratioPlace(mark, axis)) > 11))
+      marks.push(mark);
+  }
+  return element(
+    "span",
+    { class: "ratio-axis", "aria-hidden": true },
+    ...marks.map((mark) =>
+      element(
+        "i",
+        { style: `left: ${ratioPlace(mark, axis)}%` },
+        mark >= 1000 ? mark.toExponential(0) : String(mark),
+      ),
+    ),
+  );
+}
+
+function ratioTable(verdicts: readonly Verdict[], places: VerdictPlaces, caption: string): HTMLElement {
+  const several = meterColumn(verdicts);
+  const all = verdicts.map((verdict) => ({ verdict, of: ratiosOf(verdict) }));
+  const tolerance = Math.max(...all.map(({ of }) => of?.tolerance ?? 1));
+  const axis = ratioAxis(
+    all.flatMap(({ of }) => of?.ratios.map(([, interval]) => interval) ?? []),
+    tolerance,
+  );
+  const header = [
+    "domain",
+    "condition",
+    ...(several ? ["meter"] : []),
+    "verdict",
+    "quantile",
+    "ratio",
+    "interval",
+    axisDrawing(axis),
+  ];
+  const classes = ["", "", ...(several ? [""] : []), "", "", "figure", "figure", "drawing"];
+  const bodies = all.map(({ verdict, of }) => {
+    const ratios = of?.ratios ?? [];
+    const span = Math.max(ratios.length, 1);
+    const spanned = (cell: Child, name: string) => ({ cell, attributes: { rowspan: span, class: name } });
+    const names = [
+      spanned(verdict.domain, "spanning"),
+      spanned(conditionName(verdict.condition), "spanning"),
+      ...(several ? [spanned(verdict.meter, "spanning")] : []),
+      spanned(badge(verdict.outcome), "spanning"),
+    ];
+    const attributes = {
+      id: places.get(verdict.id),
+      title: `${verdict.statement} — ${exposure(verdict.exposure)}${of ? `; ${of.blocks[0]} and ${of.blocks[1]} blocks compared` : ""}`,
+    };
+    if (of === null || ratios.length === 0) {
+      return [
+        row(
+          [...names, { cell: verdict.statement, attributes: { colspan: 4, class: "" } }],
+          classes,
+          attributes,
+        ),
+      ];
+    }
+    return ratios.map(([part, interval], index) => {
+      const figures: Child[] = [
+        quantileName(part),
+        element("b", {}, ratio(interval.estimate)),
+        `${ratio(interval.low)} – ${ratio(interval.high)}`,
+        intervalDrawing(interval, axis, of.tolerance, verdict.outcome),
+      ];
+      if (index === 0) return row([...names, ...figures], classes, attributes);
+      const rest = classes.slice(classes.length - 4);
+      return element(
+        "tr",
+        {},
+        ...figures.map((cell, at) => element("td", { class: rest[at] || null }, cell)),
+      );
+    });
+  });
+  return scrolling(caption, table(caption, header, classes, bodies, { class: "ratios" }));
+}
+
+function confidence(verdicts: readonly Verdict[]): string {
+  const levels = verdicts.flatMap(
+    (verdict) => ratiosOf(verdict)?.ratios.map(([, interval]) => interval.confidence) ?? [],
+  );
+  return [...new Set(levels)].map((level) => percent(level)).join(", ");
+}
+
+/** Interference factors: loaded ÷ idle. */
+export function interference(evaluation: Evaluation, places: VerdictPlaces): HTMLElement | null {
+  const verdicts = asked(evaluation, "interference");
+  if (verdicts.length === 0) return null;
+  const tolerance = verdicts.flatMap((verdict) => ratiosOf(verdict)?.tolerance ?? [])[0];
+  return section(
+    "interference",
+    "Interference",
+    element(
+      "p",
+      { class: "note" },
+      `A quantile under load ÷ the same quantile idle, with its ${confidence(verdicts) || ""} interval: 1 means that the neighbour’s load is not felt. `,
+      tolerance !== undefined && `The wall counts as holding up to ${ratio(tolerance)} (shaded).`,
+    ),
+    ratioTable(verdicts, places, "Interference factors"),
+  );
+}
+
+/** Ratios to the host. */
+export function sameAsHost(evaluation: Evaluation, places: VerdictPlaces): HTMLElement | null {
+  const verdicts = asked(evaluation, "same-as-host");
+  if (verdicts.length === 0) return null;
+  const first = verdicts.flatMap((verdict) => ratiosOf(verdict) ?? [])[0];
+  const detectable = verdicts.flatMap((verdict) => ratiosOf(verdict)?.detectable ?? []);
+  return section(
+    "same-as-host",
+    "Compared with the host",
+    element(
+      "p",
+      { class: "note" },
+      `A quantile in the domain ÷ the same quantile on the host, measured in turn, with its ${confidence(verdicts) || ""} interval: under 1 the domain is quicker. `,
+      first !== undefined && `Up to ${ratio(first.tolerance)} counts as the same (shaded). `,
+      detectable.length > 0 && `This exposure tells ratios from ${ratio(Math.max(...detectable))} on from 1.`,
+    ),
+    ratioTable(verdicts, places, "Ratios to the host"),
+  );
+}
