@@ -4,6 +4,7 @@
 
 ARCH ?= $(shell uname -m)
 ARGS ?=
+SETUP_CROSS := $(if $(filter-out $(shell uname -m),$(ARCH)),setup-cross)
 
 # Where rustup puts cargo. Without rustup (see scripts/setup) the distribution's own must be found.
 ifndef RAMPART_NO_RUSTUP
@@ -33,7 +34,7 @@ evaluate: setup-run build ## Measure this machine and say where the page is (ARG
 	bin/rampart evaluate $(ARGS)
 
 .PHONY: build
-build: $(PAGE) ## Build bin/rampart and bin/rampart-meter, static (ARCH=x86_64 or aarch64)
+build: $(SETUP_CROSS) $(PAGE) ## Build bin/rampart and bin/rampart-meter, static (ARCH=x86_64 or aarch64)
 	@scripts/build $(ARCH)
 
 .PHONY: web
@@ -107,10 +108,11 @@ test-documentation: $(PAGE) ## Build the documentation of the code, without a wa
 setup: ## Only install what building and evaluating need (GROUPS="build run test bench" for more)
 	@scripts/setup $(or $(GROUPS),build run)
 
-.PHONY: setup-build setup-run setup-test setup-bench
+.PHONY: setup-build setup-cross setup-run setup-test setup-bench
 setup-build: ; @scripts/setup build
 setup-run:   ; @scripts/setup build run
-setup-test:  ; @scripts/setup build run test
+setup-cross: ; @scripts/setup build cross
+setup-test:  ; @scripts/setup build cross run test
 setup-bench: ; @scripts/setup build bench
 
 .PHONY: clean
