@@ -40,7 +40,8 @@ impl Domain for HostDomain {
         let program = start.meter.display().to_string();
         let mut session = Session::start(command, &program, Tie::Killed, METER_MEND)?;
         session.prepare(&plan)?;
-        let granted = process::granted(session.process(), "", "itself");
+        let process = session.process();
+        let granted = process::granted(process, process, "", "itself");
         Ok(Box::new(RunningHost { session, granted }))
     }
 }

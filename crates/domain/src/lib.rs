@@ -5,22 +5,26 @@
 //! kind, the meter inside is the same program and the conversation with it the same
 //! ([`rampart_model::MeterRequest`], [`rampart_model::MeterEvent`]).
 
+mod container;
 mod error;
 mod host;
 mod not_built;
 mod placement;
 mod process;
 mod session;
+mod surroundings;
+mod task;
 
 use std::path::Path;
 use std::time::Duration;
 
-use rampart_host::Shield;
+use rampart_host::{Shield, StateDirectory};
 use rampart_model::{
     Availability, ContainerEngine, CpuSet, DomainKind, DomainSelection, Granted, Machine,
     MeterEvent, MeterPlan, ShieldReport,
 };
 
+pub use container::{ReleasedContainers, release_containers};
 pub use error::DomainError;
 
 /// What mends a meter that cannot be started.
@@ -50,12 +54,27 @@ pub fn all() -> Vec<Box<dyn Domain>> {
     selections.into_iter().map(domain).collect()
 }
 
-/// The domain that a selection names.
+/// The domain that a selection names, with its state in the standard place.
 #[must_use]
 pub fn domain(selection: DomainSelection) -> Box<dyn Domain> {
+    domain_in(selection, &StateDirectory::standard())
+}
+
+/// The domain that a selection names; `state` holds what must be found again after a sudden
+/// end.
+#[must_use]
+pub fn domain_in(selection: DomainSelection, state: &StateDirectory) -> Box<dyn Domain> {
+    let state = state.clone();
     match selection.kind {
         DomainKind::Host => Box::new(host::HostDomain),
-        kind => Box::new(not_built::NotBuilt(kind)),
+        DomainKind::Task => Box::new(task::TaskDomain { state }),
+        DomainKind::Container => Box::new(container::ContainerDomain {
+            engine: selection.engine.unwrap_or(ContainerEngine::Embedded),
+            state,
+        }),
+        kind @ (DomainKind::Vm | DomainKind::Detached | DomainKind::Cell) => {
+            Box::new(not_built::NotBuilt(kind))
+        }
     }
 }
 

@@ -91,9 +91,9 @@ pub(crate) fn threads(process: u32) -> Vec<Thread> {
     threads
 }
 
-/// What `process` was granted, read back from the kernel; `placed_by` and `runtime` as the
-/// caller knows them.
-pub(crate) fn granted(process: u32, runtime: &str, placed_by: &str) -> Granted {
+/// What `process` was granted, read back from the kernel, the control groups from its measuring
+/// `thread`; `placed_by` and `runtime` as the caller knows them.
+pub(crate) fn granted(process: u32, thread: u32, runtime: &str, placed_by: &str) -> Granted {
     let directory = PathBuf::from(format!("/proc/{process}"));
     let read = |name: &str| fs::read_to_string(directory.join(name)).unwrap_or_default();
     let status = read("status");
@@ -106,7 +106,7 @@ pub(crate) fn granted(process: u32, runtime: &str, placed_by: &str) -> Granted {
             .unwrap_or_default(),
         limits: raised_limits(&read("limits"), &own_limits),
         placed_by: placed_by.to_owned(),
-        control_groups: control_groups(&read("cgroup")),
+        control_groups: control_groups(&read(&format!("task/{thread}/cgroup"))),
         namespaces: NAMESPACES
             .into_iter()
             .filter(|name| namespace(&directory, name) != namespace(Path::new("/proc/self"), name))
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn our_own_process_shares_every_namespace_with_us() {
-        let granted = granted(std::process::id(), "", "itself");
+        let granted = granted(std::process::id(), std::process::id(), "", "itself");
         assert!(granted.namespaces.is_empty());
         assert!(!granted.control_groups.is_empty());
         assert!(

@@ -119,35 +119,27 @@ impl Session {
         };
         // A program that has ended already says why on its way out; that is the better message.
         let sent = self.send(&request);
-        let begin = Instant::now();
-        loop {
-            let left = READY_PATIENCE.saturating_sub(begin.elapsed());
-            match self.next_event(left)? {
-                Some(MeterEvent::Ready(ready)) if ready.protocol == METER_PROTOCOL_VERSION => {
-                    return Ok(ready);
-                }
-                Some(MeterEvent::Ready(ready)) => {
-                    return Err(DomainError::Refused(other_protocol(&self.program, &ready)));
-                }
-                Some(MeterEvent::Refused(refusal)) => return Err(DomainError::Refused(refusal)),
-                Some(other) => {
-                    return Err(DomainError::Unintelligible {
-                        program: self.program.clone(),
-                        process: self.process(),
-                        line: abridged(&format!("{other:?}")),
-                        reason: "it comes before the event `ready`".to_owned(),
-                    });
-                }
-                None => {
-                    sent?;
-                    return Err(DomainError::Silent {
-                        program: self.program.clone(),
-                        process: self.process(),
-                        what: "get ready",
-                        waited: READY_PATIENCE,
-                        stderr: self.stderr_tail(),
-                    });
-                }
+        match self.next_event(READY_PATIENCE)? {
+            Some(MeterEvent::Ready(ready)) if ready.protocol == METER_PROTOCOL_VERSION => Ok(ready),
+            Some(MeterEvent::Ready(ready)) => {
+                Err(DomainError::Refused(other_protocol(&self.program, &ready)))
+            }
+            Some(MeterEvent::Refused(refusal)) => Err(DomainError::Refused(refusal)),
+            Some(other) => Err(DomainError::Unintelligible {
+                program: self.program.clone(),
+                process: self.process(),
+                line: abridged(&format!("{other:?}")),
+                reason: "it comes before the event `ready`".to_owned(),
+            }),
+            None => {
+                sent?;
+                Err(DomainError::Silent {
+                    program: self.program.clone(),
+                    process: self.process(),
+                    what: "get ready",
+                    waited: READY_PATIENCE,
+                    stderr: self.stderr_tail(),
+                })
             }
         }
     }

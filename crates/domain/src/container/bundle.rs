@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The OCI bundle of a meter: a root file system that holds the meter alone, and a
+//! configuration that grants it nothing but the lock on its memory.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use rampart_model::CpuSet;
+use serde_json::{Value, json};
+
+use super::engine::MemoryGrant;
+use super::seccomp;
+use crate::DomainError;
+
+/// Where the meter stands in its root file system.
+pub(super) const METER_PATH: &str = "/rampart-meter";
+/// `nobody`, on every distribution: it owns no file that the meter could write to.
+const NOBODY: u32 = 65_534;
+
+/// What differs from bundle to bundle.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Contents {
+    /// Its control group, relative to the root of each hierarchy.
+    pub(super) control_group: String,
+    /// The CPUs of that group; none for those of the group above it.
+    pub(super) cpus: Option<CpuSet>,
+    /// How the meter may lock its memory.
+    pub(super) memory: MemoryGrant,
+    /// Whether the runtime can filter system calls.
+    pub(super) seccomp: bool,
+    /// The architecture of the meter, as [`std::env::consts::ARCH`] names it.
+    pub(super) architecture: String,
+}
+
+/// The configuration (OCI runtime specification 1.0, which every runtime in use knows).
+pub(super) fn configuration(contents: &Contents) -> Value {
+    let mut linux = json!({
+        "namespaces": [
+            { "type": "pid" },
+            { "type": "ipc" },
+            { "type": "uts" },
+            { "type": "mount" },
+            { "type": "network" },
+            { "type": "cgroup" }
+        ],
+        "cgroupsPath": contents.control_group,
+        "resources": {
+            "devices": [{ "allow": false, "access": "rwm" }]
+        },
+        "maskedPaths": [
+            "/proc/acpi",
+            "/proc/asound",
+            "/proc/kcore",
+            "/proc/keys",
+            "/proc/latency_stats",
+            "/proc/sched_debug",
+            "/proc/scsi",
+            "/proc/timer_list",
+            "/proc/timer_stats",
+            "/sys/firmware"
+        ],
+        "readonlyPaths": [
+            "/proc/bus",
+            "/proc/fs",
+            "/proc/irq",
+            "/proc/sys",
+            "/proc/sysrq-trigger"
+        ]
+    });
+    if let Some(cpus) = &contents.cpus {
+        linux["resources"]["cpu"] = json!({ "cpus": cpus.to_string() });
+    }
+    if contents.seccomp {
+        linux["seccomp"] = seccomp::filter(&contents.architecture);
+    }
+    let (capabilities, limits) = match contents.memory {
+        MemoryGrant::Nothing => (json!([]), json!([])),
+        MemoryGrant::Limit => (
+            json!([]),
+            json!([{ "type": "RLIMIT_MEMLOCK", "soft": u64::MAX, "hard": u64::MAX }]),
+        ),
+        MemoryGrant::Capability => (json!(["CAP_IPC_LOCK"]), json!([])),
+    };
+    json!({
+        "ociVersion": "1.0.2",
+        "process": {
+            "terminal": false,
+            "user": { "uid": NOBODY, "gid": NOBODY },
+            "args": [METER_PATH],
+            "env": [],
+            "cwd": "/",
+            "capabilities": {
+                "bounding": capabilities,
+                "effective": capabilities,
+                "inheritable": capabilities,
+                "permitted": capabilities,
+                // It is not root inside, so only an ambient capability outlives execve(2).
+                "ambient": capabilities
+            },
+            "rlimits": limits,
+            "noNewPrivileges": true
+        },
+        "root": { "path": "rootfs", "readonly": true },
+        "hostname": "rampart-meter",
+        "mounts": [
+            {
+                "destination": "/proc",
+                "type": "proc",
+                "source": "proc",
+                "options": ["nosuid", "noexec", "nodev"]
+            },
+            {
+                "destination": "/dev",
+                "type": "tmpfs",
+                "source": "tmpfs",
+                "options": ["nosuid", "noexec", "mode=755", "size=64k"]
+            },
+            {
+                "destination": "/sys",
+                "type": "sysfs",
+                "source": "sysfs",
+                "options": ["nosuid", "noexec", "nodev", "ro"]
+            }
+        ],
+        "linux": linux
+    })
+}
+
+/// Makes the root file system below `directory` and says where it is.
+pub(super) fn write_root(directory: &Path, meter: &Path) -> Result<PathBuf, DomainError> {
+    let root = directory.join("rootfs");
+    for name in ["proc", "dev", "sys"] {
+        let path = root.join(name);
+        fs::create_dir_all(&path).map_err(DomainError::file("make the directory", path))?;
+    }
+    // A copy, not a link: the container must not hold a name of the file that others run.
+    let target = root.join(METER_PATH.trim_start_matches('/'));
+    let copied = fs::copy(meter, &target)
+        .and_then(|_| fs::set_permissions(&target, fs::Permissions::from_mode(0o555)));
+    copied.map_err(|source| {
+        let missing = source.kind() == io::ErrorKind::NotFound;
+        let path = if missing { meter } else { &target };
+        DomainError::file("copy the meter into the container", path)(source)
+    })?;
+    Ok(root)
+}
+
+/// Writes the configuration of the bundle in `directory`.
+pub(super) fn write_configuration(
+    directory: &Path,
+    contents: &Contents,
+) -> Result<(), DomainError> {
+    let path = directory.join("config.json");
+    let text = format!("{:#}\n", configuration(contents));
+    fs::write(&path, text).map_err(DomainError::file("write the configuration", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contents() -> Contents {
+        Contents {
+            control_group: "/rampart-1-0/meter-1-0".to_owned(),
+            cpus: Some("2-3".parse().expect("cpus")),
+            memory: MemoryGrant::Limit,
+            seccomp: false,
+            architecture: "x86_64".to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_configuration_is_this() {
+        // The order of keys depends on what other crates ask of the JSON library.
+        insta::with_settings!({ sort_maps => true }, {
+            insta::assert_json_snapshot!(configuration(&contents()));
+        });
+    }
+
+    #[test]
+    fn a_filter_is_there_where_the_runtime_knows_one() {
+        let with = Contents {
+            seccomp: true,
+            ..contents()
+        };
+        insta::with_settings!({ sort_maps => true }, {
+            insta::assert_json_snapshot!(configuration(&with)["linux"]["seccomp"]);
+        });
+        assert!(configuration(&contents())["linux"].get("seccomp").is_none());
+    }
+
+    #[test]
+    fn the_memory_grant_is_the_only_grant() {
+        let of = |memory| {
+            configuration(&Contents {
+                memory,
+                cpus: None,
+                ..contents()
+            })
+        };
+        let capability = of(MemoryGrant::Capability);
+        assert_eq!(capability["process"]["rlimits"], json!([]));
+        for set in [
+            "bounding",
+            "effective",
+            "inheritable",
+            "permitted",
+            "ambient",
+        ] {
+            let of_kind = &capability["process"]["capabilities"][set];
+            assert_eq!(*of_kind, json!(["CAP_IPC_LOCK"]), "{set}");
+        }
+        assert!(capability["linux"]["resources"].get("cpu").is_none());
+        let nothing = of(MemoryGrant::Nothing);
+        assert_eq!(nothing["process"]["rlimits"], json!([]));
+        assert_eq!(nothing["process"]["capabilities"]["permitted"], json!([]));
+    }
+
+    #[test]
+    fn the_root_holds_the_meter_alone() {
+        let directory = tempfile::tempdir().expect("directory");
+        let meter = directory.path().join("some-meter");
+        fs::write(&meter, "program").expect("write");
+        let root = write_root(directory.path(), &meter).expect("root");
+        let mut names: Vec<_> = fs::read_dir(&root)
+            .expect("list")
+            .map(|entry| entry.expect("entry").file_name())
+            .collect();
+        names.sort();
+        assert_eq!(names, ["dev", "proc", "rampart-meter", "sys"]);
+        let mode = fs::metadata(root.join("rampart-meter")).expect("metadata");
+        assert_eq!(mode.permissions().mode() & 0o777, 0o555);
+    }
+
+    #[test]
+    fn a_missing_meter_is_named() {
+        let directory = tempfile::tempdir().expect("directory");
+        let error = write_root(directory.path(), Path::new("/nowhere/rampart-meter"));
+        let message = error.expect_err("must fail").to_string();
+        assert!(message.contains("/nowhere/rampart-meter"), "{message}");
+    }
+}

@@ -1,0 +1,486 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What runs a container: which program, of which version, and with which arguments.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rampart_model::{ContainerEngine, CpuSet, Finding, Machine, Severity};
+use rustix::process::Resource;
+
+use super::bundle::METER_PATH;
+use super::helper;
+use super::store::Container;
+use crate::DomainError;
+
+/// How the meter may lock its memory without any other privilege.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MemoryGrant {
+    /// It does not lock memory.
+    Nothing,
+    /// An unlimited `RLIMIT_MEMLOCK`, the weakest grant that does.
+    Limit,
+    /// `CAP_IPC_LOCK`, where this process may not raise the limit (no `CAP_SYS_RESOURCE`).
+    Capability,
+}
+
+impl MemoryGrant {
+    /// The grant for a meter that locks its memory, and is started by a child of this process.
+    pub(super) fn to_lock() -> Self {
+        let hard = rustix::process::getrlimit(Resource::Memlock).maximum;
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        if hard.is_none() || may_raise_limits(&status) {
+            Self::Limit
+        } else {
+            Self::Capability
+        }
+    }
+}
+
+/// Whether `CAP_SYS_RESOURCE` (24 of include/uapi/linux/capability.h) is in effect.
+fn may_raise_limits(status: &str) -> bool {
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask & 1 << 24 != 0)
+}
+
+/// A program that can run a container here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Engine {
+    /// Which kind.
+    pub(super) kind: ContainerEngine,
+    /// The program.
+    pub(super) program: PathBuf,
+    /// Its name and version, for example `runc 1.1.5`.
+    pub(super) version: String,
+    /// Whether it filters system calls.
+    pub(super) seccomp: bool,
+    /// Options before the command, for podman.
+    options: Vec<String>,
+    /// Whether it takes any control group as a parent; one that lets systemd make the groups
+    /// takes none but slices.
+    takes_parent: bool,
+}
+
+/// What an engine is told about one container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wishes {
+    /// The CPUs of its control group; none to leave them.
+    pub(super) cpus: Option<CpuSet>,
+    /// The control group above its own; none to leave that to the engine.
+    pub(super) parent: Option<String>,
+    /// How it may lock memory.
+    pub(super) memory: MemoryGrant,
+}
+
+impl Engine {
+    /// The program for `kind`, if there is one that works here.
+    pub(super) fn find(kind: ContainerEngine, control_groups: &str) -> Result<Self, Box<Finding>> {
+        match kind {
+            ContainerEngine::Embedded => embedded(control_groups),
+            ContainerEngine::Podman => podman(control_groups),
+            ContainerEngine::Docker => docker(control_groups),
+        }
+    }
+
+    /// Whether a container can be started below a control group of Rampart's.
+    pub(super) fn takes_parent(&self) -> bool {
+        self.takes_parent
+    }
+
+    /// The command that runs the container in the foreground, with the meter's streams.
+    pub(super) fn run(&self, container: &Container, wishes: &Wishes) -> Command {
+        let mut command = Command::new(&self.program);
+        match self.kind {
+            ContainerEngine::Embedded => {
+                command
+                    .arg("--root")
+                    .arg(container.runtime_state())
+                    .arg("run")
+                    .arg("--bundle")
+                    .arg(&container.directory)
+                    .arg("--pid-file")
+                    .arg(container.process_file())
+                    .arg(&container.record.id);
+            }
+            ContainerEngine::Podman => {
+                command.args(&self.options);
+                command.args(run_arguments(&container.record.id, wishes));
+                command.args([
+                    "--log-driver",
+                    "none",
+                    "--read-only-tmpfs=false",
+                    "--rootfs",
+                ]);
+                command.arg(container.directory.join("rootfs"));
+                command.arg(METER_PATH);
+            }
+            ContainerEngine::Docker => {
+                command.args(run_arguments(&container.record.id, wishes));
+                command.args(["--log-driver", "none", "--pull", "never"]);
+                command.arg(container.image());
+                command.arg(METER_PATH);
+            }
+        }
+        command
+    }
+
+    /// What the engine needs before [`Engine::run`] besides the root file system.
+    pub(super) fn prepare(&self, container: &Container) -> Result<(), DomainError> {
+        if self.kind != ContainerEngine::Docker {
+            return Ok(());
+        }
+        // docker takes no directory as a root, so the root becomes an image without a registry.
+        let archive = container.directory.join("rootfs.tar");
+        let mut tar = Command::new("tar");
+        tar.arg("-C")
+            .arg(container.directory.join("rootfs"))
+            .args(["--owner=0", "--group=0", "-cf"])
+            .arg(&archive)
+            .arg(".")
+            .stdin(Stdio::null());
+        helper::finish(tar)?;
+        let archive = archive.display().to_string();
+        helper::run(&self.program, &["import", &archive, &container.image()])?;
+        Ok(())
+    }
+
+    /// The container's first process, as this process sees it.
+    pub(super) fn process(&self, container: &Container) -> Result<u32, DomainError> {
+        let id = &container.record.id;
+        let (text, place) = match self.kind {
+            ContainerEngine::Embedded => {
+                let path = container.process_file();
+                let text = std::fs::read_to_string(&path).map_err(DomainError::file(
+                    "read the container's process from",
+                    &path,
+                ))?;
+                (text, path)
+            }
+            ContainerEngine::Podman | ContainerEngine::Docker => {
+                let arguments = ["inspect", "--format", "{{.State.Pid}}", id];
+                let text = helper::run(&self.program, &arguments)?;
+                (text, self.program.clone())
+            }
+        };
+        match text.trim().parse() {
+            Ok(process) if process > 0 => Ok(process),
+            _ => Err(DomainError::File {
+                action: "read the container's process from",
+                path: place,
+                source: std::io::Error::other(format!("`{}` is no process", text.trim())),
+            }),
+        }
+    }
+}
+
+/// What podman and docker take alike.
+fn run_arguments(id: &str, wishes: &Wishes) -> Vec<String> {
+    let mut arguments: Vec<String> = [
+        "run",
+        "--name",
+        id,
+        "--rm",
+        "--interactive",
+        "--network",
+        "none",
+        "--read-only",
+        "--cap-drop",
+        "all",
+        "--security-opt",
+        "no-new-privileges",
+        // Engines raise this one to their own maximum unless it is named.
+        "--ulimit",
+        "nofile=1024:1024",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    let mut add = |words: &[&str]| arguments.extend(words.iter().map(|&word| word.to_owned()));
+    match wishes.memory {
+        MemoryGrant::Nothing => add(&["--user", "65534:65534"]),
+        MemoryGrant::Limit => add(&["--user", "65534:65534", "--ulimit", "memlock=-1:-1"]),
+        // A capability reaches only root where an engine knows no ambient ones.
+        MemoryGrant::Capability => add(&["--user", "0:0", "--cap-add", "IPC_LOCK"]),
+    }
+    if let Some(cpus) = &wishes.cpus {
+        add(&["--cpuset-cpus", &cpus.to_string()]);
+    }
+    if let Some(parent) = &wishes.parent {
+        add(&["--cgroup-parent", parent]);
+    }
+    arguments
+}
+
+/// `runc 1.1.5` from the first line of `runc --version`.
+fn version(name: &str, answer: &str) -> String {
+    let number = answer
+        .lines()
+        .next()
+        .and_then(|line| line.split_once("version "))
+        .and_then(|(_, rest)| rest.split([' ', ',']).next())
+        .unwrap_or("of unknown version");
+    format!("{name} {number}")
+}
+
+fn missing(name: &str, mend: &str) -> Box<Finding> {
+    Box::new(
+        Finding::new(Severity::Problem, name, "the program is not installed").mend(mend.to_owned()),
+    )
+}
+
+fn not_usable(program: &Path, error: &DomainError, mend: &str) -> Box<Finding> {
+    Box::new(
+        Finding::new(
+            Severity::Problem,
+            program.display().to_string(),
+            format!("the program does not work here: {error}"),
+        )
+        .mend(mend.to_owned()),
+    )
+}
+
+/// `runc`, or else `crun` where it can work: it refuses cgroup v1 with v2 beside it.
+fn embedded(control_groups: &str) -> Result<Engine, Box<Finding>> {
+    const MEND: &str = "apt-get install runc";
+    let mut reason = missing("runc", MEND);
+    for name in ["runc", "crun"] {
+        let Some(program) = helper::find(name) else {
+            continue;
+        };
+        if name == "crun" && control_groups == "hybrid" {
+            reason = Box::new(
+                Finding::new(
+                    Severity::Problem,
+                    program.display().to_string(),
+                    "crun refuses control groups of version 1 and 2 side by side, and runc is not installed",
+                )
+                .values("hybrid", "v1 or v2 alone")
+                .mend(MEND),
+            );
+            continue;
+        }
+        match helper::run(&program, &["--version"]) {
+            Ok(answer) => {
+                return Ok(Engine {
+                    kind: ContainerEngine::Embedded,
+                    program,
+                    version: version(name, &answer),
+                    seccomp: filters(&answer),
+                    options: Vec::new(),
+                    takes_parent: true,
+                });
+            }
+            Err(error) => reason = not_usable(&program, &error, MEND),
+        }
+    }
+    Err(reason)
+}
+
+/// Whether the answer to `--version` names libseccomp (`runc`) or `+SECCOMP` (`crun`).
+fn filters(answer: &str) -> bool {
+    answer.contains("libseccomp") || answer.contains("+SECCOMP")
+}
+
+fn podman(control_groups: &str) -> Result<Engine, Box<Finding>> {
+    const MEND: &str = "apt-get install podman";
+    let program = helper::find("podman").ok_or_else(|| missing("podman", MEND))?;
+    let answer = helper::run(&program, &["--version"])
+        .map_err(|error| not_usable(&program, &error, MEND))?;
+    let systemd = Path::new("/run/systemd/system").exists();
+    let mut options = Vec::new();
+    // systemd has no word for a shield's group, and without it podman has to make groups itself.
+    let takes_parent = control_groups != "v2" || !systemd;
+    if takes_parent {
+        options.extend(["--cgroup-manager", "cgroupfs"].map(str::to_owned));
+    }
+    if control_groups == "hybrid" {
+        let runc = helper::find("runc").ok_or_else(|| {
+            Box::new(
+                Finding::new(
+                    Severity::Problem,
+                    "runc",
+                    "podman's own runtime refuses control groups of version 1 and 2 side by side",
+                )
+                .values("not installed", "runc")
+                .mend("apt-get install runc"),
+            )
+        })?;
+        options.extend(["--runtime".to_owned(), runc.display().to_string()]);
+    }
+    Ok(Engine {
+        kind: ContainerEngine::Podman,
+        version: version("podman", &answer),
+        program,
+        seccomp: true,
+        options,
+        takes_parent,
+    })
+}
+
+fn docker(control_groups: &str) -> Result<Engine, Box<Finding>> {
+    const MEND: &str = "start the engine: systemctl start docker, or apt-get install docker.io";
+    let program =
+        helper::find("docker").ok_or_else(|| missing("docker", "apt-get install docker.io"))?;
+    let format = "{{.ServerVersion}} {{.CgroupDriver}}";
+    let answer = helper::run(&program, &["info", "--format", format]).map_err(|error| {
+        Box::new(
+            Finding::new(
+                Severity::Problem,
+                program.display().to_string(),
+                format!("no engine answers the program: {error}"),
+            )
+            .mend(MEND),
+        )
+    })?;
+    let (version, driver) = answer.trim().split_once(' ').unwrap_or((answer.trim(), ""));
+    // Some releases answer with an empty version, and success, when no engine is there.
+    if version.is_empty() {
+        return Err(Box::new(
+            Finding::new(
+                Severity::Problem,
+                program.display().to_string(),
+                "no engine answers the program",
+            )
+            .mend(MEND),
+        ));
+    }
+    Ok(Engine {
+        kind: ContainerEngine::Docker,
+        version: format!("docker {version}"),
+        takes_parent: driver == "cgroupfs" && control_groups != "v2",
+        program,
+        seccomp: true,
+        options: Vec::new(),
+    })
+}
+
+/// Whether this machine can run containers of a kind, and what speaks against it.
+pub(super) fn availability(
+    kind: ContainerEngine,
+    machine: &Machine,
+) -> (Option<Engine>, Vec<Finding>) {
+    let mut findings = Vec::new();
+    let engine = match Engine::find(kind, &machine.control_groups) {
+        Ok(engine) => Some(engine),
+        Err(finding) => {
+            findings.push(*finding);
+            None
+        }
+    };
+    let user = rustix::process::geteuid();
+    if !user.is_root() {
+        findings.push(
+            Finding::new(
+                Severity::Problem,
+                "privilege",
+                "a container whose threads are placed from outside needs root",
+            )
+            .values(format!("user {}", user.as_raw()), "root")
+            .mend("run the same command with sudo"),
+        );
+        return (None, findings);
+    }
+    if let Some(engine) = &engine
+        && !engine.seccomp
+    {
+        findings.push(
+            Finding::new(
+                Severity::Note,
+                engine.program.display().to_string(),
+                "this build filters no system calls, so the container has no seccomp filter",
+            )
+            .mend("install a build with libseccomp"),
+        );
+    }
+    (engine, findings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rampart_host::StateDirectory;
+
+    fn engine(kind: ContainerEngine) -> Engine {
+        Engine {
+            kind,
+            program: "/usr/bin/engine".into(),
+            version: "engine 1".to_owned(),
+            seccomp: true,
+            options: vec!["--cgroup-manager".to_owned(), "cgroupfs".to_owned()],
+            takes_parent: true,
+        }
+    }
+
+    fn line(kind: ContainerEngine, memory: MemoryGrant, parent: Option<&str>) -> String {
+        let directory = tempfile::tempdir().expect("directory");
+        let state = StateDirectory::at(directory.path());
+        // An engine that is not there: removing the container must not start one.
+        let container = Container::create(&state, ContainerEngine::Embedded, Path::new("/nowhere"))
+            .expect("container");
+        let (id, path) = (container.record.id.clone(), container.directory.clone());
+        let wishes = Wishes {
+            cpus: parent.map(|_| "2-3".parse().expect("cpus")),
+            parent: parent.map(str::to_owned),
+            memory,
+        };
+        let command = engine(kind).run(&container, &wishes);
+        let words: Vec<String> = command
+            .get_args()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect();
+        words
+            .join(" ")
+            .replace(&path.display().to_string(), "DIRECTORY")
+            .replace(&id, "ID")
+    }
+
+    #[test]
+    fn the_embedded_command_is_this() {
+        assert_eq!(
+            line(ContainerEngine::Embedded, MemoryGrant::Limit, Some("/s")),
+            "--root DIRECTORY/runtime run --bundle DIRECTORY --pid-file DIRECTORY/process ID"
+        );
+    }
+
+    #[test]
+    fn the_podman_command_is_this() {
+        assert_eq!(
+            line(ContainerEngine::Podman, MemoryGrant::Limit, Some("/shield")),
+            "--cgroup-manager cgroupfs run --name ID --rm --interactive --network none \
+             --read-only --cap-drop all --security-opt no-new-privileges --ulimit \
+             nofile=1024:1024 --user 65534:65534 --ulimit memlock=-1:-1 --cpuset-cpus 2-3 \
+             --cgroup-parent /shield --log-driver none --read-only-tmpfs=false --rootfs \
+             DIRECTORY/rootfs /rampart-meter"
+        );
+    }
+
+    #[test]
+    fn the_docker_command_is_this() {
+        assert_eq!(
+            line(ContainerEngine::Docker, MemoryGrant::Capability, None),
+            "run --name ID --rm --interactive --network none --read-only --cap-drop all \
+             --security-opt no-new-privileges --ulimit nofile=1024:1024 --user 0:0 --cap-add \
+             IPC_LOCK --log-driver none --pull never rampart-meter:ID /rampart-meter"
+        );
+    }
+
+    #[test]
+    fn versions_are_read() {
+        assert_eq!(
+            version("runc", "runc version 1.1.5+ds1\ncommit: 1"),
+            "runc 1.1.5+ds1"
+        );
+        assert_eq!(version("crun", "crun version 1.8.1\n"), "crun 1.8.1");
+        assert_eq!(version("x", "nonsense"), "x of unknown version");
+        assert!(filters("libseccomp: 2.5.4") && filters("+SYSTEMD +SECCOMP"));
+        assert!(!filters("runc version 1.1.5"));
+    }
+
+    #[test]
+    fn the_grant_follows_the_privilege() {
+        assert!(may_raise_limits("Name:\tx\nCapEff:\t000001ffffffffff\n"));
+        assert!(!may_raise_limits("CapEff:\t000001fffeffffff\n"));
+        assert!(!may_raise_limits(""));
+    }
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `container`: the meter in an OCI container on shielded CPUs.
+//!
+//! The container gets no privilege but the lock on its memory. Policy and affinity of its
+//! threads are set from outside while it waits, so that it needs neither `CAP_SYS_NICE` nor a
+//! limit of real-time priorities.
+
+mod bundle;
+mod engine;
+mod helper;
+mod seccomp;
+mod store;
+
+use std::time::Duration;
+
+use rampart_host::{Shield, StateDirectory};
+use rampart_model::{
+    Availability, ContainerEngine, DomainKind, DomainSelection, Finding, Granted, Machine,
+    MeterEvent, PlacedBy, Severity, ShieldReport,
+};
+
+use self::bundle::Contents;
+use self::engine::{Engine, MemoryGrant, Wishes};
+use self::store::Container;
+use crate::session::{Session, Tie};
+use crate::surroundings::Surroundings;
+use crate::{Domain, DomainError, Running, Start, process, task};
+
+pub use self::store::{ReleasedContainers, release_containers};
+
+/// A container on shielded CPUs.
+#[derive(Debug, Clone)]
+pub(crate) struct ContainerDomain {
+    pub(crate) engine: ContainerEngine,
+    pub(crate) state: StateDirectory,
+}
+
+impl Domain for ContainerDomain {
+    fn selection(&self) -> DomainSelection {
+        DomainSelection {
+            kind: DomainKind::Container,
+            engine: Some(self.engine),
+        }
+    }
+
+    fn availability(&self, machine: &Machine) -> Availability {
+        let (engine, mut findings) = engine::availability(self.engine, machine);
+        findings.extend(task::weaknesses(machine).into_iter().filter(|finding| {
+            // Without root it is not available at all, which is said already.
+            finding.place != "privilege"
+        }));
+        let program = match (&engine, self.engine) {
+            (Some(engine), _) => engine.version.clone(),
+            (None, ContainerEngine::Embedded) => "runc or crun".to_owned(),
+            (None, ContainerEngine::Podman) => "podman".to_owned(),
+            (None, ContainerEngine::Docker) => "docker".to_owned(),
+        };
+        Availability {
+            domain: self.selection(),
+            available: engine.is_some(),
+            description: format!(
+                "a container run by {program}, {}",
+                task::expected_wall(machine)
+            ),
+            findings,
+        }
+    }
+
+    fn start(&self, start: &Start<'_>) -> Result<Box<dyn Running>, DomainError> {
+        let mut plan = start.plan.clone();
+        plan.placed_by = PlacedBy::Outside;
+        // What cannot be removed is told by `rampart release`; it is in nobody's way here.
+        let _ = release_containers(&self.state);
+        let control_groups = rampart_host::control_group_layout();
+        let engine = Engine::find(self.engine, control_groups)
+            .map_err(|finding| DomainError::Unavailable(*finding))?;
+        let surroundings = Surroundings::raise(&self.state, start)?;
+        let container = Container::create(&self.state, self.engine, &engine.program)?;
+        let mut prepared = Prepared {
+            wishes: wishes(&engine, &surroundings, &plan, start),
+            engine,
+            container,
+            surroundings,
+        };
+        prepared.write(start)?;
+        let session = Session::start(
+            prepared.engine.run(&prepared.container, &prepared.wishes),
+            &prepared.engine.version,
+            Tie::InputEnds,
+            "install it again",
+        )?;
+        // If anything fails from here on, dropping ends the runtime, then removes the
+        // container, then lowers the shield.
+        let mut running = RunningContainer {
+            session,
+            granted: Granted::default(),
+            container: prepared.container,
+            surroundings: prepared.surroundings,
+        };
+        running.session.prepare(&plan)?;
+        let process = prepared.engine.process(&running.container)?;
+        if prepared.wishes.parent.is_none() {
+            running.surroundings.admit(process)?;
+        }
+        let thread = running.surroundings.place(process, &plan)?;
+        running.granted = process::granted(process, thread, &prepared.engine.version, "outside");
+        running.note_grants(&prepared.engine, prepared.wishes.memory);
+        Ok(Box::new(running))
+    }
+}
+
+/// Everything that must stand before the container is started.
+struct Prepared {
+    engine: Engine,
+    wishes: Wishes,
+    container: Container,
+    surroundings: Surroundings,
+}
+
+impl Prepared {
+    /// Writes what the engine reads.
+    fn write(&mut self, start: &Start<'_>) -> Result<(), DomainError> {
+        bundle::write_root(&self.container.directory, start.meter)?;
+        if self.engine.kind == ContainerEngine::Embedded {
+            let id = &self.container.record.id;
+            let parent = self.wishes.parent.as_deref().unwrap_or("");
+            let contents = Contents {
+                control_group: format!("{parent}/{id}"),
+                cpus: self.wishes.cpus.clone(),
+                memory: self.wishes.memory,
+                seccomp: self.engine.seccomp,
+                architecture: std::env::consts::ARCH.to_owned(),
+            };
+            bundle::write_configuration(&self.container.directory, &contents)?;
+        }
+        self.engine.prepare(&self.container)
+    }
+}
+
+fn wishes(
+    engine: &Engine,
+    surroundings: &Surroundings,
+    plan: &rampart_model::MeterPlan,
+    start: &Start<'_>,
+) -> Wishes {
+    let group = surroundings
+        .shield()
+        .and_then(Shield::control_group)
+        .filter(|_| engine.takes_parent());
+    Wishes {
+        cpus: group.map(|_| start.plan.cpus.clone()),
+        parent: group.map(|group| group.path.clone()),
+        memory: if plan.lock_memory {
+            MemoryGrant::to_lock()
+        } else {
+            MemoryGrant::Nothing
+        },
+    }
+}
+
+/// Dropped in the order of the fields.
+#[derive(Debug)]
+struct RunningContainer {
+    session: Session,
+    granted: Granted,
+    container: Container,
+    surroundings: Surroundings,
+}
+
+impl RunningContainer {
+    fn note_grants(&mut self, engine: &Engine, memory: MemoryGrant) {
+        if memory == MemoryGrant::Capability {
+            self.surroundings.note(
+                Finding::new(
+                    Severity::Note,
+                    "locked memory",
+                    "the container got CAP_IPC_LOCK, because this process may not raise limits and so cannot grant the weaker RLIMIT_MEMLOCK",
+                )
+                .values("no CAP_SYS_RESOURCE", "CAP_SYS_RESOURCE, or an unlimited hard limit")
+                .mend("start rampart with `ulimit -l unlimited`"),
+            );
+        }
+        if !self.granted.seccomp {
+            self.surroundings.note(
+                Finding::new(
+                    Severity::Note,
+                    engine.version.clone(),
+                    "no system calls are filtered in the container",
+                )
+                .mend("install a runtime built with libseccomp"),
+            );
+        }
+    }
+}
+
+impl Running for RunningContainer {
+    fn go(&mut self) -> Result<(), DomainError> {
+        self.session.go()
+    }
+
+    fn next_event(&mut self, timeout: Duration) -> Result<Option<MeterEvent>, DomainError> {
+        self.session.next_event(timeout)
+    }
+
+    fn stop(&mut self) {
+        self.session.stop();
+    }
+
+    fn shield(&self) -> Option<&Shield> {
+        self.surroundings.shield()
+    }
+
+    fn granted(&self) -> Granted {
+        self.granted.clone()
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<Option<ShieldReport>, DomainError> {
+        self.session.close();
+        let Self {
+            session,
+            container,
+            surroundings,
+            ..
+        } = *self;
+        drop(session);
+        let removed = container.remove();
+        // The shield falls whether or not the container could be removed.
+        let report = surroundings.lower()?;
+        removed?;
+        Ok(Some(report))
+    }
+}

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One directory for each container, made before the container is started, so that whatever
+//! ends this process, the next one or `rampart release` finds and removes what is left.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rampart_host::StateDirectory;
+use rampart_model::{ContainerEngine, Finding, Severity};
+use serde::{Deserialize, Serialize};
+
+use super::helper;
+use crate::DomainError;
+
+const RECORD: &str = "container.json";
+
+/// What is known of a container before it is started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Record {
+    /// Its name.
+    pub(super) id: String,
+    /// What runs it.
+    pub(super) engine: ContainerEngine,
+    /// The program of the runtime or engine.
+    pub(super) program: PathBuf,
+    /// The process that started it.
+    owner: u32,
+    /// When that process started, in clock ticks since boot.
+    owner_start: u64,
+}
+
+/// A container's directory. Dropping it removes the container and the directory.
+#[derive(Debug)]
+pub(super) struct Container {
+    pub(super) record: Record,
+    pub(super) directory: PathBuf,
+    removed: bool,
+}
+
+impl Container {
+    /// Makes the directory and brings the record to the disk.
+    pub(super) fn create(
+        state: &StateDirectory,
+        engine: ContainerEngine,
+        program: &Path,
+    ) -> Result<Self, DomainError> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let owner = std::process::id();
+        let owner_start = start_of(owner).unwrap_or(0);
+        // With the start time the name stays unique when process numbers come round again.
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let id = format!("rampart-meter-{owner}-{owner_start}-{count}");
+        let directory = containers(state).join(&id);
+        fs::create_dir_all(&directory)
+            .map_err(DomainError::file("make the directory", &directory))?;
+        let container = Self {
+            record: Record {
+                id,
+                engine,
+                program: program.to_owned(),
+                owner,
+                owner_start,
+            },
+            directory,
+            removed: false,
+        };
+        container.write_record()?;
+        Ok(container)
+    }
+
+    fn write_record(&self) -> Result<(), DomainError> {
+        let path = self.directory.join(RECORD);
+        let written = File::create(&path).and_then(|mut file| {
+            serde_json::to_writer(&mut file, &self.record)?;
+            file.write_all(b"\n")?;
+            file.sync_all()?;
+            File::open(&self.directory)?.sync_all()
+        });
+        written.map_err(DomainError::file("write the record", path))
+    }
+
+    /// The root directory of the runtime's own state.
+    pub(super) fn runtime_state(&self) -> PathBuf {
+        self.directory.join("runtime")
+    }
+
+    /// The file in which the runtime leaves the number of the container's first process.
+    pub(super) fn process_file(&self) -> PathBuf {
+        self.directory.join("process")
+    }
+
+    /// The name of the image that an engine may need.
+    pub(super) fn image(&self) -> String {
+        image(&self.record.id)
+    }
+
+    /// Removes the container, whether or not it still runs, and its directory.
+    pub(super) fn remove(mut self) -> Result<(), DomainError> {
+        self.removed = true;
+        remove(&self.record, &self.directory)
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        if !self.removed {
+            // Nobody is there to be told; the directory stays for `release_containers`.
+            let _ = remove(&self.record, &self.directory);
+        }
+    }
+}
+
+fn image(id: &str) -> String {
+    format!("rampart-meter:{id}")
+}
+
+fn remove(record: &Record, directory: &Path) -> Result<(), DomainError> {
+    let id = record.id.as_str();
+    match record.engine {
+        ContainerEngine::Embedded => {
+            // A container that ended by itself has no state any more.
+            let root = directory.join("runtime");
+            if root.join(id).exists() {
+                let root = root.display().to_string();
+                helper::run(&record.program, &["--root", &root, "delete", "--force", id])?;
+            }
+        }
+        ContainerEngine::Podman => {
+            helper::run(
+                &record.program,
+                &["rm", "--force", "--ignore", "--time", "0", id],
+            )?;
+        }
+        ContainerEngine::Docker => {
+            // `--rm` usually was faster, and an image that was never made is not there.
+            let _ = helper::run(&record.program, &["rm", "--force", id]);
+            let left = helper::run(
+                &record.program,
+                &[
+                    "ps",
+                    "--all",
+                    "--quiet",
+                    "--filter",
+                    &format!("name=^{id}$"),
+                ],
+            )?;
+            if !left.trim().is_empty() {
+                helper::run(&record.program, &["rm", "--force", id])?;
+            }
+            let _ = helper::run(&record.program, &["rmi", &image(id)]);
+        }
+    }
+    fs::remove_dir_all(directory).map_err(DomainError::file("remove the directory", directory))
+}
+
+/// What [`release_containers`] did.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ReleasedContainers {
+    /// Names of the containers that were removed.
+    pub removed: Vec<String>,
+    /// What could not be removed, and why.
+    pub left: Vec<Finding>,
+}
+
+/// Removes the containers that ended processes left. Those of living processes stay. To be
+/// called before [`rampart_host::release`], which removes the control groups around them.
+#[must_use]
+pub fn release_containers(state: &StateDirectory) -> ReleasedContainers {
+    let mut released = ReleasedContainers::default();
+    let Ok(entries) = fs::read_dir(containers(state)) else {
+        return released;
+    };
+    for directory in entries.flatten().map(|entry| entry.path()) {
+        let name = directory
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default();
+        let record: Option<Record> = fs::read(directory.join(RECORD))
+            .ok()
+            .and_then(|text| serde_json::from_slice(&text).ok());
+        let result = match &record {
+            Some(record) if is_alive(record) => continue,
+            Some(record) => remove(record, &directory),
+            // Without a record nothing had been started yet. Its owner may be about to write
+            // it: the number is part of the name.
+            None if owner_in(&name).is_some_and(|owner| start_of(owner).is_some()) => continue,
+            None => fs::remove_dir_all(&directory)
+                .map_err(DomainError::file("remove the directory", &directory)),
+        };
+        match result {
+            Ok(()) => released.removed.push(name),
+            Err(error) => released.left.push(
+                Finding::new(
+                    Severity::Problem,
+                    directory.display().to_string(),
+                    error.to_string(),
+                )
+                .mend(format!(
+                    "remove the container {name} by hand, then the directory"
+                )),
+            ),
+        }
+    }
+    released
+}
+
+fn containers(state: &StateDirectory) -> PathBuf {
+    state.path().join("containers")
+}
+
+fn is_alive(record: &Record) -> bool {
+    start_of(record.owner) == Some(record.owner_start)
+}
+
+fn owner_in(name: &str) -> Option<u32> {
+    name.strip_prefix("rampart-meter-")?
+        .split('-')
+        .next()?
+        .parse()
+        .ok()
+}
+
+/// When a process started, in clock ticks since boot: field 22 of `/proc/PID/stat`
+/// (proc_pid_stat(5)); none if it is gone.
+fn start_of(process: u32) -> Option<u64> {
+    let line = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name may hold spaces and parentheses; the first field after it is number 3.
+    line.rsplit_once(')')?
+        .1
+        .split_whitespace()
+        .nth(22 - 3)?
+        .parse()
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state() -> (tempfile::TempDir, StateDirectory) {
+        let directory = tempfile::tempdir().expect("directory");
+        let state = StateDirectory::at(directory.path());
+        (directory, state)
+    }
+
+    #[test]
+    fn what_an_ended_process_left_is_removed_and_ours_stays() {
+        let (_directory, state) = state();
+        let program = Path::new("/nowhere/runc");
+        let ours = Container::create(&state, ContainerEngine::Embedded, program).expect("ours");
+        let mut left = Container::create(&state, ContainerEngine::Embedded, program).expect("left");
+        left.record.owner_start += 1;
+        left.write_record().expect("record");
+        left.removed = true;
+        let torn = containers(&state).join("rampart-meter-4000000-1-0");
+        fs::create_dir_all(&torn).expect("directory");
+
+        let released = release_containers(&state);
+        assert_eq!(released.removed.len(), 2, "{released:?}");
+        assert!(!left.directory.exists() && !torn.exists());
+        assert!(ours.directory.exists());
+        let path = ours.directory.clone();
+        drop(ours);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_cannot_be_removed_is_told_and_kept() {
+        let (_directory, state) = state();
+        let program = Path::new("/nowhere/runc");
+        let mut left = Container::create(&state, ContainerEngine::Embedded, program).expect("left");
+        left.record.owner_start += 1;
+        left.write_record().expect("record");
+        left.removed = true;
+        fs::create_dir_all(left.runtime_state().join(&left.record.id)).expect("state");
+        let released = release_containers(&state);
+        assert!(released.removed.is_empty());
+        assert!(released.left[0].to_string().contains("/nowhere/runc"));
+        assert!(left.directory.exists());
+    }
+
+    #[test]
+    fn nothing_there_is_nothing_to_do() {
+        let (_directory, state) = state();
+        assert_eq!(release_containers(&state), ReleasedContainers::default());
+    }
+}

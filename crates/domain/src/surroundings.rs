@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What stands around a meter's process while it measures: the shield if there is one, and the
+//! places of its threads.
+
+use rampart_host::{Shield, StateDirectory};
+use rampart_model::{CpuSet, Finding, MeterPlan, Nanos, Severity, ShieldReport, Wall};
+
+use crate::placement::{self, MeterThreads};
+use crate::{DomainError, Start};
+
+/// The real-time budget asked for a meter's control group in each second: what the kernel
+/// grants the whole machine by default, so that a group of its own makes no difference.
+const REAL_TIME_BUDGET: Nanos = Nanos::from_millis(950);
+
+/// A shield, or the lack of one, and what was found weak on the way.
+#[derive(Debug)]
+pub(crate) struct Surroundings {
+    shield: Option<Shield>,
+    cpus: CpuSet,
+    housekeeping: CpuSet,
+    findings: Vec<Finding>,
+}
+
+impl Surroundings {
+    /// Raises a shield around the plan's CPUs. Where no CPU would be left for ordinary work
+    /// there is none, and a finding says what that costs.
+    pub(crate) fn raise(state: &StateDirectory, start: &Start<'_>) -> Result<Self, DomainError> {
+        let cpus = start.plan.cpus.clone();
+        let mut findings = Vec::new();
+        let shield = if can_be_shielded(&cpus, start.housekeeping) {
+            Some(Shield::raise(state, &cpus, start.housekeeping)?)
+        } else {
+            findings.push(no_shield(&cpus, start.housekeeping));
+            None
+        };
+        Ok(Self {
+            shield,
+            cpus,
+            housekeeping: start.housekeeping.clone(),
+            findings,
+        })
+    }
+
+    pub(crate) fn shield(&self) -> Option<&Shield> {
+        self.shield.as_ref()
+    }
+
+    /// Lets a process into the shield.
+    pub(crate) fn admit(&self, process: u32) -> Result<(), DomainError> {
+        match &self.shield {
+            Some(shield) => Ok(shield.admit(process)?),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn note(&mut self, finding: Finding) {
+        self.findings.push(finding);
+    }
+
+    /// Puts each thread of a meter that waits in its place: a measuring thread on its CPU under
+    /// its policy, every other one on the housekeeping CPUs. Returns a measuring thread.
+    pub(crate) fn place(&mut self, process: u32, plan: &MeterPlan) -> Result<u32, DomainError> {
+        let MeterThreads { measuring, others } = placement::find_threads(process, &plan.cpus)?;
+        let mut shares = false;
+        for thread in &others {
+            let out = match &self.shield {
+                Some(shield) => shield.send_home(thread.id)?,
+                None => true,
+            };
+            if out && !self.housekeeping.is_empty() {
+                placement::bind(process, thread, &self.housekeeping)?;
+            }
+            shares |= !out;
+        }
+        if shares {
+            self.findings.push(shared_cpu(process, plan));
+        }
+        if plan.policy.is_real_time()
+            && let Some(shield) = &self.shield
+        {
+            let budget = shield.grant_real_time_budget(process, REAL_TIME_BUDGET)?;
+            self.findings.extend(budget.findings);
+        }
+        for (cpu, thread) in &measuring {
+            placement::bind(process, thread, &CpuSet::single(*cpu))?;
+            placement::schedule(process, thread, plan.policy)?;
+        }
+        Ok(measuring.first().map_or(process, |(_, thread)| thread.id))
+    }
+
+    /// Lowers the shield and tells what stood.
+    pub(crate) fn lower(self) -> Result<ShieldReport, DomainError> {
+        let mut report = match self.shield {
+            Some(shield) => shield.lower()?,
+            None => ShieldReport {
+                cpus: self.cpus,
+                wall: Wall::AffinityOnly,
+                partition: None,
+                interrupts: Vec::new(),
+                workqueues: None,
+                tasks_moved: 0,
+                tasks_left: 0,
+                findings: Vec::new(),
+            },
+        };
+        report.findings.extend(self.findings);
+        Ok(report)
+    }
+}
+
+/// Whether ordinary work keeps a CPU when these are shielded.
+pub(crate) fn can_be_shielded(cpus: &CpuSet, housekeeping: &CpuSet) -> bool {
+    !housekeeping.is_empty() && cpus.intersection(housekeeping).is_empty()
+}
+
+fn no_shield(cpus: &CpuSet, housekeeping: &CpuSet) -> Finding {
+    Finding::new(
+        Severity::Warning,
+        format!("shield of CPU {cpus}"),
+        "ordinary work runs on the measured CPUs too, so the figures show what a policy and an affinity alone are worth; a wall keeps nothing away",
+    )
+    .values(
+        format!("housekeeping on CPU {housekeeping}"),
+        "a housekeeping CPU that is not measured",
+    )
+    .mend("give the machine a second CPU, or measure fewer")
+}
+
+fn shared_cpu(process: u32, plan: &MeterPlan) -> Finding {
+    Finding::new(
+        Severity::Warning,
+        format!("process {process}"),
+        "the threads of the meter that write results share the measured CPUs, because cgroup v2 keeps all threads of a process together; they wake a few times a second under the time-sharing policy",
+    )
+    .values(format!("CPU {}", plan.cpus), "the housekeeping CPUs")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(text: &str) -> CpuSet {
+        text.parse().expect("a set of CPUs")
+    }
+
+    #[test]
+    fn a_shield_leaves_ordinary_work_a_cpu() {
+        assert!(can_be_shielded(&set("1"), &set("0")));
+        assert!(!can_be_shielded(&set("0"), &set("0")));
+        assert!(!can_be_shielded(&set("0-1"), &set("1-2")));
+        assert!(!can_be_shielded(&set("1"), &set("")));
+    }
+}

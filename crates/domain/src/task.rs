@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `task`: the meter as a process inside a shield.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use rampart_host::{Shield, StateDirectory};
+use rampart_model::{
+    Availability, DomainKind, DomainSelection, Finding, Granted, Machine, MeterEvent, PlacedBy,
+    Severity, ShieldReport,
+};
+
+use crate::session::{Session, Tie};
+use crate::surroundings::Surroundings;
+use crate::{Domain, DomainError, METER_MEND, Running, Start, process};
+
+/// A process inside a shield.
+#[derive(Debug, Clone)]
+pub(crate) struct TaskDomain {
+    pub(crate) state: StateDirectory,
+}
+
+impl Domain for TaskDomain {
+    fn selection(&self) -> DomainSelection {
+        DomainSelection {
+            kind: DomainKind::Task,
+            engine: None,
+        }
+    }
+
+    fn availability(&self, machine: &Machine) -> Availability {
+        Availability {
+            domain: self.selection(),
+            available: true,
+            description: format!("a process {}", expected_wall(machine)),
+            findings: weaknesses(machine),
+        }
+    }
+
+    fn start(&self, start: &Start<'_>) -> Result<Box<dyn Running>, DomainError> {
+        let mut plan = start.plan.clone();
+        plan.placed_by = PlacedBy::Outside;
+        let surroundings = Surroundings::raise(&self.state, start)?;
+        let command = Command::new(start.meter);
+        let program = start.meter.display().to_string();
+        let session = Session::start(command, &program, Tie::Killed, METER_MEND)?;
+        // If anything fails from here on, dropping ends the process before the shield falls.
+        let mut running = RunningTask {
+            session,
+            surroundings,
+            granted: Granted::default(),
+        };
+        let process = running.session.process();
+        running.surroundings.admit(process)?;
+        running.session.prepare(&plan)?;
+        let thread = running.surroundings.place(process, &plan)?;
+        running.granted = process::granted(process, thread, "", "outside");
+        Ok(Box::new(running))
+    }
+}
+
+#[derive(Debug)]
+struct RunningTask {
+    session: Session,
+    surroundings: Surroundings,
+    granted: Granted,
+}
+
+impl Running for RunningTask {
+    fn go(&mut self) -> Result<(), DomainError> {
+        self.session.go()
+    }
+
+    fn next_event(&mut self, timeout: Duration) -> Result<Option<MeterEvent>, DomainError> {
+        self.session.next_event(timeout)
+    }
+
+    fn stop(&mut self) {
+        self.session.stop();
+    }
+
+    fn shield(&self) -> Option<&Shield> {
+        self.surroundings.shield()
+    }
+
+    fn granted(&self) -> Granted {
+        self.granted.clone()
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<Option<ShieldReport>, DomainError> {
+        self.session.close();
+        self.surroundings.lower().map(Some)
+    }
+}
+
+/// The wall to be expected here, as the end of a sentence. What is really got stands in each
+/// run's record.
+pub(crate) fn expected_wall(machine: &Machine) -> &'static str {
+    if machine.topology.online.len() < 2 || !rustix::process::geteuid().is_root() {
+        return "bound to its CPUs, without a wall";
+    }
+    match machine.control_groups.as_str() {
+        "v2" => "in an isolated partition (cgroup v2), interrupts and workqueues moved away",
+        "v1" | "hybrid" if Path::new("/proc/self/cpuset").exists() => {
+            "in a cpuset of its own (cgroup v1), interrupts and workqueues moved away"
+        }
+        _ => "bound to its CPUs, interrupts and workqueues moved away",
+    }
+}
+
+/// What makes the wall weaker than it could be, whatever is inside.
+pub(crate) fn weaknesses(machine: &Machine) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if machine.topology.online.len() < 2 {
+        findings.push(
+            Finding::new(
+                Severity::Warning,
+                "CPUs",
+                "there is no CPU to spare for ordinary work, so no shield can be raised",
+            )
+            .values("1 online", "at least 2")
+            .mend("give the machine a second CPU"),
+        );
+    }
+    let user = rustix::process::geteuid();
+    if !user.is_root() {
+        findings.push(
+            Finding::new(
+                Severity::Warning,
+                "privilege",
+                "without root no wall can be raised, and real-time policies may be refused",
+            )
+            .values(format!("user {}", user.as_raw()), "root")
+            .mend("run the same command with sudo"),
+        );
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_cpu_is_a_weakness_and_no_wall() {
+        let mut machine = rampart_host::read_machine(&rampart_host::MachineRoot::system());
+        machine.topology.online = "0".parse().expect("a CPU");
+        assert!(weaknesses(&machine)[0].to_string().contains("second CPU"));
+        assert!(expected_wall(&machine).contains("without a wall"));
+    }
+}
