@@ -105,15 +105,15 @@ test-documentation: $(PAGE) ## Build the documentation of the code, without a wa
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
 
 .PHONY: setup
-setup: ## Only install what building and evaluating need (GROUPS="build run test bench" for more)
+setup: ## Only install what building and evaluating need (GROUPS="run test bench" for more)
 	@scripts/setup $(or $(GROUPS),build run)
 
 .PHONY: setup-build setup-cross setup-run setup-test setup-bench
 setup-build: ; @scripts/setup build
 setup-run:   ; @scripts/setup build run
-setup-cross: ; @scripts/setup build cross
-setup-test:  ; @scripts/setup build cross run test
-setup-bench: ; @scripts/setup build bench
+setup-cross: ; @scripts/setup cross
+setup-test:  ; @scripts/setup cross run test
+setup-bench: ; @scripts/setup bench
 
 .PHONY: clean
 clean: ## Remove everything that was built
