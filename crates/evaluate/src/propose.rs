@@ -34,18 +34,23 @@ pub struct Request {
     pub seed: Option<u64>,
 }
 
-/// Two minutes: long enough for three repetitions of the standard matrix, short enough to wait.
+/// Two minutes: long enough for five repetitions of the standard matrix, short enough to wait.
 pub const DEFAULT_TOTAL: Nanos = Nanos::from_secs(120);
+
+/// Short enough that two minutes show a quantile of 99.9 % in every cell of the standard matrix.
+const DEFAULT_INTERVAL: Nanos = Nanos::from_micros(500);
 
 /// What one run costs besides its measured time: raising and lowering the wall, starting a
 /// container and a load, warming up. Only used to share out the time; nothing relies on it.
-const RUN_OVERHEAD: Nanos = Nanos::from_millis(1300);
+const RUN_OVERHEAD: Nanos = Nanos::from_millis(800);
 const WARM_UP: Nanos = Nanos::from_millis(300);
 
 /// No run is longer, so that a killed evaluation loses little and repetitions stay interleaved.
 const LONGEST_RUN: Nanos = Nanos::from_secs(60);
-/// Blocks shorter than this would be compared as if they were independent, which they are not.
-const SHORTEST_BLOCK: Nanos = Nanos::SECOND;
+/// Shorter runs would be warm-up more than measurement.
+const SHORTEST_RUN: Nanos = Nanos::SECOND;
+/// With fewer the spread between runs is hardly known.
+const USUAL_REPETITIONS: u64 = 5;
 
 /// The proposed matrix, and what is left out of it.
 #[derive(Debug, Clone)]
@@ -145,7 +150,7 @@ pub fn propose(
     } else {
         request.meters.clone()
     };
-    let interval = request.interval.unwrap_or(Nanos::from_millis(1));
+    let interval = request.interval.unwrap_or(DEFAULT_INTERVAL);
     let deadline = request.deadline.unwrap_or(interval);
 
     let total = request.total.unwrap_or(DEFAULT_TOTAL);
@@ -162,7 +167,7 @@ pub fn propose(
                 interval,
                 work: request.work.unwrap_or(defaults.work),
                 deadline: Some(deadline),
-                block: Nanos((run_duration.0 / 6).max(SHORTEST_BLOCK.0)),
+                block: block_of(run_duration),
                 ..defaults
             }
         })
@@ -302,37 +307,44 @@ fn conditions(
     Ok(conditions)
 }
 
-/// Repetitions and measured time of each run. Three repetitions where there is time for runs of
-/// two seconds, fewer where not, more where a run would get longer than [`LONGEST_RUN`].
+/// Repetitions and measured time of each run.
+///
+/// Runs of one cell differ more than seconds within a run do, so comparisons live from
+/// repetitions: five where each still gets a second, fewer where not. With more time both grow:
+/// the fewest repetitions whose runs last no more seconds than there are repetitions.
 fn share_time(total: Nanos, cells: u64) -> Result<(u32, Nanos), EvaluateError> {
     let cells = cells.max(1);
     let run_for =
         |repetitions: u64| Nanos(total.0 / (cells * repetitions)).saturating_sub(RUN_OVERHEAD);
-    let shortest = |repetitions: u64| {
-        if repetitions > 1 {
-            2 * SHORTEST_BLOCK.0
-        } else {
-            SHORTEST_BLOCK.0
-        }
-    };
-    let mut repetitions = 3;
-    while repetitions > 1 && run_for(repetitions).0 < shortest(repetitions) {
+    let mut repetitions = USUAL_REPETITIONS;
+    while repetitions > 1 && run_for(repetitions) < SHORTEST_RUN {
         repetitions -= 1;
     }
-    let needed = Nanos(cells * (SHORTEST_BLOCK.0 + RUN_OVERHEAD.0));
-    if run_for(repetitions) < SHORTEST_BLOCK {
+    if run_for(repetitions) < SHORTEST_RUN {
+        let needed = Nanos(cells * (SHORTEST_RUN + RUN_OVERHEAD).0);
         return Err(EvaluateError::TooShort {
             total,
             cells,
             needed,
         });
     }
-    while run_for(repetitions) > LONGEST_RUN {
+    while repetitions >= USUAL_REPETITIONS
+        && run_for(repetitions) > LONGEST_RUN.min(Nanos::from_secs(repetitions))
+    {
         repetitions += 1;
     }
-    // Whole seconds, so that every block of a run is full.
-    let run = Nanos(run_for(repetitions).0 / SHORTEST_BLOCK.0 * SHORTEST_BLOCK.0);
-    Ok((u32::try_from(repetitions).unwrap_or(u32::MAX), run))
+    // A tenth of a second is as exact as anyone plans.
+    let run = Nanos(run_for(repetitions).0 / 100_000_000 * 100_000_000);
+    Ok((
+        u32::try_from(repetitions).unwrap_or(u32::MAX),
+        run.min(LONGEST_RUN),
+    ))
+}
+
+/// A run is cut into equal blocks of about a second, in long runs up to ten seconds.
+fn block_of(run: Nanos) -> Nanos {
+    let wanted = (run.0 / 6).clamp(1_000_000_000, 10_000_000_000);
+    Nanos(run.0 / (run.0 / wanted).max(1))
 }
 
 #[cfg(test)]
@@ -345,7 +357,9 @@ mod tests {
         fn the_time_is_never_exceeded(seconds in 1u64..200_000, cells in 1u64..60) {
             match share_time(Nanos::from_secs(seconds), cells) {
                 Ok((repetitions, run)) => {
-                    prop_assert!(run >= SHORTEST_BLOCK && run <= LONGEST_RUN);
+                    prop_assert!(run >= SHORTEST_RUN && run <= LONGEST_RUN);
+                    let blocks = run.0 as f64 / block_of(run).0 as f64;
+                    prop_assert!((blocks - blocks.round()).abs() < 1e-6, "{blocks}");
                     let used = (run + RUN_OVERHEAD).0 * cells * u64::from(repetitions);
                     prop_assert!(used <= Nanos::from_secs(seconds).0);
                 }
@@ -358,8 +372,15 @@ mod tests {
     }
 
     #[test]
-    fn the_standard_matrix_gets_three_repetitions_in_two_minutes() {
+    fn the_standard_matrix_gets_five_repetitions_in_two_minutes() {
         let (repetitions, run) = share_time(DEFAULT_TOTAL, 9).expect("fits");
-        assert_eq!((repetitions, run), (3, Nanos::from_secs(3)));
+        assert_eq!((repetitions, run), (5, Nanos::from_millis(1800)));
+        assert_eq!(block_of(run), Nanos::from_millis(1800));
+    }
+
+    #[test]
+    fn a_day_is_cut_into_runs_of_a_minute() {
+        let (repetitions, run) = share_time(Nanos::from_secs(86_400), 9).expect("fits");
+        assert_eq!((repetitions, run), (158, Nanos::from_millis(59_900)));
     }
 }

@@ -108,7 +108,7 @@ pub(crate) struct Evaluate {
     #[arg(long, value_name = "POLICY")]
     pub(crate) policy: Option<SchedulingPolicy>,
 
-    /// Period of `wakeup` and `loop`
+    /// Period of `wakeup` and `loop`; without it 500us
     #[arg(long, value_name = "TIME")]
     pub(crate) interval: Option<Nanos>,
 
