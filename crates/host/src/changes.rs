@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Changes to a machine, each with its old value on disk before it is made.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -52,7 +53,7 @@ impl Setting {
 pub(crate) struct Changes {
     kernel: Arc<dyn Kernel>,
     journal: Journal,
-    made: Vec<Change>,
+    made: Vec<(usize, Change)>,
 }
 
 impl Changes {
@@ -72,8 +73,8 @@ impl Changes {
 
     /// Records intended changes. Only after this may they be made.
     pub(crate) fn prepare(&mut self, changes: Vec<Change>) -> Result<(), HostError> {
-        self.journal.append(&changes)?;
-        self.made.extend(changes);
+        let first = self.journal.append(&changes)?;
+        self.made.extend((first..).zip(changes));
         Ok(())
     }
 
@@ -159,30 +160,38 @@ impl Changes {
     /// Undoes all changes. With nothing left to undo the journal is removed; else it stays, and
     /// the error names the first refusal.
     pub(crate) fn undo(&mut self) -> Result<Undone, HostError> {
-        let journal = self.journal.path().to_owned();
-        let undone = undo(&*self.kernel, &self.made).map_err(|cause| {
-            HostError::file("undo the journal", &journal, cause, "run `rampart release`")
-        })?;
+        let undone = self.undo_since(0)?;
+        let journal = self.journal.path();
         if let Some(first) = undone.failed.first() {
             return Err(HostError::NotRestored {
-                journal,
+                journal: journal.to_owned(),
                 count: undone.failed.len(),
                 first: first.clone(),
             });
         }
-        self.made.clear();
         if !self.journal.is_empty() {
             self.step()?;
-            journal::remove(&journal)?;
+            journal::remove(journal)?;
         }
         Ok(undone)
     }
 
-    /// Undoes what was done since there were `count` changes, for another try by other means.
-    /// The journal keeps them: undoing them again does nothing.
+    /// Undoes what was done since there were `count` changes.
     pub(crate) fn undo_since(&mut self, count: usize) -> Result<Undone, HostError> {
-        let path = self.journal.path();
-        undo(&*self.kernel, &self.made[count.min(self.made.len())..]).map_err(|cause| {
+        let since = self.made.split_off(count.min(self.made.len()));
+        let journal = &mut self.journal;
+        let mut done = BTreeSet::new();
+        let answer = undo(&*self.kernel, &since, |number| {
+            journal.mark(number);
+            done.insert(number);
+        });
+        // What failed is tried again when all is undone.
+        let failed = since
+            .into_iter()
+            .filter(|(number, _)| !done.contains(number));
+        self.made.extend(failed);
+        answer.map_err(|cause| {
+            let path = self.journal.path();
             HostError::file("undo the journal", path, cause, "run `rampart release`")
         })
     }

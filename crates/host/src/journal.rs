@@ -4,7 +4,9 @@
 //! One file a shield, one JSON object a line, a header first. Lines are appended and synced
 //! before the writes that they tell of, so that a line cut off by a sudden end tells of a write
 //! that never was. Reading the lines backwards and undoing each, whether or not its write took
-//! place, leads back to the start (see the module `undo`).
+//! place, leads back to the start (see the module `undo`). What is undone is marked in the same
+//! file, without a sync: the marks matter after a sudden end of the process, which the kernel's
+//! own copy of the file outlives, and not after one of the machine, which undoes everything.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -77,6 +79,8 @@ pub(crate) enum Change {
 enum Line {
     Header(Header),
     Change(Change),
+    /// The change of this number, counted from 0, is undone.
+    Undone(usize),
 }
 
 /// A journal that is being written. The file is made with the first line.
@@ -86,6 +90,8 @@ pub(crate) struct Journal {
     directory: PathBuf,
     path: PathBuf,
     file: Option<File>,
+    /// Number of the next change.
+    next: usize,
 }
 
 /// What a journal file holds.
@@ -93,8 +99,8 @@ pub(crate) struct Journal {
 pub(crate) struct Recorded {
     /// None where not even the header reached the disk.
     pub(crate) header: Option<Header>,
-    /// In the order in which they were made.
-    pub(crate) changes: Vec<Change>,
+    /// Those not undone yet with their numbers, in the order in which they were made.
+    pub(crate) changes: Vec<(usize, Change)>,
     /// Whether a line other than the last cannot be read.
     pub(crate) damaged: bool,
 }
@@ -140,11 +146,16 @@ pub(crate) fn read(path: &Path) -> Result<Recorded, HostError> {
         changes: Vec::new(),
         damaged: false,
     };
+    let mut count = 0;
     let lines: Vec<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').collect();
     for (index, line) in lines.iter().enumerate() {
         match serde_json::from_slice(line) {
             Ok(Line::Header(header)) => recorded.header = Some(header),
-            Ok(Line::Change(change)) => recorded.changes.push(change),
+            Ok(Line::Change(change)) => {
+                recorded.changes.push((count, change));
+                count += 1;
+            }
+            Ok(Line::Undone(undone)) => recorded.changes.retain(|(number, _)| *number != undone),
             Err(_) => recorded.damaged |= index + 1 < lines.len(),
         }
     }
@@ -156,6 +167,20 @@ pub(crate) fn remove(path: &Path) -> Result<(), HostError> {
     std::fs::remove_file(path)
         .and_then(|()| sync_directory_of(path))
         .map_err(|cause| HostError::file("remove the journal", path, cause, "remove it by hand"))
+}
+
+/// Opens a journal whose owner has ended, to mark in it what is undone.
+pub(crate) fn open(path: &Path) -> Option<File> {
+    OpenOptions::new().append(true).open(path).ok()
+}
+
+/// Marks a change as undone. A mark that cannot be written (the disk may be full) is left out:
+/// what is undone twice is still undone.
+pub(crate) fn mark(file: &mut File, number: usize) {
+    if let Ok(mut line) = serde_json::to_vec(&Line::Undone(number)) {
+        line.push(b'\n');
+        let _ = file.write_all(&line);
+    }
 }
 
 fn sync_directory_of(path: &Path) -> io::Result<()> {
@@ -179,6 +204,7 @@ impl Journal {
             directory,
             path,
             file: None,
+            next: 0,
         }
     }
 
@@ -192,10 +218,19 @@ impl Journal {
         self.file.is_none()
     }
 
-    /// Brings intended changes to the disk. Only after this may they be made.
-    pub(crate) fn append(&mut self, changes: &[Change]) -> Result<(), HostError> {
+    /// Marks a change as undone.
+    pub(crate) fn mark(&mut self, number: usize) {
+        if let Some(file) = &mut self.file {
+            mark(file, number);
+        }
+    }
+
+    /// Brings intended changes to the disk and answers the number of the first. Only after this
+    /// may they be made.
+    pub(crate) fn append(&mut self, changes: &[Change]) -> Result<usize, HostError> {
+        let first = self.next;
         if changes.is_empty() {
-            return Ok(());
+            return Ok(first);
         }
         self.try_append(changes).map_err(|cause| {
             HostError::file(
@@ -204,7 +239,9 @@ impl Journal {
                 cause,
                 "make its directory writable and free some space there, or name another one in RAMPART_STATE_DIR",
             )
-        })
+        })?;
+        self.next += changes.len();
+        Ok(first)
     }
 
     fn try_append(&mut self, changes: &[Change]) -> io::Result<()> {

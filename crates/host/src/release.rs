@@ -130,7 +130,13 @@ fn release_one(
         ));
         return Ok(true);
     }
-    let undone = undo(kernel, &recorded.changes).map_err(|cause| {
+    let mut file = journal::open(path);
+    let mark = |number| {
+        if let Some(file) = &mut file {
+            journal::mark(file, number);
+        }
+    };
+    let undone = undo(kernel, &recorded.changes, mark).map_err(|cause| {
         HostError::file(
             "undo the journal",
             path,

@@ -3,8 +3,9 @@
 //!
 //! Each change is undone by what is there now, not by what was done: a value that still is the
 //! one written goes back, one that already is the old one stays, and one that is neither was
-//! changed by someone else and stays too. So undoing can itself be broken off at any point and
-//! begun again.
+//! changed by someone else and stays too. Each change that is undone is marked in the journal,
+//! and each can be undone twice; so undoing can itself be broken off at any point and begun
+//! again.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -45,14 +46,19 @@ impl Undone {
     }
 }
 
-/// Undoes `changes`, the last first.
+/// Undoes `changes`, the last first, and hands the number of each that is done with to `mark`.
 ///
 /// # Errors
 /// Only where a test ends the machine in the middle; refusals of the kernel are in the result.
-pub(crate) fn undo(kernel: &dyn Kernel, changes: &[Change]) -> io::Result<Undone> {
+pub(crate) fn undo(
+    kernel: &dyn Kernel,
+    changes: &[(usize, Change)],
+    mut mark: impl FnMut(usize),
+) -> io::Result<Undone> {
     let mut undone = Undone::default();
-    for change in changes.iter().rev() {
+    for (number, change) in changes.iter().rev() {
         kernel.step()?;
+        let failures = undone.failed.len();
         match change {
             Change::Value {
                 path,
@@ -74,6 +80,10 @@ pub(crate) fn undo(kernel: &dyn Kernel, changes: &[Change]) -> io::Result<Undone
             } => undo_tasks(kernel, from, to, *sweep, tasks, &mut undone)?,
             Change::Affinities { tasks } => undo_widening(kernel, tasks, &mut undone)?,
             Change::Affinity { task, new } => undo_affinity(kernel, task, new, &mut undone),
+        }
+        kernel.step()?;
+        if undone.failed.len() == failures {
+            mark(*number);
         }
     }
     Ok(undone)
@@ -261,7 +271,14 @@ fn undo_tasks(
     if count > 0 {
         undone.restored(from, format!("{count} tasks back from {}", to.display()));
     }
-    undo_widening(kernel, recorded, undone)
+    // Who is elsewhere was not widened by coming back here.
+    let back = tasks::listed(kernel, &target);
+    let back: Vec<Task> = recorded
+        .iter()
+        .filter(|task| back.contains(&task.thread))
+        .cloned()
+        .collect();
+    undo_widening(kernel, &back, undone)
 }
 
 /// Restores affinities that the kernel widened on its own. A set that is not wider than the old

@@ -159,9 +159,15 @@ fn container(root: &MachineRoot) -> Option<String> {
 }
 
 /// Whether this process is in the first PID namespace, where kernel threads are seen, and has
-/// the mounts of the first process.
+/// the root file system of the first process.
 fn sees_whole_machine(root: &MachineRoot) -> bool {
-    let mounts =
-        |process: &str| std::fs::read_link(root.path(&format!("proc/{process}/ns/mnt"))).ok();
-    root.line("proc/2/comm").as_deref() == Some("kthreadd") && mounts("1") == mounts("self")
+    // Who is not the first process's owner can read its mounts and not its namespaces.
+    let root_mount = |process: &str| {
+        root.text(&format!("proc/{process}/mountinfo"))?
+            .lines()
+            .find(|line| line.split(' ').nth(4) == Some("/"))
+            .map(str::to_owned)
+    };
+    root.line("proc/2/comm").as_deref() == Some("kthreadd")
+        && root_mount("1").is_none_or(|first| root_mount("self").as_ref() == Some(&first))
 }

@@ -29,6 +29,9 @@ pub(super) fn raise(
     let rest = root.join(format!("{}-rest", request.name));
     let mut findings = Vec::new();
 
+    // First, so that it is undone last: as long as the shield's group stands, the kernel refuses
+    // its CPUs to others.
+    shrink_others(changes, root, request, &mut findings)?;
     prepare_groups(changes, hierarchies, root, &shield, &rest)?;
     for group in [&rest, &shield] {
         changes.step()?;
@@ -41,8 +44,6 @@ pub(super) fn raise(
         }
         changes.step()?;
     }
-    shrink_others(changes, root, &[&shield, &rest], request, &mut findings)?;
-
     let memory = kernel
         .read(&root.join("cpuset.effective_mems"))
         .or_else(|_| kernel.read(&root.join("cpuset.mems")))
@@ -153,7 +154,6 @@ fn prepare_groups(
 fn shrink_others(
     changes: &mut Changes,
     root: &Path,
-    ours: &[&PathBuf],
     request: &Request<'_>,
     findings: &mut Vec<Finding>,
 ) -> Result<(), HostError> {
@@ -161,9 +161,6 @@ fn shrink_others(
     let mut settings = Vec::new();
     let mut affinities = Vec::new();
     for group in groups::below(&*kernel, root) {
-        if ours.contains(&&group) {
-            continue;
-        }
         let path = group.join("cpuset.cpus");
         let Some(present) = kernel
             .read(&path)
@@ -335,10 +332,9 @@ fn keep_affinities(changes: &mut Changes, wanted: Vec<(Task, CpuSet)>) -> Result
     let kernel = changes.kernel();
     let lost: Vec<(Task, CpuSet)> = wanted
         .into_iter()
-        .filter(|(task, kept)| {
-            kernel
-                .affinity(task.thread)
-                .is_ok_and(|present| present != *kept)
+        .filter_map(|(task, kept)| {
+            let affinity = kernel.affinity(task.thread).ok()?;
+            (affinity != kept).then_some((Task { affinity, ..task }, kept))
         })
         .collect();
     if !lost.is_empty() {

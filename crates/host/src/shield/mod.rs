@@ -53,6 +53,9 @@ pub struct Shield {
     report: ShieldReport,
     group: Option<ControlGroup>,
     admit_to: Option<PathBuf>,
+    /// Whether what is done to processes is recorded: without root only the user's own are
+    /// touched, and nothing of the machine.
+    recorded: bool,
     lowered: bool,
     _lock: Option<Lock>,
 }
@@ -140,6 +143,7 @@ impl Shield {
             },
             group: None,
             admit_to: None,
+            recorded: false,
             lowered: false,
             _lock: None,
         }
@@ -181,6 +185,7 @@ impl Shield {
                     },
                     group: raised.group,
                     admit_to: raised.admit_to,
+                    recorded: true,
                     lowered: false,
                     _lock: lock,
                 })
@@ -268,11 +273,9 @@ impl Shield {
                 .into_iter()
                 .map(|task| (task, self.report.cpus.clone()))
                 .collect();
-            let answers = if self._lock.is_some() {
+            let answers = if self.recorded {
                 changes.set_affinities(wanted)?
             } else {
-                // Without root only the user's own processes are touched, and nothing of the
-                // machine: there is nothing that would have to be undone after a sudden end.
                 wanted
                     .iter()
                     .map(|(task, cpus)| kernel.set_affinity(task.thread, cpus))

@@ -1,1 +1,517 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Shields on machines in memory: what they do, and that every way of ending leads back.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use rampart_model::{CpuId, CpuSet, Nanos, Wall};
+use tempfile::TempDir;
+
+use super::Shield;
+use crate::fake::{FakeKernel, Group, Layout, Machine, V1, V1_CPU, V2};
+use crate::release::release_locked;
+use crate::{HostError, StateDirectory, journal};
+
+fn cpus(text: &str) -> CpuSet {
+    text.parse().expect("CPUs")
+}
+
+/// In memory where possible: hundreds of journals are written and synced.
+fn directory() -> TempDir {
+    tempfile::tempdir_in("/dev/shm")
+        .or_else(|_| tempfile::tempdir())
+        .expect("directory")
+}
+
+/// A machine of four CPUs with a bit of everything.
+fn ordinary(layout: Layout) -> Machine {
+    let mut machine = Machine::new(4, layout);
+    for number in 10..14 {
+        machine.add_thread(number, false, None);
+    }
+    machine.add_thread(20, false, Some(cpus("1")));
+    machine.add_thread(21, false, Some(cpus("2-3")));
+    machine.add_thread(22, false, Some(cpus("3")));
+    machine.add_thread(30, true, None);
+    machine.add_thread(31, true, Some(cpus("3")));
+    if let Some(thread) = machine.threads.get_mut(&31) {
+        thread.bound = true;
+    }
+    machine.add_thread(2, true, None);
+    if let Some(thread) = machine.threads.get_mut(&2) {
+        thread.name = "kthreadd".to_owned();
+    }
+    machine.add_interrupt(4, &cpus("0-3"), false);
+    machine.add_interrupt(5, &cpus("3"), false);
+    machine.add_interrupt(6, &cpus("2-3"), true);
+    machine.add_interrupt(7, &cpus("0"), false);
+    machine.files.insert(
+        "/sys/devices/virtual/workqueue/writeback/cpumask".into(),
+        "0f".into(),
+    );
+    machine
+}
+
+fn with_other_groups(mut machine: Machine) -> Machine {
+    for (name, list) in [("docker", "0-3"), ("docker/box", "1-2"), ("backup", "3")] {
+        let path = PathBuf::from(V1).join(name);
+        let group = Group {
+            cpus: cpus(list),
+            mems: "0".to_owned(),
+            balance: true,
+            ..Group::default()
+        };
+        machine.groups.insert(path, group);
+    }
+    machine.add_thread(40, false, None);
+    machine.add_thread(41, false, Some(cpus("2")));
+    for (number, name) in [(40, "docker"), (41, "docker/box")] {
+        if let Some(thread) = machine.threads.get_mut(&number) {
+            thread.group = PathBuf::from(V1).join(name);
+        }
+    }
+    machine
+}
+
+/// All that must be as before. What threads wish is the kernel's to remember, not ours.
+fn state(machine: &Machine, threads: &[u32]) -> Machine {
+    let mut state = machine.clone();
+    state.forks = 0;
+    state.threads.retain(|number, _| threads.contains(number));
+    for thread in state.threads.values_mut() {
+        thread.wish = None;
+    }
+    for text in state.files.values_mut() {
+        *text = text.trim().trim_start_matches('0').to_owned();
+    }
+    state
+}
+
+fn numbers(machine: &Machine) -> Vec<u32> {
+    machine.threads.keys().copied().collect()
+}
+
+fn raise(
+    kernel: &Arc<FakeKernel>,
+    state: &StateDirectory,
+    shielded: &CpuSet,
+    housekeeping: &CpuSet,
+) -> Result<Shield, HostError> {
+    let kernel: Arc<FakeKernel> = Arc::clone(kernel);
+    Shield::raise_on(kernel, None, state, shielded, housekeeping)
+}
+
+#[test]
+fn v1_moves_everything_that_can_be_moved() {
+    let directory = directory();
+    let state_directory = StateDirectory::at(directory.path());
+    let machine = with_other_groups(ordinary(Layout::V1));
+    let kernel = Arc::new(FakeKernel::new(machine));
+    let shield = raise(&kernel, &state_directory, &cpus("2-3"), &cpus("0-1")).expect("raise");
+    let report = shield.report().clone();
+    assert_eq!(report.wall, Wall::CpusetV1);
+    assert_eq!(report.workqueues, Some(cpus("0-1")));
+    assert_eq!((report.tasks_moved, report.tasks_left), (8, 1));
+    let moved: Vec<(u32, bool)> = report
+        .interrupts
+        .iter()
+        .map(|interrupt| (interrupt.interrupt, interrupt.moved))
+        .collect();
+    assert_eq!(moved, [(4, true), (5, true), (6, false)]);
+    {
+        let machine = kernel.machine();
+        let group = &shield.control_group().expect("group").path[1..];
+        assert_eq!(machine.groups[&Path::new(V1).join(group)].cpus, cpus("2-3"));
+        assert!(!machine.groups[Path::new(V1)].balance);
+        assert_eq!(
+            machine.groups[&Path::new(V1).join("docker")].cpus,
+            cpus("0-1")
+        );
+        assert_eq!(machine.threads[&20].affinity, cpus("1"));
+        assert_eq!(machine.threads[&22].affinity, cpus("0-1"));
+        assert_eq!(
+            machine.files[Path::new("/proc/irq/5/smp_affinity_list")].trim(),
+            "0-1"
+        );
+        // `backup` has nothing but a shielded CPU.
+        let told = |name: &str| {
+            report
+                .findings
+                .iter()
+                .any(|finding| finding.place.contains(name))
+        };
+        assert!(told("backup") && told("docker"), "{:#?}", report.findings);
+    }
+    shield.admit(10).expect("admit");
+    assert_eq!(kernel.machine().threads[&10].affinity, cpus("2-3"));
+    shield.lower().expect("lower");
+    assert_eq!(kernel.machine().threads[&10].group, Path::new(V1));
+}
+
+#[test]
+fn v2_gets_an_isolated_partition_and_reads_it_back() {
+    let directory = directory();
+    let state_directory = StateDirectory::at(directory.path());
+    let kernel = Arc::new(FakeKernel::new(ordinary(Layout::V2)));
+    let shield = raise(&kernel, &state_directory, &cpus("2-3"), &cpus("0-1")).expect("raise");
+    assert_eq!(shield.report().wall, Wall::IsolatedPartition);
+    assert_eq!(shield.report().partition.as_deref(), Some("isolated"));
+    assert_eq!(kernel.machine().threads[&30].affinity, cpus("0-1"));
+    assert_eq!(kernel.machine().threads[&10].affinity, cpus("0-1"));
+    shield.admit(11).expect("admit");
+    assert_eq!(kernel.machine().threads[&11].affinity, cpus("2-3"));
+    // A container's group fits beside the admitted processes.
+    let group = PathBuf::from(V2).join(&shield.control_group().expect("group").path[1..]);
+    assert!(
+        kernel
+            .machine()
+            .threads
+            .values()
+            .all(|thread| thread.group != group)
+    );
+    shield.lower().expect("lower");
+    assert_eq!(kernel.machine().threads[&11].group, Path::new(V2));
+}
+
+#[test]
+fn an_invalid_partition_falls_down_to_affinity_and_quotes_the_kernel() {
+    let directory = directory();
+    let state_directory = StateDirectory::at(directory.path());
+    let mut machine = ordinary(Layout::V2);
+    let group = Group {
+        cpus: cpus("3"),
+        ..Group::default()
+    };
+    machine
+        .groups
+        .insert(PathBuf::from(V2).join("rival.slice"), group);
+    if let Some(root) = machine.groups.get_mut(Path::new(V2)) {
+        root.enables = true;
+    }
+    let threads = numbers(&machine);
+    let before = state(&machine, &threads);
+    let kernel = Arc::new(FakeKernel::new(machine));
+    let shield = raise(&kernel, &state_directory, &cpus("2-3"), &cpus("0-1")).expect("raise");
+    assert_eq!(shield.report().wall, Wall::AffinityOnly);
+    let finding = &shield.report().findings[0];
+    let present = finding.present.as_deref().expect("present");
+    assert!(
+        present.contains("Cpu list in cpuset.cpus not exclusive"),
+        "{present}"
+    );
+    assert!(
+        finding
+            .mend
+            .as_deref()
+            .expect("mend")
+            .contains("rival.slice")
+    );
+    assert!(shield.control_group().is_none());
+    shield.admit(10).expect("admit");
+    assert_eq!(kernel.machine().threads[&10].affinity, cpus("2-3"));
+    shield.lower().expect("lower");
+    assert_eq!(state(&kernel.machine(), &threads), before);
+}
+
+#[test]
+fn what_someone_else_changed_is_left_and_told() {
+    let directory = directory();
+    let state_directory = StateDirectory::at(directory.path());
+    let kernel = Arc::new(FakeKernel::new(ordinary(Layout::V1)));
+    let shield = raise(&kernel, &state_directory, &cpus("2-3"), &cpus("0-1")).expect("raise");
+    let file = PathBuf::from("/proc/irq/4/smp_affinity_list");
+    kernel
+        .machine()
+        .files
+        .insert(file.clone(), "1\n".to_owned());
+    // The same set in other words is no change.
+    let mask = PathBuf::from("/proc/irq/default_smp_affinity");
+    kernel
+        .machine()
+        .files
+        .insert(mask.clone(), "00000000,00000003\n".to_owned());
+    let report = shield.lower().expect("lower");
+    assert_eq!(kernel.machine().files[&file].trim(), "1");
+    assert_eq!(kernel.machine().files[&mask].trim(), "f");
+    let told: Vec<&str> = report
+        .findings
+        .iter()
+        .filter(|finding| finding.what.contains("someone else"))
+        .map(|finding| finding.place.as_str())
+        .collect();
+    assert_eq!(told, ["/proc/irq/4/smp_affinity_list"]);
+}
+
+#[test]
+fn a_budget_is_granted_to_parents_first_and_goes_with_the_shield() {
+    let directory = directory();
+    let state_directory = StateDirectory::at(directory.path());
+    let mut machine = ordinary(Layout::V1);
+    for (name, runtime) in [("box", 0), ("box/inner", 0), ("other", 700_000)] {
+        let group = Group {
+            runtime,
+            ..Group::default()
+        };
+        machine
+            .groups
+            .insert(PathBuf::from(V1_CPU).join(name), group);
+    }
+    if let Some(thread) = machine.threads.get_mut(&10) {
+        thread.cpu_group = PathBuf::from(V1_CPU).join("box/inner");
+    }
+    let threads = numbers(&machine);
+    let before = state(&machine, &threads);
+    let kernel = Arc::new(FakeKernel::new(machine));
+    let shield = raise(&kernel, &state_directory, &cpus("3"), &cpus("0")).expect("raise");
+    let unlimited = shield
+        .grant_real_time_budget(11, Nanos::from_millis(1))
+        .expect("root");
+    assert_eq!(unlimited.group, None);
+    // 950 000 of the root less 700 000 of the other.
+    let budget = shield
+        .grant_real_time_budget(10, Nanos::from_millis(900))
+        .expect("grant");
+    assert_eq!(budget.group.as_deref(), Some("/box/inner"));
+    assert_eq!(budget.runtime, Some(Nanos::from_millis(250)));
+    assert!(!budget.findings.is_empty());
+    shield.lower().expect("lower");
+    assert_eq!(state(&kernel.machine(), &threads), before);
+}
+
+#[test]
+fn senseless_requests_are_refused_before_anything_is_written() {
+    let directory = directory();
+    let state_directory = StateDirectory::at(directory.path().join("state"));
+    let kernel = Arc::new(FakeKernel::new(ordinary(Layout::V1)));
+    for (shielded, housekeeping, word) in [
+        ("", "0", "shields no CPU"),
+        ("1", "", "no CPU of its own"),
+        ("1-2", "0-1", "no CPU of its own"),
+        ("9", "0", "not all CPUs are online"),
+    ] {
+        let error = raise(
+            &kernel,
+            &state_directory,
+            &cpus(shielded),
+            &cpus(housekeeping),
+        )
+        .expect_err("refused");
+        assert!(error.to_string().contains(word), "{error}");
+    }
+    let kernel = Arc::new(FakeKernel::new(Machine::new(1, Layout::V1)));
+    let error = raise(&kernel, &state_directory, &cpus("0"), &CpuSet::new()).expect_err("refused");
+    assert!(error.to_string().contains("one CPU"), "{error}");
+    assert!(!state_directory.path().exists());
+}
+
+#[test]
+fn without_a_journal_nothing_is_changed() {
+    let directory = directory();
+    let file = directory.path().join("file");
+    std::fs::write(&file, "in the way").expect("write");
+    let machine = ordinary(Layout::V1);
+    let threads = numbers(&machine);
+    let before = state(&machine, &threads);
+    let kernel = Arc::new(FakeKernel::new(machine));
+    let error =
+        raise(&kernel, &StateDirectory::at(&file), &cpus("3"), &cpus("0")).expect_err("no journal");
+    assert!(error.to_string().contains("RAMPART_STATE_DIR"), "{error}");
+    assert_eq!(state(&kernel.machine(), &threads), before);
+}
+
+#[test]
+fn a_journal_of_another_boot_is_discarded_with_a_note() {
+    let directory = directory();
+    let state_directory = StateDirectory::at(directory.path());
+    let kernel = Arc::new(FakeKernel::new(ordinary(Layout::V1)));
+    // The sudden end comes after much was changed.
+    kernel.end_after(Some(20));
+    assert!(raise(&kernel, &state_directory, &cpus("3"), &cpus("0")).is_err());
+    kernel.end_after(None);
+    let boot = PathBuf::from("/proc/sys/kernel/random/boot_id");
+    kernel.machine().files.insert(boot, "another".to_owned());
+    let report = release_locked(&*kernel, &state_directory).expect("release");
+    assert!(report.restored.is_empty());
+    assert!(
+        report.left[0].what.contains("restarted"),
+        "{:?}",
+        report.left
+    );
+    assert!(journal::files(&state_directory).is_empty());
+}
+
+/// Everything that a shield does in its life.
+fn live(kernel: &Arc<FakeKernel>, state: &StateDirectory) -> Result<(), HostError> {
+    let shield = raise(kernel, state, &cpus("2-3"), &cpus("0-1"))?;
+    shield.admit(10)?;
+    shield.grant_real_time_budget(11, Nanos::from_millis(5))?;
+    shield.lower().map(|_| ())
+}
+
+fn survives_every_end(machine: Machine, stride: usize) {
+    let directory = directory();
+    let state_directory = StateDirectory::at(directory.path());
+    let threads = numbers(&machine);
+    let before = state(&machine, &threads);
+    for steps in 1.. {
+        let kernel = Arc::new(FakeKernel::new(machine.clone()));
+        kernel.end_after(Some(steps));
+        let result = live(&kernel, &state_directory);
+        if !kernel.ended() {
+            result.expect("a whole life");
+            assert_eq!(state(&kernel.machine(), &threads), before, "without an end");
+            assert!(steps > 30, "a life of {steps} steps is none");
+            return;
+        }
+        // The release is killed too, at some of its steps, and begun again.
+        for step in (1..40).step_by(stride) {
+            let again = FakeKernel::new(kernel.machine().clone());
+            let copy = tempfile::tempdir_in(directory.path()).expect("directory");
+            let copied = StateDirectory::at(copy.path());
+            std::fs::create_dir(journal::directory(&copied)).expect("directory");
+            for file in journal::files(&state_directory) {
+                let name = file.file_name().expect("name");
+                std::fs::copy(&file, journal::directory(&copied).join(name)).expect("copy");
+            }
+            again.end_after(Some(step));
+            let _ = release_locked(&again, &copied);
+            again.end_after(None);
+            release_locked(&again, &copied).expect("release after release");
+            assert_eq!(
+                state(&again.machine(), &threads),
+                before,
+                "end after {steps} steps, release ended after {step}"
+            );
+        }
+        kernel.end_after(None);
+        let report = release_locked(&*kernel, &state_directory).expect("release");
+        assert_eq!(
+            state(&kernel.machine(), &threads),
+            before,
+            "end after {steps} steps"
+        );
+        assert!(report.left.is_empty(), "{:?}", report.left);
+        let root = kernel.machine().root();
+        let strays = kernel
+            .machine()
+            .threads
+            .iter()
+            .any(|(number, thread)| !threads.contains(number) && thread.group != root);
+        assert!(
+            !strays,
+            "a forked thread was left behind after {steps} steps"
+        );
+        assert!(journal::files(&state_directory).is_empty());
+    }
+}
+
+#[test]
+fn v1_survives_every_end() {
+    let mut machine = with_other_groups(ordinary(Layout::V1));
+    machine.forks = 3;
+    survives_every_end(machine, 3);
+}
+
+#[test]
+fn v1_before_6_2_survives_every_end() {
+    let mut machine = with_other_groups(ordinary(Layout::V1));
+    machine.remembers = false;
+    survives_every_end(machine, 5);
+}
+
+#[test]
+fn v2_survives_every_end() {
+    let mut machine = ordinary(Layout::V2);
+    machine.remembers = false;
+    survives_every_end(machine, 3);
+}
+
+fn set(mask: u16, count: u32) -> CpuSet {
+    (0..count)
+        .filter(|cpu| mask & (1 << cpu) != 0)
+        .map(CpuId)
+        .collect()
+}
+
+prop_compose! {
+    fn machines()(
+        count in 2u32..10,
+        layout in prop_oneof![Just(Layout::V1), Just(Layout::V2), Just(Layout::None)],
+        remembers: bool,
+        threads in prop::collection::vec((any::<u16>(), any::<bool>(), 0u8..4), 0..8),
+        interrupts in prop::collection::vec((1u16.., any::<bool>()), 0..5),
+        groups in prop::collection::vec(1u16.., 0..4),
+        forks in 0u32..4,
+        shielded: u16,
+    ) -> (Machine, CpuSet, CpuSet) {
+        let mut machine = Machine::new(count, layout);
+        machine.remembers = remembers;
+        let all = machine.online.clone();
+        for (index, (mask, kernel, kind)) in (100u32..).zip(threads) {
+            let wish = set(mask, count);
+            let wish = (kind > 0 && !wish.is_empty() && wish != all).then_some(wish);
+            machine.add_thread(index, kernel, wish);
+            if let Some(thread) = machine.threads.get_mut(&index) {
+                thread.bound = kernel && kind == 3;
+            }
+        }
+        for (index, (mask, refuses)) in (20u32..).zip(interrupts) {
+            let cpus = set(mask, count);
+            if !cpus.is_empty() {
+                machine.add_interrupt(index, &cpus, refuses);
+            }
+        }
+        for (index, mask) in groups.into_iter().enumerate() {
+            let group = Group {
+                cpus: set(mask, count),
+                mems: "0".to_owned(),
+                balance: true,
+                ..Group::default()
+            };
+            let path = machine.root().join(format!("other{index}"));
+            if layout == Layout::V1 && !group.cpus.is_empty() {
+                machine.groups.insert(path, group);
+            }
+        }
+        machine.forks = forks;
+        let shielded = set(shielded, count);
+        let housekeeping = all.difference(&shielded);
+        (machine, shielded, housekeeping)
+    }
+}
+
+proptest! {
+    #[test]
+    fn lowering_undoes_raising((machine, shielded, housekeeping) in machines()) {
+        let directory = directory();
+        let state_directory = StateDirectory::at(directory.path());
+        let threads = numbers(&machine);
+        let before = state(&machine, &threads);
+        let layout = machine.layout;
+        let kernel = Arc::new(FakeKernel::new(machine));
+        let sensible = !shielded.is_empty() && !housekeeping.is_empty();
+        match raise(&kernel, &state_directory, &shielded, &housekeeping) {
+            Ok(shield) => {
+                prop_assert!(sensible);
+                let wall = match layout {
+                    Layout::V1 => Wall::CpusetV1,
+                    Layout::V2 => Wall::IsolatedPartition,
+                    Layout::None => Wall::AffinityOnly,
+                };
+                prop_assert_eq!(shield.report().wall, wall);
+                if wall != Wall::AffinityOnly {
+                    let machine = kernel.machine();
+                    for thread in machine.threads.values() {
+                        let clean = thread.affinity.intersection(&shielded).is_empty();
+                        prop_assert!(clean || thread.bound, "{:?}", thread);
+                    }
+                }
+                shield.lower().expect("lower");
+            }
+            Err(error) => prop_assert!(!sensible, "{}", error),
+        }
+        prop_assert_eq!(state(&kernel.machine(), &threads), before);
+        prop_assert!(journal::files(&state_directory).is_empty());
+    }
+}

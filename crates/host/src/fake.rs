@@ -1,0 +1,658 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A machine in memory that follows the kernel's rules for cpusets, partitions, interrupts and
+//! affinities as far as shields meet them, and that can end suddenly at any step.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rampart_model::{CpuId, CpuSet};
+use rustix::io::Errno;
+
+use crate::kernel::Kernel;
+
+pub(crate) const V1: &str = "/sys/fs/cgroup/cpuset";
+pub(crate) const V1_CPU: &str = "/sys/fs/cgroup/cpu";
+pub(crate) const V2: &str = "/sys/fs/cgroup";
+
+/// How control groups are mounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Layout {
+    V1,
+    V2,
+    None,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Group {
+    pub(crate) cpus: CpuSet,
+    pub(crate) mems: String,
+    /// v1: `cpu_exclusive`.
+    pub(crate) exclusive: bool,
+    pub(crate) balance: bool,
+    pub(crate) clone: bool,
+    /// v2: what the partition file says.
+    pub(crate) partition: String,
+    /// v2: `cpuset` in `cgroup.subtree_control`.
+    pub(crate) enables: bool,
+    /// v1 `cpu`: the real-time budget in microseconds of a second.
+    pub(crate) runtime: i64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Thread {
+    pub(crate) name: String,
+    pub(crate) process: u32,
+    pub(crate) kernel: bool,
+    pub(crate) bound: bool,
+    pub(crate) group: PathBuf,
+    pub(crate) cpu_group: PathBuf,
+    /// What it asked for, remembered by kernels from 6.2.
+    pub(crate) wish: Option<CpuSet>,
+    pub(crate) affinity: CpuSet,
+}
+
+/// Everything that a shield may change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Machine {
+    pub(crate) online: CpuSet,
+    pub(crate) layout: Layout,
+    /// Whether wishes survive a change of group (6.2).
+    pub(crate) remembers: bool,
+    pub(crate) files: BTreeMap<PathBuf, String>,
+    /// Files that refuse every write.
+    pub(crate) refusing: BTreeSet<PathBuf>,
+    pub(crate) groups: BTreeMap<PathBuf, Group>,
+    pub(crate) threads: BTreeMap<u32, Thread>,
+    /// Forks still to come, one with each move of a thread.
+    pub(crate) forks: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct FakeKernel {
+    machine: Mutex<Machine>,
+    /// Steps until the sudden end; none: never.
+    steps: Mutex<Option<u64>>,
+}
+
+fn errno(errno: Errno) -> io::Error {
+    io::Error::from_raw_os_error(errno.raw_os_error())
+}
+
+impl Machine {
+    pub(crate) fn new(cpus: u32, layout: Layout) -> Self {
+        let online: CpuSet = (0..cpus).map(CpuId).collect();
+        let mut groups = BTreeMap::new();
+        let root = Group {
+            cpus: online.clone(),
+            mems: "0".to_owned(),
+            exclusive: true,
+            balance: true,
+            runtime: 950_000,
+            ..Group::default()
+        };
+        let mounts = match layout {
+            Layout::V1 => {
+                groups.insert(V1.into(), root.clone());
+                groups.insert(V1_CPU.into(), root);
+                "1 0 0:1 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n\
+                 2 0 0:2 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
+            }
+            Layout::V2 => {
+                groups.insert(V2.into(), root);
+                "1 0 0:1 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
+            }
+            Layout::None => "",
+        };
+        let files = [
+            ("/proc/self/mountinfo", mounts.to_owned()),
+            ("/proc/sys/kernel/random/boot_id", "boot\n".to_owned()),
+            (
+                "/proc/sys/kernel/sched_rt_runtime_us",
+                "950000\n".to_owned(),
+            ),
+            ("/sys/devices/system/cpu/online", format!("{online}\n")),
+            ("/proc/irq/default_smp_affinity", online.to_mask()),
+            ("/sys/devices/virtual/workqueue/cpumask", online.to_mask()),
+        ];
+        Self {
+            layout,
+            remembers: true,
+            files: files
+                .into_iter()
+                .map(|(path, text)| (path.into(), text))
+                .collect(),
+            refusing: BTreeSet::new(),
+            groups,
+            threads: BTreeMap::new(),
+            forks: 0,
+            online,
+        }
+    }
+
+    pub(crate) fn root(&self) -> PathBuf {
+        match self.layout {
+            Layout::V2 => V2.into(),
+            Layout::V1 | Layout::None => V1.into(),
+        }
+    }
+
+    pub(crate) fn add_thread(&mut self, number: u32, kernel: bool, wish: Option<CpuSet>) {
+        let affinity = wish.clone().unwrap_or_else(|| self.online.clone());
+        self.threads.insert(
+            number,
+            Thread {
+                name: format!("t{number}"),
+                process: number,
+                kernel,
+                bound: false,
+                group: self.root(),
+                cpu_group: V1_CPU.into(),
+                wish,
+                affinity,
+            },
+        );
+    }
+
+    pub(crate) fn add_interrupt(&mut self, number: u32, cpus: &CpuSet, refuses: bool) {
+        let directory = PathBuf::from(format!("/proc/irq/{number}"));
+        let file = directory.join("smp_affinity_list");
+        self.files.insert(file.clone(), format!("{cpus}\n"));
+        self.files
+            .insert(directory.join("driver/files"), String::new());
+        if refuses {
+            self.refusing.insert(file);
+        }
+    }
+
+    fn is_v2(&self) -> bool {
+        self.layout == Layout::V2
+    }
+
+    fn parent<'a>(&self, group: &'a Path) -> Option<&'a Path> {
+        group
+            .parent()
+            .filter(|parent| self.groups.contains_key(*parent))
+    }
+
+    fn children(&self, group: &Path) -> impl Iterator<Item = (&PathBuf, &Group)> {
+        self.groups
+            .iter()
+            .filter(move |(path, _)| path.parent() == Some(group))
+    }
+
+    /// What the threads of a group may use.
+    pub(crate) fn effective(&self, path: &Path) -> CpuSet {
+        let Some(group) = self.groups.get(path) else {
+            return self.online.clone();
+        };
+        if !self.is_v2() {
+            return group.cpus.clone();
+        }
+        if group.partition == "isolated" {
+            return group.cpus.clone();
+        }
+        let Some(parent) = self.parent(path) else {
+            return self
+                .groups
+                .values()
+                .filter(|group| group.partition == "isolated")
+                .fold(self.online.clone(), |left, group| {
+                    left.difference(&group.cpus)
+                });
+        };
+        let above = self.effective(parent);
+        let own = group.cpus.intersection(&above);
+        if own.is_empty() { above } else { own }
+    }
+
+    fn place(&mut self, number: u32) {
+        let Some(thread) = self.threads.get(&number) else {
+            return;
+        };
+        // A partition of v2 leaves kernel threads of the root group alone.
+        if thread.bound || (self.is_v2() && thread.kernel) {
+            return;
+        }
+        let effective = self.effective(&thread.group);
+        let wish = thread
+            .wish
+            .as_ref()
+            .filter(|_| self.remembers)
+            .map(|wish| wish.intersection(&effective))
+            .filter(|cpus| !cpus.is_empty());
+        if let Some(thread) = self.threads.get_mut(&number) {
+            thread.affinity = wish.unwrap_or(effective);
+        }
+    }
+
+    /// Follows a change of a group's CPUs; in v2 it reaches all groups.
+    fn place_all(&mut self, changed: &Path) {
+        let everyone = self.is_v2();
+        let numbers: Vec<u32> = self
+            .threads
+            .iter()
+            .filter(|(_, thread)| everyone || thread.group == changed)
+            .map(|(number, _)| *number)
+            .collect();
+        for number in numbers {
+            self.place(number);
+        }
+    }
+
+    fn overlapping_sibling(&self, path: &Path, cpus: &CpuSet, exclusive_only: bool) -> bool {
+        path.parent().is_some_and(|parent| {
+            self.children(parent).any(|(other, group)| {
+                other != path
+                    && (group.exclusive || !exclusive_only)
+                    && !group.cpus.intersection(cpus).is_empty()
+            })
+        })
+    }
+
+    fn write_cpus(&mut self, path: &Path, value: &str) -> io::Result<()> {
+        let cpus: CpuSet = value.parse().map_err(|_| errno(Errno::INVAL))?;
+        let group = self.groups.get(path).ok_or_else(|| errno(Errno::NOENT))?;
+        if !self.is_v2() {
+            let above = self
+                .parent(path)
+                .and_then(|parent| self.groups.get(parent))
+                .ok_or_else(|| errno(Errno::ACCESS))?;
+            if !cpus.is_subset(&above.cpus) {
+                return Err(errno(Errno::ACCESS));
+            }
+            if self
+                .children(path)
+                .any(|(_, child)| !child.cpus.is_subset(&cpus))
+            {
+                return Err(errno(Errno::BUSY));
+            }
+            if self.overlapping_sibling(path, &cpus, !group.exclusive) {
+                return Err(errno(Errno::INVAL));
+            }
+            let busy = self.threads.values().any(|thread| thread.group == path);
+            if cpus.is_empty() && busy {
+                return Err(errno(Errno::NOSPC));
+            }
+        }
+        if let Some(group) = self.groups.get_mut(path) {
+            group.cpus = cpus;
+        }
+        self.place_all(path);
+        Ok(())
+    }
+
+    fn write_partition(&mut self, path: &Path, value: &str) -> io::Result<()> {
+        let cpus = self
+            .groups
+            .get(path)
+            .map(|group| group.cpus.clone())
+            .ok_or_else(|| errno(Errno::NOENT))?;
+        let said = if value != "isolated" {
+            value.to_owned()
+        } else if self.overlapping_sibling(path, &cpus, false) {
+            "isolated invalid (Cpu list in cpuset.cpus not exclusive)".to_owned()
+        } else if self.online.difference(&cpus).is_empty() {
+            "isolated invalid (Parent unable to distribute cpu downstream)".to_owned()
+        } else {
+            value.to_owned()
+        };
+        if let Some(group) = self.groups.get_mut(path) {
+            group.partition = said;
+        }
+        self.place_all(path);
+        Ok(())
+    }
+
+    fn write_controllers(&mut self, path: &Path, value: &str) -> io::Result<()> {
+        let on = value == "+cpuset";
+        let below: Vec<PathBuf> = self.children(path).map(|(path, _)| path.clone()).collect();
+        if !on && below.iter().any(|child| self.groups[child].enables) {
+            return Err(errno(Errno::BUSY));
+        }
+        if let Some(group) = self.groups.get_mut(path) {
+            group.enables = on;
+        }
+        if !on {
+            for child in below {
+                if let Some(group) = self.groups.get_mut(&child) {
+                    (group.cpus, group.partition) = (CpuSet::new(), String::new());
+                }
+            }
+        }
+        self.place_all(path);
+        Ok(())
+    }
+
+    fn attach(&mut self, group: &Path, file: &str, value: &str) -> io::Result<()> {
+        let number: u32 = value.parse().map_err(|_| errno(Errno::INVAL))?;
+        let thread = self
+            .threads
+            .get(&number)
+            .ok_or_else(|| errno(Errno::SRCH))?;
+        if thread.bound || thread.name == "kthreadd" {
+            return Err(errno(Errno::INVAL));
+        }
+        let target = &self.groups[group];
+        if !self.is_v2() && (target.cpus.is_empty() || target.mems.is_empty()) {
+            return Err(errno(Errno::NOSPC));
+        }
+        // In v2 a group that hands controllers down has no processes, but for the root.
+        if self.is_v2() && target.enables && group != Path::new(V2) {
+            return Err(errno(Errno::BUSY));
+        }
+        if self.forks > 0 {
+            self.forks -= 1;
+            let mut child = thread.clone();
+            let new = self.threads.keys().max().map_or(1, |last| last + 1);
+            (child.name, child.process) = (format!("t{new}"), new);
+            self.threads.insert(new, child);
+        }
+        let process = self.threads[&number].process;
+        let moving: Vec<u32> = if file == "tasks" {
+            vec![number]
+        } else {
+            self.threads
+                .iter()
+                .filter(|(_, thread)| thread.process == process)
+                .map(|(number, _)| *number)
+                .collect()
+        };
+        for number in moving {
+            if let Some(thread) = self.threads.get_mut(&number) {
+                if group.starts_with(V1_CPU) {
+                    thread.cpu_group = group.to_owned();
+                } else {
+                    thread.group = group.to_owned();
+                }
+            }
+            self.place(number);
+        }
+        Ok(())
+    }
+
+    fn write_group(&mut self, group: &Path, file: &str, value: &str) -> io::Result<()> {
+        let flag = value == "1";
+        match file {
+            "tasks" | "cgroup.procs" => return self.attach(group, file, value),
+            "cpuset.cpus" => return self.write_cpus(group, value),
+            "cpuset.cpus.partition" => return self.write_partition(group, value),
+            "cgroup.subtree_control" => return self.write_controllers(group, value),
+            "cpuset.cpu_exclusive" => {
+                let cpus = self.groups[group].cpus.clone();
+                if flag && self.overlapping_sibling(group, &cpus, false) {
+                    return Err(errno(Errno::INVAL));
+                }
+            }
+            _ => {}
+        }
+        let entry = self
+            .groups
+            .get_mut(group)
+            .ok_or_else(|| errno(Errno::NOENT))?;
+        match file {
+            "cpuset.mems" => entry.mems = value.to_owned(),
+            "cpuset.cpu_exclusive" => entry.exclusive = flag,
+            "cpuset.sched_load_balance" => entry.balance = flag,
+            "cgroup.clone_children" => entry.clone = flag,
+            "cpu.rt_runtime_us" => {
+                entry.runtime = value.parse().map_err(|_| errno(Errno::INVAL))?;
+            }
+            _ => return Err(errno(Errno::NOENT)),
+        }
+        Ok(())
+    }
+
+    fn read_group(&self, path: &Path, file: &str) -> Option<String> {
+        let group = self.groups.get(path)?;
+        let number = |flag: bool| u8::from(flag).to_string();
+        // The files of a controller are there where the parent enables it.
+        let cpuset = !self.is_v2()
+            || self
+                .parent(path)
+                .is_some_and(|parent| self.groups[parent].enables);
+        Some(match (file, self.is_v2()) {
+            ("tasks", false) => self.members(path, false),
+            ("cgroup.procs", _) => self.members(path, true),
+            ("cpuset.cpus", _) if cpuset => group.cpus.to_string(),
+            ("cpuset.mems" | "cpuset.effective_mems", false) => group.mems.clone(),
+            ("cpuset.effective_cpus", false) => self.effective(path).to_string(),
+            ("cpuset.cpu_exclusive", false) => number(group.exclusive),
+            ("cpuset.sched_load_balance", false) => number(group.balance),
+            ("cgroup.clone_children", false) => number(group.clone),
+            ("cpu.rt_runtime_us", false) => group.runtime.to_string(),
+            ("cpu.rt_period_us", false) => "1000000".to_owned(),
+            ("cpuset.cpus.partition", true) if cpuset => group.partition.clone(),
+            ("cpuset.cpus.effective", true) => self.effective(path).to_string(),
+            ("cgroup.controllers", true) => "cpuset cpu memory".to_owned(),
+            ("cgroup.subtree_control", true) if group.enables => "cpuset memory".to_owned(),
+            ("cgroup.subtree_control", true) => "memory".to_owned(),
+            _ => return None,
+        })
+    }
+
+    fn members(&self, group: &Path, processes: bool) -> String {
+        self.threads
+            .iter()
+            .filter(|(number, thread)| {
+                let place = if group.starts_with(V1_CPU) {
+                    &thread.cpu_group
+                } else {
+                    &thread.group
+                };
+                place == group && (!processes || thread.process == **number)
+            })
+            .map(|(number, _)| format!("{number}\n"))
+            .collect()
+    }
+
+    fn read_process(&self, path: &Path) -> Option<String> {
+        let rest = path.strip_prefix("/proc").ok()?;
+        let mut parts = rest.iter().filter_map(|part| part.to_str());
+        let number: u32 = parts.next()?.parse().ok()?;
+        let thread = self.threads.get(&number)?;
+        match parts.next()? {
+            "stat" => {
+                let flags =
+                    u64::from(thread.kernel) * 0x0020_0000 + u64::from(thread.bound) * 0x0400_0000;
+                Some(format!(
+                    "{number} ({}) S 1 1 1 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 {} 0",
+                    thread.name,
+                    1000 + number
+                ))
+            }
+            "cgroup" => {
+                let inside = |group: &Path, mount: &str| {
+                    let path = group.strip_prefix(mount).unwrap_or(group);
+                    format!("/{}", path.display())
+                };
+                Some(if self.is_v2() {
+                    format!("0::{}\n", inside(&thread.group, V2))
+                } else {
+                    format!(
+                        "2:cpu:{}\n1:cpuset:{}\n",
+                        inside(&thread.cpu_group, V1_CPU),
+                        inside(&thread.group, V1)
+                    )
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl FakeKernel {
+    pub(crate) fn new(machine: Machine) -> Self {
+        Self {
+            machine: Mutex::new(machine),
+            steps: Mutex::new(None),
+        }
+    }
+
+    pub(crate) fn machine(&self) -> MutexGuard<'_, Machine> {
+        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the process after so many steps: nothing that it does then has an effect.
+    pub(crate) fn end_after(&self, steps: Option<u64>) {
+        *self.steps.lock().unwrap_or_else(PoisonError::into_inner) = steps;
+    }
+
+    /// Whether the end came.
+    pub(crate) fn ended(&self) -> bool {
+        *self.steps.lock().unwrap_or_else(PoisonError::into_inner) == Some(0)
+    }
+
+    fn alive(&self) -> io::Result<MutexGuard<'_, Machine>> {
+        if self.ended() {
+            return Err(io::Error::other("the process was killed"));
+        }
+        Ok(self.machine())
+    }
+}
+
+fn split(path: &Path) -> (PathBuf, String) {
+    let name = path
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    (path.parent().unwrap_or(path).to_owned(), name)
+}
+
+impl Kernel for FakeKernel {
+    fn read(&self, path: &Path) -> io::Result<String> {
+        let machine = self.machine();
+        let (directory, name) = split(path);
+        machine
+            .read_group(&directory, &name)
+            .or_else(|| machine.files.get(path).cloned())
+            .or_else(|| machine.read_process(path))
+            .ok_or_else(|| errno(Errno::NOENT))
+    }
+
+    fn write(&self, path: &Path, value: &str) -> io::Result<()> {
+        let mut machine = self.alive()?;
+        if machine.refusing.contains(path) {
+            return Err(errno(Errno::IO));
+        }
+        let (directory, name) = split(path);
+        if machine.read_group(&directory, &name).is_some() {
+            return machine.write_group(&directory, &name, value);
+        }
+        match machine.files.get_mut(path) {
+            Some(text) => {
+                *text = format!("{value}\n");
+                Ok(())
+            }
+            None => Err(errno(Errno::NOENT)),
+        }
+    }
+
+    fn make_directory(&self, path: &Path) -> io::Result<()> {
+        let mut machine = self.alive()?;
+        if machine.parent(path).is_none() {
+            return Err(errno(Errno::NOENT));
+        }
+        if machine.groups.contains_key(path) {
+            return Err(errno(Errno::EXIST));
+        }
+        let group = Group {
+            balance: true,
+            ..Group::default()
+        };
+        machine.groups.insert(path.to_owned(), group);
+        Ok(())
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        let mut machine = self.alive()?;
+        let busy = machine.children(path).next().is_some()
+            || machine
+                .threads
+                .values()
+                .any(|thread| thread.group == path || thread.cpu_group == path);
+        if busy {
+            return Err(errno(Errno::BUSY));
+        }
+        machine
+            .groups
+            .remove(path)
+            .ok_or_else(|| errno(Errno::NOENT))?;
+        machine.place_all(path);
+        Ok(())
+    }
+
+    fn names(&self, path: &Path) -> Vec<String> {
+        let machine = self.machine();
+        let first = |other: &Path| {
+            let inside = other.strip_prefix(path).ok()?;
+            Some(inside.iter().next()?.to_string_lossy().into_owned())
+        };
+        let mut names: BTreeSet<String> = machine
+            .files
+            .keys()
+            .chain(machine.groups.keys())
+            .filter_map(|other| first(other))
+            .collect();
+        let processes = machine.threads.iter().filter_map(|(number, thread)| {
+            if path == Path::new("/proc") {
+                (thread.process == *number).then_some(*number)
+            } else {
+                let process = format!("/proc/{}/task", thread.process);
+                (path == Path::new(&process)).then_some(*number)
+            }
+        });
+        names.extend(processes.map(|number| number.to_string()));
+        names.into_iter().collect()
+    }
+
+    fn is_directory(&self, path: &Path) -> bool {
+        let machine = self.machine();
+        machine.groups.contains_key(path)
+            || (!machine.files.contains_key(path)
+                && machine.files.keys().any(|file| file.starts_with(path)))
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        self.is_directory(path) || self.read(path).is_ok()
+    }
+
+    fn affinity(&self, thread: u32) -> io::Result<CpuSet> {
+        self.machine()
+            .threads
+            .get(&thread)
+            .map(|thread| thread.affinity.clone())
+            .ok_or_else(|| errno(Errno::SRCH))
+    }
+
+    fn set_affinity(&self, thread: u32, cpus: &CpuSet) -> io::Result<()> {
+        let mut machine = self.alive()?;
+        let group = machine
+            .threads
+            .get(&thread)
+            .map(|thread| thread.group.clone())
+            .ok_or_else(|| errno(Errno::SRCH))?;
+        let allowed = machine.effective(&group).intersection(cpus);
+        let Some(thread) = machine.threads.get_mut(&thread) else {
+            return Err(errno(Errno::SRCH));
+        };
+        if thread.bound || (allowed.is_empty() && !thread.kernel) {
+            return Err(errno(Errno::INVAL));
+        }
+        thread.affinity = if thread.kernel { cpus.clone() } else { allowed };
+        thread.wish = Some(cpus.clone());
+        Ok(())
+    }
+
+    fn step(&self) -> io::Result<()> {
+        let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(left) = steps.as_mut() {
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                return Err(io::Error::other("the process was killed"));
+            }
+        }
+        Ok(())
+    }
+}
