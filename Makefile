@@ -40,8 +40,10 @@ build: $(SETUP_CROSS) $(PAGE) ## Build bin/rampart and bin/rampart-meter, static
 .PHONY: web
 web: $(PAGE) ## Build the page that a report is, web/dist/page.html
 
+# Not npm ci: it refuses a lock file that lacks some other platform's optional packages, and writing
+# such a lock file cannot be helped behind a registry mirror that lacks them.
 $(NODE_MODULES): web/package.json web/package-lock.json | setup-build
-	cd web && npm ci --no-audit --no-fund
+	cd web && npm install --no-save --no-audit --no-fund
 	@touch $@
 
 $(PAGE): $(PAGE_SOURCES) $(NODE_MODULES) | setup-build
