@@ -122,7 +122,7 @@ fn undo_value(
         return undone.left.push(finding);
     }
     let mend = format!("echo {} > {}", old.trim(), path.display());
-    match kernel.write(path, old.trim()) {
+    match write_back(kernel, path, old.trim()) {
         Ok(()) => match kernel.read(path) {
             Ok(present) if notation.same(&present, old) => {
                 undone.restored(path, format!("{} again", old.trim()));
@@ -144,6 +144,29 @@ fn undo_value(
             &mend,
         ),
     }
+}
+
+/// The kernel goes on counting the budget of a group that was removed until it has buried it,
+/// after its directory is gone, and refuses until then to take the budget from the group above.
+fn write_back(kernel: &dyn Kernel, path: &Path, old: &str) -> io::Result<()> {
+    let is_budget = path.ends_with("cpu.rt_runtime_us");
+    let mut answer = kernel.write(path, old);
+    for _ in 0..100 {
+        match &answer {
+            Err(error)
+                if is_budget
+                    && matches!(
+                        error.kind(),
+                        io::ErrorKind::InvalidInput | io::ErrorKind::ResourceBusy
+                    ) =>
+            {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+                answer = kernel.write(path, old);
+            }
+            _ => break,
+        }
+    }
+    answer
 }
 
 fn undo_controller(kernel: &dyn Kernel, path: &Path, controller: &str, undone: &mut Undone) {
