@@ -3,6 +3,8 @@
 
 mod cpuset_v1;
 mod interrupts;
+#[cfg(test)]
+mod live_tests;
 mod partition;
 #[cfg(test)]
 mod tests;

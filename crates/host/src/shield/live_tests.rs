@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Shields on the machine at hand, as root: processes that are killed in the middle, and what
+//! `release` makes of it. Without root, or with one CPU, these tests say so and pass.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rampart_model::{CpuSet, Nanos, Wall};
+
+use super::Shield;
+use crate::groups::Hierarchies;
+use crate::kernel::{Kernel, RunningKernel};
+use crate::lock::Lock;
+use crate::release::release_locked;
+use crate::tasks::{self, processes, threads_of};
+use crate::{AtOurEnd, HostError, StateDirectory, journal, spawn_tied};
+
+const STEPS: &str = "RAMPART_TEST_END_AFTER";
+const STATE: &str = "RAMPART_TEST_STATE";
+
+/// The running kernel, under a process that is killed after so many steps.
+#[derive(Debug)]
+struct Ending {
+    left: AtomicU64,
+}
+
+impl Kernel for Ending {
+    fn read(&self, path: &Path) -> io::Result<String> {
+        RunningKernel.read(path)
+    }
+    fn write(&self, path: &Path, value: &str) -> io::Result<()> {
+        RunningKernel.write(path, value)
+    }
+    fn make_directory(&self, path: &Path) -> io::Result<()> {
+        RunningKernel.make_directory(path)
+    }
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        RunningKernel.remove_directory(path)
+    }
+    fn names(&self, path: &Path) -> Vec<String> {
+        RunningKernel.names(path)
+    }
+    fn is_directory(&self, path: &Path) -> bool {
+        RunningKernel.is_directory(path)
+    }
+    fn exists(&self, path: &Path) -> bool {
+        RunningKernel.exists(path)
+    }
+    fn affinity(&self, thread: u32) -> io::Result<CpuSet> {
+        RunningKernel.affinity(thread)
+    }
+    fn set_affinity(&self, thread: u32, cpus: &CpuSet) -> io::Result<()> {
+        RunningKernel.set_affinity(thread, cpus)
+    }
+    fn step(&self) -> io::Result<()> {
+        if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            let own = rustix::process::getpid();
+            rustix::process::kill_process(own, rustix::process::Signal::KILL)?;
+        }
+        Ok(())
+    }
+}
+
+/// The last CPU, and all others; none where these tests cannot run.
+fn split() -> Option<(CpuSet, CpuSet)> {
+    let online = super::online(&RunningKernel);
+    let last = online.iter().next_back()?;
+    let shielded = CpuSet::single(last);
+    let housekeeping = online.difference(&shielded);
+    (crate::state::is_root() && !housekeeping.is_empty()).then_some((shielded, housekeeping))
+}
+
+/// The machine's lock, as soon as whoever has it is done.
+fn machine_lock(state: &StateDirectory) -> Lock {
+    let begin = Instant::now();
+    loop {
+        match Lock::take(state, true) {
+            Ok(lock) => return lock,
+            Err(HostError::Busy { .. }) if begin.elapsed() < Duration::from_secs(300) => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Everything that a shield may change: files by path, threads by number and start.
+#[derive(Debug, PartialEq, Eq)]
+struct Snapshot {
+    files: BTreeMap<PathBuf, String>,
+    threads: BTreeMap<(u32, u64), (String, CpuSet)>,
+}
+
+fn snapshot() -> Snapshot {
+    let kernel = RunningKernel;
+    let mut files = BTreeMap::new();
+    let mut keep = |path: PathBuf| {
+        if let Ok(text) = kernel.read(&path) {
+            files.insert(path, text);
+        }
+    };
+    let hierarchies = Hierarchies::of(&kernel);
+    let mounts = hierarchies.legacy.iter().map(|(mount, _)| mount.clone());
+    for mount in mounts.chain(hierarchies.unified.clone()) {
+        for group in crate::groups::below(&kernel, &mount) {
+            if group.to_string_lossy().contains("rampart") {
+                keep(group.join("cgroup.procs"));
+            }
+        }
+        for name in kernel.names(&mount) {
+            let own = name.starts_with("cpuset.") || name == "cgroup.subtree_control";
+            if own && name != "cpuset.memory_pressure" {
+                keep(mount.join(name));
+            }
+        }
+    }
+    for interrupt in kernel.names(Path::new("/proc/irq")) {
+        keep(
+            PathBuf::from("/proc/irq")
+                .join(&interrupt)
+                .join("smp_affinity_list"),
+        );
+    }
+    keep("/proc/irq/default_smp_affinity".into());
+    let workqueues = Path::new("/sys/devices/virtual/workqueue");
+    keep(workqueues.join("cpumask"));
+    for name in kernel.names(workqueues) {
+        keep(workqueues.join(name).join("cpumask"));
+    }
+    let controller = match hierarchies.legacy_with("cpuset") {
+        Some(_) => "cpuset",
+        None => "",
+    };
+    let mut threads = BTreeMap::new();
+    for thread in processes(&kernel)
+        .into_iter()
+        .flat_map(|process| threads_of(&kernel, process))
+    {
+        let group = kernel.read(&PathBuf::from(format!("/proc/{thread}/cgroup")));
+        let stat = tasks::stat_of(&kernel, thread);
+        if let (Some(stat), Ok(group), Ok(cpus)) = (stat, group, kernel.affinity(thread)) {
+            // Other controllers have other managers, who move threads at any time.
+            let group = crate::groups::group_in(&group, controller).unwrap_or_default();
+            threads.insert((thread, stat.start), (group, cpus));
+        }
+    }
+    Snapshot { files, threads }
+}
+
+/// What differs, threads that came or went meanwhile apart.
+fn difference(before: &Snapshot, after: &Snapshot) -> Vec<String> {
+    let mut told = Vec::new();
+    for path in before.files.keys().chain(after.files.keys()) {
+        let (old, new) = (before.files.get(path), after.files.get(path));
+        if old != new {
+            told.push(format!("{}: {old:?} became {new:?}", path.display()));
+        }
+    }
+    for (thread, old) in &before.threads {
+        if let Some(new) = after.threads.get(thread).filter(|new| *new != old) {
+            told.push(format!("thread {thread:?}: {old:?} became {new:?}"));
+        }
+    }
+    told
+}
+
+#[test]
+fn child() {
+    let (Ok(steps), Ok(state)) = (std::env::var(STEPS), std::env::var(STATE)) else {
+        return;
+    };
+    let (shielded, housekeeping) = split().expect("CPUs");
+    let kernel = Arc::new(Ending {
+        left: AtomicU64::new(steps.parse().expect("steps")),
+    });
+    let state = StateDirectory::at(state);
+    let lock = Lock::take(&state, false).expect("lock");
+    let shield =
+        Shield::raise_on(kernel, Some(lock), &state, &shielded, &housekeeping).expect("raise");
+    let mut command = Command::new("sleep");
+    command.arg("60");
+    let mut inside = spawn_tied(command, AtOurEnd::Kill).expect("sleep");
+    shield.admit(inside.id()).expect("admit");
+    assert_eq!(
+        RunningKernel.affinity(inside.id()).expect("affinity"),
+        shielded
+    );
+    let _ = shield.grant_real_time_budget(inside.id(), Nanos::from_millis(1));
+    inside.kill().expect("kill");
+    inside.wait().expect("wait");
+    shield.lower().expect("lower");
+}
+
+#[test]
+fn a_process_killed_at_any_step_leaves_nothing_that_release_does_not_undo() {
+    if split().is_none() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("directory");
+    let _lock = machine_lock(&StateDirectory::at(directory.path().join("parent")));
+    let state = StateDirectory::at(directory.path().join("state"));
+    // To try every step takes a minute; by default they are sampled, with another remainder each
+    // time so that they are all met in the end.
+    let stride = if std::env::var_os("RAMPART_TEST_EVERY_END").is_some() {
+        1
+    } else {
+        11
+    };
+    let mut steps = 1 + u64::from(std::process::id()) % stride;
+    loop {
+        let before = snapshot();
+        let output = Command::new(std::env::current_exe().expect("own path"))
+            .args(["--exact", "shield::live_tests::child", "--nocapture"])
+            .env(STEPS, steps.to_string())
+            .env(STATE, state.path())
+            .output()
+            .expect("child");
+        let whole = output.status.success();
+        let killed = std::os::unix::process::ExitStatusExt::signal(&output.status) == Some(9);
+        assert!(whole || killed, "{output:?}");
+        let pending = crate::pending(&state);
+        assert!(
+            pending.iter().all(|journal| !journal.owner_alive),
+            "{pending:?}"
+        );
+        let report = {
+            let _own = Lock::take(&state, false).expect("lock of an ended process");
+            release_locked(&RunningKernel, &state).expect("release")
+        };
+        assert!(
+            report.left.is_empty(),
+            "after {steps} steps: {:?}",
+            report.left
+        );
+        let told = difference(&before, &snapshot());
+        assert!(told.is_empty(), "after {steps} steps:\n{}", told.join("\n"));
+        assert!(journal::files(&state).is_empty());
+        if whole {
+            assert!(steps > 50, "a life of {steps} steps is none");
+            return;
+        }
+        steps += stride;
+    }
+}
+
+#[test]
+fn raising_again_and_again_changes_nothing_in_the_end() {
+    let Some((shielded, housekeeping)) = split() else {
+        return;
+    };
+    let directory = tempfile::tempdir().expect("directory");
+    let _lock = machine_lock(&StateDirectory::at(directory.path().join("parent")));
+    let state = StateDirectory::at(directory.path().join("state"));
+    let before = snapshot();
+    for _ in 0..5 {
+        let kernel = Arc::new(RunningKernel);
+        let lock = Lock::take(&state, false).expect("lock");
+        let shield =
+            Shield::raise_on(kernel, Some(lock), &state, &shielded, &housekeeping).expect("raise");
+        assert_eq!(shield.report().cpus, shielded);
+        assert_ne!(shield.report().wall, Wall::None);
+        let refusal = Lock::take(&state, false).expect_err("two shields at once");
+        assert!(
+            refusal
+                .to_string()
+                .contains(&std::process::id().to_string())
+        );
+        // Dropping is as good as lowering.
+        drop(shield);
+    }
+    let told = difference(&before, &snapshot());
+    assert!(told.is_empty(), "{}", told.join("\n"));
+}
+
+#[test]
+fn a_full_disk_under_the_journal_changes_nothing() {
+    let Some((shielded, housekeeping)) = split() else {
+        return;
+    };
+    let directory = tempfile::tempdir().expect("directory");
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=4k", "tmpfs"])
+        .arg(directory.path())
+        .status()
+        .is_ok_and(|status| status.success());
+    if !mounted {
+        return;
+    }
+    let elsewhere = tempfile::tempdir().expect("directory");
+    let lock = machine_lock(&StateDirectory::at(elsewhere.path()));
+    let before = snapshot();
+    let state = StateDirectory::at(directory.path());
+    // The lock's file fits, the journal does not.
+    let filled = std::fs::write(directory.path().join("filler"), vec![0; 4096]);
+    let answer = Shield::raise_on(
+        Arc::new(RunningKernel),
+        None,
+        &state,
+        &shielded,
+        &housekeeping,
+    );
+    let refusal = answer.err().map(|error| error.to_string());
+    let told = difference(&before, &snapshot());
+    drop(lock);
+    let unmounted = Command::new("umount").arg(directory.path()).status();
+    assert!(unmounted.is_ok_and(|status| status.success()));
+    filled.expect("fill");
+    assert!(told.is_empty(), "{}", told.join("\n"));
+    let refusal = refusal.expect("an error");
+    assert!(refusal.contains("nothing more is changed"), "{refusal}");
+    assert!(refusal.contains("free some space"), "{refusal}");
+}
+
+#[test]
+fn without_root_a_process_is_bound_and_nothing_else_changes() {
+    let Some((shielded, _)) = split() else {
+        return;
+    };
+    let directory = tempfile::tempdir().expect("directory");
+    let state = StateDirectory::at(directory.path().join("state"));
+    let shield = Shield::without_root(&state, &shielded);
+    assert_eq!(shield.report().wall, Wall::AffinityOnly);
+    assert!(shield.report().findings[0].to_string().contains("sudo"));
+    let mut command = Command::new("sleep");
+    command.arg("60");
+    let mut inside = spawn_tied(command, AtOurEnd::Kill).expect("sleep");
+    shield.admit(inside.id()).expect("admit");
+    assert_eq!(
+        RunningKernel.affinity(inside.id()).expect("affinity"),
+        shielded
+    );
+    inside.kill().expect("kill");
+    inside.wait().expect("wait");
+    assert!(shield.admit(u32::MAX).is_err());
+    shield.lower().expect("lower");
+    assert!(!state.path().exists());
+}
