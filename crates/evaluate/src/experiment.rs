@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use rampart_host::{MachineRoot, processor_times, read_machine, read_smi_count};
 use rampart_model::{
-    Condition, CpuSet, DomainPlan, EVALUATION_SCHEMA_VERSION, Evaluation, EvaluationState,
-    Exposure, Finding, LoadKind, MeterPlan, Nanos, NotMeasured, Record, Run, Severity,
+    Condition, DomainPlan, EVALUATION_SCHEMA_VERSION, Evaluation, EvaluationState, Exposure,
+    Finding, LoadKind, MeterPlan, Nanos, NotMeasured, Record, Run, Severity,
 };
 
 use crate::collect::RecordCollector;
@@ -267,14 +267,12 @@ fn empty_record(evaluation: &Evaluation, cell: Cell) -> Record {
     let domain = &evaluation.plan.domains[cell.domain];
     let meter = &evaluation.plan.meters[cell.meter];
     let condition = evaluation.plan.conditions[cell.condition];
-    let unmeasured: CpuSet = evaluation.plan.housekeeping.difference(&domain.cpus);
     Record {
         id: record_id(domain, meter, condition),
         domain: domain.name.clone(),
         kind: domain.selection.kind,
         plan: MeterPlan {
             cpus: domain.cpus.clone(),
-            housekeeping: unmeasured,
             ..meter.clone()
         },
         condition,

@@ -42,7 +42,7 @@ const DEFAULT_INTERVAL: Nanos = Nanos::from_micros(500);
 
 /// What one run costs besides its measured time: raising and lowering the wall, starting a
 /// container and a load, warming up. Only used to share out the time; nothing relies on it.
-const RUN_OVERHEAD: Nanos = Nanos::from_millis(800);
+const RUN_OVERHEAD: Nanos = Nanos::from_millis(500);
 const WARM_UP: Nanos = Nanos::from_millis(300);
 
 /// No run is longer, so that a killed evaluation loses little and repetitions stay interleaved.
@@ -374,13 +374,13 @@ mod tests {
     #[test]
     fn the_standard_matrix_gets_five_repetitions_in_two_minutes() {
         let (repetitions, run) = share_time(DEFAULT_TOTAL, 9).expect("fits");
-        assert_eq!((repetitions, run), (5, Nanos::from_millis(1800)));
-        assert_eq!(block_of(run), Nanos::from_millis(1800));
+        assert_eq!((repetitions, run), (5, Nanos::from_millis(2100)));
+        assert_eq!(block_of(run), Nanos::from_millis(1050));
     }
 
     #[test]
     fn a_day_is_cut_into_runs_of_a_minute() {
         let (repetitions, run) = share_time(Nanos::from_secs(86_400), 9).expect("fits");
-        assert_eq!((repetitions, run), (158, Nanos::from_millis(59_900)));
+        assert_eq!((repetitions, run), (159, Nanos::from_millis(59_800)));
     }
 }

@@ -91,11 +91,8 @@ fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
 
 /// Partial before negative: a deadline verdict of half an evaluation is not the asked one.
 fn exit_code(evaluation: &Evaluation) -> ExitCode {
-    let unmeasured = evaluation
-        .not_measured
-        .iter()
-        .any(|gap| gap.what.starts_with("record "));
-    if evaluation.state != EvaluationState::Complete || unmeasured {
+    let mut runs = evaluation.records.iter().flat_map(|record| &record.runs);
+    if evaluation.state != EvaluationState::Complete || runs.any(|run| !run.invalid.is_empty()) {
         return ExitCode::Partial;
     }
     let missed = evaluation.verdicts.iter().any(|verdict| {
