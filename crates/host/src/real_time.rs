@@ -2,7 +2,9 @@
 //! Real-time budgets of control groups, and why a real-time policy is refused
 //! (Documentation/scheduler/sched-rt-group.rst, sched(7)).
 
+use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rampart_model::{Finding, Nanos, Severity};
 
@@ -90,8 +92,12 @@ pub(crate) fn grant(
         if runtime < asked {
             findings.push(less(&file, runtime, asked));
         }
-        let answer = changes.set(&[Setting::text(&file, runtime.to_string())])?;
-        if let Some(Err(cause)) = answer.into_iter().next() {
+        let answers = changes.set(&[Setting::text(&file, runtime.to_string())])?;
+        let answer = answers.into_iter().next().unwrap_or(Ok(String::new()));
+        if let Err(cause) = answer.map(|_| ()).or_else(|cause| {
+            // The change is in the journal by now.
+            write_once_free(&*kernel, &file, runtime, cause)
+        }) {
             return Err(HostError::file(
                 "grant a real-time budget",
                 &file,
@@ -108,6 +114,27 @@ pub(crate) fn grant(
         period: Some(micros(granted.1)),
         findings,
     })
+}
+
+/// The kernel goes on counting the budget of a removed group until it has buried the last task
+/// in it, and refuses until then (EINVAL) what is free by the groups that are left.
+fn write_once_free(
+    kernel: &dyn Kernel,
+    file: &Path,
+    runtime: i64,
+    first: io::Error,
+) -> io::Result<()> {
+    let mut answer = Err(first);
+    for _ in 0..150 {
+        match &answer {
+            Err(cause) if cause.kind() == io::ErrorKind::InvalidInput => {
+                std::thread::sleep(Duration::from_millis(20));
+                answer = kernel.write(file, &runtime.to_string());
+            }
+            _ => break,
+        }
+    }
+    answer
 }
 
 fn less(file: &Path, got: i64, asked: i64) -> Finding {
