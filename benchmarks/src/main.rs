@@ -6,6 +6,7 @@
     reason = "a program for the terminal"
 )]
 
+mod callgrind;
 mod child;
 mod machine;
 mod measures;
@@ -79,6 +80,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         pairs: usize::from(arguments.pairs),
         progress: |what| eprintln!("{what}"),
         versions: BTreeMap::new(),
+        remarks: Vec::new(),
     };
     let mut rows = Vec::new();
     for measure in measures {
@@ -94,6 +96,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         machine,
         versions,
         rows,
+        remarks: bench.remarks,
     };
     results.machine.push((
         "measured CPU, and the one for everything else".to_owned(),

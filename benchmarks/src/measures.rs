@@ -2,11 +2,12 @@
 //! What is compared. Each measure runs ours and theirs in turn, the first of a pair being now
 //! the one and now the other, so that neither always finds the machine as the other left it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use rampart_model::{CpuId, CpuSet, MeterDetail, MeterKind, MeterPlan, Nanos, SchedulingPolicy};
 
+use crate::callgrind::{Slope, counted};
 use crate::ours::{self, Measured};
 use crate::table::{Aim, Row};
 use crate::theirs::{self, CYCLICTEST_RANGE, Cyclictest, Wakeups};
@@ -73,6 +74,8 @@ pub(crate) struct Bench {
     pub(crate) progress: fn(&str),
     /// Versions of the programs that were run, as they say themselves.
     pub(crate) versions: std::collections::BTreeMap<String, String>,
+    /// What fits into no row.
+    pub(crate) remarks: Vec<String>,
 }
 
 impl Bench {
@@ -176,32 +179,46 @@ impl Bench {
     }
 
     fn instructions(&mut self) -> Result<Vec<Row>> {
-        let what = "user-space instructions per wakeup";
         let pairs = self.pairs(
-            what,
+            "user-space instructions per wakeup",
             |bench| {
-                slope(|seconds| {
+                let mut run = |seconds| {
                     let plan = bench.plan(MeterKind::Wakeup, INTERVAL, seconds);
                     counted(|wrapper| Ok(bench.ours(&plan, wrapper)?.wakeups()))
-                })
+                };
+                Slope::between(run(SHORT)?, run(MIDDLE)?)
             },
             |bench| {
-                slope(|seconds| {
+                let mut run = |seconds| {
                     let asked = bench.asked(INTERVAL, seconds, false);
                     counted(|wrapper| Ok(bench.theirs(&asked, wrapper)?.cycles))
-                })
+                };
+                Slope::between(run(SHORT)?, run(MIDDLE)?)
             },
         )?;
-        Ok(Row::new(
-            "user-space instructions per wakeup",
-            "cyclictest",
-            &pairs,
-            Aim::MedianAtMost(0.5),
-            format!(
-                "all threads, counted by callgrind; the difference between runs of {MIDDLE} s and {SHORT} s, so that start-up cancels, ÷ the difference of their wakeups. Valgrind turns clock_gettime(2) into a system call, so that the instructions of the kernel's vDSO are in neither figure"
+        let row = |measure: &str, figure: fn(&Slope) -> f64, note: String| {
+            let pairs: Vec<(f64, f64)> = pairs
+                .iter()
+                .map(|(ours, theirs)| (figure(ours), figure(theirs)))
+                .collect();
+            Row::new(measure, "cyclictest", &pairs, Aim::MedianAtMost(0.5), note)
+        };
+        Ok([
+            row(
+                "user-space instructions per wakeup, on the measured CPU",
+                |slope| slope.measuring,
+                format!(
+                    "of the measuring thread, counted by callgrind; the difference between runs of {MIDDLE} s and {SHORT} s, so that start-up cancels, ÷ the difference of their wakeups. Under valgrind there is no vDSO and no restartable sequence: reading the clock is a system call for both, and so is asking for the CPU, for us alone, which otherwise takes one load"
+                ),
             ),
-        )
+            row(
+                "user-space instructions per wakeup, all threads",
+                |slope| slope.all,
+                "the same with the threads on the other CPU: cyclictest's only waits; ours sorts the samples into histograms, keeps the worst, and writes a block each second".to_owned(),
+            ),
+        ]
         .into_iter()
+        .flatten()
         .collect())
     }
 
@@ -273,19 +290,30 @@ impl Bench {
                 theirs = Some(micros);
             }
         }
-        let kilohertz = |micros: Option<u64>| micros.map_or(0.0, |micros| 1e3 / micros as f64);
+        let kilohertz = |micros: u64| 1e3 / micros as f64;
         let mut rows = Vec::new();
-        if let Some(theirs) = theirs {
+        if let (Some(ours), Some(theirs)) = (ours, theirs) {
             rows.extend(Row::new(
                 "highest rate without a missed period, kHz",
                 "cyclictest",
-                &[(kilohertz(ours), kilohertz(Some(theirs)))],
+                &[(kilohertz(ours), kilohertz(theirs))],
                 Aim::MedianAtLeast(1.0),
                 format!(
                     "the shortest of the periods {} µs at which one of up to {} runs of a second, in turn, missed none; a single figure without an interval",
                     PERIODS.map(|period| period.to_string()).join(", "),
                     self.pairs
                 ),
+            ));
+        } else {
+            let found = |rate: Option<u64>| {
+                rate.map_or("at none".to_owned(), |micros| {
+                    format!("down to {micros} µs")
+                })
+            };
+            self.remarks.push(format!(
+                "Highest rate without a missed period: of the periods tried, ours went without {}, cyclictest {}.",
+                found(ours),
+                found(theirs)
             ));
         }
         // One missed in a thousand more on either side, so that none ÷ none is a ratio.
@@ -355,59 +383,4 @@ fn per(sum: f64, count: u64) -> Result<f64> {
         bail!("a run gave no sample (needed: at least one); is the machine overloaded?");
     }
     Ok(sum / count as f64)
-}
-
-/// Runs `program` under callgrind, which it is to put before its command, and gives the
-/// instructions with what it gives.
-fn counted(program: impl FnOnce(&[String]) -> Result<u64>) -> Result<(u64, u64)> {
-    let directory = tempfile::tempdir().context("making a temporary directory")?;
-    let log = directory.path().join("callgrind.log");
-    let wrapper = [
-        "valgrind".to_owned(),
-        "--tool=callgrind".to_owned(),
-        "--callgrind-out-file=/dev/null".to_owned(),
-        format!("--log-file={}", log.display()),
-    ];
-    let wakeups = program(&wrapper)?;
-    Ok((instructions(&log)?, wakeups))
-}
-
-/// The count that callgrind writes at its end, as `==PID== Collected : COUNT`.
-fn instructions(log: &Path) -> Result<u64> {
-    let text = std::fs::read_to_string(log).with_context(|| log.display().to_string())?;
-    text.lines()
-        .filter_map(|line| line.split_once("Collected :"))
-        .find_map(|(_, count)| count.trim().parse().ok())
-        .with_context(|| format!("callgrind did not say how much it counted: {text}"))
-}
-
-/// Instructions per wakeup between a short run and a longer one.
-fn slope(mut run: impl FnMut(u64) -> Result<(u64, u64)>) -> Result<f64> {
-    let (short, long) = (run(SHORT)?, run(MIDDLE)?);
-    per(
-        long.0 as f64 - short.0 as f64,
-        long.1.saturating_sub(short.1),
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_slope_forgets_the_start() {
-        let run = |seconds| Ok((1_000_000 + 300 * 5000 * seconds, 77 + 5000 * seconds));
-        assert_eq!(slope(run).expect("a slope"), 300.0);
-        assert!(slope(|_| Ok((1, 1))).is_err());
-    }
-
-    #[test]
-    fn reads_the_count_of_callgrind() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let log = directory.path().join("log");
-        std::fs::write(&log, "==1== Events    : Ir\n==1== Collected : 1647941\n").expect("a file");
-        assert_eq!(instructions(&log).expect("a count"), 1_647_941);
-        std::fs::write(&log, "==1== nothing\n").expect("a file");
-        assert!(instructions(&log).is_err());
-    }
 }

@@ -127,6 +127,8 @@ pub(crate) struct Results {
     pub(crate) versions: Vec<(String, String)>,
     /// The table.
     pub(crate) rows: Vec<Row>,
+    /// What fits into no row.
+    pub(crate) remarks: Vec<String>,
 }
 
 /// The note below every rendering about what an interval is.
@@ -178,6 +180,9 @@ impl Results {
         for row in self.rows.iter().filter(|row| !row.note.is_empty()) {
             let _ = writeln!(text, "{}: {}", row.measure, row.note);
         }
+        for remark in &self.remarks {
+            let _ = writeln!(text, "{remark}");
+        }
         text
     }
 
@@ -198,6 +203,9 @@ impl Results {
         let _ = writeln!(text, "\n{}\n", interval_note(&self.rows));
         for row in self.rows.iter().filter(|row| !row.note.is_empty()) {
             let _ = writeln!(text, "- {}: {}", row.measure, row.note);
+        }
+        for remark in &self.remarks {
+            let _ = writeln!(text, "- {remark}");
         }
         let _ = writeln!(text, "\n## On what\n\n| | |\n| --- | --- |");
         for (name, value) in self.machine.iter().chain(&self.versions) {
@@ -228,6 +236,7 @@ mod tests {
             machine: vec![("kernel".to_owned(), "6.1".to_owned())],
             versions: vec![],
             rows: vec![row(Aim::MedianAtMost(1.0)), row(Aim::MedianAtMost(0.9))],
+            remarks: vec!["a remark".to_owned()],
         }
     }
 
@@ -255,6 +264,7 @@ mod tests {
         for text in [results.terminal(), results.document()] {
             assert_eq!(text.matches("0.50 to 1.50").count(), 2, "{text}");
             assert_eq!(text.matches("a note").count(), 2);
+            assert!(text.contains("a remark"));
         }
         assert!(results.document().contains("make bench"));
     }
