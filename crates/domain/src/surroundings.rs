@@ -3,7 +3,7 @@
 //! places of its threads.
 
 use rampart_host::{Shield, StateDirectory};
-use rampart_model::{CpuSet, Finding, MeterPlan, Nanos, Severity, ShieldReport, Wall};
+use rampart_model::{CpuSet, Finding, MeterPlan, Nanos, PlacedBy, Severity, ShieldReport, Wall};
 
 use crate::placement::{self, MeterThreads};
 use crate::{DomainError, Start};
@@ -108,6 +108,16 @@ impl Surroundings {
     }
 }
 
+/// The plan as the meter inside gets it: its threads are placed from outside, and the
+/// housekeeping CPUs, which are not to be reached from inside, are left to that too.
+pub(crate) fn plan_inside(plan: &MeterPlan) -> MeterPlan {
+    MeterPlan {
+        placed_by: PlacedBy::Outside,
+        housekeeping: CpuSet::new(),
+        ..plan.clone()
+    }
+}
+
 /// Whether ordinary work keeps a CPU when these are shielded.
 pub(crate) fn can_be_shielded(cpus: &CpuSet, housekeeping: &CpuSet) -> bool {
     !housekeeping.is_empty() && cpus.intersection(housekeeping).is_empty()
@@ -130,7 +140,7 @@ fn shared_cpu(process: u32, plan: &MeterPlan) -> Finding {
     Finding::new(
         Severity::Warning,
         format!("process {process}"),
-        "the threads of the meter that write results share the measured CPUs, because cgroup v2 keeps all threads of a process together; they wake a few times a second under the time-sharing policy",
+        "the threads of the meter that write results share the measured CPUs, because cgroup v2 keeps all threads of a process together; they wake some twenty times a second under the time-sharing policy",
     )
     .values(format!("CPU {}", plan.cpus), "the housekeeping CPUs")
 }

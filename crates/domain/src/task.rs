@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use rampart_host::{Shield, StateDirectory};
 use rampart_model::{
-    Availability, DomainKind, DomainSelection, Finding, Granted, Machine, MeterEvent, PlacedBy,
-    Severity, ShieldReport,
+    Availability, DomainKind, DomainSelection, Finding, Granted, Machine, MeterEvent, Severity,
+    ShieldReport,
 };
 
 use crate::session::{Session, Tie};
-use crate::surroundings::Surroundings;
+use crate::surroundings::{self, Surroundings};
 use crate::{Domain, DomainError, METER_MEND, Running, Start, process};
 
 /// A process inside a shield.
@@ -39,8 +39,7 @@ impl Domain for TaskDomain {
     }
 
     fn start(&self, start: &Start<'_>) -> Result<Box<dyn Running>, DomainError> {
-        let mut plan = start.plan.clone();
-        plan.placed_by = PlacedBy::Outside;
+        let plan = surroundings::plan_inside(start.plan);
         let surroundings = Surroundings::raise(&self.state, start)?;
         let command = Command::new(start.meter);
         let program = start.meter.display().to_string();

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rampart_model::{ContainerEngine, CpuSet, Finding, Machine, Severity};
 use rustix::process::Resource;
@@ -11,6 +12,9 @@ use super::bundle::METER_PATH;
 use super::helper;
 use super::store::Container;
 use crate::DomainError;
+
+/// How long a runtime may take to tell the container's process once it runs.
+const PROCESS_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How the meter may lock its memory without any other privilege.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +76,17 @@ pub(super) struct Wishes {
     pub(super) parent: Option<String>,
     /// How it may lock memory.
     pub(super) memory: MemoryGrant,
+    /// How many files it may have open.
+    pub(super) open_files: u64,
+    /// How many processes and threads its user may have.
+    pub(super) processes: u64,
+}
+
+/// `wanted`, or our own hard limit of `resource` where that is less: without
+/// `CAP_SYS_RESOURCE` nobody can raise it.
+pub(super) fn within_our_limit(resource: Resource, wanted: u64) -> u64 {
+    let hard = rustix::process::getrlimit(resource).maximum;
+    hard.map_or(wanted, |hard| hard.min(wanted))
 }
 
 impl Engine {
@@ -152,11 +167,7 @@ impl Engine {
         let (text, place) = match self.kind {
             ContainerEngine::Embedded => {
                 let path = container.process_file();
-                let text = std::fs::read_to_string(&path).map_err(DomainError::file(
-                    "read the container's process from",
-                    &path,
-                ))?;
-                (text, path)
+                (read_process_file(&path)?, path)
             }
             ContainerEngine::Podman | ContainerEngine::Docker => {
                 let arguments = ["inspect", "--format", "{{.State.Pid}}", id];
@@ -171,6 +182,26 @@ impl Engine {
                 path: place,
                 source: std::io::Error::other(format!("`{}` is no process", text.trim())),
             }),
+        }
+    }
+}
+
+/// The runtime writes the file when the container has been started, so the meter inside may
+/// speak before. The file appears with its content (it is renamed into place).
+fn read_process_file(path: &Path) -> Result<String, DomainError> {
+    let begin = Instant::now();
+    loop {
+        match std::fs::read_to_string(path) {
+            Ok(text) => return Ok(text),
+            Err(error)
+                if error.kind() == std::io::ErrorKind::NotFound
+                    && begin.elapsed() < PROCESS_PATIENCE =>
+            {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(error) => {
+                return Err(DomainError::file("read the container's process from", path)(error));
+            }
         }
     }
 }
@@ -190,13 +221,14 @@ fn run_arguments(id: &str, wishes: &Wishes) -> Vec<String> {
         "all",
         "--security-opt",
         "no-new-privileges",
-        // Engines raise this one to their own maximum unless it is named.
-        "--ulimit",
-        "nofile=1024:1024",
     ]
     .map(str::to_owned)
     .to_vec();
     let mut add = |words: &[&str]| arguments.extend(words.iter().map(|&word| word.to_owned()));
+    // Engines raise these two to their own maximum, which may be more than is allowed here.
+    for (name, most) in [("nofile", wishes.open_files), ("nproc", wishes.processes)] {
+        add(&["--ulimit", &format!("{name}={most}:{most}")]);
+    }
     match wishes.memory {
         MemoryGrant::Nothing => add(&["--user", "65534:65534"]),
         MemoryGrant::Limit => add(&["--user", "65534:65534", "--ulimit", "memlock=-1:-1"]),
@@ -423,6 +455,8 @@ mod tests {
             cpus: parent.map(|_| "2-3".parse().expect("cpus")),
             parent: parent.map(str::to_owned),
             memory,
+            open_files: 1024,
+            processes: 4096,
         };
         let command = engine(kind).run(&container, &wishes);
         let words: Vec<String> = command
@@ -449,7 +483,7 @@ mod tests {
             line(ContainerEngine::Podman, MemoryGrant::Limit, Some("/shield")),
             "--cgroup-manager cgroupfs run --name ID --rm --interactive --network none \
              --read-only --cap-drop all --security-opt no-new-privileges --ulimit \
-             nofile=1024:1024 --user 65534:65534 --ulimit memlock=-1:-1 --cpuset-cpus 2-3 \
+             nofile=1024:1024 --ulimit nproc=4096:4096 --user 65534:65534 --ulimit memlock=-1:-1 --cpuset-cpus 2-3 \
              --cgroup-parent /shield --log-driver none --read-only-tmpfs=false --rootfs \
              DIRECTORY/rootfs /rampart-meter"
         );
@@ -460,7 +494,8 @@ mod tests {
         assert_eq!(
             line(ContainerEngine::Docker, MemoryGrant::Capability, None),
             "run --name ID --rm --interactive --network none --read-only --cap-drop all \
-             --security-opt no-new-privileges --ulimit nofile=1024:1024 --user 0:0 --cap-add \
+             --security-opt no-new-privileges --ulimit nofile=1024:1024 --ulimit nproc=4096:4096 \
+             --user 0:0 --cap-add \
              IPC_LOCK --log-driver none --pull never rampart-meter:ID /rampart-meter"
         );
     }

@@ -16,14 +16,16 @@ use std::time::Duration;
 use rampart_host::{Shield, StateDirectory};
 use rampart_model::{
     Availability, ContainerEngine, DomainKind, DomainSelection, Finding, Granted, Machine,
-    MeterEvent, PlacedBy, Severity, ShieldReport,
+    MeterEvent, Severity, ShieldReport,
 };
+
+use rustix::process::Resource;
 
 use self::bundle::Contents;
 use self::engine::{Engine, MemoryGrant, Wishes};
 use self::store::Container;
 use crate::session::{Session, Tie};
-use crate::surroundings::Surroundings;
+use crate::surroundings::{self, Surroundings};
 use crate::{Domain, DomainError, Running, Start, process, task};
 
 pub use self::store::{ReleasedContainers, release_containers};
@@ -67,8 +69,7 @@ impl Domain for ContainerDomain {
     }
 
     fn start(&self, start: &Start<'_>) -> Result<Box<dyn Running>, DomainError> {
-        let mut plan = start.plan.clone();
-        plan.placed_by = PlacedBy::Outside;
+        let plan = surroundings::plan_inside(start.plan);
         // What cannot be removed is told by `rampart release`; it is in nobody's way here.
         let _ = release_containers(&self.state);
         let control_groups = rampart_host::control_group_layout();
@@ -89,13 +90,13 @@ impl Domain for ContainerDomain {
             Tie::InputEnds,
             "install it again",
         )?;
-        // If anything fails from here on, dropping ends the runtime, then removes the
-        // container, then lowers the shield.
+        // If anything fails from here on, dropping removes the container, ends the runtime that
+        // waits for it, then lowers the shield.
         let mut running = RunningContainer {
-            session,
-            granted: Granted::default(),
             container: prepared.container,
+            session,
             surroundings: prepared.surroundings,
+            granted: Granted::default(),
         };
         running.session.prepare(&plan)?;
         let process = prepared.engine.process(&running.container)?;
@@ -155,16 +156,19 @@ fn wishes(
         } else {
             MemoryGrant::Nothing
         },
+        open_files: engine::within_our_limit(Resource::Nofile, 1024),
+        processes: engine::within_our_limit(Resource::Nproc, 4096),
     }
 }
 
-/// Dropped in the order of the fields.
+/// Dropped in the order of the fields: the runtime is there to bury the container's processes,
+/// so it outlives the container.
 #[derive(Debug)]
 struct RunningContainer {
-    session: Session,
-    granted: Granted,
     container: Container,
+    session: Session,
     surroundings: Surroundings,
+    granted: Granted,
 }
 
 impl RunningContainer {
@@ -217,13 +221,13 @@ impl Running for RunningContainer {
     fn finish(mut self: Box<Self>) -> Result<Option<ShieldReport>, DomainError> {
         self.session.close();
         let Self {
-            session,
             container,
+            session,
             surroundings,
             ..
         } = *self;
-        drop(session);
         let removed = container.remove();
+        drop(session);
         // The shield falls whether or not the container could be removed.
         let report = surroundings.lower()?;
         removed?;
