@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Counting samples in the buckets of HdrHistogram at three significant digits.
 //!
-//! Any 64-bit value has a bucket, so nothing overflows. The buckets in use are remembered, so
-//! that turning a block of some hundred different values into a [`Distribution`] and emptying it
-//! costs in proportion to those, not to the tens of thousands of buckets that there are.
+//! Any 64-bit value has a bucket, so nothing overflows. One bit for each bucket says whether it is
+//! in use, so that turning a block of some hundred different values into a [`Distribution`] and
+//! emptying it costs in proportion to those, not to the tens of thousands of buckets there are.
 
 use rampart_model::{Bucket, Distribution, Nanos};
 
@@ -25,8 +25,8 @@ fn lowest(index: usize) -> u64 {
 #[derive(Debug, Clone)]
 pub struct Histogram {
     counts: Vec<u64>,
-    used: Vec<u32>,
-    samples: u64,
+    /// A bit for each of `counts` that is not 0.
+    used: Vec<u64>,
     min: u64,
     max: u64,
 }
@@ -35,42 +35,59 @@ impl Histogram {
     /// An empty histogram with room for values up to `highest`; greater ones make it grow.
     #[must_use]
     pub fn with_room_for(highest: Nanos) -> Self {
+        let buckets = (index(highest.0) | 63) + 1;
         Self {
-            counts: vec![0; index(highest.0) + 1],
-            used: Vec::with_capacity(2048),
-            samples: 0,
+            counts: vec![0; buckets],
+            used: vec![0; buckets / 64],
             min: u64::MAX,
             max: 0,
         }
     }
 
     /// Counts one sample of `value`.
-    #[inline]
+    #[inline(always)]
     pub fn record(&mut self, value: Nanos) {
         self.record_many(value, 1);
     }
 
-    /// Counts `count` samples of `value`.
-    #[inline]
+    /// Counts `count` samples of `value`; at least one.
+    #[inline(always)]
     pub fn record_many(&mut self, value: Nanos, count: u64) {
-        let index = index(value.0);
-        if index >= self.counts.len() {
+        self.count(value.0, count);
+        if value.0 < self.min {
+            self.min = value.0;
+        }
+        if value.0 > self.max {
+            self.max = value.0;
+        }
+    }
+
+    #[inline(always)]
+    fn count(&mut self, value: u64, count: u64) {
+        let index = index(value);
+        let Some(slot) = self.counts.get_mut(index) else {
             self.grow(index);
+            return self.count_new(index, count);
+        };
+        let before = *slot;
+        *slot = before + count;
+        if before == 0 {
+            self.used[index / 64] |= 1 << (index % 64);
         }
-        let slot = &mut self.counts[index];
-        if *slot == 0 {
-            self.used.push(index as u32);
-        }
-        *slot += count;
-        self.samples += count;
-        self.min = self.min.min(value.0);
-        self.max = self.max.max(value.0);
+    }
+
+    #[cold]
+    fn count_new(&mut self, index: usize, count: u64) {
+        self.counts[index] += count;
+        self.used[index / 64] |= 1 << (index % 64);
     }
 
     #[cold]
     fn grow(&mut self, index: usize) {
         // To the end of its power of two, so that a rising maximum grows it seldom.
-        self.counts.resize((index | ((1 << STEPS_BITS) - 1)) + 1, 0);
+        let buckets = (index | ((1 << STEPS_BITS) - 1)) + 1;
+        self.counts.resize(buckets, 0);
+        self.used.resize(buckets / 64, 0);
     }
 
     /// Counts the samples that missed periods would have been: for a sample `seen`, `seen` −
@@ -94,33 +111,38 @@ impl Histogram {
         }
     }
 
-    /// How many samples it holds.
+    /// Whether it holds no samples.
     #[must_use]
-    pub const fn samples(&self) -> u64 {
-        self.samples
+    pub const fn is_empty(&self) -> bool {
+        // The first sample lowers the minimum, unless it is the greatest value there is.
+        self.min == u64::MAX && self.max == 0
     }
 
     /// The exact largest; none without samples.
     #[must_use]
     pub fn max(&self) -> Option<Nanos> {
-        (self.samples > 0).then_some(Nanos(self.max))
+        (!self.is_empty()).then_some(Nanos(self.max))
     }
 
     /// Moves all counts into `distribution`, whose memory is used again, and is empty then.
     pub fn take_into(&mut self, distribution: &mut Distribution) {
-        distribution.samples = self.samples;
-        distribution.min = (self.samples > 0).then_some(Nanos(self.min));
+        distribution.samples = 0;
+        distribution.min = (!self.is_empty()).then_some(Nanos(self.min));
         distribution.max = self.max();
         distribution.buckets.clear();
-        self.used.sort_unstable();
-        for index in self.used.drain(..) {
-            let index = index as usize;
-            let count = std::mem::take(&mut self.counts[index]);
-            distribution
-                .buckets
-                .push(Bucket(Nanos(lowest(index)), count));
+        for (word_index, word) in self.used.iter_mut().enumerate() {
+            let mut bits = std::mem::take(word);
+            while bits != 0 {
+                let index = word_index * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                let count = std::mem::take(&mut self.counts[index]);
+                distribution.samples += count;
+                distribution
+                    .buckets
+                    .push(Bucket(Nanos(lowest(index)), count));
+            }
         }
-        (self.samples, self.min, self.max) = (0, u64::MAX, 0);
+        (self.min, self.max) = (u64::MAX, 0);
     }
 }
 

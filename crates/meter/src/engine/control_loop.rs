@@ -13,7 +13,6 @@ use super::{Clock, Grid, Processor, ProcessorWatch, Sample, Sink, Sleep, Stop, W
 pub struct ControlLoop {
     grid: Grid,
     turns: u64,
-    previous_start: Option<Nanos>,
 }
 
 impl ControlLoop {
@@ -23,7 +22,6 @@ impl ControlLoop {
         Self {
             grid: Grid::new(first, interval),
             turns,
-            previous_start: None,
         }
     }
 
@@ -34,9 +32,6 @@ impl ControlLoop {
     }
 
     /// Runs all periods planned before `until`, or until it is told to stop.
-    ///
-    /// A period's deviation is its length from start to start minus the interval, also where
-    /// planned starts were skipped on the way: the plant saw no output for that long.
     pub fn run<E>(&mut self, environment: &mut E, watch: &mut ProcessorWatch, until: Nanos)
     where
         E: Clock + Sleep + Work + Processor + Stop + Sink,
@@ -51,19 +46,42 @@ impl ControlLoop {
             environment.work(self.turns);
             let end = environment.now();
             let missed = self.grid.advance(end, until);
-            let deviation = self.previous_start.map(|previous| {
-                let length = start.saturating_sub(previous);
-                SignedNanos(length.signed_since(self.grid.interval()).0)
-            });
-            self.previous_start = Some(start);
             environment.push(Sample {
                 at: end.0,
                 value: end.saturating_sub(planned).0,
                 missed,
                 start: start.saturating_sub(planned).0,
-                deviation,
             });
         }
+    }
+}
+
+/// Derives the lengths of periods from the samples of a [`ControlLoop`], in their order.
+#[derive(Debug, Clone, Copy)]
+pub struct Periods {
+    interval: Nanos,
+    previous_start: Option<u64>,
+}
+
+impl Periods {
+    /// Of a loop with this interval.
+    #[must_use]
+    pub const fn new(interval: Nanos) -> Self {
+        Self {
+            interval,
+            previous_start: None,
+        }
+    }
+
+    /// The deviation of the period that this sample's start ended: its length from start to
+    /// start minus the interval, also where planned starts were skipped on the way, because the
+    /// plant saw no output for that long. None for the first sample.
+    pub fn deviation(&mut self, sample: &Sample) -> Option<SignedNanos> {
+        let planned = sample.at.saturating_sub(sample.value);
+        let start = planned.saturating_add(sample.start);
+        let previous = self.previous_start.replace(start)?;
+        let length = Nanos(start.saturating_sub(previous));
+        Some(length.signed_since(self.interval))
     }
 }
 
@@ -79,11 +97,12 @@ mod tests {
             &mut ProcessorWatch::default(),
             Nanos(6_000),
         );
+        let mut periods = Periods::new(Nanos(1_000));
         machine
             .samples()
             .iter()
             .map(|sample| {
-                let deviation = sample.deviation.map(|deviation| deviation.0);
+                let deviation = periods.deviation(sample).map(|deviation| deviation.0);
                 (
                     sample.at,
                     sample.start,

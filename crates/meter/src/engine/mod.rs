@@ -14,7 +14,7 @@ pub mod work;
 #[cfg(test)]
 mod simulation;
 
-use rampart_model::{Nanos, SignedNanos};
+use rampart_model::Nanos;
 
 pub use grid::Grid;
 
@@ -73,9 +73,6 @@ pub struct Sample {
     pub missed: u64,
     /// `loop`: start minus planned start.
     pub start: u64,
-    /// `loop`: length of the period that this start ended, minus the interval; none for the
-    /// first.
-    pub deviation: Option<SignedNanos>,
 }
 
 /// CPUs that samples were taken on.

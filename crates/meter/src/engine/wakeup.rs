@@ -41,7 +41,6 @@ impl Wakeup {
                 value: now.saturating_sub(planned).0,
                 missed,
                 start: 0,
-                deviation: None,
             });
         }
     }

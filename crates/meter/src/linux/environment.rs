@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rampart_model::Nanos;
 
+use super::clock::FastClock;
 use super::rseq::CurrentCpu;
 use super::{clock, counter};
 use crate::engine::{Clock, Counter, Processor, Sample, Sink, Sleep, Stop, Work, work};
@@ -15,13 +16,14 @@ use crate::ring::Producer;
 pub(crate) struct LinuxThread<'a> {
     pub(crate) producer: Producer,
     pub(crate) cpu: CurrentCpu,
+    pub(crate) clock: FastClock,
     pub(crate) stop: &'a AtomicBool,
 }
 
 impl Clock for LinuxThread<'_> {
     #[inline(always)]
     fn now(&self) -> Nanos {
-        clock::monotonic()
+        self.clock.now()
     }
 }
 

@@ -11,9 +11,11 @@ pub(crate) mod environment;
 pub(crate) mod files;
 pub(crate) mod memory;
 pub(crate) mod privilege;
+pub(crate) mod raw;
 pub(crate) mod rseq;
 pub(crate) mod scheduling;
 pub(crate) mod usage;
+pub(crate) mod vdso;
 
 use std::io;
 

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rampart_model::{
-    Block, CpuId, Distribution, MeterEvent, MeterKind, MeterPlan, Nanos, Phase, Series,
-    SeriesBlock, WarmUp, WorstEvent,
+    Block, CpuId, Distribution, MeterKind, MeterPlan, Nanos, Phase, Series, SeriesBlock, WarmUp,
+    WorstEvent,
 };
 
 use super::console::Console;
 use super::thread::Boundary;
 use super::worst::Worst;
 use crate::engine::Sample;
+use crate::engine::control_loop::Periods;
 use crate::histogram::Histogram;
 use crate::linux::counter::CounterKind;
 use crate::ring::Consumer;
@@ -133,15 +134,25 @@ struct State {
     phase: Phase,
     block_start: Nanos,
     block_end: Nanos,
+    /// Samples taken so far.
     read: u64,
-    series: Vec<SeriesCounts>,
-    /// Of the present block.
+    /// `read` at the start of the measurement.
+    read_before: u64,
+    /// A sample that ended before this and is not longer than that is only counted; anything
+    /// else is looked at.
+    quick_until: u64,
+    quick_most: u64,
+    primary: SeriesCounts,
+    /// The others of `loop`: start jitter, late and early periods.
+    others: Vec<SeriesCounts>,
+    /// Of the present block, apart from its samples.
     block: Totals,
     lost_told: u64,
     totals: Totals,
     warm_up: WarmUp,
     worst: Worst,
     long_gaps: Vec<Gap>,
+    periods: Periods,
     /// The event of the block, whose memory is used again.
     event: Block,
 }
@@ -183,7 +194,11 @@ impl Collector {
             block_start: Nanos::ZERO,
             block_end: Nanos::ZERO,
             read: 0,
-            series: kinds.iter().map(|_| SeriesCounts::new()).collect(),
+            read_before: 0,
+            quick_until: 0,
+            quick_most: 0,
+            primary: SeriesCounts::new(),
+            others: kinds[1..].iter().map(|_| SeriesCounts::new()).collect(),
             block: Totals::default(),
             lost_told: 0,
             totals: Totals::default(),
@@ -194,6 +209,7 @@ impl Collector {
             } else {
                 Vec::new()
             },
+            periods: Periods::new(plan.interval),
             event: Block {
                 cpu,
                 phase: Phase::WarmUp,
@@ -259,10 +275,12 @@ impl Collector {
         let state = &mut self.state;
         let end = state.measured_from + duration;
         state.close_until(end.saturating_sub(Nanos(1)), console);
-        if end > state.block_start || state.block.samples > 0 || state.block.lost > 0 {
+        if end > state.block_start || !state.primary.seen.is_empty() || state.block.lost > 0 {
             state.block_end = end.max(state.block_start);
             state.close(console);
         }
+        state.totals.samples = state.read - state.read_before;
+        state.warm_up.samples = state.read_before;
         let lost = self.consumer.lost();
         state.totals.lost = lost - state.boundary.lost.load(Ordering::Acquire);
     }
@@ -294,26 +312,29 @@ impl Collector {
 }
 
 impl State {
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, sample: &Sample, console: &mut Console) {
-        if self.phase == Phase::WarmUp {
-            self.turn_if_due(console);
+        if sample.at >= self.quick_until || sample.value > self.quick_most {
+            return self.look_at(sample, console);
         }
-        if sample.at >= self.block_end.0 {
-            self.close_until(Nanos(sample.at), console);
-        }
+        self.primary.seen.record(Nanos(sample.value));
+        self.read += 1;
+    }
+
+    /// Everything that may have to be done with a sample.
+    #[inline(never)]
+    fn look_at(&mut self, sample: &Sample, console: &mut Console) {
+        self.turn_if_due(console);
+        self.close_until(Nanos(sample.at), console);
         let value = Nanos(sample.value);
-        self.series[0].seen.record(value);
-        self.block.samples += 1;
+        self.primary.seen.record(value);
         if value > self.deadline {
             self.block.over_deadline += 1;
         }
         if self.phase == Phase::Measured {
-            self.worst
-                .offer(Nanos(sample.at), value, self.totals.samples);
-            self.totals.samples += 1;
+            let sequence = self.read - self.read_before;
+            self.worst.offer(Nanos(sample.at), value, sequence);
         } else {
-            self.warm_up.samples += 1;
             self.warm_up.max = self.warm_up.max.max(Some(value));
         }
         if sample.missed > 0 {
@@ -325,29 +346,53 @@ impl State {
             _ => {}
         }
         self.read += 1;
+        self.set_quick();
+    }
+
+    /// What can be counted without a look: in the measurement, a sample of the present block
+    /// that is neither among the worst, nor over the deadline, nor long enough for a missed
+    /// period, nor for throttling.
+    fn set_quick(&mut self) {
+        if self.phase == Phase::WarmUp || self.meter == MeterKind::Loop {
+            self.quick_until = 0;
+            return;
+        }
+        self.quick_until = if self.block_end < self.phase_end() {
+            self.block_end.0
+        } else {
+            u64::MAX
+        };
+        let Some(floor) = self.worst.floor() else {
+            self.quick_until = 0;
+            return;
+        };
+        let other = match self.meter {
+            MeterKind::Wakeup => self.interval.0.saturating_sub(1),
+            MeterKind::Noise => LONG_GAP.0.saturating_sub(1),
+            MeterKind::Fwq | MeterKind::Loop => u64::MAX,
+        };
+        self.quick_most = floor.0.min(self.deadline.0).min(other);
     }
 
     #[cold]
     fn take_missed(&mut self, sample: &Sample) {
         self.block.missed += sample.missed;
         let value = Nanos(sample.value);
-        if let [response, start, ..] = self.series.as_mut_slice() {
+        let primary = &mut self.primary.missing;
+        if let Some(start) = self.others.first_mut() {
             // A skipped period could have begun when this one ended, and had its work before it.
-            response
-                .missing
-                .record_missed(value + self.work, sample.missed, self.interval);
+            primary.record_missed(value + self.work, sample.missed, self.interval);
             start
                 .missing
                 .record_missed(value, sample.missed, self.interval);
-        } else if let [lateness] = self.series.as_mut_slice() {
-            lateness
-                .missing
-                .record_missed(value, sample.missed, self.interval);
+        } else {
+            primary.record_missed(value, sample.missed, self.interval);
         }
     }
 
     fn take_cycle(&mut self, sample: &Sample) {
-        let [_, start, late, early] = self.series.as_mut_slice() else {
+        let deviation = self.periods.deviation(sample);
+        let [start, late, early] = self.others.as_mut_slice() else {
             return;
         };
         let jitter = Nanos(sample.start);
@@ -356,7 +401,7 @@ impl State {
         if measured {
             self.totals.worst_start = self.totals.worst_start.max(jitter);
         }
-        let Some(deviation) = sample.deviation else {
+        let Some(deviation) = deviation else {
             return;
         };
         let length = Nanos(deviation.0.unsigned_abs());
@@ -387,13 +432,15 @@ impl State {
     fn turn_if_due(&mut self, console: &mut Console) {
         if self.phase == Phase::WarmUp && self.read >= self.boundary.samples.load(Ordering::Acquire)
         {
-            if self.measured_from > self.block_start || self.block.samples > 0 {
+            if self.measured_from > self.block_start || !self.primary.seen.is_empty() {
                 self.block_end = self.measured_from;
                 self.close(console);
             }
             self.phase = Phase::Measured;
+            self.read_before = self.read;
             self.block_start = self.measured_from;
             self.block_end = (self.block_start + self.block_length).min(self.measured_until);
+            self.set_quick();
         }
     }
 
@@ -412,6 +459,7 @@ impl State {
         while moment >= self.block_end && self.block_end < self.phase_end() {
             if console.congested() {
                 self.block_end = (self.block_end + self.block_length).min(self.phase_end());
+                self.set_quick();
             } else {
                 self.close(console);
             }
@@ -425,9 +473,10 @@ impl State {
         event.length = self.block_end.saturating_sub(self.block_start);
         (event.missed, event.over_deadline, event.lost) =
             (self.block.missed, self.block.over_deadline, self.block.lost);
-        for (counts, series) in self.series.iter_mut().zip(&mut event.series) {
+        let all = std::iter::once(&mut self.primary).chain(&mut self.others);
+        for (counts, series) in all.zip(&mut event.series) {
             counts.seen.take_into(&mut series.seen);
-            series.corrected = (counts.missing.samples() > 0).then(|| {
+            series.corrected = (!counts.missing.is_empty()).then(|| {
                 counts.missing.take_into(&mut counts.scratch);
                 let mut corrected = series.seen.clone();
                 corrected.merge(&counts.scratch);
@@ -442,15 +491,7 @@ impl State {
         self.block = Totals::default();
         self.block_start = self.block_end;
         self.block_end = (self.block_start + self.block_length).min(self.phase_end());
-        let empty = Block {
-            series: Vec::new(),
-            ..self.event
-        };
-        let block = std::mem::replace(&mut self.event, empty);
-        let sent = MeterEvent::Block(block);
-        console.send(&sent);
-        if let MeterEvent::Block(block) = sent {
-            self.event = block;
-        }
+        console.send_block(&self.event);
+        self.set_quick();
     }
 }

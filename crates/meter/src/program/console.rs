@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::RawFd;
 
-use rampart_model::MeterEvent;
+use rampart_model::{Block, MeterEvent};
+
+use super::block_line;
 
 use crate::linux::checked;
 
@@ -85,6 +87,11 @@ impl Console {
         if serde_json::to_writer(&mut self.output, event).is_ok() {
             self.output.push(b'\n');
         }
+    }
+
+    /// The same for a block, of which there are many.
+    pub(super) fn send_block(&mut self, block: &Block) {
+        block_line::write(&mut self.output, block);
     }
 
     /// Waits until a request or a signal comes, output can leave, or `timeout` (in ms; negative:

@@ -15,6 +15,7 @@ use crate::engine::noise::{self, Noise, NoiseTotals};
 use crate::engine::wakeup::Wakeup;
 use crate::engine::work::calibrate;
 use crate::engine::{Clock, ProcessorWatch, Sleep};
+use crate::linux::clock::FastClock;
 use crate::linux::counter::CounterKind;
 use crate::linux::environment::{ByClock, LinuxThread};
 use crate::linux::rseq::CurrentCpu;
@@ -154,6 +155,7 @@ impl Assignment {
         let mut thread = LinuxThread {
             producer,
             cpu: CurrentCpu::of_this_thread(),
+            clock: FastClock::find(),
             stop: &self.stop,
         };
         let checks = Checks {

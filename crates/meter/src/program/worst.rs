@@ -25,21 +25,20 @@ impl Worst {
         }
     }
 
-    #[inline]
-    pub(super) fn offer(&mut self, at: Nanos, value: Nanos, sequence: u64) {
-        if self.floor.is_none_or(|floor| value > floor) {
-            self.keep(at, value, sequence);
-        }
+    /// What a value has to exceed to be kept; none if any is.
+    pub(super) const fn floor(&self) -> Option<Nanos> {
+        self.floor
     }
 
-    #[cold]
-    fn keep(&mut self, at: Nanos, value: Nanos, sequence: u64) {
-        self.heap.push(Reverse((value, Reverse(sequence), at)));
-        if self.heap.len() > self.capacity {
-            self.heap.pop();
-        }
-        if self.heap.len() == self.capacity {
-            self.floor = self.heap.peek().map(|Reverse((value, _, _))| *value);
+    pub(super) fn offer(&mut self, at: Nanos, value: Nanos, sequence: u64) {
+        if self.floor.is_none_or(|floor| value > floor) {
+            self.heap.push(Reverse((value, Reverse(sequence), at)));
+            if self.heap.len() > self.capacity {
+                self.heap.pop();
+            }
+            if self.heap.len() == self.capacity {
+                self.floor = self.heap.peek().map(|Reverse((value, _, _))| *value);
+            }
         }
     }
 
