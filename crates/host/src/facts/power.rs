@@ -97,7 +97,7 @@ pub(super) fn throttling(
         root.value::<i64>(&format!("proc/sys/kernel/{file}"))
             // −1: no limit.
             .and_then(|value| u64::try_from(value).ok())
-            .map(Nanos::from_micros)
+            .map(|value| Nanos(value.saturating_mul(1_000)))
     };
     ThrottlingFacts {
         runtime: micros("sched_rt_runtime_us"),

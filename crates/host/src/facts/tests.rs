@@ -1,1 +1,91 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Recorded machines, whole.
+
+use std::path::Path;
+
+use rampart_model::{PreemptionModel, Severity};
+
+use super::read_machine;
+use crate::MachineRoot;
+
+fn recorded(name: &str) -> MachineRoot {
+    let machines = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/machines");
+    MachineRoot::at(machines.join(name))
+}
+
+#[test]
+fn a_virtual_machine() {
+    insta::assert_json_snapshot!(read_machine(&recorded("virtual-machine")));
+}
+
+#[test]
+fn a_laptop_with_two_kinds_of_cores() {
+    insta::assert_json_snapshot!(read_machine(&recorded("laptop")));
+}
+
+#[test]
+fn a_server_with_two_sockets() {
+    insta::assert_json_snapshot!(read_machine(&recorded("server")));
+}
+
+#[test]
+fn a_board_with_a_cache_for_each_cluster() {
+    insta::assert_json_snapshot!(read_machine(&recorded("board")));
+}
+
+#[test]
+fn a_machine_that_says_nothing_is_read_too() {
+    let directory = tempfile::tempdir().expect("directory");
+    let machine = read_machine(&MachineRoot::at(directory.path()));
+    assert_eq!(machine.preemption, PreemptionModel::Unknown);
+    assert!(machine.topology.online.is_empty());
+    assert_eq!(machine.control_groups, "none");
+}
+
+#[test]
+fn files_full_of_rubbish_are_read_too() {
+    let directory = tempfile::tempdir().expect("directory");
+    for (file, text) in [
+        ("sys/devices/system/cpu/online", "0-1"),
+        ("sys/devices/system/cpu/isolated", "7-3"),
+        ("sys/devices/system/cpu/cpu0/cache/index0/size", "-5Q"),
+        ("sys/devices/system/cpu/cpu0/cache/index0/type", "Data"),
+        (
+            "sys/devices/system/cpu/cpu0/cache/index0/level",
+            "99999999999",
+        ),
+        ("proc/cpuinfo", "::::\n\u{0}processor"),
+        ("proc/meminfo", "MemTotal: 99999999999999999999999 kB"),
+        ("proc/self/mountinfo", " - \n - cgroup"),
+        ("proc/sys/kernel/sched_rt_runtime_us", "9223372036854775807"),
+        ("proc/sys/kernel/sched_rt_period_us", ""),
+        ("proc/config.gz", "not packed"),
+    ] {
+        let path = directory.path().join(file);
+        std::fs::create_dir_all(path.parent().expect("parent")).expect("directory");
+        std::fs::write(path, text).expect("write");
+    }
+    let machine = read_machine(&MachineRoot::at(directory.path()));
+    assert_eq!(machine.topology.online.len(), 2);
+}
+
+#[test]
+fn every_finding_of_a_running_machine_says_what_mends_it() {
+    for root in ["virtual-machine", "laptop", "server", "board"] {
+        for finding in read_machine(&recorded(root)).findings {
+            assert!(finding.present.is_some(), "{finding}");
+            assert!(finding.needed.is_some(), "{finding}");
+            assert!(finding.mend.is_some(), "{finding}");
+        }
+    }
+    let machine = read_machine(&MachineRoot::system());
+    assert!(!machine.topology.online.is_empty());
+    assert!(!machine.architecture.is_empty());
+    // The gravest come first.
+    let severities: Vec<Severity> = machine
+        .findings
+        .iter()
+        .map(|finding| finding.severity)
+        .collect();
+    assert!(severities.is_sorted_by(|left, right| left >= right));
+}

@@ -340,3 +340,80 @@ fn without_root_a_process_is_bound_and_nothing_else_changes() {
     shield.lower().expect("lower");
     assert!(!state.path().exists());
 }
+
+/// Groups of the `cpu` controller that go with the test, however it ends.
+struct CpuGroups(Vec<PathBuf>);
+
+impl Drop for CpuGroups {
+    fn drop(&mut self) {
+        for group in self.0.iter().rev() {
+            let _ = std::fs::remove_dir(group);
+        }
+    }
+}
+
+#[test]
+fn a_budget_lets_a_thread_in_a_group_become_real_time() {
+    let Some((shielded, housekeeping)) = split() else {
+        return;
+    };
+    let kernel = RunningKernel;
+    let budget = "cpu.rt_runtime_us";
+    let mount = Hierarchies::of(&kernel)
+        .legacy_with("cpu")
+        .map(Path::to_owned);
+    let Some(mount) = mount.filter(|mount| kernel.exists(&mount.join(budget))) else {
+        return;
+    };
+    let directory = tempfile::tempdir().expect("directory");
+    let _lock = machine_lock(&StateDirectory::at(directory.path().join("parent")));
+    let state = StateDirectory::at(directory.path().join("state"));
+    let outer = mount.join(format!("rampart-test-{}", std::process::id()));
+    let inner = outer.join("inner");
+    let groups = CpuGroups(vec![outer.clone(), inner.clone()]);
+    for group in &groups.0 {
+        kernel.make_directory(group).expect("group");
+    }
+    let mut command = Command::new("sleep");
+    command.arg("60");
+    let mut inside = spawn_tied(command, AtOurEnd::Kill).expect("sleep");
+    let number = inside.id().to_string();
+    kernel
+        .write(&inner.join("cgroup.procs"), &number)
+        .expect("attach");
+    let becomes_real_time = || {
+        let chrt = Command::new("chrt")
+            .args(["-f", "-p", "1", &number])
+            .output();
+        chrt.is_ok_and(|output| output.status.success())
+    };
+    let refused = !becomes_real_time();
+    let diagnosis = crate::diagnose_real_time_policy(inside.id());
+    let shield =
+        Shield::raise_on(Arc::new(kernel), None, &state, &shielded, &housekeeping).expect("raise");
+    let granted = shield.grant_real_time_budget(inside.id(), Nanos::from_millis(20));
+    let accepted = becomes_real_time();
+    let after = crate::diagnose_real_time_policy(inside.id());
+    inside.kill().expect("kill");
+    inside.wait().expect("wait");
+    let read = |group: &Path| {
+        kernel
+            .read(&group.join(budget))
+            .expect("budget")
+            .trim()
+            .to_owned()
+    };
+    let during = (read(&outer), read(&inner));
+    shield.lower().expect("lower");
+    let lowered = (read(&outer), read(&inner));
+
+    assert!(refused, "without a budget");
+    let diagnosis = diagnosis.expect("a diagnosis");
+    assert!(diagnosis.what.contains("RT_GROUP_SCHED"), "{diagnosis}");
+    let granted = granted.expect("grant");
+    assert_eq!(granted.runtime, Some(Nanos::from_millis(20)), "{granted:?}");
+    assert!(accepted, "with a budget");
+    assert_eq!(after, None);
+    assert_eq!(during, ("20000".to_owned(), "20000".to_owned()));
+    assert_eq!(lowered, ("0".to_owned(), "0".to_owned()));
+}
