@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rampart_host::{HostError, Shield, StateDirectory};
 use rampart_load::{Load, LoadError, check};
 use rampart_model::{Condition, CpuId, CpuSet, LoadKind, LoadPlace, Nanos};
 
@@ -218,4 +219,47 @@ fn children(parent: u32, scratch: &Path) -> Vec<u32> {
 fn kill(process: u32) {
     let process = rustix::process::Pid::from_raw(process as i32).expect("a process");
     rustix::process::kill_process(process, rustix::process::Signal::KILL).expect("kill");
+}
+
+/// A load on the measured CPUs has to get through the wall around them.
+#[test]
+fn a_load_on_the_same_cpu_gets_into_the_shield() {
+    if !there() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let (measured, others): (CpuSet, CpuSet) = ("1".parse().expect("CPU"), cpu_zero());
+    let lock = std::fs::File::create(std::env::temp_dir().join("rampart-tests.lock"));
+    let lock = lock.expect("a lock file");
+    lock.lock().expect("the lock");
+    let directory = tempfile::tempdir().expect("directory");
+    let state = StateDirectory::at(directory.path().join("state"));
+    let begin = Instant::now();
+    let shield = loop {
+        match Shield::raise(&state, &measured, &others) {
+            Ok(shield) => break shield,
+            // This machine has one CPU, or somebody else measures at this moment.
+            Err(HostError::Request { .. }) => return,
+            Err(error) => {
+                assert!(begin.elapsed() < Duration::from_secs(120), "{error}");
+                std::thread::sleep(Duration::from_millis(200));
+            }
+        }
+    };
+    let condition = Condition {
+        load: LoadKind::Cpu,
+        place: Some(LoadPlace::Same),
+    };
+    let mut load = Load::start(
+        condition,
+        &measured,
+        &others,
+        Some(&shield),
+        directory.path(),
+    )
+    .expect("start");
+    assert!(load.alive().is_ok());
+    let record = load.stop();
+    assert!(record.ran, "{record:?}");
+    assert_eq!(record.stressors[0].cpus, measured);
+    shield.lower().expect("lower");
 }
