@@ -4,7 +4,7 @@ import uPlot from "uplot";
 import type { AxisKind, Range } from "./distribution";
 import { survival } from "./distribution";
 import { element } from "./dom";
-import { count, percent, time } from "./figures";
+import { count, grouped, percent, time } from "./figures";
 import { binAt, type Plot, plot, type View, wideEnough, zoomed } from "./plot";
 import { type Curve, logMarks } from "./select";
 import { colour, curveColour, curveDash } from "./theme";
@@ -36,7 +36,7 @@ const SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹";
 function inUnit(nanos: number, unit: Unit): string {
   const value = nanos / (unit === "us" ? 1e3 : 1e6);
   if (value === 0) return "0";
-  if (value >= 1e4) return count(value);
+  if (value >= 1e3 && value < 1e7) return grouped(value);
   return String(Number(value.toPrecision(4)));
 }
 
@@ -45,6 +45,13 @@ function share(value: number): string {
   const power = Math.round(Math.log10(value));
   const digits = [...String(-power)].map((digit) => SUPERSCRIPTS[Number(digit)]);
   return `10⁻${digits.join("")}`;
+}
+
+/** A power of ten as short as an axis needs it. */
+function decade(value: number): string {
+  const power = Math.round(Math.log10(value));
+  if (power < 5) return grouped(value);
+  return `${10 ** (power % 3)}\u00a0${["", "k", "M", "G", "T", "P"][Math.floor(power / 3)] ?? ""}`;
 }
 
 /** One chart in an element of its own. */
@@ -97,6 +104,8 @@ export class Chart {
       range,
     );
     this.area.replaceChildren();
+    this.element.dataset["from"] = String(this.plot?.range[0] ?? "");
+    this.element.dataset["to"] = String(this.plot?.range[1] ?? "");
     this.element.classList.toggle("without", this.plot === null);
     if (this.plot === null) {
       this.area.append(element("p", { class: "nothing" }, "No sample was taken here."));
@@ -171,7 +180,7 @@ export class Chart {
           ticks: { ...lines, size: 4 },
           splits: () => decades(low, high),
           filter: (_, marks) => marks,
-          values: (_, marks) => marks.map((mark) => (view === "histogram" ? count(mark) : share(mark))),
+          values: (_, marks) => marks.map((mark) => (view === "histogram" ? decade(mark) : share(mark))),
         },
       ],
       series: [
@@ -245,7 +254,14 @@ export class Chart {
       if (shown > 6 || bbox.width < 420 * scale) return;
       ctx.textAlign = x > bbox.left + bbox.width * 0.8 ? "right" : "left";
       const side = ctx.textAlign === "right" ? -6 : 6;
-      ctx.fillText(`${curve.label} ${time(max)}`, x + side * scale, y - (2 + (index % 6) * 13) * scale);
+      const text = `${curve.label} ${time(max)}`;
+      const height = y - (2 + (index % 6) * 13) * scale;
+      // A rim in the colour of the paper keeps the name apart from curves behind it.
+      ctx.strokeStyle = colour("surface");
+      ctx.lineWidth = 4 * scale;
+      ctx.lineJoin = "round";
+      ctx.strokeText(text, x + side * scale, height);
+      ctx.fillText(text, x + side * scale, height);
     });
     ctx.restore();
   }
@@ -347,7 +363,7 @@ function decades(low: number, high: number): number[] {
   for (let power = Math.ceil(Math.log10(low)); power <= Math.log10(high); power++) all.push(10 ** power);
   // So many decades that their names would touch: every second or third.
   const step = Math.ceil(all.length / 8);
-  return all.filter((_, index) => (all.length - 1 - index) % step === 0);
+  return all.filter((_, index) => index % step === 0);
 }
 
 function binWords(edges: readonly number[], kind: AxisKind): string {

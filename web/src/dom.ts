@@ -71,6 +71,17 @@ export function badge(outcome: VerdictOutcome, before = "", attributes: Attribut
   );
 }
 
+/** A badge whose sign stands for the outcome; the word is there for those who do not see it. */
+export function shortBadge(outcome: VerdictOutcome, about: string, attributes: Attributes): HTMLElement {
+  return element(
+    "a",
+    { ...attributes, class: `badge ${outcome}` },
+    element("span", { "aria-hidden": true }, `${GLYPHS[outcome]} `),
+    about,
+    element("span", { class: "unseen" }, ` ${outcome}`),
+  );
+}
+
 /** A table that scrolls by itself where it is wider than the page. */
 export function scrolling(label: string, table: HTMLElement): HTMLElement {
   return element("div", { class: "scrolling", role: "region", "aria-label": label, tabindex: 0 }, table);
@@ -129,6 +140,14 @@ export function pairs(...all: readonly (readonly [string, Child] | null)[]): HTM
   );
 }
 
+/** Text in which what stands in backticks is code. */
+export function withCode(text: string): Child[] {
+  const parts = text.split("`");
+  // An odd number of backticks opens something that never ends: plain text then.
+  if (parts.length % 2 === 0) return [text];
+  return parts.map((part, index) => (index % 2 === 1 ? element("code", {}, part) : part));
+}
+
 const SEVERITY_WORDS = { note: "note", warning: "warning", problem: "problem" } as const;
 
 /** One finding with its values and its mend. */
@@ -151,7 +170,7 @@ export function findingItem(of: Finding): HTMLElement {
         ...values.flatMap((value, index) => (index > 0 ? [", ", value] : [value])),
         ")",
       ],
-      of.mend != null && element("div", { class: "mend" }, "Mend: ", element("code", {}, of.mend)),
+      of.mend != null && element("div", { class: "mend" }, "Mend: ", ...withCode(of.mend)),
     ),
   );
 }

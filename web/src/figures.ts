@@ -122,6 +122,11 @@ export function moment(milliseconds: number, fine = false): string {
   return `${fine ? text.slice(0, -1) : text.slice(0, 19)}${NBSP}UTC`;
 }
 
+/** A sentence of the document, its numbers kept on one line with their units. */
+export function prose(sentence: string): string {
+  return sentence.replace(/(\d) (?=(?:ns|µs|ms|s|min|h|%)(?!\p{L}))/gu, `$1${NBSP}`);
+}
+
 /** A command line that a shell reads back as the same words. */
 export function shell(words: readonly string[]): string {
   return words

@@ -9,7 +9,7 @@ mod typescript;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rampart_model::Evaluation;
+use rampart_model::{Distribution, Evaluation, Nanos};
 
 fn web(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -35,7 +35,7 @@ fn fixtures_are_up_to_date_and_fit_the_schema() {
     let schema = schemars::schema_for!(Evaluation);
     let validator = jsonschema::validator_for(schema.as_value()).expect("the schema is one");
     for (name, evaluation) in support::all() {
-        let text = serde_json::to_string(&evaluation).expect("json");
+        let text = serde_json::to_string(evaluation).expect("json");
         let value: serde_json::Value = serde_json::from_str(&text).expect("json");
         let errors: Vec<String> = validator
             .iter_errors(&value)
@@ -43,7 +43,7 @@ fn fixtures_are_up_to_date_and_fit_the_schema() {
             .collect();
         assert!(errors.is_empty(), "{name}: {errors:?}");
         let read: Evaluation = serde_json::from_value(value).expect("an evaluation");
-        assert_eq!(read, evaluation, "{name}");
+        assert_eq!(&read, evaluation, "{name}");
         same(&format!("fixtures/{name}.json"), &format!("{text}\n"));
     }
 }
@@ -54,4 +54,40 @@ fn the_page_knows_the_types_of_the_model() {
         "src/evaluation.ts",
         &typescript::types(schemars::schema_for!(Evaluation).as_value()),
     );
+}
+
+/// What the page must say or compute just as the model does: times as text, quantiles.
+#[test]
+fn the_page_agrees_with_the_model() {
+    let mut times = vec![
+        0,
+        1,
+        999,
+        1_000,
+        1_071_000,
+        84_300,
+        119_900_000_000,
+        120_000_000_000,
+    ];
+    let mut value = 3u64;
+    while value < 1 << 52 {
+        times.push(value);
+        value = value * 7 + 1;
+    }
+    let times: Vec<(u64, String)> = times
+        .into_iter()
+        .map(|nanos| (nanos, Nanos(nanos).to_string()))
+        .collect();
+    let mut quantiles = Vec::new();
+    for record in &support::named("full").records {
+        let mut all = Distribution::default();
+        for cpu in &record.cpus {
+            all.merge(&cpu.series[0].seen);
+        }
+        for part in [0.0, 0.25, 0.5, 0.99, 0.9999, 1.0] {
+            quantiles.push((&record.id, part, all.quantile(part)));
+        }
+    }
+    let agreed = serde_json::json!({ "times": times, "quantiles": quantiles });
+    same("fixtures/agreed.json", &format!("{agreed}\n"));
 }

@@ -18,39 +18,39 @@ fn plain(evaluation: &Evaluation, width: u16) -> String {
 
 #[test]
 fn the_terminal_shows_the_full_document_in_80_columns() {
-    insta::assert_snapshot!(plain(&support::full(), 80));
+    insta::assert_snapshot!(plain(support::named("full"), 80));
 }
 
 #[test]
 fn the_terminal_shows_the_full_document_in_120_columns() {
-    insta::assert_snapshot!(plain(&support::full(), 120));
+    insta::assert_snapshot!(plain(support::named("full"), 120));
 }
 
 #[test]
 fn the_terminal_says_at_once_that_it_was_killed() {
-    insta::assert_snapshot!(plain(&support::killed(), 80));
+    insta::assert_snapshot!(plain(support::named("killed"), 80));
 }
 
 #[test]
 fn the_terminal_says_at_once_that_times_mean_nothing() {
-    insta::assert_snapshot!(plain(&support::single_cpu(), 80));
+    insta::assert_snapshot!(plain(support::named("single-cpu"), 80));
 }
 
 #[test]
 fn the_terminal_says_why_nothing_was_measured() {
-    insta::assert_snapshot!(plain(&support::empty(), 80));
+    insta::assert_snapshot!(plain(support::named("empty"), 80));
 }
 
 #[test]
 fn the_terminal_copes_with_wide_machines() {
-    insta::assert_snapshot!(plain(&support::wide(), 80));
+    insta::assert_snapshot!(plain(support::named("wide"), 80));
 }
 
 #[test]
 fn lines_fit_unless_a_word_does_not() {
     for (name, evaluation) in support::all() {
         for width in [60, 80, 100, 200] {
-            for line in plain(&evaluation, width).lines() {
+            for line in plain(evaluation, width).lines() {
                 let longest = line
                     .split(' ')
                     .map(|word| word.chars().count())
@@ -69,7 +69,7 @@ fn lines_fit_unless_a_word_does_not() {
 fn colour_adds_nothing_but_colour() {
     for (name, evaluation) in support::all() {
         let painted = terminal(
-            &evaluation,
+            evaluation,
             TerminalOptions {
                 width: 80,
                 colour: true,
@@ -89,13 +89,13 @@ fn colour_adds_nothing_but_colour() {
                 .collect::<Vec<_>>()
                 .join("\n")
         };
-        assert_eq!(trimmed(&bare), trimmed(&plain(&evaluation, 80)), "{name}");
+        assert_eq!(trimmed(&bare), trimmed(&plain(evaluation, 80)), "{name}");
     }
 }
 
 #[test]
 fn a_name_cannot_steer_the_terminal() {
-    let mut evaluation = support::full();
+    let mut evaluation = support::named("full").clone();
     evaluation.machine.host_name = "x\u{1b}[2J\u{7}y".to_owned();
     evaluation.plan.domains[0].name = "a\u{1b}b".to_owned();
     evaluation.comparison.sentences[0].0 = "a\u{1b}b".to_owned();
@@ -105,19 +105,19 @@ fn a_name_cannot_steer_the_terminal() {
 #[test]
 fn json_reads_back_as_the_same_document() {
     for (name, evaluation) in support::all() {
-        let read: Evaluation = serde_json::from_str(&json(&evaluation)).expect(name);
-        assert_eq!(read, evaluation, "{name}");
+        let read: Evaluation = serde_json::from_str(&json(evaluation)).expect(name);
+        assert_eq!(&read, evaluation, "{name}");
     }
 }
 
 #[test]
 fn the_page_holds_the_document_and_nothing_of_it_as_markup() {
     for (name, evaluation) in support::all() {
-        let page = html(&evaluation);
+        let page = html(evaluation);
         let (_, rest) = page.split_once(r#"id="evaluation">"#).expect(name);
         let (document, _) = rest.split_once("</script>").expect(name);
         let read: Evaluation = serde_json::from_str(document).expect(name);
-        assert_eq!(read, evaluation, "{name}");
+        assert_eq!(&read, evaluation, "{name}");
         assert!(!document.contains('<'), "{name}");
         assert!(
             page.len() - document.len() < 300_000,
@@ -130,7 +130,7 @@ fn the_page_holds_the_document_and_nothing_of_it_as_markup() {
 #[test]
 fn junit_has_a_case_for_each_verdict() {
     for (name, evaluation) in support::all() {
-        let report = junit(&evaluation);
+        let report = junit(evaluation);
         let count = |outcome| {
             evaluation
                 .verdicts

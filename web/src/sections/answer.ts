@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // The top of the page: what machine, how far, the answers.
-import { badge, type Child, element, row, table } from "../dom";
-import type { Evaluation, Machine, PreemptionModel, Question, Verdict } from "../evaluation";
-import { moment, plural, time } from "../figures";
+import { badge, type Child, element, row, shortBadge, table } from "../dom";
+import type { Evaluation, Machine, MeterKind, PreemptionModel, Question, Verdict } from "../evaluation";
+import { moment, plural, prose, time } from "../figures";
 import { conditionName, gravest } from "../select";
 
 const PREEMPTION: { [model in PreemptionModel]: string } = {
@@ -157,7 +157,7 @@ export function sentences(evaluation: Evaluation, places: VerdictPlaces): HTMLEl
         "article",
         { class: "answer" },
         element("h3", {}, name, domain && element("small", {}, ` CPUs ${domain.cpus || "–"}`)),
-        element("p", {}, sentence),
+        element("p", {}, prose(sentence)),
         element("p", { class: "badges" }, ...badges),
         domain && element("p", { class: "what" }, domain.description),
       );
@@ -165,17 +165,26 @@ export function sentences(evaluation: Evaluation, places: VerdictPlaces): HTMLEl
   );
 }
 
-function evidence(verdicts: readonly Verdict[], places: VerdictPlaces, several: boolean): HTMLElement | null {
+/** Signs of the verdicts that an answer rests on; the outcome's word is for those who do not see the sign. */
+function evidence(
+  verdicts: readonly Verdict[],
+  places: VerdictPlaces,
+  leading: MeterKind | undefined,
+): HTMLElement | null {
   if (verdicts.length === 0) return null;
   return element(
     "span",
     { class: "evidence" },
     ...verdicts.flatMap((verdict, index) => [
       index > 0 && " ",
-      badge(verdict.outcome, conditionName(verdict.condition) + (several ? ` ${verdict.meter}` : ""), {
-        href: `#${places.get(verdict.id)}`,
-        title: verdict.statement,
-      }),
+      shortBadge(
+        verdict.outcome,
+        conditionName(verdict.condition) + (verdict.meter === leading ? "" : ` ${verdict.meter}`),
+        {
+          href: `#${places.get(verdict.id)}`,
+          title: `${verdict.outcome}: ${verdict.statement}`,
+        },
+      ),
     ]),
   );
 }
@@ -185,7 +194,7 @@ export function comparison(evaluation: Evaluation, places: VerdictPlaces): HTMLE
   const { rows } = evaluation.comparison;
   const first = rows[0];
   if (first === undefined) return null;
-  const several = new Set(evaluation.verdicts.map((verdict) => verdict.meter)).size > 1;
+  const leading = evaluation.plan.meters[0]?.meter;
   const body = rows.map((of) =>
     row([
       of.question,
@@ -195,8 +204,8 @@ export function comparison(evaluation: Evaluation, places: VerdictPlaces): HTMLE
         return {
           cell: [
             element("strong", { class: `answer-word ${outcome}` }, cell.answer),
-            element("span", { class: "reason" }, cell.reason),
-            evidence(verdicts, places, several),
+            element("span", { class: "reason" }, prose(cell.reason)),
+            evidence(verdicts, places, leading),
           ],
           attributes: { "data-domain": cell.domain },
         };

@@ -23,6 +23,13 @@ const WALLS: { [wall in Wall]: string } = {
   "isolated-partition": "isolated partition (cgroup v2)",
 };
 
+const SHORT_WALLS: { [wall in Wall]: string } = {
+  none: "none",
+  "affinity-only": "affinity alone",
+  "cpuset-v1": "cpuset",
+  "isolated-partition": "isolated partition",
+};
+
 /** A wall in words. */
 export function wallWords(wall: Wall): string {
   return WALLS[wall];
@@ -30,7 +37,7 @@ export function wallWords(wall: Wall): string {
 
 /** The walls that the runs of a record got; more than one is worth a question. */
 export function walls(record: MeasuredRecord): string {
-  const got = record.runs.map((run) => (run.shield ? WALLS[run.shield.wall] : WALLS.none));
+  const got = record.runs.map((run) => SHORT_WALLS[run.shield?.wall ?? "none"]);
   return [...new Set(got)].join(", ") || "–";
 }
 
@@ -93,7 +100,7 @@ export function figures(
   return [
     element(
       "p",
-      { class: "note" },
+      { class: "remark" },
       `${quantity.meter}: ${seriesWords(quantity.series)}, ${corrected ? "corrected for missed periods" : "as seen"}, all CPUs of a domain together, warm-up apart. A quantile is shown where at least 10 samples lie above it. A row opens to what its figures rest on.`,
     ),
     scrolling("Figures", made),

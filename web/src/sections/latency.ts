@@ -83,10 +83,9 @@ export function latency(evaluation: Evaluation): HTMLElement[] {
 class Latency {
   readonly elements: HTMLElement[];
   private readonly switches = element("div", { class: "switches" });
-  private readonly facets = element("div", { class: "facets" });
   private readonly charts = element("div", { class: "charts" });
   private readonly legend = element("div", {});
-  private readonly note = element("p", { class: "note" });
+  private readonly note = element("p", { class: "remark" });
   private readonly figures = section("figures", "Figures");
   private readonly worst = section("worst", "Worst events");
   private drawn: Chart[] = [];
@@ -125,7 +124,6 @@ class Latency {
       section(
         "latency",
         "Latency",
-        this.facets,
         this.switches,
         element("div", { class: "plot" }, zoom, this.charts),
         this.legend,
@@ -189,16 +187,42 @@ class Latency {
     const byConditions = state.grouping === "conditions";
     const facets: (readonly [string, string])[] = names.map((name) => [name, name] as const);
     if (names.length > 1) facets.push([ALL, "all side by side"]);
-    this.facets.replaceChildren(
-      choice(byConditions ? "Domain" : "Condition", facets, state.facet, (facet) =>
-        this.set({ facet, range: null }),
-      ),
+    const facetChoice = choice(byConditions ? "Domain" : "Condition", facets, state.facet, (facet) =>
+      this.set({ facet, range: null }),
     );
     const groupings: (readonly [Grouping, string])[] = [["domains", "domain"]];
     if (this.evaluation.records.some((record) => record.cpus.length > 1)) groupings.push(["cpus", "CPU"]);
     if (conditions(this.evaluation).length > 1) groupings.push(["conditions", "condition"]);
     const key = (of: Quantity) => `${of.meter}/${of.series}`;
     this.switches.replaceChildren(
+      facetChoice,
+      choice(
+        "Show",
+        [
+          ["histogram", "histogram"],
+          ["survival", "share later than"],
+        ] as const,
+        state.view,
+        (view) => this.set({ view }),
+      ),
+      choice(
+        "Time axis",
+        [
+          ["log", "log"],
+          ["linear", "linear"],
+        ] as const,
+        state.kind,
+        (kind) => this.set({ kind, range: null }),
+      ),
+      choice(
+        "Unit",
+        [
+          ["us", "µs"],
+          ["ms", "ms"],
+        ] as const,
+        state.unit,
+        (unit) => this.set({ unit }),
+      ),
       ...(this.quantities.length > 1
         ? [
             choice(
@@ -232,33 +256,6 @@ class Latency {
             ),
           ]
         : []),
-      choice(
-        "Show",
-        [
-          ["histogram", "histogram"],
-          ["survival", "share later than"],
-        ] as const,
-        state.view,
-        (view) => this.set({ view }),
-      ),
-      choice(
-        "Time axis",
-        [
-          ["log", "log"],
-          ["linear", "linear"],
-        ] as const,
-        state.kind,
-        (kind) => this.set({ kind, range: null }),
-      ),
-      choice(
-        "Unit",
-        [
-          ["us", "µs"],
-          ["ms", "ms"],
-        ] as const,
-        state.unit,
-        (unit) => this.set({ unit }),
-      ),
     );
   }
 

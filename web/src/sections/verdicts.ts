@@ -2,7 +2,7 @@
 // The verdicts with the figures they rest on.
 import { badge, type Child, drawing, element, row, scrolling, section, table } from "../dom";
 import type { Evaluation, Interval, Verdict } from "../evaluation";
-import { chance, count, exposure, grouped, percent, quantileName, ratio, time } from "../figures";
+import { chance, count, exposure, grouped, percent, prose, quantileName, ratio, time } from "../figures";
 import { asked, conditionName } from "../select";
 import type { VerdictPlaces } from "./answer";
 
@@ -16,6 +16,10 @@ export function deadline(evaluation: Evaluation, places: VerdictPlaces): HTMLEle
   const verdicts = asked(evaluation, "deadline");
   if (verdicts.length === 0) return null;
   const several = meterColumn(verdicts);
+  const levels = verdicts.flatMap((verdict) =>
+    verdict.figures && "deadline" in verdict.figures ? verdict.figures.deadline.confidence : [],
+  );
+  const level = [...new Set(levels)].map((one) => percent(one)).join(", ");
   const header = [
     "domain",
     "condition",
@@ -24,9 +28,10 @@ export function deadline(evaluation: Evaluation, places: VerdictPlaces): HTMLEle
     "over",
     "cycles",
     "latest",
-    "what this exposure shows",
+    `what can be said${level ? ` with ${level} confidence` : ""}`,
+    "exposure",
   ];
-  const classes = ["", "", ...(several ? [""] : []), "", "figure", "figure", "figure", ""];
+  const classes = ["", "", ...(several ? [""] : []), "", "figure", "figure", "figure", "", "exposure"];
   const rows = verdicts.map((verdict) => {
     const figures = verdict.figures && "deadline" in verdict.figures ? verdict.figures.deadline : null;
     return row(
@@ -39,19 +44,18 @@ export function deadline(evaluation: Evaluation, places: VerdictPlaces): HTMLEle
         figures ? count(figures.cycles) : "–",
         figures ? time(figures.max) : "–",
         figures === null
-          ? verdict.statement
+          ? prose(verdict.statement)
           : [
-              `With ${percent(figures.confidence)} confidence at most `,
+              "at most ",
               element("b", {}, chance(figures.upper_bound)),
               figures.upper_bound >= 0.1 ? " of the cycles miss it" : " cycles misses it",
               figures.time_between_violations != null && [
-                ", and misses are at least ",
+                "; misses at least ",
                 element("b", {}, time(figures.time_between_violations)),
-                " apart on average",
+                " apart",
               ],
-              ". ",
-              element("span", { class: "exposure" }, exposure(verdict.exposure)),
             ],
+        exposure(verdict.exposure),
       ],
       classes,
       { id: places.get(verdict.id), title: verdict.statement },
@@ -62,7 +66,7 @@ export function deadline(evaluation: Evaluation, places: VerdictPlaces): HTMLEle
     `Deadline ${time(evaluation.plan.deadline)}`,
     element(
       "p",
-      { class: "note" },
+      { class: "remark" },
       "A miss is a sample over the deadline, or a missed period whose corrected lateness is over it. Never having seen one in n cycles only says that its chance is under about 3/n, and in a time T that misses are at least about T/3 apart: a longer run says more.",
     ),
     scrolling("Verdicts on the deadline", table("Verdicts on the deadline", header, classes, [rows])),
@@ -200,7 +204,7 @@ function ratioTable(verdicts: readonly Verdict[], places: VerdictPlaces, caption
     if (of === null || ratios.length === 0) {
       return [
         row(
-          [...names, { cell: verdict.statement, attributes: { colspan: 4, class: "" } }],
+          [...names, { cell: prose(verdict.statement), attributes: { colspan: 4, class: "" } }],
           classes,
           attributes,
         ),
@@ -242,7 +246,7 @@ export function interference(evaluation: Evaluation, places: VerdictPlaces): HTM
     "Interference",
     element(
       "p",
-      { class: "note" },
+      { class: "remark" },
       `A quantile under load ÷ the same quantile idle, with its ${confidence(verdicts) || ""} interval: 1 means that the neighbour’s load is not felt. `,
       tolerance !== undefined && `The wall counts as holding up to ${ratio(tolerance)} (shaded).`,
     ),
@@ -261,7 +265,7 @@ export function sameAsHost(evaluation: Evaluation, places: VerdictPlaces): HTMLE
     "Compared with the host",
     element(
       "p",
-      { class: "note" },
+      { class: "remark" },
       `A quantile in the domain ÷ the same quantile on the host, measured in turn, with its ${confidence(verdicts) || ""} interval: under 1 the domain is quicker. `,
       first !== undefined && `Up to ${ratio(first.tolerance)} counts as the same (shaded). `,
       detectable.length > 0 && `This exposure tells ratios from ${ratio(Math.max(...detectable))} on from 1.`,

@@ -52,7 +52,7 @@ export function worstEvents(evaluation: Evaluation, quantity: Quantity, conditio
   return [
     element(
       "p",
-      { class: "note" },
+      { class: "remark" },
       `The worst samples of ${meter}${condition === null ? "" : ` under ${condition}`}. In the strips, one a run, each stands where it happened; its height is its logarithm. What comes at even distances has a clock for a cause.`,
     ),
     strips(evaluation, records, events),

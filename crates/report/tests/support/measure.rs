@@ -427,20 +427,26 @@ fn load(record: &Record, died: bool) -> LoadRecord {
 pub(crate) fn stretch(record: &mut Record) {
     record.exposure.samples = 0;
     for cpu in &mut record.cpus {
-        let buckets: Vec<Bucket> = (0..63u32)
-            .map(|step| {
-                let value = coarse(1_000.0 * 1.259_f64.powi(step as i32));
-                Bucket(
-                    Bucket::lowest(value),
-                    1 + 250_000_000 / (1 << (step / 2)).max(1),
-                )
-            })
+        // Falls by a tenth every three steps or so; each CPU a little slower than the one before.
+        let mut count = 2_500_000_000_u64 / 80;
+        let mut value = 1_000.0 * (1.0 + 0.2 * f64::from(cpu.cpu.0));
+        let mut steps = Vec::new();
+        while value < 1.9e9 {
+            let lowest = Bucket::lowest(coarse(value));
+            if steps.last().is_none_or(|last: &Bucket| last.0 < lowest) {
+                steps.push(Bucket(lowest, count.max(1)));
+            }
+            count = count * 31 / 32;
+            value *= 1.03;
+        }
+        let buckets: Vec<Bucket> = steps
+            .into_iter()
             .chain([Bucket(Bucket::lowest(Nanos::from_secs(2)), 1)])
             .collect();
         let series = &mut cpu.series[0];
         series.seen = Distribution {
             samples: buckets.iter().map(|bucket| bucket.1).sum(),
-            min: Some(Nanos(1_000)),
+            min: buckets.first().map(|bucket| bucket.0),
             max: Some(Nanos::from_secs(2)),
             buckets,
         };

@@ -151,30 +151,35 @@ fn not_measured_vm() -> NotMeasured {
     }
 }
 
+/// A host, a task and a container that share their two CPUs.
+fn three_domains() -> Vec<DomainPlan> {
+    vec![
+        domain(
+            "host",
+            DomainKind::Host,
+            "0-1",
+            "a plain real-time thread on the housekeeping CPUs 0-1",
+        ),
+        domain(
+            "task",
+            DomainKind::Task,
+            "2-3",
+            "a process in an isolated partition of CPUs 2-3",
+        ),
+        domain(
+            "container",
+            DomainKind::Container,
+            "2-3",
+            "an OCI container run by runc in an isolated partition of CPUs 2-3",
+        ),
+    ]
+}
+
 /// Host, task and container under three conditions by two meters; one record is invalid.
 pub(crate) fn full() -> Evaluation {
     let scenario = Scenario {
         housekeeping: cpus("0-1"),
-        domains: vec![
-            domain(
-                "host",
-                DomainKind::Host,
-                "0-1",
-                "a plain real-time thread on the housekeeping CPUs 0-1",
-            ),
-            domain(
-                "task",
-                DomainKind::Task,
-                "2-3",
-                "a process in an isolated partition of CPUs 2-3",
-            ),
-            domain(
-                "container",
-                DomainKind::Container,
-                "2-3",
-                "an OCI container run by runc in an isolated partition of CPUs 2-3",
-            ),
-        ],
+        domains: three_domains(),
         conditions: vec![
             IDLE,
             loaded(LoadKind::Cpu, LoadPlace::Others),
@@ -208,7 +213,7 @@ pub(crate) fn full() -> Evaluation {
 pub(crate) fn killed() -> Evaluation {
     let scenario = Scenario {
         housekeeping: cpus("0-1"),
-        domains: full().plan.domains,
+        domains: three_domains(),
         conditions: vec![
             IDLE,
             loaded(LoadKind::Cpu, LoadPlace::Others),
@@ -262,7 +267,7 @@ pub(crate) fn single_cpu() -> Evaluation {
 pub(crate) fn empty() -> Evaluation {
     let mut evaluation = Scenario {
         housekeeping: cpus("0-1"),
-        domains: full().plan.domains,
+        domains: three_domains(),
         conditions: vec![IDLE],
         meters: vec![MeterKind::Wakeup],
         repetitions: 3,
@@ -347,13 +352,22 @@ pub(crate) fn wide() -> Evaluation {
     evaluation
 }
 
-/// Every document with the name of its file.
-pub(crate) fn all() -> [(&'static str, Evaluation); 5] {
-    [
-        ("full", full()),
-        ("killed", killed()),
-        ("single-cpu", single_cpu()),
-        ("empty", empty()),
-        ("wide", wide()),
-    ]
+/// Every document with the name of its file. Made once: it takes a while in a debug build.
+pub(crate) fn all() -> &'static [(&'static str, Evaluation); 5] {
+    static ALL: std::sync::LazyLock<[(&str, Evaluation); 5]> = std::sync::LazyLock::new(|| {
+        [
+            ("full", full()),
+            ("killed", killed()),
+            ("single-cpu", single_cpu()),
+            ("empty", empty()),
+            ("wide", wide()),
+        ]
+    });
+    &ALL
+}
+
+/// The document of this name.
+pub(crate) fn named(name: &str) -> &'static Evaluation {
+    let found = all().iter().find(|(of, _)| *of == name);
+    &found.expect("a document of this name").1
 }

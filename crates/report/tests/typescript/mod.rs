@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! TypeScript types from a JSON Schema, as far as schemars writes it for the evaluation document.
-//! What it does not know it refuses, rather than guess.
+//! What it does not know it refuses, rather than guess. Descriptions are left out: the model has
+//! them, and rewording one there must not change a file here.
 
 use std::fmt::Write as _;
 
@@ -20,13 +21,7 @@ pub(crate) fn types(schema: &Value) -> String {
         );
     }
     for (name, definition) in definitions {
-        let _ = writeln!(
-            text,
-            "
-{}export type {name} = {};",
-            comment(definition, ""),
-            type_of(definition, "")
-        );
+        let _ = writeln!(text, "\nexport type {name} = {};", type_of(definition, ""));
     }
     text
 }
@@ -37,24 +32,6 @@ fn name_of(schema: &Value) -> String {
         .and_then(Value::as_str)
         .expect("the root has a title")
         .to_owned()
-}
-
-fn comment(schema: &Value, indent: &str) -> String {
-    let description = schema
-        .get("description")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    // The first sentence says what it is; the model has the rest.
-    let first = description
-        .split("\n\n")
-        .next()
-        .unwrap_or_default()
-        .replace('\n', " ");
-    if first.is_empty() {
-        String::new()
-    } else {
-        format!("{indent}/** {} */\n", first.replace("*/", "* /"))
-    }
 }
 
 fn type_of(schema: &Value, indent: &str) -> String {
@@ -141,12 +118,21 @@ fn object(map: &Map<String, Value>, indent: &str) -> String {
         } else {
             "?"
         };
-        let _ = writeln!(
-            text,
-            "{}{inner}{name}{optional}: {};",
-            comment(property, &inner),
-            type_of(property, &inner)
-        );
+        let value = type_of(property, &inner);
+        let name = quoted(name);
+        let _ = writeln!(text, "{inner}{name}{optional}: {value};");
     }
     text + indent + "}"
+}
+
+/// A name that is no identifier stands in quotation marks.
+fn quoted(name: &str) -> String {
+    let plain = name
+        .chars()
+        .all(|character| character.is_ascii_alphanumeric() || character == '_');
+    if plain {
+        name.to_owned()
+    } else {
+        format!("\"{name}\"")
+    }
 }
