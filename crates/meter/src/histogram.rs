@@ -27,6 +27,8 @@ pub struct Histogram {
     counts: Vec<u64>,
     /// A bit for each of `counts` that is not 0.
     used: Vec<u64>,
+    /// How many of `counts` are not 0.
+    buckets: usize,
     min: u64,
     max: u64,
 }
@@ -39,6 +41,7 @@ impl Histogram {
         Self {
             counts: vec![0; buckets],
             used: vec![0; buckets / 64],
+            buckets: 0,
             min: u64::MAX,
             max: 0,
         }
@@ -65,21 +68,16 @@ impl Histogram {
     #[inline(always)]
     fn count(&mut self, value: u64, count: u64) {
         let index = index(value);
-        let Some(slot) = self.counts.get_mut(index) else {
+        if index >= self.counts.len() {
             self.grow(index);
-            return self.count_new(index, count);
-        };
+        }
+        let slot = &mut self.counts[index];
         let before = *slot;
         *slot = before + count;
         if before == 0 {
             self.used[index / 64] |= 1 << (index % 64);
+            self.buckets += 1;
         }
-    }
-
-    #[cold]
-    fn count_new(&mut self, index: usize, count: u64) {
-        self.counts[index] += count;
-        self.used[index / 64] |= 1 << (index % 64);
     }
 
     #[cold]
@@ -118,31 +116,53 @@ impl Histogram {
         self.min == u64::MAX && self.max == 0
     }
 
+    /// The exact smallest; none without samples.
+    #[must_use]
+    pub fn min(&self) -> Option<Nanos> {
+        (!self.is_empty()).then_some(Nanos(self.min))
+    }
+
     /// The exact largest; none without samples.
     #[must_use]
     pub fn max(&self) -> Option<Nanos> {
         (!self.is_empty()).then_some(Nanos(self.max))
     }
 
-    /// Moves all counts into `distribution`, whose memory is used again, and is empty then.
-    pub fn take_into(&mut self, distribution: &mut Distribution) {
-        distribution.samples = 0;
-        distribution.min = (!self.is_empty()).then_some(Nanos(self.min));
-        distribution.max = self.max();
-        distribution.buckets.clear();
-        for (word_index, word) in self.used.iter_mut().enumerate() {
+    /// How many buckets hold samples.
+    #[must_use]
+    pub const fn buckets(&self) -> usize {
+        self.buckets
+    }
+
+    /// Hands the lowest value and the count of every bucket that holds samples to `take`,
+    /// highest first, and is empty then.
+    pub fn drain_falling(&mut self, mut take: impl FnMut(u64, u64)) {
+        let groups = self.counts.as_chunks_mut::<64>().0;
+        for (group, word) in self.used.iter_mut().enumerate().rev() {
             let mut bits = std::mem::take(word);
+            let Some(counts) = groups.get_mut(group) else {
+                continue; // There is one for each word.
+            };
             while bits != 0 {
-                let index = word_index * 64 + bits.trailing_zeros() as usize;
-                bits &= bits - 1;
-                let count = std::mem::take(&mut self.counts[index]);
-                distribution.samples += count;
-                distribution
-                    .buckets
-                    .push(Bucket(Nanos(lowest(index)), count));
+                let bit = 63 - bits.leading_zeros() as usize;
+                bits ^= 1 << bit;
+                let count = std::mem::take(&mut counts[bit]);
+                take(lowest(group * 64 + bit), count);
             }
         }
-        (self.min, self.max) = (u64::MAX, 0);
+        (self.buckets, self.min, self.max) = (0, u64::MAX, 0);
+    }
+
+    /// Moves all counts into `distribution`, whose memory is used again, and is empty then.
+    pub fn take_into(&mut self, distribution: &mut Distribution) {
+        (distribution.min, distribution.max) = (self.min(), self.max());
+        distribution.samples = 0;
+        distribution.buckets.clear();
+        self.drain_falling(|lowest, count| {
+            distribution.samples += count;
+            distribution.buckets.push(Bucket(Nanos(lowest), count));
+        });
+        distribution.buckets.reverse();
     }
 }
 

@@ -47,9 +47,16 @@ impl std::fmt::Debug for Shared {
 pub struct Producer {
     shared: Arc<Shared>,
     head: usize,
-    /// The tail when last looked at: the consumer's line is fetched only when the ring seems full.
-    seen_tail: usize,
+    /// Where the ring was full when the tail was last looked at: the consumer's line is fetched
+    /// only when the head comes there.
+    full_at: usize,
+    /// The slots of `shared`, at hand.
+    slots: *const UnsafeCell<Sample>,
+    mask: usize,
 }
+
+// SAFETY: the pointer is into `shared`, which lives as long and may itself be sent.
+unsafe impl Send for Producer {}
 
 /// The reading side.
 #[derive(Debug)]
@@ -73,7 +80,9 @@ pub fn ring(capacity: usize) -> (Producer, Consumer) {
     let producer = Producer {
         shared: Arc::clone(&shared),
         head: 0,
-        seen_tail: 0,
+        full_at: capacity,
+        slots: shared.slots.as_ptr(),
+        mask: capacity - 1,
     };
     (producer, Consumer { shared, tail: 0 })
 }
@@ -82,22 +91,22 @@ impl Producer {
     /// Writes `sample`, or counts it as lost.
     #[inline(always)]
     pub fn push(&mut self, sample: Sample) {
-        let capacity = self.shared.slots.len();
-        if self.head.wrapping_sub(self.seen_tail) >= capacity && !self.look_for_room() {
+        if self.head == self.full_at && !self.look_for_room() {
             return;
         }
-        let slot = self.head & (capacity - 1);
-        // SAFETY: the capacity is a power of two, so the masked index is in bounds; there is
-        // room, so the consumer does not read this slot until head passes it over.
-        unsafe { *self.shared.slots.get_unchecked(slot).get() = sample };
+        // SAFETY: the capacity is a power of two, so the masked index is in bounds of the slots,
+        // which live as long as `shared`; there is room, so the consumer does not read this slot
+        // until head passes it over.
+        unsafe { *(*self.slots.add(self.head & self.mask)).get() = sample };
         self.head = self.head.wrapping_add(1);
         self.shared.head.0.store(self.head, Ordering::Release);
     }
 
     #[cold]
     fn look_for_room(&mut self) -> bool {
-        self.seen_tail = self.shared.tail.0.load(Ordering::Acquire);
-        let room = self.head.wrapping_sub(self.seen_tail) < self.shared.slots.len();
+        let tail = self.shared.tail.0.load(Ordering::Acquire);
+        self.full_at = tail.wrapping_add(self.shared.slots.len());
+        let room = self.head != self.full_at;
         if !room {
             // The only writer, so no read-modify-write is needed.
             let lost = self.shared.lost.load(Ordering::Relaxed);
@@ -137,12 +146,17 @@ impl Consumer {
     /// Hands every waiting sample to `take`, oldest first.
     pub fn drain(&mut self, mut take: impl FnMut(&Sample)) {
         let head = self.shared.head.0.load(Ordering::Acquire);
-        let mask = self.shared.slots.len() - 1;
-        while self.tail != head {
-            // SAFETY: the slot's number is in [tail, head), so the producer does not write it.
-            take(unsafe { &*self.shared.slots[self.tail & mask].get() });
-            self.tail = self.tail.wrapping_add(1);
+        let capacity = self.shared.slots.len();
+        let (from, count) = (self.tail & (capacity - 1), head.wrapping_sub(self.tail));
+        let until_end = count.min(capacity - from);
+        let (slots, begin) = (&self.shared.slots, count - until_end);
+        for part in [&slots[from..from + until_end], &slots[..begin]] {
+            for slot in part {
+                // SAFETY: the slot's number is in [tail, head), so the producer does not write it.
+                take(unsafe { &*slot.get() });
+            }
         }
+        self.tail = head;
         self.shared.tail.0.store(self.tail, Ordering::Release);
     }
 

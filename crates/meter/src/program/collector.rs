@@ -4,11 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rampart_model::{
-    Block, CpuId, Distribution, MeterKind, MeterPlan, Nanos, Phase, Series, SeriesBlock, WarmUp,
-    WorstEvent,
-};
+use rampart_model::{Block, CpuId, MeterKind, MeterPlan, Nanos, Phase, Series, WarmUp, WorstEvent};
 
+use super::block_line::SeriesCounts;
 use super::console::Console;
 use super::thread::Boundary;
 use super::worst::Worst;
@@ -77,23 +75,13 @@ impl CounterClock {
     }
 }
 
-#[derive(Debug)]
-struct SeriesCounts {
-    seen: Histogram,
-    /// What missed periods would have added; usually empty.
-    missing: Histogram,
-    scratch: Distribution,
-}
-
-impl SeriesCounts {
-    fn new() -> Self {
-        Self {
-            // Greater values make it grow; up to here it never does, so that the addition of
-            // memory does not disturb the CPUs that are measured.
-            seen: Histogram::with_room_for(Nanos::SECOND),
-            missing: Histogram::with_room_for(Nanos::ZERO),
-            scratch: Distribution::default(),
-        }
+fn empty_counts(series: Series) -> SeriesCounts {
+    SeriesCounts {
+        series,
+        // Greater values make it grow; up to here it never does, so that the addition of memory
+        // does not disturb the CPUs that are measured.
+        seen: Histogram::with_room_for(Nanos::SECOND),
+        missing: Histogram::with_room_for(Nanos::ZERO),
     }
 }
 
@@ -153,7 +141,7 @@ struct State {
     worst: Worst,
     long_gaps: Vec<Gap>,
     periods: Periods,
-    /// The event of the block, whose memory is used again.
+    /// What the present block begins with; its series are in `primary` and `others`.
     event: Block,
 }
 
@@ -165,16 +153,9 @@ impl Collector {
         consumer: Consumer,
         boundary: Arc<Boundary>,
     ) -> Self {
-        let kinds: &[Series] = match plan.meter {
-            MeterKind::Wakeup => &[Series::Lateness],
-            MeterKind::Noise => &[Series::Gap],
-            MeterKind::Fwq => &[Series::Excess],
-            MeterKind::Loop => &[
-                Series::Response,
-                Series::StartJitter,
-                Series::PeriodLate,
-                Series::PeriodEarly,
-            ],
+        let others: &[Series] = match plan.meter {
+            MeterKind::Loop => &[Series::StartJitter, Series::PeriodLate, Series::PeriodEarly],
+            _ => &[],
         };
         let deadline = match (plan.deadline, plan.meter) {
             (Some(deadline), _) => deadline,
@@ -197,8 +178,8 @@ impl Collector {
             read_before: 0,
             quick_until: 0,
             quick_most: 0,
-            primary: SeriesCounts::new(),
-            others: kinds[1..].iter().map(|_| SeriesCounts::new()).collect(),
+            primary: empty_counts(plan.meter.primary_series()),
+            others: others.iter().copied().map(empty_counts).collect(),
             block: Totals::default(),
             lost_told: 0,
             totals: Totals::default(),
@@ -215,14 +196,7 @@ impl Collector {
                 phase: Phase::WarmUp,
                 at: Nanos::ZERO,
                 length: Nanos::ZERO,
-                series: kinds
-                    .iter()
-                    .map(|series| SeriesBlock {
-                        series: *series,
-                        seen: Distribution::default(),
-                        corrected: None,
-                    })
-                    .collect(),
+                series: Vec::new(),
                 missed: 0,
                 over_deadline: 0,
                 lost: 0,
@@ -473,16 +447,6 @@ impl State {
         event.length = self.block_end.saturating_sub(self.block_start);
         (event.missed, event.over_deadline, event.lost) =
             (self.block.missed, self.block.over_deadline, self.block.lost);
-        let all = std::iter::once(&mut self.primary).chain(&mut self.others);
-        for (counts, series) in all.zip(&mut event.series) {
-            counts.seen.take_into(&mut series.seen);
-            series.corrected = (!counts.missing.is_empty()).then(|| {
-                counts.missing.take_into(&mut counts.scratch);
-                let mut corrected = series.seen.clone();
-                corrected.merge(&counts.scratch);
-                corrected
-            });
-        }
         if self.phase == Phase::Measured {
             self.totals.missed += self.block.missed;
             self.totals.over_deadline += self.block.over_deadline;
@@ -491,7 +455,8 @@ impl State {
         self.block = Totals::default();
         self.block_start = self.block_end;
         self.block_end = (self.block_start + self.block_length).min(self.phase_end());
-        console.send_block(&self.event);
+        let series = std::iter::once(&mut self.primary).chain(&mut self.others);
+        console.send_block(&self.event, series);
         self.set_quick();
     }
 }

@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 
 use rampart_model::{Block, MeterEvent};
 
-use super::block_line;
+use super::block_line::{self, SeriesCounts};
 
 use crate::linux::checked;
 
@@ -89,9 +89,13 @@ impl Console {
         }
     }
 
-    /// The same for a block, of which there are many.
-    pub(super) fn send_block(&mut self, block: &Block) {
-        block_line::write(&mut self.output, block);
+    /// The same for a block, of which there are many; empties its histograms.
+    pub(super) fn send_block<'a>(
+        &mut self,
+        block: &Block,
+        series: impl Iterator<Item = &'a mut SeriesCounts>,
+    ) {
+        block_line::write(&mut self.output, block, series);
     }
 
     /// Waits until a request or a signal comes, output can leave, or `timeout` (in ms; negative:

@@ -7,6 +7,7 @@
 //! all from one loop that wakes some twenty times a second and never blocks on its output. If
 //! the reader of the output is slow, blocks grow longer instead of memory.
 
+mod backward;
 mod block_line;
 mod collector;
 mod console;

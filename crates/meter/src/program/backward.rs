@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Writing text from its end, in which numbers come out digit by digit.
+
+/// A stretch of bytes that is filled from its end. What there is no room for is left out.
+#[derive(Debug)]
+pub(super) struct Backward<'a> {
+    text: &'a mut [u8],
+    /// Where what has been written begins; never beyond the end of `text`.
+    at: usize,
+}
+
+/// "00" to "99".
+const PAIRS: [[u8; 2]; 100] = {
+    let mut pairs = [[0; 2]; 100];
+    let mut number = 0;
+    while number < 100 {
+        pairs[number] = [b'0' + (number / 10) as u8, b'0' + (number % 10) as u8];
+        number += 1;
+    }
+    pairs
+};
+
+impl Backward<'_> {
+    /// The most digits that a number has.
+    pub(super) const LONGEST_NUMBER: usize = 20;
+
+    /// The most that [`Backward::pair`] writes: two numbers, two brackets, two commas.
+    pub(super) const LONGEST_PAIR: usize = 2 * Self::LONGEST_NUMBER + 4;
+
+    /// Appends to `out` what `write` writes into at most `room` bytes.
+    pub(super) fn append(out: &mut Vec<u8>, room: usize, write: impl FnOnce(&mut Backward<'_>)) {
+        let begin = out.len();
+        out.resize(begin + room, 0);
+        let text = &mut out[begin..];
+        let mut backward = Backward { at: room, text };
+        write(&mut backward);
+        let Backward { text, at } = backward;
+        text.copy_within(at.., 0);
+        out.truncate(begin + room - at);
+    }
+
+    pub(super) fn bytes(&mut self, bytes: &[u8]) {
+        if let Some(at) = self.at.checked_sub(bytes.len()) {
+            self.text[at..self.at].copy_from_slice(bytes);
+            self.at = at;
+        }
+    }
+
+    pub(super) fn number(&mut self, number: u64) {
+        if self.at >= Self::LONGEST_NUMBER {
+            // SAFETY: there is room for the longest number.
+            self.at = unsafe { self.digits(self.at, number) };
+        }
+    }
+
+    /// `[first,second],`
+    #[inline(always)]
+    pub(super) fn pair(&mut self, first: u64, second: u64) {
+        if self.at < Self::LONGEST_PAIR {
+            return;
+        }
+        // SAFETY: there is room for the longest pair, and each position is below the last.
+        unsafe {
+            let mut at = self.at - 2;
+            self.put(at, *b"],");
+            at = self.digits(at, second) - 1;
+            self.put(at, *b",");
+            at = self.digits(at, first) - 1;
+            self.put(at, *b"[");
+            self.at = at;
+        }
+    }
+
+    /// # Safety
+    /// `at` and what is put there lie within the text.
+    #[inline(always)]
+    unsafe fn put<const LENGTH: usize>(&mut self, at: usize, bytes: [u8; LENGTH]) {
+        debug_assert!(at + LENGTH <= self.text.len());
+        // SAFETY: the caller's promise; an array of bytes needs no alignment.
+        unsafe {
+            self.text
+                .as_mut_ptr()
+                .add(at)
+                .cast::<[u8; LENGTH]>()
+                .write(bytes)
+        };
+    }
+
+    /// Writes `number` so that it ends before `end`; returns where it begins.
+    ///
+    /// # Safety
+    /// `end` lies within the text, at least [`Self::LONGEST_NUMBER`] from its start.
+    #[inline(always)]
+    unsafe fn digits(&mut self, mut end: usize, mut number: u64) -> usize {
+        // SAFETY: a number has no more digits than there is room for.
+        unsafe {
+            while number >= 100 {
+                end -= 2;
+                self.put(end, PAIRS[(number % 100) as usize]);
+                number /= 100;
+            }
+            if number >= 10 {
+                end -= 2;
+                self.put(end, PAIRS[number as usize]);
+            } else {
+                end -= 1;
+                self.put(end, [b'0' + number as u8]);
+            }
+        }
+        end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn writes_numbers_as_they_are_written(first: u64, second: u64, shift in 0u32..64) {
+            let (first, second) = (first >> shift, second >> (63 - shift));
+            let mut out = b"before ".to_vec();
+            Backward::append(&mut out, 200, |text| {
+                text.bytes(b" after");
+                text.pair(first, second);
+                text.number(first);
+            });
+            prop_assert_eq!(String::from_utf8(out).expect("text"), format!("before {first}[{first},{second}], after"));
+        }
+
+        #[test]
+        fn leaves_out_what_there_is_no_room_for(room in 0usize..100, numbers in proptest::collection::vec(any::<u64>(), 0..20)) {
+            let mut out = Vec::new();
+            Backward::append(&mut out, room, |text| {
+                for number in numbers {
+                    text.pair(number, number);
+                    text.number(number);
+                    text.bytes(b"]]");
+                }
+            });
+            prop_assert!(out.len() <= room);
+        }
+    }
+}
