@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Bundles the page into one file, dist/page.html, that needs no network and no other file.
+import { createHash } from "node:crypto";
 import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
@@ -39,6 +40,8 @@ page = replaceOnce(
 );
 page = replaceOnce(page, "/* style */", style);
 page = replaceOnce(page, "/* script */", script);
+const hash = createHash("sha256").update(script).digest("base64");
+page = replaceOnce(page, "hash of the script", `sha256-${hash}`);
 await mkdir(here("dist"), { recursive: true });
 await writeFile(here("dist/page.html"), page);
 console.log(`dist/page.html: ${(Buffer.byteLength(page) / 1024).toFixed(0)} KiB`);

@@ -358,12 +358,13 @@ function thinned(marks: number[], narrow: boolean): (number | null)[] {
     : marks;
 }
 
+/** The powers of ten in a range; where their names would touch, every second or third, 1 among them. */
 function decades(low: number, high: number): number[] {
-  const all: number[] = [];
-  for (let power = Math.ceil(Math.log10(low)); power <= Math.log10(high); power++) all.push(10 ** power);
-  // So many decades that their names would touch: every second or third.
-  const step = Math.ceil(all.length / 8);
-  return all.filter((_, index) => index % step === 0);
+  const [first, last] = [Math.ceil(Math.log10(low)), Math.floor(Math.log10(high))];
+  const step = Math.ceil((last - first + 1) / 8);
+  const marks: number[] = [];
+  for (let power = first; power <= last; power++) if (power % step === 0) marks.push(10 ** power);
+  return marks;
 }
 
 function binWords(edges: readonly number[], kind: AxisKind): string {

@@ -85,9 +85,16 @@ export function ofCpu(cpu: CpuRecord, series: Series, corrected: boolean): Distr
   return (corrected ? found?.corrected : null) ?? found?.seen ?? EMPTY;
 }
 
-/** A record's distribution of a series over all its CPUs. */
+const merged = new WeakMap<MeasuredRecord, Map<string, Distribution>>();
+
+/** A record's distribution of a series over all its CPUs. Merged once: of many CPUs it takes a while. */
 export function ofRecord(record: MeasuredRecord, series: Series, corrected: boolean): Distribution {
-  return merge(record.cpus.map((cpu) => ofCpu(cpu, series, corrected)));
+  const known = merged.get(record) ?? new Map<string, Distribution>();
+  merged.set(record, known);
+  const key = `${series} ${corrected}`;
+  const all = known.get(key) ?? merge(record.cpus.map((cpu) => ofCpu(cpu, series, corrected)));
+  known.set(key, all);
+  return all;
 }
 
 /** Whether correcting for missed periods changes anything. */

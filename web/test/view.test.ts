@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { test } from "node:test";
 import type { Evaluation, Verdict } from "../src/evaluation";
 import { binAt, NOTHING, plot, wideEnough, zoomed } from "../src/plot";
@@ -93,5 +93,16 @@ test("an axis has a few round marks, whatever it spans", () => {
     const marks = logMarks(range);
     assert.ok(marks.length >= 1 && marks.length <= 14, `${range}: ${marks}`);
     assert.ok(marks.every((mark) => mark >= range[0] && mark <= range[1]));
+  }
+});
+
+test("no text of the document can become markup", () => {
+  const files = [...readdirSync("src"), ...readdirSync("src/sections").map((name) => `sections/${name}`)];
+  const scripts = files.filter((name) => name.endsWith(".ts"));
+  assert.ok(scripts.length > 12);
+  for (const name of scripts) {
+    const markup =
+      /innerHTML|outerHTML|insertAdjacentHTML|document\.write|createContextualFragment|DOMParser/;
+    assert.doesNotMatch(readFileSync(`src/${name}`, "utf8"), markup, name);
   }
 });

@@ -70,7 +70,9 @@ function stateLine(evaluation: Evaluation): Child[] {
     complete && element("span", { class: "complete" }, `Complete: ${made} of ${planned} runs`),
     complete && " · ",
     `began ${moment(Date.parse(evaluation.started))}`,
-    Number.isFinite(lasted) && lasted > 0 && ` · took ${time(lasted)}`,
+    Number.isFinite(lasted) &&
+      lasted > 0 &&
+      ` · ${evaluation.state === "complete" ? "took" : "last written after"} ${time(lasted)}`,
     " · deadline ",
     element("b", {}, time(plan.deadline)),
     !plan.deadline_from_user && " (the meter’s own period; --deadline names another)",
