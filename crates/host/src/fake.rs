@@ -36,6 +36,8 @@ pub(crate) struct Group {
     pub(crate) partition: String,
     /// v2: `cpuset` in `cgroup.subtree_control`.
     pub(crate) enables: bool,
+    /// v2: `cgroup.type` is `threaded`.
+    pub(crate) threaded: bool,
     /// v1 `cpu`: the real-time budget in microseconds of a second.
     pub(crate) runtime: i64,
 }
@@ -61,6 +63,8 @@ pub(crate) struct Machine {
     /// Whether wishes survive a change of group (6.2).
     pub(crate) remembers: bool,
     pub(crate) files: BTreeMap<PathBuf, String>,
+    /// v2: whether the kernel makes no group threaded.
+    pub(crate) no_threaded_groups: bool,
     /// Files that refuse every write.
     pub(crate) refusing: BTreeSet<PathBuf>,
     pub(crate) groups: BTreeMap<PathBuf, Group>,
@@ -119,6 +123,7 @@ impl Machine {
         Self {
             layout,
             remembers: true,
+            no_threaded_groups: false,
             files: files
                 .into_iter()
                 .map(|(path, text)| (path.into(), text))
@@ -325,6 +330,43 @@ impl Machine {
         Ok(())
     }
 
+    /// v2: the group that a group's processes belong to as a whole. Only the root has threaded
+    /// groups here.
+    fn domain(&self, group: &Path) -> PathBuf {
+        if self.groups[group].threaded {
+            V2.into()
+        } else {
+            group.to_owned()
+        }
+    }
+
+    /// v2: what `cgroup.type` says; the root has no such file.
+    fn kind(&self, path: &Path) -> Option<&'static str> {
+        let above = self.parent(path)?;
+        Some(if self.groups.get(path)?.threaded {
+            "threaded"
+        } else if self.groups[above].threaded {
+            "domain invalid"
+        } else {
+            "domain"
+        })
+    }
+
+    /// v2: threaded, below the root (other groups here have processes or controllers).
+    fn make_threaded(&mut self, path: &Path) -> io::Result<()> {
+        let above = self.parent(path).map(Path::to_owned);
+        let fits = above.is_some_and(|above| {
+            above == Path::new(V2) || self.groups.get(&above).is_some_and(|group| group.threaded)
+        });
+        match self.groups.get_mut(path) {
+            Some(group) if fits && !self.no_threaded_groups => {
+                group.threaded = true;
+                Ok(())
+            }
+            _ => Err(errno(Errno::OPNOTSUPP)),
+        }
+    }
+
     fn attach(&mut self, group: &Path, file: &str, value: &str) -> io::Result<()> {
         let number: u32 = value.parse().map_err(|_| errno(Errno::INVAL))?;
         let thread = self
@@ -333,6 +375,12 @@ impl Machine {
             .ok_or_else(|| errno(Errno::SRCH))?;
         if thread.bound || thread.name == "kthreadd" {
             return Err(errno(Errno::INVAL));
+        }
+        if self.kind(group) == Some("domain invalid") {
+            return Err(errno(Errno::OPNOTSUPP));
+        }
+        if file == "cgroup.threads" && self.domain(group) != self.domain(&thread.group) {
+            return Err(errno(Errno::OPNOTSUPP));
         }
         let target = &self.groups[group];
         if !self.is_v2() && (target.cpus.is_empty() || target.mems.is_empty()) {
@@ -350,7 +398,7 @@ impl Machine {
             self.threads.insert(new, child);
         }
         let process = self.threads[&number].process;
-        let moving: Vec<u32> = if file == "tasks" {
+        let moving: Vec<u32> = if matches!(file, "tasks" | "cgroup.threads") {
             vec![number]
         } else {
             self.threads
@@ -375,7 +423,8 @@ impl Machine {
     fn write_group(&mut self, group: &Path, file: &str, value: &str) -> io::Result<()> {
         let flag = value == "1";
         match file {
-            "tasks" | "cgroup.procs" => return self.attach(group, file, value),
+            "tasks" | "cgroup.procs" | "cgroup.threads" => return self.attach(group, file, value),
+            "cgroup.type" if value == "threaded" => return self.make_threaded(group),
             "cpuset.cpus" => return self.write_cpus(group, value),
             "cpuset.cpus.partition" => return self.write_partition(group, value),
             "cgroup.subtree_control" => return self.write_controllers(group, value),
@@ -414,7 +463,9 @@ impl Machine {
                 .is_some_and(|parent| self.groups[parent].enables);
         Some(match (file, self.is_v2()) {
             ("tasks", false) => self.members(path, false),
-            ("cgroup.procs", _) => self.members(path, true),
+            ("cgroup.procs", _) if !group.threaded => self.members(path, true),
+            ("cgroup.threads", true) => self.members(path, false),
+            ("cgroup.type", true) => self.kind(path)?.to_owned(),
             ("cpuset.cpus", _) if cpuset => group.cpus.to_string(),
             ("cpuset.mems" | "cpuset.effective_mems", false) => group.mems.clone(),
             ("cpuset.effective_cpus", false) => self.effective(path).to_string(),
@@ -537,7 +588,9 @@ impl Kernel for FakeKernel {
             return Err(errno(Errno::IO));
         }
         let (directory, name) = split(path);
-        if machine.read_group(&directory, &name).is_some() {
+        // A threaded group's processes can be written but not read.
+        let unreadable = name == "cgroup.procs" && machine.groups.contains_key(&directory);
+        if unreadable || machine.read_group(&directory, &name).is_some() {
             return machine.write_group(&directory, &name, value);
         }
         match machine.files.get_mut(path) {

@@ -3,9 +3,13 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::kernel::Kernel;
 use crate::tasks;
+
+/// Time in which the kernel may bury a thread that is ending.
+pub(crate) const SHORT: Duration = Duration::from_millis(2);
 
 /// The mounted hierarchies.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -97,13 +101,26 @@ pub(crate) fn group_in(cgroup: &str, controller: &str) -> Option<String> {
     })
 }
 
-/// The file of a group that lists its members and takes new ones: threads in v1, processes in v2.
+/// The file of a group that takes new members: threads in v1, processes in v2.
 pub(crate) fn members_file(kernel: &dyn Kernel, group: &Path) -> PathBuf {
     let tasks = group.join("tasks");
     if kernel.exists(&tasks) {
         tasks
     } else {
         group.join("cgroup.procs")
+    }
+}
+
+/// The file of a group that lists its members. A threaded v2 group has its threads' processes
+/// listed by the root of its subtree only, so it lists threads itself.
+pub(crate) fn listing_file(kernel: &dyn Kernel, group: &Path) -> PathBuf {
+    let threaded = kernel
+        .read(&group.join("cgroup.type"))
+        .is_ok_and(|kind| kind.trim() == "threaded");
+    if threaded {
+        group.join("cgroup.threads")
+    } else {
+        members_file(kernel, group)
     }
 }
 
@@ -127,7 +144,7 @@ pub(crate) fn empty(
     group: &Path,
     mut home: impl FnMut(u32) -> PathBuf,
 ) -> io::Result<(u32, Vec<(u32, io::Error)>)> {
-    let members = members_file(kernel, group);
+    let members = listing_file(kernel, group);
     let mut moved = 0;
     let mut stuck: Vec<(u32, io::Error)> = Vec::new();
     // A parent that forks in a loop adds a child between the reading and the moving; each pass
@@ -140,6 +157,7 @@ pub(crate) fn empty(
         if present.is_empty() {
             break;
         }
+        let before = (moved, stuck.len());
         for member in present {
             kernel.step()?;
             let target = members_file(kernel, &home(member));
@@ -148,6 +166,10 @@ pub(crate) fn empty(
                 Err(error) if is_gone(&error) => {}
                 Err(error) => stuck.push((member, error)),
             }
+        }
+        if before == (moved, stuck.len()) {
+            // All of them are about to end: still listed, and not to be moved any more.
+            std::thread::sleep(SHORT);
         }
     }
     Ok((moved, stuck))

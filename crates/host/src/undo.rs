@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rampart_model::{Finding, Severity};
 
@@ -204,47 +205,56 @@ fn undo_group(
     let mut all = groups::below(kernel, path);
     all.push(path.to_owned());
     for group in all {
-        if let Some(home) = home {
-            let (_, stuck) = groups::empty(kernel, &group, |_| home.to_owned())?;
-            for (member, error) in stuck {
-                undone.failed(
-                    &group,
-                    format!("{member} cannot be moved to {}: {error}", home.display()),
-                    "end that process",
-                );
-            }
-        }
-        kernel.step()?;
-        match remove_group(kernel, &group) {
-            Ok(()) => undone.restored(&group, "removed"),
-            Err(error) if groups::is_gone(&error) => {}
-            Err(error) => undone.failed(
-                &group,
-                format!("cannot be removed: {error}"),
-                "end the processes in it",
-            ),
-        }
+        remove_group(kernel, &group, home, undone)?;
     }
     Ok(())
 }
 
-/// A group whose last task just ended stays busy until the kernel has buried it.
-fn remove_group(kernel: &dyn Kernel, group: &Path) -> io::Result<()> {
-    let mut answer = kernel.remove_directory(group);
-    for _ in 0..50 {
-        match &answer {
-            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-                let members = groups::members_file(kernel, group);
-                if !tasks::listed(kernel, &members).is_empty() {
-                    break;
-                }
-                std::thread::sleep(std::time::Duration::from_millis(2));
-                answer = kernel.remove_directory(group);
+/// Removes a group. Threads may be forked into it, or be ending in it, for a while.
+fn remove_group(
+    kernel: &dyn Kernel,
+    group: &Path,
+    home: Option<&Path>,
+    undone: &mut Undone,
+) -> io::Result<()> {
+    let patience = match home {
+        Some(_) => Duration::from_secs(5),
+        None => Duration::from_secs(1),
+    };
+    let begin = Instant::now();
+    loop {
+        if let Some(home) = home {
+            let (_, stuck) = groups::empty(kernel, group, |_| home.to_owned())?;
+            if let Some((member, error)) = stuck.first() {
+                undone.failed(
+                    group,
+                    format!("{member} cannot be moved to {}: {error}", home.display()),
+                    "end that process",
+                );
+                return Ok(());
             }
-            _ => break,
         }
+        kernel.step()?;
+        match kernel.remove_directory(group) {
+            Ok(()) => undone.restored(group, "removed"),
+            Err(error) if groups::is_gone(&error) => {}
+            Err(error)
+                if error.kind() == io::ErrorKind::ResourceBusy && begin.elapsed() < patience =>
+            {
+                std::thread::sleep(groups::SHORT);
+                continue;
+            }
+            Err(error) => {
+                let members = tasks::listed(kernel, &groups::members_file(kernel, group));
+                undone.failed(
+                    group,
+                    format!("cannot be removed: {error}; in it: {members:?}"),
+                    "end the processes in it",
+                );
+            }
+        }
+        return Ok(());
     }
-    answer
 }
 
 fn undo_tasks(
@@ -259,7 +269,7 @@ fn undo_tasks(
         return Ok(());
     }
     let known: BTreeMap<u32, &Task> = recorded.iter().map(|task| (task.thread, task)).collect();
-    let members = groups::members_file(kernel, to);
+    let members = groups::listing_file(kernel, to);
     let target = groups::members_file(kernel, from);
     let mut count = 0;
     let mut refused: Vec<(u32, io::Error)> = Vec::new();

@@ -15,9 +15,9 @@ use crate::kernel::Kernel;
 use crate::notation::Notation;
 use crate::tasks::{self, Task};
 
-/// The group for processes inside the shield. The shield's own group stays empty of them, so
-/// that controllers can be switched on for a container's group beside it: a group with
-/// processes of its own cannot hand controllers down.
+/// The group for processes inside a shield whose own group could not be made threaded. That one
+/// stays empty of processes, so that controllers can be switched on for a container's group
+/// beside it: a group with processes of its own cannot hand controllers down.
 const PROCESSES: &str = "processes";
 
 /// Raises the wall in the hierarchy mounted at `root`.
@@ -28,11 +28,11 @@ pub(super) fn raise(
 ) -> Result<Attempt, HostError> {
     let kernel = changes.kernel();
     let shield = root.join(&request.name);
-    let processes = shield.join(PROCESSES);
     let controllers = root.join("cgroup.subtree_control");
     let enabled = kernel.read(&controllers).unwrap_or_default();
     let enabled = enabled.split_whitespace().any(|name| name == "cpuset");
 
+    let before = touching(&*kernel, request.cpus);
     let mut intended = Vec::new();
     let affinities = affinities_at_risk(&*kernel, request.cpus);
     if !affinities.is_empty() {
@@ -62,16 +62,31 @@ pub(super) fn raise(
             )]));
         }
     }
-    for group in [&shield, &processes] {
+    let make = |group: &Path| -> Result<Option<Attempt>, HostError> {
         changes.step()?;
-        if let Err(error) = kernel.make_directory(group) {
-            return Ok(Attempt::Refused(vec![refused(
-                group,
-                "a group cannot be made",
-                &error,
-            )]));
-        }
+        Ok(kernel
+            .make_directory(group)
+            .err()
+            .map(|error| Attempt::Refused(vec![refused(group, "a group cannot be made", &error)])))
+    };
+    if let Some(refused) = make(&shield)? {
+        return Ok(refused);
     }
+    // In a threaded group single threads of a process can stand inside the shield and the others
+    // outside (Documentation/admin-guide/cgroup-v2.rst, "Threads"). Below another group than the
+    // root the kernel may refuse; then a process stands inside as a whole.
+    let threaded = kernel
+        .write(&shield.join("cgroup.type"), "threaded")
+        .is_ok();
+    let admit_to = if threaded {
+        shield.clone()
+    } else {
+        let processes = shield.join(PROCESSES);
+        if let Some(refused) = make(&processes)? {
+            return Ok(refused);
+        }
+        processes
+    };
     changes.step()?;
     let cpus_file = shield.join("cpuset.cpus");
     if let Err(error) = kernel.write(&cpus_file, &request.cpus.to_string()) {
@@ -118,16 +133,18 @@ pub(super) fn raise(
             .values(effective.trim(), request.cpus.to_string()),
         ]));
     }
-    let (tasks_moved, tasks_left) = move_kernel_threads(changes, request)?;
+    move_kernel_threads(changes, request)?;
+    let tasks_left = touching(&*kernel, request.cpus);
     Ok(Attempt::Raised(Raised {
         wall: Wall::IsolatedPartition,
         partition: Some(partition),
-        admit_to: Some(processes),
+        admit_to: Some(admit_to),
         group: Some(ControlGroup {
             version: ControlGroupVersion::V2,
             path: format!("/{}", request.name),
         }),
-        tasks_moved,
+        // The kernel moved most of them itself when the partition took the CPUs.
+        tasks_moved: before.saturating_sub(tasks_left),
         tasks_left,
         findings: Vec::new(),
     }))
@@ -213,34 +230,35 @@ fn each_thread(kernel: &dyn Kernel) -> impl Iterator<Item = (Task, tasks::TaskSt
         })
 }
 
-/// Binds kernel threads that may be moved to the housekeeping CPUs: a partition of 6.1 only
-/// stops balancing and leaves them where they are.
-fn move_kernel_threads(
-    changes: &mut Changes,
-    request: &Request<'_>,
-) -> Result<(u32, u32), HostError> {
+/// How many threads may run on some of the CPUs.
+fn touching(kernel: &dyn Kernel, cpus: &CpuSet) -> u32 {
+    let count = each_thread(kernel)
+        .filter(|(task, _)| !task.affinity.intersection(cpus).is_empty())
+        .count();
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+/// Binds kernel threads that may be moved to the housekeeping CPUs, where the partition left
+/// them as they were.
+fn move_kernel_threads(changes: &mut Changes, request: &Request<'_>) -> Result<(), HostError> {
     let kernel = changes.kernel();
-    let mut wanted = Vec::new();
-    let mut left = 0;
-    for (task, stat) in each_thread(&*kernel) {
-        if !stat.is_kernel_thread() || task.affinity.intersection(request.cpus).is_empty() {
-            continue;
-        }
-        if stat.is_bound() {
-            left += 1;
-            continue;
-        }
-        let kept = task.affinity.intersection(request.housekeeping);
-        let new = if kept.is_empty() {
-            request.housekeeping.clone()
-        } else {
-            kept
-        };
-        wanted.push((task, new));
-    }
-    let answers = changes.set_affinities(wanted)?;
-    let moved = answers.iter().filter(|answer| answer.is_ok()).count();
-    let stayed = answers.len() - moved;
-    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-    Ok((count(moved), left + count(stayed)))
+    let wanted = each_thread(&*kernel)
+        .filter(|(task, stat)| {
+            stat.is_kernel_thread()
+                && !stat.is_bound()
+                && !task.affinity.intersection(request.cpus).is_empty()
+        })
+        .map(|(task, _)| {
+            let kept = task.affinity.intersection(request.housekeeping);
+            let new = if kept.is_empty() {
+                request.housekeeping.clone()
+            } else {
+                kept
+            };
+            (task, new)
+        })
+        .collect();
+    // Those that the kernel refuses are counted among the tasks that stay.
+    changes.set_affinities(wanted)?;
+    Ok(())
 }

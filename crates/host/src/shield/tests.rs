@@ -157,21 +157,65 @@ fn v2_gets_an_isolated_partition_and_reads_it_back() {
     let shield = raise(&kernel, &state_directory, &cpus("2-3"), &cpus("0-1")).expect("raise");
     assert_eq!(shield.report().wall, Wall::IsolatedPartition);
     assert_eq!(shield.report().partition.as_deref(), Some("isolated"));
+    assert_eq!(
+        (shield.report().tasks_moved, shield.report().tasks_left),
+        (8, 1)
+    );
     assert_eq!(kernel.machine().threads[&30].affinity, cpus("0-1"));
     assert_eq!(kernel.machine().threads[&10].affinity, cpus("0-1"));
     shield.admit(11).expect("admit");
     assert_eq!(kernel.machine().threads[&11].affinity, cpus("2-3"));
-    // A container's group fits beside the admitted processes.
+    // Single threads leave it, which only a threaded group allows.
+    if let Some(thread) = kernel.machine().threads.get_mut(&12) {
+        thread.process = 11;
+    }
+    shield.admit(11).expect("admit with its new thread");
+    assert!(shield.send_home(12).expect("send home"));
     let group = PathBuf::from(V2).join(&shield.control_group().expect("group").path[1..]);
-    assert!(
-        kernel
-            .machine()
-            .threads
-            .values()
-            .all(|thread| thread.group != group)
-    );
+    assert_eq!(kernel.machine().threads[&11].group, group);
+    assert_eq!(kernel.machine().threads[&12].group, Path::new(V2));
     shield.lower().expect("lower");
     assert_eq!(kernel.machine().threads[&11].group, Path::new(V2));
+}
+
+#[test]
+fn v1_lets_single_threads_out_of_the_shield() {
+    let directory = directory();
+    let state_directory = StateDirectory::at(directory.path());
+    let mut machine = ordinary(Layout::V1);
+    if let Some(thread) = machine.threads.get_mut(&12) {
+        thread.process = 11;
+    }
+    let kernel = Arc::new(FakeKernel::new(machine));
+    let shield = raise(&kernel, &state_directory, &cpus("2-3"), &cpus("0-1")).expect("raise");
+    shield.admit(11).expect("admit");
+    assert!(shield.send_home(12).expect("send home"));
+    assert_eq!(kernel.machine().threads[&11].affinity, cpus("2-3"));
+    assert_eq!(kernel.machine().threads[&12].affinity, cpus("0-1"));
+    shield.lower().expect("lower");
+    assert_eq!(kernel.machine().threads[&12].group, Path::new(V1));
+}
+
+/// Not the root of the hierarchy, as in a container: the kernel makes no threaded group there.
+#[test]
+fn without_a_threaded_group_a_process_stays_together() {
+    let directory = directory();
+    let state_directory = StateDirectory::at(directory.path());
+    let mut machine = ordinary(Layout::V2);
+    machine.no_threaded_groups = true;
+    let before = machine.clone();
+    let kernel = Arc::new(FakeKernel::new(machine));
+    let shield = raise(&kernel, &state_directory, &cpus("2-3"), &cpus("0-1")).expect("raise");
+    assert_eq!(shield.report().wall, Wall::IsolatedPartition);
+    shield.admit(11).expect("admit");
+    assert!(!shield.send_home(11).expect("stays"));
+    assert_eq!(kernel.machine().threads[&11].affinity, cpus("2-3"));
+    // A container's group fits beside the admitted processes.
+    let group = PathBuf::from(V2).join(&shield.control_group().expect("group").path[1..]);
+    let machine = kernel.machine().clone();
+    assert!(machine.threads.values().all(|thread| thread.group != group));
+    shield.lower().expect("lower");
+    assert_eq!(kernel.machine().groups, before.groups);
 }
 
 #[test]

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Single threads of a process that is inside the shield.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::{ControlGroup, ControlGroupVersion, Shield};
 use crate::HostError;
+use crate::groups::Hierarchies;
+use crate::kernel::Kernel;
 
 impl Shield {
     /// Moves one thread of an admitted process out of the shield, to where ordinary work runs,
-    /// so that the process can measure inside and write outside. Says whether it is out: in
-    /// cgroup v2 all threads of a process outside a threaded subtree stay together. Under a
-    /// wall of affinity alone there is nothing to leave; the caller sets the affinity.
+    /// so that the process can measure inside and write outside. Says whether it is out: where
+    /// the shield is a v2 group that could not be made threaded, all threads of a process stay
+    /// together. The thread may run on any CPU outside; under a wall of affinity alone there is
+    /// nothing to leave. Either way the caller sets its affinity.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -18,11 +21,11 @@ impl Shield {
         let Some(group) = &self.group else {
             return Ok(true);
         };
-        let Some(target) = home_file(group, self.hierarchies.legacy_with("cpuset")) else {
+        let Some(target) = home_file(&*self.kernel, &self.hierarchies, group) else {
             return Ok(false);
         };
-        // Nothing is to be recorded: the group of ordinary work is itself in the journal and
-        // its threads leave it when it is removed.
+        // Nothing is to be recorded: in v1 the group of ordinary work is itself in the journal
+        // and its threads leave it when it is removed; in v2 it is the root group.
         let written = self.kernel.write(&target, &thread.to_string());
         written.map(|()| true).map_err(|cause| {
             HostError::file(
@@ -36,31 +39,21 @@ impl Shield {
 }
 
 /// The file of the group of ordinary work that takes single threads; none where there is none.
-fn home_file(group: &ControlGroup, cpuset: Option<&Path>) -> Option<PathBuf> {
+fn home_file(
+    kernel: &dyn Kernel,
+    hierarchies: &Hierarchies,
+    group: &ControlGroup,
+) -> Option<PathBuf> {
+    let name = group.path.trim_start_matches('/');
     match group.version {
         ControlGroupVersion::V1 => {
-            let name = group.path.trim_start_matches('/');
-            Some(cpuset?.join(format!("{name}-rest")).join("tasks"))
+            let mount = hierarchies.legacy_with("cpuset")?;
+            Some(mount.join(format!("{name}-rest")).join("tasks"))
         }
-        ControlGroupVersion::V2 => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ordinary_work_is_beside_the_shield() {
-        let group = |version| ControlGroup {
-            version,
-            path: "/rampart-7-0".to_owned(),
-        };
-        let mount = Some(Path::new("/sys/fs/cgroup/cpuset"));
-        assert_eq!(
-            home_file(&group(ControlGroupVersion::V1), mount).as_deref(),
-            Some(Path::new("/sys/fs/cgroup/cpuset/rampart-7-0-rest/tasks"))
-        );
-        assert_eq!(home_file(&group(ControlGroupVersion::V2), mount), None);
+        ControlGroupVersion::V2 => {
+            let mount = hierarchies.unified.as_deref()?;
+            let kind = kernel.read(&mount.join(name).join("cgroup.type")).ok()?;
+            (kind.trim() == "threaded").then(|| mount.join("cgroup.threads"))
+        }
     }
 }
