@@ -48,7 +48,8 @@ pub(crate) enum Change {
         new: String,
         notation: Notation,
     },
-    /// A controller is switched on for the children of a v2 group.
+    /// A controller is switched on for the children of a v2 group, or may be by a container
+    /// runtime.
     Controller { path: PathBuf, controller: String },
     /// A control group is made, or may be made below by a container runtime.
     /// Tasks in it go to `home` before it is removed; without a home it is removed only empty.

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -89,14 +89,51 @@ fn machine_lock(state: &StateDirectory) -> Lock {
     }
 }
 
-/// Everything that a shield may change: files by path, threads by number and start.
+/// Processes of ours that stand for all the others: programs of others change their own
+/// affinities at any time, these never do.
+struct Witnesses(Vec<Child>);
+
+impl Witnesses {
+    /// One may run anywhere, one is bound to the shielded CPUs, one to the others.
+    fn call(shielded: &CpuSet, housekeeping: &CpuSet) -> Self {
+        let witnesses = [None, Some(shielded), Some(housekeeping)].map(|cpus| {
+            let mut command = Command::new("sleep");
+            command.arg("600");
+            let child = spawn_tied(command, AtOurEnd::Kill).expect("sleep");
+            if let Some(cpus) = cpus {
+                RunningKernel
+                    .set_affinity(child.id(), cpus)
+                    .expect("affinity");
+            }
+            child
+        });
+        Self(witnesses.into())
+    }
+
+    fn numbers(&self) -> Vec<u32> {
+        self.0.iter().map(Child::id).collect()
+    }
+}
+
+impl Drop for Witnesses {
+    fn drop(&mut self) {
+        for witness in &mut self.0 {
+            let _ = witness.kill();
+            let _ = witness.wait();
+        }
+    }
+}
+
+/// Everything that a shield may change: files by path, threads by number and start, with the
+/// affinities of kernel threads and witnesses.
 #[derive(Debug, PartialEq, Eq)]
 struct Snapshot {
     files: BTreeMap<PathBuf, String>,
-    threads: BTreeMap<(u32, u64), (String, CpuSet)>,
+    threads: BTreeMap<(u32, u64), (String, Option<CpuSet>)>,
 }
 
-fn snapshot() -> Snapshot {
+fn snapshot(witnesses: &Witnesses) -> Snapshot {
+    let witnesses = witnesses.numbers();
     let kernel = RunningKernel;
     let mut files = BTreeMap::new();
     let mut keep = |path: PathBuf| {
@@ -146,7 +183,8 @@ fn snapshot() -> Snapshot {
         if let (Some(stat), Ok(group), Ok(cpus)) = (stat, group, kernel.affinity(thread)) {
             // Other controllers have other managers, who move threads at any time.
             let group = crate::groups::group_in(&group, controller).unwrap_or_default();
-            threads.insert((thread, stat.start), (group, cpus));
+            let steady = stat.is_kernel_thread() || witnesses.contains(&thread);
+            threads.insert((thread, stat.start), (group, steady.then_some(cpus)));
         }
     }
     Snapshot { files, threads }
@@ -198,9 +236,10 @@ fn child() {
 
 #[test]
 fn a_process_killed_at_any_step_leaves_nothing_that_release_does_not_undo() {
-    if split().is_none() {
+    let Some((shielded, housekeeping)) = split() else {
         return;
-    }
+    };
+    let witnesses = Witnesses::call(&shielded, &housekeeping);
     let directory = tempfile::tempdir().expect("directory");
     let _lock = machine_lock(&StateDirectory::at(directory.path().join("parent")));
     let state = StateDirectory::at(directory.path().join("state"));
@@ -213,7 +252,7 @@ fn a_process_killed_at_any_step_leaves_nothing_that_release_does_not_undo() {
     };
     let mut steps = 1 + u64::from(std::process::id()) % stride;
     loop {
-        let before = snapshot();
+        let before = snapshot(&witnesses);
         let output = Command::new(std::env::current_exe().expect("own path"))
             .args(["--exact", "shield::live_tests::child", "--nocapture"])
             .env(STEPS, steps.to_string())
@@ -237,7 +276,7 @@ fn a_process_killed_at_any_step_leaves_nothing_that_release_does_not_undo() {
             "after {steps} steps: {:?}",
             report.left
         );
-        let told = difference(&before, &snapshot());
+        let told = difference(&before, &snapshot(&witnesses));
         assert!(told.is_empty(), "after {steps} steps:\n{}", told.join("\n"));
         assert!(journal::files(&state).is_empty());
         if whole {
@@ -253,10 +292,11 @@ fn raising_again_and_again_changes_nothing_in_the_end() {
     let Some((shielded, housekeeping)) = split() else {
         return;
     };
+    let witnesses = Witnesses::call(&shielded, &housekeeping);
     let directory = tempfile::tempdir().expect("directory");
     let _lock = machine_lock(&StateDirectory::at(directory.path().join("parent")));
     let state = StateDirectory::at(directory.path().join("state"));
-    let before = snapshot();
+    let before = snapshot(&witnesses);
     for _ in 0..5 {
         let kernel = Arc::new(RunningKernel);
         let lock = Lock::take(&state, false).expect("lock");
@@ -273,7 +313,7 @@ fn raising_again_and_again_changes_nothing_in_the_end() {
         // Dropping is as good as lowering.
         drop(shield);
     }
-    let told = difference(&before, &snapshot());
+    let told = difference(&before, &snapshot(&witnesses));
     assert!(told.is_empty(), "{}", told.join("\n"));
 }
 
@@ -282,6 +322,7 @@ fn a_full_disk_under_the_journal_changes_nothing() {
     let Some((shielded, housekeeping)) = split() else {
         return;
     };
+    let witnesses = Witnesses::call(&shielded, &housekeeping);
     let directory = tempfile::tempdir().expect("directory");
     let mounted = Command::new("mount")
         .args(["-t", "tmpfs", "-o", "size=4k", "tmpfs"])
@@ -293,7 +334,7 @@ fn a_full_disk_under_the_journal_changes_nothing() {
     }
     let elsewhere = tempfile::tempdir().expect("directory");
     let lock = machine_lock(&StateDirectory::at(elsewhere.path()));
-    let before = snapshot();
+    let before = snapshot(&witnesses);
     let state = StateDirectory::at(directory.path());
     // The lock's file fits, the journal does not.
     let filled = std::fs::write(directory.path().join("filler"), vec![0; 4096]);
@@ -305,7 +346,7 @@ fn a_full_disk_under_the_journal_changes_nothing() {
         &housekeeping,
     );
     let refusal = answer.err().map(|error| error.to_string());
-    let told = difference(&before, &snapshot());
+    let told = difference(&before, &snapshot(&witnesses));
     drop(lock);
     let unmounted = Command::new("umount").arg(directory.path()).status();
     assert!(unmounted.is_ok_and(|status| status.success()));

@@ -30,7 +30,7 @@ pub(super) fn raise(
     let shield = root.join(&request.name);
     let controllers = root.join("cgroup.subtree_control");
     let enabled = kernel.read(&controllers).unwrap_or_default();
-    let enabled = enabled.split_whitespace().any(|name| name == "cpuset");
+    let is_enabled = |wanted: &str| enabled.split_whitespace().any(|name| name == wanted);
 
     let before = touching(&*kernel, request.cpus);
     let mut intended = Vec::new();
@@ -38,11 +38,16 @@ pub(super) fn raise(
     if !affinities.is_empty() {
         intended.push(Change::Affinities { tasks: affinities });
     }
-    if !enabled {
-        intended.push(Change::Controller {
-            path: controllers.clone(),
-            controller: "cpuset".to_owned(),
-        });
+    // A container runtime switches on every controller on the way to its group, so all that are
+    // off now are recorded, not only the one that is switched on here.
+    let present = kernel.read(&root.join("cgroup.controllers"));
+    for controller in present.unwrap_or_default().split_whitespace() {
+        if !is_enabled(controller) {
+            intended.push(Change::Controller {
+                path: controllers.clone(),
+                controller: controller.to_owned(),
+            });
+        }
     }
     // The shield's group goes first when changes are undone from the last to the first, and
     // takes the groups below it along.
@@ -52,7 +57,7 @@ pub(super) fn raise(
     });
     changes.prepare(intended)?;
 
-    if !enabled {
+    if !is_enabled("cpuset") {
         changes.step()?;
         if let Err(error) = kernel.write(&controllers, "+cpuset") {
             return Ok(Attempt::Refused(vec![refused(
