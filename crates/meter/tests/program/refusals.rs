@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Refusals: each with its kind, its place, its mend and its exit code.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rampart_model::{
+    CpuId, CpuSet, MeterKind, MeterPlan, MeterRequest, Nanos, PlacedBy, Refusal, RefusalKind,
+    SchedulingPolicy,
+};
+
+use crate::support::{Meter, PROGRAM, allowed, is_root, plan, prepare, refused, skip};
+
+fn after(lines: &[String]) -> (Refusal, i32) {
+    let mut meter = Meter::start();
+    for line in lines {
+        meter.say(line);
+    }
+    drop(meter.input.take());
+    meter.refusal()
+}
+
+fn text_of(plan: &MeterPlan) -> String {
+    serde_json::to_string(&prepare(plan)).expect("a request is JSON")
+}
+
+#[track_caller]
+fn assert_refused((refusal, code): &(Refusal, i32), kind: RefusalKind, words: &[&str]) {
+    assert_eq!(refusal.kind, kind, "{}", refusal.finding);
+    assert_eq!(*code, if kind == RefusalKind::BadPlan { 2 } else { 4 });
+    let text = refusal.finding.to_string();
+    for word in words {
+        assert!(text.contains(word), "`{word}` is not in: {text}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read() {
+    let good = text_of(&plan(MeterKind::Wakeup));
+    for (line, words) in [
+        ("{", &["cannot be read"] as &[&str]),
+        ("", &["cannot be read"]),
+        ("[1, 2]", &["cannot be read"]),
+        ("{\"go\":{}}", &["prepare"]),
+        (&good.replace("\"aligned\"", "\"alined\""), &["alined"]),
+        (&good.replace("\"other\"", "\"fifo:100\""), &["fifo:100"]),
+        (&good.replace("\"wakeup\"", "\"sleep\""), &["sleep"]),
+    ] {
+        assert_refused(&after(&[line.to_owned()]), RefusalKind::BadPlan, words);
+    }
+    assert_refused(&after(&[]), RefusalKind::BadPlan, &["ended before"]);
+}
+
+#[test]
+fn another_protocol_even_with_other_fields() {
+    let other = text_of(&plan(MeterKind::Wakeup)).replace("\"protocol\":1", "\"protocol\":7");
+    let words = &["version", "is 7", "needed 1"];
+    assert_refused(
+        &after(std::slice::from_ref(&other)),
+        RefusalKind::BadPlan,
+        words,
+    );
+    let newer = other.replace("\"aligned\"", "\"alignment\"");
+    assert_refused(&after(&[newer]), RefusalKind::BadPlan, words);
+}
+
+#[test]
+fn plans_that_make_no_sense() {
+    let bad = |change: fn(&mut MeterPlan)| {
+        let mut plan = plan(MeterKind::Wakeup);
+        change(&mut plan);
+        after(&[text_of(&plan)])
+    };
+    let kind = RefusalKind::BadPlan;
+    assert_refused(&bad(|plan| plan.cpus = CpuSet::new()), kind, &["cpus"]);
+    assert_refused(
+        &bad(|plan| plan.duration = Nanos::ZERO),
+        kind,
+        &["duration"],
+    );
+    assert_refused(
+        &bad(|plan| plan.interval = Nanos(19_999)),
+        kind,
+        &["interval", "20 µs"],
+    );
+    // All of it at once is told at once.
+    let both = bad(|plan| (plan.interval, plan.duration) = (Nanos(1), Nanos::ZERO));
+    assert_refused(&both, kind, &["interval", "duration"]);
+}
+
+#[test]
+fn something_else_than_go() {
+    let lines = [
+        text_of(&plan(MeterKind::Wakeup)),
+        text_of(&plan(MeterKind::Wakeup)),
+    ];
+    let mut meter = Meter::start();
+    meter.ready(&plan(MeterKind::Wakeup));
+    meter.say(&lines[1]);
+    assert_refused(&meter.refusal(), RefusalKind::BadPlan, &["go"]);
+}
+
+#[test]
+fn cpus_that_are_not_there() {
+    let mut plan = plan(MeterKind::Wakeup);
+    plan.cpus.insert(CpuId(4_000));
+    let refusal = after(&[text_of(&plan)]);
+    assert_refused(
+        &refusal,
+        RefusalKind::CpuOffline,
+        &["CPU 4000", "no such CPU"],
+    );
+}
+
+#[test]
+fn housekeeping_cpus_that_are_not_there() {
+    let mut plan = plan(MeterKind::Wakeup);
+    plan.housekeeping = CpuSet::single(CpuId(4_001));
+    let refusal = after(&[text_of(&plan)]);
+    assert_refused(&refusal, RefusalKind::CpuOffline, &["CPU 4001"]);
+}
+
+#[test]
+fn cpus_outside_the_affinity() {
+    let (Some(first), Some(last)) = (allowed().first(), allowed().iter().next_back()) else {
+        return skip("there is no CPU");
+    };
+    if first == last {
+        return skip("it needs two CPUs");
+    }
+    let mut plan = plan(MeterKind::Wakeup);
+    plan.cpus = CpuSet::single(last);
+    let mut command = Command::new("taskset");
+    command.args(["-c", &first.to_string(), PROGRAM]);
+    let refusal = refused(&plan, &mut command);
+    let words = &["affinity", "taskset", &last.to_string()];
+    assert_refused(&refusal, RefusalKind::CpuOutsideCpuset, words);
+}
+
+#[test]
+fn placement_from_outside_that_did_not_happen() {
+    if allowed().len() < 2 {
+        return skip("it needs two CPUs");
+    }
+    let mut plan = plan(MeterKind::Wakeup);
+    plan.placed_by = PlacedBy::Outside;
+    let mut meter = Meter::start();
+    meter.ready(&plan);
+    meter.ask(&MeterRequest::Go {});
+    assert_refused(
+        &meter.refusal(),
+        RefusalKind::AffinityNotGranted,
+        &["thread meter/"],
+    );
+    // Placed, but not with the policy that was asked for.
+    plan.policy = SchedulingPolicy::Fifo(5);
+    let mut meter = Meter::start();
+    let thread = meter.ready(&plan).threads[0].clone();
+    let status = Command::new("taskset")
+        .args(["-cp", &thread.cpu.to_string(), &thread.thread.to_string()])
+        .stdout(std::process::Stdio::null())
+        .status();
+    if !status.is_ok_and(|status| status.success()) {
+        return skip("taskset is not there");
+    }
+    meter.ask(&MeterRequest::Go {});
+    let words = &["is other", "needed fifo:5", "chrt -f -p 5"];
+    assert_refused(&meter.refusal(), RefusalKind::PolicyNotGranted, words);
+}
+
+/// The program without any capability and with these limits.
+fn without_privilege() -> Option<Command> {
+    if !is_root() {
+        return Some(Command::new(PROGRAM));
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    command.args(["--inh-caps=-all", "--bounding-set=-all"]);
+    let probe = Command::new("setpriv").arg("--version").output();
+    probe.is_ok().then_some(command)
+}
+
+/// A copy of the program where anyone may start it; the build directory may be closed to others.
+struct Copied(PathBuf);
+
+impl Copied {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("rampart-meter-test-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::copy(PROGRAM, &path).expect("copied");
+        Self(path)
+    }
+}
+
+impl Drop for Copied {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn no_privilege_for_the_policy() {
+    let Some(mut command) = without_privilege() else {
+        return skip("setpriv is not there");
+    };
+    let copied = Copied::new();
+    if is_root() {
+        command.arg(&copied.0);
+    }
+    let mut plan = plan(MeterKind::Wakeup);
+    plan.policy = SchedulingPolicy::Fifo(42);
+    let words = &["fifo:42", "RLIMIT_RTPRIO", "CAP_SYS_NICE", "rtprio=42"];
+    assert_refused(
+        &refused(&plan, &mut command),
+        RefusalKind::PolicyNotGranted,
+        words,
+    );
+}
+
+#[test]
+fn no_privilege_to_lock_memory() {
+    if !is_root() {
+        return skip("lowering the limit for the test needs prlimit as root");
+    }
+    let copied = Copied::new();
+    let mut command = Command::new("prlimit");
+    command.args([
+        "--memlock=65536:65536",
+        "setpriv",
+        "--reuid=65534",
+        "--regid=65534",
+    ]);
+    command.args(["--clear-groups", "--inh-caps=-all", "--bounding-set=-all"]);
+    command.arg(&copied.0);
+    let mut plan = plan(MeterKind::Wakeup);
+    plan.lock_memory = true;
+    let words = &["RLIMIT_MEMLOCK 64 KiB", "CAP_IPC_LOCK", "memlock=-1"];
+    assert_refused(
+        &refused(&plan, &mut command),
+        RefusalKind::MemoryNotLocked,
+        words,
+    );
+}
+
+#[test]
+fn deadline_threads_need_a_capability_or_all_cpus() {
+    let Some(mut command) = without_privilege() else {
+        return skip("setpriv is not there");
+    };
+    let copied = Copied::new();
+    if is_root() {
+        command.arg(&copied.0);
+    }
+    let mut plan = plan(MeterKind::Wakeup);
+    plan.policy = SchedulingPolicy::Deadline {
+        runtime: Nanos::from_micros(200),
+        deadline: Nanos::from_millis(1),
+        period: Nanos::from_millis(1),
+    };
+    let refusal = refused(&plan, &mut command);
+    assert_refused(&refusal, RefusalKind::PolicyNotGranted, &["CAP_SYS_NICE"]);
+    if !is_root() || allowed().len() < 2 {
+        return skip("the rest needs root and two CPUs");
+    }
+    let one = plan.cpus.to_string();
+    let mut command = Command::new("taskset");
+    command.args(["-c", &one, PROGRAM]);
+    let refusal = refused(&plan, &mut command);
+    assert_refused(&refusal, RefusalKind::PolicyNotGranted, &["root domain"]);
+}
+
+/// A control group of the test's own, removed afterwards.
+struct OwnGroup(PathBuf);
+
+impl OwnGroup {
+    fn new(hierarchy: &str) -> Option<Self> {
+        let name = format!("rampart-meter-test-{}", std::process::id());
+        let path = Path::new(hierarchy).join(name);
+        fs::create_dir(&path).ok()?;
+        Some(Self(path))
+    }
+
+    /// A command that starts the program in the group.
+    fn command(&self) -> Command {
+        let script = "echo $$ > \"$0/cgroup.procs\" && exec \"$1\"";
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).arg(&self.0).arg(PROGRAM);
+        command.process_group(0);
+        command
+    }
+}
+
+impl Drop for OwnGroup {
+    fn drop(&mut self) {
+        // What ran in it may be a moment from gone.
+        for _ in 0..50 {
+            if fs::remove_dir(&self.0).is_ok() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+}
+
+#[test]
+fn no_real_time_budget() {
+    let limit = fs::read_to_string("/proc/sys/kernel/sched_rt_runtime_us").unwrap_or_default();
+    if limit.trim() == "-1" {
+        return skip("real-time throttling is off, and budgets with it");
+    }
+    let Some(group) = OwnGroup::new("/sys/fs/cgroup/cpu") else {
+        return skip("no cpu hierarchy of cgroup v1 to make a group in");
+    };
+    let file = group.0.join("cpu.rt_runtime_us");
+    if fs::read_to_string(&file).map_or(true, |text| text.trim() != "0") {
+        return skip("this kernel gives groups a real-time budget, or knows none");
+    }
+    let mut plan = plan(MeterKind::Wakeup);
+    plan.policy = SchedulingPolicy::Fifo(10);
+    let command = format!("echo 10000 > {}", file.display());
+    let words = &["RT_GROUP_SCHED", "is 0", &command];
+    let refusal = refused(&plan, &mut group.command());
+    assert_refused(&refusal, RefusalKind::NoRealTimeBudget, words);
+    // The command that it names mends it.
+    let status = Command::new("sh").args(["-c", &command]).status();
+    if !status.is_ok_and(|status| status.success()) {
+        return skip("the rest of the machine has taken the whole budget");
+    }
+    let mut meter = Meter::start_by(&mut group.command());
+    meter.ready(&plan);
+    meter.ask(&MeterRequest::Go {});
+    meter.finish().check(&plan);
+}
+
+#[test]
+fn cpus_outside_the_cpuset() {
+    let Some(group) = OwnGroup::new("/sys/fs/cgroup/cpuset") else {
+        return skip("no cpuset hierarchy of cgroup v1 to make a group in");
+    };
+    let (Some(first), Some(last)) = (allowed().first(), allowed().iter().next_back()) else {
+        return skip("there is no CPU");
+    };
+    if first == last {
+        return skip("it needs two CPUs");
+    }
+    let set = |name: &str, value: &str| fs::write(group.0.join(name), value);
+    if set("cpuset.cpus", &first.to_string()).is_err() || set("cpuset.mems", "0").is_err() {
+        return skip("the cpuset cannot be set up");
+    }
+    let mut plan = plan(MeterKind::Wakeup);
+    plan.cpus = CpuSet::single(last);
+    let file = group.0.join("cpuset.cpus").display().to_string();
+    let words = &["cpuset", &file, &format!("is {first}")];
+    let refusal = refused(&plan, &mut group.command());
+    assert_refused(&refusal, RefusalKind::CpuOutsideCpuset, words);
+}

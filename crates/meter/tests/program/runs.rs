@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Runs that come to their end, one way or another.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rampart_model::{
+    CpuSet, Distribution, MeterDetail, MeterEvent, MeterKind, MeterRequest, Nanos, Phase, PlacedBy,
+    SchedulingPolicy, Series,
+};
+
+use crate::support::{Meter, PROGRAM, allowed, cpu, is_root, plan, run, skip};
+
+#[test]
+fn wakeup_counts_every_period() {
+    let plan = plan(MeterKind::Wakeup);
+    let finished = run(&plan);
+    finished.check(&plan);
+    let thread = finished.thread();
+    assert_eq!(thread.samples + thread.missed, 600);
+    assert_eq!(thread.duration, plan.duration);
+    assert_eq!(thread.warm_up.duration, plan.warm_up);
+    assert!(thread.warm_up.samples <= 100);
+    assert_eq!(thread.placement.affinity, plan.cpus);
+    assert_eq!(thread.placement.cpus_seen, plan.cpus);
+    assert_eq!(thread.placement.policy, SchedulingPolicy::Other);
+    assert!(!thread.placement.memory_locked);
+    assert!(thread.counters.voluntary_switches <= thread.samples + 5);
+    assert!(thread.counters.cpu_time > Nanos::ZERO);
+}
+
+#[test]
+fn wakeup_runs_every_20_microseconds_without_losing_a_sample() {
+    let mut plan = plan(MeterKind::Wakeup);
+    plan.interval = Nanos::from_micros(20);
+    let finished = run(&plan);
+    finished.check(&plan);
+    let thread = finished.thread();
+    assert_eq!(thread.samples + thread.missed, 30_000);
+}
+
+#[test]
+fn noise_spins_all_the_time() {
+    let mut plan = plan(MeterKind::Noise);
+    plan.threshold = Some(Nanos::from_micros(1));
+    let finished = run(&plan);
+    finished.check(&plan);
+    let thread = finished.thread();
+    // It ends within a look at the clock of the time asked for, or is held up just then.
+    assert!(
+        thread.duration >= plan.duration.saturating_sub(Nanos::from_millis(5)),
+        "{thread:?}"
+    );
+    let MeterDetail::Noise {
+        turns,
+        shortest_turn,
+        mean_turn_picos,
+        threshold,
+        stolen,
+    } = thread.detail
+    else {
+        panic!("{thread:?}");
+    };
+    assert!(threshold.0.abs_diff(1_000) <= 1, "{threshold:?}");
+    assert!(turns > 1_000 && shortest_turn < Nanos(1_000), "{thread:?}");
+    // Turns and gaps together are the time, but for recording the gaps.
+    let undisturbed = turns as f64 * mean_turn_picos as f64 / 1e3;
+    let told = undisturbed + stolen.0 as f64;
+    let duration = thread.duration.0 as f64;
+    assert!(told <= duration * 1.01, "{told} of {duration}");
+    assert!(told >= duration * 0.5, "{told} of {duration}");
+    let gaps: u64 = finished
+        .blocks
+        .iter()
+        .filter(|block| block.phase == Phase::Measured)
+        .filter_map(|block| block.series[0].seen.mean().zip(Some(block)))
+        .map(|(mean, block)| mean.0 * block.series[0].seen.samples)
+        .sum();
+    assert!(
+        gaps.abs_diff(stolen.0) <= stolen.0 / 100 + 1_000,
+        "{gaps} {stolen:?}"
+    );
+    for worst in &thread.worst {
+        let begin = finished.started + plan.warm_up;
+        // Anchors of a counter are good to far less than this.
+        assert!(worst.at + Nanos::from_millis(1) > begin, "{worst:?}");
+        assert!(
+            worst.at < begin + thread.duration + Nanos::from_millis(1),
+            "{worst:?}"
+        );
+    }
+}
+
+#[test]
+fn fwq_leaves_no_time_unseen() {
+    let mut plan = plan(MeterKind::Fwq);
+    plan.work = Nanos::from_micros(50);
+    let finished = run(&plan);
+    finished.check(&plan);
+    let thread = finished.thread();
+    let MeterDetail::Fwq {
+        turns, shortest, ..
+    } = thread.detail
+    else {
+        panic!("{thread:?}");
+    };
+    assert!(turns > 0 && shortest > Nanos::ZERO);
+    // Quanta follow each other without a gap, so they add up to the time.
+    let excess: f64 = finished
+        .blocks
+        .iter()
+        .filter(|block| block.phase == Phase::Measured)
+        .map(|block| {
+            let seen = &block.series[0].seen;
+            seen.mean().map_or(0.0, |mean| mean.0 as f64) * seen.samples as f64
+        })
+        .sum();
+    let told = excess + thread.samples as f64 * shortest.0 as f64;
+    let duration = thread.duration.0 as f64;
+    assert!((told / duration - 1.0).abs() < 0.02, "{told} {duration}");
+}
+
+#[test]
+fn loop_tells_starts_periods_and_responses() {
+    let mut plan = plan(MeterKind::Loop);
+    plan.interval = Nanos::from_millis(2);
+    plan.work = Nanos::from_micros(100);
+    plan.deadline = Some(Nanos(1));
+    let finished = run(&plan);
+    finished.check(&plan);
+    let thread = finished.thread();
+    assert_eq!(thread.samples + thread.missed, 300);
+    // No work is done within a nanosecond.
+    assert_eq!(thread.over_deadline, thread.samples);
+    let MeterDetail::Loop {
+        deadline,
+        deadlines_missed,
+        worst_late,
+        worst_early,
+        worst_start,
+        ..
+    } = thread.detail
+    else {
+        panic!("{thread:?}");
+    };
+    assert_eq!((deadline, deadlines_missed), (Nanos(1), thread.samples));
+    let max = |wanted: Series| {
+        finished
+            .blocks
+            .iter()
+            .filter(|block| block.phase == Phase::Measured)
+            .flat_map(|block| &block.series)
+            .filter(|series| series.series == wanted)
+            .filter_map(|series| series.seen.max)
+            .max()
+            .unwrap_or_default()
+    };
+    assert_eq!(max(Series::StartJitter), worst_start);
+    assert_eq!(max(Series::PeriodLate), worst_late);
+    assert_eq!(max(Series::PeriodEarly), worst_early);
+    assert!(max(Series::Response) > worst_start);
+}
+
+#[test]
+fn every_cpu_has_its_thread() {
+    let mut plan = plan(MeterKind::Wakeup);
+    plan.cpus = allowed();
+    plan.interval = Nanos::from_millis(5);
+    plan.aligned = true;
+    let finished = run(&plan);
+    finished.check(&plan);
+    for thread in &finished.threads {
+        assert_eq!(thread.samples + thread.missed, 120);
+        assert_eq!(thread.placement.cpus_seen, CpuSet::single(thread.cpu));
+    }
+    // Nothing is left for the rest of the program, and that is said.
+    let told = |finding: &rampart_model::Finding| finding.place.contains("housekeeping");
+    assert!(
+        finished.findings.iter().any(told),
+        "{:?}",
+        finished.findings
+    );
+}
+
+#[test]
+fn real_time_and_locked_memory_are_granted_to_root() {
+    if !is_root() {
+        return skip("a real-time policy needs root");
+    }
+    let mut plan = plan(MeterKind::Wakeup);
+    plan.policy = SchedulingPolicy::Fifo(2);
+    plan.lock_memory = true;
+    let finished = run(&plan);
+    finished.check(&plan);
+    let thread = finished.thread();
+    assert_eq!(thread.placement.policy, plan.policy);
+    assert!(thread.placement.memory_locked);
+    // Nothing is touched for the first time, and nothing that is locked can be taken away.
+    assert_eq!(thread.counters.major_faults, 0);
+    assert_eq!(thread.counters.minor_faults, 0);
+}
+
+#[test]
+fn placement_from_outside_is_verified_and_used() {
+    let mut plan = plan(MeterKind::Wakeup);
+    plan.placed_by = PlacedBy::Outside;
+    let mut meter = Meter::start();
+    let ready = meter.ready(&plan);
+    let thread = &ready.threads[0];
+    assert_eq!(thread.name, format!("meter/{}", cpu()));
+    let path = format!("/proc/{}/task/{}/comm", ready.process, thread.thread);
+    assert_eq!(
+        std::fs::read_to_string(path).expect("comm").trim(),
+        thread.name
+    );
+    let status = Command::new("taskset")
+        .args(["-cp", &cpu().to_string(), &thread.thread.to_string()])
+        .stdout(Stdio::null())
+        .status();
+    if !status.is_ok_and(|status| status.success()) {
+        return skip("taskset is not there");
+    }
+    meter.ask(&MeterRequest::Go {});
+    meter.finish().check(&plan);
+}
+
+#[test]
+fn a_stopped_process_has_missed_the_periods_it_slept_through() {
+    let mut plan = plan(MeterKind::Wakeup);
+    plan.duration = Nanos::from_millis(2_500);
+    plan.block = Nanos::SECOND;
+    let mut meter = Meter::start();
+    let process = meter.ready(&plan).process;
+    meter.ask(&MeterRequest::Go {});
+    // Into the measurement, wherever exactly.
+    std::thread::sleep(Duration::from_millis(600));
+    let signal = |name: &str| {
+        let status = Command::new("kill")
+            .args([name, &process.to_string()])
+            .status();
+        assert!(status.expect("kill").success());
+        std::time::Instant::now()
+    };
+    let stopped = signal("-STOP");
+    std::thread::sleep(Duration::from_secs(1));
+    let length = signal("-CONT") - stopped;
+    let finished = meter.finish();
+    finished.check(&plan);
+    let thread = finished.thread();
+    assert_eq!(thread.samples + thread.missed, 2_500);
+    let worst = thread.worst[0];
+    let slept = Nanos::from(length);
+    assert!(
+        worst.value + Nanos::from_millis(100) > slept,
+        "{worst:?} {slept:?}"
+    );
+    // One sample for all of it, and one missed period for each further interval of it.
+    let missed_by_worst = worst.value.0 / plan.interval.0;
+    assert!(thread.missed >= missed_by_worst, "{thread:?}");
+    let (mut seen, mut corrected) = (Distribution::default(), Distribution::default());
+    for block in finished
+        .blocks
+        .iter()
+        .filter(|block| block.phase == Phase::Measured)
+    {
+        let series = &block.series[0];
+        seen.merge(&series.seen);
+        corrected.merge(series.corrected.as_ref().unwrap_or(&series.seen));
+    }
+    assert_eq!(corrected.samples, seen.samples + thread.missed);
+    // The backlog: each tenth of the stop holds a tenth of the missed periods.
+    for part in 1..10 {
+        let limit = Nanos(worst.value.0 * part / 10);
+        let above: u64 = corrected
+            .buckets
+            .iter()
+            .filter(|bucket| bucket.0 > limit)
+            .map(|bucket| bucket.1)
+            .sum();
+        let expected = missed_by_worst * (10 - part) / 10;
+        assert!(
+            above.abs_diff(expected) <= expected / 10 + 5,
+            "{part}: {above} {expected}"
+        );
+    }
+}
+
+#[test]
+fn a_request_to_stop_a_signal_and_the_end_of_input_all_finish() {
+    let mut plan = plan(MeterKind::Wakeup);
+    plan.duration = Nanos::from_secs(3_600);
+    // Long enough that the thread sleeps all the while.
+    plan.interval = Nanos::from_secs(1_800);
+    plan.warm_up = Nanos::ZERO;
+    let stops: [fn(&mut Meter); 3] = [
+        |meter| meter.ask(&MeterRequest::Stop {}),
+        |meter| drop(meter.input.take()),
+        |meter| {
+            let process = meter.child.id().to_string();
+            let status = Command::new("kill").args(["-TERM", &process]).status();
+            assert!(status.expect("kill").success());
+        },
+    ];
+    for stop in stops {
+        let mut meter = Meter::start();
+        meter.ready(&plan);
+        meter.ask(&MeterRequest::Go {});
+        std::thread::sleep(Duration::from_millis(200));
+        stop(&mut meter);
+        let finished = meter.finish();
+        assert_eq!(finished.threads.len(), 1);
+        assert!(finished.thread().duration < plan.duration);
+    }
+}
+
+#[test]
+fn stopping_each_meter_in_its_warm_up_finishes() {
+    for kind in MeterKind::ALL {
+        let mut plan = plan(kind);
+        plan.warm_up = Nanos::from_secs(3_600);
+        let mut meter = Meter::start();
+        meter.ready(&plan);
+        meter.ask(&MeterRequest::Go {});
+        std::thread::sleep(Duration::from_millis(200));
+        meter.ask(&MeterRequest::Stop {});
+        let finished = meter.finish();
+        let thread = finished.thread();
+        assert!(thread.warm_up.duration < plan.warm_up, "{kind}");
+        assert!(thread.samples <= 1, "{kind}: {thread:?}");
+    }
+}
+
+#[test]
+fn a_stop_before_the_start_finishes_without_threads() {
+    let mut meter = Meter::start();
+    meter.ready(&plan(MeterKind::Wakeup));
+    meter.ask(&MeterRequest::Stop {});
+    match meter.event() {
+        MeterEvent::Finished { threads, findings } => {
+            assert!(threads.is_empty());
+            assert_eq!(findings.len(), 1);
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(meter.exit_code(), Some(0));
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_it() {
+    let mut plan = plan(MeterKind::Wakeup);
+    plan.duration = Nanos::from_secs(3_600);
+    let mut meter = Meter::start();
+    meter.ready(&plan);
+    meter.ask(&MeterRequest::Go {});
+    let input = meter.input.take();
+    // Closes the output while the input stays open.
+    assert_eq!(meter.exit_code(), Some(1));
+    drop(input);
+}
+
+#[test]
+fn a_slow_reader_costs_no_sample() {
+    let mut plan = plan(MeterKind::Wakeup);
+    plan.block = Nanos::from_millis(10);
+    plan.interval = Nanos::from_micros(50);
+    plan.duration = Nanos::from_millis(1_500);
+    let mut meter = Meter::start();
+    meter.ready(&plan);
+    meter.ask(&MeterRequest::Go {});
+    // More than the pipe holds is written in this time.
+    std::thread::sleep(Duration::from_secs(3));
+    let finished = meter.finish();
+    finished.check(&plan);
+    let thread = finished.thread();
+    assert_eq!(thread.samples + thread.missed, 30_000);
+}
+
+#[test]
+fn arguments_are_only_help_and_version() {
+    let run = |argument: &str| {
+        let output = Command::new(PROGRAM).arg(argument).output().expect("runs");
+        let text = String::from_utf8(output.stdout).expect("text");
+        (output.status.code(), text)
+    };
+    assert_eq!(
+        run("--version"),
+        (
+            Some(0),
+            format!("rampart-meter {}\n", env!("CARGO_PKG_VERSION"))
+        )
+    );
+    let (code, help) = run("--help");
+    assert_eq!(code, Some(0));
+    assert!(help.contains("Usage: rampart-meter"), "{help}");
+    assert_eq!(run("--cpu"), (Some(2), String::new()));
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Starting the program and talking with it.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use rampart_model::{
+    Block, CpuId, CpuSet, Finding, METER_PROTOCOL_VERSION, MeterEvent, MeterKind, MeterPlan,
+    MeterReady, MeterRequest, Nanos, Phase, Refusal, SchedulingPolicy, ThreadOutcome,
+};
+
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_rampart-meter");
+
+/// Says why a test was skipped.
+#[expect(clippy::print_stderr, reason = "a skipped test says why")]
+pub(crate) fn skip(reason: &str) {
+    eprintln!("skipped: {reason}");
+}
+
+pub(crate) fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|metadata| {
+        use std::os::unix::fs::MetadataExt;
+        metadata.uid() == 0
+    })
+}
+
+/// The CPUs that this test may run on.
+pub(crate) fn allowed() -> CpuSet {
+    let status = std::fs::read_to_string("/proc/self/status").expect("/proc/self/status");
+    let list = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
+        .expect("Cpus_allowed_list");
+    list.trim().parse().expect("a list of CPUs")
+}
+
+/// The CPU to measure on: the last one, which leaves others for the rest if there are any.
+pub(crate) fn cpu() -> CpuId {
+    allowed().iter().next_back().expect("a CPU")
+}
+
+/// A plan that needs no privilege and takes little time.
+pub(crate) fn plan(meter: MeterKind) -> MeterPlan {
+    MeterPlan {
+        policy: SchedulingPolicy::Other,
+        duration: Nanos::from_millis(600),
+        warm_up: Nanos::from_millis(100),
+        block: Nanos::from_millis(200),
+        lock_memory: false,
+        ..MeterPlan::new(meter, CpuSet::single(cpu()))
+    }
+}
+
+pub(crate) fn prepare(plan: &MeterPlan) -> MeterRequest {
+    MeterRequest::Prepare {
+        protocol: METER_PROTOCOL_VERSION,
+        plan: plan.clone(),
+    }
+}
+
+/// The program as it runs.
+pub(crate) struct Meter {
+    pub(crate) child: Child,
+    pub(crate) input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+/// All that a finished conversation said.
+pub(crate) struct Finished {
+    pub(crate) started: Nanos,
+    pub(crate) blocks: Vec<Block>,
+    pub(crate) threads: Vec<ThreadOutcome>,
+    pub(crate) findings: Vec<Finding>,
+}
+
+impl Meter {
+    pub(crate) fn start() -> Self {
+        Self::start_by(&mut Command::new(PROGRAM))
+    }
+
+    /// Starts it by a command that ends up in it.
+    pub(crate) fn start_by(command: &mut Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let input = child.stdin.take();
+        let output = BufReader::new(child.stdout.take().expect("piped"));
+        Self {
+            child,
+            input,
+            output,
+        }
+    }
+
+    pub(crate) fn say(&mut self, text: &str) {
+        let input = self.input.as_mut().expect("open");
+        // It may have refused and gone already.
+        let _ = writeln!(input, "{text}");
+    }
+
+    pub(crate) fn ask(&mut self, request: &MeterRequest) {
+        self.say(&serde_json::to_string(request).expect("a request is JSON"));
+    }
+
+    pub(crate) fn event(&mut self) -> MeterEvent {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("readable");
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in: {line}"))
+    }
+
+    pub(crate) fn ready(&mut self, plan: &MeterPlan) -> MeterReady {
+        self.ask(&prepare(plan));
+        match self.event() {
+            MeterEvent::Ready(ready) => ready,
+            other => panic!("not ready: {other:?}"),
+        }
+    }
+
+    /// Closes its output and waits for its exit code.
+    pub(crate) fn exit_code(mut self) -> Option<i32> {
+        drop(self.input.take());
+        drop(self.output);
+        self.child.wait().expect("it ends").code()
+    }
+
+    /// The refusal that must be the next and last word, and the exit code.
+    pub(crate) fn refusal(mut self) -> (Refusal, i32) {
+        let refusal = match self.event() {
+            MeterEvent::Refused(refusal) => refusal,
+            other => panic!("not refused: {other:?}"),
+        };
+        let mut rest = String::new();
+        self.output.read_line(&mut rest).expect("readable");
+        assert_eq!(rest, "", "something came after the refusal");
+        (refusal, self.exit_code().expect("no signal"))
+    }
+
+    /// The events from `started` to `finished`.
+    pub(crate) fn finish(mut self) -> Finished {
+        let MeterEvent::Started { at: started, .. } = self.event() else {
+            panic!("not started");
+        };
+        let mut blocks = Vec::new();
+        loop {
+            match self.event() {
+                MeterEvent::Block(block) => blocks.push(block),
+                MeterEvent::Finished { threads, findings } => {
+                    assert_eq!(self.exit_code(), Some(0));
+                    return Finished {
+                        started,
+                        blocks,
+                        threads,
+                        findings,
+                    };
+                }
+                other => panic!("neither block nor end: {other:?}"),
+            }
+        }
+    }
+}
+
+/// Runs a plan to its end.
+pub(crate) fn run(plan: &MeterPlan) -> Finished {
+    let mut meter = Meter::start();
+    meter.ready(plan);
+    meter.ask(&MeterRequest::Go {});
+    meter.finish()
+}
+
+/// The refusal of a plan that is asked for and told to go.
+pub(crate) fn refused(plan: &MeterPlan, command: &mut Command) -> (Refusal, i32) {
+    let mut meter = Meter::start_by(command);
+    meter.ask(&prepare(plan));
+    meter.ask(&MeterRequest::Go {});
+    let mut first = String::new();
+    meter.output.read_line(&mut first).expect("readable");
+    if let Ok(MeterEvent::Refused(refusal)) = serde_json::from_str(&first) {
+        return (refusal, meter.exit_code().expect("no signal"));
+    }
+    meter.refusal()
+}
+
+impl Finished {
+    /// Blocks of the measurement, checked to be seamless and to add up to what the thread says.
+    pub(crate) fn check(&self, plan: &MeterPlan) {
+        assert_eq!(self.threads.len(), plan.cpus.len(), "{:?}", self.findings);
+        for (thread, cpu) in self.threads.iter().zip(plan.cpus.iter()) {
+            assert_eq!(thread.cpu, cpu);
+            assert_eq!(thread.lost, 0);
+            let of = |phase| {
+                self.blocks
+                    .iter()
+                    .filter(move |block| block.cpu == cpu && block.phase == phase)
+            };
+            let samples = |block: &Block| block.series[0].seen.samples;
+            assert_eq!(
+                of(Phase::Measured).map(samples).sum::<u64>(),
+                thread.samples
+            );
+            assert_eq!(
+                of(Phase::WarmUp).map(samples).sum::<u64>(),
+                thread.warm_up.samples
+            );
+            assert_eq!(
+                of(Phase::Measured).map(|block| block.missed).sum::<u64>(),
+                thread.missed
+            );
+            let over = |block: &Block| block.over_deadline;
+            assert_eq!(
+                of(Phase::Measured).map(over).sum::<u64>(),
+                thread.over_deadline
+            );
+            let mut at = self.started;
+            for block in of(Phase::WarmUp).chain(of(Phase::Measured)) {
+                assert_eq!(block.at, at, "blocks are seamless");
+                at += block.length;
+                for series in &block.series {
+                    let counts: u64 = series.seen.buckets.iter().map(|bucket| bucket.1).sum();
+                    assert_eq!(counts, series.seen.samples);
+                }
+                if let Some(corrected) = &block.series[0].corrected {
+                    assert_eq!(corrected.samples, samples(block) + block.missed);
+                }
+            }
+            assert_eq!(at, self.started + plan.warm_up + thread.duration);
+            let max = of(Phase::Measured)
+                .filter_map(|block| block.series[0].seen.max)
+                .max();
+            assert_eq!(thread.worst.first().map(|worst| worst.value), max);
+            assert!(thread.worst.is_sorted_by(|a, b| a.value >= b.value));
+            assert!(thread.worst.len() as u64 <= thread.samples.min(plan.worst.into()));
+        }
+    }
+
+    pub(crate) fn thread(&self) -> &ThreadOutcome {
+        &self.threads[0]
+    }
+}
