@@ -83,8 +83,15 @@ fn run(arguments: &Arguments) -> Result<()> {
         remarks: Vec::new(),
     };
     let mut rows = Vec::new();
+    let mut failed = false;
     for measure in measures {
-        rows.extend(bench.run(*measure)?);
+        match bench.run(*measure) {
+            Ok(found) => rows.extend(found),
+            Err(error) => {
+                failed = true;
+                bench.remarks.push(format!("Not measured: {error:#}."));
+            }
+        }
     }
     let mut versions: Vec<(String, String)> = bench.versions.into_iter().collect();
     if measures.contains(&Measure::Instructions) {
@@ -106,6 +113,9 @@ fn run(arguments: &Arguments) -> Result<()> {
         println!("{}", serde_json::to_string_pretty(&results)?);
     } else {
         print!("{}", results.terminal());
+    }
+    if failed {
+        bail!("not everything could be measured, see above; no document is written");
     }
     if let Some(path) = &arguments.write {
         if let Some(folder) = path.parent() {

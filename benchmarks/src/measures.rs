@@ -3,8 +3,9 @@
 //! the one and now the other, so that neither always finds the machine as the other left it.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use rampart_model::{CpuId, CpuSet, MeterDetail, MeterKind, MeterPlan, Nanos, SchedulingPolicy};
 
 use crate::callgrind::{Slope, counted};
@@ -54,6 +55,10 @@ const LONG: u64 = 4;
 /// For quantiles: 15 000 wakeups, of which 15 are beyond p99.9.
 const MIDDLE: u64 = 3;
 const SHORT: u64 = 1;
+/// How often to try a pair before giving up.
+const ATTEMPTS: u32 = 4;
+/// Between attempts.
+const PAUSE: Duration = Duration::from_secs(5);
 /// The quantiles to compare.
 const QUANTILES: [(f64, &str); 3] = [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")];
 /// Periods to try, in µs; the last is the shortest that the meter accepts.
@@ -137,6 +142,23 @@ impl Bench {
         Ok(measured)
     }
 
+    /// Does `attempt` again if it fails, both halves of it: on a machine that others use, one may
+    /// take a CPU away for a moment, and minutes of work would be lost.
+    fn insist<T>(
+        &mut self,
+        what: &str,
+        mut attempt: impl FnMut(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        for _ in 1..ATTEMPTS {
+            match attempt(self) {
+                Ok(done) => return Ok(done),
+                Err(error) => (self.progress)(&format!("{what}: once more, for {error:#}")),
+            }
+            std::thread::sleep(PAUSE);
+        }
+        attempt(self).with_context(|| format!("{what}, tried {ATTEMPTS} times"))
+    }
+
     /// Runs pairs in turn and gives them back with ours first.
     fn pairs<A, B>(
         &mut self,
@@ -147,7 +169,7 @@ impl Bench {
         (0..self.pairs)
             .map(|pair| {
                 (self.progress)(&format!("{what}: pair {} of {}", pair + 1, self.pairs));
-                in_turn(self, pair, &mut ours, &mut theirs)
+                self.insist(what, |bench| in_turn(bench, pair, &mut ours, &mut theirs))
             })
             .collect()
     }
@@ -208,7 +230,7 @@ impl Bench {
                 "user-space instructions per wakeup, on the measured CPU",
                 |slope| slope.measuring,
                 format!(
-                    "of the measuring thread, counted by callgrind; the difference between runs of {MIDDLE} s and {SHORT} s, so that start-up cancels, ÷ the difference of their wakeups. Under valgrind there is no vDSO and no restartable sequence: reading the clock is a system call for both, and so is asking for the CPU, for us alone, which otherwise takes one load"
+                    "of the measuring thread, counted by callgrind; the difference between runs of {MIDDLE} s and {SHORT} s, so that start-up cancels, ÷ the difference of their wakeups. Under valgrind there is no vDSO, so that reading the clock is a system call for both, whose instructions are not counted; nor are there restartable sequences, by which we otherwise learn the CPU with one load"
                 ),
             ),
             row(
@@ -275,7 +297,9 @@ impl Bench {
                     let run = bench.theirs(&asked, &[])?;
                     Ok((run.missed(&asked), run.cycles))
                 };
-                let (our, their) = in_turn(self, pair, ours, theirs)?;
+                let what = format!("highest rate: {interval}");
+                let (our, their) =
+                    self.insist(&what, |bench| in_turn(bench, pair, ours, theirs))?;
                 our_clean |= our.0 == 0;
                 their_clean |= their.0 == 0;
                 if last {
