@@ -164,7 +164,8 @@ export function findingItem(of: Finding): HTMLElement {
       "div",
       {},
       element("b", { class: "place" }, of.place),
-      `: ${of.what}`,
+      of.place === "" ? "" : ": ",
+      ...withCode(of.what),
       values.length > 0 && [
         " (",
         ...values.flatMap((value, index) => (index > 0 ? [", ", value] : [value])),

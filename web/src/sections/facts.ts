@@ -4,7 +4,7 @@ import { type Child, element, pairs, row, scrolling, section, table } from "../d
 import type { Evaluation, Machine, Run, ShieldReport } from "../evaluation";
 import { bytes, grouped, percent, plural, time } from "../figures";
 import { preemption, virtualisation } from "./answer";
-import { wallWords } from "./figures-table";
+import { counts, wallWords } from "./figures-table";
 
 function folded(title: string, ...children: Child[]): HTMLElement {
   return element("details", {}, element("summary", {}, title), ...children);
@@ -26,13 +26,15 @@ export function granted(evaluation: Evaluation): HTMLElement {
         const runs = evaluation.records
           .filter((record) => record.domain === domain.name)
           .flatMap((record) => record.runs);
-        const [first] = runs;
+        const [first] = runs.filter(counts);
+        const none =
+          runs.length === 0 ? "It was not measured." : "None of its runs counts; the findings say why.";
         return element(
           "article",
           {},
           element("h3", {}, domain.name, element("small", {}, ` CPUs ${domain.cpus || "–"}`)),
           element("p", { class: "what" }, domain.description),
-          ...(first === undefined ? [element("p", {}, "It was not measured.")] : grantedTo(first, runs)),
+          ...(first === undefined ? [element("p", {}, none)] : grantedTo(first, runs.filter(counts))),
         );
       }),
     ),
@@ -41,24 +43,20 @@ export function granted(evaluation: Evaluation): HTMLElement {
 
 function grantedTo(first: Run, runs: readonly Run[]): Child[] {
   const { granted: given, shield } = first;
-  const other = runs.filter(
-    (run) => JSON.stringify([run.granted, run.shield?.wall]) !== JSON.stringify([given, shield?.wall]),
-  );
+  // Names of control groups may differ from run to run; what they grant may not.
+  const substance = (run: Run) => JSON.stringify([{ ...run.granted, control_groups: [] }, run.shield?.wall]);
+  const other = runs.filter((run) => substance(run) !== substance(first));
   return [
     pairs(
       ["wall", shield ? wallWords(shield.wall) : wallWords("none")],
       ["partition reads", shield?.partition ?? null],
       ["run by", given.runtime],
       ["placed by", given.placed_by],
-      ["capabilities", list(given.capabilities, "none")],
+      ["capabilities", capabilities(given.capabilities)],
       ["limits raised", list(given.limits, "none")],
       ["namespaces of its own", list(given.namespaces, "none")],
       ["seccomp", given.seccomp ? "a filter is active" : "no filter"],
-      [
-        "control groups",
-        given.control_groups.length > 0 &&
-          given.control_groups.map((group) => element("code", { class: "block" }, group)),
-      ],
+      ["control groups", controlGroups(given.control_groups)],
       [
         "tasks",
         shield &&
@@ -76,6 +74,27 @@ function grantedTo(first: Run, runs: readonly Run[]): Child[] {
         { class: "bad" },
         `${plural(other.length, "run")} got something else than run ${first.order}, which is shown here; the rows under Figures open to each record’s walls.`,
       ),
+  ];
+}
+
+/** A privileged process has some forty: they are folded. */
+function capabilities(all: readonly string[]): Child {
+  if (all.length <= 6) return list(all, "none");
+  return element(
+    "details",
+    { class: "inline" },
+    element("summary", {}, `${all.length} of them`),
+    all.join(", "),
+  );
+}
+
+/** The groups that are not the root; how many are. */
+function controlGroups(all: readonly string[]): Child {
+  const own = all.filter((group) => !group.endsWith(":/"));
+  const rest = all.length - own.length;
+  return [
+    ...own.map((group) => element("code", { class: "block" }, group)),
+    rest > 0 && `${own.length > 0 ? "and " : ""}the root of ${rest} controllers`,
   ];
 }
 

@@ -35,9 +35,14 @@ export function wallWords(wall: Wall): string {
   return WALLS[wall];
 }
 
+/** Whether a run is part of its record's figures. */
+export function counts(run: Run): boolean {
+  return run.invalid.length === 0;
+}
+
 /** The walls that the runs of a record got; more than one is worth a question. */
 export function walls(record: MeasuredRecord): string {
-  const got = record.runs.map((run) => SHORT_WALLS[run.shield?.wall ?? "none"]);
+  const got = record.runs.filter(counts).map((run) => SHORT_WALLS[run.shield?.wall ?? "none"]);
   return [...new Set(got)].join(", ") || "–";
 }
 

@@ -14,7 +14,10 @@ export function findings(evaluation: Evaluation): HTMLElement {
   const invalid = evaluation.records.flatMap((record) => record.invalid);
   const runs = evaluation.records.flatMap((record) =>
     record.runs.flatMap((run) =>
-      run.invalid.map((one) => ({ ...one, place: `${record.id}, run ${run.order}: ${one.place}` })),
+      run.invalid.map((one) => {
+        const of = `${record.id}, run ${run.order}`;
+        return { ...one, place: one.place === record.id ? of : `${of}: ${one.place}` };
+      }),
     ),
   );
   const shields = evaluation.records.flatMap((record) =>
@@ -40,10 +43,16 @@ export function findings(evaluation: Evaluation): HTMLElement {
 export function notMeasured(evaluation: Evaluation): HTMLElement {
   const parts: Child[] = evaluation.not_measured.flatMap((one) => [
     element("h3", {}, one.what),
-    findingList(one.findings),
+    findingList(
+      one.findings.map((finding) => (one.what.endsWith(finding.place) ? { ...finding, place: "" } : finding)),
+    ),
   ]);
-  const named = new Set(evaluation.not_measured.map((one) => one.what));
-  const lacking = evaluation.availability.filter((one) => !one.available && !named.has(one.domain.kind));
+  const named = evaluation.not_measured.map((one) => one.what);
+  const lacking = evaluation.availability.filter((one) => {
+    const { kind, engine } = one.domain;
+    const name = engine != null && engine !== "embedded" ? `${kind}:${engine}` : kind;
+    return !one.available && !named.some((what) => what === name || what.endsWith(` ${name}`));
+  });
   const rest: Child[] = lacking.flatMap((one) => [
     element("h3", {}, one.domain.kind, element("small", {}, ` ${one.description}`)),
     findingList(one.findings),

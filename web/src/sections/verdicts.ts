@@ -176,17 +176,10 @@ function ratioTable(verdicts: readonly Verdict[], places: VerdictPlaces, caption
     all.flatMap(({ of }) => of?.ratios.map(([, interval]) => interval) ?? []),
     tolerance,
   );
-  const header = [
-    "domain",
-    "condition",
-    ...(several ? ["meter"] : []),
-    "verdict",
-    "quantile",
-    "ratio",
-    "interval",
-    axisDrawing(axis),
-  ];
-  const classes = ["", "", ...(several ? [""] : []), "", "", "figure", "figure", "drawing"];
+  const names = ["domain", "condition", ...(several ? ["meter"] : []), "verdict"];
+  const compared = all.some(({ of }) => of !== null && of.ratios.length > 0);
+  const header = [...names, ...(compared ? ["quantile", "ratio", "interval", axisDrawing(axis)] : ["why"])];
+  const classes = [...names.map(() => ""), ...(compared ? ["", "figure", "figure", "drawing"] : [""])];
   const bodies = all.map(({ verdict, of }) => {
     const ratios = of?.ratios ?? [];
     const span = Math.max(ratios.length, 1);
@@ -204,7 +197,10 @@ function ratioTable(verdicts: readonly Verdict[], places: VerdictPlaces, caption
     if (of === null || ratios.length === 0) {
       return [
         row(
-          [...names, { cell: prose(verdict.statement), attributes: { colspan: 4, class: "" } }],
+          [
+            ...names,
+            { cell: prose(verdict.statement), attributes: { colspan: compared ? 4 : 1, class: "" } },
+          ],
           classes,
           attributes,
         ),
@@ -233,7 +229,7 @@ function confidence(verdicts: readonly Verdict[]): string {
   const levels = verdicts.flatMap(
     (verdict) => ratiosOf(verdict)?.ratios.map(([, interval]) => interval.confidence) ?? [],
   );
-  return [...new Set(levels)].map((level) => percent(level)).join(", ");
+  return [...new Set(levels)].map((level) => `${percent(level)} `).join("or ");
 }
 
 /** Interference factors: loaded ÷ idle. */
@@ -247,7 +243,7 @@ export function interference(evaluation: Evaluation, places: VerdictPlaces): HTM
     element(
       "p",
       { class: "remark" },
-      `A quantile under load ÷ the same quantile idle, with its ${confidence(verdicts) || ""} interval: 1 means that the neighbour’s load is not felt. `,
+      `A quantile under load ÷ the same quantile idle, with its ${confidence(verdicts)}interval: 1 means that the neighbour’s load is not felt. `,
       tolerance !== undefined && `The wall counts as holding up to ${ratio(tolerance)} (shaded).`,
     ),
     ratioTable(verdicts, places, "Interference factors"),
@@ -266,7 +262,7 @@ export function sameAsHost(evaluation: Evaluation, places: VerdictPlaces): HTMLE
     element(
       "p",
       { class: "remark" },
-      `A quantile in the domain ÷ the same quantile on the host, measured in turn, with its ${confidence(verdicts) || ""} interval: under 1 the domain is quicker. `,
+      `A quantile in the domain ÷ the same quantile on the host, measured in turn, with its ${confidence(verdicts)}interval: under 1 the domain is quicker. `,
       first !== undefined && `Up to ${ratio(first.tolerance)} counts as the same (shaded). `,
       detectable.length > 0 && `This exposure tells ratios from ${ratio(Math.max(...detectable))} on from 1.`,
     ),

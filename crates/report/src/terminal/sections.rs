@@ -167,6 +167,7 @@ pub(crate) fn ratios(page: &mut Page, evaluation: &Evaluation) {
         header.extend(several.then_some("meter"));
         header.push("verdict");
         header.extend(names_of_quantiles.iter().map(String::as_str));
+        header.extend(quantiles.is_empty().then_some("why"));
         let rows = verdicts.iter().map(|verdict| {
             let mut row = names(page, verdict, several);
             row.extend(quantiles.iter().map(|quantile| {
@@ -175,10 +176,14 @@ pub(crate) fn ratios(page: &mut Page, evaluation: &Evaluation) {
                     &interval.map_or_else(|| "–".to_owned(), |(_, interval)| with_ends(interval)),
                 )
             }));
+            if quantiles.is_empty() {
+                row.push(page.cell(&verdict.statement));
+            }
             row
         });
         let rows = rows.collect();
-        page.figures(&header, rows, if several { 4 } else { 3 });
+        let text_columns = 3 + usize::from(several) + usize::from(quantiles.is_empty());
+        page.figures(&header, rows, text_columns);
     }
 }
 
@@ -261,6 +266,16 @@ pub(crate) fn worst(page: &mut Page, evaluation: &Evaluation) {
     );
 }
 
+/// A finding under a heading that already names its place.
+fn said_of(finding: &Finding, heading: &str) -> String {
+    let text = finding.to_string();
+    let without_place = text.strip_prefix(&format!("{}: ", finding.place));
+    match without_place {
+        Some(rest) if heading.ends_with(&finding.place) => rest.to_owned(),
+        _ => text,
+    }
+}
+
 /// What was not measured, and why.
 pub(crate) fn not_measured(page: &mut Page, evaluation: &Evaluation) {
     if evaluation.not_measured.is_empty() {
@@ -270,7 +285,7 @@ pub(crate) fn not_measured(page: &mut Page, evaluation: &Evaluation) {
     for not_measured in &evaluation.not_measured {
         page.hanging(&format!("{}: ", not_measured.what), "", 0);
         for finding in &not_measured.findings {
-            page.hanging("- ", &finding.to_string(), 2);
+            page.hanging("- ", &said_of(finding, &not_measured.what), 2);
         }
     }
 }
@@ -279,19 +294,21 @@ pub(crate) fn not_measured(page: &mut Page, evaluation: &Evaluation) {
 pub(crate) fn warnings(page: &mut Page, evaluation: &Evaluation) {
     let mut lines: Vec<(bool, String)> = Vec::new();
     for record in &evaluation.records {
-        lines.extend(
-            record
-                .invalid
-                .iter()
-                .map(|finding| (true, format!("INVALID {}: {finding}", record.id))),
-        );
+        lines.extend(record.invalid.iter().map(|finding| {
+            (
+                true,
+                format!("INVALID {}: {}", record.id, said_of(finding, &record.id)),
+            )
+        }));
         for run in &record.runs {
             lines.extend(run.invalid.iter().map(|finding| {
                 (
                     true,
                     format!(
-                        "run {} of {} does not count: {finding}",
-                        run.order, record.id
+                        "run {} of {} does not count: {}",
+                        run.order,
+                        record.id,
+                        said_of(finding, &record.id)
                     ),
                 )
             }));
