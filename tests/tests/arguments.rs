@@ -42,7 +42,7 @@ fn bad_arguments_exit_with_2_and_name_the_place() {
         (vec![], "Usage"),
         (vec!["evaluat"], "evaluate"),
         (vec!["evaluate", "--for", "5"], "unit"),
-        (vec!["evaluate", "--for", "-5s"], "--for"),
+        (vec!["evaluate", "--for", "-5s"], "unexpected"),
         (vec!["evaluate", "--for", "1ms"], "too short"),
         (vec!["evaluate", "--deadline", "fast"], "length of time"),
         (vec!["evaluate", "--domains", "moon"], "no domain"),

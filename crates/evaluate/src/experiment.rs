@@ -177,6 +177,10 @@ pub fn evaluate(
             &mut tick,
             stop,
         );
+        if stop.load(Ordering::Relaxed) && !run.invalid.is_empty() {
+            // Cut off before it had a sample: it never was a run.
+            break;
+        }
         observer.run_made(&id, &run);
         collector.add(run, collected);
         evaluation.runs.0 = number + 1;
@@ -204,6 +208,7 @@ fn conclude(evaluation: &mut Evaluation, collectors: &BTreeMap<Cell, RecordColle
     evaluation.records = collectors
         .values()
         .map(|collector| collector.record.clone())
+        .filter(|record| !record.runs.is_empty())
         .collect();
     let blocks = collectors
         .values()
@@ -237,13 +242,13 @@ fn gaps(evaluation: &Evaluation, collectors: &BTreeMap<Cell, RecordCollector>) -
                     condition,
                 }) {
                     Some(collector) if collector.record.exposure.runs > 0 => continue,
-                    Some(collector) => collector
+                    Some(collector) if !collector.record.runs.is_empty() => collector
                         .record
                         .runs
                         .iter()
                         .flat_map(|run| run.invalid.clone())
                         .collect(),
-                    None => vec![Finding::new(
+                    _ => vec![Finding::new(
                         Severity::Note,
                         id.clone(),
                         "the evaluation ended before its turn came",

@@ -39,7 +39,11 @@ fn plan(deadline: Nanos) -> ExperimentPlan {
 /// at `slow`, with a little spread so that runs differ.
 fn runs(usual: u64, slow: u64) -> Vec<Vec<Distribution>> {
     let sample = |run: u64, block: u64, number: u64| {
-        let base = if number.is_multiple_of(100) { slow } else { usual };
+        let base = if number.is_multiple_of(100) {
+            slow
+        } else {
+            usual
+        };
         Nanos(base + base * ((run * 31 + block * 17 + number * 7) % 50) / 1000)
     };
     (0..3)
