@@ -236,7 +236,7 @@ fn task_stands_inside_its_shield() {
             assert_placed(&threads, plan.policy);
         }
         assert_eq!(running.granted().placed_by, "outside");
-        if wall == Wall::CpusetV1 {
+        if matches!(wall, Wall::CpusetV1 | Wall::IsolatedPartition) {
             let housekeeping = &threads[0].placement.housekeeping;
             assert_eq!(housekeeping.to_string(), "0", "the rest shares the CPU");
         }
@@ -246,11 +246,17 @@ fn task_stands_inside_its_shield() {
     }
 }
 
+/// What is switched on for the groups of cgroup v2; a runtime switches on more.
+fn controllers() -> Option<String> {
+    fs::read_to_string("/sys/fs/cgroup/cgroup.subtree_control").ok()
+}
+
 fn container(name: &str) {
     let Some(bench) = bench() else { return };
     if !bench.available(name) {
         return;
     }
+    let controllers_before = controllers();
     for meter in [MeterKind::Wakeup, MeterKind::Noise] {
         let plan = plan(meter, "1");
         let mut running = bench.start(name, &plan).expect("start");
@@ -275,11 +281,12 @@ fn container(name: &str) {
         }
         assert!(granted.seccomp);
         let report = running.finish().expect("finish").expect("a report");
-        if report.wall == Wall::CpusetV1 {
+        if matches!(report.wall, Wall::CpusetV1 | Wall::IsolatedPartition) {
             let housekeeping = &threads[0].placement.housekeeping;
             assert_eq!(housekeeping.to_string(), "0", "the rest shares the CPU");
         }
         assert_nothing_left(&bench);
+        assert_eq!(controllers(), controllers_before);
     }
 }
 
