@@ -25,7 +25,8 @@ pub(crate) fn sentences(page: &mut Page, evaluation: &Evaluation) {
         .sentences
         .iter()
         .map(|(name, _)| name.chars().count());
-    let width = names.max().unwrap_or(0);
+    // A longer name pushes its own sentence alone.
+    let width = names.max().unwrap_or(0).min(14);
     for (name, sentence) in &evaluation.comparison.sentences {
         page.hanging(&format!("{name:width$}  "), sentence, 0);
     }

@@ -452,6 +452,12 @@ pub(crate) fn stretch(record: &mut Record) {
         };
         series.corrected = None;
         record.exposure.samples += series.seen.samples;
+        let late = series
+            .seen
+            .buckets
+            .iter()
+            .filter(|bucket| Some(bucket.0) > record.plan.deadline);
+        cpu.over_deadline = late.map(|bucket| bucket.1).sum();
     }
 }
 

@@ -349,6 +349,7 @@ pub(crate) fn wide() -> Evaluation {
     if let Some(record) = evaluation.records.last_mut() {
         measure::silence(record);
     }
+    conclude::conclude(&mut evaluation);
     evaluation
 }
 
