@@ -498,10 +498,7 @@ fn a_load_that_dies_makes_the_record_invalid() {
     let limit = Instant::now() + Duration::from_secs(60);
     let mut killed = 0;
     while Instant::now() < limit && killed < 20 && !finished(&results) {
-        let gone = std::process::Command::new("pkill")
-            .args(["-KILL", "stress-ng"])
-            .status();
-        killed += usize::from(gone.is_ok_and(|status| status.success()));
+        killed += kill_all("stress-ng");
         thread::sleep(Duration::from_millis(700));
     }
     let output = child.wait_with_output().expect("rampart ends");
@@ -531,6 +528,24 @@ fn a_load_that_dies_makes_the_record_invalid() {
         text.contains("invalid") || text.contains("does not count"),
         "{text}"
     );
+}
+
+/// Kills every process of this name; how many there were.
+fn kill_all(name: &str) -> usize {
+    let processes = std::fs::read_dir("/proc")
+        .expect("/proc")
+        .flatten()
+        .filter_map(|entry| {
+            let command = std::fs::read_to_string(entry.path().join("comm")).ok()?;
+            let process: i32 = entry.file_name().to_str()?.parse().ok()?;
+            command.starts_with(name).then_some(process)
+        });
+    processes
+        .filter_map(rustix::process::Pid::from_raw)
+        .filter(|process| {
+            rustix::process::kill_process(*process, rustix::process::Signal::KILL).is_ok()
+        })
+        .count()
 }
 
 fn finished(results: &Path) -> bool {
