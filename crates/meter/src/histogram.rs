@@ -2,10 +2,9 @@
 //! Counting samples in the buckets of HdrHistogram at three significant digits.
 //!
 //! Any 64-bit value has a bucket, so nothing overflows. One bit for each bucket says whether it is
-//! in use, so that turning a block of some hundred different values into a [`Distribution`] and
-//! emptying it costs in proportion to those, not to the tens of thousands of buckets there are.
+//! in use, so that going through a block of some hundred different values and emptying it costs in proportion to those, not to the tens of thousands of buckets there are.
 
-use rampart_model::{Bucket, Distribution, Nanos};
+use rampart_model::{Bucket, Nanos};
 
 /// Linear steps between two powers of two; with the exact range below 2048 this is the layout of
 /// HdrHistogram with three significant digits and a lowest value of 1.
@@ -135,34 +134,52 @@ impl Histogram {
     }
 
     /// Hands the lowest value and the count of every bucket that holds samples to `take`,
-    /// highest first, and is empty then.
-    pub fn drain_falling(&mut self, mut take: impl FnMut(u64, u64)) {
-        let groups = self.counts.as_chunks_mut::<64>().0;
-        for (group, word) in self.used.iter_mut().enumerate().rev() {
-            let mut bits = std::mem::take(word);
-            let Some(counts) = groups.get_mut(group) else {
-                continue; // There is one for each word.
-            };
-            while bits != 0 {
-                let bit = 63 - bits.leading_zeros() as usize;
-                bits ^= 1 << bit;
-                let count = std::mem::take(&mut counts[bit]);
-                take(lowest(group * 64 + bit), count);
+    /// highest first.
+    #[inline]
+    pub fn each_falling(&self, mut take: impl FnMut(u64, u64)) {
+        let groups = self.counts.as_chunks::<64>().0;
+        for ((group, word), counts) in self.used.iter().enumerate().zip(groups).rev() {
+            each_bit_falling(*word, |bit| {
+                take(lowest(group * 64 + bit), counts[bit]);
+            });
+        }
+    }
+
+    /// The same for all samples of both.
+    #[inline]
+    pub fn each_of_both_falling(&mut self, other: &mut Self, mut take: impl FnMut(u64, u64)) {
+        let longer = self.counts.len().max(other.counts.len());
+        for histogram in [&mut *self, &mut *other] {
+            if histogram.counts.len() < longer {
+                histogram.grow(longer - 1);
             }
+        }
+        let words = self.used.iter().zip(&other.used).enumerate();
+        let ours = self.counts.as_chunks::<64>().0;
+        let theirs = other.counts.as_chunks::<64>().0;
+        for (((group, words), ours), theirs) in words.zip(ours).zip(theirs).rev() {
+            each_bit_falling(words.0 | words.1, |bit| {
+                take(lowest(group * 64 + bit), ours[bit] + theirs[bit]);
+            });
+        }
+    }
+
+    /// Forgets all samples.
+    pub fn clear(&mut self) {
+        let groups = self.counts.as_chunks_mut::<64>().0;
+        for (word, counts) in self.used.iter_mut().zip(groups) {
+            each_bit_falling(std::mem::take(word), |bit| counts[bit] = 0);
         }
         (self.buckets, self.min, self.max) = (0, u64::MAX, 0);
     }
+}
 
-    /// Moves all counts into `distribution`, whose memory is used again, and is empty then.
-    pub fn take_into(&mut self, distribution: &mut Distribution) {
-        (distribution.min, distribution.max) = (self.min(), self.max());
-        distribution.samples = 0;
-        distribution.buckets.clear();
-        self.drain_falling(|lowest, count| {
-            distribution.samples += count;
-            distribution.buckets.push(Bucket(Nanos(lowest), count));
-        });
-        distribution.buckets.reverse();
+#[inline(always)]
+fn each_bit_falling(mut bits: u64, mut take: impl FnMut(usize)) {
+    while bits != 0 {
+        let bit = 63 - bits.leading_zeros() as usize;
+        bits ^= 1 << bit;
+        take(bit);
     }
 }
 
@@ -170,14 +187,25 @@ impl Histogram {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use rampart_model::Distribution;
 
     fn of(values: &[u64]) -> Distribution {
         Distribution::from_values(values.iter().copied().map(Nanos))
     }
 
     fn taken(histogram: &mut Histogram) -> Distribution {
-        let mut distribution = of(&[7]);
-        histogram.take_into(&mut distribution);
+        let mut distribution = Distribution {
+            min: histogram.min(),
+            max: histogram.max(),
+            ..Distribution::default()
+        };
+        histogram.each_falling(|lowest, count| {
+            distribution.samples += count;
+            distribution.buckets.push(Bucket(Nanos(lowest), count));
+        });
+        assert_eq!(histogram.buckets(), distribution.buckets.len());
+        distribution.buckets.reverse();
+        histogram.clear();
         distribution
     }
 
@@ -192,6 +220,19 @@ mod tests {
                 prop_assert_eq!(taken(&mut histogram), of(&values));
                 prop_assert_eq!(taken(&mut histogram), Distribution::default());
             }
+        }
+
+        #[test]
+        fn both_are_counted_together(ours in proptest::collection::vec(0u64..5_000, 0..50), theirs in proptest::collection::vec(0u64..500_000, 0..50)) {
+            let (mut a, mut b) = (Histogram::with_room_for(Nanos(100)), Histogram::with_room_for(Nanos(5)));
+            for value in &ours { a.record(Nanos(*value)); }
+            for value in &theirs { b.record(Nanos(*value)); }
+            let mut buckets = Vec::new();
+            a.each_of_both_falling(&mut b, |lowest, count| buckets.push(Bucket(Nanos(lowest), count)));
+            buckets.reverse();
+            let all: Vec<u64> = ours.iter().chain(&theirs).copied().collect();
+            prop_assert_eq!(buckets, of(&all).buckets);
+            prop_assert_eq!((taken(&mut a), taken(&mut b)), (of(&ours), of(&theirs)));
         }
 
         /// The layout is HdrHistogram's own, bucket by bucket.

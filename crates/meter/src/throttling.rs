@@ -89,9 +89,13 @@ pub fn explain(cpu: CpuId, gaps: &[Gap], brakes: &[Brake]) -> Option<Finding> {
         parts.join(glue)
     };
     let count = fitting.len();
-    let gaps = if count == 1 { "gap" } else { "gaps" };
+    let gaps = if count == 1 {
+        format!("1 gap of {longest} on CPU {cpu} looks")
+    } else {
+        format!("{count} gaps of {shortest} to {longest} on CPU {cpu} look")
+    };
     let what = format!(
-        "{count} {gaps} of {shortest} to {longest} on CPU {cpu} look like {} at work, which takes {} in each {}, and not like noise of the machine",
+        "{gaps} like {} at work, which takes {} in each {}, and not like noise of the machine",
         join(&|brake| brake.name.clone(), " or "),
         first.taken,
         first.period,

@@ -38,20 +38,22 @@ pub struct Noise {
 }
 
 /// The loop's own period in ticks, times 1024: the mean turn of the least disturbed of several
-/// short runs.
-pub fn own_period<C: Counter>(counter: &C) -> u64 {
-    const RUNS: u32 = 64;
-    const TURNS: u32 = 256;
-    let mut least = u64::MAX;
-    for _ in 0..RUNS {
-        let start = counter.read();
-        let mut last = start;
-        for _ in 0..TURNS {
-            last = core::hint::black_box(counter.read());
-        }
-        least = least.min(last.wrapping_sub(start));
-    }
-    least.saturating_mul(1024 / u64::from(TURNS))
+/// short runs that keep no gap.
+pub fn own_period<E>(environment: &mut E, scale: &Timescale) -> u64
+where
+    E: Counter + Clock + Processor + Stop + Sink,
+{
+    const RUNS: u32 = 32;
+    const LENGTH: Nanos = Nanos::from_micros(100);
+    let mut watch = ProcessorWatch::default();
+    (0..RUNS)
+        .map(|_| {
+            let until = environment.now() + LENGTH;
+            let totals = Noise::new(u64::MAX).run(environment, &mut watch, scale, until);
+            totals.length.saturating_mul(1024) / totals.turns.max(1)
+        })
+        .min()
+        .unwrap_or(0)
 }
 
 impl Noise {
@@ -245,6 +247,8 @@ mod tests {
     fn the_own_period_is_that_of_the_least_disturbed_run() {
         let mut machine = Simulation::new(0);
         machine.stall(1_000, 50_000);
-        assert_eq!(own_period(&machine), 20 * 1024);
+        let period = own_period(&mut machine, &Timescale::IDENTITY);
+        assert_eq!(period, 20 * 1024);
+        assert!(machine.samples().is_empty());
     }
 }

@@ -127,6 +127,16 @@ pub(crate) fn affinity(thread: &str, cpu: CpuId, present: &CpuSet) -> Refusal {
     refusal(RefusalKind::AffinityNotGranted, finding)
 }
 
+/// A thread's placement was right at the start of the measurement and is no longer.
+pub(crate) fn changed(refusal: Refusal) -> Refusal {
+    let Refusal { kind, mut finding } = refusal;
+    finding.what = format!("{}: it changed during the measurement", finding.what);
+    finding.mend = Some(
+        "keep others (a cpuset that is being set up, a tuning daemon) from changing policies and affinities while it measures".to_owned(),
+    );
+    Refusal { kind, finding }
+}
+
 /// A thread's policy is another one than asked for, without an error from anyone.
 pub(crate) fn other_policy(thread: &str, wanted: SchedulingPolicy, present: &str) -> Refusal {
     let command = match wanted {

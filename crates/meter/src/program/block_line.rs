@@ -7,7 +7,7 @@
 
 use std::io::Write;
 
-use rampart_model::{Block, Bucket, Distribution, Nanos, Phase, Series};
+use rampart_model::{Block, Nanos, Phase, Series};
 
 use super::backward::Backward;
 use crate::histogram::Histogram;
@@ -43,18 +43,33 @@ pub(super) fn write<'a>(
             out.push(b',');
         }
         let _ = write!(out, r#"{{"series":"{}","seen":"#, word(counts.series));
-        if counts.missing.is_empty() {
-            from_histogram(out, &mut counts.seen);
-        } else {
-            let mut seen = Distribution::default();
-            counts.seen.take_into(&mut seen);
-            from_distribution(out, &seen);
-            let mut corrected = Distribution::default();
-            counts.missing.take_into(&mut corrected);
-            corrected.merge(&seen);
+        let (seen, missing) = (&mut counts.seen, &mut counts.missing);
+        let extremes = (seen.min(), seen.max());
+        distribution(out, seen.buckets(), extremes, |text| {
+            let mut samples = 0;
+            seen.each_falling(|lowest, count| {
+                text.pair(lowest, count);
+                samples += count;
+            });
+            samples
+        });
+        if !missing.is_empty() {
             out.extend_from_slice(br#","corrected":"#);
-            from_distribution(out, &corrected);
+            let buckets = seen.buckets() + missing.buckets();
+            // None is less than any value, so it has to be left out of a minimum.
+            let min = seen.min().into_iter().chain(missing.min()).min();
+            let extremes = (min, seen.max().max(missing.max()));
+            distribution(out, buckets, extremes, |text| {
+                let mut samples = 0;
+                seen.each_of_both_falling(missing, |lowest, count| {
+                    text.pair(lowest, count);
+                    samples += count;
+                });
+                samples
+            });
+            missing.clear();
         }
+        seen.clear();
         out.push(b'}');
     }
     let _ = writeln!(
@@ -79,33 +94,24 @@ const fn word(series: Series) -> &'static str {
 /// The most that a distribution needs beside its buckets: three numbers and their names.
 const AROUND: usize = 3 * Backward::LONGEST_NUMBER + 60;
 
-fn from_histogram(out: &mut Vec<u8>, histogram: &mut Histogram) {
-    let (min, max, buckets) = (histogram.min(), histogram.max(), histogram.buckets());
+/// One distribution. `write` writes at most `buckets` buckets, highest first, and returns the
+/// number of samples in them.
+#[inline(always)]
+fn distribution(
+    out: &mut Vec<u8>,
+    buckets: usize,
+    (min, max): (Option<Nanos>, Option<Nanos>),
+    write: impl FnOnce(&mut Backward<'_>) -> u64,
+) {
     Backward::append(out, buckets * Backward::LONGEST_PAIR + AROUND, |text| {
-        let mut samples = 0;
-        histogram.drain_falling(|lowest, count| {
-            text.pair(lowest, count);
-            samples += count;
-        });
+        let samples = write(text);
         around(text, samples, min, max);
     });
-    end(out);
-}
-
-fn from_distribution(out: &mut Vec<u8>, distribution: &Distribution) {
-    let room = distribution.buckets.len() * Backward::LONGEST_PAIR + AROUND;
-    Backward::append(out, room, |text| {
-        for Bucket(lowest, count) in distribution.buckets.iter().rev() {
-            text.pair(lowest.0, *count);
-        }
-        around(
-            text,
-            distribution.samples,
-            distribution.min,
-            distribution.max,
-        );
-    });
-    end(out);
+    // The end comes in place of the comma after the last bucket.
+    if out.ends_with(b",") {
+        out.pop();
+    }
+    out.extend_from_slice(b"]}");
 }
 
 /// What stands before the buckets.
@@ -125,19 +131,11 @@ fn around(text: &mut Backward<'_>, samples: u64, min: Option<Nanos>, max: Option
     text.bytes(br#"{"samples":"#);
 }
 
-/// The end of a distribution, in place of the comma after the last bucket.
-fn end(out: &mut Vec<u8>) {
-    if out.ends_with(b",") {
-        out.pop();
-    }
-    out.extend_from_slice(b"]}");
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use rampart_model::{CpuId, MeterEvent, SeriesBlock};
+    use rampart_model::{CpuId, Distribution, MeterEvent, SeriesBlock};
 
     const KINDS: [Series; 7] = [
         Series::Lateness,
@@ -162,7 +160,7 @@ mod tests {
         histogram
     }
 
-    fn distribution<'a>(values: impl IntoIterator<Item = &'a u64>) -> Distribution {
+    fn of<'a>(values: impl IntoIterator<Item = &'a u64>) -> Distribution {
         Distribution::from_values(values.into_iter().copied().map(Nanos))
     }
 
@@ -187,8 +185,8 @@ mod tests {
                 length: Nanos(length),
                 series: series.iter().zip(KINDS).map(|((seen, missing), series)| SeriesBlock {
                     series,
-                    seen: distribution(seen),
-                    corrected: (!missing.is_empty()).then(|| distribution(seen.iter().chain(missing))),
+                    seen: of(seen),
+                    corrected: (!missing.is_empty()).then(|| of(seen.iter().chain(missing))),
                 }).collect(),
                 missed,
                 over_deadline,

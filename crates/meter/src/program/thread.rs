@@ -162,7 +162,7 @@ impl Assignment {
             cpu: self.cpu,
             plan: &self.plan,
         };
-        let prepared = Prepared::new(&self.plan, self.counter, self.scale, &thread);
+        let prepared = Prepared::new(&self.plan, self.counter, self.scale, &mut thread);
         if !tell(Report::Verified) {
             return Ok(());
         }
@@ -201,8 +201,10 @@ impl Assignment {
         let counters = usage::between(&counters, &usage::of_this_thread());
         let stopped = self.stop.load(Ordering::Relaxed);
         let periodic = matches!(plan.meter, MeterKind::Wakeup | MeterKind::Loop);
-        let (policy, affinity) = checks.verify()?;
-        checks.verify_seen(&run.watch)?;
+        let (policy, affinity) = checks
+            .verify()
+            .and_then(|placement| checks.verify_seen(&run.watch).map(|()| placement))
+            .map_err(diagnosis::changed)?;
         let outcome = Outcome {
             policy,
             affinity,
@@ -307,7 +309,7 @@ impl Prepared {
         plan: &MeterPlan,
         counter: CounterKind,
         scale: Timescale,
-        thread: &LinuxThread<'_>,
+        thread: &mut LinuxThread<'_>,
     ) -> Self {
         match plan.meter {
             MeterKind::Wakeup => Self::Wakeup,
@@ -316,12 +318,14 @@ impl Prepared {
             MeterKind::Noise => {
                 let threshold = plan.threshold.unwrap_or_else(|| {
                     let own = match counter {
-                        CounterKind::Hardware => noise::own_period(thread),
-                        CounterKind::Clock => noise::own_period(&ClockCounter),
+                        CounterKind::Hardware => noise::own_period(thread, &scale),
+                        CounterKind::Clock => noise::own_period(&mut ByClock(thread), &scale),
                     };
                     Nanos((scale.length(own).0 * 3 / 1024).max(200))
                 });
-                Self::Noise(Noise::new(scale.ticks(threshold)))
+                // The fewest ticks that are not shorter.
+                let below = threshold.saturating_sub(Nanos(1));
+                Self::Noise(Noise::new(scale.ticks(below).saturating_add(1)))
             }
         }
     }
@@ -333,14 +337,6 @@ impl Prepared {
             Self::Fwq(turns) => Engine::Fwq(FixedWork::new(turns)),
             Self::Loop(turns) => Engine::Loop(ControlLoop::new(first, plan.interval, turns)),
         }
-    }
-}
-
-struct ClockCounter;
-
-impl crate::engine::Counter for ClockCounter {
-    fn read(&self) -> u64 {
-        CounterKind::Clock.read()
     }
 }
 
