@@ -234,6 +234,12 @@ fn remove_group(
                 return Ok(());
             }
         }
+        // The kernel gives a removed partition's CPUs back some time later, and with them rewrites
+        // affinities; a partition that ends by its own file gives them back at once.
+        let partition = group.join("cpuset.cpus.partition");
+        if kernel.exists(&partition) {
+            let _ = kernel.write(&partition, "member");
+        }
         kernel.step()?;
         match kernel.remove_directory(group) {
             Ok(()) => undone.restored(group, "removed"),

@@ -65,6 +65,8 @@ pub(crate) struct Machine {
     /// Whether wishes survive a change of group (6.2).
     pub(crate) remembers: bool,
     pub(crate) files: BTreeMap<PathBuf, String>,
+    /// v2: a partition was removed whose CPUs the kernel gives back some time later.
+    pub(crate) late: bool,
     /// v2: whether the kernel makes no group threaded.
     pub(crate) no_threaded_groups: bool,
     /// Files that refuse every write.
@@ -125,6 +127,7 @@ impl Machine {
         Self {
             layout,
             remembers: true,
+            late: false,
             no_threaded_groups: false,
             files: files
                 .into_iter()
@@ -212,6 +215,13 @@ impl Machine {
         let above = self.effective(parent);
         let own = group.cpus.intersection(&above);
         if own.is_empty() { above } else { own }
+    }
+
+    /// Time passes.
+    pub(crate) fn settle(&mut self) {
+        if std::mem::take(&mut self.late) {
+            self.place_all(Path::new(V2));
+        }
     }
 
     fn place(&mut self, number: u32) {
@@ -344,11 +354,11 @@ impl Kernel for FakeKernel {
         if busy {
             return Err(errno(Errno::BUSY));
         }
-        machine
+        let group = machine
             .groups
             .remove(path)
             .ok_or_else(|| errno(Errno::NOENT))?;
-        machine.place_all(path);
+        machine.late |= group.partition == "isolated";
         Ok(())
     }
 

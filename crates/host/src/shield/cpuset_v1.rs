@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
-use rampart_model::{CpuSet, Finding, Severity, Wall};
+use rampart_model::{Finding, Severity, Wall};
 
 use super::{Attempt, ControlGroup, ControlGroupVersion, Raised, Request};
 use crate::HostError;
@@ -297,7 +297,7 @@ fn move_tasks(
                 Err(error) => stuck.push(format!("{} ({}): {error}", stat.name, task.thread)),
             }
         }
-        keep_affinities(changes, narrower)?;
+        super::affinity::keep(changes, narrower)?;
     }
     if !stuck.is_empty() {
         findings.push(
@@ -324,23 +324,6 @@ fn move_tasks(
         ));
     }
     Ok(result)
-}
-
-/// Before 6.2 the kernel forgets what affinity a task had asked for when its group changes; what
-/// of it lies within the new group is asked for again.
-fn keep_affinities(changes: &mut Changes, wanted: Vec<(Task, CpuSet)>) -> Result<(), HostError> {
-    let kernel = changes.kernel();
-    let lost: Vec<(Task, CpuSet)> = wanted
-        .into_iter()
-        .filter_map(|(task, kept)| {
-            let affinity = kernel.affinity(task.thread).ok()?;
-            (affinity != kept).then_some((Task { affinity, ..task }, kept))
-        })
-        .collect();
-    if !lost.is_empty() {
-        changes.set_affinities(lost)?;
-    }
-    Ok(())
 }
 
 /// Takes the shielded CPUs out of the scheduler's balancing. As long as the root group balances

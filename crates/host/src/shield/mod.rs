@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The wall around a domain's CPUs.
 
+mod affinity;
 mod cpuset_v1;
 mod interrupts;
 #[cfg(test)]

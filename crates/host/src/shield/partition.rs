@@ -36,7 +36,9 @@ pub(super) fn raise(
     let mut intended = Vec::new();
     let affinities = affinities_at_risk(&*kernel, request.cpus);
     if !affinities.is_empty() {
-        intended.push(Change::Affinities { tasks: affinities });
+        intended.push(Change::Affinities {
+            tasks: affinities.clone(),
+        });
     }
     // A container runtime switches on every controller on the way to its group, so all that are
     // off now are recorded, not only the one that is switched on here.
@@ -138,6 +140,15 @@ pub(super) fn raise(
             .values(effective.trim(), request.cpus.to_string()),
         ]));
     }
+    let narrower = affinities
+        .into_iter()
+        .map(|task| {
+            let kept = task.affinity.difference(request.cpus);
+            (task, kept)
+        })
+        .filter(|(_, kept)| !kept.is_empty())
+        .collect();
+    super::affinity::keep(changes, narrower)?;
     move_kernel_threads(changes, request)?;
     let tasks_left = touching(&*kernel, request.cpus);
     Ok(Attempt::Raised(Raised {

@@ -77,6 +77,7 @@ fn with_other_groups(mut machine: Machine) -> Machine {
 /// All that must be as before. What threads wish is the kernel's to remember, not ours.
 fn state(machine: &Machine, threads: &[u32]) -> Machine {
     let mut state = machine.clone();
+    state.settle();
     state.forks = 0;
     state.threads.retain(|number, _| threads.contains(number));
     for thread in state.threads.values_mut() {
