@@ -52,6 +52,16 @@ impl Histogram {
         self.record_many(value, 1);
     }
 
+    /// The same for a value that is not above the greatest so far; 0 always may.
+    #[inline(always)]
+    pub fn record_below_max(&mut self, value: Nanos) {
+        debug_assert!(value.0 <= self.max);
+        self.count(value.0, 1);
+        if value.0 < self.min {
+            self.min = value.0;
+        }
+    }
+
     /// Counts `count` samples of `value`; at least one.
     #[inline(always)]
     pub fn record_many(&mut self, value: Nanos, count: u64) {

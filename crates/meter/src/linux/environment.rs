@@ -113,3 +113,47 @@ impl Sink for ByClock<'_, '_> {
         self.0.push(sample);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::ProcessorWatch;
+    use crate::engine::noise::{Noise, NoiseTotals};
+    use crate::linux::counter::CounterKind;
+    use crate::ring::ring;
+    use crate::timescale::Timescale;
+
+    /// Spins for 2 ms; only sums are looked at, which hold on a busy machine too.
+    fn spin(counter: CounterKind) -> (NoiseTotals, Timescale) {
+        let stop = AtomicBool::new(false);
+        let (producer, _consumer) = ring(1024);
+        let mut thread = LinuxThread {
+            producer,
+            cpu: CurrentCpu::of_this_thread(),
+            clock: FastClock::find(),
+            stop: &stop,
+        };
+        let scale = counter.first_scale().expect("moves");
+        let noise = Noise::new(scale.ticks(Nanos::from_micros(100)));
+        let until = thread.now() + Nanos::from_millis(2);
+        let mut watch = ProcessorWatch::default();
+        let totals = match counter {
+            CounterKind::Hardware => noise.run(&mut thread, &mut watch, &scale, until),
+            CounterKind::Clock => noise.run(&mut ByClock(&mut thread), &mut watch, &scale, until),
+        };
+        assert!(thread.now() >= until);
+        assert!(watch.seen().next().is_some());
+        (totals, scale)
+    }
+
+    #[test]
+    fn noise_spins_by_counter_and_by_clock() {
+        for counter in [CounterKind::Hardware, CounterKind::Clock] {
+            let (totals, scale) = spin(counter);
+            assert!(totals.turns > 0 && totals.shortest.is_some(), "{totals:?}");
+            assert!(totals.stolen <= totals.length, "{totals:?}");
+            // It began after the clock was read, so a little less than the 2 ms is seen.
+            assert!(scale.length(totals.length) > Nanos::ZERO, "{totals:?}");
+        }
+    }
+}

@@ -56,3 +56,18 @@ fn packed_config() -> Option<String> {
     // The checksum after the end is of no interest; a truncated file gives an error.
     String::from_utf8(text.ok()?).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_says_how_it_was_built_if_it_says_anything() {
+        if let Some(text) = packed_config() {
+            assert!(text.contains("CONFIG_"), "not a configuration");
+            // A program that runs has a kernel with this.
+            assert_eq!(kernel_config("CONFIG_BINFMT_ELF").as_deref(), Some("y"));
+            assert_eq!(kernel_config("CONFIG_NO_SUCH_OPTION").as_deref(), Some("n"));
+        }
+    }
+}

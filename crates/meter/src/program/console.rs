@@ -66,6 +66,36 @@ impl Console {
         }
     }
 
+    /// One that talks with nobody and keeps what is sent.
+    #[cfg(test)]
+    pub(super) fn detached() -> Self {
+        Self {
+            input: Vec::new(),
+            lines: VecDeque::new(),
+            ended: false,
+            output: Vec::new(),
+            written: 0,
+            signals: None,
+            interrupts: 0,
+        }
+    }
+
+    /// What was sent to nobody, as events.
+    #[cfg(test)]
+    pub(super) fn sent(&mut self) -> Vec<MeterEvent> {
+        std::mem::take(&mut self.output)
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty())
+            .map(|line| serde_json::from_slice(line).expect("an event"))
+            .collect()
+    }
+
+    /// Lets so much wait to leave that it is congested.
+    #[cfg(test)]
+    pub(super) fn congest(&mut self) {
+        self.output.resize(CONGESTED, b'\n');
+    }
+
     /// The next line of the input that has already come.
     pub(super) fn next_line(&mut self) -> Option<Vec<u8>> {
         self.lines.pop_front()
@@ -164,6 +194,10 @@ impl Console {
         }
         if self.written == self.output.len() {
             self.output.clear();
+            self.written = 0;
+        } else if self.written >= CONGESTED {
+            // A reader that is slow but never stops would else keep all that it has read here.
+            self.output.drain(..self.written);
             self.written = 0;
         }
         Ok(())

@@ -146,6 +146,8 @@ struct Session {
     steal: [Steal; 2],
     /// Scale and moments of the counter, for `noise`.
     counter_clock: Option<CounterClock>,
+    /// Whether a request came that is none during a measurement.
+    out_of_turn: bool,
 }
 
 impl Session {
@@ -181,6 +183,7 @@ impl Session {
             findings,
             steal: [Steal::default(), Steal::default()],
             counter_clock: None,
+            out_of_turn: false,
             plan,
         };
         session.start_threads(&allowed, &sender)?;
@@ -319,11 +322,7 @@ impl Session {
             while let Some(line) = console.next_line() {
                 match findings::request(&line) {
                     Ok(MeterRequest::Stop {}) => self.stop.store(true, Ordering::Relaxed),
-                    _ => self.findings.push(Finding::new(
-                        Severity::Warning,
-                        "request on standard input",
-                        "a request other than stop came during the measurement and was ignored",
-                    )),
+                    _ => self.out_of_turn = true,
                 }
             }
             if console.end_wanted() {
@@ -349,6 +348,13 @@ impl Session {
         }
         self.steal[1] = Steal::now();
         self.read(clock::monotonic(), console);
+        if self.out_of_turn {
+            self.findings.push(Finding::new(
+                Severity::Warning,
+                "request on standard input",
+                "a request other than stop came during the measurement and was ignored",
+            ));
+        }
         Ok(())
     }
 
