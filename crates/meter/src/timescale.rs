@@ -114,6 +114,14 @@ mod tests {
     }
 
     #[test]
+    fn rounds_to_the_nearest() {
+        assert_eq!(Timescale::IDENTITY.length(5), Nanos(5));
+        let thirds = Timescale::through(anchor(0, 0), anchor(3_000, 1_000)).expect("moves");
+        let lengths = [0, 1, 2, 3, 4, 5].map(|ticks| thirds.length(ticks).0);
+        assert_eq!(lengths, [0, 0, 1, 1, 1, 2]);
+    }
+
+    #[test]
     fn a_day_is_exact_at_2_1_gigahertz() {
         let day = 86_400_000_000_000u64;
         let scale = Timescale::through(anchor(1_000, 77), anchor(1_000 + day / 10 * 21, 77 + day))
