@@ -40,6 +40,7 @@ pub(crate) struct RunRequest<'a> {
 /// What the meter said, put together.
 #[derive(Default)]
 struct Heard {
+    record: String,
     started: Option<(Nanos, Nanos)>,
     threads: Vec<ThreadOutcome>,
     findings: Vec<Finding>,
@@ -52,11 +53,12 @@ pub(crate) fn make_run(
     tick: &mut dyn FnMut(),
     stop: &AtomicBool,
 ) -> (Run, Collected) {
-    let place = request.record.to_owned();
     let mut invalid = Vec::new();
-    let mut problem =
-        |what: String| invalid.push(Finding::new(Severity::Problem, place.clone(), what));
-    let mut heard = Heard::default();
+    let problem = |what: String| Finding::new(Severity::Problem, request.record, what);
+    let mut heard = Heard {
+        record: request.record.to_owned(),
+        ..Heard::default()
+    };
     let mut load_record = LoadRecord {
         version: String::new(),
         stressors: Vec::new(),
@@ -75,7 +77,7 @@ pub(crate) fn make_run(
         housekeeping: request.housekeeping,
     };
     match request.domain.start(&start) {
-        Err(error) => problem(error.to_string()),
+        Err(error) => invalid.push(reason(request.record, &error)),
         Ok(mut running) => {
             let load = Load::start(
                 request.condition,
@@ -85,7 +87,7 @@ pub(crate) fn make_run(
                 request.scratch,
             );
             match load {
-                Err(error) => problem(error.to_string()),
+                Err(error) => invalid.push(problem(error.to_string())),
                 Ok(mut load) => {
                     let result = listen(
                         running.as_mut(),
@@ -98,26 +100,24 @@ pub(crate) fn make_run(
                     );
                     granted = running.granted();
                     load_record = load.stop();
-                    if let Err(reason) = result {
-                        problem(reason);
-                    }
+                    invalid.extend(result.err());
                     if !load_record.ran {
                         let failures: Vec<&str> = load_record
                             .stressors
                             .iter()
                             .filter_map(|stressor| stressor.failure.as_deref())
                             .collect();
-                        problem(format!(
+                        invalid.push(problem(format!(
                             "the load did not run throughout: {}",
                             failures.join("; ")
-                        ));
+                        )));
                     }
                 }
             }
             match running.finish() {
                 Ok(report) => shield = report,
                 Err(error) => heard.findings.push(
-                    Finding::new(Severity::Warning, place.clone(), error.to_string())
+                    Finding::new(Severity::Warning, request.record, error.to_string())
                         .mend("rampart release"),
                 ),
             }
@@ -125,19 +125,19 @@ pub(crate) fn make_run(
     }
     for thread in &heard.threads {
         if thread.lost > 0 {
-            problem(format!(
+            invalid.push(problem(format!(
                 "CPU {}: {} samples were lost because the reader was starved",
                 thread.cpu, thread.lost
-            ));
+            )));
         }
         if thread.placement.affinity.len() == 1 && thread.placement.migrations > 0 {
-            problem(format!(
+            invalid.push(problem(format!(
                 "CPU {}: the thread was moved {} times",
                 thread.cpu, thread.placement.migrations
-            ));
+            )));
         }
         if thread.samples == 0 && request.plan.meter != rampart_model::MeterKind::Noise {
-            problem(format!("CPU {}: there is no sample", thread.cpu));
+            invalid.push(problem(format!("CPU {}: there is no sample", thread.cpu)));
         }
         heard.findings.extend(steal_finding(thread));
     }
@@ -172,19 +172,19 @@ fn listen(
     heard: &mut Heard,
     tick: &mut dyn FnMut(),
     stop: &AtomicBool,
-) -> Result<(), String> {
-    running.go().map_err(|error| error.to_string())?;
+) -> Result<(), Finding> {
+    let record = heard.record.clone();
+    let failed = |error: DomainError| reason(&record, &error);
+    running.go().map_err(failed)?;
     let deadline = Instant::now() + Duration::from(plan.duration + plan.warm_up) + PATIENCE;
+    let problem = |what: String| Finding::new(Severity::Problem, record.as_str(), what);
     let mut stopped = false;
     loop {
         if stop.load(Ordering::Relaxed) && !stopped {
             running.stop();
             stopped = true;
         }
-        match running
-            .next_event(TICK)
-            .map_err(|error: DomainError| error.to_string())?
-        {
+        match running.next_event(TICK).map_err(failed)? {
             Some(MeterEvent::Started {
                 at,
                 realtime_offset,
@@ -196,7 +196,9 @@ fn listen(
                         .started
                         .map_or((block.at, Nanos::ZERO), |(at, offset)| (at, at + offset)),
                 )
-                .map_err(|error| format!("the histogram log cannot be written: {error}"))?;
+                .map_err(|error| {
+                    problem(format!("the histogram log cannot be written: {error}"))
+                })?;
                 heard.collected.add(&block);
             }
             Some(MeterEvent::Finished { threads, findings }) => {
@@ -204,18 +206,27 @@ fn listen(
                 heard.findings = findings;
                 return Ok(());
             }
-            Some(MeterEvent::Refused(refusal)) => return Err(refusal.finding.to_string()),
+            Some(MeterEvent::Refused(refusal)) => return Err(refusal.finding),
             Some(MeterEvent::Ready(_)) | None => {}
         }
         if Instant::now() > deadline {
-            return Err(format!(
+            return Err(problem(format!(
                 "the meter has said nothing for {} s after its time was over; it was ended",
                 PATIENCE.as_secs()
-            ));
+            )));
         }
         // What a dead load means for the record is told when it is stopped.
         let _ = load.alive();
         tick();
+    }
+}
+
+/// A failure of the domain as a reason, with its own place and mend where it has them.
+fn reason(place: &str, error: &DomainError) -> Finding {
+    match error {
+        DomainError::Refused(refusal) => refusal.finding.clone(),
+        DomainError::Unavailable(finding) => finding.clone(),
+        other => Finding::new(Severity::Problem, place, other.to_string()),
     }
 }
 

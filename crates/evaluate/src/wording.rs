@@ -99,9 +99,10 @@ pub(crate) fn ratios(
 /// Where nothing can be compared.
 pub(crate) fn too_little(exposure: &Exposure) -> String {
     format!(
-        "{} samples in {} runs over {} are too little to compare",
+        "{} samples in {} {} over {} are too little to compare",
         grouped(exposure.samples),
         exposure.runs,
+        if exposure.runs == 1 { "run" } else { "runs" },
         exposure.duration
     )
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rampart release`: restores what a killed run left changed.
 
-use rampart_host::{HostError, ReleaseReport, StateDirectory};
+use rampart_host::{HostError, ReleaseReport, Restored, StateDirectory};
 use rampart_model::ExitCode;
 
 use crate::arguments::Release;
@@ -10,8 +10,16 @@ use crate::output;
 
 pub(crate) fn run(arguments: &Release) -> Result<ExitCode, Failure> {
     let state = StateDirectory::standard();
-    let report = rampart_host::release(&state)
+    // Containers first: the control groups around them can only go when they are gone.
+    let containers = rampart_domain::release_containers(&state);
+    let mut report = rampart_host::release(&state)
         .map_err(|error: HostError| Failure::new(ExitCode::PreconditionMissing, error))?;
+    let removed = containers.removed.into_iter().map(|name| Restored {
+        place: format!("container {name}"),
+        what: "removed".to_owned(),
+    });
+    report.restored.splice(0..0, removed);
+    report.left.extend(containers.left);
     if arguments.json {
         output::print(&serde_json::to_string_pretty(&report)?)?;
     } else {
@@ -35,7 +43,7 @@ fn text(report: &ReleaseReport) -> String {
     for left in &report.left {
         text.push_str(&format!("left      {left}\n"));
     }
-    if report.journals.is_empty() {
+    if report.journals.is_empty() && report.restored.is_empty() && report.left.is_empty() {
         text.push_str("Nothing to restore: no earlier run left this machine changed.\n");
     }
     text
