@@ -52,14 +52,32 @@ impl Histogram {
         self.record_many(value, 1);
     }
 
-    /// The same for a value that is not above the greatest so far; 0 always may.
+    /// Counts one sample of each of `values` and returns how many it counted. It ends early at a
+    /// value that it has no room for; there is room for any up to [`Histogram::max`].
+    ///
+    /// The maximum is not kept: none of the values may be above it.
     #[inline(always)]
-    pub fn record_below_max(&mut self, value: Nanos) {
-        debug_assert!(value.0 <= self.max);
-        self.count(value.0, 1);
-        if value.0 < self.min {
-            self.min = value.0;
+    pub fn record_run(&mut self, values: impl Iterator<Item = u64>) -> usize {
+        let counts = self.counts.as_mut_slice();
+        let mut min = self.min;
+        let mut recorded = 0;
+        for value in values {
+            debug_assert!(value <= self.max);
+            let index = index(value);
+            let Some(slot) = counts.get_mut(index) else {
+                break;
+            };
+            let before = *slot;
+            *slot = before + 1;
+            if before == 0 {
+                self.used[index / 64] |= 1 << (index % 64);
+                self.buckets += 1;
+            }
+            min = min.min(value);
+            recorded += 1;
         }
+        self.min = min;
+        recorded
     }
 
     /// Counts `count` samples of `value`; at least one.

@@ -143,18 +143,17 @@ impl Producer {
 }
 
 impl Consumer {
-    /// Hands every waiting sample to `take`, oldest first.
-    pub fn drain(&mut self, mut take: impl FnMut(&Sample)) {
+    /// Hands the waiting samples to `take`, oldest first, in one piece or two.
+    pub fn drain(&mut self, mut take: impl FnMut(&[Sample])) {
         let head = self.shared.head.0.load(Ordering::Acquire);
         let capacity = self.shared.slots.len();
         let (from, count) = (self.tail & (capacity - 1), head.wrapping_sub(self.tail));
         let until_end = count.min(capacity - from);
-        let (slots, begin) = (&self.shared.slots, count - until_end);
-        for part in [&slots[from..from + until_end], &slots[..begin]] {
-            for slot in part {
-                // SAFETY: the slot's number is in [tail, head), so the producer does not write it.
-                take(unsafe { &*slot.get() });
-            }
+        let slots = &self.shared.slots;
+        for part in [&slots[from..from + until_end], &slots[..count - until_end]] {
+            // SAFETY: an UnsafeCell has the layout of what is in it; the numbers of these slots
+            // are in [tail, head), so the producer does not write them before tail passes.
+            take(unsafe { std::slice::from_raw_parts(part.as_ptr().cast::<Sample>(), part.len()) });
         }
         self.tail = head;
         self.shared.tail.0.store(self.tail, Ordering::Release);
@@ -197,7 +196,7 @@ mod tests {
                     }
                 } else {
                     let mut read = Vec::new();
-                    consumer.drain(|sample| read.push(*sample));
+                    consumer.drain(|samples| read.extend_from_slice(samples));
                     prop_assert_eq!(read, model.drain(..).collect::<Vec<_>>());
                 }
             }
@@ -219,11 +218,13 @@ mod tests {
         let (mut read, mut last) = (0, None);
         loop {
             let finished = writer.is_finished();
-            consumer.drain(|seen| {
-                assert_eq!(*seen, sample(seen.at));
-                assert!(last < Some(seen.at));
-                last = Some(seen.at);
-                read += 1;
+            consumer.drain(|samples| {
+                for seen in samples {
+                    assert_eq!(*seen, sample(seen.at));
+                    assert!(last < Some(seen.at));
+                    last = Some(seen.at);
+                    read += 1;
+                }
             });
             if finished {
                 break;

@@ -229,14 +229,16 @@ impl Collector {
     pub(super) fn read(&mut self, now: Nanos, clock: Option<&CounterClock>, console: &mut Console) {
         let (consumer, state) = (&mut self.consumer, &mut self.state);
         match clock {
-            None => consumer.drain(|sample| state.take(sample, console)),
-            Some(clock) => consumer.drain(|sample| {
-                let sample = Sample {
-                    at: clock.moments.moment(sample.at).0,
-                    value: clock.lengths.length(sample.value).0,
-                    ..*sample
-                };
-                state.take(&sample, console);
+            None => consumer.drain(|samples| state.take(samples, console)),
+            Some(clock) => consumer.drain(|samples| {
+                for sample in samples {
+                    let sample = Sample {
+                        at: clock.moments.moment(sample.at).0,
+                        value: clock.lengths.length(sample.value).0,
+                        ..*sample
+                    };
+                    state.take(&[sample], console);
+                }
             }),
         }
         state.block.lost = consumer.lost() - state.lost_told;
@@ -286,13 +288,23 @@ impl Collector {
 }
 
 impl State {
-    #[inline(always)]
-    fn take(&mut self, sample: &Sample, console: &mut Console) {
-        if sample.at >= self.quick_until || sample.value > self.quick_most {
-            return self.look_at(sample, console);
+    /// Takes samples in their order. Apart from the rest, so that its short loop has all
+    /// registers to itself.
+    #[inline(never)]
+    fn take(&mut self, mut samples: &[Sample], console: &mut Console) {
+        loop {
+            let (until, most) = (self.quick_until, self.quick_most);
+            let quick = samples.iter().map_while(|sample| {
+                (sample.at < until && sample.value <= most).then_some(sample.value)
+            });
+            let counted = self.primary.seen.record_run(quick);
+            self.read += counted as u64;
+            let Some((sample, rest)) = samples.get(counted..).and_then(<[_]>::split_first) else {
+                return;
+            };
+            self.look_at(sample, console);
+            samples = rest;
         }
-        self.primary.seen.record_below_max(Nanos(sample.value));
-        self.read += 1;
     }
 
     /// Everything that may have to be done with a sample.

@@ -324,8 +324,9 @@ impl Prepared {
                     Nanos((scale.length(own).0 * 3 / 1024).max(200))
                 });
                 // The fewest ticks that are not shorter.
-                let below = threshold.saturating_sub(Nanos(1));
-                Self::Noise(Noise::new(scale.ticks(below).saturating_add(1)))
+                let ticks = scale.ticks(threshold);
+                let short = scale.picos(ticks) < threshold.0.saturating_mul(1000);
+                Self::Noise(Noise::new(ticks.saturating_add(u64::from(short))))
             }
         }
     }
