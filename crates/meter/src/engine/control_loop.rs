@@ -45,10 +45,11 @@ impl ControlLoop {
             watch.note(environment.processor());
             environment.work(self.turns);
             let end = environment.now();
-            let missed = self.grid.advance(end, until);
+            let response = end.saturating_sub(planned);
+            let missed = self.grid.advance(response, until);
             environment.push(Sample {
                 at: end.0,
-                value: end.saturating_sub(planned).0,
+                value: response.0,
                 missed,
                 start: start.saturating_sub(planned).0,
             });

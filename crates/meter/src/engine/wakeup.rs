@@ -35,10 +35,11 @@ impl Wakeup {
             }
             let now = environment.now();
             watch.note(environment.processor());
-            let missed = self.grid.advance(now, until);
+            let lateness = now.saturating_sub(planned);
+            let missed = self.grid.advance(lateness, until);
             environment.push(Sample {
                 at: now.0,
-                value: now.saturating_sub(planned).0,
+                value: lateness.0,
                 missed,
                 start: 0,
             });

@@ -77,7 +77,7 @@ impl FastClock {
                     function(clock, time.as_mut_ptr());
                 }
                 None => {
-                    let arguments = [clock as usize, time.as_mut_ptr() as usize, 0, 0];
+                    let arguments = [clock as usize, time.as_mut_ptr() as usize];
                     raw::call(libc::SYS_clock_gettime, arguments);
                 }
             }

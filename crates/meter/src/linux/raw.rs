@@ -2,13 +2,35 @@
 //! System calls without the C library in between: for the few that are made in every turn, its
 //! cancellation points and `errno` would be a good part of the instructions.
 
-/// Calls the kernel; the result is its own, a negative `errno` for an error.
+/// Calls the kernel with at most four arguments; the result is its own, a negative `errno` for
+/// an error.
 ///
 /// # Safety
 /// As the system call asks for: pointers among the arguments have to be valid for it.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-pub(crate) unsafe fn call(number: libc::c_long, arguments: [usize; 4]) -> isize {
+pub(crate) unsafe fn call<const COUNT: usize>(
+    number: libc::c_long,
+    arguments: [usize; COUNT],
+) -> isize {
+    // What the kernel does not read of this call need not be set.
+    if COUNT <= 2 {
+        let result;
+        // SAFETY: as below.
+        unsafe {
+            core::arch::asm!(
+                "syscall",
+                inlateout("rax") number as isize => result,
+                in("rdi") arguments.first().copied().unwrap_or(0),
+                in("rsi") arguments.get(1).copied().unwrap_or(0),
+                lateout("rcx") _,
+                lateout("r11") _,
+                options(nostack, preserves_flags),
+            );
+        }
+        return result;
+    }
+    let argument = |index: usize| arguments.get(index).copied().unwrap_or(0);
     let result;
     // SAFETY: the x86-64 convention (syscall(2)): number and result in rax, arguments in rdi,
     // rsi, rdx, r10; rcx and r11 are lost. The rest is the caller's promise.
@@ -16,10 +38,10 @@ pub(crate) unsafe fn call(number: libc::c_long, arguments: [usize; 4]) -> isize 
         core::arch::asm!(
             "syscall",
             inlateout("rax") number as isize => result,
-            in("rdi") arguments[0],
-            in("rsi") arguments[1],
-            in("rdx") arguments[2],
-            in("r10") arguments[3],
+            in("rdi") argument(0),
+            in("rsi") argument(1),
+            in("rdx") argument(2),
+            in("r10") argument(3),
             lateout("rcx") _,
             lateout("r11") _,
             options(nostack, preserves_flags),
@@ -28,13 +50,18 @@ pub(crate) unsafe fn call(number: libc::c_long, arguments: [usize; 4]) -> isize 
     result
 }
 
-/// Calls the kernel; the result is its own, a negative `errno` for an error.
+/// Calls the kernel with at most four arguments; the result is its own, a negative `errno` for
+/// an error.
 ///
 /// # Safety
 /// As the system call asks for: pointers among the arguments have to be valid for it.
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
-pub(crate) unsafe fn call(number: libc::c_long, arguments: [usize; 4]) -> isize {
+pub(crate) unsafe fn call<const COUNT: usize>(
+    number: libc::c_long,
+    arguments: [usize; COUNT],
+) -> isize {
+    let argument = |index: usize| arguments.get(index).copied().unwrap_or(0);
     let result;
     // SAFETY: the Arm convention (syscall(2)): number in x8, arguments from x0 on, result in x0.
     // The rest is the caller's promise.
@@ -42,23 +69,28 @@ pub(crate) unsafe fn call(number: libc::c_long, arguments: [usize; 4]) -> isize 
         core::arch::asm!(
             "svc 0",
             in("x8") number,
-            inlateout("x0") arguments[0] => result,
-            in("x1") arguments[1],
-            in("x2") arguments[2],
-            in("x3") arguments[3],
+            inlateout("x0") argument(0) => result,
+            in("x1") argument(1),
+            in("x2") argument(2),
+            in("x3") argument(3),
             options(nostack, preserves_flags),
         );
     }
     result
 }
 
-/// Calls the kernel; the result is its own, a negative `errno` for an error.
+/// Calls the kernel with at most four arguments; the result is its own, a negative `errno` for
+/// an error.
 ///
 /// # Safety
 /// As the system call asks for: pointers among the arguments have to be valid for it.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub(crate) unsafe fn call(number: libc::c_long, arguments: [usize; 4]) -> isize {
-    let [a, b, c, d] = arguments;
+pub(crate) unsafe fn call<const COUNT: usize>(
+    number: libc::c_long,
+    arguments: [usize; COUNT],
+) -> isize {
+    let argument = |index: usize| arguments.get(index).copied().unwrap_or(0);
+    let (a, b, c, d) = (argument(0), argument(1), argument(2), argument(3));
     // SAFETY: the caller's promise.
     let result = unsafe { libc::syscall(number, a, b, c, d) };
     if result == -1 {

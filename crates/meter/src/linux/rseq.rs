@@ -82,7 +82,7 @@ impl CurrentCpu {
 /// getcpu(2); `u32::MAX` if even that is refused.
 fn ask() -> u32 {
     let mut cpu = 0u32;
-    let arguments = [&raw mut cpu as usize, 0, 0, 0];
+    let arguments = [&raw mut cpu as usize, 0, 0];
     // SAFETY: valid for writing; the node and the unused cache may be null.
     if unsafe { raw::call(libc::SYS_getcpu, arguments) } == 0 {
         cpu
