@@ -9,6 +9,17 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use rampart_model::Nanos;
 
+/// A program that has ended well.
+#[derive(Debug)]
+pub(crate) struct Ended<T> {
+    /// What the conversation gave.
+    pub(crate) talk: T,
+    /// What it wrote to its standard error.
+    pub(crate) errors: String,
+    /// CPU time of all its threads, in user space and in the kernel, start-up and end included.
+    pub(crate) cpu_time: Nanos,
+}
+
 /// Ends a child that has run for far too long, unless dropped before.
 struct Watchdog {
     _alive: mpsc::Sender<()>,
@@ -52,9 +63,7 @@ fn wait(child: &Child) -> Result<(i32, Nanos)> {
 }
 
 /// Runs `command` to its end, no longer than `limit`. While it runs `converse` may talk with it
-/// over its standard input and output; output that is left afterwards is thrown away. Gives what
-/// `converse` gives, and the CPU time of all the child's threads, in user space and in the kernel,
-/// start-up and end included.
+/// over its standard input and output; output that is left afterwards is thrown away.
 ///
 /// # Errors
 /// If it cannot be started, does not end well, or if `converse` fails.
@@ -62,7 +71,7 @@ pub(crate) fn run<T>(
     mut command: Command,
     limit: Duration,
     converse: impl FnOnce(&mut dyn Write, &mut dyn Read) -> Result<T>,
-) -> Result<(T, Nanos)> {
+) -> Result<Ended<T>> {
     let name = format!("`{}`", command.get_program().to_string_lossy());
     let mut child = command
         .stdin(Stdio::piped())
@@ -97,14 +106,18 @@ pub(crate) fn run<T>(
     let errors = errors
         .and_then(|thread| thread.join().ok())
         .unwrap_or_default();
-    let conversed = conversed.with_context(|| format!("{name} said: {}", errors.trim()))?;
+    let talk = conversed.with_context(|| format!("{name} said: {}", errors.trim()))?;
     if status != 0 {
         bail!(
             "{name} ended with wait status {status:#x} (needed: 0); it said: {}",
             errors.trim()
         );
     }
-    Ok((conversed, cpu_time))
+    Ok(Ended {
+        talk,
+        errors,
+        cpu_time,
+    })
 }
 
 #[cfg(test)]
@@ -116,9 +129,13 @@ mod tests {
     #[test]
     fn counts_the_time_of_a_child_that_works() {
         let mut command = Command::new("sh");
-        command.args(["-c", "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done"]);
-        let ((), cpu_time) = run(command, LIMIT, |_, _| Ok(())).expect("a shell");
-        assert!(cpu_time > Nanos::from_millis(1), "{cpu_time:?}");
+        command.args([
+            "-c",
+            "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; echo done >&2",
+        ]);
+        let ended = run(command, LIMIT, |_, _| Ok(())).expect("a shell");
+        assert!(ended.cpu_time > Nanos::from_millis(1), "{ended:?}");
+        assert_eq!(ended.errors, "done\n");
     }
 
     #[test]
@@ -129,7 +146,7 @@ mod tests {
             output.read_exact(&mut heard)?;
             Ok(heard)
         });
-        assert_eq!(&heard.expect("cat").0, b"hello\n");
+        assert_eq!(&heard.expect("cat").talk, b"hello\n");
         let mut command = Command::new("sh");
         command.args(["-c", "echo broken >&2; exit 3"]);
         let error = run(command, LIMIT, |_, _| Ok(())).expect_err("it fails");

@@ -35,6 +35,9 @@ struct Arguments {
     /// Pairs of runs for each measure
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pairs: u16,
+    /// How often to try a pair that fails, because others take the CPU away for a moment
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    attempts: u16,
     /// Only these measures, separated by commas
     #[arg(long, value_name = "MEASURE", value_delimiter = ',')]
     only: Vec<Measure>,
@@ -78,6 +81,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         cpu,
         housekeeping,
         pairs: usize::from(arguments.pairs),
+        attempts: arguments.attempts,
         progress: |what| eprintln!("{what}"),
         versions: BTreeMap::new(),
         remarks: Vec::new(),

@@ -55,8 +55,6 @@ const LONG: u64 = 4;
 /// For quantiles: 15 000 wakeups, of which 15 are beyond p99.9.
 const MIDDLE: u64 = 3;
 const SHORT: u64 = 1;
-/// How often to try a pair before giving up.
-const ATTEMPTS: u32 = 4;
 /// Between attempts.
 const PAUSE: Duration = Duration::from_secs(5);
 /// The quantiles to compare.
@@ -75,6 +73,8 @@ pub(crate) struct Bench {
     pub(crate) housekeeping: CpuId,
     /// How many pairs.
     pub(crate) pairs: usize,
+    /// How often to try each before giving up.
+    pub(crate) attempts: u16,
     /// Told what goes on.
     pub(crate) progress: fn(&str),
     /// Versions of the programs that were run, as they say themselves.
@@ -149,14 +149,15 @@ impl Bench {
         what: &str,
         mut attempt: impl FnMut(&mut Self) -> Result<T>,
     ) -> Result<T> {
-        for _ in 1..ATTEMPTS {
+        for _ in 1..self.attempts {
             match attempt(self) {
                 Ok(done) => return Ok(done),
                 Err(error) => (self.progress)(&format!("{what}: once more, for {error:#}")),
             }
             std::thread::sleep(PAUSE);
         }
-        attempt(self).with_context(|| format!("{what}, tried {ATTEMPTS} times"))
+        let attempts = self.attempts;
+        attempt(self).with_context(|| format!("{what}, tried {attempts} times"))
     }
 
     /// Runs pairs in turn and gives them back with ours first.

@@ -57,10 +57,11 @@ pub(crate) fn measure(meter: &Path, wrapper: &[String], plan: &MeterPlan) -> Res
         child::run(command, limit(plan), |input, output| {
             converse(input, output, plan)
         })?;
+    let (version, seen, outcome) = ended.talk;
     Ok(Measured {
         seen,
         outcome,
-        cpu_time,
+        cpu_time: ended.cpu_time,
         version,
     })
 }

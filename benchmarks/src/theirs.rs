@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use rampart_model::{CpuId, Nanos};
 use serde::Deserialize;
 
@@ -141,15 +141,25 @@ pub(crate) fn cyclictest(wrapper: &[String], asked: &Wakeups) -> Result<Cyclicte
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]);
     let limit = Duration::from_secs(asked.seconds * 3 + 30);
-    let ((), cpu_time) = child::run(command, limit, |_, _| Ok(()))?;
+    let ended = child::run(command, limit, |_, _| Ok(()))?;
+    check_place(&ended.errors)?;
     let (version, thread) = read(&file)?;
     Ok(Cyclictest {
         cycles: thread.cycles,
         histogram: whole(thread.histogram)?,
         max: thread.max as u64,
-        cpu_time,
+        cpu_time: ended.cpu_time,
         version,
     })
+}
+
+/// rt-tests only warn when they cannot have the CPU that they were told to measure, and go on
+/// elsewhere.
+fn check_place(errors: &str) -> Result<()> {
+    match errors.lines().find(|line| line.contains("affinity")) {
+        Some(line) => bail!("it did not get its CPU: {line}"),
+        None => Ok(()),
+    }
 }
 
 fn arguments(asked: &Wakeups, file: &Path) -> Vec<String> {
@@ -251,6 +261,13 @@ mod tests {
             words.contains("-N -h1000000") && words.contains("-i10000 -D2"),
             "{words}"
         );
+    }
+
+    #[test]
+    fn a_run_on_another_cpu_is_none() {
+        let warning = "WARN: Could not set CPU affinity to CPU #1\n";
+        assert!(check_place(warning).is_err());
+        assert!(check_place("WARN: not setting cpu_dma_latency from cyclictest\n").is_ok());
     }
 
     #[test]
