@@ -98,7 +98,7 @@ pub fn evaluate(
         written: now,
         state: EvaluationState::Running,
         runs: (0, planned_runs),
-        findings: [plan.findings.clone(), machine.findings.clone()].concat(),
+        findings: Vec::new(),
         machine,
         plan,
         availability,
@@ -192,6 +192,7 @@ pub fn evaluate(
         (Some(end), Some(start)) => end.steal_since(&start),
         _ => None,
     };
+    evaluation.findings.extend(steal_finding(&evaluation));
     evaluation.state = if evaluation.runs.0 == planned_runs && !stop.load(Ordering::Relaxed) {
         EvaluationState::Complete
     } else {
@@ -287,6 +288,21 @@ fn empty_record(evaluation: &Evaluation, cell: Cell) -> Record {
         runs: Vec::new(),
         invalid: Vec::new(),
     }
+}
+
+/// Steal above this part of all CPU time is named.
+const STEAL_WORTH_NAMING: f64 = 0.01;
+
+fn steal_finding(evaluation: &Evaluation) -> Option<Finding> {
+    let steal = evaluation.machine.virtualisation.steal?;
+    (steal > STEAL_WORTH_NAMING).then(|| {
+        Finding::new(
+            Severity::Warning,
+            "steal",
+            "the hypervisor under this machine gave CPU time to others; the figures contain it",
+        )
+        .values(format!("{:.1} % of all CPU time", steal * 100.0), "0 %")
+    })
 }
 
 fn since_epoch() -> Nanos {

@@ -134,7 +134,8 @@ pub struct Evaluation {
     pub comparison: Comparison,
     /// What was not measured, and why.
     pub not_measured: Vec<NotMeasured>,
-    /// What the machine weakens for all records.
+    /// What came up while it was made and weakens all records; those of the machine and of the
+    /// plan stand there.
     pub findings: Vec<Finding>,
 }
 
