@@ -14,8 +14,8 @@ use rampart_model::{
 pub struct Collected {
     cpus: BTreeMap<CpuId, CollectedCpu>,
     /// The primary series of all CPUs together, one entry a block, corrected where it knows
-    /// missed periods.
-    blocks: BTreeMap<Nanos, Distribution>,
+    /// missed periods. None where only the whole is wanted, whose memory does not grow with time.
+    blocks: Option<BTreeMap<Nanos, Distribution>>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -32,6 +32,15 @@ fn slot(block: &Block) -> Nanos {
 }
 
 impl Collected {
+    /// Keeps blocks apart too, for statistics.
+    #[must_use]
+    pub fn with_blocks() -> Self {
+        Self {
+            blocks: Some(BTreeMap::new()),
+            ..Self::default()
+        }
+    }
+
     /// Adds a block.
     pub fn add(&mut self, block: &Block) {
         let cpu = self.cpus.entry(block.cpu).or_default();
@@ -55,9 +64,9 @@ impl Collected {
                 Some(record) => merge(record, &part.seen, part.corrected.as_ref()),
             }
         }
-        if let Some(primary) = block.series.first() {
+        if let (Some(blocks), Some(primary)) = (&mut self.blocks, block.series.first()) {
             let best = primary.corrected.as_ref().unwrap_or(&primary.seen);
-            self.blocks.entry(slot(block)).or_default().merge(best);
+            blocks.entry(slot(block)).or_default().merge(best);
         }
     }
 }
@@ -117,8 +126,14 @@ impl RecordCollector {
         let worst_kept = self.record.plan.worst as usize;
         if run.invalid.is_empty() {
             self.record.exposure = extended(self.record.exposure, &run);
-            self.blocks
-                .push(collected.blocks.values().cloned().collect());
+            self.blocks.push(
+                collected
+                    .blocks
+                    .iter()
+                    .flatten()
+                    .map(|(_, block)| block.clone())
+                    .collect(),
+            );
             for cpu in collected.into_cpus() {
                 self.merge_cpu(cpu);
             }
@@ -255,17 +270,11 @@ mod tests {
 
     #[test]
     fn blocks_of_two_cpus_at_the_same_time_are_one() {
-        let mut collected = Collected::default();
+        let mut collected = Collected::with_blocks();
         collected.add(&block(1, Phase::Measured, &[5], None));
         collected.add(&block(2, Phase::Measured, &[9], None));
-        assert_eq!(collected.blocks.len(), 1);
-        assert_eq!(
-            collected
-                .blocks
-                .into_values()
-                .next()
-                .map(|block| block.samples),
-            Some(2)
-        );
+        let blocks = collected.blocks.expect("blocks");
+        let samples: Vec<u64> = blocks.into_values().map(|block| block.samples).collect();
+        assert_eq!(samples, [2]);
     }
 }

@@ -57,6 +57,7 @@ pub(crate) fn make_run(
     let problem = |what: String| Finding::new(Severity::Problem, request.record, what);
     let mut heard = Heard {
         record: request.record.to_owned(),
+        collected: Collected::with_blocks(),
         ..Heard::default()
     };
     let mut load_record = LoadRecord {
