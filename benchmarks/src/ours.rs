@@ -53,10 +53,9 @@ pub(crate) fn measure(meter: &Path, wrapper: &[String], plan: &MeterPlan) -> Res
             command
         }
     };
-    let ((version, seen, outcome), cpu_time) =
-        child::run(command, limit(plan), |input, output| {
-            converse(input, output, plan)
-        })?;
+    let ended = child::run(command, limit(plan), |input, output| {
+        converse(input, output, plan)
+    })?;
     let (version, seen, outcome) = ended.talk;
     Ok(Measured {
         seen,
