@@ -10,7 +10,7 @@ use crate::{DomainError, Start};
 
 /// The real-time budget asked for a meter's control group in each second: what the kernel
 /// grants the whole machine by default, so that a group of its own makes no difference.
-const REAL_TIME_BUDGET: Nanos = Nanos::from_millis(950);
+pub(crate) const REAL_TIME_BUDGET: Nanos = Nanos::from_millis(950);
 
 /// A shield, or the lack of one, and what was found weak on the way.
 #[derive(Debug)]

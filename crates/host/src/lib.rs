@@ -33,7 +33,7 @@ pub use error::HostError;
 pub use facts::read_machine;
 pub use layout::control_group_layout;
 pub use processor_times::{ProcessorTimes, processor_times, read_smi_count};
-pub use real_time::{RealTimeBudget, diagnose_real_time_policy};
+pub use real_time::{RealTimeBudget, diagnose_real_time_policy, free_real_time_budget};
 pub use release::{PendingJournal, ReleaseReport, Restored, pending, release};
 pub use root::MachineRoot;
 pub use shield::{ControlGroup, ControlGroupVersion, Shield};

@@ -194,6 +194,25 @@ fn number(kernel: &dyn Kernel, path: &Path) -> Option<i64> {
     kernel.read(path).ok()?.trim().parse().ok()
 }
 
+/// Time in each second that the kernel would still grant a new control group directly below the
+/// root of the `cpu` controller; none where groups need no budget.
+#[must_use]
+pub fn free_real_time_budget() -> Option<Nanos> {
+    let kernel = &RunningKernel;
+    let hierarchies = Hierarchies::of(kernel);
+    let root = hierarchies.legacy_with("cpu")?;
+    if is_unlimited(kernel) || !kernel.exists(&root.join(RUNTIME)) {
+        return None;
+    }
+    let micros = available(
+        kernel,
+        root,
+        &root.join("a group that is not there"),
+        1_000_000,
+    );
+    Some(Nanos::from_micros(u64::try_from(micros).unwrap_or(0)))
+}
+
 /// Why the kernel refuses (EPERM) a real-time policy for a thread; none where it would not, or
 /// where the thread is gone.
 ///

@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use rampart_model::CpuSet;
+use rampart_model::{CpuSet, Nanos};
 use serde_json::{Value, json};
 
 use super::engine::MemoryGrant;
@@ -26,6 +26,9 @@ pub(super) struct Contents {
     pub(super) control_group: String,
     /// The CPUs of that group; none for those of the group above it.
     pub(super) cpus: Option<CpuSet>,
+    /// Real-time budget of that group in each second; none where it needs none, or gets it from
+    /// the shield around it.
+    pub(super) real_time: Option<Nanos>,
     /// How the meter may lock its memory.
     pub(super) memory: MemoryGrant,
     /// Whether the runtime can filter system calls.
@@ -71,6 +74,10 @@ pub(super) fn configuration(contents: &Contents) -> Value {
     });
     if let Some(cpus) = &contents.cpus {
         linux["resources"]["cpu"] = json!({ "cpus": cpus.to_string() });
+    }
+    if let Some(runtime) = contents.real_time {
+        linux["resources"]["cpu"]["realtimePeriod"] = json!(1_000_000);
+        linux["resources"]["cpu"]["realtimeRuntime"] = json!(runtime.0 / 1_000);
     }
     if contents.seccomp {
         linux["seccomp"] = seccomp::filter(&contents.architecture);
@@ -165,6 +172,7 @@ mod tests {
         Contents {
             control_group: "/rampart-1-0/meter-1-0".to_owned(),
             cpus: Some("2-3".parse().expect("cpus")),
+            real_time: None,
             memory: MemoryGrant::Limit,
             seccomp: false,
             architecture: "x86_64".to_owned(),
@@ -177,6 +185,23 @@ mod tests {
         insta::with_settings!({ sort_maps => true }, {
             insta::assert_json_snapshot!(configuration(&contents()));
         });
+    }
+
+    #[test]
+    fn a_budget_of_its_own_is_in_the_configuration() {
+        let with = Contents {
+            real_time: Some(Nanos::from_millis(900)),
+            ..contents()
+        };
+        let cpu = &configuration(&with)["linux"]["resources"]["cpu"];
+        assert_eq!(cpu["realtimeRuntime"], 900_000);
+        assert_eq!(cpu["realtimePeriod"], 1_000_000);
+        assert!(
+            configuration(&contents())
+                .to_string()
+                .find("realtime")
+                .is_none()
+        );
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::time::Duration;
 use rampart_host::{Shield, StateDirectory};
 use rampart_model::{
     Availability, ContainerEngine, DomainKind, DomainSelection, Finding, Granted, Machine,
-    MeterEvent, Severity, ShieldReport,
+    MeterEvent, Nanos, Severity, ShieldReport,
 };
 
 use rustix::process::Resource;
@@ -25,7 +25,7 @@ use self::bundle::Contents;
 use self::engine::{Engine, MemoryGrant, Wishes};
 use self::store::Container;
 use crate::session::{Session, Tie};
-use crate::surroundings::{self, Surroundings};
+use crate::surroundings::{self, REAL_TIME_BUDGET, Surroundings};
 use crate::{Domain, DomainError, Running, Start, process, task};
 
 pub use self::store::{ReleasedContainers, release_containers};
@@ -128,6 +128,7 @@ impl Prepared {
             let contents = Contents {
                 control_group: format!("{parent}/{id}"),
                 cpus: self.wishes.cpus.clone(),
+                real_time: self.own_budget(start),
                 memory: self.wishes.memory,
                 seccomp: self.engine.seccomp,
                 architecture: std::env::consts::ARCH.to_owned(),
@@ -135,6 +136,15 @@ impl Prepared {
             bundle::write_configuration(&self.container.directory, &contents)?;
         }
         self.engine.prepare(&self.container)
+    }
+}
+
+impl Prepared {
+    /// Without a shield nobody gives the container's group a budget, so it brings its own.
+    fn own_budget(&self, start: &Start<'_>) -> Option<Nanos> {
+        let alone = self.wishes.parent.is_none() && start.plan.policy.is_real_time();
+        let free = rampart_host::free_real_time_budget().filter(|_| alone)?;
+        Some(free.min(REAL_TIME_BUDGET))
     }
 }
 
