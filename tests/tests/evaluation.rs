@@ -11,7 +11,9 @@ use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use rampart_model::{Evaluation, EvaluationState, Nanos, Question, VerdictFigures, VerdictOutcome};
 use rampart_tests::machine_state::MachineState;
-use rampart_tests::programs::{directory, evaluation, exit_code, machine, rampart, stdout};
+use rampart_tests::programs::{
+    self, directory, evaluation, exit_code, machine, rampart, stdout, usable_cpus,
+};
 
 fn evaluate(state: &Path, results: &Path, options: &[&str]) -> Output {
     let results = results.to_str().expect("a path in UTF-8");
@@ -552,4 +554,90 @@ fn kill_all(name: &str) -> usize {
 fn finished(results: &Path) -> bool {
     results.join("evaluation.json").is_file()
         && evaluation(results).state != EvaluationState::Running
+}
+
+/// With one usable CPU there is no CPU to set apart: everything is still measured, and said.
+#[test]
+fn a_single_cpu_is_measured_and_what_it_costs_is_said() {
+    let Some(_machine) = machine("a_single_cpu_is_measured_and_what_it_costs_is_said", 1) else {
+        return;
+    };
+    let directory = tempfile::tempdir().expect("a directory");
+    let (state, results) = (
+        directory.path().join("state"),
+        directory.path().join("results"),
+    );
+    let rampart = rampart(
+        &state,
+        &["evaluate", "--for", "16s", "--loads", "idle,cpu@same"],
+    );
+    let cpu = usable_cpus().iter().next_back().expect("a CPU").to_string();
+    let output = std::process::Command::new("taskset")
+        .args(["--cpu-list", &cpu])
+        .arg(rampart.get_program())
+        .args(rampart.get_args())
+        .arg("--out")
+        .arg(&results)
+        .env("RAMPART_STATE_DIR", &state)
+        .output()
+        .expect("taskset starts");
+    let _ = stdout(&output, 0);
+    let document = evaluation(&results);
+    let said = |finding: &rampart_model::Finding| finding.what.contains("without a shield");
+    assert!(
+        document.plan.findings.iter().any(said),
+        "{:?}",
+        document.plan.findings
+    );
+    assert_eq!(document.records.len(), 6);
+    for record in &document.records {
+        assert_eq!(record.plan.cpus.to_string(), cpu);
+        assert!(record.exposure.samples > 0, "{}", record.id);
+    }
+}
+
+/// A user without privileges gets what can be had, and is told what cannot.
+#[test]
+fn without_root_what_can_be_measured_is() {
+    let Some(_machine) = machine("without_root_what_can_be_measured_is", 1) else {
+        return;
+    };
+    let directory = tempfile::tempdir().expect("a directory");
+    // The programs may stand where only root may look.
+    let programs = directory.path().join("bin");
+    std::fs::create_dir(&programs).expect("a directory");
+    for name in ["rampart", "rampart-meter"] {
+        std::fs::copy(programs::directory().join(name), programs.join(name)).expect("a copy");
+    }
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(directory.path(), open).expect("permissions");
+    let output = std::process::Command::new("setpriv")
+        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+        .arg(programs.join("rampart"))
+        .args([
+            "evaluate", "--for", "12s", "--loads", "idle", "--out", "results",
+        ])
+        .current_dir(directory.path())
+        .env("RAMPART_STATE_DIR", directory.path().join("state"))
+        .output()
+        .expect("setpriv starts");
+    let _ = stdout(&output, 0);
+    let document = evaluation(&directory.path().join("results"));
+    let said = |finding: &rampart_model::Finding| finding.what.contains("time-sharing policy");
+    assert!(
+        document.plan.findings.iter().any(said),
+        "{:?}",
+        document.plan.findings
+    );
+    let record = document.record("host/wakeup/idle").expect("the host");
+    assert!(record.exposure.samples > 0);
+    assert_eq!(record.plan.policy.to_string(), "other");
+    let container = document
+        .not_measured
+        .iter()
+        .find(|gap| gap.what == "domain container");
+    assert!(
+        container.is_some_and(|gap| gap.findings[0].mend.is_some()),
+        "{container:?}"
+    );
 }

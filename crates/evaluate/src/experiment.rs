@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rampart_host::{MachineRoot, processor_times, read_machine, read_smi_count};
 use rampart_model::{
     Condition, DomainPlan, EVALUATION_SCHEMA_VERSION, Evaluation, EvaluationState, Exposure,
-    Finding, LoadKind, MeterPlan, Nanos, NotMeasured, Record, Run, Severity,
+    Finding, LoadKind, MeterPlan, Nanos, NotMeasured, Record, Run, SchedulingPolicy, Severity,
 };
 
 use crate::collect::RecordCollector;
@@ -73,7 +73,19 @@ pub fn evaluate(
     let mut machine = read_machine(&root);
     machine.system_management_interrupts.at_start = read_smi_count();
     let availability = rampart_domain::availability(&machine);
-    let Proposal { plan, not_measured } = propose(&machine, &availability, request)?;
+    let refused = own_real_time_refusal(request);
+    let request = &Request {
+        policy: refused
+            .as_ref()
+            .map(|_| SchedulingPolicy::Other)
+            .or(request.policy),
+        ..request.clone()
+    };
+    let Proposal {
+        mut plan,
+        not_measured,
+    } = propose(&machine, &availability, request)?;
+    plan.findings.extend(refused);
     let load_needed = plan
         .conditions
         .iter()
@@ -288,6 +300,24 @@ fn empty_record(evaluation: &Evaluation, cell: Cell) -> Record {
         runs: Vec::new(),
         invalid: Vec::new(),
     }
+}
+
+/// Why the meters get the time-sharing policy although real-time policies are usual: this process
+/// may not give them one, and the user did not insist.
+fn own_real_time_refusal(request: &Request) -> Option<Finding> {
+    if request.policy.is_some() {
+        return None;
+    }
+    let thread = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).ok()?;
+    rampart_host::diagnose_real_time_policy(thread).map(|finding| Finding {
+        severity: Severity::Warning,
+        what: format!(
+            "{}; the meters run under the time-sharing policy instead, which says little about \
+             real-time work",
+            finding.what
+        ),
+        ..finding
+    })
 }
 
 /// Steal above this part of all CPU time is named.
