@@ -64,7 +64,7 @@ pub struct SameAs {
     pub ratios: Vec<(f64, Interval)>,
     /// [`VerdictOutcome::Holds`], [`VerdictOutcome::Fails`] or [`VerdictOutcome::Inconclusive`].
     pub outcome: VerdictOutcome,
-    /// As in [`Ratios`].
+    /// The worst of the ratios that could be told from 1, each with a chance of 80 %.
     pub smallest_detectable: f64,
     /// What the intervals rest on.
     pub basis: Basis,
@@ -77,7 +77,7 @@ pub struct Factors {
     pub factors: Vec<(f64, Interval)>,
     /// [`VerdictOutcome::Holds`], [`VerdictOutcome::Leaks`] or [`VerdictOutcome::Inconclusive`].
     pub outcome: VerdictOutcome,
-    /// As in [`Ratios`].
+    /// The worst of the ratios that could be told from 1, each with a chance of 80 %.
     pub smallest_detectable: f64,
     /// What the intervals rest on.
     pub basis: Basis,
