@@ -97,7 +97,11 @@ impl Row {
             figure(self.ours),
             figure(self.theirs),
             format!("{:.2}", self.ratio.estimate),
-            format!("{:.2} to {:.2}", self.ratio.low, self.ratio.high),
+            if self.pairs > 1 {
+                format!("{:.2} to {:.2}", self.ratio.low, self.ratio.high)
+            } else {
+                "–".to_owned()
+            },
             self.aim.text(),
             if self.reached { "yes" } else { "no" }.to_owned(),
         ]
@@ -133,9 +137,9 @@ pub(crate) struct Results {
 
 /// The note below every rendering about what an interval is.
 fn interval_note(rows: &[Row]) -> String {
-    let pairs = rows.iter().map(|row| row.pairs);
-    let confidence = rows
-        .iter()
+    let rows = || rows.iter().filter(|row| row.pairs > 1);
+    let pairs = rows().map(|row| row.pairs);
+    let confidence = rows()
         .map(|row| row.ratio.confidence)
         .fold(f64::INFINITY, f64::min);
     match (pairs.clone().min(), pairs.max()) {
@@ -150,7 +154,7 @@ fn interval_note(rows: &[Row]) -> String {
                 confidence * 100.0
             )
         }
-        _ => "Nothing was measured.".to_owned(),
+        _ => "No measure has two pairs, and so none an interval.".to_owned(),
     }
 }
 
