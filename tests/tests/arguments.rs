@@ -72,6 +72,10 @@ fn bad_arguments_exit_with_2_and_name_the_place() {
         (vec!["measure"], "METER"),
         (vec!["measure", "ruler"], "no meter"),
         (vec!["measure", "wakeup", "--interval", "19us"], "20 µs"),
+        (
+            vec!["measure", "wakeup", "--cpus", "0", "--interval", "1ms,2ms"],
+            "one for each",
+        ),
         (vec!["measure", "wakeup", "--for", "0s"], "no time"),
         (
             vec!["measure", "wakeup", "--cpus", ""],

@@ -133,6 +133,38 @@ fn a_held_cpu_is_seen_by_loop() {
     assert!(worst_late >= Nanos::from_millis(16), "{worst_late}");
 }
 
+/// Each thread keeps its own period.
+#[test]
+fn every_cpu_can_have_a_period_of_its_own() {
+    let Some(_machine) = machine("every_cpu_can_have_a_period_of_its_own", 2) else {
+        return;
+    };
+    let state = tempfile::tempdir().expect("a directory");
+    let cpus: Vec<String> = usable_cpus()
+        .iter()
+        .take(2)
+        .map(|cpu| cpu.to_string())
+        .collect();
+    let options = [
+        "wakeup",
+        "--cpus",
+        &cpus.join(","),
+        "--interval",
+        "1ms,4ms",
+        "--for",
+        "2s",
+    ];
+    let measurement = measure(state.path(), &options);
+    for (thread, periods) in measurement.threads.iter().zip([2000u64, 500]) {
+        let counted = thread.samples + thread.missed;
+        assert!(
+            counted.abs_diff(periods) <= 2,
+            "CPU {}: {counted}",
+            thread.cpu
+        );
+    }
+}
+
 /// A process stopped for a second misses a second's periods, and the corrected distribution has
 /// one sample for each of them, spread evenly from the period to the second.
 #[test]

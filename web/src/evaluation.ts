@@ -276,6 +276,7 @@ export type MeterPlan = {
   duration: Nanos;
   housekeeping: CpuSet;
   interval: Nanos;
+  intervals?: Nanos[];
   lock_memory: boolean;
   meter: MeterKind;
   placed_by: PlacedBy;

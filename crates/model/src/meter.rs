@@ -154,6 +154,10 @@ pub struct MeterPlan {
     pub warm_up: Nanos,
     /// `wakeup`, `loop`: the period, at least 20 µs.
     pub interval: Nanos,
+    /// `wakeup`, `loop`: a period of its own for each thread, in the order of `cpus`. Empty: all
+    /// have `interval`.
+    #[serde(default)]
+    pub intervals: Vec<Nanos>,
     /// `wakeup`, `loop`: all threads at the same moments, instead of spread over the period.
     pub aligned: bool,
     /// `noise`: the shortest gap that is kept; none: three times the loop's own period, and
@@ -192,6 +196,7 @@ impl MeterPlan {
             duration: Nanos::from_secs(10),
             warm_up: Nanos::from_millis(500),
             interval: Nanos::from_millis(1),
+            intervals: Vec::new(),
             aligned: false,
             threshold: None,
             work: Nanos::from_micros(100),
@@ -200,6 +205,12 @@ impl MeterPlan {
             block: Nanos::SECOND,
             lock_memory: true,
         }
+    }
+
+    /// The period of the thread that measures the `place`-th CPU, from 0.
+    #[must_use]
+    pub fn interval_of(&self, place: usize) -> Nanos {
+        self.intervals.get(place).copied().unwrap_or(self.interval)
     }
 
     /// What makes no sense in this plan, whatever the machine.
@@ -243,19 +254,30 @@ impl MeterPlan {
             );
         }
         let periodic = matches!(self.meter, MeterKind::Wakeup | MeterKind::Loop);
-        if periodic && self.interval < Self::SHORTEST_INTERVAL {
+        if !self.intervals.is_empty() && self.intervals.len() != self.cpus.len() {
+            problem(
+                "interval",
+                "there is not one interval for each CPU",
+                format!("{} for {} CPUs", self.intervals.len(), self.cpus.len()),
+                "one for all, or one for each",
+            );
+        }
+        let intervals = [self.intervals.as_slice(), &[self.interval]].concat();
+        let shortest = intervals.iter().copied().min().unwrap_or_default();
+        let longest = intervals.iter().copied().max().unwrap_or_default();
+        if periodic && shortest < Self::SHORTEST_INTERVAL {
             problem(
                 "interval",
                 "the interval is too short",
-                self.interval.to_string(),
+                shortest.to_string(),
                 "20 µs or more",
             );
         }
-        if periodic && self.interval > Nanos::from_secs(3600) {
+        if periodic && longest > Nanos::from_secs(3600) {
             problem(
                 "interval",
                 "the interval is too long",
-                self.interval.to_string(),
+                longest.to_string(),
                 "an hour or less",
             );
         }
@@ -268,7 +290,7 @@ impl MeterPlan {
                 "1 µs or more",
             );
         }
-        if self.meter == MeterKind::Loop && self.work >= self.interval {
+        if self.meter == MeterKind::Loop && self.work >= shortest {
             problem(
                 "work",
                 "the work does not fit into the period",

@@ -152,6 +152,7 @@ const MEASURE_EXAMPLES: &str = "\
 Examples:
   rampart measure wakeup                          every usable CPU, FIFO 80, 1 ms, 10 s
   rampart measure wakeup --cpus 1 --interval 200us --for 1h --hlog wakeup.hlog
+  rampart measure wakeup --cpus 2,3 --interval 250us,1ms
   rampart measure wakeup --policy deadline:200us/1ms/1ms
   rampart measure noise --cpus 1 --policy fifo:1
   rampart measure loop --interval 1ms --work 300us --deadline 500us
@@ -188,9 +189,14 @@ pub(crate) struct Measure {
     #[arg(long, value_name = "DURATION", default_value = "500ms")]
     pub(crate) warm_up: Nanos,
 
-    /// Period of `wakeup` and `loop`, from 20us
-    #[arg(long, value_name = "TIME", default_value = "1ms")]
-    pub(crate) interval: Nanos,
+    /// Period of `wakeup` and `loop`, from 20us; one for all CPUs, or one for each, with commas
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "1ms",
+        value_delimiter = ','
+    )]
+    pub(crate) interval: Vec<Nanos>,
 
     /// Wake all threads at the same moments
     #[arg(long)]

@@ -204,8 +204,13 @@ impl Session {
         reports: &Sender<(CpuId, Report)>,
     ) -> Result<(), Refusal> {
         no_op_on_wake_signal();
-        let plan = Arc::clone(&self.plan);
-        for (place, cpu) in plan.cpus.iter().enumerate() {
+        let whole = Arc::clone(&self.plan);
+        for (place, cpu) in whole.cpus.iter().enumerate() {
+            // From here on a thread knows its own period alone.
+            let plan = Arc::new(MeterPlan {
+                interval: whole.interval_of(place),
+                ..(*whole).clone()
+            });
             let (producer, consumer) = ring(ring_capacity(&plan));
             let (commands, told) = channel();
             let boundary = Arc::new(Boundary::default());

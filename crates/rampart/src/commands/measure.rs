@@ -72,7 +72,16 @@ fn plan(arguments: &Measure) -> MeterPlan {
         policy: arguments.policy.unwrap_or(defaults.policy),
         duration: arguments.duration,
         warm_up: arguments.warm_up,
-        interval: arguments.interval,
+        interval: arguments
+            .interval
+            .first()
+            .copied()
+            .unwrap_or(defaults.interval),
+        intervals: if arguments.interval.len() > 1 {
+            arguments.interval.clone()
+        } else {
+            Vec::new()
+        },
         aligned: arguments.aligned,
         threshold: arguments.threshold,
         work: arguments.work,
