@@ -103,13 +103,15 @@ impl<'a> Asked<'a> {
                 format!("{} under {}", words.good, Self::conditions(&held)),
             )
         } else {
-            let open = self.with(VerdictOutcome::Inconclusive);
+            let open = Self::conditions(&self.with(VerdictOutcome::Inconclusive));
+            let so_far = if held.is_empty() {
+                String::new()
+            } else {
+                format!("{} under {}; ", words.good, Self::conditions(&held))
+            };
             (
                 "not decided",
-                format!(
-                    "the exposure does not decide it under {}; measure longer",
-                    Self::conditions(&open)
-                ),
+                format!("{so_far}the exposure does not decide it under {open}; measure longer"),
             )
         };
         ComparisonCell {
