@@ -165,6 +165,31 @@ fn every_cpu_can_have_a_period_of_its_own() {
     }
 }
 
+/// A single measurement in a domain stands behind the same wall as in an evaluation.
+#[test]
+fn a_measurement_in_a_domain_stands_behind_its_wall() {
+    let Some(_machine) = machine("a_measurement_in_a_domain_stands_behind_its_wall", 2) else {
+        return;
+    };
+    let state = tempfile::tempdir().expect("a directory");
+    let cpu = last_cpu().to_string();
+    for domain in ["task", "container"] {
+        let options = ["wakeup", "--domain", domain, "--cpus", &cpu, "--for", "1s"];
+        let measurement = measure(state.path(), &options);
+        let shield = measurement.shield.as_ref().expect("a shield");
+        assert!(
+            shield.wall > rampart_model::Wall::AffinityOnly,
+            "{domain}: {shield:?}"
+        );
+        assert_eq!(shield.cpus.to_string(), cpu, "{domain}");
+        let elsewhere = &measurement.threads[0].placement.housekeeping;
+        assert!(
+            !elsewhere.contains(last_cpu()),
+            "{domain}: the reader is on CPU {elsewhere}"
+        );
+    }
+}
+
 /// A process stopped for a second misses a second's periods, and the corrected distribution has
 /// one sample for each of them, spread evenly from the period to the second.
 #[test]

@@ -9,8 +9,8 @@ use indicatif::ProgressBar;
 use rampart_evaluate::{MeasureContext, measure};
 use rampart_host::{MachineRoot, read_machine};
 use rampart_model::{
-    Block, CpuId, CpuRecord, Distribution, ExitCode, Measurement, MeterDetail, MeterPlan, Nanos,
-    Phase, Series, ThreadOutcome,
+    Block, CpuId, CpuRecord, CpuSet, Distribution, ExitCode, Measurement, MeterDetail, MeterPlan,
+    Nanos, Phase, Series, ThreadOutcome,
 };
 
 use crate::arguments::Measure;
@@ -20,10 +20,15 @@ use crate::{output, signals};
 
 pub(crate) fn run(arguments: &Measure) -> Result<ExitCode, Failure> {
     let program = super::meter_program()?;
-    let plan = plan(arguments);
+    let topology = read_machine(&MachineRoot::system()).topology;
+    let usable = topology.online.intersection(&topology.allowed);
+    let plan = plan(arguments, &usable);
+    // A shield moves ordinary work there.
+    let unmeasured = usable.difference(&plan.cpus);
+    let housekeeping = arguments.housekeeping.as_ref().unwrap_or(&unmeasured);
     let context = MeasureContext {
         meter: &program,
-        housekeeping: &plan.housekeeping,
+        housekeeping,
         histogram_log: arguments.hlog.as_deref(),
         tool_version: super::VERSION,
     };
@@ -58,15 +63,9 @@ pub(crate) fn run(arguments: &Measure) -> Result<ExitCode, Failure> {
     })
 }
 
-fn plan(arguments: &Measure) -> MeterPlan {
-    let usable = || {
-        let topology = read_machine(&MachineRoot::system()).topology;
-        topology.online.intersection(&topology.allowed)
-    };
-    let defaults = MeterPlan::new(
-        arguments.meter,
-        arguments.cpus.clone().unwrap_or_else(usable),
-    );
+fn plan(arguments: &Measure, usable: &CpuSet) -> MeterPlan {
+    let cpus = arguments.cpus.as_ref().unwrap_or(usable);
+    let defaults = MeterPlan::new(arguments.meter, cpus.clone());
     MeterPlan {
         housekeeping: arguments.housekeeping.clone().unwrap_or_default(),
         policy: arguments.policy.unwrap_or(defaults.policy),
