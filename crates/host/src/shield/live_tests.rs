@@ -239,9 +239,10 @@ fn a_process_killed_at_any_step_leaves_nothing_that_release_does_not_undo() {
     let Some((shielded, housekeeping)) = split() else {
         return;
     };
-    let witnesses = Witnesses::call(&shielded, &housekeeping);
     let directory = tempfile::tempdir().expect("directory");
+    // Before the witnesses: another test's shield would keep them off its CPUs.
     let _lock = machine_lock(&StateDirectory::at(directory.path().join("parent")));
+    let witnesses = Witnesses::call(&shielded, &housekeeping);
     let state = StateDirectory::at(directory.path().join("state"));
     // To try every step takes a minute; by default they are sampled, with another remainder each
     // time so that they are all met in the end.
@@ -292,9 +293,10 @@ fn raising_again_and_again_changes_nothing_in_the_end() {
     let Some((shielded, housekeeping)) = split() else {
         return;
     };
-    let witnesses = Witnesses::call(&shielded, &housekeeping);
     let directory = tempfile::tempdir().expect("directory");
+    // Before the witnesses: another test's shield would keep them off its CPUs.
     let _lock = machine_lock(&StateDirectory::at(directory.path().join("parent")));
+    let witnesses = Witnesses::call(&shielded, &housekeeping);
     let state = StateDirectory::at(directory.path().join("state"));
     let before = snapshot(&witnesses);
     for _ in 0..5 {
@@ -322,7 +324,6 @@ fn a_full_disk_under_the_journal_changes_nothing() {
     let Some((shielded, housekeeping)) = split() else {
         return;
     };
-    let witnesses = Witnesses::call(&shielded, &housekeeping);
     let directory = tempfile::tempdir().expect("directory");
     let mounted = Command::new("mount")
         .args(["-t", "tmpfs", "-o", "size=4k", "tmpfs"])
@@ -334,6 +335,7 @@ fn a_full_disk_under_the_journal_changes_nothing() {
     }
     let elsewhere = tempfile::tempdir().expect("directory");
     let lock = machine_lock(&StateDirectory::at(elsewhere.path()));
+    let witnesses = Witnesses::call(&shielded, &housekeeping);
     let before = snapshot(&witnesses);
     let state = StateDirectory::at(directory.path());
     // The lock's file fits, the journal does not.
@@ -363,6 +365,8 @@ fn without_root_a_process_is_bound_and_nothing_else_changes() {
         return;
     };
     let directory = tempfile::tempdir().expect("directory");
+    // Another test's shield would keep this process off its CPUs.
+    let _lock = machine_lock(&StateDirectory::at(directory.path().join("parent")));
     let state = StateDirectory::at(directory.path().join("state"));
     let shield = Shield::without_root(&state, &shielded);
     assert_eq!(shield.report().wall, Wall::AffinityOnly);
