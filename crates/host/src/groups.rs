@@ -193,7 +193,7 @@ mod tests {
 
     const HYBRID: &str = "\
 25 1 0:5 / /sys/fs/cgroup rw,relatime shared:1 - tmpfs tmpfs rw,mode=755
-90 1 0:22 / /srv/root/sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset
+90 1 0:22 / /srv/chroot/sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset
 26 25 0:22 / /sys/fs/cgroup/cpuset rw,relatime - cgroup cgroup rw,cpuset
 27 25 0:23 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct
 28 25 0:24 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd
