@@ -19,6 +19,7 @@ pub(crate) struct HostDomain;
 impl Domain for HostDomain {
     fn selection(&self) -> DomainSelection {
         DomainSelection {
+            guest: None,
             kind: DomainKind::Host,
             engine: None,
         }

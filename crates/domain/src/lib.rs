@@ -15,13 +15,14 @@ mod session;
 mod surroundings;
 mod task;
 
+use std::io::{Read, Write};
 use std::path::Path;
 use std::time::Duration;
 
 use rampart_host::{Shield, StateDirectory};
 use rampart_model::{
-    Availability, ContainerEngine, CpuSet, DomainKind, DomainSelection, Granted, Machine,
-    MeterEvent, MeterPlan, ShieldReport,
+    Availability, ClockRelation, ContainerEngine, CpuId, CpuSet, DomainKind, DomainSelection,
+    Granted, GuestReport, Machine, MeterEvent, MeterPlan, ShieldReport,
 };
 
 pub use container::{ReleasedContainers, release_containers};
@@ -45,11 +46,10 @@ pub fn all() -> Vec<Box<dyn Domain>> {
             ],
             _ => vec![None],
         };
-        selections.extend(
-            engines
-                .into_iter()
-                .map(|engine| DomainSelection { kind, engine }),
-        );
+        selections.extend(engines.into_iter().map(|engine| DomainSelection {
+            engine,
+            ..DomainSelection::of(kind)
+        }));
     }
     selections.into_iter().map(domain).collect()
 }
@@ -114,6 +114,45 @@ pub struct Start<'a> {
     pub plan: &'a MeterPlan,
     /// The CPUs that ordinary work keeps.
     pub housekeeping: &'a CpuSet,
+    /// Name of the domain in its evaluation: several of one kind may be up at once.
+    pub name: &'a str,
+    /// What takes long to bring up (a guest) may stay up after [`Running::finish`] for the next
+    /// start with the same CPUs, until the [`Domain`] is dropped: nobody else uses its CPUs.
+    pub stay_up: bool,
+}
+
+/// A program started inside a domain that has a kernel of its own. Dropping it ends the program.
+pub struct InsideProcess {
+    /// Its standard input.
+    pub input: Box<dyn Write + Send>,
+    /// Its standard output.
+    pub output: Box<dyn Read + Send>,
+    /// What keeps it alive; dropping it ends the program.
+    pub handle: Box<dyn Send>,
+}
+
+impl std::fmt::Debug for InsideProcess {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("InsideProcess").finish_non_exhaustive()
+    }
+}
+
+/// The inside of a domain that has a kernel of its own.
+pub trait Inside {
+    /// Starts a program there: `rampart-meter` or `stress-ng` with arguments.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    fn spawn(&self, command: &[String]) -> Result<InsideProcess, DomainError>;
+
+    /// The number that its kernel gives to the CPU which the host numbers `cpu`.
+    fn cpu_inside(&self, cpu: CpuId) -> Option<CpuId>;
+
+    /// Relates its clock to ours.
+    ///
+    /// # Errors
+    /// If it does not answer.
+    fn clock(&self) -> Result<ClockRelation, DomainError>;
 }
 
 /// A meter that was started in a domain.
@@ -138,6 +177,17 @@ pub trait Running: std::fmt::Debug {
 
     /// What it was granted, read back from the kernel.
     fn granted(&self) -> Granted;
+
+    /// Its inside, if it has a kernel of its own. The moments of its meter's events are then on
+    /// that kernel's clock; their CPUs are numbered as the host numbers them all the same.
+    fn inside(&self) -> Option<&dyn Inside> {
+        None
+    }
+
+    /// The guest as it is now, if it is one.
+    fn guest(&self) -> Option<GuestReport> {
+        None
+    }
 
     /// Ends the program if it still runs, removes everything that [`Domain::start`] made and
     /// restores what it changed.

@@ -14,10 +14,7 @@ pub(crate) struct NotBuilt(pub(crate) DomainKind);
 
 impl Domain for NotBuilt {
     fn selection(&self) -> DomainSelection {
-        DomainSelection {
-            kind: self.0,
-            engine: None,
-        }
+        DomainSelection::of(self.0)
     }
 
     fn availability(&self, machine: &Machine) -> Availability {

@@ -24,6 +24,7 @@ pub(crate) struct TaskDomain {
 impl Domain for TaskDomain {
     fn selection(&self) -> DomainSelection {
         DomainSelection {
+            guest: None,
             kind: DomainKind::Task,
             engine: None,
         }

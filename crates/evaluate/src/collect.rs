@@ -226,6 +226,7 @@ mod tests {
         let distribution =
             |values: &[u64]| Distribution::from_values(values.iter().copied().map(Nanos));
         Block {
+            timeline: Vec::new(),
             cpu: CpuId(cpu),
             phase,
             at: Nanos::SECOND,

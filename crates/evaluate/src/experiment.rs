@@ -103,6 +103,9 @@ pub fn evaluate(
     let now = timestamp(since_epoch());
     let planned_runs = u32::try_from(order.len()).unwrap_or(u32::MAX);
     let mut evaluation = Evaluation {
+        bench: rampart_model::Bench::Local,
+        crash: None,
+        transfers: Vec::new(),
         schema_version: EVALUATION_SCHEMA_VERSION,
         tool_version: context.tool_version.to_owned(),
         command: context.command.clone(),
@@ -286,6 +289,7 @@ fn empty_record(evaluation: &Evaluation, cell: Cell) -> Record {
     let meter = &evaluation.plan.meters[cell.meter];
     let condition = evaluation.plan.conditions[cell.condition];
     Record {
+        emulated: false,
         id: record_id(domain, meter, condition),
         domain: domain.name.clone(),
         kind: domain.selection.kind,

@@ -84,8 +84,11 @@ fn verdict(
         Question::Deadline => "deadline",
         Question::SameAsHost => "same-as-host",
         Question::Interference => "interference",
+        Question::Transfer => "transfer",
+        Question::Crash => "crash",
     };
     Verdict {
+        disturbance: None,
         id: format!("{word}/{}", record.id),
         question,
         domain: record.domain.clone(),

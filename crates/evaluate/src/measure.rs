@@ -57,6 +57,8 @@ pub fn measure(
         meter: context.meter,
         plan,
         housekeeping: context.housekeeping,
+        name: "measure",
+        stay_up: false,
     };
     let mut running = domain.start(&start)?;
     running.go()?;
@@ -89,6 +91,8 @@ pub fn measure(
     let granted = running.granted();
     let shield = running.finish()?;
     Ok(Measurement {
+        explained: Vec::new(),
+        guest: None,
         schema_version: MEASUREMENT_SCHEMA_VERSION,
         tool_version: context.tool_version.to_owned(),
         started: timestamp(started + offset),

@@ -184,6 +184,7 @@ pub fn propose(
     }
     Ok(Proposal {
         plan: ExperimentPlan {
+            transfer: None,
             housekeeping,
             domains,
             meters,

@@ -76,6 +76,8 @@ pub(crate) fn make_run(
         meter: request.meter,
         plan: request.plan,
         housekeeping: request.housekeeping,
+        name: request.record,
+        stay_up: false,
     };
     match request.domain.start(&start) {
         Err(error) => invalid.push(reason(request.record, &error)),
@@ -144,6 +146,8 @@ pub(crate) fn make_run(
     }
     let (started_monotonic, offset) = heard.started.unwrap_or_default();
     let run = Run {
+        explained: Vec::new(),
+        guest: None,
         order: request.order,
         started: crate::experiment::timestamp(started_monotonic + offset),
         started_monotonic,

@@ -55,6 +55,7 @@ mod tests {
         let domain = |number: usize| DomainPlan {
             name: number.to_string(),
             selection: DomainSelection {
+                guest: None,
                 kind: DomainKind::Host,
                 engine: None,
             },
@@ -62,6 +63,7 @@ mod tests {
             description: String::new(),
         };
         ExperimentPlan {
+            transfer: None,
             housekeeping: CpuSet::new(),
             domains: (0..domains).map(domain).collect(),
             meters: vec![MeterPlan::new(MeterKind::Wakeup, CpuSet::new())],

@@ -16,11 +16,16 @@ const CPU_LOAD: Condition = Condition {
 fn plan(deadline: Nanos) -> ExperimentPlan {
     let domain = |kind: DomainKind| DomainPlan {
         name: kind.word().to_owned(),
-        selection: DomainSelection { kind, engine: None },
+        selection: DomainSelection {
+            kind,
+            engine: None,
+            guest: None,
+        },
         cpus: CpuSet::single(CpuId(1)),
         description: String::new(),
     };
     ExperimentPlan {
+        transfer: None,
         housekeeping: CpuSet::single(CpuId(0)),
         domains: vec![domain(DomainKind::Host), domain(DomainKind::Task)],
         meters: vec![MeterPlan::new(MeterKind::Wakeup, CpuSet::single(CpuId(1)))],
@@ -70,6 +75,7 @@ fn add(
     let id = format!("{}/wakeup/{condition}", kind.word());
     blocks.insert(id.clone(), runs);
     records.push(Record {
+        emulated: false,
         id,
         domain: kind.word().to_owned(),
         kind,

@@ -81,7 +81,21 @@ pub enum ContainerEngine {
     Docker,
 }
 
-/// A domain that the user names: `host`, `task`, `container`, `container:podman`.
+/// What sort of guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum GuestRole {
+    /// By KVM, its virtual CPUs bound and real-time.
+    RealTime,
+    /// By KVM, on the housekeeping CPUs, under the time-sharing policy and loaded all the time: a
+    /// neighbour. It is not measured.
+    Noisy,
+    /// As a real-time one, by software emulation: for machines whose KVM runs no guest.
+    Emulated,
+}
+
+/// A domain that the user names: `host`, `task`, `container`, `container:podman`, `vm`,
+/// `vm:noisy`, `vm:tcg`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct DomainSelection {
     /// The kind.
@@ -89,42 +103,70 @@ pub struct DomainSelection {
     /// For a container: what runs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<ContainerEngine>,
+    /// For a guest: what sort.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest: Option<GuestRole>,
+}
+
+impl DomainSelection {
+    /// The domain of this kind that a user gets by the kind's word alone.
+    #[must_use]
+    pub const fn of(kind: DomainKind) -> Self {
+        Self {
+            kind,
+            engine: match kind {
+                DomainKind::Container => Some(ContainerEngine::Embedded),
+                _ => None,
+            },
+            guest: match kind {
+                DomainKind::Vm => Some(GuestRole::RealTime),
+                _ => None,
+            },
+        }
+    }
 }
 
 /// Why a text names no domain.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "there is no domain `{0}`; write host, task, container, container:podman or container:docker"
+    "there is no domain `{0}`; write host, task, container, container:podman, container:docker, vm, vm:noisy or vm:tcg"
 )]
 pub struct ParseDomainError(pub String);
 
 impl fmt::Display for DomainSelection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.engine {
-            Some(ContainerEngine::Podman) => f.pad("container:podman"),
-            Some(ContainerEngine::Docker) => f.pad("container:docker"),
-            Some(ContainerEngine::Embedded) | None => f.pad(self.kind.word()),
-        }
+        f.pad(match (self.engine, self.guest) {
+            (Some(ContainerEngine::Podman), _) => "container:podman",
+            (Some(ContainerEngine::Docker), _) => "container:docker",
+            (_, Some(GuestRole::Noisy)) => "vm:noisy",
+            (_, Some(GuestRole::Emulated)) => "vm:tcg",
+            _ => self.kind.word(),
+        })
     }
 }
 
 impl FromStr for DomainSelection {
     type Err = ParseDomainError;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let engine = match text {
-            "container" => Some(ContainerEngine::Embedded),
-            "container:podman" => Some(ContainerEngine::Podman),
-            "container:docker" => Some(ContainerEngine::Docker),
-            _ => None,
+        let engine = |engine| Self {
+            engine: Some(engine),
+            ..Self::of(DomainKind::Container)
         };
-        let kind = match engine {
-            Some(_) => DomainKind::Container,
-            None => DomainKind::ALL
+        let guest = |role| Self {
+            guest: Some(role),
+            ..Self::of(DomainKind::Vm)
+        };
+        match text {
+            "container:podman" => Ok(engine(ContainerEngine::Podman)),
+            "container:docker" => Ok(engine(ContainerEngine::Docker)),
+            "vm:noisy" => Ok(guest(GuestRole::Noisy)),
+            "vm:tcg" => Ok(guest(GuestRole::Emulated)),
+            _ => DomainKind::ALL
                 .into_iter()
                 .find(|kind| kind.word() == text)
-                .ok_or_else(|| ParseDomainError(text.to_owned()))?,
-        };
-        Ok(Self { kind, engine })
+                .map(Self::of)
+                .ok_or_else(|| ParseDomainError(text.to_owned())),
+        }
     }
 }
 

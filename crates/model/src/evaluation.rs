@@ -4,8 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Availability, Condition, CpuSet, DomainKind, DomainSelection, Finding, Machine, MeterPlan,
-    Nanos, Record, Verdict,
+    Availability, Bench, Condition, CpuSet, CrashRecord, DomainKind, DomainSelection, Finding,
+    Machine, MeterPlan, Nanos, Record, TransferPlan, TransferRecord, Verdict,
 };
 
 /// Version of the document. A reader refuses a newer one; fields are only added within one.
@@ -59,6 +59,9 @@ pub struct ExperimentPlan {
     pub total: Nanos,
     /// Seed of the order of runs and of the resampling.
     pub seed: u64,
+    /// How disturbances are measured; none if they are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transfer: Option<TransferPlan>,
     /// What this machine makes weaker than it could be, for example a single CPU.
     pub findings: Vec<Finding>,
 }
@@ -120,6 +123,9 @@ pub struct Evaluation {
     pub state: EvaluationState,
     /// Runs made and runs planned.
     pub runs: (u32, u32),
+    /// Where it ran.
+    #[serde(default)]
+    pub bench: Bench,
     /// The machine.
     pub machine: Machine,
     /// What was set out to do.
@@ -128,6 +134,12 @@ pub struct Evaluation {
     pub availability: Vec<Availability>,
     /// What was measured.
     pub records: Vec<Record>,
+    /// Who was disturbed, and what the others saw of it.
+    #[serde(default)]
+    pub transfers: Vec<TransferRecord>,
+    /// What became of the domains when their host crashed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crash: Option<CrashRecord>,
     /// What follows from it.
     pub verdicts: Vec<Verdict>,
     /// The answers at a glance.

@@ -10,6 +10,8 @@
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "std")]
+mod blocker;
+#[cfg(feature = "std")]
 mod condition;
 #[cfg(feature = "std")]
 mod cpu_set;
@@ -24,6 +26,8 @@ mod exit_code;
 #[cfg(feature = "std")]
 mod finding;
 #[cfg(feature = "std")]
+mod guest;
+#[cfg(feature = "std")]
 mod machine;
 #[cfg(feature = "std")]
 mod meter;
@@ -31,12 +35,19 @@ mod meter;
 mod policy;
 #[cfg(feature = "std")]
 mod record;
+#[cfg(feature = "std")]
+mod transfer;
 mod units;
 #[cfg(feature = "std")]
 mod units_text;
 #[cfg(feature = "std")]
 mod verdict;
 
+#[cfg(feature = "std")]
+pub use blocker::{
+    BLOCKER_PROTOCOL_VERSION, BlockKind, BlockPlan, BlockSpan, BlockSpread, BlockerEvent,
+    BlockerRequest,
+};
 #[cfg(feature = "std")]
 pub use condition::{Condition, LoadKind, LoadPlace, ParseConditionError};
 #[cfg(feature = "std")]
@@ -45,7 +56,7 @@ pub use cpu_set::{CpuId, CpuSet, ParseCpuSetError};
 pub use distribution::{Bucket, Distribution};
 #[cfg(feature = "std")]
 pub use domain::{
-    Availability, ContainerEngine, DomainKind, DomainSelection, Granted, InterruptMove,
+    Availability, ContainerEngine, DomainKind, DomainSelection, Granted, GuestRole, InterruptMove,
     ParseDomainError, ShieldReport, Wall,
 };
 #[cfg(feature = "std")]
@@ -57,6 +68,8 @@ pub use evaluation::{
 pub use exit_code::ExitCode;
 #[cfg(feature = "std")]
 pub use finding::{Finding, Severity};
+#[cfg(feature = "std")]
+pub use guest::{Accelerator, ClockRelation, GuestKnob, GuestReport, GuestThread, GuestThreadRole};
 #[cfg(feature = "std")]
 pub use machine::{
     Cache, CacheKind, ClockSource, Cpu, FrequencyFacts, IdleState, Machine, MemoryNode,
@@ -71,9 +84,15 @@ pub use meter::{
 pub use policy::{ParsePolicyError, SchedulingPolicy};
 #[cfg(feature = "std")]
 pub use record::{
-    CpuRecord, EffectivePlacement, Exposure, LoadRecord, LocatedWorst, MEASUREMENT_SCHEMA_VERSION,
-    Measurement, MeterDetail, Record, Run, SeriesRecord, StressorRecord, ThreadCounters,
-    ThreadOutcome, WarmUp, WorstEvent,
+    Cause, CauseKind, CpuRecord, EffectivePlacement, ExplainedWorst, Exposure, LoadRecord,
+    LocatedWorst, MEASUREMENT_SCHEMA_VERSION, Measurement, MeterDetail, Record, Run, SeriesRecord,
+    StressorRecord, ThreadCounters, ThreadOutcome, WarmUp, WorstEvent,
+};
+#[cfg(feature = "std")]
+pub use transfer::{
+    Bench, BlocksMade, CrashRecord, CrashWitness, Disturbance, DisturbanceKind,
+    ParseDisturbanceError, Participant, Side, Timeline, TransferGroup, TransferPlan,
+    TransferRecord, Watched,
 };
 pub use units::{Nanos, SignedNanos};
 #[cfg(feature = "std")]

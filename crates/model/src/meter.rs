@@ -171,6 +171,11 @@ pub struct MeterPlan {
     pub worst: u32,
     /// Length of the blocks in which distributions leave.
     pub block: Nanos,
+    /// Keep the worst sample of the primary series in each slot of this length, so that samples
+    /// can be held against what happened in time; none: do not. At least 1 ms, and `block` is a
+    /// multiple of it.
+    #[serde(default)]
+    pub timeline: Option<Nanos>,
     /// Lock all memory. Without it a page fault may be measured; they are counted either way.
     pub lock_memory: bool,
 }
@@ -203,6 +208,7 @@ impl MeterPlan {
             deadline: None,
             worst: 20,
             block: Nanos::SECOND,
+            timeline: None,
             lock_memory: true,
         }
     }
@@ -251,6 +257,16 @@ impl MeterPlan {
                 "too many worst samples",
                 self.worst.to_string(),
                 "10000 or fewer",
+            );
+        }
+        if let Some(slot) = self.timeline
+            && (slot < Nanos::from_millis(1) || !self.block.0.is_multiple_of(slot.0))
+        {
+            problem(
+                "timeline",
+                "the slots of the timeline do not fit into the blocks",
+                format!("slots of {slot} in blocks of {}", self.block),
+                "slots of 1 ms or more, and blocks that are a multiple of them",
             );
         }
         let periodic = matches!(self.meter, MeterKind::Wakeup | MeterKind::Loop);
@@ -313,6 +329,10 @@ impl MeterPlan {
 /// To the program.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one request in the life of a program carries the plan"
+)]
 pub enum MeterRequest {
     /// The first line: get ready for this plan. The number is [`METER_PROTOCOL_VERSION`].
     Prepare {
@@ -408,6 +428,10 @@ pub struct Block {
     /// Samples that found the ring full and are in no distribution; anything but 0 makes the
     /// record invalid.
     pub lost: u64,
+    /// With `timeline` in the plan: the worst sample of the primary series that ended in each
+    /// slot, the first slot beginning at `at`; none where no sample ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub timeline: Vec<Option<Nanos>>,
 }
 
 /// One series in one block.

@@ -4,8 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Condition, CpuId, CpuSet, Distribution, DomainKind, Finding, Granted, MeterPlan, Nanos,
-    SchedulingPolicy, Series, ShieldReport,
+    Condition, CpuId, CpuSet, Distribution, DomainKind, Finding, Granted, GuestReport, MeterPlan,
+    Nanos, SchedulingPolicy, Series, ShieldReport,
 };
 
 /// What one measuring thread got and saw, told by the meter at its end.
@@ -74,6 +74,62 @@ pub struct ThreadCounters {
     pub cpu_time: Nanos,
     /// CPU time of all the program's threads.
     pub process_cpu_time: Nanos,
+}
+
+/// What kept a thread from its CPU.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum CauseKind {
+    /// A non-maskable interrupt.
+    Nmi,
+    /// An interrupt.
+    Interrupt,
+    /// A softirq.
+    Softirq,
+    /// Another thread.
+    Thread,
+    /// The CPU was in an idle state, or the hypervisor under the machine had it: the kernel saw
+    /// nothing.
+    Unseen,
+}
+
+/// One cause of one sample, as the kernel's osnoise events tell it (kernel document
+/// `trace/osnoise-tracer.rst`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Cause {
+    /// What sort.
+    pub kind: CauseKind,
+    /// Its name: `local_timer:236`, `TIMER:1`, `ksoftirqd/1:23`.
+    pub name: String,
+    /// When it began (`CLOCK_MONOTONIC`).
+    pub start: Nanos,
+    /// How long it lasted, what interrupted it taken off.
+    pub duration: Nanos,
+}
+
+/// One of the worst samples with what caused it, the longest cause first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct ExplainedWorst {
+    /// The CPU.
+    pub cpu: CpuId,
+    /// The sample.
+    pub event: WorstEvent,
+    /// What lay in its time.
+    pub causes: Vec<Cause>,
+    /// How much of `event.value` no cause accounts for.
+    pub unexplained: Nanos,
 }
 
 /// One of the worst samples.
@@ -190,6 +246,12 @@ pub struct Run {
     pub shield: Option<ShieldReport>,
     /// What the domain was granted: capabilities, limits, groups.
     pub granted: Granted,
+    /// The guest, where the domain is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest: Option<GuestReport>,
+    /// The worst samples with their causes, where the kernel was asked for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub explained: Vec<ExplainedWorst>,
     /// File of the histogram log in the result directory, with every block.
     pub histogram_log: String,
     /// Why this run does not count; empty for a valid one.
@@ -224,6 +286,10 @@ pub struct Record {
     pub domain: String,
     /// Its kind.
     pub kind: DomainKind,
+    /// Whether its instructions were emulated in software, so that its times mean nothing; also
+    /// where the whole machine is emulated.
+    #[serde(default)]
+    pub emulated: bool,
     /// What was asked of the meter.
     pub plan: MeterPlan,
     /// Under what.
@@ -310,6 +376,12 @@ pub struct Measurement {
     pub shield: Option<ShieldReport>,
     /// What the domain was granted.
     pub granted: Granted,
+    /// The guest, where the domain is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest: Option<GuestReport>,
+    /// The worst samples with their causes, where the kernel was asked for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub explained: Vec<ExplainedWorst>,
     /// Weaknesses that leave the figures standing.
     pub findings: Vec<Finding>,
 }

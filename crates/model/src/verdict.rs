@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Condition, Exposure, MeterKind, Nanos};
+use crate::{BlockKind, Condition, Disturbance, Exposure, MeterKind, Nanos, SignedNanos};
 
 /// What is asked.
 #[derive(
@@ -29,6 +29,10 @@ pub enum Question {
     SameAsHost,
     /// Does a neighbour's load cross the wall?
     Interference,
+    /// Does a block of another domain's CPUs, or of the CPUs under a domain, cross the wall?
+    Transfer,
+    /// Does it outlive a crash of its host?
+    Crash,
 }
 
 /// The answer.
@@ -128,12 +132,40 @@ pub enum VerdictFigures {
         /// Blocks compared on each side.
         blocks: (u32, u32),
     },
+    /// Of [`Question::Transfer`].
+    Transfer {
+        /// Median excess divided by the length of the block: 0 if nothing crosses, 1 if all does.
+        transfer: Interval,
+        /// Chance of so large a difference if blocks made none (one-sided permutation test).
+        p_value: f64,
+        /// Median of the worst latencies of windows with a block minus that of windows without.
+        excess: SignedNanos,
+        /// What made the blocks.
+        kind: BlockKind,
+        /// Median length of the blocks as they were made.
+        length: Nanos,
+        /// Windows with a block.
+        with_block: u32,
+        /// Windows without.
+        without_block: u32,
+        /// Up to this transfer the wall counts as holding.
+        tolerance: f64,
+    },
+    /// Of [`Question::Crash`].
+    Crash {
+        /// How long it went on measuring after the crash; negative is before it.
+        lived: SignedNanos,
+        /// How far from the truth that may be.
+        uncertainty: Nanos,
+        /// For how long signs of life were waited for.
+        observed: Nanos,
+    },
 }
 
 /// One answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Verdict {
-    /// `QUESTION/DOMAIN/METER/CONDITION`, unique in its evaluation.
+    /// `QUESTION/DOMAIN/METER/CONDITION`, or `QUESTION/DOMAIN/METER/DISTURBANCE`, unique in its evaluation.
     pub id: String,
     /// What was asked.
     pub question: Question,
@@ -143,6 +175,9 @@ pub struct Verdict {
     pub meter: MeterKind,
     /// Under which condition.
     pub condition: Condition,
+    /// What was done to which domain meanwhile; none outside of transfers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disturbance: Option<Disturbance>,
     /// The answer.
     pub outcome: VerdictOutcome,
     /// The answer in a sentence, with its figures.
@@ -151,6 +186,6 @@ pub struct Verdict {
     pub figures: Option<VerdictFigures>,
     /// What it rests on.
     pub exposure: Exposure,
-    /// The records it was drawn from.
+    /// The records, or transfer records, it was drawn from.
     pub records: Vec<String>,
 }

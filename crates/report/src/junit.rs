@@ -91,5 +91,7 @@ const fn question(question: Question) -> &'static str {
         Question::Deadline => "deadline",
         Question::SameAsHost => "same-as-host",
         Question::Interference => "interference",
+        Question::Transfer => "transfer",
+        Question::Crash => "crash",
     }
 }

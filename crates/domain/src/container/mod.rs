@@ -40,6 +40,7 @@ pub(crate) struct ContainerDomain {
 impl Domain for ContainerDomain {
     fn selection(&self) -> DomainSelection {
         DomainSelection {
+            guest: None,
             kind: DomainKind::Container,
             engine: Some(self.engine),
         }

@@ -192,6 +192,7 @@ impl Collector {
             },
             periods: Periods::new(plan.interval),
             event: Block {
+                timeline: Vec::new(),
                 cpu,
                 phase: Phase::WarmUp,
                 at: Nanos::ZERO,

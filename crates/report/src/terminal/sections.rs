@@ -192,7 +192,12 @@ fn intervals(verdict: &Verdict) -> &[(f64, Interval)] {
     match &verdict.figures {
         Some(VerdictFigures::Interference { factors, .. }) => factors,
         Some(VerdictFigures::SameAsHost { ratios, .. }) => ratios,
-        Some(VerdictFigures::Deadline { .. }) | None => &[],
+        Some(
+            VerdictFigures::Deadline { .. }
+            | VerdictFigures::Transfer { .. }
+            | VerdictFigures::Crash { .. },
+        )
+        | None => &[],
     }
 }
 

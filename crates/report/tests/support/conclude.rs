@@ -55,8 +55,11 @@ fn verdict(question: Question, record: &Record) -> Verdict {
         Question::Deadline => "deadline",
         Question::SameAsHost => "same-as-host",
         Question::Interference => "interference",
+        Question::Transfer => "transfer",
+        Question::Crash => "crash",
     };
     Verdict {
+        disturbance: None,
         id: format!("{word}/{}", record.id),
         question,
         domain: record.domain.clone(),

@@ -101,6 +101,7 @@ fn record(
 ) -> Record {
     let plan = scenario.meter_plan(meter, &domain.cpus);
     let mut record = Record {
+        emulated: false,
         id: format!("{}/{meter}/{condition}", domain.name),
         domain: domain.name.clone(),
         kind: domain.selection.kind,
@@ -317,6 +318,8 @@ fn run(scenario: &Scenario, record: &Record, order: u32, died: bool, measured: &
     .values("exit status 2 after 1.2 s", "running")
     .mend("free some memory, or name a smaller load");
     Run {
+        explained: Vec::new(),
+        guest: None,
         order,
         started: format!(
             "2026-11-21T20:{:02}:{:02}Z",

@@ -49,7 +49,11 @@ pub(crate) fn domain(name: &str, kind: DomainKind, on: &str, description: &str) 
     let engine = (kind == DomainKind::Container).then_some(ContainerEngine::Embedded);
     DomainPlan {
         name: name.to_owned(),
-        selection: DomainSelection { kind, engine },
+        selection: DomainSelection {
+            kind,
+            engine,
+            guest: None,
+        },
         cpus: cpus(on),
         description: description.to_owned(),
     }
@@ -74,6 +78,9 @@ impl Scenario {
     pub(crate) fn evaluation(&self) -> Evaluation {
         let machine = machine::machine(&self.housekeeping, &self.domains);
         let mut evaluation = Evaluation {
+            bench: rampart_model::Bench::Local,
+            crash: None,
+            transfers: Vec::new(),
             schema_version: EVALUATION_SCHEMA_VERSION,
             tool_version: "0.1.0".to_owned(),
             command: ["rampart", "evaluate", "--for", "4m", "--deadline", "250us"]
@@ -89,6 +96,7 @@ impl Scenario {
             runs: (self.made, self.planned()),
             machine,
             plan: ExperimentPlan {
+                transfer: None,
                 housekeeping: self.housekeeping.clone(),
                 domains: self.domains.clone(),
                 meters: self
@@ -129,6 +137,7 @@ impl Scenario {
             .collect();
         all.push(Availability {
             domain: DomainSelection {
+                guest: None,
                 kind: DomainKind::Vm,
                 engine: None,
             },
