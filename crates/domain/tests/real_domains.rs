@@ -83,6 +83,8 @@ impl Bench {
         let selection: DomainSelection = name.parse().expect("a domain");
         let housekeeping = "0".parse().expect("a CPU");
         let start = Start {
+            name: "test",
+            stay_up: false,
             meter: &self.meter,
             plan,
             housekeeping: &housekeeping,
@@ -470,6 +472,8 @@ fn owner_to_be_killed() {
     plan.duration = Nanos::from_secs(600);
     let housekeeping = "0".parse().expect("a CPU");
     let start = Start {
+        name: "test",
+        stay_up: false,
         meter: Path::new(&meter),
         plan: &plan,
         housekeeping: &housekeeping,
