@@ -179,6 +179,7 @@ mod tests {
                 missing: histogram(missing),
             }).collect();
             let block = Block {
+                timeline: Vec::new(),
                 cpu: CpuId(cpu),
                 phase: if warm_up { Phase::WarmUp } else { Phase::Measured },
                 at: Nanos(at),
