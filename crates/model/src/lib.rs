@@ -92,7 +92,7 @@ pub use record::{
 pub use transfer::{
     Bench, BlocksMade, CrashRecord, CrashWitness, Disturbance, DisturbanceKind,
     ParseDisturbanceError, Participant, Side, Timeline, TransferGroup, TransferPlan,
-    TransferRecord, Watched,
+    TransferRecord, Watched, Window,
 };
 pub use units::{Nanos, SignedNanos};
 #[cfg(feature = "std")]

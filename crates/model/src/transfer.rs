@@ -189,6 +189,19 @@ pub struct Timeline {
     pub worst: Vec<Option<Nanos>>,
 }
 
+/// A stretch of time whose worst latency a transfer is drawn from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Window {
+    /// Its start, on the clock of the timeline.
+    pub start: Nanos,
+    /// Its end.
+    pub end: Nanos,
+    /// The number of the block that it holds; none for a control window, which holds none.
+    pub block: Option<u32>,
+    /// The worst sample that ended in it; none where no sample ended.
+    pub worst: Option<Nanos>,
+}
+
 /// What one domain saw in one round.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Watched {
@@ -201,6 +214,10 @@ pub struct Watched {
     pub clock: Vec<ClockRelation>,
     /// Its latencies in time.
     pub timeline: Timeline,
+    /// The windows that the verdict compares, in the order of time; none in a round without
+    /// blocks. Reports show them over the timeline.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub windows: Vec<Window>,
     /// All of them together.
     pub seen: Distribution,
     /// Periods that passed without a sample.
