@@ -173,7 +173,8 @@ pub struct MeterPlan {
     pub block: Nanos,
     /// Keep the worst sample of the primary series in each slot of this length, so that samples
     /// can be held against what happened in time; none: do not. At least 1 ms, and `block` is a
-    /// multiple of it.
+    /// multiple of it, so that the slots of the measurement lie on one grid from its start on,
+    /// whatever block they are in. The warm-up has a grid of its own, from its own start on.
     #[serde(default)]
     pub timeline: Option<Nanos>,
     /// Lock all memory. Without it a page fault may be measured; they are counted either way.
@@ -429,7 +430,11 @@ pub struct Block {
     /// record invalid.
     pub lost: u64,
     /// With `timeline` in the plan: the worst sample of the primary series that ended in each
-    /// slot, the first slot beginning at `at`; none where no sample ended.
+    /// slot, slot `k` beginning at `at` plus `k` slots; none where no sample ended. There are as
+    /// many as begin within the block, and further ones only behind the last block of a phase,
+    /// for a sample of the phase that ended after it. Where the thread was held up for
+    /// milliseconds between the end of a sample and handing it over, the sample counts into the
+    /// first slot of the next block.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub timeline: Vec<Option<Nanos>>,
 }

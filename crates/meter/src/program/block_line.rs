@@ -72,11 +72,29 @@ pub(super) fn write<'a>(
         seen.clear();
         out.push(b'}');
     }
-    let _ = writeln!(
+    let _ = write!(
         out,
-        r#"],"missed":{},"over_deadline":{},"lost":{}}}}}"#,
+        r#"],"missed":{},"over_deadline":{},"lost":{}"#,
         block.missed, block.over_deadline, block.lost
     );
+    if let Some((first, others)) = block.timeline.split_first() {
+        out.extend_from_slice(br#","timeline":["#);
+        slot(out, *first);
+        for worst in others {
+            out.push(b',');
+            slot(out, *worst);
+        }
+        out.push(b']');
+    }
+    out.extend_from_slice(b"}}\n");
+}
+
+fn slot(out: &mut Vec<u8>, worst: Option<Nanos>) {
+    // Writing to memory cannot fail.
+    let _ = match worst {
+        Some(worst) => write!(out, "{}", worst.0),
+        None => write!(out, "null"),
+    };
 }
 
 const fn word(series: Series) -> &'static str {
@@ -171,6 +189,7 @@ mod tests {
             cpu: u32,
             warm_up: bool,
             series in proptest::collection::vec((any_values(), any_values()), 0..7),
+            timeline in proptest::collection::vec(any::<Option<u64>>(), 0..5),
         ) {
             let [at, length, missed, over_deadline, lost] = numbers;
             let mut counts: Vec<_> = series.iter().zip(KINDS).map(|((seen, missing), series)| SeriesCounts {
@@ -179,7 +198,7 @@ mod tests {
                 missing: histogram(missing),
             }).collect();
             let block = Block {
-                timeline: Vec::new(),
+                timeline: timeline.into_iter().map(|worst| worst.map(Nanos)).collect(),
                 cpu: CpuId(cpu),
                 phase: if warm_up { Phase::WarmUp } else { Phase::Measured },
                 at: Nanos(at),

@@ -8,6 +8,7 @@ use rampart_model::{Block, CpuId, MeterKind, MeterPlan, Nanos, Phase, Series, Wa
 
 use super::block_line::SeriesCounts;
 use super::console::Console;
+use super::slots::Slots;
 use super::thread::Boundary;
 use super::worst::Worst;
 use crate::engine::Sample;
@@ -139,6 +140,8 @@ struct State {
     totals: Totals,
     warm_up: WarmUp,
     worst: Worst,
+    /// The worst in each slot of the present block; none without a timeline.
+    slots: Option<Slots>,
     long_gaps: Vec<Gap>,
     periods: Periods,
     /// What the present block begins with; its series are in `primary` and `others`.
@@ -185,6 +188,7 @@ impl Collector {
             totals: Totals::default(),
             warm_up: WarmUp::default(),
             worst: Worst::new(plan.worst),
+            slots: plan.timeline.map(Slots::new),
             long_gaps: if plan.meter == MeterKind::Noise {
                 Vec::with_capacity(LONG_GAPS)
             } else {
@@ -216,8 +220,7 @@ impl Collector {
         let state = &mut self.state;
         state.measured_from = start + plan.warm_up;
         state.measured_until = state.measured_from + plan.duration;
-        state.block_start = start;
-        state.block_end = (start + state.block_length).min(state.measured_from);
+        state.begin_block(start, state.measured_from);
     }
 
     /// Whether the measurement has begun, as far as is known.
@@ -318,6 +321,9 @@ impl State {
         if value > self.deadline {
             self.block.over_deadline += 1;
         }
+        if let Some(slots) = &mut self.slots {
+            slots.take(Nanos(sample.at), value);
+        }
         if self.phase == Phase::Measured {
             let sequence = self.read - self.read_before;
             self.worst.offer(Nanos(sample.at), value, sequence);
@@ -336,9 +342,9 @@ impl State {
         self.set_quick();
     }
 
-    /// What can be counted without a look: in the measurement, a sample of the present block
-    /// that is neither among the worst, nor over the deadline, nor long enough for a missed
-    /// period, nor for throttling.
+    /// What can be counted without a look: in the measurement, a sample of the present block,
+    /// and slot, that is neither among the worst, nor the worst of its slot, nor over the
+    /// deadline, nor long enough for a missed period, nor for throttling.
     fn set_quick(&mut self) {
         if self.phase == Phase::WarmUp || self.meter == MeterKind::Loop {
             self.quick_until = 0;
@@ -361,6 +367,10 @@ impl State {
         // Up to the greatest so far, so that counting needs no look at the maximum.
         let greatest = self.primary.seen.max().unwrap_or_default();
         self.quick_most = floor.0.min(self.deadline.0).min(other).min(greatest.0);
+        if let Some((until, most)) = self.slots.as_ref().map(Slots::quick) {
+            self.quick_until = self.quick_until.min(until);
+            self.quick_most = self.quick_most.min(most);
+        }
     }
 
     #[cold]
@@ -427,8 +437,7 @@ impl State {
             }
             self.phase = Phase::Measured;
             self.read_before = self.read;
-            self.block_start = self.measured_from;
-            self.block_end = (self.block_start + self.block_length).min(self.measured_until);
+            self.begin_block(self.measured_from, self.measured_until);
             self.set_quick();
         }
     }
@@ -455,6 +464,15 @@ impl State {
         }
     }
 
+    /// The next block: from `start` on, and no longer than until `phase_end`.
+    fn begin_block(&mut self, start: Nanos, phase_end: Nanos) {
+        self.block_start = start;
+        self.block_end = (start + self.block_length).min(phase_end);
+        if let Some(slots) = &mut self.slots {
+            slots.begin(start);
+        }
+    }
+
     fn close(&mut self, console: &mut Console) {
         let event = &mut self.event;
         event.phase = self.phase;
@@ -468,8 +486,10 @@ impl State {
         }
         self.lost_told += self.block.lost;
         self.block = Totals::default();
-        self.block_start = self.block_end;
-        self.block_end = (self.block_start + self.block_length).min(self.phase_end());
+        if let Some(slots) = &mut self.slots {
+            event.timeline = slots.leave(event.length);
+        }
+        self.begin_block(self.block_end, self.phase_end());
         let series = std::iter::once(&mut self.primary).chain(&mut self.others);
         console.send_block(&self.event, series);
         self.set_quick();
@@ -477,213 +497,4 @@ impl State {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ring::{Producer, ring};
-    use rampart_model::{CpuSet, Distribution, MeterEvent};
-
-    const START: u64 = 1_000_000_000;
-    const MILLI: u64 = 1_000_000;
-
-    struct Bench {
-        producer: Producer,
-        collector: Collector,
-        boundary: Arc<Boundary>,
-        console: Console,
-    }
-
-    /// A warm-up of 100 ms and a measurement of a second from [`START`] on, in blocks of 200 ms.
-    fn bench(meter: MeterKind, change: impl FnOnce(&mut MeterPlan)) -> Bench {
-        let mut plan = MeterPlan {
-            warm_up: Nanos::from_millis(100),
-            duration: Nanos::SECOND,
-            block: Nanos::from_millis(200),
-            worst: 3,
-            ..MeterPlan::new(meter, CpuSet::single(CpuId(1)))
-        };
-        change(&mut plan);
-        let (producer, consumer) = ring(2048);
-        let boundary = Arc::new(Boundary::default());
-        let mut collector = Collector::new(CpuId(1), &plan, consumer, Arc::clone(&boundary));
-        collector.start(Nanos(START), &plan);
-        Bench {
-            producer,
-            collector,
-            boundary,
-            console: Console::detached(),
-        }
-    }
-
-    impl Bench {
-        /// A sample that ended `at` ms after the start.
-        fn push(&mut self, at: u64, value: u64, missed: u64) {
-            self.producer.push(Sample {
-                at: START + at * MILLI,
-                value,
-                missed,
-                start: value / 2,
-            });
-        }
-
-        fn turn(&self) {
-            let (lost, written) = (self.producer.lost(), self.producer.written());
-            self.boundary.lost.store(lost, Ordering::Relaxed);
-            self.boundary.samples.store(written, Ordering::Release);
-        }
-
-        fn read(&mut self, at: u64) {
-            let now = Nanos(START + at * MILLI);
-            self.collector.read(now, None, &mut self.console);
-        }
-
-        fn blocks(&mut self) -> Vec<Block> {
-            let block = |event| match event {
-                MeterEvent::Block(block) => block,
-                other => panic!("{other:?}"),
-            };
-            self.console.sent().into_iter().map(block).collect()
-        }
-    }
-
-    fn told(blocks: &[Block]) -> Vec<(Phase, u64, u64, u64)> {
-        blocks
-            .iter()
-            .map(|block| {
-                let at = (block.at.0 - START) / MILLI;
-                let samples = block.series[0].seen.samples;
-                (block.phase, at, block.length.0 / MILLI, samples)
-            })
-            .collect()
-    }
-
-    #[test]
-    fn warm_up_and_blocks_are_kept_apart() {
-        use Phase::{Measured, WarmUp};
-        let mut bench = bench(MeterKind::Wakeup, |_| {});
-        bench.push(10, 9_000, 0);
-        // The last of the warm-up comes late; still it is the warm-up's.
-        bench.push(120, 21_000, 0);
-        bench.turn();
-        bench.push(130, 5_000, 0);
-        bench.read(135);
-        for at in 1..=9 {
-            bench.push(100 + at * 100, 1_000 * at, 0);
-        }
-        bench.push(1_450, 350 * MILLI, 0);
-        bench.read(1_500);
-        bench.collector.finish(Nanos::SECOND, &mut bench.console);
-        assert_eq!(
-            told(&bench.blocks()),
-            [
-                (WarmUp, 0, 100, 2),
-                (Measured, 100, 200, 2),
-                (Measured, 300, 200, 2),
-                (Measured, 500, 200, 2),
-                (Measured, 700, 200, 2),
-                // With the one that ended after the end.
-                (Measured, 900, 200, 3),
-            ]
-        );
-        let totals = bench.collector.totals();
-        assert_eq!((totals.samples, totals.lost), (11, 0));
-        let warm_up = bench.collector.warm_up();
-        assert_eq!((warm_up.samples, warm_up.max), (2, Some(Nanos(21_000))));
-        let worst = bench.collector.into_worst();
-        let told: Vec<_> = worst
-            .iter()
-            .map(|worst| (worst.value.0, worst.sequence))
-            .collect();
-        assert_eq!(told, [(350 * MILLI, 10), (9_000, 9), (8_000, 8)]);
-    }
-
-    #[test]
-    fn every_sample_is_counted_whichever_way_it_takes() {
-        let mut bench = bench(MeterKind::Wakeup, |plan| {
-            plan.deadline = Some(Nanos(40_000))
-        });
-        bench.turn();
-        let values: Vec<u64> = (0..1_000u64).map(|n| n * 7_919 % 50_000).collect();
-        for (n, value) in values.iter().enumerate() {
-            bench.push(100 + n as u64, *value, 0);
-        }
-        bench.read(1_200);
-        bench.collector.finish(Nanos::SECOND, &mut bench.console);
-        let mut seen = Distribution::default();
-        let mut over = 0;
-        for block in bench.blocks() {
-            seen.merge(&block.series[0].seen);
-            over += block.over_deadline;
-        }
-        assert_eq!(
-            seen,
-            Distribution::from_values(values.iter().copied().map(Nanos))
-        );
-        let expected = values.iter().filter(|value| **value > 40_000).count() as u64;
-        assert_eq!(
-            (over, bench.collector.totals().over_deadline),
-            (expected, expected)
-        );
-    }
-
-    #[test]
-    fn lost_samples_are_told_in_their_block() {
-        let mut bench = bench(MeterKind::Wakeup, |_| {});
-        for _ in 0..2_100 {
-            bench.push(5, 1, 0);
-        }
-        bench.turn();
-        bench.read(110);
-        for _ in 0..2_050 {
-            bench.push(120, 1, 0);
-        }
-        bench.read(400);
-        bench.collector.finish(Nanos::SECOND, &mut bench.console);
-        let lost: Vec<u64> = bench.blocks().iter().map(|block| block.lost).collect();
-        assert_eq!(lost, [52, 2, 0, 0, 0, 0]);
-        assert_eq!(bench.collector.totals().lost, 2);
-    }
-
-    #[test]
-    fn a_block_grows_while_nobody_reads() {
-        let mut bench = bench(MeterKind::Wakeup, |_| {});
-        bench.turn();
-        bench.read(100);
-        bench.console.congest();
-        bench.push(150, 10, 0);
-        bench.push(350, 10, 0);
-        bench.read(520);
-        assert_eq!(bench.console.sent().len(), 1); // That of the warm-up.
-        bench.read(720);
-        assert_eq!(told(&bench.blocks()), [(Phase::Measured, 100, 600, 2)]);
-    }
-
-    #[test]
-    fn missed_periods_are_corrected_in_the_series_that_know_a_period() {
-        let mut bench = bench(MeterKind::Loop, |plan| plan.work = Nanos(100_000));
-        bench.turn();
-        bench.push(110, 200_000, 0);
-        // A response of 3.2 ms in a period of 1 ms: three starts were skipped.
-        bench.push(120, 3_200_000, 3);
-        bench.read(200);
-        bench
-            .collector
-            .finish(Nanos::from_millis(200), &mut bench.console);
-        let block = bench.blocks().pop().expect("a block");
-        assert_eq!((block.missed, block.over_deadline), (3, 1));
-        let corrected = |index: usize| block.series[index].corrected.clone();
-        let of =
-            |values: &[u64]| Some(Distribution::from_values(values.iter().copied().map(Nanos)));
-        assert_eq!(block.series[0].series, Series::Response);
-        // Each could have begun at the end of the long one, and had its work to do.
-        assert_eq!(
-            corrected(0),
-            of(&[200_000, 3_200_000, 2_300_000, 1_300_000, 300_000])
-        );
-        assert_eq!(
-            corrected(1),
-            of(&[100_000, 1_600_000, 2_200_000, 1_200_000, 200_000])
-        );
-        assert_eq!((corrected(2), corrected(3)), (None, None));
-        assert_eq!(bench.collector.totals().worst_start, Nanos(1_600_000));
-    }
-}
+mod tests;

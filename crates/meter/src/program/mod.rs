@@ -14,6 +14,7 @@ mod console;
 mod findings;
 mod housekeeping;
 mod session;
+mod slots;
 mod thread;
 mod worst;
 

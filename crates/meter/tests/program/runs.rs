@@ -30,6 +30,31 @@ fn wakeup_counts_every_period() {
 }
 
 #[test]
+fn every_meter_keeps_a_timeline() {
+    for kind in MeterKind::ALL {
+        let mut plan = plan(kind);
+        let slot = Nanos::from_millis(5);
+        plan.timeline = Some(slot);
+        let finished = run(&plan);
+        finished.check(&plan);
+        // Each of the worst samples stands in the slot in which it ended.
+        let start = finished.started + plan.warm_up;
+        let slots: Vec<Option<Nanos>> = finished
+            .blocks
+            .iter()
+            .filter(|block| block.phase == Phase::Measured)
+            .flat_map(|block| block.timeline.clone())
+            .collect();
+        let thread = finished.thread();
+        assert!(!thread.worst.is_empty(), "{kind}");
+        for worst in &thread.worst {
+            let place = (worst.at.saturating_sub(start).0 / slot.0) as usize;
+            assert!(slots[place] >= Some(worst.value), "{kind}: {worst:?}");
+        }
+    }
+}
+
+#[test]
 fn wakeup_runs_every_20_microseconds_without_losing_a_sample() {
     let mut plan = plan(MeterKind::Wakeup);
     plan.interval = Nanos::from_micros(20);
@@ -238,6 +263,7 @@ fn a_stopped_process_has_missed_the_periods_it_slept_through() {
     let mut plan = plan(MeterKind::Wakeup);
     plan.duration = Nanos::from_millis(2_500);
     plan.block = Nanos::SECOND;
+    plan.timeline = Some(Nanos::from_millis(50));
     let mut meter = Meter::start();
     let process = meter.ready(&plan).process;
     meter.ask(&MeterRequest::Go {});
@@ -262,6 +288,22 @@ fn a_stopped_process_has_missed_the_periods_it_slept_through() {
     assert!(
         worst.value + Nanos::from_millis(100) > slept,
         "{worst:?} {slept:?}"
+    );
+    // In the timeline the slots of the stop are empty, and it stands where it ended.
+    let start = finished.started + plan.warm_up;
+    let slots: Vec<Option<Nanos>> = finished
+        .blocks
+        .iter()
+        .filter(|block| block.phase == Phase::Measured)
+        .flat_map(|block| block.timeline.clone())
+        .collect();
+    let place = |moment: Nanos| (moment.saturating_sub(start).0 / 50_000_000) as usize;
+    let last = place(worst.at);
+    assert_eq!(slots[last], Some(worst.value));
+    assert!(
+        slots[place(worst.at.saturating_sub(worst.value)) + 1..last]
+            .iter()
+            .all(Option::is_none)
     );
     // One sample for all of it, and one missed period for each further interval of it.
     let missed_by_worst = worst.value.0 / plan.interval.0;

@@ -216,6 +216,22 @@ impl Finished {
             for block in of(Phase::WarmUp).chain(of(Phase::Measured)) {
                 assert_eq!(block.at, at, "blocks are seamless");
                 at += block.length;
+                let slots = match plan.timeline {
+                    Some(slot) => block.length.0.div_ceil(slot.0) as usize,
+                    None => 0,
+                };
+                if at == self.started + plan.warm_up + thread.duration
+                    || at == self.started + plan.warm_up
+                {
+                    // With the slots of samples that ended late.
+                    assert!(block.timeline.len() >= slots);
+                } else {
+                    assert_eq!(block.timeline.len(), slots);
+                }
+                if plan.timeline.is_some() {
+                    let worst = block.timeline.iter().flatten().max();
+                    assert_eq!(worst.copied(), block.series[0].seen.max);
+                }
                 for series in &block.series {
                     let counts: u64 = series.seen.buckets.iter().map(|bucket| bucket.1).sum();
                     assert_eq!(counts, series.seen.samples);
