@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The process itself.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rampart_host::{AtOurEnd, spawn_tied};
+use serde_json::json;
+
+use crate::console::last_lines;
+use crate::error::{QemuError, QmpError};
+use crate::qmp::QmpMonitor;
+
+/// How long QEMU may take from its start to the first answer. Inside an emulated machine its
+/// dynamic linker alone takes seconds.
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long QEMU may take to end after it was told to.
+const END_LIMIT: Duration = Duration::from_secs(3);
+
+/// Pause between two looks at something that QEMU makes or does.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// Longest path of a socket: `sun_path` without its final zero, unix(7).
+const SOCKET_PATH_BYTES: usize = 107;
+
+const QMP_SOCKET: &str = "qmp";
+const ERRORS: &str = "qemu.stderr";
+const CONSOLE: &str = "console.log";
+
+/// A QEMU that runs, and is killed when this is dropped or this process ends in whatever way.
+#[derive(Debug)]
+pub struct Qemu {
+    child: Mutex<Child>,
+    process: u32,
+    program: PathBuf,
+    command: Vec<OsString>,
+    directory: PathBuf,
+    qmp: QmpMonitor,
+}
+
+impl Qemu {
+    /// Starts `program` with `arguments`, and adds what is needed to speak with it: a QMP monitor,
+    /// threads with names (`CPU 0/TCG`), no default configuration file, no window, and a character
+    /// device `console` whose bytes go to a log in `directory`. The caller connects it, for example
+    /// with `-serial chardev:console`.
+    ///
+    /// `directory` belongs to this machine alone, and stays when it ends. The machine runs at once
+    /// unless `-S` is among the arguments.
+    ///
+    /// # Errors
+    /// If the program cannot be started, ends at once (with its own words) or does not answer.
+    pub fn start(
+        program: impl AsRef<OsStr>,
+        arguments: Vec<OsString>,
+        directory: &Path,
+    ) -> Result<Self, QemuError> {
+        let program = PathBuf::from(program.as_ref());
+        let directory = std::path::absolute(directory).map_err(|source| QemuError::File {
+            action: "find",
+            path: directory.to_owned(),
+            source,
+        })?;
+        let socket = directory.join(QMP_SOCKET);
+        check_length(&socket)?;
+        let mut complete = own_arguments(&socket, &directory.join(CONSOLE));
+        complete.extend(arguments);
+        let errors_path = directory.join(ERRORS);
+        let errors = File::create(&errors_path).map_err(|source| QemuError::File {
+            action: "create",
+            path: errors_path.clone(),
+            source,
+        })?;
+        let output = errors.try_clone().map_err(|source| QemuError::File {
+            action: "open again",
+            path: errors_path.clone(),
+            source,
+        })?;
+        let mut command = Command::new(&program);
+        command
+            .args(&complete)
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(errors);
+        let child =
+            spawn_tied(command, AtOurEnd::Kill).map_err(|source| QemuError::NotStarted {
+                program: program.clone(),
+                source,
+            })?;
+        let mut started = KillUnlessKept(Some(child));
+        let qmp = started.speak(&program, &socket, &errors_path)?;
+        let child = started.0.take().ok_or_else(|| QemuError::NotStarted {
+            program: program.clone(),
+            source: io::Error::other("the process is gone"),
+        })?;
+        Ok(Self {
+            process: child.id(),
+            child: Mutex::new(child),
+            program: program.clone(),
+            command: std::iter::once(program.into_os_string())
+                .chain(complete)
+                .collect(),
+            directory,
+            qmp,
+        })
+    }
+
+    /// Its monitor.
+    #[must_use]
+    pub fn qmp(&self) -> &QmpMonitor {
+        &self.qmp
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn process(&self) -> u32 {
+        self.process
+    }
+
+    /// The program that runs.
+    #[must_use]
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// Its complete command line, the program first.
+    #[must_use]
+    pub fn command(&self) -> &[OsString] {
+        &self.command
+    }
+
+    /// Connects to the character device whose socket is `name` below the machine's directory, as
+    /// made by `-chardev` with [`socket_option`].
+    ///
+    /// # Errors
+    /// If there is no such socket.
+    pub fn socket(&self, name: &str) -> Result<UnixStream, QemuError> {
+        let path = self.directory.join(name);
+        UnixStream::connect(&path).map_err(|source| QemuError::File {
+            action: "connect to",
+            path,
+            source,
+        })
+    }
+
+    /// The log of the console.
+    #[must_use]
+    pub fn console(&self) -> PathBuf {
+        self.directory.join(CONSOLE)
+    }
+
+    /// The last lines of the console, for a message; none if it cannot be read.
+    #[must_use]
+    pub fn console_tail(&self, lines: usize) -> Vec<String> {
+        last_lines(&self.console(), lines).unwrap_or_default()
+    }
+
+    /// What QEMU itself wrote to its standard error, the last lines.
+    #[must_use]
+    pub fn said(&self) -> String {
+        said(&self.directory.join(ERRORS))
+    }
+
+    /// How it ended, if it has.
+    #[must_use]
+    pub fn ended(&self) -> Option<ExitStatus> {
+        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        child.try_wait().ok().flatten()
+    }
+
+    /// Waits until it has ended, at most `timeout`.
+    #[must_use]
+    pub fn wait(&self, timeout: Duration) -> Option<ExitStatus> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            if let Some(status) = self.ended() {
+                return Some(status);
+            }
+            if Instant::now() >= deadline {
+                return None;
+            }
+            thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    /// Ends it: asks over QMP, and kills it if it does not end in three seconds.
+    pub fn end(self) {
+        // An answer may get lost because it ends at once; what counts is that it ends.
+        let _ = self.qmp.execute_within("quit", json!({}), END_LIMIT);
+        let _ = self.wait(END_LIMIT);
+    }
+}
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        let child = self.child.get_mut().unwrap_or_else(PoisonError::into_inner);
+        end_child(child);
+    }
+}
+
+/// The option of `-chardev` for a socket `name` below `directory` on which QEMU listens:
+/// `socket,id=NAME,path=…,server=on,wait=off`.
+#[must_use]
+pub fn socket_option(directory: &Path, name: &str) -> OsString {
+    let mut option = OsString::from(format!("socket,id={name},path="));
+    option.push(escaped(&directory.join(name)));
+    option.push(",server=on,wait=off");
+    option
+}
+
+/// A path as a value in one of QEMU's comma-separated options: commas are doubled.
+#[must_use]
+pub fn escaped(path: &Path) -> OsString {
+    let mut bytes = Vec::new();
+    for &byte in path.as_os_str().as_bytes() {
+        bytes.push(byte);
+        if byte == b',' {
+            bytes.push(byte);
+        }
+    }
+    OsStr::from_bytes(&bytes).to_owned()
+}
+
+fn own_arguments(socket: &Path, console: &Path) -> Vec<OsString> {
+    let mut monitor = OsString::from("socket,id=qmp,path=");
+    monitor.push(escaped(socket));
+    monitor.push(",server=on,wait=off");
+    let mut log = OsString::from("file,id=console,path=");
+    log.push(escaped(console));
+    [
+        OsString::from("-no-user-config"),
+        "-display".into(),
+        "none".into(),
+        "-name".into(),
+        "debug-threads=on".into(),
+        "-chardev".into(),
+        monitor,
+        "-mon".into(),
+        "chardev=qmp,mode=control".into(),
+        "-chardev".into(),
+        log,
+    ]
+    .into()
+}
+
+fn check_length(socket: &Path) -> Result<(), QemuError> {
+    let length = socket.as_os_str().len();
+    if length > SOCKET_PATH_BYTES {
+        return Err(QemuError::PathTooLong {
+            path: socket.to_owned(),
+            length,
+        });
+    }
+    Ok(())
+}
+
+fn said(errors: &Path) -> String {
+    match last_lines(errors, 10) {
+        Ok(lines) if lines.is_empty() => "nothing".to_owned(),
+        Ok(lines) => lines.join("; "),
+        Err(error) => format!("({}: {error})", errors.display()),
+    }
+}
+
+fn end_child(child: &mut Child) {
+    // Fails only for a process that has ended.
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// A child between its start and its first answer.
+struct KillUnlessKept(Option<Child>);
+
+impl KillUnlessKept {
+    /// Waits for the monitor's socket and for the greeting on it.
+    fn speak(
+        &mut self,
+        program: &Path,
+        socket: &Path,
+        errors: &Path,
+    ) -> Result<QmpMonitor, QemuError> {
+        let deadline = Instant::now() + START_LIMIT;
+        loop {
+            let status = self
+                .0
+                .as_mut()
+                .and_then(|child| child.try_wait().ok())
+                .flatten();
+            if let Some(status) = status {
+                return Err(QemuError::EndedAtOnce {
+                    program: program.to_owned(),
+                    status: status.to_string(),
+                    said: said(errors),
+                });
+            }
+            let failure = match UnixStream::connect(socket) {
+                Ok(stream) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    match QmpMonitor::new(stream, left.max(LOOK_AGAIN)) {
+                        Ok(qmp) => return Ok(qmp),
+                        // It may have ended between two looks: the next tells how.
+                        Err(QmpError::Closed { command }) => QmpError::Closed { command },
+                        Err(source) => {
+                            return Err(QemuError::Silent {
+                                program: program.to_owned(),
+                                source,
+                                said: said(errors),
+                            });
+                        }
+                    }
+                }
+                Err(source) => QmpError::Connection(source),
+            };
+            if Instant::now() >= deadline {
+                return Err(QemuError::Silent {
+                    program: program.to_owned(),
+                    source: failure,
+                    said: said(errors),
+                });
+            }
+            thread::sleep(LOOK_AGAIN);
+        }
+    }
+}
+
+impl Drop for KillUnlessKept {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            end_child(child);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commas_in_paths_are_doubled() {
+        let option = socket_option(Path::new("/a,b"), "agent");
+        assert_eq!(
+            option,
+            "socket,id=agent,path=/a,,b/agent,server=on,wait=off"
+        );
+    }
+
+    #[test]
+    fn a_socket_path_that_the_kernel_refuses_is_named() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let long = directory.path().join("d".repeat(120));
+        std::fs::create_dir(&long).expect("made");
+        let error = Qemu::start("true", Vec::new(), &long).expect_err("too long");
+        assert!(matches!(error, QemuError::PathTooLong { .. }), "{error}");
+    }
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! With the real program: `qemu-system-x86_64` and its software emulation, no guest needed.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rampart_qemu::{Qemu, QemuError};
+use serde_json::json;
+
+const PROGRAM: &str = "qemu-system-x86_64";
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// In the environment of this test's own program when it is to be the parent that gets killed.
+const PARENT: &str = "RAMPART_TEST_QEMU_DIRECTORY";
+
+fn arguments(more: &[&str]) -> Vec<OsString> {
+    ["-nodefaults", "-machine", "none", "-S"]
+        .iter()
+        .chain(more)
+        .map(OsString::from)
+        .collect()
+}
+
+fn is_alive(process: u32) -> bool {
+    // A process that has ended and was not waited for yet (its new parent's business) is dead.
+    fs::read_to_string(format!("/proc/{process}/stat"))
+        .is_ok_and(|stat| !stat.contains(") Z ") && !stat.contains(") X "))
+}
+
+fn wait_until_dead(process: u32) -> bool {
+    let deadline = Instant::now() + PATIENCE;
+    while is_alive(process) {
+        if Instant::now() > deadline {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    true
+}
+
+#[test]
+fn it_starts_answers_and_ends() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let qemu = Qemu::start(PROGRAM, arguments(&[]), directory.path()).expect("started");
+    let status = qemu
+        .qmp()
+        .execute("query-status", json!({}))
+        .expect("answered");
+    assert_eq!(status["running"], json!(false), "{status}");
+    let error = qemu
+        .qmp()
+        .execute("no-such-command", json!({}))
+        .expect_err("refused");
+    assert!(error.to_string().contains("CommandNotFound"), "{error}");
+    let process = qemu.process();
+    assert!(is_alive(process));
+    qemu.end();
+    assert!(!is_alive(process));
+}
+
+#[test]
+fn its_events_arrive() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let qemu = Qemu::start(PROGRAM, arguments(&[]), directory.path()).expect("started");
+    qemu.qmp().execute("cont", json!({})).expect("runs");
+    let names: Vec<_> = std::iter::from_fn(|| qemu.qmp().next_event(PATIENCE))
+        .map(|event| event.name)
+        .take(1)
+        .collect();
+    assert_eq!(names, ["RESUME"]);
+}
+
+#[test]
+fn a_wrong_argument_is_told_in_its_own_words() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let error = Qemu::start(
+        PROGRAM,
+        arguments(&["-device", "warp-drive"]),
+        directory.path(),
+    )
+    .expect_err("no such device");
+    assert!(matches!(error, QemuError::EndedAtOnce { .. }), "{error}");
+    assert!(error.to_string().contains("warp-drive"), "{error}");
+}
+
+#[test]
+fn a_program_that_is_not_there_is_named() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let error = Qemu::start("/nowhere/qemu", Vec::new(), directory.path()).expect_err("missing");
+    assert!(error.to_string().contains("/nowhere/qemu"), "{error}");
+}
+
+#[test]
+fn dropping_it_kills_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let qemu = Qemu::start(PROGRAM, arguments(&[]), directory.path()).expect("started");
+    let process = qemu.process();
+    drop(qemu);
+    assert!(!is_alive(process));
+}
+
+/// Not a test by itself: the parent that the next one kills.
+#[test]
+fn parent_that_is_killed() {
+    let Some(directory) = std::env::var_os(PARENT) else {
+        return;
+    };
+    // From a thread that ends at once: QEMU must live as long as the process, not the thread.
+    let directory = Path::new(&directory).to_owned();
+    let qemu = thread::spawn(move || Qemu::start(PROGRAM, arguments(&[]), &directory))
+        .join()
+        .expect("joined")
+        .expect("started");
+    thread::sleep(Duration::from_millis(200));
+    assert!(is_alive(qemu.process()));
+    eprintln!("qemu {}", qemu.process());
+    thread::sleep(PATIENCE);
+}
+
+#[test]
+fn it_does_not_outlive_a_parent_that_is_killed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut parent = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "parent_that_is_killed", "--nocapture"])
+        .env(PARENT, directory.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("started");
+    let errors = parent.stderr.take().expect("a pipe");
+    let process = BufReader::new(errors)
+        .lines()
+        .map_while(Result::ok)
+        .find_map(|line| line.strip_prefix("qemu ").and_then(|id| id.parse().ok()))
+        .expect("its number");
+    assert!(is_alive(process));
+    parent.kill().expect("killed with SIGKILL");
+    parent.wait().expect("waited for");
+    assert!(
+        wait_until_dead(process),
+        "QEMU {process} outlives its parent"
+    );
+}
