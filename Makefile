@@ -33,6 +33,10 @@ help: ## Print this list
 evaluate: setup-run build ## Measure this machine and say where the page is (ARGS=...)
 	bin/rampart evaluate $(ARGS)
 
+.PHONY: evaluate-sim
+evaluate-sim: setup-sim build modules ## Do the same on a simulated real-time machine (ARGS=...)
+	bin/rampart evaluate --on sim $(ARGS)
+
 .PHONY: build
 build: $(SETUP_CROSS) $(PAGE) ## Build bin/rampart and bin/rampart-meter, static (ARCH=x86_64 or aarch64)
 	@scripts/build $(ARCH)
@@ -110,11 +114,12 @@ test-documentation: $(PAGE) ## Build the documentation of the code, without a wa
 setup: ## Only install what building and evaluating need (GROUPS="run test bench" for more)
 	@scripts/setup $(or $(GROUPS),build run)
 
-.PHONY: setup-build setup-cross setup-run setup-test setup-bench
+.PHONY: setup-build setup-cross setup-run setup-sim setup-test setup-bench
 setup-build: ; @scripts/setup build
 setup-run:   ; @scripts/setup build run
 setup-cross: ; @scripts/setup cross
-setup-test:  ; @scripts/setup cross run test
+setup-test:  ; @scripts/setup cross run sim modules test
+setup-sim:   ; @scripts/setup build run sim modules
 setup-bench: ; @scripts/setup bench
 
 .PHONY: clean
