@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -118,7 +118,7 @@ fn parent_that_is_killed() {
         .expect("started");
     thread::sleep(Duration::from_millis(200));
     assert!(is_alive(qemu.process()));
-    eprintln!("qemu {}", qemu.process());
+    writeln!(std::io::stderr(), "qemu {}", qemu.process()).expect("written");
     thread::sleep(PATIENCE);
 }
 
