@@ -306,8 +306,8 @@ impl KillUnlessKept {
                     let left = deadline.saturating_duration_since(Instant::now());
                     match QmpMonitor::new(stream, left.max(LOOK_AGAIN)) {
                         Ok(qmp) => return Ok(qmp),
-                        // It may have ended between two looks: the next tells how.
-                        Err(QmpError::Closed { command }) => QmpError::Closed { command },
+                        // It may be ending: the next look tells how.
+                        Err(source @ (QmpError::Closed { .. } | QmpError::Connection(_))) => source,
                         Err(source) => {
                             return Err(QemuError::Silent {
                                 program: program.to_owned(),
