@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One shield at a time: locks that the kernel drops when their holder ends, however it ends.
+//! One process with shields at a time: locks that the kernel drops when their holder ends, however
+//! it ends. All shields of one process share them.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rustix::fs::{FlockOperation, flock};
 
@@ -35,6 +37,36 @@ impl Lock {
             }
         }
         Ok(Self(files))
+    }
+}
+
+/// The locks that shields of this process hold, by state directory.
+static SHARED: Mutex<Vec<(PathBuf, Weak<Lock>)>> = Mutex::new(Vec::new());
+
+/// A lock that all shields of this process share.
+#[derive(Debug)]
+pub(crate) struct SharedLock {
+    pub(crate) lock: Arc<Lock>,
+    /// Whether no other shield of this process stands: every journal is then that of a process
+    /// that has ended.
+    pub(crate) first: bool,
+}
+
+impl SharedLock {
+    /// The lock of this process's shields, taken with the first of them.
+    pub(crate) fn take(state: &StateDirectory, machine: bool) -> Result<Self, HostError> {
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.retain(|(_, lock)| lock.strong_count() > 0);
+        let known = shared
+            .iter()
+            .find(|(path, _)| path == state.path())
+            .and_then(|(_, lock)| lock.upgrade());
+        if let Some(lock) = known {
+            return Ok(Self { lock, first: false });
+        }
+        let lock = Arc::new(Lock::take(state, machine)?);
+        shared.push((state.path().to_owned(), Arc::downgrade(&lock)));
+        Ok(Self { lock, first: true })
     }
 }
 
@@ -91,5 +123,18 @@ mod tests {
         );
         drop(first);
         Lock::take(&state, false).expect("after the first is gone");
+    }
+
+    #[test]
+    fn shields_of_one_process_share_theirs_until_the_last_is_gone() {
+        let directory = tempfile::tempdir().expect("directory");
+        let state = StateDirectory::at(directory.path().join("state"));
+        let one = SharedLock::take(&state, false).expect("one");
+        let two = SharedLock::take(&state, false).expect("two");
+        assert!(one.first && !two.first);
+        drop(one);
+        Lock::take(&state, false).expect_err("it is held for the second");
+        drop(two);
+        assert!(SharedLock::take(&state, false).expect("anew").first);
     }
 }

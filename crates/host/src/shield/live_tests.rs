@@ -15,7 +15,7 @@ use rampart_model::{CpuSet, Nanos, Wall};
 use super::Shield;
 use crate::groups::Hierarchies;
 use crate::kernel::{Kernel, RunningKernel};
-use crate::lock::Lock;
+use crate::lock::{Lock, SharedLock};
 use crate::release::release_locked;
 use crate::tasks::{self, processes, threads_of};
 use crate::{AtOurEnd, HostError, StateDirectory, journal, spawn_tied};
@@ -217,7 +217,7 @@ fn child() {
         left: AtomicU64::new(steps.parse().expect("steps")),
     });
     let state = StateDirectory::at(state);
-    let lock = Lock::take(&state, false).expect("lock");
+    let lock = SharedLock::take(&state, false).expect("lock");
     let shield =
         Shield::raise_on(kernel, Some(lock), &state, &shielded, &housekeeping).expect("raise");
     let mut command = Command::new("sleep");
@@ -301,7 +301,7 @@ fn raising_again_and_again_changes_nothing_in_the_end() {
     let before = snapshot(&witnesses);
     for _ in 0..5 {
         let kernel = Arc::new(RunningKernel);
-        let lock = Lock::take(&state, false).expect("lock");
+        let lock = SharedLock::take(&state, false).expect("lock");
         let shield =
             Shield::raise_on(kernel, Some(lock), &state, &shielded, &housekeeping).expect("raise");
         assert_eq!(shield.report().cpus, shielded);

@@ -22,7 +22,7 @@ use crate::changes::Changes;
 use crate::groups::{self, Hierarchies};
 use crate::journal::Change;
 use crate::kernel::{Kernel, RunningKernel};
-use crate::lock::Lock;
+use crate::lock::{Lock, SharedLock};
 use crate::real_time;
 use crate::state::is_root;
 use crate::tasks::{self, Task};
@@ -60,8 +60,11 @@ pub struct Shield {
     /// touched, and nothing of the machine.
     recorded: bool,
     lowered: bool,
-    _lock: Option<Lock>,
+    _lock: Option<Arc<Lock>>,
 }
+
+/// One shield of this process is raised or lowered at a time.
+static TURN: Mutex<()> = Mutex::new(());
 
 /// What is asked of a wall.
 struct Request<'a> {
@@ -96,9 +99,12 @@ impl Shield {
     /// left changed is put back first. Without root nothing is changed and the wall is
     /// affinity alone; [`Shield::report`] says so.
     ///
+    /// Several shields of one process, around different CPUs, may stand at once. They are to be
+    /// lowered in the opposite order, because each finds the machine as the one before left it.
+    ///
     /// # Errors
-    /// If the CPUs make no sense here, another shield stands, or the journal cannot be written.
-    /// What had been changed by then is restored.
+    /// If the CPUs make no sense here, a shield of another process stands, or the journal cannot
+    /// be written. What had been changed by then is restored.
     pub fn raise(
         state: &StateDirectory,
         cpus: &CpuSet,
@@ -108,7 +114,7 @@ impl Shield {
         if !is_root() {
             return Ok(Self::without_root(state, cpus));
         }
-        let lock = Lock::take(state, true)?;
+        let lock = SharedLock::take(state, true)?;
         Self::raise_on(
             Arc::new(RunningKernel),
             Some(lock),
@@ -154,13 +160,19 @@ impl Shield {
 
     fn raise_on(
         kernel: Arc<dyn Kernel>,
-        lock: Option<Lock>,
+        lock: Option<SharedLock>,
         state: &StateDirectory,
         cpus: &CpuSet,
         housekeeping: &CpuSet,
     ) -> Result<Self, HostError> {
         check(&*kernel, cpus, housekeeping)?;
-        let mut findings = release_first(&*kernel, state)?;
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        // The journals of this process's other shields tell of changes that are in use.
+        let mut findings = if lock.as_ref().is_none_or(|lock| lock.first) {
+            release_first(&*kernel, state)?
+        } else {
+            Vec::new()
+        };
         let hierarchies = Hierarchies::of(&*kernel);
         let request = Request {
             cpus,
@@ -190,7 +202,7 @@ impl Shield {
                     admit_to: raised.admit_to,
                     recorded: true,
                     lowered: false,
-                    _lock: lock,
+                    _lock: lock.map(|shared| shared.lock),
                 })
             }
             Err(error) => {
@@ -349,6 +361,7 @@ impl Shield {
     }
 
     fn undo(&mut self) -> Result<Undone, HostError> {
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         self.lowered = true;
         self.changes
             .get_mut()

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 use super::Shield;
 use crate::fake::{FakeKernel, Group, Layout, Machine, V1, V1_CPU, V2};
+use crate::lock::SharedLock;
 use crate::release::release_locked;
 use crate::{HostError, StateDirectory, journal};
 
@@ -177,6 +178,64 @@ fn v2_gets_an_isolated_partition_and_reads_it_back() {
     assert_eq!(kernel.machine().threads[&12].group, Path::new(V2));
     shield.lower().expect("lower");
     assert_eq!(kernel.machine().threads[&11].group, Path::new(V2));
+}
+
+/// The walls of two domains that are measured at once.
+#[test]
+fn two_shields_of_one_process_stand_side_by_side_and_lead_back() {
+    for layout in [Layout::V1, Layout::V2] {
+        let directory = directory();
+        let state_directory = StateDirectory::at(directory.path());
+        let machine = ordinary(layout);
+        // Those that go into the shields end before these are lowered, as meters do.
+        let mut threads = numbers(&machine);
+        threads.retain(|number| ![10, 11].contains(number));
+        let before = state(&machine, &threads);
+        let kernel = Arc::new(FakeKernel::new(machine));
+        let raise = |shielded: &str| {
+            let lock = SharedLock::take(&state_directory, false).expect("lock");
+            let kernel: Arc<FakeKernel> = Arc::clone(&kernel);
+            Shield::raise_on(
+                kernel,
+                Some(lock),
+                &state_directory,
+                &cpus(shielded),
+                &cpus("0-1"),
+            )
+            .expect("raise")
+        };
+        let (one, two) = (raise("2"), raise("3"));
+        for (shield, process, shielded) in [(&one, 10, "2"), (&two, 11, "3")] {
+            assert_eq!(
+                shield.report().wall,
+                match layout {
+                    Layout::V2 => Wall::IsolatedPartition,
+                    _ => Wall::CpusetV1,
+                }
+            );
+            shield.admit(process).expect("admit");
+            assert_eq!(
+                kernel.machine().threads[&process].affinity,
+                cpus(shielded),
+                "{layout:?}"
+            );
+        }
+        assert_eq!(journal::files(&state_directory).len(), 2);
+        kernel
+            .machine()
+            .threads
+            .retain(|number, _| threads.contains(number));
+        for shield in [two, one] {
+            let report = shield.lower().expect("lower");
+            let left = report
+                .findings
+                .iter()
+                .find(|finding| finding.what.contains("someone else"));
+            assert_eq!(left, None, "{layout:?}");
+        }
+        assert_eq!(state(&kernel.machine(), &threads), before, "{layout:?}");
+        assert!(journal::files(&state_directory).is_empty());
+    }
 }
 
 #[test]
