@@ -11,6 +11,7 @@ mod compare;
 mod median;
 mod spread;
 mod student;
+mod transfer;
 
 pub use bounds::{
     DEADLINE_CONFIDENCE, DEADLINE_RISK, clopper_pearson, deadline_outcome, exceedance_bound,
@@ -22,3 +23,6 @@ pub use compare::{
 };
 pub use median::median_interval;
 pub use spread::Resampling;
+pub use transfer::{
+    FEWEST_WINDOWS, PARTIAL_RISK, TRANSFER_RISK, TRANSFER_TOLERANCE, Transfer, transfer,
+};

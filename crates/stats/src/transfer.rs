@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Whether a block of one domain's CPUs reaches another domain: the worst latency in each window
+//! that holds a block, against windows that hold none.
+//!
+//! Windows with and without blocks alternate at random times, so that under "blocks change
+//! nothing" their labels could as well have been dealt out otherwise: that is what the
+//! permutation test deals with (E. J. G. Pitman, "Significance tests which may be applied to
+//! samples from any populations", 1937), and nothing is supposed about how latencies are
+//! distributed. Slow changes of the machine meet both sorts of windows alike.
+
+use rampart_model::{Interval, Nanos, VerdictOutcome};
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+use crate::Resampling;
+
+/// Up to this transfer a wall counts as holding: a tenth of the time for which the other domain
+/// was stopped. A domain that shares a CPU with the blocked one has a transfer of 1; what comes
+/// through shared caches, buses and the hypervisor's clock stays far below a tenth as long as
+/// blocks are many times longer than quiet latencies, which they are made to be.
+pub const TRANSFER_TOLERANCE: f64 = 0.1;
+
+/// A leak is named only where windows with blocks would be so much worse by chance in fewer than
+/// 1 of 100 evaluations.
+pub const TRANSFER_RISK: f64 = 0.01;
+
+/// A leak that few of the blocks show is named only where the count would come about by chance in
+/// fewer than 1 of 1000 evaluations: it is a second look at the same windows.
+pub const PARTIAL_RISK: f64 = 0.001;
+
+/// Above this chance the count of worse windows gives no reason to doubt that a wall holds.
+const PARTIAL_DOUBT: f64 = 0.05;
+
+/// With fewer windows of either sort nothing is decided. Eight are the fewest whose range holds
+/// their median with a confidence of 99 %, and six windows in eight never agree by chance at
+/// [`TRANSFER_RISK`].
+pub const FEWEST_WINDOWS: usize = 8;
+
+/// Two-sided confidence of the interval of a transfer.
+const CONFIDENCE: f64 = 0.95;
+/// The quantiles of the normal distribution at 97.5 % and 80 %: a change of their sum times the
+/// standard error is told from none with a chance of 80 % (H. S. Bloom, "Minimum detectable
+/// effects", Evaluation Review 19, 1995).
+const DETECTABLE_ERRORS: f64 = 1.960 + 0.842;
+
+/// What blocks of one domain did to another.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Transfer {
+    /// Median excess divided by the length of the blocks: 0 if nothing crosses, 1 if all does.
+    pub transfer: Interval,
+    /// Median of the windows with a block minus median of those without, in ns.
+    pub excess: f64,
+    /// Chance of so large an excess if blocks made none. Never 0: 1 over one more than the number
+    /// of permutations at least (B. Phipson and G. K. Smyth, "Permutation p-values should never
+    /// be zero", 2010).
+    pub p_value: f64,
+    /// Windows with a block whose worst latency was over the median of the quiet ones by more
+    /// than [`TRANSFER_TOLERANCE`] of a block; and windows without one of which the same is true.
+    pub crossed: (usize, usize),
+    /// Chance of so many more among the windows with a block, if blocks made no difference
+    /// (Fisher's exact test, one-sided).
+    pub crossed_p_value: f64,
+    /// A transfer of this size would have been told from none with a chance of 80 %.
+    pub smallest_detectable: f64,
+    /// If none of the blocks crossed: at most this part of all blocks would have, at 95 %
+    /// confidence.
+    pub part_not_seen: f64,
+    /// [`VerdictOutcome::Holds`], [`VerdictOutcome::Leaks`] or [`VerdictOutcome::Inconclusive`].
+    pub outcome: VerdictOutcome,
+}
+
+impl Transfer {
+    /// Whether it is a leak that only some of the blocks show, so that the median does not.
+    #[must_use]
+    pub fn is_partial(&self) -> bool {
+        self.outcome == VerdictOutcome::Leaks && self.transfer.low <= TRANSFER_TOLERANCE
+    }
+}
+
+/// Compares the worst latencies of windows that hold a block of `length` (the median of the
+/// lengths as made) with those of equally long windows that hold none.
+///
+/// - [`VerdictOutcome::Leaks`] if the whole interval of the transfer lies above
+///   [`TRANSFER_TOLERANCE`] and the p-value is below [`TRANSFER_RISK`]; or if so many more of the
+///   windows with a block are worse by more than the tolerance that their count alone proves it
+///   ([`PARTIAL_RISK`]): a wall that lets some blocks through leaks, although the median holds.
+/// - [`VerdictOutcome::Holds`] if the whole interval lies below the tolerance, and the count of
+///   worse windows gives no reason for doubt: it would be as high by chance in 5 of 100.
+/// - [`VerdictOutcome::Inconclusive`] otherwise, and with fewer than [`FEWEST_WINDOWS`] on either
+///   side.
+///
+/// None where a side has no window, or `length` is zero.
+#[must_use]
+pub fn transfer(
+    with_block: &[Nanos],
+    without_block: &[Nanos],
+    length: Nanos,
+    options: &Resampling,
+) -> Option<Transfer> {
+    if with_block.is_empty() || without_block.is_empty() || length == Nanos::ZERO {
+        return None;
+    }
+    let values =
+        |windows: &[Nanos]| -> Vec<f64> { windows.iter().map(|worst| worst.0 as f64).collect() };
+    let (blocked, quiet) = (values(with_block), values(without_block));
+    let length = length.0 as f64;
+    let mut generator = Pcg64Mcg::seed_from_u64(options.seed);
+    let quiet_median = median(&mut quiet.clone());
+    let excess = median(&mut blocked.clone()) - quiet_median;
+    let p_value = permutation(&blocked, &quiet, excess, options.resamples, &mut generator);
+    let (transfer, error) = bootstrap(&blocked, &quiet, excess, length, options, &mut generator);
+
+    let over = |windows: &[f64]| {
+        let limit = quiet_median + TRANSFER_TOLERANCE * length;
+        windows.iter().filter(|worst| **worst > limit).count()
+    };
+    let crossed = (over(&blocked), over(&quiet));
+    let crossed_p_value = fisher(crossed, (blocked.len(), quiet.len()));
+    let enough = blocked.len().min(quiet.len()) >= FEWEST_WINDOWS;
+    let outcome = if !enough {
+        VerdictOutcome::Inconclusive
+    } else if (transfer.low > TRANSFER_TOLERANCE && p_value < TRANSFER_RISK)
+        || crossed_p_value < PARTIAL_RISK
+    {
+        VerdictOutcome::Leaks
+    } else if transfer.high < TRANSFER_TOLERANCE && crossed_p_value >= PARTIAL_DOUBT {
+        VerdictOutcome::Holds
+    } else {
+        VerdictOutcome::Inconclusive
+    };
+    Some(Transfer {
+        transfer,
+        excess,
+        p_value,
+        crossed,
+        crossed_p_value,
+        smallest_detectable: DETECTABLE_ERRORS * error,
+        part_not_seen: 1.0 - (1.0 - CONFIDENCE).powf(1.0 / blocked.len() as f64),
+        outcome,
+    })
+}
+
+/// The median; reorders `values`, of which there is one at least.
+fn median(values: &mut [f64]) -> f64 {
+    let middle = values.len() / 2;
+    let even = values.len().is_multiple_of(2);
+    let (below, upper, _) = values.select_nth_unstable_by(middle, f64::total_cmp);
+    let upper = *upper;
+    if even {
+        let lower = below.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        0.5 * (lower + upper)
+    } else {
+        upper
+    }
+}
+
+/// Chance of an excess at least as large when the windows are dealt out anew, the one that was
+/// seen counted among them.
+fn permutation(
+    blocked: &[f64],
+    quiet: &[f64],
+    excess: f64,
+    permutations: u32,
+    generator: &mut Pcg64Mcg,
+) -> f64 {
+    let mut all = [blocked, quiet].concat();
+    let mut at_least = 0;
+    for _ in 0..permutations {
+        all.shuffle(generator);
+        let (one, other) = all.split_at_mut(blocked.len());
+        at_least += u32::from(median(one) - median(other) >= excess);
+    }
+    f64::from(at_least + 1) / f64::from(permutations + 1)
+}
+
+/// The interval of the transfer by the percentiles of a bootstrap, and its standard error. Both
+/// sorts of windows are drawn with replacement, each from its own (B. Efron, "Bootstrap methods:
+/// another look at the jackknife", 1979).
+fn bootstrap(
+    blocked: &[f64],
+    quiet: &[f64],
+    excess: f64,
+    length: f64,
+    options: &Resampling,
+    generator: &mut Pcg64Mcg,
+) -> (Interval, f64) {
+    let mut draw = |windows: &[f64]| {
+        let mut drawn: Vec<f64> = (0..windows.len())
+            .map(|_| windows[generator.random_range(0..windows.len())])
+            .collect();
+        median(&mut drawn)
+    };
+    let mut found: Vec<f64> = (0..options.resamples.max(1))
+        .map(|_| (draw(blocked) - draw(quiet)) / length)
+        .collect();
+    found.sort_by(f64::total_cmp);
+    let count = found.len();
+    let tail = (1.0 - CONFIDENCE) / 2.0;
+    let rank = ((count as f64 * tail).floor() as usize).min((count - 1) / 2);
+    let mean = found.iter().sum::<f64>() / count as f64;
+    let variance = found.iter().map(|one| (one - mean).powi(2)).sum::<f64>() / count as f64;
+    let estimate = excess / length;
+    let interval = Interval {
+        estimate,
+        low: found[rank].min(estimate),
+        high: found[count - 1 - rank].max(estimate),
+        confidence: CONFIDENCE,
+    };
+    (interval, variance.sqrt())
+}
+
+/// Chance of `crossed.0` or more on the first side, given the sums: the upper tail of the
+/// hypergeometric distribution (R. A. Fisher, "The logic of inductive inference", 1935).
+fn fisher(crossed: (usize, usize), windows: (usize, usize)) -> f64 {
+    let total = windows.0 + windows.1;
+    let marked = crossed.0 + crossed.1;
+    let mut ln_factorial = vec![0.0; total + 1];
+    for number in 1..=total {
+        ln_factorial[number] = ln_factorial[number - 1] + (number as f64).ln();
+    }
+    let ln_choose = |from: usize, take: usize| {
+        ln_factorial[from] - ln_factorial[take] - ln_factorial[from - take]
+    };
+    let highest = marked.min(windows.0);
+    (crossed.0..=highest)
+        .filter(|here| marked - here <= windows.1)
+        .map(|here| {
+            (ln_choose(windows.0, here) + ln_choose(windows.1, marked - here)
+                - ln_choose(total, marked))
+            .exp()
+        })
+        .sum::<f64>()
+        .min(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Fisher's tea: eight cups, four of each sort, all told right or three of four.
+    #[test]
+    fn the_exact_test_knows_its_textbook() {
+        assert!((fisher((4, 0), (4, 4)) - 1.0 / 70.0).abs() < 1e-12);
+        assert!((fisher((3, 1), (4, 4)) - 17.0 / 70.0).abs() < 1e-12);
+        assert!((fisher((0, 0), (4, 4)) - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_median_is_that_of_the_values() {
+        assert_eq!(median(&mut [3.0]), 3.0);
+        assert_eq!(median(&mut [9.0, 1.0]), 5.0);
+        assert_eq!(median(&mut [5.0, 1.0, 9.0]), 5.0);
+        assert_eq!(median(&mut [4.0, 1.0, 9.0, 6.0]), 5.0);
+    }
+
+    #[test]
+    fn nothing_to_compare_is_no_transfer() {
+        let options = Resampling::default();
+        let (some, length) = ([Nanos(5); 10], Nanos(100));
+        assert_eq!(transfer(&[], &some, length, &options), None);
+        assert_eq!(transfer(&some, &[], length, &options), None);
+        assert_eq!(transfer(&some, &some, Nanos::ZERO, &options), None);
+    }
+
+    proptest! {
+        #[test]
+        fn figures_are_numbers_in_their_ranges(
+            blocked in proptest::collection::vec(0u64..u64::MAX, 1..40),
+            quiet in proptest::collection::vec(0u64..u64::MAX, 1..40),
+            length in 1u64..u64::MAX,
+        ) {
+            let nanos = |values: Vec<u64>| values.into_iter().map(Nanos).collect::<Vec<_>>();
+            let options = Resampling { resamples: 50, seed: 1 };
+            let found = transfer(&nanos(blocked), &nanos(quiet), Nanos(length), &options)
+                .expect("windows on both sides");
+            prop_assert!(found.p_value > 0.0 && found.p_value <= 1.0);
+            prop_assert!((0.0..=1.0).contains(&found.crossed_p_value));
+            prop_assert!(found.transfer.low <= found.transfer.estimate);
+            prop_assert!(found.transfer.estimate <= found.transfer.high);
+            prop_assert!(found.transfer.low.is_finite() && found.transfer.high.is_finite());
+            prop_assert!(found.smallest_detectable.is_finite());
+        }
+    }
+}
