@@ -3,8 +3,10 @@
 
 export type Evaluation = {
   availability: Availability[];
+  bench?: Bench;
   command: string[];
   comparison: Comparison;
+  crash?: CrashRecord | null;
   findings: Finding[];
   machine: Machine;
   not_measured: NotMeasured[];
@@ -15,15 +17,46 @@ export type Evaluation = {
   started: string;
   state: EvaluationState;
   tool_version: string;
+  transfers?: TransferRecord[];
   verdicts: Verdict[];
   written: string;
 };
+
+export type Accelerator = "kvm" | "tcg";
 
 export type Availability = {
   available: boolean;
   description: string;
   domain: DomainSelection;
   findings: Finding[];
+};
+
+export type Bench = "local" | {
+  ssh: {
+    host: string;
+  };
+} | {
+  sim: {
+    emulator: string;
+    kernel: string;
+    packages: ([string, string])[];
+  };
+};
+
+export type BlockKind = "module" | "spin";
+
+export type BlockSpan = {
+  cpu: CpuId;
+  end: Nanos;
+  sequence: number;
+  start: Nanos;
+};
+
+export type BlocksMade = {
+  clock?: ClockRelation[];
+  kind: BlockKind;
+  length: Nanos;
+  spans: BlockSpan[];
 };
 
 export type Bucket = [Nanos, number];
@@ -36,6 +69,22 @@ export type Cache = {
 };
 
 export type CacheKind = "data" | "instruction" | "unified";
+
+export type Cause = {
+  duration: Nanos;
+  kind: CauseKind;
+  name: string;
+  start: Nanos;
+};
+
+export type CauseKind = "nmi" | "interrupt" | "softirq" | "thread" | "unseen";
+
+export type ClockRelation = {
+  at: Nanos;
+  exchanges: number;
+  offset: SignedNanos;
+  uncertainty: Nanos;
+};
 
 export type ClockSource = {
   available: string[];
@@ -87,11 +136,37 @@ export type CpuRecord = {
 
 export type CpuSet = string;
 
+export type CrashRecord = {
+  at: Nanos;
+  confirmed?: string | null;
+  how: string;
+  observed: Nanos;
+  witnesses: CrashWitness[];
+};
+
+export type CrashWitness = {
+  domain: string;
+  invalid: Finding[];
+  last_sample?: Nanos | null;
+  lived?: SignedNanos | null;
+  uncertainty: Nanos;
+};
+
 export type Distribution = {
   buckets: Bucket[];
   max?: Nanos | null;
   min?: Nanos | null;
   samples: number;
+};
+
+export type Disturbance = {
+  domain: string;
+  kind: DisturbanceKind;
+  side: Side;
+};
+
+export type DisturbanceKind = "block" | {
+  load: LoadKind;
 };
 
 export type DomainKind = "host" | "task" | "container" | "vm" | "detached" | "cell";
@@ -105,6 +180,7 @@ export type DomainPlan = {
 
 export type DomainSelection = {
   engine?: ContainerEngine | null;
+  guest?: GuestRole | null;
   kind: DomainKind;
 };
 
@@ -132,6 +208,14 @@ export type ExperimentPlan = {
   run_duration: Nanos;
   seed: number;
   total: Nanos;
+  transfer?: TransferPlan | null;
+};
+
+export type ExplainedWorst = {
+  causes: Cause[];
+  cpu: CpuId;
+  event: WorstEvent;
+  unexplained: Nanos;
 };
 
 export type Exposure = {
@@ -167,6 +251,46 @@ export type Granted = {
   runtime: string;
   seccomp: boolean;
 };
+
+export type GuestKnob = {
+  applied: boolean;
+  name: string;
+  present: string;
+  reason: string;
+  satisfied: boolean;
+  wanted: string;
+};
+
+export type GuestReport = {
+  accelerator: Accelerator;
+  boot_line: string;
+  boot_time: Nanos;
+  clock: ClockRelation[];
+  command: string[];
+  findings: Finding[];
+  kernel: string;
+  knobs: GuestKnob[];
+  locked_bytes: number;
+  memory_bytes: number;
+  page_bytes: number;
+  pinned: (CpuId | null)[];
+  program: string;
+  threads: GuestThread[];
+};
+
+export type GuestRole = "real-time" | "noisy" | "emulated";
+
+export type GuestThread = {
+  cpus: CpuSet;
+  name: string;
+  policy: SchedulingPolicy;
+  role: GuestThreadRole;
+  thread: number;
+};
+
+export type GuestThreadRole = {
+  "virtual-cpu": number;
+} | "other";
 
 export type IdleState = {
   disabled: boolean;
@@ -282,6 +406,7 @@ export type MeterPlan = {
   placed_by: PlacedBy;
   policy: SchedulingPolicy;
   threshold?: Nanos | null;
+  timeline?: Nanos | null;
   warm_up: Nanos;
   work: Nanos;
   worst: number;
@@ -294,16 +419,22 @@ export type NotMeasured = {
   what: string;
 };
 
+export type Participant = {
+  cpus: CpuSet;
+  domain: string;
+};
+
 export type PlacedBy = "itself" | "outside";
 
 export type PreemptionModel = "none" | "voluntary" | "full" | "lazy" | "real-time" | "dynamic" | "unknown";
 
-export type Question = "deadline" | "same-as-host" | "interference";
+export type Question = "deadline" | "same-as-host" | "interference" | "transfer" | "crash";
 
 export type Record = {
   condition: Condition;
   cpus: CpuRecord[];
   domain: string;
+  emulated?: boolean;
   exposure: Exposure;
   id: string;
   invalid: Finding[];
@@ -315,8 +446,10 @@ export type Record = {
 
 export type Run = {
   duration: Nanos;
+  explained?: ExplainedWorst[];
   findings: Finding[];
   granted: Granted;
+  guest?: GuestReport | null;
   histogram_log: string;
   invalid: Finding[];
   load: LoadRecord;
@@ -349,6 +482,10 @@ export type ShieldReport = {
   wall: Wall;
   workqueues?: CpuSet | null;
 };
+
+export type Side = "inside" | "under";
+
+export type SignedNanos = number;
 
 export type StressorRecord = {
   command: string[];
@@ -393,6 +530,12 @@ export type ThrottlingFacts = {
   runtime?: Nanos | null;
 };
 
+export type Timeline = {
+  slot: Nanos;
+  start: Nanos;
+  worst: (Nanos | null)[];
+};
+
 export type Topology = {
   allowed: CpuSet;
   caches: Cache[];
@@ -404,8 +547,40 @@ export type Topology = {
   possible: CpuSet;
 };
 
+export type TransferGroup = {
+  disturbances: Disturbance[];
+  participants: Participant[];
+};
+
+export type TransferPlan = {
+  block_factor: number;
+  blocks: number;
+  findings: Finding[];
+  groups: TransferGroup[];
+  interval: Nanos;
+  loaded: Nanos;
+  policy: SchedulingPolicy;
+  quiet: Nanos;
+  shortest_block: Nanos;
+};
+
+export type TransferRecord = {
+  blocks?: BlocksMade | null;
+  disturbance?: Disturbance | null;
+  duration: Nanos;
+  findings: Finding[];
+  group: number;
+  id: string;
+  invalid: Finding[];
+  load?: LoadRecord | null;
+  order: number;
+  started: string;
+  watched: Watched[];
+};
+
 export type Verdict = {
   condition: Condition;
+  disturbance?: Disturbance | null;
   domain: string;
   exposure: Exposure;
   figures?: VerdictFigures | null;
@@ -442,6 +617,23 @@ export type VerdictFigures = {
     idle: string;
     tolerance: number;
   };
+} | {
+  transfer: {
+    excess: SignedNanos;
+    kind: BlockKind;
+    length: Nanos;
+    p_value: number;
+    tolerance: number;
+    transfer: Interval;
+    with_block: number;
+    without_block: number;
+  };
+} | {
+  crash: {
+    lived: SignedNanos;
+    observed: Nanos;
+    uncertainty: Nanos;
+  };
 };
 
 export type VerdictOutcome = "holds" | "leaks" | "fails" | "inconclusive";
@@ -459,6 +651,26 @@ export type WarmUp = {
   duration: Nanos;
   max?: Nanos | null;
   samples: number;
+};
+
+export type Watched = {
+  clock?: ClockRelation[];
+  cpu: CpuId;
+  domain: string;
+  findings: Finding[];
+  guest?: GuestReport | null;
+  invalid: Finding[];
+  missed: number;
+  seen: Distribution;
+  timeline: Timeline;
+  windows?: Window[];
+};
+
+export type Window = {
+  block?: number | null;
+  end: Nanos;
+  start: Nanos;
+  worst?: Nanos | null;
 };
 
 export type WorstEvent = {

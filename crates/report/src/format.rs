@@ -2,8 +2,8 @@
 //! Figures and facts as text, shared by the renderings.
 
 use rampart_model::{
-    CpuRecord, Distribution, Evaluation, EvaluationState, Exposure, Machine, Nanos,
-    PreemptionModel, Record,
+    Bench, CpuRecord, Distribution, Evaluation, EvaluationState, Exposure, GuestReport, Machine,
+    Nanos, PreemptionModel, Record,
 };
 
 /// At least this many samples must lie above a quantile before it is shown: with fewer, the
@@ -98,6 +98,15 @@ pub(crate) fn over_deadline(record: &Record) -> u64 {
     each.fold(0, u64::saturating_add)
 }
 
+/// Counts as a stretch: `20`, or `17–20`.
+pub(crate) fn span(counts: &[u64]) -> String {
+    match (counts.iter().min(), counts.iter().max()) {
+        (Some(low), Some(high)) if low != high => format!("{}–{}", grouped(*low), grouped(*high)),
+        (Some(low), _) => grouped(*low),
+        _ => "no".to_owned(),
+    }
+}
+
 /// What the figures rest on, in words.
 pub(crate) fn exposure(exposure: &Exposure) -> String {
     let plural = |count: u32, one: &str, many: &str| {
@@ -142,6 +151,38 @@ pub(crate) fn state(evaluation: &Evaluation) -> (String, bool) {
 /// What must be known before any figure of an emulated machine is read.
 pub(crate) const EMULATED: &str = "EMULATED MACHINE: its CPUs are software, so its microseconds mean nothing. \
      Only the structure of disturbances, who reaches whom, can be read from this report.";
+
+/// What is real on a simulated machine, and what is not.
+pub(crate) const SIMULATED: &str = "Real here: the kernel with its scheduler and locks, containers, KVM, and so who can \
+     disturb whom. Not real: microseconds. Verdicts rest on whether a disturbance of known length is seen elsewhere.";
+
+/// Where it ran, in a line.
+pub(crate) fn bench(bench: &Bench) -> String {
+    match bench {
+        Bench::Local => "local".to_owned(),
+        Bench::Ssh { host } => format!("ssh:{host}"),
+        Bench::Sim {
+            emulator, kernel, ..
+        } => format!("sim: {emulator}, Linux {kernel}"),
+    }
+}
+
+/// The last report on the guest that this domain is; none where it is none.
+pub(crate) fn guest<'a>(evaluation: &'a Evaluation, domain: &str) -> Option<&'a GuestReport> {
+    let of_runs = evaluation
+        .records
+        .iter()
+        .filter(|record| record.domain == domain)
+        .flat_map(|record| &record.runs)
+        .filter_map(|run| run.guest.as_ref());
+    let of_rounds = evaluation
+        .transfers
+        .iter()
+        .flat_map(|round| &round.watched)
+        .filter(|watched| watched.domain == domain)
+        .filter_map(|watched| watched.guest.as_ref());
+    of_runs.chain(of_rounds).last()
+}
 
 /// The kernel's preemption model in the words of its configuration.
 pub(crate) const fn preemption(model: PreemptionModel) -> &'static str {

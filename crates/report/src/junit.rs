@@ -6,13 +6,16 @@ use std::time::Duration;
 use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, TestSuite};
 use rampart_model::{Evaluation, NotMeasured, Question, Verdict, VerdictOutcome};
 
-use crate::format;
+use crate::{format, walls};
 
 /// The evaluation as JUnit XML: a suite for each domain, a test case for each verdict.
 ///
 /// `holds` passes; `fails` and `leaks` are failures with the verdict's statement; `inconclusive`
 /// and what was not measured are skipped with the reason, so that a gate never takes silence for
 /// success.
+///
+/// A domain's own disturbance is no wall: a positive control passes where the block was felt, and
+/// is skipped where not, because then the other domains' cases of that block prove nothing.
 ///
 /// # Panics
 /// Never: the writer writes to memory, and characters that XML lacks are left out.
@@ -32,6 +35,7 @@ pub fn junit(evaluation: &Evaluation) -> String {
             "machine",
             format::machine(&evaluation.machine),
         ));
+        suite.add_property(Property::new("bench", format::bench(&evaluation.bench)));
         suite.add_property(Property::new("state", format::state(evaluation).0));
         suite.add_property(Property::new("tool", evaluation.tool_version.as_str()));
         let verdicts = evaluation
@@ -52,15 +56,21 @@ pub fn junit(evaluation: &Evaluation) -> String {
 }
 
 fn verdict_case(verdict: &Verdict) -> TestCase {
+    let own = walls::is_own(verdict);
+    let passed = match verdict.outcome {
+        _ if walls::is_control(verdict) => walls::is_felt(verdict),
+        VerdictOutcome::Leaks => own,
+        outcome => outcome == VerdictOutcome::Holds,
+    };
     let mut status = match verdict.outcome {
-        VerdictOutcome::Holds => TestCaseStatus::success(),
-        VerdictOutcome::Fails | VerdictOutcome::Leaks => {
+        _ if passed => TestCaseStatus::success(),
+        VerdictOutcome::Fails | VerdictOutcome::Leaks if !own => {
             TestCaseStatus::non_success(NonSuccessKind::Failure)
         }
-        VerdictOutcome::Inconclusive => TestCaseStatus::skipped(),
+        _ => TestCaseStatus::skipped(),
     };
     let exposure = format::exposure(&verdict.exposure);
-    if verdict.outcome != VerdictOutcome::Holds {
+    if !passed {
         status.set_message(verdict.statement.as_str());
         status.set_type(verdict.outcome.to_string());
         status.set_description(format!("{}\nexposure: {exposure}", verdict.statement));

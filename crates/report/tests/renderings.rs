@@ -3,8 +3,8 @@
 
 mod support;
 
-use rampart_model::{Evaluation, VerdictOutcome};
-use rampart_report::{TerminalOptions, html, json, junit, terminal};
+use rampart_model::{Evaluation, Verdict, VerdictOutcome};
+use rampart_report::{TerminalOptions, explained, html, json, junit, terminal};
 
 fn plain(evaluation: &Evaluation, width: u16) -> String {
     terminal(
@@ -131,12 +131,19 @@ fn the_page_holds_the_document_and_nothing_of_it_as_markup() {
 fn junit_has_a_case_for_each_verdict() {
     for (name, evaluation) in support::all() {
         let report = junit(evaluation);
+        // A domain's own disturbance is no wall, and no failure.
+        let own = |verdict: &Verdict| {
+            verdict.disturbance.as_ref().is_some_and(|by| {
+                by.domain == verdict.domain && by.side == rampart_model::Side::Inside
+            })
+        };
         let count = |outcome| {
-            evaluation
-                .verdicts
-                .iter()
-                .filter(|verdict| verdict.outcome == outcome)
-                .count()
+            let verdicts = evaluation.verdicts.iter();
+            let of = |verdict: &&Verdict| {
+                verdict.outcome == outcome
+                    && (outcome == VerdictOutcome::Inconclusive || !own(verdict))
+            };
+            verdicts.filter(of).count()
         };
         let failures = count(VerdictOutcome::Fails) + count(VerdictOutcome::Leaks);
         let skipped = count(VerdictOutcome::Inconclusive) + evaluation.not_measured.len();
@@ -153,4 +160,45 @@ fn junit_has_a_case_for_each_verdict() {
             assert!(report.contains(&id), "{name}: {id}");
         }
     }
+}
+
+#[test]
+fn the_terminal_shows_who_disturbs_whom_in_80_columns() {
+    insta::assert_snapshot!(plain(support::named("walls"), 80));
+}
+
+#[test]
+fn a_block_that_is_not_felt_where_it_is_made_proves_nothing() {
+    let mut evaluation = support::named("walls").clone();
+    let control = "transfer/task/wakeup/block:task";
+    let felt = junit(&evaluation);
+    assert!(plain(&evaluation, 100).contains("control 0.9"));
+    let verdict = evaluation
+        .verdicts
+        .iter_mut()
+        .find(|verdict| verdict.id == control)
+        .expect("the control");
+    if let Some(rampart_model::VerdictFigures::Transfer { transfer, .. }) = &mut verdict.figures {
+        (transfer.estimate, transfer.low, transfer.high) = (0.02, -0.01, 0.05);
+    }
+    let skipped = |report: &str| report.matches("<skipped ").count();
+    assert_eq!(skipped(&junit(&evaluation)), skipped(&felt) + 1);
+    assert!(plain(&evaluation, 100).contains("NOT FELT"));
+}
+
+#[test]
+fn causes_are_named_longest_first_with_what_they_leave_open() {
+    let evaluation = support::named("walls");
+    let record = evaluation.record("task/wakeup/idle").expect("a record");
+    let run = &record.runs[0];
+    let text = explained(
+        &run.explained,
+        run.started_monotonic,
+        TerminalOptions::default(),
+    );
+    insta::assert_snapshot!(text);
+    assert_eq!(
+        explained(&[], run.started_monotonic, TerminalOptions::default()),
+        ""
+    );
 }

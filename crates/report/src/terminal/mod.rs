@@ -1,14 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The evaluation as text for a terminal, a log or a mail.
 
+mod causes;
+mod guests;
 mod records;
 mod sections;
 mod text;
+mod walls;
 
-use rampart_model::Evaluation;
+pub use causes::explained;
+
+use rampart_model::{Bench, Evaluation};
 
 use crate::format;
 use text::{Ink, Page};
+
+/// Narrower terminals get lines of this many columns.
+const LEAST_WIDTH: u16 = 60;
 
 /// How the terminal wants it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,12 +37,13 @@ impl Default for TerminalOptions {
     }
 }
 
-/// The evaluation as text: machine, one sentence for each domain, the comparison, every record
-/// with its exposure, interference, worst events, what was not measured, warnings.
+/// The evaluation as text: machine, one sentence for each domain, the comparison, who disturbs
+/// whom, every record with its exposure, interference, worst events and their causes, guests, what
+/// was not measured, warnings.
 #[must_use]
 pub fn terminal(evaluation: &Evaluation, options: TerminalOptions) -> String {
     let mut page = Page::new(
-        options.width.max(60),
+        options.width.max(LEAST_WIDTH),
         Ink {
             colour: options.colour,
         },
@@ -42,10 +51,14 @@ pub fn terminal(evaluation: &Evaluation, options: TerminalOptions) -> String {
     head(&mut page, evaluation);
     sections::sentences(&mut page, evaluation);
     sections::comparison(&mut page, evaluation);
+    walls::matrix(&mut page, evaluation);
+    walls::crash(&mut page, evaluation);
     records::records(&mut page, evaluation);
     sections::deadline(&mut page, evaluation);
     sections::ratios(&mut page, evaluation);
     sections::worst(&mut page, evaluation);
+    causes::causes(&mut page, evaluation);
+    guests::guests(&mut page, evaluation);
     sections::not_measured(&mut page, evaluation);
     sections::warnings(&mut page, evaluation);
     page.finish()
@@ -74,7 +87,21 @@ fn head(page: &mut Page, evaluation: &Evaluation) {
             0,
         );
     }
-    if evaluation.machine.virtualisation.emulated {
+    match &evaluation.bench {
+        Bench::Local => {}
+        Bench::Ssh { host } => page.paragraph(&format!("Measured on {host}, over ssh."), 0),
+        Bench::Sim {
+            emulator,
+            kernel,
+            packages,
+        } => page.alarm(&format!(
+            "SIMULATED MACHINE: {emulator}, Linux {kernel}, from {} packages. {}",
+            packages.len(),
+            format::SIMULATED
+        )),
+    }
+    if evaluation.machine.virtualisation.emulated && !matches!(evaluation.bench, Bench::Sim { .. })
+    {
         page.alarm(format::EMULATED);
     }
     let invalid = evaluation

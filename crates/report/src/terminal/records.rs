@@ -21,7 +21,9 @@ pub(crate) fn records(page: &mut Page, evaluation: &Evaluation) {
             .filter(|record| record.plan.meter == meter)
             .collect();
         if let Some(first) = of_meter.first() {
-            page.heading(&title(&first.plan));
+            let emulated = of_meter.iter().all(|record| record.emulated);
+            let mark = if emulated { "EMULATED " } else { "" };
+            page.heading(&format!("{mark}{}", title(&first.plan)));
             table(page, evaluation, &of_meter);
         }
     }
@@ -50,6 +52,8 @@ fn table(page: &mut Page, evaluation: &Evaluation, records: &[&Record]) {
         "", "samples", "time", "runs", "p50", "p99", "p99.9", "max", "over", "missed",
     ];
     let mut rows = Vec::new();
+    // Where all are emulated the heading says so.
+    let mixed = records.iter().any(|record| !record.emulated);
     let mut conditions = evaluation.plan.conditions.clone();
     for record in records {
         if !conditions.contains(&record.condition) {
@@ -68,16 +72,22 @@ fn table(page: &mut Page, evaluation: &Evaluation, records: &[&Record]) {
             page.cell(&condition.to_string())
                 .add_attribute(comfy_table::Attribute::Bold),
         ]);
-        rows.extend(of_condition.into_iter().map(|record| row(page, record)));
+        rows.extend(
+            of_condition
+                .into_iter()
+                .map(|record| row(page, record, mixed)),
+        );
     }
     page.figures(&header, rows, 1);
 }
 
-fn row(page: &Page, record: &Record) -> Vec<Cell> {
+fn row(page: &Page, record: &Record, mixed: bool) -> Vec<Cell> {
     let distribution = format::primary(record);
     let exposure = &record.exposure;
     let over = format::over_deadline(record);
-    let name = if record.invalid.is_empty() {
+    let name = if record.invalid.is_empty() && record.emulated && mixed {
+        page.cell(&format!("\u{a0}\u{a0}{} emulated", record.domain))
+    } else if record.invalid.is_empty() {
         page.cell(&format!("\u{a0}\u{a0}{}", record.domain))
     } else {
         page.warning_cell(&format!("!! {} INVALID", record.domain))

@@ -68,11 +68,12 @@ fn gravest(evaluation: &Evaluation, ids: &[String]) -> Option<VerdictOutcome> {
     verdicts.map(|verdict| verdict.outcome).max_by_key(gravity)
 }
 
+/// Verdicts on one question; those on disturbances stand in the matrix of walls.
 fn asked(evaluation: &Evaluation, question: Question) -> Vec<&Verdict> {
     evaluation
         .verdicts
         .iter()
-        .filter(|verdict| verdict.question == question)
+        .filter(|verdict| verdict.question == question && verdict.disturbance.is_none())
         .collect()
 }
 
@@ -320,10 +321,37 @@ pub(crate) fn warnings(page: &mut Page, evaluation: &Evaluation) {
             }));
         }
     }
+    for round in &evaluation.transfers {
+        let watched = round.watched.iter().flat_map(|watched| {
+            watched
+                .invalid
+                .iter()
+                .map(|finding| (watched.domain.as_str(), finding))
+        });
+        let all = round
+            .invalid
+            .iter()
+            .map(|finding| ("", finding))
+            .chain(watched);
+        lines.extend(all.map(|(domain, finding)| {
+            let of = [domain, round.id.as_str()].join(if domain.is_empty() { "" } else { " in " });
+            (
+                true,
+                format!("round {of} does not count: {}", said_of(finding, &round.id)),
+            )
+        }));
+    }
     let of_plan = evaluation
         .plan
         .findings
         .iter()
+        .chain(
+            evaluation
+                .plan
+                .transfer
+                .iter()
+                .flat_map(|plan| &plan.findings),
+        )
         .chain(&evaluation.findings)
         .chain(&evaluation.machine.findings);
     let of_runs = evaluation
@@ -334,8 +362,22 @@ pub(crate) fn warnings(page: &mut Page, evaluation: &Evaluation) {
             let shield = run.shield.iter().flat_map(|shield| &shield.findings);
             run.findings.iter().chain(shield)
         });
+    let of_rounds = evaluation.transfers.iter().flat_map(|round| {
+        let watched = round.watched.iter().flat_map(|watched| {
+            let guest = watched.guest.iter().flat_map(|guest| &guest.findings);
+            watched.findings.iter().chain(guest)
+        });
+        round.findings.iter().chain(watched)
+    });
+    let of_guests = evaluation
+        .records
+        .iter()
+        .flat_map(|record| &record.runs)
+        .flat_map(|run| run.guest.iter().flat_map(|guest| &guest.findings));
     let notable = of_plan
         .chain(of_runs)
+        .chain(of_guests)
+        .chain(of_rounds)
         .filter(|finding| finding.severity > Severity::Note);
     let mut seen = BTreeSet::new();
     let mut sorted: Vec<&Finding> = notable.collect();

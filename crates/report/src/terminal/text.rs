@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Wrapped paragraphs, headings and tables.
 
-use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table, presets};
+use comfy_table::{
+    Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, presets,
+};
 use rampart_model::VerdictOutcome;
 
 use crate::format::clean;
@@ -37,6 +39,11 @@ impl Page {
             ink,
             lines: Vec::new(),
         }
+    }
+
+    /// Columns of a line.
+    pub(crate) fn room(&self) -> usize {
+        usize::from(self.width)
     }
 
     pub(crate) fn finish(self) -> String {
@@ -93,11 +100,21 @@ impl Page {
 
     /// A table without lines for figures, fitted to the width.
     pub(crate) fn figures(&mut self, header: &[&str], rows: Vec<Vec<Cell>>, text_columns: usize) {
+        self.aligned(header, rows, text_columns..header.len());
+    }
+
+    /// The same, where text follows the columns `figures` too.
+    pub(crate) fn aligned(
+        &mut self,
+        header: &[&str],
+        rows: Vec<Vec<Cell>>,
+        figures: std::ops::Range<usize>,
+    ) {
         let mut table = self.table(presets::NOTHING, header, rows);
         let gap = if self.width >= 96 { 2 } else { 1 };
         for (index, column) in table.column_iter_mut().enumerate() {
             column.set_padding((0, gap));
-            if index >= text_columns {
+            if figures.contains(&index) {
                 column.set_cell_alignment(CellAlignment::Right);
             }
         }
@@ -107,6 +124,15 @@ impl Page {
     /// A table with lines for text, fitted to the width.
     pub(crate) fn words(&mut self, header: &[&str], rows: Vec<Vec<Cell>>) {
         let table = self.table(presets::UTF8_FULL_CONDENSED, header, rows);
+        self.push_table(&table);
+    }
+
+    /// The same with names in the first column, which are not broken.
+    pub(crate) fn named(&mut self, header: &[&str], rows: Vec<Vec<Cell>>) {
+        let mut table = self.table(presets::UTF8_FULL_CONDENSED, header, rows);
+        if let Some(column) = table.column_mut(0) {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
         self.push_table(&table);
     }
 

@@ -11,7 +11,7 @@ use rampart_model::{
 use super::Scenario;
 
 /// SplitMix64 (Steele, Lea and Flood 2014): small, and the same everywhere.
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -23,12 +23,12 @@ impl Random {
     }
 
     /// From 0 up to 1.
-    fn unit(&mut self) -> f64 {
+    pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// Roughly normal: Irwin–Hall of twelve. No logarithm, whose last digit differs by platform.
-    fn bell(&mut self) -> f64 {
+    pub(crate) fn bell(&mut self) -> f64 {
         (0..12).map(|_| self.unit()).sum::<f64>() - 6.0
     }
 }
@@ -57,7 +57,7 @@ fn shape(kind: DomainKind, condition: Condition) -> (f64, f64, f64, f64) {
 }
 
 /// Steps of about 1.5 %, so that a document keeps a size that can be committed.
-fn coarse(value: f64) -> Nanos {
+pub(crate) fn coarse(value: f64) -> Nanos {
     let value = value.max(1.0) as u64;
     let step = 1 << (63 - value.leading_zeros() as u64).saturating_sub(6);
     Nanos(value / step * step)
@@ -208,6 +208,7 @@ fn thread(scenario: &Scenario, record: &Record, cpu: CpuId, order: u32) -> Measu
     let mut random = Random(scenario.seed ^ (u64::from(order) << 32) ^ u64::from(cpu.0));
     let noise = record.plan.meter == MeterKind::Noise;
     let (usual, spread, rate, largest) = shape(record.kind, record.condition);
+    let [usual, spread, largest] = [usual, spread, largest].map(|time| time * scenario.slowness);
     let turns = scenario.run_duration.0 / scenario.interval.0;
     let started = started_monotonic(scenario, order);
     let mut values: Vec<(u64, Nanos)> = Vec::new();

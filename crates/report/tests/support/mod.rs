@@ -7,8 +7,12 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 mod conclude;
+mod guest;
+mod judged;
 mod machine;
 mod measure;
+mod transfers;
+mod walls;
 
 use rampart_model::{
     Availability, Condition, ContainerEngine, CpuSet, DomainKind, DomainPlan, DomainSelection,
@@ -27,6 +31,8 @@ pub(crate) struct Scenario {
     pub(crate) run_duration: Nanos,
     pub(crate) interval: Nanos,
     pub(crate) deadline: Nanos,
+    /// How much slower than a real machine everything is.
+    pub(crate) slowness: f64,
     /// Runs that were made; the rest was not.
     pub(crate) made: u32,
     pub(crate) seed: u64,
@@ -199,6 +205,7 @@ pub(crate) fn full() -> Evaluation {
         run_duration: Nanos::from_millis(4_400),
         interval: Nanos::from_micros(250),
         deadline: Nanos::from_micros(250),
+        slowness: 1.0,
         made: 54,
         // More than a double holds exactly, so that a page that reads it as one is found out.
         seed: 18_046_744_073_709_551_557,
@@ -233,6 +240,7 @@ pub(crate) fn killed() -> Evaluation {
         run_duration: Nanos::from_millis(2_000),
         interval: Nanos::from_millis(1),
         deadline: Nanos::from_millis(1),
+        slowness: 1.0,
         made: 7,
         seed: 7,
     };
@@ -257,6 +265,7 @@ pub(crate) fn single_cpu() -> Evaluation {
         run_duration: Nanos::from_millis(1_000),
         interval: Nanos::from_millis(1),
         deadline: Nanos::from_millis(1),
+        slowness: 1.0,
         made: 6,
         seed: 3,
     };
@@ -283,6 +292,7 @@ pub(crate) fn empty() -> Evaluation {
         run_duration: Nanos::from_secs(10),
         interval: Nanos::from_millis(1),
         deadline: Nanos::from_millis(1),
+        slowness: 1.0,
         made: 0,
         seed: 0,
     }
@@ -338,6 +348,7 @@ pub(crate) fn wide() -> Evaluation {
         run_duration: Nanos::from_millis(120),
         interval: Nanos::from_micros(1_000),
         deadline: Nanos::from_micros(100),
+        slowness: 1.0,
         made: 18,
         seed: 11,
     };
@@ -363,14 +374,15 @@ pub(crate) fn wide() -> Evaluation {
 }
 
 /// Every document with the name of its file. Made once: it takes a while in a debug build.
-pub(crate) fn all() -> &'static [(&'static str, Evaluation); 5] {
-    static ALL: std::sync::LazyLock<[(&str, Evaluation); 5]> = std::sync::LazyLock::new(|| {
+pub(crate) fn all() -> &'static [(&'static str, Evaluation); 6] {
+    static ALL: std::sync::LazyLock<[(&str, Evaluation); 6]> = std::sync::LazyLock::new(|| {
         [
             ("full", full()),
             ("killed", killed()),
             ("single-cpu", single_cpu()),
             ("empty", empty()),
             ("wide", wide()),
+            ("walls", walls::walls()),
         ]
     });
     &ALL
