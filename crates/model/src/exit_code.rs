@@ -17,6 +17,9 @@ pub enum ExitCode {
     PreconditionMissing = 4,
     /// The work ended early (Ctrl-C, or a part of it failed); what was measured is kept.
     Partial = 5,
+    /// The machine that the work ran on panicked, hung, ended or never came up; what came back
+    /// until then is kept.
+    MachineLost = 6,
     /// Interrupted a second time, at once (128 + SIGINT).
     Interrupted = 130,
 }

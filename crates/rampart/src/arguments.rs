@@ -14,6 +14,7 @@ Exit codes:
   3    everything was measured, and the deadline given with --deadline does not hold
   4    something that the work needs is missing; the message names it and the mend
   5    ended early, or part of it failed; what was measured is kept
+  6    the simulated machine panicked, hung, ended or never came up
   130  interrupted a second time";
 
 /// Measure, compare and prove how well a Linux machine is split between real-time and ordinary
