@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CpuId, CpuSet, Nanos, Refusal};
+use crate::{CpuId, CpuSet, Finding, Nanos, Refusal, Severity};
 
 /// Version of the conversation with a blocker. Both sides must have the same.
 pub const BLOCKER_PROTOCOL_VERSION: u32 = 1;
@@ -80,6 +80,71 @@ pub struct BlockPlan {
     pub kind: Option<BlockKind>,
 }
 
+impl BlockPlan {
+    /// The longest block that anybody may ask for; a blocker's own limit may be lower.
+    pub const LONGEST: Nanos = Nanos::SECOND;
+    /// The shortest mean pause: what waited, interrupts and a tick, must get its turn.
+    pub const SHORTEST_PAUSE: Nanos = Nanos::from_micros(100);
+    /// The longest mean pause.
+    pub const LONGEST_PAUSE: Nanos = Nanos::from_secs(3600);
+    /// The most blocks.
+    pub const MOST_BLOCKS: u32 = 1_000_000;
+
+    /// What makes no sense in this plan, whatever the machine.
+    #[must_use]
+    pub fn findings(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let mut problem = |bad: bool, place: &str, what: &str, present: String, needed: &str| {
+            if bad {
+                findings.push(Finding::new(Severity::Problem, place, what).values(present, needed));
+            }
+        };
+        problem(
+            self.cpus.is_empty(),
+            "cpus",
+            "there is no CPU to stop",
+            "empty".to_owned(),
+            "at least one CPU",
+        );
+        problem(
+            self.length == Nanos::ZERO || self.length > Self::LONGEST,
+            "length",
+            "no block can be so long",
+            self.length.to_string(),
+            "more than 0, and 1 s or less",
+        );
+        problem(
+            self.count == 0 || self.count > Self::MOST_BLOCKS,
+            "count",
+            "so many blocks cannot be made",
+            self.count.to_string(),
+            "1 to 1000000",
+        );
+        problem(
+            self.pause < Self::SHORTEST_PAUSE || self.pause > Self::LONGEST_PAUSE,
+            "pause",
+            "no pause between blocks can be so long",
+            self.pause.to_string(),
+            "100 µs to 1 h",
+        );
+        findings
+    }
+
+    /// How much of the time the blocks take, in percent, rounded up.
+    #[must_use]
+    pub fn share_percent(&self) -> u32 {
+        let whole = u128::from(self.length.0) + u128::from(self.pause.0);
+        (u128::from(self.length.0) * 100).div_ceil(whole.max(1)) as u32
+    }
+
+    /// How long all of it takes, on average.
+    #[must_use]
+    pub fn duration(&self) -> Nanos {
+        let one = self.length.0.saturating_add(self.pause.0);
+        Nanos(one.saturating_mul(self.count.into()))
+    }
+}
+
 /// One CPU stopped once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct BlockSpan {
@@ -132,7 +197,7 @@ pub enum BlockerEvent {
         /// The longest block that it makes.
         longest: Nanos,
         /// Its weaknesses: what the weaker kind cannot do, and why it was taken.
-        findings: Vec<crate::Finding>,
+        findings: Vec<Finding>,
     },
     /// Blocks that are over.
     Blocked {
@@ -141,11 +206,63 @@ pub enum BlockerEvent {
     },
     /// No more blocks come.
     Finished {
-        /// How many blocks were made.
+        /// How many blocks were made on every CPU of the plan.
         made: u32,
         /// Weaknesses, for example blocks that were cut or late.
-        findings: Vec<crate::Finding>,
+        findings: Vec<Finding>,
     },
     /// The plan cannot be carried out as asked; nothing more comes.
     Refused(Refusal),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan() -> BlockPlan {
+        BlockPlan {
+            cpus: CpuSet::single(CpuId(1)),
+            length: Nanos::from_millis(4),
+            count: 50,
+            pause: Nanos::from_millis(16),
+            spread: BlockSpread::Random,
+            seed: 1,
+            kind: None,
+        }
+    }
+
+    #[test]
+    fn a_plan_without_sense_is_told_with_its_place() {
+        let places = |change: &dyn Fn(&mut BlockPlan)| -> Vec<String> {
+            let mut plan = plan();
+            change(&mut plan);
+            plan.findings()
+                .into_iter()
+                .map(|finding| finding.place)
+                .collect()
+        };
+        assert_eq!(places(&|_| {}), [""; 0]);
+        assert_eq!(places(&|plan| plan.cpus = CpuSet::new()), ["cpus"]);
+        assert_eq!(places(&|plan| plan.length = Nanos::ZERO), ["length"]);
+        assert_eq!(
+            places(&|plan| plan.length = Nanos(1_000_000_001)),
+            ["length"]
+        );
+        assert_eq!(places(&|plan| plan.count = 0), ["count"]);
+        assert_eq!(places(&|plan| plan.count = 1_000_001), ["count"]);
+        assert_eq!(places(&|plan| plan.pause = Nanos(99_999)), ["pause"]);
+        assert_eq!(places(&|plan| plan.pause = Nanos(u64::MAX)), ["pause"]);
+    }
+
+    #[test]
+    fn share_and_duration_are_of_length_and_pause() {
+        assert_eq!(plan().share_percent(), 20);
+        assert_eq!(plan().duration(), Nanos::SECOND);
+        let half = BlockPlan {
+            length: Nanos(100_001),
+            pause: Nanos(100_000),
+            ..plan()
+        };
+        assert_eq!(half.share_percent(), 51);
+    }
 }
