@@ -11,24 +11,42 @@ rampart-meter measures latency where it is started; `rampart measure` and `rampa
 start it and render what it says.
 
 Usage: rampart-meter [--help | --version]
+       rampart-meter block
+       rampart-meter agent [--port NAME] [--init] [--stay] [--silence SECONDS]
 
 It takes one JSON object a line on standard input: first {\"prepare\":{…}} with a plan, then
 \"go\":{} in an object of its own; {\"stop\":{}} or the end of the input ends it early. It answers
 with one JSON object a line: ready, started, block…, finished; or refused, with the reason.
 `rampart schema` prints the form of both.
 
-It never changes the machine. Exit codes: 0 finished, 1 failed, 2 the plan makes no sense,
+With the word block it stops CPUs for others to notice, in a conversation of the same form: ready,
+blocked…, finished.
+
+As agent it starts programs for a near side that has no other way in: over the virtio-serial
+port NAME, or standard input and output. With --init it is process 1 of a machine that it makes
+ready and at the end powers off; with --stay it waits for the next near side when one goes away;
+with --silence it takes one for gone that says nothing for so long.
+
+Measuring never changes the machine. Exit codes: 0 finished, 1 failed, 2 the plan makes no sense,
 4 something that the plan needs is missing.
 ";
 
 fn main() -> std::process::ExitCode {
-    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    let mut arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    if std::process::id() == 1 {
+        // The kernel puts words of its command line that it does not know before those for us.
+        let ours = arguments.iter().position(|word| word == "enter-root" || word == "agent");
+        arguments.drain(..ours.unwrap_or(0));
+    }
     let text = match arguments.as_slice() {
         [] => return rampart_meter::program::run().into(),
+        [argument] if argument == "block" => return rampart_meter::program::run_blocker().into(),
         [argument] if argument == "--help" || argument == "-h" => HELP.to_owned(),
         [argument] if argument == "--version" || argument == "-V" => {
             format!("rampart-meter {}\n", env!("CARGO_PKG_VERSION"))
         }
+        [argument, options @ ..] if argument == "agent" => return agent(options),
+        [argument, options @ ..] if argument == "enter-root" => return enter_root(options),
         _ => {
             let text = "rampart-meter takes no arguments but --help and --version; its plan comes on standard input\n";
             // Whoever closed standard error does not want to know.
@@ -40,4 +58,31 @@ fn main() -> std::process::ExitCode {
         Ok(()) => ExitCode::Success.into(),
         Err(_) => ExitCode::Failure.into(),
     }
+}
+
+/// The first program of a simulated machine; `agent --init` is its second.
+fn enter_root(arguments: &[std::ffi::OsString]) -> std::process::ExitCode {
+    if let Err(error) = rampart_agent::enter_root(arguments) {
+        let text = format!("rampart-meter enter-root: {error}\n");
+        // Whoever closed standard error does not want to know.
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    }
+    ExitCode::Failure.into()
+}
+
+fn agent(options: &[std::ffi::OsString]) -> std::process::ExitCode {
+    let served = rampart_agent::ServeOptions::parse(options.iter().cloned())
+        .and_then(|options| rampart_agent::serve(&options));
+    let Err(error) = served else {
+        return ExitCode::Success.into();
+    };
+    let code = match error {
+        rampart_agent::ServeError::Usage(_) => ExitCode::Usage,
+        rampart_agent::ServeError::NoPort { .. } => ExitCode::PreconditionMissing,
+        rampart_agent::ServeError::System { .. } => ExitCode::Failure,
+    };
+    let text = format!("rampart-meter agent: {error}\n");
+    // Whoever closed standard error does not want to know.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+    code.into()
 }

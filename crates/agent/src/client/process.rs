@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A program over there as one meets it here.
+
+use std::io::{self, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Inner;
+use super::shared::{Process, State, Stream};
+use crate::AgentError;
+use crate::frame::{Frame, Kind, LONGEST, WINDOW};
+use crate::words::TerminalSize;
+
+/// A program that was started over there. Its parts can be taken out of it.
+#[derive(Debug)]
+pub struct AgentProcess {
+    /// Its standard input; dropping it is the end of it.
+    pub stdin: AgentInput,
+    /// Its standard output.
+    pub stdout: AgentOutput,
+    /// Its standard error; empty if it has a terminal.
+    pub stderr: AgentOutput,
+    /// What keeps it alive: dropping it kills the program and all of its process group.
+    pub handle: AgentHandle,
+}
+
+/// What keeps a program alive.
+#[derive(Debug)]
+pub struct AgentHandle {
+    inner: Arc<Inner>,
+    number: u32,
+}
+
+/// Standard input of a program.
+#[derive(Debug)]
+pub struct AgentInput {
+    inner: Arc<Inner>,
+    number: u32,
+}
+
+/// Standard output or standard error of a program.
+#[derive(Debug)]
+pub struct AgentOutput {
+    inner: Arc<Inner>,
+    number: u32,
+    which: Which,
+    /// Bytes taken, of which the far side was not told yet.
+    taken: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Which {
+    Output = 1,
+    Errors = 2,
+}
+
+impl AgentProcess {
+    pub(super) fn new(inner: Arc<Inner>, number: u32) -> Self {
+        let output = |which| AgentOutput {
+            inner: Arc::clone(&inner),
+            number,
+            which,
+            taken: 0,
+        };
+        Self {
+            stdout: output(Which::Output),
+            stderr: output(Which::Errors),
+            stdin: AgentInput {
+                inner: Arc::clone(&inner),
+                number,
+            },
+            handle: AgentHandle { inner, number },
+        }
+    }
+
+    /// As [`AgentHandle::signal`].
+    ///
+    /// # Errors
+    /// If the connection is lost.
+    pub fn signal(&self, signal: i32) -> Result<(), AgentError> {
+        self.handle.signal(signal)
+    }
+
+    /// As [`AgentHandle::wait`].
+    ///
+    /// # Errors
+    /// If the connection is lost.
+    pub fn wait(&self, timeout: Duration) -> Result<Option<ExitStatus>, AgentError> {
+        self.handle.wait(timeout)
+    }
+}
+
+impl AgentHandle {
+    /// Sends a signal to the program (not to what it started). Nothing happens if it has ended.
+    ///
+    /// # Errors
+    /// If the connection is lost.
+    pub fn signal(&self, signal: i32) -> Result<(), AgentError> {
+        let frame = Frame::new(Kind::Signal, self.number, signal.to_le_bytes());
+        self.inner.send(&frame)
+    }
+
+    /// Tells the program's terminal its new size. Nothing happens if it has none.
+    ///
+    /// # Errors
+    /// If the connection is lost.
+    pub fn resize(&self, size: TerminalSize) -> Result<(), AgentError> {
+        let both = u32::from(size.rows) | u32::from(size.columns) << 16;
+        let frame = Frame::new(Kind::Resize, self.number, both.to_le_bytes());
+        self.inner.send(&frame)
+    }
+
+    /// How it ended; none if it has not within `timeout`. Its streams may hold more still.
+    ///
+    /// # Errors
+    /// If the connection is lost before it ended.
+    pub fn wait(&self, timeout: Duration) -> Result<Option<ExitStatus>, AgentError> {
+        let found = self.inner.shared.wait(timeout, |state| {
+            let lost = state.lost.is_some();
+            let exited = state.processes.get(&self.number)?.exited;
+            exited.map(Some).or_else(|| lost.then_some(None))
+        });
+        match found {
+            None => Ok(None),
+            Some(Some(status)) => Ok(Some(ExitStatus::from_raw(status))),
+            Some(None) => Err(self.inner.lost()),
+        }
+    }
+
+    /// Its process id over there.
+    #[must_use]
+    pub fn id(&self) -> Option<u32> {
+        let state = self.inner.shared.state();
+        let started = &state.processes.get(&self.number)?.started;
+        started.as_ref()?.as_ref().ok().copied()
+    }
+}
+
+impl Drop for AgentHandle {
+    fn drop(&mut self) {
+        self.inner.shared.state().processes.remove(&self.number);
+        self.inner.shared.changed();
+        // Without a connection it ends all the same.
+        let _ = self.inner.send(&Frame::new(Kind::Forget, self.number, []));
+    }
+}
+
+impl Write for AgentInput {
+    /// Waits while the far side has no room.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let room = self.inner.shared.wait_for_ever(|state| {
+            if state.lost.is_some() {
+                return Some(Err(()));
+            }
+            let Some(process) = state.processes.get_mut(&self.number) else {
+                return Some(Ok(0));
+            };
+            if process.exited.is_some() {
+                return Some(Ok(0));
+            }
+            let room = process.input_room.min(bytes.len()).min(LONGEST);
+            process.input_room -= room;
+            (room > 0).then_some(Ok(room))
+        });
+        match room {
+            Err(()) => Err(self.inner.lost().into()),
+            Ok(0) => Err(io::ErrorKind::BrokenPipe.into()),
+            Ok(room) => {
+                let frame = Frame::new(Kind::Input, self.number, &bytes[..room]);
+                self.inner.send(&frame)?;
+                Ok(room)
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for AgentInput {
+    fn drop(&mut self) {
+        let _ = self.inner.send(&Frame::new(Kind::Input, self.number, []));
+    }
+}
+
+impl Which {
+    fn of(self, process: &mut Process) -> &mut Stream {
+        match self {
+            Self::Output => &mut process.output,
+            Self::Errors => &mut process.errors,
+        }
+    }
+}
+
+impl AgentOutput {
+    /// As `read`, but waits for at most `timeout`; none if nothing came.
+    ///
+    /// # Errors
+    /// If the connection is lost.
+    pub fn read_within(
+        &mut self,
+        bytes: &mut [u8],
+        timeout: Duration,
+    ) -> io::Result<Option<usize>> {
+        if bytes.is_empty() {
+            return Ok(Some(0));
+        }
+        let (number, which) = (self.number, self.which);
+        let take = |state: &mut State| take(state, number, which, bytes);
+        let taken = if timeout == Duration::MAX {
+            Some(self.inner.shared.wait_for_ever(take))
+        } else {
+            self.inner.shared.wait(timeout, take)
+        };
+        let count = match taken {
+            None => return Ok(None),
+            Some(Err(())) => return Err(self.inner.lost().into()),
+            Some(Ok(count)) => count,
+        };
+        self.taken += count;
+        if self.taken >= WINDOW / 4 {
+            // Never more than a window.
+            let frame = Frame::room(self.number, self.which as u8, self.taken as u32);
+            self.taken = 0;
+            // If the connection is lost, the next read says so.
+            let _ = self.inner.send(&frame);
+        }
+        Ok(Some(count))
+    }
+}
+
+/// Takes what there is; none if one has to wait.
+fn take(
+    state: &mut State,
+    number: u32,
+    which: Which,
+    bytes: &mut [u8],
+) -> Option<Result<usize, ()>> {
+    let lost = state.lost.is_some();
+    let Some(process) = state.processes.get_mut(&number) else {
+        return Some(Ok(0));
+    };
+    let stream = which.of(process);
+    match stream.bytes.read(bytes) {
+        Ok(count) if count > 0 => Some(Ok(count)),
+        _ if stream.ended => Some(Ok(0)),
+        _ => lost.then_some(Err(())),
+    }
+}
+
+impl Read for AgentOutput {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.read_within(bytes, Duration::MAX)
+            .map(Option::unwrap_or_default)
+    }
+}
+
+impl Drop for AgentOutput {
+    fn drop(&mut self) {
+        if let Some(process) = self.inner.shared.state().processes.get_mut(&self.number) {
+            let stream = self.which.of(process);
+            stream.unread = true;
+            stream.bytes.clear();
+            if stream.ended {
+                return;
+            }
+        }
+        let frame = Frame::new(Kind::Unread, self.number, [self.which as u8]);
+        let _ = self.inner.send(&frame);
+    }
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What came from the far side and was not taken yet. One thread fills it and never waits for
+//! those who take: windows bound what can come.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::Read;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::AgentError;
+use crate::frame::{Decoder, Frame, Kind, Malformed, WINDOW};
+use crate::words::AgentHello;
+
+/// Bytes of one stream that came.
+#[derive(Debug, Default)]
+pub(crate) struct Stream {
+    pub(crate) bytes: VecDeque<u8>,
+    pub(crate) ended: bool,
+    /// Nobody will take what comes.
+    pub(crate) unread: bool,
+}
+
+/// What is known of one program.
+#[derive(Debug)]
+pub(crate) struct Process {
+    /// Its process id there, or why it has none.
+    pub(crate) started: Option<Result<u32, String>>,
+    pub(crate) output: Stream,
+    pub(crate) errors: Stream,
+    /// How many more bytes of input the far side has room for.
+    pub(crate) input_room: usize,
+    /// Its wait status.
+    pub(crate) exited: Option<i32>,
+}
+
+/// An answer about the time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Time {
+    pub(crate) question: u32,
+    pub(crate) far: u64,
+    pub(crate) received: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) hello: Option<AgentHello>,
+    /// The connection is gone: why.
+    pub(crate) lost: Option<Lost>,
+    pub(crate) processes: BTreeMap<u32, Process>,
+    pub(crate) time: Option<Time>,
+}
+
+/// Why a connection is gone.
+#[derive(Debug, Clone)]
+pub(crate) enum Lost {
+    Ended,
+    Broken(String),
+    Unintelligible(String),
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Shared {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn add(&self, number: u32) {
+        let process = Process {
+            started: None,
+            output: Stream::default(),
+            errors: Stream::default(),
+            input_room: WINDOW,
+            exited: None,
+        };
+        self.state().processes.insert(number, process);
+    }
+
+    pub(crate) fn changed(&self) {
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn lost(&self) -> Option<AgentError> {
+        self.state().lost.clone().map(|lost| match lost {
+            Lost::Ended => AgentError::Lost(None),
+            Lost::Broken(reason) => AgentError::Lost(Some(reason)),
+            Lost::Unintelligible(what) => AgentError::Unintelligible(what),
+        })
+    }
+
+    /// Waits until `found` finds something.
+    pub(crate) fn wait_for_ever<T>(&self, mut found: impl FnMut(&mut State) -> Option<T>) -> T {
+        let mut state = self.state();
+        loop {
+            if let Some(value) = found(&mut state) {
+                return value;
+            }
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The same for at most so long.
+    pub(crate) fn wait<T>(
+        &self,
+        timeout: Duration,
+        mut found: impl FnMut(&mut State) -> Option<T>,
+    ) -> Option<T> {
+        let until = Instant::now().checked_add(timeout);
+        let mut state = self.state();
+        loop {
+            if let Some(value) = found(&mut state) {
+                return Some(value);
+            }
+            let left = until.map_or(Duration::from_secs(3600), |until| {
+                until.saturating_duration_since(Instant::now())
+            });
+            if left.is_zero() {
+                return None;
+            }
+            (state, _) = self
+                .changed
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Reads until the stream ends.
+    pub(crate) fn read_all(&self, mut reader: Box<dyn Read + Send>, own: [u8; 8]) {
+        let (mut decoder, mut greeted) = (Decoder::default(), false);
+        let mut buffer = vec![0; 64 * 1024];
+        let lost = loop {
+            match reader.read(&mut buffer) {
+                Ok(0) => break Lost::Ended,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(error) => break Lost::Broken(error.to_string()),
+                Ok(count) => {
+                    let received = monotonic_now();
+                    decoder.push(&buffer[..count]);
+                    while !greeted && let Some(found) = decoder.find_greeting() {
+                        // Another's is what an earlier connection left behind.
+                        greeted = found == own;
+                    }
+                    if greeted && let Err(error) = self.take(&mut decoder, received) {
+                        break Lost::Unintelligible(error.to_string());
+                    }
+                }
+            }
+        };
+        self.state().lost = Some(lost);
+        self.changed();
+    }
+
+    fn take(&self, decoder: &mut Decoder, received: u64) -> Result<(), Malformed> {
+        let mut state = self.state();
+        let mut some = false;
+        while let Some(frame) = decoder.next_frame()? {
+            state.take(frame, received)?;
+            some = true;
+        }
+        drop(state);
+        if some {
+            self.changed();
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    fn take(&mut self, frame: Frame, received: u64) -> Result<(), Malformed> {
+        match frame.kind {
+            Kind::Hello => {
+                let hello = serde_json::from_slice(&frame.payload);
+                self.hello = Some(hello.map_err(|_| Malformed::Payload)?);
+                return Ok(());
+            }
+            Kind::Time => {
+                let (question, far) = frame
+                    .payload
+                    .split_first_chunk::<4>()
+                    .ok_or(Malformed::Payload)?;
+                let far = far.try_into().map_err(|_| Malformed::Payload)?;
+                self.time = Some(Time {
+                    question: u32::from_le_bytes(*question),
+                    far: u64::from_le_bytes(far),
+                    received,
+                });
+                return Ok(());
+            }
+            _ => {}
+        }
+        // What is about a forgotten program was under way when we forgot it.
+        let Some(process) = self.processes.get_mut(&frame.process) else {
+            return Ok(());
+        };
+        match frame.kind {
+            Kind::Started => process.started = Some(Ok(frame.number()?)),
+            Kind::NotStarted => {
+                let reason = String::from_utf8_lossy(&frame.payload).into_owned();
+                process.started = Some(Err(reason));
+            }
+            Kind::Output => process.output.push(&frame.payload),
+            Kind::Errors => process.errors.push(&frame.payload),
+            Kind::InputRoom => {
+                process.input_room = process.input_room.saturating_add(frame.number()? as usize);
+            }
+            Kind::Exited => process.exited = Some(frame.number()?.cast_signed()),
+            other => return Err(Malformed::Kind(other as u8)),
+        }
+        Ok(())
+    }
+}
+
+impl Stream {
+    fn push(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            self.ended = true;
+        } else if !self.unread {
+            self.bytes.extend(bytes);
+        }
+    }
+}
+
+/// `CLOCK_MONOTONIC` in nanoseconds.
+pub(crate) fn monotonic_now() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

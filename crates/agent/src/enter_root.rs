@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Process 1 of an initramfs whose machine has a root file system: mounts it with a layer above
+//! that takes what is written, goes there and becomes another program.
+//!
+//! Kernel, Documentation/filesystems/ramfs-rootfs-initramfs.rst: the initramfs itself cannot be
+//! unmounted or pivoted away from, so the new root is moved over it.
+
+use std::convert::Infallible;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_move, unmount};
+use rustix::process::{chdir, chroot};
+
+use crate::server::{load_modules, to_console};
+
+/// What is copied over the new root, below the initramfs.
+const CARRIED: &str = "/carried";
+
+/// The modules to load first, as [`crate::serve`] reads them later from the new root.
+const MODULES: &str = "/etc/rampart/modules";
+
+/// How long the root's device may take to appear.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Mounts the squashfs on the device that is the first argument, writable by a layer in memory,
+/// copies what the initramfs carries over it, and becomes the program that the other arguments
+/// name. Returns only if that fails; the caller ends then, which the kernel answers with a panic.
+///
+/// From the moment at which there is a device that tells of a panic, the kernel is told to stay
+/// where it is after one (`kernel.panic`): before, the boot line should make it reset, which is
+/// told too.
+///
+/// # Errors
+/// With what was tried and the kernel's answer.
+pub fn enter_root(arguments: &[OsString]) -> Result<Infallible, io::Error> {
+    let [device, program, rest @ ..] = arguments else {
+        return Err(io::Error::other(
+            "enter-root needs a device and a program to become",
+        ));
+    };
+    for place in ["/proc", "/dev", "/read-only", "/written", "/root"] {
+        fs::create_dir_all(place).map_err(saying("make", place))?;
+    }
+    mount_at("devtmpfs", "devtmpfs", "/dev", MountFlags::empty(), c"")?;
+    for problem in load_modules(Path::new(MODULES)) {
+        to_console(&problem);
+    }
+    mount_at("proc", "proc", "/proc", MountFlags::empty(), c"")?;
+    fs::write("/proc/sys/kernel/panic", "0").map_err(saying("write", "/proc/sys/kernel/panic"))?;
+    unmount_at("/proc")?;
+    wait_for(Path::new(device))?;
+    let device = device.to_string_lossy();
+    mount_at(&device, "squashfs", "/read-only", MountFlags::RDONLY, c"")?;
+    mount_at(
+        "written",
+        "tmpfs",
+        "/written",
+        MountFlags::empty(),
+        c"mode=0755",
+    )?;
+    for place in ["/written/upper", "/written/work"] {
+        fs::create_dir_all(place).map_err(saying("make", place))?;
+    }
+    let layers = c"lowerdir=/read-only,upperdir=/written/upper,workdir=/written/work";
+    mount_at("root", "overlay", "/root", MountFlags::empty(), layers)?;
+    copy_tree(Path::new(CARRIED), Path::new("/root"))?;
+    unmount_at("/dev")?;
+    leave_nothing();
+    chdir("/root")?;
+    mount_move(".", "/").map_err(|error| saying("move onto /", "/root")(error.into()))?;
+    chroot(".")?;
+    chdir("/")?;
+    let error = Command::new(program).args(rest).exec();
+    Err(saying("start", &program.to_string_lossy())(error))
+}
+
+fn mount_at(
+    source: &str,
+    kind: &str,
+    place: &str,
+    flags: MountFlags,
+    options: &std::ffi::CStr,
+) -> io::Result<()> {
+    mount(source, place, kind, flags, options)
+        .map_err(|error| saying(&format!("mount {kind} from {source} on"), place)(error.into()))
+}
+
+fn unmount_at(place: &str) -> io::Result<()> {
+    unmount(place, UnmountFlags::empty()).map_err(|error| saying("unmount", place)(error.into()))
+}
+
+fn wait_for(device: &Path) -> io::Result<()> {
+    let until = Instant::now() + PATIENCE;
+    while !device.exists() {
+        if Instant::now() > until {
+            return Err(io::Error::other(format!(
+                "{}: there is no such device",
+                device.display()
+            )));
+        }
+        sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+/// Copies directories and files with their permissions.
+fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
+    let Ok(entries) = fs::read_dir(from) else {
+        return Ok(());
+    };
+    for entry in entries {
+        let entry = entry?;
+        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type()?.is_dir() {
+            if !target.is_dir() {
+                fs::create_dir(&target).map_err(saying("make", &target.to_string_lossy()))?;
+            }
+            copy_tree(&source, &target)?;
+        } else {
+            // What is there may be a link or belong to the read-only layer: it is replaced.
+            match fs::remove_file(&target) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            fs::copy(&source, &target).map_err(saying("copy to", &target.to_string_lossy()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Gives back the memory of the initramfs; nobody can reach it any longer.
+fn leave_nothing() {
+    for place in [CARRIED, "/modules", "/etc"] {
+        let _ = fs::remove_dir_all(place);
+    }
+    let _ = fs::remove_file("/init");
+}
+
+fn saying(action: &str, place: &str) -> impl FnOnce(io::Error) -> io::Error {
+    let text = format!("{place}: cannot {action}");
+    move |error| io::Error::new(error.kind(), format!("{text}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    #[test]
+    fn what_is_carried_replaces_what_is_there_and_keeps_its_permissions() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (from, to) = (directory.path().join("from"), directory.path().join("to"));
+        fs::create_dir_all(from.join("usr/bin")).expect("made");
+        fs::create_dir_all(to.join("usr")).expect("made");
+        fs::write(from.join("usr/bin/program"), "new").expect("written");
+        fs::set_permissions(
+            from.join("usr/bin/program"),
+            fs::Permissions::from_mode(0o755),
+        )
+        .expect("set");
+        fs::write(from.join("usr/name"), "new").expect("written");
+        symlink("/nowhere", to.join("usr/name")).expect("linked");
+        copy_tree(&from, &to).expect("copied");
+        let program = fs::metadata(to.join("usr/bin/program")).expect("there");
+        assert_eq!(program.permissions().mode() & 0o777, 0o755);
+        assert_eq!(
+            fs::read_to_string(to.join("usr/name")).expect("read"),
+            "new"
+        );
+        copy_tree(Path::new("/nowhere"), &to).expect("nothing to do");
+    }
+
+    #[test]
+    fn without_arguments_it_says_what_it_needs() {
+        let error = enter_root(&[]).expect_err("refused");
+        assert!(error.to_string().contains("device"), "{error}");
+    }
+}

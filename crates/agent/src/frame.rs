@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The form of what goes over the byte stream. Pure.
+//!
+//! A connection begins with a greeting from the near side: eight fixed bytes and eight that are
+//! its own. The far side answers with the same sixteen bytes; from there on both send frames. So
+//! what an earlier connection left in a virtio-serial port is skipped, and a greeting may be sent
+//! again until it is answered.
+//!
+//! A frame is its kind (one byte), the number of the program (four bytes), the length of the
+//! payload (four bytes, all little-endian) and the payload.
+
+/// First bytes of a greeting. No frame begins with its first byte.
+pub(crate) const MAGIC: [u8; 8] = *b"\0rampart";
+
+/// Length of a greeting.
+pub(crate) const GREETING: usize = 16;
+
+/// Longest payload.
+pub(crate) const LONGEST: usize = 32 * 1024;
+
+/// Bytes of one stream that may be under way.
+pub(crate) const WINDOW: usize = 256 * 1024;
+
+const HEADER: usize = 9;
+
+macro_rules! kinds {
+    ($($(#[$comment:meta])* $name:ident = $number:literal,)*) => {
+        /// What a frame is.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum Kind { $($(#[$comment])* $name = $number,)* }
+
+        impl Kind {
+            #[cfg(test)]
+            pub(crate) const ALL: &[Self] = &[$(Self::$name),*];
+
+            fn from_number(number: u8) -> Option<Self> {
+                match number { $($number => Some(Self::$name),)* _ => None }
+            }
+        }
+    };
+}
+
+kinds! {
+    // From the near side.
+    /// Start a program: an `AgentCommand` as JSON.
+    Spawn = 1,
+    /// Bytes for its standard input; none: that is the end.
+    Input = 2,
+    /// Room for so many more bytes of a stream: which stream (1 output, 2 errors), how many.
+    Room = 3,
+    /// A signal: its number.
+    Signal = 4,
+    /// A new size of its terminal: rows, columns.
+    Resize = 5,
+    /// A stream that nobody reads any more: which.
+    Unread = 6,
+    /// Kill what is left of it and forget it.
+    Forget = 7,
+    /// What time is it? A number to tell the answers apart.
+    Clock = 8,
+    /// End everything and power off, or end.
+    PowerOff = 9,
+    /// We are still here.
+    Alive = 10,
+    // From the far side.
+    /// An `AgentHello` as JSON; always the first.
+    Hello = 33,
+    /// It runs: its process id there.
+    Started = 34,
+    /// It does not run: the reason as text.
+    NotStarted = 35,
+    /// Bytes of its standard output; none: that was the end.
+    Output = 36,
+    /// Bytes of its standard error; none: that was the end.
+    Errors = 37,
+    /// Room for so many more bytes of its standard input.
+    InputRoom = 38,
+    /// It ended: its wait status.
+    Exited = 39,
+    /// The number of the question, and `CLOCK_MONOTONIC` in nanoseconds.
+    Time = 40,
+}
+
+/// One frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) kind: Kind,
+    /// The program it is about; 0 where it is about none.
+    pub(crate) process: u32,
+    pub(crate) payload: Vec<u8>,
+}
+
+/// Something that is no frame.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Malformed {
+    #[error("a frame of unknown kind {0}")]
+    Kind(u8),
+    #[error("a frame of {0} bytes, more than any may have")]
+    Length(u32),
+    #[error("a frame whose payload does not fit its kind")]
+    Payload,
+}
+
+impl Frame {
+    pub(crate) fn new(kind: Kind, process: u32, payload: impl Into<Vec<u8>>) -> Self {
+        Self {
+            kind,
+            process,
+            payload: payload.into(),
+        }
+    }
+
+    /// Room for `bytes` more of stream `stream`.
+    pub(crate) fn room(process: u32, stream: u8, bytes: u32) -> Self {
+        let mut payload = vec![stream];
+        payload.extend(bytes.to_le_bytes());
+        Self::new(Kind::Room, process, payload)
+    }
+
+    /// Appends its bytes.
+    pub(crate) fn write_to(&self, bytes: &mut impl Extend<u8>) {
+        debug_assert!(self.payload.len() <= LONGEST);
+        bytes.extend([self.kind as u8]);
+        bytes.extend(self.process.to_le_bytes());
+        // No payload is longer than `LONGEST`.
+        bytes.extend((self.payload.len() as u32).to_le_bytes());
+        bytes.extend(self.payload.iter().copied());
+    }
+
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(HEADER + self.payload.len());
+        self.write_to(&mut bytes);
+        bytes
+    }
+
+    /// The payload as one number.
+    pub(crate) fn number(&self) -> Result<u32, Malformed> {
+        let bytes = self.payload.as_slice().try_into();
+        bytes
+            .map(u32::from_le_bytes)
+            .map_err(|_| Malformed::Payload)
+    }
+
+    /// The payload as a stream and a number.
+    pub(crate) fn stream_and_number(&self) -> Result<(u8, u32), Malformed> {
+        let (stream, number) = self.payload.split_first().ok_or(Malformed::Payload)?;
+        let number = number.try_into().map_err(|_| Malformed::Payload)?;
+        Ok((*stream, u32::from_le_bytes(number)))
+    }
+}
+
+/// A greeting with this connection's own bytes.
+pub(crate) fn greeting(own: [u8; 8]) -> [u8; GREETING] {
+    let mut bytes = [0; GREETING];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..].copy_from_slice(&own);
+    bytes
+}
+
+/// Takes bytes as they come and gives frames.
+#[derive(Debug, Default)]
+pub(crate) struct Decoder {
+    bytes: Vec<u8>,
+    /// How many of `bytes` were given out.
+    taken: usize,
+}
+
+impl Decoder {
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        if self.taken == self.bytes.len() {
+            self.bytes.clear();
+            self.taken = 0;
+        } else if self.taken > LONGEST {
+            self.bytes.drain(..self.taken);
+            self.taken = 0;
+        }
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    fn rest(&self) -> &[u8] {
+        &self.bytes[self.taken..]
+    }
+
+    /// The next frame, if it is here as a whole.
+    pub(crate) fn next_frame(&mut self) -> Result<Option<Frame>, Malformed> {
+        let rest = self.rest();
+        let Some(&first) = rest.first() else {
+            return Ok(None);
+        };
+        let kind = Kind::from_number(first).ok_or(Malformed::Kind(first))?;
+        let Some((header, payload)) = rest.split_at_checked(HEADER) else {
+            return Ok(None);
+        };
+        let number = |at: usize| {
+            u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+        };
+        let (process, length) = (number(1), number(5));
+        if length as usize > LONGEST {
+            return Err(Malformed::Length(length));
+        }
+        let Some(payload) = payload.get(..length as usize) else {
+            return Ok(None);
+        };
+        let frame = Frame::new(kind, process, payload);
+        self.taken += HEADER + length as usize;
+        Ok(Some(frame))
+    }
+
+    /// Looks for a greeting, skips what is before it, and gives its own bytes.
+    pub(crate) fn find_greeting(&mut self) -> Option<[u8; 8]> {
+        let rest = self.rest();
+        let found = rest.windows(MAGIC.len()).position(|bytes| bytes == MAGIC);
+        match found {
+            Some(at) => {
+                let own = rest.get(at + MAGIC.len()..at + GREETING);
+                let own: Option<[u8; 8]> = own.and_then(|own| own.try_into().ok());
+                self.taken += at;
+                if own.is_some() {
+                    self.taken += GREETING;
+                }
+                own
+            }
+            None => {
+                // The end may be the beginning of one.
+                let keep = rest.len().min(MAGIC.len() - 1);
+                self.taken = self.bytes.len() - keep;
+                None
+            }
+        }
+    }
+
+    /// Whether a greeting, or the beginning of one, stands where a frame should.
+    pub(crate) fn greeting_is_next(&self) -> bool {
+        let rest = self.rest();
+        let length = rest.len().min(MAGIC.len());
+        length > 0 && rest[..length] == MAGIC[..length]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn frames() -> impl Strategy<Value = Vec<Frame>> {
+        let one =
+            (0..Kind::ALL.len(), any::<u32>(), 0..4usize).prop_flat_map(|(kind, process, size)| {
+                let size = [0, 5, 300, LONGEST][size];
+                prop::collection::vec(any::<u8>(), size..=size)
+                    .prop_map(move |payload| Frame::new(Kind::ALL[kind], process, payload))
+            });
+        prop::collection::vec(one, 0..8)
+    }
+
+    fn all(decoder: &mut Decoder) -> Vec<Frame> {
+        std::iter::from_fn(|| decoder.next_frame().expect("well formed")).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn frames_come_back_however_they_are_cut(frames in frames(), piece in 1..70_000usize) {
+            let mut bytes = Vec::new();
+            for frame in &frames {
+                frame.write_to(&mut bytes);
+            }
+            let (mut decoder, mut back) = (Decoder::default(), Vec::new());
+            for piece in bytes.chunks(piece) {
+                decoder.push(piece);
+                back.extend(all(&mut decoder));
+            }
+            prop_assert_eq!(back, frames);
+        }
+
+        #[test]
+        fn anything_is_a_frame_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            let mut decoder = Decoder::default();
+            decoder.push(&bytes);
+            while let Ok(Some(_)) = decoder.next_frame() {}
+            while decoder.find_greeting().is_some() {}
+        }
+
+        #[test]
+        fn a_greeting_is_found_behind_anything(
+            before in prop::collection::vec(1u8..=255, 0..300),
+            own in any::<[u8; 8]>(),
+            piece in 1..40usize,
+        ) {
+            let mut bytes = before;
+            bytes.extend(greeting(own));
+            Frame::new(Kind::Alive, 0, []).write_to(&mut bytes);
+            let (mut decoder, mut found) = (Decoder::default(), None);
+            for piece in bytes.chunks(piece) {
+                decoder.push(piece);
+                found = found.or_else(|| decoder.find_greeting());
+            }
+            prop_assert_eq!(found, Some(own));
+            prop_assert_eq!(all(&mut decoder), vec![Frame::new(Kind::Alive, 0, [])]);
+        }
+    }
+
+    #[test]
+    fn no_frame_begins_like_a_greeting() {
+        for kind in Kind::ALL {
+            assert_ne!(*kind as u8, MAGIC[0]);
+        }
+        let mut decoder = Decoder::default();
+        decoder.push(&greeting([1; 8]));
+        assert!(decoder.greeting_is_next());
+        assert_eq!(decoder.next_frame(), Err(Malformed::Kind(0)));
+    }
+
+    #[test]
+    fn a_length_beyond_the_longest_is_refused() {
+        let mut bytes = Frame::new(Kind::Input, 1, []).to_bytes();
+        bytes[5..9].copy_from_slice(&(LONGEST as u32 + 1).to_le_bytes());
+        let mut decoder = Decoder::default();
+        decoder.push(&bytes);
+        assert_eq!(
+            decoder.next_frame(),
+            Err(Malformed::Length(LONGEST as u32 + 1))
+        );
+    }
+}

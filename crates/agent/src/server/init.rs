@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Process 1: makes the machine ready, and powers it off.
+
+use std::ffi::{CStr, CString};
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, mount};
+use rustix::system::{RebootCommand, finit_module, reboot};
+
+/// The modules to load, in order: a path and parameters in each line.
+const MODULES: &str = "/etc/rampart/modules";
+
+/// `MODULE_INIT_COMPRESSED_FILE`: the kernel unpacks the module itself (finit_module(2)).
+const COMPRESSED: i32 = 4;
+
+/// What is mounted: where, what, with which options, and whether everybody needs it.
+const MOUNTS: [(&str, &str, &CStr, bool); 11] = [
+    ("/proc", "proc", c"", true),
+    ("/sys", "sysfs", c"", true),
+    ("/dev", "devtmpfs", c"mode=0755", true),
+    ("/dev/pts", "devpts", c"ptmxmode=0666,mode=0620,gid=5", true),
+    ("/dev/shm", "tmpfs", c"mode=1777", true),
+    ("/dev/hugepages", "hugetlbfs", c"", false),
+    ("/run", "tmpfs", c"mode=0755", true),
+    ("/tmp", "tmpfs", c"mode=1777", true),
+    ("/sys/fs/cgroup", "cgroup2", c"", false),
+    ("/sys/kernel/tracing", "tracefs", c"", false),
+    ("/sys/kernel/debug", "debugfs", c"", false),
+];
+
+/// Mounts, links, environment and modules. What did not work comes back as text.
+pub(super) fn make_ready() -> Vec<String> {
+    let mut problems = Vec::new();
+    for (place, kind, options, needed) in MOUNTS {
+        // A directory of sysfs cannot be made; if it is not there the kernel lacks the rest too.
+        let _ = fs::create_dir_all(place);
+        let flags = MountFlags::NOSUID;
+        match mount(kind, place, kind, flags, options) {
+            // Somebody before us mounted it.
+            Ok(()) | Err(Errno::BUSY) => {}
+            Err(_) if !needed => {}
+            Err(error) => problems.push(format!("{place}: {kind} cannot be mounted: {error}")),
+        }
+    }
+    for (link, target) in [
+        ("/dev/fd", "/proc/self/fd"),
+        ("/dev/stdin", "/proc/self/fd/0"),
+        ("/dev/stdout", "/proc/self/fd/1"),
+        ("/dev/stderr", "/proc/self/fd/2"),
+    ] {
+        let _ = std::os::unix::fs::symlink(target, link);
+    }
+    for (name, value) in [
+        (
+            "PATH",
+            "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        ),
+        ("HOME", "/root"),
+        ("TERM", "linux"),
+    ] {
+        // SAFETY: there is one thread, and it does nothing else meanwhile.
+        unsafe { std::env::set_var(name, value) };
+    }
+    problems.extend(load_modules(Path::new(MODULES)));
+    for problem in &problems {
+        to_console(problem);
+    }
+    problems
+}
+
+/// Loads the modules of a list, in order. What did not work comes back as text.
+pub(crate) fn load_modules(list: &Path) -> Vec<String> {
+    let Ok(text) = fs::read_to_string(list) else {
+        return Vec::new();
+    };
+    let mut problems = Vec::new();
+    for (path, parameters) in modules(&text) {
+        if let Err(error) = load_module(path, parameters) {
+            problems.push(format!("{path}: the module cannot be loaded: {error}"));
+        }
+    }
+    problems
+}
+
+/// Paths and parameters; empty lines and comments left out.
+fn modules(text: &str) -> Vec<(&str, &str)> {
+    text.lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .map(|line| line.split_once(char::is_whitespace).unwrap_or((line, "")))
+        .map(|(path, parameters)| (path, parameters.trim()))
+        .collect()
+}
+
+fn load_module(path: &str, parameters: &str) -> io::Result<()> {
+    let file = fs::File::open(path)?;
+    let flags = if path.ends_with(".ko") { 0 } else { COMPRESSED };
+    match finit_module(&file, &CString::new(parameters)?, flags) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A line for whoever reads the console.
+pub(crate) fn to_console(text: &str) {
+    let _ = writeln!(io::stderr(), "rampart-meter agent: {text}");
+}
+
+/// Never comes back.
+pub(super) fn power_off() -> ! {
+    rustix::fs::sync();
+    let _ = reboot(RebootCommand::PowerOff);
+    // Nobody switches the power off here. To end would be a panic of the kernel.
+    let _ = reboot(RebootCommand::Halt);
+    loop {
+        std::thread::sleep(Duration::from_secs(3600));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_list_of_modules() {
+        let text = "# order matters\n/lib/a.ko\n\n  /lib/b.ko.xz  depth=4 wide=\"1 2\" \n";
+        assert_eq!(
+            modules(text),
+            [("/lib/a.ko", ""), ("/lib/b.ko.xz", "depth=4 wide=\"1 2\"")]
+        );
+    }
+
+    #[test]
+    fn a_module_that_is_not_there_is_named() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let list = directory.path().join("modules");
+        fs::write(&list, "/nowhere/a.ko\n").expect("list");
+        let problems = load_modules(&list);
+        assert_eq!(problems.len(), 1);
+        assert!(problems[0].starts_with("/nowhere/a.ko: "), "{problems:?}");
+    }
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The byte stream that the agent speaks on.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Mode, OFlags, fcntl_getfl, fcntl_setfl, open as open_file};
+
+use super::ServeError;
+
+/// The kernel names its ports here, each with the name that the machine's maker gave it.
+const PORTS: &str = "/sys/class/virtio-ports";
+
+/// Drivers may still be looking at their devices.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Opens a virtio-serial port by name.
+pub(super) fn open(name: &str) -> Result<(OwnedFd, OwnedFd), ServeError> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let ports = ports(Path::new(PORTS));
+        if let Some((device, _)) = ports.iter().find(|(_, present)| present == name) {
+            let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            match open_file(format!("/dev/{device}"), flags, Mode::empty()) {
+                Ok(port) => {
+                    let again = port.try_clone();
+                    return again
+                        .map(|again| (port, again))
+                        .map_err(ServeError::system("virtio-serial port"));
+                }
+                // The node may come a moment after the name.
+                Err(rustix::io::Errno::NOENT) if Instant::now() < until => {}
+                Err(error) => {
+                    return Err(ServeError::System {
+                        what: "virtio-serial port",
+                        source: error.into(),
+                    });
+                }
+            }
+        }
+        if Instant::now() >= until {
+            let names: Vec<_> = ports.into_iter().map(|(_, name)| name).collect();
+            return Err(ServeError::NoPort {
+                name: name.to_owned(),
+                present: if names.is_empty() {
+                    "there are none".to_owned()
+                } else {
+                    format!("there are {}", names.join(", "))
+                },
+            });
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Devices and their names.
+fn ports(directory: &Path) -> Vec<(String, String)> {
+    let Ok(entries) = fs::read_dir(directory) else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .filter_map(|entry| {
+            let name = fs::read_to_string(entry.path().join("name")).ok()?;
+            Some((
+                entry.file_name().into_string().ok()?,
+                name.trim().to_owned(),
+            ))
+        })
+        .collect()
+}
+
+/// Standard input and output, as descriptors that no started program inherits. What anybody here
+/// prints from now on goes to standard error.
+pub(super) fn standard() -> io::Result<(OwnedFd, OwnedFd)> {
+    let input = io::stdin().as_fd().try_clone_to_owned()?;
+    let output = io::stdout().as_fd().try_clone_to_owned()?;
+    rustix::stdio::dup2_stdout(io::stderr())?;
+    let nothing = open_file("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::stdio::dup2_stdin(nothing)?;
+    for descriptor in [&input, &output] {
+        not_blocking(descriptor)?;
+    }
+    Ok((input, output))
+}
+
+/// Reads and writes return at once.
+pub(super) fn not_blocking(descriptor: impl AsFd) -> io::Result<()> {
+    let flags = fcntl_getfl(&descriptor)?;
+    Ok(fcntl_setfl(&descriptor, flags | OFlags::NONBLOCK)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_ports_by_the_name_in_sys() {
+        let directory = tempfile::tempdir().expect("a directory");
+        for (device, name) in [("vport1p1", "org.example.0\n"), ("vport1p2", "hand\n")] {
+            let port = directory.path().join(device);
+            fs::create_dir(&port).expect("port");
+            fs::write(port.join("name"), name).expect("name");
+        }
+        fs::create_dir(directory.path().join("vport9p9")).expect("nameless");
+        let mut found = ports(directory.path());
+        found.sort();
+        assert_eq!(
+            found,
+            [("vport1p1", "org.example.0"), ("vport1p2", "hand")]
+                .map(|(device, name)| (device.to_owned(), name.to_owned()))
+        );
+        assert!(ports(Path::new("/nowhere")).is_empty());
+    }
+}

@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The loop of the agent: one thread that polls the byte stream, the signals and every stream of
+//! every program.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Signal, WaitOptions, waitpid};
+
+use super::ServeOptions;
+use super::outgoing::Outgoing;
+use super::program::{From, Program};
+use super::signals::Signals;
+use crate::frame::{Decoder, Frame, Kind, Malformed, greeting};
+use crate::words::{AGENT_PROTOCOL_VERSION, AgentCommand, AgentHello, TerminalSize};
+
+/// Time for programs to end by themselves when the near side is gone: an evaluation restores
+/// the machine in it.
+const GRACE: Duration = Duration::from_secs(20);
+
+/// How often a port is looked at while nobody is at its other end: it cannot be waited for.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// Why a session is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// The near side went away.
+    Lost,
+    /// It said so, or a signal did.
+    Told,
+}
+
+/// What a descriptor that was polled belongs to.
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    Signals,
+    Port,
+    Input(u32),
+    Output(u32),
+    Errors(u32),
+}
+
+#[derive(Debug)]
+pub(super) struct Session {
+    input: OwnedFd,
+    output: OwnedFd,
+    signals: Signals,
+    /// A port says that its stream ended while nobody has yet been at its other end.
+    is_port: bool,
+    silence: Option<Duration>,
+    problems: Vec<String>,
+    greeted: Option<[u8; 8]>,
+    decoder: Decoder,
+    outgoing: Outgoing,
+    programs: BTreeMap<u32, Program>,
+    heard: Instant,
+    /// The near side is gone; what programs still say is thrown away.
+    alone: bool,
+}
+
+impl Session {
+    pub(super) fn new(
+        options: &ServeOptions,
+        input: OwnedFd,
+        output: OwnedFd,
+        signals: Signals,
+        problems: Vec<String>,
+    ) -> Self {
+        Self {
+            input,
+            output,
+            signals,
+            is_port: options.port.is_some(),
+            silence: options.silence,
+            problems,
+            greeted: None,
+            decoder: Decoder::default(),
+            outgoing: Outgoing::default(),
+            programs: BTreeMap::new(),
+            heard: Instant::now(),
+            alone: false,
+        }
+    }
+
+    /// Ready for the next near side.
+    pub(super) fn forget_caller(&mut self) {
+        self.greeted = None;
+        self.decoder = Decoder::default();
+        self.outgoing.clear();
+        self.programs.clear();
+        self.alone = false;
+        self.heard = Instant::now();
+    }
+
+    /// Serves until the session is over.
+    pub(super) fn serve(&mut self) -> io::Result<End> {
+        loop {
+            let nobody_there = self.is_port && self.greeted.is_none();
+            let timeout = if nobody_there {
+                Some(LOOK_AGAIN)
+            } else {
+                self.silence.map(|silence| {
+                    silence.saturating_sub(self.heard.elapsed()) + Duration::from_millis(1)
+                })
+            };
+            if nobody_there && let Some(end) = self.read_port() {
+                return Ok(end);
+            }
+            for (source, _) in self.wait(timeout, !nobody_there)? {
+                let end = match source {
+                    Source::Signals => self.take_signals(),
+                    Source::Port => self.read_port(),
+                    other => {
+                        self.serve_stream(other);
+                        None
+                    }
+                };
+                if let Some(end) = end {
+                    return Ok(end);
+                }
+            }
+            // A port whose other end is away takes nothing; its end is noticed by reading.
+            if self.outgoing.write(&self.output).is_err() {
+                return Ok(End::Lost);
+            }
+            let silent = |silence| self.heard.elapsed() > silence;
+            if !nobody_there && self.silence.is_some_and(silent) {
+                return Ok(End::Lost);
+            }
+        }
+    }
+
+    /// Asks every program to end, gives it time, and kills what is left of it.
+    pub(super) fn end_programs(&mut self) -> io::Result<()> {
+        self.alone = true;
+        self.outgoing.clear();
+        let until = Instant::now() + GRACE;
+        for program in self.programs.values_mut() {
+            program.input.end();
+            program.signal(libc::SIGTERM);
+            for stream in [&mut program.output, &mut program.errors] {
+                stream.more_room(u32::MAX);
+            }
+        }
+        self.reap();
+        while self.programs.values().any(|program| !program.exited) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            for (source, _) in self.wait(Some(left), false)? {
+                match source {
+                    Source::Signals => {
+                        self.take_signals();
+                    }
+                    Source::Port => {}
+                    other => self.serve_stream(other),
+                }
+            }
+        }
+        for program in self.programs.values() {
+            program.signal_group(Signal::KILL);
+        }
+        self.programs.clear();
+        Ok(())
+    }
+
+    /// What is ready. `with_port`: whether the byte stream is waited for too.
+    fn wait(
+        &self,
+        timeout: Option<Duration>,
+        with_port: bool,
+    ) -> io::Result<Vec<(Source, PollFlags)>> {
+        let mut sources = vec![Source::Signals];
+        let signals = self.signals.descriptor();
+        let mut polled = vec![PollFd::from_borrowed_fd(signals, PollFlags::IN)];
+        if with_port {
+            sources.push(Source::Port);
+            polled.push(PollFd::from_borrowed_fd(self.input.as_fd(), PollFlags::IN));
+        }
+        let full = !self.alone && self.outgoing.is_full();
+        for (&number, program) in &self.programs {
+            let reading = |stream: &From| !full && stream.ready_to_read().is_some();
+            let streams = [
+                (Source::Input(number), program.input.ready_to_write(), true),
+                (
+                    Source::Output(number),
+                    program.output.ready_to_read(),
+                    reading(&program.output),
+                ),
+                (
+                    Source::Errors(number),
+                    program.errors.ready_to_read(),
+                    reading(&program.errors),
+                ),
+            ];
+            for (source, descriptor, wanted) in streams {
+                if let (Some(descriptor), true) = (descriptor, wanted) {
+                    let flags = match source {
+                        Source::Input(_) => PollFlags::OUT,
+                        _ => PollFlags::IN,
+                    };
+                    sources.push(source);
+                    polled.push(PollFd::from_borrowed_fd(descriptor, flags));
+                }
+            }
+        }
+        // Last, so that what is ready lines up with its source: only wakes us.
+        if !self.alone && !self.outgoing.is_empty() {
+            polled.push(PollFd::from_borrowed_fd(
+                self.output.as_fd(),
+                PollFlags::OUT,
+            ));
+        }
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        match poll(&mut polled, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let ready = sources.into_iter().zip(&polled);
+        Ok(ready
+            .map(|(source, polled)| (source, polled.revents()))
+            .filter(|(_, flags)| !flags.is_empty())
+            .collect())
+    }
+
+    fn take_signals(&mut self) -> Option<End> {
+        let came = self.signals.read();
+        if came.child {
+            self.reap();
+        }
+        came.end.then_some(End::Told)
+    }
+
+    /// Takes in every child that ended, ours or an orphan.
+    fn reap(&mut self) {
+        while let Ok(Some((id, status))) = waitpid(None, WaitOptions::NOHANG) {
+            let found = self
+                .programs
+                .iter_mut()
+                .find(|(_, program)| program.id == id && !program.exited);
+            if let Some((&number, program)) = found {
+                program.exited = true;
+                let status = status.as_raw().to_le_bytes();
+                self.outgoing
+                    .push(&Frame::new(Kind::Exited, number, status));
+            }
+        }
+    }
+
+    fn serve_stream(&mut self, source: Source) {
+        let number = match source {
+            Source::Input(number) | Source::Output(number) | Source::Errors(number) => number,
+            Source::Signals | Source::Port => return,
+        };
+        let Some(program) = self.programs.get_mut(&number) else {
+            return;
+        };
+        let frame = match source {
+            Source::Input(_) => {
+                let room = program.input.write();
+                (room > 0).then(|| Frame::new(Kind::InputRoom, number, room.to_le_bytes()))
+            }
+            Source::Output(_) => program.output.read(number),
+            _ => program.errors.read(number),
+        };
+        if let Some(frame) = frame
+            && !self.alone
+        {
+            self.outgoing.push(&frame);
+        }
+    }
+
+    /// Reads what the near side says, and does it.
+    fn read_port(&mut self) -> Option<End> {
+        let mut buffer = [0; 32 * 1024];
+        match rustix::io::read(&self.input, &mut buffer) {
+            Ok(0) if self.is_port && self.greeted.is_none() => return None,
+            Ok(0) => return Some(End::Lost),
+            Ok(count) => self.decoder.push(&buffer[..count]),
+            Err(Errno::AGAIN | Errno::INTR) => return None,
+            Err(_) => return Some(End::Lost),
+        }
+        self.heard = Instant::now();
+        loop {
+            if self.greeted.is_none() || self.decoder.greeting_is_next() {
+                let own = self.decoder.find_greeting()?;
+                match self.greeted {
+                    None => self.greet(own),
+                    // It was sent again before our answer came.
+                    Some(known) if known == own => {}
+                    // Another near side took the place of ours: what was started for that one
+                    // ends first, then this one's next greeting is answered.
+                    Some(_) => return Some(End::Lost),
+                }
+                continue;
+            }
+            match self.decoder.next_frame() {
+                Ok(None) => return None,
+                Ok(Some(frame)) => match self.handle(frame) {
+                    Ok(None) => {}
+                    Ok(end) => return end,
+                    Err(_) => return Some(End::Lost),
+                },
+                Err(_) => return Some(End::Lost),
+            }
+        }
+    }
+
+    fn greet(&mut self, own: [u8; 8]) {
+        self.greeted = Some(own);
+        self.outgoing.push_bytes(greeting(own).to_vec());
+        let hello = hello(&self.problems);
+        let text = serde_json::to_vec(&hello).unwrap_or_default();
+        self.outgoing.push(&Frame::new(Kind::Hello, 0, text));
+    }
+
+    fn handle(&mut self, frame: Frame) -> Result<Option<End>, Malformed> {
+        let number = frame.process;
+        match frame.kind {
+            Kind::Spawn => self.spawn(number, &frame.payload),
+            Kind::Clock => {
+                let mut payload = frame.number()?.to_le_bytes().to_vec();
+                payload.extend(monotonic_now().to_le_bytes());
+                self.outgoing
+                    .push_urgent(&Frame::new(Kind::Time, 0, payload));
+            }
+            Kind::PowerOff => return Ok(Some(End::Told)),
+            Kind::Alive => {}
+            Kind::Input
+            | Kind::Room
+            | Kind::Signal
+            | Kind::Resize
+            | Kind::Unread
+            | Kind::Forget => self.handle_for(number, &frame)?,
+            _ => return Err(Malformed::Kind(frame.kind as u8)),
+        }
+        Ok(None)
+    }
+
+    /// What is about one program; nothing if that is already forgotten.
+    fn handle_for(&mut self, number: u32, frame: &Frame) -> Result<(), Malformed> {
+        let Some(program) = self.programs.get_mut(&number) else {
+            return Ok(());
+        };
+        match frame.kind {
+            Kind::Input => {
+                if !program.input.push(&frame.payload) {
+                    return Err(Malformed::Payload);
+                }
+                self.serve_stream(Source::Input(number));
+            }
+            Kind::Room => {
+                let (stream, bytes) = frame.stream_and_number()?;
+                match stream {
+                    1 => program.output.more_room(bytes),
+                    _ => program.errors.more_room(bytes),
+                }
+            }
+            Kind::Signal => program.signal(i32::try_from(frame.number()?).unwrap_or(0)),
+            Kind::Resize => {
+                let size = frame.number()?;
+                program.resize(TerminalSize {
+                    rows: (size & 0xffff) as u16,
+                    columns: (size >> 16) as u16,
+                });
+            }
+            Kind::Unread => match frame.payload.first() {
+                Some(1) => program.output.close(),
+                _ => program.errors.close(),
+            },
+            _ => {
+                if !program.exited || !program.is_over() {
+                    program.signal_group(Signal::KILL);
+                }
+                self.programs.remove(&number);
+            }
+        }
+        Ok(())
+    }
+
+    fn spawn(&mut self, number: u32, payload: &[u8]) {
+        let started = match serde_json::from_slice::<AgentCommand>(payload) {
+            Err(error) => Err(error.to_string()),
+            Ok(_) if self.programs.contains_key(&number) => {
+                Err(format!("there already is a program {number}"))
+            }
+            Ok(command) => Program::start(&command).map_err(|error| error.to_string()),
+        };
+        match started {
+            Err(reason) => {
+                let frame = Frame::new(Kind::NotStarted, number, reason);
+                self.outgoing.push(&frame);
+            }
+            Ok(program) => {
+                let id = program.id.as_raw_nonzero().get().to_le_bytes();
+                self.outgoing.push(&Frame::new(Kind::Started, number, id));
+                if program.has_terminal() {
+                    self.outgoing.push(&Frame::new(Kind::Errors, number, []));
+                }
+                self.programs.insert(number, program);
+            }
+        }
+    }
+}
+
+fn monotonic_now() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+fn hello(problems: &[String]) -> AgentHello {
+    let system = rustix::system::uname();
+    let text = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
+    let file = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    AgentHello {
+        protocol: AGENT_PROTOCOL_VERSION,
+        program: env!("CARGO_PKG_VERSION").to_owned(),
+        kernel_release: text(system.release()),
+        kernel_version: text(system.version()),
+        architecture: text(system.machine()),
+        boot_line: file("/proc/cmdline").trim().to_owned(),
+        cpus: file("/sys/devices/system/cpu/online")
+            .trim()
+            .parse()
+            .unwrap_or_default(),
+        problems: problems.to_vec(),
+    }
+}
