@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::RawFd;
 
-use rampart_model::{Block, MeterEvent};
+use rampart_model::{Block, BlockerEvent, MeterEvent};
 
 use super::block_line::{self, SeriesCounts};
 
@@ -101,6 +101,19 @@ impl Console {
         self.lines.pop_front()
     }
 
+    /// The next line of the input, waiting for it; none if it ended, or a signal asked to end.
+    pub(super) fn wait_for_line(&mut self) -> Result<Option<Vec<u8>>, OutputClosed> {
+        loop {
+            if let Some(line) = self.next_line() {
+                return Ok(Some(line));
+            }
+            if self.end_wanted() {
+                return Ok(None);
+            }
+            self.wait(-1)?;
+        }
+    }
+
     /// Whether the input is at its end, or a signal asked to end.
     pub(super) const fn end_wanted(&self) -> bool {
         self.ended || self.interrupts > 0
@@ -119,7 +132,15 @@ impl Console {
         }
     }
 
-    /// The same for a block, of which there are many; empties its histograms.
+    /// The same for an event of a blocker.
+    pub(super) fn send_blocker(&mut self, event: &BlockerEvent) {
+        // As above.
+        if serde_json::to_writer(&mut self.output, event).is_ok() {
+            self.output.push(b'\n');
+        }
+    }
+
+    /// The same for a block of distributions, of which there are many; empties its histograms.
     pub(super) fn send_block<'a>(
         &mut self,
         block: &Block,

@@ -6,9 +6,12 @@
 //! does all the rest: it reads the rings, the requests and the signals, and writes the events,
 //! all from one loop that wakes some twenty times a second and never blocks on its output. If
 //! the reader of the output is slow, blocks grow longer instead of memory.
+//!
+//! As `rampart-meter block` it stops CPUs instead, for others to measure what they notice.
 
 mod backward;
 mod block_line;
+mod blocker;
 mod collector;
 mod console;
 mod findings;
@@ -18,4 +21,5 @@ mod slots;
 mod thread;
 mod worst;
 
+pub use blocker::run_blocker;
 pub use session::run;

@@ -82,14 +82,17 @@ pub fn run() -> ExitCode {
 }
 
 fn converse(console: &mut Console) -> Result<(), End> {
-    let Some(line) = next_line(console)? else {
+    let Some(line) = console.wait_for_line()? else {
         return Err(findings::no_request().into());
     };
     let plan = Arc::new(findings::plan(findings::request(&line)?)?);
     let mut session = Session::prepare(Arc::clone(&plan))?;
     console.send(&session.ready());
     console.flush()?;
-    match next_line(console)?.map(|line| findings::request(&line)) {
+    match console
+        .wait_for_line()?
+        .map(|line| findings::request(&line))
+    {
         Some(Ok(MeterRequest::Go {})) => {}
         None | Some(Ok(MeterRequest::Stop {})) => {
             console.send(&MeterEvent::Finished {
@@ -110,19 +113,6 @@ fn converse(console: &mut Console) -> Result<(), End> {
     let finished = session.finished(console);
     console.send(&finished);
     Ok(console.flush()?)
-}
-
-/// The next line of the input; none if it ended, or a signal asked to end.
-fn next_line(console: &mut Console) -> Result<Option<Vec<u8>>, End> {
-    loop {
-        if let Some(line) = console.next_line() {
-            return Ok(Some(line));
-        }
-        if console.end_wanted() {
-            return Ok(None);
-        }
-        console.wait(-1)?;
-    }
 }
 
 struct Measuring {
@@ -540,7 +530,7 @@ fn silent() -> Refusal {
 
 /// The signal that breaks a sleep needs a handler that does nothing; by default it would end
 /// the program.
-fn no_op_on_wake_signal() {
+pub(super) fn no_op_on_wake_signal() {
     extern "C" fn nothing(_: libc::c_int) {}
     // SAFETY: all-zero is a valid value: no flags (so that the sleep is broken), empty mask.
     // The handler touches nothing.

@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The program `rampart-meter block`: one conversation ([`rampart_model::BlockerRequest`] in,
+//! [`rampart_model::BlockerEvent`] out), one series of blocks.
+
+mod module;
+mod schedule;
+mod spin;
+
+use std::collections::BTreeMap;
+
+use rampart_model::{
+    BLOCKER_PROTOCOL_VERSION, BlockKind, BlockPlan, BlockSpan, BlockerEvent, BlockerRequest, CpuId,
+    CpuSet, ExitCode, Finding, Nanos, Refusal, RefusalKind, Severity,
+};
+
+use self::module::{Missing, Module};
+use self::spin::Spin;
+use super::console::{Console, OutputClosed};
+use crate::linux::{diagnosis, scheduling};
+
+/// How often what was made is looked for, in ms.
+const TICK: i32 = 20;
+
+const REQUEST: &str = "request on standard input";
+
+enum End {
+    Refused(Box<Refusal>),
+    OutputClosed,
+}
+
+impl From<Refusal> for End {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(Box::new(refusal))
+    }
+}
+
+impl From<OutputClosed> for End {
+    fn from(_: OutputClosed) -> Self {
+        Self::OutputClosed
+    }
+}
+
+/// Holds the conversation on standard input and output, and returns the exit code: 0 when it
+/// came to `finished`, 2 for a plan that makes no sense, 4 for another refusal, 1 if nobody read
+/// the output to its end.
+#[must_use]
+pub fn run_blocker() -> ExitCode {
+    let mut console = Console::new();
+    match converse(&mut console) {
+        Ok(()) => ExitCode::Success,
+        Err(End::OutputClosed) => ExitCode::Failure,
+        Err(End::Refused(refusal)) => {
+            let code = match refusal.kind {
+                RefusalKind::BadPlan => ExitCode::Usage,
+                _ => ExitCode::PreconditionMissing,
+            };
+            console.send_blocker(&BlockerEvent::Refused(*refusal));
+            match console.flush() {
+                Ok(()) => code,
+                Err(OutputClosed) => ExitCode::Failure,
+            }
+        }
+    }
+}
+
+fn converse(console: &mut Console) -> Result<(), End> {
+    let Some(line) = console.wait_for_line()? else {
+        return Err(bad("the input ended before a request", None).into());
+    };
+    let plan = plan(&line)?;
+    let mut blocker = Blocker::prepare(&plan)?;
+    console.send_blocker(&BlockerEvent::Ready {
+        protocol: BLOCKER_PROTOCOL_VERSION,
+        kind: blocker.kind(),
+        longest: blocker.longest(),
+        findings: std::mem::take(&mut blocker.findings),
+    });
+    console.flush()?;
+    match console.wait_for_line()?.map(|line| request(&line)) {
+        Some(Ok(BlockerRequest::Go {})) => blocker.go(&plan)?,
+        None | Some(Ok(BlockerRequest::Stop {})) => {
+            console.send_blocker(&BlockerEvent::Finished {
+                made: 0,
+                findings: Vec::new(),
+            });
+            return Ok(console.flush()?);
+        }
+        Some(Ok(BlockerRequest::Prepare { .. })) => {
+            return Err(bad("it comes out of turn", Some(("prepare", "go"))).into());
+        }
+        Some(Err(refusal)) => return Err(refusal.into()),
+    }
+    let (made, findings) = block(console, &mut blocker, &plan)?;
+    console.send_blocker(&BlockerEvent::Finished { made, findings });
+    Ok(console.flush()?)
+}
+
+/// Tells of blocks until no more come: how many there were, and what is to be said of them.
+fn block(
+    console: &mut Console,
+    blocker: &mut Blocker,
+    plan: &BlockPlan,
+) -> Result<(u32, Vec<Finding>), End> {
+    let mut made: BTreeMap<CpuId, u32> = plan.cpus.iter().map(|cpu| (cpu, 0)).collect();
+    let mut stopping = false;
+    let mut out_of_turn = false;
+    loop {
+        console.wait(TICK)?;
+        while let Some(line) = console.next_line() {
+            match request(&line) {
+                Ok(BlockerRequest::Stop {}) => stopping = true,
+                _ => out_of_turn = true,
+            }
+        }
+        stopping |= console.end_wanted();
+        if stopping {
+            blocker.stop();
+        }
+        let (mut spans, ended) = blocker.take()?;
+        spans.sort_by_key(|span| (span.start, span.cpu));
+        for span in &spans {
+            *made.entry(span.cpu).or_default() += 1;
+        }
+        if !spans.is_empty() {
+            console.send_blocker(&BlockerEvent::Blocked { spans });
+        }
+        if ended {
+            break;
+        }
+    }
+    let mut findings = blocker.last_findings(stopping, plan);
+    if out_of_turn {
+        findings.push(Finding::new(
+            Severity::Warning,
+            REQUEST,
+            "a request other than stop came while blocks were made and was ignored",
+        ));
+    }
+    let everywhere = plan.cpus.iter().filter_map(|cpu| made.get(&cpu)).min();
+    Ok((everywhere.copied().unwrap_or(0), findings))
+}
+
+enum Maker {
+    Module(Module),
+    Spin(Spin),
+}
+
+struct Blocker {
+    maker: Maker,
+    findings: Vec<Finding>,
+}
+
+impl Blocker {
+    fn prepare(plan: &BlockPlan) -> Result<Self, Refusal> {
+        let allowed = scheduling::affinity().map_err(|cause| {
+            diagnosis::system("the program", "its affinity cannot be read", &cause)
+        })?;
+        if let Some(refusal) = diagnosis::unusable_cpu(&plan.cpus, &allowed, false) {
+            return Err(refusal);
+        }
+        let mut findings: Vec<Finding> = settle(plan, &allowed)?.into_iter().collect();
+        let maker = match plan.kind {
+            Some(BlockKind::Spin) => None,
+            kind => match Module::open() {
+                Ok(module) => Some(Maker::Module(module)),
+                Err(Missing::Unavailable(refusal)) if kind.is_none() => {
+                    findings.push(Finding {
+                        severity: Severity::Warning,
+                        ..refusal.finding
+                    });
+                    None
+                }
+                Err(Missing::Unavailable(refusal) | Missing::Refused(refusal)) => {
+                    return Err(refusal);
+                }
+            },
+        };
+        let (longest, share) = match &maker {
+            Some(Maker::Module(module)) => (module.longest(), module.share()),
+            _ => (spin::LONGEST, spin::SHARE),
+        };
+        within(plan, longest, share)?;
+        let maker = match maker {
+            Some(maker) => maker,
+            None => {
+                let spin = Spin::prepare(plan, &allowed)?;
+                findings.extend_from_slice(spin.weaknesses());
+                Maker::Spin(spin)
+            }
+        };
+        Ok(Self { maker, findings })
+    }
+
+    const fn kind(&self) -> BlockKind {
+        match self.maker {
+            Maker::Module(_) => BlockKind::Module,
+            Maker::Spin(_) => BlockKind::Spin,
+        }
+    }
+
+    const fn longest(&self) -> Nanos {
+        match &self.maker {
+            Maker::Module(module) => module.longest(),
+            Maker::Spin(_) => spin::LONGEST,
+        }
+    }
+
+    fn go(&mut self, plan: &BlockPlan) -> Result<(), Refusal> {
+        match &mut self.maker {
+            Maker::Module(module) => module.go(plan),
+            Maker::Spin(spin) => {
+                spin.go();
+                Ok(())
+            }
+        }
+    }
+
+    fn stop(&mut self) {
+        match &mut self.maker {
+            Maker::Module(module) => module.stop(),
+            Maker::Spin(spin) => spin.stop(),
+        }
+    }
+
+    fn take(&mut self) -> Result<(Vec<BlockSpan>, bool), Refusal> {
+        match &mut self.maker {
+            Maker::Module(module) => module.take(),
+            Maker::Spin(spin) => spin.take(),
+        }
+    }
+
+    fn last_findings(&mut self, stopped: bool, plan: &BlockPlan) -> Vec<Finding> {
+        let (mut findings, latest) = match &mut self.maker {
+            Maker::Module(module) => (module.findings(stopped), module.latest()),
+            Maker::Spin(spin) => (spin.findings(), spin.latest()),
+        };
+        if latest.0 > plan.pause.0 / 2 {
+            findings.push(
+                Finding::new(
+                    Severity::Warning,
+                    "moments of the blocks",
+                    "a block came so late that pauses were shortened",
+                )
+                .values(
+                    format!("{latest} late"),
+                    format!("less than half of the pause of {}", plan.pause),
+                ),
+            );
+        }
+        findings
+    }
+}
+
+/// Keeps this thread off the CPUs that are to be stopped, if there are others.
+fn settle(plan: &BlockPlan, allowed: &CpuSet) -> Result<Option<Finding>, Refusal> {
+    let others = allowed.difference(&plan.cpus);
+    if others.is_empty() {
+        return Ok(Some(Finding::new(
+            Severity::Note,
+            "the program that makes the blocks",
+            "it has no CPU that is not stopped, so it tells of blocks late",
+        )));
+    }
+    if others != *allowed {
+        scheduling::set_affinity(&others).map_err(|cause| {
+            diagnosis::system(
+                "the program",
+                "it cannot leave the CPUs that are to be stopped",
+                &cause,
+            )
+        })?;
+    }
+    Ok(None)
+}
+
+/// Whether the plan keeps within what its maker allows.
+fn within(plan: &BlockPlan, longest: Nanos, share: u32) -> Result<(), Refusal> {
+    let refuse = |place: &str, what: &str, present: String, needed: String, mend: String| {
+        let finding = Finding::new(Severity::Problem, place, what).values(present, needed);
+        Err(Refusal {
+            kind: RefusalKind::BadPlan,
+            finding: finding.mend(mend),
+        })
+    };
+    if plan.length > longest {
+        return refuse(
+            "length",
+            "the block is too long: watchdogs and other CPUs would wait for this one",
+            plan.length.to_string(),
+            format!("{longest} or less"),
+            "ask for shorter blocks; the module's limit can be raised when it is loaded: longest_us="
+                .to_owned(),
+        );
+    }
+    let present = plan.share_percent();
+    if present > share {
+        let whole = u128::from(plan.length.0) * 100 / u128::from(share.max(1));
+        let pause = Nanos(
+            (whole as u64)
+                .saturating_sub(plan.length.0)
+                .saturating_add(1),
+        );
+        return refuse(
+            "pause",
+            "the blocks would take too much of the time",
+            format!("{present} %"),
+            format!("{share} % or less"),
+            format!("ask for a pause of {pause} or longer"),
+        );
+    }
+    Ok(())
+}
+
+fn bad(what: &str, values: Option<(&str, &str)>) -> Refusal {
+    let mut finding = Finding::new(Severity::Problem, REQUEST, what);
+    if let Some((present, needed)) = values {
+        finding = finding.values(present, needed);
+    }
+    Refusal {
+        kind: RefusalKind::BadPlan,
+        finding: finding.mend(
+            "start it through `rampart block`, or see `rampart schema` for the form of a request",
+        ),
+    }
+}
+
+fn request(line: &[u8]) -> Result<BlockerRequest, Refusal> {
+    serde_json::from_slice(line).map_err(|cause| {
+        // Another version may have other fields; then that is the reason worth telling.
+        if let Ok(value) = serde_json::from_slice::<serde_json::Value>(line)
+            && let Some(protocol) = value.pointer("/prepare/protocol")
+            && *protocol != BLOCKER_PROTOCOL_VERSION
+        {
+            return wrong_protocol(&protocol.to_string());
+        }
+        bad(&format!("it cannot be read: {cause}"), None)
+    })
+}
+
+fn wrong_protocol(present: &str) -> Refusal {
+    let mut refusal = bad(
+        "it is of another version of the conversation",
+        Some((present, &BLOCKER_PROTOCOL_VERSION.to_string())),
+    );
+    refusal.finding.mend = Some("use rampart and rampart-meter of the same version".to_owned());
+    refusal
+}
+
+/// The plan of the first request, if it makes sense.
+fn plan(line: &[u8]) -> Result<BlockPlan, Refusal> {
+    let BlockerRequest::Prepare { protocol, plan } = request(line)? else {
+        return Err(bad(
+            "it comes out of turn",
+            Some(("another request", "prepare")),
+        ));
+    };
+    if protocol != BLOCKER_PROTOCOL_VERSION {
+        return Err(wrong_protocol(&protocol.to_string()));
+    }
+    let mut findings = plan.findings().into_iter();
+    if let Some(mut finding) = findings.next() {
+        for other in findings {
+            finding.what = format!("{}; and {other}", finding.what);
+        }
+        return Err(Refusal {
+            kind: RefusalKind::BadPlan,
+            finding,
+        });
+    }
+    Ok(plan)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rampart_model::BlockSpread;
+
+    fn sample() -> BlockPlan {
+        BlockPlan {
+            cpus: CpuSet::single(CpuId(1)),
+            length: Nanos::from_millis(4),
+            count: 50,
+            pause: Nanos::from_millis(16),
+            spread: BlockSpread::Random,
+            seed: 1,
+            kind: None,
+        }
+    }
+
+    #[test]
+    fn limits_are_told_with_what_would_do() {
+        let limit = |plan: &BlockPlan| within(plan, Nanos::from_millis(100), 50);
+        assert!(limit(&sample()).is_ok());
+        let long = BlockPlan {
+            length: Nanos(100_000_001),
+            pause: Nanos::SECOND,
+            ..sample()
+        };
+        assert_eq!(limit(&long).expect_err("too long").finding.place, "length");
+        let dense = BlockPlan {
+            pause: Nanos::from_millis(3),
+            ..sample()
+        };
+        let refusal = limit(&dense).expect_err("too much");
+        assert_eq!(refusal.kind, RefusalKind::BadPlan);
+        assert_eq!(refusal.finding.present.as_deref(), Some("58 %"));
+        // What it says would do, does.
+        let even = BlockPlan {
+            pause: Nanos(4_000_001),
+            ..sample()
+        };
+        assert!(limit(&even).is_ok());
+        assert!(
+            refusal
+                .finding
+                .mend
+                .is_some_and(|mend| mend.contains(&even.pause.to_string()))
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told_with_its_reason() {
+        let reason = |line: &str| plan(line.as_bytes()).expect_err("refused").finding.what;
+        assert!(reason("{").starts_with("it cannot be read"));
+        assert_eq!(reason(r#"{"go":{}}"#), "it comes out of turn");
+        assert_eq!(
+            reason(r#"{"prepare":{"protocol":0,"plan":{"other":1}}}"#),
+            "it is of another version of the conversation"
+        );
+        let text = serde_json::to_string(&BlockerRequest::Prepare {
+            protocol: BLOCKER_PROTOCOL_VERSION,
+            plan: BlockPlan {
+                count: 0,
+                length: Nanos::ZERO,
+                ..sample()
+            },
+        })
+        .expect("text");
+        assert!(reason(&text).contains("and count"));
+    }
+}

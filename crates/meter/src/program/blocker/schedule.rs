@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! When blocks begin. The kernel module (`kernel/blocksys`) does the same, so that a seed means the
+//! same moments whatever makes the blocks.
+
+use rampart_model::{BlockPlan, BlockSpread, Nanos};
+
+/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
+#[derive(Debug, Clone, Copy)]
+struct SplitMix64(u64);
+
+impl SplitMix64 {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+/// The moments of one CPU's blocks. All CPUs have equal ones, so they need no word with each other.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Schedule {
+    random: SplitMix64,
+    spread: BlockSpread,
+    length: Nanos,
+    pause: Nanos,
+    /// The moment of the next block by the plan alone.
+    planned: Nanos,
+    /// The moment at which it can begin: later, if the block before came late.
+    next: Nanos,
+}
+
+impl Schedule {
+    /// The first block comes a pause after `base`.
+    pub(super) fn new(plan: &BlockPlan, base: Nanos) -> Self {
+        let mut schedule = Self {
+            random: SplitMix64(plan.seed),
+            spread: plan.spread,
+            length: plan.length,
+            pause: plan.pause,
+            planned: base,
+            next: base,
+        };
+        schedule.planned = base + schedule.draw();
+        schedule.next = schedule.planned;
+        schedule
+    }
+
+    /// The moment of the next block.
+    pub(super) const fn next(&self) -> Nanos {
+        self.next
+    }
+
+    /// By how much a block that began at `start` was late.
+    pub(super) const fn lateness(&self, start: Nanos) -> Nanos {
+        start.saturating_sub(self.planned)
+    }
+
+    /// Goes on to the next one; the present one ended at `end`. A block that came late does not
+    /// take the next one's pause: half the mean is left of it in any case.
+    pub(super) fn advance(&mut self, end: Nanos) {
+        let pause = self.draw();
+        self.planned += self.length + pause;
+        self.next = self.planned.max(end + Nanos(self.pause.0 / 2));
+    }
+
+    fn draw(&mut self) -> Nanos {
+        match self.spread {
+            BlockSpread::Even => self.pause,
+            BlockSpread::Random => {
+                let random = u128::from(self.random.next());
+                let part = (random * u128::from(self.pause.0)) >> 64;
+                Nanos(self.pause.0 / 2 + part as u64)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rampart_model::{CpuId, CpuSet};
+
+    fn plan(spread: BlockSpread) -> BlockPlan {
+        BlockPlan {
+            cpus: CpuSet::single(CpuId(1)),
+            length: Nanos(1000),
+            count: 10,
+            pause: Nanos(10_000),
+            spread,
+            seed: 7,
+            kind: None,
+        }
+    }
+
+    #[test]
+    fn the_generator_is_the_published_one() {
+        // The reference implementation's first values for this seed.
+        let mut random = SplitMix64(1_234_567);
+        assert_eq!(random.next(), 6_457_827_717_110_365_317);
+        assert_eq!(random.next(), 3_203_168_211_198_807_973);
+    }
+
+    #[test]
+    fn even_blocks_lie_evenly() {
+        let mut schedule = Schedule::new(&plan(BlockSpread::Even), Nanos(500));
+        assert_eq!(schedule.next(), Nanos(10_500));
+        schedule.advance(Nanos(11_600));
+        assert_eq!(schedule.next(), Nanos(21_500));
+        assert_eq!(schedule.lateness(Nanos(21_600)), Nanos(100));
+    }
+
+    #[test]
+    fn random_pauses_are_half_to_one_and_a_half_times_the_mean() {
+        let mut schedule = Schedule::new(&plan(BlockSpread::Random), Nanos::ZERO);
+        let (mut shortest, mut longest, mut sum) = (u64::MAX, 0, 0);
+        let mut end = Nanos::ZERO;
+        for _ in 0..10_000 {
+            let pause = schedule.next().0 - end.0;
+            shortest = shortest.min(pause);
+            longest = longest.max(pause);
+            sum += pause;
+            end = schedule.next() + Nanos(1000);
+            schedule.advance(end);
+        }
+        assert!((5_000..5_100).contains(&shortest), "{shortest}");
+        assert!((14_900..=15_000).contains(&longest), "{longest}");
+        assert!((9_900..10_100).contains(&(sum / 10_000)), "{sum}");
+    }
+
+    #[test]
+    fn after_a_late_block_half_a_pause_is_left_and_the_plan_caught_up_with() {
+        let mut schedule = Schedule::new(&plan(BlockSpread::Even), Nanos::ZERO);
+        schedule.advance(Nanos(40_000));
+        assert_eq!(schedule.next(), Nanos(45_000));
+        assert_eq!(schedule.lateness(Nanos(45_000)), Nanos(24_000));
+        schedule.advance(Nanos(46_000));
+        schedule.advance(Nanos(47_000));
+        schedule.advance(Nanos(48_000));
+        assert_eq!(schedule.next(), Nanos(54_000));
+    }
+}

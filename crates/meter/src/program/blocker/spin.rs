@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Blocks by a thread on each CPU, of the highest real-time priority, that reads the clock until
+//! the block is over. The weaker kind: it needs no module, and stops ordinary and real-time
+//! threads, but neither interrupts nor what ranks above it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use rampart_model::{
+    BlockPlan, BlockSpan, CpuId, CpuSet, Finding, Nanos, Refusal, RefusalKind, SchedulingPolicy,
+    Severity,
+};
+
+use super::schedule::Schedule;
+use crate::linux::clock::{self, FastClock};
+use crate::linux::rseq::CurrentCpu;
+use crate::linux::scheduling::{self, EffectivePolicy};
+use crate::linux::{brakes, diagnosis, memory, thread_id};
+use crate::program::session::no_op_on_wake_signal;
+
+/// The longest block: as the module's default.
+pub(super) const LONGEST: Nanos = Nanos::from_millis(100);
+/// The largest share of the time, in percent: as the module's default. It is also below what the
+/// kernel's throttling leaves to real-time threads.
+pub(super) const SHARE: u32 = 50;
+
+/// Nothing ranks above it but deadline threads and the kernel's own stopper threads.
+const POLICY: SchedulingPolicy = SchedulingPolicy::Fifo(99);
+/// From the request until the first pause.
+const LEAD: Nanos = Nanos::from_millis(1);
+/// A time between two reads of the clock that is longer than this was not the thread's own.
+const HOLE: Nanos = Nanos::from_micros(50);
+/// How long a thread may take to be placed.
+const PATIENCE: Duration = Duration::from_secs(10);
+const STACK: usize = 128 * 1024;
+
+enum Report {
+    Placed(u32),
+    Refused(Refusal),
+    Made { span: BlockSpan, hole: Nanos },
+    Done { latest: Nanos },
+}
+
+struct Thread {
+    id: u32,
+    /// Dropped, it never begins.
+    begin: Option<Sender<Nanos>>,
+    done: bool,
+}
+
+/// The threads, from [`Spin::prepare`] until they are done.
+pub(super) struct Spin {
+    threads: Vec<Thread>,
+    reports: Receiver<Report>,
+    stop: Arc<AtomicBool>,
+    findings: Vec<Finding>,
+    length: Nanos,
+    worst_hole: Nanos,
+    strays: u64,
+    cpus: CpuSet,
+    latest: Nanos,
+}
+
+impl Spin {
+    /// Starts the threads and waits until all are placed.
+    pub(super) fn prepare(plan: &BlockPlan, allowed: &CpuSet) -> Result<Self, Refusal> {
+        no_op_on_wake_signal();
+        let (sender, reports) = channel();
+        let mut spin = Self {
+            threads: Vec::new(),
+            reports,
+            stop: Arc::default(),
+            findings: weaknesses(plan),
+            length: plan.length,
+            worst_hole: Nanos::ZERO,
+            strays: 0,
+            cpus: plan.cpus.clone(),
+            latest: Nanos::ZERO,
+        };
+        for cpu in plan.cpus.iter() {
+            let (begin, begins) = channel();
+            let worker = Worker {
+                cpu,
+                plan: plan.clone(),
+                allowed: allowed.clone(),
+                begin: begins,
+                reports: sender.clone(),
+                stop: Arc::clone(&spin.stop),
+            };
+            std::thread::Builder::new()
+                .name(name(cpu))
+                .stack_size(STACK)
+                .spawn(move || worker.carry_out())
+                .map_err(|cause| {
+                    diagnosis::system(
+                        &format!("thread {}", name(cpu)),
+                        "it cannot be started",
+                        &cause,
+                    )
+                })?;
+            spin.threads.push(Thread {
+                id: spin.placed()?,
+                begin: Some(begin),
+                done: false,
+            });
+        }
+        if let Err(cause) = memory::lock() {
+            let finding = diagnosis::memory_not_locked(&cause).finding;
+            spin.findings.push(Finding {
+                severity: Severity::Note,
+                ..finding
+            });
+        }
+        Ok(spin)
+    }
+
+    fn placed(&self) -> Result<u32, Refusal> {
+        match self.reports.recv_timeout(PATIENCE) {
+            Ok(Report::Placed(id)) => Ok(id),
+            Ok(Report::Refused(refusal)) => Err(refusal),
+            Ok(Report::Made { .. } | Report::Done { .. }) | Err(RecvTimeoutError::Disconnected) => {
+                Err(silent("it ended before it began"))
+            }
+            Err(RecvTimeoutError::Timeout) => Err(silent(
+                "it does not answer: something of its own rank holds its CPU",
+            )),
+        }
+    }
+
+    /// What it cannot do here.
+    pub(super) fn weaknesses(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    /// Begins.
+    pub(super) fn go(&mut self) {
+        let base = clock::monotonic() + LEAD;
+        for thread in &mut self.threads {
+            // A thread that is gone is told of by its report.
+            if let Some(begin) = &thread.begin {
+                let _ = begin.send(base);
+            }
+        }
+    }
+
+    /// Makes no more blocks; repeated, it wakes who has just gone to sleep.
+    pub(super) fn stop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.iter_mut().filter(|thread| !thread.done) {
+            thread.begin = None;
+            // SAFETY: no pointers. A thread that has just ended gives ESRCH, which is fine.
+            unsafe {
+                libc::syscall(
+                    libc::SYS_tgkill,
+                    std::process::id(),
+                    thread.id,
+                    libc::SIGUSR2,
+                )
+            };
+        }
+    }
+
+    /// What was made since the last time, and whether that was the last.
+    pub(super) fn take(&mut self) -> Result<(Vec<BlockSpan>, bool), Refusal> {
+        let mut spans = Vec::new();
+        while let Ok(report) = self.reports.try_recv() {
+            match report {
+                Report::Made { span, hole } => {
+                    self.worst_hole = self.worst_hole.max(hole);
+                    self.strays += u64::from(!self.cpus.contains(span.cpu));
+                    spans.push(span);
+                }
+                Report::Done { latest } => {
+                    self.latest = self.latest.max(latest);
+                    // Which one does not matter: all have to be done.
+                    if let Some(thread) = self.threads.iter_mut().find(|thread| !thread.done) {
+                        thread.done = true;
+                    }
+                }
+                Report::Refused(refusal) => return Err(refusal),
+                Report::Placed(_) => {}
+            }
+        }
+        let ended = self.threads.iter().all(|thread| thread.done);
+        Ok((spans, ended))
+    }
+
+    /// By how much the latest block came after its moment.
+    pub(super) const fn latest(&self) -> Nanos {
+        self.latest
+    }
+
+    /// What is to be said at the end.
+    pub(super) fn findings(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        if self.worst_hole.0 > self.length.0 / 10 {
+            findings.push(
+                Finding::new(
+                    Severity::Warning,
+                    "blocks by a spinning thread",
+                    "some had holes: the thread was away from its CPU, or interrupted, in the middle of a block",
+                )
+                .values(
+                    format!("{} away at once, in blocks of {}", self.worst_hole, self.length),
+                    "no time away",
+                )
+                .mend("load the kernel module blocksys"),
+            );
+        }
+        if self.strays > 0 {
+            findings.push(
+                Finding::new(
+                    Severity::Warning,
+                    "blocks by a spinning thread",
+                    "some were on another CPU than asked: somebody changed the thread's affinity",
+                )
+                .values(self.strays.to_string(), "0"),
+            );
+        }
+        findings
+    }
+}
+
+impl Drop for Spin {
+    fn drop(&mut self) {
+        // Nobody waits for the threads; the program ends, and they with it.
+        self.stop();
+    }
+}
+
+fn name(cpu: CpuId) -> String {
+    format!("block/{cpu}")
+}
+
+fn silent(what: &str) -> Refusal {
+    Refusal {
+        kind: RefusalKind::System,
+        finding: Finding::new(Severity::Problem, "a thread that is to block its CPU", what)
+            .mend("look for it with: ps -eLo pid,tid,class,rtprio,psr,comm --sort=-rtprio"),
+    }
+}
+
+/// What such a thread cannot do, whatever the machine, and what this machine adds.
+fn weaknesses(plan: &BlockPlan) -> Vec<Finding> {
+    let mut findings = vec![
+        Finding::new(
+            Severity::Warning,
+            "blocks by a spinning thread",
+            "interrupts, deadline threads and the kernel's own stopper threads still get through, so a block shows only what it takes from threads",
+        )
+        .mend("load the kernel module blocksys, which turns interrupts and preemption off"),
+    ];
+    for cpu in plan.cpus.iter().take(1) {
+        for brake in brakes::of_cpu(cpu) {
+            // The kernel counts over its period; longer blocks, or too many, hit the limit.
+            let allowed = brake.period.saturating_sub(brake.taken);
+            let wanted = u128::from(brake.period.0) * u128::from(plan.share_percent()) / 100;
+            if plan.length >= allowed || wanted >= u128::from(allowed.0) {
+                findings.push(
+                    Finding::new(
+                        Severity::Warning,
+                        brake.place,
+                        format!(
+                            "{} may cut blocks: ordinary threads get a share of the CPU",
+                            brake.name
+                        ),
+                    )
+                    .values(brake.present, "more than the blocks take")
+                    .mend(brake.mend),
+                );
+            }
+        }
+    }
+    findings
+}
+
+struct Worker {
+    cpu: CpuId,
+    plan: BlockPlan,
+    allowed: CpuSet,
+    begin: Receiver<Nanos>,
+    reports: Sender<Report>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Worker {
+    /// The whole life of the thread. Reports that nobody hears are no matter.
+    fn carry_out(self) {
+        if let Err(refusal) = self.place() {
+            let _ = self.reports.send(Report::Refused(refusal));
+            return;
+        }
+        let _ = self.reports.send(Report::Placed(thread_id()));
+        let latest = match self.begin.recv() {
+            Ok(base) => self.block(base),
+            Err(_) => Nanos::ZERO,
+        };
+        let _ = self.reports.send(Report::Done { latest });
+    }
+
+    fn place(&self) -> Result<(), Refusal> {
+        let place = format!("thread {}", name(self.cpu));
+        let wanted = CpuSet::single(self.cpu);
+        scheduling::set_affinity(&wanted).map_err(|cause| match cause.raw_os_error() {
+            Some(libc::EINVAL) => diagnosis::outside(self.cpu, &self.allowed),
+            _ => diagnosis::system(&place, "it cannot be bound to its CPU", &cause),
+        })?;
+        scheduling::set_policy(POLICY).map_err(|cause| diagnosis::policy(POLICY, &cause))?;
+        let unreadable = |cause| diagnosis::system(&place, "its placement cannot be read", &cause);
+        let present = scheduling::affinity().map_err(unreadable)?;
+        if present != wanted {
+            return Err(diagnosis::affinity(&name(self.cpu), self.cpu, &present));
+        }
+        let policy = scheduling::policy().map_err(unreadable)?;
+        if policy != EffectivePolicy::Known(POLICY) {
+            let present = policy.to_string();
+            return Err(diagnosis::other_policy(&name(self.cpu), POLICY, &present));
+        }
+        memory::prefault_stack();
+        Ok(())
+    }
+
+    /// Makes the blocks, and gives the lateness of the latest.
+    fn block(&self, base: Nanos) -> Nanos {
+        let clock = FastClock::find();
+        let here = CurrentCpu::of_this_thread();
+        let mut schedule = Schedule::new(&self.plan, base);
+        let mut latest = Nanos::ZERO;
+        for sequence in 0..self.plan.count {
+            // A signal breaks the sleep only to make it see the request to stop.
+            while !clock::sleep_until(schedule.next()) && !self.stopping() {}
+            if self.stopping() {
+                break;
+            }
+            let start = clock.now();
+            let end = start + self.plan.length;
+            let (mut now, mut hole) = (start, Nanos::ZERO);
+            while now < end && !self.stopping() {
+                let before = now;
+                now = clock.now();
+                hole = hole.max(now.saturating_sub(before));
+            }
+            latest = latest.max(schedule.lateness(start));
+            let span = BlockSpan {
+                cpu: CpuId(here.get()),
+                sequence,
+                start,
+                end: now,
+            };
+            let hole = if hole > HOLE { hole } else { Nanos::ZERO };
+            if self.reports.send(Report::Made { span, hole }).is_err() {
+                break;
+            }
+            schedule.advance(now);
+        }
+        latest
+    }
+
+    fn stopping(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
