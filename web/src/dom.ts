@@ -53,7 +53,8 @@ export function section(id: string, title: string, ...children: Child[]): HTMLEl
   );
 }
 
-const GLYPHS: { [outcome in VerdictOutcome]: string } = {
+/** A sign for each outcome, so that colour is not needed. */
+export const GLYPHS: { [outcome in VerdictOutcome]: string } = {
   holds: "✓",
   leaks: "≈",
   fails: "✗",
@@ -130,9 +131,9 @@ export function table(
 
 /** Names and values, one pair a line. */
 export function pairs(...all: readonly (readonly [string, Child] | null)[]): HTMLElement {
-  const present = all.filter(
-    (pair) => pair !== null && pair[1] !== null && pair[1] !== "" && pair[1] !== false,
-  );
+  const absent = (of: Child) =>
+    of === null || of === undefined || of === "" || of === false || (Array.isArray(of) && of.length === 0);
+  const present = all.filter((pair) => pair !== null && !absent(pair[1]));
   return element(
     "dl",
     { class: "pairs" },

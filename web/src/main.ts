@@ -4,10 +4,13 @@ import { append, element } from "./dom";
 import type { Evaluation } from "./evaluation";
 import { exactSeed } from "./figures";
 import { comparison, head, sentences, verdictPlaces } from "./sections/answer";
+import { crash } from "./sections/crash";
 import { granted, machineFacts } from "./sections/facts";
+import { guests } from "./sections/guests";
 import { latency } from "./sections/latency";
 import { findings, notMeasured, provenance, reading } from "./sections/rest";
 import { deadline, interference, sameAsHost } from "./sections/verdicts";
+import { walls } from "./sections/walls";
 import { isDark, onThemeChange, setTheme } from "./theme";
 
 /** The version of the document that this page was written for; within it fields are only added. */
@@ -44,6 +47,8 @@ function navigation(page: HTMLElement): HTMLElement {
 
 /** Short names for the bar. */
 const NAMES: { [id: string]: string } = {
+  walls: "Walls",
+  crash: "Crash",
   "same-as-host": "Host",
   domains: "Granted",
   machine: "Machine",
@@ -68,11 +73,14 @@ function render(text: string): HTMLElement {
     element("header", { id: "top" }, ...head(evaluation)),
     sentences(evaluation, places),
     comparison(evaluation, places),
+    walls(evaluation, places),
+    crash(evaluation, places),
     ...latency(evaluation),
     deadline(evaluation, places),
     interference(evaluation, places),
     sameAsHost(evaluation, places),
     granted(evaluation),
+    guests(evaluation),
     machineFacts(evaluation),
     findings(evaluation),
     notMeasured(evaluation),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // What a view shows of the document: records, series, curves. Pure functions.
 import { EMPTY, merge } from "./distribution";
+import { type Child, element } from "./dom";
 import type {
   Condition,
   CpuRecord,
@@ -152,10 +153,29 @@ export function gravest(verdicts: readonly Verdict[]): Verdict | null {
   return found;
 }
 
-/** Verdicts on one question, in the order of the document. */
+/** Verdicts on one question, in the order of the document; those on disturbances stand in the matrix. */
 export function asked(evaluation: Evaluation, question: Question): Verdict[] {
-  return evaluation.verdicts.filter((verdict) => verdict.question === question);
+  return evaluation.verdicts.filter((verdict) => verdict.question === question && !verdict.disturbance);
 }
+
+/** Whether a domain's times are those of software that plays a processor. */
+export function isEmulated(evaluation: Evaluation, domain: string): boolean {
+  const guests = (evaluation.transfers ?? []).flatMap((round) =>
+    round.watched.filter((one) => one.domain === domain).map((one) => one.guest?.accelerator),
+  );
+  return (
+    evaluation.records.some((record) => record.domain === domain && record.emulated) || guests.includes("tcg")
+  );
+}
+
+/** A domain's name where figures of it follow: emulated ones are marked. */
+export function domainName(evaluation: Evaluation, domain: string): Child {
+  return isEmulated(evaluation, domain)
+    ? [domain, " ", element("small", { class: "emulated", title: EMULATED }, "emulated")]
+    : domain;
+}
+
+const EMULATED = "Its instructions were run by software: its microseconds mean nothing.";
 
 /** Round places for marks on a logarithmic axis: decades, with 2 and 5 where there is room. */
 export function logMarks([from, to]: readonly [number, number]): number[] {

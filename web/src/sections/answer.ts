@@ -3,7 +3,9 @@
 import { badge, type Child, element, row, shortBadge, table } from "../dom";
 import type { Evaluation, Machine, MeterKind, PreemptionModel, Question, Verdict } from "../evaluation";
 import { moment, plural, prose, time } from "../figures";
-import { conditionName, gravest } from "../select";
+import { gravest } from "../select";
+import { isOwn, verdictSubject } from "../walls";
+import { bench, simulated } from "./bench";
 
 const PREEMPTION: { [model in PreemptionModel]: string } = {
   none: "PREEMPT_NONE",
@@ -56,6 +58,7 @@ export function head(evaluation: Evaluation): Child[] {
   return [
     element("h1", {}, machine.host_name || "unnamed machine"),
     element("p", { class: "facts" }, facts.join(" · "), " ", element("a", { href: "#machine" }, "all facts")),
+    bench(evaluation.bench),
     ...alerts(evaluation),
     element("p", { class: "state" }, ...stateLine(evaluation)),
   ];
@@ -87,7 +90,7 @@ function alert(kind: "grave" | "careful", title: string, ...text: Child[]): HTML
 function alerts(evaluation: Evaluation): HTMLElement[] {
   const found: HTMLElement[] = [];
   const [made, planned] = evaluation.runs;
-  if (evaluation.machine.virtualisation.emulated) {
+  if (evaluation.machine.virtualisation.emulated && simulated(evaluation.bench) === null) {
     found.push(
       alert(
         "grave",
@@ -135,6 +138,8 @@ const QUESTIONS: readonly (readonly [Question, string])[] = [
   ["deadline", "deadline"],
   ["same-as-host", "as the host"],
   ["interference", "neighbours"],
+  ["transfer", "blocks elsewhere"],
+  ["crash", "crash of the host"],
 ];
 
 /** One sentence for each domain, with the gravest outcome of each question. */
@@ -146,10 +151,15 @@ export function sentences(evaluation: Evaluation, places: VerdictPlaces): HTMLEl
     ...evaluation.comparison.sentences.map(([name, sentence]) => {
       const domain = evaluation.plan.domains.find((plan) => plan.name === name);
       const badges = QUESTIONS.map(([question, words]) => {
-        const all = evaluation.verdicts.filter((one) => one.domain === name && one.question === question);
+        const all = evaluation.verdicts.filter(
+          (one) =>
+            one.domain === name &&
+            one.question === question &&
+            !(one.disturbance && isOwn(one.disturbance, name)),
+        );
         const verdict = gravest(all);
         if (verdict === null) return null;
-        const under = conditionName(verdict.condition);
+        const under = verdictSubject(verdict);
         return badge(verdict.outcome, words, {
           href: `#${places.get(verdict.id)}`,
           title: `${under}: ${verdict.statement}${all.length > 1 ? ` — the gravest of ${all.length} verdicts` : ""}`,
@@ -167,6 +177,9 @@ export function sentences(evaluation: Evaluation, places: VerdictPlaces): HTMLEl
   );
 }
 
+/** More than these are folded, those that hold first. */
+const SHOWN = 6;
+
 /** Signs of the verdicts that an answer rests on; the outcome's word is for those who do not see the sign. */
 function evidence(
   verdicts: readonly Verdict[],
@@ -174,20 +187,30 @@ function evidence(
   leading: MeterKind | undefined,
 ): HTMLElement | null {
   if (verdicts.length === 0) return null;
+  const sign = (verdict: Verdict) => [
+    shortBadge(
+      verdict.outcome,
+      verdictSubject(verdict) + (verdict.meter === leading ? "" : ` ${verdict.meter}`),
+      {
+        href: `#${places.get(verdict.id)}`,
+        title: `${verdict.outcome}: ${verdict.statement}`,
+      },
+    ),
+    " ",
+  ];
+  const holding = verdicts.length > SHOWN ? verdicts.filter((verdict) => verdict.outcome === "holds") : [];
+  const shown = verdicts.filter((verdict) => !holding.includes(verdict));
   return element(
     "span",
     { class: "evidence" },
-    ...verdicts.flatMap((verdict, index) => [
-      index > 0 && " ",
-      shortBadge(
-        verdict.outcome,
-        conditionName(verdict.condition) + (verdict.meter === leading ? "" : ` ${verdict.meter}`),
-        {
-          href: `#${places.get(verdict.id)}`,
-          title: `${verdict.outcome}: ${verdict.statement}`,
-        },
+    ...shown.flatMap(sign),
+    holding.length > 0 &&
+      element(
+        "details",
+        { class: "inline" },
+        element("summary", {}, `${shown.length > 0 ? "and " : ""}${holding.length} that hold`),
+        element("span", { class: "evidence" }, ...holding.flatMap(sign)),
       ),
-    ]),
   );
 }
 

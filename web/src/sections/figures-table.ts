@@ -164,7 +164,11 @@ function recordRows(
   );
   const figure = (value: number): Child => (value > 0 ? element("b", { class: "bad" }, grouped(value)) : "0");
   const cells: Child[] = [
-    [button, invalid && element("span", { class: "badge invalid" }, "✗ invalid")],
+    [
+      button,
+      record.emulated && element("small", { class: "emulated" }, " emulated"),
+      invalid && element("span", { class: "badge invalid" }, "✗ invalid"),
+    ],
     count(of.samples),
     time(exposure.duration),
     String(exposure.runs),

@@ -13,6 +13,7 @@ import {
   domains,
   type Grouping,
   hasCorrected,
+  isEmulated,
   type Quantity,
   quantities,
   seriesWords,
@@ -329,6 +330,7 @@ class Latency {
       }),
     );
     const deadline = this.deadline();
+    const emulated = domains(this.evaluation).filter((name) => isEmulated(this.evaluation, name));
     this.note.replaceChildren(
       state.facet === ALL ? `Maxima of the legend: ${facet}. ` : "",
       "Drag to zoom, double-click to see all. ",
@@ -336,6 +338,7 @@ class Latency {
         ? "Counts stand on a logarithmic axis; ▼ marks the latest sample of a curve. "
         : "Height: the share of samples that came later than the time below it. ",
       deadline === null ? "This quantity has no deadline." : `Deadline ${time(deadline)}.`,
+      emulated.length > 0 ? ` Emulated, so that these times mean nothing: ${emulated.join(", ")}.` : "",
     );
   }
 

@@ -24,10 +24,23 @@ export function findings(evaluation: Evaluation): HTMLElement {
     record.runs.flatMap((run) => run.shield?.findings ?? []),
   );
   const weak = evaluation.records.flatMap((record) => record.runs.flatMap((run) => run.findings));
+  const transfers = evaluation.transfers ?? [];
+  const of = (place: string) => (one: Finding) => ({ ...one, place: `${place}: ${one.place}` });
+  const rounds = transfers.flatMap((round) => [
+    ...round.invalid.map(of(round.id)),
+    ...round.watched.flatMap((one) => one.invalid.map(of(`${one.domain} in ${round.id}`))),
+  ]);
+  const weakRounds = transfers.flatMap((round) => [
+    ...round.findings,
+    ...round.watched.flatMap((one) => one.findings),
+  ]);
+  const planned = evaluation.plan.transfer?.findings ?? [];
   const groups = [
     ...group("Records without a verdict", invalid),
     ...group("Runs that do not count", runs),
+    ...group("Rounds that do not count", rounds),
     ...group("This evaluation", [...evaluation.plan.findings, ...evaluation.findings]),
+    ...group("Who disturbs whom", [...planned, ...weakRounds]),
     ...group("Walls", shields),
     ...group("Runs", weak),
     ...group("The machine: what a real-time engineer would change", evaluation.machine.findings),

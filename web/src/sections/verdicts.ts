@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // The verdicts with the figures they rest on.
-import { badge, type Child, drawing, element, row, scrolling, section, table } from "../dom";
+import { badge, type Child, element, row, scrolling, section, table } from "../dom";
 import type { Evaluation, Interval, Verdict } from "../evaluation";
 import { chance, count, exposure, grouped, percent, prose, quantileName, ratio, time } from "../figures";
-import { asked, conditionName } from "../select";
+import { intervalDrawing, ratioAxis, ratioMarks, ratioPlace } from "../interval";
+import { asked, conditionName, domainName } from "../select";
 import type { VerdictPlaces } from "./answer";
 
 /** Whether a table must name the meter of each row. */
@@ -36,7 +37,7 @@ export function deadline(evaluation: Evaluation, places: VerdictPlaces): HTMLEle
     const figures = verdict.figures && "deadline" in verdict.figures ? verdict.figures.deadline : null;
     return row(
       [
-        verdict.domain,
+        domainName(evaluation, verdict.domain),
         conditionName(verdict.condition),
         ...(several ? [verdict.meter] : []),
         badge(verdict.outcome),
@@ -94,81 +95,12 @@ function ratiosOf(verdict: Verdict): Ratios | null {
   return null;
 }
 
-/** The axis that all rows of a table share. */
-export function ratioAxis(all: readonly Interval[], tolerance: number): readonly [number, number] {
-  const ends = all
-    .flatMap((interval) => [interval.low, interval.high])
-    .filter((end) => Number.isFinite(end) && end > 0);
-  const low = Math.min(...ends, 1 / tolerance, 0.8);
-  const high = Math.max(...ends, tolerance, 1.25);
-  return [Math.max(low, 1e-4) / 1.1, Math.min(high, 1e6) * 1.1];
-}
-
-/** Where a ratio stands on the axis, 0 to 100; beyond its ends at the ends. */
-export function ratioPlace(value: number, [low, high]: readonly [number, number]): number {
-  const part = Math.log(Math.max(value, 1e-9) / low) / Math.log(high / low);
-  return Math.min(Math.max(part, 0), 1) * 100;
-}
-
-function intervalDrawing(
-  interval: Interval,
-  axis: readonly [number, number],
-  tolerance: number,
-  outcome: string,
-): SVGElement {
-  const place = (value: number) => `${ratioPlace(value, axis)}%`;
-  const width = ratioPlace(tolerance, axis) - ratioPlace(1 / tolerance, axis);
-  return drawing(
-    "svg",
-    {
-      class: `interval ${outcome}`,
-      role: "img",
-      "aria-label": `${ratio(interval.estimate)}, from ${ratio(interval.low)} to ${ratio(interval.high)}`,
-    },
-    drawing("rect", {
-      x: place(1 / tolerance),
-      y: 0,
-      width: `${width}%`,
-      height: "100%",
-      class: "tolerance",
-    }),
-    drawing("line", { x1: place(1), x2: place(1), y1: 0, y2: "100%", class: "one" }),
-    drawing("line", {
-      x1: place(interval.low),
-      x2: place(interval.high),
-      y1: "50%",
-      y2: "50%",
-      class: "whisker",
-    }),
-    drawing("circle", { cx: place(interval.estimate), cy: "50%", r: 3.5, class: "estimate" }),
-  );
-}
-
-function axisDrawing(axis: readonly [number, number]): HTMLElement {
-  const candidates = [
-    1e-4, 1e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 1e3, 1e4, 1e5, 1e6,
-  ];
-  const marks: number[] = [];
-  // From 1 outwards, so that it is always named; the others where there is room.
-  for (const mark of candidates.sort((a, b) => Math.abs(Math.log(a)) - Math.abs(Math.log(b)))) {
-    if (mark <= axis[0] || mark >= axis[1]) continue;
-    if (marks.every((other) => Math.abs(ratioPlace(other, axis) - ratioPlace(mark, axis)) > 11))
-      marks.push(mark);
-  }
-  return element(
-    "span",
-    { class: "ratio-axis", "aria-hidden": true },
-    ...marks.map((mark) =>
-      element(
-        "i",
-        { style: `left: ${ratioPlace(mark, axis)}%` },
-        mark >= 1000 ? mark.toExponential(0) : String(mark),
-      ),
-    ),
-  );
-}
-
-function ratioTable(verdicts: readonly Verdict[], places: VerdictPlaces, caption: string): HTMLElement {
+function ratioTable(
+  evaluation: Evaluation,
+  verdicts: readonly Verdict[],
+  places: VerdictPlaces,
+  caption: string,
+): HTMLElement {
   const several = meterColumn(verdicts);
   const all = verdicts.map((verdict) => ({ verdict, of: ratiosOf(verdict) }));
   const tolerance = Math.max(...all.map(({ of }) => of?.tolerance ?? 1));
@@ -178,14 +110,14 @@ function ratioTable(verdicts: readonly Verdict[], places: VerdictPlaces, caption
   );
   const names = ["domain", "condition", ...(several ? ["meter"] : []), "verdict"];
   const compared = all.some(({ of }) => of !== null && of.ratios.length > 0);
-  const header = [...names, ...(compared ? ["quantile", "ratio", "interval", axisDrawing(axis)] : ["why"])];
+  const header = [...names, ...(compared ? ["quantile", "ratio", "interval", ratioMarks(axis)] : ["why"])];
   const classes = [...names.map(() => ""), ...(compared ? ["", "figure", "figure", "drawing"] : [""])];
   const bodies = all.map(({ verdict, of }) => {
     const ratios = of?.ratios ?? [];
     const span = Math.max(ratios.length, 1);
     const spanned = (cell: Child, name: string) => ({ cell, attributes: { rowspan: span, class: name } });
     const names = [
-      spanned(verdict.domain, "spanning"),
+      spanned(domainName(evaluation, verdict.domain), "spanning"),
       spanned(conditionName(verdict.condition), "spanning"),
       ...(several ? [spanned(verdict.meter, "spanning")] : []),
       spanned(badge(verdict.outcome), "spanning"),
@@ -211,7 +143,13 @@ function ratioTable(verdicts: readonly Verdict[], places: VerdictPlaces, caption
         quantileName(part),
         element("b", {}, ratio(interval.estimate)),
         `${ratio(interval.low)} – ${ratio(interval.high)}`,
-        intervalDrawing(interval, axis, of.tolerance, verdict.outcome),
+        intervalDrawing(
+          interval,
+          (value) => ratioPlace(value, axis),
+          [1 / of.tolerance, of.tolerance],
+          1,
+          verdict.outcome,
+        ),
       ];
       if (index === 0) return row([...names, ...figures], classes, attributes);
       const rest = classes.slice(classes.length - 4);
@@ -246,7 +184,7 @@ export function interference(evaluation: Evaluation, places: VerdictPlaces): HTM
       `A quantile under load ÷ the same quantile idle, with its ${confidence(verdicts)}interval: 1 means that the neighbour’s load is not felt. `,
       tolerance !== undefined && `The wall counts as holding up to ${ratio(tolerance)} (shaded).`,
     ),
-    ratioTable(verdicts, places, "Interference factors"),
+    ratioTable(evaluation, verdicts, places, "Interference factors"),
   );
 }
 
@@ -266,6 +204,6 @@ export function sameAsHost(evaluation: Evaluation, places: VerdictPlaces): HTMLE
       first !== undefined && `Up to ${ratio(first.tolerance)} counts as the same (shaded). `,
       detectable.length > 0 && `This exposure tells ratios from ${ratio(Math.max(...detectable))} on from 1.`,
     ),
-    ratioTable(verdicts, places, "Ratios to the host"),
+    ratioTable(evaluation, verdicts, places, "Ratios to the host"),
   );
 }

@@ -3,8 +3,17 @@
 import { type Child, drawing, element, row, scrolling, table } from "../dom";
 import type { Evaluation, LocatedWorst, Run } from "../evaluation";
 import { moment, time } from "../figures";
-import { conditionName, conditions, domains, type MeasuredRecord, type Quantity, recordsOf } from "../select";
+import {
+  conditionName,
+  conditions,
+  domainName,
+  domains,
+  type MeasuredRecord,
+  type Quantity,
+  recordsOf,
+} from "../select";
 import { COLOURS } from "../theme";
+import { causes } from "./causes";
 
 type Located = { record: MeasuredRecord; run: Run | undefined; worst: LocatedWorst };
 
@@ -37,7 +46,7 @@ export function worstEvents(evaluation: Evaluation, quantity: Quantity, conditio
       row(
         [
           element("b", {}, time(worst.value)),
-          record.domain,
+          domainName(evaluation, record.domain),
           conditionName(record.condition),
           worst.cpu,
           worst.run,
@@ -60,6 +69,7 @@ export function worstEvents(evaluation: Evaluation, quantity: Quantity, conditio
       "Worst events",
       table("Worst events", header, ["figure", "", "", "figure", "figure", "figure", "figure"], [rows]),
     ),
+    ...causes(records),
   ];
 }
 

@@ -3,9 +3,9 @@
 //! whom, what became of them when the host crashed, and what caused the worst samples.
 
 use rampart_model::{
-    Bench, Cause, CauseKind, CpuId, CrashRecord, CrashWitness, DomainKind, DomainSelection,
-    Evaluation, ExplainedWorst, Finding, LoadKind, LoadPlace, MeterKind, Nanos, NotMeasured,
-    Participant, Severity, SignedNanos, TransferGroup, TransferPlan,
+    Bench, Cause, CauseKind, CrashRecord, CrashWitness, DomainKind, DomainSelection, Evaluation,
+    ExplainedWorst, Finding, LoadKind, LoadPlace, MeterKind, Nanos, NotMeasured, Participant,
+    Severity, SignedNanos, ThreadOutcome, TransferGroup, TransferPlan, WorstEvent,
 };
 
 use super::{IDLE, Scenario, cpus, domain, guest, judged, loaded, transfers};
@@ -93,21 +93,21 @@ fn simulate(evaluation: &mut Evaluation) {
             let (from, to) = (run.started_monotonic, run.started_monotonic + run.duration);
             run.guest = (record.kind == DomainKind::Vm).then(|| guest::report(from, to));
             if run.invalid.is_empty() {
-                run.explained = explain(run.threads.first().map_or(&[], |thread| &thread.worst));
+                run.explained = run.threads.first().map_or_else(Vec::new, explain);
             }
         }
     }
 }
 
 /// Causes for the worst samples: an interrupt, a thread under it, and one that nobody saw.
-fn explain(worst: &[rampart_model::WorstEvent]) -> Vec<ExplainedWorst> {
+fn explain(thread: &ThreadOutcome) -> Vec<ExplainedWorst> {
     let cause = |kind, name: &str, start: Nanos, duration: Nanos| Cause {
         kind,
         name: name.to_owned(),
         start,
         duration,
     };
-    let of = |index: usize, event: &rampart_model::WorstEvent| {
+    let of = |index: usize, event: &WorstEvent| {
         let began = event.at.saturating_sub(event.value);
         let part = |percent: u64| Nanos(event.value.0 * percent / 100);
         let causes = match index % 4 {
@@ -139,14 +139,14 @@ fn explain(worst: &[rampart_model::WorstEvent]) -> Vec<ExplainedWorst> {
         };
         let explained: Nanos = causes.iter().map(|cause| cause.duration).sum();
         ExplainedWorst {
-            cpu: CpuId(2),
+            cpu: thread.cpu,
             event: *event,
             unexplained: event.value.saturating_sub(explained),
             causes,
         }
     };
+    let worst = thread.worst.iter();
     worst
-        .iter()
         .enumerate()
         .map(|(index, event)| of(index, event))
         .collect()

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// The worst latency of each slot of time, over the blocks that were made meanwhile.
+import uPlot from "uplot";
+import { element } from "./dom";
+import { time } from "./figures";
+import { logMarks } from "./select";
+import { colour, curveColour } from "./theme";
+import type { Stretch, Trace } from "./walls";
+
+export type TimelineSettings = {
+  trace: Trace;
+  /** Number of the curve whose colour the latencies have. */
+  curve: number;
+  kind: "log" | "linear";
+  /** Lowest and highest latency of the axis in ns, so that charts can be compared. */
+  values: readonly [number, number];
+  /** The stretch of time that is shown, in seconds. */
+  range: Stretch;
+  height: number;
+  /** Whether the axis of time is named under it; of several charts under each other only the last. */
+  named: boolean;
+  /** For readers who do not see it. */
+  label: string;
+  onZoom: (range: Stretch | null) => void;
+};
+
+const FONT = '11px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
+
+/** Height of the lane at the top that windows stand in, px. */
+const LANE = 5;
+
+/** One chart in an element of its own. */
+export class TimelineChart {
+  readonly element: HTMLElement;
+  private readonly area = element("div", { class: "area" });
+  private readonly readout = element("div", { class: "readout", role: "status", "aria-live": "polite" });
+  private uplot: uPlot | null = null;
+  private settings: TimelineSettings | null = null;
+
+  constructor() {
+    this.element = element(
+      "div",
+      {
+        class: "chart timeline",
+        tabindex: 0,
+        role: "group",
+        "aria-roledescription": "chart",
+        onkeydown: (event) => this.onKey(event as KeyboardEvent),
+      },
+      this.area,
+      this.readout,
+    );
+    new ResizeObserver(() => this.resize()).observe(this.area);
+  }
+
+  /** Draws again with other settings. */
+  update(settings: TimelineSettings): void {
+    this.settings = settings;
+    const { trace, range, label } = settings;
+    const spoken = `${label}: ${trace.blocks.length} blocks. Left and right move the reading line, plus and minus zoom, 0 shows all.`;
+    this.element.setAttribute("aria-label", spoken);
+    this.element.dataset["from"] = String(range.from);
+    this.element.dataset["to"] = String(range.to);
+    this.draw();
+  }
+
+  /** Draws again because colours or widths changed. */
+  draw(): void {
+    this.uplot?.destroy();
+    this.uplot = null;
+    this.hideReadout();
+    this.area.replaceChildren();
+    const width = this.area.clientWidth;
+    if (this.settings === null || width < 50) return;
+    const { slots } = this.settings.trace;
+    const data = [slots.map(({ at }) => at), slots.map(({ worst }) => worst)] as uPlot.AlignedData;
+    this.uplot = new uPlot(this.options(this.settings, width), data, this.area);
+  }
+
+  private resize(): void {
+    const width = this.area.clientWidth;
+    if (this.uplot === null) this.draw();
+    else if (Math.abs(this.uplot.width - width) > 1 && width >= 50 && this.settings)
+      this.uplot.setSize({ width, height: this.settings.height });
+  }
+
+  private options(settings: TimelineSettings, width: number): uPlot.Options {
+    const { kind, values, range, height, named } = settings;
+    const axis = { font: FONT, stroke: () => colour("muted"), labelFont: FONT, labelSize: 16, labelGap: 0 };
+    const lines = { stroke: () => colour("grid"), width: 1 };
+    const [low, high] = values;
+    return {
+      width,
+      height,
+      padding: [LANE + 5, 14, 0, 0],
+      legend: { show: false },
+      cursor: {
+        y: false,
+        points: { show: false },
+        drag: { x: true, y: false, setScale: false },
+        bind: {
+          dblclick: () => () => {
+            settings.onZoom(null);
+            return null;
+          },
+        },
+      },
+      scales: {
+        x: { time: false, range: () => [range.from, range.to] },
+        y: { distr: kind === "log" ? 3 : 1, range: () => [low, high] },
+      },
+      axes: [
+        {
+          ...axis,
+          size: 24,
+          ...(named ? { label: "time since the round began, host’s clock (s)" } : {}),
+          grid: lines,
+          ticks: { ...lines, size: 4 },
+          space: 60,
+          values: (_, marks) => marks.map((mark) => String(Number(mark.toPrecision(6)))),
+        },
+        {
+          ...axis,
+          size: 62,
+          grid: lines,
+          ticks: { ...lines, size: 4 },
+          ...(kind === "log"
+            ? { splits: () => latencyMarks(values, height), filter: (_: uPlot, marks: number[]) => marks }
+            : { space: 28 }),
+          values: (_, marks) => marks.map((mark) => (mark === 0 ? "0" : time(mark))),
+        },
+      ],
+      // Drawn by hand: a slot is as wide as it lasted, and one without a sample stays empty.
+      series: [{}, { paths: () => null, points: { show: false } }],
+      hooks: {
+        drawClear: [(u) => this.drawBack(u)],
+        draw: [(u) => this.drawSlots(u)],
+        setCursor: [(u) => this.read(u)],
+        setSelect: [
+          (u) => {
+            if (u.select.width < 4) return;
+            const from = u.posToVal(u.select.left, "x");
+            const to = u.posToVal(u.select.left + u.select.width, "x");
+            u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+            this.ask({ from, to });
+          },
+        ],
+      },
+    };
+  }
+
+  /** Blocks and control windows, under the grid; the windows again as lanes on top. */
+  private drawBack(u: uPlot): void {
+    if (this.settings === null) return;
+    const { trace } = this.settings;
+    const { ctx, bbox } = u;
+    const scale = window.devicePixelRatio;
+    ctx.save();
+    const fill = (of: Stretch, name: string, top: number, height: number) => {
+      const left = Math.max(u.valToPos(of.from, "x", true), bbox.left);
+      const right = Math.min(u.valToPos(of.to, "x", true), bbox.left + bbox.width);
+      if (right < bbox.left || left > bbox.left + bbox.width) return;
+      ctx.fillStyle = colour(name);
+      ctx.fillRect(left, top, Math.max(right - left, scale), height);
+    };
+    for (const one of trace.windows) if (one.block === null) fill(one, "control-back", bbox.top, bbox.height);
+    for (const block of trace.blocks) {
+      // What is not known of the clocks is shaded more lightly on both sides.
+      const { from, to } = block;
+      const wide = { from: from - trace.uncertainty, to: to + trace.uncertainty };
+      if (trace.uncertainty > 0) fill(wide, "block-edge", bbox.top, bbox.height);
+      fill(block, "block-back", bbox.top, bbox.height);
+    }
+    for (const one of trace.windows) {
+      const name = one.block === null ? "control-line" : "block-line";
+      fill(one, name, bbox.top - LANE * scale, (LANE - 1.5) * scale);
+    }
+    ctx.restore();
+  }
+
+  /** A bar for each slot; where several fall on one pixel, the highest. */
+  private drawSlots(u: uPlot): void {
+    if (this.settings === null) return;
+    const { trace, curve, values } = this.settings;
+    const { ctx, bbox } = u;
+    const bottom = bbox.top + bbox.height;
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+    ctx.clip();
+    ctx.fillStyle = curveColour(curve);
+    let column = { left: 0, right: 0, worst: 0 };
+    const flush = () => {
+      if (column.worst <= 0) return;
+      const top = u.valToPos(Math.max(column.worst, values[0]), "y", true);
+      ctx.fillRect(column.left, top, Math.max(column.right - column.left, 1), Math.max(bottom - top, 1));
+    };
+    for (const { at, worst } of trace.slots) {
+      if (worst === null) continue;
+      const left = Math.round(u.valToPos(at, "x", true));
+      const right = Math.round(u.valToPos(at + trace.slot, "x", true));
+      if (left === column.left && column.worst > 0) {
+        column.worst = Math.max(column.worst, worst);
+        continue;
+      }
+      flush();
+      column = { left, right: right - left > 4 ? right - 1 : right, worst };
+    }
+    flush();
+    ctx.restore();
+  }
+
+  /** Says what the reading line stands on. */
+  private read(u: uPlot): void {
+    const left = u.cursor.left ?? -1;
+    if (this.settings === null || left < 0) {
+      this.hideReadout();
+      return;
+    }
+    const { trace } = this.settings;
+    const at = u.posToVal(left, "x");
+    const found = trace.slots[Math.floor(at / trace.slot)];
+    const block = trace.blocks.find((one) => one.from <= at && at < one.to);
+    const within = trace.windows.find((one) => one.from <= at && at < one.to);
+    const lines = [
+      found?.worst != null
+        ? `worst of this slot ${time(found.worst)}`
+        : found
+          ? "no sample ended in this slot"
+          : "nothing was measured here",
+      block && `in block ${block.sequence} of ${time((block.to - block.from) * 1e9)} on CPU ${block.cpu}`,
+      within &&
+        `${within.block === null ? "control window" : `window of block ${within.block}`}: worst ${within.worst === null ? "–" : time(within.worst)}`,
+    ].filter((line) => line !== undefined);
+    this.readout.replaceChildren(
+      element("b", {}, `${at.toFixed(4)} s`),
+      ...lines.map((line) => element("div", {}, line)),
+    );
+    this.readout.classList.add("shown");
+    this.readout.classList.toggle("left", left > u.over.clientWidth / 2);
+  }
+
+  private hideReadout(): void {
+    this.readout.classList.remove("shown");
+    this.readout.replaceChildren();
+  }
+
+  /** Asks for a stretch, if it is wide enough to show anything. */
+  private ask(range: Stretch): void {
+    if (this.settings !== null && range.to - range.from > this.settings.trace.slot * 3)
+      this.settings.onZoom(range);
+  }
+
+  /** Zooms by a factor about a moment, by default the middle. */
+  zoom(factor: number, centre?: number): void {
+    if (this.settings === null) return;
+    const { from, to } = this.settings.range;
+    const middle = centre ?? (from + to) / 2;
+    this.ask({ from: middle - (middle - from) * factor, to: middle + (to - middle) * factor });
+  }
+
+  private onKey(event: KeyboardEvent): void {
+    const u = this.uplot;
+    if (u === null || event.ctrlKey || event.metaKey || event.altKey) return;
+    const left = u.cursor.left !== undefined && u.cursor.left >= 0 ? u.cursor.left : u.over.clientWidth / 2;
+    const step = event.shiftKey ? 40 : 6;
+    const move = (by: number) =>
+      u.setCursor({
+        left: Math.min(Math.max(left + by, 0), u.over.clientWidth - 1),
+        top: u.over.clientHeight / 2,
+      });
+    switch (event.key) {
+      case "ArrowLeft":
+        move(-step);
+        break;
+      case "ArrowRight":
+        move(step);
+        break;
+      case "+":
+      case "=":
+        this.zoom(0.5, u.posToVal(left, "x"));
+        break;
+      case "-":
+        this.zoom(2, u.posToVal(left, "x"));
+        break;
+      case "0":
+        this.settings?.onZoom(null);
+        break;
+      case "Escape":
+        u.setCursor({ left: -10, top: -10 });
+        return;
+      default:
+        return;
+    }
+    event.preventDefault();
+  }
+}
+
+/** Decades of a latency axis, with finer marks where there is room for their names. */
+function latencyMarks([low, high]: readonly [number, number], height: number): number[] {
+  const marks = logMarks([low, high]);
+  const decades = marks.filter((mark) => Number.isInteger(Math.log10(mark)));
+  return marks.length > height / 30 && decades.length > 1 ? decades : marks;
+}
