@@ -1,14 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Loads that run beside a measurement.
+//! Loads and blocks that run beside a measurement.
 //!
 //! A load is one `stress-ng` process for each CPU of its place, bound to that CPU. It counts as
 //! started only when its workers were seen to use CPU time, and what it used until its end is in
 //! the record: a load that did not run must never pass for a quiet machine.
+//!
+//! A block stops a CPU for a known time. The program `rampart-meter block` makes it, on this kernel
+//! or on another, and tells of each when it began and ended.
 
+mod blocks;
+mod blocks_error;
 mod error;
+mod inside;
 mod load;
 mod proc;
 mod stressor;
 
+pub use blocks::{Blocks, BlocksOutcome, BlocksProgress, weaker_kind};
+pub use blocks_error::BlocksError;
 pub use error::LoadError;
+pub use inside::{command_inside, record_inside};
 pub use load::{Load, LoadVersion, check};

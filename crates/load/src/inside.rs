@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Loads inside a domain that has a kernel of its own, whose processes cannot be looked at from
+//! here: the same stressors, and their own word for what they used.
+
+use std::path::Path;
+
+use rampart_model::{CpuId, CpuSet, LoadKind, Nanos, StressorRecord};
+
+use crate::stressor;
+
+/// Less memory than a stressor of this machine would take: a guest has little.
+const MEMORY: u64 = 32 << 20;
+
+/// The command of the stressor of one CPU, as the domain's own kernel numbers it. It ends by
+/// itself after `duration`, rounded up to seconds, and then says what it used.
+#[must_use]
+pub fn command_inside(load: LoadKind, cpu: CpuId, duration: Nanos) -> Vec<String> {
+    let mut command = vec!["stress-ng".to_owned()];
+    let options = stressor::options(load, cpu, Path::new("/tmp"), MEMORY);
+    let mut options = options.into_iter();
+    while let Some(option) = options.next() {
+        let is_time = option == "--timeout";
+        command.push(option);
+        if is_time {
+            options.next();
+            command.push(format!("{}s", duration.0.div_ceil(Nanos::SECOND.0).max(1)));
+        }
+    }
+    command.extend(["--stdout", "--metrics-brief"].map(str::to_owned));
+    command
+}
+
+/// What such a stressor did by its own word: the CPU time in the line of its figures
+/// (stress-ng(1), `--metrics-brief`). Without that line it did not come to its end.
+#[must_use]
+pub fn record_inside(command: Vec<String>, cpu: CpuId, said: &str) -> StressorRecord {
+    let used = said.lines().find_map(cpu_time);
+    let failure = match used {
+        Some(used) if used > Nanos::ZERO => None,
+        Some(_) => Some("it used no CPU time".to_owned()),
+        None => {
+            let tail: Vec<&str> = said.lines().rev().take(3).collect();
+            Some(format!(
+                "it did not come to its end; it said: {}",
+                if tail.is_empty() {
+                    "nothing".to_owned()
+                } else {
+                    tail.into_iter().rev().collect::<Vec<_>>().join("; ")
+                }
+            ))
+        }
+    };
+    StressorRecord {
+        command,
+        cpus: CpuSet::single(cpu),
+        cpu_time: used.unwrap_or_default(),
+        failure,
+    }
+}
+
+/// `stress-ng: metrc: [18971] cpu  2841  2.00  1.95  0.00  1418.66  1450.49`: name, operations,
+/// real time, user time, system time. Older versions say `info` in place of `metrc`.
+fn cpu_time(line: &str) -> Option<Nanos> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let [_, _, _, _, operations, real, user, system, ..] = words.as_slice() else {
+        return None;
+    };
+    operations.parse::<u64>().ok()?;
+    real.parse::<f64>().ok()?;
+    let seconds = user.parse::<f64>().ok()? + system.parse::<f64>().ok()?;
+    (seconds.is_finite() && seconds >= 0.0).then(|| Nanos((seconds * 1e9) as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As stress-ng 0.15.06 prints it.
+    const SAID: &str = "\
+stress-ng: info:  [18971] setting to a 2 second run per stressor
+stress-ng: info:  [18971] dispatching hogs: 1 cpu
+stress-ng: metrc: [18971] stressor       bogo ops real time  usr time  sys time   bogo ops/s     bogo ops/s
+stress-ng: metrc: [18971]                           (secs)    (secs)    (secs)   (real time) (usr+sys time)
+stress-ng: metrc: [18971] cpu                2841      2.00      1.95      0.01      1418.66        1450.49
+stress-ng: info:  [18971] successful run completed in 2.00s
+";
+
+    #[test]
+    fn the_command_ends_by_itself() {
+        let command = command_inside(LoadKind::Cache, CpuId(1), Nanos::from_millis(2500));
+        assert_eq!(
+            command.join(" "),
+            "stress-ng --cache 1 --cache-level 3 --cache-no-affinity --taskset 1 --timeout 3s --temp-path /tmp --stdout --metrics-brief"
+        );
+    }
+
+    #[test]
+    fn its_own_figures_are_its_witness() {
+        let record = record_inside(Vec::new(), CpuId(3), SAID);
+        assert_eq!(record.failure, None);
+        assert_eq!(record.cpu_time, Nanos::from_millis(1960));
+        let broken_off = SAID.lines().take(2).collect::<Vec<_>>().join("\n");
+        let record = record_inside(Vec::new(), CpuId(3), &broken_off);
+        assert!(
+            record
+                .failure
+                .is_some_and(|why| why.contains("dispatching"))
+        );
+        let idle = SAID.replace("1.95      0.01", "0.00      0.00");
+        assert!(record_inside(Vec::new(), CpuId(3), &idle).failure.is_some());
+        assert!(record_inside(Vec::new(), CpuId(3), "").failure.is_some());
+    }
+}
