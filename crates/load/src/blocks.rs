@@ -1,0 +1,580 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Blocks: CPUs that are stopped for a known time, by `rampart-meter block`, here or in a domain
+//! that has a kernel of its own.
+
+use std::collections::VecDeque;
+use std::io::{BufRead as _, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rampart_host::{AtOurEnd, Shield, spawn_tied};
+use rampart_model::{
+    BLOCKER_PROTOCOL_VERSION, BlockKind, BlockPlan, BlockSpan, BlockerEvent, BlockerRequest,
+    BlocksMade, Finding, Nanos, Severity,
+};
+
+use crate::BlocksError;
+
+/// How long the program may take to get ready; in a guest that is emulated, some seconds.
+const READY_PATIENCE: Duration = Duration::from_secs(30);
+/// How long it may take to tell of what it made once no more blocks come.
+const END_PATIENCE: Duration = Duration::from_secs(10);
+/// Events that may wait here. What is not read stays with the program, which goes on all the same.
+const WAITING_EVENTS: usize = 1024;
+/// The longest line that is read.
+const LONGEST_LINE: u64 = 16 << 20;
+/// How much of a program's standard error is kept: the end of it.
+const STDERR_KEPT: usize = 2048;
+/// A process in a shield needs this much of each second to be real-time, where
+/// `CONFIG_RT_GROUP_SCHED` asks for it: a spinning blocker takes half of the time at most.
+const REAL_TIME_BUDGET: Nanos = Nanos::from_millis(600);
+
+/// The device of the kernel module.
+const DEVICE: &str = "/dev/blocksys";
+
+/// What the reader of the program's output hands over.
+enum Heard {
+    Event(BlockerEvent),
+    Unintelligible { line: String, reason: String },
+}
+
+/// What happened since the last look.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BlocksProgress {
+    /// These blocks are over, in the order of time.
+    Made(Vec<BlockSpan>),
+    /// No more come.
+    Finished,
+}
+
+/// All that is known of a series of blocks that is over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlocksOutcome {
+    /// The blocks as they were made. The clock of the spans is that of the kernel that was
+    /// blocked; how it relates to the host's is for the caller to add.
+    pub made: BlocksMade,
+    /// How many there were on every CPU of the plan.
+    pub count: u32,
+    /// What the kind of block cannot do, and what went otherwise than asked.
+    pub findings: Vec<Finding>,
+}
+
+/// What has to be ended.
+enum Program {
+    /// On this kernel.
+    Here {
+        child: Child,
+        stderr: Arc<Mutex<VecDeque<u8>>>,
+    },
+    /// Elsewhere; dropping the handle ends it.
+    Elsewhere { _handle: Box<dyn Send> },
+}
+
+/// A program that stops CPUs. Dropping it ends the program, and the blocks with it.
+pub struct Blocks {
+    name: String,
+    plan: BlockPlan,
+    kind: BlockKind,
+    longest: Nanos,
+    findings: Vec<Finding>,
+    spans: Vec<BlockSpan>,
+    count: Option<u32>,
+    input: Option<Box<dyn Write + Send>>,
+    events: Receiver<Heard>,
+    program: Program,
+}
+
+impl std::fmt::Debug for Blocks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Blocks")
+            .field("plan", &self.plan)
+            .field("kind", &self.kind)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Blocks {
+    /// Starts the program `meter` on this kernel and brings it to the point where it waits for
+    /// [`Blocks::go`]. The plan need not be the last word: to learn [`Blocks::longest`], start
+    /// with any and drop it.
+    ///
+    /// # Errors
+    /// If the program cannot be started, or refuses the plan.
+    pub fn start(meter: &Path, plan: &BlockPlan) -> Result<Self, BlocksError> {
+        Self::start_within(meter, plan, None)
+    }
+
+    /// The same where the CPUs of the plan are behind a `shield`: a spinning thread has to be let
+    /// in, while the kernel module needs no thread there.
+    ///
+    /// # Errors
+    /// As [`Blocks::start`]; also if the shield does not let it in.
+    pub fn start_within(
+        meter: &Path,
+        plan: &BlockPlan,
+        shield: Option<&Shield>,
+    ) -> Result<Self, BlocksError> {
+        let name = format!("{} block", meter.display());
+        let mut command = Command::new(meter);
+        command
+            .arg("block")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        // Whatever happens to us, its input ends, and it stops; killed, it could leave no block
+        // either, because the module's device is closed with it.
+        let mut child =
+            spawn_tied(command, AtOurEnd::Kill).map_err(|source| BlocksError::NotStarted {
+                program: name.clone(),
+                source,
+            })?;
+        let stderr = Arc::new(Mutex::new(VecDeque::new()));
+        if let Some(output) = child.stderr.take() {
+            let tail = Arc::clone(&stderr);
+            thread::spawn(move || read_tail(output, &tail));
+        }
+        let input = child.stdin.take();
+        let output = child.stdout.take();
+        let process = child.id();
+        // From here on, dropping it ends the program.
+        let mut blocks = Self::new(
+            name,
+            plan,
+            input.map(|input| Box::new(input) as Box<dyn Write + Send>),
+            output,
+            Program::Here { child, stderr },
+        );
+        let spins = match plan.kind {
+            Some(kind) => kind == BlockKind::Spin,
+            None => !Path::new(DEVICE).exists(),
+        };
+        if let Some(shield) = shield.filter(|_| spins) {
+            shield.admit(process)?;
+            // Without a budget it says itself what is missing.
+            let _ = shield.grant_real_time_budget(process, REAL_TIME_BUDGET);
+        }
+        blocks.prepare()?;
+        Ok(blocks)
+    }
+
+    /// Takes over a `rampart-meter block` that was started elsewhere, for example in a guest:
+    /// its standard input and output, and what keeps it alive.
+    ///
+    /// The plan's CPUs are numbered as the kernel there numbers them, and so will the spans be.
+    ///
+    /// # Errors
+    /// If the program is gone, or refuses the plan.
+    pub fn over(
+        name: &str,
+        input: Box<dyn Write + Send>,
+        output: Box<dyn Read + Send>,
+        handle: Box<dyn Send>,
+        plan: &BlockPlan,
+    ) -> Result<Self, BlocksError> {
+        let program = Program::Elsewhere { _handle: handle };
+        let mut blocks = Self::new(name.to_owned(), plan, Some(input), Some(output), program);
+        blocks.prepare()?;
+        Ok(blocks)
+    }
+
+    fn new(
+        name: String,
+        plan: &BlockPlan,
+        input: Option<Box<dyn Write + Send>>,
+        output: Option<impl Read + Send + 'static>,
+        program: Program,
+    ) -> Self {
+        let (sender, events) = sync_channel(WAITING_EVENTS);
+        if let Some(output) = output {
+            thread::spawn(move || read_events(output, &sender));
+        }
+        Self {
+            name,
+            plan: plan.clone(),
+            kind: plan.kind.unwrap_or(BlockKind::Module),
+            longest: Nanos::ZERO,
+            findings: Vec::new(),
+            spans: Vec::new(),
+            count: None,
+            input,
+            events,
+            program,
+        }
+    }
+
+    fn prepare(&mut self) -> Result<(), BlocksError> {
+        // A program that has ended already says why on its way out; that is the better message.
+        let sent = self.send(&BlockerRequest::Prepare {
+            protocol: BLOCKER_PROTOCOL_VERSION,
+            plan: self.plan.clone(),
+        });
+        match self.next_event(READY_PATIENCE)? {
+            Some(BlockerEvent::Ready {
+                protocol,
+                kind,
+                longest,
+                findings,
+            }) if protocol == BLOCKER_PROTOCOL_VERSION => {
+                (self.kind, self.longest, self.findings) = (kind, longest, findings);
+                Ok(())
+            }
+            Some(BlockerEvent::Ready { protocol, .. }) => Err(BlocksError::OtherVersion {
+                program: self.name.clone(),
+                present: protocol,
+            }),
+            Some(other) => Err(self.out_of_turn(&other)),
+            None => {
+                sent?;
+                Err(self.silent("get ready", READY_PATIENCE))
+            }
+        }
+    }
+
+    /// What stops the CPUs.
+    #[must_use]
+    pub const fn kind(&self) -> BlockKind {
+        self.kind
+    }
+
+    /// The longest block that would be accepted here.
+    #[must_use]
+    pub const fn longest(&self) -> Nanos {
+        self.longest
+    }
+
+    /// What is known so far of its weaknesses.
+    #[must_use]
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    /// Lets it begin: the first block comes a pause from now.
+    ///
+    /// # Errors
+    /// If the program is gone.
+    pub fn go(&mut self) -> Result<(), BlocksError> {
+        self.send(&BlockerRequest::Go {})
+    }
+
+    /// Asks it to make no further block; what was made still comes.
+    pub fn stop(&mut self) {
+        // A program that is gone has stopped already.
+        let _ = self.send(&BlockerRequest::Stop {});
+    }
+
+    /// What happened; none if nothing does within `timeout`. After [`BlocksProgress::Finished`]
+    /// always that.
+    ///
+    /// # Errors
+    /// If the program refuses to begin, ends without its last word, or says something
+    /// unintelligible.
+    pub fn poll(&mut self, timeout: Duration) -> Result<Option<BlocksProgress>, BlocksError> {
+        if self.count.is_some() {
+            return Ok(Some(BlocksProgress::Finished));
+        }
+        match self.next_event(timeout)? {
+            None => Ok(None),
+            Some(BlockerEvent::Blocked { spans }) => {
+                self.spans.extend_from_slice(&spans);
+                Ok(Some(BlocksProgress::Made(spans)))
+            }
+            Some(BlockerEvent::Finished { made, findings }) => {
+                self.count = Some(made);
+                self.findings.extend(findings);
+                Ok(Some(BlocksProgress::Finished))
+            }
+            Some(other) => Err(self.out_of_turn(&other)),
+        }
+    }
+
+    /// Ends it, early if blocks are still to come, and gives all that was made.
+    ///
+    /// # Errors
+    /// As [`Blocks::poll`]; also if it does not end in time.
+    pub fn finish(mut self) -> Result<BlocksOutcome, BlocksError> {
+        if self.count.is_none() {
+            self.stop();
+        }
+        let begin = Instant::now();
+        loop {
+            let left = END_PATIENCE.saturating_sub(begin.elapsed());
+            match self.poll(left)? {
+                Some(BlocksProgress::Finished) => break,
+                Some(BlocksProgress::Made(_)) => {}
+                None if left.is_zero() => return Err(self.silent("end", END_PATIENCE)),
+                None => {}
+            }
+        }
+        // Blocks of several CPUs come in the order of their ends.
+        self.spans.sort_by_key(|span| (span.start, span.cpu));
+        Ok(BlocksOutcome {
+            made: BlocksMade {
+                kind: self.kind,
+                length: self.plan.length,
+                clock: Vec::new(),
+                spans: std::mem::take(&mut self.spans),
+            },
+            count: self.count.unwrap_or(0),
+            findings: std::mem::take(&mut self.findings),
+        })
+    }
+
+    fn send(&mut self, request: &BlockerRequest) -> Result<(), BlocksError> {
+        let written = serde_json::to_vec(request)
+            .map_err(std::io::Error::other)
+            .and_then(|mut line| {
+                line.push(b'\n');
+                let input = self.input.as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?;
+                input.write_all(&line)?;
+                input.flush()
+            });
+        written.map_err(|source| BlocksError::NotWritten {
+            program: self.name.clone(),
+            source,
+        })
+    }
+
+    fn next_event(&mut self, timeout: Duration) -> Result<Option<BlockerEvent>, BlocksError> {
+        match self.events.recv_timeout(timeout) {
+            Ok(Heard::Event(BlockerEvent::Refused(refusal))) => {
+                Err(BlocksError::Refused(Box::new(refusal)))
+            }
+            Ok(Heard::Event(event)) => Ok(Some(event)),
+            Ok(Heard::Unintelligible { line, reason }) => Err(BlocksError::Unintelligible {
+                program: self.name.clone(),
+                line,
+                reason,
+            }),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(self.ended()),
+        }
+    }
+
+    fn out_of_turn(&self, event: &BlockerEvent) -> BlocksError {
+        BlocksError::Unintelligible {
+            program: self.name.clone(),
+            line: abridged(&format!("{event:?}")),
+            reason: "it comes out of turn".to_owned(),
+        }
+    }
+
+    fn silent(&self, what: &'static str, waited: Duration) -> BlocksError {
+        BlocksError::Silent {
+            program: self.name.clone(),
+            what,
+            waited,
+        }
+    }
+
+    /// The error of a program that closed its output before its last word.
+    fn ended(&mut self) -> BlocksError {
+        let mut said = String::new();
+        if let Program::Here { child, stderr } = &mut self.program {
+            let begin = Instant::now();
+            let mut status = None;
+            while status.is_none() && begin.elapsed() < Duration::from_secs(2) {
+                status = child.try_wait().ok().flatten();
+                thread::sleep(Duration::from_millis(5));
+            }
+            if let Some(status) = status {
+                said = format!(" ({status})");
+            }
+            let stderr = stderr.lock().map(|tail| tail.iter().copied().collect());
+            let stderr: Vec<u8> = stderr.unwrap_or_default();
+            if !stderr.is_empty() {
+                said = format!("{said}: {}", String::from_utf8_lossy(&stderr).trim());
+            }
+        }
+        BlocksError::Ended {
+            program: self.name.clone(),
+            said,
+        }
+    }
+}
+
+impl Drop for Blocks {
+    fn drop(&mut self) {
+        self.input = None;
+        if let Program::Here { child, .. } = &mut self.program {
+            // It may end in the same moment; then there is nothing to kill.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A finding that says by what the blocks were made, for a record whose blocks are of the weaker
+/// kind.
+#[must_use]
+pub fn weaker_kind(kind: BlockKind) -> Option<Finding> {
+    (kind == BlockKind::Spin).then(|| {
+        Finding::new(
+            Severity::Warning,
+            "blocks",
+            "they were made by a spinning thread, which stops threads and no interrupts",
+        )
+        .values("spin", "module")
+        .mend("load the kernel module blocksys")
+    })
+}
+
+/// Reads events until the output ends, or until nobody listens any more.
+fn read_events(output: impl Read, events: &SyncSender<Heard>) {
+    let mut output = BufReader::new(output);
+    loop {
+        let mut line = Vec::new();
+        match output
+            .by_ref()
+            .take(LONGEST_LINE)
+            .read_until(b'\n', &mut line)
+        {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        let heard = match serde_json::from_slice(&line) {
+            Ok(event) => Heard::Event(event),
+            Err(error) => Heard::Unintelligible {
+                line: abridged(&String::from_utf8_lossy(&line)),
+                reason: error.to_string(),
+            },
+        };
+        if events.send(heard).is_err() {
+            return;
+        }
+    }
+}
+
+fn read_tail(mut output: impl Read, tail: &Mutex<VecDeque<u8>>) {
+    let mut chunk = [0; 512];
+    while let Ok(read @ 1..) = output.read(&mut chunk) {
+        let Ok(mut tail) = tail.lock() else { return };
+        tail.extend(chunk.iter().take(read));
+        let excess = tail.len().saturating_sub(STDERR_KEPT);
+        tail.drain(..excess);
+    }
+}
+
+fn abridged(line: &str) -> String {
+    let mut text: String = line.trim_end().chars().take(200).collect();
+    if text.len() < line.trim_end().len() {
+        text.push('…');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rampart_model::{BlockSpread, CpuId, CpuSet, Refusal, RefusalKind};
+
+    fn plan() -> BlockPlan {
+        BlockPlan {
+            cpus: CpuSet::single(CpuId(1)),
+            length: Nanos(1000),
+            count: 2,
+            pause: Nanos(200_000),
+            spread: BlockSpread::Even,
+            seed: 0,
+            kind: None,
+        }
+    }
+
+    fn ready(protocol: u32) -> BlockerEvent {
+        BlockerEvent::Ready {
+            protocol,
+            kind: BlockKind::Spin,
+            longest: Nanos(5000),
+            findings: vec![Finding::new(Severity::Warning, "here", "weak")],
+        }
+    }
+
+    fn span(cpu: u32, start: u64) -> BlockSpan {
+        BlockSpan {
+            cpu: CpuId(cpu),
+            sequence: 0,
+            start: Nanos(start),
+            end: Nanos(start + 1000),
+        }
+    }
+
+    /// A program that has said all this already.
+    fn saying(events: &[BlockerEvent]) -> Result<Blocks, BlocksError> {
+        let mut text = Vec::new();
+        for event in events {
+            serde_json::to_writer(&mut text, event).expect("text");
+            text.push(b'\n');
+        }
+        let output = Box::new(std::io::Cursor::new(text));
+        Blocks::over(
+            "there",
+            Box::new(std::io::sink()),
+            output,
+            Box::new(()),
+            &plan(),
+        )
+    }
+
+    #[test]
+    fn blocks_and_findings_of_a_whole_conversation_come_back() {
+        let mut blocks = saying(&[
+            ready(BLOCKER_PROTOCOL_VERSION),
+            BlockerEvent::Blocked {
+                spans: vec![span(2, 70)],
+            },
+            BlockerEvent::Blocked {
+                spans: vec![span(1, 60)],
+            },
+            BlockerEvent::Finished {
+                made: 1,
+                findings: vec![Finding::new(Severity::Note, "there", "late")],
+            },
+        ])
+        .expect("starts");
+        assert_eq!(
+            (blocks.kind(), blocks.longest()),
+            (BlockKind::Spin, Nanos(5000))
+        );
+        blocks.go().expect("goes");
+        let patience = Duration::from_secs(5);
+        assert_eq!(
+            blocks.poll(patience).expect("hears"),
+            Some(BlocksProgress::Made(vec![span(2, 70)]))
+        );
+        let outcome = blocks.finish().expect("ends");
+        assert_eq!(outcome.made.spans, [span(1, 60), span(2, 70)]);
+        assert_eq!((outcome.made.kind, outcome.count), (BlockKind::Spin, 1));
+        assert_eq!(outcome.findings.len(), 2);
+    }
+
+    #[test]
+    fn a_refusal_and_a_wrong_version_are_errors() {
+        let refusal = Refusal {
+            kind: RefusalKind::CpuOffline,
+            finding: Finding::new(Severity::Problem, "CPU 1", "the CPU is offline"),
+        };
+        let refused = saying(&[BlockerEvent::Refused(refusal.clone())]).expect_err("refused");
+        assert!(matches!(refused, BlocksError::Refused(given) if *given == refusal));
+        let other = saying(&[ready(99)]).expect_err("another version");
+        assert!(matches!(
+            other,
+            BlocksError::OtherVersion { present: 99, .. }
+        ));
+    }
+
+    #[test]
+    fn a_program_that_ends_or_stammers_is_told_of() {
+        assert!(matches!(saying(&[]), Err(BlocksError::Ended { .. })));
+        let early = saying(&[BlockerEvent::Blocked { spans: vec![] }]);
+        assert!(matches!(early, Err(BlocksError::Unintelligible { .. })));
+        let mut blocks = saying(&[ready(BLOCKER_PROTOCOL_VERSION)]).expect("starts");
+        let error = blocks.poll(Duration::from_secs(5)).expect_err("ended");
+        assert!(
+            error.to_string().contains("before its last word"),
+            "{error}"
+        );
+    }
+}
