@@ -83,6 +83,27 @@ pub enum DomainError {
         /// What it said.
         stderr: String,
     },
+    /// A guest did not come up, or is gone.
+    #[error("guest {guest}: {what}{}{}", qemu_said(.said), console_end(.console))]
+    Guest {
+        /// Its name.
+        guest: String,
+        /// What happened.
+        what: String,
+        /// What QEMU wrote to its standard error.
+        said: String,
+        /// The last lines of its console.
+        console: Vec<String>,
+    },
+    /// QEMU could not be started.
+    #[error(transparent)]
+    Qemu(#[from] rampart_qemu::QemuError),
+    /// QEMU did not do what it was told.
+    #[error(transparent)]
+    Monitor(#[from] rampart_qemu::QmpError),
+    /// The agent in a guest did not do what it was asked.
+    #[error("in the guest: {0}")]
+    Agent(#[from] rampart_agent::AgentError),
     /// A file could not be read, written or made.
     #[error("{}: cannot {action}: {source}", .path.display())]
     File {
@@ -114,6 +135,23 @@ impl DomainError {
             path,
             source,
         }
+    }
+}
+
+/// QEMU's own words, as a part of a message.
+fn qemu_said(said: &str) -> String {
+    match said.trim() {
+        "" | "nothing" => String::new(),
+        said => format!("; QEMU says: {said}"),
+    }
+}
+
+/// The last lines of a console, as the end of a message.
+fn console_end(lines: &[String]) -> String {
+    if lines.is_empty() {
+        "; its console is empty".to_owned()
+    } else {
+        format!("; its console ends with:\n  {}", lines.join("\n  "))
     }
 }
 

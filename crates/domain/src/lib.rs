@@ -14,6 +14,7 @@ mod process;
 mod session;
 mod surroundings;
 mod task;
+mod vm;
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -22,11 +23,12 @@ use std::time::Duration;
 use rampart_host::{Shield, StateDirectory};
 use rampart_model::{
     Availability, ClockRelation, ContainerEngine, CpuId, CpuSet, DomainKind, DomainSelection,
-    Granted, GuestReport, Machine, MeterEvent, MeterPlan, ShieldReport,
+    Granted, GuestReport, GuestRole, Machine, MeterEvent, MeterPlan, ShieldReport,
 };
 
 pub use container::{ReleasedContainers, release_containers};
 pub use error::DomainError;
+pub use vm::{ExportedGuest, ReleasedGuests, export_libvirt, release_guests};
 
 /// What mends a meter that cannot be started.
 const METER_MEND: &str =
@@ -46,10 +48,21 @@ pub fn all() -> Vec<Box<dyn Domain>> {
             ],
             _ => vec![None],
         };
-        selections.extend(engines.into_iter().map(|engine| DomainSelection {
-            engine,
-            ..DomainSelection::of(kind)
-        }));
+        let guests = match kind {
+            DomainKind::Vm => vec![
+                Some(GuestRole::RealTime),
+                Some(GuestRole::Noisy),
+                Some(GuestRole::Emulated),
+            ],
+            _ => vec![None],
+        };
+        for engine in engines {
+            selections.extend(guests.iter().map(|guest| DomainSelection {
+                kind,
+                engine,
+                guest: *guest,
+            }));
+        }
     }
     selections.into_iter().map(domain).collect()
 }
@@ -72,9 +85,11 @@ pub fn domain_in(selection: DomainSelection, state: &StateDirectory) -> Box<dyn 
             engine: selection.engine.unwrap_or(ContainerEngine::Embedded),
             state,
         }),
-        kind @ (DomainKind::Vm | DomainKind::Detached | DomainKind::Cell) => {
-            Box::new(not_built::NotBuilt(kind))
-        }
+        DomainKind::Vm => Box::new(vm::VmDomain::new(
+            selection.guest.unwrap_or(GuestRole::RealTime),
+            state,
+        )),
+        kind @ (DomainKind::Detached | DomainKind::Cell) => Box::new(not_built::NotBuilt(kind)),
     }
 }
 

@@ -2,8 +2,6 @@
 //! The kinds that this version does not measure yet. They are listed all the same, with what
 //! this machine has for them, so that nobody takes silence for a "no".
 
-use std::path::Path;
-
 use rampart_model::{Availability, DomainKind, DomainSelection, Finding, Machine, Severity};
 
 use crate::{Domain, DomainError, Running, Start};
@@ -19,21 +17,17 @@ impl Domain for NotBuilt {
 
     fn availability(&self, machine: &Machine) -> Availability {
         let description = match self.0 {
-            DomainKind::Vm => "a KVM guest whose virtual CPUs have physical ones to themselves",
             DomainKind::Detached => {
                 "one thread of a Linux process on a core that was taken from Linux"
             }
             DomainKind::Cell => "a static partition enforced by Rampart's own hypervisor",
-            DomainKind::Host | DomainKind::Task | DomainKind::Container => "",
+            DomainKind::Host | DomainKind::Task | DomainKind::Container | DomainKind::Vm => "",
         };
         Availability {
             domain: self.selection(),
             available: false,
             description: description.to_owned(),
-            findings: vec![
-                self.not_yet(),
-                self.machine_side(machine, Path::new("/dev/kvm").exists()),
-            ],
+            findings: vec![self.not_yet(), self.machine_side(machine)],
         }
     }
 
@@ -53,21 +47,9 @@ impl NotBuilt {
     }
 
     /// What the machine has or lacks for it, whatever Rampart can do.
-    fn machine_side(self, machine: &Machine, kvm: bool) -> Finding {
-        match (self.0, kvm) {
-            (DomainKind::Vm, true) => Finding::new(
-                Severity::Note,
-                "/dev/kvm",
-                "the machine itself has what a guest needs",
-            ),
-            (DomainKind::Vm, false) => Finding::new(
-                Severity::Note,
-                "/dev/kvm",
-                "the machine offers no virtualisation either",
-            )
-            .values("not there", "a character device")
-            .mend("switch virtualisation on in the firmware (or, in a guest, in the hypervisor under it), then `modprobe kvm_intel` or `modprobe kvm_amd`"),
-            (DomainKind::Cell, _) if machine.architecture != "aarch64" => Finding::new(
+    fn machine_side(self, machine: &Machine) -> Finding {
+        match self.0 {
+            DomainKind::Cell if machine.architecture != "aarch64" => Finding::new(
                 Severity::Note,
                 "architecture",
                 "the hypervisor is designed for another architecture",

@@ -4,7 +4,7 @@
 
 use std::io;
 
-use rampart_model::{CpuId, CpuSet, Finding, SchedulingPolicy, Severity};
+use rampart_model::{CpuId, CpuSet, Finding, Nanos, SchedulingPolicy, Severity};
 use rustix::process::Pid;
 use rustix::thread::CpuSet as KernelCpuSet;
 
@@ -173,6 +173,48 @@ fn set_policy(thread: u32, policy: SchedulingPolicy) -> io::Result<()> {
     }
 }
 
+/// The policy of a thread; none where it is gone.
+pub(crate) fn policy(thread: u32) -> Option<SchedulingPolicy> {
+    let thread = libc::pid_t::try_from(thread).ok()?;
+    let mut attributes = libc::sched_attr {
+        size: 0,
+        sched_policy: 0,
+        sched_flags: 0,
+        sched_nice: 0,
+        sched_priority: 0,
+        sched_runtime: 0,
+        sched_deadline: 0,
+        sched_period: 0,
+    };
+    let size = size_of::<libc::sched_attr>();
+    // SAFETY: sched_getattr(2) writes at most `size` bytes to the structure, which lives through
+    // the call, and keeps no pointer to it; glibc and musl have no wrapper for it.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_sched_getattr,
+            thread,
+            &raw mut attributes,
+            u32::try_from(size).ok()?,
+            0u32,
+        )
+    };
+    if result != 0 {
+        return None;
+    }
+    let priority = u8::try_from(attributes.sched_priority).ok()?;
+    Some(match i32::try_from(attributes.sched_policy).ok()? {
+        libc::SCHED_FIFO => SchedulingPolicy::Fifo(priority),
+        libc::SCHED_RR => SchedulingPolicy::RoundRobin(priority),
+        libc::SCHED_DEADLINE => SchedulingPolicy::Deadline {
+            runtime: Nanos(attributes.sched_runtime),
+            deadline: Nanos(attributes.sched_deadline),
+            period: Nanos(attributes.sched_period),
+        },
+        // Batch and idle are time-sharing policies too.
+        _ => SchedulingPolicy::Other,
+    })
+}
+
 pub(crate) fn pid(process: u32) -> Option<Pid> {
     i32::try_from(process).ok().and_then(Pid::from_raw)
 }
@@ -209,6 +251,8 @@ mod tests {
         bind(this, measuring, &cpu).expect("bind");
         assert_eq!(affinity(measuring.id), Some(cpu));
         schedule(this, measuring, SchedulingPolicy::Other).expect("policy");
+        assert_eq!(policy(measuring.id), Some(SchedulingPolicy::Other));
+        assert_eq!(policy(u32::MAX), None);
         drop(go);
         thread.join().expect("join");
     }

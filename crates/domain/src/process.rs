@@ -70,6 +70,19 @@ pub(crate) struct Thread {
     pub(crate) name: String,
 }
 
+/// When a process started, in clock ticks since boot: field 22 of `/proc/PID/stat`
+/// (proc_pid_stat(5)); none if it is gone.
+pub(crate) fn start_of(process: u32) -> Option<u64> {
+    let line = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name may hold spaces and parentheses; the first field after it is number 3.
+    line.rsplit_once(')')?
+        .1
+        .split_whitespace()
+        .nth(22 - 3)?
+        .parse()
+        .ok()
+}
+
 /// The threads of a process by rising number; empty where it is gone.
 pub(crate) fn threads(process: u32) -> Vec<Thread> {
     let directory = PathBuf::from(format!("/proc/{process}/task"));

@@ -2,8 +2,8 @@
 //! The conversation with a meter program: JSON lines over its standard input and output.
 
 use std::collections::VecDeque;
-use std::io::{BufRead as _, BufReader, Read, Write as _};
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::io::{BufRead as _, BufReader, Read, Write};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
@@ -46,17 +46,62 @@ pub(crate) enum Tie {
     InputEnds,
 }
 
+/// The program at the other end of a conversation, wherever it runs.
+pub(crate) trait Program: Send {
+    /// Its process, as the kernel that runs it numbers it.
+    fn number(&self) -> u32;
+
+    /// How it ended; none while it runs.
+    fn ended(&mut self) -> Option<String>;
+
+    /// Kills it and waits for its end.
+    fn kill(&mut self) -> Option<String>;
+}
+
+impl Program for Child {
+    fn number(&self) -> u32 {
+        self.id()
+    }
+
+    fn ended(&mut self) -> Option<String> {
+        let status = self.try_wait().ok().flatten()?;
+        Some(status.to_string())
+    }
+
+    fn kill(&mut self) -> Option<String> {
+        // It may end in the same moment; then there is nothing to kill.
+        let _ = Self::kill(self);
+        self.wait().ok().map(|status| status.to_string())
+    }
+}
+
+/// A program's three streams.
+pub(crate) struct Streams {
+    pub(crate) input: Option<Box<dyn Write + Send>>,
+    pub(crate) output: Option<Box<dyn Read + Send>>,
+    pub(crate) errors: Option<Box<dyn Read + Send>>,
+}
+
 /// A running meter program, or a program around it.
-#[derive(Debug)]
 pub(crate) struct Session {
     program: String,
-    child: Child,
-    input: Option<ChildStdin>,
+    process: Box<dyn Program>,
+    input: Option<Box<dyn Write + Send>>,
     events: Receiver<Heard>,
     stderr: Arc<Mutex<VecDeque<u8>>>,
     stderr_reader: Option<JoinHandle<()>>,
     last_word: bool,
-    ended: Option<ExitStatus>,
+    ended: Option<String>,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session")
+            .field("program", &self.program)
+            .field("process", &self.process.number())
+            .field("ended", &self.ended)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Session {
@@ -84,31 +129,41 @@ impl Session {
             mend: mend.to_owned(),
         };
         let mut child = spawned.map_err(not_started)?;
+        let streams = Streams {
+            input: child.stdin.take().map(|stream| Box::new(stream) as _),
+            output: child.stdout.take().map(|stream| Box::new(stream) as _),
+            errors: child.stderr.take().map(|stream| Box::new(stream) as _),
+        };
+        Ok(Self::over(program, streams, Box::new(child)))
+    }
+
+    /// A conversation over the streams of a program that was started elsewhere.
+    pub(crate) fn over(program: &str, streams: Streams, process: Box<dyn Program>) -> Self {
         let (sender, events) = sync_channel(WAITING_EVENTS);
         let stderr = Arc::new(Mutex::new(VecDeque::new()));
         let mut reader = None;
-        if let Some(output) = child.stdout.take() {
+        if let Some(output) = streams.output {
             thread::spawn(move || read_events(output, &sender));
         }
-        if let Some(output) = child.stderr.take() {
+        if let Some(errors) = streams.errors {
             let tail = Arc::clone(&stderr);
-            reader = Some(thread::spawn(move || read_tail(output, &tail)));
+            reader = Some(thread::spawn(move || read_tail(errors, &tail)));
         }
-        Ok(Self {
+        Self {
             program: program.to_owned(),
-            input: child.stdin.take(),
-            child,
+            process,
+            input: streams.input,
             events,
             stderr,
             stderr_reader: reader,
             last_word: false,
             ended: None,
-        })
+        }
     }
 
     /// The process that was started.
     pub(crate) fn process(&self) -> u32 {
-        self.child.id()
+        self.process.number()
     }
 
     /// Hands over the plan and waits until the meter's threads wait for [`Session::go`].
@@ -207,7 +262,7 @@ impl Session {
     /// The error of a program that closed its output or input before its last word.
     fn end_error(&mut self) -> DomainError {
         let status = match self.wait(Duration::from_secs(2)) {
-            Some(status) => status.to_string(),
+            Some(status) => status,
             None => "it closed its output and goes on".to_owned(),
         };
         DomainError::Ended {
@@ -237,15 +292,14 @@ impl Session {
     }
 
     /// Waits for the program's end.
-    fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
+    fn wait(&mut self, patience: Duration) -> Option<String> {
         let begin = Instant::now();
         loop {
-            if self.ended.is_some() {
-                return self.ended;
+            if self.ended.is_none() {
+                self.ended = self.process.ended();
             }
-            if let Ok(Some(status)) = self.child.try_wait() {
-                self.ended = Some(status);
-                continue;
+            if self.ended.is_some() {
+                return self.ended.clone();
             }
             if begin.elapsed() >= patience {
                 return None;
@@ -276,9 +330,7 @@ impl Session {
     /// Kills the program and waits for its end.
     pub(crate) fn kill(&mut self) {
         if self.ended.is_none() {
-            // It may end in the same moment; then there is nothing to kill.
-            let _ = self.child.kill();
-            self.ended = self.child.wait().ok();
+            self.ended = self.process.kill();
         }
     }
 }

@@ -6,6 +6,7 @@ use rampart_host::{Shield, StateDirectory};
 use rampart_model::{CpuSet, Finding, MeterPlan, Nanos, PlacedBy, Severity, ShieldReport, Wall};
 
 use crate::placement::{self, MeterThreads};
+use crate::process::Thread;
 use crate::{DomainError, Start};
 
 /// The real-time budget asked for a meter's control group in each second: what the kernel
@@ -41,6 +42,16 @@ impl Surroundings {
         })
     }
 
+    /// No shield at all, for what belongs on the housekeeping CPUs.
+    pub(crate) fn none(start: &Start<'_>) -> Self {
+        Self {
+            shield: None,
+            cpus: start.housekeeping.clone(),
+            housekeeping: start.housekeeping.clone(),
+            findings: Vec::new(),
+        }
+    }
+
     pub(crate) fn shield(&self) -> Option<&Shield> {
         self.shield.as_ref()
     }
@@ -63,29 +74,46 @@ impl Surroundings {
         let MeterThreads { measuring, others } = placement::find_threads(process, &plan.cpus)?;
         let mut shares = false;
         for thread in &others {
-            let out = match &self.shield {
-                Some(shield) => shield.send_home(thread.id)?,
-                None => true,
-            };
-            if out && !self.housekeeping.is_empty() {
-                placement::bind(process, thread, &self.housekeeping)?;
-            }
-            shares |= !out;
+            shares |= !self.house(process, thread, &self.housekeeping)?;
         }
         if shares {
             self.findings.push(shared_cpu(process, plan));
         }
-        if plan.policy.is_real_time()
-            && let Some(shield) = &self.shield
-        {
-            let budget = shield.grant_real_time_budget(process, REAL_TIME_BUDGET)?;
-            self.findings.extend(budget.findings);
+        if plan.policy.is_real_time() {
+            self.grant_budget(process)?;
         }
         for (cpu, thread) in &measuring {
             placement::bind(process, thread, &CpuSet::single(*cpu))?;
             placement::schedule(process, thread, plan.policy)?;
         }
         Ok(measuring.first().map_or(process, |(_, thread)| thread.id))
+    }
+
+    /// Moves a thread of an admitted process out of the shield and binds it to `cpus` outside.
+    /// Says whether it is out.
+    pub(crate) fn house(
+        &self,
+        process: u32,
+        thread: &Thread,
+        cpus: &CpuSet,
+    ) -> Result<bool, DomainError> {
+        let out = match &self.shield {
+            Some(shield) => shield.send_home(thread.id)?,
+            None => true,
+        };
+        if out && !cpus.is_empty() {
+            placement::bind(process, thread, cpus)?;
+        }
+        Ok(out)
+    }
+
+    /// Lets the threads of an admitted process have real-time policies.
+    pub(crate) fn grant_budget(&mut self, process: u32) -> Result<(), DomainError> {
+        if let Some(shield) = &self.shield {
+            let budget = shield.grant_real_time_budget(process, REAL_TIME_BUDGET)?;
+            self.findings.extend(budget.findings);
+        }
+        Ok(())
     }
 
     /// Lowers the shield and tells what stood.

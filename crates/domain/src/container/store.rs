@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::helper;
 use crate::DomainError;
+use crate::process::start_of;
 
 const RECORD: &str = "container.json";
 
@@ -218,19 +219,6 @@ fn owner_in(name: &str) -> Option<u32> {
     name.strip_prefix("rampart-meter-")?
         .split('-')
         .next()?
-        .parse()
-        .ok()
-}
-
-/// When a process started, in clock ticks since boot: field 22 of `/proc/PID/stat`
-/// (proc_pid_stat(5)); none if it is gone.
-fn start_of(process: u32) -> Option<u64> {
-    let line = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name may hold spaces and parentheses; the first field after it is number 3.
-    line.rsplit_once(')')?
-        .1
-        .split_whitespace()
-        .nth(22 - 3)?
         .parse()
         .ok()
 }

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! QEMU's arguments for a description. Pure.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use rampart_model::Accelerator;
+
+use super::description::{Board, Description, PORT};
+
+/// Name of the agent's socket in the guest's directory.
+pub(super) const AGENT_SOCKET: &str = "agent";
+/// Megabytes of translated code that QEMU keeps: its default of a gigabyte would be locked too.
+const TRANSLATED_MEBIBYTES: u64 = 96;
+
+/// The arguments after those that [`rampart_qemu::Qemu::start`] adds; sockets are made in
+/// `directory`.
+pub(super) fn arguments(guest: &Description, directory: &Path) -> Vec<OsString> {
+    let mut list = Arguments(Vec::new());
+    list.word("-nodefaults");
+    list.word("-no-reboot");
+    // Its virtual CPUs are placed before they run their first instruction.
+    list.word("-S");
+    list.pair("-machine", machine(guest));
+    list.pair("-accel", accelerator(guest));
+    list.pair("-cpu", processor(guest));
+    let count = guest.cpus.len();
+    list.pair("-smp", format!("{count},sockets=1,cores={count},threads=1"));
+    list.pair("-m", format!("{}M", guest.memory.mebibytes));
+    list.pair("-object", memory(guest));
+    if guest.memory.locked {
+        list.pair("-overcommit", "mem-lock=on");
+    }
+    list.pair("-kernel", guest.kernel.as_os_str());
+    list.pair("-initrd", guest.initramfs.as_os_str());
+    list.pair("-append", guest.boot_line());
+    list.pair("-serial", "chardev:console");
+    list.pair(
+        "-chardev",
+        rampart_qemu::socket_option(directory, AGENT_SOCKET),
+    );
+    list.pair(
+        "-device",
+        match guest.board {
+            Board::Microvm => "virtio-serial-device,max_ports=2",
+            Board::Pc | Board::Q35 => "virtio-serial-pci,max_ports=2",
+        },
+    );
+    list.pair(
+        "-device",
+        format!("virtserialport,chardev={AGENT_SOCKET},name={PORT}"),
+    );
+    list.0
+}
+
+struct Arguments(Vec<OsString>);
+
+impl Arguments {
+    fn word(&mut self, word: &str) {
+        self.0.push(word.into());
+    }
+
+    fn pair(&mut self, option: &str, value: impl Into<OsString>) {
+        self.word(option);
+        self.0.push(value.into());
+    }
+}
+
+fn machine(guest: &Description) -> String {
+    let board = match guest.board {
+        // ACPI tells the guest where its devices are: kernels without
+        // `CONFIG_VIRTIO_MMIO_CMDLINE_DEVICES` cannot be told on the boot line.
+        Board::Microvm => {
+            "microvm,acpi=on,pit=off,pic=off,rtc=on,isa-serial=on,x-option-roms=off".to_owned()
+        }
+        Board::Pc => "pc,usb=off,hpet=off,vmport=off".to_owned(),
+        Board::Q35 => "q35,usb=off,hpet=off,vmport=off,smbus=off,sata=off".to_owned(),
+    };
+    format!("{board},mem-merge=off,memory-backend=memory")
+}
+
+fn accelerator(guest: &Description) -> String {
+    match guest.accelerator {
+        Accelerator::Kvm => "kvm".to_owned(),
+        Accelerator::Tcg => format!("tcg,thread=multi,tb-size={TRANSLATED_MEBIBYTES}"),
+    }
+}
+
+fn processor(guest: &Description) -> String {
+    match guest.accelerator {
+        Accelerator::Kvm => {
+            // `host` has the deadline timer wherever KVM has it.
+            let mut text = "host,pmu=off".to_owned();
+            if guest.is_dedicated() {
+                text.push_str(",kvm-hint-dedicated=on");
+            }
+            text
+        }
+        Accelerator::Tcg => "max".to_owned(),
+    }
+}
+
+fn memory(guest: &Description) -> String {
+    let backing = &guest.memory;
+    let mut text = match backing.huge_page {
+        Some(bytes) => format!(
+            "memory-backend-memfd,id=memory,size={}M,hugetlb=on,hugetlbsize={bytes},share=off",
+            backing.mebibytes
+        ),
+        None => format!("memory-backend-ram,id=memory,size={}M", backing.mebibytes),
+    };
+    text.push_str(",merge=off,dump=off");
+    if guest.real_time {
+        // No page is missing when the guest first touches it.
+        text.push_str(",prealloc=on");
+    }
+    if let Some(node) = backing.node {
+        text.push_str(&format!(",host-nodes={node},policy=bind"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::description::tests::example;
+    use super::*;
+
+    fn text(guest: &Description) -> String {
+        let mut text = String::new();
+        for argument in arguments(guest, Path::new("/run/guest")) {
+            let argument = argument.to_string_lossy().into_owned();
+            text.push(if argument.starts_with('-') { '\n' } else { ' ' });
+            text.push_str(&argument);
+        }
+        text
+    }
+
+    #[test]
+    fn a_real_time_guest() {
+        insta::assert_snapshot!(text(&example(Accelerator::Kvm, Board::Microvm)));
+    }
+
+    #[test]
+    fn an_emulated_guest() {
+        let mut guest = example(Accelerator::Tcg, Board::Pc);
+        guest.memory.huge_page = None;
+        guest.memory.node = None;
+        guest.memory.locked = false;
+        insta::assert_snapshot!(text(&guest));
+    }
+
+    #[test]
+    fn the_hint_is_given_only_where_it_is_true() {
+        let mut guest = example(Accelerator::Kvm, Board::Q35);
+        assert!(!processor(&guest).contains("hint"));
+        guest.emulator = "1".parse().expect("a CPU");
+        assert!(processor(&guest).contains("kvm-hint-dedicated=on"));
+        assert!(machine(&guest).starts_with("q35"));
+    }
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Whether this machine can run guests, and if not, what is missing.
+
+use rampart_model::{Accelerator, Availability, Finding, GuestRole, Machine, Severity};
+
+use super::VmDomain;
+use super::host::{self, Program};
+use super::kernel::{GuestKernel, KERNEL_VARIABLE, Places};
+use super::libraries::Libraries;
+use super::modules::ModuleTree;
+use super::{MODULES, probe};
+use crate::{Domain as _, task};
+
+pub(super) fn of(domain: &VmDomain, machine: &Machine) -> Availability {
+    let mut problems = Vec::new();
+    let mut keep = |result: Result<(), Box<Finding>>| {
+        if let Err(finding) = result {
+            problems.push(*finding);
+        }
+    };
+    if machine.architecture != "x86_64" {
+        keep(Err(Box::new(
+            Finding::new(
+                Severity::Problem,
+                "architecture",
+                "guests are built for one architecture so far",
+            )
+            .values(machine.architecture.clone(), "x86_64"),
+        )));
+    }
+    let program = Program::find();
+    let kernel = Places::standard().find();
+    keep(program.clone().map(|_| ()));
+    keep(kernel.clone().map(|_| ()));
+    if let Ok(kernel) = &kernel {
+        keep(has_modules(kernel));
+    }
+    let accelerator = domain.accelerator();
+    if accelerator == Accelerator::Kvm {
+        keep(host::kvm());
+    }
+    if domain.role == GuestRole::Noisy && Libraries::of_program("stress-ng").is_none() {
+        keep(Err(Box::new(
+            Finding::new(
+                Severity::Problem,
+                "stress-ng",
+                "the program that loads the guest is not installed",
+            )
+            .mend("install stress-ng"),
+        )));
+    }
+    // The probe takes seconds: only where nothing else is in the way.
+    if problems.is_empty()
+        && accelerator == Accelerator::Kvm
+        && let (Ok(program), Ok(kernel)) = (&program, &kernel)
+        && let Err(finding) = probe::kvm_brings_a_guest_up(&domain.state, program, kernel, machine)
+    {
+        problems.push(*finding);
+    }
+    let available = problems.is_empty();
+    let mut findings = problems;
+    if let Ok(kernel) = &kernel {
+        findings.extend(not_real_time(kernel).filter(|_| domain.role != GuestRole::Noisy));
+    }
+    if domain.role != GuestRole::Noisy {
+        findings.extend(task::weaknesses(machine));
+    }
+    Availability {
+        domain: domain.selection(),
+        available,
+        description: description(domain, machine, kernel.as_ref().ok()),
+        findings,
+    }
+}
+
+fn description(domain: &VmDomain, machine: &Machine, kernel: Option<&GuestKernel>) -> String {
+    let kernel = match kernel {
+        Some(kernel) if !kernel.release.is_empty() => format!("Linux {}", kernel.release),
+        _ => "a guest kernel".to_owned(),
+    };
+    match domain.role {
+        GuestRole::RealTime => format!(
+            "{kernel} as a KVM guest, each real-time virtual CPU on a CPU of its own, {}",
+            task::expected_wall(machine)
+        ),
+        GuestRole::Noisy => format!(
+            "{kernel} as a KVM guest on the housekeeping CPUs, loaded all the time; a neighbour, not measured"
+        ),
+        GuestRole::Emulated => format!(
+            "{kernel} as a guest whose instructions QEMU emulates in software: its latencies say nothing about a deadline, {}",
+            task::expected_wall(machine)
+        ),
+    }
+}
+
+/// Whether the modules that a guest needs are there, or built in.
+fn has_modules(kernel: &GuestKernel) -> Result<(), Box<Finding>> {
+    match &kernel.modules {
+        Some(directory) => ModuleTree::open(directory).closure(&MODULES).map(|_| ()),
+        None => Ok(()),
+    }
+}
+
+fn not_real_time(kernel: &GuestKernel) -> Option<Finding> {
+    (kernel.is_real_time() == Some(false)).then(|| {
+        Finding::new(
+            Severity::Warning,
+            kernel.image.display().to_string(),
+            "the guest's kernel is not built for real time, so its latencies have no bound whatever the host does",
+        )
+        .values(kernel.version.clone(), "PREEMPT_RT")
+        .mend(format!(
+            "install a real-time kernel (on Debian: linux-image-rt-amd64) and name it in {KERNEL_VARIABLE}"
+        ))
+    })
+}

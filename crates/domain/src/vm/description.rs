@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One description of a guest, from which both QEMU's arguments and libvirt's XML are made. Pure.
+
+use std::path::PathBuf;
+
+use rampart_model::{Accelerator, CpuId, CpuSet, SchedulingPolicy};
+
+/// Name of the virtio-serial port that the agent inside answers on.
+pub(super) const PORT: &str = "rampart.agent";
+/// The guest's own housekeeping CPU: the first, which boots.
+pub(super) const HOUSEKEEPING_INSIDE: CpuId = CpuId(0);
+/// Priority of real-time virtual CPUs: above all time-sharing work, below the kernel's own
+/// per-CPU threads, which run at 2 and more where they are raised at all (TuneD's profile
+/// realtime-virtual-host).
+pub(super) const VIRTUAL_CPU_PRIORITY: u8 = 1;
+
+/// The virtual board.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Board {
+    /// QEMU's `microvm`: virtio over memory-mapped registers, no PCI, no legacy timers. It needs
+    /// the paravirtual clock of KVM, because nothing else tells its frequency.
+    Microvm,
+    /// QEMU's `pc`: with the legacy timers that a guest without the paravirtual clock needs.
+    Pc,
+    /// QEMU's `q35`: what libvirt knows how to describe.
+    Q35,
+}
+
+/// Memory behind the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Backing {
+    /// Size in MiB.
+    pub(super) mebibytes: u64,
+    /// Size of the huge pages in bytes; none for ordinary ones.
+    pub(super) huge_page: Option<u64>,
+    /// The memory node that it comes from; none where it does not matter.
+    pub(super) node: Option<u32>,
+    /// Whether all memory of the program is locked.
+    pub(super) locked: bool,
+}
+
+/// One virtual CPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct VirtualCpu {
+    /// The CPUs of the host that it may run on: one, where it is bound.
+    pub(super) cpus: CpuSet,
+    /// The policy of its thread.
+    pub(super) policy: SchedulingPolicy,
+}
+
+/// A guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Description {
+    /// Its name.
+    pub(super) name: String,
+    /// What runs its instructions.
+    pub(super) accelerator: Accelerator,
+    /// The board.
+    pub(super) board: Board,
+    /// Its memory.
+    pub(super) memory: Backing,
+    /// Its CPUs, by their number inside.
+    pub(super) cpus: Vec<VirtualCpu>,
+    /// Where all other threads of the program run.
+    pub(super) emulator: CpuSet,
+    /// Its kernel's image.
+    pub(super) kernel: PathBuf,
+    /// Its initramfs.
+    pub(super) initramfs: PathBuf,
+    /// Whether the CPUs but the first are for real-time work.
+    pub(super) real_time: bool,
+}
+
+/// What a description is made of.
+#[derive(Debug, Clone)]
+pub(super) struct Wishes<'a> {
+    pub(super) name: &'a str,
+    pub(super) accelerator: Accelerator,
+    pub(super) board: Board,
+    pub(super) memory: Backing,
+    /// The host's CPUs for real-time virtual CPUs, one each.
+    pub(super) cpus: &'a CpuSet,
+    /// The host's CPUs that ordinary work keeps.
+    pub(super) housekeeping: &'a CpuSet,
+    /// Whether threads may be given a real-time policy.
+    pub(super) real_time_policy: bool,
+    pub(super) kernel: PathBuf,
+    pub(super) initramfs: PathBuf,
+}
+
+impl Description {
+    /// A guest for real-time work: its first CPU keeps house on the host's housekeeping CPUs, each
+    /// further one has a CPU of the host for itself.
+    pub(super) fn real_time(wishes: Wishes<'_>) -> Self {
+        let house = match wishes.housekeeping.first() {
+            Some(cpu) => CpuSet::single(cpu),
+            None => wishes.cpus.clone(),
+        };
+        let first = VirtualCpu {
+            cpus: house,
+            policy: SchedulingPolicy::Other,
+        };
+        let policy = if wishes.real_time_policy {
+            SchedulingPolicy::Fifo(VIRTUAL_CPU_PRIORITY)
+        } else {
+            SchedulingPolicy::Other
+        };
+        let others = wishes.cpus.iter().map(|cpu| VirtualCpu {
+            cpus: CpuSet::single(cpu),
+            policy,
+        });
+        let cpus = std::iter::once(first).chain(others).collect();
+        Self::with(wishes, cpus, true)
+    }
+
+    /// A guest that is a neighbour: `count` CPUs that float over the housekeeping CPUs under the
+    /// time-sharing policy.
+    pub(super) fn neighbour(wishes: Wishes<'_>, count: usize) -> Self {
+        let cpu = VirtualCpu {
+            cpus: wishes.housekeeping.clone(),
+            policy: SchedulingPolicy::Other,
+        };
+        let cpus = vec![cpu; count.max(1)];
+        Self::with(wishes, cpus, false)
+    }
+
+    fn with(wishes: Wishes<'_>, cpus: Vec<VirtualCpu>, real_time: bool) -> Self {
+        Self {
+            name: wishes.name.to_owned(),
+            accelerator: wishes.accelerator,
+            board: wishes.board,
+            memory: wishes.memory,
+            cpus,
+            emulator: wishes.housekeeping.clone(),
+            kernel: wishes.kernel,
+            initramfs: wishes.initramfs,
+            real_time,
+        }
+    }
+
+    /// The host's CPU behind each virtual one, where it is bound to one.
+    pub(super) fn pinned(&self) -> Vec<Option<CpuId>> {
+        self.cpus
+            .iter()
+            .map(|cpu| cpu.cpus.first().filter(|_| cpu.cpus.len() == 1))
+            .collect()
+    }
+
+    /// The guest's CPUs for real-time work, by their numbers inside.
+    pub(super) fn real_time_inside(&self) -> CpuSet {
+        if !self.real_time {
+            return CpuSet::new();
+        }
+        (1..self.cpus.len())
+            .filter_map(|number| u32::try_from(number).ok())
+            .map(CpuId)
+            .collect()
+    }
+
+    /// Whether every virtual CPU has a CPU of the host for itself: then, and only then, the guest
+    /// may be told that its CPUs are never preempted for long (`KVM_HINTS_REALTIME`, Linux document
+    /// `virt/kvm/x86/cpuid.rst`), and idle without telling the host (`-overcommit cpu-pm=on`).
+    pub(super) fn is_dedicated(&self) -> bool {
+        let mut seen = CpuSet::new();
+        self.cpus.iter().all(|virtual_cpu| {
+            let Some(cpu) = virtual_cpu.cpus.first() else {
+                return false;
+            };
+            let own =
+                virtual_cpu.cpus.len() == 1 && !self.emulator.contains(cpu) && !seen.contains(cpu);
+            seen.insert(cpu);
+            own
+        })
+    }
+
+    /// The guest's boot line: what a machine's own real-time CPUs are given, for its real-time
+    /// virtual CPUs; and the first program as the agent.
+    pub(super) fn boot_line(&self) -> String {
+        let mut words: Vec<String> = ["console=ttyS0", "quiet", "panic=-1"]
+            .map(str::to_owned)
+            .into();
+        let cpus = self.real_time_inside();
+        if !cpus.is_empty() {
+            // `domain` without `nohz` here and the list again in `nohz_full=`: both name the same
+            // CPUs, which 6.1 does not check (reference: kernel/sched/isolation.c).
+            words.push(format!("isolcpus=managed_irq,domain,{cpus}"));
+            words.push("nohz=on".to_owned());
+            words.push(format!("nohz_full={cpus}"));
+            words.push(format!("rcu_nocbs={cpus}"));
+            words.push(format!("irqaffinity={HOUSEKEEPING_INSIDE}"));
+            words.push("skew_tick=1".to_owned());
+            words.push("rcupdate.rcu_normal_after_boot=1".to_owned());
+        }
+        // A guest that is stopped between two runs, or whose virtual CPUs are blocked on purpose,
+        // must not take that for a lock-up of its own.
+        words.push("nowatchdog".to_owned());
+        words.push("rcupdate.rcu_cpu_stall_suppress=1".to_owned());
+        if self.accelerator == Accelerator::Tcg {
+            // The emulated counter has a constant rate and says so nowhere.
+            words.push("tsc=reliable".to_owned());
+        }
+        words.push(format!("-- agent --init --port {PORT}"));
+        words.join(" ")
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(crate) fn set(text: &str) -> CpuSet {
+        text.parse().expect("CPUs")
+    }
+
+    pub(crate) fn example(accelerator: Accelerator, board: Board) -> Description {
+        Description::real_time(Wishes {
+            name: "vm",
+            accelerator,
+            board,
+            memory: Backing {
+                mebibytes: 256,
+                huge_page: Some(2 << 20),
+                node: Some(0),
+                locked: true,
+            },
+            cpus: &set("2-3"),
+            housekeeping: &set("0-1"),
+            real_time_policy: true,
+            kernel: "/boot/vmlinuz-6.1".into(),
+            initramfs: "/run/guest/initramfs".into(),
+        })
+    }
+
+    #[test]
+    fn each_real_time_cpu_has_one_of_the_host_for_itself() {
+        let guest = example(Accelerator::Kvm, Board::Microvm);
+        let pinned: Vec<Option<u32>> = guest
+            .pinned()
+            .into_iter()
+            .map(|cpu| cpu.map(|cpu| cpu.0))
+            .collect();
+        assert_eq!(pinned, [Some(0), Some(2), Some(3)]);
+        assert_eq!(guest.real_time_inside(), set("1-2"));
+        assert_eq!(guest.cpus[0].policy, SchedulingPolicy::Other);
+        assert_eq!(guest.cpus[1].policy, SchedulingPolicy::Fifo(1));
+        assert_eq!(guest.emulator, set("0-1"));
+    }
+
+    #[test]
+    fn a_first_cpu_among_ordinary_work_is_not_dedicated() {
+        let mut guest = example(Accelerator::Kvm, Board::Microvm);
+        assert!(!guest.is_dedicated());
+        guest.emulator = set("1");
+        assert!(guest.is_dedicated());
+        guest.cpus[1].cpus = set("3");
+        assert!(!guest.is_dedicated(), "two share CPU 3");
+    }
+
+    #[test]
+    fn a_neighbour_floats_and_is_not_isolated() {
+        let guest = Description::neighbour(
+            Wishes {
+                name: "noisy",
+                accelerator: Accelerator::Kvm,
+                board: Board::Microvm,
+                memory: Backing {
+                    mebibytes: 256,
+                    huge_page: None,
+                    node: None,
+                    locked: false,
+                },
+                cpus: &set("2-3"),
+                housekeeping: &set("0-1"),
+                real_time_policy: true,
+                kernel: "k".into(),
+                initramfs: "i".into(),
+            },
+            2,
+        );
+        assert_eq!(guest.pinned(), [None, None]);
+        assert!(guest.real_time_inside().is_empty());
+        assert!(!guest.boot_line().contains("isolcpus"));
+    }
+
+    #[test]
+    fn the_boot_line_isolates_what_is_real_time() {
+        insta::assert_snapshot!(
+            example(Accelerator::Kvm, Board::Microvm).boot_line(),
+            @"console=ttyS0 quiet panic=-1 isolcpus=managed_irq,domain,1-2 nohz=on nohz_full=1-2 rcu_nocbs=1-2 irqaffinity=0 skew_tick=1 rcupdate.rcu_normal_after_boot=1 nowatchdog rcupdate.rcu_cpu_stall_suppress=1 -- agent --init --port rampart.agent"
+        );
+    }
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The same guest for libvirt: its XML, and the initramfs that it names.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rampart_model::{Accelerator, CpuSet, DomainSelection, Finding, GuestRole, Machine};
+
+use super::description::{Board, Description, Wishes};
+use super::host;
+use super::initramfs::{self, Contents};
+use super::kernel::Places;
+use super::libraries::Libraries;
+use super::{MEBIBYTES, NOISY_CPUS, NOISY_MEBIBYTES, checks, guest_modules};
+use crate::DomainError;
+
+/// A guest as files for libvirt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExportedGuest {
+    /// The XML: `virsh define FILE`.
+    pub xml: PathBuf,
+    /// The initramfs that it names.
+    pub initramfs: PathBuf,
+    /// What is weak about the guest on this machine.
+    pub findings: Vec<Finding>,
+}
+
+/// Writes the guest `selection`, under `name`, as files into `directory`, which must stay where it
+/// is: the XML names the initramfs in it. Its real-time virtual CPUs have `cpus`, everything else
+/// `housekeeping`. The machine itself is not changed.
+///
+/// # Errors
+/// If the selection is no guest, no kernel for it is found, or a file cannot be written.
+pub fn export_libvirt(
+    selection: DomainSelection,
+    name: &str,
+    machine: &Machine,
+    cpus: &CpuSet,
+    housekeeping: &CpuSet,
+    meter: &Path,
+    directory: &Path,
+) -> Result<ExportedGuest, DomainError> {
+    let role = selection.guest.unwrap_or(GuestRole::RealTime);
+    let unavailable = |finding: Box<Finding>| DomainError::Unavailable(*finding);
+    let kernel = Places::standard().find().map_err(unavailable)?;
+    let modules = guest_modules(&kernel, meter).map_err(unavailable)?;
+    let load = Libraries::of_program("stress-ng");
+    let directory = std::path::absolute(directory).map_err(DomainError::file("find", directory))?;
+    fs::create_dir_all(&directory).map_err(DomainError::file("make the directory", &directory))?;
+    let archive = directory.join(format!("{name}.initramfs"));
+    let contents = Contents {
+        meter,
+        modules: &modules,
+        load: load.as_ref(),
+    };
+    initramfs::write(&archive, &contents)?;
+    let real_time = role != GuestRole::Noisy;
+    let wishes = Wishes {
+        name,
+        accelerator: match role {
+            GuestRole::Emulated => Accelerator::Tcg,
+            GuestRole::RealTime | GuestRole::Noisy => Accelerator::Kvm,
+        },
+        board: Board::Q35,
+        memory: host::backing(
+            Path::new("/"),
+            if real_time {
+                MEBIBYTES
+            } else {
+                NOISY_MEBIBYTES
+            },
+            cpus,
+            &machine.topology,
+            real_time,
+        ),
+        cpus,
+        housekeeping,
+        real_time_policy: true,
+        kernel: std::path::absolute(&kernel.image)
+            .map_err(DomainError::file("find", &kernel.image))?,
+        initramfs: archive.clone(),
+    };
+    let description = if real_time {
+        Description::real_time(wishes)
+    } else {
+        let count = housekeeping.len().min(NOISY_CPUS);
+        Description::neighbour(wishes, count)
+    };
+    let xml = directory.join(format!("{name}.xml"));
+    super::libvirt::document(&description)
+        .and_then(|text| fs::write(&xml, text))
+        .map_err(DomainError::file("write", &xml))?;
+    Ok(ExportedGuest {
+        xml,
+        initramfs: archive,
+        findings: if real_time {
+            checks::all(machine, cpus, housekeeping, kernel.is_real_time())
+        } else {
+            Vec::new()
+        },
+    })
+}

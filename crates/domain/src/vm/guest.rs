@@ -1,0 +1,442 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A guest that is up: its program, the agent inside, its threads in their places.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rampart_agent::{Agent, AgentCommand, AgentError};
+use rampart_host::StateDirectory;
+use rampart_model::{ClockRelation, CpuId, CpuSet, Finding, GuestReport, Machine, Nanos, Severity};
+use rampart_qemu::Qemu;
+use serde_json::json;
+
+use super::arguments::{AGENT_SOCKET, arguments};
+use super::description::Description;
+use super::host::Program;
+use super::initramfs::{self, Contents, INIT, LOAD};
+use super::libraries::Libraries;
+use super::modules::Module;
+use super::store::GuestDirectory;
+use super::threads::Placement;
+use super::watch::{Limits, Look, Watch, kvm_runs_no_guest};
+use super::{host, knobs};
+use crate::session::{Program as SessionProgram, Streams};
+use crate::surroundings::Surroundings;
+use crate::{DomainError, Inside, InsideProcess, process};
+
+/// Questions about its clock; the fastest answer counts.
+const CLOCK_EXCHANGES: u32 = 64;
+/// Pause between two looks at a guest that boots.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// How long a guest may take to end a program that was killed.
+const KILL_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a guest is made of, beside its description.
+#[derive(Debug)]
+pub(super) struct Parts<'a> {
+    pub(super) program: &'a Program,
+    pub(super) meter: &'a Path,
+    pub(super) modules: &'a [Module],
+    pub(super) load: Option<&'a Libraries>,
+    pub(super) machine: &'a Machine,
+}
+
+/// A guest. Dropping it ends it. The fields are dropped in their order: the conversation, the
+/// program, its files.
+#[derive(Debug)]
+pub(super) struct Guest {
+    agent: Agent,
+    qemu: Qemu,
+    directory: GuestDirectory,
+    pub(super) description: Description,
+    placement: Placement,
+    version: String,
+    boot_time: Nanos,
+    has_load: bool,
+    facts: knobs::HostFacts,
+    findings: Vec<Finding>,
+    paused: bool,
+}
+
+impl Guest {
+    /// Starts a guest that is described by `describe`, given the path of its initramfs: first
+    /// stopped, until its threads are in their places.
+    pub(super) fn boot(
+        state: &StateDirectory,
+        parts: &Parts<'_>,
+        surroundings: &mut Surroundings,
+        describe: impl FnOnce(&Path) -> Description,
+    ) -> Result<Self, DomainError> {
+        let begin = Instant::now();
+        let directory = GuestDirectory::create(state)?;
+        let archive = directory.path().join("initramfs");
+        let contents = Contents {
+            meter: parts.meter,
+            modules: parts.modules,
+            load: parts.load,
+        };
+        initramfs::write(&archive, &contents)?;
+        let description = describe(&archive);
+        let qemu = Qemu::start(
+            &parts.program.path,
+            arguments(&description, directory.path()),
+            directory.path(),
+        )?;
+        let mut placement = Placement::ask(qemu.qmp(), qemu.process())?;
+        placement.put(&description, surroundings)?;
+        let stream = qemu.socket(AGENT_SOCKET)?;
+        let limits = Limits::of(description.accelerator, host::is_emulated(parts.machine));
+        qemu.qmp().execute("cont", json!({}))?;
+        let agent = hello(&qemu, stream, limits, &description)?;
+        let boot_time = begin.elapsed();
+        let version = qemu_version(&qemu);
+        let findings = agent
+            .hello()
+            .problems
+            .iter()
+            .map(|problem| {
+                Finding::new(
+                    Severity::Warning,
+                    format!("guest {}", description.name),
+                    format!("inside the guest: {problem}"),
+                )
+            })
+            .collect();
+        // It is in memory now, and a guest that restarts ends.
+        let _ = std::fs::remove_file(&archive);
+        Ok(Self {
+            agent,
+            qemu,
+            directory,
+            placement,
+            version,
+            boot_time: Nanos(u64::try_from(boot_time.as_nanos()).unwrap_or(u64::MAX)),
+            has_load: parts.load.is_some(),
+            facts: knobs::HostFacts::read(Path::new("/"), parts.machine),
+            findings,
+            paused: false,
+            description,
+        })
+    }
+
+    /// The program's process.
+    pub(super) fn process(&self) -> u32 {
+        self.qemu.process()
+    }
+
+    /// What runs it, for example `QEMU emulator version 7.2.22`.
+    pub(super) fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// A thread that runs what is measured.
+    pub(super) fn measuring_thread(&self) -> u32 {
+        self.placement.measuring()
+    }
+
+    /// Adds what is weak about it.
+    pub(super) fn note(&mut self, findings: Vec<Finding>) {
+        self.findings.extend(findings);
+    }
+
+    /// Stops its CPUs, so that it disturbs nobody between two runs.
+    pub(super) fn pause(&mut self) -> Result<(), DomainError> {
+        self.qemu.qmp().execute("stop", json!({}))?;
+        self.paused = true;
+        self.placement.rest()
+    }
+
+    /// Brings its threads into a wall that was raised anew, and lets it go on.
+    pub(super) fn resume(&mut self, surroundings: &mut Surroundings) -> Result<(), DomainError> {
+        self.check()?;
+        self.placement.put(&self.description, surroundings)?;
+        if self.paused {
+            self.qemu.qmp().execute("cont", json!({}))?;
+            self.paused = false;
+        }
+        Ok(())
+    }
+
+    /// Whether it is still there; puts threads that were born since in their places.
+    pub(super) fn tend(&mut self, surroundings: &Surroundings) -> Result<(), DomainError> {
+        self.check()?;
+        self.placement.put_new(&self.description, surroundings)?;
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), DomainError> {
+        let what = if let Some(status) = self.qemu.ended() {
+            format!("the guest ended ({status})")
+        } else if let Some(error) = self.agent.lost() {
+            format!("the guest no longer answers: {error}")
+        } else {
+            return Ok(());
+        };
+        Err(self.failure(what))
+    }
+
+    fn failure(&self, what: String) -> DomainError {
+        DomainError::Guest {
+            guest: self.description.name.clone(),
+            what,
+            said: self.qemu.said(),
+            console: self.qemu.console_tail(12),
+        }
+    }
+
+    /// Starts a program inside.
+    pub(super) fn start(
+        &self,
+        command: &[String],
+    ) -> Result<(Streams, Box<dyn SessionProgram>), DomainError> {
+        let mut argv = command.to_vec();
+        match argv.first().map(String::as_str) {
+            Some("rampart-meter") => INIT.clone_into(&mut argv[0]),
+            Some("stress-ng") if !self.has_load => {
+                return Err(DomainError::Unavailable(no_load_program()));
+            }
+            Some("stress-ng") => LOAD.clone_into(&mut argv[0]),
+            _ => {}
+        }
+        let started = self.agent.spawn(&AgentCommand::new(argv));
+        let started = started.map_err(|error| match self.check() {
+            Ok(()) => error.into(),
+            Err(better) => better,
+        })?;
+        let streams = Streams {
+            input: Some(Box::new(started.stdin)),
+            output: Some(Box::new(started.stdout)),
+            errors: Some(Box::new(started.stderr)),
+        };
+        Ok((streams, Box::new(ProgramInside(Some(started.handle)))))
+    }
+
+    /// The guest as it is now.
+    pub(super) fn report(&self, clock: Vec<ClockRelation>) -> GuestReport {
+        let hello = self.agent.hello();
+        let threads = self.placement.report();
+        let locked = locked_bytes(self.process());
+        let knobs = knobs::all(&self.facts, &self.description, &threads, locked, hello);
+        let mut findings = self.findings.clone();
+        findings.extend(knobs.iter().filter_map(knobs::finding));
+        GuestReport {
+            accelerator: self.description.accelerator,
+            program: self.version.clone(),
+            command: self
+                .qemu
+                .command()
+                .iter()
+                .map(|word: &OsString| word.to_string_lossy().into_owned())
+                .collect(),
+            kernel: format!("{} {}", hello.kernel_release, hello.kernel_version),
+            boot_line: hello.boot_line.clone(),
+            memory_bytes: self.description.memory.mebibytes << 20,
+            page_bytes: self
+                .description
+                .memory
+                .huge_page
+                .unwrap_or(rustix::param::page_size() as u64),
+            locked_bytes: locked,
+            pinned: self.description.pinned(),
+            threads,
+            knobs,
+            boot_time: self.boot_time,
+            clock,
+            findings,
+        }
+    }
+
+    /// Ends it in an orderly way: the agent powers off, and what does not follow is killed.
+    pub(super) fn end(self) {
+        let Self {
+            agent,
+            qemu,
+            directory,
+            ..
+        } = self;
+        drop(agent);
+        qemu.end();
+        drop(directory);
+    }
+}
+
+/// `QEMU emulator version 7.2.22`, from its own answer.
+fn qemu_version(qemu: &Qemu) -> String {
+    let answer = qemu.qmp().execute("query-version", json!({})).ok();
+    let number = |name: &str| answer.as_ref()?.get("qemu")?.get(name)?.as_u64();
+    match (number("major"), number("minor"), number("micro")) {
+        (Some(major), Some(minor), Some(micro)) => format!("QEMU {major}.{minor}.{micro}"),
+        _ => "QEMU".to_owned(),
+    }
+}
+
+/// Waits for the agent's first word.
+fn hello(
+    qemu: &Qemu,
+    stream: std::os::unix::net::UnixStream,
+    limits: Limits,
+    description: &Description,
+) -> Result<Agent, DomainError> {
+    let (sender, answer) = channel();
+    let patience = limits.hello;
+    thread::spawn(move || {
+        // Nobody listens any more if the guest failed in another way.
+        let _ = sender.send(Agent::connect(stream, patience));
+    });
+    let mut watch = Watch::new(limits);
+    let mut lost: Option<AgentError> = None;
+    loop {
+        match answer.recv_timeout(LOOK_AGAIN) {
+            Ok(Ok(agent)) => return Ok(agent),
+            // QEMU is ending or hangs: the watch tells how.
+            Ok(Err(error)) => lost = Some(error),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => thread::sleep(LOOK_AGAIN),
+        }
+        if let Look::Failed(failure) = watch.look(qemu) {
+            if failure.accelerator {
+                return Err(DomainError::Unavailable(kvm_runs_no_guest(&failure)));
+            }
+            return Err(DomainError::Guest {
+                guest: description.name.clone(),
+                what: failure.what,
+                said: failure.said,
+                console: failure.console,
+            });
+        }
+        if let Some(error) = lost.take_if(|_| watch.elapsed() > patience / 4) {
+            return Err(error.into());
+        }
+    }
+}
+
+fn no_load_program() -> Finding {
+    Finding::new(
+        Severity::Problem,
+        "stress-ng",
+        "the guest has no load program, because the host has none to give it",
+    )
+    .mend("install stress-ng on the host")
+}
+
+/// `VmLck` of a process in bytes.
+fn locked_bytes(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmLck:"))
+        .and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok())
+        .map_or(0, |kibibytes| kibibytes * 1024)
+}
+
+/// A program inside, as a conversation sees it.
+struct ProgramInside(Option<rampart_agent::AgentHandle>);
+
+impl SessionProgram for ProgramInside {
+    fn number(&self) -> u32 {
+        self.0
+            .as_ref()
+            .and_then(rampart_agent::AgentHandle::id)
+            .unwrap_or(0)
+    }
+
+    fn ended(&mut self) -> Option<String> {
+        let handle = self.0.as_ref()?;
+        match handle.wait(Duration::ZERO) {
+            Ok(status) => status.map(|status| status.to_string()),
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
+    fn kill(&mut self) -> Option<String> {
+        let handle = self.0.take()?;
+        // A program, or a guest, that is gone already cannot be killed.
+        let _ = handle.signal(libc::SIGKILL);
+        match handle.wait(KILL_PATIENCE) {
+            Ok(status) => status.map(|status| status.to_string()),
+            Err(error) => Some(error.to_string()),
+        }
+    }
+}
+
+impl Inside for Guest {
+    fn spawn(&self, command: &[String]) -> Result<InsideProcess, DomainError> {
+        let (streams, program) = self.start(command)?;
+        Ok(InsideProcess {
+            input: streams.input.unwrap_or_else(|| Box::new(std::io::sink())),
+            output: streams.output.unwrap_or_else(|| Box::new(std::io::empty())),
+            handle: Box::new(KeptAlive {
+                program,
+                _errors: streams.errors.map(drain),
+            }),
+        })
+    }
+
+    fn cpu_inside(&self, cpu: CpuId) -> Option<CpuId> {
+        let number = self
+            .description
+            .pinned()
+            .iter()
+            .position(|host| *host == Some(cpu))?;
+        u32::try_from(number).ok().map(CpuId)
+    }
+
+    fn clock(&self) -> Result<ClockRelation, DomainError> {
+        Ok(self.agent.clock(CLOCK_EXCHANGES)?)
+    }
+}
+
+/// A program inside whose streams somebody else has.
+struct KeptAlive {
+    program: Box<dyn SessionProgram>,
+    _errors: Option<thread::JoinHandle<()>>,
+}
+
+impl Drop for KeptAlive {
+    fn drop(&mut self) {
+        let _ = self.program.kill();
+    }
+}
+
+/// Reads what nobody wants, so that the program is not held up by it.
+fn drain(mut errors: Box<dyn std::io::Read + Send>) -> thread::JoinHandle<()> {
+    thread::spawn(move || {
+        // It ends with the program.
+        let _ = std::io::copy(&mut errors, &mut std::io::sink());
+    })
+}
+
+/// Numbers of CPUs as the guest has them, as the host has them. What has no CPU of its own on the
+/// host keeps its number.
+#[derive(Debug, Clone)]
+pub(super) struct Numbering(Vec<Option<CpuId>>);
+
+impl Numbering {
+    pub(super) fn of(description: &Description) -> Self {
+        Self(description.pinned())
+    }
+
+    pub(super) fn on_host(&self, inside: CpuId) -> CpuId {
+        usize::try_from(inside.0)
+            .ok()
+            .and_then(|number| self.0.get(number).copied().flatten())
+            .unwrap_or(inside)
+    }
+
+    pub(super) fn set_on_host(&self, inside: &CpuSet) -> CpuSet {
+        inside.iter().map(|cpu| self.on_host(cpu)).collect()
+    }
+}
+
+/// What a guest's program was granted.
+pub(super) fn granted(guest: &Guest) -> rampart_model::Granted {
+    process::granted(
+        guest.process(),
+        guest.measuring_thread(),
+        guest.version(),
+        "itself",
+    )
+}

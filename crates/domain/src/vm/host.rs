@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the machine has for guests: the program that runs them, memory, the right to lock it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use rampart_model::{Accelerator, CpuSet, Finding, Machine, Severity, Topology};
+use rustix::process::Resource;
+
+use super::description::{Backing, Board};
+
+/// Names of the program, and the board that it is sure to have: Red Hat's has no `microvm`.
+const PROGRAMS: [(&str, bool); 2] = [
+    ("qemu-system-x86_64", true),
+    ("/usr/libexec/qemu-kvm", false),
+];
+/// Memory that the program needs beside the guest's.
+const OWN_MEBIBYTES: u64 = 192;
+
+/// The program that runs guests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Program {
+    pub(super) path: PathBuf,
+    microvm: bool,
+}
+
+impl Program {
+    /// The first that is there.
+    pub(super) fn find() -> Result<Self, Box<Finding>> {
+        let directories: Vec<PathBuf> = std::env::var_os("PATH")
+            .map(|path| std::env::split_paths(&path).collect())
+            .unwrap_or_default();
+        Self::find_in(&directories).ok_or_else(|| {
+            Box::new(
+                Finding::new(
+                    Severity::Problem,
+                    PROGRAMS[0].0,
+                    "the program that runs guests is not installed",
+                )
+                .mend("install QEMU, on Debian with `apt-get install qemu-system-x86`"),
+            )
+        })
+    }
+
+    fn find_in(directories: &[PathBuf]) -> Option<Self> {
+        PROGRAMS.into_iter().find_map(|(name, microvm)| {
+            // Joining an absolute name gives that name.
+            let found = directories
+                .iter()
+                .map(|directory| directory.join(name))
+                .find(|path| is_executable(path));
+            found.map(|path| Self { path, microvm })
+        })
+    }
+
+    /// The board for an accelerator.
+    pub(super) fn board(&self, accelerator: Accelerator) -> Board {
+        match (accelerator, self.microvm) {
+            (Accelerator::Kvm, true) => Board::Microvm,
+            (Accelerator::Kvm, false) => Board::Q35,
+            (Accelerator::Tcg, _) => Board::Pc,
+        }
+    }
+}
+
+fn is_executable(path: &Path) -> bool {
+    fs::metadata(path)
+        .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}
+
+/// Whether this process may use `/dev/kvm`.
+pub(super) fn kvm() -> Result<(), Box<Finding>> {
+    let path = Path::new("/dev/kvm");
+    let opened = fs::File::options().read(true).write(true).open(path);
+    opened.map(|_| ()).map_err(|cause| {
+        let finding = Finding::new(
+            Severity::Problem,
+            "/dev/kvm",
+            format!("KVM cannot be used: {cause}"),
+        );
+        Box::new(if path.exists() {
+            finding
+                .values("not readable and writable", "readable and writable")
+                .mend("run as root, or join the group that owns it: `usermod -aG kvm $USER`")
+        } else {
+            finding.values("not there", "a character device").mend(
+                "switch virtualisation on in the firmware (or, in a guest, in the hypervisor under it), then `modprobe kvm_intel` or `modprobe kvm_amd`",
+            )
+        })
+    })
+}
+
+/// Memory for a guest of this size on these CPUs: huge where enough pages are free, of their own
+/// node where all of them are of one, locked where we may.
+pub(super) fn backing(
+    root: &Path,
+    mebibytes: u64,
+    cpus: &CpuSet,
+    topology: &Topology,
+    real_time: bool,
+) -> Backing {
+    let node = node_of(cpus, topology).filter(|_| topology.nodes.len() > 1 && real_time);
+    Backing {
+        mebibytes,
+        huge_page: free_huge_page(root, mebibytes, node).filter(|_| real_time),
+        node,
+        locked: real_time && may_lock() && fits(root, mebibytes),
+    }
+}
+
+/// The node of all these CPUs; none where they are of several.
+pub(super) fn node_of(cpus: &CpuSet, topology: &Topology) -> Option<u32> {
+    let mut nodes = topology
+        .cpus
+        .iter()
+        .filter(|cpu| cpus.contains(cpu.id))
+        .filter_map(|cpu| cpu.node);
+    let first = nodes.next()?;
+    nodes.all(|node| node == first).then_some(first)
+}
+
+/// The largest size of huge pages of which enough are free, in bytes, that divides the size
+/// (Linux document `admin-guide/mm/hugetlbpage.rst`).
+fn free_huge_page(root: &Path, mebibytes: u64, node: Option<u32>) -> Option<u64> {
+    let directory = match node {
+        Some(node) => root.join(format!("sys/devices/system/node/node{node}/hugepages")),
+        None => root.join("sys/kernel/mm/hugepages"),
+    };
+    let wanted = mebibytes << 20;
+    let mut sizes: Vec<u64> = fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let size = name.strip_prefix("hugepages-")?.strip_suffix("kB")?;
+            let bytes = size.parse::<u64>().ok()? * 1024;
+            let free = fs::read_to_string(entry.path().join("free_hugepages")).ok()?;
+            let free: u64 = free.trim().parse().ok()?;
+            let enough = wanted.is_multiple_of(bytes) && free >= wanted / bytes;
+            enough.then_some(bytes)
+        })
+        .collect();
+    sizes.sort_unstable();
+    sizes.pop()
+}
+
+/// Whether the machine's own instructions are emulated in software. QEMU without a hypervisor's
+/// signature in the processor is taken for that: it hides the signature only on request.
+pub(super) fn is_emulated(machine: &Machine) -> bool {
+    machine.virtualisation.emulated || machine.virtualisation.hypervisor.as_deref() == Some("qemu")
+}
+
+/// Locking is not limited for the super-user, nor where the limit is lifted: `mem-lock=on` locks a
+/// multiple of the guest's memory, so that no smaller limit would do.
+pub(super) fn may_lock() -> bool {
+    let limit = rustix::process::getrlimit(Resource::Memlock);
+    rustix::process::geteuid().is_root() || limit.current.is_none()
+}
+
+/// Whether there is memory for all that would be locked.
+fn fits(root: &Path, mebibytes: u64) -> bool {
+    let text = fs::read_to_string(root.join("proc/meminfo")).unwrap_or_default();
+    available_mebibytes(&text).is_none_or(|free| free >= mebibytes + 2 * OWN_MEBIBYTES)
+}
+
+fn available_mebibytes(meminfo: &str) -> Option<u64> {
+    let line = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kibibytes: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kibibytes / 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(root: &Path, path: &str, text: &str) {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().expect("parent")).expect("directory");
+        fs::write(path, text).expect("file");
+    }
+
+    #[test]
+    fn the_largest_pages_that_suffice_are_taken() {
+        let directory = tempfile::tempdir().expect("directory");
+        let pages = |size: &str, free: &str| {
+            let path = format!("sys/kernel/mm/hugepages/hugepages-{size}kB/free_hugepages");
+            write(directory.path(), &path, free);
+        };
+        pages("2048", "128\n");
+        pages("1048576", "0\n");
+        assert_eq!(free_huge_page(directory.path(), 256, None), Some(2 << 20));
+        assert_eq!(free_huge_page(directory.path(), 257, None), None);
+        assert_eq!(free_huge_page(directory.path(), 258, None), None);
+        pages("1048576", "4\n");
+        assert_eq!(free_huge_page(directory.path(), 1024, None), Some(1 << 30));
+        assert_eq!(free_huge_page(directory.path(), 256, Some(0)), None);
+    }
+
+    #[test]
+    fn memory_that_is_not_there_is_not_locked() {
+        let directory = tempfile::tempdir().expect("directory");
+        write(
+            directory.path(),
+            "proc/meminfo",
+            "MemFree: 1 kB\nMemAvailable: 600000 kB\n",
+        );
+        assert!(!fits(directory.path(), 256));
+        write(
+            directory.path(),
+            "proc/meminfo",
+            "MemAvailable: 900000 kB\n",
+        );
+        assert!(fits(directory.path(), 256));
+    }
+
+    #[test]
+    fn programs_are_found_in_the_path_and_by_their_place() {
+        let directory = tempfile::tempdir().expect("directory");
+        assert_eq!(
+            Program::find_in(&[directory.path().to_owned()]).filter(|program| program.microvm),
+            None
+        );
+        let path = directory.path().join("qemu-system-x86_64");
+        fs::write(&path, "").expect("file");
+        assert!(!is_executable(&path));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("mode");
+        let found = Program::find_in(&[directory.path().to_owned()]).expect("found");
+        assert_eq!(found.path, path);
+        assert_eq!(found.board(Accelerator::Kvm), Board::Microvm);
+        assert_eq!(found.board(Accelerator::Tcg), Board::Pc);
+    }
+}

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Finds the kernel that guests run: the machine's own, or one that the user names.
+
+use std::fs::{self, File};
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use rampart_model::{Finding, Severity};
+
+/// Names a kernel image, or a directory that holds `boot` and `lib/modules` as an unpacked
+/// package does.
+pub(super) const KERNEL_VARIABLE: &str = "RAMPART_GUEST_KERNEL";
+/// Names the directory of that kernel's modules.
+pub(super) const MODULES_VARIABLE: &str = "RAMPART_GUEST_MODULES";
+
+/// A kernel for guests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct GuestKernel {
+    /// Its image.
+    pub(super) image: PathBuf,
+    /// Its release, as `uname -r` will say it; empty where it is not to be told.
+    pub(super) release: String,
+    /// Its version, as `uname -v` will say it; empty where the image does not tell.
+    pub(super) version: String,
+    /// The directory of its modules, where there is one.
+    pub(super) modules: Option<PathBuf>,
+}
+
+impl GuestKernel {
+    /// Whether it is built with `PREEMPT_RT`; none where the image does not tell.
+    pub(super) fn is_real_time(&self) -> Option<bool> {
+        (!self.version.is_empty()).then(|| self.version.contains("PREEMPT_RT"))
+    }
+}
+
+/// Where kernels are looked for.
+#[derive(Debug, Clone)]
+pub(super) struct Places {
+    /// The root of the file system.
+    pub(super) root: PathBuf,
+    /// Release of the kernel that runs here.
+    pub(super) release: String,
+    /// What [`KERNEL_VARIABLE`] says.
+    pub(super) kernel: Option<PathBuf>,
+    /// What [`MODULES_VARIABLE`] says.
+    pub(super) modules: Option<PathBuf>,
+}
+
+impl Places {
+    /// Those of the running machine and of the environment.
+    pub(super) fn standard() -> Self {
+        let named = |variable| {
+            std::env::var_os(variable)
+                .filter(|value| !value.is_empty())
+                .map(PathBuf::from)
+        };
+        Self {
+            root: PathBuf::from("/"),
+            release: rustix::system::uname()
+                .release()
+                .to_string_lossy()
+                .into_owned(),
+            kernel: named(KERNEL_VARIABLE),
+            modules: named(MODULES_VARIABLE),
+        }
+    }
+
+    /// The kernel that guests run.
+    pub(super) fn find(&self) -> Result<GuestKernel, Box<Finding>> {
+        let image = match &self.kernel {
+            Some(named) => self.named_image(named)?,
+            None => self.own_image()?,
+        };
+        let told = File::open(&image)
+            .map_err(|cause| unreadable(&image, &cause.to_string()))
+            .map(|mut file| boot_protocol_version(&mut file))?;
+        let (release, version) = match told {
+            Some(text) => split_version(&text),
+            None => (release_in_name(&image).unwrap_or_default(), String::new()),
+        };
+        let modules = self.modules_of(&image, &release);
+        Ok(GuestKernel {
+            image,
+            release,
+            version,
+            modules,
+        })
+    }
+
+    fn own_image(&self) -> Result<PathBuf, Box<Finding>> {
+        let release = &self.release;
+        // Debian and most others; Fedora; Arch.
+        let places = [
+            format!("boot/vmlinuz-{release}"),
+            format!("lib/modules/{release}/vmlinuz"),
+            format!("usr/lib/modules/{release}/vmlinuz"),
+        ];
+        places
+            .iter()
+            .map(|place| self.root.join(place))
+            .find(|path| path.is_file())
+            .ok_or_else(|| {
+                Box::new(
+                    Finding::new(
+                        Severity::Problem,
+                        self.root.join(&places[0]).display().to_string(),
+                        "the image of the running kernel, which a guest would run too, is not there",
+                    )
+                    .mend(format!(
+                        "install the kernel's package, or name an image (or a directory with `boot` and `lib/modules`) in {KERNEL_VARIABLE}"
+                    )),
+                )
+            })
+    }
+
+    fn named_image(&self, named: &Path) -> Result<PathBuf, Box<Finding>> {
+        if named.is_file() {
+            return Ok(named.to_owned());
+        }
+        let mut images: Vec<PathBuf> = [named.join("boot"), named.to_owned()]
+            .iter()
+            .filter_map(|directory| fs::read_dir(directory).ok())
+            .flat_map(|entries| entries.flatten().map(|entry| entry.path()))
+            .filter(|path| path.is_file() && release_in_name(path).is_some())
+            .collect();
+        images.sort();
+        images.pop().ok_or_else(|| {
+            Box::new(
+                Finding::new(
+                    Severity::Problem,
+                    KERNEL_VARIABLE,
+                    format!("{} is no kernel image and holds none", named.display()),
+                )
+                .values(
+                    named.display().to_string(),
+                    "an image, or a directory with boot/vmlinuz-RELEASE",
+                )
+                .mend(format!(
+                    "export {KERNEL_VARIABLE}=/boot/vmlinuz-RELEASE, or unset it"
+                )),
+            )
+        })
+    }
+
+    fn modules_of(&self, image: &Path, release: &str) -> Option<PathBuf> {
+        let mut candidates = Vec::new();
+        if let Some(named) = &self.modules {
+            candidates.push(named.clone());
+            candidates.push(named.join(release));
+            candidates.push(named.join("lib/modules").join(release));
+        }
+        // Beside an image in an unpacked package: PACKAGE/boot/vmlinuz-RELEASE.
+        if let Some(package) = image.parent().and_then(Path::parent) {
+            candidates.push(package.join("lib/modules").join(release));
+            candidates.push(package.join("usr/lib/modules").join(release));
+        }
+        candidates.push(self.root.join("lib/modules").join(release));
+        candidates
+            .into_iter()
+            .filter(|_| !release.is_empty())
+            .find(|path| path.join("kernel").is_dir())
+    }
+}
+
+fn unreadable(image: &Path, cause: &str) -> Box<Finding> {
+    Box::new(
+        Finding::new(
+            Severity::Problem,
+            image.display().to_string(),
+            format!("the kernel image cannot be read: {cause}"),
+        )
+        .mend(format!(
+            "run as root, or make the image readable, or name a copy in {KERNEL_VARIABLE}"
+        )),
+    )
+}
+
+/// `RELEASE` of a file `vmlinuz-RELEASE`, `vmlinux-RELEASE` or `Image-RELEASE`.
+fn release_in_name(path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_str()?;
+    ["vmlinuz-", "vmlinux-", "Image-"]
+        .into_iter()
+        .find_map(|prefix| name.strip_prefix(prefix))
+        .map(str::to_owned)
+}
+
+/// The version text in the set-up header of an x86 image: at 0x202 the letters `HdrS`, at 0x20e
+/// the place of the text less 0x200 (Linux document `arch/x86/boot.rst`).
+fn boot_protocol_version(file: &mut File) -> Option<String> {
+    let mut header = [0; 0x210];
+    file.read_exact(&mut header).ok()?;
+    if header.get(0x202..0x206)? != b"HdrS" {
+        return None;
+    }
+    let place = u64::from(u16::from_le_bytes([header[0x20e], header[0x20f]]));
+    if place == 0 {
+        return None;
+    }
+    file.seek(SeekFrom::Start(place + 0x200)).ok()?;
+    let mut text = Vec::new();
+    file.take(512).read_to_end(&mut text).ok()?;
+    let text = text.split(|byte| *byte == 0).next()?;
+    String::from_utf8(text.to_vec()).ok()
+}
+
+/// `RELEASE (who@where) VERSION` into release and version.
+fn split_version(text: &str) -> (String, String) {
+    let release = text.split_whitespace().next().unwrap_or_default();
+    let version = text.find('#').map_or("", |at| &text[at..]);
+    (release.to_owned(), version.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An image that consists of a header and the version text alone.
+    pub(crate) fn image(version: &str) -> Vec<u8> {
+        let mut bytes = vec![0; 0x400];
+        bytes[0x202..0x206].copy_from_slice(b"HdrS");
+        bytes[0x20e..0x210].copy_from_slice(&0x100u16.to_le_bytes());
+        bytes[0x300..0x300 + version.len()].copy_from_slice(version.as_bytes());
+        bytes
+    }
+
+    fn places(root: &Path) -> Places {
+        Places {
+            root: root.to_owned(),
+            release: "6.1.0-1-rt".to_owned(),
+            kernel: None,
+            modules: None,
+        }
+    }
+
+    fn write(path: &Path, bytes: &[u8]) {
+        fs::create_dir_all(path.parent().expect("parent")).expect("directory");
+        fs::write(path, bytes).expect("file");
+    }
+
+    #[test]
+    fn the_machines_own_kernel_is_found_and_tells_its_version() {
+        let directory = tempfile::tempdir().expect("directory");
+        let root = directory.path();
+        let text = "6.1.0-1-rt (who@where) #1 SMP PREEMPT_RT Debian 6.1";
+        write(&root.join("boot/vmlinuz-6.1.0-1-rt"), &image(text));
+        fs::create_dir_all(root.join("lib/modules/6.1.0-1-rt/kernel")).expect("modules");
+        let kernel = places(root).find().expect("kernel");
+        assert_eq!(kernel.release, "6.1.0-1-rt");
+        assert_eq!(kernel.is_real_time(), Some(true));
+        assert_eq!(kernel.modules, Some(root.join("lib/modules/6.1.0-1-rt")));
+    }
+
+    #[test]
+    fn an_unpacked_package_is_a_kernel_with_its_modules() {
+        let directory = tempfile::tempdir().expect("directory");
+        let package = directory.path().join("package");
+        write(
+            &package.join("boot/vmlinuz-7.0"),
+            &image("7.0 (a@b) #1 SMP"),
+        );
+        fs::create_dir_all(package.join("lib/modules/7.0/kernel")).expect("modules");
+        let mut places = places(directory.path());
+        places.kernel = Some(package.clone());
+        let kernel = places.find().expect("kernel");
+        assert_eq!(kernel.release, "7.0");
+        assert_eq!(kernel.is_real_time(), Some(false));
+        assert_eq!(kernel.modules, Some(package.join("lib/modules/7.0")));
+    }
+
+    #[test]
+    fn what_is_missing_is_named_with_its_mend() {
+        let directory = tempfile::tempdir().expect("directory");
+        let missing = places(directory.path()).find().expect_err("no image");
+        assert!(missing.to_string().contains("boot/vmlinuz-6.1.0-1-rt"));
+        assert!(missing.to_string().contains(KERNEL_VARIABLE));
+        let mut named = places(directory.path());
+        named.kernel = Some(directory.path().join("nothing"));
+        let missing = named.find().expect_err("no image").to_string();
+        assert!(missing.contains("nothing"), "{missing}");
+    }
+
+    #[test]
+    fn an_image_without_the_header_is_known_by_its_name() {
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().join("boot/vmlinuz-6.1.0-1-rt");
+        write(&path, b"short");
+        let kernel = places(directory.path()).find().expect("kernel");
+        assert_eq!(kernel.release, "6.1.0-1-rt");
+        assert_eq!(kernel.is_real_time(), None);
+        assert_eq!(kernel.modules, None);
+    }
+}

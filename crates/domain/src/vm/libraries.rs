@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A program with the libraries that it needs, to be taken along into a guest.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use object::elf;
+use object::read::elf::{ElfFile64, ProgramHeader as _};
+
+/// A program and its libraries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Libraries {
+    /// The program.
+    pub(super) program: PathBuf,
+    /// Its libraries and its loader, by the paths under which the loader looks for them.
+    pub(super) libraries: Vec<PathBuf>,
+}
+
+impl Libraries {
+    /// Finds `name` in the `PATH` with all that its loader loads for it. None where there is no
+    /// such program, or its loader cannot load it.
+    pub(super) fn of_program(name: &str) -> Option<Self> {
+        let path = std::env::var_os("PATH")?;
+        let program = std::env::split_paths(&path)
+            .map(|directory| directory.join(name))
+            .find(|candidate| candidate.is_file())?;
+        Self::of(&program)
+    }
+
+    fn of(program: &Path) -> Option<Self> {
+        let bytes = fs::read(program).ok()?;
+        let Some(loader) = interpreter(&bytes) else {
+            // Static programs need nothing.
+            return ElfFile64::<object::Endianness>::parse(bytes.as_slice())
+                .ok()
+                .map(|_| Self {
+                    program: program.to_owned(),
+                    libraries: Vec::new(),
+                });
+        };
+        // ld.so(8): `--list` says what would be loaded, with all search paths applied, and does not
+        // run the program. musl's loader has it too.
+        let output = Command::new(&loader)
+            .arg("--list")
+            .arg(program)
+            .env_remove("LD_PRELOAD")
+            .output()
+            .ok()?;
+        if !output.status.success() {
+            return None;
+        }
+        let mut libraries = listed(&String::from_utf8_lossy(&output.stdout));
+        if !libraries.contains(&loader) {
+            libraries.push(loader);
+        }
+        libraries
+            .iter()
+            .all(|library| library.is_file())
+            .then(|| Self {
+                program: program.to_owned(),
+                libraries,
+            })
+    }
+}
+
+/// The path of the program's loader (`PT_INTERP`); none for a static program.
+fn interpreter(program: &[u8]) -> Option<PathBuf> {
+    let file = ElfFile64::<object::Endianness>::parse(program).ok()?;
+    let endian = file.endian();
+    let header = file
+        .elf_program_headers()
+        .iter()
+        .find(|header| header.p_type(endian) == elf::PT_INTERP)?;
+    let data = header.data(endian, program).ok()?;
+    let text = data.split(|byte| *byte == 0).next()?;
+    Some(PathBuf::from(std::str::from_utf8(text).ok()?))
+}
+
+/// The paths in lines such as `libc.so.6 => /lib/libc.so.6 (0x…)` and `/lib64/ld.so (0x…)`. What
+/// has no path (`linux-vdso.so.1`) is no file.
+fn listed(text: &str) -> Vec<PathBuf> {
+    let mut paths = Vec::new();
+    for line in text.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let path = match words.as_slice() {
+            [_, "=>", path, ..] => path,
+            [path, ..] => path,
+            [] => continue,
+        };
+        let path = PathBuf::from(path);
+        if path.is_absolute() && !paths.contains(&path) {
+            paths.push(path);
+        }
+    }
+    paths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_of_a_loader_is_understood() {
+        let text = "\tlinux-vdso.so.1 (0x00007ffc1)\n\tlibm.so.6 => /lib/x86_64-linux-gnu/libm.so.6 (0x1)\n\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x2)\n\t/lib64/ld-linux-x86-64.so.2 (0x3)\n\tlibgone.so => not found\n";
+        assert_eq!(
+            listed(text),
+            [
+                "/lib/x86_64-linux-gnu/libm.so.6",
+                "/lib/x86_64-linux-gnu/libc.so.6",
+                "/lib64/ld-linux-x86-64.so.2"
+            ]
+            .map(PathBuf::from)
+        );
+    }
+
+    #[test]
+    fn a_real_program_comes_with_its_loader() {
+        let Some(found) = Libraries::of_program("sh") else {
+            return;
+        };
+        assert!(found.libraries.iter().all(|path| path.is_file()));
+        let bytes = fs::read(&found.program).expect("the program");
+        if let Some(loader) = interpreter(&bytes) {
+            assert!(found.libraries.contains(&loader));
+        }
+    }
+
+    #[test]
+    fn what_is_no_program_has_no_libraries() {
+        let directory = tempfile::tempdir().expect("directory");
+        let script = directory.path().join("script");
+        fs::write(&script, "#!/bin/sh\n").expect("file");
+        assert_eq!(Libraries::of(&script), None);
+        assert_eq!(Libraries::of_program("no-such-program-anywhere"), None);
+    }
+}

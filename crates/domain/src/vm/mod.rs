@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `vm`: the meter as the only program of a guest that QEMU runs, without a daemon.
+//!
+//! - `description`, `arguments`, `libvirt`: one description of a guest, as QEMU's arguments and as
+//!   libvirt's XML; pure.
+//! - `kernel`, `modules`, `libraries`, `initramfs`: what it boots.
+//! - `host`, `probe`, `availability`: what the machine has for guests.
+//! - `watch`, `guest`, `threads`, `store`: a guest that boots and is up.
+//! - `running`, `noisy`: a meter, or a load, in it.
+//! - `knobs`, `checks`: what real-time guests are known to need, as it is.
+
+mod arguments;
+mod availability;
+mod checks;
+mod description;
+mod export;
+mod guest;
+mod host;
+mod initramfs;
+mod kernel;
+mod knob_table;
+mod knobs;
+mod libraries;
+mod libvirt;
+mod modules;
+mod noisy;
+mod probe;
+mod running;
+mod store;
+mod threads;
+mod watch;
+
+use std::path::Path;
+use std::sync::PoisonError;
+
+use rampart_host::{MachineRoot, StateDirectory, read_machine};
+use rampart_model::{
+    Accelerator, Availability, DomainKind, DomainSelection, Finding, GuestRole, Machine,
+};
+
+use self::description::{Description, Wishes};
+use self::guest::{Guest, Parts};
+use self::host::Program;
+use self::kernel::{GuestKernel, Places};
+use self::libraries::Libraries;
+use self::modules::{Module, ModuleTree};
+use self::running::{RunningGuest, Slot};
+use crate::surroundings::Surroundings;
+use crate::{Domain, DomainError, Running, Start};
+
+pub use self::export::{ExportedGuest, export_libvirt};
+pub use self::store::{ReleasedGuests, release_guests};
+
+/// Memory of a guest in MiB: its kernel, the meter, and a load program with its libraries.
+const MEBIBYTES: u64 = 320;
+/// The same for a guest that is loaded all the time.
+const NOISY_MEBIBYTES: u64 = 384;
+/// CPUs of a guest that is loaded all the time, at most.
+const NOISY_CPUS: usize = 2;
+/// The bus, the console and the port of either board. Built-in ones are left out.
+const MODULES: [&str; 3] = ["virtio_mmio", "virtio_pci", "virtio_console"];
+/// The module that makes blocks.
+const BLOCKS: &str = "blocksys";
+
+/// A guest.
+#[derive(Debug)]
+pub(crate) struct VmDomain {
+    role: GuestRole,
+    state: StateDirectory,
+    /// The guest that stayed up after a run.
+    up: Slot,
+}
+
+impl VmDomain {
+    pub(crate) fn new(role: GuestRole, state: StateDirectory) -> Self {
+        Self {
+            role,
+            state,
+            up: Slot::default(),
+        }
+    }
+
+    fn accelerator(&self) -> Accelerator {
+        match self.role {
+            GuestRole::Emulated => Accelerator::Tcg,
+            GuestRole::RealTime | GuestRole::Noisy => Accelerator::Kvm,
+        }
+    }
+
+    /// Whether a guest that stayed up is what is wanted now.
+    fn fits(guest: &Guest, start: &Start<'_>) -> bool {
+        let description = &guest.description;
+        let bound: rampart_model::CpuSet =
+            description.pinned().into_iter().skip(1).flatten().collect();
+        bound == start.plan.cpus
+            && description.emulator == *start.housekeeping
+            && description.cpus.iter().any(|cpu| cpu.policy.is_real_time())
+                == start.plan.policy.is_real_time()
+    }
+
+    fn take_guest(&self, start: &Start<'_>) -> Option<Guest> {
+        let mut slot = self.up.lock().unwrap_or_else(PoisonError::into_inner);
+        // One for other CPUs is of no use any more.
+        let guest = slot.take()?;
+        Self::fits(&guest, start).then_some(guest)
+    }
+
+    fn boot(
+        &self,
+        start: &Start<'_>,
+        surroundings: &mut Surroundings,
+    ) -> Result<Guest, DomainError> {
+        let unavailable = |finding: Box<Finding>| DomainError::Unavailable(*finding);
+        let program = Program::find().map_err(unavailable)?;
+        let kernel = Places::standard().find().map_err(unavailable)?;
+        let machine = read_machine(&MachineRoot::system());
+        let accelerator = self.accelerator();
+        if accelerator == Accelerator::Kvm {
+            host::kvm().map_err(unavailable)?;
+        }
+        let modules = guest_modules(&kernel, start.meter).map_err(unavailable)?;
+        let load = Libraries::of_program("stress-ng");
+        let parts = Parts {
+            program: &program,
+            meter: start.meter,
+            modules: &modules,
+            load: load.as_ref(),
+            machine: &machine,
+        };
+        let real_time = self.role != GuestRole::Noisy;
+        let describe = |initramfs: &Path| {
+            let wishes = Wishes {
+                name: start.name,
+                accelerator,
+                board: program.board(accelerator),
+                memory: host::backing(
+                    Path::new("/"),
+                    if real_time {
+                        MEBIBYTES
+                    } else {
+                        NOISY_MEBIBYTES
+                    },
+                    &start.plan.cpus,
+                    &machine.topology,
+                    real_time,
+                ),
+                cpus: &start.plan.cpus,
+                housekeeping: start.housekeeping,
+                real_time_policy: start.plan.policy.is_real_time(),
+                kernel: kernel.image.clone(),
+                initramfs: initramfs.to_owned(),
+            };
+            if real_time {
+                Description::real_time(wishes)
+            } else {
+                let count = start.housekeeping.len().min(NOISY_CPUS);
+                Description::neighbour(wishes, count)
+            }
+        };
+        let mut guest = Guest::boot(&self.state, &parts, surroundings, describe)?;
+        if real_time {
+            guest.note(checks::all(
+                &machine,
+                &start.plan.cpus,
+                start.housekeeping,
+                kernel.is_real_time(),
+            ));
+        }
+        Ok(guest)
+    }
+}
+
+impl Domain for VmDomain {
+    fn selection(&self) -> DomainSelection {
+        DomainSelection {
+            guest: Some(self.role),
+            kind: DomainKind::Vm,
+            engine: None,
+        }
+    }
+
+    fn availability(&self, machine: &Machine) -> Availability {
+        availability::of(self, machine)
+    }
+
+    fn start(&self, start: &Start<'_>) -> Result<Box<dyn Running>, DomainError> {
+        // What cannot be removed is told by `rampart release`; it is in nobody's way here.
+        let _ = release_guests(&self.state);
+        if self.role == GuestRole::Noisy {
+            let mut surroundings = Surroundings::none(start);
+            let guest = self.boot(start, &mut surroundings)?;
+            return Ok(Box::new(noisy::RunningNeighbour::start(
+                guest,
+                surroundings,
+            )?));
+        }
+        let kept = self.take_guest(start);
+        // If anything fails from here on, the guest ends before the wall falls.
+        let mut surroundings = Surroundings::raise(&self.state, start)?;
+        let resumed = kept.and_then(|mut guest| {
+            // One that died meanwhile is replaced.
+            guest.resume(&mut surroundings).ok().map(|()| guest)
+        });
+        let guest = match resumed {
+            Some(guest) => guest,
+            None => self.boot(start, &mut surroundings)?,
+        };
+        let stay = start.stay_up.then(|| Slot::clone(&self.up));
+        let running = RunningGuest::start(guest, surroundings, start.plan, stay)?;
+        Ok(Box::new(running))
+    }
+}
+
+/// The modules that a guest loads: its bus, console and port, and the one that makes blocks where
+/// there is one for its kernel, from beside the meter or from the kernel's own directory.
+fn guest_modules(kernel: &GuestKernel, meter: &Path) -> Result<Vec<Module>, Box<Finding>> {
+    // A kernel without modules has everything built in.
+    let Some(directory) = &kernel.modules else {
+        return Ok(Vec::new());
+    };
+    let tree = ModuleTree::open(directory);
+    let mut modules = tree.closure(&MODULES)?;
+    let beside = meter.parent().map(|bin| {
+        bin.join("modules")
+            .join(&kernel.release)
+            .join("blocksys.ko")
+    });
+    let beside = beside.and_then(|path| modules::read(&path).ok());
+    match beside.filter(|bytes| modules::built_for(bytes).as_deref() == Some(&kernel.release)) {
+        Some(bytes) => modules.push(Module {
+            name: BLOCKS.to_owned(),
+            bytes,
+        }),
+        None if tree.has(BLOCKS) => {
+            modules.extend(tree.closure(&[BLOCKS])?);
+        }
+        None => {}
+    }
+    Ok(modules)
+}

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Finds kernel modules with what they depend on, and unpacks them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use object::read::elf::ElfFile64;
+use object::{Object as _, ObjectSection as _};
+use rampart_model::{Finding, Severity};
+
+/// Endings of module files, and how they are packed.
+const ENDINGS: [(&str, Packing); 4] = [
+    (".ko", Packing::None),
+    (".ko.xz", Packing::Xz),
+    (".ko.zst", Packing::Zstandard),
+    (".ko.gz", Packing::Gzip),
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Packing {
+    None,
+    Xz,
+    Zstandard,
+    Gzip,
+}
+
+/// A module, unpacked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Module {
+    /// Its name as the kernel writes it, with `_`.
+    pub(super) name: String,
+    /// Its bytes.
+    pub(super) bytes: Vec<u8>,
+}
+
+/// The modules of one kernel.
+#[derive(Debug)]
+pub(super) struct ModuleTree {
+    directory: PathBuf,
+    built_in: BTreeSet<String>,
+    /// Files by name.
+    files: BTreeMap<String, PathBuf>,
+}
+
+impl ModuleTree {
+    /// The tree below `/lib/modules/RELEASE`. `modules.dep` names the files; where depmod(8) has
+    /// not run yet, as in an unpacked package, they are looked for.
+    pub(super) fn open(directory: &Path) -> Self {
+        let read = |name| fs::read_to_string(directory.join(name)).unwrap_or_default();
+        let mut files = BTreeMap::new();
+        for line in read("modules.dep").lines() {
+            if let Some((path, _)) = line.split_once(':') {
+                add(&mut files, &directory.join(path));
+            }
+        }
+        if files.is_empty() {
+            walk(directory, 0, &mut files);
+        }
+        Self {
+            directory: directory.to_owned(),
+            built_in: read("modules.builtin")
+                .lines()
+                .filter_map(|line| name_and_packing(Path::new(line)))
+                .map(|(name, _)| name)
+                .collect(),
+            files,
+        }
+    }
+
+    /// Whether there is a file of this module.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.files.contains_key(name)
+    }
+
+    /// The named modules with what they need, in the order in which they can be loaded. What is
+    /// built into the kernel is left out.
+    pub(super) fn closure(&self, names: &[&str]) -> Result<Vec<Module>, Box<Finding>> {
+        let mut loaded = Vec::new();
+        for name in names {
+            self.add(name, &mut loaded, 0)?;
+        }
+        Ok(loaded)
+    }
+
+    fn add(&self, name: &str, loaded: &mut Vec<Module>, depth: u32) -> Result<(), Box<Finding>> {
+        if self.built_in.contains(name) || loaded.iter().any(|module| module.name == name) {
+            return Ok(());
+        }
+        let Some(path) = self.files.get(name).filter(|_| depth < 32) else {
+            return Err(Box::new(
+                Finding::new(
+                    Severity::Problem,
+                    self.directory.display().to_string(),
+                    format!("the kernel has no module `{name}`, which a guest needs, and it is not built in either"),
+                )
+                .mend("install the package with the kernel's complete modules, or name another kernel in RAMPART_GUEST_KERNEL"),
+            ));
+        };
+        let bytes = read(path).map_err(|cause| {
+            Box::new(
+                Finding::new(
+                    Severity::Problem,
+                    path.display().to_string(),
+                    format!("the module cannot be read: {cause}"),
+                )
+                .mend("install the kernel's package again"),
+            )
+        })?;
+        for needed in depends(&bytes) {
+            self.add(&needed, loaded, depth + 1)?;
+        }
+        loaded.push(Module {
+            name: name.to_owned(),
+            bytes,
+        });
+        Ok(())
+    }
+}
+
+fn walk(directory: &Path, depth: u32, files: &mut BTreeMap<String, PathBuf>) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() && depth < 16 => walk(&path, depth + 1, files),
+            Ok(kind) if kind.is_file() => add(files, &path),
+            _ => {}
+        }
+    }
+}
+
+fn add(files: &mut BTreeMap<String, PathBuf>, path: &Path) {
+    if let Some((name, _)) = name_and_packing(path) {
+        files.insert(name, path.to_owned());
+    }
+}
+
+/// Files write `-` where the kernel writes `_`.
+fn name_and_packing(path: &Path) -> Option<(String, Packing)> {
+    let file = path.file_name()?.to_str()?;
+    ENDINGS.into_iter().find_map(|(ending, packing)| {
+        let name = file.strip_suffix(ending)?;
+        Some((name.replace('-', "_"), packing))
+    })
+}
+
+/// A module file, unpacked.
+pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let bytes = fs::read(path)?;
+    let packing = name_and_packing(path).map_or(Packing::None, |(_, packing)| packing);
+    let mut unpacked = Vec::new();
+    match packing {
+        Packing::None => return Ok(bytes),
+        Packing::Gzip => {
+            flate2::read::GzDecoder::new(bytes.as_slice()).read_to_end(&mut unpacked)?;
+        }
+        Packing::Zstandard => {
+            ruzstd::decoding::StreamingDecoder::new(bytes.as_slice())
+                .map_err(io::Error::other)?
+                .read_to_end(&mut unpacked)?;
+        }
+        Packing::Xz => {
+            lzma_rs::xz_decompress(&mut bytes.as_slice(), &mut unpacked)
+                .map_err(|error| io::Error::other(format!("{error:?}")))?;
+        }
+    }
+    Ok(unpacked)
+}
+
+/// What a module says that it needs: `depends=a,b` in its section `.modinfo`.
+fn depends(module: &[u8]) -> Vec<String> {
+    information(module, "depends=")
+        .map(|text| {
+            text.split(',')
+                .filter(|name| !name.is_empty())
+                .map(|name| name.replace('-', "_"))
+                .collect()
+        })
+        .unwrap_or_default()
+}
+
+/// The release that a module was built for: the first word of `vermagic=`.
+pub(super) fn built_for(module: &[u8]) -> Option<String> {
+    let text = information(module, "vermagic=")?;
+    text.split_whitespace().next().map(str::to_owned)
+}
+
+fn information(module: &[u8], key: &str) -> Option<String> {
+    let file = ElfFile64::<object::Endianness>::parse(module).ok()?;
+    let section = file.section_by_name(".modinfo")?;
+    let data = section.data().ok()?;
+    data.split(|byte| *byte == 0)
+        .filter_map(|entry| std::str::from_utf8(entry).ok())
+        .find_map(|entry| entry.strip_prefix(key))
+        .map(str::to_owned)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    /// The smallest ELF file with a section `.modinfo`.
+    pub(crate) fn module(information: &str) -> Vec<u8> {
+        let names = b"\0.modinfo\0.shstrtab\0";
+        let information = information.as_bytes();
+        let mut file = vec![0u8; 64];
+        file[..16].copy_from_slice(&[0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        file[16..18].copy_from_slice(&1u16.to_le_bytes());
+        file[18..20].copy_from_slice(&62u16.to_le_bytes());
+        file[20..24].copy_from_slice(&1u32.to_le_bytes());
+        let (at, names_at) = (64, 64 + information.len());
+        let sections_at = names_at + names.len();
+        file[40..48].copy_from_slice(&(sections_at as u64).to_le_bytes());
+        file[52..54].copy_from_slice(&64u16.to_le_bytes());
+        file[58..60].copy_from_slice(&64u16.to_le_bytes());
+        file[60..62].copy_from_slice(&3u16.to_le_bytes());
+        file[62..64].copy_from_slice(&2u16.to_le_bytes());
+        file.extend(information);
+        file.extend(names);
+        for (name, kind, offset, size) in [
+            (0u32, 0u32, 0usize, 0usize),
+            (1, 1, at, information.len()),
+            (10, 3, names_at, names.len()),
+        ] {
+            let mut section = vec![0u8; 64];
+            section[..4].copy_from_slice(&name.to_le_bytes());
+            section[4..8].copy_from_slice(&kind.to_le_bytes());
+            section[24..32].copy_from_slice(&(offset as u64).to_le_bytes());
+            section[32..40].copy_from_slice(&(size as u64).to_le_bytes());
+            section[48..56].copy_from_slice(&1u64.to_le_bytes());
+            file.extend(section);
+        }
+        file
+    }
+
+    fn tree(files: &[(&str, Vec<u8>)], built_in: &str) -> (tempfile::TempDir, ModuleTree) {
+        let directory = tempfile::tempdir().expect("directory");
+        for (path, bytes) in files {
+            let path = directory.path().join("kernel").join(path);
+            fs::create_dir_all(path.parent().expect("parent")).expect("directory");
+            fs::write(path, bytes).expect("file");
+        }
+        fs::write(directory.path().join("modules.builtin"), built_in).expect("file");
+        let tree = ModuleTree::open(directory.path());
+        (directory, tree)
+    }
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(bytes).expect("write");
+        encoder.finish().expect("finish")
+    }
+
+    fn zstandard(bytes: &[u8]) -> Vec<u8> {
+        ruzstd::encoding::compress_to_vec(bytes, ruzstd::encoding::CompressionLevel::Fastest)
+    }
+
+    fn xz(bytes: &[u8]) -> Vec<u8> {
+        let mut packed = Vec::new();
+        lzma_rs::xz_compress(&mut &*bytes, &mut packed).expect("compress");
+        packed
+    }
+
+    #[test]
+    fn dependencies_come_first_however_they_are_packed() {
+        let top = module("depends=low-b,low_a\0vermagic=6.1-x SMP\0");
+        let (_directory, tree) = tree(
+            &[
+                ("drivers/top.ko.xz", xz(&top)),
+                ("low-a.ko.gz", gzip(&module("depends=\0"))),
+                ("low_b.ko.zst", zstandard(&module("depends=low_a,fixed\0"))),
+            ],
+            "kernel/fixed.ko\n",
+        );
+        let modules = tree.closure(&["top", "low_b", "fixed"]).expect("closure");
+        let names: Vec<&str> = modules.iter().map(|module| module.name.as_str()).collect();
+        assert_eq!(names, ["low_a", "low_b", "top"]);
+        assert_eq!(modules[2].bytes, top);
+        assert_eq!(built_for(&top).as_deref(), Some("6.1-x"));
+    }
+
+    #[test]
+    fn a_missing_module_is_named() {
+        let (_directory, tree) = tree(&[("a.ko", module("depends=absent\0"))], "");
+        let finding = tree.closure(&["a"]).expect_err("must fail").to_string();
+        assert!(finding.contains("`absent`"), "{finding}");
+    }
+
+    #[test]
+    fn modules_that_need_each_other_end_in_an_error() {
+        let (_directory, tree) = tree(
+            &[
+                ("a.ko", module("depends=b\0")),
+                ("b.ko", module("depends=a\0")),
+            ],
+            "",
+        );
+        tree.closure(&["a"]).expect_err("must fail");
+    }
+
+    #[test]
+    fn the_list_of_depmod_is_used_where_there_is_one() {
+        let directory = tempfile::tempdir().expect("directory");
+        let updates = directory.path().join("updates");
+        fs::create_dir_all(&updates).expect("directory");
+        fs::write(updates.join("x.ko"), module("depends=\0")).expect("file");
+        fs::write(directory.path().join("modules.dep"), "updates/x.ko:\n").expect("file");
+        let tree = ModuleTree::open(directory.path());
+        assert!(tree.has("x"));
+        assert_eq!(tree.closure(&["x"]).expect("closure").len(), 1);
+    }
+
+    #[test]
+    fn nonsense_has_no_dependencies() {
+        assert!(depends(b"no ELF").is_empty());
+        assert_eq!(built_for(b""), None);
+    }
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A meter that runs in a guest.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rampart_host::Shield;
+use rampart_model::{
+    ClockRelation, CpuSet, Granted, GuestReport, MeterEvent, MeterPlan, PlacedBy, ShieldReport,
+    ThreadOutcome,
+};
+
+use super::description::HOUSEKEEPING_INSIDE;
+use super::guest::{self, Guest, Numbering};
+use crate::session::Session;
+use crate::surroundings::Surroundings;
+use crate::{DomainError, Inside, Running};
+
+/// A guest that stays up between two runs.
+pub(super) type Slot = Arc<Mutex<Option<Guest>>>;
+
+/// How often the program's threads are looked through for new ones.
+const TEND: Duration = Duration::from_millis(100);
+
+/// Dropped in the order of the fields: the meter, the guest, the wall.
+#[derive(Debug)]
+pub(super) struct RunningGuest {
+    session: Session,
+    guest: Guest,
+    surroundings: Surroundings,
+    numbering: Numbering,
+    granted: Granted,
+    clock: Vec<ClockRelation>,
+    finished: bool,
+    /// Where the guest goes if it is to stay up.
+    stay: Option<Slot>,
+}
+
+impl RunningGuest {
+    /// Starts the meter inside and brings it to the point where it waits.
+    pub(super) fn start(
+        guest: Guest,
+        surroundings: Surroundings,
+        plan: &MeterPlan,
+        stay: Option<Slot>,
+    ) -> Result<Self, DomainError> {
+        let numbering = Numbering::of(&guest.description);
+        let (streams, program) = guest.start(&["rampart-meter".to_owned()])?;
+        let name = format!("rampart-meter in the guest {}", guest.description.name);
+        let mut running = Self {
+            session: Session::over(&name, streams, program),
+            granted: guest::granted(&guest),
+            guest,
+            surroundings,
+            numbering,
+            clock: Vec::new(),
+            finished: false,
+            stay,
+        };
+        let inside = plan_inside(plan, &running.guest);
+        let prepared = running.session.prepare(&inside);
+        running.best_error(prepared)?;
+        let clock = running.guest.clock()?;
+        running.clock.push(clock);
+        Ok(running)
+    }
+
+    /// What ended the guest says more than that the meter in it no longer answers.
+    fn best_error<T>(&mut self, result: Result<T, DomainError>) -> Result<T, DomainError> {
+        result.map_err(|error| match self.guest.tend(&self.surroundings) {
+            Ok(()) => error,
+            Err(better) => better,
+        })
+    }
+}
+
+/// The plan as the meter inside gets it: the guest's own numbers, and its own housekeeping CPU.
+fn plan_inside(plan: &MeterPlan, guest: &Guest) -> MeterPlan {
+    MeterPlan {
+        cpus: guest.description.real_time_inside(),
+        housekeeping: CpuSet::single(HOUSEKEEPING_INSIDE),
+        placed_by: PlacedBy::Itself,
+        ..plan.clone()
+    }
+}
+
+/// An event with the CPUs numbered as the host numbers them.
+fn on_host(mut event: MeterEvent, numbering: &Numbering) -> MeterEvent {
+    match &mut event {
+        MeterEvent::Ready(ready) => {
+            for thread in &mut ready.threads {
+                thread.cpu = numbering.on_host(thread.cpu);
+            }
+        }
+        MeterEvent::Block(block) => block.cpu = numbering.on_host(block.cpu),
+        MeterEvent::Finished { threads, .. } => {
+            for thread in threads {
+                outcome_on_host(thread, numbering);
+            }
+        }
+        MeterEvent::Started { .. } | MeterEvent::Refused(_) => {}
+    }
+    event
+}
+
+fn outcome_on_host(thread: &mut ThreadOutcome, numbering: &Numbering) {
+    thread.cpu = numbering.on_host(thread.cpu);
+    let placement = &mut thread.placement;
+    for set in [
+        &mut placement.affinity,
+        &mut placement.cpus_seen,
+        &mut placement.housekeeping,
+    ] {
+        *set = numbering.set_on_host(set);
+    }
+}
+
+impl Running for RunningGuest {
+    fn go(&mut self) -> Result<(), DomainError> {
+        let gone = self.session.go();
+        self.best_error(gone)
+    }
+
+    fn next_event(&mut self, timeout: Duration) -> Result<Option<MeterEvent>, DomainError> {
+        let begin = Instant::now();
+        loop {
+            self.guest.tend(&self.surroundings)?;
+            let left = timeout.saturating_sub(begin.elapsed());
+            let event = self.session.next_event(left.min(TEND));
+            if let Some(event) = self.best_error(event)? {
+                if matches!(event, MeterEvent::Finished { .. }) && !self.finished {
+                    self.finished = true;
+                    let clock = self.guest.clock()?;
+                    self.clock.push(clock);
+                }
+                return Ok(Some(on_host(event, &self.numbering)));
+            }
+            if begin.elapsed() >= timeout {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn stop(&mut self) {
+        self.session.stop();
+    }
+
+    fn shield(&self) -> Option<&Shield> {
+        self.surroundings.shield()
+    }
+
+    fn granted(&self) -> Granted {
+        self.granted.clone()
+    }
+
+    fn inside(&self) -> Option<&dyn Inside> {
+        Some(&self.guest)
+    }
+
+    fn guest(&self) -> Option<GuestReport> {
+        Some(self.guest.report(self.clock.clone()))
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<Option<ShieldReport>, DomainError> {
+        self.session.close();
+        let Self {
+            session,
+            mut guest,
+            surroundings,
+            stay,
+            ..
+        } = *self;
+        drop(session);
+        match stay {
+            // A guest that cannot be stopped is gone; the next start makes another.
+            Some(slot) if guest.pause().is_ok() => {
+                *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(guest);
+            }
+            _ => guest.end(),
+        }
+        surroundings.lower().map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rampart_model::{Accelerator, CpuId, MeterReady, ThreadReady};
+
+    use super::super::description::Board;
+    use super::super::description::tests::{example, set};
+    use super::*;
+
+    #[test]
+    fn events_tell_the_hosts_numbers() {
+        let numbering = Numbering::of(&example(Accelerator::Kvm, Board::Microvm));
+        assert_eq!(numbering.on_host(CpuId(2)), CpuId(3));
+        assert_eq!(numbering.set_on_host(&set("0-2")), set("0,2-3"));
+        assert_eq!(numbering.on_host(CpuId(9)), CpuId(9));
+        let ready = MeterEvent::Ready(MeterReady {
+            protocol: 1,
+            version: String::new(),
+            process: 7,
+            threads: vec![ThreadReady {
+                cpu: CpuId(1),
+                name: "meter/1".to_owned(),
+                thread: 8,
+            }],
+        });
+        match on_host(ready, &numbering) {
+            MeterEvent::Ready(ready) => assert_eq!(ready.threads[0].cpu, CpuId(2)),
+            other => panic!("{other:?}"),
+        }
+    }
+}

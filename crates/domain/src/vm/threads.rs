@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Every thread of the program that runs a guest, in its place: virtual CPUs each on their own,
+//! everything else on the housekeeping CPUs.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use rampart_model::{CpuSet, Finding, GuestThread, GuestThreadRole, SchedulingPolicy, Severity};
+use rampart_qemu::QmpMonitor;
+use serde_json::{Value, json};
+
+use super::description::Description;
+use crate::process::{self, Thread};
+use crate::surroundings::Surroundings;
+use crate::{DomainError, placement};
+
+/// The threads of a guest's program.
+#[derive(Debug)]
+pub(super) struct Placement {
+    process: u32,
+    /// The thread of each virtual CPU, by the CPU's number.
+    virtual_cpus: Vec<u32>,
+    /// Threads that are in their place.
+    placed: BTreeSet<u32>,
+}
+
+/// Where a thread belongs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) role: GuestThreadRole,
+    pub(super) cpus: CpuSet,
+    pub(super) policy: SchedulingPolicy,
+    /// Whether its CPUs are behind the wall.
+    pub(super) inside: bool,
+}
+
+/// Where a thread belongs; pure.
+pub(super) fn place(thread: u32, virtual_cpus: &[u32], guest: &Description) -> Place {
+    let number = virtual_cpus.iter().position(|other| *other == thread);
+    match number.and_then(|number| Some((u32::try_from(number).ok()?, guest.cpus.get(number)?))) {
+        Some((number, cpu)) => Place {
+            role: GuestThreadRole::VirtualCpu(number),
+            cpus: cpu.cpus.clone(),
+            policy: cpu.policy,
+            inside: cpu.cpus.intersection(&guest.emulator).is_empty(),
+        },
+        None => Place {
+            role: GuestThreadRole::Other,
+            cpus: guest.emulator.clone(),
+            policy: SchedulingPolicy::Other,
+            inside: false,
+        },
+    }
+}
+
+impl Placement {
+    /// Asks QEMU for the threads of its virtual CPUs. With `-S` they exist before the guest runs.
+    pub(super) fn ask(qmp: &QmpMonitor, process: u32) -> Result<Self, DomainError> {
+        let answer = qmp.execute("query-cpus-fast", json!({}))?;
+        Ok(Self {
+            process,
+            virtual_cpus: threads_in(&answer),
+            placed: BTreeSet::new(),
+        })
+    }
+
+    /// The thread of the last virtual CPU, a real-time one where there is one.
+    pub(super) fn measuring(&self) -> u32 {
+        self.virtual_cpus.last().copied().unwrap_or(self.process)
+    }
+
+    /// Puts every thread in its place: the process into the shield, then the threads that do not
+    /// belong there out of it, then affinities and policies; group first, policy afterwards, because
+    /// a thread that is real-time already is not let into a group without a budget.
+    pub(super) fn put(
+        &mut self,
+        guest: &Description,
+        surroundings: &mut Surroundings,
+    ) -> Result<(), DomainError> {
+        self.placed.clear();
+        surroundings.admit(self.process)?;
+        if guest.cpus.iter().any(|cpu| cpu.policy.is_real_time()) {
+            surroundings.grant_budget(self.process)?;
+        }
+        let shares = self.put_new(guest, surroundings)?;
+        if shares {
+            surroundings.note(
+                Finding::new(
+                    Severity::Warning,
+                    format!("process {}", self.process),
+                    "the guest's emulator threads share the real-time CPUs, because cgroup v2 keeps all threads of this process together",
+                )
+                .values("the real-time CPUs", "the housekeeping CPUs"),
+            );
+        }
+        for helper in kernel_helpers(self.process) {
+            // They live in the kernel's own group; what it refuses is seen in the report.
+            let _ = placement::bind(self.process, &helper, &guest.emulator);
+        }
+        Ok(())
+    }
+
+    /// Takes real-time policies back: a control group's budget cannot be withdrawn while a thread of
+    /// such a policy is in it (kernel/sched/rt.c).
+    pub(super) fn rest(&self) -> Result<(), DomainError> {
+        for thread in process::threads(self.process) {
+            if self.virtual_cpus.contains(&thread.id) {
+                placement::schedule(self.process, &thread, SchedulingPolicy::Other)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for threads that were born since, and puts them in their places. Whether a thread that
+    /// belongs outside had to stay inside.
+    pub(super) fn put_new(
+        &mut self,
+        guest: &Description,
+        surroundings: &Surroundings,
+    ) -> Result<bool, DomainError> {
+        let mut shares = false;
+        for thread in process::threads(self.process) {
+            if self.placed.contains(&thread.id) {
+                continue;
+            }
+            let place = place(thread.id, &self.virtual_cpus, guest);
+            match self.put_one(&thread, &place, surroundings) {
+                Ok(out) => shares |= !place.inside && !out,
+                // A worker may end while it is looked at.
+                Err(_) if !exists(self.process, thread.id) => continue,
+                Err(error) => return Err(error),
+            }
+            self.placed.insert(thread.id);
+        }
+        Ok(shares)
+    }
+
+    /// Whether the thread is outside the shield.
+    fn put_one(
+        &self,
+        thread: &Thread,
+        place: &Place,
+        surroundings: &Surroundings,
+    ) -> Result<bool, DomainError> {
+        let out = if place.inside {
+            placement::bind(self.process, thread, &place.cpus)?;
+            false
+        } else {
+            surroundings.house(self.process, thread, &place.cpus)?
+        };
+        // A thread that a real-time one gave birth to has its policy.
+        if placement::policy(thread.id) != Some(place.policy) {
+            placement::schedule(self.process, thread, place.policy)?;
+        }
+        Ok(out)
+    }
+
+    /// Every thread as the kernel has it.
+    pub(super) fn report(&self) -> Vec<GuestThread> {
+        process::threads(self.process)
+            .into_iter()
+            .chain(kernel_helpers(self.process))
+            .filter_map(|thread| {
+                let number = self
+                    .virtual_cpus
+                    .iter()
+                    .position(|other| *other == thread.id);
+                Some(GuestThread {
+                    cpus: placement::affinity(thread.id)?,
+                    policy: placement::policy(thread.id)?,
+                    role: match number.and_then(|number| u32::try_from(number).ok()) {
+                        Some(number) => GuestThreadRole::VirtualCpu(number),
+                        None => GuestThreadRole::Other,
+                    },
+                    thread: thread.id,
+                    name: thread.name,
+                })
+            })
+            .collect()
+    }
+}
+
+fn exists(process: u32, thread: u32) -> bool {
+    fs::exists(format!("/proc/{process}/task/{thread}")).unwrap_or(false)
+}
+
+/// `thread-id` of each CPU in the answer to `query-cpus-fast`, by `cpu-index`.
+fn threads_in(answer: &Value) -> Vec<u32> {
+    let mut found: Vec<(u64, u32)> = answer
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|cpu| {
+            let thread = u32::try_from(cpu.get("thread-id")?.as_u64()?).ok()?;
+            Some((cpu.get("cpu-index")?.as_u64()?, thread))
+        })
+        .collect();
+    found.sort_unstable();
+    found.into_iter().map(|(_, thread)| thread).collect()
+}
+
+/// The kernel's own threads that work for a process's guest: `vhost-PID` (before Linux 6.4, since
+/// when they are threads of the process) and `kvm-pit/PID`.
+fn kernel_helpers(process: u32) -> Vec<Thread> {
+    let names = [format!("vhost-{process}"), format!("kvm-pit/{process}")];
+    fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let id = entry.file_name().to_str()?.parse().ok()?;
+            let name = fs::read_to_string(entry.path().join("comm")).ok()?;
+            let name = name.trim_end().to_owned();
+            names.contains(&name).then_some(Thread { id, name })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rampart_model::Accelerator;
+
+    use super::super::description::Board;
+    use super::super::description::tests::{example, set};
+    use super::*;
+
+    #[test]
+    fn the_answer_is_read_in_the_order_of_the_cpus() {
+        let answer = json!([
+            {"thread-id": 12, "cpu-index": 1, "target": "x86_64"},
+            {"thread-id": 11, "cpu-index": 0},
+            {"cpu-index": 7},
+        ]);
+        assert_eq!(threads_in(&answer), [11, 12]);
+        assert!(threads_in(&json!({"error": 1})).is_empty());
+    }
+
+    #[test]
+    fn threads_belong_where_their_work_is() {
+        let guest = example(Accelerator::Kvm, Board::Microvm);
+        let virtual_cpus = [11, 12, 13];
+        let first = place(11, &virtual_cpus, &guest);
+        assert_eq!((first.cpus, first.inside), (set("0"), false));
+        assert_eq!(first.policy, SchedulingPolicy::Other);
+        let second = place(12, &virtual_cpus, &guest);
+        assert_eq!((second.cpus, second.inside), (set("2"), true));
+        assert_eq!(second.policy, SchedulingPolicy::Fifo(1));
+        assert_eq!(second.role, GuestThreadRole::VirtualCpu(1));
+        let born_later = place(99, &virtual_cpus, &guest);
+        assert_eq!((born_later.cpus, born_later.inside), (set("0-1"), false));
+        assert_eq!(born_later.policy, SchedulingPolicy::Other);
+        assert_eq!(born_later.role, GuestThreadRole::Other);
+    }
+}
