@@ -191,6 +191,11 @@ impl Qemu {
         }
     }
 
+    /// Kills it, and waits until it is gone. Nothing happens if it has ended.
+    pub fn kill(&self) {
+        end_child(&mut self.child.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
     /// Ends it: asks over QMP, and kills it if it does not end in three seconds.
     pub fn end(self) {
         // An answer may get lost because it ends at once; what counts is that it ends.

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What differs between processor architectures, in one table. A new one is a new entry.
+
+/// How the distribution packs its kernel image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum KernelForm {
+    /// x86: a boot loader's header, a program that unpacks, and the packed kernel
+    /// (Linux, Documentation/arch/x86/boot.rst).
+    BzImage,
+}
+
+/// One architecture that can be simulated.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Architecture {
+    /// As `uname -m` says it, and as the cache names its directory.
+    pub(super) name: &'static str,
+    /// As the distribution says it.
+    pub(super) debian: &'static str,
+    /// The packages that only this architecture has: its real-time kernel, and QEMU for guests
+    /// inside the machine.
+    pub(super) packages: &'static [&'static str],
+    /// The emulator, a program of the machine at hand.
+    pub(super) emulator: &'static str,
+    /// The package that brings it.
+    pub(super) emulator_package: &'static str,
+    /// The machine that it emulates.
+    pub(super) machine: &'static [&'static str],
+    /// Name of the console on the kernel's command line.
+    pub(super) console: &'static str,
+    /// How the kernel image is packed.
+    pub(super) kernel_form: KernelForm,
+    /// What the kernel is told beside the console.
+    pub(super) boot_line: &'static [&'static str],
+    /// Modules without which there is no root file system and no word to the outside.
+    pub(super) early_modules: &'static [&'static str],
+    /// Modules loaded when the root file system is there.
+    pub(super) late_modules: &'static [&'static str],
+    /// The device that tells QEMU of a panic.
+    pub(super) panic_device: &'static str,
+}
+
+/// Debian 12 on x86-64.
+///
+/// Why this machine, found by trying: the kernel accepts the time stamp counter of a simulated
+/// processor as constant only under a hypervisor that says so, and of those only VMware's can be
+/// recognised without a hypervisor bit (by its serial number and its port); without a constant
+/// counter kvm-amd refuses to load on a PREEMPT_RT kernel. The EPYC model is the oldest with the
+/// nested paging that QEMU's software emulates.
+static X86_64: Architecture = Architecture {
+    name: "x86_64",
+    debian: "amd64",
+    packages: &["linux-image-rt-amd64", "qemu-system-x86"],
+    emulator: "qemu-system-x86_64",
+    emulator_package: "qemu-system-x86",
+    machine: &[
+        "-machine",
+        "pc,vmport=on,usb=off",
+        // check=off: no warning for each feature that software does not emulate.
+        "-cpu",
+        "EPYC,-hypervisor,+svm,+npt,check=off",
+        "-smbios",
+        "type=1,serial=VMware-42 35",
+    ],
+    console: "ttyS0",
+    kernel_form: KernelForm::BzImage,
+    boot_line: &["no_timer_check", "i8042.noaux", "i8042.nopnp"],
+    early_modules: &[
+        "virtio_pci",
+        "virtio_blk",
+        "virtio_console",
+        "pvpanic-pci",
+        "squashfs",
+        "overlay",
+    ],
+    late_modules: &["kvm_amd", "tun", "vhost_net", "configfs"],
+    panic_device: "pvpanic-pci",
+};
+
+/// All of them.
+pub(super) static ARCHITECTURES: &[&Architecture] = &[&X86_64];
+
+impl Architecture {
+    /// The one that simulates the machine at hand, or the first of the table.
+    pub(super) fn of_this_machine() -> &'static Self {
+        ARCHITECTURES
+            .iter()
+            .find(|architecture| architecture.name == std::env::consts::ARCH)
+            .unwrap_or(&ARCHITECTURES[0])
+    }
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! QEMU's command line for a simulated machine; pure.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use rampart_qemu::{escaped, socket_option};
+
+use super::architecture::Architecture;
+use super::options::SimOptions;
+
+/// How many agents can be spoken with at once: the first serves who booted the machine, the others
+/// who join it.
+pub(super) const AGENTS: usize = 9;
+
+/// Name of an agent's port, inside and of its socket.
+pub(super) fn port_name(number: usize) -> String {
+    format!("org.rampart.agent.{number}")
+}
+
+/// Where things are for one boot.
+#[derive(Debug)]
+pub(super) struct BootFiles<'a> {
+    pub(super) kernel: &'a Path,
+    pub(super) initramfs: &'a Path,
+    pub(super) root: &'a Path,
+    pub(super) directory: &'a Path,
+}
+
+/// The complete command line but for what `rampart-qemu` adds.
+pub(super) fn qemu_arguments(
+    architecture: &Architecture,
+    options: &SimOptions,
+    files: &BootFiles<'_>,
+) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = architecture.machine.iter().map(OsString::from).collect();
+    let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
+    add(&["-accel", "tcg,thread=multi"]);
+    add(&[
+        "-smp",
+        &format!("cpus={0},sockets=1,cores={0},threads=1", options.cpus),
+    ]);
+    add(&["-m", &format!("{}M", options.memory_mib)]);
+    // A reset ends the machine: a second boot would look like the first. A panic is told and
+    // changes nothing: who is still alive afterwards is what an evaluation wants to know.
+    add(&["-nodefaults", "-no-reboot", "-action", "panic=none"]);
+    add(&["-serial", "chardev:console"]);
+    add(&["-device", architecture.panic_device]);
+    add(&["-device", "virtio-serial-pci,id=serial"]);
+    for number in 0..AGENTS {
+        let name = port_name(number);
+        arguments.push("-chardev".into());
+        arguments.push(socket_option(files.directory, &name));
+        arguments.push("-device".into());
+        arguments.push(format!("virtserialport,bus=serial.0,chardev={name},name={name}").into());
+    }
+    let mut root = OsString::from("if=none,id=root,format=raw,readonly=on,file=");
+    root.push(escaped(files.root));
+    arguments.push("-drive".into());
+    arguments.push(root);
+    arguments.extend(["-device", "virtio-blk-pci,drive=root"].map(OsString::from));
+    if !options.forwards.is_empty() {
+        let mut network = "user,id=network".to_owned();
+        for forward in &options.forwards {
+            network += &format!(",hostfwd=tcp:127.0.0.1:{}-:{}", forward.here, forward.there);
+        }
+        // Its option ROM would only be asked whether there is something to boot from.
+        let device = "virtio-net-pci,netdev=network,romfile=";
+        arguments.extend(["-netdev", &network, "-device", device].map(OsString::from));
+    }
+    arguments.push("-kernel".into());
+    arguments.push(files.kernel.into());
+    arguments.push("-initrd".into());
+    arguments.push(files.initramfs.into());
+    arguments.push("-append".into());
+    arguments.push(complete_boot_line(architecture, options).into());
+    arguments
+}
+
+/// The kernel's words, then those of the first process (after `--`): go to the root, become the
+/// agent.
+fn complete_boot_line(architecture: &Architecture, options: &SimOptions) -> String {
+    format!(
+        "{} -- enter-root /dev/vda {} agent --init --stay --port {}",
+        options.boot_line(architecture),
+        super::initramfs::METER,
+        port_name(0)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::super::architecture::ARCHITECTURES;
+    use super::super::options::Forward;
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_this() {
+        let mut options = SimOptions::new(PathBuf::from("/bin/rampart-meter"));
+        options.forwards = vec![Forward {
+            here: 2222,
+            there: 22,
+        }];
+        let files = BootFiles {
+            kernel: Path::new("/image/kernel"),
+            initramfs: Path::new("/run/initramfs"),
+            root: Path::new("/image/a,b"),
+            directory: Path::new("/run"),
+        };
+        let arguments = qemu_arguments(ARCHITECTURES[0], &options, &files);
+        let lines: Vec<_> = arguments
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned())
+            .filter(|word| !(1..AGENTS - 1).any(|number| word.contains(&port_name(number))))
+            .collect();
+        insta::assert_snapshot!(lines.join("\n"));
+    }
+}

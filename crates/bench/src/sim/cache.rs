@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where things are kept: packages and images below the user's cache directory, and a directory
+//! for each machine that runs.
+//!
+//! ```text
+//! rampart/sim/
+//!   apt/               lists and packages
+//!   x86_64/current     names the image in use
+//!   x86_64/IDENTITY/   one image; its directory is locked (shared) by who boots from it
+//!   run/NUMBER/        one running machine: sockets, console; locked by who holds it
+//! ```
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::error::SimError;
+
+/// The directory of all simulated machines of this user.
+#[derive(Debug, Clone)]
+pub(super) struct Cache {
+    root: PathBuf,
+}
+
+impl Cache {
+    /// `$XDG_CACHE_HOME/rampart/sim`, or `~/.cache/rampart/sim` (XDG Base Directory
+    /// Specification: a relative path in the variable is ignored).
+    pub(super) fn of_this_user() -> Result<Self, SimError> {
+        let absolute = |name: &str| {
+            std::env::var_os(name)
+                .map(PathBuf::from)
+                .filter(|path| path.is_absolute())
+        };
+        let base = absolute("XDG_CACHE_HOME")
+            .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
+            .ok_or(SimError::NoCacheDirectory)?;
+        let root = base.join("rampart/sim");
+        make_directory(&root)?;
+        Ok(Self { root })
+    }
+
+    /// Lists and packages.
+    pub(super) fn apt(&self) -> PathBuf {
+        self.root.join("apt")
+    }
+
+    /// The images of one architecture.
+    pub(super) fn images(&self, architecture: &str) -> PathBuf {
+        self.root.join(architecture)
+    }
+
+    /// A new directory for one machine, locked until the result is dropped. Directories whose
+    /// holder was killed are removed on the way.
+    pub(super) fn running(&self) -> Result<RunDirectory, SimError> {
+        let all = self.root.join("run");
+        make_directory(&all)?;
+        remove_left(&all)?;
+        let mut number = std::process::id();
+        loop {
+            let path = all.join(number.to_string());
+            match fs::create_dir(&path) {
+                Ok(()) => {
+                    let lock = lock_directory(&path, FlockOperation::NonBlockingLockExclusive)
+                        .map_err(SimError::file("lock", &path))?;
+                    return Ok(RunDirectory { path, _lock: lock });
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    number = number.wrapping_add(1_000_003);
+                }
+                Err(error) => return Err(SimError::file("make", &path)(error)),
+            }
+        }
+    }
+
+    /// The file that names the machine that `sim up` holds.
+    pub(super) fn up(&self) -> PathBuf {
+        self.root.join("up")
+    }
+
+    /// One at a time builds; the rest waits here.
+    pub(super) fn lock_for_building(&self) -> Result<File, SimError> {
+        let path = self.root.join("build.lock");
+        let file = File::create(&path).map_err(SimError::file("create", &path))?;
+        flock(&file, FlockOperation::LockExclusive)
+            .map_err(|error| SimError::file("lock", &path)(error.into()))?;
+        Ok(file)
+    }
+}
+
+/// The directory of one running machine; removed when this is dropped.
+#[derive(Debug)]
+pub(super) struct RunDirectory {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl RunDirectory {
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for RunDirectory {
+    fn drop(&mut self) {
+        // What cannot be removed now is removed by the next machine.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Locks a directory itself: it needs no file inside, and can be removed while locked.
+pub(super) fn lock_directory(path: &Path, operation: FlockOperation) -> io::Result<File> {
+    let directory = File::open(path)?;
+    flock(&directory, operation)?;
+    Ok(directory)
+}
+
+/// Makes a directory and its parents.
+pub(super) fn make_directory(path: &Path) -> Result<(), SimError> {
+    fs::create_dir_all(path).map_err(SimError::file("make the directory", path))
+}
+
+/// Removes those directories below `all` that nobody holds a lock on.
+fn remove_left(all: &Path) -> Result<(), SimError> {
+    let entries = fs::read_dir(all).map_err(SimError::file("list", all))?;
+    for entry in entries.flatten() {
+        let path = entry.path();
+        // A directory that was made this moment and is not locked yet belongs to somebody.
+        let is_new = entry
+            .metadata()
+            .and_then(|metadata| metadata.modified())
+            .is_ok_and(|made| made.elapsed().is_ok_and(|age| age.as_secs() < 10));
+        if !is_new
+            && let Ok(_lock) = lock_directory(&path, FlockOperation::NonBlockingLockExclusive)
+        {
+            let _ = fs::remove_dir_all(&path);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cache() -> (tempfile::TempDir, Cache) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let root = directory.path().to_owned();
+        (directory, Cache { root })
+    }
+
+    #[test]
+    fn a_running_machine_keeps_its_directory_and_takes_it_along() {
+        let (_directory, cache) = cache();
+        let first = cache.running().expect("made");
+        let second = cache.running().expect("made");
+        assert_ne!(first.path(), second.path());
+        let path = first.path().to_owned();
+        assert!(path.is_dir());
+        drop(first);
+        assert!(!path.exists());
+        assert!(second.path().is_dir());
+    }
+
+    #[test]
+    fn what_a_killed_one_left_is_removed_and_what_is_held_stays() {
+        let (_directory, cache) = cache();
+        let held = cache.running().expect("made");
+        let left = cache.root.join("run/4");
+        fs::create_dir(&left).expect("made");
+        let old = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
+        for path in [held.path(), &left] {
+            File::open(path)
+                .expect("opened")
+                .set_modified(old)
+                .expect("aged");
+        }
+        remove_left(&cache.root.join("run")).expect("listed");
+        assert!(held.path().is_dir());
+        assert!(!left.exists());
+    }
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Why there is no simulated machine, or no longer.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rampart_agent::AgentError;
+use rampart_model::ExitCode;
+use rampart_qemu::QemuError;
+
+/// Why a simulated machine was not built, did not come up, or was lost.
+#[derive(Debug, thiserror::Error)]
+pub enum SimError {
+    /// A file or directory failed.
+    #[error("{}: cannot {action}: {source}", .path.display())]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// A program of this machine is needed and not there.
+    #[error(
+        "{program}: cannot be started: {source}; needed to {purpose}; mend: apt-get install {package}"
+    )]
+    ProgramMissing {
+        /// The program.
+        program: &'static str,
+        /// What for.
+        purpose: &'static str,
+        /// Who brings it.
+        package: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// A program of this machine failed.
+    #[error("`{command}` ended with {status}; it says: {said}")]
+    ProgramFailed {
+        /// Its command line, shortened.
+        command: String,
+        /// How it ended.
+        status: String,
+        /// Its last lines.
+        said: String,
+    },
+    /// The packages cannot be fetched.
+    #[error(
+        "the packages of the simulated machine cannot be fetched from {mirror}: {source}; mend: a \
+         network, or a mirror in RAMPART_DEBIAN_MIRROR"
+    )]
+    NotFetched {
+        /// Where from.
+        mirror: String,
+        /// What failed.
+        source: Box<SimError>,
+    },
+    /// The directory for the cache is not known.
+    #[error(
+        "neither XDG_CACHE_HOME nor HOME is set; needed to keep the simulated machine; mend: set one"
+    )]
+    NoCacheDirectory,
+    /// A package or the image lacks something.
+    #[error("the simulated machine cannot be made: {0}")]
+    Image(String),
+    /// The options make no sense together.
+    #[error("{0}")]
+    Options(String),
+    /// QEMU failed.
+    #[error(transparent)]
+    Qemu(#[from] QemuError),
+    /// The machine did not come up in time.
+    #[error(
+        "the simulated machine has not come up within {} s; its last lines:\n{}", .limit.as_secs(),
+        indented(.console)
+    )]
+    NeverUp {
+        /// How long was waited.
+        limit: Duration,
+        /// The end of its console.
+        console: Vec<String>,
+    },
+    /// The kernel panicked.
+    #[error("the simulated machine's kernel has panicked; its last lines:\n{}", indented(.console))]
+    Panicked {
+        /// The end of its console.
+        console: Vec<String>,
+    },
+    /// The machine switched itself off or was reset.
+    #[error("the simulated machine has ended ({how}); its last lines:\n{}", indented(.console))]
+    Ended {
+        /// How, in QEMU's words.
+        how: String,
+        /// The end of its console.
+        console: Vec<String>,
+    },
+    /// The machine runs and says nothing.
+    #[error(
+        "the simulated machine has said nothing for {} s and is taken for hung; its last lines:\n{}",
+        .silence.as_secs(), indented(.console)
+    )]
+    Hung {
+        /// For how long.
+        silence: Duration,
+        /// The end of its console.
+        console: Vec<String>,
+    },
+    /// The conversation with its agent failed for another reason.
+    #[error("the simulated machine's agent: {0}")]
+    Agent(#[from] AgentError),
+    /// One is up already.
+    #[error("a simulated machine is up already (process {process}); mend: `rampart sim down`")]
+    AlreadyUp {
+        /// The process that holds it.
+        process: u32,
+    },
+    /// None is up.
+    #[error("no simulated machine is up; mend: `rampart sim up`")]
+    NoneUp,
+    /// All ways in are taken.
+    #[error(
+        "the simulated machine that is up serves {limit} commands already; mend: end one of them"
+    )]
+    Busy {
+        /// How many it serves.
+        limit: usize,
+    },
+}
+
+impl SimError {
+    /// The exit code that says it.
+    #[must_use]
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::ProgramMissing { .. }
+            | Self::NotFetched { .. }
+            | Self::NoCacheDirectory
+            | Self::NoneUp
+            | Self::Qemu(QemuError::NotStarted { .. }) => ExitCode::PreconditionMissing,
+            Self::Options(_) => ExitCode::Usage,
+            Self::NeverUp { .. }
+            | Self::Panicked { .. }
+            | Self::Ended { .. }
+            | Self::Hung { .. } => ExitCode::MachineLost,
+            Self::File { .. }
+            | Self::ProgramFailed { .. }
+            | Self::Image(_)
+            | Self::Qemu(_)
+            | Self::Agent(_)
+            | Self::AlreadyUp { .. }
+            | Self::Busy { .. } => ExitCode::Failure,
+        }
+    }
+
+    /// For `map_err` on operations on files.
+    pub(super) fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::File {
+            action,
+            path,
+            source,
+        }
+    }
+}
+
+fn indented(lines: &[String]) -> String {
+    if lines.is_empty() {
+        return "  (nothing was written to the console)".to_owned();
+    }
+    lines
+        .iter()
+        .map(|line| format!("  {line}"))
+        .collect::<Vec<_>>()
+        .join("\n")
+}

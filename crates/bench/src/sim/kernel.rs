@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The kernel image, unpacked: to unpack it under emulation takes three seconds of every boot.
+
+use std::io::Read as _;
+
+use lzma_rust2::XzReader;
+
+use super::architecture::KernelForm;
+use super::error::SimError;
+
+/// Offsets in the header of a bzImage (Linux, Documentation/arch/x86/boot.rst, "The Real-Mode
+/// Kernel Header").
+const SETUP_SECTORS: usize = 0x1f1;
+const MAGIC: usize = 0x202;
+const PAYLOAD_OFFSET: usize = 0x248;
+const PAYLOAD_LENGTH: usize = 0x24c;
+
+const XZ: &[u8] = b"\xfd7zXZ\0";
+const GZIP: &[u8] = b"\x1f\x8b\x08";
+const ELF: &[u8] = b"\x7fELF";
+
+/// A kernel larger than this is not one.
+const LARGEST: u64 = 512 << 20;
+
+/// The kernel inside a boot image; none where it is packed in a way that is not known here, and
+/// the image must be booted as it is.
+pub(super) fn unpacked(form: KernelForm, image: &[u8]) -> Result<Option<Vec<u8>>, SimError> {
+    match form {
+        KernelForm::BzImage => unpack_bzimage(image),
+    }
+}
+
+fn unpack_bzimage(image: &[u8]) -> Result<Option<Vec<u8>>, SimError> {
+    let Some(payload) = payload(image) else {
+        return Err(SimError::Image(
+            "the kernel of its package is no bzImage".to_owned(),
+        ));
+    };
+    let mut kernel = Vec::new();
+    let read = if payload.starts_with(XZ) {
+        XzReader::new(payload, false)
+            .take(LARGEST)
+            .read_to_end(&mut kernel)
+    } else if payload.starts_with(GZIP) {
+        flate2::read::GzDecoder::new(payload)
+            .take(LARGEST)
+            .read_to_end(&mut kernel)
+    } else {
+        return Ok(None);
+    };
+    read.map_err(|error| SimError::Image(format!("its kernel cannot be unpacked: {error}")))?;
+    Ok(kernel.starts_with(ELF).then_some(kernel))
+}
+
+fn payload(image: &[u8]) -> Option<&[u8]> {
+    let number = |at: usize| -> Option<usize> {
+        let bytes = image.get(at..at + 4)?;
+        usize::try_from(u32::from_le_bytes(bytes.try_into().ok()?)).ok()
+    };
+    if image.get(MAGIC..MAGIC + 4)? != b"HdrS" {
+        return None;
+    }
+    // No sectors means four, for very old loaders.
+    let sectors = match image.get(SETUP_SECTORS)? {
+        0 => 4,
+        &sectors => usize::from(sectors),
+    };
+    let start = ((sectors + 1) * 512).checked_add(number(PAYLOAD_OFFSET)?)?;
+    image.get(start..start.checked_add(number(PAYLOAD_LENGTH)?)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    fn bzimage(payload: &[u8]) -> Vec<u8> {
+        let mut image = vec![0; 1024 + 16];
+        image[SETUP_SECTORS] = 1;
+        image[MAGIC..MAGIC + 4].copy_from_slice(b"HdrS");
+        image[PAYLOAD_OFFSET..PAYLOAD_OFFSET + 4].copy_from_slice(&16_u32.to_le_bytes());
+        let length = u32::try_from(payload.len()).expect("short");
+        image[PAYLOAD_LENGTH..PAYLOAD_LENGTH + 4].copy_from_slice(&length.to_le_bytes());
+        image.extend_from_slice(payload);
+        image
+    }
+
+    #[test]
+    fn the_kernel_comes_out() {
+        let kernel = b"\x7fELF and so on".to_vec();
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(&kernel).expect("packed");
+        let image = bzimage(&gzip.finish().expect("packed"));
+        let unpacked = unpacked(KernelForm::BzImage, &image).expect("unpacked");
+        assert_eq!(unpacked, Some(kernel));
+    }
+
+    #[test]
+    fn an_unknown_packing_is_left_and_anything_else_refused() {
+        let image = bzimage(b"\x28\xb5\x2f\xfd zstd");
+        assert_eq!(unpacked(KernelForm::BzImage, &image).expect("left"), None);
+        for bad in [&b"short"[..], &[0; 4096], &image[..1030]] {
+            assert!(unpacked(KernelForm::BzImage, bad).is_err());
+        }
+        let mut broken = bzimage(b"\xfd7zXZ\0 but not really");
+        broken.truncate(1024 + 16 + 21);
+        assert!(unpacked(KernelForm::BzImage, &broken).is_err());
+    }
+}

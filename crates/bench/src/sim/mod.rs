@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The simulated machine: a distribution's own PREEMPT_RT kernel and programs, in QEMU with
+//! software emulation.
+//!
+//! What is real there: the kernel, its scheduler and locks, KVM, containers, who can disturb whom.
+//! What is not: microseconds.
+//!
+//! [`Sim::image`] gives an image made of the distribution's packages ([`packages`], [`image`]),
+//! [`Sim::boot`] a machine, whose agent starts programs inside. It needs no root and installs
+//! nothing: packages and images live below the user's cache directory ([`cache`]).
+
+mod architecture;
+mod arguments;
+mod cache;
+mod error;
+mod image;
+mod initramfs;
+mod kernel;
+mod machine;
+mod modules;
+mod options;
+mod packages;
+mod root_files;
+mod squashfs;
+mod up;
+
+pub use error::SimError;
+pub use image::{BuildStep, Image, ImageRecord};
+pub use machine::{Loss, Sim};
+pub use options::{Forward, SimOptions};
+pub use packages::Package;
+pub use up::{Joined, Up};

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a simulated machine is asked to be, and the boot line that follows from it.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use rampart_model::{CpuId, CpuSet};
+
+use super::architecture::Architecture;
+use super::error::SimError;
+
+/// More makes no sense with software emulation, and the machine type ends at 255.
+const MOST_CPUS: u32 = 64;
+
+/// Less, and the kernel and the evaluation's programs do not fit beside a guest.
+const LEAST_MEMORY_MIB: u32 = 512;
+
+/// A port of this machine that leads to one of the simulated machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Forward {
+    /// Port on this machine's loopback address.
+    pub here: u16,
+    /// Port inside.
+    pub there: u16,
+}
+
+impl FromStr for Forward {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` is no pair of ports; write HERE:THERE, as 2222:22");
+        let (here, there) = text.split_once(':').ok_or_else(wrong)?;
+        Ok(Self {
+            here: here.parse().map_err(|_| wrong())?,
+            there: there.parse().map_err(|_| wrong())?,
+        })
+    }
+}
+
+/// What a simulated machine is asked to be.
+#[derive(Debug, Clone)]
+pub struct SimOptions {
+    /// How many CPUs it has.
+    pub cpus: u32,
+    /// Those that its kernel keeps free of everything (`isolcpus`, `nohz_full`, `rcu_nocbs`, and
+    /// `irqaffinity` on the rest); may be empty.
+    pub real_time: CpuSet,
+    /// Its memory in MiB.
+    pub memory_mib: u32,
+    /// More words for the kernel's command line.
+    pub append: Option<String>,
+    /// Ports that lead inside; without any it has no network.
+    pub forwards: Vec<Forward>,
+    /// The static program that is its first process.
+    pub meter: PathBuf,
+    /// A directory with a directory for each kernel release with modules of ours to load.
+    pub own_modules: Option<PathBuf>,
+    /// How long it may take to come up.
+    pub patience: Duration,
+    /// How long it may go on after a panic of its kernel before it is ended: time to see who is
+    /// still alive inside.
+    pub after_panic: Duration,
+}
+
+impl SimOptions {
+    /// Five CPUs, of which four are kept free, and memory for an evaluation with guests.
+    #[must_use]
+    pub fn new(meter: PathBuf) -> Self {
+        Self {
+            cpus: 5,
+            real_time: (1..5).map(CpuId).collect(),
+            memory_mib: 3072,
+            append: None,
+            forwards: Vec::new(),
+            own_modules: meter
+                .parent()
+                .map(|beside| beside.join("modules"))
+                .filter(|modules| modules.is_dir()),
+            meter,
+            patience: Duration::from_secs(180),
+            after_panic: Duration::from_secs(1),
+        }
+    }
+
+    /// The same with so many CPUs, of which all but the first are kept free.
+    #[must_use]
+    pub fn with_cpus(self, cpus: u32) -> Self {
+        Self {
+            cpus,
+            real_time: (1..cpus).map(CpuId).collect(),
+            ..self
+        }
+    }
+
+    /// Refuses what makes no sense, before anything is started.
+    pub(super) fn check(&self) -> Result<(), SimError> {
+        if !(1..=MOST_CPUS).contains(&self.cpus) {
+            return Err(SimError::Options(format!(
+                "--cpus is {}, needed 1 to {MOST_CPUS}",
+                self.cpus
+            )));
+        }
+        if self.memory_mib < LEAST_MEMORY_MIB {
+            return Err(SimError::Options(format!(
+                "--memory is {} MiB, needed at least {LEAST_MEMORY_MIB}",
+                self.memory_mib
+            )));
+        }
+        if let Some(cpu) = self.real_time.iter().find(|cpu| cpu.0 >= self.cpus) {
+            return Err(SimError::Options(format!(
+                "--real-time-cpus holds CPU {cpu}, and the machine has CPUs 0-{}; mend: more \
+                 --cpus, or other --real-time-cpus",
+                self.cpus - 1
+            )));
+        }
+        if self.real_time.contains(CpuId(0)) {
+            return Err(SimError::Options(
+                "--real-time-cpus holds CPU 0, which boots the machine and keeps its ordinary \
+                 work; mend: leave it out"
+                    .to_owned(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// The kernel's command line.
+    ///
+    /// `panic=-1`: a panic before anybody could tell of it resets the machine at once, which QEMU
+    /// tells; the first process sets it to 0. The isolating words are those of the kernel's
+    /// Documentation/admin-guide/kernel-parameters.txt; `nohz_full` equals `isolcpus`, because
+    /// either without the other leaves work on the CPU.
+    pub(super) fn boot_line(&self, architecture: &Architecture) -> String {
+        let mut words: Vec<String> = vec![
+            format!("console={}", architecture.console),
+            "quiet".to_owned(),
+            "panic=-1".to_owned(),
+        ];
+        words.extend(architecture.boot_line.iter().map(|word| (*word).to_owned()));
+        if !self.real_time.is_empty() {
+            let real_time = &self.real_time;
+            let rest: CpuSet = (0..self.cpus)
+                .map(CpuId)
+                .filter(|cpu| !real_time.contains(*cpu))
+                .collect();
+            words.push(format!("isolcpus=managed_irq,domain,{real_time}"));
+            words.push(format!("nohz_full={real_time}"));
+            words.push(format!("rcu_nocbs={real_time}"));
+            words.push(format!("irqaffinity={rest}"));
+        }
+        words.extend(self.append.clone());
+        words.join(" ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options() -> SimOptions {
+        SimOptions::new(PathBuf::from("/nowhere/rampart-meter"))
+    }
+
+    #[test]
+    fn the_boot_line_isolates_the_real_time_cpus() {
+        let mut options = options();
+        options.append = Some("hugepages=64".to_owned());
+        insta::assert_snapshot!(
+            options.boot_line(Architecture::of_this_machine()),
+            @"console=ttyS0 quiet panic=-1 no_timer_check i8042.noaux i8042.nopnp isolcpus=managed_irq,domain,1-4 nohz_full=1-4 rcu_nocbs=1-4 irqaffinity=0 hugepages=64"
+        );
+        options.real_time = CpuSet::default();
+        assert!(
+            !options
+                .boot_line(Architecture::of_this_machine())
+                .contains("isolcpus")
+        );
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        assert!(options().check().is_ok());
+        assert!(options().with_cpus(1).check().is_ok());
+        for wrong in [
+            options().with_cpus(0),
+            options().with_cpus(65),
+            SimOptions {
+                memory_mib: 64,
+                ..options()
+            },
+            SimOptions {
+                cpus: 2,
+                ..options()
+            },
+            SimOptions {
+                real_time: (0..2).map(CpuId).collect(),
+                ..options()
+            },
+        ] {
+            let error = wrong.check().expect_err("refused");
+            assert_eq!(error.exit_code(), rampart_model::ExitCode::Usage, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_pair_of_ports() {
+        assert_eq!(
+            "2222:22".parse(),
+            Ok(Forward {
+                here: 2222,
+                there: 22
+            })
+        );
+        for wrong in ["2222", "a:22", "70000:22", ""] {
+            assert!(wrong.parse::<Forward>().is_err(), "{wrong}");
+        }
+    }
+}

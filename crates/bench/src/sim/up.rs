@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One machine that is up for several commands: `sim up` holds it, `sim run` and `sim shell` join.
+//!
+//! Who joins speaks with an agent inside directly, over a socket of QEMU's: the process that holds
+//! the machine is not in between. A lock a socket keeps two from taking the same.
+
+use std::fs::{self, File};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rampart_agent::{Agent, AgentError, AgentProcess};
+use rampart_qemu::last_lines;
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
+
+use super::arguments::{AGENTS, port_name};
+use super::cache::{Cache, lock_directory};
+use super::error::SimError;
+use super::machine::Sim;
+
+/// How long an agent that is up may take to answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a machine may take to go down.
+const DOWN_LIMIT: Duration = Duration::from_secs(20);
+
+/// What the file `up` says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct UpFile {
+    process: u32,
+    directory: PathBuf,
+}
+
+impl UpFile {
+    /// Of the machine that is up; none if nobody holds one.
+    fn read(cache: &Cache) -> Result<Option<Self>, SimError> {
+        let path = cache.up();
+        let Ok(text) = fs::read_to_string(&path) else {
+            return Ok(None);
+        };
+        let up: Self = serde_json::from_str(&text)
+            .map_err(|error| SimError::Image(format!("{}: {error}", path.display())))?;
+        // Nobody holds its lock: its holder was killed, or is another process of that number.
+        let is_held = match lock_directory(&up.directory, FlockOperation::NonBlockingLockShared) {
+            Ok(_) => false,
+            Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
+        };
+        Ok(is_held.then_some(up))
+    }
+}
+
+/// A machine that others may join. It ends with this.
+#[derive(Debug)]
+pub struct Up {
+    path: PathBuf,
+    sim: Sim,
+    _agents: Vec<AgentProcess>,
+}
+
+impl Up {
+    /// Whether a machine is up already: the error that says so.
+    ///
+    /// # Errors
+    /// [`SimError::AlreadyUp`].
+    pub fn refuse_second() -> Result<(), SimError> {
+        match UpFile::read(&Cache::of_this_user()?)? {
+            Some(up) => Err(SimError::AlreadyUp {
+                process: up.process,
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Opens a machine to others.
+    ///
+    /// # Errors
+    /// If another is up, or the machine is lost.
+    pub fn hold(sim: Sim) -> Result<Self, SimError> {
+        Self::refuse_second()?;
+        let agents = sim.serve_others()?;
+        let path = Cache::of_this_user()?.up();
+        let up = UpFile {
+            process: std::process::id(),
+            directory: sim.directory().to_owned(),
+        };
+        let text = serde_json::to_string(&up)
+            .map_err(|error| SimError::Image(format!("{}: {error}", path.display())))?;
+        let new = path.with_extension(std::process::id().to_string());
+        fs::write(&new, text).map_err(SimError::file("write", &new))?;
+        fs::rename(&new, &path).map_err(SimError::file("rename to", &path))?;
+        Ok(Self {
+            path,
+            sim,
+            _agents: agents,
+        })
+    }
+
+    /// The machine.
+    #[must_use]
+    pub fn sim(&self) -> &Sim {
+        &self.sim
+    }
+
+    /// Asks who holds the machine that is up to end it, and waits until it is gone.
+    ///
+    /// # Errors
+    /// [`SimError::NoneUp`], or if it does not go.
+    pub fn take_down() -> Result<(), SimError> {
+        let cache = Cache::of_this_user()?;
+        let up = UpFile::read(&cache)?.ok_or(SimError::NoneUp)?;
+        let holder = i32::try_from(up.process).ok().and_then(Pid::from_raw);
+        let holder = holder.ok_or(SimError::NoneUp)?;
+        kill_process(holder, Signal::TERM)
+            .map_err(|error| SimError::file("signal the holder of", &up.directory)(error.into()))?;
+        let deadline = Instant::now() + DOWN_LIMIT;
+        while UpFile::read(&cache)?.is_some_and(|now| now == up) {
+            if Instant::now() > deadline {
+                return Err(SimError::Image(format!(
+                    "process {holder} has not ended its simulated machine in {} s; mend: kill it",
+                    DOWN_LIMIT.as_secs()
+                )));
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        // If it stays, its lock tells that nobody holds it.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// A machine that somebody else holds.
+#[derive(Debug)]
+pub struct Joined {
+    agent: Agent,
+    directory: PathBuf,
+    _lock: File,
+}
+
+impl Joined {
+    /// Joins the machine that is up; none if there is none.
+    ///
+    /// # Errors
+    /// If it serves as many as it can, or its agent does not answer.
+    pub fn join() -> Result<Option<Self>, SimError> {
+        let Some(up) = UpFile::read(&Cache::of_this_user()?)? else {
+            return Ok(None);
+        };
+        for number in 1..AGENTS {
+            let name = port_name(number);
+            if let Some(lock) = try_lock(&up.directory.join(format!("{name}.lock")))? {
+                let path = up.directory.join(name);
+                let stream =
+                    UnixStream::connect(&path).map_err(SimError::file("connect to", &path))?;
+                return Ok(Some(Self {
+                    agent: Agent::connect(stream, PATIENCE)?,
+                    directory: up.directory,
+                    _lock: lock,
+                }));
+            }
+        }
+        Err(SimError::Busy { limit: AGENTS - 1 })
+    }
+
+    /// The agent inside, which starts programs there.
+    #[must_use]
+    pub fn agent(&self) -> &Agent {
+        &self.agent
+    }
+
+    /// What an error of the agent means.
+    #[must_use]
+    pub fn explain(&self, error: AgentError) -> SimError {
+        if !matches!(error, AgentError::Lost(_)) {
+            return SimError::Agent(error);
+        }
+        SimError::Ended {
+            how: "the command that holds it has ended, or tells more".to_owned(),
+            console: last_lines(&self.directory.join("console.log"), 20).unwrap_or_default(),
+        }
+    }
+}
+
+fn try_lock(path: &Path) -> Result<Option<File>, SimError> {
+    let file = File::create(path).map_err(SimError::file("create", path))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(SimError::file("lock", path)(error.into())),
+    }
+}
