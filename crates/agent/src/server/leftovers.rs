@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
 
 /// Orphans below us become our children instead of process 1's, `PR_SET_CHILD_SUBREAPER` in
 /// prctl(2).
@@ -22,7 +22,7 @@ pub(super) fn adopt() -> io::Result<()> {
 pub(super) fn kill() {
     let until = Instant::now() + Duration::from_secs(2);
     loop {
-        while let Ok(Some(_)) = waitpid(None, WaitOptions::NOHANG) {}
+        while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
         let children = children();
         if children.is_empty() || Instant::now() > until {
             return;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Signal, WaitOptions, waitpid};
+use rustix::process::{Signal, WaitOptions, wait};
 
 use super::ServeOptions;
 use super::outgoing::Outgoing;
@@ -238,7 +238,7 @@ impl Session {
 
     /// Takes in every child that ended, ours or an orphan.
     fn reap(&mut self) {
-        while let Ok(Some((id, status))) = waitpid(None, WaitOptions::NOHANG) {
+        while let Ok(Some((id, status))) = wait(WaitOptions::NOHANG) {
             let found = self
                 .programs
                 .iter_mut()
