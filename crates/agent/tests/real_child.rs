@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The two sides over real pipes and sockets, with real programs. The far side is this very test
-//! program: started with `RAMPART_TEST_AGENT` set, one of its tests serves.
+//! The two sides over real pipes and sockets, with real programs.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
@@ -9,36 +8,26 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rampart_agent::{Agent, AgentCommand, AgentError, ServeOptions, TerminalSize, serve};
+use rampart_agent::{Agent, AgentCommand, AgentError, TerminalSize};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Not a test: the far side.
-#[test]
-fn far_side() {
-    if let Some(arguments) = std::env::var_os("RAMPART_TEST_AGENT") {
-        let arguments = arguments.to_string_lossy().into_owned();
-        let arguments = arguments.split_whitespace().map(Into::into);
-        serve(&ServeOptions::parse(arguments).expect("arguments")).expect("served");
-        std::process::exit(0);
-    }
-}
-
-fn far_side_on(input: Stdio, output: Stdio, arguments: &str) -> Child {
-    Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", "far_side", "--nocapture", "--test-threads=1"])
-        .env("RAMPART_TEST_AGENT", arguments)
+fn far_side(input: Stdio, output: Stdio, arguments: &str) -> Child {
+    let here = std::env::current_exe().expect("this program");
+    let target = here.ancestors().nth(2).expect("deps is in a directory");
+    Command::new(target.join("examples/far_side"))
+        .args(arguments.split_whitespace())
         .stdin(input)
         .stdout(output)
         .spawn()
-        .expect("the far side")
+        .expect("the far side: cargo builds it with these tests")
 }
 
-/// An agent over a socket, with libtest's own words before its first.
+/// An agent over a socket.
 fn start(arguments: &str) -> (Agent, Child) {
     let (near, far) = UnixStream::pair().expect("sockets");
     let again = far.try_clone().expect("socket");
-    let child = far_side_on(
+    let child = far_side(
         OwnedFd::from(far).into(),
         OwnedFd::from(again).into(),
         arguments,
@@ -273,7 +262,7 @@ fn nothing_outlives_the_connection() {
 
 #[test]
 fn the_end_of_the_stream_is_the_end_of_the_agent() {
-    let mut child = far_side_on(Stdio::piped(), Stdio::piped(), "");
+    let mut child = far_side(Stdio::piped(), Stdio::piped(), "");
     let (stdin, stdout) = (
         child.stdin.take().expect("in"),
         child.stdout.take().expect("out"),
@@ -342,8 +331,18 @@ fn a_shell_on_a_terminal() {
         .expect("sent");
     ask("stty size\n", "10 40");
     ask("test -t 0 && test -t 2 && echo $((6*7+1))\n", "43");
-    // Control and C reaches what runs in the foreground.
-    ask("sleep 1000 || echo $((50-1))\n\x03echo $((50+1))\n", "51");
+    // Control and C reaches what runs in the foreground; it also empties the terminal's input,
+    // so nothing else may be on its way.
+    ask("echo $((50-1)); sleep 1000\n", "49");
+    let children = format!(
+        "/proc/{0}/task/{0}/children",
+        process.handle.id().expect("an id")
+    );
+    eventually("sleep runs", || {
+        std::fs::read_to_string(&children).is_ok_and(|ids| !ids.is_empty())
+    });
+    ask("\x03", "");
+    ask("echo $((50+1))\n", "51");
     drop(process.stdin);
     let status = process
         .handle
