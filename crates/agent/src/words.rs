@@ -25,6 +25,10 @@ pub struct AgentCommand {
     pub env: Vec<(String, String)>,
     /// Where it starts; none: where the agent is.
     pub directory: Option<String>,
+    /// The CPUs that it may run on; none: those that the agent may, which on a machine with
+    /// `isolcpus=` are the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<CpuSet>,
     /// With a terminal of this size as its three streams; its output then all comes on `stdout`.
     pub terminal: Option<TerminalSize>,
 }

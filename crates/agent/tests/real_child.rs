@@ -69,6 +69,17 @@ fn says_where_it_is() {
 }
 
 #[test]
+fn a_program_may_have_cpus_of_its_own() {
+    let (agent, _child) = start("");
+    let first = agent.hello().cpus.first().expect("a CPU");
+    let mut command = AgentCommand::new(["grep", "Cpus_allowed_list", "/proc/self/status"]);
+    command.cpus = Some(rampart_model::CpuSet::single(first));
+    let started = agent.spawn(&command).expect("started");
+    let told = text(started.stdout);
+    assert_eq!(told.split_whitespace().last(), Some(first.to_string().as_str()));
+}
+
+#[test]
 fn a_program_has_three_streams_a_status_an_environment_and_a_place() {
     let (agent, _child) = start("");
     let mut command = shell("cat; pwd; echo \"$WORD\" >&2; exit 7");

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
+use rampart_model::CpuSet;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
@@ -140,6 +141,17 @@ impl To {
     }
 }
 
+/// CPUs past the size of the kernel's fixed set cannot be named in it.
+fn kernel_set(cpus: &CpuSet) -> rustix::thread::CpuSet {
+    let mut set = rustix::thread::CpuSet::new();
+    for cpu in cpus.iter() {
+        if (cpu.0 as usize) < rustix::thread::CpuSet::MAX_CPU {
+            set.set(cpu.0 as usize);
+        }
+    }
+    set
+}
+
 /// A program and its streams.
 #[derive(Debug)]
 pub(super) struct Program {
@@ -179,12 +191,16 @@ impl Program {
             }
         }
         let on_terminal = terminal.is_some();
+        let affinity = wanted.cpus.as_ref().map(kernel_set);
         // SAFETY: between fork and exec only system calls that are safe there are made.
         unsafe {
             command.pre_exec(move || {
                 if on_terminal {
                     rustix::process::setsid()?;
                     rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
+                }
+                if let Some(cpus) = &affinity {
+                    rustix::thread::sched_setaffinity(None, cpus)?;
                 }
                 // If we are killed, what we started is asked to end.
                 if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) != 0 {
