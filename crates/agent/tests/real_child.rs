@@ -76,7 +76,10 @@ fn a_program_may_have_cpus_of_its_own() {
     command.cpus = Some(rampart_model::CpuSet::single(first));
     let started = agent.spawn(&command).expect("started");
     let told = text(started.stdout);
-    assert_eq!(told.split_whitespace().last(), Some(first.to_string().as_str()));
+    assert_eq!(
+        told.split_whitespace().last(),
+        Some(first.to_string().as_str())
+    );
 }
 
 #[test]
