@@ -27,6 +27,8 @@ pub struct Context<'a> {
     pub meter: &'a Path,
     /// The result directory to make.
     pub output: &'a Path,
+    /// Whether to name the causes of the worst samples of each run, from the kernel's own trace.
+    pub explain: bool,
     /// The command line, for the document.
     pub command: Vec<String>,
     /// Version of the tool, for the document.
@@ -187,6 +189,7 @@ pub fn evaluate(
                 housekeeping: &evaluation.plan.housekeeping,
                 meter: context.meter,
                 scratch: scratch.path(),
+                explain: context.explain,
                 log: directory.histogram_log(number, &id)?,
             },
             &mut tick,

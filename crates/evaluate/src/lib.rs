@@ -10,6 +10,7 @@ mod collect;
 mod comparison;
 mod error;
 mod experiment;
+mod explain;
 mod judge;
 mod measure;
 mod propose;

@@ -13,6 +13,7 @@ use rampart_model::{
 use crate::EvaluateError;
 use crate::collect::Collected;
 use crate::experiment::timestamp;
+use crate::explain::Explaining;
 use crate::store::HistogramLog;
 
 /// Where and how a single measurement runs.
@@ -24,6 +25,8 @@ pub struct MeasureContext<'a> {
     pub housekeeping: &'a CpuSet,
     /// A histogram log to write, block by block.
     pub histogram_log: Option<&'a Path>,
+    /// Whether to name the causes of the worst samples, from the kernel's own trace.
+    pub explain: bool,
     /// Version of the tool, for the document.
     pub tool_version: &'a str,
 }
@@ -60,12 +63,18 @@ pub fn measure(
         name: "measure",
         stay_up: false,
     };
+    let explaining = Explaining::start(
+        context.explain,
+        domain.selection().kind,
+        plan,
+        context.housekeeping,
+    );
     let mut running = domain.start(&start)?;
     running.go()?;
     let mut collected = Collected::default();
     let (mut started, mut offset) = (Nanos::ZERO, Nanos::ZERO);
     let mut stopped = false;
-    let (threads, findings) = loop {
+    let (threads, mut findings) = loop {
         if stop.load(Ordering::Relaxed) && !stopped {
             running.stop();
             stopped = true;
@@ -90,8 +99,10 @@ pub fn measure(
     };
     let granted = running.granted();
     let shield = running.finish()?;
+    let (explained, told) = explaining.finish(plan, &threads);
+    findings.extend(told);
     Ok(Measurement {
-        explained: Vec::new(),
+        explained,
         guest: None,
         schema_version: MEASUREMENT_SCHEMA_VERSION,
         tool_version: context.tool_version.to_owned(),

@@ -14,6 +14,7 @@ use rampart_model::{
 };
 
 use crate::collect::Collected;
+use crate::explain::Explaining;
 use crate::store::HistogramLog;
 
 /// How long a meter may stay silent past the end of its plan before it counts as lost.
@@ -34,6 +35,7 @@ pub(crate) struct RunRequest<'a> {
     pub(crate) housekeeping: &'a CpuSet,
     pub(crate) meter: &'a Path,
     pub(crate) scratch: &'a Path,
+    pub(crate) explain: bool,
     pub(crate) log: (String, HistogramLog),
 }
 
@@ -79,6 +81,12 @@ pub(crate) fn make_run(
         name: request.record,
         stay_up: false,
     };
+    let explaining = Explaining::start(
+        request.explain,
+        request.domain.selection().kind,
+        request.plan,
+        request.housekeeping,
+    );
     match request.domain.start(&start) {
         Err(error) => invalid.push(reason(request.record, &error)),
         Ok(mut running) => {
@@ -126,6 +134,8 @@ pub(crate) fn make_run(
             }
         }
     }
+    let (explained, told) = explaining.finish(request.plan, &heard.threads);
+    heard.findings.extend(told);
     for thread in &heard.threads {
         if thread.lost > 0 {
             invalid.push(problem(format!(
@@ -146,7 +156,7 @@ pub(crate) fn make_run(
     }
     let (started_monotonic, offset) = heard.started.unwrap_or_default();
     let run = Run {
-        explained: Vec::new(),
+        explained,
         guest: None,
         order: request.order,
         started: crate::experiment::timestamp(started_monotonic + offset),

@@ -73,6 +73,16 @@ pub(crate) enum Change {
         task: Task,
         new: rampart_model::CpuSet,
     },
+    /// A file that lists words, each a switch, has `on` in it, and gets `off` in its place.
+    Switch {
+        path: PathBuf,
+        on: String,
+        off: String,
+    },
+    /// An instance of the kernel's tracing is made.
+    TracingInstance { path: PathBuf },
+    /// A file system of the kernel is mounted.
+    Mount { point: PathBuf },
 }
 
 #[derive(Debug, Serialize, Deserialize)]

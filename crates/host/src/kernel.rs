@@ -30,6 +30,14 @@ pub(crate) trait Kernel: fmt::Debug + Send + Sync {
     fn affinity(&self, thread: u32) -> io::Result<CpuSet>;
     /// Sets the CPUs that a thread may run on.
     fn set_affinity(&self, thread: u32, cpus: &CpuSet) -> io::Result<()>;
+    /// Mounts a file system of the kernel that has no device, such as `tracefs`.
+    fn mount(&self, _kind: &str, _point: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Unmounts what is mounted there.
+    fn unmount(&self, _point: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// Called around each step that must survive a sudden end; tests end here.
     fn step(&self) -> io::Result<()> {
         Ok(())
@@ -42,15 +50,23 @@ pub(crate) struct RunningKernel;
 
 impl Kernel for RunningKernel {
     fn read(&self, path: &Path) -> io::Result<String> {
-        std::fs::read_to_string(path)
+        use std::io::Read as _;
+        // Read whole: some files (`osnoise/cpus`) refuse to be read in pieces that are no larger
+        // than their text, even at its end.
+        let mut text = String::with_capacity(4096);
+        std::fs::File::open(path)?.read_to_string(&mut text)?;
+        Ok(text)
     }
 
     fn write(&self, path: &Path, value: &str) -> io::Result<()> {
         use std::io::Write as _;
         // Never creates: a file that is not there is a setting that this kernel lacks.
         let mut file = std::fs::OpenOptions::new().write(true).open(path)?;
-        let written = file.write(value.as_bytes())?;
-        if written == value.len() {
+        // With a line feed, as `echo` does: some files (`osnoise/cpus` before 6.17) read on where
+        // there is none.
+        let line = format!("{value}\n");
+        let written = file.write(line.as_bytes())?;
+        if written == line.len() {
             Ok(())
         } else {
             // The kernel takes a value whole or not at all; a second write would be another.
@@ -103,6 +119,18 @@ impl Kernel for RunningKernel {
             set.set(cpu);
         }
         sched_setaffinity(Some(thread_id(thread)?), &set)?;
+        Ok(())
+    }
+
+    fn mount(&self, kind: &str, point: &Path) -> io::Result<()> {
+        use rustix::mount::{MountFlags, mount};
+        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        mount(kind, point, kind, flags, None)?;
+        Ok(())
+    }
+
+    fn unmount(&self, point: &Path) -> io::Result<()> {
+        rustix::mount::unmount(point, rustix::mount::UnmountFlags::empty())?;
         Ok(())
     }
 }

@@ -26,6 +26,7 @@ mod root;
 mod shield;
 mod state;
 mod tasks;
+mod tracing;
 mod undo;
 
 pub use child::{AtOurEnd, spawn_tied};
@@ -38,3 +39,4 @@ pub use release::{PendingJournal, ReleaseReport, Restored, pending, release};
 pub use root::MachineRoot;
 pub use shield::{ControlGroup, ControlGroupVersion, Shield};
 pub use state::StateDirectory;
+pub use tracing::{Interval, Source, Trace, TracedSample, Tracing, explain};

@@ -162,3 +162,24 @@ fn release_one(
     report.left.extend(undone.failed);
     Ok(done)
 }
+
+/// Puts back what an ended process left, and tells.
+pub(crate) fn release_first(
+    kernel: &dyn Kernel,
+    state: &StateDirectory,
+) -> Result<Vec<Finding>, HostError> {
+    let report = release_locked(kernel, state)?;
+    let mut findings = Vec::new();
+    if !report.restored.is_empty() {
+        findings.push(Finding::new(
+            Severity::Note,
+            state.path().display().to_string(),
+            format!(
+                "{} changes that an ended process had left were put back first",
+                report.restored.len()
+            ),
+        ));
+    }
+    findings.extend(report.left);
+    Ok(findings)
+}

@@ -20,6 +20,7 @@ use crate::kernel::Kernel;
 use crate::notation::Notation;
 use crate::release::Restored;
 use crate::tasks::{self, Task};
+use crate::tracing::undo as tracing_undo;
 
 /// What undoing did.
 #[derive(Debug, Default)]
@@ -33,14 +34,14 @@ pub(crate) struct Undone {
 }
 
 impl Undone {
-    fn restored(&mut self, place: &Path, what: impl Into<String>) {
+    pub(crate) fn restored(&mut self, place: &Path, what: impl Into<String>) {
         self.restored.push(Restored {
             place: place.display().to_string(),
             what: what.into(),
         });
     }
 
-    fn failed(&mut self, place: &Path, what: impl Into<String>, mend: &str) {
+    pub(crate) fn failed(&mut self, place: &Path, what: impl Into<String>, mend: &str) {
         let place = place.display().to_string();
         self.failed
             .push(Finding::new(Severity::Problem, place, what).mend(mend));
@@ -81,6 +82,13 @@ pub(crate) fn undo(
             } => undo_tasks(kernel, from, to, *sweep, tasks, &mut undone)?,
             Change::Affinities { tasks } => undo_widening(kernel, tasks, &mut undone)?,
             Change::Affinity { task, new } => undo_affinity(kernel, task, new, &mut undone),
+            Change::Switch { path, on, off } => {
+                tracing_undo::switch(kernel, path, on, off, &mut undone);
+            }
+            Change::TracingInstance { path } => {
+                tracing_undo::instance(kernel, path, &mut undone)?;
+            }
+            Change::Mount { point } => tracing_undo::mount(kernel, point, &mut undone),
         }
         kernel.step()?;
         if undone.failed.len() == failures {

@@ -113,9 +113,11 @@ pub struct Cause {
     pub kind: CauseKind,
     /// Its name: `local_timer:236`, `TIMER:1`, `ksoftirqd/1:23`.
     pub name: String,
-    /// When it began (`CLOCK_MONOTONIC`).
+    /// When it began (`CLOCK_MONOTONIC`), which may be before the sample did. Where it came several
+    /// times, the first of them.
     pub start: Nanos,
-    /// How long it lasted, what interrupted it taken off.
+    /// How much of the sample's time it took, all its times together, what interrupted it taken
+    /// off.
     pub duration: Nanos,
 }
 
@@ -126,9 +128,11 @@ pub struct ExplainedWorst {
     pub cpu: CpuId,
     /// The sample.
     pub event: WorstEvent,
-    /// What lay in its time.
+    /// What lay in its time, each name once. [`CauseKind::Unseen`] alone where the kernel saw
+    /// nothing.
     pub causes: Vec<Cause>,
-    /// How much of `event.value` no cause accounts for.
+    /// How much of `event.value`, the meter's own work taken off, no cause other than an unseen
+    /// one accounts for.
     pub unexplained: Nanos,
 }
 

@@ -121,6 +121,10 @@ pub(crate) struct Evaluate {
     #[arg(long, value_name = "NUMBER")]
     pub(crate) seed: Option<u64>,
 
+    /// Name the causes of the worst samples of each run, from the kernel's own trace (as root)
+    #[arg(long)]
+    pub(crate) explain: bool,
+
     /// Directory for the results; without it one named after the time, here
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
@@ -154,6 +158,7 @@ Examples:
   rampart measure wakeup                          every usable CPU, FIFO 80, 1 ms, 10 s
   rampart measure wakeup --cpus 1 --interval 200us --for 1h --hlog wakeup.hlog
   rampart measure wakeup --cpus 2,3 --interval 250us,1ms
+  rampart measure wakeup --explain                what caused the ten worst
   rampart measure wakeup --policy deadline:200us/1ms/1ms
   rampart measure noise --cpus 1 --policy fifo:1
   rampart measure loop --interval 1ms --work 300us --deadline 500us
@@ -218,6 +223,10 @@ pub(crate) struct Measure {
     /// How many of the worst samples to keep for each CPU
     #[arg(long, value_name = "NUMBER", default_value_t = 20)]
     pub(crate) worst: u32,
+
+    /// Name the causes of the worst samples, from the kernel's own trace (as root)
+    #[arg(long)]
+    pub(crate) explain: bool,
 
     /// Do not lock memory; page faults may then be measured
     #[arg(long)]

@@ -27,7 +27,8 @@ use crate::real_time;
 use crate::state::is_root;
 use crate::tasks::{self, Task};
 use crate::undo::Undone;
-use crate::{HostError, RealTimeBudget, StateDirectory, release};
+use crate::release::release_first;
+use crate::{HostError, RealTimeBudget, StateDirectory};
 
 /// Which kind of control group hierarchy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -448,24 +449,6 @@ fn check(kernel: &dyn Kernel, cpus: &CpuSet, housekeeping: &CpuSet) -> Result<()
         ));
     }
     Ok(())
-}
-
-/// Puts back what an ended process left, and tells.
-fn release_first(kernel: &dyn Kernel, state: &StateDirectory) -> Result<Vec<Finding>, HostError> {
-    let report = release::release_locked(kernel, state)?;
-    let mut findings = Vec::new();
-    if !report.restored.is_empty() {
-        findings.push(Finding::new(
-            Severity::Note,
-            state.path().display().to_string(),
-            format!(
-                "{} changes that an ended process had left were put back first",
-                report.restored.len()
-            ),
-        ));
-    }
-    findings.extend(report.left);
-    Ok(findings)
 }
 
 /// A name that no group has: an ended process with the same number may have left one.

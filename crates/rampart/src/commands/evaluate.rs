@@ -35,6 +35,7 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
     let context = Context {
         meter: &meter,
         output: &directory,
+        explain: arguments.explain,
         command: std::env::args().collect(),
         tool_version: super::VERSION,
     };

@@ -30,6 +30,7 @@ pub(crate) fn run(arguments: &Measure) -> Result<ExitCode, Failure> {
         meter: &program,
         housekeeping,
         histogram_log: arguments.hlog.as_deref(),
+        explain: arguments.explain,
         tool_version: super::VERSION,
     };
     let stop = signals::stop_flag()?;
@@ -51,7 +52,7 @@ pub(crate) fn run(arguments: &Measure) -> Result<ExitCode, Failure> {
     if arguments.json {
         output::print(&serde_json::to_string_pretty(&measurement)?)?;
     } else {
-        output::print(&text(&measurement))?;
+        output::print(&(text(&measurement) + &super::explained::text(&measurement)))?;
     }
     for finding in &measurement.findings {
         output::say(&format!("rampart: {finding}"));

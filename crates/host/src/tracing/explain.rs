@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which of the things that had a CPU explain a sample. Pure.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use rampart_model::{Cause, CauseKind, CpuId, ExplainedWorst, Nanos, WorstEvent};
+
+use super::Interval;
+
+/// A sample to explain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TracedSample {
+    /// The CPU.
+    pub cpu: CpuId,
+    /// The sample.
+    pub event: WorstEvent,
+    /// How long before its end the stretch of time began that it tells of.
+    pub window: Nanos,
+    /// How much of that stretch the measuring thread itself had to work.
+    pub work: Nanos,
+}
+
+/// The kernel writes moments to the microsecond, so an interval may be this much off.
+const RESOLUTION: Nanos = Nanos::from_micros(1);
+
+/// What the time of a measuring thread is called in which it should have seen nothing.
+const OWN: &str = "in the measuring thread";
+
+/// Names the causes of a sample: the intervals of its CPU that overlap it, what interrupted them
+/// taken off, each name once, the longest first.
+///
+/// The measuring thread is no cause of its own latency; where much of its time is more than its
+/// work, it went where the kernel does not see: to the hypervisor under the machine, to firmware,
+/// to memory that was slow. That, and the idle loop, is [`CauseKind::Unseen`].
+#[must_use]
+pub fn explain<'a>(
+    sample: &TracedSample,
+    intervals: impl IntoIterator<Item = &'a Interval>,
+) -> ExplainedWorst {
+    let end = sample.event.at + RESOLUTION;
+    let start = sample.event.at.saturating_sub(sample.window + RESOLUTION);
+    let own = format!("meter/{}:", sample.cpu);
+    let overlapping: Vec<&Interval> = intervals
+        .into_iter()
+        .filter(|interval| interval.start < end && interval.end > start)
+        .collect();
+    let mut shares: BTreeMap<(CauseKind, &str), (Nanos, Nanos)> = BTreeMap::new();
+    let mut own_time = Nanos::ZERO;
+    for (index, length) in shares_of_time(&overlapping, start, end) {
+        let Some(interval) = overlapping.get(index) else {
+            continue;
+        };
+        if interval.kind == CauseKind::Thread && interval.name.starts_with(&own) {
+            own_time += length;
+            continue;
+        }
+        let share = shares
+            .entry((interval.kind, &*interval.name))
+            .or_insert((interval.start, Nanos::ZERO));
+        share.0 = share.0.min(interval.start);
+        share.1 += length;
+    }
+    let mut causes: Vec<Cause> = shares
+        .into_iter()
+        .map(|((kind, name), (start, duration))| Cause {
+            kind,
+            name: name.to_owned(),
+            start,
+            duration,
+        })
+        .collect();
+    let unseen = |name: &str, duration| Cause {
+        kind: CauseKind::Unseen,
+        name: name.to_owned(),
+        start: sample.event.at.saturating_sub(sample.window),
+        duration,
+    };
+    let disturbed = sample.window.saturating_sub(sample.work);
+    // A little of it is the way from the kernel's switch to the meter's own look at the clock.
+    let lingered = own_time.saturating_sub(sample.work).min(disturbed);
+    if lingered.0 > disturbed.0 / 10 && lingered > RESOLUTION {
+        causes.push(unseen(OWN, lingered));
+    }
+    let seen = causes
+        .iter()
+        .filter(|cause| cause.kind != CauseKind::Unseen)
+        .map(|cause| cause.duration)
+        .sum();
+    if causes.is_empty() {
+        causes.push(unseen("nothing that the kernel saw", disturbed));
+    }
+    causes.sort_by(|one, other| {
+        (Reverse(one.duration), &one.name).cmp(&(Reverse(other.duration), &other.name))
+    });
+    ExplainedWorst {
+        cpu: sample.cpu,
+        event: sample.event,
+        causes,
+        unexplained: disturbed.saturating_sub(seen),
+    }
+}
+
+/// For each interval, how much of the time from `start` to `end` was its own: at every moment
+/// the innermost has the CPU, which is the one of the highest rank and, among equals, the one
+/// that began last.
+fn shares_of_time(intervals: &[&Interval], start: Nanos, end: Nanos) -> Vec<(usize, Nanos)> {
+    let mut edges: Vec<(Nanos, bool, usize)> = Vec::with_capacity(intervals.len() * 2);
+    for (index, interval) in intervals.iter().enumerate() {
+        let (from, until) = (interval.start.max(start), interval.end.min(end));
+        if from < until {
+            edges.push((from, true, index));
+            edges.push((until, false, index));
+        }
+    }
+    edges.sort_unstable();
+    let mut active = BTreeSet::new();
+    let mut shares = Vec::new();
+    let mut since = start;
+    for (at, begins, index) in edges {
+        if let Some((_, _, innermost)) = active.last()
+            && at > since
+        {
+            shares.push((*innermost, at.saturating_sub(since)));
+        }
+        since = at;
+        let Some(interval) = intervals.get(index) else {
+            continue;
+        };
+        let key = (rank(interval.kind), interval.start, index);
+        if begins {
+            active.insert(key);
+        } else {
+            active.remove(&key);
+        }
+    }
+    shares
+}
+
+/// What can interrupt what.
+const fn rank(kind: CauseKind) -> u8 {
+    match kind {
+        CauseKind::Unseen | CauseKind::Thread => 0,
+        CauseKind::Softirq => 1,
+        CauseKind::Interrupt => 2,
+        CauseKind::Nmi => 3,
+    }
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One line of a `trace_pipe`.
+
+use rampart_model::Nanos;
+
+/// What a line says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Line<'a> {
+    /// An event.
+    Event {
+        /// The moment, to the microsecond that the kernel writes.
+        at: Nanos,
+        /// Its name.
+        name: &'a str,
+        /// What it tells.
+        rest: &'a str,
+    },
+    /// The kernel had no room for this many events.
+    Lost(u64),
+}
+
+/// Reads `TASK-PID [CPU] FLAGS SECONDS.MICROS: NAME: REST`; the name of a task may be anything.
+pub(super) fn parse(line: &str) -> Option<Line<'_>> {
+    if let Some((_, lost)) = line.split_once("[LOST ") {
+        let count = lost.split(' ').next()?.parse().ok()?;
+        return Some(Line::Lost(count));
+    }
+    line.match_indices(": ").find_map(|(place, separator)| {
+        let (before, after) = (line.get(..place)?, line.get(place + separator.len()..)?);
+        let at = moment(before.rsplit(' ').next()?)?;
+        let (name, rest) = after.split_once(':')?;
+        Some(Line::Event {
+            at,
+            name,
+            rest: rest.trim(),
+        })
+    })
+}
+
+/// Reads `SECONDS.FRACTION` with up to nine places.
+pub(super) fn moment(text: &str) -> Option<Nanos> {
+    let (seconds, fraction) = text.split_once('.')?;
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits(seconds) || !digits(fraction) || fraction.len() > 9 {
+        return None;
+    }
+    let scale = 10u64.pow(9 - u32::try_from(fraction.len()).ok()?);
+    let fraction = fraction.parse::<u64>().ok()? * scale;
+    let seconds = seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)?;
+    seconds.checked_add(fraction).map(Nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_events_with_and_without_flags_and_with_any_task_name() {
+        let event = |at, name, rest| {
+            Some(Line::Event {
+                at: Nanos(at),
+                name,
+                rest,
+            })
+        };
+        assert_eq!(
+            parse(
+                "          <idle>-0       [001]     14.794969: irq_noise: call:251 start 1.5 duration 2 ns"
+            ),
+            event(
+                14_794_969_000,
+                "irq_noise",
+                "call:251 start 1.5 duration 2 ns"
+            )
+        );
+        assert_eq!(
+            parse(
+                "          rcuc/1-27      [001] D..h212    15.912846: nmi_noise: start 1.5 duration 2 ns"
+            ),
+            event(15_912_846_000, "nmi_noise", "start 1.5 duration 2 ns")
+        );
+        assert_eq!(
+            parse("  a: 1.5 b: [0] -12      [001] d..2.   2.000001: local_timer_exit: vector=236"),
+            event(2_000_001_000, "local_timer_exit", "vector=236")
+        );
+        assert_eq!(parse("CPU:1 [LOST 42 EVENTS]"), Some(Line::Lost(42)));
+        assert_eq!(parse("# tracer: nop"), None);
+        assert_eq!(parse(""), None);
+    }
+
+    #[test]
+    fn moments_are_exact() {
+        assert_eq!(moment("15.968565633"), Some(Nanos(15_968_565_633)));
+        assert_eq!(moment("0.000001"), Some(Nanos(1_000)));
+        for text in [
+            "",
+            "1",
+            "1.",
+            ".1",
+            "-1.0",
+            "1.0000000001",
+            "99999999999999999999.0",
+        ] {
+            assert_eq!(moment(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What had a CPU while it was measured, from the kernel's own trace.
+//!
+//! An instance of the kernel's tracing, of our own, records on `CLOCK_MONOTONIC` what the measured
+//! CPUs do. Where the kernel has the osnoise tracer and it can be told to bring no load of its own
+//! (kernel document `trace/osnoise-tracer.rst`, option `OSNOISE_WORKLOAD`), its events tell of
+//! each interrupt, softirq, NMI and thread with its length; elsewhere the events of the scheduler
+//! and of the interrupts, which every kernel has, are put together to the same. The instance, and
+//! the two settings of the osnoise tracer that are the machine's, are in the journal.
+
+mod assemble;
+mod explain;
+mod line;
+mod reader;
+#[cfg(test)]
+mod tests;
+pub(crate) mod tracefs;
+pub(crate) mod undo;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rampart_model::{CpuId, CpuSet, ExplainedWorst, Finding, Severity};
+
+pub use assemble::Interval;
+pub use explain::{TracedSample, explain};
+
+use crate::changes::Changes;
+use crate::kernel::{Kernel, RunningKernel};
+use crate::lock::{Lock, SharedLock};
+use crate::release::release_first;
+use crate::state::is_root;
+use crate::{HostError, StateDirectory};
+
+/// What the trace is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// The osnoise tracer's events.
+    Osnoise,
+    /// The events of the scheduler and of interrupts.
+    Events,
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::Osnoise => "the osnoise tracer",
+            Self::Events => "events of the scheduler and of interrupts",
+        })
+    }
+}
+
+/// A trace that is being recorded. Dropping it ends it and restores what it changed.
+#[derive(Debug)]
+pub struct Tracing {
+    changes: Changes,
+    instance: PathBuf,
+    source: Source,
+    reader: reader::Reader,
+    findings: Vec<Finding>,
+    ended: bool,
+    _lock: Arc<Lock>,
+}
+
+/// What was recorded.
+#[derive(Debug)]
+pub struct Trace {
+    /// Made of what.
+    pub source: Source,
+    /// What had each CPU, in the order of the ends.
+    pub intervals: BTreeMap<CpuId, Vec<Interval>>,
+    /// What is weaker than it could be.
+    pub findings: Vec<Finding>,
+}
+
+impl Tracing {
+    /// Begins to record what `cpus` do. The trace is read on the CPUs of `housekeeping`, where
+    /// that names any.
+    ///
+    /// To begin and to end it disturbs all CPUs (the kernel changes its own code), so that is to
+    /// be done before and after a measurement.
+    ///
+    /// # Errors
+    /// Without root, without a kernel that traces, or while another process changes the machine.
+    /// What had been changed by then is restored.
+    pub fn start(
+        state: &StateDirectory,
+        cpus: &CpuSet,
+        housekeeping: &CpuSet,
+    ) -> Result<Self, HostError> {
+        if !is_root() {
+            return Err(HostError::Request {
+                place: "/sys/kernel/tracing".to_owned(),
+                what: "only root may trace the kernel".to_owned(),
+                present: format!("user {}", rustix::process::geteuid().as_raw()),
+                needed: "root".to_owned(),
+                mend: "run the same command with sudo".to_owned(),
+            });
+        }
+        let kernel: Arc<dyn Kernel> = Arc::new(RunningKernel);
+        let lock = SharedLock::take(state, true)?;
+        // The journals of this process's other changes tell of what is in use.
+        let mut findings = if lock.first {
+            release_first(&*kernel, state)?
+        } else {
+            Vec::new()
+        };
+        let mut changes = Changes::new(kernel, state);
+        let begun = tracefs::find(&mut changes)
+            .and_then(|root| tracefs::start(&mut changes, &root, cpus))
+            .and_then(|instance| {
+                let reader = reader::Reader::start(&instance.path, cpus, housekeeping);
+                match reader {
+                    Ok(reader) => Ok((instance, reader)),
+                    Err(cause) => Err(HostError::file(
+                        "read the trace",
+                        &instance.path,
+                        cause,
+                        "look at `dmesg`",
+                    )),
+                }
+            });
+        match begun {
+            Ok((instance, reader)) => {
+                findings.extend(instance.findings);
+                Ok(Self {
+                    changes,
+                    instance: instance.path,
+                    source: instance.source,
+                    reader,
+                    findings,
+                    ended: false,
+                    _lock: lock.lock,
+                })
+            }
+            Err(error) => {
+                // If this fails too, the journal still has it all.
+                let _ = changes.undo();
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends the record and restores what it changed.
+    ///
+    /// # Errors
+    /// If something could not be restored; it stays in the journal for [`crate::release`].
+    pub fn finish(mut self) -> Result<Trace, HostError> {
+        let read = self.end();
+        let undone = self.changes.undo()?;
+        let mut findings = std::mem::take(&mut self.findings);
+        findings.extend(undone.left);
+        let mut intervals = BTreeMap::new();
+        for (cpu, assembler) in read {
+            if assembler.lost + assembler.dropped > 0 {
+                findings.push(Finding::new(
+                    Severity::Warning,
+                    format!("trace of CPU {cpu}"),
+                    format!(
+                        "{} events were lost and {} of the oldest intervals dropped for lack of room; samples of that time are explained in part or not at all",
+                        assembler.lost, assembler.dropped
+                    ),
+                ));
+            }
+            intervals.insert(cpu, assembler.intervals.into());
+        }
+        Ok(Trace {
+            source: self.source,
+            intervals,
+            findings,
+        })
+    }
+
+    fn end(&mut self) -> BTreeMap<CpuId, assemble::Assembler> {
+        self.ended = true;
+        // Without it the trace goes on a little longer while its rest is read.
+        let _ = RunningKernel.write(&self.instance.join("tracing_on"), "0");
+        self.reader.finish()
+    }
+}
+
+impl Drop for Tracing {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.end();
+            // If it fails the journal still has it.
+            let _ = self.changes.undo();
+        }
+    }
+}
+
+impl Trace {
+    /// Names the causes of a sample.
+    #[must_use]
+    pub fn explain(&self, sample: &TracedSample) -> ExplainedWorst {
+        let start = sample.event.at.saturating_sub(sample.window);
+        let intervals = self.intervals.get(&sample.cpu).map(Vec::as_slice);
+        let intervals = intervals.unwrap_or_default();
+        // They are in the order of their ends.
+        let first = intervals.partition_point(|interval| interval.end < start);
+        explain(sample, intervals.get(first..).unwrap_or_default())
+    }
+}

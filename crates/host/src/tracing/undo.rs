@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Takes back what tracing changed.
+
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rampart_model::{Finding, Severity};
+
+use crate::groups;
+use crate::kernel::Kernel;
+use crate::undo::Undone;
+
+/// How long the files of an ended reader may stay open.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Puts `on` back where `off` stands.
+pub(crate) fn switch(kernel: &dyn Kernel, path: &Path, on: &str, off: &str, undone: &mut Undone) {
+    let is_off = |text: &str| text.split_whitespace().any(|word| word == off);
+    let mend = format!("echo {on} > {}", path.display());
+    match kernel.read(path) {
+        Err(error) if groups::is_gone(&error) => {}
+        Err(error) => undone.failed(path, format!("cannot be read: {error}"), "read it by hand"),
+        Ok(present) if !is_off(&present) => {}
+        Ok(_) => match kernel.write(path, on).and_then(|()| kernel.read(path)) {
+            Ok(present) if !is_off(&present) => undone.restored(path, format!("{on} again")),
+            Ok(_) => undone.failed(path, format!("the kernel took {on} and left {off}"), &mend),
+            Err(error) => undone.failed(path, format!("the kernel refuses {on}: {error}"), &mend),
+        },
+    }
+}
+
+/// Removes an instance, with its tracer, events and buffers.
+pub(crate) fn instance(kernel: &dyn Kernel, path: &Path, undone: &mut Undone) -> io::Result<()> {
+    if !kernel.is_directory(path) {
+        return Ok(());
+    }
+    // A tracer that works on all CPUs at once ends cleanly by its own file; to remove the
+    // instance ends it too.
+    let _ = kernel.write(&path.join("current_tracer"), "nop");
+    let begin = Instant::now();
+    loop {
+        kernel.step()?;
+        match kernel.remove_directory(path) {
+            Ok(()) => undone.restored(path, "removed"),
+            Err(error) if groups::is_gone(&error) => {}
+            Err(error)
+                if error.kind() == io::ErrorKind::ResourceBusy && begin.elapsed() < PATIENCE =>
+            {
+                std::thread::sleep(Duration::from_millis(20));
+                continue;
+            }
+            Err(error) => undone.failed(
+                path,
+                format!("cannot be removed: {error}"),
+                &format!("end who reads its files, then rmdir {}", path.display()),
+            ),
+        }
+        return Ok(());
+    }
+}
+
+/// Unmounts a file system, unless it is in use by now.
+pub(crate) fn mount(kernel: &dyn Kernel, point: &Path, undone: &mut Undone) {
+    if super::tracefs::mounted(kernel).as_deref() != Some(point) {
+        return;
+    }
+    match kernel.unmount(point) {
+        Ok(()) => undone.restored(point, "unmounted"),
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+            undone.left.push(Finding::new(
+                Severity::Note,
+                point.display().to_string(),
+                "somebody else uses it by now, so it stays mounted",
+            ))
+        }
+        Err(error) => undone.failed(
+            point,
+            format!("cannot be unmounted: {error}"),
+            &format!("umount {}", point.display()),
+        ),
+    }
+}
