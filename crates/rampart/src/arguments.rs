@@ -44,6 +44,10 @@ pub(crate) enum Command {
     Evaluate(Box<Evaluate>),
     /// Run one meter
     Measure(Box<Measure>),
+    /// Stop CPUs for a known time
+    Block(crate::commands::block::BlockArguments),
+    /// Stop CPUs and see who notices
+    Blocktest(crate::commands::blocktest::BlocktestArguments),
     /// Render the results of an evaluation again, even of one that was killed
     Report(Report),
     /// List the domains that this machine can host, and for the rest why not

@@ -18,6 +18,8 @@ fn main() -> std::process::ExitCode {
     let result = match arguments.command {
         Command::Evaluate(evaluate) => commands::evaluate::run(&evaluate, colour),
         Command::Measure(measure) => commands::measure::run(&measure),
+        Command::Block(block) => commands::block::run(&block),
+        Command::Blocktest(blocktest) => commands::blocktest::run(&blocktest),
         Command::Report(report) => commands::report::run(&report, colour),
         Command::Domains(domains) => commands::domains::run(&domains),
         Command::Release(release) => commands::release::run(&release),

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One module a command.
 
+pub(crate) mod block;
+pub(crate) mod blocktest;
 pub(crate) mod documents;
 pub(crate) mod domains;
 pub(crate) mod evaluate;

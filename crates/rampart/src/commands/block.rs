@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rampart block`: stops CPUs for a known time.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use clap::{Args, ValueEnum};
+use indicatif::ProgressBar;
+use rampart_load::{Blocks, BlocksError, BlocksOutcome, BlocksProgress};
+use rampart_model::{
+    BlockKind, BlockPlan, BlockSpan, BlockSpread, CpuId, CpuSet, ExitCode, Nanos, RefusalKind,
+};
+
+use crate::arguments::ShowProgress;
+use crate::failure::Failure;
+use crate::progress::{self, Style};
+use crate::{output, signals};
+
+const EXAMPLES: &str = "\
+Examples:
+  rampart block --cpus 1                          CPU 1, 50 times for 4 ms at random moments
+  rampart block --cpus 1,2 --length 500us --count 1000 --spread even --pause 5ms
+  rampart block --cpus 1 --kind spin              without the kernel module
+  rampart blocktest --cpus 1                      the same, and who notices
+
+By the kernel module `blocksys` a CPU is stopped altogether: interrupts and preemption off. Without
+it a thread of FIFO 99 spins, which stops other threads and no interrupts. Ctrl-C ends early.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct BlockArguments {
+    #[command(flatten)]
+    pub(crate) blocks: BlockOptions,
+
+    /// Print the blocks as a JSON document
+    #[arg(long)]
+    json: bool,
+
+    /// How to show progress
+    #[arg(long, value_name = "HOW", default_value = "auto")]
+    show_progress: ShowProgress,
+}
+
+/// What blocks are asked for with.
+#[derive(Debug, Args)]
+pub(crate) struct BlockOptions {
+    /// The CPUs to stop, all at the same moments
+    #[arg(long, value_name = "CPUS")]
+    pub(crate) cpus: CpuSet,
+
+    /// Length of a block
+    #[arg(long, value_name = "TIME", default_value = "4ms")]
+    length: Nanos,
+
+    /// How many blocks
+    #[arg(long, value_name = "NUMBER", default_value_t = 50)]
+    count: u32,
+
+    /// How they lie in time
+    #[arg(long, value_name = "HOW", default_value = "random")]
+    spread: Spread,
+
+    /// Mean pause from the end of a block to the start of the next; without it four times the
+    /// length, and 20 ms at least
+    #[arg(long, value_name = "TIME")]
+    pause: Option<Nanos>,
+
+    /// Seed of random pauses; without it one from the time of day
+    #[arg(long, value_name = "NUMBER")]
+    seed: Option<u64>,
+
+    /// By what; without it the kernel module where it is loaded, else the thread
+    #[arg(long, value_name = "KIND")]
+    kind: Option<Kind>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Spread {
+    /// Start to start always the same
+    Even,
+    /// Each pause half to one and a half times the mean
+    Random,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// The kernel module blocksys
+    Module,
+    /// A thread of FIFO 99
+    Spin,
+}
+
+impl BlockOptions {
+    pub(crate) fn plan(&self) -> Result<BlockPlan, Failure> {
+        let usual = Nanos(self.length.0.saturating_mul(4)).max(Nanos::from_millis(20));
+        let plan = BlockPlan {
+            cpus: self.cpus.clone(),
+            length: self.length,
+            count: self.count,
+            pause: self.pause.unwrap_or(usual),
+            spread: match self.spread {
+                Spread::Even => BlockSpread::Even,
+                Spread::Random => BlockSpread::Random,
+            },
+            seed: self.seed.unwrap_or_else(seed_from_time),
+            kind: self.kind.map(|kind| match kind {
+                Kind::Module => BlockKind::Module,
+                Kind::Spin => BlockKind::Spin,
+            }),
+        };
+        match plan.findings().into_iter().next() {
+            None => Ok(plan),
+            Some(finding) => Err(Failure::new(
+                ExitCode::Usage,
+                anyhow::anyhow!("--{finding}"),
+            )),
+        }
+    }
+}
+
+fn seed_from_time() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    // Short enough to be typed again.
+    now.map_or(1, |now| u64::from(now.subsec_nanos()))
+}
+
+pub(crate) fn run(arguments: &BlockArguments) -> Result<ExitCode, Failure> {
+    let program = super::meter_program()?;
+    let plan = arguments.blocks.plan()?;
+    let stop = signals::stop_flag()?;
+    let mut blocks = begin(&program, &plan)?;
+    let style = progress::style(arguments.show_progress);
+    let bar = progress::bar(style, u64::from(plan.count));
+    let result = blocks
+        .go()
+        .and_then(|()| follow(&mut blocks, &plan, (style, &bar), &stop));
+    bar.finish_and_clear();
+    result.map_err(failure)?;
+    let outcome = blocks.finish().map_err(failure)?;
+    if arguments.json {
+        let document = serde_json::json!({
+            "plan": plan,
+            "made": outcome.made,
+            "count": outcome.count,
+            "findings": outcome.findings,
+        });
+        output::print(&serde_json::to_string_pretty(&document)?)?;
+    } else {
+        output::print(&text(&plan, &outcome))?;
+        for finding in &outcome.findings {
+            output::say(&format!("rampart: {finding}"));
+        }
+    }
+    Ok(if outcome.count < plan.count {
+        ExitCode::Partial
+    } else {
+        ExitCode::Success
+    })
+}
+
+/// Gets the blocks ready, and says what is about to be done to the machine.
+pub(crate) fn begin(program: &Path, plan: &BlockPlan) -> Result<Blocks, Failure> {
+    let blocks = Blocks::start(program, plan).map_err(failure)?;
+    let how = match blocks.kind() {
+        BlockKind::Module => "the kernel module blocksys: interrupts and preemption off",
+        BlockKind::Spin => "a spinning thread of FIFO 99: other threads wait, interrupts do not",
+    };
+    output::say(&format!(
+        "Stopping CPU {} for {}, {} times in about {}, by {how} (seed {}).",
+        plan.cpus,
+        plan.length,
+        plan.count,
+        plan.duration(),
+        plan.seed,
+    ));
+    Ok(blocks)
+}
+
+/// Waits until all blocks were made, or an early end was asked for.
+fn follow(
+    blocks: &mut Blocks,
+    plan: &BlockPlan,
+    (style, bar): (Style, &ProgressBar),
+    stop: &AtomicBool,
+) -> Result<(), BlocksError> {
+    let mut said = Instant::now();
+    loop {
+        if stop.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let last = match blocks.poll(Duration::from_millis(200))? {
+            Some(BlocksProgress::Finished) => return Ok(()),
+            Some(BlocksProgress::Made(spans)) => spans.last().copied(),
+            None => None,
+        };
+        let Some(last) = last else { continue };
+        let number = last.sequence + 1;
+        bar.set_position(number.into());
+        bar.set_message(format!("block {number} of {}", plan.count));
+        if style == Style::Lines && said.elapsed() >= Duration::from_secs(5) {
+            said = Instant::now();
+            output::say(&format!("block {number} of {}", plan.count));
+        }
+    }
+}
+
+/// The exit code that belongs to a reason.
+pub(crate) fn failure(error: BlocksError) -> Failure {
+    let code = match &error {
+        BlocksError::Refused(refusal) if refusal.kind == RefusalKind::BadPlan => ExitCode::Usage,
+        BlocksError::Refused(_) | BlocksError::NotStarted { .. } => ExitCode::PreconditionMissing,
+        _ => ExitCode::Failure,
+    };
+    Failure::new(code, error)
+}
+
+fn text(plan: &BlockPlan, outcome: &BlocksOutcome) -> String {
+    let mut text = format!(
+        "{} of {} blocks of {} by {}, {} pauses of {}, seed {}\n",
+        outcome.count,
+        plan.count,
+        plan.length,
+        outcome.made.kind,
+        match plan.spread {
+            BlockSpread::Even => "even",
+            BlockSpread::Random => "random",
+        },
+        plan.pause,
+        plan.seed,
+    );
+    for (cpu, lengths) in lengths(&outcome.made.spans) {
+        let _ = writeln!(text, "CPU {cpu:<3} {}", spread_of(&lengths));
+    }
+    text
+}
+
+/// The lengths of the blocks of each CPU, the shortest first.
+fn lengths(spans: &[BlockSpan]) -> BTreeMap<CpuId, Vec<Nanos>> {
+    let mut by_cpu: BTreeMap<CpuId, Vec<Nanos>> = BTreeMap::new();
+    for span in spans {
+        by_cpu.entry(span.cpu).or_default().push(span.length());
+    }
+    for lengths in by_cpu.values_mut() {
+        lengths.sort_unstable();
+    }
+    by_cpu
+}
+
+/// What sorted lengths amount to.
+fn spread_of(lengths: &[Nanos]) -> String {
+    match (
+        lengths.first(),
+        lengths.get(lengths.len() / 2),
+        lengths.last(),
+    ) {
+        (Some(shortest), Some(median), Some(longest)) => format!(
+            "stopped {} times, really for {shortest} to {longest}, median {median}",
+            lengths.len()
+        ),
+        _ => "not stopped".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn real_lengths_are_told_for_each_cpu() {
+        let span = |cpu: u32, length: u64| BlockSpan {
+            cpu: CpuId(cpu),
+            sequence: 0,
+            start: Nanos(10),
+            end: Nanos(10 + length),
+        };
+        let spans = [span(2, 500), span(1, 30), span(1, 10), span(1, 20)];
+        let lengths = lengths(&spans);
+        let told: Vec<String> = lengths.values().map(|each| spread_of(each)).collect();
+        assert_eq!(
+            told,
+            [
+                "stopped 3 times, really for 10 ns to 30 ns, median 20 ns",
+                "stopped 1 times, really for 500 ns to 500 ns, median 500 ns"
+            ]
+        );
+        assert_eq!(spread_of(&[]), "not stopped");
+    }
+}
