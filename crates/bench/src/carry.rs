@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The programs on their way to another machine.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rampart_agent::{AgentCommand, AgentProcess};
+
+use crate::{BenchError, Machine};
+
+/// How long a program that unpacks may go on after it was given everything.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The two programs, as they are here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Programs {
+    /// `rampart`.
+    pub rampart: PathBuf,
+    /// `rampart-meter`.
+    pub meter: PathBuf,
+}
+
+impl Programs {
+    /// These two for this architecture, those in the directory `ARCHITECTURE` beside them for
+    /// another (where `make build ARCH=…` puts them).
+    ///
+    /// # Errors
+    /// If they are not there.
+    pub fn for_architecture(&self, architecture: &str, machine: &str) -> Result<Self, BenchError> {
+        if architecture == std::env::consts::ARCH {
+            return Ok(self.clone());
+        }
+        let beside = |name| self.rampart.with_file_name(architecture).join(name);
+        let programs = Self {
+            rampart: beside("rampart"),
+            meter: beside("rampart-meter"),
+        };
+        for path in [&programs.rampart, &programs.meter] {
+            if !path.is_file() {
+                return Err(BenchError::NoProgram {
+                    machine: machine.to_owned(),
+                    architecture: architecture.to_owned(),
+                    path: path.clone(),
+                });
+            }
+        }
+        Ok(programs)
+    }
+
+    /// The directory of kernel modules that is kept with the programs, if there is one.
+    fn modules(&self) -> Option<PathBuf> {
+        let modules = self.rampart.with_file_name("modules");
+        modules.is_dir().then_some(modules)
+    }
+}
+
+/// Programs that are on another machine. They go with the connection to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Carried {
+    /// Path of `rampart` there; `rampart-meter` and `modules` are beside it.
+    pub rampart: String,
+}
+
+/// Puts the programs, and the kernel modules that are kept with them, into the machine's
+/// directory, as a tar stream that `tar` there unpacks.
+///
+/// # Errors
+/// If the programs for its architecture are not here, or `tar` there fails.
+pub fn carry(machine: &dyn Machine, programs: &Programs) -> Result<Carried, BenchError> {
+    let directory = machine.directory();
+    let programs =
+        programs.for_architecture(&machine.agent().hello().architecture, &machine.name())?;
+    let script = "mkdir -p \"$1\" && exec tar -x -f - -C \"$1\"";
+    let process = start(machine, &["sh", "-c", script, "sh", directory])?;
+    let AgentProcess {
+        stdin,
+        stdout,
+        stderr,
+        handle,
+    } = process;
+    drop(stdout);
+    let sent = send(stdin, &programs);
+    let mut said = String::new();
+    // What it says is short. Without it the status has to do.
+    let _ = stderr.take(4096).read_to_string(&mut said);
+    let ended = handle
+        .wait(PATIENCE)
+        .map_err(|error| machine.explain(error))?;
+    let failed = |status: String, said: String| BenchError::ProgramFailed {
+        machine: machine.name(),
+        command: format!("tar -x -C {directory}"),
+        status,
+        said,
+    };
+    match (ended, sent) {
+        (Some(status), Ok(())) if status.success() => Ok(Carried {
+            rampart: format!("{directory}/rampart"),
+        }),
+        (Some(status), _) if !status.success() => {
+            Err(failed(status.to_string(), said.trim().to_owned()))
+        }
+        (_, Err(SendError::Here(error))) => Err(error),
+        (_, Err(SendError::There(error))) => Err(failed("no end".to_owned(), error.to_string())),
+        (_, Ok(())) => Err(failed("no end".to_owned(), "it does not end".to_owned())),
+    }
+}
+
+enum SendError {
+    /// A file cannot be read.
+    Here(BenchError),
+    /// Nobody takes it.
+    There(io::Error),
+}
+
+fn send(to: impl Write, programs: &Programs) -> Result<(), SendError> {
+    // Large pieces: each is a message to the other side.
+    let mut archive = tar::Builder::new(io::BufWriter::with_capacity(32 * 1024, to));
+    append(&mut archive, "rampart", &programs.rampart)?;
+    append(&mut archive, "rampart-meter", &programs.meter)?;
+    if let Some(modules) = programs.modules() {
+        for (name, path) in files_below(&modules).map_err(|source| {
+            SendError::Here(BenchError::File {
+                path: modules.clone(),
+                source,
+            })
+        })? {
+            append(&mut archive, &format!("modules/{name}"), &path)?;
+        }
+    }
+    archive
+        .into_inner()
+        .and_then(|mut to| to.flush())
+        .map_err(SendError::There)
+}
+
+fn append(
+    archive: &mut tar::Builder<impl Write>,
+    name: &str,
+    path: &Path,
+) -> Result<(), SendError> {
+    let here = |source| {
+        SendError::Here(BenchError::File {
+            path: path.to_owned(),
+            source,
+        })
+    };
+    let file = File::open(path).map_err(here)?;
+    let size = file.metadata().map_err(here)?.len();
+    let mut header = tar::Header::new_gnu();
+    header.set_size(size);
+    header.set_mode(0o755);
+    archive
+        .append_data(&mut header, name, file)
+        .map_err(SendError::There)
+}
+
+/// Files below a directory, by their paths in it. Links are not followed.
+fn files_below(directory: &Path) -> io::Result<Vec<(String, PathBuf)>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().into_string() else {
+            continue;
+        };
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            let below = files_below(&entry.path())?;
+            files.extend(
+                below
+                    .into_iter()
+                    .map(|(path, file)| (format!("{name}/{path}"), file)),
+            );
+        } else if kind.is_file() {
+            files.push((name, entry.path()));
+        }
+    }
+    Ok(files)
+}
+
+fn start(machine: &dyn Machine, argv: &[&str]) -> Result<AgentProcess, BenchError> {
+    machine
+        .agent()
+        .spawn(&AgentCommand::new(argv.iter().copied()))
+        .map_err(|error| machine.explain(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_of_another_architecture_are_beside_ours() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let ours = Programs {
+            rampart: directory.path().join("rampart"),
+            meter: directory.path().join("rampart-meter"),
+        };
+        let here = std::env::consts::ARCH;
+        assert_eq!(ours.for_architecture(here, "x").expect("ours"), ours);
+        let error = ours.for_architecture("riscv64", "x").expect_err("none");
+        assert!(
+            error.to_string().contains("make build ARCH=riscv64"),
+            "{error}"
+        );
+        assert_eq!(
+            error.exit_code(),
+            rampart_model::ExitCode::PreconditionMissing
+        );
+        let theirs = directory.path().join("riscv64");
+        std::fs::create_dir(&theirs).expect("directory");
+        for name in ["rampart", "rampart-meter"] {
+            std::fs::write(theirs.join(name), "").expect("file");
+        }
+        let programs = ours.for_architecture("riscv64", "x").expect("theirs");
+        assert_eq!(programs.rampart, theirs.join("rampart"));
+    }
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Why something was not done on another machine.
+
+use std::io;
+use std::path::PathBuf;
+
+use rampart_agent::AgentError;
+use rampart_model::ExitCode;
+
+use crate::sim::SimError;
+
+/// Why something was not done on another machine.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// `ssh` is not there.
+    #[error(
+        "ssh:{host}: cannot start ssh: {source}; install OpenSSH's client (apt-get install openssh-client)"
+    )]
+    NoSsh {
+        /// The machine.
+        host: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// No connection came about.
+    #[error("ssh:{host}: cannot connect: {said}; try `ssh {host} true`")]
+    NotConnected {
+        /// The machine.
+        host: String,
+        /// What `ssh` said.
+        said: String,
+    },
+    /// The machine is of a kind that cannot be served.
+    #[error("{machine}: cannot run there: {reason}")]
+    Unfit {
+        /// The machine.
+        machine: String,
+        /// Why.
+        reason: String,
+    },
+    /// The programs for that machine are not here.
+    #[error("{machine}: it is {architecture}, and {} is not here; make it with `make build ARCH={architecture}`", path.display())]
+    NoProgram {
+        /// The machine.
+        machine: String,
+        /// What it is.
+        architecture: String,
+        /// What is missing.
+        path: PathBuf,
+    },
+    /// The connection was lost, or what was asked over it failed.
+    #[error("{machine}: {source}{}", in_words(.said))]
+    Agent {
+        /// The machine.
+        machine: String,
+        /// What failed.
+        source: AgentError,
+        /// What `ssh` said.
+        said: String,
+    },
+    /// A program that carries files failed there.
+    #[error("{machine}: `{command}` ended with {status}: {said}")]
+    ProgramFailed {
+        /// The machine.
+        machine: String,
+        /// Its command line.
+        command: String,
+        /// How it ended.
+        status: String,
+        /// Its last lines.
+        said: String,
+    },
+    /// The user ended it.
+    #[error("interrupted while {0}")]
+    Interrupted(String),
+    /// A file here.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The simulated machine.
+    #[error(transparent)]
+    Sim(#[from] SimError),
+}
+
+fn in_words(text: &str) -> String {
+    if text.is_empty() {
+        String::new()
+    } else {
+        format!("; ssh says: {text}")
+    }
+}
+
+impl BenchError {
+    /// The exit code that tells it.
+    #[must_use]
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::NoSsh { .. }
+            | Self::NotConnected { .. }
+            | Self::Unfit { .. }
+            | Self::NoProgram { .. } => ExitCode::PreconditionMissing,
+            Self::Agent {
+                source: AgentError::Lost(_) | AgentError::Silent(_),
+                ..
+            } => ExitCode::MachineLost,
+            Self::Interrupted(_) => ExitCode::Partial,
+            Self::Agent { .. } | Self::ProgramFailed { .. } | Self::File { .. } => {
+                ExitCode::Failure
+            }
+            Self::Sim(error) => error.exit_code(),
+        }
+    }
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A result directory that comes as a tar stream: every file comes again each time it was
+//! written there, and the last one counts. So what was measured is here, whatever happens there.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Component, Path, PathBuf};
+
+/// Longest file that is taken: no result is longer, and a broken stream must not fill the disk.
+const LONGEST: u64 = 4 << 30;
+
+/// Where results go that come from another machine.
+#[derive(Debug, Clone)]
+pub struct Results {
+    directory: PathBuf,
+}
+
+/// What came.
+#[derive(Debug)]
+pub struct Unpacked {
+    /// How often a file came.
+    pub files: u64,
+    /// What ended it before the end of the archive; none if all of it came.
+    pub broken: Option<io::Error>,
+}
+
+impl Results {
+    /// Into this directory, which is there.
+    #[must_use]
+    pub fn into_directory(directory: &Path) -> Self {
+        Self {
+            directory: directory.to_owned(),
+        }
+    }
+
+    /// Unpacks until the stream ends. Each file replaces the one of its name as a whole. `edit`
+    /// gets the name and content of every file before it is written, and may give another.
+    pub fn unpack(
+        &self,
+        stream: impl Read,
+        mut edit: impl FnMut(&str, Vec<u8>) -> Vec<u8>,
+    ) -> Unpacked {
+        let mut archive = tar::Archive::new(stream);
+        let mut files = 0;
+        let broken = (|| {
+            for entry in archive.entries()? {
+                self.take(entry?, &mut edit)?;
+                files += 1;
+            }
+            Ok(())
+        })()
+        .err();
+        Unpacked { files, broken }
+    }
+
+    fn take(
+        &self,
+        mut entry: tar::Entry<'_, impl Read>,
+        edit: &mut impl FnMut(&str, Vec<u8>) -> Vec<u8>,
+    ) -> io::Result<()> {
+        let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+        let path = entry.path()?.into_owned();
+        let name = path.to_string_lossy().into_owned();
+        let inside = path
+            .components()
+            .all(|part| matches!(part, Component::Normal(_)));
+        if !inside || name.is_empty() || !entry.header().entry_type().is_file() {
+            return Err(invalid(format!(
+                "`{name}` is no file of a result directory"
+            )));
+        }
+        if entry.size() > LONGEST {
+            return Err(invalid(format!("`{name}` has {} bytes", entry.size())));
+        }
+        let mut content = Vec::new();
+        entry.read_to_end(&mut content)?;
+        if content.len() as u64 != entry.size() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let content = edit(&name, content);
+        let target = self.directory.join(&path);
+        if let Some(parent) = target.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        replace(&target, &content)
+    }
+}
+
+/// A reader finds the old content or the new one and nothing between.
+fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".coming");
+    let temporary = path.with_file_name(name);
+    let mut file = File::create(&temporary)?;
+    file.write_all(content)?;
+    fs::rename(&temporary, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn archive(files: &[(&str, &str)]) -> Vec<u8> {
+        let mut archive = tar::Builder::new(Vec::new());
+        for (name, content) in files {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(content.len() as u64);
+            header.set_mode(0o644);
+            archive
+                .append_data(&mut header, name, content.as_bytes())
+                .expect("appended");
+        }
+        archive.into_inner().expect("finished")
+    }
+
+    #[test]
+    fn the_last_one_counts_and_each_can_be_edited() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let results = Results::into_directory(directory.path());
+        let bytes = archive(&[("a", "1"), ("h/0001.hlog", "x"), ("a", "2")]);
+        let unpacked = results.unpack(bytes.as_slice(), |name, content| {
+            if name == "a" {
+                [content, b"!".to_vec()].concat()
+            } else {
+                content
+            }
+        });
+        assert!(unpacked.broken.is_none());
+        assert_eq!(unpacked.files, 3);
+        let read = |name| fs::read_to_string(directory.path().join(name)).expect(name);
+        assert_eq!(read("a"), "2!");
+        assert_eq!(read("h/0001.hlog"), "x");
+        assert_eq!(fs::read_dir(directory.path()).expect("listed").count(), 2);
+    }
+
+    #[test]
+    fn what_came_before_a_break_stays_whole() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let results = Results::into_directory(directory.path());
+        let long = "y".repeat(5000);
+        let bytes = archive(&[("a", "1"), ("a", &long)]);
+        for length in [600, 1024, 2000, 6000] {
+            let unpacked = results.unpack(&bytes[..length], |_, content| content);
+            assert_eq!(unpacked.files, u64::from(length >= 1024), "{length}");
+            assert!(length == 1024 || unpacked.broken.is_some(), "{length}");
+        }
+        let content = fs::read_to_string(directory.path().join("a")).expect("read");
+        assert_eq!(content, "1");
+    }
+
+    #[test]
+    fn nothing_is_written_outside() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let inside = directory.path().join("inside");
+        fs::create_dir(&inside).expect("a directory");
+        let results = Results::into_directory(&inside);
+        let mut bytes = archive(&[("aaaaaa", "1")]);
+        bytes[..6].copy_from_slice(b"../abc");
+        // The header's checksum: the same letters in another sum.
+        let sum: u32 = bytes[..512]
+            .iter()
+            .enumerate()
+            .map(|(at, byte)| {
+                if (148..156).contains(&at) {
+                    32
+                } else {
+                    u32::from(*byte)
+                }
+            })
+            .sum();
+        bytes[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        let unpacked = results.unpack(bytes.as_slice(), |_, content| content);
+        assert_eq!(unpacked.files, 0);
+        assert!(unpacked.broken.is_some());
+        assert!(!directory.path().join("abc").exists());
+    }
+}

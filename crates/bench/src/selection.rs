@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The bench that a user names.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Where to run: `local`, `sim` or `ssh:[USER@]HOST[:PORT]`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum BenchSelection {
+    /// This machine.
+    #[default]
+    Local,
+    /// A simulated machine, booted for the purpose.
+    Sim,
+    /// Another machine.
+    Ssh(SshHost),
+}
+
+/// Another machine as `ssh` takes it: a name may be one of the user's own configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SshHost {
+    /// As the user wrote it.
+    text: String,
+    /// `[USER@]HOST`.
+    destination: String,
+    port: Option<u16>,
+}
+
+impl SshHost {
+    /// `[USER@]HOST`, as `ssh` takes it. Never looks like an option.
+    #[must_use]
+    pub fn destination(&self) -> &str {
+        &self.destination
+    }
+
+    /// The port, where one is named.
+    #[must_use]
+    pub fn port(&self) -> Option<u16> {
+        self.port
+    }
+}
+
+impl fmt::Display for SshHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.text)
+    }
+}
+
+impl fmt::Display for BenchSelection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local => f.pad("local"),
+            Self::Sim => f.pad("sim"),
+            Self::Ssh(host) => f.pad(&format!("ssh:{host}")),
+        }
+    }
+}
+
+/// Why a text names no bench.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no bench; write local, sim or ssh:[USER@]HOST[:PORT]")]
+pub struct ParseBenchError(String);
+
+impl FromStr for BenchSelection {
+    type Err = ParseBenchError;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "local" => Ok(Self::Local),
+            "sim" => Ok(Self::Sim),
+            _ => text
+                .strip_prefix("ssh:")
+                .and_then(|host| host.parse().ok())
+                .map(Self::Ssh)
+                .ok_or_else(|| ParseBenchError(text.to_owned())),
+        }
+    }
+}
+
+impl FromStr for SshHost {
+    type Err = ParseBenchError;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let error = || ParseBenchError(text.to_owned());
+        let (user, host) = match text.rsplit_once('@') {
+            Some((user, host)) => (Some(user), host),
+            None => (None, text),
+        };
+        // An address with colons of its own stands in brackets where a port follows.
+        let (host, port) = match host.strip_prefix('[') {
+            Some(rest) => {
+                let (host, behind) = rest.split_once(']').ok_or_else(error)?;
+                let port = match behind {
+                    "" => None,
+                    _ => Some(behind.strip_prefix(':').ok_or_else(error)?),
+                };
+                (host, port)
+            }
+            None => match host.split_once(':') {
+                Some((_, behind)) if behind.contains(':') => (host, None),
+                Some((host, port)) => (host, Some(port)),
+                None => (host, None),
+            },
+        };
+        let port = port.map(str::parse).transpose().map_err(|_| error())?;
+        let odd = |part: &str| {
+            part.is_empty() || part.starts_with('-') || part.contains(char::is_whitespace)
+        };
+        if odd(host) || user.is_some_and(odd) || port == Some(0) {
+            return Err(error());
+        }
+        Ok(Self {
+            text: text.to_owned(),
+            destination: match user {
+                Some(user) => format!("{user}@{host}"),
+                None => host.to_owned(),
+            },
+            port,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_benches() {
+        let cases = [
+            ("ssh:board", "board", None),
+            ("ssh:root@board:2222", "root@board", Some(2222)),
+            ("ssh:root@[::1]:2222", "root@::1", Some(2222)),
+            ("ssh:fe80::1", "fe80::1", None),
+            ("ssh:a@b@c", "a@b@c", None),
+        ];
+        for (text, destination, port) in cases {
+            let bench: BenchSelection = text.parse().expect(text);
+            assert_eq!(bench.to_string(), text);
+            let BenchSelection::Ssh(host) = bench else {
+                panic!("{text}");
+            };
+            assert_eq!((host.destination(), host.port()), (destination, port));
+        }
+        assert_eq!("sim".parse(), Ok(BenchSelection::Sim));
+        assert_eq!("local".parse(), Ok(BenchSelection::Local));
+        for text in [
+            "",
+            "ssh",
+            "ssh:",
+            "ssh:-oProxyCommand=x",
+            "ssh:root@-x",
+            "ssh:@board",
+            "ssh:board:0",
+            "ssh:board:many",
+            "ssh:[::1",
+            "ssh:[::1]2",
+            "ssh:a b",
+            "board",
+        ] {
+            assert!(text.parse::<BenchSelection>().is_err(), "{text}");
+        }
+    }
+}

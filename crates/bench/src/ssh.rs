@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Another machine by the system's own OpenSSH: its configuration, keys and jump hosts are the
+//! user's.
+//!
+//! One connection does it all. A small shell script over there says what the machine is, makes a
+//! temporary directory, takes `rampart-meter` from its standard input and becomes its agent on
+//! the same streams; the rest goes by that agent. When the connection ends, in whatever way, the
+//! agent ends what it started and the script removes the directory.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rampart_agent::{Agent, AgentError};
+use rampart_model::Bench;
+
+use crate::carry::Programs;
+use crate::{BenchError, Machine, SshHost};
+
+/// How long the carried agent may take for its first word.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Silence after which the agent takes us for gone: several of our signs of life.
+const SILENCE: u64 = 30;
+
+/// How long what was started there may take to end: the agent gives it somewhat less.
+const FAREWELL: Duration = Duration::from_secs(25);
+
+/// Lines of what `ssh` says that are kept for a message.
+const KEPT: usize = 8;
+
+/// How often it is looked whether the user wants to end.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// What lines of the script begin with; a shell's start files may print others.
+const MARK: &str = "rampart-bench";
+
+/// Runs over there, given to whatever shell the user has as one word in single quotes. So it has
+/// none itself, nor a line end, nor an exclamation mark. A file system may forbid to run programs;
+/// then the next place is tried.
+const SCRIPT: &str = concat!(
+    "echo \"rampart-bench machine $(uname -s) $(uname -m)\"; read size || exit 1; d=; ",
+    "trap \"rm -rf \\\"\\$d\\\"\" EXIT; trap : HUP INT TERM; ok=; ",
+    "for b in \"${TMPDIR:-/tmp}\" /var/tmp /dev/shm \"$HOME\"; do ",
+    "n=$(mktemp -d \"$b/rampart.XXXXXXXX\" 2>/dev/null) || continue; ",
+    "if [ -z \"$d\" ]; then d=$n; head -c \"$size\" >\"$d/rampart-meter\" || exit 1; ",
+    "else cp \"$d/rampart-meter\" \"$n/\" && rm -rf \"$d\"; d=$n; fi; ",
+    "chmod 700 \"$d/rampart-meter\"; ",
+    "if \"$d/rampart-meter\" --version >/dev/null 2>&1; then ok=1; break; fi; done; ",
+    "if [ -z \"$ok\" ]; then echo \"rampart-bench unfit $d\"; exit 1; fi; ",
+    "echo \"rampart-bench directory $d\"; cd \"$d\" || exit 1; ",
+    "\"$d/rampart-meter\" agent --silence "
+);
+
+/// A connection to another machine. Dropping it ends everything there and removes its directory.
+#[derive(Debug)]
+pub struct Ssh {
+    // In this order: the end of its input ends the agent, that the script, that the connection.
+    agent: Agent,
+    connection: Connection,
+    directory: String,
+}
+
+/// A running `ssh`.
+#[derive(Debug)]
+struct Connection {
+    child: Child,
+    hearing: Option<JoinHandle<()>>,
+    said: Said,
+    host: SshHost,
+    /// Whether there is somebody over there who needs time to end.
+    used: bool,
+}
+
+/// The last lines of `ssh`.
+type Said = Arc<Mutex<VecDeque<String>>>;
+
+/// What the first conversation gave.
+struct Greeted {
+    agent: Agent,
+    directory: String,
+}
+
+/// How the first conversation failed.
+enum Failed {
+    /// The connection ended: `ssh` says why.
+    Ended,
+    /// Something else.
+    Other(BenchError),
+}
+
+impl Ssh {
+    /// Connects, carries the agent over, and greets it. As long as `ssh` asks for a password, a
+    /// passphrase or whether it knows the host, this waits; without a terminal nothing is asked.
+    /// To be called on a thread that lives as long as the connection.
+    ///
+    /// # Errors
+    /// With what `ssh` says, if there is no connection; if the machine is not Linux, or of an
+    /// architecture whose programs are not here; if `stop` is set meanwhile.
+    pub fn connect(
+        host: &SshHost,
+        programs: &Programs,
+        stop: &AtomicBool,
+    ) -> Result<Self, BenchError> {
+        let mut child = spawn(&mut command(host)).map_err(|source| BenchError::NoSsh {
+            host: host.to_string(),
+            source,
+        })?;
+        let said = Said::default();
+        let hearing = child
+            .stderr
+            .take()
+            .map(|stderr| hear(stderr, Arc::clone(&said)));
+        let mut connection = Connection {
+            hearing,
+            said,
+            host: host.clone(),
+            child,
+            used: false,
+        };
+        let pipes = (
+            connection.child.stdin.take(),
+            connection.child.stdout.take(),
+        );
+        let (Some(stdin), Some(stdout)) = pipes else {
+            return Err(connection.not_established());
+        };
+        let (sender, receiver) = channel();
+        let (name, programs) = (format!("ssh:{host}"), programs.clone());
+        thread::spawn(move || {
+            // Nobody hears it if the user has ended meanwhile.
+            let _ = sender.send(greet(stdin, stdout, &programs, &name));
+        });
+        let greeted = loop {
+            match receiver.recv_timeout(LOOK_AGAIN) {
+                Ok(greeted) => break greeted,
+                Err(RecvTimeoutError::Disconnected) => break Err(Failed::Ended),
+                Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => {
+                    let what = format!("connecting to ssh:{host}");
+                    return Err(BenchError::Interrupted(what));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        };
+        match greeted {
+            Ok(Greeted { agent, directory }) => {
+                connection.used = true;
+                let ssh = Self {
+                    agent,
+                    connection,
+                    directory,
+                };
+                ssh.agent.keep_alive().map_err(|error| ssh.explain(error))?;
+                Ok(ssh)
+            }
+            Err(Failed::Ended) => Err(connection.not_established()),
+            Err(Failed::Other(error)) => Err(error),
+        }
+    }
+}
+
+impl Connection {
+    /// What `ssh` said, after it ended or a moment without news.
+    fn words(&self) -> String {
+        let until = Instant::now() + Duration::from_secs(2);
+        while self
+            .hearing
+            .as_ref()
+            .is_some_and(|hearing| !hearing.is_finished())
+            && Instant::now() < until
+        {
+            thread::sleep(Duration::from_millis(10));
+        }
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        said.iter().cloned().collect::<Vec<_>>().join("; ")
+    }
+
+    fn not_established(&self) -> BenchError {
+        let said = self.words();
+        BenchError::NotConnected {
+            host: self.host.to_string(),
+            said: if said.is_empty() {
+                "ssh ended without a word".to_owned()
+            } else {
+                said
+            },
+        }
+    }
+}
+
+impl Machine for Ssh {
+    fn name(&self) -> String {
+        format!("ssh:{}", self.connection.host)
+    }
+
+    fn agent(&self) -> &Agent {
+        &self.agent
+    }
+
+    fn directory(&self) -> &str {
+        &self.directory
+    }
+
+    fn bench(&self) -> Bench {
+        Bench::Ssh {
+            host: self.connection.host.to_string(),
+        }
+    }
+
+    fn explain(&self, error: AgentError) -> BenchError {
+        let lost = matches!(error, AgentError::Lost(_));
+        BenchError::Agent {
+            machine: self.name(),
+            source: error,
+            said: if lost {
+                self.connection.words()
+            } else {
+                String::new()
+            },
+        }
+    }
+}
+
+impl Drop for Ssh {
+    fn drop(&mut self) {
+        // Over a connection that is lost nothing needs to be said.
+        let _ = self.agent.power_off();
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let until = Instant::now() + FAREWELL;
+        while self.used && Instant::now() < until && matches!(self.child.try_wait(), Ok(None)) {
+            thread::sleep(Duration::from_millis(10));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The command line.
+fn command(host: &SshHost) -> Command {
+    let mut command = Command::new("ssh");
+    command.args(["-T", "-e", "none"]);
+    for option in [
+        "ConnectTimeout=20",
+        // A machine that is switched off says no farewell.
+        "ServerAliveInterval=5",
+        "ServerAliveCountMax=3",
+        // Only the connection itself, whatever the configuration adds for people.
+        "ClearAllForwardings=yes",
+        "RemoteCommand=none",
+        "LogLevel=ERROR",
+    ] {
+        command.args(["-o", option]);
+    }
+    // With a terminal ssh asks on it, whatever its own streams are; without one a question would
+    // never be answered.
+    if !io::stdin().is_terminal() {
+        command.args(["-o", "BatchMode=yes"]);
+    }
+    if let Some(port) = host.port() {
+        command.args(["-p", &port.to_string()]);
+    }
+    command.args(["--", host.destination()]);
+    command.arg(format!("exec sh -c '{SCRIPT}{SILENCE}'"));
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// Starts `ssh` in our own process group, so that it may ask for a password on the terminal. Ctrl-C
+/// there is for us to pass on: `ssh` leaves a signal ignored that was ignored when it started.
+#[expect(
+    unsafe_code,
+    reason = "the standard library has no safe way to run code between fork and exec"
+)]
+fn spawn(command: &mut Command) -> io::Result<Child> {
+    // SAFETY: between fork and exec only the system calls signal and prctl are made, which are
+    // async-signal-safe; nothing is allocated or locked.
+    unsafe {
+        command.pre_exec(|| {
+            if libc::signal(libc::SIGINT, libc::SIG_IGN) == libc::SIG_ERR
+                || libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0
+            {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(())
+        });
+    }
+    command.spawn()
+}
+
+fn hear(stderr: ChildStderr, said: Said) -> JoinHandle<()> {
+    thread::spawn(move || {
+        let mut reader = BufReader::new(stderr);
+        let mut line = Vec::new();
+        while reader
+            .read_until(b'\n', &mut line)
+            .is_ok_and(|count| count > 0)
+        {
+            let text = String::from_utf8_lossy(&line).trim().to_owned();
+            line.clear();
+            if text.is_empty() {
+                continue;
+            }
+            let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+            if said.len() == KEPT {
+                said.pop_front();
+            }
+            said.push_back(text);
+        }
+    })
+}
+
+/// The near side of the script.
+fn greet(
+    mut stdin: ChildStdin,
+    stdout: ChildStdout,
+    programs: &Programs,
+    machine: &str,
+) -> Result<Greeted, Failed> {
+    let mut stdout = BufReader::new(stdout);
+    let words = next_mark(&mut stdout)?;
+    let (system, architecture) = match words.as_slice() {
+        [word, system, architecture] if word == "machine" => (system, architecture),
+        _ => return Err(Failed::Ended),
+    };
+    if system != "Linux" {
+        return Err(Failed::Other(BenchError::Unfit {
+            machine: machine.to_owned(),
+            reason: format!("it runs {system}, and Rampart needs Linux"),
+        }));
+    }
+    let programs = programs
+        .for_architecture(architecture, machine)
+        .map_err(Failed::Other)?;
+    let meter = fs::read(&programs.meter).map_err(|source| {
+        Failed::Other(BenchError::File {
+            path: programs.meter.clone(),
+            source,
+        })
+    })?;
+    let sent = writeln!(stdin, "{}", meter.len())
+        .and_then(|()| stdin.write_all(&meter))
+        .and_then(|()| stdin.flush());
+    // What ends it says more than that it cannot be written to.
+    drop(sent);
+    let words = next_mark(&mut stdout)?;
+    let directory = match words.split_first() {
+        Some((word, rest)) if word == "directory" => rest.join(" "),
+        Some((word, _)) if word == "unfit" => {
+            return Err(Failed::Other(BenchError::Unfit {
+                machine: machine.to_owned(),
+                reason: "in none of $TMPDIR, /tmp, /var/tmp, /dev/shm and $HOME a program can be \
+                         put and started; is there room, and may programs run there (noexec)?"
+                    .to_owned(),
+            }));
+        }
+        _ => return Err(Failed::Ended),
+    };
+    match Agent::connect_over(stdout, stdin, PATIENCE) {
+        Ok(agent) => Ok(Greeted { agent, directory }),
+        Err(AgentError::Lost(_)) => Err(Failed::Ended),
+        Err(source) => Err(Failed::Other(BenchError::Agent {
+            machine: machine.to_owned(),
+            source,
+            said: String::new(),
+        })),
+    }
+}
+
+/// The words of the next line that the script wrote.
+fn next_mark(stdout: &mut impl BufRead) -> Result<Vec<String>, Failed> {
+    // Whatever a start file prints, it is not endless.
+    let mut limited = stdout.take(1 << 20);
+    let mut line = Vec::new();
+    while limited
+        .read_until(b'\n', &mut line)
+        .is_ok_and(|count| count > 0)
+    {
+        let text = String::from_utf8_lossy(&line);
+        let mut words = text.split_whitespace().map(str::to_owned);
+        // A start file may have left a line without its end.
+        if words.any(|word| word == MARK) {
+            return Ok(words.collect());
+        }
+        line.clear();
+    }
+    Err(Failed::Ended)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_script_stands_in_single_quotes_of_any_shell() {
+        assert!(!SCRIPT.contains(['\'', '\n', '!']));
+    }
+
+    #[test]
+    fn marks_are_found_among_other_words() {
+        let mut text: &[u8] = b"Welcome!\nfortune rampart-bench machine Linux x86_64\nrest";
+        let words = next_mark(&mut text).unwrap_or_default();
+        assert_eq!(words, ["machine", "Linux", "x86_64"]);
+        let mut rest = String::new();
+        text.read_to_string(&mut rest).expect("text");
+        assert_eq!(rest, "rest");
+        assert!(next_mark(&mut "nothing\n".as_bytes()).is_err());
+    }
+
+    #[test]
+    fn the_command_line_names_port_and_host_last() {
+        let host: SshHost = "root@board:2222".parse().expect("a host");
+        let words: Vec<_> = command(&host)
+            .get_args()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect();
+        let dashes = words.iter().position(|word| word == "--").expect("an end");
+        assert_eq!(words[dashes - 2..dashes], ["-p", "2222"]);
+        assert_eq!(words[dashes + 1], "root@board");
+        assert_eq!(words.len(), dashes + 3);
+    }
+}
