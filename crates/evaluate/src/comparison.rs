@@ -7,13 +7,15 @@ use rampart_model::{
     Question, Record, Verdict, VerdictFigures, VerdictOutcome,
 };
 
+use crate::separation::separation;
 use crate::wording::{factor, grouped, quantile_name};
 
-/// Fills in sentences and table.
+/// Fills in sentences and table. On an `emulated` machine nothing rests on a time.
 pub(crate) fn compare(
     plan: &ExperimentPlan,
     records: &[Record],
     verdicts: &[Verdict],
+    emulated: bool,
 ) -> Comparison {
     let Some(meter) = plan.meters.first().map(|meter| meter.meter) else {
         return Comparison::default();
@@ -29,19 +31,34 @@ pub(crate) fn compare(
         sentences: plan
             .domains
             .iter()
-            .map(|domain| (domain.name.clone(), sentence(domain, records, &of, meter)))
+            .map(|domain| {
+                let sentence = sentence(domain, records, verdicts, &of, meter);
+                (domain.name.clone(), sentence)
+            })
             .collect(),
         rows: vec![
             row("real-time in the domain", &|domain| {
-                real_time(domain, &of(domain, Question::Deadline))
+                if emulated || is_emulated(domain, records) {
+                    real_time_in_structure(domain, records, verdicts)
+                } else {
+                    real_time(domain, &of(domain, Question::Deadline))
+                }
             }),
             row("same latency as on the host", &|domain| {
-                same(domain, &of(domain, Question::SameAsHost))
+                let mut cell = same(domain, &of(domain, Question::SameAsHost));
+                if !cell.verdicts.is_empty() && (emulated || is_emulated(domain, records)) {
+                    cell.reason.push_str(" (a ratio of emulated times)");
+                }
+                cell
             }),
-            row("separation from a neighbour's load", &|domain| {
-                separation(domain, &of(domain, Question::Interference))
+            row("separation", &|domain| {
+                separation(domain, verdicts).unwrap_or_else(|| {
+                    separation_from_loads(domain, &of(domain, Question::Interference))
+                })
             }),
-            row("complete independence from the host", &independence),
+            row("complete independence from the host", &|domain| {
+                independence(domain, verdicts)
+            }),
         ],
     }
 }
@@ -52,7 +69,10 @@ struct Asked<'a>(Vec<&'a Verdict>);
 impl<'a> Asked<'a> {
     fn new(verdicts: &'a [Verdict], domain: &str, meter: MeterKind, question: Question) -> Self {
         let asked = |verdict: &&Verdict| {
-            verdict.domain == domain && verdict.meter == meter && verdict.question == question
+            verdict.domain == domain
+                && verdict.meter == meter
+                && verdict.question == question
+                && verdict.disturbance.is_none()
         };
         Self(verdicts.iter().filter(asked).collect())
     }
@@ -162,7 +182,66 @@ fn same(domain: &DomainPlan, asked: &Asked<'_>) -> ComparisonCell {
     asked.cell(domain, &words)
 }
 
-fn separation(domain: &DomainPlan, asked: &Asked<'_>) -> ComparisonCell {
+fn is_emulated(domain: &DomainPlan, records: &[Record]) -> bool {
+    records
+        .iter()
+        .any(|record| record.domain == domain.name && record.emulated)
+}
+
+/// Where no deadline can be judged: whether the threads had the real-time policy that they were
+/// asked for, and whether blocks in other domains stop them.
+fn real_time_in_structure(
+    domain: &DomainPlan,
+    records: &[Record],
+    verdicts: &[Verdict],
+) -> ComparisonCell {
+    let granted = records
+        .iter()
+        .filter(|record| record.domain == domain.name)
+        .flat_map(|record| &record.runs)
+        .filter(|run| run.invalid.is_empty())
+        .flat_map(|run| &run.threads)
+        .map(|thread| thread.placement.policy)
+        .find(|policy| policy.is_real_time());
+    let from_others: Vec<&Verdict> = verdicts
+        .iter()
+        .filter(|verdict| {
+            let by = verdict.disturbance.as_ref();
+            verdict.domain == domain.name
+                && verdict.question == Question::Transfer
+                && by.is_some_and(|by| by.domain != domain.name)
+        })
+        .collect();
+    let held = !from_others.is_empty()
+        && from_others
+            .iter()
+            .all(|verdict| verdict.outcome == VerdictOutcome::Holds);
+    let no_deadline = "the machine is emulated, its times mean nothing, and no deadline is judged";
+    let (answer, reason) = match granted {
+        Some(policy) if held => (
+            "in structure",
+            format!(
+                "its threads have the policy {policy}, verified, and no block in another domain stops them; {no_deadline}"
+            ),
+        ),
+        Some(policy) => (
+            "not judged here",
+            format!("its threads have the policy {policy}, verified; but {no_deadline}"),
+        ),
+        None => ("not judged here", no_deadline.to_owned()),
+    };
+    ComparisonCell {
+        domain: domain.name.clone(),
+        answer: answer.to_owned(),
+        reason,
+        verdicts: from_others
+            .iter()
+            .map(|verdict| verdict.id.clone())
+            .collect(),
+    }
+}
+
+fn separation_from_loads(domain: &DomainPlan, asked: &Asked<'_>) -> ComparisonCell {
     let words = Words {
         yes: "holds",
         some: "limited",
@@ -173,9 +252,12 @@ fn separation(domain: &DomainPlan, asked: &Asked<'_>) -> ComparisonCell {
     asked.cell(domain, &words)
 }
 
-/// Follows from how a kind is built; it is not measured here.
-fn independence(domain: &DomainPlan) -> ComparisonCell {
-    let (answer, reason) = match domain.selection.kind {
+/// From a crash of the host where there was one; otherwise as it follows from how a kind is built.
+fn independence(domain: &DomainPlan, verdicts: &[Verdict]) -> ComparisonCell {
+    let crashed = verdicts
+        .iter()
+        .find(|verdict| verdict.domain == domain.name && verdict.question == Question::Crash);
+    let built = match domain.selection.kind {
         DomainKind::Host => ("–", "it is the host"),
         DomainKind::Task | DomainKind::Container => (
             "no",
@@ -185,15 +267,25 @@ fn independence(domain: &DomainPlan) -> ComparisonCell {
             "no",
             "its processors are threads of the host (by construction, not measured)",
         ),
-        DomainKind::Detached | DomainKind::Cell => {
-            ("not measured", "this version does not crash the host")
-        }
+        DomainKind::Detached | DomainKind::Cell => ("not measured", "the host was not crashed"),
+    };
+    let (answer, reason) = match crashed {
+        Some(_) if domain.selection.kind == DomainKind::Host => built,
+        Some(verdict) => (
+            match verdict.outcome {
+                VerdictOutcome::Holds => "yes",
+                VerdictOutcome::Fails | VerdictOutcome::Leaks => "no",
+                VerdictOutcome::Inconclusive => "not decided",
+            },
+            verdict.statement.as_str(),
+        ),
+        None => built,
     };
     ComparisonCell {
         domain: domain.name.clone(),
         answer: answer.to_owned(),
         reason: reason.to_owned(),
-        verdicts: Vec::new(),
+        verdicts: crashed.iter().map(|verdict| verdict.id.clone()).collect(),
     }
 }
 
@@ -201,6 +293,7 @@ fn independence(domain: &DomainPlan) -> ComparisonCell {
 fn sentence<'a>(
     domain: &DomainPlan,
     records: &[Record],
+    verdicts: &[Verdict],
     of: &dyn Fn(&DomainPlan, Question) -> Asked<'a>,
     meter: MeterKind,
 ) -> String {
@@ -236,6 +329,7 @@ fn sentence<'a>(
             _ => "whether a load beside it reaches it is not decided".to_owned(),
         });
     }
+    parts.extend(blocks_part(domain, verdicts));
     let text = parts.join("; ");
     let mut letters = text.chars();
     let first = letters
@@ -243,6 +337,35 @@ fn sentence<'a>(
         .map(|letter| letter.to_uppercase().to_string())
         .unwrap_or_default();
     format!("{first}{}.", letters.as_str())
+}
+
+/// What blocks in other domains did to it.
+fn blocks_part(domain: &DomainPlan, verdicts: &[Verdict]) -> Option<String> {
+    let mut felt: Vec<String> = Vec::new();
+    let (mut held, mut open) = (0, 0);
+    for verdict in verdicts {
+        let Some(by) = &verdict.disturbance else {
+            continue;
+        };
+        if verdict.domain != domain.name
+            || verdict.question != Question::Transfer
+            || by.domain == domain.name
+        {
+            continue;
+        }
+        match verdict.outcome {
+            VerdictOutcome::Leaks | VerdictOutcome::Fails => felt.push(by.to_string()),
+            VerdictOutcome::Holds => held += 1,
+            VerdictOutcome::Inconclusive => open += 1,
+        }
+    }
+    if !felt.is_empty() {
+        Some(format!("blocks elsewhere stop it: {}", felt.join(", ")))
+    } else if open > 0 {
+        Some("whether blocks elsewhere stop it is not decided".to_owned())
+    } else {
+        (held > 0).then(|| "blocks elsewhere do not stop it".to_owned())
+    }
 }
 
 /// The worst outcome among the verdicts.

@@ -49,6 +49,26 @@ pub enum EvaluateError {
         /// The shortest time that would do.
         needed: Nanos,
     },
+    /// The time does not suffice for the disturbances that were asked for.
+    #[error(
+        "--disturb: {budget} of the time is too short for {rounds} disturbances, which need {needed} at least; give more time with --for (twice that, half of it goes to the matrix), or fewer disturbances or domains"
+    )]
+    TooShortForDisturbances {
+        /// The part of the time that disturbances get.
+        budget: Nanos,
+        /// Disturbances asked for.
+        rounds: u64,
+        /// The shortest time that would do.
+        needed: Nanos,
+    },
+    /// A disturbance of a domain that is not there, or that has no other to be watched.
+    #[error("--disturb: `{asked}` cannot be done in this evaluation; possible are {}", possible.join(", "))]
+    NoSuchDisturbance {
+        /// What was asked for.
+        asked: String,
+        /// Disturbances of the same sort that can be.
+        possible: Vec<String>,
+    },
     /// A meter cannot be asked that.
     #[error("the meter cannot do what was asked{}", list(findings))]
     BadPlan {
@@ -108,6 +128,8 @@ impl EvaluateError {
             Self::CpusUnusable { .. }
             | Self::NoOtherCpu { .. }
             | Self::TooShort { .. }
+            | Self::TooShortForDisturbances { .. }
+            | Self::NoSuchDisturbance { .. }
             | Self::BadPlan { .. }
             | Self::OutputTaken { .. } => ExitCode::Usage,
             Self::NoCpu | Self::DomainUnavailable { .. } | Self::Load(_) => {

@@ -4,18 +4,23 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rampart_host::{MachineRoot, processor_times, read_machine, read_smi_count};
 use rampart_model::{
-    Condition, DomainPlan, EVALUATION_SCHEMA_VERSION, Evaluation, EvaluationState, Exposure,
-    Finding, LoadKind, MeterPlan, Nanos, NotMeasured, Record, Run, SchedulingPolicy, Severity,
+    Condition, DisturbanceKind, EVALUATION_SCHEMA_VERSION, Evaluation, EvaluationState,
+    ExperimentPlan, Finding, LoadKind, LoadPlace, Nanos, Run, SchedulingPolicy, Severity,
+    TransferRecord,
 };
 
 use crate::collect::RecordCollector;
+use crate::conclude::{conclude, empty_record, steal_finding};
+use crate::pace::Pace;
 use crate::run::{RunRequest, make_run};
+use crate::starters::{Neighbours, Starters};
 use crate::store::ResultDirectory;
-use crate::{Cell, EvaluateError, Proposal, Request, judge, propose, schedule};
+use crate::transfer::session::{self, PlannedRound, Surroundings};
+use crate::{Cell, EvaluateError, Proposal, Request, propose, schedule};
 
 /// A cell whose runs failed this often is not tried again.
 const FAILURES_BEFORE_GIVING_UP: usize = 2;
@@ -56,6 +61,8 @@ pub trait Observer {
     fn progress(&mut self, progress: &Progress);
     /// A run is over.
     fn run_made(&mut self, record: &str, run: &Run);
+    /// A round in which one domain was disturbed, or none, and all were watched is over.
+    fn round_made(&mut self, round: &TransferRecord);
 }
 
 /// Evaluates this machine: makes the runs of the proposed matrix and writes the document before
@@ -85,15 +92,12 @@ pub fn evaluate(
     };
     let Proposal {
         mut plan,
+        neighbours,
         not_measured,
     } = propose(&machine, &availability, request)?;
     plan.findings.extend(refused);
-    let load_needed = plan
-        .conditions
-        .iter()
-        .find(|condition| condition.load != LoadKind::Idle);
-    if let Some(condition) = load_needed {
-        rampart_load::check(*condition)?;
+    for condition in loads_needed(&plan) {
+        rampart_load::check(condition)?;
     }
     let directory = ResultDirectory::create(context.output)?;
     let scratch = tempfile::tempdir_in(context.output).map_err(|source| EvaluateError::Output {
@@ -102,8 +106,13 @@ pub fn evaluate(
     })?;
 
     let order = schedule(&plan);
+    let rounds = plan
+        .transfer
+        .as_ref()
+        .map(|transfer| session::order(transfer, plan.seed))
+        .unwrap_or_default();
+    let mut pace = Pace::new(&plan, order.len(), &rounds);
     let now = timestamp(since_epoch());
-    let planned_runs = u32::try_from(order.len()).unwrap_or(u32::MAX);
     let mut evaluation = Evaluation {
         bench: rampart_model::Bench::Local,
         crash: None,
@@ -114,7 +123,7 @@ pub fn evaluate(
         started: now.clone(),
         written: now,
         state: EvaluationState::Running,
-        runs: (0, planned_runs),
+        runs: (0, pace.planned()),
         findings: Vec::new(),
         machine,
         plan,
@@ -127,91 +136,45 @@ pub fn evaluate(
     directory.write(&evaluation)?;
     observer.planned(&evaluation);
 
+    let place = Place {
+        context,
+        directory: &directory,
+        scratch: scratch.path(),
+        stop,
+    };
     let mut collectors = BTreeMap::<Cell, RecordCollector>::new();
     let times_at_start = processor_times(&root);
-    let began = Instant::now();
-    for (number, cell) in order.iter().enumerate() {
-        if stop.load(Ordering::Relaxed) {
-            break;
-        }
-        let number = u32::try_from(number).unwrap_or(u32::MAX);
-        let collector = collectors
-            .entry(*cell)
-            .or_insert_with(|| RecordCollector::new(empty_record(&evaluation, *cell)));
-        let id = collector.record.id.clone();
-        let failures = collector
-            .record
-            .runs
-            .iter()
-            .filter(|run| !run.invalid.is_empty())
-            .count();
-        if failures >= FAILURES_BEFORE_GIVING_UP && failures == collector.record.runs.len() {
-            continue;
-        }
-        let domain_plan = &evaluation.plan.domains[cell.domain];
-        let domain = rampart_domain::domain(domain_plan.selection);
-        let others = evaluation
-            .machine
-            .topology
-            .online
-            .intersection(&evaluation.machine.topology.allowed)
-            .difference(&collector.record.plan.cpus);
-        let runs_left = f64::from(planned_runs - number);
-        let mut tick = || {
-            let elapsed = began.elapsed();
-            // Before a run is over there is only the plan to judge from.
-            let per_run = if number == 0 {
-                Duration::from(evaluation.plan.total).div_f64(f64::from(planned_runs))
-            } else {
-                elapsed.div_f64(f64::from(number) + 0.5)
-            };
-            let whole = per_run.mul_f64(f64::from(planned_runs));
-            let remaining = whole
-                .saturating_sub(elapsed)
-                .min(per_run.mul_f64(runs_left));
-            observer.progress(&Progress {
-                run: (number, planned_runs),
-                record: id.clone(),
-                done: (elapsed.as_secs_f64() / (elapsed + remaining).as_secs_f64().max(1e-9))
-                    .min(1.0),
-                remaining,
-            });
-        };
-        tick();
-        let (run, collected) = make_run(
-            RunRequest {
-                order: number,
-                record: &id,
-                domain: domain.as_ref(),
-                plan: &collector.record.plan,
-                condition: collector.record.condition,
-                others: &others,
-                housekeeping: &evaluation.plan.housekeeping,
-                meter: context.meter,
-                scratch: scratch.path(),
-                explain: context.explain,
-                log: directory.histogram_log(number, &id)?,
-            },
-            &mut tick,
-            stop,
-        );
-        if stop.load(Ordering::Relaxed) && !run.invalid.is_empty() {
-            // Cut off before it had a sample: it never was a run.
-            break;
-        }
-        observer.run_made(&id, &run);
-        collector.add(run, collected);
-        evaluation.runs.0 = number + 1;
-        conclude(&mut evaluation, &collectors);
-        directory.write(&evaluation)?;
-    }
+    let neighbours = Neighbours::start(
+        &neighbours,
+        context.meter,
+        &evaluation.plan.housekeeping,
+        &mut evaluation.findings,
+    );
+    let mut starters = Starters::new(&evaluation.plan.domains);
+    place.runs(
+        &order,
+        &mut evaluation,
+        &mut collectors,
+        &starters,
+        (&mut pace, observer),
+    )?;
+    place.rounds(
+        &rounds,
+        &mut evaluation,
+        &collectors,
+        &mut starters,
+        (&mut pace, observer),
+    )?;
+    drop(starters);
+    evaluation.findings.extend(neighbours.finish());
     evaluation.machine.system_management_interrupts.at_end = read_smi_count();
     evaluation.machine.virtualisation.steal = match (processor_times(&root), times_at_start) {
         (Some(end), Some(start)) => end.steal_since(&start),
         _ => None,
     };
     evaluation.findings.extend(steal_finding(&evaluation));
-    evaluation.state = if evaluation.runs.0 == planned_runs && !stop.load(Ordering::Relaxed) {
+    let made_all = evaluation.runs.0 == evaluation.runs.1;
+    evaluation.state = if made_all && !stop.load(Ordering::Relaxed) {
         EvaluationState::Complete
     } else {
         EvaluationState::EndedEarly
@@ -221,92 +184,165 @@ pub fn evaluate(
     Ok(evaluation)
 }
 
-/// Brings records and verdicts of the document up to date.
-fn conclude(evaluation: &mut Evaluation, collectors: &BTreeMap<Cell, RecordCollector>) {
-    // A cell's order is domain, meter, condition: the order of the report.
-    evaluation.records = collectors
-        .values()
-        .map(|collector| collector.record.clone())
-        .filter(|record| !record.runs.is_empty())
-        .collect();
-    let blocks = collectors
-        .values()
-        .map(|collector| (collector.record.id.clone(), collector.blocks.clone()))
-        .collect();
-    let judged = judge(
-        &evaluation.plan,
-        &evaluation.records,
-        &blocks,
-        evaluation.machine.virtualisation.emulated,
-    );
-    evaluation.verdicts = judged.verdicts;
-    evaluation.comparison = judged.comparison;
-    evaluation
-        .not_measured
-        .retain(|gap| !gap.what.starts_with("record "));
-    evaluation.not_measured.extend(gaps(evaluation, collectors));
-    evaluation.written = timestamp(since_epoch());
+/// Every load of the plan, in conditions and in disturbances.
+fn loads_needed(plan: &ExperimentPlan) -> Vec<Condition> {
+    let groups = plan.transfer.iter().flat_map(|transfer| &transfer.groups);
+    let disturbing = groups
+        .flat_map(|group| &group.disturbances)
+        .filter_map(|disturbance| match disturbance.kind {
+            DisturbanceKind::Load(load) => Some(Condition {
+                load,
+                place: Some(LoadPlace::Same),
+            }),
+            DisturbanceKind::Block => None,
+        });
+    let conditions = plan.conditions.iter().copied();
+    conditions
+        .chain(disturbing)
+        .filter(|condition| condition.load != LoadKind::Idle)
+        .collect()
 }
 
-/// Cells of the matrix without a valid run.
-fn gaps(evaluation: &Evaluation, collectors: &BTreeMap<Cell, RecordCollector>) -> Vec<NotMeasured> {
-    let mut gaps = Vec::new();
-    for (domain, domain_plan) in evaluation.plan.domains.iter().enumerate() {
-        for (meter, meter_plan) in evaluation.plan.meters.iter().enumerate() {
-            for (condition, load) in evaluation.plan.conditions.iter().enumerate() {
-                let id = record_id(domain_plan, meter_plan, *load);
-                let findings = match collectors.get(&Cell {
-                    domain,
-                    meter,
-                    condition,
-                }) {
-                    Some(collector) if collector.record.exposure.runs > 0 => continue,
-                    Some(collector) if !collector.record.runs.is_empty() => collector
-                        .record
-                        .runs
-                        .iter()
-                        .flat_map(|run| run.invalid.clone())
-                        .collect(),
-                    _ => vec![Finding::new(
-                        Severity::Note,
-                        id.clone(),
-                        "the evaluation ended before its turn came",
-                    )],
-                };
-                gaps.push(NotMeasured {
-                    what: format!("record {id}"),
-                    findings,
-                });
+/// Where everything is while an evaluation runs.
+struct Place<'a> {
+    context: &'a Context<'a>,
+    directory: &'a ResultDirectory,
+    scratch: &'a Path,
+    stop: &'a AtomicBool,
+}
+
+impl Place<'_> {
+    /// Makes the runs of the matrix.
+    fn runs(
+        &self,
+        order: &[Cell],
+        evaluation: &mut Evaluation,
+        collectors: &mut BTreeMap<Cell, RecordCollector>,
+        starters: &Starters,
+        (pace, observer): (&mut Pace, &mut dyn Observer),
+    ) -> Result<(), EvaluateError> {
+        let usable = evaluation
+            .machine
+            .topology
+            .online
+            .intersection(&evaluation.machine.topology.allowed);
+        // A guest that owns its CPUs may stay up from one of its runs to the next.
+        let stay_up = have_own_cpus(&evaluation.plan);
+        for (number, cell) in order.iter().enumerate() {
+            if self.stop.load(Ordering::Relaxed) {
+                break;
             }
+            let number = u32::try_from(number).unwrap_or(u32::MAX);
+            let collector = collectors
+                .entry(*cell)
+                .or_insert_with(|| RecordCollector::new(empty_record(evaluation, *cell)));
+            let id = collector.record.id.clone();
+            let failures = collector
+                .record
+                .runs
+                .iter()
+                .filter(|run| !run.invalid.is_empty())
+                .count();
+            if failures >= FAILURES_BEFORE_GIVING_UP && failures == collector.record.runs.len() {
+                evaluation.runs.0 = number + 1;
+                continue;
+            }
+            let others = usable.difference(&collector.record.plan.cpus);
+            pace.begin(number, &id);
+            let mut tick = || observer.progress(&pace.progress());
+            tick();
+            let (run, collected) = make_run(
+                RunRequest {
+                    order: number,
+                    record: &id,
+                    domain: starters.of(cell.domain),
+                    name: &collector.record.domain,
+                    stay_up,
+                    plan: &collector.record.plan,
+                    condition: collector.record.condition,
+                    others: &others,
+                    housekeeping: &evaluation.plan.housekeeping,
+                    meter: self.context.meter,
+                    scratch: self.scratch,
+                    explain: self.context.explain,
+                    log: self.directory.histogram_log(number, &id)?,
+                },
+                &mut tick,
+                self.stop,
+            );
+            if self.stop.load(Ordering::Relaxed) && !run.invalid.is_empty() {
+                // Cut off before it had a sample: it never was a run.
+                break;
+            }
+            observer.run_made(&id, &run);
+            collector.add(run, collected);
+            evaluation.runs.0 = number + 1;
+            conclude(evaluation, collectors);
+            self.directory.write(evaluation)?;
         }
+        Ok(())
     }
-    gaps
+
+    /// Makes the rounds in which one domain is disturbed and the others are watched.
+    fn rounds(
+        &self,
+        rounds: &[PlannedRound],
+        evaluation: &mut Evaluation,
+        collectors: &BTreeMap<Cell, RecordCollector>,
+        starters: &mut Starters,
+        (pace, observer): (&mut Pace, &mut dyn Observer),
+    ) -> Result<(), EvaluateError> {
+        let plan = evaluation.plan.clone();
+        let Some(transfer) = &plan.transfer else {
+            return Ok(());
+        };
+        let own_cpus = have_own_cpus(&plan);
+        let runs = pace.planned() - u32::try_from(rounds.len()).unwrap_or(u32::MAX);
+        let mut group = None;
+        for (order, round) in rounds.iter().enumerate() {
+            if self.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            if !own_cpus && group.replace(round.group) != Some(round.group) {
+                // What stayed up for one group is in the way of the next.
+                starters.renew(&plan.domains);
+            }
+            let order = u32::try_from(order).unwrap_or(u32::MAX);
+            let surroundings = Surroundings {
+                plan: transfer,
+                domains: &plan.domains,
+                starters,
+                meter: self.context.meter,
+                housekeeping: &plan.housekeeping,
+                scratch: self.scratch,
+                seed: plan.seed,
+                stay_up: true,
+            };
+            let id = round.id();
+            pace.begin(runs + order, &id);
+            let mut tick = || observer.progress(&pace.progress());
+            tick();
+            let made = surroundings.make(round, order, &evaluation.transfers, &mut tick, self.stop);
+            let Some(record) = made else {
+                break;
+            };
+            observer.round_made(&record);
+            evaluation.transfers.push(record);
+            evaluation.runs.0 = runs + order + 1;
+            conclude(evaluation, collectors);
+            self.directory.write(evaluation)?;
+        }
+        Ok(())
+    }
 }
 
-fn record_id(domain: &DomainPlan, meter: &MeterPlan, condition: Condition) -> String {
-    format!("{}/{}/{condition}", domain.name, meter.meter)
-}
-
-fn empty_record(evaluation: &Evaluation, cell: Cell) -> Record {
-    let domain = &evaluation.plan.domains[cell.domain];
-    let meter = &evaluation.plan.meters[cell.meter];
-    let condition = evaluation.plan.conditions[cell.condition];
-    Record {
-        emulated: false,
-        id: record_id(domain, meter, condition),
-        domain: domain.name.clone(),
-        kind: domain.selection.kind,
-        plan: MeterPlan {
-            cpus: domain.cpus.clone(),
-            ..meter.clone()
-        },
-        condition,
-        exposure: Exposure::default(),
-        cpus: Vec::new(),
-        worst: Vec::new(),
-        runs: Vec::new(),
-        invalid: Vec::new(),
-    }
+/// Whether no domain measures on a CPU of another.
+fn have_own_cpus(plan: &ExperimentPlan) -> bool {
+    plan.domains.iter().enumerate().all(|(place, one)| {
+        plan.domains[place + 1..]
+            .iter()
+            .all(|other| one.cpus.intersection(&other.cpus).is_empty())
+    })
 }
 
 /// Why the meters get the time-sharing policy although real-time policies are usual: this process
@@ -327,22 +363,8 @@ fn own_real_time_refusal(request: &Request) -> Option<Finding> {
     })
 }
 
-/// Steal above this part of all CPU time is named.
-const STEAL_WORTH_NAMING: f64 = 0.01;
-
-fn steal_finding(evaluation: &Evaluation) -> Option<Finding> {
-    let steal = evaluation.machine.virtualisation.steal?;
-    (steal > STEAL_WORTH_NAMING).then(|| {
-        Finding::new(
-            Severity::Warning,
-            "steal",
-            "the hypervisor under this machine gave CPU time to others; the figures contain it",
-        )
-        .values(format!("{:.1} % of all CPU time", steal * 100.0), "0 %")
-    })
-}
-
-fn since_epoch() -> Nanos {
+/// The present moment as time since 1970.
+pub(crate) fn since_epoch() -> Nanos {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map(Nanos::from)

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use rampart_model::{
-    Comparison, Condition, Distribution, DomainKind, ExperimentPlan, Exposure, Nanos, Question,
-    Record, Verdict, VerdictFigures, VerdictOutcome,
+    Comparison, Condition, CrashRecord, Distribution, DomainKind, Evaluation, ExperimentPlan,
+    Exposure, Nanos, Question, Record, TransferRecord, Verdict, VerdictFigures, VerdictOutcome,
 };
 use rampart_stats::{
     Basis, DEADLINE_CONFIDENCE, INTERFERENCE_TOLERANCE, QUANTILES, Resampling,
@@ -16,10 +16,29 @@ use rampart_stats::{
 
 use crate::collect::whole_series;
 use crate::comparison::compare;
+use crate::crash_verdicts::judge_crash;
+use crate::transfer::judge::judge_transfers;
 use crate::wording;
 
 /// Blocks of the primary series by record: its valid runs, each in the order of time.
 pub type BlocksByRecord = BTreeMap<String, Vec<Vec<Distribution>>>;
+
+/// What verdicts are drawn from.
+#[derive(Debug, Clone, Copy)]
+pub struct Evidence<'a> {
+    /// What was set out to do.
+    pub plan: &'a ExperimentPlan,
+    /// What was measured.
+    pub records: &'a [Record],
+    /// The records' samples by second.
+    pub blocks: &'a BlocksByRecord,
+    /// Who was disturbed.
+    pub transfers: &'a [TransferRecord],
+    /// What a crash of the host left.
+    pub crash: Option<&'a CrashRecord>,
+    /// Whether the machine is emulated, so that its times mean nothing.
+    pub emulated: bool,
+}
 
 /// What was concluded.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,22 +49,41 @@ pub struct Judged {
     pub comparison: Comparison,
 }
 
-/// Judges the records of a plan. On an `emulated` machine times mean nothing, so that no deadline
+/// Adds what a crash of the host left to a document that was judged before, with its verdicts;
+/// the others stay, and the comparison is drawn anew from all.
+pub fn add_crash(evaluation: &mut Evaluation, crash: CrashRecord) {
+    evaluation
+        .verdicts
+        .retain(|verdict| verdict.question != Question::Crash);
+    evaluation.verdicts.extend(judge_crash(&crash));
+    evaluation.crash = Some(crash);
+    evaluation.comparison = compare(
+        &evaluation.plan,
+        &evaluation.records,
+        &evaluation.verdicts,
+        evaluation.machine.virtualisation.emulated,
+    );
+}
+
+/// Judges what was measured. On an emulated machine times mean nothing, so that no deadline
 /// holds or fails there.
 #[must_use]
-pub fn judge(
-    plan: &ExperimentPlan,
-    records: &[Record],
-    blocks: &BlocksByRecord,
-    emulated: bool,
-) -> Judged {
+pub fn judge(evidence: &Evidence<'_>) -> Judged {
+    let Evidence {
+        plan,
+        records,
+        blocks,
+        transfers,
+        crash,
+        emulated,
+    } = *evidence;
     let resampling = Resampling {
         seed: plan.seed,
         ..Resampling::default()
     };
     let mut verdicts = Vec::new();
     for record in records.iter().filter(|record| record.exposure.runs > 0) {
-        verdicts.push(judge_deadline(plan, record, emulated));
+        verdicts.push(judge_deadline(plan, record, emulated || record.emulated));
         let partner = |kind: Option<DomainKind>, condition: Condition| {
             records.iter().find(|other| {
                 other.exposure.runs > 0
@@ -62,10 +100,18 @@ pub fn judge(
         if record.condition != Condition::IDLE
             && let Some(idle) = partner(None, Condition::IDLE)
         {
-            verdicts.push(judge_interference(record, idle, blocks, &resampling));
+            verdicts.push(judge_interference(
+                record,
+                idle,
+                blocks,
+                &resampling,
+                emulated,
+            ));
         }
     }
-    let comparison = compare(plan, records, &verdicts);
+    verdicts.extend(judge_transfers(plan, transfers, emulated));
+    verdicts.extend(crash.into_iter().flat_map(judge_crash));
+    let comparison = compare(plan, records, &verdicts, emulated);
     Judged {
         verdicts,
         comparison,
@@ -185,13 +231,16 @@ fn judge_same_as_host(
             rests_on,
         );
     };
-    let statement = wording::ratios(
+    let mut statement = wording::ratios(
         "of the host's",
         &found.ratios,
         found.outcome,
         SAME_AS_HOST_TOLERANCE,
         found.basis == Basis::Runs,
     );
+    if record.emulated || host.emulated {
+        statement.push_str("; a ratio of emulated times, which says little about real ones");
+    }
     let figures = VerdictFigures::SameAsHost {
         host: host.id.clone(),
         ratios: found.ratios,
@@ -214,6 +263,7 @@ fn judge_interference(
     idle: &Record,
     blocks: &BlocksByRecord,
     resampling: &Resampling,
+    emulated: bool,
 ) -> Verdict {
     let rests_on = vec![record.id.clone(), idle.id.clone()];
     let (loaded, quiet) = (blocks_of(blocks, record), blocks_of(blocks, idle));
@@ -235,13 +285,7 @@ fn judge_interference(
             rests_on,
         );
     };
-    let statement = wording::ratios(
-        "of the idle ones",
-        &found.factors,
-        found.outcome,
-        INTERFERENCE_TOLERANCE,
-        found.basis == Basis::Runs,
-    );
+    let (outcome, statement) = wording::interference(&found, INTERFERENCE_TOLERANCE, emulated);
     let figures = VerdictFigures::Interference {
         idle: idle.id.clone(),
         factors: found.factors,
@@ -251,7 +295,7 @@ fn judge_interference(
     verdict(
         Question::Interference,
         record,
-        found.outcome,
+        outcome,
         statement,
         Some(figures),
         rests_on,

@@ -8,22 +8,29 @@
 
 mod collect;
 mod comparison;
+mod conclude;
+mod crash_verdicts;
 mod error;
 mod experiment;
 mod explain;
 mod judge;
 mod measure;
+mod pace;
 mod propose;
 mod run;
 mod schedule;
+mod separation;
+mod starters;
 mod store;
+mod transfer;
 mod wording;
 
 pub use collect::{Collected, RecordCollector};
 pub use error::EvaluateError;
 pub use experiment::{Context, Observer, Progress, evaluate, file_name_of_now};
-pub use judge::{BlocksByRecord, Judged, judge};
+pub use judge::{BlocksByRecord, Evidence, Judged, add_crash, judge};
 pub use measure::{MeasureContext, measure};
 pub use propose::{DEFAULT_TOTAL, Proposal, Request, propose};
 pub use schedule::{Cell, schedule};
 pub use store::{DOCUMENT, HistogramLog, ResultDirectory, histogram, read, replace};
+pub use transfer::plan::DisturbanceWish;

@@ -3,11 +3,12 @@
 
 use rampart_model::{
     Availability, Condition, CpuId, CpuSet, DomainKind, DomainPlan, DomainSelection,
-    ExperimentPlan, Finding, LoadKind, LoadPlace, Machine, MeterKind, MeterPlan, Nanos,
-    NotMeasured, SchedulingPolicy, Severity,
+    ExperimentPlan, Finding, GuestRole, LoadKind, LoadPlace, Machine, MeterKind, MeterPlan, Nanos,
+    NotMeasured, SchedulingPolicy, Severity, TransferPlan,
 };
 
 use crate::EvaluateError;
+use crate::transfer::plan::{self as transfers, DisturbanceWish, Planned, Wanted};
 
 /// What the user wishes; an empty list or none means: propose it from the machine.
 #[derive(Debug, Clone, Default)]
@@ -16,10 +17,13 @@ pub struct Request {
     pub total: Option<Nanos>,
     /// The limit that verdicts use.
     pub deadline: Option<Nanos>,
-    /// The domains.
+    /// The domains; one that is named twice is there twice.
     pub domains: Vec<DomainSelection>,
     /// The loads with their places.
     pub conditions: Vec<Condition>,
+    /// What is done to one domain while the others are watched; none: the usual, where the
+    /// policy is a real-time one and two domains can be up at once.
+    pub disturbances: Option<Vec<DisturbanceWish>>,
     /// The meters, the leading one first.
     pub meters: Vec<MeterKind>,
     /// The real-time CPUs.
@@ -52,11 +56,17 @@ const SHORTEST_RUN: Nanos = Nanos::SECOND;
 /// With fewer the spread between runs is hardly known.
 const USUAL_REPETITIONS: u64 = 5;
 
+/// Part of the time that disturbances get where they are measured. They are the answer to one of
+/// the four questions, and the matrix the answer to two.
+const DISTURBANCE_SHARE: f64 = 0.5;
+
 /// The proposed matrix, and what is left out of it.
 #[derive(Debug, Clone)]
 pub struct Proposal {
     /// The matrix.
     pub plan: ExperimentPlan,
+    /// Guests that are up and loaded for the whole evaluation and not measured.
+    pub neighbours: Vec<DomainPlan>,
     /// What was left out, and why.
     pub not_measured: Vec<NotMeasured>,
 }
@@ -79,7 +89,15 @@ pub fn propose(
         return Err(EvaluateError::NoCpu);
     }
     let mut findings = Vec::new();
-    let real_time = real_time_cpus(machine, &usable, request.cpus.as_ref())?;
+    let mut not_measured = Vec::new();
+    let (chosen, neighbours) = chosen(availability, request, &mut not_measured)?;
+    let wishes = wishes(request, &mut not_measured);
+    let separate = chosen
+        .iter()
+        .filter(|(_, availability)| availability.domain.kind != DomainKind::Host)
+        .count();
+    let wanted_cores = if wishes.is_some() { separate.max(1) } else { 1 };
+    let real_time = real_time_cpus(machine, &usable, request.cpus.as_ref(), wanted_cores)?;
     let mut housekeeping = usable.difference(&real_time);
     if housekeeping.is_empty() {
         housekeeping = usable.clone();
@@ -93,55 +111,52 @@ pub fn propose(
             .values(format!("{} usable CPU(s)", usable.len()), "one more than is measured"),
         );
     }
-    let host_cpus = host_cpus(&housekeeping, real_time.len());
-
-    let mut not_measured = Vec::new();
-    let mut domains = Vec::new();
-    for availability in availability {
-        let named = request.domains.contains(&availability.domain);
-        let wanted = named || (request.domains.is_empty() && proposed(availability.domain));
-        if !availability.available {
-            if named {
-                return Err(EvaluateError::DomainUnavailable {
-                    domain: availability.domain.to_string(),
-                    findings: availability.findings.clone(),
-                });
-            }
-            not_measured.push(NotMeasured {
-                what: format!("domain {}", availability.domain),
-                findings: availability.findings.clone(),
-            });
-            continue;
+    let own = wishes
+        .as_ref()
+        .filter(|_| separate > 1)
+        .and_then(|_| transfers::own_cpus(machine, &real_time, separate));
+    let mut own_cpus = match own {
+        Some((cpus, finding)) => {
+            findings.extend(finding);
+            cpus
         }
-        if !wanted {
-            not_measured.push(NotMeasured {
-                what: format!("domain {}", availability.domain),
-                findings: vec![
-                    Finding::new(Severity::Note, "--domains", "not asked for").mend(format!(
-                        "rampart evaluate --domains {},{}",
-                        "host", availability.domain
-                    )),
-                ],
-            });
-            continue;
-        }
-        domains.push(DomainPlan {
-            name: availability.domain.to_string(),
+        None => vec![real_time.clone(); separate],
+    }
+    .into_iter();
+    let each = own_cpus
+        .as_slice()
+        .first()
+        .map_or(real_time.len(), CpuSet::len);
+    let domains: Vec<DomainPlan> = chosen
+        .into_iter()
+        .map(|(name, availability)| DomainPlan {
+            name,
             selection: availability.domain,
             cpus: match availability.domain.kind {
-                DomainKind::Host => host_cpus.clone(),
-                _ => real_time.clone(),
+                DomainKind::Host => host_cpus(&housekeeping, each),
+                _ => own_cpus.next().unwrap_or_default(),
             },
             description: availability.description.clone(),
-        });
-    }
-    for selection in &request.domains {
-        if !availability.iter().any(|known| known.domain == *selection) {
-            return Err(EvaluateError::DomainUnavailable {
-                domain: selection.to_string(),
-                findings: Vec::new(),
-            });
-        }
+        })
+        .collect();
+    let neighbours: Vec<DomainPlan> = neighbours
+        .into_iter()
+        .map(|(name, availability)| DomainPlan {
+            name,
+            selection: availability.domain,
+            cpus: housekeeping.clone(),
+            description: availability.description.clone(),
+        })
+        .collect();
+    for neighbour in &neighbours {
+        findings.push(
+            Finding::new(
+                Severity::Note,
+                neighbour.name.as_str(),
+                "a neighbour: it is up and loaded for the whole evaluation, on the housekeeping CPUs, and is not measured",
+            )
+            .values(neighbour.description.as_str(), "nothing"),
+        );
     }
 
     let conditions = conditions(&usable, &real_time, &request.conditions, &mut not_measured)?;
@@ -155,7 +170,18 @@ pub fn propose(
 
     let total = request.total.unwrap_or(DEFAULT_TOTAL);
     let cells = (domains.len() * conditions.len() * meters.len()) as u64;
-    let (repetitions, run_duration) = share_time(total, cells)?;
+    let transfer = disturbances(
+        wishes.as_deref(),
+        request,
+        &domains,
+        (total, cells, interval),
+        &mut not_measured,
+    )?;
+    let matrix_time = match &transfer {
+        Some(_) => total.saturating_sub(disturbance_budget(total)),
+        None => total,
+    };
+    let (repetitions, run_duration) = share_time(matrix_time, cells)?;
     let meters: Vec<MeterPlan> = meters
         .into_iter()
         .map(|kind| {
@@ -184,7 +210,7 @@ pub fn propose(
     }
     Ok(Proposal {
         plan: ExperimentPlan {
-            transfer: None,
+            transfer,
             housekeeping,
             domains,
             meters,
@@ -197,23 +223,193 @@ pub fn propose(
             seed: request.seed.unwrap_or(1),
             findings,
         },
+        neighbours,
         not_measured,
     })
 }
 
-/// Domains that are measured without being named: each kind once, containers by the embedded
-/// runtime alone.
-fn proposed(selection: DomainSelection) -> bool {
-    selection.kind != DomainKind::Container
-        || selection.engine == Some(rampart_model::ContainerEngine::Embedded)
+fn disturbance_budget(total: Nanos) -> Nanos {
+    Nanos((total.0 as f64 * DISTURBANCE_SHARE) as u64)
+}
+
+/// Domains by the names that they get, in the order of the kinds.
+type Named<'a> = Vec<(String, &'a Availability)>;
+
+/// The domains to measure, and the neighbours that are only to be there.
+fn chosen<'a>(
+    availability: &'a [Availability],
+    request: &Request,
+    not_measured: &mut Vec<NotMeasured>,
+) -> Result<(Named<'a>, Named<'a>), EvaluateError> {
+    let (mut measured, mut neighbours) = (Vec::new(), Vec::new());
+    for availability in availability {
+        let selection = availability.domain;
+        let named = request
+            .domains
+            .iter()
+            .filter(|one| **one == selection)
+            .count();
+        if !availability.available {
+            if named > 0 {
+                return Err(EvaluateError::DomainUnavailable {
+                    domain: selection.to_string(),
+                    findings: availability.findings.clone(),
+                });
+            }
+            not_measured.push(NotMeasured {
+                what: format!("domain {selection}"),
+                findings: availability.findings.clone(),
+            });
+            continue;
+        }
+        let times = if request.domains.is_empty() {
+            usize::from(selection == DomainSelection::of(selection.kind))
+        } else {
+            named
+        };
+        if times == 0 {
+            not_measured.push(NotMeasured {
+                what: format!("domain {selection}"),
+                findings: vec![
+                    Finding::new(Severity::Note, "--domains", "not asked for")
+                        .mend(format!("rampart evaluate --domains host,{selection}")),
+                ],
+            });
+            continue;
+        }
+        let place = if selection.guest == Some(GuestRole::Noisy) {
+            &mut neighbours
+        } else {
+            &mut measured
+        };
+        place.extend((1..=times).map(|number| {
+            let name = match times {
+                1 => selection.to_string(),
+                _ => format!("{selection}-{number}"),
+            };
+            (name, availability)
+        }));
+    }
+    for selection in &request.domains {
+        if !availability.iter().any(|known| known.domain == *selection) {
+            return Err(EvaluateError::DomainUnavailable {
+                domain: selection.to_string(),
+                findings: Vec::new(),
+            });
+        }
+    }
+    Ok((measured, neighbours))
+}
+
+/// What is to be done to domains; none where nothing is.
+fn wishes(request: &Request, not_measured: &mut Vec<NotMeasured>) -> Option<Vec<DisturbanceWish>> {
+    if let Some(asked) = &request.disturbances {
+        let nothing = asked.is_empty() || asked.contains(&DisturbanceWish::Nothing);
+        if nothing {
+            not_measured.push(NotMeasured {
+                what: DISTURBANCES.to_owned(),
+                findings: vec![
+                    Finding::new(Severity::Note, "--disturb", "not asked for")
+                        .mend("rampart evaluate --disturb block,cpu,cache"),
+                ],
+            });
+        }
+        return (!nothing).then(|| asked.clone());
+    }
+    let real_time = request.policy.is_none_or(|policy| policy.is_real_time());
+    if !real_time {
+        not_measured.push(NotMeasured {
+            what: DISTURBANCES.to_owned(),
+            findings: vec![
+                Finding::new(
+                    Severity::Note,
+                    "--disturb",
+                    "under a time-sharing policy latencies depend on everything that runs, so that what crosses a wall does not stand out",
+                )
+                .mend("run where real-time policies are granted, or insist with --disturb block"),
+            ],
+        });
+        return None;
+    }
+    Some(DisturbanceWish::usual())
+}
+
+/// What the document calls the part that says who disturbs whom.
+const DISTURBANCES: &str = "who disturbs whom";
+
+/// Plans who disturbs whom within its part of the time; what cannot be done is told.
+fn disturbances(
+    wishes: Option<&[DisturbanceWish]>,
+    request: &Request,
+    domains: &[DomainPlan],
+    (total, cells, interval): (Nanos, u64, Nanos),
+    not_measured: &mut Vec<NotMeasured>,
+) -> Result<Option<TransferPlan>, EvaluateError> {
+    let Some(wishes) = wishes else {
+        return Ok(None);
+    };
+    let explicit = request.disturbances.is_some();
+    let defaults = MeterPlan::new(MeterKind::Wakeup, CpuSet::new());
+    let budget = disturbance_budget(total);
+    if let Err(too_short) = share_time(total.saturating_sub(budget), cells) {
+        // The matrix alone may still fit.
+        if explicit {
+            return Err(match too_short {
+                EvaluateError::TooShort { cells, needed, .. } => EvaluateError::TooShort {
+                    total,
+                    cells,
+                    needed: Nanos((needed.0 as f64 / (1.0 - DISTURBANCE_SHARE)) as u64),
+                },
+                other => other,
+            });
+        }
+        not_measured.push(NotMeasured {
+            what: DISTURBANCES.to_owned(),
+            findings: vec![
+                Finding::new(
+                    Severity::Note,
+                    "--for",
+                    "the time is not enough for the matrix and for disturbances",
+                )
+                .mend(format!("rampart evaluate --for {}", Nanos(total.0 * 2))),
+            ],
+        });
+        return Ok(None);
+    }
+    let planned = transfers::plan(&Wanted {
+        domains,
+        wishes,
+        explicit,
+        interval,
+        policy: request.policy.unwrap_or(defaults.policy),
+        budget,
+    })?;
+    Ok(match planned {
+        Planned::Transfers { plan, left_out } => {
+            not_measured.extend(left_out.into_iter().map(|(name, finding)| NotMeasured {
+                what: format!("disturbance {name}"),
+                findings: vec![finding],
+            }));
+            Some(plan)
+        }
+        Planned::Nothing(finding) => {
+            not_measured.push(NotMeasured {
+                what: DISTURBANCES.to_owned(),
+                findings: vec![finding],
+            });
+            None
+        }
+    })
 }
 
 /// The CPUs for real-time work: the user's; else those that the boot line isolated; else the
-/// last whole core, because low-numbered CPUs take most interrupts.
+/// last whole cores, because low-numbered CPUs take most interrupts: as many as are wanted, but
+/// one is left for ordinary work, and one is given up in any case.
 fn real_time_cpus(
     machine: &Machine,
     usable: &CpuSet,
     asked: Option<&CpuSet>,
+    wanted_cores: usize,
 ) -> Result<CpuSet, EvaluateError> {
     if let Some(asked) = asked {
         if asked.is_empty() || !asked.is_subset(usable) {
@@ -228,18 +424,17 @@ fn real_time_cpus(
     if !isolated.is_empty() && isolated.len() < usable.len() {
         return Ok(isolated);
     }
-    let core_of = |cpu: CpuId| {
-        machine
-            .topology
-            .cpus
-            .iter()
-            .find(|candidate| candidate.id == cpu)
-            .map_or_else(
-                || CpuSet::single(cpu),
-                |cpu| cpu.siblings.intersection(usable),
-            )
-    };
-    let last = usable.iter().next_back().map(core_of).unwrap_or_default();
+    let mut cores: Vec<CpuSet> = Vec::new();
+    for cpu in usable.iter().collect::<Vec<CpuId>>().into_iter().rev() {
+        if !cores.iter().any(|core| core.iter().any(|one| one == cpu)) {
+            cores.push(transfers::core_of(machine, cpu).intersection(usable));
+        }
+    }
+    let given = wanted_cores.min(cores.len().saturating_sub(1)).max(1);
+    let last = cores
+        .iter()
+        .take(given)
+        .fold(CpuSet::new(), |all, core| all.union(core));
     // A single core with two siblings has no whole core to give away; one sibling is then
     // better than nothing, and the machine's findings name the sharing.
     if last.len() < usable.len() || usable.len() == 1 {

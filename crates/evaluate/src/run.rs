@@ -29,6 +29,10 @@ pub(crate) struct RunRequest<'a> {
     pub(crate) order: u32,
     pub(crate) record: &'a str,
     pub(crate) domain: &'a dyn Domain,
+    /// The domain's name.
+    pub(crate) name: &'a str,
+    /// Whether it may stay up for its next run.
+    pub(crate) stay_up: bool,
     pub(crate) plan: &'a MeterPlan,
     pub(crate) condition: Condition,
     pub(crate) others: &'a CpuSet,
@@ -68,6 +72,7 @@ pub(crate) fn make_run(
         ran: true,
     };
     let mut granted = Granted::default();
+    let mut guest = None;
     let mut shield = None;
     let RunRequest {
         log: (histogram_log, mut log),
@@ -78,8 +83,8 @@ pub(crate) fn make_run(
         meter: request.meter,
         plan: request.plan,
         housekeeping: request.housekeeping,
-        name: request.record,
-        stay_up: false,
+        name: request.name,
+        stay_up: request.stay_up,
     };
     let explaining = Explaining::start(
         request.explain,
@@ -110,6 +115,7 @@ pub(crate) fn make_run(
                         stop,
                     );
                     granted = running.granted();
+                    guest = running.guest();
                     load_record = load.stop();
                     invalid.extend(result.err());
                     if !load_record.ran {
@@ -137,18 +143,7 @@ pub(crate) fn make_run(
     let (explained, told) = explaining.finish(request.plan, &heard.threads);
     heard.findings.extend(told);
     for thread in &heard.threads {
-        if thread.lost > 0 {
-            invalid.push(problem(format!(
-                "CPU {}: {} samples were lost because the reader was starved",
-                thread.cpu, thread.lost
-            )));
-        }
-        if thread.placement.affinity.len() == 1 && thread.placement.migrations > 0 {
-            invalid.push(problem(format!(
-                "CPU {}: the thread was moved {} times",
-                thread.cpu, thread.placement.migrations
-            )));
-        }
+        invalid.extend(thread_problems(request.record, thread));
         if thread.samples == 0 && request.plan.meter != rampart_model::MeterKind::Noise {
             invalid.push(problem(format!("CPU {}: there is no sample", thread.cpu)));
         }
@@ -157,7 +152,7 @@ pub(crate) fn make_run(
     let (started_monotonic, offset) = heard.started.unwrap_or_default();
     let run = Run {
         explained,
-        guest: None,
+        guest,
         order: request.order,
         started: crate::experiment::timestamp(started_monotonic + offset),
         started_monotonic,
@@ -237,7 +232,7 @@ fn listen(
 }
 
 /// A failure of the domain as a reason, with its own place and mend where it has them.
-fn reason(place: &str, error: &DomainError) -> Finding {
+pub(crate) fn reason(place: &str, error: &DomainError) -> Finding {
     match error {
         DomainError::Refused(refusal) => refusal.finding.clone(),
         DomainError::Unavailable(finding) => finding.clone(),
@@ -245,7 +240,26 @@ fn reason(place: &str, error: &DomainError) -> Finding {
     }
 }
 
-fn steal_finding(thread: &ThreadOutcome) -> Option<Finding> {
+/// What makes a thread's samples worthless, whatever they are.
+pub(crate) fn thread_problems(place: &str, thread: &ThreadOutcome) -> Vec<Finding> {
+    let problem = |what: String| Finding::new(Severity::Problem, place, what);
+    let mut problems = Vec::new();
+    if thread.lost > 0 {
+        problems.push(problem(format!(
+            "CPU {}: {} samples were lost because the reader was starved",
+            thread.cpu, thread.lost
+        )));
+    }
+    if thread.placement.affinity.len() == 1 && thread.placement.migrations > 0 {
+        problems.push(problem(format!(
+            "CPU {}: the thread was moved {} times",
+            thread.cpu, thread.placement.migrations
+        )));
+    }
+    problems
+}
+
+pub(crate) fn steal_finding(thread: &ThreadOutcome) -> Option<Finding> {
     let steal = thread.counters.steal?;
     let part = steal.as_secs_f64() / thread.duration.as_secs_f64().max(1e-9);
     (part > STEAL_WORTH_NAMING).then(|| {

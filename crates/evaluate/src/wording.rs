@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Verdicts in words, each with the figures it rests on.
 
-use rampart_model::{Exposure, Interval, VerdictFigures, VerdictOutcome};
+use rampart_model::{BlockKind, Exposure, Interval, Nanos, VerdictFigures, VerdictOutcome};
+use rampart_stats::{Basis, FEWEST_WINDOWS, Factors, TRANSFER_TOLERANCE, Transfer};
 
 /// A share as people say it: `1 in 9 986`.
 fn one_in(share: f64) -> String {
@@ -94,6 +95,80 @@ pub(crate) fn ratios(
         }
     };
     format!("{} {whose}: {conclusion}", figures.join(", "))
+}
+
+/// The outcome and the sentence of interference factors. On an emulated machine a load anywhere
+/// takes time from the emulation of all CPUs: that it holds means something there, that it leaks
+/// does not.
+pub(crate) fn interference(
+    found: &Factors,
+    tolerance: f64,
+    emulated: bool,
+) -> (VerdictOutcome, String) {
+    let statement = ratios(
+        "of the idle ones",
+        &found.factors,
+        found.outcome,
+        tolerance,
+        found.basis == Basis::Runs,
+    );
+    if emulated && found.outcome == VerdictOutcome::Leaks {
+        return (
+            VerdictOutcome::Inconclusive,
+            format!(
+                "{statement}; but the machine is emulated, and a load anywhere slows the emulation of all its CPUs, so nothing follows about the wall"
+            ),
+        );
+    }
+    (found.outcome, statement)
+}
+
+/// What windows with and without blocks say.
+pub(crate) fn transfer(
+    found: &Transfer,
+    length: Nanos,
+    kind: BlockKind,
+    windows: (usize, usize),
+) -> String {
+    let interval = &found.transfer;
+    let part = |value: f64| format!("{value:.3}");
+    let figures = format!(
+        "τ {} ({} to {}) of blocks of {length} ({kind}), p {}, {} windows with a block and {} without",
+        part(interval.estimate),
+        part(interval.low),
+        part(interval.high),
+        probability(found.p_value),
+        windows.0,
+        windows.1,
+    );
+    let conclusion = match found.outcome {
+        VerdictOutcome::Leaks if found.is_partial() => format!(
+            "some blocks cross: {} of {} windows with one are worse by more than a tenth of it, against {} of {}",
+            found.crossed.0, windows.0, found.crossed.1, windows.1
+        ),
+        VerdictOutcome::Leaks => "blocks cross".to_owned(),
+        VerdictOutcome::Holds => format!(
+            "no block crosses; a τ of {}, or one block in {:.0}, would have been seen",
+            part(found.smallest_detectable),
+            1.0 / found.part_not_seen.max(1e-9)
+        ),
+        _ if windows.0.min(windows.1) < FEWEST_WINDOWS => {
+            format!("fewer than {FEWEST_WINDOWS} windows of a sort decide nothing; measure longer")
+        }
+        _ => format!(
+            "the windows do not decide about a τ of {TRANSFER_TOLERANCE}; measure longer, or on a quieter machine"
+        ),
+    };
+    format!("{figures}: {conclusion}")
+}
+
+/// A chance with the digits that matter.
+fn probability(value: f64) -> String {
+    if value < 0.01 {
+        format!("{value:.4}")
+    } else {
+        format!("{value:.2}")
+    }
 }
 
 /// Where nothing can be compared.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Verdicts from records with known contents.
 
-use rampart_evaluate::{BlocksByRecord, Judged, judge};
+use rampart_evaluate::{BlocksByRecord, Evidence, Judged, judge};
 use rampart_model::{
     Condition, CpuId, CpuRecord, CpuSet, Distribution, DomainKind, DomainPlan, DomainSelection,
     ExperimentPlan, Exposure, LoadKind, LoadPlace, MeterKind, MeterPlan, Nanos, Question, Record,
@@ -113,6 +113,23 @@ fn verdict<'a>(judged: &'a Judged, question: Question, record: &str) -> &'a Verd
         .unwrap_or_else(|| panic!("no verdict on {record}"))
 }
 
+/// Judges records alone.
+fn judge_records(
+    plan: &ExperimentPlan,
+    records: &[Record],
+    blocks: &BlocksByRecord,
+    emulated: bool,
+) -> Judged {
+    judge(&Evidence {
+        plan,
+        records,
+        blocks,
+        transfers: &[],
+        crash: None,
+        emulated,
+    })
+}
+
 /// The host leaks under load, the task does not.
 fn judged(emulated: bool) -> Judged {
     let deadline = Nanos::from_micros(100);
@@ -125,7 +142,7 @@ fn judged(emulated: bool) -> Judged {
     ] {
         add(&mut records, &mut blocks, cell, runs(usual, slow), deadline);
     }
-    judge(&plan(deadline), &records, &blocks, emulated)
+    judge_records(&plan(deadline), &records, &blocks, emulated)
 }
 
 #[test]
@@ -219,7 +236,7 @@ fn missed_periods_count_by_their_corrected_lateness() {
     lateness.corrected = Some(corrected);
     record.cpus[0].over_deadline += 1;
     record.exposure.samples += 1;
-    let judged = judge(&plan(deadline), &records, &blocks, false);
+    let judged = judge_records(&plan(deadline), &records, &blocks, false);
     let Some(VerdictFigures::Deadline {
         cycles,
         exceedances,
@@ -282,7 +299,7 @@ fn the_comparison_rests_on_its_verdicts() {
 
 #[test]
 fn nothing_measured_is_said_and_not_judged() {
-    let judged = judge(&plan(Nanos::SECOND), &[], &BlocksByRecord::new(), false);
+    let judged = judge_records(&plan(Nanos::SECOND), &[], &BlocksByRecord::new(), false);
     assert!(judged.verdicts.is_empty());
     assert_eq!(
         judged.comparison.sentences[0].1,

@@ -68,7 +68,7 @@ fn cpu_time(line: &str) -> Option<Nanos> {
     operations.parse::<u64>().ok()?;
     real.parse::<f64>().ok()?;
     let seconds = user.parse::<f64>().ok()? + system.parse::<f64>().ok()?;
-    (seconds.is_finite() && seconds >= 0.0).then(|| Nanos((seconds * 1e9) as u64))
+    (seconds.is_finite() && seconds >= 0.0).then_some(Nanos((seconds * 1e9) as u64))
 }
 
 #[cfg(test)]

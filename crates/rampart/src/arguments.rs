@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use rampart_evaluate::DisturbanceWish;
 use rampart_model::{Condition, CpuSet, DomainSelection, MeterKind, Nanos, SchedulingPolicy};
 
 const EXIT_CODES: &str = "\
@@ -78,6 +79,7 @@ Examples:
   rampart evaluate --for 1h --deadline 100us    an hour, with a deadline; exit code 3 if it fails
   rampart evaluate --loads idle,cpu@same,io     other loads, on the measured CPU or the others
   rampart evaluate --meters wakeup,noise,loop   more meters
+  rampart evaluate --for 5m --disturb block     who is stopped when another domain's CPUs are
   rampart evaluate --domains host,container:podman
 
 Ctrl-C ends early and keeps everything; a second Ctrl-C ends at once.";
@@ -93,13 +95,20 @@ pub(crate) struct Evaluate {
     #[arg(long, value_name = "TIME")]
     pub(crate) deadline: Option<Nanos>,
 
-    /// Domains: host, task, container, container:podman, container:docker
+    /// Domains: host, task, container, container:podman, container:docker, vm, vm:noisy (a
+    /// neighbour, loaded and not measured), vm:tcg (emulated); one named twice is there twice
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) domains: Vec<DomainSelection>,
 
     /// Loads: idle, cpu, memory, cache, io, each with @same or @others for its place, or `all`
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = loads)]
     pub(crate) loads: Vec<Loads>,
+
+    /// What is done to one domain while the others are watched: block, cpu, memory, cache, io, in
+    /// every domain, or in one, as in block:host, cache:task, block:under:vm; or `none`. Without
+    /// it block, cpu and cache, where real-time policies are granted
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) disturb: Option<Vec<DisturbanceWish>>,
 
     /// Meters: wakeup, noise, fwq, loop; the page leads with the first
     #[arg(long, value_name = "LIST", value_delimiter = ',')]

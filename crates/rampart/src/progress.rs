@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rampart_evaluate::{Observer, Progress};
-use rampart_model::{Evaluation, Nanos, Run};
+use rampart_model::{Evaluation, Finding, Nanos, Run, TransferRecord};
 
 use crate::arguments::ShowProgress;
 use crate::output;
@@ -68,6 +68,12 @@ impl EvaluationProgress {
     /// Removes the bar.
     pub(crate) fn clear(&self) {
         self.bar.finish_and_clear();
+    }
+
+    fn reasons(&self, place: &str, reasons: &[Finding]) {
+        for reason in reasons {
+            self.line(&format!("{place}: DOES NOT COUNT: {reason}"));
+        }
     }
 
     fn line(&self, text: &str) {
@@ -138,11 +144,35 @@ impl Observer for EvaluationProgress {
                 run.duration
             ));
         }
-        for reason in &run.invalid {
+        self.reasons(&format!("run {:>3}  {record}", run.order + 1), &run.invalid);
+    }
+
+    fn round_made(&mut self, round: &TransferRecord) {
+        let place = format!("round {:>3}  {}", round.order + 1, round.id);
+        if self.style == Style::Lines {
+            let worst: Vec<String> = round
+                .watched
+                .iter()
+                .map(|watched| {
+                    let worst = watched
+                        .seen
+                        .max
+                        .map_or("none".to_owned(), |max| max.to_string());
+                    format!("{} {worst}", watched.domain)
+                })
+                .collect();
+            let blocks = round.blocks.as_ref().map_or_else(String::new, |blocks| {
+                format!(", {} blocks of {}", blocks.spans.len(), blocks.length)
+            });
             self.line(&format!(
-                "run {:>3}  {record}: DOES NOT COUNT: {reason}",
-                run.order + 1
+                "{place}: {}{blocks}; worst: {}",
+                round.duration,
+                worst.join(", ")
             ));
+        }
+        self.reasons(&place, &round.invalid);
+        for watched in &round.watched {
+            self.reasons(&format!("{place}, {}", watched.domain), &watched.invalid);
         }
     }
 }

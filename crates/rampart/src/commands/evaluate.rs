@@ -25,6 +25,7 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
         deadline: arguments.deadline,
         domains: arguments.domains.clone(),
         conditions: conditions(&arguments.loads),
+        disturbances: arguments.disturb.clone(),
         meters: arguments.meters.clone(),
         cpus: arguments.cpus.clone(),
         policy: arguments.policy,
@@ -93,7 +94,12 @@ fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
 /// Partial before negative: a deadline verdict of half an evaluation is not the asked one.
 fn exit_code(evaluation: &Evaluation) -> ExitCode {
     let mut runs = evaluation.records.iter().flat_map(|record| &record.runs);
-    if evaluation.state != EvaluationState::Complete || runs.any(|run| !run.invalid.is_empty()) {
+    let round_failed = evaluation
+        .transfers
+        .iter()
+        .any(|round| !round.invalid.is_empty());
+    let run_failed = runs.any(|run| !run.invalid.is_empty());
+    if evaluation.state != EvaluationState::Complete || run_failed || round_failed {
         return ExitCode::Partial;
     }
     let missed = evaluation.verdicts.iter().any(|verdict| {

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What starts the domains of an evaluation, and the neighbours that are up beside them.
+
+use std::path::Path;
+
+use rampart_domain::{Domain, Running, Start};
+use rampart_model::{CpuSet, DomainPlan, Finding, MeterKind, MeterPlan, Severity};
+
+use crate::run::reason;
+
+/// One starter for each domain of the plan, kept for the whole evaluation: what stays up between
+/// two starts stays with it, and ends when it is dropped. Walls are lowered in the opposite order
+/// of their raising, so they are dropped the last first.
+#[derive(Debug)]
+pub(crate) struct Starters(Vec<Box<dyn Domain>>);
+
+impl Starters {
+    pub(crate) fn new(domains: &[DomainPlan]) -> Self {
+        Self(
+            domains
+                .iter()
+                .map(|domain| rampart_domain::domain(domain.selection))
+                .collect(),
+        )
+    }
+
+    /// What starts the domain at this place of the plan.
+    pub(crate) fn of(&self, place: usize) -> &dyn Domain {
+        self.0[place].as_ref()
+    }
+
+    /// Ends all that stayed up.
+    pub(crate) fn renew(&mut self, domains: &[DomainPlan]) {
+        self.end();
+        *self = Self::new(domains);
+    }
+
+    fn end(&mut self) {
+        while self.0.pop().is_some() {}
+    }
+}
+
+impl Drop for Starters {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Guests that are up and loaded for the whole evaluation, and not measured.
+#[derive(Debug)]
+pub(crate) struct Neighbours {
+    running: Vec<(String, Box<dyn Running>)>,
+    /// Outlive what they started.
+    _starters: Starters,
+}
+
+impl Neighbours {
+    /// Starts them; one that does not come up is told in `findings`, and the evaluation goes on
+    /// without it.
+    pub(crate) fn start(
+        domains: &[DomainPlan],
+        meter: &Path,
+        housekeeping: &CpuSet,
+        findings: &mut Vec<Finding>,
+    ) -> Self {
+        let starters = Starters::new(domains);
+        let mut running = Vec::new();
+        for (place, domain) in domains.iter().enumerate() {
+            let plan = MeterPlan::new(MeterKind::Wakeup, domain.cpus.clone());
+            let started = starters.of(place).start(&Start {
+                meter,
+                plan: &plan,
+                housekeeping,
+                name: &domain.name,
+                stay_up: true,
+            });
+            match started {
+                Ok(up) => running.push((domain.name.clone(), up)),
+                Err(error) => findings.push(Finding {
+                    severity: Severity::Warning,
+                    what: format!(
+                        "this neighbour did not come up, so the figures are without it: {}",
+                        reason(&domain.name, &error).what
+                    ),
+                    ..reason(&domain.name, &error)
+                }),
+            }
+        }
+        Self {
+            running,
+            _starters: starters,
+        }
+    }
+
+    /// Ends them; what went wrong is told.
+    pub(crate) fn finish(mut self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        while let Some((name, running)) = self.running.pop() {
+            if let Err(error) = running.finish() {
+                findings.push(
+                    Finding::new(Severity::Warning, name, error.to_string())
+                        .mend("rampart release"),
+                );
+            }
+        }
+        findings
+    }
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Blocks of one domain of a group: by this kernel, or by the domain's own from inside.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rampart_domain::{Inside, InsideProcess};
+use rampart_load::{Blocks, BlocksError, BlocksOutcome, BlocksProgress};
+use rampart_model::{BlockPlan, BlocksMade, CpuSet, Finding, Nanos, RefusalKind, Severity, Side};
+
+use super::group::Member;
+use crate::run::reason;
+
+/// Blocks that are made, or will be.
+#[derive(Debug)]
+pub(crate) struct Blocking {
+    blocks: Blocks,
+    plan: BlockPlan,
+    place: String,
+    findings: Vec<Finding>,
+}
+
+impl Blocking {
+    /// Gets the blocks of a member ready, from the side that is asked for; a domain without a
+    /// kernel of its own is blocked by the host's either way. Where what makes the blocks allows
+    /// no such long ones they are as long as it allows, and a finding says so.
+    pub(crate) fn start(
+        meter: &Path,
+        member: &Member,
+        side: Side,
+        plan: BlockPlan,
+    ) -> Result<Self, Finding> {
+        let (mut plan, mut findings) = (plan, Vec::new());
+        let inside = member
+            .running
+            .as_ref()
+            .and_then(|running| running.inside())
+            .filter(|_| side == Side::Inside);
+        if let Some(inside) = inside {
+            plan.cpus = cpus_inside(inside, member)?;
+        }
+        let start = |plan: &BlockPlan| match inside {
+            Some(inside) => start_inside(inside, member, plan),
+            None => {
+                let shield = member.running.as_ref().and_then(|running| running.shield());
+                Blocks::start_within(meter, plan, shield)
+                    .map_err(|error| Failure::Blocks(Box::new(error)))
+            }
+        };
+        let blocks = match start(&plan) {
+            Err(Failure::Blocks(refused)) if is_bad_plan(&refused) => {
+                let shortest = BlockPlan {
+                    length: plan.length.min(Nanos::from_micros(100)),
+                    ..plan.clone()
+                };
+                let longest = start(&shortest)
+                    .map_err(|failure| failure.finding(&member.name))?
+                    .longest();
+                if longest >= plan.length || longest == Nanos::ZERO {
+                    return Err(Failure::Blocks(refused).finding(&member.name));
+                }
+                findings.push(
+                    Finding::new(
+                        Severity::Warning,
+                        member.name.as_str(),
+                        "what makes the blocks allows no longer ones, so that they stand out less from the quiet latencies",
+                    )
+                    .values(longest.to_string(), plan.length.to_string()),
+                );
+                plan.length = longest;
+                start(&plan)
+            }
+            other => other,
+        };
+        Ok(Self {
+            blocks: blocks.map_err(|failure| failure.finding(&member.name))?,
+            plan,
+            place: member.name.clone(),
+            findings,
+        })
+    }
+
+    /// How long all of it may take: pauses are random, and half as long again at the most.
+    pub(crate) fn patience(&self) -> Duration {
+        Duration::from(self.plan.duration()).mul_f64(1.5)
+    }
+
+    /// Lets the blocks begin.
+    pub(crate) fn go(&mut self) -> Result<(), Finding> {
+        self.blocks
+            .go()
+            .map_err(|error| finding(&self.place, &error))
+    }
+
+    /// Hears what was made meanwhile; whether no more come.
+    pub(crate) fn hear(&mut self) -> Result<bool, Finding> {
+        loop {
+            match self.blocks.poll(Duration::ZERO) {
+                Ok(Some(BlocksProgress::Finished)) => return Ok(true),
+                Ok(Some(BlocksProgress::Made(_))) => {}
+                Ok(None) => return Ok(false),
+                Err(error) => return Err(finding(&self.place, &error)),
+            }
+        }
+    }
+
+    /// Ends it, early if blocks are still to come: what was made, with its weaknesses.
+    pub(crate) fn end(self) -> (BlocksMade, Vec<Finding>) {
+        let mut findings = self.findings;
+        match self.blocks.finish() {
+            Ok(BlocksOutcome {
+                made,
+                findings: told,
+                ..
+            }) => {
+                findings.extend(told);
+                (made, findings)
+            }
+            Err(error) => {
+                findings.push(finding(&self.place, &error));
+                let nothing = BlocksMade {
+                    kind: self.plan.kind.unwrap_or(rampart_model::BlockKind::Module),
+                    length: self.plan.length,
+                    clock: Vec::new(),
+                    spans: Vec::new(),
+                };
+                (nothing, findings)
+            }
+        }
+    }
+}
+
+/// Why blocks do not begin.
+enum Failure {
+    Blocks(Box<BlocksError>),
+    Domain(Finding),
+}
+
+impl Failure {
+    fn finding(self, place: &str) -> Finding {
+        match self {
+            Self::Blocks(error) => finding(place, &error),
+            Self::Domain(finding) => finding,
+        }
+    }
+}
+
+fn is_bad_plan(error: &BlocksError) -> bool {
+    matches!(error, BlocksError::Refused(refusal) if refusal.kind == RefusalKind::BadPlan)
+}
+
+fn finding(place: &str, error: &BlocksError) -> Finding {
+    match error {
+        BlocksError::Refused(refusal) => refusal.finding.clone(),
+        other => Finding::new(Severity::Problem, place, other.to_string()),
+    }
+}
+
+/// The member's CPUs as its own kernel numbers them.
+fn cpus_inside(inside: &dyn Inside, member: &Member) -> Result<CpuSet, Finding> {
+    member
+        .cpus
+        .iter()
+        .map(|cpu| {
+            inside.cpu_inside(cpu).ok_or_else(|| {
+                Finding::new(
+                    Severity::Problem,
+                    member.name.as_str(),
+                    format!("it has no CPU of its own on the host's CPU {cpu}"),
+                )
+            })
+        })
+        .collect()
+}
+
+fn start_inside(inside: &dyn Inside, member: &Member, plan: &BlockPlan) -> Result<Blocks, Failure> {
+    let command = ["rampart-meter", "block"].map(str::to_owned);
+    let InsideProcess {
+        input,
+        output,
+        handle,
+    } = inside
+        .spawn(&command)
+        .map_err(|error| Failure::Domain(reason(&member.name, &error)))?;
+    let name = format!("rampart-meter block in {}", member.name);
+    Blocks::over(&name, input, output, handle, plan)
+        .map_err(|error| Failure::Blocks(Box::new(error)))
+}

@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Several domains up at the same time, each with a meter inside.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rampart_domain::{Domain, Running, Start};
+use rampart_model::{
+    Block, ClockRelation, CpuId, CpuSet, Distribution, DomainKind, Finding, GuestReport,
+    MeterEvent, MeterPlan, Nanos, Phase, Severity, ThreadOutcome, Timeline,
+};
+
+use crate::run::{reason, steal_finding, thread_problems};
+
+/// How often the members are asked for news.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// A domain that is to take part.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Candidate<'a> {
+    /// Its name in the evaluation.
+    pub(crate) name: &'a str,
+    /// What starts it.
+    pub(crate) domain: &'a dyn Domain,
+    /// The CPUs that it measures on; no other member's.
+    pub(crate) cpus: &'a CpuSet,
+    /// Whether it may stay up afterwards ([`Start::stay_up`]).
+    pub(crate) stay_up: bool,
+}
+
+/// What one CPU's meter said.
+#[derive(Debug, Default)]
+pub(crate) struct Heard {
+    /// The worst in time, from the first measured block on.
+    pub(crate) timeline: Option<Timeline>,
+    /// All samples.
+    pub(crate) seen: Distribution,
+    /// Periods without a sample.
+    pub(crate) missed: u64,
+}
+
+/// One domain that is up, or the reasons why it is not.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) name: String,
+    pub(crate) cpus: CpuSet,
+    /// None where it did not start, or has failed since.
+    pub(crate) running: Option<Box<dyn Running>>,
+    /// Start of the warm-up on the meter's clock, and when that was heard of here.
+    pub(crate) started: Option<(Nanos, Instant)>,
+    /// End of the newest block, warm-up too, on the meter's clock: a sign of life.
+    pub(crate) last_sign: Option<Nanos>,
+    pub(crate) heard: BTreeMap<CpuId, Heard>,
+    /// What the threads said at their end; none before.
+    pub(crate) finished: Option<Vec<ThreadOutcome>>,
+    /// How its clock relates to the host's, as often as that was asked; empty where it is the same.
+    pub(crate) clock: Vec<ClockRelation>,
+    pub(crate) guest: Option<GuestReport>,
+    /// Why it does not count.
+    pub(crate) invalid: Vec<Finding>,
+    pub(crate) findings: Vec<Finding>,
+}
+
+impl Member {
+    fn fail(&mut self, finding: Finding) {
+        self.invalid.push(finding);
+        self.end();
+    }
+
+    /// Whether nothing more is to be expected of it.
+    pub(crate) fn is_done(&self) -> bool {
+        self.finished.is_some() || self.running.is_none()
+    }
+
+    fn hear(&mut self, event: MeterEvent, slot: Nanos) {
+        match event {
+            MeterEvent::Started { at, .. } => self.started = Some((at, Instant::now())),
+            MeterEvent::Block(block) => self.hear_block(&block, slot),
+            MeterEvent::Finished { threads, findings } => {
+                for thread in &threads {
+                    self.invalid.extend(thread_problems(&self.name, thread));
+                    self.findings.extend(steal_finding(thread));
+                }
+                self.findings.extend(findings);
+                self.finished = Some(threads);
+            }
+            MeterEvent::Refused(refusal) => self.fail(refusal.finding),
+            MeterEvent::Ready(_) => {}
+        }
+    }
+
+    fn hear_block(&mut self, block: &Block, slot: Nanos) {
+        self.last_sign = self.last_sign.max(Some(block.at + block.length));
+        if block.phase == Phase::WarmUp {
+            return;
+        }
+        let heard = self.heard.entry(block.cpu).or_default();
+        if let Some(series) = block.series.first() {
+            heard.seen.merge(&series.seen);
+        }
+        heard.missed += block.missed;
+        let timeline = heard.timeline.get_or_insert_with(|| Timeline {
+            start: block.at,
+            slot,
+            worst: Vec::new(),
+        });
+        append(timeline, block);
+    }
+
+    /// Ends the meter and lowers its wall.
+    fn end(&mut self) {
+        let Some(running) = self.running.take() else {
+            return;
+        };
+        match running.finish() {
+            Ok(Some(report)) => self.findings.extend(report.findings),
+            Ok(None) => {}
+            Err(error) => self.findings.push(
+                Finding::new(Severity::Warning, self.name.as_str(), error.to_string())
+                    .mend("rampart release"),
+            ),
+        }
+    }
+}
+
+/// Adds the slots of a block where they belong. The blocks of a phase follow each other without
+/// gaps; slots behind a block's end belong to samples that ended late, and may be those of the
+/// next block too.
+fn append(timeline: &mut Timeline, block: &Block) {
+    let slot = timeline.slot.0.max(1);
+    let place = ((block.at.saturating_sub(timeline.start).0 + slot / 2) / slot) as usize;
+    let end = place + block.timeline.len();
+    if timeline.worst.len() < end {
+        timeline.worst.resize(end, None);
+    }
+    for (worst, new) in timeline.worst[place..end].iter_mut().zip(&block.timeline) {
+        *worst = (*worst).max(*new);
+    }
+}
+
+/// Domains that are up at the same time. Dropping it ends them all, the last first.
+#[derive(Debug)]
+pub(crate) struct Group {
+    /// In the order of the candidates.
+    pub(crate) members: Vec<Member>,
+    /// Places of the members in the order in which they were started.
+    order: Vec<usize>,
+    slot: Nanos,
+}
+
+impl Group {
+    /// Brings all up: walls, domains, and in each a meter that waits. `plan` is asked of every
+    /// meter, on the CPUs of its own domain. A domain that does not come up has the reason in its
+    /// [`Member::invalid`], and the others go on.
+    ///
+    /// Guests first, for they may stay up when the others go, and walls are lowered in the
+    /// opposite order of their raising; the host last, for it finds its place among what is left.
+    pub(crate) fn raise(
+        candidates: &[Candidate<'_>],
+        meter: &Path,
+        housekeeping: &CpuSet,
+        plan: &MeterPlan,
+    ) -> Self {
+        let mut group = Self {
+            members: candidates
+                .iter()
+                .map(|candidate| Member {
+                    name: candidate.name.to_owned(),
+                    cpus: candidate.cpus.clone(),
+                    running: None,
+                    started: None,
+                    last_sign: None,
+                    heard: BTreeMap::new(),
+                    finished: None,
+                    clock: Vec::new(),
+                    guest: None,
+                    invalid: Vec::new(),
+                    findings: Vec::new(),
+                })
+                .collect(),
+            order: (0..candidates.len()).collect(),
+            slot: plan.timeline.unwrap_or(plan.block),
+        };
+        let rank = |place: &usize| match candidates[*place].domain.selection().kind {
+            DomainKind::Vm => 0,
+            DomainKind::Host => 2,
+            _ => 1,
+        };
+        group.order.sort_by_key(rank);
+        for place in group.order.clone() {
+            let candidate = &candidates[place];
+            let plan = MeterPlan {
+                cpus: candidate.cpus.clone(),
+                ..plan.clone()
+            };
+            let started = candidate.domain.start(&Start {
+                meter,
+                plan: &plan,
+                housekeeping,
+                name: candidate.name,
+                stay_up: candidate.stay_up,
+            });
+            let member = &mut group.members[place];
+            match started {
+                Ok(running) => member.running = Some(running),
+                Err(error) => member.invalid.push(reason(candidate.name, &error)),
+            }
+        }
+        group
+    }
+
+    /// The member with this name.
+    pub(crate) fn member(&self, name: &str) -> Option<&Member> {
+        self.members.iter().find(|member| member.name == name)
+    }
+
+    /// Lets all meters measure.
+    pub(crate) fn go(&mut self) {
+        self.each(|member| {
+            let gone = member
+                .running
+                .as_mut()
+                .and_then(|running| running.go().err());
+            if let Some(error) = gone {
+                member.fail(reason(&member.name.clone(), &error));
+            }
+        });
+    }
+
+    /// Asks all meters to end.
+    pub(crate) fn stop(&mut self) {
+        self.each(|member| {
+            if let Some(running) = member.running.as_mut() {
+                running.stop();
+            }
+        });
+    }
+
+    /// Relates the clocks of domains with a kernel of their own to the host's, once more.
+    pub(crate) fn read_clocks(&mut self) {
+        self.each(|member| {
+            let read = member
+                .running
+                .as_ref()
+                .and_then(|running| running.inside())
+                .map(|inside| inside.clock());
+            match read {
+                Some(Ok(relation)) => member.clock.push(relation),
+                Some(Err(error)) => {
+                    let finding = reason(&member.name, &error);
+                    member.invalid.push(finding);
+                }
+                None => {}
+            }
+        });
+    }
+
+    /// Takes the guests' reports.
+    pub(crate) fn read_guests(&mut self) {
+        self.each(|member| {
+            member.guest = member.running.as_ref().and_then(|running| running.guest());
+        });
+    }
+
+    /// Hears what all have to say until `done` says so, which is asked after each round of
+    /// questions. `tick` is called about a hundred times a second.
+    pub(crate) fn listen(
+        &mut self,
+        mut done: impl FnMut(&mut Self) -> bool,
+        tick: &mut dyn FnMut(),
+    ) {
+        loop {
+            let news = self.hear();
+            if done(self) {
+                return;
+            }
+            tick();
+            if !news {
+                std::thread::sleep(PAUSE);
+            }
+        }
+    }
+
+    /// Hears what has come by now; whether there was anything.
+    pub(crate) fn hear(&mut self) -> bool {
+        let slot = self.slot;
+        let mut news = false;
+        self.each(|member| {
+            // A member that talks without end must not keep the others from being heard.
+            for _ in 0..64 {
+                let Some(running) = member.running.as_mut() else {
+                    break;
+                };
+                if member.finished.is_some() {
+                    break;
+                }
+                match running.next_event(Duration::ZERO) {
+                    Ok(Some(event)) => {
+                        news = true;
+                        member.hear(event, slot);
+                    }
+                    Ok(None) => break,
+                    Err(error) => {
+                        let finding = reason(&member.name, &error);
+                        member.fail(finding);
+                    }
+                }
+            }
+        });
+        news
+    }
+
+    /// Whether nobody has anything more to say.
+    pub(crate) fn is_done(&self) -> bool {
+        self.members.iter().all(Member::is_done)
+    }
+
+    /// Ends all, the last that was started first.
+    pub(crate) fn finish(&mut self) {
+        for place in self.order.clone().into_iter().rev() {
+            self.members[place].end();
+        }
+    }
+
+    fn each(&mut self, mut with: impl FnMut(&mut Member)) {
+        for member in &mut self.members {
+            with(member);
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_of_neighbouring_blocks_line_up() {
+        let block = |at: u64, worst: &[Option<u64>]| Block {
+            cpu: CpuId(0),
+            phase: Phase::Measured,
+            at: Nanos(at),
+            length: Nanos(30),
+            series: Vec::new(),
+            missed: 0,
+            over_deadline: 0,
+            lost: 0,
+            timeline: worst.iter().map(|one| one.map(Nanos)).collect(),
+        };
+        let mut timeline = Timeline {
+            start: Nanos(100),
+            slot: Nanos(10),
+            worst: Vec::new(),
+        };
+        append(
+            &mut timeline,
+            &block(100, &[Some(1), None, Some(3), Some(9)]),
+        );
+        append(&mut timeline, &block(130, &[Some(4)]));
+        append(&mut timeline, &block(160, &[Some(7)]));
+        let worst: Vec<Option<u64>> = timeline
+            .worst
+            .iter()
+            .map(|one| one.map(|one| one.0))
+            .collect();
+        assert_eq!(
+            worst,
+            [Some(1), None, Some(3), Some(9), None, None, Some(7)]
+        );
+    }
+}

@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Verdicts from the rounds of [`crate::transfer`]. Pure.
+
+use rampart_model::{
+    Condition, Distribution, Disturbance, DisturbanceKind, ExperimentPlan, Exposure, Finding,
+    LoadPlace, MeterKind, Nanos, Question, SignedNanos, TransferRecord, Verdict, VerdictFigures,
+    VerdictOutcome, Watched,
+};
+use rampart_stats::{
+    INTERFERENCE_TOLERANCE, QUANTILES, Resampling, TRANSFER_RISK, TRANSFER_TOLERANCE, Transfer,
+    interference, transfer,
+};
+
+use crate::wording;
+
+/// Of the positive control: the lower end of its transfer must be above this. The part of a
+/// period that had passed when the block came is missing from 1, and where a thread spins in
+/// place of a stopped CPU, what the kernel runs meanwhile.
+const CONTROL_LEAST: f64 = 0.5;
+
+/// Every verdict on who disturbs whom: by disturbance, then by domain, in the plan's order.
+pub(crate) fn judge_transfers(
+    plan: &ExperimentPlan,
+    rounds: &[TransferRecord],
+    emulated: bool,
+) -> Vec<Verdict> {
+    let mut disturbances: Vec<&Disturbance> = Vec::new();
+    for round in rounds {
+        if let Some(disturbance) = &round.disturbance
+            && !disturbances.contains(&disturbance)
+        {
+            disturbances.push(disturbance);
+        }
+    }
+    let place = |name: &str| plan.domains.iter().position(|domain| domain.name == name);
+    disturbances.sort_by_key(|one| (one.kind, one.side, place(&one.domain)));
+    let resampling = Resampling {
+        seed: plan.seed,
+        ..Resampling::default()
+    };
+    let mut verdicts = Vec::new();
+    for disturbance in disturbances {
+        let row = Row::new(disturbance, rounds);
+        let drawn: Vec<Verdict> = plan
+            .domains
+            .iter()
+            .filter(|domain| row.watches(&domain.name))
+            .map(|domain| match disturbance.kind {
+                DisturbanceKind::Block => row.transfer(&domain.name, &resampling),
+                DisturbanceKind::Load(_) => {
+                    row.interference(&domain.name, rounds, &resampling, emulated)
+                }
+            })
+            .collect();
+        verdicts.extend(match disturbance.kind {
+            DisturbanceKind::Block => with_control(disturbance, drawn),
+            DisturbanceKind::Load(_) => drawn,
+        });
+    }
+    verdicts
+}
+
+/// The rounds of one disturbance.
+struct Row<'a> {
+    disturbance: &'a Disturbance,
+    rounds: Vec<&'a TransferRecord>,
+}
+
+/// What one domain showed in the rounds that count.
+#[derive(Default)]
+struct Shown {
+    exposure: Exposure,
+    records: Vec<String>,
+    /// Why rounds do not count.
+    reasons: Vec<Finding>,
+}
+
+impl<'a> Row<'a> {
+    fn new(disturbance: &'a Disturbance, rounds: &'a [TransferRecord]) -> Self {
+        Self {
+            disturbance,
+            rounds: rounds
+                .iter()
+                .filter(|round| round.disturbance.as_ref() == Some(disturbance))
+                .collect(),
+        }
+    }
+
+    fn watches(&self, domain: &str) -> bool {
+        self.rounds
+            .iter()
+            .any(|round| of_domain(round, domain).next().is_some())
+    }
+
+    fn is_own(&self, domain: &str) -> bool {
+        self.disturbance.domain == domain
+    }
+
+    /// The rounds in which this domain's figures count, and what they rest on.
+    fn valid(&self, domain: &str) -> (Vec<&'a TransferRecord>, Shown) {
+        valid(&self.rounds, domain)
+    }
+
+    fn verdict(&self, question: Question, domain: &str, shown: Shown) -> Verdict {
+        let word = match question {
+            Question::Interference => "interference",
+            _ => "transfer",
+        };
+        let condition = match self.disturbance.kind {
+            DisturbanceKind::Block => Condition::IDLE,
+            DisturbanceKind::Load(load) => Condition {
+                load,
+                place: Some(if self.is_own(domain) {
+                    LoadPlace::Same
+                } else {
+                    LoadPlace::Others
+                }),
+            },
+        };
+        let statement = match shown.reasons.first() {
+            Some(reason) => format!("the round does not count: {reason}"),
+            None => "nothing valid was measured".to_owned(),
+        };
+        Verdict {
+            id: format!("{word}/{domain}/{}/{}", MeterKind::Wakeup, self.disturbance),
+            question,
+            domain: domain.to_owned(),
+            meter: MeterKind::Wakeup,
+            condition,
+            disturbance: Some(self.disturbance.clone()),
+            outcome: VerdictOutcome::Inconclusive,
+            statement,
+            figures: None,
+            exposure: shown.exposure,
+            records: shown.records,
+        }
+    }
+
+    fn transfer(&self, domain: &str, resampling: &Resampling) -> Verdict {
+        let (rounds, shown) = self.valid(domain);
+        let mut verdict = self.verdict(Question::Transfer, domain, shown);
+        let Some(windows) = Windows::of(&rounds, domain) else {
+            return verdict;
+        };
+        let found = transfer(
+            &windows.with_block,
+            &windows.without_block,
+            windows.length,
+            resampling,
+        );
+        let Some(found) = found else {
+            verdict.statement = format!(
+                "{} windows with a block and {} without are nothing to compare",
+                windows.with_block.len(),
+                windows.without_block.len()
+            );
+            return verdict;
+        };
+        verdict.outcome = found.outcome;
+        verdict.statement = wording::transfer(
+            &found,
+            windows.length,
+            windows.kind,
+            (windows.with_block.len(), windows.without_block.len()),
+        );
+        verdict.figures = Some(figures(&found, &windows));
+        verdict
+    }
+
+    fn interference(
+        &self,
+        domain: &str,
+        all: &[TransferRecord],
+        resampling: &Resampling,
+        emulated: bool,
+    ) -> Verdict {
+        let (loaded, mut shown) = self.valid(domain);
+        let quiet: Vec<&TransferRecord> = all
+            .iter()
+            .filter(|round| {
+                round.disturbance.is_none()
+                    && self.rounds.iter().any(|own| own.group == round.group)
+            })
+            .collect();
+        let (quiet, beside) = valid(&quiet, domain);
+        let idle = quiet.first().map(|round| round.id.clone());
+        shown.records.extend(beside.records);
+        let mut verdict = self.verdict(Question::Interference, domain, shown);
+        let seen = |rounds: &[&TransferRecord]| -> Vec<Vec<Distribution>> {
+            rounds
+                .iter()
+                .map(|round| vec![whole(round, domain)])
+                .collect()
+        };
+        let (loaded, quiet) = (seen(&loaded), seen(&quiet));
+        let found = interference(
+            &loaded,
+            &quiet,
+            &QUANTILES,
+            INTERFERENCE_TOLERANCE,
+            resampling,
+        );
+        let (Some(found), Some(idle)) = (found, idle) else {
+            if !loaded.is_empty() {
+                verdict.statement = wording::too_little(&verdict.exposure);
+            }
+            return verdict;
+        };
+        (verdict.outcome, verdict.statement) =
+            wording::interference(&found, INTERFERENCE_TOLERANCE, emulated);
+        verdict.figures = Some(VerdictFigures::Interference {
+            idle,
+            factors: found.factors,
+            tolerance: INTERFERENCE_TOLERANCE,
+            blocks: (rounds_of(&loaded), rounds_of(&quiet)),
+        });
+        verdict
+    }
+}
+
+fn rounds_of(rounds: &[Vec<Distribution>]) -> u32 {
+    u32::try_from(rounds.len()).unwrap_or(u32::MAX)
+}
+
+fn of_domain<'a>(
+    round: &'a TransferRecord,
+    domain: &'a str,
+) -> impl Iterator<Item = &'a Watched> + 'a {
+    round
+        .watched
+        .iter()
+        .filter(move |watched| watched.domain == domain)
+}
+
+fn valid<'a>(rounds: &[&'a TransferRecord], domain: &str) -> (Vec<&'a TransferRecord>, Shown) {
+    let (mut counting, mut shown) = (Vec::new(), Shown::default());
+    for round in rounds {
+        let of: Vec<&Watched> = round
+            .watched
+            .iter()
+            .filter(|watched| watched.domain == domain)
+            .collect();
+        let reasons: Vec<&Finding> = round
+            .invalid
+            .iter()
+            .chain(of.iter().flat_map(|watched| &watched.invalid))
+            .collect();
+        if of.is_empty() {
+            continue;
+        }
+        if !reasons.is_empty() {
+            shown.reasons.extend(reasons.into_iter().cloned());
+            continue;
+        }
+        let exposure = &mut shown.exposure;
+        exposure.samples += of.iter().map(|watched| watched.seen.samples).sum::<u64>();
+        exposure.missed += of.iter().map(|watched| watched.missed).sum::<u64>();
+        exposure.duration += round.duration;
+        exposure.cpus = exposure
+            .cpus
+            .max(u32::try_from(of.len()).unwrap_or(u32::MAX));
+        exposure.runs += 1;
+        shown.records.push(round.id.clone());
+        counting.push(*round);
+    }
+    (counting, shown)
+}
+
+/// All CPUs of a domain together.
+fn whole(round: &TransferRecord, domain: &str) -> Distribution {
+    let mut whole = Distribution::default();
+    for watched in of_domain(round, domain) {
+        whole.merge(&watched.seen);
+    }
+    whole
+}
+
+/// The windows of all rounds of one pair.
+struct Windows {
+    with_block: Vec<Nanos>,
+    without_block: Vec<Nanos>,
+    length: Nanos,
+    kind: rampart_model::BlockKind,
+}
+
+impl Windows {
+    /// Rounds of the same pair in different groups have blocks of different lengths; their
+    /// windows are scaled to the first's, so that a part of a block stays the same part.
+    fn of(rounds: &[&TransferRecord], domain: &str) -> Option<Self> {
+        let mut all: Option<Self> = None;
+        for round in rounds {
+            let Some(blocks) = &round.blocks else {
+                continue;
+            };
+            let mut lengths: Vec<Nanos> = blocks.spans.iter().map(|span| span.length()).collect();
+            lengths.sort_unstable();
+            let Some(length) = lengths.get(lengths.len() / 2).copied() else {
+                continue;
+            };
+            let all = all.get_or_insert_with(|| Self {
+                with_block: Vec::new(),
+                without_block: Vec::new(),
+                length,
+                kind: blocks.kind,
+            });
+            let scale = all.length.0 as f64 / length.0.max(1) as f64;
+            for (is_blocked, worst) in worst_of_all_cpus(round, domain) {
+                let worst = Nanos((worst.0 as f64 * scale) as u64);
+                if is_blocked {
+                    all.with_block.push(worst);
+                } else {
+                    all.without_block.push(worst);
+                }
+            }
+        }
+        all
+    }
+}
+
+/// The worst of a domain's CPUs in each window, and whether it held a block. The windows of all
+/// CPUs are the same stretches of time.
+fn worst_of_all_cpus(round: &TransferRecord, domain: &str) -> Vec<(bool, Nanos)> {
+    let count = of_domain(round, domain)
+        .map(|watched| watched.windows.len())
+        .min()
+        .unwrap_or(0);
+    (0..count)
+        .filter_map(|place| {
+            let windows = || of_domain(round, domain).filter_map(move |of| of.windows.get(place));
+            let worst = windows().filter_map(|window| window.worst).max()?;
+            let blocked = windows().any(|window| window.block.is_some());
+            Some((blocked, worst))
+        })
+        .collect()
+}
+
+fn figures(found: &Transfer, windows: &Windows) -> VerdictFigures {
+    let count = |of: &[Nanos]| u32::try_from(of.len()).unwrap_or(u32::MAX);
+    VerdictFigures::Transfer {
+        transfer: found.transfer,
+        p_value: found.p_value,
+        excess: SignedNanos(found.excess.round() as i64),
+        kind: windows.kind,
+        length: windows.length,
+        with_block: count(&windows.with_block),
+        without_block: count(&windows.without_block),
+        tolerance: TRANSFER_TOLERANCE,
+    }
+}
+
+/// Holds the row against its positive control: blocks that the blocked domain itself does not
+/// see prove nothing about the others.
+fn with_control(disturbance: &Disturbance, mut row: Vec<Verdict>) -> Vec<Verdict> {
+    let is_own = |verdict: &Verdict| verdict.domain == disturbance.domain;
+    let felt = row
+        .iter()
+        .find(|verdict| is_own(verdict))
+        .map(|own| match &own.figures {
+            Some(VerdictFigures::Transfer {
+                transfer, p_value, ..
+            }) => transfer.low > CONTROL_LEAST && *p_value < TRANSFER_RISK,
+            _ => false,
+        });
+    let control = format!(
+        "transfer/{}/{}/{disturbance}",
+        disturbance.domain,
+        MeterKind::Wakeup
+    );
+    for verdict in &mut row {
+        match (is_own(verdict), felt) {
+            (true, Some(true)) => {
+                verdict.statement = format!("the control: {}", verdict.statement);
+            }
+            (true, _) => {
+                verdict.statement = format!(
+                    "the control fails, and with it the row: its own blocks do not stop it for most of their length; {}",
+                    verdict.statement
+                );
+                verdict.outcome = VerdictOutcome::Inconclusive;
+            }
+            (false, Some(true)) => {}
+            (false, _) => {
+                if verdict.figures.is_some() {
+                    verdict.statement = format!(
+                        "nothing follows, because the blocks do not stop {} itself ({control}): {}",
+                        disturbance.domain, verdict.statement
+                    );
+                }
+                verdict.outcome = VerdictOutcome::Inconclusive;
+            }
+        }
+    }
+    row
+}

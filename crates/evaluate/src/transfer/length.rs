@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How long blocks are, from what the machine shows when it is quiet. Pure.
+
+use rampart_model::{
+    BlockPlan, BlockSpread, CpuSet, Finding, Nanos, Severity, TransferPlan, TransferRecord,
+};
+
+/// What makes the blocks allows no longer ones, unless it was told otherwise.
+const LONGEST: Nanos = Nanos::from_millis(100);
+/// A slot of the timeline is this part of a block, so that windows fit closely.
+const SLOTS_A_BLOCK: u64 = 10;
+/// The timeline has no finer slots.
+const SHORTEST_SLOT: Nanos = Nanos::from_millis(1);
+/// Mean pause in windows: half to one and a half of it leaves room for a quiet window or two.
+const PAUSE_WINDOWS: u64 = 4;
+/// However long the blocks are, a round has so many of them.
+const FEWEST_BLOCKS: u64 = 16;
+
+/// The length of a round's blocks, and the quiet figure that it follows from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BlockLength {
+    /// The length.
+    pub(crate) length: Nanos,
+    /// What it would be without limits.
+    wanted: Nanos,
+    /// The worst quiet latency of all domains of the group.
+    quiet: Nanos,
+}
+
+impl BlockLength {
+    /// From the quiet round before: its worst latency times the plan's factor, within the limits.
+    /// None where the round does not count.
+    pub(crate) fn of(plan: &TransferPlan, quiet: &TransferRecord) -> Option<Self> {
+        if !quiet.invalid.is_empty() {
+            return None;
+        }
+        let worst = quiet
+            .watched
+            .iter()
+            .filter(|watched| watched.invalid.is_empty())
+            .filter_map(|watched| watched.seen.max)
+            .max()?;
+        let wanted = Nanos(worst.0.saturating_mul(plan.block_factor.into()));
+        Some(Self {
+            length: wanted.min(LONGEST).max(plan.shortest_block),
+            wanted,
+            quiet: worst,
+        })
+    }
+
+    /// Length of a slot of the timeline.
+    pub(crate) fn slot(self) -> Nanos {
+        let whole = self.length.0 / SLOTS_A_BLOCK / SHORTEST_SLOT.0 * SHORTEST_SLOT.0;
+        Nanos(whole).max(SHORTEST_SLOT)
+    }
+
+    /// How long after a block its effect may still end a sample: the wakeup of the period in
+    /// which it ends, as late as it may be by itself.
+    pub(crate) fn after(self, plan: &TransferPlan) -> Nanos {
+        plan.interval + self.quiet.min(self.length)
+    }
+
+    /// Length of a window, what is not known of the clocks apart.
+    pub(crate) fn window(self, plan: &TransferPlan) -> Nanos {
+        self.length + self.after(plan) + self.slot()
+    }
+
+    /// The blocks of a round that is to last about `duration`.
+    pub(crate) fn plan(
+        self,
+        cpus: &CpuSet,
+        plan: &TransferPlan,
+        duration: Nanos,
+        seed: u64,
+    ) -> BlockPlan {
+        let pause = Nanos(self.window(plan).0 * PAUSE_WINDOWS);
+        let fitting = duration.0 / (self.length + pause).0.max(1);
+        let count = fitting.clamp(FEWEST_BLOCKS, u64::from(plan.blocks).max(FEWEST_BLOCKS));
+        BlockPlan {
+            cpus: cpus.clone(),
+            length: self.length,
+            count: u32::try_from(count).unwrap_or(u32::MAX),
+            pause,
+            spread: BlockSpread::Random,
+            seed,
+            kind: None,
+        }
+    }
+
+    /// What the limits made of the wanted length.
+    pub(crate) fn findings(self, place: &str) -> Vec<Finding> {
+        if self.wanted <= self.length {
+            return Vec::new();
+        }
+        vec![
+            Finding::new(
+                Severity::Warning,
+                place,
+                format!(
+                    "the worst quiet latency was {}, and no block is long enough to stand out from it clearly; intervals are wide",
+                    self.quiet
+                ),
+            )
+            .values(format!("blocks of {}", self.length), self.wanted.to_string())
+            .mend("measure on a quieter machine"),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rampart_model::{CpuId, Distribution, SchedulingPolicy, Timeline, Watched};
+
+    fn plan() -> TransferPlan {
+        TransferPlan {
+            groups: Vec::new(),
+            interval: Nanos::from_micros(500),
+            policy: SchedulingPolicy::Fifo(80),
+            quiet: Nanos::SECOND,
+            loaded: Nanos::SECOND,
+            blocks: 40,
+            block_factor: 5,
+            shortest_block: Nanos::from_millis(5),
+            findings: Vec::new(),
+        }
+    }
+
+    fn quiet(worst: &[Nanos]) -> TransferRecord {
+        let watched = |worst: &Nanos| Watched {
+            domain: "host".to_owned(),
+            cpu: CpuId(0),
+            clock: Vec::new(),
+            timeline: Timeline {
+                start: Nanos::ZERO,
+                slot: Nanos::SECOND,
+                worst: Vec::new(),
+            },
+            windows: Vec::new(),
+            seen: Distribution::from_values([*worst]),
+            missed: 0,
+            guest: None,
+            invalid: Vec::new(),
+            findings: Vec::new(),
+        };
+        TransferRecord {
+            id: "quiet/0/0".to_owned(),
+            group: 0,
+            order: 0,
+            disturbance: None,
+            started: String::new(),
+            duration: Nanos::SECOND,
+            blocks: None,
+            load: None,
+            watched: worst.iter().map(watched).collect(),
+            invalid: Vec::new(),
+            findings: Vec::new(),
+        }
+    }
+
+    fn of(worst_micros: u64) -> BlockLength {
+        let record = quiet(&[Nanos::from_micros(3), Nanos::from_micros(worst_micros)]);
+        BlockLength::of(&plan(), &record).expect("a length")
+    }
+
+    #[test]
+    fn blocks_stand_out_from_the_quiet_within_their_limits() {
+        assert_eq!(of(4_000).length, Nanos::from_millis(20));
+        assert_eq!(of(40).length, Nanos::from_millis(5));
+        assert!(of(4_000).findings("x").is_empty() && of(40).findings("x").is_empty());
+        let cut = of(60_000);
+        assert_eq!(cut.length, Nanos::from_millis(100));
+        assert_eq!(cut.findings("x").len(), 1);
+        assert_eq!(of(4_000).slot(), Nanos::from_millis(2));
+        assert_eq!(of(40).slot(), Nanos::from_millis(1));
+    }
+
+    #[test]
+    fn a_round_that_does_not_count_gives_no_length() {
+        assert_eq!(BlockLength::of(&plan(), &quiet(&[])), None);
+        let mut bad = quiet(&[Nanos::SECOND]);
+        bad.watched[0].invalid = vec![Finding::new(Severity::Problem, "x", "y")];
+        assert_eq!(BlockLength::of(&plan(), &bad), None);
+    }
+
+    #[test]
+    fn as_many_blocks_are_made_as_fit_and_never_too_few() {
+        let cpus = CpuSet::single(CpuId(1));
+        let blocks = |length: BlockLength, seconds| {
+            let made = length.plan(&cpus, &plan(), Nanos::from_secs(seconds), 1);
+            assert!(made.findings().is_empty(), "{:?}", made.findings());
+            assert!(made.share_percent() < 30);
+            made.count
+        };
+        assert_eq!(blocks(of(40), 10), 40);
+        assert_eq!(blocks(of(60_000), 2), 16);
+        assert_eq!(blocks(of(4_000), 3), 23);
+    }
+}

@@ -1,0 +1,446 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One round: all domains of a group up, one of them disturbed or none, all watched. Whatever goes
+//! wrong becomes a reason why the round, or a domain's part of it, does not count.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rampart_model::{
+    BlocksMade, CpuSet, Disturbance, DisturbanceKind, Finding, LoadKind, LoadRecord, MeterKind,
+    MeterPlan, Nanos, Severity, Side, Timeline, TransferPlan, TransferRecord, Watched,
+};
+
+use super::blocking::Blocking;
+use super::group::{Candidate, Group, Member};
+use super::length::BlockLength;
+use super::loading::Loading;
+use super::windows::{Clock, Margins, filled, spans_on, windows};
+
+/// How long meters may stay silent past the end of their plan before they count as lost.
+const PATIENCE: Duration = Duration::from_secs(20);
+const WARM_UP: Nanos = Nanos::from_millis(300);
+/// Slots of rounds without blocks: fine enough to see what a load does in time.
+const COARSE_SLOT: Nanos = Nanos::from_millis(20);
+/// A meter hands over its figures about so often.
+const METER_BLOCK: Nanos = Nanos::from_millis(500);
+/// In a round of blocks a meter goes on until it is stopped; this is when it would give up.
+const LONGEST_BLOCK_ROUND: Nanos = Nanos::from_secs(600);
+
+/// What one round needs.
+#[derive(Debug)]
+pub(crate) struct RoundRequest<'a> {
+    pub(crate) id: String,
+    pub(crate) group: u32,
+    pub(crate) order: u32,
+    pub(crate) plan: &'a TransferPlan,
+    pub(crate) candidates: &'a [Candidate<'a>],
+    pub(crate) disturbance: Option<&'a Disturbance>,
+    /// For a quiet round or one under load.
+    pub(crate) duration: Nanos,
+    /// For blocks, from the quiet round before; none where that failed.
+    pub(crate) block: Option<BlockLength>,
+    pub(crate) meter: &'a Path,
+    pub(crate) housekeeping: &'a CpuSet,
+    pub(crate) scratch: &'a Path,
+    pub(crate) seed: u64,
+}
+
+/// What was done to a domain in a round, as far as it came.
+#[derive(Debug, Default)]
+struct Done {
+    blocks: Option<BlocksMade>,
+    load: Option<LoadRecord>,
+    length: Duration,
+    invalid: Vec<Finding>,
+    findings: Vec<Finding>,
+}
+
+impl Done {
+    fn fail(&mut self, place: &str, what: impl Into<String>) {
+        self.invalid
+            .push(Finding::new(Severity::Problem, place, what));
+    }
+}
+
+/// Makes one round. None if it was broken off because `stop` was set.
+pub(crate) fn make_round(
+    request: &RoundRequest<'_>,
+    tick: &mut dyn FnMut(),
+    stop: &AtomicBool,
+) -> Option<TransferRecord> {
+    let started = crate::experiment::timestamp(crate::experiment::since_epoch());
+    let is_blocks = request
+        .disturbance
+        .is_some_and(|disturbance| disturbance.kind == DisturbanceKind::Block);
+    let mut done = Done::default();
+    let mut group = None;
+    if is_blocks && request.block.is_none() {
+        done.fail(
+            &request.id,
+            "no quiet round before it counts, so that the length of its blocks is not known",
+        );
+    } else {
+        let plan = meter_plan(request, is_blocks);
+        let raised = group.insert(Group::raise(
+            request.candidates,
+            request.meter,
+            request.housekeeping,
+            &plan,
+        ));
+        raised.read_clocks();
+        match (request.disturbance, request.block) {
+            (Some(disturbance), Some(length)) if is_blocks => {
+                blocks(request, raised, disturbance, length, &mut done, tick, stop);
+            }
+            (Some(disturbance), _) => load(request, raised, disturbance, &mut done, tick, stop),
+            (None, _) => {
+                raised.go();
+                listen_to_the_end(request, raised, &mut done, tick, stop);
+            }
+        }
+        raised.read_clocks();
+        raised.read_guests();
+        raised.finish();
+    }
+    if stop.load(Ordering::Relaxed) {
+        return None;
+    }
+    let watched = group.as_ref().map_or_else(Vec::new, |group| {
+        group
+            .members
+            .iter()
+            .enumerate()
+            .flat_map(|(place, member)| watched(request, member, place, &done))
+            .collect()
+    });
+    Some(TransferRecord {
+        id: request.id.clone(),
+        group: request.group,
+        order: request.order,
+        disturbance: request.disturbance.cloned(),
+        started,
+        duration: Nanos::from(done.length),
+        blocks: done.blocks,
+        load: done.load,
+        watched,
+        invalid: done.invalid,
+        findings: done.findings,
+    })
+}
+
+/// What is asked of every meter.
+fn meter_plan(request: &RoundRequest<'_>, is_blocks: bool) -> MeterPlan {
+    let slot = match request.block {
+        Some(length) if is_blocks => length.slot(),
+        _ => COARSE_SLOT,
+    };
+    MeterPlan {
+        policy: request.plan.policy,
+        interval: request.plan.interval,
+        duration: if is_blocks {
+            LONGEST_BLOCK_ROUND
+        } else {
+            request.duration
+        },
+        warm_up: WARM_UP,
+        block: Nanos(slot.0 * METER_BLOCK.0.div_ceil(slot.0)),
+        timeline: Some(slot),
+        ..MeterPlan::new(MeterKind::Wakeup, CpuSet::new())
+    }
+}
+
+/// Blocks the CPUs of one domain again and again, and stops the meters when that is over.
+fn blocks(
+    request: &RoundRequest<'_>,
+    group: &mut Group,
+    disturbance: &Disturbance,
+    length: BlockLength,
+    done: &mut Done,
+    tick: &mut dyn FnMut(),
+    stop: &AtomicBool,
+) {
+    let Some(member) = disturbed(request, group, disturbance, done) else {
+        return;
+    };
+    let plan = length.plan(&member.cpus, request.plan, request.duration, request.seed);
+    let started = Blocking::start(request.meter, member, disturbance.side, plan);
+    let mut blocking = match started {
+        Ok(blocking) => blocking,
+        Err(finding) => {
+            done.invalid.push(finding);
+            return;
+        }
+    };
+    group.go();
+    if !wait_until_warm(request, group, done, tick, stop) {
+        return;
+    }
+    let began = Instant::now();
+    let limit = blocking.patience() + PATIENCE;
+    if let Err(finding) = blocking.go() {
+        done.invalid.push(finding);
+    }
+    let mut failure = None;
+    let mut over = false;
+    group.listen(
+        |group| {
+            if stop.load(Ordering::Relaxed) || group.is_done() {
+                return true;
+            }
+            match blocking.hear() {
+                Ok(ended) => over = ended,
+                Err(finding) => failure = Some(finding),
+            }
+            over || failure.is_some() || began.elapsed() > limit
+        },
+        tick,
+    );
+    if !over && failure.is_none() && !stop.load(Ordering::Relaxed) {
+        let what = if group.is_done() {
+            "the meters ended before the blocks"
+        } else {
+            "the blocks do not come to an end"
+        };
+        done.fail(&request.id, what);
+    }
+    done.invalid.extend(failure);
+    // The window of the last block, and room for a quiet one.
+    let tail = Instant::now() + Duration::from(length.window(request.plan)) * 3;
+    group.listen(
+        |_| Instant::now() >= tail || stop.load(Ordering::Relaxed),
+        tick,
+    );
+    done.length = began.elapsed();
+    group.stop();
+    hear_the_end(request, group, done, tick);
+    let (mut made, findings) = blocking.end();
+    if let Some(member) = group.member(&disturbance.domain)
+        && disturbance.side == Side::Inside
+    {
+        made.clock.clone_from(&member.clock);
+    }
+    if made.spans.is_empty() {
+        done.fail(&request.id, "no block was made");
+    }
+    done.findings.extend(length.findings(&request.id));
+    done.findings.extend(findings);
+    done.blocks = Some(made);
+}
+
+/// Runs a load in one domain for the whole round.
+fn load(
+    request: &RoundRequest<'_>,
+    group: &mut Group,
+    disturbance: &Disturbance,
+    done: &mut Done,
+    tick: &mut dyn FnMut(),
+    stop: &AtomicBool,
+) {
+    let kind = match disturbance.kind {
+        DisturbanceKind::Load(load) => load,
+        DisturbanceKind::Block => LoadKind::Idle,
+    };
+    let Some(member) = disturbed(request, group, disturbance, done) else {
+        return;
+    };
+    let mut loading =
+        match Loading::start(kind, member, WARM_UP + request.duration, request.scratch) {
+            Ok(loading) => loading,
+            Err(finding) => {
+                done.invalid.push(finding);
+                return;
+            }
+        };
+    group.go();
+    listen_to_the_end(
+        request,
+        group,
+        done,
+        &mut || {
+            loading.watch();
+            tick();
+        },
+        stop,
+    );
+    let record = loading.end();
+    if !record.ran {
+        let failures: Vec<&str> = record
+            .stressors
+            .iter()
+            .filter_map(|stressor| stressor.failure.as_deref())
+            .collect();
+        done.fail(
+            &request.id,
+            format!("the load did not run throughout: {}", failures.join("; ")),
+        );
+    }
+    done.load = Some(record);
+}
+
+/// The member that is to be disturbed, if it is up.
+fn disturbed<'g>(
+    request: &RoundRequest<'_>,
+    group: &'g Group,
+    disturbance: &Disturbance,
+    done: &mut Done,
+) -> Option<&'g Member> {
+    let member = group
+        .member(&disturbance.domain)
+        .filter(|member| member.running.is_some());
+    if member.is_none() {
+        done.fail(
+            &request.id,
+            format!(
+                "{} is not up, so it cannot be disturbed",
+                disturbance.domain
+            ),
+        );
+    }
+    member
+}
+
+/// Waits until the warm-up of every meter that is up is over; whether it came to that.
+fn wait_until_warm(
+    request: &RoundRequest<'_>,
+    group: &mut Group,
+    done: &mut Done,
+    tick: &mut dyn FnMut(),
+    stop: &AtomicBool,
+) -> bool {
+    let begin = Instant::now();
+    let warm = Duration::from(WARM_UP) + Duration::from_millis(100);
+    let mut all_warm = false;
+    group.listen(
+        |group| {
+            all_warm = !group.is_done()
+                && group
+                    .members
+                    .iter()
+                    .filter(|member| !member.is_done())
+                    .all(|member| {
+                        member
+                            .started
+                            .is_some_and(|(_, heard)| heard.elapsed() >= warm)
+                    });
+            all_warm
+                || group.is_done()
+                || stop.load(Ordering::Relaxed)
+                || begin.elapsed() > PATIENCE
+        },
+        tick,
+    );
+    if !all_warm && !stop.load(Ordering::Relaxed) {
+        done.fail(&request.id, "not every meter came to measure");
+    }
+    all_warm
+}
+
+/// Listens until every meter has ended by its own plan.
+fn listen_to_the_end(
+    request: &RoundRequest<'_>,
+    group: &mut Group,
+    done: &mut Done,
+    tick: &mut dyn FnMut(),
+    stop: &AtomicBool,
+) {
+    let limit = Instant::now() + Duration::from(WARM_UP + request.duration) + PATIENCE;
+    group.listen(
+        |group| group.is_done() || stop.load(Ordering::Relaxed) || Instant::now() > limit,
+        tick,
+    );
+    done.length = Duration::from(request.duration);
+    if stop.load(Ordering::Relaxed) {
+        group.stop();
+    }
+    hear_the_end(request, group, done, tick);
+}
+
+/// Hears the last words; a meter that has none is told.
+fn hear_the_end(
+    request: &RoundRequest<'_>,
+    group: &mut Group,
+    done: &mut Done,
+    tick: &mut dyn FnMut(),
+) {
+    let limit = Instant::now() + PATIENCE;
+    group.listen(|group| group.is_done() || Instant::now() > limit, tick);
+    let silent: Vec<String> = group
+        .members
+        .iter()
+        .filter(|member| !member.is_done())
+        .map(|member| member.name.clone())
+        .collect();
+    if !silent.is_empty() {
+        done.fail(
+            &request.id,
+            format!(
+                "nothing was heard of the meter in {} for {} s after its time was over",
+                silent.join(", "),
+                PATIENCE.as_secs()
+            ),
+        );
+    }
+}
+
+/// What a member saw: one entry for each of its CPUs.
+fn watched(request: &RoundRequest<'_>, member: &Member, place: usize, done: &Done) -> Vec<Watched> {
+    let timelines: Vec<&Timeline> = member
+        .heard
+        .values()
+        .filter_map(|heard| heard.timeline.as_ref())
+        .collect();
+    let cut = match (&done.blocks, request.block, request.disturbance) {
+        (Some(made), Some(length), Some(disturbance)) => {
+            // The same clock twice needs no detour over the host's.
+            let own = disturbance.domain == member.name && disturbance.side == Side::Inside;
+            let (source, victim) = if own {
+                (Clock::default(), Clock::default())
+            } else {
+                (Clock(&made.clock), Clock(&member.clock))
+            };
+            let margins = Margins {
+                uncertainty: source.uncertainty() + victim.uncertainty(),
+                after: length.after(request.plan),
+            };
+            let spans = spans_on(&made.spans, source, victim);
+            let seed = request.seed ^ (place as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            windows(&spans, &timelines, margins, seed)
+        }
+        _ => Vec::new(),
+    };
+    member
+        .cpus
+        .iter()
+        .enumerate()
+        .map(|(nth, cpu)| {
+            let heard = member.heard.get(&cpu);
+            let timeline = heard.and_then(|heard| heard.timeline.clone());
+            let mut invalid = member.invalid.clone();
+            if timeline.is_none() && invalid.is_empty() {
+                invalid.push(Finding::new(
+                    Severity::Problem,
+                    format!("{}, CPU {cpu}", member.name),
+                    "there is no sample",
+                ));
+            }
+            let timeline = timeline.unwrap_or_else(|| Timeline {
+                start: Nanos::ZERO,
+                slot: COARSE_SLOT,
+                worst: Vec::new(),
+            });
+            Watched {
+                domain: member.name.clone(),
+                cpu,
+                clock: member.clock.clone(),
+                windows: filled(&cut, &timeline),
+                timeline,
+                seen: heard.map(|heard| heard.seen.clone()).unwrap_or_default(),
+                missed: heard.map(|heard| heard.missed).unwrap_or_default(),
+                guest: (nth == 0).then(|| member.guest.clone()).flatten(),
+                invalid,
+                findings: member.findings.clone(),
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! All rounds, group by group: a quiet one first, from which the length of the blocks follows,
+//! then the others in an order that the seed decides.
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use rampart_model::{
+    CpuSet, Disturbance, DisturbanceKind, DomainPlan, Nanos, TransferPlan, TransferRecord,
+};
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_pcg::Pcg64Mcg;
+
+use super::group::Candidate;
+use super::length::BlockLength;
+use super::round::{RoundRequest, make_round};
+use crate::starters::Starters;
+
+/// A round that is to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PlannedRound {
+    /// Index of the group in the plan.
+    pub(crate) group: usize,
+    /// What is done; none for a quiet round.
+    pub(crate) disturbance: Option<Disturbance>,
+    /// How often the same came in its group before.
+    pub(crate) number: u32,
+    /// Its length, where it is not blocks.
+    pub(crate) duration: Nanos,
+}
+
+impl PlannedRound {
+    /// `quiet/GROUP/NUMBER` or `DISTURBANCE/GROUP/NUMBER`.
+    pub(crate) fn id(&self) -> String {
+        let what = match &self.disturbance {
+            Some(disturbance) => disturbance.to_string(),
+            None => "quiet".to_owned(),
+        };
+        format!("{what}/{}/{}", self.group, self.number)
+    }
+}
+
+/// The order of all rounds. In each group the quiet round comes first. A disturbance that the plan
+/// names several times comes once in each turn before any comes again, and with the loads of a
+/// turn another quiet round, so that a slow change of the machine meets all alike; within a turn
+/// the order is the seed's.
+pub(crate) fn order(plan: &TransferPlan, seed: u64) -> Vec<PlannedRound> {
+    let mut generator = Pcg64Mcg::seed_from_u64(seed);
+    let mut rounds = Vec::new();
+    for (group, members) in plan.groups.iter().enumerate() {
+        let mut turns: Vec<Vec<PlannedRound>> = Vec::new();
+        for (place, disturbance) in members.disturbances.iter().enumerate() {
+            let before = members.disturbances[..place]
+                .iter()
+                .filter(|one| *one == disturbance)
+                .count();
+            if turns.len() <= before {
+                turns.resize(before + 1, Vec::new());
+            }
+            turns[before].push(PlannedRound {
+                group,
+                disturbance: Some(disturbance.clone()),
+                number: u32::try_from(before).unwrap_or(u32::MAX),
+                duration: plan.loaded,
+            });
+        }
+        let mut quiet = 0..;
+        let mut next_quiet = |duration| PlannedRound {
+            group,
+            disturbance: None,
+            number: quiet.next().unwrap_or(u32::MAX),
+            duration,
+        };
+        rounds.push(next_quiet(plan.quiet));
+        for (number, mut turn) in turns.into_iter().enumerate() {
+            turn.shuffle(&mut generator);
+            let has_loads = turn.iter().any(|round| {
+                round
+                    .disturbance
+                    .as_ref()
+                    .is_some_and(|one| one.kind != DisturbanceKind::Block)
+            });
+            if has_loads && number > 0 {
+                let middle = turn.len() / 2;
+                turn.insert(middle, next_quiet(plan.loaded));
+            }
+            rounds.extend(turn);
+        }
+    }
+    rounds
+}
+
+/// What the rounds need beyond the plan.
+#[derive(Debug)]
+pub(crate) struct Surroundings<'a> {
+    pub(crate) plan: &'a TransferPlan,
+    /// The domains of the evaluation, and what starts them, in the same order.
+    pub(crate) domains: &'a [DomainPlan],
+    pub(crate) starters: &'a Starters,
+    pub(crate) meter: &'a Path,
+    pub(crate) housekeeping: &'a CpuSet,
+    pub(crate) scratch: &'a Path,
+    pub(crate) seed: u64,
+    /// Whether domains may stay up from one round to the next.
+    pub(crate) stay_up: bool,
+}
+
+impl<'a> Surroundings<'a> {
+    /// The participants of a group with what starts them.
+    pub(crate) fn candidates(&self, group: usize) -> Vec<Candidate<'a>> {
+        let participants = self
+            .plan
+            .groups
+            .get(group)
+            .map_or(&[][..], |group| group.participants.as_slice());
+        participants
+            .iter()
+            .filter_map(|participant| {
+                let place = self
+                    .domains
+                    .iter()
+                    .position(|domain| domain.name == participant.domain)?;
+                Some(Candidate {
+                    name: &self.domains[place].name,
+                    domain: self.starters.of(place),
+                    cpus: &participant.cpus,
+                    stay_up: self.stay_up,
+                })
+            })
+            .collect()
+    }
+
+    /// Makes a round; `before` are the rounds made so far. None if it was broken off.
+    pub(crate) fn make(
+        &self,
+        round: &PlannedRound,
+        order: u32,
+        before: &[TransferRecord],
+        tick: &mut dyn FnMut(),
+        stop: &AtomicBool,
+    ) -> Option<TransferRecord> {
+        let group = u32::try_from(round.group).unwrap_or(u32::MAX);
+        let is_blocks = round
+            .disturbance
+            .as_ref()
+            .is_some_and(|one| one.kind == DisturbanceKind::Block);
+        let quiet = before
+            .iter()
+            .find(|record| record.group == group && record.disturbance.is_none());
+        let request = RoundRequest {
+            id: round.id(),
+            group,
+            order,
+            plan: self.plan,
+            candidates: &self.candidates(round.group),
+            disturbance: round.disturbance.as_ref(),
+            duration: round.duration,
+            block: quiet
+                .filter(|_| is_blocks)
+                .and_then(|quiet| BlockLength::of(self.plan, quiet)),
+            meter: self.meter,
+            housekeeping: self.housekeeping,
+            scratch: self.scratch,
+            seed: self.seed ^ u64::from(order).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        };
+        make_round(&request, tick, stop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rampart_model::{SchedulingPolicy, TransferGroup};
+
+    fn plan(disturbances: &[&str]) -> TransferPlan {
+        TransferPlan {
+            groups: vec![TransferGroup {
+                participants: Vec::new(),
+                disturbances: disturbances
+                    .iter()
+                    .map(|text| text.parse().expect("a disturbance"))
+                    .collect(),
+            }],
+            interval: Nanos::from_millis(1),
+            policy: SchedulingPolicy::Fifo(80),
+            quiet: Nanos::from_secs(2),
+            loaded: Nanos::from_secs(3),
+            blocks: 40,
+            block_factor: 5,
+            shortest_block: Nanos::from_millis(1),
+            findings: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn quiet_comes_first_and_again_with_each_turn_of_loads() {
+        let words = [
+            "block:host",
+            "block:task",
+            "cpu:host",
+            "cpu:task",
+            "cpu:host",
+            "cpu:task",
+            "cpu:host",
+            "cpu:task",
+        ];
+        for seed in 0..20 {
+            let ids: Vec<String> = order(&plan(&words), seed)
+                .iter()
+                .map(PlannedRound::id)
+                .collect();
+            assert_eq!(ids.len(), 11);
+            assert_eq!(ids[0], "quiet/0/0");
+            let mut unique = ids.clone();
+            unique.sort();
+            unique.dedup();
+            assert_eq!(unique.len(), ids.len(), "{ids:?}");
+            let turn = |from: usize, to: usize| {
+                let mut turn = ids[from..to].to_vec();
+                turn.sort();
+                turn
+            };
+            assert_eq!(
+                turn(1, 5),
+                [
+                    "block:host/0/0",
+                    "block:task/0/0",
+                    "cpu:host/0/0",
+                    "cpu:task/0/0"
+                ]
+            );
+            assert_eq!(turn(5, 8), ["cpu:host/0/1", "cpu:task/0/1", "quiet/0/1"]);
+            assert_eq!(turn(8, 11), ["cpu:host/0/2", "cpu:task/0/2", "quiet/0/2"]);
+        }
+        let orders = |seed| order(&plan(&words), seed);
+        assert_eq!(orders(3), orders(3));
+        assert!((0..20).any(|seed| orders(seed) != orders(3)));
+    }
+
+    #[test]
+    fn blocks_alone_need_one_quiet_round() {
+        let ids: Vec<String> = order(&plan(&["block:host"]), 1)
+            .iter()
+            .map(PlannedRound::id)
+            .collect();
+        assert_eq!(ids, ["quiet/0/0", "block:host/0/0"]);
+    }
+}
