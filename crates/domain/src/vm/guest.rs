@@ -90,7 +90,8 @@ impl Guest {
         let stream = qemu.socket(AGENT_SOCKET)?;
         let limits = Limits::of(description.accelerator, host::is_emulated(parts.machine));
         qemu.qmp().execute("cont", json!({}))?;
-        let agent = hello(&qemu, stream, limits, &description)?;
+        let watch = Watch::new(limits, qemu.process(), placement.first());
+        let agent = hello(&qemu, stream, watch, &description)?;
         let boot_time = begin.elapsed();
         let version = qemu_version(&qemu);
         let findings = agent
@@ -201,7 +202,12 @@ impl Guest {
             Some("stress-ng") => LOAD.clone_into(&mut argv[0]),
             _ => {}
         }
-        let started = self.agent.spawn(&AgentCommand::new(argv));
+        let started = self.agent.spawn(&AgentCommand {
+            // The agent itself, as everything in a machine with `isolcpus=`, may run on the
+            // others only.
+            cpus: Some(self.agent.hello().cpus.clone()),
+            ..AgentCommand::new(argv)
+        });
         let started = started.map_err(|error| match self.check() {
             Ok(()) => error.into(),
             Err(better) => better,
@@ -277,16 +283,15 @@ fn qemu_version(qemu: &Qemu) -> String {
 fn hello(
     qemu: &Qemu,
     stream: std::os::unix::net::UnixStream,
-    limits: Limits,
+    mut watch: Watch,
     description: &Description,
 ) -> Result<Agent, DomainError> {
     let (sender, answer) = channel();
-    let patience = limits.hello;
+    let patience = watch.patience();
     thread::spawn(move || {
         // Nobody listens any more if the guest failed in another way.
         let _ = sender.send(Agent::connect(stream, patience));
     });
-    let mut watch = Watch::new(limits);
     let mut lost: Option<AgentError> = None;
     loop {
         match answer.recv_timeout(LOOK_AGAIN) {

@@ -146,10 +146,18 @@ fn free_huge_page(root: &Path, mebibytes: u64, node: Option<u32>) -> Option<u64>
     sizes.pop()
 }
 
-/// Whether the machine's own instructions are emulated in software. QEMU without a hypervisor's
-/// signature in the processor is taken for that: it hides the signature only on request.
+/// Whether the machine's own instructions are emulated in software. A machine that QEMU made, and
+/// that has no hypervisor's signature in its processor, is taken for that: QEMU hides the signature
+/// only on request.
 pub(super) fn is_emulated(machine: &Machine) -> bool {
-    machine.virtualisation.emulated || machine.virtualisation.hypervisor.as_deref() == Some("qemu")
+    let made_by_qemu = || {
+        fs::read_to_string("/sys/class/dmi/id/sys_vendor")
+            .is_ok_and(|vendor| vendor.trim() == "QEMU")
+    };
+    let hypervisor = machine.virtualisation.hypervisor.as_deref();
+    machine.virtualisation.emulated
+        || hypervisor == Some("qemu")
+        || (hypervisor.is_none() && made_by_qemu())
 }
 
 /// Locking is not limited for the super-user, nor where the limit is lifted: `mem-lock=on` locks a

@@ -23,6 +23,7 @@ use super::description::{Backing, Description, Wishes};
 use super::host::{self, Program};
 use super::kernel::GuestKernel;
 use super::store::GuestDirectory;
+use super::threads::Placement;
 use super::watch::{Limits, Look, Watch, kvm_runs_no_guest};
 use crate::DomainError;
 
@@ -153,7 +154,10 @@ fn probe(
         .execute("cont", json!({}))
         .map_err(|error| failed(error.into()))?;
     let limits = Limits::of(Accelerator::Kvm, host::is_emulated(machine));
-    let mut watch = Watch::new(limits);
+    let first = Placement::ask(qemu.qmp(), qemu.process())
+        .map_err(failed)?
+        .first();
+    let mut watch = Watch::new(limits, qemu.process(), first);
     loop {
         match watch.look(&qemu) {
             Look::KernelRuns => return Ok(()),

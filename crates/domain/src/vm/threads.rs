@@ -69,6 +69,11 @@ impl Placement {
         self.virtual_cpus.last().copied().unwrap_or(self.process)
     }
 
+    /// The thread of the first virtual CPU, which boots.
+    pub(super) fn first(&self) -> u32 {
+        self.virtual_cpus.first().copied().unwrap_or(self.process)
+    }
+
     /// Puts every thread in its place: the process into the shield, then the threads that do not
     /// belong there out of it, then affinities and policies; group first, policy afterwards, because
     /// a thread that is real-time already is not let into a group without a budget.

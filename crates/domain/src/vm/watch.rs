@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Watches a guest that boots: whether it ends, is stopped by an error of KVM, or gets nowhere.
 
+use std::fs;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rampart_model::{Accelerator, Finding, Severity};
@@ -9,13 +11,18 @@ use serde_json::json;
 
 /// Addresses from here on are the kernel's own on every 64-bit Linux: the upper half.
 const UPPER_HALF: u64 = 0x8000_0000_0000_0000;
-/// A kernel unpacks itself in a second or two and goes on in the upper half. A KVM that takes
-/// longer than this carries out instructions one by one, and would take hours to boot.
-const UNPACK_LIMIT: Duration = Duration::from_secs(8);
+/// A kernel unpacks itself in a second or two and goes on in the upper half. On a machine that is
+/// emulated itself, starting to count here, it takes twenty.
+const UNPACK_LIMIT: Duration = Duration::from_secs(60);
+/// A virtual CPU that has spent this long in the host's kernel, and next to nothing in the guest,
+/// has its instructions carried out one by one by the host's kernel.
+const IN_KERNEL: Duration = Duration::from_secs(3);
+/// How much time in the kernel is too much for the time in the guest. Healthy KVM is far below 1.
+const IN_KERNEL_RATIO: u32 = 10;
 /// From its start until the agent's first word. It takes two seconds on a plain machine.
-const HELLO_LIMIT: Duration = Duration::from_secs(30);
+const HELLO_LIMIT: Duration = Duration::from_secs(60);
 /// How much slower an emulated machine is than a plain one, with a wide margin.
-const EMULATED_FACTOR: u32 = 8;
+const EMULATED_FACTOR: u32 = 4;
 /// Lines of the console in a message.
 const CONSOLE_LINES: usize = 12;
 
@@ -75,15 +82,18 @@ pub(super) struct Watch {
     begin: Instant,
     limits: Limits,
     kernel_runs: bool,
+    /// `/proc/PID/task/TID/stat` of the first virtual CPU.
+    first_cpu: PathBuf,
 }
 
 impl Watch {
-    /// To be made when the guest is let go.
-    pub(super) fn new(limits: Limits) -> Self {
+    /// To be made when the guest is let go; `first_cpu` is the thread of its first virtual CPU.
+    pub(super) fn new(limits: Limits, process: u32, first_cpu: u32) -> Self {
         Self {
             begin: Instant::now(),
             limits,
             kernel_runs: limits.unpack.is_none(),
+            first_cpu: PathBuf::from(format!("/proc/{process}/task/{first_cpu}/stat")),
         }
     }
 
@@ -124,10 +134,21 @@ impl Watch {
                 self.kernel_runs = true;
                 return Look::KernelRuns;
             }
+            let times = fs::read_to_string(&self.first_cpu).ok();
+            if let Some(times) = times.as_deref().and_then(Times::read)
+                && times.are_of_emulation()
+            {
+                let what = format!(
+                    "its first CPU has spent {:.1} s in the host's kernel and {:.1} s in the guest, whose kernel has not even unpacked itself: this KVM carries out instructions one by one",
+                    times.kernel.as_secs_f64(),
+                    times.guest.as_secs_f64()
+                );
+                return failed(qemu, what, true);
+            }
             let waited = self.begin.elapsed();
             if let Some(limit) = self.limits.unpack.filter(|limit| waited > *limit) {
                 let what = format!(
-                    "the guest's kernel has not even unpacked itself within {:.0} s: this KVM carries out instructions one by one, or not at all",
+                    "the guest's kernel has not even unpacked itself within {:.0} s",
                     limit.as_secs_f64()
                 );
                 return failed(qemu, what, true);
@@ -143,6 +164,11 @@ impl Watch {
         Look::Booting
     }
 
+    /// How long a guest may take until its first word.
+    pub(super) fn patience(&self) -> Duration {
+        self.limits.hello
+    }
+
     /// Since the guest was let go.
     pub(super) fn elapsed(&self) -> Duration {
         self.begin.elapsed()
@@ -156,6 +182,35 @@ fn failed(qemu: &Qemu, what: String, accelerator: bool) -> Look {
         said: qemu.said(),
         console: qemu.console_tail(CONSOLE_LINES),
     })
+}
+
+/// What a thread spent its time on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Times {
+    kernel: Duration,
+    guest: Duration,
+}
+
+impl Times {
+    /// From `/proc/PID/task/TID/stat` (proc_pid_stat(5)): field 15 is the time in the kernel, 43
+    /// that in a guest, in clock ticks.
+    fn read(stat: &str) -> Option<Self> {
+        // The name may hold spaces and parentheses; the first field after it is number 3.
+        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+        let ticks = rustix::param::clock_ticks_per_second().max(1);
+        let time = |number: usize| {
+            let value: u64 = fields.get(number - 3)?.parse().ok()?;
+            Some(Duration::from_millis(value * 1000 / ticks))
+        };
+        Some(Self {
+            kernel: time(15)?,
+            guest: time(43)?,
+        })
+    }
+
+    fn are_of_emulation(self) -> bool {
+        self.kernel >= IN_KERNEL && self.kernel > self.guest * IN_KERNEL_RATIO
+    }
 }
 
 /// Where the first CPU is, from the monitor's register dump: `RIP=…` on x86, `PC=…` on arm64.
@@ -202,6 +257,26 @@ mod tests {
         assert!(pointer_in(arm).is_some_and(|address| address >= UPPER_HALF));
         assert!(pointer_in("RIP=0000000004f39f80").is_some_and(|address| address < UPPER_HALF));
         assert_eq!(pointer_in("EIP=fff0"), None);
+    }
+
+    #[test]
+    fn a_kvm_that_emulates_is_known_by_where_its_time_goes() {
+        let stat = |kernel: u64, guest: u64| {
+            let zeros = |count: usize| vec!["0"; count].join(" ");
+            let text = format!(
+                "7 (CPU 0/KVM) S {} {kernel} {} {guest} 0",
+                zeros(11),
+                zeros(27)
+            );
+            Times::read(&text).expect("times")
+        };
+        let second = rustix::param::clock_ticks_per_second();
+        assert_eq!(stat(second, 0).kernel, Duration::from_secs(1));
+        assert_eq!(stat(0, 2 * second).guest, Duration::from_secs(2));
+        assert!(stat(4 * second, 0).are_of_emulation());
+        assert!(!stat(second, 0).are_of_emulation(), "too early to tell");
+        assert!(!stat(4 * second, second).are_of_emulation());
+        assert_eq!(Times::read("7 (x) S 1"), None);
     }
 
     #[test]
