@@ -3,10 +3,14 @@
 //!
 //! Readable after a kill at any moment: the document is replaced as a whole, and a histogram log
 //! is complete up to its last line.
+//!
+//! The same can leave as a tar stream for somebody elsewhere while it is being written: each file
+//! is appended each time it is written, and the last one of a name counts.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -19,9 +23,54 @@ use crate::EvaluateError;
 /// File name of the evaluation document.
 pub const DOCUMENT: &str = "evaluation.json";
 
+/// A tar stream of everything that is written into a result directory. Clones are the same one.
+#[derive(Clone)]
+pub struct ResultStream(Arc<Mutex<tar::Builder<Box<dyn Write + Send>>>>);
+
+impl std::fmt::Debug for ResultStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ResultStream").finish_non_exhaustive()
+    }
+}
+
+impl ResultStream {
+    /// A stream that goes there.
+    #[must_use]
+    pub fn new(to: impl Write + Send + 'static) -> Self {
+        let to: Box<dyn Write + Send> = Box::new(to);
+        Self(Arc::new(Mutex::new(tar::Builder::new(to))))
+    }
+
+    /// Sends a file as it is now.
+    ///
+    /// # Errors
+    /// If the reader is gone.
+    pub fn send(&self, name: &str, content: &[u8]) -> io::Result<()> {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o644);
+        let mut archive = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        archive.append_data(&mut header, name, content)?;
+        archive.get_mut().flush()
+    }
+
+    /// Writes the end of the archive.
+    ///
+    /// # Errors
+    /// If the reader is gone.
+    pub fn finish(&self) -> io::Result<()> {
+        let mut archive = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        archive.finish()?;
+        archive.get_mut().flush()
+    }
+}
+
 /// A directory of results.
 #[derive(Debug, Clone)]
-pub struct ResultDirectory(PathBuf);
+pub struct ResultDirectory {
+    path: PathBuf,
+    stream: Option<ResultStream>,
+}
 
 impl ResultDirectory {
     /// Makes the directory, or takes one that holds nothing of an earlier evaluation. Made before
@@ -40,13 +89,22 @@ impl ResultDirectory {
             });
         }
         fs::create_dir_all(path.join("histograms")).map_err(failed)?;
-        Ok(Self(path.to_owned()))
+        Ok(Self {
+            path: path.to_owned(),
+            stream: None,
+        })
+    }
+
+    /// From now on everything that is written here also goes there.
+    #[must_use]
+    pub fn streamed(self, stream: Option<ResultStream>) -> Self {
+        Self { stream, ..self }
     }
 
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 
     /// Replaces the document: the new one is on disk before it takes the name of the old one.
@@ -54,13 +112,35 @@ impl ResultDirectory {
     /// # Errors
     /// If it cannot be written; the old one then stays.
     pub fn write(&self, evaluation: &Evaluation) -> Result<(), EvaluateError> {
-        let path = self.0.join(DOCUMENT);
+        let path = self.path.join(DOCUMENT);
         let failed = |source| EvaluateError::Output {
             path: path.clone(),
             source,
         };
         let text = serde_json::to_vec(evaluation).map_err(|error| failed(error.into()))?;
-        replace(&path, &text).map_err(failed)
+        replace(&path, &text).map_err(failed)?;
+        self.send(DOCUMENT, &text)
+    }
+
+    /// Writes a small file beside the document.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write_beside(&self, name: &str, content: &[u8]) -> Result<(), EvaluateError> {
+        let path = self.path.join(name);
+        replace(&path, content).map_err(|source| EvaluateError::Output { path, source })?;
+        self.send(name, content)
+    }
+
+    fn send(&self, name: &str, content: &[u8]) -> Result<(), EvaluateError> {
+        let sent = match &self.stream {
+            Some(stream) => stream.send(name, content),
+            None => Ok(()),
+        };
+        sent.map_err(|source| EvaluateError::Output {
+            path: PathBuf::from("-"),
+            source,
+        })
     }
 
     /// Opens the histogram log of a run. Its path in the directory comes back with it.
@@ -76,9 +156,18 @@ impl ResultDirectory {
             "histograms/{order:04}-{}.hlog",
             record.replace(['/', ':'], "-")
         );
-        let path = self.0.join(&name);
-        let log =
-            HistogramLog::create(&path).map_err(|source| EvaluateError::Output { path, source })?;
+        let path = self.path.join(&name);
+        let mut log = HistogramLog::create(&path).map_err(|source| EvaluateError::Output {
+            path: path.clone(),
+            source,
+        })?;
+        log.mirror = self.stream.clone().map(|stream| Mirror {
+            stream,
+            path,
+            name: name.clone(),
+            written: 0,
+            sent: 0,
+        });
         Ok((name, log))
     }
 }
@@ -144,6 +233,49 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
 pub struct HistogramLog {
     file: BufWriter<File>,
     started: Option<Nanos>,
+    mirror: Option<Mirror>,
+}
+
+/// The copy of a log that leaves as a stream.
+#[derive(Debug)]
+struct Mirror {
+    stream: ResultStream,
+    path: PathBuf,
+    name: String,
+    /// Bytes in the file.
+    written: usize,
+    /// Bytes of it that were sent.
+    sent: usize,
+}
+
+impl Mirror {
+    /// Sends the file when it has become twice as long: so all copies of a long log together are
+    /// no more than twice as long as the log.
+    fn grew(&mut self, bytes: usize) {
+        self.written += bytes;
+        if self.written >= 2 * self.sent {
+            self.send();
+        }
+    }
+
+    fn send(&mut self) {
+        // A reader that is gone is noticed by the document, which is more than a log.
+        if let Ok(content) = fs::read(&self.path)
+            && self.stream.send(&self.name, &content).is_ok()
+        {
+            self.sent = self.written;
+        }
+    }
+}
+
+impl Drop for HistogramLog {
+    fn drop(&mut self) {
+        if let Some(mirror) = &mut self.mirror
+            && mirror.sent < mirror.written
+        {
+            mirror.send();
+        }
+    }
 }
 
 impl HistogramLog {
@@ -155,6 +287,7 @@ impl HistogramLog {
         Ok(Self {
             file: BufWriter::new(File::create(path)?),
             started: None,
+            mirror: None,
         })
     }
 
@@ -199,7 +332,11 @@ impl HistogramLog {
             }
         }
         self.file.write_all(&text)?;
-        self.file.flush()
+        self.file.flush()?;
+        if let Some(mirror) = &mut self.mirror {
+            mirror.grew(text.len());
+        }
+        Ok(())
     }
 }
 

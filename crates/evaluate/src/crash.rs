@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The host's kernel is made to panic while every domain measures: until when did each live?
+//!
+//! Two sides take part. On the machine itself [`crash_host`] brings the domains up, sends out when
+//! each was last heard of, and ends the kernel. Elsewhere the stream of results is taken in, and
+//! when it has ended [`confirm_crash`] puts the last signs of life into a record.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rampart_model::{
+    CpuSet, CrashRecord, CrashWitness, ExperimentPlan, Finding, MeterKind, MeterPlan, Nanos,
+    Severity, SignedNanos,
+};
+
+use crate::EvaluateError;
+use crate::starters::Starters;
+use crate::store::ResultDirectory;
+use crate::transfer::group::{Candidate, Group, Member};
+
+/// File in the result stream that holds the newest signs of life, as a [`CrashRecord`].
+pub const CRASH_SIGNS: &str = "crash.json";
+
+/// Pause between two signs of life.
+const SIGN: Nanos = Nanos::from_millis(100);
+/// A meter hands over its figures so often, which is what makes a sign of life.
+const METER_BLOCK: Nanos = Nanos::from_millis(100);
+/// How long domains may take to come up and measure.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// For so long all are watched alive: how old a sign of life may be is learnt here.
+const WATCHED: Duration = Duration::from_secs(3);
+/// From the choice of the moment until the moment, with signs going out all the time.
+const NOTICE: Duration = Duration::from_secs(1);
+/// What may be on its way and is lost with the machine.
+const ON_ITS_WAY: Nanos = Nanos::from_millis(500);
+/// A meter gives up after this, if the machine turns out not to die.
+const LONGEST: Nanos = Nanos::from_secs(600);
+
+/// Kernel, Documentation/admin-guide/sysrq.rst: `c` makes the kernel panic, from this file
+/// whatever /proc/sys/kernel/sysrq says.
+const TRIGGER: &str = "/proc/sysrq-trigger";
+
+/// Makes this machine's kernel panic while its domains measure. Comes back only if that did not
+/// happen, with the reason.
+pub(crate) fn crash_host(
+    plan: &ExperimentPlan,
+    meter: &Path,
+    directory: &ResultDirectory,
+    stop: &AtomicBool,
+) -> Finding {
+    let not_done = |what: String| Finding::new(Severity::Problem, "crash:host", what);
+    let mut trigger = match OpenOptions::new().write(true).open(TRIGGER) {
+        Ok(trigger) => trigger,
+        Err(error) => {
+            return not_done(format!("{TRIGGER} cannot be written to: {error}"))
+                .mend("run as root on a kernel with CONFIG_MAGIC_SYSRQ");
+        }
+    };
+    let starters = Starters::new(&plan.domains);
+    let (candidates, left_out) = candidates(plan, &starters);
+    let wakeup = meter_plan(plan);
+    let mut group = Group::raise(&candidates, meter, &plan.housekeeping, &wakeup);
+    group.read_clocks();
+    group.go();
+    let until = Instant::now() + PATIENCE;
+    let mut broken_off = false;
+    let everybody_lives = |member: &Member| member.is_done() || member.last_sign.is_some();
+    group.listen(
+        |group| {
+            broken_off = stop.load(Ordering::Relaxed);
+            broken_off || Instant::now() > until || group.members.iter().all(everybody_lives)
+        },
+        &mut || {},
+    );
+    if broken_off {
+        return not_done("the evaluation was ended before its turn came".to_owned());
+    }
+    // Guests may have taken long: their clocks are related to the host's near the moment too.
+    group.read_clocks();
+
+    // How old the newest sign of each is at worst while all live.
+    let mut oldest = vec![Nanos::ZERO; group.members.len()];
+    let until = Instant::now() + WATCHED;
+    group.listen(
+        |group| {
+            let now = monotonic_now();
+            for (oldest, member) in oldest.iter_mut().zip(&group.members) {
+                if let Some(sign) = last_sign(member) {
+                    *oldest = (*oldest).max(now.saturating_sub(sign));
+                }
+            }
+            Instant::now() > until
+        },
+        &mut || {},
+    );
+
+    let at = monotonic_now() + Nanos::from(NOTICE);
+    let mut next = monotonic_now();
+    let mut failed: Option<EvaluateError> = None;
+    let send = |group: &Group| {
+        let record = record(group, &oldest, &left_out, at);
+        let text = serde_json::to_vec(&record).unwrap_or_default();
+        directory.write_beside(CRASH_SIGNS, &text).err()
+    };
+    group.listen(
+        |group| {
+            let now = monotonic_now();
+            if now >= next {
+                next = now + SIGN;
+                failed = send(group);
+            }
+            failed.is_some() || now >= at
+        },
+        &mut || {},
+    );
+    if let Some(error) = failed {
+        return not_done(format!("nobody takes the signs of life: {error}"));
+    }
+    let written = trigger.write_all(b"c");
+    // Where this goes on, the machine lives.
+    thread::sleep(Duration::from_secs(5));
+    let answer = written.err().map_or_else(
+        || "it took the command and went on".to_owned(),
+        |error| error.to_string(),
+    );
+    not_done(format!("the kernel did not panic: {answer}"))
+}
+
+/// Every domain that can be up with the others: the largest group of the plan for disturbances,
+/// and those whose CPUs nobody else has. The rest come back with the reason.
+fn candidates<'a>(
+    plan: &'a ExperimentPlan,
+    starters: &'a Starters,
+) -> (Vec<Candidate<'a>>, Vec<CrashWitness>) {
+    let group = plan
+        .transfer
+        .iter()
+        .flat_map(|transfer| &transfer.groups)
+        .max_by_key(|group| group.participants.len());
+    let in_group = |name: &str| {
+        group?
+            .participants
+            .iter()
+            .find(|participant| participant.domain == name)
+            .map(|participant| &participant.cpus)
+    };
+    let mut taken: CpuSet = group
+        .iter()
+        .flat_map(|group| &group.participants)
+        .fold(CpuSet::new(), |taken, participant| {
+            taken.union(&participant.cpus)
+        });
+    let (mut candidates, mut left_out) = (Vec::new(), Vec::new());
+    for (place, domain) in plan.domains.iter().enumerate() {
+        let cpus = match in_group(&domain.name) {
+            Some(cpus) => cpus,
+            None if domain.cpus.intersection(&taken).is_empty() => {
+                taken = taken.union(&domain.cpus);
+                &domain.cpus
+            }
+            None => {
+                left_out.push(CrashWitness {
+                    domain: domain.name.clone(),
+                    last_sample: None,
+                    lived: None,
+                    uncertainty: Nanos::ZERO,
+                    invalid: vec![Finding::new(
+                        Severity::Note,
+                        domain.name.as_str(),
+                        "there are not enough real-time CPUs for it to be up together with the \
+                         others",
+                    )],
+                });
+                continue;
+            }
+        };
+        candidates.push(Candidate {
+            name: &domain.name,
+            domain: starters.of(place),
+            cpus,
+            stay_up: false,
+        });
+    }
+    (candidates, left_out)
+}
+
+fn meter_plan(plan: &ExperimentPlan) -> MeterPlan {
+    let mut wakeup = MeterPlan::new(MeterKind::Wakeup, CpuSet::new());
+    let (policy, interval) = match (&plan.transfer, plan.meters.first()) {
+        (Some(transfer), _) => (transfer.policy, transfer.interval),
+        (None, Some(meter)) => (meter.policy, Nanos::from_millis(1)),
+        (None, None) => (wakeup.policy, wakeup.interval),
+    };
+    wakeup.policy = policy;
+    wakeup.interval = interval;
+    wakeup.duration = LONGEST;
+    wakeup.warm_up = METER_BLOCK;
+    wakeup.block = METER_BLOCK;
+    wakeup
+}
+
+/// The newest sign of life on the host's clock.
+fn last_sign(member: &Member) -> Option<Nanos> {
+    let far = member.last_sign?;
+    // The relation that was taken last is the nearest to the moment.
+    let Some(relation) = member.clock.last() else {
+        return Some(far);
+    };
+    let host = i128::from(far.0) - i128::from(relation.offset.0);
+    Some(Nanos(u64::try_from(host.max(0)).unwrap_or(u64::MAX)))
+}
+
+fn record(group: &Group, oldest: &[Nanos], left_out: &[CrashWitness], at: Nanos) -> CrashRecord {
+    let mut witnesses: Vec<_> = group
+        .members
+        .iter()
+        .zip(oldest)
+        .map(|(member, oldest)| {
+            let sign = last_sign(member);
+            let mut invalid = member.invalid.clone();
+            if sign.is_none() && invalid.is_empty() {
+                invalid.push(Finding::new(
+                    Severity::Problem,
+                    member.name.as_str(),
+                    "its meter gave no sign of life before the crash",
+                ));
+            }
+            let clock = member.clock.last().map(|relation| relation.uncertainty);
+            CrashWitness {
+                domain: member.name.clone(),
+                last_sample: sign,
+                lived: None,
+                uncertainty: *oldest + SIGN + ON_ITS_WAY + clock.unwrap_or_default(),
+                invalid,
+            }
+        })
+        .collect();
+    witnesses.extend_from_slice(left_out);
+    CrashRecord {
+        how: "a panic, asked for by `c` in /proc/sysrq-trigger".to_owned(),
+        at,
+        confirmed: None,
+        observed: Nanos::ZERO,
+        witnesses,
+    }
+}
+
+/// Puts together what came from the machine that was to be crashed: `signs` is the content of the
+/// last [`CRASH_SIGNS`], `observed` for how long more of them were waited for after it had fallen
+/// silent, `confirmed` who knows that the machine is dead.
+///
+/// # Errors
+/// If `signs` is not what [`CRASH_SIGNS`] holds.
+pub fn confirm_crash(
+    signs: &[u8],
+    observed: Duration,
+    confirmed: Option<String>,
+) -> Result<CrashRecord, serde_json::Error> {
+    let mut crash: CrashRecord = serde_json::from_slice(signs)?;
+    crash.observed = observed.into();
+    crash.confirmed = confirmed;
+    for witness in &mut crash.witnesses {
+        witness.lived = witness.last_sample.map(|sample| {
+            let lived = i128::from(sample.0) - i128::from(crash.at.0);
+            SignedNanos(i64::try_from(lived).unwrap_or(i64::MIN))
+        });
+    }
+    Ok(crash)
+}
+
+fn monotonic_now() -> Nanos {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    // Neither is ever negative on this clock.
+    Nanos::from_secs(now.tv_sec.unsigned_abs()) + Nanos(now.tv_nsec.unsigned_abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_came_last_is_counted_from_the_crash() {
+        let witness = |domain: &str, last_sample| CrashWitness {
+            domain: domain.to_owned(),
+            last_sample,
+            lived: None,
+            uncertainty: Nanos::from_millis(800),
+            invalid: Vec::new(),
+        };
+        let signs = CrashRecord {
+            how: "a panic".to_owned(),
+            at: Nanos::from_secs(100),
+            confirmed: None,
+            observed: Nanos::ZERO,
+            witnesses: vec![
+                witness("task", Some(Nanos::from_millis(99_900))),
+                witness("cell", Some(Nanos::from_secs(104))),
+                witness("vm", None),
+            ],
+        };
+        let text = serde_json::to_vec(&signs).expect("text");
+        let confirmed = Some("somebody".to_owned());
+        let crash = confirm_crash(&text, Duration::from_secs(10), confirmed).expect("signs");
+        let lived: Vec<_> = crash
+            .witnesses
+            .iter()
+            .map(|witness| witness.lived)
+            .collect();
+        assert_eq!(
+            lived,
+            [
+                Some(SignedNanos(-100_000_000)),
+                Some(SignedNanos(4_000_000_000)),
+                None
+            ]
+        );
+        assert_eq!(crash.observed, Nanos::from_secs(10));
+        let outcomes: Vec<_> = crate::crash_verdicts::judge_crash(&crash)
+            .into_iter()
+            .map(|verdict| verdict.outcome)
+            .collect();
+        use rampart_model::VerdictOutcome::{Fails, Holds, Inconclusive};
+        assert_eq!(outcomes, [Fails, Holds, Inconclusive]);
+        assert!(confirm_crash(b"{}", Duration::ZERO, None).is_err());
+    }
+}
