@@ -34,3 +34,4 @@ pub use propose::{DEFAULT_TOTAL, Proposal, Request, propose};
 pub use schedule::{Cell, schedule};
 pub use store::{DOCUMENT, HistogramLog, ResultDirectory, histogram, read, replace};
 pub use transfer::plan::DisturbanceWish;
+pub use transfer::session::{TransferContext, measure_transfers};

@@ -2,9 +2,9 @@
 //! Verdicts from the rounds of [`crate::transfer`]. Pure.
 
 use rampart_model::{
-    Condition, Distribution, Disturbance, DisturbanceKind, ExperimentPlan, Exposure, Finding,
-    LoadPlace, MeterKind, Nanos, Question, SignedNanos, TransferRecord, Verdict, VerdictFigures,
-    VerdictOutcome, Watched,
+    Condition, Distribution, Disturbance, DisturbanceKind, DomainKind, ExperimentPlan, Exposure,
+    Finding, LoadPlace, MeterKind, Nanos, Question, Side, SignedNanos, TransferRecord, Verdict,
+    VerdictFigures, VerdictOutcome, Watched,
 };
 use rampart_stats::{
     INTERFERENCE_TOLERANCE, QUANTILES, Resampling, TRANSFER_RISK, TRANSFER_TOLERANCE, Transfer,
@@ -53,11 +53,40 @@ pub(crate) fn judge_transfers(
             })
             .collect();
         verdicts.extend(match disturbance.kind {
-            DisturbanceKind::Block => with_control(disturbance, drawn),
+            DisturbanceKind::Block => {
+                let known = disturbance.side == Side::Under && host_is_felt(plan, &verdicts);
+                with_control(disturbance, drawn, known)
+            }
             DisturbanceKind::Load(_) => drawn,
         });
     }
     verdicts
+}
+
+/// Whether the blocks that the host's kernel makes are felt in the host itself: then it makes them
+/// under a guest too, and a guest that does not feel them stands on what is not the host's. Blocks
+/// from inside are judged before those from under.
+fn host_is_felt(plan: &ExperimentPlan, verdicts: &[Verdict]) -> bool {
+    verdicts.iter().any(|verdict| {
+        let is_host = plan.domains.iter().any(|domain| {
+            domain.name == verdict.domain && domain.selection.kind == DomainKind::Host
+        });
+        let own = verdict
+            .disturbance
+            .as_ref()
+            .is_some_and(|by| by.domain == verdict.domain && by.side == Side::Inside);
+        is_host && own && is_felt(verdict)
+    })
+}
+
+/// Whether the blocks stopped the domain for most of their length.
+fn is_felt(verdict: &Verdict) -> bool {
+    match &verdict.figures {
+        Some(VerdictFigures::Transfer {
+            transfer, p_value, ..
+        }) => transfer.low > CONTROL_LEAST && *p_value < TRANSFER_RISK,
+        _ => false,
+    }
 }
 
 /// The rounds of one disturbance.
@@ -349,45 +378,35 @@ fn figures(found: &Transfer, windows: &Windows) -> VerdictFigures {
 }
 
 /// Holds the row against its positive control: blocks that the blocked domain itself does not
-/// see prove nothing about the others.
-fn with_control(disturbance: &Disturbance, mut row: Vec<Verdict>) -> Vec<Verdict> {
+/// see prove nothing about the others, unless what makes them is `known` to work.
+fn with_control(disturbance: &Disturbance, mut row: Vec<Verdict>, known: bool) -> Vec<Verdict> {
     let is_own = |verdict: &Verdict| verdict.domain == disturbance.domain;
     let felt = row
         .iter()
-        .find(|verdict| is_own(verdict))
-        .map(|own| match &own.figures {
-            Some(VerdictFigures::Transfer {
-                transfer, p_value, ..
-            }) => transfer.low > CONTROL_LEAST && *p_value < TRANSFER_RISK,
-            _ => false,
-        });
+        .any(|verdict| is_own(verdict) && is_felt(verdict));
     let control = format!(
         "transfer/{}/{}/{disturbance}",
         disturbance.domain,
         MeterKind::Wakeup
     );
     for verdict in &mut row {
-        match (is_own(verdict), felt) {
-            (true, Some(true)) => {
+        if felt {
+            if is_own(verdict) {
                 verdict.statement = format!("the control: {}", verdict.statement);
             }
-            (true, _) => {
+        } else if !known {
+            if is_own(verdict) {
                 verdict.statement = format!(
                     "the control fails, and with it the row: its own blocks do not stop it for most of their length; {}",
                     verdict.statement
                 );
-                verdict.outcome = VerdictOutcome::Inconclusive;
+            } else if verdict.figures.is_some() {
+                verdict.statement = format!(
+                    "nothing follows, because the blocks do not stop {} itself ({control}): {}",
+                    disturbance.domain, verdict.statement
+                );
             }
-            (false, Some(true)) => {}
-            (false, _) => {
-                if verdict.figures.is_some() {
-                    verdict.statement = format!(
-                        "nothing follows, because the blocks do not stop {} itself ({control}): {}",
-                        disturbance.domain, verdict.statement
-                    );
-                }
-                verdict.outcome = VerdictOutcome::Inconclusive;
-            }
+            verdict.outcome = VerdictOutcome::Inconclusive;
         }
     }
     row

@@ -15,4 +15,6 @@ pub(crate) mod loading;
 pub(crate) mod plan;
 pub(crate) mod round;
 pub(crate) mod session;
+#[cfg(test)]
+mod tests;
 pub(crate) mod windows;

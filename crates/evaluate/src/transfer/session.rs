@@ -168,6 +168,53 @@ impl<'a> Surroundings<'a> {
     }
 }
 
+/// Where rounds are made that belong to no evaluation.
+#[derive(Debug, Clone, Copy)]
+pub struct TransferContext<'a> {
+    /// The static meter program.
+    pub meter: &'a Path,
+    /// The CPUs that ordinary work keeps.
+    pub housekeeping: &'a CpuSet,
+    /// A directory for the files of loads.
+    pub scratch: &'a Path,
+    /// Seed of the order, the blocks and the windows.
+    pub seed: u64,
+}
+
+/// Makes all rounds of a plan, whatever it says: that no two domains of a group share a CPU is for
+/// the caller to see to. `made` hears of each round when it is over; `stop` breaks off.
+#[must_use]
+pub fn measure_transfers(
+    plan: &TransferPlan,
+    domains: &[DomainPlan],
+    context: &TransferContext<'_>,
+    made: &mut dyn FnMut(&TransferRecord),
+    stop: &AtomicBool,
+) -> Vec<TransferRecord> {
+    let starters = Starters::new(domains);
+    let surroundings = Surroundings {
+        plan,
+        domains,
+        starters: &starters,
+        meter: context.meter,
+        housekeeping: context.housekeeping,
+        scratch: context.scratch,
+        seed: context.seed,
+        stay_up: false,
+    };
+    let mut records = Vec::new();
+    for (place, round) in order(plan, context.seed).iter().enumerate() {
+        let place = u32::try_from(place).unwrap_or(u32::MAX);
+        let record = surroundings.make(round, place, &records, &mut || {}, stop);
+        let Some(record) = record else {
+            break;
+        };
+        made(&record);
+        records.push(record);
+    }
+    records
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,0 +1,451 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Verdicts from simulated rounds whose walls are known: timelines with blocks let through or
+//! not, cut and judged as measured ones are.
+
+use rampart_model::{
+    BlockKind, BlockSpan, BlocksMade, ClockRelation, CpuId, CpuSet, Distribution, Disturbance,
+    DisturbanceKind, DomainKind, DomainPlan, DomainSelection, ExperimentPlan, Finding, LoadKind,
+    MeterKind, MeterPlan, Nanos, Severity, Side, SignedNanos, Timeline, TransferRecord, Verdict,
+    VerdictFigures, VerdictOutcome, Watched,
+};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+use super::windows::{Clock, Margins, filled, spans_on, windows};
+use crate::{BlocksByRecord, Evidence, Judged, judge};
+
+const INTERVAL: Nanos = Nanos::from_millis(1);
+const SLOT: Nanos = Nanos::from_millis(1);
+const LENGTH: Nanos = Nanos::from_millis(10);
+const QUIET: Nanos = Nanos::from_millis(2);
+const START: Nanos = Nanos::from_secs(100);
+/// The guest's clock minus the host's.
+const GUEST_OFFSET: i64 = -77_000_000_000;
+
+const DOMAINS: [(&str, DomainKind); 4] = [
+    ("host", DomainKind::Host),
+    ("task", DomainKind::Task),
+    ("container", DomainKind::Container),
+    ("vm", DomainKind::Vm),
+];
+
+/// What part of a block, made from a side in a domain, reaches another.
+type Walls<'a> = &'a dyn Fn(&Disturbance, &str) -> f64;
+
+/// Every wall stands; the host's kernel stops a guest by stopping the CPU under it.
+fn as_they_should_be(by: &Disturbance, domain: &str) -> f64 {
+    if by.domain == domain { 1.0 } else { 0.0 }
+}
+
+fn plan() -> ExperimentPlan {
+    ExperimentPlan {
+        housekeeping: CpuSet::single(CpuId(0)),
+        domains: DOMAINS
+            .iter()
+            .enumerate()
+            .map(|(place, (name, kind))| DomainPlan {
+                name: (*name).to_owned(),
+                selection: DomainSelection::of(*kind),
+                cpus: CpuSet::single(CpuId(place as u32)),
+                description: String::new(),
+            })
+            .collect(),
+        meters: vec![MeterPlan::new(MeterKind::Wakeup, CpuSet::new())],
+        conditions: Vec::new(),
+        repetitions: 1,
+        run_duration: Nanos::SECOND,
+        deadline: Nanos::SECOND,
+        deadline_from_user: false,
+        total: Nanos::SECOND,
+        seed: 1,
+        transfer: None,
+        findings: Vec::new(),
+    }
+}
+
+fn noise(generator: &mut Pcg64Mcg) -> u64 {
+    // Exponential around 200 µs, with a stall now and then.
+    let stall = generator.random_range(0..200) == 0;
+    let usual = -200_000.0 * (1.0 - generator.random::<f64>()).ln();
+    (usual * if stall { 5.0 } else { 1.0 }).min(QUIET.0 as f64) as u64
+}
+
+/// Forty blocks at random times, on the clock of the kernel that makes them.
+fn blocks(generator: &mut Pcg64Mcg, offset: i64) -> Vec<BlockSpan> {
+    let mut at = START.0 + 40_000_000;
+    (0..40)
+        .map(|sequence| {
+            at += generator.random_range(25_000_000..75_000_000);
+            let start = Nanos(at.saturating_add_signed(offset));
+            at += LENGTH.0;
+            BlockSpan {
+                cpu: CpuId(0),
+                sequence,
+                start,
+                end: start + LENGTH,
+            }
+        })
+        .collect()
+}
+
+/// A timeline on the domain's clock in which this part of each block stopped the thread.
+fn timeline(
+    generator: &mut Pcg64Mcg,
+    spans: &[super::windows::Span],
+    part: f64,
+    offset: i64,
+) -> Timeline {
+    let start = Nanos(START.0.saturating_add_signed(offset));
+    let mut timeline = Timeline {
+        start,
+        slot: SLOT,
+        worst: (0..4000).map(|_| Some(Nanos(noise(generator)))).collect(),
+    };
+    let stopped = (LENGTH.0 as f64 * part) as u64;
+    for span in spans.iter().filter(|_| stopped > 2 * SLOT.0) {
+        let place = |moment: u64| (moment - start.0).div_euclid(SLOT.0) as usize;
+        let (from, to) = (place(span.start.0), place(span.start.0 + stopped));
+        let passed = generator.random_range(0..INTERVAL.0);
+        timeline.worst[from + 1..to].fill(None);
+        timeline.worst[to] = Some(Nanos(stopped - passed));
+    }
+    timeline
+}
+
+fn clock_of(domain: &str) -> Vec<ClockRelation> {
+    let relation = |at: Nanos| ClockRelation {
+        at,
+        offset: SignedNanos(GUEST_OFFSET),
+        uncertainty: Nanos::from_micros(150),
+        exchanges: 32,
+    };
+    if domain == "vm" {
+        vec![relation(START), relation(START + Nanos::from_secs(4))]
+    } else {
+        Vec::new()
+    }
+}
+
+fn round(generator: &mut Pcg64Mcg, by: Option<&Disturbance>, walls: Walls<'_>) -> TransferRecord {
+    let inside_guest = by.is_some_and(|by| by.domain == "vm" && by.side == Side::Inside);
+    let made = BlocksMade {
+        kind: BlockKind::Module,
+        length: LENGTH,
+        clock: clock_of(if inside_guest { "vm" } else { "host" }),
+        spans: blocks(generator, if inside_guest { GUEST_OFFSET } else { 0 }),
+    };
+    let is_blocks = by.is_some_and(|by| by.kind == DisturbanceKind::Block);
+    let watched = DOMAINS
+        .iter()
+        .enumerate()
+        .map(|(place, (name, _))| {
+            let clock = clock_of(name);
+            let spans = spans_on(&made.spans, Clock(&made.clock), Clock(&clock));
+            let part = by.filter(|_| is_blocks).map_or(0.0, |by| walls(by, name));
+            let offset = if *name == "vm" { GUEST_OFFSET } else { 0 };
+            let timeline = timeline(generator, &spans, part, offset);
+            let margins = Margins {
+                uncertainty: Clock(&clock).uncertainty(),
+                after: INTERVAL + QUIET,
+            };
+            let cut = if is_blocks {
+                windows(&spans, &[&timeline], margins, place as u64)
+            } else {
+                Vec::new()
+            };
+            let factor = by
+                .filter(|_| !is_blocks)
+                .map_or(1.0, |by| 1.0 + walls(by, name));
+            let seen = Distribution::from_values(
+                (0..20_000).map(|_| Nanos((noise(generator) as f64 * factor) as u64)),
+            );
+            Watched {
+                domain: (*name).to_owned(),
+                cpu: CpuId(place as u32),
+                windows: filled(&cut, &timeline),
+                clock,
+                timeline,
+                seen,
+                missed: 0,
+                guest: None,
+                invalid: Vec::new(),
+                findings: Vec::new(),
+            }
+        })
+        .collect();
+    TransferRecord {
+        id: by.map_or("quiet".to_owned(), ToString::to_string),
+        group: 0,
+        order: 0,
+        disturbance: by.cloned(),
+        started: String::new(),
+        duration: Nanos::from_secs(4),
+        blocks: is_blocks.then_some(made),
+        load: None,
+        watched,
+        invalid: Vec::new(),
+        findings: Vec::new(),
+    }
+}
+
+fn disturbances(texts: &[&str]) -> Vec<Disturbance> {
+    texts
+        .iter()
+        .map(|text| text.parse().expect("a disturbance"))
+        .collect()
+}
+
+const BLOCKS: [&str; 5] = [
+    "block:host",
+    "block:task",
+    "block:container",
+    "block:vm",
+    "block:under:vm",
+];
+
+fn rounds(seed: u64, texts: &[&str], walls: Walls<'_>) -> Vec<TransferRecord> {
+    let mut generator = Pcg64Mcg::seed_from_u64(seed);
+    disturbances(texts)
+        .iter()
+        .map(|by| round(&mut generator, Some(by), walls))
+        .collect()
+}
+
+fn judged(rounds: &[TransferRecord], emulated: bool) -> Judged {
+    judge(&Evidence {
+        plan: &plan(),
+        records: &[],
+        blocks: &BlocksByRecord::new(),
+        transfers: rounds,
+        crash: None,
+        emulated,
+    })
+}
+
+fn verdict<'a>(judged: &'a Judged, by: &str, domain: &str) -> &'a Verdict {
+    judged
+        .verdicts
+        .iter()
+        .find(|verdict| {
+            let found = verdict.disturbance.as_ref().map(ToString::to_string);
+            verdict.domain == domain && found.as_deref() == Some(by)
+        })
+        .unwrap_or_else(|| panic!("no verdict on {by} in {domain}"))
+}
+
+fn estimate(verdict: &Verdict) -> f64 {
+    match &verdict.figures {
+        Some(VerdictFigures::Transfer { transfer, .. }) => transfer.estimate,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn answers(judged: &Judged, question: &str) -> Vec<String> {
+    let row = judged
+        .comparison
+        .rows
+        .iter()
+        .find(|row| row.question == question)
+        .expect("a row");
+    row.cells.iter().map(|cell| cell.answer.clone()).collect()
+}
+
+/// Each of the twenty-five cells, with a guest on a clock of its own.
+#[test]
+fn the_matrix_of_walls_comes_out_as_it_was_simulated() {
+    let judged = judged(&rounds(1, &BLOCKS, &as_they_should_be), false);
+    assert_eq!(judged.verdicts.len(), 20);
+    for by in disturbances(&BLOCKS) {
+        for (domain, _) in DOMAINS {
+            let verdict = verdict(&judged, &by.to_string(), domain);
+            let crosses = by.domain == domain;
+            let expected = if crosses {
+                VerdictOutcome::Leaks
+            } else {
+                VerdictOutcome::Holds
+            };
+            assert_eq!(verdict.outcome, expected, "{}", verdict.statement);
+            let truth = if crosses { 0.91 } else { 0.0 };
+            assert!(
+                (estimate(verdict) - truth).abs() < 0.06,
+                "{}",
+                verdict.statement
+            );
+            assert_eq!(verdict.statement.starts_with("the control: "), crosses);
+            assert_eq!(
+                verdict.id,
+                format!("transfer/{domain}/wakeup/{by}"),
+                "as documented"
+            );
+            assert_eq!(verdict.records, [by.to_string()]);
+        }
+    }
+    assert_eq!(
+        answers(&judged, "separation"),
+        ["limited", "limited", "limited", "good"]
+    );
+    for cell in judged.comparison.rows.iter().flat_map(|row| &row.cells) {
+        for id in &cell.verdicts {
+            assert!(
+                judged.verdicts.iter().any(|verdict| verdict.id == *id),
+                "{id}"
+            );
+        }
+    }
+}
+
+/// A task that in truth shares the host's CPU.
+#[test]
+fn a_planted_false_wall_is_called_leaking() {
+    let false_wall = |by: &Disturbance, domain: &str| {
+        let shared = ["host", "task"];
+        let both = shared.contains(&by.domain.as_str()) && shared.contains(&domain);
+        f64::from(u8::from(both || by.domain == domain))
+    };
+    let judged = judged(&rounds(2, &BLOCKS, &false_wall), false);
+    for (by, domain) in [("block:host", "task"), ("block:task", "host")] {
+        let verdict = verdict(&judged, by, domain);
+        assert_eq!(
+            verdict.outcome,
+            VerdictOutcome::Leaks,
+            "{}",
+            verdict.statement
+        );
+        assert!(estimate(verdict) > 0.85, "{}", verdict.statement);
+    }
+    assert_eq!(
+        verdict(&judged, "block:host", "container").outcome,
+        VerdictOutcome::Holds
+    );
+    assert_eq!(
+        answers(&judged, "separation"),
+        ["none", "none", "limited", "good"]
+    );
+    let sentence = &judged.comparison.sentences[1].1;
+    assert!(sentence.contains("Nothing valid"), "no records: {sentence}");
+}
+
+#[test]
+fn quiet_domains_are_not_called_leaking_in_twenty_of_twenty() {
+    for seed in 0..20 {
+        let judged = judged(
+            &rounds(100 + seed, &["block:host"], &as_they_should_be),
+            false,
+        );
+        for domain in ["task", "container", "vm"] {
+            let verdict = verdict(&judged, "block:host", domain);
+            assert_ne!(
+                verdict.outcome,
+                VerdictOutcome::Leaks,
+                "{}",
+                verdict.statement
+            );
+        }
+    }
+}
+
+/// Blocks that do not even stop their own CPU prove nothing, and the row says so.
+#[test]
+fn without_its_positive_control_a_row_says_nothing() {
+    let broken = |by: &Disturbance, domain: &str| {
+        if by.domain == "task" {
+            0.0
+        } else {
+            as_they_should_be(by, domain)
+        }
+    };
+    let judged = judged(&rounds(3, &BLOCKS, &broken), false);
+    for (domain, _) in DOMAINS {
+        let verdict = verdict(&judged, "block:task", domain);
+        assert_eq!(verdict.outcome, VerdictOutcome::Inconclusive);
+        let said = if domain == "task" {
+            "the control fails"
+        } else {
+            "do not stop task itself"
+        };
+        assert!(verdict.statement.contains(said), "{}", verdict.statement);
+    }
+    assert_eq!(
+        verdict(&judged, "block:host", "task").outcome,
+        VerdictOutcome::Holds
+    );
+    assert_eq!(answers(&judged, "separation")[1], "not decided");
+}
+
+/// A core that Linux does not reach: what a static partition shall show.
+#[test]
+fn a_domain_that_not_even_the_host_stops_is_excellent() {
+    let excellent = |by: &Disturbance, domain: &str| {
+        if by.side == Side::Under {
+            0.0
+        } else {
+            as_they_should_be(by, domain)
+        }
+    };
+    let judged = judged(&rounds(4, &BLOCKS, &excellent), false);
+    // That the host's kernel can block is known from its own CPU.
+    assert_eq!(answers(&judged, "separation")[3], "excellent");
+    let mut unknown = rounds(4, &BLOCKS, &excellent);
+    unknown.retain(|round| round.id != "block:host");
+    let judged = self::judged(&unknown, false);
+    assert_eq!(answers(&judged, "separation")[3], "good");
+    let reason = &judged.comparison.rows[2].cells[3].reason;
+    assert!(reason.contains("not decided"), "{reason}");
+}
+
+#[test]
+fn loads_are_held_against_the_quiet_rounds_between_them() {
+    let mut generator = Pcg64Mcg::seed_from_u64(5);
+    let slow = |by: &Disturbance, domain: &str| match (by.kind, domain) {
+        (DisturbanceKind::Load(LoadKind::Cache), "container") => 2.0,
+        _ => 0.0,
+    };
+    let mut made = Vec::new();
+    for number in 0..4 {
+        for by in disturbances(&["cache:task", "cpu:task"]) {
+            let mut record = round(&mut generator, Some(&by), &slow);
+            record.id = format!("{by}/0/{number}");
+            made.push(record);
+        }
+        let mut record = round(&mut generator, None, &slow);
+        record.id = format!("quiet/0/{number}");
+        made.push(record);
+    }
+    let real = judged(&made, false);
+    let leak = verdict(&real, "cache:task", "container");
+    assert_eq!(leak.outcome, VerdictOutcome::Leaks, "{}", leak.statement);
+    assert_eq!(leak.condition.to_string(), "cache@others");
+    assert_eq!(leak.records.len(), 8);
+    let held = verdict(&real, "cpu:task", "container");
+    assert_ne!(held.outcome, VerdictOutcome::Leaks, "{}", held.statement);
+    assert_eq!(
+        verdict(&real, "cpu:task", "task").condition.to_string(),
+        "cpu@same"
+    );
+    // Where all CPUs are emulated by few, a load anywhere slows all of them.
+    let emulated = judged(&made, true);
+    let open = verdict(&emulated, "cache:task", "container");
+    assert_eq!(open.outcome, VerdictOutcome::Inconclusive);
+    assert!(open.statement.contains("emulated"), "{}", open.statement);
+}
+
+#[test]
+fn what_does_not_count_is_in_no_figure_and_told() {
+    let mut made = rounds(6, &["block:host"], &as_they_should_be);
+    let bad = Finding::new(Severity::Problem, "vm", "it never came up");
+    made[0].watched[3].invalid = vec![bad.clone()];
+    let partly = judged(&made, false);
+    let missing = verdict(&partly, "block:host", "vm");
+    assert!(missing.figures.is_none() && missing.statement.contains("never came up"));
+    assert_eq!(
+        verdict(&partly, "block:host", "task").outcome,
+        VerdictOutcome::Holds
+    );
+    made[0].invalid = vec![bad];
+    let wholly = judged(&made, false);
+    for (domain, _) in DOMAINS {
+        let verdict = verdict(&wholly, "block:host", domain);
+        assert_eq!(verdict.outcome, VerdictOutcome::Inconclusive);
+        assert!(verdict.figures.is_none() && verdict.exposure.samples == 0);
+    }
+}
