@@ -53,6 +53,8 @@ pub(crate) enum Command {
     Report(Report),
     /// List the domains that this machine can host, and for the rest why not
     Domains(Domains),
+    /// Tell what rtla or cyclictest measured, read from its output
+    Import(crate::commands::import::Import),
     /// Restore what a killed run left changed on this machine
     Release(Release),
     /// Print the JSON Schema of a document

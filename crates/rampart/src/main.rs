@@ -22,6 +22,7 @@ fn main() -> std::process::ExitCode {
         Command::Blocktest(blocktest) => commands::blocktest::run(&blocktest),
         Command::Report(report) => commands::report::run(&report, colour),
         Command::Domains(domains) => commands::domains::run(&domains),
+        Command::Import(import) => commands::import::run(&import),
         Command::Release(release) => commands::release::run(&release),
         Command::Schema(schema) => commands::documents::schema(&schema),
         Command::Completions(completions) => commands::documents::completions(&completions),

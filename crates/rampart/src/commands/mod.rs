@@ -7,6 +7,7 @@ pub(crate) mod documents;
 pub(crate) mod domains;
 pub(crate) mod evaluate;
 mod explained;
+pub(crate) mod import;
 pub(crate) mod measure;
 pub(crate) mod release;
 pub(crate) mod report;

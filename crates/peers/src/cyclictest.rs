@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `cyclictest -h` and `-H` (rt-tests).
+
+use rampart_model::{Finding, Nanos, Severity};
+
+use crate::table::{Column, width};
+use crate::{PeerError, PeerMeasurement};
+
+/// Reads the text that `cyclictest` prints with `-h` or `-H`, measured in microseconds, or in
+/// nanoseconds (`-N`) where `nanoseconds` says so: the text does not.
+///
+/// # Errors
+/// If there is no histogram in it, or a row does not fit to the others.
+pub fn read(text: &str, nanoseconds: bool) -> Result<PeerMeasurement, PeerError> {
+    let mut columns: Vec<Column> = Vec::new();
+    let mut edges = Vec::new();
+    let mut findings = Vec::new();
+    let lines = text
+        .lines()
+        .enumerate()
+        .skip_while(|(_, line)| line.trim() != "# Histogram")
+        .skip(1);
+    for (number, line) in lines {
+        let wrong = |what| PeerError::Line {
+            line: number + 1,
+            what,
+            present: line.to_owned(),
+        };
+        if let Some(footer) = line.strip_prefix("# ") {
+            read_footer(footer, &mut columns).ok_or_else(|| wrong("a figure is no number"))?;
+            continue;
+        }
+        let mut words = line.split_whitespace();
+        let Some(edge) = words.next() else { continue };
+        let edge = edge.parse::<u64>().map_err(|_| wrong("it is no row"))?;
+        let counts = words
+            .map(str::parse::<u64>)
+            .collect::<Result<Vec<u64>, _>>()
+            .map_err(|_| wrong("a count is no number"))?;
+        if edges.is_empty() {
+            columns = (0..counts.len())
+                .map(|number| Column {
+                    name: "T".to_owned(),
+                    number: number as u32,
+                    ..Column::default()
+                })
+                .collect();
+        }
+        if counts.len() != columns.len() {
+            return Err(wrong("it has not as many counts as the first row"));
+        }
+        edges.push(edge);
+        for (column, count) in columns.iter_mut().zip(counts) {
+            column.counts.push((edge, count));
+        }
+    }
+    if columns.is_empty() {
+        return Err(PeerError::NotThisTool {
+            expected: "histogram of cyclictest",
+            what: "there is no line `# Histogram` with rows after it",
+            mend: "run `cyclictest -q -h 1000`",
+        });
+    }
+    // With -H the last column is the sum of the others, and has no mean of its own.
+    if columns.len() > 1 && columns.last().is_some_and(|last| last.mean.is_none()) {
+        columns.pop();
+    }
+    let unit = if nanoseconds { 1 } else { 1_000 };
+    let width = width(edges.iter().copied());
+    let end = edges.iter().copied().max().unwrap_or(0);
+    findings.push(Finding::new(
+        Severity::Note,
+        "cyclictest",
+        "periods that it skipped are neither told nor corrected for; numbers are those of its threads, not of CPUs",
+    ));
+    let mut series = Vec::with_capacity(columns.len());
+    for column in columns {
+        let (one, amiss) = column.finish(unit, width, end);
+        series.push(one);
+        findings.extend(amiss);
+    }
+    Ok(PeerMeasurement {
+        tool: "cyclictest".to_owned(),
+        duration: None,
+        bucket: Nanos(width * unit),
+        series,
+        findings,
+    })
+}
+
+/// A line below the rows; none if it is one of those with figures and has others in it.
+fn read_footer(footer: &str, columns: &mut [Column]) -> Option<()> {
+    let Some((name, figures)) = footer.split_once(':') else {
+        return Some(());
+    };
+    let target: fn(&mut Column) -> &mut Option<u64> = match name {
+        "Min Latencies" => |column| &mut column.min,
+        "Avg Latencies" => |column| &mut column.mean,
+        "Max Latencies" => |column| &mut column.max,
+        "Histogram Overflows" => |column| &mut column.beyond,
+        // `Total` counts the rows alone, and others list cycles.
+        _ => return Some(()),
+    };
+    for (column, figure) in columns.iter_mut().zip(figures.split_whitespace()) {
+        *target(column) = Some(figure.parse().ok()?);
+    }
+    Some(())
+}

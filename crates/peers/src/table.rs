@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Columns of counts, as the tools print them, made into histograms.
+
+use std::collections::BTreeMap;
+
+use rampart_model::{Bucket, CpuId, Distribution, Finding, Nanos, Severity};
+
+use crate::PeerSeries;
+
+/// One column: counts by the lower edge of their bucket, in the tool's unit.
+#[derive(Debug, Default)]
+pub(crate) struct Column {
+    pub(crate) name: String,
+    pub(crate) number: u32,
+    pub(crate) counts: Vec<(u64, u64)>,
+    pub(crate) beyond: Option<u64>,
+    pub(crate) told: Option<u64>,
+    pub(crate) min: Option<u64>,
+    pub(crate) mean: Option<u64>,
+    pub(crate) max: Option<u64>,
+}
+
+/// The greatest width that all lower edges are multiples of.
+pub(crate) fn width(edges: impl IntoIterator<Item = u64>) -> u64 {
+    let divide = |mut a: u64, mut b: u64| {
+        while b != 0 {
+            (a, b) = (b, a % b);
+        }
+        a
+    };
+    edges.into_iter().fold(0, divide).max(1)
+}
+
+impl Column {
+    /// The histogram, with what is amiss in it. Buckets are `width` units of `unit` nanoseconds;
+    /// `end` is the lower edge of the last one printed.
+    pub(crate) fn finish(self, unit: u64, width: u64, end: u64) -> (PeerSeries, Vec<Finding>) {
+        let place = format!("{}-{:03}", self.name, self.number);
+        let mut findings = Vec::new();
+        let nanos = |units: u64| Nanos(units.saturating_mul(unit));
+        // A tool cuts a sample to whole units, so a bucket holds all up to the next one's edge.
+        let longest = |edge: u64| Nanos(nanos(edge.saturating_add(width)).0.saturating_sub(1));
+        let mut buckets = BTreeMap::<Nanos, u64>::new();
+        let mut samples = 0u64;
+        let mut extremes: Option<(u64, u64)> = None;
+        for (edge, count) in &self.counts {
+            if *count == 0 {
+                continue;
+            }
+            samples = samples.saturating_add(*count);
+            let (least, most) = extremes.unwrap_or((*edge, *edge));
+            extremes = Some((least.min(*edge), most.max(*edge)));
+            let sum = buckets.entry(Bucket::lowest(longest(*edge))).or_default();
+            *sum = sum.saturating_add(*count);
+        }
+        let seen = Distribution {
+            samples,
+            min: extremes.map(|(least, _)| nanos(least)),
+            max: extremes.map(|(_, most)| longest(most)),
+            buckets: buckets
+                .into_iter()
+                .map(|(lowest, count)| Bucket(lowest, count))
+                .collect(),
+        };
+        if let Some(told) = self.told {
+            let counted = samples.saturating_add(self.beyond.unwrap_or(0));
+            if told != counted {
+                findings.push(
+                    Finding::new(
+                        Severity::Warning,
+                        place,
+                        "its rows and what is beyond them do not add up to the count that the tool tells",
+                    )
+                    .values(counted.to_string(), told.to_string()),
+                );
+            }
+        }
+        let series = PeerSeries {
+            name: self.name,
+            number: CpuId(self.number),
+            buckets_end: nanos(end.saturating_add(width)),
+            seen,
+            beyond: self.beyond,
+            min: self.min.map(nanos),
+            mean: self.mean.map(nanos),
+            max: self.max.map(nanos),
+        };
+        (series, findings)
+    }
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rampart import`: what another tool measured, told as ours is.
+
+use std::fmt::Write as _;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use rampart_model::{ExitCode, Nanos};
+use rampart_peers::{
+    PeerError, PeerMeasurement, PeerQuantile, PeerSeries, read_cyclictest, read_rtla,
+};
+
+use crate::failure::Failure;
+use crate::output;
+
+/// Whose text it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Tool {
+    /// `rtla timerlat hist` or `rtla osnoise hist`
+    Rtla,
+    /// `cyclictest -h` or `-H`
+    Cyclictest,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  rampart import rtla timerlat.txt\n  rtla osnoise hist -d 1m | rampart import rtla -\n  rampart import cyclictest histogram.txt --json"
+)]
+pub(crate) struct Import {
+    /// The tool that wrote it
+    pub(crate) tool: Tool,
+
+    /// Its output; `-` is standard input
+    pub(crate) file: PathBuf,
+
+    /// The histogram of `cyclictest` is in nanoseconds (it ran with -N)
+    #[arg(long)]
+    pub(crate) nanoseconds: bool,
+
+    /// Print the distributions as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+pub(crate) fn run(arguments: &Import) -> Result<ExitCode, Failure> {
+    let text = read(&arguments.file)?;
+    let measurement = match arguments.tool {
+        Tool::Rtla => read_rtla(&text),
+        Tool::Cyclictest => read_cyclictest(&text, arguments.nanoseconds),
+    }
+    .map_err(|error: PeerError| {
+        let place = arguments.file.display().to_string();
+        Failure::new(ExitCode::Usage, anyhow::Error::from(error).context(place))
+    })?;
+    if arguments.json {
+        output::print(&serde_json::to_string_pretty(&measurement)?)?;
+    } else {
+        output::print(&summary(&measurement))?;
+    }
+    for finding in &measurement.findings {
+        output::say(&format!("rampart: {finding}"));
+    }
+    Ok(ExitCode::Success)
+}
+
+fn read(file: &Path) -> anyhow::Result<String> {
+    let mut bytes = Vec::new();
+    let read = if file == Path::new("-") {
+        std::io::stdin().lock().read_to_end(&mut bytes)
+    } else {
+        std::fs::File::open(file).and_then(|mut file| file.read_to_end(&mut bytes))
+    };
+    read.with_context(|| format!("{}: cannot be read", file.display()))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn summary(measurement: &PeerMeasurement) -> String {
+    let mut text = measurement.tool.clone();
+    if let Some(duration) = measurement.duration {
+        let _ = write!(text, ", {duration}");
+    }
+    let _ = writeln!(text, ", buckets of {}", measurement.bucket);
+    for series in &measurement.series {
+        let time = |time: Option<Nanos>| time.map_or_else(|| "–".to_owned(), |t| t.to_string());
+        let _ = writeln!(
+            text,
+            "{:<4}{:<4} min {:>9}  avg {:>9}{}  max {:>9}  n {}",
+            series.name,
+            series.number.0,
+            time(series.min),
+            time(series.mean),
+            quantiles(series),
+            time(series.max),
+            series.samples()
+        );
+        if let Some(beyond) = series.beyond.filter(|beyond| *beyond > 0) {
+            let _ = writeln!(
+                text,
+                "        {beyond} samples ({:.3} %) lie beyond the buckets, which end at {} at the earliest; nothing but their greatest is known",
+                beyond as f64 / series.samples() as f64 * 100.0,
+                series.buckets_end
+            );
+        }
+    }
+    text
+}
+
+/// Only quantiles that at least ten samples lie beyond, as everywhere.
+fn quantiles(series: &PeerSeries) -> String {
+    let mut text = String::new();
+    for (name, quantile) in [
+        ("p50", 0.5),
+        ("p99", 0.99),
+        ("p99.9", 0.999),
+        ("p99.99", 0.9999),
+    ] {
+        let told = series
+            .quantile(quantile)
+            .filter(|_| series.samples() as f64 * (1.0 - quantile) >= 10.0)
+            .map_or_else(
+                || "–".to_owned(),
+                |quantile| match quantile {
+                    PeerQuantile::AtMost(value) => value.to_string(),
+                    PeerQuantile::Beyond(end) => format!("> {end}"),
+                },
+            );
+        let _ = write!(text, "  {name} {told:>9}");
+    }
+    text
+}
