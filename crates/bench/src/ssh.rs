@@ -166,6 +166,42 @@ impl Ssh {
     }
 }
 
+impl Ssh {
+    /// Who knows that the machine, last heard of so long ago, is dead: it does not answer a new
+    /// connection, or has booted since. None if it lives, or that cannot be found out.
+    #[must_use]
+    pub fn death(&self, silent: Duration) -> Option<String> {
+        let host = &self.connection.host;
+        let mut ssh = base_command(host);
+        ssh.args(["-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]);
+        ssh.args(["--", host.destination(), "cat /proc/uptime"]);
+        let asked = Instant::now();
+        let answer = ssh.stdin(Stdio::null()).output().ok()?;
+        let silent = silent + asked.elapsed();
+        let text = String::from_utf8_lossy(&answer.stdout);
+        let up: Option<f64> = text
+            .split_whitespace()
+            .next()
+            .and_then(|seconds| seconds.parse().ok());
+        match up {
+            Some(up) if up < silent.as_secs_f64() => Some(format!(
+                "the machine has booted since: it is up for {up:.0} s, and was last heard of {:.0} s ago",
+                silent.as_secs_f64()
+            )),
+            Some(_) => None,
+            // 255 is ssh's own word for no connection.
+            None if answer.status.code() == Some(255) => {
+                let said = String::from_utf8_lossy(&answer.stderr);
+                Some(format!(
+                    "the machine fell silent and answers no new connection: {}",
+                    said.lines().last().unwrap_or_default().trim()
+                ))
+            }
+            None => None,
+        }
+    }
+}
+
 impl Connection {
     /// What `ssh` said, after it ended or a moment without news.
     fn words(&self) -> String {
@@ -246,12 +282,11 @@ impl Drop for Connection {
     }
 }
 
-/// The command line.
-fn command(host: &SshHost) -> Command {
+/// What every call of `ssh` has.
+fn base_command(host: &SshHost) -> Command {
     let mut command = Command::new("ssh");
     command.args(["-T", "-e", "none"]);
     for option in [
-        "ConnectTimeout=20",
         // A machine that is switched off says no farewell.
         "ServerAliveInterval=5",
         "ServerAliveCountMax=3",
@@ -262,13 +297,20 @@ fn command(host: &SshHost) -> Command {
     ] {
         command.args(["-o", option]);
     }
+    if let Some(port) = host.port() {
+        command.args(["-p", &port.to_string()]);
+    }
+    command
+}
+
+/// The command line of the connection.
+fn command(host: &SshHost) -> Command {
+    let mut command = base_command(host);
+    command.args(["-o", "ConnectTimeout=20"]);
     // With a terminal ssh asks on it, whatever its own streams are; without one a question would
     // never be answered.
     if !io::stdin().is_terminal() {
         command.args(["-o", "BatchMode=yes"]);
-    }
-    if let Some(port) = host.port() {
-        command.args(["-p", &port.to_string()]);
     }
     command.args(["--", host.destination()]);
     command.arg(format!("exec sh -c '{SCRIPT}{SILENCE}'"));
@@ -428,7 +470,11 @@ mod tests {
             .map(|word| word.to_string_lossy().into_owned())
             .collect();
         let dashes = words.iter().position(|word| word == "--").expect("an end");
-        assert_eq!(words[dashes - 2..dashes], ["-p", "2222"]);
+        assert!(
+            words[..dashes]
+                .windows(2)
+                .any(|pair| pair == ["-p", "2222"])
+        );
         assert_eq!(words[dashes + 1], "root@board");
         assert_eq!(words.len(), dashes + 3);
     }

@@ -18,7 +18,8 @@ use crate::conclude::{conclude, empty_record, steal_finding};
 use crate::pace::Pace;
 use crate::run::{RunRequest, make_run};
 use crate::starters::{Neighbours, Starters};
-use crate::store::ResultDirectory;
+use crate::crash;
+use crate::store::{ResultDirectory, ResultStream};
 use crate::transfer::session::{self, PlannedRound, Surroundings};
 use crate::{Cell, EvaluateError, Proposal, Request, propose, schedule};
 
@@ -32,6 +33,11 @@ pub struct Context<'a> {
     pub meter: &'a Path,
     /// The result directory to make.
     pub output: &'a Path,
+    /// Where everything that is written there also goes, while it is written.
+    pub stream: Option<ResultStream>,
+    /// Whether to make this machine's kernel panic at the end, to see which domains go on: for
+    /// machines that somebody elsewhere watches, who has all results by then.
+    pub crash_host: bool,
     /// Whether to name the causes of the worst samples of each run, from the kernel's own trace.
     pub explain: bool,
     /// The command line, for the document.
@@ -99,7 +105,7 @@ pub fn evaluate(
     for condition in loads_needed(&plan) {
         rampart_load::check(condition)?;
     }
-    let directory = ResultDirectory::create(context.output)?;
+    let directory = ResultDirectory::create(context.output)?.streamed(context.stream.clone());
     let scratch = tempfile::tempdir_in(context.output).map_err(|source| EvaluateError::Output {
         path: context.output.to_owned(),
         source,
@@ -181,6 +187,11 @@ pub fn evaluate(
     };
     conclude(&mut evaluation, &collectors);
     directory.write(&evaluation)?;
+    if context.crash_host && evaluation.state == EvaluationState::Complete {
+        let survived = crash::crash_host(&evaluation.plan, context.meter, &directory, stop);
+        evaluation.findings.push(survived);
+        directory.write(&evaluation)?;
+    }
     Ok(evaluation)
 }
 

@@ -9,6 +9,7 @@
 mod collect;
 mod comparison;
 mod conclude;
+mod crash;
 mod crash_verdicts;
 mod error;
 mod experiment;
@@ -32,6 +33,9 @@ pub use judge::{BlocksByRecord, Evidence, Judged, add_crash, judge};
 pub use measure::{MeasureContext, measure};
 pub use propose::{DEFAULT_TOTAL, Proposal, Request, propose};
 pub use schedule::{Cell, schedule};
-pub use store::{DOCUMENT, HistogramLog, ResultDirectory, histogram, read, replace};
+pub use crash::{CRASH_SIGNS, confirm_crash};
+pub use store::{
+    DOCUMENT, HistogramLog, ResultDirectory, ResultStream, histogram, read, replace,
+};
 pub use transfer::plan::DisturbanceWish;
 pub use transfer::session::{TransferContext, measure_transfers};

@@ -53,6 +53,8 @@ pub(crate) enum Command {
     Report(Report),
     /// List the domains that this machine can host, and for the rest why not
     Domains(Domains),
+    /// Build, boot and enter the simulated machine
+    Sim(crate::commands::sim::SimArguments),
     /// Tell what rtla or cyclictest measured, read from its output
     Import(crate::commands::import::Import),
     /// Restore what a killed run left changed on this machine
@@ -83,6 +85,8 @@ Examples:
   rampart evaluate --meters wakeup,noise,loop   more meters
   rampart evaluate --for 5m --disturb block     who is stopped when another domain's CPUs are
   rampart evaluate --domains host,container:podman
+  rampart evaluate --on sim --for 5m            on a simulated PREEMPT_RT machine
+  rampart evaluate --on ssh:root@board          on another machine; the results come here
 
 Ctrl-C ends early and keeps everything; a second Ctrl-C ends at once.";
 
@@ -107,10 +111,11 @@ pub(crate) struct Evaluate {
     pub(crate) loads: Vec<Loads>,
 
     /// What is done to one domain while the others are watched: block, cpu, memory, cache, io, in
-    /// every domain, or in one, as in block:host, cache:task, block:under:vm; or `none`. Without
-    /// it block, cpu and cache, where real-time policies are granted
+    /// every domain, or in one, as in block:host, cache:task, block:under:vm; crash:host, at the
+    /// end, on another machine; or `none`. Without it block, cpu and cache, where real-time
+    /// policies are granted, and on `sim` crash:host
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub(crate) disturb: Option<Vec<DisturbanceWish>>,
+    pub(crate) disturb: Option<Vec<Wish>>,
 
     /// Meters: wakeup, noise, fwq, loop; the page leads with the first
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -140,9 +145,21 @@ pub(crate) struct Evaluate {
     #[arg(long)]
     pub(crate) explain: bool,
 
-    /// Directory for the results; without it one named after the time, here
+    /// Directory for the results; without it one named after the time, here. `-`: a tar stream on
+    /// standard output, in which every file comes each time it is written
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) on: crate::commands::on::On,
+
+    /// Allow crash:host on the machine named with --on ssh:HOST
+    #[arg(long, help_heading = "Another machine")]
+    pub(crate) allow_crash: bool,
+
+    /// Make the kernel of this machine panic at the end; the near side of --on says it
+    #[arg(long, hide = true)]
+    pub(crate) crash_host: bool,
 
     /// Print the evaluation document instead of the report
     #[arg(long)]
@@ -151,6 +168,25 @@ pub(crate) struct Evaluate {
     /// How to show progress
     #[arg(long, value_name = "HOW", default_value = "auto")]
     pub(crate) show_progress: ShowProgress,
+}
+
+/// One entry of `--disturb`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Wish {
+    Disturbance(DisturbanceWish),
+    /// The kernel of the host panics.
+    Crash,
+}
+
+impl std::str::FromStr for Wish {
+    type Err = rampart_model::ParseDisturbanceError;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "crash:host" {
+            Ok(Self::Crash)
+        } else {
+            text.parse().map(Self::Disturbance)
+        }
+    }
 }
 
 /// One entry of `--loads`.
@@ -262,6 +298,9 @@ pub(crate) struct Measure {
     /// How to show progress
     #[arg(long, value_name = "HOW", default_value = "auto")]
     pub(crate) show_progress: ShowProgress,
+
+    #[command(flatten)]
+    pub(crate) on: crate::commands::on::On,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -298,6 +337,9 @@ pub(crate) struct Domains {
     /// Print the list as JSON
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) on: crate::commands::on::On,
 }
 
 #[derive(Debug, Args)]
@@ -305,6 +347,9 @@ pub(crate) struct Release {
     /// Print what was restored as JSON
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) on: crate::commands::on::On,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

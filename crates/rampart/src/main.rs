@@ -15,7 +15,19 @@ use crate::arguments::{Arguments, Command};
 fn main() -> std::process::ExitCode {
     let arguments = Arguments::parse();
     let colour = output::choose_colour(arguments.color);
+    if let Some(result) = commands::on::elsewhere(&arguments.command, colour) {
+        return match result {
+            Ok(code) => code.into(),
+            Err(failure) => failure.report().into(),
+        };
+    }
     let result = match arguments.command {
+        Command::Sim(sim) => {
+            return match commands::sim::run(&sim) {
+                Ok(code) => code,
+                Err(failure) => failure.report().into(),
+            };
+        }
         Command::Evaluate(evaluate) => commands::evaluate::run(&evaluate, colour),
         Command::Measure(measure) => commands::measure::run(&measure),
         Command::Block(block) => commands::block::run(&block),

@@ -42,6 +42,9 @@ pub(crate) struct BlockArguments {
     /// How to show progress
     #[arg(long, value_name = "HOW", default_value = "auto")]
     show_progress: ShowProgress,
+
+    #[command(flatten)]
+    pub(crate) on: super::on::On,
 }
 
 /// What blocks are asked for with.

@@ -64,6 +64,9 @@ pub(crate) struct BlocktestArguments {
     /// How to show progress
     #[arg(long, value_name = "HOW", default_value = "auto")]
     show_progress: ShowProgress,
+
+    #[command(flatten)]
+    pub(crate) on: super::on::On,
 }
 
 pub(crate) fn run(arguments: &BlocktestArguments) -> Result<ExitCode, Failure> {

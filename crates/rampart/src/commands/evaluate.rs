@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rampart evaluate`: the main job.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use rampart_evaluate::{Context, Request, evaluate};
+use rampart_evaluate::{Context, DisturbanceWish, Request, ResultStream, evaluate};
 use rampart_model::{
     Condition, Evaluation, EvaluationState, ExitCode, LoadKind, LoadPlace, Question, VerdictOutcome,
 };
 
 use super::report::render;
-use crate::arguments::{Evaluate, Format, Loads};
+use crate::arguments::{Evaluate, Format, Loads, Wish};
 use crate::failure::Failure;
 use crate::{output, progress, signals};
 
@@ -18,24 +19,31 @@ use crate::{output, progress, signals};
 const PAGE: &str = "report.html";
 
 pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failure> {
+    if !arguments.on.is_local() {
+        return super::evaluate_on::run(arguments, colour);
+    }
+    super::evaluate_on::refuse_crash_here(arguments)?;
     let meter = super::meter_program()?;
-    let directory = arguments.out.clone().unwrap_or_else(directory_of_now);
-    let request = Request {
-        total: Some(arguments.duration),
-        deadline: arguments.deadline,
-        domains: arguments.domains.clone(),
-        conditions: conditions(&arguments.loads),
-        disturbances: arguments.disturb.clone(),
-        meters: arguments.meters.clone(),
-        cpus: arguments.cpus.clone(),
-        policy: arguments.policy,
-        interval: arguments.interval,
-        work: arguments.work,
-        seed: arguments.seed,
+    let request = request(arguments);
+    let streamed = arguments.out.as_deref() == Some(Path::new("-"));
+    // What streams away also needs a place to be in while it is made.
+    let temporary = streamed
+        .then(|| {
+            tempfile::Builder::new()
+                .prefix("rampart-results-")
+                .tempdir()
+        })
+        .transpose()?;
+    let directory = match &temporary {
+        Some(temporary) => temporary.path().to_owned(),
+        None => arguments.out.clone().unwrap_or_else(directory_of_now),
     };
+    let stream = streamed.then(|| ResultStream::new(io::stdout()));
     let context = Context {
         meter: &meter,
         output: &directory,
+        stream: stream.clone(),
+        crash_host: arguments.crash_host,
         explain: arguments.explain,
         command: std::env::args().collect(),
         tool_version: super::VERSION,
@@ -44,17 +52,59 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
     let mut observer = progress::EvaluationProgress::new(progress::style(arguments.show_progress));
     let evaluation = evaluate(&request, &context, &mut observer, &stop)?;
     observer.clear();
+    match stream {
+        Some(stream) => stream.finish()?,
+        None => show(&evaluation, &directory, arguments, colour)?,
+    }
+    Ok(exit_code(&evaluation))
+}
 
+fn request(arguments: &Evaluate) -> Request {
+    let disturbances = arguments.disturb.as_ref().map(|wishes| {
+        let mut wishes: Vec<_> = wishes
+            .iter()
+            .filter_map(|wish| match wish {
+                Wish::Disturbance(wish) => Some(wish.clone()),
+                Wish::Crash => None,
+            })
+            .collect();
+        if wishes.is_empty() {
+            wishes.push(DisturbanceWish::Nothing);
+        }
+        wishes
+    });
+    Request {
+        total: Some(arguments.duration),
+        deadline: arguments.deadline,
+        domains: arguments.domains.clone(),
+        conditions: conditions(&arguments.loads),
+        disturbances,
+        meters: arguments.meters.clone(),
+        cpus: arguments.cpus.clone(),
+        policy: arguments.policy,
+        interval: arguments.interval,
+        work: arguments.work,
+        seed: arguments.seed,
+    }
+}
+
+/// Writes the page, prints the report, and says where the page is.
+pub(crate) fn show(
+    evaluation: &Evaluation,
+    directory: &Path,
+    arguments: &Evaluate,
+    colour: bool,
+) -> Result<(), Failure> {
     let page = directory.join(PAGE);
-    output::write(Some(&page), &render(&evaluation, Format::Html, false))?;
+    output::write(Some(&page), &render(evaluation, Format::Html, false))?;
     let format = if arguments.json {
         Format::Json
     } else {
         Format::Terminal
     };
-    output::print(&render(&evaluation, format, colour))?;
+    output::print(&render(evaluation, format, colour))?;
     output::say(&format!("\nThe page is {}", absolute(&page)?.display()));
-    Ok(exit_code(&evaluation))
+    Ok(())
 }
 
 /// `all` is every load, on the other CPUs and on the measured ones.
@@ -80,7 +130,7 @@ fn conditions(loads: &[Loads]) -> Vec<Condition> {
     conditions
 }
 
-fn directory_of_now() -> PathBuf {
+pub(crate) fn directory_of_now() -> PathBuf {
     PathBuf::from(format!(
         "rampart-results-{}",
         rampart_evaluate::file_name_of_now()
@@ -92,7 +142,7 @@ fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// Partial before negative: a deadline verdict of half an evaluation is not the asked one.
-fn exit_code(evaluation: &Evaluation) -> ExitCode {
+pub(crate) fn exit_code(evaluation: &Evaluation) -> ExitCode {
     let mut runs = evaluation.records.iter().flat_map(|record| &record.runs);
     let round_failed = evaluation
         .transfers

@@ -6,11 +6,15 @@ pub(crate) mod blocktest;
 pub(crate) mod documents;
 pub(crate) mod domains;
 pub(crate) mod evaluate;
+mod evaluate_on;
 mod explained;
 pub(crate) mod import;
 pub(crate) mod measure;
+pub(crate) mod on;
 pub(crate) mod release;
 pub(crate) mod report;
+pub(crate) mod sim;
+mod sim_program;
 
 use std::path::PathBuf;
 

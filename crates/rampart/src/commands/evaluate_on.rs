@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rampart evaluate --on`: the evaluation runs elsewhere, its results come here while they are
+//! made.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use rampart_bench::sim::Loss;
+use rampart_bench::{BenchError, BenchSelection, Results, carry};
+use rampart_evaluate::{CRASH_SIGNS, DOCUMENT, ResultDirectory, add_crash, confirm_crash, read};
+use rampart_model::{Bench, CrashRecord, Evaluation, ExitCode, Finding, Severity};
+
+use super::evaluate::{directory_of_now, exit_code, show};
+use super::on::{Elsewhere, arguments_without, code_of, programs};
+use crate::arguments::{Evaluate, ShowProgress, Wish};
+use crate::failure::Failure;
+use crate::{output, signals};
+
+/// How long further signs of life are waited for after a crash.
+const OBSERVED: Duration = Duration::from_secs(10);
+
+/// Whether the far machine is to be crashed at the end: on a simulated machine unless other
+/// disturbances are named, on another only on request.
+fn crash_wanted(arguments: &Evaluate) -> Result<bool, Failure> {
+    let named = arguments
+        .disturb
+        .as_ref()
+        .map(|wishes| wishes.contains(&Wish::Crash));
+    match (&arguments.on.on, named) {
+        (BenchSelection::Sim, named) => Ok(named.unwrap_or(true)),
+        (_, None | Some(false)) => Ok(false),
+        (BenchSelection::Ssh(_), Some(true)) if arguments.allow_crash => Ok(true),
+        (bench, Some(true)) => Err(Failure::new(
+            ExitCode::Usage,
+            anyhow::anyhow!(
+                "--disturb crash:host: makes the kernel panic, and the bench is {bench}; it is \
+                 done with --on sim, or with --on ssh:HOST and --allow-crash"
+            ),
+        )),
+    }
+}
+
+/// Refuses a crash of this machine.
+pub(crate) fn refuse_crash_here(arguments: &Evaluate) -> Result<(), Failure> {
+    crash_wanted(arguments).map(|_| ())
+}
+
+/// What came beside the files.
+#[derive(Debug, Default)]
+struct Came {
+    /// The newest signs of life, and when they came.
+    signs: Option<(Vec<u8>, Instant)>,
+}
+
+pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failure> {
+    let crash = crash_wanted(arguments)?;
+    let stop = signals::stop_flag()?;
+    let path = arguments.out.clone().unwrap_or_else(directory_of_now);
+    let directory = ResultDirectory::create(&path)?;
+    let connected = arguments.on.connect(&stop, Some(OBSERVED));
+    let elsewhere = match connected {
+        Ok(Some(elsewhere)) => elsewhere,
+        Ok(None) => return Ok(ExitCode::Success),
+        Err(failure) => {
+            remove_if_empty(&path);
+            return Err(failure);
+        }
+    };
+    let machine = elsewhere.machine();
+    output::say(&format!(
+        "rampart: evaluating on {}: Linux {}, CPUs {}",
+        machine.name(),
+        machine.agent().hello().kernel_release,
+        machine.agent().hello().cpus
+    ));
+    let carried = programs()
+        .and_then(|programs| Ok(carry(machine, &programs)?))
+        .inspect_err(|_| remove_if_empty(&path))?;
+    let argv = command_there(arguments, carried.rampart, crash);
+    let bench = machine.bench();
+    let command: Vec<String> = std::env::args().collect();
+    let came = Mutex::new(Came::default());
+    let results = Results::into_directory(directory.path());
+    let ended = rampart_bench::run(
+        machine,
+        &argv,
+        &stop,
+        |stdout| {
+            results.unpack(stdout, |name, content| {
+                if name == CRASH_SIGNS
+                    && let Ok(mut came) = came.lock()
+                {
+                    came.signs = Some((content.clone(), Instant::now()));
+                }
+                if name == DOCUMENT {
+                    ours(content, &bench, &command)
+                } else {
+                    content
+                }
+            })
+        },
+        output::say,
+    )
+    .inspect_err(|_| remove_if_empty(&path))?;
+    if let Some(broken) = &ended.output.broken
+        && ended.status.is_ok()
+    {
+        output::say(&format!(
+            "rampart: {}: what came is not whole: {broken}",
+            machine.name()
+        ));
+    }
+
+    let signs = came.into_inner().ok().and_then(|came| came.signs);
+    let (code, crashed) = match (ended.status, signs) {
+        (Ok(status), _) => (Some(code_of(status)), None),
+        (Err(_), Some((signs, at))) if crash => (None, Some(crash_record(&elsewhere, &signs, at)?)),
+        (Err(error), _) => {
+            let code = error.exit_code();
+            let lost = lost_finding(&error);
+            output::say(&format!("rampart: {error}"));
+            if path.join(DOCUMENT).exists() {
+                let mut evaluation = read(&path)?;
+                evaluation.findings.push(lost);
+                directory.write(&evaluation)?;
+                show(&evaluation, &path, arguments, colour)?;
+            }
+            remove_if_empty(&path);
+            return Ok(code);
+        }
+    };
+    drop(elsewhere);
+    let _ = fs::remove_file(path.join(CRASH_SIGNS));
+    if !path.join(DOCUMENT).exists() {
+        // It was refused there, and has said why.
+        remove_if_empty(&path);
+        return Ok(code.unwrap_or(ExitCode::Failure));
+    }
+    let mut evaluation = read(&path)?;
+    if let Some(crashed) = crashed {
+        add_crash(&mut evaluation, crashed);
+        directory.write(&evaluation)?;
+    }
+    show(&evaluation, &path, arguments, colour)?;
+    Ok(code.unwrap_or_else(|| exit_code(&evaluation)))
+}
+
+/// The same evaluation as the far side is asked for it.
+fn command_there(arguments: &Evaluate, program: String, crash: bool) -> Vec<String> {
+    let mut argv = vec![program, "--color".to_owned(), "never".to_owned()];
+    argv.extend(arguments_without(
+        &["--out", "--show-progress", "--disturb"],
+        &["--json", "--allow-crash"],
+    ));
+    if let Some(wishes) = &arguments.disturb {
+        let rest: Vec<_> = wishes
+            .iter()
+            .filter_map(|wish| match wish {
+                Wish::Crash => None,
+                Wish::Disturbance(wish) => Some(wish.to_string()),
+            })
+            .collect();
+        argv.push("--disturb".to_owned());
+        argv.push(if rest.is_empty() {
+            "none".to_owned()
+        } else {
+            rest.join(",")
+        });
+    }
+    let progress = match arguments.show_progress {
+        ShowProgress::None => "none",
+        _ => "lines",
+    };
+    argv.extend(["--show-progress", progress, "--out", "-"].map(str::to_owned));
+    if crash {
+        argv.push("--crash-host".to_owned());
+    }
+    argv
+}
+
+/// The document as one that was asked for here.
+fn ours(content: Vec<u8>, bench: &Bench, command: &[String]) -> Vec<u8> {
+    let Ok(mut evaluation) = serde_json::from_slice::<Evaluation>(&content) else {
+        return content;
+    };
+    evaluation.bench = bench.clone();
+    evaluation.command = command.to_vec();
+    serde_json::to_vec(&evaluation).unwrap_or(content)
+}
+
+fn lost_finding(error: &BenchError) -> Finding {
+    Finding::new(
+        Severity::Problem,
+        "bench",
+        format!("the machine was lost before the evaluation was over: {error}"),
+    )
+}
+
+/// What is known of a machine that has just been crashed, after waiting long enough.
+fn crash_record(
+    elsewhere: &Elsewhere,
+    signs: &[u8],
+    newest: Instant,
+) -> Result<CrashRecord, Failure> {
+    let (since, confirmed) = match elsewhere {
+        Elsewhere::Sim(sim) => match sim.wait_lost(OBSERVED) {
+            Some((Loss::Panicked, at)) => (
+                at,
+                Some("QEMU: the kernel told its pvpanic device of a panic".to_owned()),
+            ),
+            Some((_, at)) => (at, None),
+            None => (newest, None),
+        },
+        Elsewhere::Ssh(ssh) => {
+            std::thread::sleep(OBSERVED.saturating_sub(newest.elapsed()));
+            (newest, ssh.death(newest.elapsed()))
+        }
+    };
+    Ok(confirm_crash(signs, since.elapsed(), confirmed)?)
+}
+
+/// A directory that nothing came into is not left behind.
+fn remove_if_empty(path: &Path) {
+    let _ = fs::remove_dir(path.join("histograms"));
+    let _ = fs::remove_dir(path);
+}

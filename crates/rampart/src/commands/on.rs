@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `--on`: the same command on another machine, as if it ran here.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+use rampart_bench::sim::{Sim, SimOptions};
+use rampart_bench::{BenchError, BenchSelection, Machine, Programs, Ssh, carry};
+use rampart_model::ExitCode;
+
+use crate::arguments::Command;
+use crate::failure::Failure;
+use crate::{output, signals};
+
+/// Where a command runs.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Another machine")]
+pub(crate) struct On {
+    /// Where to run: local, sim (a simulated machine), or ssh:[USER@]HOST[:PORT]
+    #[arg(long, value_name = "BENCH", default_value = "local")]
+    pub(crate) on: BenchSelection,
+
+    /// CPUs of the simulated machine; all but the first are kept free for real-time work
+    #[arg(long, value_name = "NUMBER", default_value_t = 5)]
+    pub(crate) sim_cpus: u32,
+
+    /// Memory of the simulated machine in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 3072)]
+    pub(crate) sim_memory: u32,
+}
+
+/// Options that say where and how a command runs, which the far side is told in other words.
+const WITH_VALUE: [&str; 4] = ["--on", "--sim-cpus", "--sim-memory", "--color"];
+
+impl From<BenchError> for Failure {
+    fn from(error: BenchError) -> Self {
+        Self::new(error.exit_code(), error)
+    }
+}
+
+/// A machine that is not this one.
+#[derive(Debug)]
+pub(crate) enum Elsewhere {
+    Sim(Box<Sim>),
+    Ssh(Box<Ssh>),
+}
+
+impl Elsewhere {
+    pub(crate) fn machine(&self) -> &dyn Machine {
+        match self {
+            Self::Sim(sim) => sim.as_ref(),
+            Self::Ssh(ssh) => ssh.as_ref(),
+        }
+    }
+}
+
+impl On {
+    pub(crate) fn is_local(&self) -> bool {
+        self.on == BenchSelection::Local
+    }
+
+    /// Connects to the machine, or boots it; none if it is this one. `after_panic`: how long a
+    /// simulated machine is watched when its kernel panicked.
+    pub(crate) fn connect(
+        &self,
+        stop: &Arc<AtomicBool>,
+        after_panic: Option<Duration>,
+    ) -> Result<Option<Elsewhere>, Failure> {
+        match &self.on {
+            BenchSelection::Local => Ok(None),
+            BenchSelection::Ssh(host) => {
+                let ssh = Ssh::connect(host, &programs()?, stop)?;
+                Ok(Some(Elsewhere::Ssh(Box::new(ssh))))
+            }
+            BenchSelection::Sim => {
+                let mut options = SimOptions::new(super::meter_program()?).with_cpus(self.sim_cpus);
+                options.memory_mib = self.sim_memory;
+                if let Some(after_panic) = after_panic {
+                    options.after_panic = after_panic;
+                }
+                let image = Sim::image(&mut super::sim::build_progress())?;
+                output::say(&format!(
+                    "rampart: booting the simulated machine: Linux {}, {} CPUs",
+                    image.record().kernel_release,
+                    options.cpus
+                ));
+                let booting = thread::Builder::new()
+                    .name("boot".to_owned())
+                    .spawn(move || Sim::boot(image, &options))?;
+                while !booting.is_finished() {
+                    if stop.load(Ordering::Relaxed) {
+                        let what = "the simulated machine was booting".to_owned();
+                        return Err(BenchError::Interrupted(what).into());
+                    }
+                    thread::sleep(Duration::from_millis(20));
+                }
+                let sim = booting
+                    .join()
+                    .map_err(|_| io::Error::other("the thread that boots has failed"))?;
+                Ok(Some(Elsewhere::Sim(Box::new(sim?))))
+            }
+        }
+    }
+}
+
+/// The two programs that are carried.
+pub(crate) fn programs() -> Result<Programs, Failure> {
+    Ok(Programs {
+        rampart: std::env::current_exe()?,
+        meter: super::meter_program()?,
+    })
+}
+
+/// Our own arguments without those that say where and how; `more` are options with a value,
+/// `flags` without, that are left out too.
+pub(crate) fn arguments_without(more: &[&str], flags: &[&str]) -> Vec<String> {
+    without(std::env::args_os().skip(1), more, flags)
+}
+
+fn without(
+    arguments: impl Iterator<Item = std::ffi::OsString>,
+    more: &[&str],
+    flags: &[&str],
+) -> Vec<String> {
+    // What is no text is no argument of ours, and would have been refused.
+    let mut arguments = arguments.map(|argument| argument.to_string_lossy().into_owned());
+    let mut kept = Vec::new();
+    while let Some(argument) = arguments.next() {
+        let name = argument
+            .split_once('=')
+            .map_or(argument.as_str(), |(name, _)| name);
+        if WITH_VALUE.contains(&name) || more.contains(&name) {
+            if !argument.contains('=') {
+                arguments.next();
+            }
+        } else if !flags.contains(&argument.as_str()) {
+            kept.push(argument);
+        }
+    }
+    kept
+}
+
+/// The exit code that a program over there ended with.
+pub(crate) fn code_of(status: ExitStatus) -> ExitCode {
+    const KNOWN: [ExitCode; 8] = [
+        ExitCode::Success,
+        ExitCode::Failure,
+        ExitCode::Usage,
+        ExitCode::VerdictNegative,
+        ExitCode::PreconditionMissing,
+        ExitCode::Partial,
+        ExitCode::MachineLost,
+        ExitCode::Interrupted,
+    ];
+    KNOWN
+        .into_iter()
+        .find(|code| status.code() == Some(*code as i32))
+        .unwrap_or(ExitCode::Failure)
+}
+
+/// Runs a whole command elsewhere if it says so; none if it is for this machine, or knows itself
+/// how to run elsewhere.
+pub(crate) fn elsewhere(command: &Command, colour: bool) -> Option<Result<ExitCode, Failure>> {
+    let (on, files): (&On, Vec<(&str, &Option<PathBuf>)>) = match command {
+        Command::Measure(measure) => (
+            &measure.on,
+            vec![("--hlog", &measure.hlog), ("--csv", &measure.csv)],
+        ),
+        Command::Domains(domains) => (&domains.on, Vec::new()),
+        Command::Release(release) => (&release.on, Vec::new()),
+        Command::Block(block) => (&block.on, Vec::new()),
+        Command::Blocktest(blocktest) => (&blocktest.on, Vec::new()),
+        _ => return None,
+    };
+    if on.is_local() {
+        return None;
+    }
+    if let Some((name, _)) = files.iter().find(|(_, file)| file.is_some()) {
+        return Some(Err(Failure::new(
+            ExitCode::Usage,
+            anyhow::anyhow!(
+                "{name}: files do not come back from {}; take the document from standard output \
+                 with --json, or use `rampart evaluate --on`",
+                on.on
+            ),
+        )));
+    }
+    Some(relay(on, colour))
+}
+
+/// The same command there, its streams and its exit code here.
+fn relay(on: &On, colour: bool) -> Result<ExitCode, Failure> {
+    let stop = signals::stop_flag()?;
+    let Some(elsewhere) = on.connect(&stop, None)? else {
+        return Ok(ExitCode::Success);
+    };
+    let machine = elsewhere.machine();
+    let carried = carry(machine, &programs()?)?;
+    let mut argv = vec![carried.rampart, "--color".to_owned()];
+    argv.push(if colour { "always" } else { "never" }.to_owned());
+    argv.extend(arguments_without(&[], &[]));
+    let copy = |mut stdout| {
+        let mut here = io::stdout().lock();
+        io::copy(&mut stdout, &mut here).and_then(|_| here.flush())
+    };
+    let ended = rampart_bench::run(machine, &argv, &stop, copy, output::say)?;
+    let status = ended.status?;
+    Ok(code_of(status))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_says_where_is_left_out() {
+        let arguments = "--color=never evaluate --on ssh:board --for 1m --out x --json --on=sim --sim-cpus 3 --policy fifo:80";
+        let arguments = arguments.split(' ').map(std::ffi::OsString::from);
+        assert_eq!(
+            without(arguments, &["--out"], &["--json"]).join(" "),
+            "evaluate --for 1m --policy fifo:80"
+        );
+    }
+}

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rampart sim`: builds, boots and enters the simulated machine.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use rampart_bench::sim::{BuildStep, Forward, Image, Joined, Sim, SimError, SimOptions, Up};
+use rampart_model::{CpuSet, ExitCode};
+
+use super::sim_program::{Entered, run_program, run_shell};
+use crate::failure::Failure;
+use crate::progress::Style;
+use crate::{output, progress, signals};
+
+const EXAMPLES: &str = "\
+Examples:
+  rampart sim build                     make the image, or renew it where packages are newer
+  rampart sim shell                     a shell inside; the machine ends with it
+  rampart sim run -- uname -a           one command, its streams and its exit status
+  rampart sim run --cpus 3 -- cyclictest -m -p 80 -t 1 -D 5
+  tar c DIR | rampart sim run -- tar xC /tmp
+  rampart sim up                        hold a machine; `run` and `shell` elsewhere join it
+  rampart sim up --forward 2222:22 &    with a port for ssh
+  rampart sim down                      end the machine that is up
+
+Packages come from deb.debian.org, or the mirror that this machine's own apt uses for bookworm, or
+RAMPART_DEBIAN_MIRROR. They are kept with the image in ~/.cache/rampart/sim (XDG_CACHE_HOME).
+
+Exit codes of `run` and `shell`: the command's own, 128 plus the signal that ended it; 6 if the
+machine panicked, hung, ended or never came up, with the last lines of its console.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct SimArguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Fetch packages and make the image; renew it where packages are newer
+    Build,
+    /// Boot a machine and hold it until Ctrl-C or `rampart sim down`
+    Up(Box<MachineArguments>),
+    /// A shell inside: in the machine that is up, else in one of its own
+    Shell(Box<MachineArguments>),
+    /// Run a command inside: in the machine that is up, else in one of its own
+    Run(Box<RunArguments>),
+    /// End the machine that is up
+    Down,
+}
+
+#[derive(Debug, Args)]
+struct MachineArguments {
+    /// How many CPUs the machine has
+    #[arg(long, value_name = "NUMBER", default_value_t = 5)]
+    cpus: u32,
+
+    /// CPUs that its kernel keeps free (isolcpus, nohz_full, rcu_nocbs, irqaffinity); without it
+    /// all but the first, `none` for none
+    #[arg(long, value_name = "CPUS", value_parser = real_time_cpus)]
+    real_time_cpus: Option<CpuSet>,
+
+    /// Memory of the machine in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 3072)]
+    memory: u32,
+
+    /// More words for its kernel's command line
+    #[arg(long, value_name = "WORDS")]
+    append: Option<String>,
+
+    /// A port of this machine's loopback that leads to a port inside; may be repeated
+    #[arg(long, value_name = "HERE:THERE")]
+    forward: Vec<Forward>,
+
+    /// Boot a machine of its own even if one is up
+    #[arg(long)]
+    own: bool,
+
+    /// How long it may take to come up, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 180)]
+    patience: u64,
+}
+
+#[derive(Debug, Args)]
+struct RunArguments {
+    #[command(flatten)]
+    machine: MachineArguments,
+
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+fn real_time_cpus(text: &str) -> Result<CpuSet, String> {
+    if text == "none" {
+        return Ok(CpuSet::default());
+    }
+    text.parse()
+        .map_err(|error: rampart_model::ParseCpuSetError| error.to_string())
+}
+
+impl MachineArguments {
+    fn options(&self) -> Result<SimOptions, Failure> {
+        let mut options = SimOptions::new(super::meter_program()?).with_cpus(self.cpus);
+        if let Some(real_time) = &self.real_time_cpus {
+            options.real_time = real_time.clone();
+        }
+        options.memory_mib = self.memory;
+        options.append.clone_from(&self.append);
+        options.forwards.clone_from(&self.forward);
+        options.patience = Duration::from_secs(self.patience);
+        Ok(options)
+    }
+
+    /// Whether it asks for a machine that another one cannot stand for.
+    fn is_particular(&self) -> bool {
+        self.own
+            || self.cpus != 5
+            || self.real_time_cpus.is_some()
+            || self.memory != 3072
+            || self.append.is_some()
+            || !self.forward.is_empty()
+    }
+}
+
+impl From<SimError> for Failure {
+    fn from(error: SimError) -> Self {
+        // Its text holds what caused it already.
+        Self::new(error.exit_code(), anyhow::anyhow!("{error}"))
+    }
+}
+
+/// Runs `rampart sim`.
+pub(crate) fn run(arguments: &SimArguments) -> Result<std::process::ExitCode, Failure> {
+    match &arguments.action {
+        Action::Build => build().map(Into::into),
+        Action::Up(machine) => up(machine).map(Into::into),
+        Action::Shell(machine) => {
+            let entered = enter(machine)?;
+            run_shell(&entered)
+        }
+        Action::Run(run) => {
+            let entered = enter(&run.machine)?;
+            run_program(&entered, &run.command)
+        }
+        Action::Down => {
+            Up::take_down()?;
+            Ok(ExitCode::Success.into())
+        }
+    }
+}
+
+fn build() -> Result<ExitCode, Failure> {
+    let image = Sim::build(&mut build_progress())?;
+    output::print(&describe(&image))?;
+    Ok(ExitCode::Success)
+}
+
+fn describe(image: &Image) -> String {
+    let record = image.record();
+    format!(
+        "{}: Debian 12, Linux {}, {} packages (image.json has versions and hashes)",
+        image.directory().display(),
+        record.kernel_release,
+        record.packages.len()
+    )
+}
+
+fn up(machine: &MachineArguments) -> Result<ExitCode, Failure> {
+    // Before the first thread: a signal while it boots ends the machine too.
+    let stop = signals::stop_flag()?;
+    Up::refuse_second()?;
+    let up = Up::hold(boot(machine, Some(&stop))?)?;
+    output::say(&format!(
+        "rampart: the simulated machine is up after {:.1} s: Linux {}; enter it with `rampart sim \
+         shell`, end it with Ctrl-C or `rampart sim down`",
+        up.sim().boot_time().as_secs_f64(),
+        up.sim().agent().hello().kernel_release
+    ));
+    loop {
+        if stop.load(Ordering::Relaxed) {
+            return Ok(ExitCode::Success);
+        }
+        if up.sim().wait_lost(Duration::from_millis(100)).is_some() {
+            return match up.sim().loss_error() {
+                // Somebody inside switched it off.
+                Some(SimError::Ended { how, .. }) if how == "guest-shutdown" => {
+                    output::say("rampart: the simulated machine was switched off from inside");
+                    Ok(ExitCode::Success)
+                }
+                Some(error) => Err(error.into()),
+                None => Ok(ExitCode::Success),
+            };
+        }
+    }
+}
+
+/// The machine that is up, or one of its own.
+fn enter(machine: &MachineArguments) -> Result<Entered, Failure> {
+    if !machine.is_particular()
+        && let Some(joined) = Joined::join()?
+    {
+        return Ok(Entered::Joined(joined));
+    }
+    Ok(Entered::Own(Box::new(boot(machine, None)?)))
+}
+
+/// Boots a machine; a signal meanwhile ends the program, and with it the machine.
+fn boot(machine: &MachineArguments, stop: Option<&Arc<AtomicBool>>) -> Result<Sim, Failure> {
+    let options = machine.options()?;
+    let image = Sim::image(&mut build_progress())?;
+    let Some(stop) = stop else {
+        return Ok(Sim::boot(image, &options)?);
+    };
+    let booting = thread::Builder::new()
+        .name("boot".to_owned())
+        .spawn(move || Sim::boot(image, &options))?;
+    while !booting.is_finished() {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Failure::new(
+                ExitCode::Partial,
+                anyhow::anyhow!("interrupted while the simulated machine was booting"),
+            ));
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    let booted = booting
+        .join()
+        .map_err(|_| io::Error::other("the thread that boots has failed"))?;
+    Ok(booted?)
+}
+
+/// Shows the steps of a build on standard error.
+pub(super) fn build_progress() -> impl FnMut(BuildStep) {
+    let style = progress::style(crate::arguments::ShowProgress::Auto);
+    let bar = progress::bar(style, 1000);
+    let mut told = None;
+    move |step| {
+        let text = match step {
+            BuildStep::Lists => "lists of packages",
+            BuildStep::Fetch { .. } => "fetching packages",
+            BuildStep::Unpack { .. } => "unpacking packages",
+            BuildStep::Pack => "writing the root file system",
+            BuildStep::UpToDate => "up to date",
+        };
+        // Of the time of a build: fetching half, unpacking a third.
+        let share = |done: u64, total: u64, width: u64| done * width / total.max(1);
+        let position = match step {
+            BuildStep::Lists => 0,
+            BuildStep::Fetch { done, total } => 50 + share(done, total, 500),
+            BuildStep::Unpack { done, total } => 550 + share(done as u64, total as u64, 300),
+            BuildStep::Pack => 850,
+            BuildStep::UpToDate => 1000,
+        };
+        bar.set_position(position);
+        bar.set_message(text);
+        if style == Style::Lines && told != Some(text) {
+            output::say(&format!("rampart sim: {text}"));
+        }
+        told = Some(text);
+    }
+}

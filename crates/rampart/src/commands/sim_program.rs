@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A program in the simulated machine, with our streams as its own.
+
+use std::io::{self, IsTerminal as _, Read, Write};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rampart_agent::{Agent, AgentCommand, AgentError, AgentProcess, TerminalSize};
+use rampart_bench::sim::{Joined, Sim, SimError};
+use rampart_model::ExitCode;
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
+
+use crate::failure::Failure;
+
+/// How often signals are looked for.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// The machine that a command is in.
+#[derive(Debug)]
+pub(crate) enum Entered {
+    /// One that somebody else holds.
+    Joined(Joined),
+    /// One that ends with this.
+    Own(Box<Sim>),
+}
+
+impl Entered {
+    fn agent(&self) -> &Agent {
+        match self {
+            Self::Joined(joined) => joined.agent(),
+            Self::Own(sim) => sim.agent(),
+        }
+    }
+
+    fn explain(&self, error: AgentError) -> SimError {
+        match self {
+            Self::Joined(joined) => joined.explain(error),
+            Self::Own(sim) => sim.explain(error),
+        }
+    }
+}
+
+/// Runs a command with our standard streams; signals that would end us go to it.
+pub(crate) fn run_program(
+    entered: &Entered,
+    command: &[String],
+) -> Result<std::process::ExitCode, Failure> {
+    let process = entered
+        .agent()
+        .spawn(&AgentCommand::new(command.iter().cloned()))
+        .map_err(|error| entered.explain(error))?;
+    attend(entered, process)
+}
+
+/// A login shell on a terminal of its own, which shows on ours.
+pub(crate) fn run_shell(entered: &Entered) -> Result<std::process::ExitCode, Failure> {
+    if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+        return Err(Failure::new(
+            ExitCode::Usage,
+            anyhow::anyhow!(
+                "sim shell: standard input or output is no terminal; mend: rampart sim run -- bash -c \
+                 COMMANDS"
+            ),
+        ));
+    }
+    let command = AgentCommand {
+        argv: vec!["bash".to_owned(), "--login".to_owned()],
+        env: std::env::var("TERM")
+            .map(|kind| vec![("TERM".to_owned(), kind)])
+            .unwrap_or_default(),
+        directory: Some("/root".to_owned()),
+        cpus: None,
+        terminal: Some(terminal_size()),
+    };
+    let process = entered
+        .agent()
+        .spawn(&command)
+        .map_err(|error| entered.explain(error))?;
+    let _raw = RawTerminal::enter()?;
+    attend(entered, process)
+}
+
+fn terminal_size() -> TerminalSize {
+    tcgetwinsize(io::stdout()).map_or(
+        TerminalSize {
+            rows: 24,
+            columns: 80,
+        },
+        |size| TerminalSize {
+            rows: size.ws_row,
+            columns: size.ws_col,
+        },
+    )
+}
+
+/// Our terminal as the far one's keyboard: every key goes there. As before when this is dropped.
+#[derive(Debug)]
+struct RawTerminal(Termios);
+
+impl RawTerminal {
+    fn enter() -> io::Result<Self> {
+        let before = tcgetattr(io::stdin())?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
+        Ok(Self(before))
+    }
+}
+
+impl Drop for RawTerminal {
+    fn drop(&mut self) {
+        // A terminal that is gone needs nothing.
+        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.0);
+    }
+}
+
+/// Joins the streams and waits for the end.
+fn attend(entered: &Entered, process: AgentProcess) -> Result<std::process::ExitCode, Failure> {
+    let AgentProcess {
+        stdin,
+        stdout,
+        stderr,
+        handle,
+    } = process;
+    let flags = [SIGINT, SIGTERM, SIGHUP].map(|signal| (signal, Arc::new(AtomicBool::new(false))));
+    for (signal, flag) in &flags {
+        signal_hook::flag::register(*signal, Arc::clone(flag))?;
+    }
+    let resized = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(SIGWINCH, Arc::clone(&resized))?;
+
+    // Ends with our input, or with this process.
+    start("stdin", move || {
+        let mut stdin = stdin;
+        let _ = carry(&mut io::stdin().lock(), &mut stdin);
+    })?;
+    let outputs = [
+        start("stdout", move || {
+            let mut stdout = stdout;
+            carry(&mut stdout, &mut io::stdout())
+        })?,
+        start("stderr", move || {
+            let mut stderr = stderr;
+            carry(&mut stderr, &mut io::stderr())
+        })?,
+    ];
+    let status = loop {
+        for (signal, flag) in &flags {
+            if flag.swap(false, Ordering::Relaxed) {
+                handle
+                    .signal(*signal)
+                    .map_err(|error| entered.explain(error))?;
+            }
+        }
+        if resized.swap(false, Ordering::Relaxed) {
+            handle
+                .resize(terminal_size())
+                .map_err(|error| entered.explain(error))?;
+        }
+        let waited = handle.wait(LOOK_AGAIN);
+        if let Some(status) = waited.map_err(|error| entered.explain(error))? {
+            break status;
+        }
+    };
+    for output in outputs {
+        match output.join() {
+            Ok(Ok(())) => {}
+            // Whoever reads our output went away: as if the program had met it.
+            Ok(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            Ok(Err(error)) => return Err(error.into()),
+            Err(_) => return Err(io::Error::other("a thread that carries output failed").into()),
+        }
+    }
+    Ok(code_of(status))
+}
+
+fn start<T: Send + 'static>(
+    name: &str,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<thread::JoinHandle<T>> {
+    thread::Builder::new().name(name.to_owned()).spawn(body)
+}
+
+/// As `std::io::copy`, but what came is passed on at once.
+fn carry(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        let count = match from.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        to.write_all(&buffer[..count])?;
+        to.flush()?;
+    }
+}
+
+/// As a shell has it: the status, or 128 and the signal.
+fn code_of(status: ExitStatus) -> std::process::ExitCode {
+    let signal = status.signal().map(|signal| 128 + signal);
+    let code = status.code().or(signal).unwrap_or_default();
+    // A status has eight bits.
+    std::process::ExitCode::from(code.to_le_bytes()[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_is_the_programs_or_tells_the_signal() {
+        let code = |raw| format!("{:?}", code_of(ExitStatus::from_raw(raw)));
+        let expected = |code: u8| format!("{:?}", std::process::ExitCode::from(code));
+        assert_eq!(code(0), expected(0));
+        assert_eq!(code(7 << 8), expected(7));
+        assert_eq!(code(9), expected(137));
+    }
+}
