@@ -84,7 +84,7 @@ function render(text: string): HTMLElement {
     machineFacts(evaluation),
     findings(evaluation),
     notMeasured(evaluation),
-    reading(),
+    reading(evaluation),
     provenance(evaluation, exactSeed(text), text),
     element("footer", {}, "Made by Rampart. Charts by uPlot (MIT licence, Leon Sorokin)."),
   ]);

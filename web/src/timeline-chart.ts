@@ -57,7 +57,8 @@ export class TimelineChart {
   update(settings: TimelineSettings): void {
     this.settings = settings;
     const { trace, range, label } = settings;
-    const spoken = `${label}: ${trace.blocks.length} blocks. Left and right move the reading line, plus and minus zoom, 0 shows all.`;
+    const count = new Set(trace.blocks.map((block) => block.sequence)).size;
+    const spoken = `${label}: ${count} blocks. Left and right move the reading line, plus and minus zoom, 0 shows all.`;
     this.element.setAttribute("aria-label", spoken);
     this.element.dataset["from"] = String(range.from);
     this.element.dataset["to"] = String(range.to);

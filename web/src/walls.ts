@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Who disturbs whom: rows, columns and cells of the matrix, and clocks. Pure functions.
+import { merge } from "./distribution";
 import type {
   ClockRelation,
+  ComparisonCell,
   Disturbance,
   Evaluation,
   Interval,
   TransferRecord,
   Verdict,
+  VerdictOutcome,
   Watched,
 } from "./evaluation";
+import { gravest } from "./select";
 
 /** A disturbance as it is written: `block:host`, `cache:task`, `block:under:vm`. */
 export function disturbanceName({ kind, side, domain }: Disturbance): string {
@@ -71,11 +75,28 @@ export function isOwn(of: Disturbance, domain: string): boolean {
   return of.domain === domain && of.side === "inside";
 }
 
-/** Of a positive control: whether the block was felt there, as far as its interval says. */
+/** Of a positive control: whether the block was felt there, as the verdict says. */
 export function isFelt(verdict: Verdict): boolean {
-  const { figures } = verdict;
-  return !!figures && "transfer" in figures && figures.transfer.transfer.low > figures.transfer.tolerance;
+  return verdict.question === "transfer" && verdict.outcome === "leaks";
 }
+
+/** The outcome that an answer of the comparison has the colour of: that of its word, or else the gravest of
+ * its verdicts. A positive control is no evidence against a wall. */
+export function answerOutcome(cell: ComparisonCell, verdicts: readonly Verdict[]): VerdictOutcome | null {
+  const walls = verdicts.filter((one) => !(one.disturbance && isOwn(one.disturbance, one.domain)));
+  return ANSWERS[cell.answer] ?? gravest(walls)?.outcome ?? null;
+}
+
+const ANSWERS: { [answer: string]: VerdictOutcome } = {
+  yes: "holds",
+  good: "holds",
+  excellent: "holds",
+  limited: "leaks",
+  "not always": "leaks",
+  no: "fails",
+  none: "fails",
+  "not decided": "inconclusive",
+};
 
 /** The figure that a cell leads with: the transfer, or the largest factor. */
 export function leading(verdict: Verdict): Interval | null {
@@ -90,41 +111,97 @@ export function leading(verdict: Verdict): Interval | null {
   );
 }
 
-/** A round in which this domain was watched. */
-export type Round = { record: TransferRecord; watched: Watched };
+/** A round in which this domain was watched; where it has several CPUs, `watched` is all of them together. */
+export type Round = { record: TransferRecord; watched: Watched; cpus: string };
 
-/** The rounds of a cell: those that the verdict names, else all with this disturbance. */
+/** What a domain saw in a round; null if it was not watched in it. */
+export function ofDomain(record: TransferRecord, domain: string): Round | null {
+  const all = record.watched.filter((one) => one.domain === domain);
+  const [first] = all;
+  if (first === undefined) return null;
+  return {
+    record,
+    watched: all.length > 1 ? together(first, all) : first,
+    cpus: all.map((one) => one.cpu).join(","),
+  };
+}
+
+/** The CPUs of a domain as one: of each moment the worst. */
+function together(first: Watched, all: readonly Watched[]): Watched {
+  const { slot } = first.timeline;
+  const started = all.filter((one) => one.timeline.worst.length > 0);
+  const start = Math.min(...started.map((one) => one.timeline.start));
+  const worst: (number | null)[] = [];
+  const higher = (a: number | null | undefined, b: number | null | undefined) =>
+    a == null ? (b ?? null) : b == null ? a : Math.max(a, b);
+  for (const { timeline } of started) {
+    const shift = Math.round((timeline.start - start) / slot);
+    timeline.worst.forEach((value, index) => {
+      worst[index + shift] = higher(worst[index + shift], value);
+    });
+  }
+  return {
+    ...first,
+    timeline: {
+      start: started.length > 0 ? start : 0,
+      slot,
+      worst: Array.from(worst, (value) => value ?? null),
+    },
+    windows: (first.windows ?? []).map((window, index) => ({
+      ...window,
+      worst: all.map((one) => one.windows?.[index]?.worst).reduce(higher, null) ?? null,
+    })),
+    seen: merge(all.map((one) => one.seen)),
+    missed: all.reduce((sum, one) => sum + one.missed, 0),
+    invalid: all.flatMap((one) => one.invalid),
+    findings: all.flatMap((one) => one.findings),
+  };
+}
+
+/** The rounds of a cell: all with this disturbance in which the domain was watched. */
 export function roundsOf(evaluation: Evaluation, of: Disturbance, domain: string): Round[] {
   const name = disturbanceName(of);
-  return (evaluation.transfers ?? []).flatMap((record) => {
-    const watched = record.watched.find((one) => one.domain === domain);
-    if (!watched || !record.disturbance || disturbanceName(record.disturbance) !== name) return [];
-    return [{ record, watched }];
-  });
+  return (evaluation.transfers ?? [])
+    .filter((record) => record.disturbance && disturbanceName(record.disturbance) === name)
+    .flatMap((record) => ofDomain(record, domain) ?? []);
+}
+
+/** How many blocks were made: those of several CPUs at once are one. */
+export function blockCount(record: TransferRecord): number {
+  return new Set(record.blocks?.spans.map((span) => span.sequence)).size;
 }
 
 /** The quiet round that is nearest in the order, of the same group. */
 export function quietRound(evaluation: Evaluation, near: TransferRecord, domain: string): Round | null {
   let found: Round | null = null;
   for (const record of evaluation.transfers ?? []) {
-    const watched = record.watched.find((one) => one.domain === domain);
-    if (record.disturbance || !watched || record.group !== near.group || record.invalid.length > 0) continue;
+    const round = ofDomain(record, domain);
+    if (record.disturbance || !round || record.group !== near.group || record.invalid.length > 0) continue;
     const distance = Math.abs(record.order - near.order);
-    if (found === null || distance < Math.abs(found.record.order - near.order)) found = { record, watched };
+    if (found === null || distance < Math.abs(found.record.order - near.order)) found = round;
   }
   return found;
 }
 
 /** Turns moments of a far clock into moments of the host's. Between two readings of the far clock its
- * offset is taken to change evenly, before and after them as between. */
+ * offset is taken to change evenly; before the first and after the last it stays. */
 export function toHost(relations: readonly ClockRelation[]): (far: number) => number {
   const [first] = relations;
   const last = relations[relations.length - 1];
   if (!first || !last) return (far) => far;
-  const between = last.at - first.at;
-  const slope = between > 0 ? (last.offset - first.offset) / between : 0;
-  // far = at + offset + slope × (at − first.at), solved for at; sums near zero keep the digits.
-  return (far) => first.at + (far - first.at - first.offset) / (1 + slope);
+  const offset = (host: number): number => {
+    if (host <= first.at) return first.offset;
+    const after = relations.findIndex((one) => one.at >= host);
+    const [one, two] = [relations[after - 1], relations[after]];
+    if (!one || !two) return last.offset;
+    return one.offset + ((two.offset - one.offset) * (host - one.at)) / Math.max(two.at - one.at, 1);
+  };
+  return (far) => {
+    // The offset changes by parts in a million: each turn is that much nearer to the moment.
+    let host = far - first.offset;
+    for (let turn = 0; turn < 4; turn++) host = far - offset(host);
+    return host;
+  };
 }
 
 /** How far apart two moments may seem that were read on two clocks. */
@@ -151,7 +228,10 @@ export type Trace = {
 export function trace({ record, watched }: Round): Trace {
   const own = toHost(watched.clock ?? []);
   const blocked = toHost(record.blocks?.clock ?? []);
-  const start = own(watched.timeline.start);
+  const [firstBlock] = record.blocks?.spans ?? [];
+  // Where nothing was measured the first block is as good a start as any.
+  const start =
+    watched.timeline.worst.length > 0 ? own(watched.timeline.start) : blocked(firstBlock?.start ?? 0);
   const seconds = (host: number) => (host - start) / 1e9;
   const stretch = (of: { start: number; end: number }, clock: (far: number) => number): Stretch => ({
     from: seconds(clock(of.start)),

@@ -72,10 +72,8 @@ describe("who disturbs whom in a browser", { skip }, () => {
 
   test("a control that was not felt is an alarm", async () => {
     const made = read();
-    for (const { id, figures } of made.verdicts) {
-      if (id !== "transfer/task/wakeup/block:task" || !figures || !("transfer" in figures)) continue;
-      Object.assign(figures.transfer.transfer, { estimate: 0.01, low: -0.02, high: 0.04 });
-    }
+    for (const verdict of made.verdicts)
+      if (verdict.id === "transfer/task/wakeup/block:task") verdict.outcome = "inconclusive";
     await open(
       "walls-control",
       async (page) => {

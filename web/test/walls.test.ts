@@ -7,12 +7,16 @@ import { ratioAxis, ratioPlace, transferPlace } from "../src/interval";
 import { asked, isEmulated } from "../src/select";
 import { fraction } from "../src/wall-words";
 import {
+  answerOutcome,
+  blockCount,
   disturbanceName,
   disturbances,
   isFelt,
   isOwn,
   leading,
+  ofDomain,
   quietRound,
+  type Round,
   roundsOf,
   toHost,
   trace,
@@ -95,9 +99,14 @@ test("a far clock is turned into the host's, with its drift", () => {
   assert.equal(toHost([relation(1000, -400)])(700), 1100);
   // The far clock gains 100 in 1000: at 500 it shows 500 − 200 + 50.
   const clock = toHost([relation(0, -200), relation(1000, -100)]);
-  assert.ok(Math.abs(clock(350) - 500) < 1e-9);
-  assert.ok(Math.abs(clock(-200) - 0) < 1e-9);
-  assert.ok(Math.abs(clock(900) - 1000) < 1e-9);
+  assert.ok(Math.abs(clock(350) - 500) < 0.1);
+  assert.ok(Math.abs(clock(-200) - 0) < 0.1);
+  assert.ok(Math.abs(clock(900) - 1000) < 0.1);
+  // Before the first reading and after the last nothing is known of the drift: the offset stays.
+  assert.equal(clock(-5200), -5000);
+  assert.equal(clock(4900), 5000);
+  const three = toHost([relation(0, 0), relation(1000, 100), relation(2000, 100)]);
+  assert.ok(Math.abs(three(550) - 500) < 0.1 && Math.abs(three(1600) - 1500) < 0.1);
   // After days of uptime a ns is still a ns.
   const days = 30 * 86400e9;
   assert.equal(toHost([relation(days, -31e9)])(days - 31e9 + 7) - days, 7);
@@ -161,4 +170,56 @@ test("axes of intervals keep everything inside", () => {
   assert.ok(transferPlace(0) > 0 && transferPlace(1) < 100);
   assert.equal(transferPlace(-9), 0);
   assert.equal(transferPlace(9), 100);
+});
+
+test("the CPUs of a domain are one: of each moment the worst", () => {
+  const record = structuredClone(roundsOf(walls, named("block:task"), "host")[0]?.record);
+  assert.ok(record);
+  const host = record.watched.find((one) => one.domain === "host");
+  assert.ok(host);
+  const alone = ofDomain(record, "host");
+  const { slot, start, worst } = host.timeline;
+  record.watched.push({
+    ...structuredClone(host),
+    cpu: 9,
+    missed: 3,
+    // It began a slot later, and its third sample is the worst of all.
+    timeline: { start: start + slot + 1000, slot, worst: [null, 1, 9e9] },
+    windows: (host.windows ?? []).map((window, index) => ({ ...window, worst: index === 1 ? 9e9 : null })),
+  });
+  const both = ofDomain(record, "host");
+  assert.ok(alone && both);
+  assert.equal(both.cpus, "1,9");
+  assert.equal(both.watched.missed, host.missed + 3);
+  assert.equal(both.watched.seen.samples, 2 * host.seen.samples);
+  const expected = worst.with(3, 9e9);
+  assert.deepEqual(both.watched.timeline.worst, expected);
+  const windows = (of: Round) => trace(of).windows.map((window) => window.worst);
+  assert.deepEqual(windows(both), windows(alone).with(1, 9e9));
+  assert.equal(ofDomain(record, "nobody"), null);
+  assert.equal(blockCount(record), 20);
+});
+
+test("a round in which nothing was measured still has its blocks", () => {
+  const record = structuredClone(roundsOf(walls, named("block:task"), "host")[0]?.record);
+  const host = record?.watched.find((one) => one.domain === "host");
+  assert.ok(record && host);
+  host.timeline = { start: 0, slot: 4e6, worst: [] };
+  host.windows = [];
+  const round = ofDomain(record, "host");
+  assert.ok(round);
+  const { blocks, slots } = trace(round);
+  assert.deepEqual(slots, []);
+  assert.equal(blocks[0]?.from, 0);
+  assert.ok((blocks[19]?.to ?? 0) < 10);
+});
+
+test("an answer has the colour of its word, and a control is no evidence against it", () => {
+  const cell = (answer: string) => ({ answer, domain: "task", reason: "", verdicts: [] });
+  const control = wallVerdict(walls, named("block:task"), "task") as Verdict;
+  const held = wallVerdict(walls, named("block:host"), "task") as Verdict;
+  assert.equal(answerOutcome(cell("good"), [control]), "holds");
+  assert.equal(answerOutcome(cell("none"), []), "fails");
+  assert.equal(answerOutcome(cell("in structure"), [control, held]), "holds");
+  assert.equal(answerOutcome(cell("in structure"), []), null);
 });

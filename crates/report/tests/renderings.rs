@@ -178,9 +178,7 @@ fn a_block_that_is_not_felt_where_it_is_made_proves_nothing() {
         .iter_mut()
         .find(|verdict| verdict.id == control)
         .expect("the control");
-    if let Some(rampart_model::VerdictFigures::Transfer { transfer, .. }) = &mut verdict.figures {
-        (transfer.estimate, transfer.low, transfer.high) = (0.02, -0.01, 0.05);
-    }
+    verdict.outcome = VerdictOutcome::Inconclusive;
     let skipped = |report: &str| report.matches("<skipped ").count();
     assert_eq!(skipped(&junit(&evaluation)), skipped(&felt) + 1);
     assert!(plain(&evaluation, 100).contains("NOT FELT"));

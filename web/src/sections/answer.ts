@@ -4,7 +4,7 @@ import { badge, type Child, element, row, shortBadge, table } from "../dom";
 import type { Evaluation, Machine, MeterKind, PreemptionModel, Question, Verdict } from "../evaluation";
 import { moment, plural, prose, time } from "../figures";
 import { gravest } from "../select";
-import { isOwn, verdictSubject } from "../walls";
+import { answerOutcome, isFelt, isOwn, verdictSubject } from "../walls";
 import { bench, simulated } from "./bench";
 
 const PREEMPTION: { [model in PreemptionModel]: string } = {
@@ -152,10 +152,7 @@ export function sentences(evaluation: Evaluation, places: VerdictPlaces): HTMLEl
       const domain = evaluation.plan.domains.find((plan) => plan.name === name);
       const badges = QUESTIONS.map(([question, words]) => {
         const all = evaluation.verdicts.filter(
-          (one) =>
-            one.domain === name &&
-            one.question === question &&
-            !(one.disturbance && isOwn(one.disturbance, name)),
+          (one) => one.domain === name && one.question === question && one.disturbance?.domain !== name,
         );
         const verdict = gravest(all);
         if (verdict === null) return null;
@@ -182,22 +179,35 @@ const SHOWN = 6;
 
 /** Signs of the verdicts that an answer rests on; the outcome's word is for those who do not see the sign. */
 function evidence(
+  domain: string,
   verdicts: readonly Verdict[],
   places: VerdictPlaces,
   leading: MeterKind | undefined,
 ): HTMLElement | null {
   if (verdicts.length === 0) return null;
-  const sign = (verdict: Verdict) => [
-    shortBadge(
-      verdict.outcome,
-      verdictSubject(verdict) + (verdict.meter === leading ? "" : ` ${verdict.meter}`),
-      {
-        href: `#${places.get(verdict.id)}`,
-        title: `${verdict.outcome}: ${verdict.statement}`,
-      },
-    ),
-    " ",
-  ];
+  const sign = (verdict: Verdict) => {
+    const own = verdict.disturbance && isOwn(verdict.disturbance, verdict.domain);
+    const control = own && verdict.question === "transfer";
+    const about = [
+      verdictSubject(verdict),
+      verdict.meter === leading || verdict.disturbance ? "" : ` ${verdict.meter}`,
+      verdict.domain === domain ? "" : ` in ${verdict.domain}`,
+      control ? ` (control${isFelt(verdict) ? "" : " not felt"})` : "",
+    ].join("");
+    const attributes = {
+      href: `#${places.get(verdict.id)}`,
+      title: `${verdict.outcome}: ${verdict.statement}`,
+    };
+    const made = control
+      ? element(
+          "a",
+          { ...attributes, class: "badge own" },
+          element("span", { "aria-hidden": true }, "● "),
+          about,
+        )
+      : shortBadge(verdict.outcome, about, attributes);
+    return [made, " "];
+  };
   const holding = verdicts.length > SHOWN ? verdicts.filter((verdict) => verdict.outcome === "holds") : [];
   const shown = verdicts.filter((verdict) => !holding.includes(verdict));
   return element(
@@ -225,12 +235,12 @@ export function comparison(evaluation: Evaluation, places: VerdictPlaces): HTMLE
       of.question,
       ...of.cells.map((cell) => {
         const verdicts = cell.verdicts.flatMap((id) => evaluation.verdicts.filter((one) => one.id === id));
-        const outcome = gravest(verdicts)?.outcome ?? "none";
+        const outcome = answerOutcome(cell, verdicts) ?? "none";
         return {
           cell: [
             element("strong", { class: `answer-word ${outcome}` }, cell.answer),
             element("span", { class: "reason" }, prose(cell.reason)),
-            evidence(verdicts, places, leading),
+            evidence(cell.domain, verdicts, places, leading),
           ],
           attributes: { "data-domain": cell.domain },
         };

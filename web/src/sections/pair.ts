@@ -8,8 +8,10 @@ import { COLOURS, onThemeChange } from "../theme";
 import { TimelineChart } from "../timeline-chart";
 import { wallWord } from "../wall-words";
 import {
+  blockCount,
   disturbanceName,
   leading,
+  ofDomain,
   quietRound,
   type Round,
   roundsOf,
@@ -165,11 +167,10 @@ export class Pair {
   private lines(round: Round): Line[] {
     const { record, watched } = round;
     if (this.state?.who === "all" && record.watched.length > 1) {
-      return record.watched.map((one) => ({
-        title: one.domain,
-        domain: one.domain,
-        round: { record, watched: one },
-      }));
+      return [...new Set(record.watched.map((one) => one.domain))].flatMap((domain) => {
+        const of = ofDomain(record, domain);
+        return of === null ? [] : { title: domain, domain, round: of };
+      });
     }
     const own: Line = { title: watched.domain, domain: watched.domain, round };
     const quiet = record.blocks ? null : quietRound(this.evaluation, record, watched.domain);
@@ -231,7 +232,7 @@ export class Pair {
       [
         "blocks",
         blocks != null &&
-          `${plural(blocks.spans.length, "block")} of ${time(blocks.length)} asked for${transfer ? `, ${time(transfer.length)} in the median` : ""}, ${blocks.kind === "module" ? "interrupts and preemption off" : "by a spinning thread of FIFO 99"}`,
+          `${plural(blockCount(record), "block")} of ${time(blocks.length)} asked for${transfer ? `, ${time(transfer.length)} in the median` : ""}, ${blocks.kind === "module" ? "interrupts and preemption off" : "by a spinning thread of FIFO 99"}`,
       ],
       [
         "load",
@@ -268,7 +269,7 @@ export class Pair {
       ],
       [
         "watched",
-        `${watched.domain} on CPU ${watched.cpu}: ${grouped(watched.seen.samples)} samples in ${time(record.duration)}, worst ${watched.seen.max == null ? "–" : time(watched.seen.max)}, ${plural(watched.missed, "period")} missed`,
+        `${watched.domain} on CPU ${round.cpus}: ${grouped(watched.seen.samples)} samples in ${time(record.duration)}, worst ${watched.seen.max == null ? "–" : time(watched.seen.max)}, ${plural(watched.missed, "period")} missed`,
       ],
       ["verdict rests on", verdict && `${exposure(verdict.exposure)}; ${verdict.records.join(", ")}`],
       ["round", `${record.id}, number ${record.order}, began ${record.started}`],

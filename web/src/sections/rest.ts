@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Findings, what was not measured, how to read the page, and how to do it again.
 import { badge, type Child, element, findingList, pairs, section } from "../dom";
-import type { Evaluation, Finding } from "../evaluation";
+import type { Evaluation, Finding, TransferPlan } from "../evaluation";
 import { plural, shell, time } from "../figures";
 import { conditionName } from "../select";
+import { disturbances } from "../walls";
 
 function group(title: string, findings: readonly Finding[]): Child[] {
   return findings.length > 0 ? [element("h3", {}, title), findingList(findings)] : [];
@@ -78,8 +79,26 @@ export function notMeasured(evaluation: Evaluation): HTMLElement {
   );
 }
 
-/** The words of this page. */
-export function reading(): HTMLElement {
+/** The words of this page; those of disturbances only where there were any. */
+export function reading(evaluation: Evaluation): HTMLElement {
+  const disturbed: readonly (readonly [Child, string])[] = [
+    [
+      "block",
+      "One CPU is stopped for a known time, again and again at random moments. Whoever shares that CPU with the blocked domain, or a lock that it held, is late by as much.",
+    ],
+    [
+      "transfer τ",
+      "Median of the worst latencies of windows with a block, less that of windows without, divided by the length of the blocks. Near 1: no wall. Near 0 with a tight interval: it holds.",
+    ],
+    [
+      "control window",
+      "As long as a window with a block, and without one. What is as bad in these has another cause.",
+    ],
+    [
+      "emulated",
+      "Software played the processor. Who is stopped together with whom is real there, and how long anything takes is not.",
+    ],
+  ];
   const words: readonly (readonly [Child, string])[] = [
     [
       badge("holds"),
@@ -87,11 +106,11 @@ export function reading(): HTMLElement {
     ],
     [
       badge("leaks"),
-      "A neighbour’s load reaches this domain by more than the tolerance, even at the favourable end of the interval.",
+      "A neighbour’s load, or a block elsewhere, reaches this domain by more than the tolerance, even at the favourable end of the interval.",
     ],
     [
       badge("fails"),
-      "The deadline was missed, or the domain is slower than the host by more than the tolerance.",
+      "The deadline was missed, or the domain is slower than the host by more than the tolerance, or it ended with its host.",
     ],
     [badge("inconclusive"), "The exposure does not decide it. Measure longer."],
     [
@@ -106,6 +125,7 @@ export function reading(): HTMLElement {
       "maximum",
       "The latest sample seen is a lower bound of the worst case, and the noisiest of all figures: compare quantiles, and judge by deadlines.",
     ],
+    ...(disturbances(evaluation).length > 0 ? disturbed : []),
     [
       "interval",
       "Computed by resampling whole blocks of a second or more, because neighbouring samples are strongly dependent.",
@@ -120,6 +140,15 @@ export function reading(): HTMLElement {
       ...words.map(([word, text]) => element("div", {}, element("dt", {}, word), element("dd", {}, text))),
     ),
   );
+}
+
+function transferWords(plan: TransferPlan | null | undefined): string | null {
+  if (!plan) return null;
+  const groups = plan.groups.map((group) =>
+    group.participants.map((one) => `${one.domain} on CPUs ${one.cpus}`).join(", "),
+  );
+  const count = plan.groups.reduce((sum, group) => sum + group.disturbances.length, 0);
+  return `${plural(count, "disturbance")} of ${groups.join("; then ")}; ${plural(plan.blocks, "block")} a round, ${plan.block_factor} times as long as the worst quiet latency and at least ${time(plan.shortest_block)}; loads for ${time(plan.loaded)}; wakeup every ${time(plan.interval)}, ${plan.policy}`;
 }
 
 /** Where it comes from, and how to do it again. */
@@ -148,6 +177,7 @@ export function provenance(evaluation: Evaluation, seed: string | null, document
         "plan",
         `${plural(plan.domains.length, "domain")} (${plan.domains.map((domain) => domain.name).join(", ")}) × ${plural(plan.conditions.length, "condition")} (${plan.conditions.map(conditionName).join(", ")}) × ${plural(plan.meters.length, "meter")} (${plan.meters.map((meter) => meter.meter).join(", ")}), ${plural(plan.repetitions, "repetition")} of ${time(plan.run_duration)} each, in turn; housekeeping CPUs ${plan.housekeeping || "–"}; ${time(plan.total)} in all`,
       ],
+      ["disturbances", transferWords(plan.transfer)],
       ["began, written", `${evaluation.started}, ${evaluation.written}`],
     ),
     element("p", { class: "screen" }, "The whole document is in this page: ", save),

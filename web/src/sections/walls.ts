@@ -6,7 +6,16 @@ import { exposure, plural, ratio, time } from "../figures";
 import { intervalDrawing, ratioAxis, ratioMarks, ratioPlace, transferPlace } from "../interval";
 import { domainName } from "../select";
 import { fraction, wallFigure, wallWord } from "../wall-words";
-import { disturbanceName, disturbances, leading, roundsOf, wallVerdict, watchedDomains } from "../walls";
+import {
+  blockCount,
+  disturbanceName,
+  disturbances,
+  isOwn,
+  leading,
+  roundsOf,
+  wallVerdict,
+  watchedDomains,
+} from "../walls";
 import type { VerdictPlaces } from "./answer";
 import { Pair } from "./pair";
 
@@ -140,7 +149,7 @@ class Walls {
           ? `CPU ${cpus} of the guest`
           : `CPU ${cpus}`;
     const words = made
-      ? `${plural(made.spans.length, "block")} of ${time(made.length)}, ${where}`
+      ? `${plural(blockCount(first), "block")} of ${time(made.length)}, ${where}`
       : (first?.load?.version ?? "not made");
     return element(
       "th",
@@ -210,8 +219,8 @@ class Walls {
       for (const domain of this.columns) {
         if (roundsOf(this.evaluation, of, domain).length === 0) continue;
         const verdict = wallVerdict(this.evaluation, of, domain);
-        const leaks = verdict?.outcome === "leaks" && of.domain !== domain;
-        const rank = (leaks ? 2 : 0) + (of.kind === "block" ? 1 : 0);
+        const leaks = verdict?.outcome === "leaks" && !isOwn(of, domain);
+        const rank = (leaks ? 4 : 0) + (of.domain !== domain ? 2 : 0) + (of.kind === "block" ? 1 : 0);
         if (best === null || rank > best.rank) best = { of, domain, rank };
       }
     }

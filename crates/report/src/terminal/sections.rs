@@ -4,12 +4,10 @@
 use std::collections::BTreeSet;
 
 use comfy_table::Cell;
-use rampart_model::{
-    Evaluation, Finding, Interval, Question, Severity, Verdict, VerdictFigures, VerdictOutcome,
-};
+use rampart_model::{Evaluation, Finding, Interval, Question, Severity, Verdict, VerdictFigures};
 
 use super::text::Page;
-use crate::format;
+use crate::{format, walls};
 
 /// Worst events shown.
 const WORST: usize = 8;
@@ -39,33 +37,17 @@ pub(crate) fn comparison(page: &mut Page, evaluation: &Evaluation) {
     };
     let mut header = vec![""];
     header.extend(first.cells.iter().map(|cell| cell.domain.as_str()));
-    let rows = evaluation.comparison.rows.iter().map(|row| {
-        let mut cells = vec![page.cell(&row.question)];
-        cells.extend(
-            row.cells
-                .iter()
-                .map(|cell| page.outcome_cell(gravest(evaluation, &cell.verdicts), &cell.answer)),
-        );
-        cells
-    });
+    let rows =
+        evaluation.comparison.rows.iter().map(|row| {
+            let mut cells = vec![page.cell(&row.question)];
+            cells.extend(row.cells.iter().map(|cell| {
+                page.outcome_cell(walls::answer_outcome(evaluation, cell), &cell.answer)
+            }));
+            cells
+        });
     let rows: Vec<Vec<Cell>> = rows.collect();
     page.heading("Comparison");
     page.words(&header, rows);
-}
-
-/// The gravest outcome of the named verdicts, for colour alone.
-fn gravest(evaluation: &Evaluation, ids: &[String]) -> Option<VerdictOutcome> {
-    let gravity = |outcome: &VerdictOutcome| match outcome {
-        VerdictOutcome::Holds => 0,
-        VerdictOutcome::Inconclusive => 1,
-        VerdictOutcome::Leaks => 2,
-        VerdictOutcome::Fails => 3,
-    };
-    let verdicts = evaluation
-        .verdicts
-        .iter()
-        .filter(|verdict| ids.contains(&verdict.id));
-    verdicts.map(|verdict| verdict.outcome).max_by_key(gravity)
 }
 
 /// Verdicts on one question; those on disturbances stand in the matrix of walls.
