@@ -406,7 +406,7 @@ mod tests {
         assert_eq!(refusal.finding.present.as_deref(), Some("58 %"));
         // What it says would do, does.
         let even = BlockPlan {
-            pause: Nanos(4_000_001),
+            pause: Nanos::from_millis(4),
             ..sample()
         };
         assert!(limit(&even).is_ok());

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Blocks by the built programs on this machine: by a spinning thread, as no module is loaded where
+//! tests run. The module has tests of its own in a simulated machine (`sim_blocks.rs`).
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Command, Output, Stdio};
+
+use rampart_model::{BlockKind, BlocksMade, CpuId, Finding, Nanos};
+use rampart_tests::programs::{directory, exit_code, machine, rampart, stdout, usable_cpus};
+use serde_json::Value;
+
+fn run(arguments: &[&str]) -> Output {
+    let state = tempfile::tempdir().expect("a directory");
+    rampart(state.path(), arguments).output().expect("starts")
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn made(document: &Value) -> BlocksMade {
+    serde_json::from_value(document["made"].clone()).expect("blocks")
+}
+
+fn last_cpu() -> CpuId {
+    usable_cpus().iter().next_back().expect("a CPU")
+}
+
+#[test]
+fn blocks_come_as_asked_and_are_told_with_their_real_lengths() {
+    let Some(_machine) = machine("blocks_come_as_asked", 1) else {
+        return;
+    };
+    let cpu = last_cpu();
+    let output = run(&[
+        "block",
+        "--cpus",
+        &cpu.to_string(),
+        "--length",
+        "3ms",
+        "--count",
+        "12",
+        "--pause",
+        "15ms",
+        "--seed",
+        "5",
+        "--kind",
+        "spin",
+        "--json",
+    ]);
+    let document: Value = serde_json::from_str(&stdout(&output, 0)).expect("a document");
+    let made = made(&document);
+    assert_eq!(document["count"], 12);
+    assert_eq!(
+        (made.kind, made.length),
+        (BlockKind::Spin, Nanos::from_millis(3))
+    );
+    assert_eq!(made.spans.len(), 12);
+    for (index, span) in made.spans.iter().enumerate() {
+        assert_eq!((span.cpu, span.sequence), (cpu, index as u32));
+        assert!(span.length() >= made.length, "{span:?}");
+    }
+    for pair in made.spans.windows(2) {
+        let pause = pair[1].start.saturating_sub(pair[0].end);
+        // Half of the mean is the least, whatever came late.
+        assert!(pause >= Nanos(7_500_000), "{pause}");
+    }
+    // Before anything is done it says what.
+    let text = errors(&output);
+    assert!(
+        text.contains(&format!("Stopping CPU {cpu} for 3 ms, 12 times")),
+        "{text}"
+    );
+    // The weaker kind says that it is.
+    let findings: Vec<Finding> =
+        serde_json::from_value(document["findings"].clone()).expect("findings");
+    assert!(
+        findings
+            .iter()
+            .any(|finding| finding.what.contains("interrupts")),
+        "{findings:?}"
+    );
+}
+
+#[test]
+fn several_cpus_are_stopped_at_the_same_moments() {
+    let Some(_machine) = machine("several_cpus_are_stopped", 2) else {
+        return;
+    };
+    let output = run(&[
+        "block", "--cpus", "0,1", "--length", "2ms", "--count", "10", "--pause", "30ms", "--kind",
+        "spin", "--json",
+    ]);
+    let document: Value = serde_json::from_str(&stdout(&output, 0)).expect("a document");
+    let made = made(&document);
+    assert_eq!(made.spans.len(), 20);
+    let together = (0..10)
+        .filter(|sequence| {
+            let spans: Vec<_> = made
+                .spans
+                .iter()
+                .filter(|span| span.sequence == *sequence)
+                .collect();
+            spans.len() == 2 && spans[0].start < spans[1].end && spans[1].start < spans[0].end
+        })
+        .count();
+    // Somebody else's burst may delay one of the two; not most of the time.
+    assert!(together >= 5, "{together} of 10 together: {:?}", made.spans);
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_with_its_reason_and_code() {
+    let Some(_machine) = machine("what_cannot_be_done_is_refused", 1) else {
+        return;
+    };
+    for (arguments, code, words) in [
+        (&["--cpus", "900"][..], 4, "no such CPU"),
+        (&["--cpus", "0", "--count", "0"], 2, "--count"),
+        (&["--cpus", "0", "--length", "0ms"], 2, "--length"),
+        (
+            &["--cpus", "0", "--length", "2s", "--pause", "10s"],
+            2,
+            "--length",
+        ),
+        (
+            &[
+                "--cpus", "0", "--length", "200ms", "--pause", "1s", "--kind", "spin",
+            ],
+            2,
+            "too long",
+        ),
+        (
+            &[
+                "--cpus", "0", "--length", "9ms", "--pause", "1ms", "--kind", "spin",
+            ],
+            2,
+            "too much",
+        ),
+    ] {
+        let output = run(&[&["block"], arguments].concat());
+        assert_eq!(
+            exit_code(&output),
+            code,
+            "{arguments:?}: {}",
+            errors(&output)
+        );
+        let text = errors(&output);
+        assert!(text.contains(words), "{arguments:?}: {text}");
+        assert!(!text.contains("Stopping"), "{text}");
+    }
+    if !std::path::Path::new("/dev/blocksys").exists() {
+        let output = run(&["block", "--cpus", "0", "--kind", "module"]);
+        assert_eq!(exit_code(&output), 4);
+        assert!(errors(&output).contains("is not loaded"), "{output:?}");
+    }
+}
+
+#[test]
+fn the_end_of_the_input_ends_the_blocks() {
+    let Some(_machine) = machine("the_end_of_the_input_ends_the_blocks", 1) else {
+        return;
+    };
+    let mut child = Command::new(directory().join("rampart-meter"))
+        .arg("block")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let mut input = child.stdin.take().expect("a pipe");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let mut next = || lines.next().expect("a line").expect("text");
+    let plan = format!(
+        r#"{{"prepare":{{"protocol":1,"plan":{{"cpus":"{}","length":1000000,"count":1000000,"pause":5000000,"spread":"even","seed":1,"kind":"spin"}}}}}}"#,
+        last_cpu()
+    );
+    writeln!(input, "{plan}").expect("written");
+    assert!(next().starts_with(r#"{"ready""#));
+    writeln!(input, r#"{{"go":{{}}}}"#).expect("written");
+    assert!(next().starts_with(r#"{"blocked""#));
+    drop(input);
+    let last = loop {
+        let line = next();
+        if !line.starts_with(r#"{"blocked""#) {
+            break line;
+        }
+    };
+    assert!(last.starts_with(r#"{"finished""#), "{last}");
+    assert!(child.wait().expect("ended").success());
+}
+
+#[test]
+fn a_blocktest_shows_that_the_stopped_cpu_notices() {
+    let Some(_machine) = machine("a_blocktest", 2) else {
+        return;
+    };
+    let cpu = last_cpu();
+    // Far longer than what a shared host does to both CPUs by itself.
+    let output = run(&[
+        "blocktest",
+        "--cpus",
+        &cpu.to_string(),
+        "--length",
+        "40ms",
+        "--count",
+        "25",
+        "--pause",
+        "160ms",
+        "--seed",
+        "3",
+        "--kind",
+        "spin",
+        "--json",
+    ]);
+    let document: Value = serde_json::from_str(&stdout(&output, 0)).expect("a document");
+    let cpus = document["cpus"].as_array().expect("CPUs");
+    let of = |cpu: CpuId| {
+        cpus.iter()
+            .find(|result| result["cpu"] == cpu.0)
+            .unwrap_or_else(|| panic!("no CPU {cpu} in {cpus:?}"))
+    };
+    let stopped = &of(cpu)["transfer"];
+    assert_eq!(stopped["outcome"], "leaks", "{stopped}");
+    let estimate = stopped["interval"]["estimate"].as_f64().expect("a number");
+    assert!((0.7..1.5).contains(&estimate), "{stopped}");
+    let other = usable_cpus()
+        .iter()
+        .find(|other| *other != cpu)
+        .expect("another CPU");
+    let elsewhere = of(other)["transfer"]["interval"]["estimate"]
+        .as_f64()
+        .expect("a number");
+    assert!(elsewhere < 0.5, "{cpus:?}");
+}
