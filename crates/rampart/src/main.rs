@@ -36,6 +36,7 @@ fn main() -> std::process::ExitCode {
         Command::Domains(domains) => commands::domains::run(&domains),
         Command::Import(import) => commands::import::run(&import),
         Command::Release(release) => commands::release::run(&release),
+        Command::Export(export) => commands::export::run(&export),
         Command::Schema(schema) => commands::documents::schema(&schema),
         Command::Completions(completions) => commands::documents::completions(&completions),
         Command::Man(man) => commands::documents::man(&man),

@@ -6,6 +6,7 @@ pub(crate) mod blocktest;
 pub(crate) mod documents;
 pub(crate) mod domains;
 pub(crate) mod evaluate;
+pub(crate) mod export;
 mod evaluate_on;
 mod explained;
 pub(crate) mod import;

@@ -20,6 +20,14 @@ pub(crate) fn run(arguments: &Release) -> Result<ExitCode, Failure> {
     });
     report.restored.splice(0..0, removed);
     report.left.extend(containers.left);
+    // Their programs ended with their owners; what is left are files.
+    let guests = rampart_domain::release_guests(&state);
+    let removed = guests.removed.into_iter().map(|name| Restored {
+        place: format!("guest {name}"),
+        what: "removed".to_owned(),
+    });
+    report.restored.splice(0..0, removed);
+    report.left.extend(guests.left);
     if arguments.json {
         output::print(&serde_json::to_string_pretty(&report)?)?;
     } else {
