@@ -294,12 +294,8 @@ fn within(plan: &BlockPlan, longest: Nanos, share: u32) -> Result<(), Refusal> {
     }
     let present = plan.share_percent();
     if present > share {
-        let whole = u128::from(plan.length.0) * 100 / u128::from(share.max(1));
-        let pause = Nanos(
-            (whole as u64)
-                .saturating_sub(plan.length.0)
-                .saturating_add(1),
-        );
+        let whole = (u128::from(plan.length.0) * 100).div_ceil(share.max(1).into());
+        let pause = Nanos((whole as u64).saturating_sub(plan.length.0));
         return refuse(
             "pause",
             "the blocks would take too much of the time",
