@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Who disturbs whom on this machine: real blocks, by the spinning kind where the module is not
+//! loaded, between domains that have CPUs of their own, and between two that in truth share one.
+
+use std::sync::atomic::AtomicBool;
+
+use rampart_evaluate::{BlocksByRecord, Evidence, TransferContext, judge, measure_transfers};
+use rampart_model::{
+    CpuSet, Disturbance, DomainKind, DomainPlan, DomainSelection, Evaluation, EvaluationState,
+    ExperimentPlan, MeterKind, MeterPlan, Nanos, Participant, Question, SchedulingPolicy,
+    TransferGroup, TransferPlan, Verdict, VerdictFigures, VerdictOutcome,
+};
+use rampart_tests::machine_state::MachineState;
+use rampart_tests::programs::{directory, evaluation, machine, rampart, stdout, usable_cpus};
+
+fn find<'a>(verdicts: &'a [Verdict], by: &str, domain: &str) -> &'a Verdict {
+    verdicts
+        .iter()
+        .find(|verdict| {
+            let done = verdict.disturbance.as_ref().map(ToString::to_string);
+            verdict.question == Question::Transfer
+                && verdict.domain == domain
+                && done.as_deref() == Some(by)
+        })
+        .unwrap_or_else(|| panic!("no verdict on {by} in {domain}: {verdicts:#?}"))
+}
+
+fn transfer_of(verdict: &Verdict) -> f64 {
+    match &verdict.figures {
+        Some(VerdictFigures::Transfer { transfer, .. }) => transfer.estimate,
+        other => panic!("{other:?}: {}", verdict.statement),
+    }
+}
+
+/// Own blocks are felt, and the blocks of the other CPU are not.
+#[test]
+fn blocks_are_felt_where_they_are_made_and_not_beyond_the_wall() {
+    let Some(_machine) = machine(
+        "blocks_are_felt_where_they_are_made_and_not_beyond_the_wall",
+        2,
+    ) else {
+        return;
+    };
+    let place = tempfile::tempdir().expect("a directory");
+    let (state, results) = (place.path().join("state"), place.path().join("results"));
+    let before = MachineState::take();
+    let output = rampart(
+        &state,
+        &[
+            "evaluate",
+            "--domains",
+            "host,task",
+            "--disturb",
+            "block",
+            "--for",
+            "40s",
+            "--show-progress",
+            "lines",
+            "--out",
+            results.to_str().expect("a path in UTF-8"),
+        ],
+    )
+    .output()
+    .expect("rampart starts");
+    let text = stdout(&output, 0);
+    assert_eq!(
+        before.differences(&MachineState::take()),
+        Vec::<String>::new()
+    );
+    let evaluation = evaluation(&results);
+    assert_eq!(evaluation.state, EvaluationState::Complete);
+    check_rounds(&evaluation);
+    for domain in ["host", "task"] {
+        let own = format!("block:{domain}");
+        let control = find(&evaluation.verdicts, &own, domain);
+        assert!(transfer_of(control) > 0.7, "{}", control.statement);
+    }
+    for (by, domain) in [("block:host", "task"), ("block:task", "host")] {
+        let verdict = find(&evaluation.verdicts, by, domain);
+        assert_ne!(
+            verdict.outcome,
+            VerdictOutcome::Leaks,
+            "{}",
+            verdict.statement
+        );
+        assert!(transfer_of(verdict) < 0.3, "{}", verdict.statement);
+    }
+    assert!(text.contains("block:task"), "{text}");
+}
+
+/// Every round is kept with what it rests on.
+fn check_rounds(evaluation: &Evaluation) {
+    let ids: Vec<&str> = evaluation
+        .transfers
+        .iter()
+        .map(|round| round.id.as_str())
+        .collect();
+    assert_eq!(ids.len(), 3, "{ids:?}");
+    assert_eq!(ids[0], "quiet/0/0");
+    assert!(ids.contains(&"block:host/0/0") && ids.contains(&"block:task/0/0"));
+    for round in &evaluation.transfers {
+        assert!(
+            round.invalid.is_empty(),
+            "{}: {:?}",
+            round.id,
+            round.invalid
+        );
+        assert_eq!(round.watched.len(), 2, "{}", round.id);
+        let made = round.blocks.as_ref().map_or(0, |blocks| blocks.spans.len());
+        assert_eq!(made > 8, round.disturbance.is_some(), "{}", round.id);
+        for watched in &round.watched {
+            assert!(watched.invalid.is_empty(), "{:?}", watched.invalid);
+            assert!(watched.seen.samples > 1000, "{}", watched.seen.samples);
+            let held = watched
+                .windows
+                .iter()
+                .filter(|window| window.block.is_some());
+            assert_eq!(held.count(), made, "{} in {}", round.id, watched.domain);
+            let quiet = watched
+                .windows
+                .iter()
+                .filter(|window| window.block.is_none());
+            assert!(made == 0 || quiet.count() > 8, "{}", round.id);
+        }
+    }
+    assert_eq!(evaluation.runs.0, evaluation.runs.1);
+}
+
+/// A "task" whose meter in truth runs on the host's CPU, among the domains as if it had its own.
+#[test]
+fn a_planted_false_wall_is_called_leaking() {
+    let Some(_machine) = machine("a_planted_false_wall_is_called_leaking", 1) else {
+        return;
+    };
+    let cpu = CpuSet::single(usable_cpus().iter().next_back().expect("a CPU"));
+    let place = tempfile::tempdir().expect("a directory");
+    let domain = |name: &str, kind: DomainKind| DomainPlan {
+        name: name.to_owned(),
+        selection: DomainSelection::of(kind),
+        cpus: cpu.clone(),
+        description: String::new(),
+    };
+    let domains = vec![
+        domain("host", DomainKind::Host),
+        domain("task", DomainKind::Task),
+    ];
+    let participants = domains.iter().map(|domain| Participant {
+        domain: domain.name.clone(),
+        cpus: domain.cpus.clone(),
+    });
+    let by: Disturbance = "block:host".parse().expect("a disturbance");
+    let plan = TransferPlan {
+        groups: vec![TransferGroup {
+            participants: participants.collect(),
+            disturbances: vec![by],
+        }],
+        interval: Nanos::from_millis(1),
+        policy: SchedulingPolicy::Fifo(80),
+        quiet: Nanos::from_secs(2),
+        loaded: Nanos::from_secs(4),
+        blocks: 30,
+        block_factor: 5,
+        shortest_block: Nanos::from_millis(10),
+        findings: Vec::new(),
+    };
+    // The same CPU for housekeeping: so the task stands without a shield.
+    let context = TransferContext {
+        meter: &directory().join("rampart-meter"),
+        housekeeping: &cpu,
+        scratch: place.path(),
+        seed: 1,
+    };
+    let made = measure_transfers(
+        &plan,
+        &domains,
+        &context,
+        &mut |_| {},
+        &AtomicBool::new(false),
+    );
+    for round in &made {
+        assert!(
+            round.invalid.is_empty(),
+            "{}: {:?}",
+            round.id,
+            round.invalid
+        );
+    }
+    let judged = judge(&Evidence {
+        plan: &experiment(domains, cpu, plan),
+        records: &[],
+        blocks: &BlocksByRecord::new(),
+        transfers: &made,
+        crash: None,
+        emulated: false,
+    });
+    let verdict = find(&judged.verdicts, "block:host", "task");
+    assert_eq!(
+        verdict.outcome,
+        VerdictOutcome::Leaks,
+        "{}",
+        verdict.statement
+    );
+    assert!(transfer_of(verdict) > 0.6, "{}", verdict.statement);
+    let separation = &judged.comparison.rows[2];
+    assert_eq!(separation.cells[1].answer, "none", "{separation:?}");
+}
+
+fn experiment(
+    domains: Vec<DomainPlan>,
+    housekeeping: CpuSet,
+    transfer: TransferPlan,
+) -> ExperimentPlan {
+    ExperimentPlan {
+        housekeeping,
+        domains,
+        meters: vec![MeterPlan::new(MeterKind::Wakeup, CpuSet::new())],
+        conditions: Vec::new(),
+        repetitions: 1,
+        run_duration: Nanos::SECOND,
+        deadline: Nanos::SECOND,
+        deadline_from_user: false,
+        total: Nanos::SECOND,
+        seed: 1,
+        transfer: Some(transfer),
+        findings: Vec::new(),
+    }
+}
