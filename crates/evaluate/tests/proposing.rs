@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Plans for machines of several sizes.
+
+use rampart_evaluate::{DisturbanceWish, EvaluateError, Proposal, Request, propose};
+use rampart_host::{MachineRoot, read_machine};
+use rampart_model::{
+    Availability, Cpu, CpuId, CpuSet, DomainKind, DomainSelection, ExperimentPlan, GuestRole,
+    Machine, Nanos, SchedulingPolicy,
+};
+
+/// This machine with other processors: `cores` of `threads` siblings each, numbered as most are:
+/// the first of every core, then the second ones.
+fn machine(cores: u32, threads: u32, isolated: &str) -> Machine {
+    let mut machine = read_machine(&MachineRoot::system());
+    let all: CpuSet = (0..cores * threads).map(CpuId).collect();
+    machine.topology.cpus = all
+        .iter()
+        .map(|id| Cpu {
+            id,
+            core: Some(id.0 % cores),
+            package: Some(0),
+            node: Some(0),
+            siblings: (0..threads)
+                .map(|thread| CpuId(id.0 % cores + thread * cores))
+                .collect(),
+            capacity: None,
+        })
+        .collect();
+    machine.topology.online = all.clone();
+    machine.topology.allowed = all;
+    machine.topology.isolated = isolated.parse().expect("CPUs");
+    machine
+}
+
+fn guest(role: GuestRole) -> DomainSelection {
+    DomainSelection {
+        guest: Some(role),
+        ..DomainSelection::of(DomainKind::Vm)
+    }
+}
+
+fn availability() -> Vec<Availability> {
+    [
+        DomainSelection::of(DomainKind::Host),
+        DomainSelection::of(DomainKind::Task),
+        DomainSelection::of(DomainKind::Container),
+        guest(GuestRole::RealTime),
+        guest(GuestRole::Noisy),
+        guest(GuestRole::Emulated),
+    ]
+    .into_iter()
+    .map(|domain| Availability {
+        domain,
+        available: true,
+        description: domain.to_string(),
+        findings: Vec::new(),
+    })
+    .collect()
+}
+
+fn five_minutes() -> Request {
+    Request {
+        total: Some(Nanos::from_secs(300)),
+        ..Request::default()
+    }
+}
+
+fn proposed(machine: &Machine, request: &Request) -> Proposal {
+    propose(machine, &availability(), request).expect("a plan")
+}
+
+/// `host 0-1`
+fn placed(plan: &ExperimentPlan) -> Vec<String> {
+    plan.domains
+        .iter()
+        .map(|domain| format!("{} {}", domain.name, domain.cpus))
+        .collect()
+}
+
+#[test]
+fn every_domain_gets_a_core_of_its_own_where_one_is_left_for_ordinary_work() {
+    let plan = proposed(&machine(5, 1, ""), &five_minutes()).plan;
+    assert_eq!(placed(&plan), ["host 1", "task 2", "container 3", "vm 4"]);
+    assert_eq!(plan.housekeeping.to_string(), "0-1");
+    let transfer = plan.transfer.expect("disturbances");
+    assert_eq!(transfer.groups.len(), 1);
+    assert_eq!(transfer.groups[0].participants.len(), 4);
+    assert!(transfer.findings.is_empty());
+
+    let plan = proposed(&machine(4, 2, ""), &five_minutes()).plan;
+    assert_eq!(
+        placed(&plan),
+        ["host 0,4", "task 1,5", "container 2,6", "vm 3,7"]
+    );
+}
+
+#[test]
+fn isolated_cpus_are_shared_out_evenly() {
+    let plan = proposed(&machine(8, 1, "2-7"), &five_minutes()).plan;
+    assert_eq!(
+        placed(&plan),
+        ["host 0-1", "task 2-3", "container 4-5", "vm 6-7"]
+    );
+}
+
+#[test]
+fn siblings_in_two_domains_are_named() {
+    let request = Request {
+        cpus: Some("1,5,2,6".parse().expect("CPUs")),
+        ..five_minutes()
+    };
+    let plan = proposed(&machine(4, 2, ""), &request).plan;
+    assert_eq!(placed(&plan), ["host 7", "task 1", "container 2", "vm 5"]);
+    assert!(
+        plan.findings
+            .iter()
+            .any(|finding| finding.what.contains("siblings"))
+    );
+}
+
+#[test]
+fn with_too_few_cpus_they_are_shared_and_only_the_host_is_beside_each() {
+    let proposal = proposed(&machine(2, 1, ""), &five_minutes());
+    assert_eq!(
+        placed(&proposal.plan),
+        ["host 0", "task 1", "container 1", "vm 1"]
+    );
+    let transfer = proposal.plan.transfer.expect("disturbances");
+    assert_eq!(transfer.groups.len(), 3);
+    assert_eq!(transfer.findings.len(), 3, "the pairs that are left out");
+    let blocks = transfer.groups[2]
+        .disturbances
+        .iter()
+        .map(ToString::to_string);
+    assert!(
+        blocks
+            .collect::<Vec<_>>()
+            .contains(&"block:under:vm".to_owned())
+    );
+}
+
+#[test]
+fn a_kind_named_twice_is_there_twice_and_a_neighbour_is_not_measured() {
+    let request = Request {
+        domains: vec![
+            DomainSelection::of(DomainKind::Host),
+            guest(GuestRole::RealTime),
+            guest(GuestRole::RealTime),
+            guest(GuestRole::Noisy),
+        ],
+        ..five_minutes()
+    };
+    let proposal = proposed(&machine(4, 1, ""), &request);
+    assert_eq!(placed(&proposal.plan), ["host 1", "vm-1 2", "vm-2 3"]);
+    assert_eq!(proposal.neighbours.len(), 1);
+    assert_eq!(proposal.neighbours[0].name, "vm:noisy");
+    assert_eq!(proposal.neighbours[0].cpus, proposal.plan.housekeeping);
+    let told = |finding: &rampart_model::Finding| finding.place == "vm:noisy";
+    assert!(proposal.plan.findings.iter().any(told));
+    let usual = proposed(&machine(4, 1, ""), &five_minutes());
+    assert!(usual.neighbours.is_empty());
+    assert!(!placed(&usual.plan).iter().any(|name| name.contains("tcg")));
+}
+
+#[test]
+fn the_time_holds_matrix_and_disturbances() {
+    for seconds in [30, 60, 120, 300, 3600] {
+        let request = Request {
+            total: Some(Nanos::from_secs(seconds)),
+            ..Request::default()
+        };
+        let plan = proposed(&machine(5, 1, ""), &request).plan;
+        let cells = 4 * 3 * u64::from(plan.repetitions);
+        let share = if plan.transfer.is_some() { 2 } else { 1 };
+        assert!(plan.run_duration.0 * cells <= Nanos::from_secs(seconds).0 / share);
+        assert_eq!(plan.transfer.is_some(), seconds >= 120, "{seconds} s");
+    }
+}
+
+#[test]
+fn what_is_not_done_has_a_reason() {
+    let reason = |request: &Request, machine: &Machine| {
+        let proposal = proposed(machine, request);
+        assert_eq!(proposal.plan.transfer, None);
+        proposal
+            .not_measured
+            .into_iter()
+            .find(|gap| gap.what == "who disturbs whom")
+            .expect("a reason")
+            .findings[0]
+            .to_string()
+    };
+    let machine = machine(5, 1, "");
+    let other = Request {
+        policy: Some(SchedulingPolicy::Other),
+        ..five_minutes()
+    };
+    assert!(reason(&other, &machine).contains("time-sharing policy"));
+    let nothing = Request {
+        disturbances: Some(vec![DisturbanceWish::Nothing]),
+        ..five_minutes()
+    };
+    assert!(reason(&nothing, &machine).contains("not asked for"));
+    let alone = Request {
+        domains: vec![DomainSelection::of(DomainKind::Task)],
+        ..five_minutes()
+    };
+    assert!(reason(&alone, &machine).contains("no two domains"));
+    let short = Request {
+        total: Some(Nanos::from_secs(40)),
+        ..Request::default()
+    };
+    assert!(reason(&short, &machine).contains("not enough"));
+    // Asked for, it is an error.
+    let insisted = Request {
+        disturbances: Some(vec!["block".parse().expect("a wish")]),
+        ..short
+    };
+    let refused = propose(&machine, &availability(), &insisted).expect_err("too short");
+    assert!(
+        matches!(refused, EvaluateError::TooShortForDisturbances { .. }),
+        "{refused}"
+    );
+}
