@@ -49,9 +49,11 @@ pub(super) fn of(domain: &VmDomain, machine: &Machine) -> Availability {
             .mend("install stress-ng"),
         )));
     }
-    // The probe takes seconds: only where nothing else is in the way.
+    // The probe takes seconds: only where nothing else is in the way. On an emulated machine it
+    // takes as long as a guest, which finds the same out when it is started.
     if problems.is_empty()
         && accelerator == Accelerator::Kvm
+        && !host::is_emulated(machine)
         && let (Ok(program), Ok(kernel)) = (&program, &kernel)
         && let Err(finding) = probe::kvm_brings_a_guest_up(&domain.state, program, kernel, machine)
     {
