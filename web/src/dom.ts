@@ -151,10 +151,19 @@ export function withCode(text: string): Child[] {
 
 const SEVERITY_WORDS = { note: "note", warning: "warning", problem: "problem" } as const;
 
-/** One finding with its values and its mend. */
-export function findingItem(of: Finding): HTMLElement {
+/** One finding with its values and its mend; `others` are values of findings that are the same else. */
+export function findingItem(of: Finding, others: readonly string[] = []): HTMLElement {
   const values = [
-    of.present != null && ["is ", element("b", {}, of.present)],
+    of.present != null && [
+      "is ",
+      element("b", {}, of.present),
+      others.length > 0 &&
+        element(
+          "span",
+          { title: others.join("; ") },
+          ` and ${others.length} other ${others.length > 1 ? "values" : "value"}`,
+        ),
+    ],
     of.needed != null && ["needed ", element("b", {}, of.needed)],
   ].filter((value) => value !== false);
   return element(
@@ -177,12 +186,27 @@ export function findingItem(of: Finding): HTMLElement {
   );
 }
 
-/** Findings, the gravest first, each once. */
+/** Findings, the gravest first, each once; those that differ in the present value alone are one. */
 export function findingList(all: readonly Finding[]): HTMLElement {
   const rank = { problem: 0, warning: 1, note: 2 };
-  const once = new Map(all.map((finding) => [JSON.stringify(finding), finding]));
-  const sorted = [...once.values()].sort((a, b) => rank[a.severity] - rank[b.severity]);
-  return element("ul", { class: "findings" }, ...sorted.map(findingItem));
+  const once = new Map<string, { finding: Finding; values: Set<string> }>();
+  for (const finding of all) {
+    const key = JSON.stringify({ ...finding, present: null });
+    const found = once.get(key) ?? { finding, values: new Set<string>() };
+    if (finding.present != null) found.values.add(finding.present);
+    once.set(key, found);
+  }
+  const sorted = [...once.values()].sort((a, b) => rank[a.finding.severity] - rank[b.finding.severity]);
+  return element(
+    "ul",
+    { class: "findings" },
+    ...sorted.map(({ finding, values }) =>
+      findingItem(
+        finding,
+        [...values].filter((value) => value !== finding.present),
+      ),
+    ),
+  );
 }
 
 /** A switch of a few choices, of which one holds: radio buttons, so that the keyboard works as everywhere. */

@@ -3,7 +3,7 @@
 
 mod support;
 
-use rampart_model::{Evaluation, Verdict, VerdictOutcome};
+use rampart_model::{Evaluation, Finding, Severity, Verdict, VerdictOutcome};
 use rampart_report::{TerminalOptions, explained, html, json, junit, terminal};
 
 fn plain(evaluation: &Evaluation, width: u16) -> String {
@@ -199,4 +199,17 @@ fn causes_are_named_longest_first_with_what_they_leave_open() {
         explained(&[], run.started_monotonic, TerminalOptions::default()),
         ""
     );
+}
+
+#[test]
+fn findings_that_differ_in_a_value_alone_are_said_once() {
+    let mut evaluation = support::named("full").clone();
+    let steal = |value: &str| {
+        Finding::new(Severity::Warning, "CPU 1", "part of it was given to others")
+            .values(value, "0 %")
+    };
+    evaluation.findings = ["2 %", "3 %", "2 %", "7 %"].map(steal).to_vec();
+    let text = plain(&evaluation, 200);
+    assert_eq!(text.matches("part of it was given to others").count(), 1);
+    assert!(text.contains("(is 2 %, needed 0 %); 2 times more with other values"));
 }

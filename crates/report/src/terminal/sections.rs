@@ -279,6 +279,36 @@ pub(crate) fn not_measured(page: &mut Page, evaluation: &Evaluation) {
     }
 }
 
+/// Each finding once, in their order: of those that differ in the present value alone the first,
+/// and how many other values there were.
+fn once(all: &[&Finding]) -> Vec<String> {
+    let mut found: Vec<(&Finding, BTreeSet<&Option<String>>)> = Vec::new();
+    for finding in all {
+        let same = |other: &&mut (&Finding, BTreeSet<&Option<String>>)| {
+            let other = other.0;
+            (&other.place, &other.what, &other.needed, &other.mend)
+                == (
+                    &finding.place,
+                    &finding.what,
+                    &finding.needed,
+                    &finding.mend,
+                )
+        };
+        match found.iter_mut().find(same) {
+            Some((_, values)) => {
+                values.insert(&finding.present);
+            }
+            None => found.push((finding, BTreeSet::from([&finding.present]))),
+        }
+    }
+    let text = |(finding, values): (&Finding, BTreeSet<&Option<String>>)| match values.len() - 1 {
+        0 => finding.to_string(),
+        1 => format!("{finding}; once more with another value"),
+        more => format!("{finding}; {more} times more with other values"),
+    };
+    found.into_iter().map(text).collect()
+}
+
 /// Invalid records first, then what weakens the rest.
 pub(crate) fn warnings(page: &mut Page, evaluation: &Evaluation) {
     let mut lines: Vec<(bool, String)> = Vec::new();
@@ -361,16 +391,9 @@ pub(crate) fn warnings(page: &mut Page, evaluation: &Evaluation) {
         .chain(of_guests)
         .chain(of_rounds)
         .filter(|finding| finding.severity > Severity::Note);
-    let mut seen = BTreeSet::new();
     let mut sorted: Vec<&Finding> = notable.collect();
     sorted.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
-    lines.extend(
-        sorted
-            .into_iter()
-            .map(ToString::to_string)
-            .filter(|text| seen.insert(text.clone()))
-            .map(|text| (false, text)),
-    );
+    lines.extend(once(&sorted).into_iter().map(|text| (false, text)));
     if lines.is_empty() {
         return;
     }
