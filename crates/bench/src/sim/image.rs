@@ -235,20 +235,15 @@ fn make(
     fs::write(&path, text + "\n").map_err(SimError::file("write", &path))
 }
 
-/// Unpacks all packages into one tree in which `/bin`, `/sbin` and `/lib` are links into `/usr`,
-/// as the distribution has it; its packages still come with both.
+/// Unpacks all packages into one tree, in which `/bin`, `/sbin` and `/lib` then become links into
+/// `/usr`, as the distribution has it; its packages still come with both.
 fn unpack(
     root: &Path,
     apt: &Apt,
     packages: &[Package],
     progress: &mut dyn FnMut(BuildStep),
 ) -> Result<(), SimError> {
-    for name in ["bin", "sbin", "lib", "lib64"] {
-        make_directory(&root.join("usr").join(name))?;
-        let link = root.join(name);
-        std::os::unix::fs::symlink(format!("usr/{name}"), &link)
-            .map_err(SimError::file("make the link", &link))?;
-    }
+    make_directory(root)?;
     let next = AtomicUsize::new(0);
     let failed = Mutex::new(None);
     let workers = thread::available_parallelism()
@@ -277,10 +272,39 @@ fn unpack(
             thread::sleep(std::time::Duration::from_millis(100));
         }
     });
-    match failed.into_inner() {
-        Ok(Some(error)) => Err(error),
-        _ => Ok(()),
+    if let Ok(Some(error)) = failed.into_inner() {
+        return Err(error);
     }
+    for name in ["bin", "sbin", "lib", "lib64"] {
+        let (outside, inside) = (root.join(name), root.join("usr").join(name));
+        make_directory(&inside)?;
+        move_into(&outside, &inside)?;
+        std::os::unix::fs::symlink(format!("usr/{name}"), &outside)
+            .map_err(SimError::file("make the link", &outside))?;
+    }
+    Ok(())
+}
+
+/// Moves what is in one directory into another, directory by directory; what is there already
+/// stays. The first directory is gone then.
+fn move_into(from: &Path, to: &Path) -> Result<(), SimError> {
+    let Ok(entries) = fs::read_dir(from) else {
+        return Ok(());
+    };
+    for entry in entries {
+        let entry = entry.map_err(SimError::file("list", from))?;
+        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        let is_directory = entry
+            .file_type()
+            .map_err(SimError::file("look at", &source))?
+            .is_dir();
+        match fs::symlink_metadata(&target) {
+            Err(_) => fs::rename(&source, &target).map_err(SimError::file("move", &source))?,
+            Ok(_) if is_directory => move_into(&source, &target)?,
+            Ok(_) => fs::remove_file(&source).map_err(SimError::file("remove", &source))?,
+        }
+    }
+    fs::remove_dir(from).map_err(SimError::file("remove", from))
 }
 
 fn unpack_one(root: &Path, package: &Path) -> Result<(), SimError> {
@@ -395,6 +419,27 @@ mod tests {
         assert_eq!(one, identity(&[package("a_1.deb")]));
         assert_ne!(one, identity(&[package("a_2.deb")]));
         assert_ne!(one, identity(&[package("a_1.deb"), package("b_1.deb")]));
+    }
+
+    #[test]
+    fn what_is_in_both_trees_is_in_one() {
+        let root = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| root.path().join(name);
+        for directory in ["lib/x86/modules", "usr/lib/x86", "usr/lib/y"] {
+            fs::create_dir_all(path(directory)).expect("made");
+        }
+        fs::write(path("lib/x86/libc.so"), "c").expect("written");
+        fs::write(path("lib/both"), "outside").expect("written");
+        fs::write(path("usr/lib/both"), "inside").expect("written");
+        move_into(&path("lib"), &path("usr/lib")).expect("moved");
+        assert!(!path("lib").exists());
+        assert!(path("usr/lib/x86/modules").is_dir());
+        assert!(path("usr/lib/x86/libc.so").is_file());
+        assert_eq!(
+            fs::read_to_string(path("usr/lib/both")).expect("read"),
+            "inside"
+        );
+        move_into(&path("nowhere"), &path("usr/lib")).expect("nothing to do");
     }
 
     #[test]

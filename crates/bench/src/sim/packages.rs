@@ -38,6 +38,7 @@ const PACKAGES: &[&str] = &[
     "iputils-ping",
     "kmod",
     "less",
+    "mount",
     "openssh-server",
     "procps",
     "psmisc",
@@ -354,6 +355,8 @@ fn configuration(directory: &Path, architecture: &Architecture, acquisition: &st
          Dir::State \"{directory}\";\n\
          Dir::State::status \"{directory}/status\";\n\
          Dir::Cache \"{directory}\";\n\
+         Dir::Cache::pkgcache \"\";\n\
+         Dir::Cache::srcpkgcache \"\";\n\
          Dir::Etc \"{directory}/etc\";\n\
          Dir::Etc::sourcelist \"{directory}/sources.list\";\n\
          Dir::Etc::sourceparts \"/dev/null\";\n\

@@ -45,7 +45,8 @@ impl Entered {
     }
 }
 
-/// Runs a command with our standard streams; signals that would end us go to it.
+/// Runs a command with our standard streams. The first signal that would end us goes to it, the
+/// second ends us.
 pub(crate) fn run_program(
     entered: &Entered,
     command: &[String],
@@ -149,9 +150,14 @@ fn attend(entered: &Entered, process: AgentProcess) -> Result<std::process::Exit
             carry(&mut stderr, &mut io::stderr())
         })?,
     ];
+    let mut signalled = false;
     let status = loop {
         for (signal, flag) in &flags {
             if flag.swap(false, Ordering::Relaxed) {
+                if signalled {
+                    return Ok(ExitCode::Interrupted.into());
+                }
+                signalled = true;
                 handle
                     .signal(*signal)
                     .map_err(|error| entered.explain(error))?;
