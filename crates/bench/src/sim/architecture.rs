@@ -72,7 +72,7 @@ static X86_64: Architecture = Architecture {
         "squashfs",
         "overlay",
     ],
-    late_modules: &["kvm_amd", "tun", "vhost_net", "configfs"],
+    late_modules: &["kvm_amd"],
     panic_device: "pvpanic-pci",
 };
 

@@ -141,6 +141,11 @@ impl Image {
             });
         })?;
         make_directory(&images)?;
+        // Room, before it is needed: what killed builds left, and images that are not used.
+        remove_old(
+            &images,
+            &images.join(fs::read_link(images.join(CURRENT)).unwrap_or_default()),
+        );
         let work = tempfile::Builder::new()
             .prefix(".building-")
             .tempdir_in(&images)
