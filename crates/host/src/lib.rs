@@ -13,6 +13,7 @@ mod facts;
 #[cfg(test)]
 mod fake;
 mod groups;
+mod isolated;
 mod journal;
 mod kernel;
 mod kernel_config;
@@ -32,6 +33,7 @@ mod undo;
 pub use child::{AtOurEnd, spawn_tied};
 pub use error::HostError;
 pub use facts::read_machine;
+pub use isolated::reach_isolated_cpus;
 pub use layout::control_group_layout;
 pub use processor_times::{ProcessorTimes, processor_times, read_smi_count};
 pub use real_time::{RealTimeBudget, diagnose_real_time_policy, free_real_time_budget};

@@ -14,6 +14,8 @@ use crate::arguments::{Arguments, Command};
 
 fn main() -> std::process::ExitCode {
     let arguments = Arguments::parse();
+    // Before anything is started that would inherit the lack of them.
+    rampart_host::reach_isolated_cpus();
     let colour = output::choose_colour(arguments.color);
     if let Some(result) = commands::on::elsewhere(&arguments.command, colour) {
         return match result {
