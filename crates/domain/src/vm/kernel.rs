@@ -80,7 +80,7 @@ impl Places {
         };
         let modules = self.modules_of(&image, &release);
         Ok(GuestKernel {
-            image,
+            image: unpacked_beside(&image).unwrap_or(image),
             release,
             version,
             modules,
@@ -160,6 +160,17 @@ impl Places {
             .filter(|_| !release.is_empty())
             .find(|path| path.join("kernel").is_dir())
     }
+}
+
+/// The same kernel as an ELF file, `vmlinux-RELEASE` beside `vmlinuz-RELEASE`: QEMU boots it
+/// through its PVH entry, and the guest need not unpack it, which takes long where instructions are
+/// emulated.
+fn unpacked_beside(image: &Path) -> Option<PathBuf> {
+    let release = image.file_name()?.to_str()?.strip_prefix("vmlinuz-")?;
+    let path = image.with_file_name(format!("vmlinux-{release}"));
+    let mut magic = [0; 4];
+    File::open(&path).ok()?.read_exact(&mut magic).ok()?;
+    (&magic == b"\x7fELF").then_some(path)
 }
 
 fn unreadable(image: &Path, cause: &str) -> Box<Finding> {
@@ -277,6 +288,22 @@ mod tests {
         named.kernel = Some(directory.path().join("nothing"));
         let missing = named.find().expect_err("no image").to_string();
         assert!(missing.contains("nothing"), "{missing}");
+    }
+
+    #[test]
+    fn an_unpacked_kernel_beside_it_is_booted_instead() {
+        let directory = tempfile::tempdir().expect("directory");
+        let root = directory.path();
+        let text = "6.1.0-1-rt (who@where) #1 SMP PREEMPT_RT";
+        write(&root.join("boot/vmlinuz-6.1.0-1-rt"), &image(text));
+        let unpacked = root.join("boot/vmlinux-6.1.0-1-rt");
+        write(&unpacked, b"no ELF file");
+        let kernel = places(root).find().expect("kernel");
+        assert!(kernel.image.ends_with("vmlinuz-6.1.0-1-rt"));
+        write(&unpacked, b"\x7fELF and more");
+        let kernel = places(root).find().expect("kernel");
+        assert_eq!(kernel.image, unpacked);
+        assert_eq!(kernel.is_real_time(), Some(true));
     }
 
     #[test]

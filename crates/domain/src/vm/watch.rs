@@ -22,7 +22,7 @@ const IN_KERNEL_RATIO: u32 = 10;
 /// From its start until the agent's first word. It takes two seconds on a plain machine.
 const HELLO_LIMIT: Duration = Duration::from_secs(60);
 /// How much slower an emulated machine is than a plain one, with a wide margin.
-const EMULATED_FACTOR: u32 = 4;
+const EMULATED_FACTOR: u32 = 8;
 /// Lines of the console in a message.
 const CONSOLE_LINES: usize = 12;
 
