@@ -33,7 +33,7 @@ export function causes(records: readonly MeasuredRecord[]): Child[] {
     row(
       [
         element("b", {}, time(of.event.value)),
-        record.domain,
+        [record.domain, record.emulated && [" ", element("small", { class: "emulated" }, "emulated")]],
         conditionName(record.condition),
         of.cpu,
         `${((of.event.at - run.started_monotonic) / 1e9).toFixed(6)}\u00a0s`,
@@ -48,7 +48,7 @@ export function causes(records: readonly MeasuredRecord[]): Child[] {
     element(
       "p",
       { class: "remark" },
-      "As the kernel’s tracers saw it. The strip is the time from the planned moment to the sample; each cause is shown without what interrupted it.",
+      "As the kernel’s tracers saw it. The strip is the sample’s time: each cause has the share that it took of it, less what interrupted it.",
     ),
     scrolling(
       "Causes of the worst samples",
@@ -60,7 +60,7 @@ export function causes(records: readonly MeasuredRecord[]): Child[] {
           "condition",
           "CPU",
           "after the run’s start",
-          "from planned to sampled",
+          "share of its time",
           "causes, the longest first",
         ],
         classes,
@@ -71,25 +71,33 @@ export function causes(records: readonly MeasuredRecord[]): Child[] {
   ];
 }
 
-/** The sample's time from its planned moment to its end, with each cause in its place. */
+/** What the kernel saw, and what it did not. */
+function parted({ causes }: ExplainedWorst): { seen: readonly Cause[]; unseen: readonly string[] } {
+  return {
+    seen: causes.filter((cause) => cause.kind !== "unseen"),
+    unseen: causes.flatMap((cause) => (cause.kind === "unseen" ? cause.name : [])),
+  };
+}
+
+/** The sample's time, with the share that each cause had of it. */
 function lane(of: ExplainedWorst): SVGElement {
-  const { value, at } = of.event;
-  const place = (moment: number) =>
-    Math.min(Math.max((moment - (at - value)) / Math.max(value, 1), 0), 1) * 100;
+  const { seen } = parted(of);
+  const share = (nanos: number) => (nanos / Math.max(of.event.value, 1)) * 100;
+  let from = 0;
   return drawing(
     "svg",
-    { class: "cause-lane", role: "img", "aria-label": `${of.causes.length} causes` },
+    { class: "cause-lane", role: "img", "aria-label": `${seen.length} causes` },
     drawing("rect", { x: 0, y: 0, width: "100%", height: "100%", class: "rail" }),
-    ...of.causes.map((cause) => {
-      const from = place(cause.start);
-      const to = place(cause.start + cause.duration);
+    ...seen.map((cause) => {
+      const width = Math.min(share(cause.duration), Math.max(100 - from, 0));
       const part = drawing("rect", {
         x: `${from}%`,
         y: 0,
-        width: `${Math.max(to - from, 0.8)}%`,
+        width: `${width}%`,
         height: "100%",
         class: cause.kind,
       });
+      from += width;
       part.append(drawing("title", {}, named(cause)));
       return part;
     }),
@@ -101,22 +109,20 @@ function named(cause: Cause): string {
 }
 
 function words(of: ExplainedWorst): Child {
-  if (of.causes.length === 0)
-    return "nothing that the kernel saw: an idle state, firmware, or what is under the machine";
-  return [
-    element(
-      "ul",
-      { class: "cause-list" },
-      ...of.causes.map((cause) =>
-        element("li", {}, element("i", { class: `swatch ${cause.kind}` }), named(cause)),
+  const { seen, unseen } = parted(of);
+  const names = unseen.join(", ");
+  if (seen.length === 0)
+    return `${names || "nothing that the kernel saw"}: an idle state, firmware, or what is under the machine`;
+  return element(
+    "ul",
+    { class: "cause-list" },
+    ...seen.map((cause) => element("li", {}, element("i", { class: `swatch ${cause.kind}` }), named(cause))),
+    of.unexplained > 0 &&
+      element(
+        "li",
+        {},
+        element("i", { class: "swatch rest" }),
+        `not accounted for, ${time(of.unexplained)}${names && ` (${names})`}`,
       ),
-      of.unexplained > 0 &&
-        element(
-          "li",
-          {},
-          element("i", { class: "swatch rest" }),
-          `not accounted for, ${time(of.unexplained)}`,
-        ),
-    ),
-  ];
+  );
 }

@@ -166,7 +166,7 @@ function recordRows(
   const cells: Child[] = [
     [
       button,
-      record.emulated && element("small", { class: "emulated" }, " emulated"),
+      record.emulated && [" ", element("small", { class: "emulated" }, "emulated")],
       invalid && element("span", { class: "badge invalid" }, "✗ invalid"),
     ],
     count(of.samples),

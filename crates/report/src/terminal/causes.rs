@@ -11,7 +11,7 @@ use crate::format;
 /// Samples shown.
 const WORST: usize = 10;
 
-/// Causes named of one sample; more are counted.
+/// Causes named of one sample; more are summed up.
 const CAUSES: usize = 3;
 
 /// A table of the ten worst samples with their causes, for `rampart measure --explain`. `started`
@@ -83,16 +83,25 @@ fn figures(page: &Page, of: &ExplainedWorst, started: Nanos) -> Vec<Cell> {
 
 /// The causes in a line, the longest first, and what none of them accounts for.
 fn words(of: &ExplainedWorst) -> String {
-    let mut parts: Vec<String> = of.causes.iter().take(CAUSES).map(cause).collect();
-    let more = of.causes.len().saturating_sub(CAUSES);
-    if more > 0 {
-        parts.push(format!("{more}\u{a0}more"));
+    let (unseen, seen): (Vec<&Cause>, Vec<&Cause>) = of
+        .causes
+        .iter()
+        .partition(|cause| cause.kind == CauseKind::Unseen);
+    let mut parts: Vec<String> = seen.iter().take(CAUSES).map(|one| cause(one)).collect();
+    if let Some(rest @ [_, ..]) = seen.get(CAUSES..) {
+        let sum: Nanos = rest.iter().map(|cause| cause.duration).sum();
+        parts.push(format!("{}\u{a0}others {}", rest.len(), format::time(sum)));
     }
-    if parts.is_empty() {
-        parts.push("nothing that the kernel saw".to_owned());
-    } else if of.unexplained.0 * 20 > of.event.value.0 {
-        // Up to a twentieth is the way from the event to the sample itself.
-        parts.push(format!("unexplained\u{a0}{}", format::time(of.unexplained)));
+    // Where the rest went, as far as that is known.
+    let names: Vec<&str> = unseen.iter().map(|cause| cause.name.as_str()).collect();
+    if seen.is_empty() && !names.is_empty() {
+        parts.push(names.join(", "));
+    } else if of.unexplained > Nanos::ZERO || parts.is_empty() {
+        let rest = format!("unexplained\u{a0}{}", format::time(of.unexplained));
+        parts.push(match names.join(", ") {
+            names if names.is_empty() => rest,
+            names => format!("{rest} ({names})"),
+        });
     }
     parts.join(", ")
 }
@@ -118,7 +127,7 @@ const fn kind(kind: CauseKind) -> &'static str {
 
 fn remark(page: &mut Page) {
     page.paragraph(
-        "Causes as the kernel's tracers saw them, the longest first, each without what interrupted it.",
+        "Causes as the kernel's tracers saw them, the longest first, each with all its time in the sample's, less what interrupted it.",
         0,
     );
 }

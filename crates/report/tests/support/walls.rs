@@ -135,9 +135,18 @@ fn explain(thread: &ThreadOutcome) -> Vec<ExplainedWorst> {
                 cause(CauseKind::Softirq, "RCU:9", began + part(40), part(38)),
                 cause(CauseKind::Nmi, "nmi", began + part(5), part(9)),
             ],
-            _ => Vec::new(),
+            _ => vec![cause(
+                CauseKind::Unseen,
+                "nothing that the kernel saw",
+                began,
+                event.value,
+            )],
         };
-        let explained: Nanos = causes.iter().map(|cause| cause.duration).sum();
+        let explained: Nanos = causes
+            .iter()
+            .filter(|cause| cause.kind != CauseKind::Unseen)
+            .map(|cause| cause.duration)
+            .sum();
         ExplainedWorst {
             cpu: thread.cpu,
             event: *event,
