@@ -15,10 +15,10 @@ use rampart_model::{
 
 use crate::collect::RecordCollector;
 use crate::conclude::{conclude, empty_record, steal_finding};
+use crate::crash;
 use crate::pace::Pace;
 use crate::run::{RunRequest, make_run};
 use crate::starters::{Neighbours, Starters};
-use crate::crash;
 use crate::store::{ResultDirectory, ResultStream};
 use crate::transfer::session::{self, PlannedRound, Surroundings};
 use crate::{Cell, EvaluateError, Proposal, Request, propose, schedule};
@@ -150,7 +150,7 @@ pub fn evaluate(
     };
     let mut collectors = BTreeMap::<Cell, RecordCollector>::new();
     let times_at_start = processor_times(&root);
-    let neighbours = Neighbours::start(
+    let mut neighbours = Neighbours::start(
         &neighbours,
         context.meter,
         &evaluation.plan.housekeeping,
@@ -162,14 +162,22 @@ pub fn evaluate(
         &mut evaluation,
         &mut collectors,
         &starters,
-        (&mut pace, observer),
+        &mut Beside {
+            pace: &mut pace,
+            observer,
+            neighbours: &mut neighbours,
+        },
     )?;
     place.rounds(
         &rounds,
         &mut evaluation,
         &collectors,
         &mut starters,
-        (&mut pace, observer),
+        &mut Beside {
+            pace: &mut pace,
+            observer,
+            neighbours: &mut neighbours,
+        },
     )?;
     drop(starters);
     evaluation.findings.extend(neighbours.finish());
@@ -214,6 +222,13 @@ fn loads_needed(plan: &ExperimentPlan) -> Vec<Condition> {
         .collect()
 }
 
+/// What goes on beside the runs and rounds.
+struct Beside<'a> {
+    pace: &'a mut Pace,
+    observer: &'a mut dyn Observer,
+    neighbours: &'a mut Neighbours,
+}
+
 /// Where everything is while an evaluation runs.
 struct Place<'a> {
     context: &'a Context<'a>,
@@ -230,8 +245,13 @@ impl Place<'_> {
         evaluation: &mut Evaluation,
         collectors: &mut BTreeMap<Cell, RecordCollector>,
         starters: &Starters,
-        (pace, observer): (&mut Pace, &mut dyn Observer),
+        beside: &mut Beside<'_>,
     ) -> Result<(), EvaluateError> {
+        let Beside {
+            pace,
+            observer,
+            neighbours,
+        } = beside;
         let usable = evaluation
             .machine
             .topology
@@ -287,6 +307,7 @@ impl Place<'_> {
             }
             observer.run_made(&id, &run);
             collector.add(run, collected);
+            evaluation.findings.extend(neighbours.tend());
             evaluation.runs.0 = number + 1;
             conclude(evaluation, collectors);
             self.directory.write(evaluation)?;
@@ -301,8 +322,13 @@ impl Place<'_> {
         evaluation: &mut Evaluation,
         collectors: &BTreeMap<Cell, RecordCollector>,
         starters: &mut Starters,
-        (pace, observer): (&mut Pace, &mut dyn Observer),
+        beside: &mut Beside<'_>,
     ) -> Result<(), EvaluateError> {
+        let Beside {
+            pace,
+            observer,
+            neighbours,
+        } = beside;
         let plan = evaluation.plan.clone();
         let Some(transfer) = &plan.transfer else {
             return Ok(());
@@ -339,6 +365,7 @@ impl Place<'_> {
             };
             observer.round_made(&record);
             evaluation.transfers.push(record);
+            evaluation.findings.extend(neighbours.tend());
             evaluation.runs.0 = runs + order + 1;
             conclude(evaluation, collectors);
             self.directory.write(evaluation)?;

@@ -27,15 +27,13 @@ mod transfer;
 mod wording;
 
 pub use collect::{Collected, RecordCollector};
+pub use crash::{CRASH_SIGNS, confirm_crash};
 pub use error::EvaluateError;
 pub use experiment::{Context, Observer, Progress, evaluate, file_name_of_now};
 pub use judge::{BlocksByRecord, Evidence, Judged, add_crash, judge};
 pub use measure::{MeasureContext, measure};
 pub use propose::{DEFAULT_TOTAL, Proposal, Request, propose};
 pub use schedule::{Cell, schedule};
-pub use crash::{CRASH_SIGNS, confirm_crash};
-pub use store::{
-    DOCUMENT, HistogramLog, ResultDirectory, ResultStream, histogram, read, replace,
-};
+pub use store::{DOCUMENT, HistogramLog, ResultDirectory, ResultStream, histogram, read, replace};
 pub use transfer::plan::DisturbanceWish;
 pub use transfer::session::{TransferContext, measure_transfers};

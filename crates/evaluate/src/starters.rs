@@ -74,7 +74,8 @@ impl Neighbours {
                 name: &domain.name,
                 stay_up: true,
             });
-            match started {
+            let up = started.and_then(|mut up| up.go().map(|()| up));
+            match up {
                 Ok(up) => running.push((domain.name.clone(), up)),
                 Err(error) => findings.push(Finding {
                     severity: Severity::Warning,
@@ -90,6 +91,26 @@ impl Neighbours {
             running,
             _starters: starters,
         }
+    }
+
+    /// Looks after them, so that threads that were born meanwhile find their place; one that is
+    /// gone is told, and the figures from here on are without it.
+    pub(crate) fn tend(&mut self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        self.running.retain_mut(|(name, running)| {
+            match running.next_event(std::time::Duration::ZERO) {
+                Ok(_) => true,
+                Err(error) => {
+                    findings.push(Finding::new(
+                        Severity::Warning,
+                        name.as_str(),
+                        format!("this neighbour ended early, so that later figures are without it: {error}"),
+                    ));
+                    false
+                }
+            }
+        });
+        findings
     }
 
     /// Ends them; what went wrong is told.
