@@ -2,18 +2,24 @@
 /*
  * blocksys: stops CPUs for a known time, to see who notices.
  *
- * A block is the callback of a high-resolution timer that expires in hard
- * interrupt context, on PREEMPT_RT too, and does not return for the length of
- * the block. So it starts at the moment asked for whatever the CPU runs, be it
- * a FIFO 99 thread, a deadline thread or a guest, and during it nothing but
- * NMIs (and what is below the kernel: SMIs, a hypervisor) gets through.
+ * A block is an interrupt handler that does not return for its length, on
+ * PREEMPT_RT too. A high-resolution timer, in hard interrupt context, raises
+ * it. So it starts at the moment asked for whatever the CPU runs, be it a
+ * FIFO 99 thread, a deadline thread or a guest, and during it nothing but NMIs
+ * (and what is below the kernel: SMIs, a hypervisor) gets through.
+ *
+ * The timer's own callback does not block: the kernel takes a timer interrupt
+ * that lasts long for a hang, and holds back all timers of that CPU for as long
+ * again (hrtimer_interrupt()). The handler is an irq_work, which follows at
+ * once by an interrupt that the CPU sends to itself, and which tracers tell
+ * from timers by its name.
  *
  * Each CPU has its own timer and its own copy of the pseudo-random sequence, so
  * CPUs that are stopped together need no word with each other.
  *
- * Locking: blocksys_mutex serialises start, stop and close. Timer callbacks
- * take only blocksys_ring_lock. CPU hotplug is kept out while timers are
- * started; a CPU that goes down later takes its timer down with it.
+ * Locking: blocksys_mutex serialises start, stop and close. Handlers take only
+ * blocksys_ring_lock. CPU hotplug is kept out while timers are started; a CPU
+ * that goes down later takes its timer down with it.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -24,6 +30,7 @@
 #include <linux/cpumask.h>
 #include <linux/fs.h>
 #include <linux/hrtimer.h>
+#include <linux/irq_work.h>
 #include <linux/jiffies.h>
 #include <linux/ktime.h>
 #include <linux/lockdep.h>
@@ -68,9 +75,12 @@ static unsigned int share_percent = 50;
 module_param(share_percent, uint, 0444);
 MODULE_PARM_DESC(share_percent, "largest share of time that blocks may take, in percent (1 to 90, default 50)");
 
-/* Blocks of one CPU. Written by its callback, or while no timer is started. */
+/* Blocks of one CPU. Written by its handlers, or while no timer is started. */
 struct blocksys_cpu {
 	struct hrtimer timer;
+	struct irq_work block;
+	/* Cut the present block, and make no more. */
+	bool ending;
 	/* Whether blocks are still to come; whoever clears it accounts for it. */
 	atomic_t active;
 	u32 sequence;
@@ -93,7 +103,6 @@ static struct {
 	u32 flags;
 } plan;
 
-static bool blocksys_stopping;
 static atomic_t blocksys_running = ATOMIC_INIT(0);
 static atomic64_t blocksys_made = ATOMIC64_INIT(0);
 static atomic64_t blocksys_skipped = ATOMIC64_INIT(0);
@@ -188,9 +197,9 @@ static void blocksys_finish(struct blocksys_cpu *this)
 	atomic_dec_return_release(&blocksys_running);
 }
 
-static enum hrtimer_restart blocksys_block(struct hrtimer *timer)
+static void blocksys_block(struct irq_work *work)
 {
-	struct blocksys_cpu *this = container_of(timer, struct blocksys_cpu, timer);
+	struct blocksys_cpu *this = container_of(work, struct blocksys_cpu, block);
 	struct blocksys_record record = {
 		.cpu = smp_processor_id(),
 		.sequence = this->sequence,
@@ -199,11 +208,8 @@ static enum hrtimer_restart blocksys_block(struct hrtimer *timer)
 	u64 now, end;
 
 	lockdep_assert_irqs_disabled();
-	/* A timer that lost its CPU goes on elsewhere; nobody asked to stop that. */
-	if (this != this_cpu_ptr(&blocksys_cpus) || READ_ONCE(blocksys_stopping)) {
-		blocksys_finish(this);
-		return HRTIMER_NORESTART;
-	}
+	if (READ_ONCE(this->ending))
+		return;
 
 	/*
 	 * Not the NMI-safe clock, which may differ from what user space reads:
@@ -216,7 +222,7 @@ static enum hrtimer_restart blocksys_block(struct hrtimer *timer)
 	do {
 		cpu_relax();
 		now = ktime_get_ns();
-	} while (now < end && !READ_ONCE(blocksys_stopping));
+	} while (now < end && !READ_ONCE(this->ending));
 	record.end_counter = get_cycles();
 	record.end = now;
 	if (now < end)
@@ -226,13 +232,25 @@ static enum hrtimer_restart blocksys_block(struct hrtimer *timer)
 	this->sequence++;
 	if (this->sequence == plan.count) {
 		blocksys_finish(this);
-		return HRTIMER_NORESTART;
+		return;
 	}
 
 	/* A block that came late must not take the next one's pause. */
 	this->planned += plan.length + blocksys_pause(this);
-	hrtimer_set_expires(timer, ns_to_ktime(max(this->planned, now + plan.pause / 2)));
-	return HRTIMER_RESTART;
+	now = max(this->planned, now + plan.pause / 2);
+	hrtimer_start(&this->timer, ns_to_ktime(now), HRTIMER_MODE_ABS_PINNED_HARD);
+}
+
+static enum hrtimer_restart blocksys_expired(struct hrtimer *timer)
+{
+	struct blocksys_cpu *this = container_of(timer, struct blocksys_cpu, timer);
+
+	/* A timer that lost its CPU goes on elsewhere; nobody asked to stop that. */
+	if (this != this_cpu_ptr(&blocksys_cpus))
+		blocksys_finish(this);
+	else if (!READ_ONCE(this->ending))
+		irq_work_queue(&this->block);
+	return HRTIMER_NORESTART;
 }
 
 static void blocksys_arm(void *unused)
@@ -242,28 +260,34 @@ static void blocksys_arm(void *unused)
 	hrtimer_start(&this->timer, ns_to_ktime(this->planned), HRTIMER_MODE_ABS_PINNED_HARD);
 }
 
-/* Ends all blocks, and waits until no callback runs. */
+/* Ends the blocks of a CPU, and waits until none of its handlers runs. */
+static void blocksys_end(struct blocksys_cpu *this)
+{
+	WRITE_ONCE(this->ending, true);
+	hrtimer_cancel(&this->timer);
+	irq_work_sync(&this->block);
+	/* A block that had looked before may have started the timer once more. */
+	hrtimer_cancel(&this->timer);
+	blocksys_finish(this);
+}
+
+/* Ends all blocks. */
 static void blocksys_stop(void)
 {
 	int cpu;
 
 	lockdep_assert_held(&blocksys_mutex);
-	WRITE_ONCE(blocksys_stopping, true);
-	for_each_cpu(cpu, &plan.cpus) {
-		struct blocksys_cpu *this = per_cpu_ptr(&blocksys_cpus, cpu);
-
-		hrtimer_cancel(&this->timer);
-		blocksys_finish(this);
-	}
+	/* All are cut at once, and then waited for one by one. */
+	for_each_cpu(cpu, &plan.cpus)
+		WRITE_ONCE(per_cpu_ptr(&blocksys_cpus, cpu)->ending, true);
+	for_each_cpu(cpu, &plan.cpus)
+		blocksys_end(per_cpu_ptr(&blocksys_cpus, cpu));
 }
 
 /* The CPU is about to go: its blocks end here, on it. */
 static int blocksys_cpu_down(unsigned int cpu)
 {
-	struct blocksys_cpu *this = per_cpu_ptr(&blocksys_cpus, cpu);
-
-	hrtimer_cancel(&this->timer);
-	blocksys_finish(this);
+	blocksys_end(per_cpu_ptr(&blocksys_cpus, cpu));
 	return 0;
 }
 
@@ -326,12 +350,12 @@ static void blocksys_begin(const struct blocksys_plan *asked, const struct cpuma
 	atomic64_set(&blocksys_made, 0);
 	atomic64_set(&blocksys_skipped, 0);
 	atomic_set(&blocksys_running, cpumask_weight(cpus));
-	WRITE_ONCE(blocksys_stopping, false);
 
 	base = ktime_get_ns() + LEAD_NS;
 	for_each_cpu(cpu, cpus) {
 		struct blocksys_cpu *this = per_cpu_ptr(&blocksys_cpus, cpu);
 
+		this->ending = false;
 		this->sequence = 0;
 		this->random = asked->seed;
 		this->planned = base + blocksys_pause(this);
@@ -508,13 +532,16 @@ static int __init blocksys_init(void)
 		return -EINVAL;
 	}
 	for_each_possible_cpu(cpu) {
-		struct hrtimer *timer = &per_cpu_ptr(&blocksys_cpus, cpu)->timer;
+		struct blocksys_cpu *this = per_cpu_ptr(&blocksys_cpus, cpu);
+		struct hrtimer *timer = &this->timer;
 
+		this->block = IRQ_WORK_INIT_HARD(blocksys_block);
 #ifdef BLOCKSYS_HAS_HRTIMER_SETUP
-		hrtimer_setup(timer, blocksys_block, CLOCK_MONOTONIC, HRTIMER_MODE_ABS_PINNED_HARD);
+		hrtimer_setup(timer, blocksys_expired, CLOCK_MONOTONIC,
+			      HRTIMER_MODE_ABS_PINNED_HARD);
 #else
 		hrtimer_init(timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS_PINNED_HARD);
-		timer->function = blocksys_block;
+		timer->function = blocksys_expired;
 #endif
 	}
 	ring = vmalloc_array(RING_RECORDS, sizeof(*ring));
