@@ -37,6 +37,10 @@ evaluate: setup-run build ## Measure this machine and say where the page is (ARG
 evaluate-sim: setup-sim build modules ## Do the same on a simulated real-time machine (ARGS=...)
 	bin/rampart evaluate --on sim $(ARGS)
 
+.PHONY: modules
+modules: setup-sim ## Build the kernel module for the simulated machine into bin/modules
+	kernel/build --out bin/modules x86_64 bookworm
+
 .PHONY: build
 build: $(SETUP_CROSS) $(PAGE) ## Build bin/rampart and bin/rampart-meter, static (ARCH=x86_64 or aarch64)
 	@scripts/build $(ARCH)
