@@ -364,6 +364,10 @@ pub(crate) enum Document {
     MeterRequest,
     /// What rampart-meter writes
     MeterEvent,
+    /// What `rampart-meter block` reads
+    BlockerRequest,
+    /// What `rampart-meter block` writes
+    BlockerEvent,
 }
 
 #[derive(Debug, Args)]

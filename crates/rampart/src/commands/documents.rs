@@ -3,7 +3,9 @@
 
 use anyhow::Context;
 use clap::CommandFactory;
-use rampart_model::{Evaluation, ExitCode, Measurement, MeterEvent, MeterRequest};
+use rampart_model::{
+    BlockerEvent, BlockerRequest, Evaluation, ExitCode, Measurement, MeterEvent, MeterRequest,
+};
 use schemars::schema_for;
 
 use crate::arguments::{Arguments, Completions, Document, Man, Schema};
@@ -16,6 +18,8 @@ pub(crate) fn schema(arguments: &Schema) -> Result<ExitCode, Failure> {
         Document::Measurement => schema_for!(Measurement),
         Document::MeterRequest => schema_for!(MeterRequest),
         Document::MeterEvent => schema_for!(MeterEvent),
+        Document::BlockerRequest => schema_for!(BlockerRequest),
+        Document::BlockerEvent => schema_for!(BlockerEvent),
     };
     output::print(&serde_json::to_string_pretty(&schema)?)?;
     Ok(ExitCode::Success)

@@ -315,7 +315,7 @@ fn bad(what: &str, values: Option<(&str, &str)>) -> Refusal {
     Refusal {
         kind: RefusalKind::BadPlan,
         finding: finding.mend(
-            "start it through `rampart block`, or see `rampart schema` for the form of a request",
+            "start it through `rampart block`, or see `rampart schema blocker-request` for the form of a request",
         ),
     }
 }
