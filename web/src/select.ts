@@ -3,6 +3,7 @@
 import { EMPTY, merge } from "./distribution";
 import { type Child, element } from "./dom";
 import type {
+  Bench,
   Condition,
   CpuRecord,
   Distribution,
@@ -158,13 +159,24 @@ export function asked(evaluation: Evaluation, question: Question): Verdict[] {
   return evaluation.verdicts.filter((verdict) => verdict.question === question && !verdict.disturbance);
 }
 
+/** The simulated machine, if it ran on one. */
+export function simulated(bench: Bench | undefined): Simulated | null {
+  return typeof bench === "object" && "sim" in bench ? bench.sim : null;
+}
+
+/** What a simulated machine was made of. */
+export type Simulated = Extract<Bench, { sim: unknown }>["sim"];
+
 /** Whether a domain's times are those of software that plays a processor. */
 export function isEmulated(evaluation: Evaluation, domain: string): boolean {
   const guests = (evaluation.transfers ?? []).flatMap((round) =>
     round.watched.filter((one) => one.domain === domain).map((one) => one.guest?.accelerator),
   );
   return (
-    evaluation.records.some((record) => record.domain === domain && record.emulated) || guests.includes("tcg")
+    // A simulated machine may not know itself that it is one.
+    simulated(evaluation.bench) !== null ||
+    evaluation.records.some((record) => record.domain === domain && record.emulated) ||
+    guests.includes("tcg")
   );
 }
 

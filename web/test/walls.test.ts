@@ -151,6 +151,11 @@ test("emulated domains are known, by their records or by what ran their guest", 
   assert.ok(isEmulated(walls, "vm"));
   assert.ok(!isEmulated(full, "host"));
   const guest = structuredClone(walls);
+  assert.ok(
+    isEmulated({ ...full, bench: walls.bench ?? "local" }, "host"),
+    "a simulated machine knows it not",
+  );
+  guest.bench = "local";
   for (const record of guest.records) record.emulated = false;
   assert.ok(!isEmulated(guest, "vm"));
   for (const round of guest.transfers ?? [])

@@ -156,6 +156,11 @@ pub(crate) const EMULATED: &str = "EMULATED MACHINE: its CPUs are software, so i
 pub(crate) const SIMULATED: &str = "Real here: the kernel with its scheduler and locks, containers, KVM, and so who can \
      disturb whom. Not real: microseconds. Verdicts rest on whether a disturbance of known length is seen elsewhere.";
 
+/// Whether the times of a record are those of software that plays a processor.
+pub(crate) fn is_emulated(evaluation: &Evaluation, record: &Record) -> bool {
+    record.emulated || matches!(evaluation.bench, Bench::Sim { .. })
+}
+
 /// Where it ran, in a line.
 pub(crate) fn bench(bench: &Bench) -> String {
     match bench {
@@ -197,8 +202,9 @@ pub(crate) const fn preemption(model: PreemptionModel) -> &'static str {
     }
 }
 
-/// The machine in one line.
-pub(crate) fn machine(machine: &Machine) -> String {
+/// The machine in one line. A simulated one may not know itself that it is.
+pub(crate) fn machine(evaluation: &Evaluation) -> String {
+    let machine: &Machine = &evaluation.machine;
     let cpus = machine.topology.online.len();
     let mut parts = vec![
         machine.host_name.clone(),
@@ -219,6 +225,7 @@ pub(crate) fn machine(machine: &Machine) -> String {
             &machine.virtualisation.hypervisor,
             machine.virtualisation.emulated,
         ) {
+            _ if matches!(evaluation.bench, Bench::Sim { .. }) => "simulated".to_owned(),
             (Some(hypervisor), true) => format!("emulated ({hypervisor})"),
             (None, true) => "emulated".to_owned(),
             (Some(hypervisor), false) => format!("a guest of {hypervisor}"),

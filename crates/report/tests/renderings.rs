@@ -213,3 +213,16 @@ fn findings_that_differ_in_a_value_alone_are_said_once() {
     assert_eq!(text.matches("part of it was given to others").count(), 1);
     assert!(text.contains("(is 2 %, needed 0 %); 2 times more with other values"));
 }
+
+#[test]
+fn a_simulated_machine_that_takes_itself_for_a_real_one_is_still_told() {
+    let mut evaluation = support::named("walls").clone();
+    evaluation.machine.virtualisation.emulated = false;
+    evaluation.machine.virtualisation.hypervisor = None;
+    for record in &mut evaluation.records {
+        record.emulated = false;
+    }
+    let text = plain(&evaluation, 120);
+    assert!(!text.contains("bare metal"));
+    assert!(text.contains("SIMULATED MACHINE") && text.contains("EMULATED wakeup"));
+}

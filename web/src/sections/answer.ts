@@ -3,9 +3,9 @@
 import { badge, type Child, element, row, shortBadge, table } from "../dom";
 import type { Evaluation, Machine, MeterKind, PreemptionModel, Question, Verdict } from "../evaluation";
 import { moment, plural, prose, time } from "../figures";
-import { gravest } from "../select";
+import { gravest, simulated } from "../select";
 import { answerOutcome, isFelt, isOwn, verdictSubject } from "../walls";
-import { bench, simulated } from "./bench";
+import { bench } from "./bench";
 
 const PREEMPTION: { [model in PreemptionModel]: string } = {
   none: "PREEMPT_NONE",
@@ -53,7 +53,7 @@ export function head(evaluation: Evaluation): Child[] {
     `${machine.processor}, ${plural(cpuCount(machine.topology.online), "CPU")}`,
     `Linux ${machine.kernel_release} ${preemption(machine.preemption)}`,
     machine.distribution,
-    virtualisation(machine),
+    simulated(evaluation.bench) === null ? virtualisation(machine) : "simulated",
   ].filter(Boolean);
   return [
     element("h1", {}, machine.host_name || "unnamed machine"),

@@ -3,13 +3,7 @@
 import { element, row, table } from "../dom";
 import type { Bench } from "../evaluation";
 import { plural } from "../figures";
-
-type Simulated = { emulator: string; kernel: string; packages: readonly (readonly [string, string])[] };
-
-/** The simulated machine, if it ran on one. */
-export function simulated(bench: Bench | undefined): Simulated | null {
-  return typeof bench === "object" && "sim" in bench ? bench.sim : null;
-}
+import { type Simulated, simulated } from "../select";
 
 /** The banner; null where it ran here. */
 export function bench(of: Bench | undefined): HTMLElement | null {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // The worst samples with what caused them, as the kernel's tracers saw it.
 import { type Child, drawing, element, row, scrolling, table } from "../dom";
-import type { Cause, CauseKind, ExplainedWorst, Run } from "../evaluation";
+import type { Cause, CauseKind, Evaluation, ExplainedWorst, Run } from "../evaluation";
 import { time } from "../figures";
-import { conditionName, type MeasuredRecord } from "../select";
+import { conditionName, domainName, type MeasuredRecord } from "../select";
 
 const ROWS = 10;
 
@@ -18,7 +18,7 @@ const WORDS: { [kind in CauseKind]: string } = {
 type Explained = { record: MeasuredRecord; run: Run; of: ExplainedWorst };
 
 /** The ten worst of these records; nothing where the kernel was not asked. */
-export function causes(records: readonly MeasuredRecord[]): Child[] {
+export function causes(evaluation: Evaluation, records: readonly MeasuredRecord[]): Child[] {
   const all: Explained[] = records
     .flatMap((record) =>
       record.runs
@@ -33,7 +33,7 @@ export function causes(records: readonly MeasuredRecord[]): Child[] {
     row(
       [
         element("b", {}, time(of.event.value)),
-        [record.domain, record.emulated && [" ", element("small", { class: "emulated" }, "emulated")]],
+        domainName(evaluation, record.domain),
         conditionName(record.condition),
         of.cpu,
         `${((of.event.at - run.started_monotonic) / 1e9).toFixed(6)}\u00a0s`,

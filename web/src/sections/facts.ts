@@ -3,6 +3,7 @@
 import { type Child, element, pairs, row, scrolling, section, table } from "../dom";
 import type { Evaluation, Machine, Run, ShieldReport } from "../evaluation";
 import { bytes, grouped, percent, plural, time } from "../figures";
+import { simulated } from "../select";
 import { preemption, virtualisation } from "./answer";
 import { counts, wallWords } from "./figures-table";
 
@@ -222,7 +223,7 @@ export function machineFacts(evaluation: Evaluation): HTMLElement {
         ["memory", bytes(machine.memory)],
         [
           "virtualisation",
-          `${virtualisation(machine)}${steal}${virtual.container == null ? "" : `; this tool ran in a container (${virtual.container})`}`,
+          `${simulated(evaluation.bench) === null ? virtualisation(machine) : "simulated"}${steal}${virtual.container == null ? "" : `; this tool ran in a container (${virtual.container})`}`,
         ],
       ),
       pairs(

@@ -6,6 +6,7 @@ import type { Evaluation, Run, ThreadOutcome, Wall } from "../evaluation";
 import { count, grouped, percent, quantileName, shell, time, timeOrDash } from "../figures";
 import {
   conditions,
+  isEmulated,
   type MeasuredRecord,
   ofCpu,
   ofRecord,
@@ -88,7 +89,7 @@ export function figures(
               element("th", { colspan: columns.length, scope: "rowgroup" }, name, loadWords(under)),
             ),
             ...under.flatMap((record) =>
-              recordRows(record, quantity, corrected, backed, primary, columns.length, classes),
+              recordRows(evaluation, record, quantity, corrected, backed, primary, columns.length, classes),
             ),
           ],
   }));
@@ -130,6 +131,7 @@ function loadWords(records: readonly MeasuredRecord[]): Child {
 }
 
 function recordRows(
+  evaluation: Evaluation,
   record: MeasuredRecord,
   quantity: Quantity,
   corrected: boolean,
@@ -166,7 +168,7 @@ function recordRows(
   const cells: Child[] = [
     [
       button,
-      record.emulated && [" ", element("small", { class: "emulated" }, "emulated")],
+      isEmulated(evaluation, record.domain) && [" ", element("small", { class: "emulated" }, "emulated")],
       invalid && element("span", { class: "badge invalid" }, "✗ invalid"),
     ],
     count(of.samples),

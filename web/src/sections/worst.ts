@@ -69,7 +69,7 @@ export function worstEvents(evaluation: Evaluation, quantity: Quantity, conditio
       "Worst events",
       table("Worst events", header, ["figure", "", "", "figure", "figure", "figure", "figure"], [rows]),
     ),
-    ...causes(records),
+    ...causes(evaluation, records),
   ];
 }
 

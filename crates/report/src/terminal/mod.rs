@@ -66,7 +66,7 @@ pub fn terminal(evaluation: &Evaluation, options: TerminalOptions) -> String {
 
 /// What machine, how far, and what must be known before any figure is read.
 fn head(page: &mut Page, evaluation: &Evaluation) {
-    page.paragraph(&format::machine(&evaluation.machine), 0);
+    page.paragraph(&format::machine(evaluation), 0);
     let (state, alarming) = format::state(evaluation);
     if alarming {
         page.alarm(&state);

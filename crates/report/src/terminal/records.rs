@@ -21,7 +21,9 @@ pub(crate) fn records(page: &mut Page, evaluation: &Evaluation) {
             .filter(|record| record.plan.meter == meter)
             .collect();
         if let Some(first) = of_meter.first() {
-            let emulated = of_meter.iter().all(|record| record.emulated);
+            let emulated = of_meter
+                .iter()
+                .all(|record| format::is_emulated(evaluation, record));
             let mark = if emulated { "EMULATED " } else { "" };
             page.heading(&format!("{mark}{}", title(&first.plan)));
             table(page, evaluation, &of_meter);
@@ -53,7 +55,9 @@ fn table(page: &mut Page, evaluation: &Evaluation, records: &[&Record]) {
     ];
     let mut rows = Vec::new();
     // Where all are emulated the heading says so.
-    let mixed = records.iter().any(|record| !record.emulated);
+    let mixed = records
+        .iter()
+        .any(|record| !format::is_emulated(evaluation, record));
     let mut conditions = evaluation.plan.conditions.clone();
     for record in records {
         if !conditions.contains(&record.condition) {
