@@ -77,6 +77,10 @@ pub fn enter_root(arguments: &[OsString]) -> Result<Infallible, io::Error> {
     mount_move(".", "/").map_err(|error| saying("move onto /", "/root")(error.into()))?;
     chroot(".")?;
     chdir("/")?;
+    if let Ok(name) = fs::read_to_string("/etc/hostname") {
+        // Only a name.
+        let _ = rustix::system::sethostname(name.trim().as_bytes());
+    }
     let error = Command::new(program).args(rest).exec();
     Err(saying("start", &program.to_string_lossy())(error))
 }

@@ -17,9 +17,23 @@ pub(super) struct Came {
 #[derive(Debug)]
 pub(super) struct Signals(OwnedFd);
 
+/// Empties the signal mask of this thread. Safe between fork and exec.
+pub(super) fn unblock_all() -> io::Result<()> {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigemptyset makes `set` valid; pthread_sigmask reads it.
+    let failed = unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, set.as_ptr(), std::ptr::null_mut())
+    };
+    match failed {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
 impl Signals {
-    /// From here on these signals come only through this. Programs that are started get an empty
-    /// mask: the standard library's `Command` sees to that.
+    /// From here on these signals come only through this. Programs that are started call
+    /// [`unblock_all`], for they would inherit the mask.
     pub(super) fn take() -> io::Result<Self> {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: sigemptyset makes `set` valid; the other calls get it after that.
