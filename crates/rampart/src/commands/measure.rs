@@ -12,13 +12,15 @@ use rampart_model::{
     Block, CpuId, CpuRecord, CpuSet, Distribution, ExitCode, Measurement, MeterDetail, MeterPlan,
     Nanos, Phase, Series, ThreadOutcome,
 };
+use rampart_report::TerminalOptions;
 
+use super::report::terminal_width;
 use crate::arguments::Measure;
 use crate::failure::Failure;
 use crate::progress::{self, Style};
 use crate::{output, signals};
 
-pub(crate) fn run(arguments: &Measure) -> Result<ExitCode, Failure> {
+pub(crate) fn run(arguments: &Measure, colour: bool) -> Result<ExitCode, Failure> {
     let program = super::meter_program()?;
     let topology = read_machine(&MachineRoot::system()).topology;
     let usable = topology.online.intersection(&topology.allowed);
@@ -52,7 +54,13 @@ pub(crate) fn run(arguments: &Measure) -> Result<ExitCode, Failure> {
     if arguments.json {
         output::print(&serde_json::to_string_pretty(&measurement)?)?;
     } else {
-        output::print(&(text(&measurement) + &super::explained::text(&measurement)))?;
+        let options = TerminalOptions {
+            width: terminal_width(),
+            colour,
+        };
+        let started = measurement.started_monotonic;
+        let causes = rampart_report::explained(&measurement.explained, started, options);
+        output::print(&(text(&measurement) + &causes))?;
     }
     for finding in &measurement.findings {
         output::say(&format!("rampart: {finding}"));

@@ -8,7 +8,6 @@ pub(crate) mod domains;
 pub(crate) mod evaluate;
 pub(crate) mod export;
 mod evaluate_on;
-mod explained;
 pub(crate) mod import;
 pub(crate) mod measure;
 pub(crate) mod on;

@@ -32,7 +32,7 @@ pub(crate) fn render(evaluation: &Evaluation, format: Format, colour: bool) -> S
 }
 
 /// Columns of the terminal that the report goes to; 100 where it goes to none.
-fn terminal_width() -> u16 {
+pub(super) fn terminal_width() -> u16 {
     rustix::termios::tcgetwinsize(std::io::stdout())
         .ok()
         .map(|size| size.ws_col)
