@@ -335,8 +335,8 @@ fn in_the_simulated_machine_the_osnoise_tracer_names_what_was_planted() {
             assert_eq!(cause.kind, kind, "{worst:?}");
             assert!(share > 0.5, "{worst:?}");
             if kind == CauseKind::Interrupt {
-                // The module blocks in the interrupt of a timer.
-                assert!(cause.name.starts_with("local_timer:"), "{worst:?}");
+                // The interrupt that the module asks for from its timer.
+                assert!(cause.name.starts_with("irq_work:"), "{worst:?}");
             }
         }
     }
