@@ -46,6 +46,7 @@ pub(super) fn read(root: &MachineRoot, processor: &Processor) -> Virtualisation 
         .or_else(|| root.line("sys/hypervisor/type"))
         .or_else(|| from_device_tree(root))
         .or_else(|| from_firmware(root, processor))
+        .or_else(|| is_hidden_qemu(root, processor).then(|| "qemu".to_owned()))
         .or_else(|| processor.is_guest.then(|| from_clock(root)));
     Virtualisation {
         // QEMU's `max` processor on arm64 has no implementer, as nobody made it; no hardware
@@ -53,11 +54,21 @@ pub(super) fn read(root: &MachineRoot, processor: &Processor) -> Virtualisation 
         emulated: signature
             .as_deref()
             .is_some_and(|text| text.starts_with("TCG"))
-            || processor.is_emulated,
+            || processor.is_emulated
+            || is_hidden_qemu(root, processor),
         hypervisor,
         steal: None,
         container: container(root),
     }
+}
+
+/// Whether QEMU made a machine whose processor does not call itself a guest. It emulates such
+/// ones so that they can host guests themselves, and lets KVM hide itself only on request; where
+/// somebody asked for that, times are taken for worth less than they are, never for more.
+fn is_hidden_qemu(root: &MachineRoot, processor: &Processor) -> bool {
+    processor.is_x86
+        && !processor.is_guest
+        && root.line("sys/class/dmi/id/sys_vendor").as_deref() == Some("QEMU")
 }
 
 /// The hypervisor's own name, from the running processor.
