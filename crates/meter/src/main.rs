@@ -62,11 +62,11 @@ fn main() -> std::process::ExitCode {
 
 /// The first program of a simulated machine; `agent --init` is its second.
 fn enter_root(arguments: &[std::ffi::OsString]) -> std::process::ExitCode {
-    if let Err(error) = rampart_agent::enter_root(arguments) {
-        let text = format!("rampart-meter enter-root: {error}\n");
-        // Whoever closed standard error does not want to know.
-        let _ = std::io::stderr().write_all(text.as_bytes());
-    }
+    // It returns only if it fails.
+    let Err(error) = rampart_agent::enter_root(arguments);
+    let text = format!("rampart-meter enter-root: {error}\n");
+    // Whoever closed standard error does not want to know.
+    let _ = std::io::stderr().write_all(text.as_bytes());
     ExitCode::Failure.into()
 }
 
