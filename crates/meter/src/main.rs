@@ -35,7 +35,9 @@ fn main() -> std::process::ExitCode {
     let mut arguments: Vec<_> = std::env::args_os().skip(1).collect();
     if std::process::id() == 1 {
         // The kernel puts words of its command line that it does not know before those for us.
-        let ours = arguments.iter().position(|word| word == "enter-root" || word == "agent");
+        let ours = arguments
+            .iter()
+            .position(|word| word == "enter-root" || word == "agent");
         arguments.drain(..ours.unwrap_or(0));
     }
     let text = match arguments.as_slice() {
