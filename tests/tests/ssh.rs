@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Another machine by ssh: a real sshd of our own on the loopback address, the system's own ssh,
+//! the built programs.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rampart_model::{Bench, Evaluation, EvaluationState};
+use rampart_tests::programs::{directory, exit_code, stdout};
+
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// The machine that is reached: `board` in the user's configuration.
+struct Server {
+    sshd: Child,
+    scratch: tempfile::TempDir,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.sshd.kill();
+        let _ = self.sshd.wait();
+    }
+}
+
+impl Server {
+    /// None, with a remark, where there is no sshd.
+    fn start() -> Option<Self> {
+        let found = ["/usr/sbin/sshd", "/usr/local/sbin/sshd", "/usr/bin/sshd"]
+            .into_iter()
+            .find(|path| Path::new(path).exists());
+        let Some(program) = found else {
+            if let Some(list) = std::env::var_os("RAMPART_SKIPPED") {
+                let mut list = File::options().append(true).open(list).expect("list");
+                let line = "a bench over ssh: for want of sshd (apt-get install openssh-server)\n";
+                list.write_all(line.as_bytes()).expect("noted");
+            }
+            return None;
+        };
+        let scratch = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| scratch.path().join(name);
+        for key in ["host_key", "key", "stranger"] {
+            let made = Command::new("ssh-keygen")
+                .args(["-q", "-t", "ed25519", "-N", "", "-f"])
+                .arg(path(key))
+                .status();
+            assert!(made.expect("ssh-keygen").success());
+        }
+        fs::copy(path("key.pub"), path("authorized")).expect("copied");
+        fs::create_dir(path("there")).expect("a directory");
+        fs::create_dir(path("bin")).expect("a directory");
+        // sshd, as root, wants this place for its unprivileged part.
+        let _ = fs::create_dir_all("/run/sshd");
+        let port = TcpListener::bind("127.0.0.1:0")
+            .and_then(|listener| listener.local_addr())
+            .expect("a port")
+            .port();
+        let there = path("there").display().to_string();
+        let configuration = format!(
+            "ListenAddress 127.0.0.1:{port}\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\n\
+             StrictModes no\nUsePAM no\nPasswordAuthentication no\nPermitRootLogin yes\n\
+             KbdInteractiveAuthentication no\nSetEnv TMPDIR={there} RAMPART_STATE_DIR={there}/.state\n",
+            path("host_key").display(),
+            path("authorized").display(),
+        );
+        fs::write(path("sshd_config"), configuration).expect("written");
+        let common = format!(
+            "HostName 127.0.0.1\nPort {port}\nUserKnownHostsFile {}\nStrictHostKeyChecking accept-new\nIdentitiesOnly yes\n",
+            path("known_hosts").display()
+        );
+        let configuration = format!(
+            "Host board\n{common}IdentityFile {}\nHost stranger\n{common}IdentityFile {}\n\
+             Host impostor\n{common}HostKeyAlias impostor\nIdentityFile {}\n",
+            path("key").display(),
+            path("stranger").display(),
+            path("key").display(),
+        );
+        fs::write(path("ssh_config"), configuration).expect("written");
+        // The real ssh, with a user's configuration that is ours.
+        let wrapper = format!(
+            "#!/bin/sh\nexec /usr/bin/ssh -F {} \"$@\"\n",
+            path("ssh_config").display()
+        );
+        fs::write(path("bin/ssh"), wrapper).expect("written");
+        fs::set_permissions(path("bin/ssh"), fs::Permissions::from_mode(0o755)).expect("mode");
+        let sshd = Command::new(program)
+            .args(["-D", "-e", "-f"])
+            .arg(path("sshd_config"))
+            .stderr(File::create(path("sshd.log")).expect("a log"))
+            .spawn()
+            .expect("sshd");
+        let server = Self { sshd, scratch };
+        eventually("sshd listens", || {
+            std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
+        });
+        Some(server)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.scratch.path().join(name)
+    }
+
+    fn rampart(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(directory().join("rampart"));
+        let path = std::env::var("PATH").expect("a path");
+        command
+            .args(arguments)
+            .env("PATH", format!("{}:{path}", self.path("bin").display()))
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Files of ours on the machine, and programs that run from there.
+    fn left_there(&self) -> Vec<String> {
+        let there = self.path("there");
+        let mut left: Vec<String> = fs::read_dir(&there)
+            .expect("listed")
+            .flatten()
+            .map(|entry| entry.path().display().to_string())
+            .filter(|path| !path.ends_with(".state"))
+            .collect();
+        let there = there.display().to_string();
+        for process in fs::read_dir("/proc").expect("listed").flatten() {
+            let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line).replace('\0', " ");
+            if line.contains(&there) {
+                left.push(line);
+            }
+        }
+        left
+    }
+
+    fn nothing_is_left(&self) {
+        let until = Instant::now() + PATIENCE;
+        while !self.left_there().is_empty() {
+            assert!(Instant::now() < until, "{:?}", self.left_there());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// An evaluation of this length, begun and seen to have made a first run.
+    fn long_evaluation(&self, out: &Path) -> Child {
+        let mut command = self.rampart(&[
+            "evaluate",
+            "--on",
+            "ssh:board",
+            "--for",
+            "10m",
+            "--domains",
+            "host",
+            "--loads",
+            "idle,cpu@others",
+            "--disturb",
+            "none",
+            "--show-progress",
+            "none",
+            "--out",
+        ]);
+        // Runs are as short as a matrix of many cells makes them.
+        command.arg(out).args(["--meters", "wakeup,loop"]);
+        let child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("rampart");
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let logs = fs::read_dir(out.join("histograms")).map_or(0, Iterator::count);
+            if logs > 0 && document(out).is_some() {
+                return child;
+            }
+            assert!(Instant::now() < until, "no result comes");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn document(out: &Path) -> Option<Evaluation> {
+    serde_json::from_slice(&fs::read(out.join("evaluation.json")).ok()?).ok()
+}
+
+fn finish(mut child: Child) -> (i32, String) {
+    let mut said = String::new();
+    let mut stderr = child.stderr.take().expect("stderr");
+    let reading = std::thread::spawn(move || {
+        let _ = stderr.read_to_string(&mut said);
+        said
+    });
+    let output: Output = child.wait_with_output().expect("ended");
+    (exit_code(&output), reading.join().expect("read"))
+}
+
+#[test]
+fn an_evaluation_runs_there_and_its_results_are_here() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    let out = server.path("out");
+    let output = server
+        .rampart(&[
+            "evaluate",
+            "--on=ssh:board",
+            "--for",
+            "8s",
+            "--domains",
+            "host",
+            "--loads",
+            "idle",
+            "--disturb",
+            "none",
+            "--json",
+            "--out",
+        ])
+        .arg(&out)
+        .output()
+        .expect("rampart");
+    let printed: Evaluation = serde_json::from_str(&stdout(&output, 0)).expect("a document");
+    let written = document(&out).expect("a document");
+    assert_eq!(printed, written);
+    assert_eq!(written.state, EvaluationState::Complete);
+    let host = "board".to_owned();
+    assert_eq!(written.bench, Bench::Ssh { host });
+    assert!(written.command.iter().any(|word| word == "--on=ssh:board"));
+    let page = fs::read_to_string(out.join("report.html")).expect("a page");
+    assert!(page.contains("<html"));
+    // A log for each run, with the last of it.
+    for run in written.records.iter().flat_map(|record| &record.runs) {
+        let log = fs::read_to_string(out.join(&run.histogram_log)).expect("a log");
+        assert!(log.lines().any(|line| line.starts_with("Tag=")), "{log}");
+    }
+    // Progress is relayed, and nothing of the far side's own places is in it.
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("run   1"), "{said}");
+    server.nothing_is_left();
+}
+
+#[test]
+fn other_commands_run_there_too() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    let output = server
+        .rampart(&["domains", "--json", "--on", "ssh:board"])
+        .output();
+    let there = stdout(&output.expect("rampart"), 0);
+    let output = server.rampart(&["domains", "--json"]).output();
+    let here = stdout(&output.expect("rampart"), 0);
+    assert_eq!(here.lines().count(), there.lines().count());
+    // Exit codes and messages are those of there.
+    let output = server
+        .rampart(&["measure", "wakeup", "--cpus", "999", "--on", "ssh:board"])
+        .output()
+        .expect("rampart");
+    assert_eq!(exit_code(&output), 4, "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("999"));
+    let output = server
+        .rampart(&["measure", "wakeup", "--csv", "x", "--on", "ssh:board"])
+        .output()
+        .expect("rampart");
+    assert_eq!(exit_code(&output), 2, "{output:?}");
+    server.nothing_is_left();
+}
+
+#[test]
+fn who_cannot_be_reached_is_named_with_the_words_of_ssh() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    fs::write(
+        server.path("known_hosts"),
+        format!(
+            "impostor {}",
+            fs::read_to_string(server.path("stranger.pub")).expect("key")
+        ),
+    )
+    .expect("written");
+    for (host, words) in [
+        ("nowhere.invalid", "nowhere.invalid"),
+        ("stranger", "Permission denied"),
+        ("impostor", "verification failed"),
+    ] {
+        let out = server.path("refused");
+        let output = server
+            .rampart(&["evaluate", "--on", &format!("ssh:{host}"), "--out"])
+            .arg(&out)
+            .output()
+            .expect("rampart");
+        assert_eq!(exit_code(&output), 4, "{output:?}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            said.contains(&format!("ssh:{host}")) && said.contains(words),
+            "{said}"
+        );
+        assert!(!out.exists(), "an empty directory is left");
+    }
+    server.nothing_is_left();
+}
+
+#[test]
+fn a_crash_is_refused_unless_it_is_allowed() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    for bench in ["ssh:board", "local"] {
+        let output = server
+            .rampart(&["evaluate", "--disturb", "crash:host", "--on", bench])
+            .current_dir(server.scratch.path())
+            .output()
+            .expect("rampart");
+        assert_eq!(exit_code(&output), 2, "{output:?}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains("--allow-crash"), "{said}");
+    }
+}
+
+#[test]
+fn what_was_measured_before_the_connection_was_lost_is_here() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    let out = server.path("lost");
+    let child = server.long_evaluation(&out);
+    // sshd's process for this connection, and so the connection, dies without a farewell.
+    let sessions = Command::new("pgrep")
+        .args(["-P", &server.sshd.id().to_string()])
+        .output()
+        .expect("pgrep");
+    let sessions = String::from_utf8(sessions.stdout).expect("numbers");
+    assert!(!sessions.trim().is_empty(), "no session");
+    for session in sessions.split_whitespace() {
+        let killed = Command::new("kill").args(["-9", session]).status();
+        assert!(killed.expect("kill").success());
+    }
+    let (code, said) = finish(child);
+    assert_eq!(code, 6, "{said}");
+    assert!(said.contains("ssh:board"), "{said}");
+    let evaluation = document(&out).expect("a document");
+    assert_ne!(evaluation.state, EvaluationState::Complete);
+    assert!(
+        evaluation
+            .findings
+            .iter()
+            .any(|finding| finding.place == "bench"),
+        "{:?}",
+        evaluation.findings
+    );
+    assert!(out.join("report.html").exists());
+    server.nothing_is_left();
+}
+
+#[test]
+fn ctrl_c_ends_early_there_and_keeps_what_was_measured() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    let out = server.path("early");
+    let child = server.long_evaluation(&out);
+    let interrupted = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status();
+    assert!(interrupted.expect("kill").success());
+    let (code, said) = finish(child);
+    assert_eq!(code, 5, "{said}");
+    let evaluation = document(&out).expect("a document");
+    assert_eq!(evaluation.state, EvaluationState::EndedEarly);
+    assert!(out.join("report.html").exists());
+    server.nothing_is_left();
+
+    // Killed without a word, the near side leaves nothing there either.
+    let out = server.path("killed");
+    let mut child = server.long_evaluation(&out);
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+    assert!(document(&out).is_some());
+    server.nothing_is_left();
+}
