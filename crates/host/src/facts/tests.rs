@@ -42,6 +42,32 @@ fn a_machine_that_says_nothing_is_read_too() {
     assert_eq!(machine.control_groups, "none");
 }
 
+/// As the simulated machine is: an emulated processor that says nothing of it.
+#[test]
+fn a_machine_by_qemu_that_calls_itself_no_guest_is_emulated() {
+    for (vendor, flags, emulated) in [
+        ("QEMU", "fpu svm", true),
+        ("QEMU", "fpu svm hypervisor", false),
+        ("LENOVO", "fpu svm", false),
+    ] {
+        let directory = tempfile::tempdir().expect("directory");
+        let cpuinfo = format!("processor\t: 0\nvendor_id\t: AuthenticAMD\nflags\t\t: {flags}\n");
+        for (file, text) in [
+            ("proc/cpuinfo", cpuinfo.as_str()),
+            ("sys/class/dmi/id/sys_vendor", vendor),
+        ] {
+            let path = directory.path().join(file);
+            std::fs::create_dir_all(path.parent().expect("parent")).expect("directories");
+            std::fs::write(path, text).expect("write");
+        }
+        let machine = read_machine(&MachineRoot::at(directory.path()));
+        assert_eq!(
+            machine.virtualisation.emulated, emulated,
+            "{vendor}, {flags}"
+        );
+    }
+}
+
 #[test]
 fn files_full_of_rubbish_are_read_too() {
     let directory = tempfile::tempdir().expect("directory");
