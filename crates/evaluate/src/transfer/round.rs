@@ -17,8 +17,9 @@ use super::length::BlockLength;
 use super::loading::Loading;
 use super::windows::{Clock, Margins, filled, spans_on, windows};
 
-/// How long meters may stay silent past the end of their plan before they count as lost.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long meters may stay silent beyond what is expected before they count as lost: a guest in an
+/// emulated machine, whose host has others to serve, takes tens of seconds to begin.
+const PATIENCE: Duration = Duration::from_secs(60);
 const WARM_UP: Nanos = Nanos::from_millis(300);
 /// Slots of rounds without blocks: fine enough to see what a load does in time.
 const COARSE_SLOT: Nanos = Nanos::from_millis(20);
