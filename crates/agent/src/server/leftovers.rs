@@ -38,10 +38,12 @@ pub(super) fn kill() {
 fn children() -> Vec<Pid> {
     let us = std::process::id();
     let parent_is_us = |stat: &str| {
-        // The name, in parentheses, may hold anything; the state and the parent come behind it.
+        // The name, in parentheses, may hold anything; state and parent come behind it.
         let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-        let (state, parent) = (fields.next()?, fields.next()?);
-        (state != "Z" && parent.parse() == Ok(us)).then_some(())
+        // One that has ended counts until it is taken in, which the kernel delays until the last
+        // of its threads has ended: before, that thread's children are not ours yet.
+        let (_, parent) = (fields.next()?, fields.next()?);
+        (parent.parse() == Ok(us)).then_some(())
     };
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
