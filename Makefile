@@ -12,7 +12,7 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 endif
 
 TESTS := test-format test-lints test-scripts test-licences test-page test-engines test-programs \
-	test-code test-documentation
+	test-modules test-code test-documentation
 
 PAGE := web/dist/page.html
 PAGE_SOURCES := $(shell find web -name node_modules -prune -o -name dist -prune -o -type f -print 2>/dev/null)
@@ -79,7 +79,7 @@ test-lints: $(PAGE) ## Lint the Rust code
 .PHONY: test-scripts
 test-scripts: setup-test ## Lint the shell scripts
 	$(heading) 'lints of the shell scripts'
-	@if command -v shellcheck; then shellcheck scripts/* .ci/run; else echo 'no shellcheck here'; fi
+	@if command -v shellcheck; then shellcheck scripts/* kernel/build .ci/run; else echo 'no shellcheck here'; fi
 
 .PHONY: test-licences
 test-licences: ## Check that every source file names its licence
@@ -104,8 +104,14 @@ test-programs: setup-test $(PAGE) ## Build the programs for both architectures; 
 	@set -e; for arch in x86_64 aarch64; do \
 	scripts/build $$arch; scripts/check-programs $$arch; done
 
+.PHONY: test-modules
+test-modules: setup-test ## Build the kernel module for old and new kernels; warnings are errors
+	$(heading) 'kernel modules'
+	kernel/build --check --out target/modules x86_64 bookworm sid
+	kernel/build --check --out target/modules aarch64 bookworm sid
+
 .PHONY: test-code
-test-code: setup-test build ## Run the unit, property, documentation and end-to-end tests
+test-code: setup-test build modules ## Run the unit, property, documentation and end-to-end tests
 	$(heading) 'unit, property, documentation and end-to-end tests'
 	cargo test --locked --workspace --no-fail-fast
 
