@@ -163,20 +163,22 @@ impl Server {
         ]);
         // Runs are as short as a matrix of many cells makes them.
         command.arg(out).args(["--meters", "wakeup,loop"]);
-        let child = command
+        let mut child = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .expect("rampart");
         let until = Instant::now() + PATIENCE;
-        loop {
+        while Instant::now() < until {
             let logs = fs::read_dir(out.join("histograms")).map_or(0, Iterator::count);
             if logs > 0 && document(out).is_some() {
                 return child;
             }
-            assert!(Instant::now() < until, "no result comes");
             std::thread::sleep(Duration::from_millis(50));
         }
+        child.kill().expect("killed");
+        child.wait().expect("waited for");
+        panic!("no result comes");
     }
 }
 

@@ -40,6 +40,8 @@ pub struct Request {
 
 /// Two minutes: long enough for five repetitions of the standard matrix, short enough to wait.
 pub const DEFAULT_TOTAL: Nanos = Nanos::from_secs(120);
+/// On an emulated machine everything but the measured time takes several times as long.
+const EMULATED_TOTAL: Nanos = Nanos::from_secs(240);
 
 /// Short enough that two minutes show a quantile of 99.9 % in every cell of the standard matrix.
 const DEFAULT_INTERVAL: Nanos = Nanos::from_micros(500);
@@ -52,6 +54,8 @@ const EMULATED_INTERVAL: Nanos = Nanos::from_millis(4);
 /// What one run costs besides its measured time: raising and lowering the wall, starting a
 /// container and a load, warming up. Only used to share out the time; nothing relies on it.
 const RUN_OVERHEAD: Nanos = Nanos::from_millis(500);
+/// The same on an emulated machine, where starting a program takes a second.
+const EMULATED_RUN_OVERHEAD: Nanos = Nanos::from_secs(4);
 const WARM_UP: Nanos = Nanos::from_millis(300);
 
 /// No run is longer, so that a killed evaluation loses little and repetitions stay interleaved.
@@ -64,6 +68,8 @@ const USUAL_REPETITIONS: u64 = 5;
 /// Part of the time that disturbances get where they are measured. They are the answer to one of
 /// the four questions, and the matrix the answer to two.
 const DISTURBANCE_SHARE: f64 = 0.5;
+/// On an emulated machine, where the figures of the matrix say little.
+const EMULATED_DISTURBANCE_SHARE: f64 = 0.7;
 
 /// The proposed matrix, and what is left out of it.
 #[derive(Debug, Clone)]
@@ -96,7 +102,7 @@ pub fn propose(
     let mut findings = Vec::new();
     let mut not_measured = Vec::new();
     let (chosen, neighbours) = chosen(availability, request, &mut not_measured)?;
-    let wishes = wishes(request, &mut not_measured);
+    let wishes = wishes(request, machine.virtualisation.emulated, &mut not_measured);
     let separate = chosen
         .iter()
         .filter(|(_, availability)| availability.domain.kind != DomainKind::Host)
@@ -164,7 +170,13 @@ pub fn propose(
         );
     }
 
-    let conditions = conditions(&usable, &real_time, &request.conditions, &mut not_measured)?;
+    let conditions = conditions(
+        &usable,
+        &real_time,
+        &request.conditions,
+        machine.virtualisation.emulated,
+        &mut not_measured,
+    )?;
     let meters = if request.meters.is_empty() {
         vec![MeterKind::Wakeup]
     } else {
@@ -179,20 +191,26 @@ pub fn propose(
         });
     let deadline = request.deadline.unwrap_or(interval);
 
-    let total = request.total.unwrap_or(DEFAULT_TOTAL);
+    let (overhead, usual_total) = if machine.virtualisation.emulated {
+        (EMULATED_RUN_OVERHEAD, EMULATED_TOTAL)
+    } else {
+        (RUN_OVERHEAD, DEFAULT_TOTAL)
+    };
+    let total = request.total.unwrap_or(usual_total);
     let cells = (domains.len() * conditions.len() * meters.len()) as u64;
     let transfer = disturbances(
         wishes.as_deref(),
         request,
         &domains,
         (total, cells, interval),
+        machine.virtualisation.emulated,
         &mut not_measured,
     )?;
     let matrix_time = match &transfer {
-        Some(_) => total.saturating_sub(disturbance_budget(total)),
+        Some(_) => total.saturating_sub(disturbance_budget(total, machine.virtualisation.emulated)),
         None => total,
     };
-    let (repetitions, run_duration) = share_time(matrix_time, cells)?;
+    let (repetitions, run_duration) = share_time(matrix_time, cells, overhead)?;
     let meters: Vec<MeterPlan> = meters
         .into_iter()
         .map(|kind| {
@@ -239,8 +257,16 @@ pub fn propose(
     })
 }
 
-fn disturbance_budget(total: Nanos) -> Nanos {
-    Nanos((total.0 as f64 * DISTURBANCE_SHARE) as u64)
+const fn disturbance_share(emulated: bool) -> f64 {
+    if emulated {
+        EMULATED_DISTURBANCE_SHARE
+    } else {
+        DISTURBANCE_SHARE
+    }
+}
+
+fn disturbance_budget(total: Nanos, emulated: bool) -> Nanos {
+    Nanos((total.0 as f64 * disturbance_share(emulated)) as u64)
 }
 
 /// Domains by the names that they get, in the order of the kinds.
@@ -313,7 +339,11 @@ fn chosen<'a>(
 }
 
 /// What is to be done to domains; none where nothing is.
-fn wishes(request: &Request, not_measured: &mut Vec<NotMeasured>) -> Option<Vec<DisturbanceWish>> {
+fn wishes(
+    request: &Request,
+    emulated: bool,
+    not_measured: &mut Vec<NotMeasured>,
+) -> Option<Vec<DisturbanceWish>> {
     if let Some(asked) = &request.disturbances {
         let nothing = asked.is_empty() || asked.contains(&DisturbanceWish::Nothing);
         if nothing {
@@ -342,7 +372,7 @@ fn wishes(request: &Request, not_measured: &mut Vec<NotMeasured>) -> Option<Vec<
         });
         return None;
     }
-    Some(DisturbanceWish::usual())
+    Some(DisturbanceWish::usual(emulated))
 }
 
 /// What the document calls the part that says who disturbs whom.
@@ -354,6 +384,7 @@ fn disturbances(
     request: &Request,
     domains: &[DomainPlan],
     (total, cells, interval): (Nanos, u64, Nanos),
+    emulated: bool,
     not_measured: &mut Vec<NotMeasured>,
 ) -> Result<Option<TransferPlan>, EvaluateError> {
     let Some(wishes) = wishes else {
@@ -361,15 +392,20 @@ fn disturbances(
     };
     let explicit = request.disturbances.is_some();
     let defaults = MeterPlan::new(MeterKind::Wakeup, CpuSet::new());
-    let budget = disturbance_budget(total);
-    if let Err(too_short) = share_time(total.saturating_sub(budget), cells) {
+    let budget = disturbance_budget(total, emulated);
+    let overhead = if emulated {
+        EMULATED_RUN_OVERHEAD
+    } else {
+        RUN_OVERHEAD
+    };
+    if let Err(too_short) = share_time(total.saturating_sub(budget), cells, overhead) {
         // The matrix alone may still fit.
         if explicit {
             return Err(match too_short {
                 EvaluateError::TooShort { cells, needed, .. } => EvaluateError::TooShort {
                     total,
                     cells,
-                    needed: Nanos((needed.0 as f64 / (1.0 - DISTURBANCE_SHARE)) as u64),
+                    needed: Nanos((needed.0 as f64 / (1.0 - disturbance_share(emulated))) as u64),
                 },
                 other => other,
             });
@@ -394,6 +430,7 @@ fn disturbances(
         interval,
         policy: request.policy.unwrap_or(defaults.policy),
         budget,
+        emulated,
     })?;
     Ok(match planned {
         Planned::Transfers { plan, left_out } => {
@@ -469,6 +506,7 @@ fn conditions(
     usable: &CpuSet,
     real_time: &CpuSet,
     asked: &[Condition],
+    emulated: bool,
     not_measured: &mut Vec<NotMeasured>,
 ) -> Result<Vec<Condition>, EvaluateError> {
     let has_others = usable.len() > real_time.len() && usable.len() > 1;
@@ -480,13 +518,21 @@ fn conditions(
     let mut conditions = Vec::new();
     if asked.is_empty() {
         conditions.push(Condition::IDLE);
-        for load in [LoadKind::Cpu, LoadKind::Cache] {
-            conditions.push(Condition {
-                load,
-                place: Some(place),
-            });
-        }
-        for load in [LoadKind::Memory, LoadKind::Io] {
+        // Where CPUs are threads of an emulator, loads on all others slow the measured one down
+        // however good the wall; loads in one domain at a time are among the disturbances.
+        let standard: &[LoadKind] = if emulated {
+            &[]
+        } else {
+            &[LoadKind::Cpu, LoadKind::Cache]
+        };
+        conditions.extend(standard.iter().map(|load| Condition {
+            load: *load,
+            place: Some(place),
+        }));
+        let left_out = LoadKind::ALL
+            .into_iter()
+            .filter(|load| *load != LoadKind::Idle && !standard.contains(load));
+        for load in left_out {
             not_measured.push(NotMeasured {
                 what: format!("load {}", load.word()),
                 findings: vec![
@@ -519,16 +565,16 @@ fn conditions(
 /// Runs of one cell differ more than seconds within a run do, so comparisons live from
 /// repetitions: five where each still gets a second, fewer where not. With more time both grow:
 /// the fewest repetitions whose runs last no more seconds than there are repetitions.
-fn share_time(total: Nanos, cells: u64) -> Result<(u32, Nanos), EvaluateError> {
+fn share_time(total: Nanos, cells: u64, overhead: Nanos) -> Result<(u32, Nanos), EvaluateError> {
     let cells = cells.max(1);
     let run_for =
-        |repetitions: u64| Nanos(total.0 / (cells * repetitions)).saturating_sub(RUN_OVERHEAD);
+        |repetitions: u64| Nanos(total.0 / (cells * repetitions)).saturating_sub(overhead);
     let mut repetitions = USUAL_REPETITIONS;
     while repetitions > 1 && run_for(repetitions) < SHORTEST_RUN {
         repetitions -= 1;
     }
     if run_for(repetitions) < SHORTEST_RUN {
-        let needed = Nanos(cells * (SHORTEST_RUN + RUN_OVERHEAD).0);
+        let needed = Nanos(cells * (SHORTEST_RUN + overhead).0);
         return Err(EvaluateError::TooShort {
             total,
             cells,
@@ -562,7 +608,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_time_is_never_exceeded(seconds in 1u64..200_000, cells in 1u64..60) {
-            match share_time(Nanos::from_secs(seconds), cells) {
+            match share_time(Nanos::from_secs(seconds), cells, RUN_OVERHEAD) {
                 Ok((repetitions, run)) => {
                     prop_assert!(run >= SHORTEST_RUN && run <= LONGEST_RUN);
                     let blocks = run.0 as f64 / block_of(run).0 as f64;
@@ -580,14 +626,15 @@ mod tests {
 
     #[test]
     fn the_standard_matrix_gets_five_repetitions_in_two_minutes() {
-        let (repetitions, run) = share_time(DEFAULT_TOTAL, 9).expect("fits");
+        let (repetitions, run) = share_time(DEFAULT_TOTAL, 9, RUN_OVERHEAD).expect("fits");
         assert_eq!((repetitions, run), (5, Nanos::from_millis(2100)));
         assert_eq!(block_of(run), Nanos::from_millis(1050));
     }
 
     #[test]
     fn a_day_is_cut_into_runs_of_a_minute() {
-        let (repetitions, run) = share_time(Nanos::from_secs(86_400), 9).expect("fits");
+        let (repetitions, run) =
+            share_time(Nanos::from_secs(86_400), 9, RUN_OVERHEAD).expect("fits");
         assert_eq!((repetitions, run), (159, Nanos::from_millis(59_800)));
     }
 }

@@ -15,6 +15,8 @@ use crate::EvaluateError;
 /// What a round costs besides its own time: walls, meters, a load, warming up. Only used to share
 /// out the time.
 const ROUND_OVERHEAD: Nanos = Nanos::from_millis(1300);
+/// The same on an emulated machine, where starting a program takes a second.
+const EMULATED_ROUND_OVERHEAD: Nanos = Nanos::from_secs(5);
 /// The quiet round from whose worst latency the length of the blocks follows.
 const SHORTEST_QUIET: Nanos = Nanos::from_secs(2);
 const LONGEST_QUIET: Nanos = Nanos::from_secs(10);
@@ -28,6 +30,8 @@ const USUAL_BLOCK_ROUND: Nanos = Nanos::from_secs(5);
 const REPETITIONS: [usize; 2] = [3, 2];
 /// Blocks in a round, where the time is enough for so many.
 const BLOCKS: u32 = 40;
+/// There blocks last a tenth of a second and more, and the pauses between them with them.
+const EMULATED_BLOCKS: u32 = 20;
 /// A tenth of a block, up to which a wall counts as holding, is then half of the worst quiet
 /// latency.
 const BLOCK_FACTOR: u32 = 5;
@@ -72,17 +76,16 @@ impl fmt::Display for DisturbanceWish {
 
 impl DisturbanceWish {
     /// What is done without being asked for: blocks, and the two loads that reach through what
-    /// domains share.
+    /// domains share. On an emulated machine, where loads say little, one of them.
     #[must_use]
-    pub fn usual() -> Vec<Self> {
-        [
+    pub fn usual(emulated: bool) -> Vec<Self> {
+        let all = [
             DisturbanceKind::Block,
-            DisturbanceKind::Load(LoadKind::Cpu),
             DisturbanceKind::Load(LoadKind::Cache),
-        ]
-        .into_iter()
-        .map(Self::Every)
-        .collect()
+            DisturbanceKind::Load(LoadKind::Cpu),
+        ];
+        let kept = if emulated { 2 } else { all.len() };
+        all.into_iter().take(kept).map(Self::Every).collect()
     }
 
     fn wants(&self, disturbance: &Disturbance) -> bool {
@@ -161,6 +164,18 @@ pub(crate) struct Wanted<'a> {
     pub(crate) policy: SchedulingPolicy,
     /// The time that may be used.
     pub(crate) budget: Nanos,
+    /// Whether the machine is emulated: everything but the measured time takes longer there.
+    pub(crate) emulated: bool,
+}
+
+impl Wanted<'_> {
+    const fn overhead(&self) -> Nanos {
+        if self.emulated {
+            EMULATED_ROUND_OVERHEAD
+        } else {
+            ROUND_OVERHEAD
+        }
+    }
 }
 
 /// What was planned.
@@ -209,7 +224,13 @@ pub(crate) fn plan(wanted: &Wanted<'_>) -> Result<Planned, EvaluateError> {
     let blocks = count(&groups, is_block);
     let loads = count(&groups, |one| !is_block(one));
     let mut left_out = Vec::new();
-    let shared = Times::share(wanted.budget, groups.len(), blocks, loads);
+    let shared = Times::share(
+        wanted.budget,
+        groups.len(),
+        blocks,
+        loads,
+        wanted.overhead(),
+    );
     let times =
         match shared {
             Some(times) => times,
@@ -218,10 +239,12 @@ pub(crate) fn plan(wanted: &Wanted<'_>) -> Result<Planned, EvaluateError> {
             }
             None => {
                 // Blocks tell more in less time, and only they can say that a wall holds.
-                let Some(times) = Times::share(wanted.budget, groups.len(), blocks, 0) else {
+                let Some(times) =
+                    Times::share(wanted.budget, groups.len(), blocks, 0, wanted.overhead())
+                else {
                     return too_short(wanted, groups.len(), blocks, 0);
                 };
-                let needed = Times::least(groups.len(), blocks, loads);
+                let needed = Times::least(groups.len(), blocks, loads, wanted.overhead());
                 let mut named: Vec<String> = Vec::new();
                 for group in &mut groups {
                     for load in group.disturbances.iter().filter(|one| !is_block(one)) {
@@ -264,7 +287,11 @@ pub(crate) fn plan(wanted: &Wanted<'_>) -> Result<Planned, EvaluateError> {
             policy: wanted.policy,
             quiet: times.quiet,
             loaded: times.round,
-            blocks: BLOCKS,
+            blocks: if wanted.emulated {
+                EMULATED_BLOCKS
+            } else {
+                BLOCKS
+            },
             block_factor: BLOCK_FACTOR,
             shortest_block: Nanos(wanted.interval.0.saturating_mul(SHORTEST_BLOCK_PERIODS)),
             findings,
@@ -279,7 +306,7 @@ fn too_short(
     blocks: usize,
     loads: usize,
 ) -> Result<Planned, EvaluateError> {
-    let needed = Times::least(groups, blocks, loads);
+    let needed = Times::least(groups, blocks, loads, wanted.overhead());
     if wanted.explicit {
         return Err(EvaluateError::TooShortForDisturbances {
             budget: wanted.budget,
@@ -431,12 +458,14 @@ struct Times {
     round: Nanos,
     /// How often each load comes.
     repetitions: usize,
+    /// What a round costs besides.
+    overhead: Nanos,
 }
 
 impl Times {
     fn needed(&self, groups: usize, blocks: usize, loads: usize) -> Nanos {
         let with_overhead =
-            |time: Nanos, rounds: usize| Nanos((time + ROUND_OVERHEAD).0 * rounds as u64);
+            |time: Nanos, rounds: usize| Nanos((time + self.overhead).0 * rounds as u64);
         // Under loads each repetition has a quiet round too; the first is the one before.
         let quiet_beside = if loads > 0 {
             groups * (self.repetitions - 1)
@@ -448,8 +477,9 @@ impl Times {
             + with_overhead(self.round, loads * self.repetitions + quiet_beside)
     }
 
-    fn shortest(repetitions: usize) -> Self {
+    fn shortest(repetitions: usize, overhead: Nanos) -> Self {
         Self {
+            overhead,
             quiet: SHORTEST_QUIET,
             round: SHORTEST_ROUND,
             repetitions,
@@ -457,17 +487,23 @@ impl Times {
     }
 
     /// The least time that would do.
-    fn least(groups: usize, blocks: usize, loads: usize) -> Nanos {
+    fn least(groups: usize, blocks: usize, loads: usize, overhead: Nanos) -> Nanos {
         let fewest = REPETITIONS.into_iter().min().unwrap_or(1);
-        Self::shortest(fewest).needed(groups, blocks, loads)
+        Self::shortest(fewest, overhead).needed(groups, blocks, loads)
     }
 
     /// The most repetitions that fit, then the longest rounds.
-    fn share(budget: Nanos, groups: usize, blocks: usize, loads: usize) -> Option<Self> {
+    fn share(
+        budget: Nanos,
+        groups: usize,
+        blocks: usize,
+        loads: usize,
+        overhead: Nanos,
+    ) -> Option<Self> {
         let fits = |times: &Self| times.needed(groups, blocks, loads) <= budget;
         let mut times = REPETITIONS
             .into_iter()
-            .map(Self::shortest)
+            .map(|repetitions| Self::shortest(repetitions, overhead))
             .find(|times| fits(times))?;
         let step = Nanos::from_millis(500);
         loop {
@@ -510,7 +546,7 @@ mod tests {
                 .map(|wish| wish.parse().expect("a wish"))
                 .collect()
         } else {
-            DisturbanceWish::usual()
+            DisturbanceWish::usual(false)
         };
         plan(&Wanted {
             domains,
@@ -518,6 +554,7 @@ mod tests {
             explicit,
             interval: Nanos::from_micros(500),
             policy: SchedulingPolicy::Fifo(80),
+            emulated: false,
             budget: Nanos::from_secs(seconds),
         })
     }

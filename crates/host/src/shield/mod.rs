@@ -24,10 +24,10 @@ use crate::journal::Change;
 use crate::kernel::{Kernel, RunningKernel};
 use crate::lock::{Lock, SharedLock};
 use crate::real_time;
+use crate::release::release_first;
 use crate::state::is_root;
 use crate::tasks::{self, Task};
 use crate::undo::Undone;
-use crate::release::release_first;
 use crate::{HostError, RealTimeBudget, StateDirectory};
 
 /// Which kind of control group hierarchy.

@@ -74,7 +74,7 @@ fn request(arguments: &Evaluate) -> Request {
         wishes
     });
     Request {
-        total: Some(arguments.duration),
+        total: arguments.duration,
         deadline: arguments.deadline,
         domains: arguments.domains.clone(),
         conditions: conditions(&arguments.loads),
