@@ -187,6 +187,8 @@ impl Description {
             words.push("nohz=on".to_owned());
             words.push(format!("nohz_full={cpus}"));
             words.push(format!("rcu_nocbs={cpus}"));
+            // Timers of nohz_full CPUs would fire on the housekeeping one and carry its delays over.
+            words.push("sysctl.kernel.timer_migration=0".to_owned());
             words.push(format!("irqaffinity={HOUSEKEEPING_INSIDE}"));
             words.push("skew_tick=1".to_owned());
             words.push("rcupdate.rcu_normal_after_boot=1".to_owned());
@@ -286,7 +288,7 @@ pub(super) mod tests {
     fn the_boot_line_isolates_what_is_real_time() {
         insta::assert_snapshot!(
             example(Accelerator::Kvm, Board::Microvm).boot_line(),
-            @"console=ttyS0 quiet panic=-1 isolcpus=managed_irq,domain,1-2 nohz=on nohz_full=1-2 rcu_nocbs=1-2 irqaffinity=0 skew_tick=1 rcupdate.rcu_normal_after_boot=1 nowatchdog rcupdate.rcu_cpu_stall_suppress=1 -- agent --init --port rampart.agent"
+            @"console=ttyS0 quiet panic=-1 isolcpus=managed_irq,domain,1-2 nohz=on nohz_full=1-2 rcu_nocbs=1-2 sysctl.kernel.timer_migration=0 irqaffinity=0 skew_tick=1 rcupdate.rcu_normal_after_boot=1 nowatchdog rcupdate.rcu_cpu_stall_suppress=1 -- agent --init --port rampart.agent"
         );
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Keeps interrupts and unbound workqueues off the shielded CPUs
-//! (Documentation/core-api/irq/irq-affinity.rst, Documentation/core-api/workqueue.rst).
+//! Keeps interrupts and unbound workqueues off the shielded CPUs, and their timers on them
+//! (Documentation/core-api/irq/irq-affinity.rst, Documentation/core-api/workqueue.rst,
+//! Documentation/admin-guide/sysctl/kernel.rst).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,6 +17,8 @@ use crate::notation::Notation;
 
 const INTERRUPTS: &str = "/proc/irq";
 const WORKQUEUES: &str = "/sys/devices/virtual/workqueue";
+const TICKLESS: &str = "/sys/devices/system/cpu/nohz_full";
+const TIMER_MIGRATION: &str = "/proc/sys/kernel/timer_migration";
 
 /// What was reached.
 #[derive(Debug, Default)]
@@ -31,7 +34,7 @@ pub(super) fn keep_away(changes: &mut Changes, request: &Request<'_>) -> Result<
     let mut kept = Kept::default();
     let away = |path: PathBuf, notation: Notation| away(&*kernel, path, notation, request);
 
-    let mut settings: Vec<Setting> = Vec::new();
+    let mut settings: Vec<Setting> = timers_stay(&*kernel, request).into_iter().collect();
     let workqueues = Path::new(WORKQUEUES);
     let global = workqueues.join("cpumask");
     settings.extend(away(global.clone(), Notation::Mask));
@@ -88,6 +91,14 @@ pub(super) fn keep_away(changes: &mut Changes, request: &Request<'_>) -> Result<
         });
     }
     Ok(kept)
+}
+
+/// A thread that sleeps on a `nohz_full` CPU has its timer armed on a housekeeping CPU
+/// (`get_nohz_timer_target` in kernel/sched/core.c), so that whatever holds up that one holds up
+/// the thread: a wall that leaks by the kernel's own doing. Without migration timers stay.
+fn timers_stay(kernel: &dyn Kernel, request: &Request<'_>) -> Option<Setting> {
+    let tickless = Notation::List.cpus(&kernel.read(Path::new(TICKLESS)).ok()?)?;
+    (!tickless.intersection(request.cpus).is_empty()).then(|| Setting::text(TIMER_MIGRATION, "0"))
 }
 
 /// The setting that takes the shielded CPUs from a file; none where it does not name them.

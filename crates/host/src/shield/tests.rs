@@ -51,8 +51,14 @@ fn ordinary(layout: Layout) -> Machine {
         "/sys/devices/virtual/workqueue/writeback/cpumask".into(),
         "0f".into(),
     );
+    for (path, text) in [(TICKLESS, "3\n"), (TIMER_MIGRATION, "1\n")] {
+        machine.files.insert(path.into(), text.into());
+    }
     machine
 }
+
+const TICKLESS: &str = "/sys/devices/system/cpu/nohz_full";
+const TIMER_MIGRATION: &str = "/proc/sys/kernel/timer_migration";
 
 fn with_other_groups(mut machine: Machine) -> Machine {
     for (name, list) in [("docker", "0-3"), ("docker/box", "1-2"), ("backup", "3")] {
@@ -178,6 +184,27 @@ fn v2_gets_an_isolated_partition_and_reads_it_back() {
     assert_eq!(kernel.machine().threads[&12].group, Path::new(V2));
     shield.lower().expect("lower");
     assert_eq!(kernel.machine().threads[&11].group, Path::new(V2));
+}
+
+/// Timers of `nohz_full` CPUs fire on housekeeping CPUs unless they are kept; those of others do
+/// not, and nothing is changed then.
+#[test]
+fn timers_are_kept_on_shielded_cpus_without_a_tick() {
+    for (shielded, expected) in [("2-3", "0"), ("2", "1")] {
+        let directory = directory();
+        let state_directory = StateDirectory::at(directory.path());
+        let kernel = Arc::new(FakeKernel::new(ordinary(Layout::V2)));
+        let shield =
+            raise(&kernel, &state_directory, &cpus(shielded), &cpus("0-1")).expect("raise");
+        let migration = || {
+            kernel.machine().files[Path::new(TIMER_MIGRATION)]
+                .trim()
+                .to_owned()
+        };
+        assert_eq!(migration(), expected);
+        shield.lower().expect("lower");
+        assert_eq!(migration(), "1");
+    }
 }
 
 /// The walls of two domains that are measured at once.
