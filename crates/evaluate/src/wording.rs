@@ -143,7 +143,7 @@ pub(crate) fn transfer(
     );
     let conclusion = match found.outcome {
         VerdictOutcome::Leaks if found.is_partial() => format!(
-            "some blocks cross: {} of {} windows with one are worse by more than a tenth of it, against {} of {}",
+            "some blocks cross: {} of {} windows with one are worse by far more than others, against {} of {}",
             found.crossed.0, windows.0, found.crossed.1, windows.1
         ),
         VerdictOutcome::Leaks => "blocks cross".to_owned(),

@@ -24,5 +24,6 @@ pub use compare::{
 pub use median::median_interval;
 pub use spread::Resampling;
 pub use transfer::{
-    FEWEST_WINDOWS, PARTIAL_RISK, TRANSFER_RISK, TRANSFER_TOLERANCE, Transfer, transfer,
+    CROSSED, CROSSED_EMULATED, FEWEST_WINDOWS, PARTIAL_RISK, TRANSFER_RISK, TRANSFER_TOLERANCE,
+    Transfer, transfer,
 };

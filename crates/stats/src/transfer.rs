@@ -29,6 +29,14 @@ pub const TRANSFER_RISK: f64 = 0.01;
 /// fewer than 1 of 1000 evaluations: it is a second look at the same windows.
 pub const PARTIAL_RISK: f64 = 0.001;
 
+/// From this part of a block on a window counts as one that a block crossed into, on a real
+/// machine.
+pub const CROSSED: f64 = TRANSFER_TOLERANCE;
+
+/// The same on an emulated machine. Its CPUs share real ones, so that a stopped CPU, which spins,
+/// takes time from all others; half a block is more than they lose by that.
+pub const CROSSED_EMULATED: f64 = 0.5;
+
 /// Above this chance the count of worse windows gives no reason to doubt that a wall holds.
 const PARTIAL_DOUBT: f64 = 0.05;
 
@@ -56,7 +64,7 @@ pub struct Transfer {
     /// be zero", 2010).
     pub p_value: f64,
     /// Windows with a block whose worst latency was over the median of the quiet ones by more
-    /// than [`TRANSFER_TOLERANCE`] of a block; and windows without one of which the same is true.
+    /// than this part of a block ([`CROSSED`] or [`CROSSED_EMULATED`]); and windows without one of which the same is true.
     pub crossed: (usize, usize),
     /// Chance of so many more among the windows with a block, if blocks made no difference
     /// (Fisher's exact test, one-sided).
@@ -83,7 +91,7 @@ impl Transfer {
 ///
 /// - [`VerdictOutcome::Leaks`] if the whole interval of the transfer lies above
 ///   [`TRANSFER_TOLERANCE`] and the p-value is below [`TRANSFER_RISK`]; or if so many more of the
-///   windows with a block are worse by more than the tolerance that their count alone proves it
+///   windows with a block are worse by more than `crossing` of it that their count alone proves it
 ///   ([`PARTIAL_RISK`]): a wall that lets some blocks through leaks, although the median holds.
 /// - [`VerdictOutcome::Holds`] if the whole interval lies below the tolerance, and the count of
 ///   worse windows gives no reason for doubt: it would be as high by chance in 5 of 100.
@@ -96,6 +104,7 @@ pub fn transfer(
     with_block: &[Nanos],
     without_block: &[Nanos],
     length: Nanos,
+    crossing: f64,
     options: &Resampling,
 ) -> Option<Transfer> {
     if with_block.is_empty() || without_block.is_empty() || length == Nanos::ZERO {
@@ -112,7 +121,7 @@ pub fn transfer(
     let (transfer, error) = bootstrap(&blocked, &quiet, excess, length, options, &mut generator);
 
     let over = |windows: &[f64]| {
-        let limit = quiet_median + TRANSFER_TOLERANCE * length;
+        let limit = quiet_median + crossing * length;
         windows.iter().filter(|worst| **worst > limit).count()
     };
     let crossed = (over(&blocked), over(&quiet));
@@ -259,9 +268,9 @@ mod tests {
     fn nothing_to_compare_is_no_transfer() {
         let options = Resampling::default();
         let (some, length) = ([Nanos(5); 10], Nanos(100));
-        assert_eq!(transfer(&[], &some, length, &options), None);
-        assert_eq!(transfer(&some, &[], length, &options), None);
-        assert_eq!(transfer(&some, &some, Nanos::ZERO, &options), None);
+        assert_eq!(transfer(&[], &some, length, CROSSED, &options), None);
+        assert_eq!(transfer(&some, &[], length, CROSSED, &options), None);
+        assert_eq!(transfer(&some, &some, Nanos::ZERO, CROSSED, &options), None);
     }
 
     proptest! {
@@ -273,7 +282,7 @@ mod tests {
         ) {
             let nanos = |values: Vec<u64>| values.into_iter().map(Nanos).collect::<Vec<_>>();
             let options = Resampling { resamples: 50, seed: 1 };
-            let found = transfer(&nanos(blocked), &nanos(quiet), Nanos(length), &options)
+            let found = transfer(&nanos(blocked), &nanos(quiet), Nanos(length), CROSSED, &options)
                 .expect("windows on both sides");
             prop_assert!(found.p_value > 0.0 && found.p_value <= 1.0);
             prop_assert!((0.0..=1.0).contains(&found.crossed_p_value));

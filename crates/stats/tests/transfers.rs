@@ -10,7 +10,7 @@
 )]
 
 use rampart_model::{Nanos, VerdictOutcome};
-use rampart_stats::{FEWEST_WINDOWS, Resampling, TRANSFER_RISK, Transfer, transfer};
+use rampart_stats::{CROSSED, FEWEST_WINDOWS, Resampling, TRANSFER_RISK, Transfer, transfer};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -85,7 +85,7 @@ impl Pair {
             resamples: 400,
             seed: generator.random(),
         };
-        transfer(&blocked, &quiet, Nanos(LENGTH as u64), &options).expect("windows")
+        transfer(&blocked, &quiet, Nanos(LENGTH as u64), CROSSED, &options).expect("windows")
     }
 
     /// How often each outcome comes about.
@@ -227,7 +227,8 @@ fn blocks_that_drown_in_noise_decide_nothing() {
             ..NOISY
         };
         let (blocked, quiet) = pair.windows(&mut generator, 20);
-        let found = transfer(&blocked, &quiet, Nanos(CENTRE as u64), &options).expect("windows");
+        let found =
+            transfer(&blocked, &quiet, Nanos(CENTRE as u64), CROSSED, &options).expect("windows");
         open += usize::from(found.outcome == VerdictOutcome::Inconclusive);
         assert!(found.smallest_detectable > 0.1, "{found:?}");
     }
@@ -246,11 +247,11 @@ fn the_resolution_is_what_it_says() {
     for _ in 0..200 {
         let (mut blocked, quiet) = NOISY.windows(&mut generator, 30);
         let length = Nanos(LENGTH as u64);
-        let found = transfer(&blocked, &quiet, length, &options).expect("windows");
+        let found = transfer(&blocked, &quiet, length, CROSSED, &options).expect("windows");
         for worst in &mut blocked {
             *worst += Nanos((found.smallest_detectable * LENGTH) as u64);
         }
-        let found = transfer(&blocked, &quiet, length, &options).expect("windows");
+        let found = transfer(&blocked, &quiet, length, CROSSED, &options).expect("windows");
         detected += usize::from(found.p_value < 0.05);
     }
     assert!(detected >= 140, "{detected} of 200");
@@ -265,7 +266,7 @@ fn the_seed_decides_alone() {
             resamples: 200,
             seed,
         };
-        transfer(&blocked, &quiet, Nanos(LENGTH as u64), &options)
+        transfer(&blocked, &quiet, Nanos(LENGTH as u64), CROSSED, &options)
     };
     assert_eq!(judged(1), judged(1));
     assert_ne!(judged(1), judged(2));

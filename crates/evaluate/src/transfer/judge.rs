@@ -7,8 +7,8 @@ use rampart_model::{
     VerdictFigures, VerdictOutcome, Watched,
 };
 use rampart_stats::{
-    INTERFERENCE_TOLERANCE, QUANTILES, Resampling, TRANSFER_RISK, TRANSFER_TOLERANCE, Transfer,
-    interference, transfer,
+    CROSSED, CROSSED_EMULATED, INTERFERENCE_TOLERANCE, QUANTILES, Resampling, TRANSFER_RISK,
+    TRANSFER_TOLERANCE, Transfer, interference, transfer,
 };
 
 use crate::wording;
@@ -46,7 +46,7 @@ pub(crate) fn judge_transfers(
             .iter()
             .filter(|domain| row.watches(&domain.name))
             .map(|domain| match disturbance.kind {
-                DisturbanceKind::Block => row.transfer(&domain.name, &resampling),
+                DisturbanceKind::Block => row.transfer(&domain.name, &resampling, emulated),
                 DisturbanceKind::Load(_) => {
                     row.interference(&domain.name, rounds, &resampling, emulated)
                 }
@@ -165,7 +165,8 @@ impl<'a> Row<'a> {
         }
     }
 
-    fn transfer(&self, domain: &str, resampling: &Resampling) -> Verdict {
+    fn transfer(&self, domain: &str, resampling: &Resampling, emulated: bool) -> Verdict {
+        let crossing = if emulated { CROSSED_EMULATED } else { CROSSED };
         let (rounds, shown) = self.valid(domain);
         let mut verdict = self.verdict(Question::Transfer, domain, shown);
         let Some(windows) = Windows::of(&rounds, domain) else {
@@ -175,6 +176,7 @@ impl<'a> Row<'a> {
             &windows.with_block,
             &windows.without_block,
             windows.length,
+            crossing,
             resampling,
         );
         let Some(found) = found else {

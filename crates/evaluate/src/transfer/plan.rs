@@ -35,6 +35,8 @@ const EMULATED_BLOCKS: u32 = 20;
 /// A tenth of a block, up to which a wall counts as holding, is then half of the worst quiet
 /// latency.
 const BLOCK_FACTOR: u32 = 5;
+/// There a stopped CPU takes time from the others, which should stay small beside a block.
+const EMULATED_BLOCK_FACTOR: u32 = 10;
 /// In periods of the meter: the part of a period that has passed when a block begins is missing
 /// from what the meter sees of it.
 const SHORTEST_BLOCK_PERIODS: u64 = 10;
@@ -292,7 +294,11 @@ pub(crate) fn plan(wanted: &Wanted<'_>) -> Result<Planned, EvaluateError> {
             } else {
                 BLOCKS
             },
-            block_factor: BLOCK_FACTOR,
+            block_factor: if wanted.emulated {
+                EMULATED_BLOCK_FACTOR
+            } else {
+                BLOCK_FACTOR
+            },
             shortest_block: Nanos(wanted.interval.0.saturating_mul(SHORTEST_BLOCK_PERIODS)),
             findings,
         },

@@ -14,7 +14,7 @@ use rampart_model::{
     Block, BlockPlan, BlockSpan, CpuId, CpuSet, DomainKind, DomainSelection, ExitCode, MeterKind,
     MeterPlan, Nanos, Phase, SchedulingPolicy, VerdictOutcome,
 };
-use rampart_stats::{Resampling, Transfer, transfer};
+use rampart_stats::{CROSSED, Resampling, Transfer, transfer};
 
 use super::block::{self, BlockOptions};
 use crate::arguments::ShowProgress;
@@ -332,7 +332,7 @@ fn judge(
             let (with, without) = (worst(&with), worst(&without));
             CpuResult {
                 cpu: *cpu,
-                transfer: transfer(&with, &without, length, &Resampling::default()),
+                transfer: transfer(&with, &without, length, CROSSED, &Resampling::default()),
                 with,
                 without,
             }
