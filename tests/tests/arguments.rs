@@ -28,7 +28,7 @@ fn check(output: &Output, code: i32, named: &str, what: &str) {
         stderr.contains(named),
         "{what}: `{named}` is not in: {stderr}"
     );
-    assert!(!stderr.contains("panicked"), "{what}: {stderr}");
+    assert!(!stderr.contains("panicked at"), "{what}: {stderr}");
     assert!(
         output.stdout.is_empty(),
         "{what}: {}",
