@@ -2,15 +2,12 @@
 //! `host`: the meter as a plain process on the CPUs that ordinary work keeps.
 
 use std::process::Command;
-use std::time::Duration;
 
-use rampart_host::Shield;
-use rampart_model::{
-    Availability, DomainKind, DomainSelection, Granted, Machine, MeterEvent, PlacedBy, ShieldReport,
-};
+use rampart_model::{Availability, DomainKind, DomainSelection, Granted, Machine};
 
+use crate::running::{self, RunningProcess};
 use crate::session::{Session, Tie};
-use crate::{Domain, DomainError, METER_MEND, Running, Start, process};
+use crate::{Domain, DomainError, METER_MEND, Running, Start};
 
 /// A plain process without any wall.
 #[derive(Debug, Clone, Copy)]
@@ -35,47 +32,19 @@ impl Domain for HostDomain {
     }
 
     fn start(&self, start: &Start<'_>) -> Result<Box<dyn Running>, DomainError> {
-        let mut plan = start.plan.clone();
-        plan.placed_by = PlacedBy::Itself;
+        let plan = running::plan_for_itself(start.plan);
         let command = Command::new(start.meter);
         let program = start.meter.display().to_string();
         let mut session = Session::start(command, &program, Tie::Killed, METER_MEND)?;
         session.prepare(&plan)?;
-        let process = session.process();
-        let granted = process::granted(process, process, "", "itself");
-        Ok(Box::new(RunningHost { session, granted }))
-    }
-}
-
-#[derive(Debug)]
-struct RunningHost {
-    session: Session,
-    granted: Granted,
-}
-
-impl Running for RunningHost {
-    fn go(&mut self) -> Result<(), DomainError> {
-        self.session.go()
-    }
-
-    fn next_event(&mut self, timeout: Duration) -> Result<Option<MeterEvent>, DomainError> {
-        self.session.next_event(timeout)
-    }
-
-    fn stop(&mut self) {
-        self.session.stop();
-    }
-
-    fn shield(&self) -> Option<&Shield> {
-        None
-    }
-
-    fn granted(&self) -> Granted {
-        self.granted.clone()
-    }
-
-    fn finish(mut self: Box<Self>) -> Result<Option<ShieldReport>, DomainError> {
-        self.session.close();
-        Ok(None)
+        let mut running = RunningProcess {
+            process: session.process(),
+            container: None,
+            session,
+            surroundings: None,
+            granted: Granted::default(),
+        };
+        running.place(&plan, "")?;
+        Ok(Box::new(running))
     }
 }

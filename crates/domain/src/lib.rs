@@ -11,6 +11,7 @@ mod host;
 mod not_built;
 mod placement;
 mod process;
+mod running;
 mod session;
 mod surroundings;
 mod task;
@@ -187,11 +188,22 @@ pub trait Running: std::fmt::Debug {
     /// Asks it to end early; its remaining events still come.
     fn stop(&mut self);
 
+    /// After its last word: brings the meter to the point where it waits for [`Running::go`] with
+    /// another plan for the same CPUs, inside the same wall. False where it would not be placed as
+    /// before; it is then to be finished and started anew.
+    ///
+    /// # Errors
+    /// If the program is gone, refuses, or cannot be placed.
+    fn again(&mut self, plan: &MeterPlan) -> Result<bool, DomainError>;
+
     /// The shield around it, through which a load gets onto its CPUs.
     fn shield(&self) -> Option<&Shield>;
 
     /// What it was granted, read back from the kernel.
     fn granted(&self) -> Granted;
+
+    /// The wall as it stands, and what was found weak about it; none where there is none.
+    fn wall(&self) -> Option<ShieldReport>;
 
     /// Its inside, if it has a kernel of its own. The moments of its meter's events are then on
     /// that kernel's clock; their CPUs are numbered as the host numbers them all the same.

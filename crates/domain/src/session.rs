@@ -167,7 +167,9 @@ impl Session {
     }
 
     /// Hands over the plan and waits until the meter's threads wait for [`Session::go`].
+    /// Again after its last word, for another measurement.
     pub(crate) fn prepare(&mut self, plan: &MeterPlan) -> Result<MeterReady, DomainError> {
+        self.last_word = false;
         let request = MeterRequest::Prepare {
             protocol: METER_PROTOCOL_VERSION,
             plan: plan.clone(),

@@ -19,6 +19,10 @@ pub(crate) struct Surroundings {
     shield: Option<Shield>,
     cpus: CpuSet,
     housekeeping: CpuSet,
+    /// Whether the group of the meter has a real-time budget.
+    has_budget: bool,
+    /// The group that the measuring threads were born in at first.
+    group: Option<String>,
     findings: Vec<Finding>,
 }
 
@@ -38,6 +42,8 @@ impl Surroundings {
             shield,
             cpus,
             housekeeping: start.housekeeping.clone(),
+            has_budget: false,
+            group: None,
             findings,
         })
     }
@@ -48,6 +54,8 @@ impl Surroundings {
             shield: None,
             cpus: start.housekeeping.clone(),
             housekeeping: start.housekeeping.clone(),
+            has_budget: false,
+            group: None,
             findings: Vec::new(),
         }
     }
@@ -64,20 +72,37 @@ impl Surroundings {
         }
     }
 
+    /// Keeps what was found weak, once.
     pub(crate) fn note(&mut self, finding: Finding) {
-        self.findings.push(finding);
+        if !self.findings.contains(&finding) {
+            self.findings.push(finding);
+        }
     }
 
     /// Puts each thread of a meter that waits in its place: a measuring thread on its CPU under
     /// its policy, every other one on the housekeeping CPUs. Returns a measuring thread.
     pub(crate) fn place(&mut self, process: u32, plan: &MeterPlan) -> Result<u32, DomainError> {
         let MeterThreads { measuring, others } = placement::find_threads(process, &plan.cpus)?;
+        if let Some(shield) = &self.shield {
+            match &self.group {
+                // The others are out already, and so are threads that they make.
+                Some(group) => {
+                    for (_, thread) in &measuring {
+                        shield.bring_back(thread.id, group)?;
+                    }
+                }
+                None => {
+                    let first = measuring.first();
+                    self.group = first.and_then(|(_, thread)| shield.group_of(thread.id));
+                }
+            }
+        }
         let mut shares = false;
         for thread in &others {
             shares |= !self.house(process, thread, &self.housekeeping)?;
         }
         if shares {
-            self.findings.push(shared_cpu(process, plan));
+            self.note(shared_cpu(process, plan));
         }
         if plan.policy.is_real_time() {
             self.grant_budget(process)?;
@@ -109,30 +134,45 @@ impl Surroundings {
 
     /// Lets the threads of an admitted process have real-time policies.
     pub(crate) fn grant_budget(&mut self, process: u32) -> Result<(), DomainError> {
-        if let Some(shield) = &self.shield {
+        if let Some(shield) = self.shield.as_ref().filter(|_| !self.has_budget) {
+            self.has_budget = true;
             let budget = shield.grant_real_time_budget(process, REAL_TIME_BUDGET)?;
             self.findings.extend(budget.findings);
         }
         Ok(())
     }
 
+    /// What stands, and what was found weak about it.
+    pub(crate) fn report(&self) -> ShieldReport {
+        let mut report = match &self.shield {
+            Some(shield) => shield.report().clone(),
+            None => no_wall(self.cpus.clone()),
+        };
+        report.findings.extend(self.findings.iter().cloned());
+        report
+    }
+
     /// Lowers the shield and tells what stood.
     pub(crate) fn lower(self) -> Result<ShieldReport, DomainError> {
         let mut report = match self.shield {
             Some(shield) => shield.lower()?,
-            None => ShieldReport {
-                cpus: self.cpus,
-                wall: Wall::AffinityOnly,
-                partition: None,
-                interrupts: Vec::new(),
-                workqueues: None,
-                tasks_moved: 0,
-                tasks_left: 0,
-                findings: Vec::new(),
-            },
+            None => no_wall(self.cpus),
         };
         report.findings.extend(self.findings);
         Ok(report)
+    }
+}
+
+fn no_wall(cpus: CpuSet) -> ShieldReport {
+    ShieldReport {
+        cpus,
+        wall: Wall::AffinityOnly,
+        partition: None,
+        interrupts: Vec::new(),
+        workqueues: None,
+        tasks_moved: 0,
+        tasks_left: 0,
+        findings: Vec::new(),
     }
 }
 

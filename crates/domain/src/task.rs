@@ -3,17 +3,16 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
-use rampart_host::{Shield, StateDirectory};
+use rampart_host::StateDirectory;
 use rampart_model::{
-    Availability, DomainKind, DomainSelection, Finding, Granted, Machine, MeterEvent, Severity,
-    ShieldReport,
+    Availability, DomainKind, DomainSelection, Finding, Granted, Machine, Severity,
 };
 
+use crate::running::RunningProcess;
 use crate::session::{Session, Tie};
 use crate::surroundings::{self, Surroundings};
-use crate::{Domain, DomainError, METER_MEND, Running, Start, process};
+use crate::{Domain, DomainError, METER_MEND, Running, Start};
 
 /// A process inside a shield.
 #[derive(Debug, Clone)]
@@ -45,52 +44,18 @@ impl Domain for TaskDomain {
         let command = Command::new(start.meter);
         let program = start.meter.display().to_string();
         let session = Session::start(command, &program, Tie::Killed, METER_MEND)?;
-        // If anything fails from here on, dropping ends the process before the shield falls.
-        let mut running = RunningTask {
+        let process = session.process();
+        surroundings.admit(process)?;
+        let mut running = RunningProcess {
+            process,
+            container: None,
             session,
-            surroundings,
+            surroundings: Some(surroundings),
             granted: Granted::default(),
         };
-        let process = running.session.process();
-        running.surroundings.admit(process)?;
         running.session.prepare(&plan)?;
-        let thread = running.surroundings.place(process, &plan)?;
-        running.granted = process::granted(process, thread, "", "outside");
+        running.place(&plan, "")?;
         Ok(Box::new(running))
-    }
-}
-
-#[derive(Debug)]
-struct RunningTask {
-    session: Session,
-    surroundings: Surroundings,
-    granted: Granted,
-}
-
-impl Running for RunningTask {
-    fn go(&mut self) -> Result<(), DomainError> {
-        self.session.go()
-    }
-
-    fn next_event(&mut self, timeout: Duration) -> Result<Option<MeterEvent>, DomainError> {
-        self.session.next_event(timeout)
-    }
-
-    fn stop(&mut self) {
-        self.session.stop();
-    }
-
-    fn shield(&self) -> Option<&Shield> {
-        self.surroundings.shield()
-    }
-
-    fn granted(&self) -> Granted {
-        self.granted.clone()
-    }
-
-    fn finish(mut self: Box<Self>) -> Result<Option<ShieldReport>, DomainError> {
-        self.session.close();
-        self.surroundings.lower().map(Some)
     }
 }
 

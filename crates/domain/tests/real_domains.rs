@@ -248,6 +248,30 @@ fn task_stands_inside_its_shield() {
     }
 }
 
+#[test]
+fn what_stands_measures_again_as_before() {
+    let Some(bench) = bench() else { return };
+    for name in ["host", "task", "container"] {
+        if !bench.available(name) {
+            continue;
+        }
+        let mut running = bench
+            .start(name, &plan(MeterKind::Wakeup, "1"))
+            .expect("start");
+        threads(running.as_mut());
+        let (granted, wall) = (running.granted(), running.wall());
+        for meter in [MeterKind::Loop, MeterKind::Wakeup] {
+            let plan = plan(meter, "1");
+            assert!(running.again(&plan).expect("again"), "{name}");
+            assert_placed(&threads(running.as_mut()), plan.policy);
+            assert_eq!(running.granted(), granted);
+            assert_eq!(running.wall(), wall);
+        }
+        running.finish().expect("finish");
+        assert_nothing_left(&bench);
+    }
+}
+
 /// What is switched on for the groups of cgroup v2; a runtime switches on more.
 fn controllers() -> Option<String> {
     fs::read_to_string("/sys/fs/cgroup/cgroup.subtree_control").ok()

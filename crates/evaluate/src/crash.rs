@@ -20,7 +20,7 @@ use rampart_model::{
 use crate::EvaluateError;
 use crate::starters::Starters;
 use crate::store::ResultDirectory;
-use crate::transfer::group::{Candidate, Group, Member};
+use crate::transfer::group::{Candidate, Group, Member, Standing};
 
 /// File in the result stream that holds the newest signs of life, as a [`CrashRecord`].
 pub const CRASH_SIGNS: &str = "crash.json";
@@ -44,12 +44,13 @@ const LONGEST: Nanos = Nanos::from_secs(600);
 /// whatever /proc/sys/kernel/sysrq says.
 const TRIGGER: &str = "/proc/sysrq-trigger";
 
-/// Makes this machine's kernel panic while its domains measure. Comes back only if that did not
-/// happen, with the reason.
+/// Makes this machine's kernel panic while its domains measure; `standing` is what is up, and what
+/// started it. Comes back only if that did not happen, with the reason.
 pub(crate) fn crash_host(
     plan: &ExperimentPlan,
     meter: &Path,
     directory: &ResultDirectory,
+    (starters, standing): (&Starters, &mut Standing),
     stop: &AtomicBool,
 ) -> Finding {
     let not_done = |what: String| Finding::new(Severity::Problem, "crash:host", what);
@@ -60,10 +61,9 @@ pub(crate) fn crash_host(
                 .mend("run as root on a kernel with CONFIG_MAGIC_SYSRQ");
         }
     };
-    let starters = Starters::new(&plan.domains);
-    let (candidates, left_out) = candidates(plan, &starters);
+    let (candidates, left_out) = candidates(plan, starters);
     let wakeup = meter_plan(plan);
-    let mut group = Group::raise(&candidates, meter, &plan.housekeeping, &wakeup);
+    let group = standing.group(&candidates, meter, &plan.housekeeping, &wakeup);
     group.read_clocks();
     group.go();
     let until = Instant::now() + PATIENCE;
@@ -182,7 +182,7 @@ fn candidates<'a>(
             name: &domain.name,
             domain: starters.of(place),
             cpus,
-            stay_up: false,
+            stay_up: true,
         });
     }
     (candidates, left_out)

@@ -20,6 +20,7 @@ use crate::pace::Pace;
 use crate::run::{RunRequest, make_run};
 use crate::starters::{Neighbours, Starters};
 use crate::store::{ResultDirectory, ResultStream};
+use crate::transfer::group::Standing;
 use crate::transfer::session::{self, PlannedRound, Surroundings};
 use crate::{Cell, EvaluateError, Proposal, Request, propose, schedule};
 
@@ -168,18 +169,27 @@ pub fn evaluate(
             neighbours: &mut neighbours,
         },
     )?;
+    // Dropped before what started it.
+    let mut standing = Standing::default();
     place.rounds(
         &rounds,
         &mut evaluation,
         &collectors,
         &mut starters,
+        &mut standing,
         &mut Beside {
             pace: &mut pace,
             observer,
             neighbours: &mut neighbours,
         },
     )?;
-    drop(starters);
+    let crash = context.crash_host && !stop.load(Ordering::Relaxed);
+    if !crash || !have_own_cpus(&evaluation.plan) {
+        // What is up is not what is to be watched.
+        standing.end();
+        starters.renew(&evaluation.plan.domains);
+    }
+    evaluation.findings.extend(standing.findings());
     evaluation.findings.extend(neighbours.finish());
     evaluation.machine.system_management_interrupts.at_end = read_smi_count();
     evaluation.machine.virtualisation.steal = match (processor_times(&root), times_at_start) {
@@ -195,8 +205,14 @@ pub fn evaluate(
     };
     conclude(&mut evaluation, &collectors);
     directory.write(&evaluation)?;
-    if context.crash_host && evaluation.state == EvaluationState::Complete {
-        let survived = crash::crash_host(&evaluation.plan, context.meter, &directory, stop);
+    if crash && evaluation.state == EvaluationState::Complete {
+        let survived = crash::crash_host(
+            &evaluation.plan,
+            context.meter,
+            &directory,
+            (&starters, &mut standing),
+            stop,
+        );
         evaluation.findings.push(survived);
         directory.write(&evaluation)?;
     }
@@ -322,6 +338,7 @@ impl Place<'_> {
         evaluation: &mut Evaluation,
         collectors: &BTreeMap<Cell, RecordCollector>,
         starters: &mut Starters,
+        standing: &mut Standing,
         beside: &mut Beside<'_>,
     ) -> Result<(), EvaluateError> {
         let Beside {
@@ -342,6 +359,7 @@ impl Place<'_> {
             }
             if !own_cpus && group.replace(round.group) != Some(round.group) {
                 // What stayed up for one group is in the way of the next.
+                standing.end();
                 starters.renew(&plan.domains);
             }
             let order = u32::try_from(order).unwrap_or(u32::MAX);
@@ -359,12 +377,20 @@ impl Place<'_> {
             pace.begin(runs + order, &id);
             let mut tick = || observer.progress(&pace.progress());
             tick();
-            let made = surroundings.make(round, order, &evaluation.transfers, &mut tick, self.stop);
+            let made = surroundings.make(
+                round,
+                order,
+                &evaluation.transfers,
+                standing,
+                &mut tick,
+                self.stop,
+            );
             let Some(record) = made else {
                 break;
             };
             observer.round_made(&record);
             evaluation.transfers.push(record);
+            evaluation.findings.extend(standing.findings());
             evaluation.findings.extend(neighbours.tend());
             evaluation.runs.0 = runs + order + 1;
             conclude(evaluation, collectors);

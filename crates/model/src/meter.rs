@@ -332,10 +332,11 @@ impl MeterPlan {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[expect(
     clippy::large_enum_variant,
-    reason = "one request in the life of a program carries the plan"
+    reason = "one request of a measurement carries the plan"
 )]
 pub enum MeterRequest {
-    /// The first line: get ready for this plan. The number is [`METER_PROTOCOL_VERSION`].
+    /// The first line: get ready for this plan. The number is [`METER_PROTOCOL_VERSION`]. It may come
+    /// again after `Finished`, for another measurement by the same process.
     Prepare {
         /// The caller's protocol version.
         protocol: u32,
@@ -344,12 +345,13 @@ pub enum MeterRequest {
     },
     /// Placement from outside is done; check it and measure.
     Go {},
-    /// End now and report what was measured. The end of the input means the same.
+    /// End now and report what was measured. The end of the input means the same, and ends the
+    /// program. Between two measurements it means nothing.
     Stop {},
 }
 
-/// From the program, in this order: one `Ready`, one `Started`, any number of `Block`, one
-/// `Finished`; a `Refused` in place of any of them is the last line.
+/// From the program, for each measurement in this order: one `Ready`, one `Started`, any number of
+/// `Block`, one `Finished`; a `Refused` in place of any of them is the last line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MeterEvent {

@@ -11,23 +11,22 @@ mod helper;
 mod seccomp;
 mod store;
 
-use std::time::Duration;
-
 use rampart_host::{Shield, StateDirectory};
 use rampart_model::{
-    Availability, ContainerEngine, DomainKind, DomainSelection, Finding, Granted, Machine,
-    MeterEvent, Nanos, Severity, ShieldReport,
+    Availability, ContainerEngine, DomainKind, DomainSelection, Finding, Granted, Machine, Nanos,
+    Severity,
 };
 
 use rustix::process::Resource;
 
 use self::bundle::Contents;
 use self::engine::{Engine, MemoryGrant, Wishes};
-use self::store::Container;
+use crate::running::RunningProcess;
 use crate::session::{Session, Tie};
 use crate::surroundings::{self, REAL_TIME_BUDGET, Surroundings};
-use crate::{Domain, DomainError, Running, Start, process, task};
+use crate::{Domain, DomainError, Running, Start, task};
 
+pub(crate) use self::store::Container;
 pub use self::store::{ReleasedContainers, release_containers};
 
 /// A container on shielded CPUs.
@@ -93,20 +92,22 @@ impl Domain for ContainerDomain {
         )?;
         // If anything fails from here on, dropping removes the container, ends the runtime that
         // waits for it, then lowers the shield.
-        let mut running = RunningContainer {
-            container: prepared.container,
+        let mut running = RunningProcess {
+            container: Some(prepared.container),
             session,
-            surroundings: prepared.surroundings,
+            surroundings: Some(prepared.surroundings),
+            process: 0,
             granted: Granted::default(),
         };
         running.session.prepare(&plan)?;
-        let process = prepared.engine.process(&running.container)?;
-        if prepared.wishes.parent.is_none() {
-            running.surroundings.admit(process)?;
+        if let Some(container) = &running.container {
+            running.process = prepared.engine.process(container)?;
         }
-        let thread = running.surroundings.place(process, &plan)?;
-        running.granted = process::granted(process, thread, &prepared.engine.version, "outside");
-        running.note_grants(&prepared.engine, prepared.wishes.memory);
+        if let (None, Some(surroundings)) = (&prepared.wishes.parent, &running.surroundings) {
+            surroundings.admit(running.process)?;
+        }
+        running.place(&plan, &prepared.engine.version)?;
+        note_grants(&mut running, &prepared.engine, prepared.wishes.memory);
         Ok(Box::new(running))
     }
 }
@@ -172,76 +173,29 @@ fn wishes(
     }
 }
 
-/// Dropped in the order of the fields: the runtime is there to bury the container's processes,
-/// so it outlives the container.
-#[derive(Debug)]
-struct RunningContainer {
-    container: Container,
-    session: Session,
-    surroundings: Surroundings,
-    granted: Granted,
-}
-
-impl RunningContainer {
-    fn note_grants(&mut self, engine: &Engine, memory: MemoryGrant) {
-        if memory == MemoryGrant::Capability {
-            self.surroundings.note(
-                Finding::new(
-                    Severity::Note,
-                    "locked memory",
-                    "the container got CAP_IPC_LOCK, because this process may not raise limits and so cannot grant the weaker RLIMIT_MEMLOCK",
-                )
-                .values("no CAP_SYS_RESOURCE", "CAP_SYS_RESOURCE, or an unlimited hard limit")
-                .mend("start rampart with `ulimit -l unlimited`"),
-            );
-        }
-        if !self.granted.seccomp {
-            self.surroundings.note(
-                Finding::new(
-                    Severity::Note,
-                    engine.version.clone(),
-                    "no system calls are filtered in the container",
-                )
-                .mend("install a runtime built with libseccomp"),
-            );
-        }
+fn note_grants(running: &mut RunningProcess, engine: &Engine, memory: MemoryGrant) {
+    let Some(surroundings) = &mut running.surroundings else {
+        return;
+    };
+    if memory == MemoryGrant::Capability {
+        surroundings.note(
+            Finding::new(
+                Severity::Note,
+                "locked memory",
+                "the container got CAP_IPC_LOCK, because this process may not raise limits and so cannot grant the weaker RLIMIT_MEMLOCK",
+            )
+            .values("no CAP_SYS_RESOURCE", "CAP_SYS_RESOURCE, or an unlimited hard limit")
+            .mend("start rampart with `ulimit -l unlimited`"),
+        );
     }
-}
-
-impl Running for RunningContainer {
-    fn go(&mut self) -> Result<(), DomainError> {
-        self.session.go()
-    }
-
-    fn next_event(&mut self, timeout: Duration) -> Result<Option<MeterEvent>, DomainError> {
-        self.session.next_event(timeout)
-    }
-
-    fn stop(&mut self) {
-        self.session.stop();
-    }
-
-    fn shield(&self) -> Option<&Shield> {
-        self.surroundings.shield()
-    }
-
-    fn granted(&self) -> Granted {
-        self.granted.clone()
-    }
-
-    fn finish(mut self: Box<Self>) -> Result<Option<ShieldReport>, DomainError> {
-        self.session.close();
-        let Self {
-            container,
-            session,
-            surroundings,
-            ..
-        } = *self;
-        let removed = container.remove();
-        drop(session);
-        // The shield falls whether or not the container could be removed.
-        let report = surroundings.lower()?;
-        removed?;
-        Ok(Some(report))
+    if !running.granted.seccomp {
+        surroundings.note(
+            Finding::new(
+                Severity::Note,
+                engine.version.clone(),
+                "no system calls are filtered in the container",
+            )
+            .mend("install a runtime built with libseccomp"),
+        );
     }
 }

@@ -34,7 +34,7 @@ pub(super) struct Record {
 
 /// A container's directory. Dropping it removes the container and the directory.
 #[derive(Debug)]
-pub(super) struct Container {
+pub(crate) struct Container {
     pub(super) record: Record,
     pub(super) directory: PathBuf,
     removed: bool,
@@ -98,7 +98,7 @@ impl Container {
     }
 
     /// Removes the container, whether or not it still runs, and its directory.
-    pub(super) fn remove(mut self) -> Result<(), DomainError> {
+    pub(crate) fn remove(mut self) -> Result<(), DomainError> {
         self.removed = true;
         remove(&self.record, &self.directory)
     }

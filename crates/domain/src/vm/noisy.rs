@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use rampart_host::Shield;
-use rampart_model::{Granted, GuestReport, MeterEvent, ShieldReport};
+use rampart_model::{Granted, GuestReport, MeterEvent, MeterPlan, ShieldReport};
 
 use super::guest::{self, Guest};
 use crate::surroundings::Surroundings;
@@ -78,7 +78,16 @@ impl Running for RunningNeighbour {
 
     fn stop(&mut self) {}
 
+    /// It goes on all the time.
+    fn again(&mut self, _plan: &MeterPlan) -> Result<bool, DomainError> {
+        Ok(true)
+    }
+
     fn shield(&self) -> Option<&Shield> {
+        None
+    }
+
+    fn wall(&self) -> Option<ShieldReport> {
         None
     }
 

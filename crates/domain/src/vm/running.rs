@@ -57,12 +57,17 @@ impl RunningGuest {
             finished: false,
             stay,
         };
-        let inside = plan_inside(plan, &running.guest);
-        let prepared = running.session.prepare(&inside);
-        running.best_error(prepared)?;
-        let clock = running.guest.clock()?;
-        running.clock.push(clock);
+        running.prepare(plan)?;
         Ok(running)
+    }
+
+    fn prepare(&mut self, plan: &MeterPlan) -> Result<(), DomainError> {
+        let inside = plan_inside(plan, &self.guest);
+        let prepared = self.session.prepare(&inside);
+        self.best_error(prepared)?;
+        self.finished = false;
+        self.clock = vec![self.guest.clock()?];
+        Ok(())
     }
 
     /// What ended the guest says more than that the meter in it no longer answers.
@@ -145,8 +150,17 @@ impl Running for RunningGuest {
         self.session.stop();
     }
 
+    fn again(&mut self, plan: &MeterPlan) -> Result<bool, DomainError> {
+        self.prepare(plan)?;
+        Ok(true)
+    }
+
     fn shield(&self) -> Option<&Shield> {
         self.surroundings.shield()
+    }
+
+    fn wall(&self) -> Option<ShieldReport> {
+        Some(self.surroundings.report())
     }
 
     fn granted(&self) -> Granted {

@@ -63,6 +63,44 @@ pub(crate) struct Member {
 }
 
 impl Member {
+    fn new(name: &str, cpus: &CpuSet) -> Self {
+        Self {
+            name: name.to_owned(),
+            cpus: cpus.clone(),
+            running: None,
+            started: None,
+            last_sign: None,
+            heard: BTreeMap::new(),
+            finished: None,
+            clock: Vec::new(),
+            guest: None,
+            invalid: Vec::new(),
+            findings: Vec::new(),
+        }
+    }
+
+    /// Whether it came through what was measured last.
+    fn is_sound(&self) -> bool {
+        self.running.is_some() && self.finished.is_some() && self.invalid.is_empty()
+    }
+
+    /// Makes its meter wait once more inside the wall that stands; whether it does.
+    fn again(&mut self, plan: &MeterPlan) -> bool {
+        let plan = MeterPlan {
+            cpus: self.cpus.clone(),
+            ..plan.clone()
+        };
+        let running = self.running.as_mut();
+        if !running.is_some_and(|running| matches!(running.again(&plan), Ok(true))) {
+            return false;
+        }
+        *self = Self {
+            running: self.running.take(),
+            ..Self::new(&self.name, &self.cpus)
+        };
+        true
+    }
+
     fn fail(&mut self, finding: Finding) {
         self.invalid.push(finding);
         self.end();
@@ -108,14 +146,17 @@ impl Member {
         append(timeline, block);
     }
 
-    /// Ends the meter and lowers its wall.
+    /// Ends the meter and lowers its wall. What it found then, and not before, is among its findings.
     fn end(&mut self) {
         let Some(running) = self.running.take() else {
             return;
         };
         match running.finish() {
-            Ok(Some(report)) => self.findings.extend(report.findings),
-            Ok(None) => {}
+            Ok(report) => {
+                let found = report.map(|report| report.findings).unwrap_or_default();
+                let new = found.into_iter().filter(|one| !self.findings.contains(one));
+                self.findings.extend(new.collect::<Vec<_>>());
+            }
             Err(error) => self.findings.push(
                 Finding::new(Severity::Warning, self.name.as_str(), error.to_string())
                     .mend("rampart release"),
@@ -165,19 +206,7 @@ impl Group {
         let mut group = Self {
             members: candidates
                 .iter()
-                .map(|candidate| Member {
-                    name: candidate.name.to_owned(),
-                    cpus: candidate.cpus.clone(),
-                    running: None,
-                    started: None,
-                    last_sign: None,
-                    heard: BTreeMap::new(),
-                    finished: None,
-                    clock: Vec::new(),
-                    guest: None,
-                    invalid: Vec::new(),
-                    findings: Vec::new(),
-                })
+                .map(|candidate| Member::new(candidate.name, candidate.cpus))
                 .collect(),
             order: (0..candidates.len()).collect(),
             slot: plan.timeline.unwrap_or(plan.block),
@@ -208,6 +237,23 @@ impl Group {
             }
         }
         group
+    }
+
+    /// Whether these are its members.
+    fn is_of(&self, candidates: &[Candidate<'_>]) -> bool {
+        self.members.len() == candidates.len()
+            && self
+                .members
+                .iter()
+                .zip(candidates)
+                .all(|(member, wanted)| member.name == wanted.name && member.cpus == *wanted.cpus)
+    }
+
+    /// Makes all meters wait once more, for another plan; whether they do.
+    fn again(&mut self, plan: &MeterPlan) -> bool {
+        self.slot = plan.timeline.unwrap_or(plan.block);
+        self.members.iter().all(Member::is_sound)
+            && self.members.iter_mut().all(|member| member.again(plan))
     }
 
     /// The member with this name.
@@ -256,10 +302,15 @@ impl Group {
         });
     }
 
-    /// Takes the guests' reports.
-    pub(crate) fn read_guests(&mut self) {
+    /// Takes the reports of the guests and of the walls.
+    pub(crate) fn read_reports(&mut self) {
         self.each(|member| {
-            member.guest = member.running.as_ref().and_then(|running| running.guest());
+            let Some(running) = &member.running else {
+                return;
+            };
+            member.guest = running.guest();
+            let wall = running.wall().map(|wall| wall.findings);
+            member.findings.extend(wall.unwrap_or_default());
         });
     }
 
@@ -333,6 +384,59 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         self.finish();
+    }
+}
+
+/// The group that is up. The next round of the same group finds it so: to raise walls and start
+/// containers and guests takes longer than many a round. Dropping it ends the group.
+#[derive(Debug, Default)]
+pub(crate) struct Standing {
+    group: Option<Group>,
+    findings: Vec<Finding>,
+}
+
+impl Standing {
+    /// The group of these candidates, with meters that wait for [`Group::go`]: the one that stands
+    /// if it is theirs and sound, else a new one.
+    pub(crate) fn group(
+        &mut self,
+        candidates: &[Candidate<'_>],
+        meter: &Path,
+        housekeeping: &CpuSet,
+        plan: &MeterPlan,
+    ) -> &mut Group {
+        let stands = self
+            .group
+            .as_mut()
+            .is_some_and(|group| group.is_of(candidates) && group.again(plan));
+        if !stands {
+            // Before the new one is raised: walls around the same CPUs cannot stand at once.
+            self.end();
+        }
+        self.group
+            .get_or_insert_with(|| Group::raise(candidates, meter, housekeeping, plan))
+    }
+
+    /// Ends it.
+    pub(crate) fn end(&mut self) {
+        let Some(mut group) = self.group.take() else {
+            return;
+        };
+        // What was found before stands in the records of the rounds.
+        let lengths: Vec<usize> = group
+            .members
+            .iter()
+            .map(|member| member.findings.len())
+            .collect();
+        group.finish();
+        for (member, told) in group.members.iter_mut().zip(lengths) {
+            self.findings.extend(member.findings.drain(told..));
+        }
+    }
+
+    /// What was found when groups ended, since this was last asked.
+    pub(crate) fn findings(&mut self) -> Vec<Finding> {
+        std::mem::take(&mut self.findings)
     }
 }
 

@@ -12,7 +12,7 @@ use rampart_model::{
 };
 
 use super::blocking::Blocking;
-use super::group::{Candidate, Group, Member};
+use super::group::{Candidate, Group, Member, Standing};
 use super::length::BlockLength;
 use super::loading::Loading;
 use super::windows::{Clock, Margins, filled, spans_on, windows};
@@ -64,9 +64,11 @@ impl Done {
     }
 }
 
-/// Makes one round. None if it was broken off because `stop` was set.
+/// Makes one round, with the domains that are up where they are those wanted. None if it was broken
+/// off because `stop` was set.
 pub(crate) fn make_round(
     request: &RoundRequest<'_>,
+    standing: &mut Standing,
     tick: &mut dyn FnMut(),
     stop: &AtomicBool,
 ) -> Option<TransferRecord> {
@@ -75,7 +77,7 @@ pub(crate) fn make_round(
         .disturbance
         .is_some_and(|disturbance| disturbance.kind == DisturbanceKind::Block);
     let mut done = Done::default();
-    let mut group = None;
+    let mut watched = Vec::new();
     if is_blocks && request.block.is_none() {
         done.fail(
             &request.id,
@@ -83,38 +85,33 @@ pub(crate) fn make_round(
         );
     } else {
         let plan = meter_plan(request, is_blocks);
-        let raised = group.insert(Group::raise(
+        let group = standing.group(
             request.candidates,
             request.meter,
             request.housekeeping,
             &plan,
-        ));
-        raised.read_clocks();
+        );
+        group.read_clocks();
         match (request.disturbance, request.block) {
             (Some(disturbance), Some(length)) if is_blocks => {
-                blocks(request, raised, disturbance, length, &mut done, tick, stop);
+                blocks(request, group, disturbance, length, &mut done, tick, stop);
             }
-            (Some(disturbance), _) => load(request, raised, disturbance, &mut done, tick, stop),
+            (Some(disturbance), _) => load(request, group, disturbance, &mut done, tick, stop),
             (None, _) => {
-                raised.go();
-                listen_to_the_end(request, raised, &mut done, tick, stop);
+                group.go();
+                listen_to_the_end(request, group, &mut done, tick, stop);
             }
         }
-        raised.read_clocks();
-        raised.read_guests();
-        raised.finish();
+        group.read_clocks();
+        group.read_reports();
+        let members = group.members.iter().enumerate();
+        watched = members
+            .flat_map(|(place, member)| self::watched(request, member, place, &done))
+            .collect();
     }
     if stop.load(Ordering::Relaxed) {
         return None;
     }
-    let watched = group.as_ref().map_or_else(Vec::new, |group| {
-        group
-            .members
-            .iter()
-            .enumerate()
-            .flat_map(|(place, member)| watched(request, member, place, &done))
-            .collect()
-    });
     Some(TransferRecord {
         id: request.id.clone(),
         group: request.group,

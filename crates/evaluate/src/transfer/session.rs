@@ -12,7 +12,7 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_pcg::Pcg64Mcg;
 
-use super::group::Candidate;
+use super::group::{Candidate, Standing};
 use super::length::BlockLength;
 use super::round::{RoundRequest, make_round};
 use crate::starters::Starters;
@@ -131,12 +131,14 @@ impl<'a> Surroundings<'a> {
             .collect()
     }
 
-    /// Makes a round; `before` are the rounds made so far. None if it was broken off.
+    /// Makes a round; `before` are the rounds made so far, `standing` what is up from them. None if
+    /// it was broken off.
     pub(crate) fn make(
         &self,
         round: &PlannedRound,
         order: u32,
         before: &[TransferRecord],
+        standing: &mut Standing,
         tick: &mut dyn FnMut(),
         stop: &AtomicBool,
     ) -> Option<TransferRecord> {
@@ -164,7 +166,7 @@ impl<'a> Surroundings<'a> {
             scratch: self.scratch,
             seed: self.seed ^ u64::from(order).wrapping_mul(0x9e37_79b9_7f4a_7c15),
         };
-        make_round(&request, tick, stop)
+        make_round(&request, standing, tick, stop)
     }
 }
 
@@ -202,10 +204,11 @@ pub fn measure_transfers(
         seed: context.seed,
         stay_up: false,
     };
+    let mut standing = Standing::default();
     let mut records = Vec::new();
     for (place, round) in order(plan, context.seed).iter().enumerate() {
         let place = u32::try_from(place).unwrap_or(u32::MAX);
-        let record = surroundings.make(round, place, &records, &mut || {}, stop);
+        let record = surroundings.make(round, place, &records, &mut standing, &mut || {}, stop);
         let Some(record) = record else {
             break;
         };

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::{ControlGroup, ControlGroupVersion, Shield};
 use crate::HostError;
-use crate::groups::Hierarchies;
+use crate::groups::{self, Hierarchies};
 use crate::kernel::Kernel;
 
 impl Shield {
@@ -30,6 +30,51 @@ impl Shield {
         written.map(|()| true).map_err(|cause| {
             HostError::file(
                 "move a thread out of the shield",
+                &target,
+                cause,
+                "name a thread that is alive",
+            )
+        })
+    }
+
+    /// The group that a thread is in, in the hierarchy of the shield's own, from its root; none where
+    /// the wall is affinity alone or the thread is gone.
+    #[must_use]
+    pub fn group_of(&self, thread: u32) -> Option<String> {
+        let controller = match self.group.as_ref()?.version {
+            ControlGroupVersion::V1 => "cpuset",
+            ControlGroupVersion::V2 => "",
+        };
+        let cgroup = PathBuf::from(format!("/proc/{thread}/cgroup"));
+        let present = self.kernel.read(&cgroup).ok()?;
+        groups::group_in(&present, controller)
+    }
+
+    /// Moves one thread of an admitted process to the `group` that [`Shield::group_of`] told for
+    /// another: a thread is born where the one that makes it was sent.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn bring_back(&self, thread: u32, group: &str) -> Result<(), HostError> {
+        let Some(present) = self.group_of(thread) else {
+            return Ok(());
+        };
+        let version = self.group.as_ref().map(|group| group.version);
+        let (root, file) = match version {
+            Some(ControlGroupVersion::V2) => {
+                (&self.hierarchies.unified.as_deref(), "cgroup.threads")
+            }
+            _ => (&self.hierarchies.legacy_with("cpuset"), "tasks"),
+        };
+        let Some(root) = root.filter(|_| present != group) else {
+            return Ok(());
+        };
+        // Nothing is to be recorded: the group is the shield's or below it, and is emptied with it.
+        let target = root.join(group.trim_start_matches('/')).join(file);
+        let written = self.kernel.write(&target, &thread.to_string());
+        written.map_err(|cause| {
+            HostError::file(
+                "move a thread back into the shield",
                 &target,
                 cause,
                 "name a thread that is alive",

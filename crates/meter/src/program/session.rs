@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rampart_model::{
@@ -81,12 +82,33 @@ pub fn run() -> ExitCode {
     }
 }
 
+/// Measurements one after the other, until the input ends.
 fn converse(console: &mut Console) -> Result<(), End> {
+    // Between two measurements the main thread is on its housekeeping CPUs, so what the program was
+    // given at first is asked for here.
+    let allowed = scheduling::affinity()
+        .map_err(|cause| diagnosis::system("the program", "its affinity cannot be read", &cause))?;
     let Some(line) = console.wait_for_line()? else {
         return Err(findings::no_request().into());
     };
-    let plan = Arc::new(findings::plan(findings::request(&line)?)?);
-    let mut session = Session::prepare(Arc::clone(&plan))?;
+    measure_once(&line, &allowed, console)?;
+    loop {
+        // Nobody who still listens is no error once all has been said.
+        let line = match console.wait_for_line() {
+            Ok(Some(line)) => line,
+            Ok(None) | Err(OutputClosed) => return Ok(()),
+        };
+        // A stop may cross with the end of what it was to stop.
+        if !matches!(findings::request(&line), Ok(MeterRequest::Stop {})) {
+            measure_once(&line, &allowed, console)?;
+        }
+    }
+}
+
+/// One measurement, from the request in `line` to its last event.
+fn measure_once(line: &[u8], allowed: &CpuSet, console: &mut Console) -> Result<(), End> {
+    let plan = Arc::new(findings::plan(findings::request(line)?)?);
+    let mut session = Session::prepare(Arc::clone(&plan), allowed)?;
     console.send(&session.ready());
     console.flush()?;
     match console
@@ -117,6 +139,7 @@ fn converse(console: &mut Console) -> Result<(), End> {
 
 struct Measuring {
     collector: Collector,
+    handle: JoinHandle<()>,
     thread: u32,
     commands: Sender<Command>,
     outcome: Option<Outcome>,
@@ -141,15 +164,12 @@ struct Session {
 }
 
 impl Session {
-    fn prepare(plan: Arc<MeterPlan>) -> Result<Self, Refusal> {
+    fn prepare(plan: Arc<MeterPlan>, allowed: &CpuSet) -> Result<Self, Refusal> {
         if let Some(refusal) = findings::unsuitable_clock(&plan) {
             return Err(refusal);
         }
-        let allowed = scheduling::affinity().map_err(|cause| {
-            diagnosis::system("the program", "its affinity cannot be read", &cause)
-        })?;
         let inside = plan.placed_by == PlacedBy::Itself;
-        if let Some(refusal) = diagnosis::unusable_cpu(&plan.cpus, &allowed, inside) {
+        if let Some(refusal) = diagnosis::unusable_cpu(&plan.cpus, allowed, inside) {
             return Err(refusal);
         }
         let (counter, mut findings) = counter::choose();
@@ -176,7 +196,7 @@ impl Session {
             out_of_turn: false,
             plan,
         };
-        session.start_threads(&allowed, &sender)?;
+        session.start_threads(allowed, &sender)?;
         session.house = housekeeping::settle(&session.plan)?;
         for _ in 0..session.threads.len() {
             if let (cpu, Report::Placed(thread)) = session.answer()?
@@ -217,7 +237,7 @@ impl Session {
                 commands: told,
                 reports: reports.clone(),
             };
-            std::thread::Builder::new()
+            let handle = std::thread::Builder::new()
                 .name(thread::name(cpu))
                 .stack_size(STACK)
                 .spawn(move || assignment.carry_out())
@@ -227,6 +247,7 @@ impl Session {
                 })?;
             self.threads.push(Measuring {
                 collector: Collector::new(cpu, &plan, consumer, boundary),
+                handle,
                 thread: 0,
                 commands,
                 outcome: None,
@@ -414,10 +435,13 @@ impl Session {
         let mut outcomes = Vec::with_capacity(threads.len());
         for Measuring {
             mut collector,
+            handle,
             outcome,
             ..
         } in threads
         {
+            // It has reported and ends; the next measurement may have a thread of the same name.
+            let _ = handle.join();
             let Some(outcome) = outcome else { continue };
             collector.finish(outcome.duration, console);
             let cpu = collector.cpu();

@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rampart_model::{
-    CpuSet, Distribution, MeterDetail, MeterEvent, MeterKind, MeterRequest, Nanos, Phase, PlacedBy,
-    SchedulingPolicy, Series,
+    CpuSet, Distribution, MeterDetail, MeterEvent, MeterKind, MeterPlan, MeterRequest, Nanos,
+    Phase, PlacedBy, SchedulingPolicy, Series,
 };
 
 use crate::support::{Meter, PROGRAM, allowed, cpu, is_root, plan, run, skip};
@@ -393,6 +393,30 @@ fn a_stop_before_the_start_finishes_without_threads() {
         }
         other => panic!("{other:?}"),
     }
+    assert_eq!(meter.exit_code(), Some(0));
+}
+
+#[test]
+fn one_process_measures_again_and_again() {
+    let mut meter = Meter::start();
+    let mut processes = Vec::new();
+    // Where the main thread went for the first measurement must not be in the way of the others.
+    for (kind, cpu) in [
+        (MeterKind::Wakeup, allowed().iter().next_back()),
+        (MeterKind::Loop, allowed().iter().next()),
+        (MeterKind::Wakeup, allowed().iter().next_back()),
+    ] {
+        let plan = MeterPlan {
+            cpus: CpuSet::single(cpu.expect("a CPU")),
+            ..plan(kind)
+        };
+        processes.push(meter.ready(&plan).process);
+        meter.ask(&MeterRequest::Go {});
+        meter.measured().check(&plan);
+        // As one that crosses with the end.
+        meter.ask(&MeterRequest::Stop {});
+    }
+    assert_eq!(processes, [processes[0]; 3]);
     assert_eq!(meter.exit_code(), Some(0));
 }
 

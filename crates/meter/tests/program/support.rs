@@ -137,8 +137,15 @@ impl Meter {
         (refusal, self.exit_code().expect("no signal"))
     }
 
-    /// The events from `started` to `finished`.
+    /// The events from `started` to `finished`, and the end of the program.
     pub(crate) fn finish(mut self) -> Finished {
+        let finished = self.measured();
+        assert_eq!(self.exit_code(), Some(0));
+        finished
+    }
+
+    /// The events from `started` to `finished`.
+    pub(crate) fn measured(&mut self) -> Finished {
         let MeterEvent::Started { at: started, .. } = self.event() else {
             panic!("not started");
         };
@@ -147,7 +154,6 @@ impl Meter {
             match self.event() {
                 MeterEvent::Block(block) => blocks.push(block),
                 MeterEvent::Finished { threads, findings } => {
-                    assert_eq!(self.exit_code(), Some(0));
                     return Finished {
                         started,
                         blocks,

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A meter that runs as a process of this machine's own kernel, whatever stands around it.
+
+use std::time::Duration;
+
+use rampart_host::Shield;
+use rampart_model::{Granted, MeterEvent, MeterPlan, PlacedBy, ShieldReport};
+
+use crate::container::Container;
+use crate::session::Session;
+use crate::surroundings::{self, Surroundings};
+use crate::{DomainError, Running, process};
+
+/// A process that measures. Dropped in the order of the fields: a container's runtime is there to
+/// bury its processes, so it outlives the container; the wall falls last.
+#[derive(Debug)]
+pub(crate) struct RunningProcess {
+    /// What the process is in, if it is in one.
+    pub(crate) container: Option<Container>,
+    pub(crate) session: Session,
+    /// What stands around it; none where it places itself among all others.
+    pub(crate) surroundings: Option<Surroundings>,
+    /// The meter itself, as this kernel numbers it.
+    pub(crate) process: u32,
+    pub(crate) granted: Granted,
+}
+
+impl RunningProcess {
+    /// Puts the threads of the meter, which waits, in their places and reads back what it was
+    /// granted; `runtime` is what runs the container.
+    pub(crate) fn place(&mut self, plan: &MeterPlan, runtime: &str) -> Result<(), DomainError> {
+        let Some(surroundings) = &mut self.surroundings else {
+            self.granted = process::granted(self.process, self.process, runtime, "itself");
+            return Ok(());
+        };
+        let thread = surroundings.place(self.process, plan)?;
+        self.granted = process::granted(self.process, thread, runtime, "outside");
+        Ok(())
+    }
+}
+
+/// The plan as a meter gets it that places itself.
+pub(crate) fn plan_for_itself(plan: &MeterPlan) -> MeterPlan {
+    MeterPlan {
+        placed_by: PlacedBy::Itself,
+        ..plan.clone()
+    }
+}
+
+impl Running for RunningProcess {
+    fn go(&mut self) -> Result<(), DomainError> {
+        self.session.go()
+    }
+
+    fn next_event(&mut self, timeout: Duration) -> Result<Option<MeterEvent>, DomainError> {
+        self.session.next_event(timeout)
+    }
+
+    fn stop(&mut self) {
+        self.session.stop();
+    }
+
+    fn again(&mut self, plan: &MeterPlan) -> Result<bool, DomainError> {
+        let plan = match self.surroundings {
+            Some(_) => surroundings::plan_inside(plan),
+            None => plan_for_itself(plan),
+        };
+        self.session.prepare(&plan)?;
+        let before = std::mem::take(&mut self.granted);
+        self.place(&plan, &before.runtime)?;
+        Ok(self.granted.control_groups == before.control_groups)
+    }
+
+    fn shield(&self) -> Option<&Shield> {
+        self.surroundings.as_ref().and_then(Surroundings::shield)
+    }
+
+    fn granted(&self) -> Granted {
+        self.granted.clone()
+    }
+
+    fn wall(&self) -> Option<ShieldReport> {
+        self.surroundings.as_ref().map(Surroundings::report)
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<Option<ShieldReport>, DomainError> {
+        self.session.close();
+        let Self {
+            container,
+            session,
+            surroundings,
+            ..
+        } = *self;
+        let removed = container.map(Container::remove).transpose();
+        drop(session);
+        // The shield falls whether or not the container could be removed.
+        let report = surroundings.map(Surroundings::lower).transpose()?;
+        removed?;
+        Ok(report)
+    }
+}
