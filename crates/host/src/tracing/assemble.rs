@@ -30,6 +30,14 @@ const MOST_NESTED: usize = 1 << 16;
 /// The idle loop.
 const IDLE: &str = "idle";
 
+/// A thread that has the CPU.
+#[derive(Debug)]
+struct RunningThread {
+    number: u32,
+    name: String,
+    since: Nanos,
+}
+
 /// One CPU's events as they come.
 #[derive(Debug, Default)]
 pub(super) struct Assembler {
@@ -39,8 +47,10 @@ pub(super) struct Assembler {
     nested: Vec<(Nanos, Nanos)>,
     /// Interrupts that have begun: what, its number, name and start.
     open: Vec<(CauseKind, u32, Arc<str>, Nanos)>,
-    /// The number of the thread that has the CPU, and since when.
-    running: Option<(u32, Nanos)>,
+    /// The thread that has the CPU.
+    running: Option<RunningThread>,
+    /// The moment of the last event.
+    last: Nanos,
     /// In the order of their ends.
     pub(super) intervals: VecDeque<Interval>,
     /// Events that the kernel had no room for.
@@ -53,8 +63,17 @@ impl Assembler {
     /// Takes a line of the trace. One that cannot be read is none of ours.
     pub(super) fn take(&mut self, line: &str) {
         match parse(line) {
-            Some(Line::Event { at, name, rest }) => {
+            Some(Line::Event {
+                thread,
+                at,
+                name,
+                rest,
+            }) => {
+                if let Some(thread) = thread.filter(|_| !name.ends_with("_noise")) {
+                    self.correct(thread);
+                }
                 self.event(at, name, rest);
+                self.last = at;
             }
             Some(Line::Lost(count)) => {
                 self.lost += count;
@@ -162,25 +181,45 @@ impl Assembler {
         let (previous, next) = rest.split_once(" ==> next_comm=")?;
         let (previous_name, previous) = field(previous, "prev_comm=")?.rsplit_once(" prev_pid=")?;
         let previous = first_word(previous).parse().ok()?;
-        let (_, next) = next.rsplit_once(" next_pid=")?;
+        let (next_name, next) = next.rsplit_once(" next_pid=")?;
+        let next = first_word(next).parse().ok();
         let begun = self.running.take();
-        self.running = first_word(next).parse().ok().map(|next| (next, at));
+        self.running = next.map(|number| RunningThread {
+            number,
+            name: next_name.to_owned(),
+            since: at,
+        });
         // A thread may change its name meanwhile, but not its number.
-        let (_, start) = begun.filter(|(number, _)| *number == previous)?;
-        let (kind, name) = match previous {
+        let begun = begun.filter(|begun| begun.number == previous)?;
+        self.had_the_cpu(previous, previous_name, begun.since, at);
+        Some(())
+    }
+
+    /// Some kernels do not tell of a switch away from the idle loop. But every event tells who has
+    /// the CPU; another than was known has it since the event before, at the earliest.
+    fn correct(&mut self, (name, number): (&str, u32)) {
+        let Some(known) = self.running.take_if(|known| known.number != number) else {
+            return;
+        };
+        self.had_the_cpu(known.number, &known.name, known.since, self.last);
+        self.running = Some(RunningThread {
+            number,
+            name: name.to_owned(),
+            since: self.last,
+        });
+    }
+
+    fn had_the_cpu(&mut self, number: u32, name: &str, start: Nanos, end: Nanos) {
+        let (kind, name) = match number {
             0 => (CauseKind::Unseen, self.name(IDLE)),
-            _ => (
-                CauseKind::Thread,
-                self.name(&format!("{previous_name}:{previous}")),
-            ),
+            _ => (CauseKind::Thread, self.name(&format!("{name}:{number}"))),
         };
         self.keep(Interval {
             kind,
             name,
             start,
-            end: at,
+            end,
         });
-        Some(())
     }
 
     fn enter(&mut self, kind: CauseKind, key: u32, name: &str, at: Nanos) -> Option<()> {

@@ -8,6 +8,8 @@ use rampart_model::Nanos;
 pub(super) enum Line<'a> {
     /// An event.
     Event {
+        /// Name and number of the thread that had the CPU at that moment; 0 is the idle loop.
+        thread: Option<(&'a str, u32)>,
         /// The moment, to the microsecond that the kernel writes.
         at: Nanos,
         /// Its name.
@@ -28,8 +30,11 @@ pub(super) fn parse(line: &str) -> Option<Line<'_>> {
     line.match_indices(": ").find_map(|(place, separator)| {
         let (before, after) = (line.get(..place)?, line.get(place + separator.len()..)?);
         let at = moment(before.rsplit(' ').next()?)?;
+        let (task, _) = before.rsplit_once(" [")?;
         let (name, rest) = after.split_once(':')?;
+        let thread = task.trim().rsplit_once('-');
         Some(Line::Event {
+            thread: thread.and_then(|(name, number)| Some((name, number.parse().ok()?))),
             at,
             name,
             rest: rest.trim(),
@@ -56,8 +61,9 @@ mod tests {
 
     #[test]
     fn reads_events_with_and_without_flags_and_with_any_task_name() {
-        let event = |at, name, rest| {
+        let event = |thread, at, name, rest| {
             Some(Line::Event {
+                thread: Some(thread),
                 at: Nanos(at),
                 name,
                 rest,
@@ -68,6 +74,7 @@ mod tests {
                 "          <idle>-0       [001]     14.794969: irq_noise: call:251 start 1.5 duration 2 ns"
             ),
             event(
+                ("<idle>", 0),
                 14_794_969_000,
                 "irq_noise",
                 "call:251 start 1.5 duration 2 ns"
@@ -77,11 +84,21 @@ mod tests {
             parse(
                 "          rcuc/1-27      [001] D..h212    15.912846: nmi_noise: start 1.5 duration 2 ns"
             ),
-            event(15_912_846_000, "nmi_noise", "start 1.5 duration 2 ns")
+            event(
+                ("rcuc/1", 27),
+                15_912_846_000,
+                "nmi_noise",
+                "start 1.5 duration 2 ns"
+            )
         );
         assert_eq!(
             parse("  a: 1.5 b: [0] -12      [001] d..2.   2.000001: local_timer_exit: vector=236"),
-            event(2_000_001_000, "local_timer_exit", "vector=236")
+            event(
+                ("a: 1.5 b: [0] ", 12),
+                2_000_001_000,
+                "local_timer_exit",
+                "vector=236"
+            )
         );
         assert_eq!(parse("CPU:1 [LOST 42 EVENTS]"), Some(Line::Lost(42)));
         assert_eq!(parse("# tracer: nop"), None);

@@ -153,26 +153,26 @@ fn plain_events_nest_and_lost_ones_leave_nothing_behind() {
     };
     let text = [
         format!(
-            " x-1 [001] 0.000100: {}",
+            " <idle>-0 [001] 0.000100: {}",
             switch("swapper/1 prev_pid=0", "a b next_pid=7")
         ),
-        " x-1 [001] 0.000110: irq_handler_entry: irq=9 name=eth0".to_owned(),
-        " x-1 [001] 0.000112: nmi_handler: f() delta_ns: 1500 handled: 1".to_owned(),
-        " x-1 [001] 0.000120: irq_handler_exit: irq=9 ret=handled".to_owned(),
-        " x-1 [001] 0.000121: softirq_entry: vec=3 [action=NET_RX]".to_owned(),
-        " x-1 [001] 0.000130: softirq_exit: vec=3 [action=NET_RX]".to_owned(),
-        " x-1 [001] 0.000140: ipi_entry: (Rescheduling interrupts)".to_owned(),
-        " x-1 [001] 0.000141: ipi_exit: (Rescheduling interrupts)".to_owned(),
+        " a b-7 [001] 0.000110: irq_handler_entry: irq=9 name=eth0".to_owned(),
+        " a b-7 [001] 0.000112: nmi_handler: f() delta_ns: 1500 handled: 1".to_owned(),
+        " a b-7 [001] 0.000120: irq_handler_exit: irq=9 ret=handled".to_owned(),
+        " a b-7 [001] 0.000121: softirq_entry: vec=3 [action=NET_RX]".to_owned(),
+        " a b-7 [001] 0.000130: softirq_exit: vec=3 [action=NET_RX]".to_owned(),
+        " a b-7 [001] 0.000140: ipi_entry: (Rescheduling interrupts)".to_owned(),
+        " a b-7 [001] 0.000141: ipi_exit: (Rescheduling interrupts)".to_owned(),
         // It has another name by now.
         format!(
-            " x-1 [001] 0.000150: {}",
+            " c-7 [001] 0.000150: {}",
             switch("c prev_pid=7", "swapper/1 next_pid=0")
         ),
         format!(
-            " x-1 [001] 0.000160: {}",
+            " <idle>-0 [001] 0.000160: {}",
             switch("swapper/1 prev_pid=0", "d next_pid=8")
         ),
-        " x-1 [001] 0.000170: local_timer_entry: vector=236".to_owned(),
+        " d-8 [001] 0.000170: local_timer_entry: vector=236".to_owned(),
     ];
     let told = |intervals: &[Interval]| -> Vec<(CauseKind, String, u64, u64)> {
         intervals
@@ -271,6 +271,34 @@ fn owner(intervals: &[Interval], at: u64) -> Option<usize> {
                 *index,
             )
         })
+}
+
+#[test]
+fn a_switch_that_the_kernel_does_not_tell_is_seen_by_who_has_the_cpu() {
+    let text = [
+        " x-7 [001] 0.000100: sched_switch: prev_comm=x prev_pid=7 prev_prio=120 prev_state=S ==> next_comm=swapper/1 next_pid=0 next_prio=120",
+        " <idle>-0 [001] 0.000120: local_timer_entry: vector=236",
+        " <idle>-0 [001] 0.000121: local_timer_exit: vector=236",
+        " y-8 [001] 0.000140: local_timer_entry: vector=236",
+        " y-8 [001] 0.000142: local_timer_exit: vector=236",
+        " z-8 [001] 0.000160: sched_switch: prev_comm=z prev_pid=8 prev_prio=120 prev_state=S ==> next_comm=swapper/1 next_pid=0 next_prio=120",
+    ];
+    let intervals = assembled(&text.join("\n"));
+    let threads: Vec<&Interval> = intervals
+        .iter()
+        .filter(|interval| interval.kind != CauseKind::Interrupt)
+        .collect();
+    let told: Vec<(CauseKind, &str, Nanos, Nanos)> = threads
+        .iter()
+        .map(|interval| (interval.kind, &*interval.name, interval.start, interval.end))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (CauseKind::Unseen, "idle", Nanos(100_000), Nanos(121_000)),
+            (CauseKind::Thread, "z:8", Nanos(121_000), Nanos(160_000)),
+        ]
+    );
 }
 
 proptest! {
