@@ -189,6 +189,9 @@ impl Description {
             words.push(format!("rcu_nocbs={cpus}"));
             // Timers of nohz_full CPUs would fire on the housekeeping one and carry its delays over.
             words.push("sysctl.kernel.timer_migration=0".to_owned());
+            // The time of a stop between two runs would be charged to the real-time thread that ran
+            // when it began, and keep all others of its CPU waiting for as long.
+            words.push("sysctl.kernel.sched_rt_runtime_us=-1".to_owned());
             words.push(format!("irqaffinity={HOUSEKEEPING_INSIDE}"));
             words.push("skew_tick=1".to_owned());
             words.push("rcupdate.rcu_normal_after_boot=1".to_owned());
@@ -288,7 +291,7 @@ pub(super) mod tests {
     fn the_boot_line_isolates_what_is_real_time() {
         insta::assert_snapshot!(
             example(Accelerator::Kvm, Board::Microvm).boot_line(),
-            @"console=ttyS0 quiet panic=-1 isolcpus=managed_irq,domain,1-2 nohz=on nohz_full=1-2 rcu_nocbs=1-2 sysctl.kernel.timer_migration=0 irqaffinity=0 skew_tick=1 rcupdate.rcu_normal_after_boot=1 nowatchdog rcupdate.rcu_cpu_stall_suppress=1 -- agent --init --port rampart.agent"
+            @"console=ttyS0 quiet panic=-1 isolcpus=managed_irq,domain,1-2 nohz=on nohz_full=1-2 rcu_nocbs=1-2 sysctl.kernel.timer_migration=0 sysctl.kernel.sched_rt_runtime_us=-1 irqaffinity=0 skew_tick=1 rcupdate.rcu_normal_after_boot=1 nowatchdog rcupdate.rcu_cpu_stall_suppress=1 -- agent --init --port rampart.agent"
         );
     }
 }

@@ -126,3 +126,47 @@ pub(super) fn remarks(plan: &MeterPlan) -> Option<Finding> {
         )
     })
 }
+
+/// A measuring thread does not answer. What the kernel says of all of them tells why: one that
+/// waits for its CPU is kept from it, one that sleeps was not woken.
+pub(super) fn silent() -> Refusal {
+    let mut threads: Vec<String> = std::fs::read_dir("/proc/self/task")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| thread_state(&entry.path()))
+        .collect();
+    threads.sort();
+    Refusal {
+        kind: RefusalKind::System,
+        finding: Finding::new(
+            Severity::Problem,
+            "a measuring thread",
+            "it does not answer: something of higher priority holds its CPU all the time, or its real-time budget is used up",
+        )
+        .values(threads.join("; "), "an answer at once")
+        .mend("look for it with: ps -eLo pid,tid,class,rtprio,psr,comm --sort=-rtprio"),
+    }
+}
+
+/// State of a measuring thread (proc_pid_stat(5)), and how long it ran and waited for its CPU
+/// (kernel document scheduler/sched-stats.rst).
+fn thread_state(task: &std::path::Path) -> Option<String> {
+    let stat = std::fs::read_to_string(task.join("stat")).ok()?;
+    let (head, tail) = stat.rsplit_once(')')?;
+    let name = head.split_once('(')?.1;
+    if !name.starts_with("meter/") {
+        return None;
+    }
+    let state = tail.split_whitespace().next()?;
+    let times = std::fs::read_to_string(task.join("schedstat")).unwrap_or_default();
+    let mut times = times
+        .split_whitespace()
+        .filter_map(|time| time.parse().ok());
+    let mut next = || Nanos(times.next().unwrap_or_default());
+    Some(format!(
+        "{name} in state {state}, has run for {} and waited for {}",
+        next(),
+        next()
+    ))
+}

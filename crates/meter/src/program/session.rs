@@ -267,7 +267,9 @@ impl Session {
         match self.reports.recv_timeout(PATIENCE) {
             Ok((_, Report::Refused(refusal))) => Err(refusal),
             Ok(answer) => Ok(answer),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Err(silent()),
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                Err(findings::silent())
+            }
         }
     }
 
@@ -358,7 +360,7 @@ impl Session {
             if stopping || now > end {
                 ticks_late += 1;
                 if ticks_late > LAST_TICKS {
-                    return Err(silent().into());
+                    return Err(findings::silent().into());
                 }
             }
         }
@@ -538,18 +540,6 @@ fn ring_capacity(plan: &MeterPlan) -> usize {
         MeterKind::Noise => Nanos::from_micros(10),
     };
     (Nanos::SECOND.0 / apart.0.max(1) * 5 / 4).clamp(1024, MOST) as usize
-}
-
-fn silent() -> Refusal {
-    Refusal {
-        kind: RefusalKind::System,
-        finding: Finding::new(
-            Severity::Problem,
-            "a measuring thread",
-            "it does not answer: something of higher priority holds its CPU all the time",
-        )
-        .mend("look for it with: ps -eLo pid,tid,class,rtprio,psr,comm --sort=-rtprio"),
-    }
 }
 
 /// The signal that breaks a sleep needs a handler that does nothing; by default it would end
