@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! All runs of an evaluation, in order, with the document on disk after each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::run::{RunRequest, make_run};
 use crate::starters::{Neighbours, Starters};
 use crate::store::{ResultDirectory, ResultStream};
 use crate::transfer::group::Standing;
-use crate::transfer::session::{self, PlannedRound, Surroundings};
+use crate::transfer::session::{self, PlannedRound, Repeats, Surroundings};
 use crate::{Cell, EvaluateError, Proposal, Request, propose, schedule};
 
 /// A cell whose runs failed this often is not tried again.
@@ -353,7 +353,10 @@ impl Place<'_> {
         let own_cpus = have_own_cpus(&plan);
         let runs = pace.planned() - u32::try_from(rounds.len()).unwrap_or(u32::MAX);
         let mut group = None;
-        for (order, round) in rounds.iter().enumerate() {
+        let mut repeats = Repeats::default();
+        let mut left: VecDeque<PlannedRound> = rounds.iter().cloned().collect();
+        let mut order = 0;
+        while let Some(round) = left.pop_front() {
             if self.stop.load(Ordering::Relaxed) {
                 break;
             }
@@ -362,7 +365,6 @@ impl Place<'_> {
                 standing.end();
                 starters.renew(&plan.domains);
             }
-            let order = u32::try_from(order).unwrap_or(u32::MAX);
             let surroundings = Surroundings {
                 plan: transfer,
                 domains: &plan.domains,
@@ -378,7 +380,7 @@ impl Place<'_> {
             let mut tick = || observer.progress(&pace.progress());
             tick();
             let made = surroundings.make(
-                round,
+                &round,
                 order,
                 &evaluation.transfers,
                 standing,
@@ -389,10 +391,16 @@ impl Place<'_> {
                 break;
             };
             observer.round_made(&record);
+            if let Some(repeat) = repeats.after(&round, &record, rounds.iter().chain(&left)) {
+                left.push_front(repeat);
+                pace.repeat(runs + order);
+                evaluation.runs.1 += 1;
+            }
             evaluation.transfers.push(record);
             evaluation.findings.extend(standing.findings());
             evaluation.findings.extend(neighbours.tend());
-            evaluation.runs.0 = runs + order + 1;
+            order += 1;
+            evaluation.runs.0 = runs + order;
             conclude(evaluation, collectors);
             self.directory.write(evaluation)?;
         }

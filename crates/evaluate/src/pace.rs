@@ -39,6 +39,14 @@ impl Pace {
         }
     }
 
+    /// One more round is to be made after the run or round of this number.
+    pub(crate) fn repeat(&mut self, number: u32) {
+        let place = (number as usize).min(self.expected.len().saturating_sub(1));
+        if let Some(same) = self.expected.get(place).copied() {
+            self.expected.insert(place, same);
+        }
+    }
+
     /// Runs and rounds together.
     pub(crate) fn planned(&self) -> u32 {
         u32::try_from(self.expected.len()).unwrap_or(u32::MAX)

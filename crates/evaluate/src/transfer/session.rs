@@ -2,6 +2,7 @@
 //! All rounds, group by group: a quiet one first, from which the length of the blocks follows,
 //! then the others in an order that the seed decides.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
@@ -91,6 +92,55 @@ pub(crate) fn order(plan: &TransferPlan, seed: u64) -> Vec<PlannedRound> {
     rounds
 }
 
+/// How much of a round does not count.
+fn faults(record: &TransferRecord) -> usize {
+    let watched = record.watched.iter();
+    record.invalid.len() + watched.map(|one| one.invalid.len()).sum::<usize>()
+}
+
+/// Which rounds are made once more. A guest that hangs, or a CPU that others keep busy, must not
+/// leave a hole in the matrix; but what never works is not tried again and again.
+#[derive(Debug, Default)]
+pub(crate) struct Repeats {
+    /// Rounds that are repeats themselves.
+    made: BTreeSet<String>,
+    /// How many repeats in a row were no better.
+    in_vain: u32,
+}
+
+/// After so many repeats in vain no more are made.
+const MOST_IN_VAIN: u32 = 2;
+
+impl Repeats {
+    /// The repeat of a round that was just made, if it is worth one; `all` are the rounds made and
+    /// planned.
+    pub(crate) fn after<'r>(
+        &mut self,
+        round: &PlannedRound,
+        record: &TransferRecord,
+        all: impl Iterator<Item = &'r PlannedRound>,
+    ) -> Option<PlannedRound> {
+        let is_sound = faults(record) == 0;
+        if self.made.contains(&round.id()) {
+            self.in_vain = if is_sound { 0 } else { self.in_vain + 1 };
+            return None;
+        }
+        if is_sound || self.in_vain >= MOST_IN_VAIN {
+            return None;
+        }
+        let same = |other: &&PlannedRound| {
+            (other.group, &other.disturbance) == (round.group, &round.disturbance)
+        };
+        let last = all.filter(same).map(|other| other.number).max();
+        let repeat = PlannedRound {
+            number: last.unwrap_or(round.number) + 1,
+            ..round.clone()
+        };
+        self.made.insert(repeat.id());
+        Some(repeat)
+    }
+}
+
 /// What the rounds need beyond the plan.
 #[derive(Debug)]
 pub(crate) struct Surroundings<'a> {
@@ -149,7 +199,8 @@ impl<'a> Surroundings<'a> {
             .is_some_and(|one| one.kind == DisturbanceKind::Block);
         let quiet = before
             .iter()
-            .find(|record| record.group == group && record.disturbance.is_none());
+            .filter(|record| record.group == group && record.disturbance.is_none())
+            .min_by_key(|record| faults(record));
         let request = RoundRequest {
             id: round.id(),
             group,
@@ -286,6 +337,42 @@ mod tests {
         let orders = |seed| order(&plan(&words), seed);
         assert_eq!(orders(3), orders(3));
         assert!((0..20).any(|seed| orders(seed) != orders(3)));
+    }
+
+    fn record(faults: usize) -> TransferRecord {
+        TransferRecord {
+            id: String::new(),
+            group: 0,
+            order: 0,
+            disturbance: None,
+            started: String::new(),
+            duration: Nanos::SECOND,
+            blocks: None,
+            load: None,
+            watched: Vec::new(),
+            invalid: vec![
+                rampart_model::Finding::new(rampart_model::Severity::Problem, "x", "y");
+                faults
+            ],
+            findings: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_does_not_count_is_made_once_more_and_not_for_ever() {
+        let rounds = order(&plan(&["block:host", "block:task", "block:container"]), 1);
+        let mut repeats = Repeats::default();
+        let quiet = &rounds[0];
+        assert_eq!(repeats.after(quiet, &record(0), rounds.iter()), None);
+        let again = |repeats: &mut Repeats, round: &PlannedRound, faults| {
+            repeats.after(round, &record(faults), rounds.iter())
+        };
+        let repeat = again(&mut repeats, quiet, 1).expect("a repeat");
+        assert_eq!(repeat.id(), "quiet/0/1");
+        assert_eq!(again(&mut repeats, &repeat, 1), None);
+        let second = again(&mut repeats, &rounds[1], 1).expect("a repeat");
+        assert_eq!(again(&mut repeats, &second, 1), None);
+        assert_eq!(again(&mut repeats, &rounds[2], 1), None, "all was in vain");
     }
 
     #[test]
