@@ -147,14 +147,16 @@ fn depmod(root: &Path, release: &str) -> Result<(), SimError> {
         .find(|path| path.is_file());
     let mut command = match own {
         Some(program) => Command::new(program),
-        None => unpacked_program(root, "usr/sbin/depmod")?,
+        // There depmod is a link to /bin/kmod, which would be this machine's.
+        None => unpacked_program(root, "usr/bin/kmod", "depmod")?,
     };
     command.arg("--basedir").arg(root).arg(release);
     run(command, "depmod", "list kernel modules", "kmod", &mut || ()).map(|_| ())
 }
 
-/// A program below `root`, run with the libraries that are there, by its own loader.
-fn unpacked_program(root: &Path, program: &str) -> Result<Command, SimError> {
+/// A program below `root` under the name that tells it what to do, run with the libraries that are
+/// there, by its own loader (ld.so(8)).
+fn unpacked_program(root: &Path, program: &str, name: &str) -> Result<Command, SimError> {
     let libraries = root.join("usr/lib");
     let entries = fs::read_dir(&libraries).map_err(SimError::file("list", &libraries))?;
     let architecture = entries
@@ -175,6 +177,7 @@ fn unpacked_program(root: &Path, program: &str) -> Result<Command, SimError> {
     command
         .arg("--library-path")
         .arg(&architecture)
+        .args(["--argv0", name])
         .arg(root.join(program));
     Ok(command)
 }
