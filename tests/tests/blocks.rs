@@ -88,8 +88,8 @@ fn several_cpus_are_stopped_at_the_same_moments() {
         return;
     };
     let output = run(&[
-        "block", "--cpus", "0,1", "--length", "2ms", "--count", "10", "--pause", "30ms", "--kind",
-        "spin", "--json",
+        "block", "--cpus", "0,1", "--length", "20ms", "--count", "10", "--pause", "100ms",
+        "--kind", "spin", "--json",
     ]);
     let document: Value = serde_json::from_str(&stdout(&output, 0)).expect("a document");
     let made = made(&document);
