@@ -45,8 +45,14 @@ impl std::fmt::Display for EffectivePolicy {
     }
 }
 
-/// Gives the calling thread this policy.
+/// Gives the calling thread this policy. One that has the time-sharing policy already keeps its
+/// nice value: to set that back needs a privilege.
 pub(crate) fn set_policy(policy: SchedulingPolicy) -> io::Result<()> {
+    if policy == SchedulingPolicy::Other
+        && self::policy()? == EffectivePolicy::Known(SchedulingPolicy::Other)
+    {
+        return Ok(());
+    }
     let mut attributes = Attributes {
         size: size_of::<Attributes>() as u32,
         ..Attributes::default()
