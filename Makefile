@@ -14,6 +14,9 @@ endif
 TESTS := test-format test-lints test-scripts test-licences test-page test-engines test-programs \
 	test-modules test-code test-documentation
 
+# The longest that one test program may take; the longest takes five minutes.
+TEST_SECONDS := 900
+
 PAGE := web/dist/page.html
 PAGE_SOURCES := $(shell find web -name node_modules -prune -o -name dist -prune -o -type f -print 2>/dev/null)
 NODE_MODULES := web/node_modules/.package-lock.json
@@ -113,7 +116,8 @@ test-modules: setup-test ## Build the kernel module for old and new kernels; war
 .PHONY: test-code
 test-code: setup-test build modules ## Run the unit, property, documentation and end-to-end tests
 	$(heading) 'unit, property, documentation and end-to-end tests'
-	cargo test --locked --workspace --no-fail-fast
+	cargo test --locked --workspace --no-fail-fast \
+		--config 'target."cfg(unix)".runner = ["scripts/within", "$(TEST_SECONDS)"]'
 
 .PHONY: test-documentation
 test-documentation: $(PAGE) ## Build the documentation of the code, without a warning

@@ -107,11 +107,11 @@ fn noise_spins_all_the_time() {
     );
     for worst in &thread.worst {
         let begin = finished.started + plan.warm_up;
-        // Anchors of a counter are good to far less than this.
+        // Anchors of a counter are good to far less than this; a thread may begin late, held up.
         assert!(worst.at + Nanos::from_millis(1) > begin, "{worst:?}");
         assert!(
-            worst.at < begin + thread.duration + Nanos::from_millis(1),
-            "{worst:?}"
+            worst.at < begin + thread.duration + Nanos::from_millis(50),
+            "{worst:?} {thread:?} {begin:?}"
         );
     }
 }
