@@ -24,6 +24,7 @@
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/atomic.h>
+#include <linux/bitops.h>
 #include <linux/capability.h>
 #include <linux/cpu.h>
 #include <linux/cpuhotplug.h>
@@ -317,7 +318,13 @@ static int blocksys_read_cpus(const struct blocksys_plan *asked, struct cpumask 
 	cpumask_clear(cpus);
 	if (copy_from_user(cpus, address, bytes))
 		return -EFAULT;
-	/* CPUs that this kernel cannot have are not quietly left out. */
+	/*
+	 * CPUs that this kernel cannot have are not quietly left out: the operations on masks look
+	 * at nr_cpu_ids bits, and the last word has room for more.
+	 */
+	if (find_next_bit(cpumask_bits(cpus), bytes * BITS_PER_BYTE, nr_cpu_ids) <
+	    bytes * BITS_PER_BYTE)
+		return -ENODEV;
 	for (rest = bytes; rest < asked->cpus_bytes; rest++) {
 		u8 byte;
 
@@ -463,8 +470,13 @@ static ssize_t blocksys_read(struct file *file, char __user *buffer, size_t size
 			return error;
 	}
 	while (size - done >= sizeof(record) && ring_pop(&record)) {
-		if (copy_to_user(buffer + done, &record, sizeof(record)))
+		if (copy_to_user(buffer + done, &record, sizeof(record))) {
+			/* It is out of the ring, and nobody has it. */
+			raw_spin_lock_irq(&blocksys_ring_lock);
+			ring_lost++;
+			raw_spin_unlock_irq(&blocksys_ring_lock);
 			return done ? done : -EFAULT;
+		}
 		done += sizeof(record);
 	}
 	return done;

@@ -6,5 +6,6 @@
 //! user runs. `RAMPART_BIN` names another directory.
 
 pub mod disturbance;
+pub mod limited;
 pub mod machine_state;
 pub mod programs;

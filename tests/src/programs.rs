@@ -7,6 +7,8 @@ use std::process::{Command, Output};
 
 use rampart_model::{CpuSet, Evaluation, Measurement};
 
+use crate::limited::Limited as _;
+
 /// The directory of the built programs.
 ///
 /// # Panics
@@ -77,7 +79,7 @@ pub fn measure(state: &Path, arguments: &[&str]) -> Measurement {
         &["--json", "--show-progress", "none"],
     ]
     .concat();
-    let output = rampart(state, &arguments).output().expect("rampart starts");
+    let output = rampart(state, &arguments).finish().expect("rampart starts");
     serde_json::from_str(&stdout(&output, 0)).expect("a measurement")
 }
 

@@ -5,13 +5,14 @@
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
+use rampart_tests::limited::{Limited as _, finished};
 use rampart_tests::programs::{directory, exit_code, rampart, stdout};
 
 fn refused(arguments: &[&str], code: i32, named: &str) {
     let state = tempfile::tempdir().expect("a directory");
     let output = rampart(state.path(), arguments)
         .current_dir(state.path())
-        .output()
+        .finish()
         .expect("rampart starts");
     check(&output, code, named, &arguments.join(" "));
     let left: Vec<_> = std::fs::read_dir(state.path())
@@ -117,7 +118,7 @@ fn what_is_missing_exits_with_4_and_says_what_mends_it() {
     let state = tempfile::tempdir().expect("a directory");
     let output = rampart(state.path(), &["measure", "wakeup"])
         .env("RAMPART_METER", "/nowhere/rampart-meter")
-        .output()
+        .finish()
         .expect("rampart starts");
     check(&output, 4, "make build", "no meter");
 }
@@ -215,7 +216,7 @@ fn meter(line: &str) -> Output {
         .stdin
         .take()
         .map(|mut stdin| writeln!(stdin, "{line}"));
-    child.wait_with_output().expect("rampart-meter ends")
+    finished(child)
 }
 
 #[test]
@@ -223,21 +224,21 @@ fn help_man_pages_and_completions_come_from_one_definition() {
     let state = tempfile::tempdir().expect("a directory");
     let help = stdout(
         &rampart(state.path(), &["evaluate", "--help"])
-            .output()
+            .finish()
             .expect("help"),
         0,
     );
     let pages = state.path().join("man");
     let path = pages.to_str().expect("UTF-8");
     let _ = stdout(
-        &rampart(state.path(), &["man", path]).output().expect("man"),
+        &rampart(state.path(), &["man", path]).finish().expect("man"),
         0,
     );
     let page =
         std::fs::read_to_string(pages.join("rampart-evaluate.1")).expect("rampart-evaluate.1");
     let script = stdout(
         &rampart(state.path(), &["completions", "bash"])
-            .output()
+            .finish()
             .expect("completions"),
         0,
     );
@@ -259,7 +260,7 @@ fn a_closed_pipe_ends_quietly() {
         .spawn()
         .expect("rampart starts");
     drop(child.stdout.take());
-    let output = child.wait_with_output().expect("rampart ends");
+    let output = finished(child);
     assert_eq!(
         exit_code(&output),
         0,

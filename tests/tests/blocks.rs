@@ -6,12 +6,13 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Output, Stdio};
 
 use rampart_model::{BlockKind, BlocksMade, CpuId, Finding, Nanos};
+use rampart_tests::limited::{Limited as _, ended};
 use rampart_tests::programs::{directory, exit_code, machine, rampart, stdout, usable_cpus};
 use serde_json::Value;
 
 fn run(arguments: &[&str]) -> Output {
     let state = tempfile::tempdir().expect("a directory");
-    rampart(state.path(), arguments).output().expect("starts")
+    rampart(state.path(), arguments).finish().expect("starts")
 }
 
 fn errors(output: &Output) -> String {
@@ -185,7 +186,7 @@ fn the_end_of_the_input_ends_the_blocks() {
         }
     };
     assert!(last.starts_with(r#"{"finished""#), "{last}");
-    assert!(child.wait().expect("ended").success());
+    assert!(ended(&mut child).success());
 }
 
 #[test]

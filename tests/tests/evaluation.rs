@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use rampart_model::{Evaluation, EvaluationState, Nanos, Question, VerdictFigures, VerdictOutcome};
+use rampart_tests::limited::{self, Limited as _, ended};
 use rampart_tests::machine_state::MachineState;
 use rampart_tests::programs::{
     self, directory, evaluation, exit_code, machine, rampart, stdout, usable_cpus,
@@ -22,13 +23,13 @@ fn evaluate(state: &Path, results: &Path, options: &[&str]) -> Output {
         options,
     ]
     .concat();
-    rampart(state, &arguments).output().expect("rampart starts")
+    rampart(state, &arguments).finish().expect("rampart starts")
 }
 
 fn report(state: &Path, results: &Path, format: &str) -> String {
     let results = results.to_str().expect("a path in UTF-8");
     let output = rampart(state, &["report", results, "--format", format])
-        .output()
+        .finish()
         .expect("rampart starts");
     stdout(&output, 0)
 }
@@ -243,7 +244,7 @@ fn check_verdicts(evaluation: &Evaluation) {
 fn assert_valid(evaluation: &Evaluation) {
     let directory = tempfile::tempdir().expect("a directory");
     let output = rampart(directory.path(), &["schema", "evaluation"])
-        .output()
+        .finish()
         .expect("rampart starts");
     let schema: serde_json::Value = serde_json::from_str(&stdout(&output, 0)).expect("a schema");
     let validator = jsonschema::validator_for(&schema).expect("a valid schema");
@@ -377,10 +378,10 @@ fn a_killed_evaluation_leaves_a_readable_result_and_a_restorable_machine() {
         // Into the middle of the next run.
         thread::sleep(Duration::from_millis(after));
         child.kill().expect("kill");
-        child.wait().expect("the killed program");
+        ended(&mut child);
 
         let output = rampart(&state, &["release"])
-            .output()
+            .finish()
             .expect("rampart starts");
         let told = stdout(&output, 0);
         assert_eq!(
@@ -404,7 +405,7 @@ fn a_killed_evaluation_leaves_a_readable_result_and_a_restorable_machine() {
         assert!(report(&state, &results, "html").contains("</html>"));
         // Nothing is left to release.
         let again = rampart(&state, &["release"])
-            .output()
+            .finish()
             .expect("rampart starts");
         assert!(stdout(&again, 0).contains("Nothing to restore"));
     }
@@ -455,7 +456,7 @@ fn an_interrupted_evaluation_keeps_what_it_measured() {
     wait_for(&results, |evaluation| evaluation.runs.0 >= 2);
     let process = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(process, rustix::process::Signal::INT).expect("interrupt");
-    let output = child.wait_with_output().expect("rampart ends");
+    let output = limited::finished(child);
     assert_eq!(
         exit_code(&output),
         5,
@@ -504,7 +505,7 @@ fn a_load_that_dies_makes_the_record_invalid() {
         killed += kill_all("stress-ng");
         thread::sleep(Duration::from_millis(700));
     }
-    let output = child.wait_with_output().expect("rampart ends");
+    let output = limited::finished(child);
     assert_eq!(
         exit_code(&output),
         5,
@@ -579,7 +580,7 @@ fn a_single_cpu_is_measured_and_what_it_costs_is_said() {
         .arg("--out")
         .arg(&results)
         .env("RAMPART_STATE_DIR", &state)
-        .output()
+        .finish()
         .expect("taskset starts");
     let _ = stdout(&output, 0);
     let document = evaluation(&results);
@@ -619,7 +620,7 @@ fn without_root_what_can_be_measured_is() {
         ])
         .current_dir(directory.path())
         .env("RAMPART_STATE_DIR", directory.path().join("state"))
-        .output()
+        .finish()
         .expect("setpriv starts");
     let _ = stdout(&output, 0);
     let document = evaluation(&directory.path().join("results"));

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Causes of the worst samples: planted ones are named, and what tracing changed is taken back.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
@@ -9,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rampart_model::{BlockSpan, CauseKind, CpuId, ExplainedWorst, Measurement, Nanos};
 use rampart_tests::disturbance::hold;
+use rampart_tests::limited::{Limited as _, ended};
 use rampart_tests::programs::{
     directory, exit_code, machine, measure, rampart, stdout, usable_cpus,
 };
@@ -166,10 +166,10 @@ fn what_a_killed_run_traced_is_taken_back() {
         thread::sleep(Duration::from_millis(20));
     }
     killed.kill().expect("killed");
-    killed.wait().expect("ended");
+    ended(&mut killed);
     assert_eq!(instances().len(), 1);
     let released = rampart(state.path(), &["release"])
-        .output()
+        .finish()
         .expect("starts");
     let text = stdout(&released, 0);
     assert!(text.contains("/instances/rampart-"), "{text}");
@@ -199,7 +199,7 @@ fn who_may_not_trace_is_told_so_and_still_measures() {
         .args(["measure", "wakeup", "--policy", "other", "--no-memory-lock"])
         .args(["--cpus", &cpu, "--for", "300ms", "--explain", "--json"])
         .env("RAMPART_STATE_DIR", home.path())
-        .output()
+        .finish()
         .expect("setpriv starts");
     let measurement: Measurement = serde_json::from_str(&stdout(&output, 0)).expect("a document");
     assert!(measurement.explained.is_empty());
@@ -222,7 +222,7 @@ fn peers_are_read_from_their_own_text() {
         let file = fixtures.join(file);
         let file = file.to_str().expect("text");
         let arguments = [&["import", tool, file], more].concat();
-        rampart(state.path(), &arguments).output().expect("starts")
+        rampart(state.path(), &arguments).finish().expect("starts")
     };
     let text = stdout(&import("rtla", "rtla/timerlat-hist.txt", &[]), 0);
     assert!(text.contains("n 5992"), "{text}");
@@ -262,7 +262,7 @@ T=/sys/kernel/tracing
 cat $T/osnoise/options $T/osnoise/cpus > before
 ./rampart measure wakeup --cpus 1 --housekeeping 0 --for 1h --explain --show-progress none > killed &
 killed=$!
-until grep -qs osnoise $T/instances/rampart-*/current_tracer; do sleep 0.1; done
+until grep -qs osnoise $T/instances/rampart-*/current_tracer; do kill -0 $killed; sleep 0.1; done
 cat $T/osnoise/options >&2
 kill -KILL $killed
 ./rampart release > released
@@ -279,10 +279,10 @@ fn in_the_simulated_machine_the_osnoise_tracer_names_what_was_planted() {
         .arg("-C")
         .arg(&programs)
         .args(["rampart", "rampart-meter"])
-        .output()
+        .finish()
         .expect("tar");
     assert!(archive.status.success(), "{archive:?}");
-    let mut machine = Command::new(programs.join("rampart"))
+    let output = Command::new(programs.join("rampart"))
         .args([
             "sim",
             "run",
@@ -290,20 +290,15 @@ fn in_the_simulated_machine_the_osnoise_tracer_names_what_was_planted() {
             "--cpus",
             "2",
             "--",
+            "timeout",
+            "250",
             "bash",
             "-c",
             IN_THE_MACHINE,
         ])
         .env_remove("RAMPART_METER")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
+        .finish_within(Duration::from_secs(300), archive.stdout)
         .expect("starts");
-    let mut input = machine.stdin.take().expect("a pipe");
-    let writer = thread::spawn(move || input.write_all(&archive.stdout));
-    let output = machine.wait_with_output().expect("it ends");
-    let _ = writer.join();
     let text = stdout(&output, 0);
     let documents: Vec<&str> = text.lines().collect();
     let [by_module, module_blocks, by_thread, thread_blocks, restored] = documents.as_slice()

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rampart_model::{CpuId, Measurement, Nanos, Series, WorstEvent};
 use rampart_tests::disturbance::{Held, hold};
+use rampart_tests::limited::finished;
 use rampart_tests::programs::{machine, measure, rampart, stdout, usable_cpus};
 
 const LENGTH: Duration = Duration::from_millis(20);
@@ -222,7 +223,7 @@ fn a_stopped_meter_counts_what_it_missed() {
     thread::sleep(Duration::from_secs(1));
     rustix::process::kill_process(meter, rustix::process::Signal::CONT).expect("continue");
     let pause = Nanos::from(stopped.elapsed());
-    let output = child.wait_with_output().expect("rampart ends");
+    let output = finished(child);
     let measurement: Measurement =
         serde_json::from_str(&stdout(&output, 0)).expect("a measurement");
 

@@ -9,6 +9,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use rampart_tests::limited::Limited as _;
 use rampart_tests::programs::{exit_code, rampart};
 
 /// Starts libvirtd where its directories are empty, defines the guest from `$1`, and tells what
@@ -56,7 +57,7 @@ wait "$daemon" || true
 fn has(program: &str) -> bool {
     Command::new("sh")
         .args(["-c", &format!("command -v {program}")])
-        .output()
+        .finish()
         .is_ok_and(|output| output.status.success())
 }
 
@@ -79,7 +80,7 @@ fn export(directory: &Path, arguments: &[&str]) -> Output {
     all.extend(arguments);
     rampart(&directory.join("state"), &all)
         .env("RAMPART_GUEST_KERNEL", kernel(directory))
-        .output()
+        .finish()
         .expect("rampart starts")
 }
 
@@ -114,7 +115,7 @@ fn the_guest_is_one_that_libvirt_takes() {
         assert_eq!(told.trim(), xml.display().to_string());
         assert!(directory.path().join("out/guest.initramfs").is_file());
         if has("virt-xml-validate") {
-            let valid = Command::new("virt-xml-validate").arg(&xml).output();
+            let valid = Command::new("virt-xml-validate").arg(&xml).finish();
             let valid = valid.expect("virt-xml-validate starts");
             assert!(valid.status.success(), "{domain}: {valid:?}");
         }
@@ -155,7 +156,7 @@ fn a_real_libvirtd_defines_the_guest() {
             "sh",
         ])
         .arg(directory.path().join("out/guest.xml"))
-        .output()
+        .finish()
         .expect("unshare starts");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}\n{output:?}");
@@ -213,7 +214,7 @@ fn what_makes_no_sense_is_refused() {
     let output = rampart(&directory.path().join("state"), &["export", "libvirt"])
         .current_dir(directory.path())
         .env("RAMPART_GUEST_KERNEL", directory.path().join("nothing"))
-        .output()
+        .finish()
         .expect("rampart starts");
     assert_eq!(exit_code(&output), 4, "{output:?}");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

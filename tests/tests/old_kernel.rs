@@ -12,6 +12,7 @@ use rampart_model::{
     CpuSet, METER_PROTOCOL_VERSION, MeterEvent, MeterKind, MeterPlan, MeterRequest, Nanos,
     SchedulingPolicy,
 };
+use rampart_tests::limited::ended;
 use rampart_tests::programs::{directory, usable_cpus};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
@@ -81,6 +82,6 @@ fn the_meter_runs_under_a_kernel_of_4_19() {
             "{meter}: {}",
             threads[0].duration
         );
-        assert!(child.wait().expect("the meter ends").success(), "{meter}");
+        assert!(ended(&mut child).success(), "{meter}");
     }
 }

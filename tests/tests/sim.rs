@@ -5,13 +5,14 @@
 //! then serves every test. One machine at a time: two would share the CPUs of a small host.
 
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rampart_tests::limited::{Limited as _, ended};
 use rampart_tests::programs::{directory, exit_code, stdout};
 
 /// Far longer than anything here takes; only a failure waits for it.
@@ -29,7 +30,7 @@ fn alone() -> MutexGuard<'static, ()> {
     static BUILT: OnceLock<()> = OnceLock::new();
     let guard = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     BUILT.get_or_init(|| {
-        let output = sim(&["build"]).output().expect("rampart starts");
+        let output = sim(&["build"]).finish().expect("rampart starts");
         let text = stdout(&output, 0);
         assert!(text.contains("-rt-"), "{text}");
     });
@@ -52,7 +53,7 @@ fn run(options: &[&str], command: &[&str]) -> Command {
 }
 
 fn finish(mut command: Command) -> Output {
-    command.output().expect("rampart starts")
+    command.finish().expect("rampart starts")
 }
 
 fn errors(output: &Output) -> String {
@@ -115,18 +116,11 @@ impl Drop for KillAtEnd {
 fn a_command_runs_on_a_real_time_kernel_with_its_streams_and_status() {
     let _alone = alone();
     let script = "uname -a; cat /proc/cmdline; cat; echo away >&2; exit 7";
-    let mut command = run(&["--own"], &["sh", "-c", script]);
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let mut child = command.spawn().expect("rampart starts");
-    let mut input = child.stdin.take().expect("a pipe");
     // More than any buffer in between.
     let sent = vec![b'x'; 3 << 20];
-    let feeder = thread::spawn(move || input.write_all(&sent));
-    let output = child.wait_with_output().expect("ended");
-    feeder.join().expect("joined").expect("written");
+    let output = run(&["--own"], &["sh", "-c", script])
+        .finish_within(Duration::from_secs(300), sent.clone())
+        .expect("rampart starts");
     let text = stdout(&output, 7);
     assert!(text.contains("PREEMPT_RT"), "{}", &text[..200]);
     assert!(
@@ -180,7 +174,7 @@ fn no_emulator_outlives_a_command_that_is_killed() {
     let emulators = emulators_of(child.0.id());
     assert_eq!(emulators.len(), 1, "{emulators:?}");
     child.0.kill().expect("killed with SIGKILL");
-    child.0.wait().expect("waited for");
+    ended(&mut child.0);
     wait_for("the emulator ends", || !is_alive(emulators[0]));
 }
 
@@ -239,7 +233,7 @@ fn a_machine_that_hangs_is_noticed() {
     // Stopped as a whole: to us as if every CPU hung with its interrupts off.
     let emulator = emulators_of(child.0.id())[0];
     signal(emulator, rustix::process::Signal::STOP);
-    let status = child.0.wait().expect("waited for");
+    let status = ended(&mut child.0);
     let mut text = String::new();
     let mut errors = child.0.stderr.take().expect("a pipe");
     errors.read_to_string(&mut text).expect("read");
@@ -287,7 +281,7 @@ fn a_machine_that_is_up_serves_several_commands_until_it_is_taken_down() {
     );
     assert!(emulators_of(staying.0.id()).is_empty(), "it has joined");
     staying.0.kill().expect("killed");
-    staying.0.wait().expect("waited for");
+    ended(&mut staying.0);
     let script = "while pgrep -x sleep; do sleep 0.2; done";
     let gone = finish(run(&[], &["timeout", "60", "sh", "-c", script]));
     assert!(
@@ -296,7 +290,7 @@ fn a_machine_that_is_up_serves_several_commands_until_it_is_taken_down() {
     );
 
     assert_eq!(exit_code(&finish(sim(&["down"]))), 0);
-    assert_eq!(held.0.wait().expect("waited for").code(), Some(0));
+    assert_eq!(ended(&mut held.0).code(), Some(0));
     assert_eq!(exit_code(&finish(sim(&["down"]))), 4, "none is up");
 }
 
@@ -309,7 +303,7 @@ fn a_signal_ends_a_boot() {
     });
     let emulator = emulators_of(held.0.id())[0];
     signal(held.0.id(), rustix::process::Signal::INT);
-    let code = held.0.wait().expect("waited for").code();
+    let code = ended(&mut held.0).code();
     assert_eq!(code, Some(5));
     wait_for("the emulator ends", || !is_alive(emulator));
 }
@@ -397,7 +391,7 @@ fn what_makes_no_sense_is_refused_before_anything_starts() {
     let file = File::open("/dev/null").expect("opened");
     let output = sim(&["shell", "--own"])
         .stdin(file)
-        .output()
+        .finish()
         .expect("started");
     assert_eq!(exit_code(&output), 2, "{output:?}");
 }

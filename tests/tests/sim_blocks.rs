@@ -4,8 +4,10 @@
 //! unloads, and what the meters see of it. The kernel's log has to stay clean through all of it.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::time::Duration;
 
+use rampart_tests::limited::Limited as _;
 use rampart_tests::programs::{directory, exit_code, stdout};
 use serde_json::Value;
 
@@ -68,7 +70,7 @@ const COMPLAINTS: [&str; 9] = [
 
 fn checked(mut command: Command, what: &str) {
     let output = command
-        .output()
+        .finish()
         .unwrap_or_else(|error| panic!("{what}: {error}"));
     assert_eq!(exit_code(&output), 0, "{what}: {output:?}");
 }
@@ -100,22 +102,20 @@ fn carried(to: &Path) {
 fn the_module_does_what_it_says_and_nothing_else() {
     let directory_here = tempfile::tempdir().expect("a directory");
     carried(directory_here.path());
-    let mut pack = Command::new("tar")
+    let archive = Command::new("tar")
         .args(["-c", "-C"])
         .arg(directory_here.path())
         .arg(".")
-        .stdout(Stdio::piped())
-        .spawn()
+        .finish()
         .expect("tar");
+    assert!(archive.status.success(), "{archive:?}");
     let output = Command::new(directory().join("rampart"))
         .args([
             "sim", "run", "--own", "--cpus", "4", "--", "bash", "-c", SCRIPT,
         ])
         .env_remove("RAMPART_METER")
-        .stdin(pack.stdout.take().expect("a pipe"))
-        .output()
+        .finish_within(Duration::from_secs(600), archive.stdout)
         .expect("rampart starts");
-    pack.wait().expect("tar ended");
     let text = stdout(&output, 0);
     let all = || format!("{text}\n{}", String::from_utf8_lossy(&output.stderr));
 

@@ -11,6 +11,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rampart_model::{Bench, Evaluation, EvaluationState};
+use rampart_tests::limited::{Limited as _, ended, finished};
 use rampart_tests::programs::{directory, exit_code, stdout};
 
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -177,7 +178,7 @@ impl Server {
             std::thread::sleep(Duration::from_millis(50));
         }
         child.kill().expect("killed");
-        child.wait().expect("waited for");
+        ended(&mut child);
         panic!("no result comes");
     }
 }
@@ -201,7 +202,7 @@ fn finish(mut child: Child) -> (i32, String) {
         let _ = stderr.read_to_string(&mut said);
         said
     });
-    let output: Output = child.wait_with_output().expect("ended");
+    let output: Output = finished(child);
     (exit_code(&output), reading.join().expect("read"))
 }
 
@@ -227,7 +228,7 @@ fn an_evaluation_runs_there_and_its_results_are_here() {
             "--out",
         ])
         .arg(&out)
-        .output()
+        .finish()
         .expect("rampart");
     let printed: Evaluation = serde_json::from_str(&stdout(&output, 0)).expect("a document");
     let written = document(&out).expect("a document");
@@ -256,21 +257,21 @@ fn other_commands_run_there_too() {
     };
     let output = server
         .rampart(&["domains", "--json", "--on", "ssh:board"])
-        .output();
+        .finish();
     let there = stdout(&output.expect("rampart"), 0);
-    let output = server.rampart(&["domains", "--json"]).output();
+    let output = server.rampart(&["domains", "--json"]).finish();
     let here = stdout(&output.expect("rampart"), 0);
     assert_eq!(here.lines().count(), there.lines().count());
     // Exit codes and messages are those of there.
     let output = server
         .rampart(&["measure", "wakeup", "--cpus", "999", "--on", "ssh:board"])
-        .output()
+        .finish()
         .expect("rampart");
     assert_eq!(exit_code(&output), 4, "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("999"));
     let output = server
         .rampart(&["measure", "wakeup", "--csv", "x", "--on", "ssh:board"])
-        .output()
+        .finish()
         .expect("rampart");
     assert_eq!(exit_code(&output), 2, "{output:?}");
     server.nothing_is_left();
@@ -298,7 +299,7 @@ fn who_cannot_be_reached_is_named_with_the_words_of_ssh() {
         let output = server
             .rampart(&["evaluate", "--on", &format!("ssh:{host}"), "--out"])
             .arg(&out)
-            .output()
+            .finish()
             .expect("rampart");
         assert_eq!(exit_code(&output), 4, "{output:?}");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -320,7 +321,7 @@ fn a_crash_is_refused_unless_it_is_allowed() {
         let output = server
             .rampart(&["evaluate", "--disturb", "crash:host", "--on", bench])
             .current_dir(server.scratch.path())
-            .output()
+            .finish()
             .expect("rampart");
         assert_eq!(exit_code(&output), 2, "{output:?}");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -338,7 +339,7 @@ fn what_was_measured_before_the_connection_was_lost_is_here() {
     // sshd's process for this connection, and so the connection, dies without a farewell.
     let sessions = Command::new("pgrep")
         .args(["-P", &server.sshd.id().to_string()])
-        .output()
+        .finish()
         .expect("pgrep");
     let sessions = String::from_utf8(sessions.stdout).expect("numbers");
     assert!(!sessions.trim().is_empty(), "no session");
@@ -385,7 +386,7 @@ fn ctrl_c_ends_early_there_and_keeps_what_was_measured() {
     let out = server.path("killed");
     let mut child = server.long_evaluation(&out);
     child.kill().expect("killed");
-    child.wait().expect("ended");
+    ended(&mut child);
     assert!(document(&out).is_some());
     server.nothing_is_left();
 }

@@ -10,6 +10,7 @@ use rampart_model::{
     ExperimentPlan, MeterKind, MeterPlan, Nanos, Participant, Question, SchedulingPolicy,
     TransferGroup, TransferPlan, Verdict, VerdictFigures, VerdictOutcome,
 };
+use rampart_tests::limited::Limited as _;
 use rampart_tests::machine_state::MachineState;
 use rampart_tests::programs::{directory, evaluation, machine, rampart, stdout, usable_cpus};
 
@@ -60,7 +61,7 @@ fn blocks_are_felt_where_they_are_made_and_not_beyond_the_wall() {
             results.to_str().expect("a path in UTF-8"),
         ],
     )
-    .output()
+    .finish()
     .expect("rampart starts");
     let text = stdout(&output, 0);
     assert_eq!(

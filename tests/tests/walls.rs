@@ -3,9 +3,12 @@
 //! with host, task, container and a KVM guest, blocks in each, and a crash at the end.
 //! Where its walls are is known, so the document must find them there.
 
+use std::time::Duration;
+
 use rampart_model::{
     Bench, Evaluation, EvaluationState, Question, Verdict, VerdictFigures, VerdictOutcome,
 };
+use rampart_tests::limited::Limited as _;
 use rampart_tests::programs::{evaluation, machine, rampart, stdout};
 
 const DOMAINS: [&str; 4] = ["host", "task", "container", "vm"];
@@ -181,7 +184,7 @@ fn the_walls_of_a_simulated_machine_are_found_where_they_are() {
             results.to_str().expect("a path in UTF-8"),
         ],
     )
-    .output()
+    .finish_within(Duration::from_secs(840), Vec::new())
     .expect("rampart starts");
     let text = stdout(&output, 0);
     let evaluation = evaluation(&results);
