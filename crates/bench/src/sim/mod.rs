@@ -32,7 +32,7 @@ mod watch;
 pub use error::SimError;
 pub use image::{BuildStep, Image, ImageRecord};
 pub use machine::Sim;
-pub use options::{Forward, SimOptions, USUAL_CPUS, USUAL_MEMORY_MIB, USUAL_PATIENCE};
+pub use options::{Forward, SimOptions, USUAL_CPUS, USUAL_MEBIBYTES, USUAL_PATIENCE};
 pub use packages::Package;
 pub use up::{Joined, Up};
 pub use watch::Loss;

@@ -14,14 +14,14 @@ use super::error::SimError;
 const MOST_CPUS: u32 = 64;
 
 /// Less, and the kernel and the evaluation's programs do not fit beside a guest.
-const LEAST_MEMORY_MIB: u32 = 512;
+const LEAST_MEBIBYTES: u64 = 512;
 
 /// CPUs of a machine that nothing else is asked of: one for ordinary work, and one for each kind of
 /// domain that is measured.
 pub const USUAL_CPUS: u32 = 5;
 
 /// Its memory: enough for an evaluation with guests.
-pub const USUAL_MEMORY_MIB: u32 = 3072;
+pub const USUAL_MEBIBYTES: u64 = 3072;
 
 /// How long it may take to come up.
 pub const USUAL_PATIENCE: Duration = Duration::from_secs(180);
@@ -57,7 +57,7 @@ pub struct SimOptions {
     /// `irqaffinity` on the rest); may be empty.
     pub real_time: CpuSet,
     /// Its memory in MiB.
-    pub memory_mib: u32,
+    pub mebibytes: u64,
     /// More words for the kernel's command line.
     pub append: Option<String>,
     /// Ports that lead inside; without any it has no network.
@@ -74,13 +74,13 @@ pub struct SimOptions {
 }
 
 impl SimOptions {
-    /// [`USUAL_CPUS`], of which all but the first are kept free, and [`USUAL_MEMORY_MIB`].
+    /// [`USUAL_CPUS`], of which all but the first are kept free, and [`USUAL_MEBIBYTES`].
     #[must_use]
     pub fn new(meter: PathBuf) -> Self {
         Self {
             cpus: USUAL_CPUS,
             real_time: (1..USUAL_CPUS).map(CpuId).collect(),
-            memory_mib: USUAL_MEMORY_MIB,
+            mebibytes: USUAL_MEBIBYTES,
             append: None,
             forwards: Vec::new(),
             own_modules: meter
@@ -111,10 +111,10 @@ impl SimOptions {
                 self.cpus
             )));
         }
-        if self.memory_mib < LEAST_MEMORY_MIB {
+        if self.mebibytes < LEAST_MEBIBYTES {
             return Err(SimError::Options(format!(
-                "--memory is {} MiB, needed at least {LEAST_MEMORY_MIB}",
-                self.memory_mib
+                "--memory is {} MiB, needed at least {LEAST_MEBIBYTES}",
+                self.mebibytes
             )));
         }
         if let Some(cpu) = self.real_time.iter().find(|cpu| cpu.0 >= self.cpus) {
@@ -192,7 +192,7 @@ mod tests {
             options().with_cpus(0),
             options().with_cpus(65),
             SimOptions {
-                memory_mib: 64,
+                mebibytes: 64,
                 ..options()
             },
             SimOptions {

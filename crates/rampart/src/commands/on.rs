@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::Args;
-use rampart_bench::sim::{Sim, SimOptions, USUAL_CPUS, USUAL_MEMORY_MIB};
+use rampart_bench::sim::{Sim, SimOptions, USUAL_CPUS, USUAL_MEBIBYTES};
 use rampart_bench::{BenchError, BenchSelection, Machine, Patience, Programs, Ssh, carry};
 use rampart_model::{ExitCode, Nanos};
 
@@ -28,8 +28,8 @@ pub(crate) struct On {
     pub(crate) sim_cpus: u32,
 
     /// Memory of the simulated machine in MiB
-    #[arg(long, value_name = "MIB", default_value_t = USUAL_MEMORY_MIB)]
-    pub(crate) sim_memory: u32,
+    #[arg(long, value_name = "MIB", default_value_t = USUAL_MEBIBYTES)]
+    pub(crate) sim_memory: u64,
 }
 
 /// Options that say where and how a command runs, which the far side is told in other words.
@@ -77,7 +77,7 @@ impl On {
             }
             BenchSelection::Sim => {
                 let mut options = SimOptions::new(super::meter_program()?).with_cpus(self.sim_cpus);
-                options.memory_mib = self.sim_memory;
+                options.mebibytes = self.sim_memory;
                 if let Some(after_panic) = after_panic {
                     options.after_panic = after_panic;
                 }

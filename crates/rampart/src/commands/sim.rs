@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use rampart_bench::sim::{
-    BuildStep, Forward, Image, Joined, Sim, SimError, SimOptions, USUAL_CPUS, USUAL_MEMORY_MIB,
+    BuildStep, Forward, Image, Joined, Sim, SimError, SimOptions, USUAL_CPUS, USUAL_MEBIBYTES,
     USUAL_PATIENCE, Up,
 };
 use rampart_model::{CpuSet, ExitCode};
@@ -66,8 +66,8 @@ struct MachineArguments {
     real_time_cpus: Option<CpuSet>,
 
     /// Memory of the machine in MiB
-    #[arg(long, value_name = "MIB", default_value_t = USUAL_MEMORY_MIB)]
-    memory: u32,
+    #[arg(long, value_name = "MIB", default_value_t = USUAL_MEBIBYTES)]
+    memory: u64,
 
     /// More words for its kernel's command line
     #[arg(long, value_name = "WORDS")]
@@ -110,7 +110,7 @@ impl MachineArguments {
         if let Some(real_time) = &self.real_time_cpus {
             options.real_time = real_time.clone();
         }
-        options.memory_mib = self.memory;
+        options.mebibytes = self.memory;
         options.append.clone_from(&self.append);
         options.forwards.clone_from(&self.forward);
         options.patience = Duration::from_secs(self.patience);
@@ -122,7 +122,7 @@ impl MachineArguments {
         self.own
             || self.cpus != USUAL_CPUS
             || self.real_time_cpus.is_some()
-            || self.memory != USUAL_MEMORY_MIB
+            || self.memory != USUAL_MEBIBYTES
             || self.append.is_some()
             || !self.forward.is_empty()
     }

@@ -22,6 +22,10 @@ use crate::linux::{diagnosis, scheduling};
 /// How often what was made is looked for, in ms.
 const TICK: i32 = 20;
 
+/// How many looks it may take until no more blocks come once they are to end; the longest block takes
+/// a second.
+const LAST_TICKS: u32 = 1500;
+
 /// The conversation about blocks.
 const REQUESTS: Requests = Requests {
     protocol: BLOCKER_PROTOCOL_VERSION,
@@ -78,6 +82,7 @@ fn block(
     let mut made: BTreeMap<CpuId, u32> = plan.cpus.iter().map(|cpu| (cpu, 0)).collect();
     let mut stopping = false;
     let mut out_of_turn = false;
+    let mut ticks_late = 0;
     loop {
         console.wait(TICK)?;
         while let Some(line) = console.next_line() {
@@ -89,6 +94,10 @@ fn block(
         stopping |= console.end_wanted();
         if stopping {
             blocker.stop();
+            ticks_late += 1;
+            if ticks_late > LAST_TICKS {
+                return Err(endless().into());
+            }
         }
         let (mut spans, ended) = blocker.take()?;
         spans.sort_by_key(|span| (span.start, span.cpu));
@@ -108,6 +117,23 @@ fn block(
     }
     let everywhere = plan.cpus.iter().filter_map(|cpu| made.get(&cpu)).min();
     Ok((everywhere.copied().unwrap_or(0), findings))
+}
+
+/// They do not end. This program does, and with it its threads and its hold of the device.
+fn endless() -> Refusal {
+    Refusal {
+        kind: RefusalKind::System,
+        finding: Finding::new(
+            Severity::Problem,
+            "blocks",
+            "they were told to end and go on: a thread or the module does not answer",
+        )
+        .values(
+            "no end",
+            format!("an end within {} s", LAST_TICKS as i32 * TICK / 1000),
+        )
+        .mend("see what the kernel says: dmesg"),
+    }
 }
 
 enum Maker {

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The last event of a measurement: what each thread found, and what is to be said of it.
 
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
 use rampart_model::{EffectivePlacement, MeterDetail, MeterEvent, MeterKind, ThreadOutcome};
 
-use super::{Measuring, Session};
+use super::{Measuring, PATIENCE, Session};
 use crate::linux::brakes;
 use crate::program::collector::Collector;
 use crate::program::console::Console;
@@ -37,8 +40,7 @@ impl Session {
             ..
         } in threads
         {
-            // It has reported and ends; the next measurement may have a thread of the same name.
-            let _ = handle.join();
+            await_end(handle);
             let Some(outcome) = outcome else { continue };
             collector.finish(outcome.duration, console);
             let cpu = collector.cpu();
@@ -82,6 +84,20 @@ impl Session {
             findings,
         }
     }
+}
+
+/// Waits for a thread that has reported and has nothing left to do but to end: the next measurement may
+/// have one of the same name. If it does not get its CPU even for that, nobody waits for it.
+fn await_end(handle: JoinHandle<()>) {
+    let begin = Instant::now();
+    while !handle.is_finished() {
+        if begin.elapsed() >= PATIENCE {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // It returns nothing, and a panic has ended it as well.
+    let _ = handle.join();
 }
 
 fn detail(outcome: &Outcome, collector: &Collector, lengths: &Timescale) -> MeterDetail {
