@@ -17,6 +17,10 @@ TESTS := test-format test-lints test-scripts test-licences test-page test-engine
 # The longest that one test program may take; the longest takes five minutes.
 TEST_SECONDS := 900
 
+# The longest for what fetches, builds or drives a browser; none takes five minutes where the network
+# is good.
+within := scripts/within 1800
+
 PAGE := web/dist/page.html
 PAGE_SOURCES := $(shell find web -name node_modules -prune -o -name dist -prune -o -type f -print 2>/dev/null)
 NODE_MODULES := web/node_modules/.package-lock.json
@@ -42,7 +46,7 @@ evaluate-sim: setup-sim build modules ## Do the same on a simulated real-time ma
 
 .PHONY: modules
 modules: setup-sim ## Build the kernel module for the simulated machine into bin/modules
-	kernel/build --out bin/modules x86_64 bookworm
+	$(within) kernel/build --out bin/modules x86_64 bookworm
 
 .PHONY: build
 build: $(SETUP_CROSS) $(PAGE) ## Build bin/rampart and bin/rampart-meter, static (ARCH=x86_64 or aarch64)
@@ -51,14 +55,14 @@ build: $(SETUP_CROSS) $(PAGE) ## Build bin/rampart and bin/rampart-meter, static
 .PHONY: web
 web: $(PAGE) ## Build the page that a report is, web/dist/page.html
 
-# Not npm ci: it refuses a lock file that lacks some other platform's optional packages, and writing
-# such a lock file cannot be helped behind a registry mirror that lacks them.
+# Not npm ci: it refuses a lock file that lacks some other platform's optional packages, and such a
+# lock file is what npm writes where the registry at hand lacks them.
 $(NODE_MODULES): web/package.json web/package-lock.json | setup-build
-	cd web && npm install --no-save --no-audit --no-fund
+	cd web && ../$(within) npm install --no-save --no-audit --no-fund
 	@touch $@
 
 $(PAGE): $(PAGE_SOURCES) $(NODE_MODULES) | setup-build
-	cd web && npm run build
+	cd web && ../$(within) npm run build
 	@touch $@
 
 .PHONY: bench
@@ -92,8 +96,8 @@ test-licences: ## Check that every source file names its licence
 .PHONY: test-page
 test-page: setup-test $(PAGE) ## Lint, type-check and test the page, in a browser too
 	$(heading) 'the page'
-	cd web && npm run check
-	cd web && npm test
+	cd web && ../$(within) npm run check
+	cd web && ../$(within) npm test
 
 .PHONY: test-engines
 test-engines: setup-test ## Build the measuring engines for a machine without an operating system
@@ -105,13 +109,13 @@ test-engines: setup-test ## Build the measuring engines for a machine without an
 test-programs: setup-test $(PAGE) ## Build the programs for both architectures; check that they are static and small
 	$(heading) 'programs for both architectures'
 	@set -e; for arch in x86_64 aarch64; do \
-	scripts/build $$arch; scripts/check-programs $$arch; done
+	scripts/build $$arch; $(within) scripts/check-programs $$arch; done
 
 .PHONY: test-modules
 test-modules: setup-test ## Build the kernel module for old and new kernels; warnings are errors
 	$(heading) 'kernel modules'
-	kernel/build --check --out target/modules x86_64 bookworm sid
-	kernel/build --check --out target/modules aarch64 bookworm sid
+	$(within) kernel/build --check --out target/modules x86_64 bookworm sid
+	$(within) kernel/build --check --out target/modules aarch64 bookworm sid
 
 .PHONY: test-code
 test-code: setup-test build modules ## Run the unit, property, documentation and end-to-end tests

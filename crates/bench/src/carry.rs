@@ -4,13 +4,15 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 use rampart_agent::{AgentCommand, AgentProcess};
 
+use crate::attend::{AFTER_END, Streams, attend};
 use crate::{BenchError, Machine};
 
-/// How long a program that unpacks may go on after it was given everything.
+/// How long a program that unpacks may take nothing of what it is given, and not end.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The two programs, as they are here.
@@ -67,43 +69,70 @@ pub struct Carried {
 /// directory, as a tar stream that `tar` there unpacks.
 ///
 /// # Errors
-/// If the programs for its architecture are not here, or `tar` there fails.
+/// If the programs for its architecture are not here, or `tar` there fails or takes nothing.
 pub fn carry(machine: &dyn Machine, programs: &Programs) -> Result<Carried, BenchError> {
+    carry_within(machine, programs, PATIENCE)
+}
+
+pub(crate) fn carry_within(
+    machine: &dyn Machine,
+    programs: &Programs,
+    patience: Duration,
+) -> Result<Carried, BenchError> {
     let directory = machine.directory();
     let programs =
         programs.for_architecture(&machine.agent().hello().architecture, &machine.name())?;
     let script = "mkdir -p \"$1\" && exec tar -x -f - -C \"$1\"";
     let process = start(machine, &["sh", "-c", script, "sh", directory])?;
-    let AgentProcess {
-        stdin,
-        stdout,
-        stderr,
-        handle,
-    } = process;
+    let (
+        Streams {
+            stdin,
+            stdout,
+            stderr,
+        },
+        attendant,
+    ) = attend(process);
     drop(stdout);
-    let sent = send(stdin, &programs);
-    let mut said = String::new();
-    // What it says is short. Without it the status has to do.
-    let _ = stderr.take(4096).read_to_string(&mut said);
-    let ended = handle
-        .wait(PATIENCE)
-        .map_err(|error| machine.explain(error))?;
-    let failed = |status: String, said: String| BenchError::ProgramFailed {
+    let command = format!("tar -x -C {directory}");
+    let (ended, sent, said) = thread::scope(|scope| {
+        let sending = scope.spawn(|| send(stdin, &programs));
+        let hearing = scope.spawn(move || {
+            let mut said = String::new();
+            // What it says is short. Without it the status has to do.
+            let _ = stderr.take(4096).read_to_string(&mut said);
+            said
+        });
+        let ended = attendant.wait(patience);
+        if matches!(ended, Ok(None)) {
+            // Who sends and who hears wait for it no longer.
+            drop(attendant);
+        } else {
+            attendant.let_go(AFTER_END, || sending.is_finished() && hearing.is_finished());
+        }
+        (ended, sending.join(), hearing.join())
+    });
+    let sent = sent.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    let said = said.unwrap_or_default();
+    let failed = |status: String, said: &str| BenchError::ProgramFailed {
         machine: machine.name(),
-        command: format!("tar -x -C {directory}"),
+        command: command.clone(),
         status,
-        said,
+        said: said.trim().to_owned(),
     };
-    match (ended, sent) {
-        (Some(status), Ok(())) if status.success() => Ok(Carried {
+    match (ended.map_err(|error| machine.explain(error))?, sent) {
+        (None, _) => Err(BenchError::Hung {
+            machine: machine.name(),
+            command,
+            silence: patience,
+        }),
+        (Some(status), _) if !status.success() => Err(failed(status.to_string(), &said)),
+        (Some(_), Ok(())) => Ok(Carried {
             rampart: format!("{directory}/rampart"),
         }),
-        (Some(status), _) if !status.success() => {
-            Err(failed(status.to_string(), said.trim().to_owned()))
+        (Some(_), Err(SendError::Here(error))) => Err(error),
+        (Some(status), Err(SendError::There(error))) => {
+            Err(failed(status.to_string(), &error.to_string()))
         }
-        (_, Err(SendError::Here(error))) => Err(error),
-        (_, Err(SendError::There(error))) => Err(failed("no end".to_owned(), error.to_string())),
-        (_, Ok(())) => Err(failed("no end".to_owned(), "it does not end".to_owned())),
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rampart_agent::AgentError;
 use rampart_model::ExitCode;
@@ -70,6 +71,20 @@ pub enum BenchError {
         /// Its last lines.
         said: String,
     },
+    /// A program there neither ends nor says anything.
+    #[error(
+        "{machine}: nothing has come from `{command}` for {} s and it does not end; it was killed. \
+         Mend: see what holds it there; what it left changed is restored by `rampart release` there",
+        silence.as_secs()
+    )]
+    Hung {
+        /// The machine.
+        machine: String,
+        /// Its command line, shortened.
+        command: String,
+        /// For how long.
+        silence: Duration,
+    },
     /// The user ended it.
     #[error("interrupted while {0}")]
     Interrupted(String),
@@ -106,7 +121,8 @@ impl BenchError {
             Self::Agent {
                 source: AgentError::Lost(_) | AgentError::Silent(_),
                 ..
-            } => ExitCode::MachineLost,
+            }
+            | Self::Hung { .. } => ExitCode::MachineLost,
             Self::Interrupted(_) => ExitCode::Partial,
             Self::Agent { .. } | Self::ProgramFailed { .. } | Self::File { .. } => {
                 ExitCode::Failure

@@ -7,11 +7,12 @@
 //! the same streams; the rest goes by that agent. When the connection ends, in whatever way, the
 //! agent ends what it started and the script removes the directory.
 
+mod greeting;
+
 use std::collections::VecDeque;
-use std::fs;
-use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
+use std::io::{self, BufRead, BufReader, IsTerminal};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,14 +22,20 @@ use std::time::{Duration, Instant};
 use rampart_agent::{Agent, AgentError};
 use rampart_model::Bench;
 
+use self::greeting::{Failed, Greeted, SCRIPT, greet};
 use crate::carry::Programs;
+use crate::limited::output_within;
 use crate::{BenchError, Machine, SshHost};
 
-/// How long the carried agent may take for its first word.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long the first words may stay out, once nobody is asked for a password any more: several
+/// addresses and jump hosts may be tried (`ConnectTimeout`), and start files of a shell run.
+const NEWS_LIMIT: Duration = Duration::from_secs(120);
+
+/// How long a second connection may take to tell whether a machine lives.
+const DEATH_LIMIT: Duration = Duration::from_secs(60);
 
 /// Silence after which the agent takes us for gone: several of our signs of life.
-const SILENCE: u64 = 30;
+const SILENCE: Duration = Duration::from_secs(30);
 
 /// How long what was started there may take to end: the agent gives it somewhat less.
 const FAREWELL: Duration = Duration::from_secs(25);
@@ -38,26 +45,6 @@ const KEPT: usize = 8;
 
 /// How often it is looked whether the user wants to end.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-
-/// What lines of the script begin with; a shell's start files may print others.
-const MARK: &str = "rampart-bench";
-
-/// Runs over there, given to whatever shell the user has as one word in single quotes. So it has
-/// none itself, nor a line end, nor an exclamation mark. A file system may forbid to run programs;
-/// then the next place is tried.
-const SCRIPT: &str = concat!(
-    "echo \"rampart-bench machine $(uname -s) $(uname -m)\"; read size || exit 1; d=; ",
-    "trap \"rm -rf \\\"\\$d\\\"\" EXIT; trap : HUP INT TERM; ok=; ",
-    "for b in \"${TMPDIR:-/tmp}\" /var/tmp /dev/shm \"$HOME\"; do ",
-    "n=$(mktemp -d \"$b/rampart.XXXXXXXX\" 2>/dev/null) || continue; ",
-    "if [ -z \"$d\" ]; then d=$n; head -c \"$size\" >\"$d/rampart-meter\" || exit 1; ",
-    "else cp \"$d/rampart-meter\" \"$n/\" && rm -rf \"$d\"; d=$n; fi; ",
-    "chmod 700 \"$d/rampart-meter\"; ",
-    "if \"$d/rampart-meter\" --version >/dev/null 2>&1; then ok=1; break; fi; done; ",
-    "if [ -z \"$ok\" ]; then echo \"rampart-bench unfit $d\"; exit 1; fi; ",
-    "echo \"rampart-bench directory $d\"; cd \"$d\" || exit 1; ",
-    "\"$d/rampart-meter\" agent --silence "
-);
 
 /// A connection to another machine. Dropping it ends everything there and removes its directory.
 #[derive(Debug)]
@@ -82,28 +69,15 @@ struct Connection {
 /// The last lines of `ssh`.
 type Said = Arc<Mutex<VecDeque<String>>>;
 
-/// What the first conversation gave.
-struct Greeted {
-    agent: Agent,
-    directory: String,
-}
-
-/// How the first conversation failed.
-enum Failed {
-    /// The connection ended: `ssh` says why.
-    Ended,
-    /// Something else.
-    Other(BenchError),
-}
-
 impl Ssh {
     /// Connects, carries the agent over, and greets it. As long as `ssh` asks for a password, a
     /// passphrase or whether it knows the host, this waits; without a terminal nothing is asked.
     /// To be called on a thread that lives as long as the connection.
     ///
     /// # Errors
-    /// With what `ssh` says, if there is no connection; if the machine is not Linux, or of an
-    /// architecture whose programs are not here; if `stop` is set meanwhile.
+    /// With what `ssh` says, if there is no connection; if nothing comes over it for a while; if the
+    /// machine is not Linux, or of an architecture whose programs are not here; if `stop` is set
+    /// meanwhile.
     pub fn connect(
         host: &SshHost,
         programs: &Programs,
@@ -136,15 +110,25 @@ impl Ssh {
         let (name, programs) = (format!("ssh:{host}"), programs.clone());
         thread::spawn(move || {
             // Nobody hears it if the user has ended meanwhile.
-            let _ = sender.send(greet(stdin, stdout, &programs, &name));
+            let news = || drop(sender.send(None));
+            let greeted = greet(stdin, stdout, &programs, &name, &news);
+            let _ = sender.send(Some(greeted));
         });
+        // A person may take any time to answer; without one the time runs from the start.
+        let mut since = (!io::stdin().is_terminal()).then(Instant::now);
         let greeted = loop {
             match receiver.recv_timeout(LOOK_AGAIN) {
-                Ok(greeted) => break greeted,
+                Ok(Some(greeted)) => break greeted,
+                Ok(None) => since = Some(Instant::now()),
                 Err(RecvTimeoutError::Disconnected) => break Err(Failed::Ended),
                 Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => {
                     let what = format!("connecting to ssh:{host}");
                     return Err(BenchError::Interrupted(what));
+                }
+                Err(RecvTimeoutError::Timeout)
+                    if since.is_some_and(|since| since.elapsed() >= NEWS_LIMIT) =>
+                {
+                    return Err(connection.no_news());
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -176,7 +160,7 @@ impl Ssh {
         ssh.args(["-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]);
         ssh.args(["--", host.destination(), "cat /proc/uptime"]);
         let asked = Instant::now();
-        let answer = ssh.stdin(Stdio::null()).output().ok()?;
+        let answer = output_within(ssh, DEATH_LIMIT, &mut || 0).ok()??;
         let silent = silent + asked.elapsed();
         let text = String::from_utf8_lossy(&answer.stdout);
         let up: Option<f64> = text
@@ -216,6 +200,19 @@ impl Connection {
         }
         let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         said.iter().cloned().collect::<Vec<_>>().join("; ")
+    }
+
+    fn no_news(&self) -> BenchError {
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = said.back().map(|line| format!("; ssh says: {line}"));
+        BenchError::NotConnected {
+            host: self.host.to_string(),
+            said: format!(
+                "nothing has come from there for {} s{}",
+                NEWS_LIMIT.as_secs(),
+                last.unwrap_or_default()
+            ),
+        }
     }
 
     fn not_established(&self) -> BenchError {
@@ -313,7 +310,7 @@ fn command(host: &SshHost) -> Command {
         command.args(["-o", "BatchMode=yes"]);
     }
     command.args(["--", host.destination()]);
-    command.arg(format!("exec sh -c '{SCRIPT}{SILENCE}'"));
+    command.arg(format!("exec sh -c '{SCRIPT}{}'", SILENCE.as_secs()));
     command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -365,102 +362,9 @@ fn hear(stderr: ChildStderr, said: Said) -> JoinHandle<()> {
     })
 }
 
-/// The near side of the script.
-fn greet(
-    mut stdin: ChildStdin,
-    stdout: ChildStdout,
-    programs: &Programs,
-    machine: &str,
-) -> Result<Greeted, Failed> {
-    let mut stdout = BufReader::new(stdout);
-    let words = next_mark(&mut stdout)?;
-    let (system, architecture) = match words.as_slice() {
-        [word, system, architecture] if word == "machine" => (system, architecture),
-        _ => return Err(Failed::Ended),
-    };
-    if system != "Linux" {
-        return Err(Failed::Other(BenchError::Unfit {
-            machine: machine.to_owned(),
-            reason: format!("it runs {system}, and Rampart needs Linux"),
-        }));
-    }
-    let programs = programs
-        .for_architecture(architecture, machine)
-        .map_err(Failed::Other)?;
-    let meter = fs::read(&programs.meter).map_err(|source| {
-        Failed::Other(BenchError::File {
-            path: programs.meter.clone(),
-            source,
-        })
-    })?;
-    let sent = writeln!(stdin, "{}", meter.len())
-        .and_then(|()| stdin.write_all(&meter))
-        .and_then(|()| stdin.flush());
-    // What ends it says more than that it cannot be written to.
-    drop(sent);
-    let words = next_mark(&mut stdout)?;
-    let directory = match words.split_first() {
-        Some((word, rest)) if word == "directory" => rest.join(" "),
-        Some((word, _)) if word == "unfit" => {
-            return Err(Failed::Other(BenchError::Unfit {
-                machine: machine.to_owned(),
-                reason: "in none of $TMPDIR, /tmp, /var/tmp, /dev/shm and $HOME a program can be \
-                         put and started; is there room, and may programs run there (noexec)?"
-                    .to_owned(),
-            }));
-        }
-        _ => return Err(Failed::Ended),
-    };
-    match Agent::connect_over(stdout, stdin, PATIENCE) {
-        Ok(agent) => Ok(Greeted { agent, directory }),
-        Err(AgentError::Lost(_)) => Err(Failed::Ended),
-        Err(source) => Err(Failed::Other(BenchError::Agent {
-            machine: machine.to_owned(),
-            source,
-            said: String::new(),
-        })),
-    }
-}
-
-/// The words of the next line that the script wrote.
-fn next_mark(stdout: &mut impl BufRead) -> Result<Vec<String>, Failed> {
-    // Whatever a start file prints, it is not endless.
-    let mut limited = stdout.take(1 << 20);
-    let mut line = Vec::new();
-    while limited
-        .read_until(b'\n', &mut line)
-        .is_ok_and(|count| count > 0)
-    {
-        let text = String::from_utf8_lossy(&line);
-        let mut words = text.split_whitespace().map(str::to_owned);
-        // A start file may have left a line without its end.
-        if words.any(|word| word == MARK) {
-            return Ok(words.collect());
-        }
-        line.clear();
-    }
-    Err(Failed::Ended)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_script_stands_in_single_quotes_of_any_shell() {
-        assert!(!SCRIPT.contains(['\'', '\n', '!']));
-    }
-
-    #[test]
-    fn marks_are_found_among_other_words() {
-        let mut text: &[u8] = b"Welcome!\nfortune rampart-bench machine Linux x86_64\nrest";
-        let words = next_mark(&mut text).unwrap_or_default();
-        assert_eq!(words, ["machine", "Linux", "x86_64"]);
-        let mut rest = String::new();
-        text.read_to_string(&mut rest).expect("text");
-        assert_eq!(rest, "rest");
-        assert!(next_mark(&mut "nothing\n".as_bytes()).is_err());
-    }
 
     #[test]
     fn the_command_line_names_port_and_host_last() {

@@ -17,10 +17,10 @@ Usage: rampart-meter [--help | --version]
 It takes one JSON object a line on standard input: first {\"prepare\":{…}} with a plan, then
 \"go\":{} in an object of its own; {\"stop\":{}} or the end of the input ends it early. It answers
 with one JSON object a line: ready, started, block…, finished; or refused, with the reason.
-`rampart schema` prints the form of both.
+`rampart schema meter-request` and `rampart schema meter-event` print the form of both.
 
 With the word block it stops CPUs for others to notice, in a conversation of the same form: ready,
-blocked…, finished.
+blocked…, finished (`rampart schema blocker-request` and `blocker-event`).
 
 As agent it starts programs for a near side that has no other way in: over the virtio-serial
 port NAME, or standard input and output. With --init it is process 1 of a machine that it makes
@@ -49,8 +49,13 @@ fn main() -> std::process::ExitCode {
         }
         [argument, options @ ..] if argument == "agent" => return agent(options),
         [argument, options @ ..] if argument == "enter-root" => return enter_root(options),
-        _ => {
-            let text = "rampart-meter takes no arguments but --help and --version; its plan comes on standard input\n";
+        wrong => {
+            let words: Vec<_> = wrong.iter().map(|word| word.to_string_lossy()).collect();
+            let text = format!(
+                "rampart-meter: `{}` is not understood; needed block, agent with its options, --help, \
+                 --version, or nothing: then a plan comes on standard input\n",
+                words.join(" ")
+            );
             // Whoever closed standard error does not want to know.
             let _ = std::io::stderr().write_all(text.as_bytes());
             return ExitCode::Usage.into();

@@ -24,8 +24,57 @@ pub enum ExitCode {
     Interrupted = 130,
 }
 
+impl ExitCode {
+    /// Each of them.
+    pub const ALL: [Self; 8] = [
+        Self::Success,
+        Self::Failure,
+        Self::Usage,
+        Self::VerdictNegative,
+        Self::PreconditionMissing,
+        Self::Partial,
+        Self::MachineLost,
+        Self::Interrupted,
+    ];
+
+    /// What one of the programs ended with; [`ExitCode::Failure`] for a status that is none of
+    /// theirs, as that of a program that was killed.
+    #[cfg(feature = "std")]
+    #[must_use]
+    pub fn from_status(status: std::process::ExitStatus) -> Self {
+        Self::ALL
+            .into_iter()
+            .find(|code| status.code() == Some(*code as i32))
+            .unwrap_or(Self::Failure)
+    }
+}
+
 impl From<ExitCode> for std::process::ExitCode {
     fn from(code: ExitCode) -> Self {
         Self::from(code as u8)
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+    use std::process::ExitStatus;
+
+    use super::*;
+
+    #[test]
+    fn a_status_is_one_of_ours_or_a_failure() {
+        for code in ExitCode::ALL {
+            let status = ExitStatus::from_raw(i32::from(code as u8) << 8);
+            assert_eq!(ExitCode::from_status(status), code);
+        }
+        assert_eq!(
+            ExitCode::from_status(ExitStatus::from_raw(9)),
+            ExitCode::Failure
+        );
+        assert_eq!(
+            ExitCode::from_status(ExitStatus::from_raw(77 << 8)),
+            ExitCode::Failure
+        );
     }
 }

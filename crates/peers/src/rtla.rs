@@ -16,121 +16,14 @@ const EXPECTED: &str = "histogram of rtla";
 /// # Errors
 /// If the header is missing, or a row does not fit to it.
 pub fn read(text: &str) -> Result<PeerMeasurement, PeerError> {
-    let missing = |what, mend| PeerError::NotThisTool {
-        expected: EXPECTED,
-        what,
-        mend,
-    };
-    let title = text
-        .lines()
-        .find_map(|line| line.strip_prefix("# RTLA ")?.strip_suffix(" histogram"))
-        .ok_or_else(|| {
-            missing(
-                "there is no line `# RTLA … histogram`",
-                "run `rtla timerlat hist` or `rtla osnoise hist` without --no-header",
-            )
-        })?;
-    let unit = text
-        .lines()
-        .find_map(|line| line.strip_prefix("# Time unit is "))
-        .and_then(|unit| match unit.split(' ').next()? {
-            "microseconds" => Some(1_000),
-            "nanoseconds" => Some(1),
-            _ => None,
-        })
-        .ok_or_else(|| missing("its time unit is not told", "run it without --no-header"))?;
-    let duration = text
-        .lines()
-        .find_map(|line| line.strip_prefix("# Duration:"))
-        .and_then(duration);
-    let mut lines = text.lines().enumerate();
-    let header = lines
-        .find_map(|(_, line)| line.strip_prefix("Index"))
-        .ok_or_else(|| {
-            missing(
-                "there is no line that begins with `Index`",
-                "run it without --no-header and without --no-index",
-            )
-        })?;
-    let mut columns = header
-        .split_whitespace()
-        .map(|word| {
-            let (name, number) = word.rsplit_once('-')?;
-            Some(Column {
-                name: name.to_owned(),
-                number: number.parse().ok()?,
-                ..Column::default()
-            })
-        })
-        .collect::<Option<Vec<Column>>>()
-        .ok_or_else(|| {
-            missing(
-                "its columns have no CPU",
-                "keep the line `Index …` as it is",
-            )
-        })?;
-    let mut edges = Vec::new();
-    let mut findings = Vec::new();
-    let mut rest = Vec::new();
-    for (number, line) in lines {
-        let wrong = |what| PeerError::Line {
-            line: number + 1,
-            what,
-            present: line.to_owned(),
-        };
-        let mut words = line.split_whitespace();
-        let Some(first) = words.next() else { continue };
-        if let Ok(edge) = first.parse::<u64>() {
-            let cells: Vec<&str> = words.collect();
-            if cells.len() != columns.len() {
-                return Err(wrong("it has not as many counts as the header has columns"));
-            }
-            edges.push(edge);
-            for (column, cell) in columns.iter_mut().zip(cells) {
-                let count = cell.parse().map_err(|_| wrong("a count is no number"))?;
-                column.counts.push((edge, count));
-            }
-            continue;
-        }
-        let Some(target) = footer(first) else {
-            rest.push(line);
-            // What follows tells of all CPUs together, or of what was done at a threshold.
-            rest.extend(text.lines().skip(number + 1));
-            break;
-        };
-        // A column without samples has a dash; with no column at all there may be a lone 0.
-        for (column, cell) in columns.iter_mut().zip(words) {
-            *target(column) = match cell {
-                "-" => None,
-                cell => Some(cell.parse().map_err(|_| wrong("a figure is no number"))?),
-            };
-        }
-    }
-    if rest.iter().any(|line| line.contains("hit stop tracing")) {
-        findings.push(Finding::new(
-            Severity::Warning,
-            format!("rtla {title} hist"),
-            "it ended at a threshold of its own, so its duration is not the one asked for",
-        ));
-    }
-    if columns.is_empty() {
-        findings.push(Finding::new(
-            Severity::Warning,
-            format!("rtla {title} hist"),
-            "it has no column: no CPU had a sample, or all samples lay beyond the last bucket, which some versions of rtla do not tell apart",
-        ));
-    }
-    if title == "osnoise" {
-        findings.push(Finding::new(
-            Severity::Note,
-            "rtla osnoise hist",
-            "its least, mean and greatest sample are lower edges of buckets",
-        ));
-    }
-    let width = width(edges.iter().copied());
-    let end = edges.iter().copied().max().unwrap_or(0);
-    let mut series = Vec::with_capacity(columns.len());
-    for column in columns {
+    let title = title(text)?;
+    let unit = unit(text)?;
+    let table = Table::read(text)?;
+    let mut findings = table.remarks(title);
+    let width = width(table.edges.iter().copied());
+    let end = table.edges.iter().copied().max().unwrap_or(0);
+    let mut series = Vec::with_capacity(table.columns.len());
+    for column in table.columns {
         if column.beyond.is_none() {
             findings.push(Finding::new(
                 Severity::Warning,
@@ -144,11 +37,163 @@ pub fn read(text: &str) -> Result<PeerMeasurement, PeerError> {
     }
     Ok(PeerMeasurement {
         tool: format!("rtla {title} hist"),
-        duration,
+        duration: text
+            .lines()
+            .find_map(|line| line.strip_prefix("# Duration:"))
+            .and_then(duration),
         bucket: Nanos(width.saturating_mul(unit)),
         series,
         findings,
     })
+}
+
+const fn missing(what: &'static str, mend: &'static str) -> PeerError {
+    PeerError::NotThisTool {
+        expected: EXPECTED,
+        what,
+        mend,
+    }
+}
+
+/// `timerlat` or `osnoise`.
+fn title(text: &str) -> Result<&str, PeerError> {
+    text.lines()
+        .find_map(|line| line.strip_prefix("# RTLA ")?.strip_suffix(" histogram"))
+        .ok_or(missing(
+            "there is no line `# RTLA … histogram`",
+            "run `rtla timerlat hist` or `rtla osnoise hist` without --no-header",
+        ))
+}
+
+/// Nanoseconds of a time unit.
+fn unit(text: &str) -> Result<u64, PeerError> {
+    text.lines()
+        .find_map(|line| line.strip_prefix("# Time unit is "))
+        .and_then(|unit| match unit.split(' ').next()? {
+            "microseconds" => Some(1_000),
+            "nanoseconds" => Some(1),
+            _ => None,
+        })
+        .ok_or(missing(
+            "its time unit is not told",
+            "run it without --no-header",
+        ))
+}
+
+/// The columns that the line `Index` names.
+fn columns(header: &str) -> Result<Vec<Column>, PeerError> {
+    header
+        .split_whitespace()
+        .map(|word| {
+            let (name, number) = word.rsplit_once('-')?;
+            Some(Column {
+                name: name.to_owned(),
+                number: number.parse().ok()?,
+                ..Column::default()
+            })
+        })
+        .collect::<Option<Vec<Column>>>()
+        .ok_or(missing(
+            "its columns have no CPU",
+            "keep the line `Index …` as it is",
+        ))
+}
+
+/// What stands below the header.
+struct Table {
+    columns: Vec<Column>,
+    /// The lower edges of the buckets.
+    edges: Vec<u64>,
+    /// Whether rtla stopped at a threshold.
+    stopped: bool,
+}
+
+impl Table {
+    fn read(text: &str) -> Result<Self, PeerError> {
+        let mut lines = text.lines().enumerate();
+        let header = lines
+            .find_map(|(_, line)| line.strip_prefix("Index"))
+            .ok_or(missing(
+                "there is no line that begins with `Index`",
+                "run it without --no-header and without --no-index",
+            ))?;
+        let mut table = Self {
+            columns: columns(header)?,
+            edges: Vec::new(),
+            stopped: false,
+        };
+        for (number, line) in lines {
+            let taken = table.take(line).map_err(|what| PeerError::Line {
+                line: number + 1,
+                what,
+                present: line.to_owned(),
+            })?;
+            if !taken {
+                // What follows tells of all CPUs together, or of what was done at a threshold.
+                let mut rest = text.lines().skip(number);
+                table.stopped = rest.any(|line| line.contains("hit stop tracing"));
+                break;
+            }
+        }
+        Ok(table)
+    }
+
+    /// Takes a row or a line below the rows; false if it is neither.
+    fn take(&mut self, line: &str) -> Result<bool, &'static str> {
+        let mut words = line.split_whitespace();
+        let Some(first) = words.next() else {
+            return Ok(true);
+        };
+        if let Ok(edge) = first.parse::<u64>() {
+            let cells: Vec<&str> = words.collect();
+            if cells.len() != self.columns.len() {
+                return Err("it has not as many counts as the header has columns");
+            }
+            self.edges.push(edge);
+            for (column, cell) in self.columns.iter_mut().zip(cells) {
+                let count = cell.parse().map_err(|_| "a count is no number")?;
+                column.counts.push((edge, count));
+            }
+            return Ok(true);
+        }
+        let Some(target) = footer(first) else {
+            return Ok(false);
+        };
+        // A column without samples has a dash; with no column at all there may be a lone 0.
+        for (column, cell) in self.columns.iter_mut().zip(words) {
+            *target(column) = match cell {
+                "-" => None,
+                cell => Some(cell.parse().map_err(|_| "a figure is no number")?),
+            };
+        }
+        Ok(true)
+    }
+
+    /// What is to be said of the whole.
+    fn remarks(&self, title: &str) -> Vec<Finding> {
+        let remark =
+            |severity, what: &str| Finding::new(severity, format!("rtla {title} hist"), what);
+        let mut findings = Vec::new();
+        if self.stopped {
+            findings.push(remark(
+                Severity::Warning,
+                "it ended at a threshold of its own, so its duration is not the one asked for",
+            ));
+        }
+        if self.columns.is_empty() {
+            findings.push(remark(
+                Severity::Warning,
+                "it has no column: no CPU had a sample, or all samples lay beyond the last bucket, which some versions of rtla do not tell apart",
+            ));
+        }
+        if title == "osnoise" {
+            findings.push(remark(
+                Severity::Note,
+                "its least, mean and greatest sample are lower edges of buckets",
+            ));
+        }
+        findings
+    }
 }
 
 /// Where a line below the rows goes.

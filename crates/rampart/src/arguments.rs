@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use rampart_evaluate::DisturbanceWish;
 use rampart_model::{Condition, CpuSet, DomainSelection, MeterKind, Nanos, SchedulingPolicy};
 
-const EXIT_CODES: &str = "\
+const EXIT_CODES_AND_ENVIRONMENT: &str = "\
 Exit codes:
   0    all that was asked was done
   1    an error of the environment, or a bug
@@ -15,13 +15,25 @@ Exit codes:
   3    everything was measured, and the deadline given with --deadline does not hold
   4    something that the work needs is missing; the message names it and the mend
   5    ended early, or part of it failed; what was measured is kept
-  6    the simulated machine panicked, hung, ended or never came up
-  130  interrupted a second time";
+  6    the machine of --on panicked, hung, ended, was lost or never came up
+  130  interrupted a second time
+
+Environment:
+  RAMPART_METER          the program rampart-meter; without it the one beside this program
+  RAMPART_STATE_DIR      where old values wait to be restored; without it /var/lib/rampart, and
+                         for others than root $XDG_STATE_HOME/rampart or ~/.local/state/rampart
+  RAMPART_GUEST_KERNEL   the kernel of guests, or a directory with boot and lib/modules; without
+                         it this machine's
+  RAMPART_GUEST_MODULES  the directory of that kernel's modules
+  RAMPART_DEBIAN_MIRROR  where packages of the simulated machine come from: URL, or URL and
+                         URL-OF-SECURITY-UPDATES
+  XDG_CACHE_HOME         the simulated machine is kept in rampart/sim there; without it ~/.cache
+  NO_COLOR               set: no colour";
 
 /// Measure, compare and prove how well a Linux machine is split between real-time and ordinary
 /// work
 #[derive(Debug, Parser)]
-#[command(name = "rampart", version, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(name = "rampart", version, after_help = EXIT_CODES_AND_ENVIRONMENT, max_term_width = 100)]
 pub(crate) struct Arguments {
     /// When to use colour; it never carries meaning alone
     #[arg(long, global = true, default_value = "auto", value_name = "WHEN")]
@@ -95,7 +107,7 @@ Ctrl-C ends early and keeps everything; a second Ctrl-C ends at once.";
 #[derive(Debug, Args)]
 #[command(after_help = EVALUATE_EXAMPLES)]
 pub(crate) struct Evaluate {
-    /// Total time; without it 2m, and 4m on a simulated machine
+    /// Total time; without it 2m, and 4m on an emulated machine
     #[arg(long = "for", value_name = "DURATION")]
     pub(crate) duration: Option<Nanos>,
 
@@ -114,8 +126,8 @@ pub(crate) struct Evaluate {
 
     /// What is done to one domain while the others are watched: block, cpu, memory, cache, io, in
     /// every domain, or in one, as in block:host, cache:task, block:under:vm; crash:host, at the
-    /// end, on another machine; or `none`. Without it block, cpu and cache, where real-time
-    /// policies are granted, and on `sim` crash:host
+    /// end, on another machine; or `none`. Without it block, cache and cpu (block and cache on an
+    /// emulated machine), where real-time policies are granted, and on `sim` crash:host
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) disturb: Option<Vec<Wish>>,
 
@@ -123,7 +135,8 @@ pub(crate) struct Evaluate {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) meters: Vec<MeterKind>,
 
-    /// The real-time CPUs; without it those that are isolated, or the last core
+    /// The real-time CPUs; without it those that are isolated, or the last cores: one, and where
+    /// domains are disturbed one for each of them beside the host
     #[arg(long, value_name = "CPUS")]
     pub(crate) cpus: Option<CpuSet>,
 
@@ -131,7 +144,7 @@ pub(crate) struct Evaluate {
     #[arg(long, value_name = "POLICY")]
     pub(crate) policy: Option<SchedulingPolicy>,
 
-    /// Period of `wakeup` and `loop`; without it 500us
+    /// Period of `wakeup` and `loop`; without it 500us, and 4ms on an emulated machine
     #[arg(long, value_name = "TIME")]
     pub(crate) interval: Option<Nanos>,
 
@@ -213,6 +226,7 @@ Examples:
   rampart measure wakeup --cpus 2,3 --interval 250us,1ms
   rampart measure wakeup --explain                what caused the ten worst
   rampart measure wakeup --policy deadline:200us/1ms/1ms
+  rampart measure wakeup --domain vm --cpus 1     in a KVM guest on CPU 1
   rampart measure noise --cpus 1 --policy fifo:1
   rampart measure loop --interval 1ms --work 300us --deadline 500us
   rampart measure fwq --work 1ms --json";
@@ -231,7 +245,8 @@ pub(crate) struct Measure {
     #[arg(long, value_name = "CPUS")]
     pub(crate) housekeeping: Option<CpuSet>,
 
-    /// Measure inside a domain: host, task, container, container:podman, container:docker
+    /// Measure inside a domain: host, task, container, container:podman, container:docker, vm,
+    /// vm:tcg (emulated)
     #[arg(long, value_name = "DOMAIN", default_value = "host")]
     pub(crate) domain: DomainSelection,
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What differs between processor architectures, in one table. A new one is a new entry.
 
+use super::error::SimError;
+
 /// How the distribution packs its kernel image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KernelForm {
@@ -21,8 +23,6 @@ pub(super) struct Architecture {
     pub(super) packages: &'static [&'static str],
     /// The emulator, a program of the machine at hand.
     pub(super) emulator: &'static str,
-    /// The package that brings it.
-    pub(super) emulator_package: &'static str,
     /// The machine that it emulates.
     pub(super) machine: &'static [&'static str],
     /// Name of the console on the kernel's command line.
@@ -51,7 +51,6 @@ static X86_64: Architecture = Architecture {
     debian: "amd64",
     packages: &["linux-image-rt-amd64", "qemu-system-x86"],
     emulator: "qemu-system-x86_64",
-    emulator_package: "qemu-system-x86",
     machine: &[
         "-machine",
         "pc,vmport=on,usb=off",
@@ -80,11 +79,43 @@ static X86_64: Architecture = Architecture {
 pub(super) static ARCHITECTURES: &[&Architecture] = &[&X86_64];
 
 impl Architecture {
-    /// The one that simulates the machine at hand, or the first of the table.
-    pub(super) fn of_this_machine() -> &'static Self {
+    /// The one that simulates the machine at hand. Another could be emulated, but what goes inside
+    /// are this machine's programs.
+    pub(super) fn of_this_machine() -> Result<&'static Self, SimError> {
+        Self::named(std::env::consts::ARCH)
+    }
+
+    fn named(name: &'static str) -> Result<&'static Self, SimError> {
         ARCHITECTURES
             .iter()
-            .find(|architecture| architecture.name == std::env::consts::ARCH)
-            .unwrap_or(&ARCHITECTURES[0])
+            .copied()
+            .find(|architecture| architecture.name == name)
+            .ok_or_else(|| SimError::NoArchitecture {
+                present: name,
+                known: ARCHITECTURES.iter().map(|each| each.name).collect(),
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_architecture_is_refused_with_those_there_are() {
+        assert_eq!(
+            Architecture::named("x86_64").expect("known").debian,
+            "amd64"
+        );
+        let error = Architecture::named("aarch64").expect_err("unknown");
+        let text = error.to_string();
+        assert!(
+            text.contains("aarch64") && text.contains("x86_64"),
+            "{text}"
+        );
+        assert_eq!(
+            error.exit_code(),
+            rampart_model::ExitCode::PreconditionMissing
+        );
     }
 }

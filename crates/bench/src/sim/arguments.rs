@@ -40,7 +40,7 @@ pub(super) fn qemu_arguments(
         "-smp",
         &format!("cpus={0},sockets=1,cores={0},threads=1", options.cpus),
     ]);
-    add(&["-m", &format!("{}M", options.memory_mib)]);
+    add(&["-m", &format!("{}M", options.mebibytes)]);
     // A reset ends the machine: a second boot would look like the first. A panic is told and
     // changes nothing: who is still alive afterwards is what an evaluation wants to know.
     add(&["-nodefaults", "-no-reboot", "-action", "panic=none"]);

@@ -13,10 +13,19 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use super::error::SimError;
+
+/// How long another build is waited for. It ends itself when it makes no progress.
+const BUILD_LIMIT: Duration = Duration::from_secs(60 * 60);
+
+/// Pause between two looks at a lock.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// The directory of all simulated machines of this user.
 #[derive(Debug, Clone)]
@@ -79,13 +88,31 @@ impl Cache {
         self.root.join("up")
     }
 
-    /// One at a time builds; the rest waits here.
-    pub(super) fn lock_for_building(&self) -> Result<File, SimError> {
+    /// One at a time builds; the rest waits here, and `waiting` is told of it.
+    pub(super) fn lock_for_building(&self, waiting: &mut dyn FnMut()) -> Result<File, SimError> {
+        self.lock_for_building_within(BUILD_LIMIT, waiting)
+    }
+
+    fn lock_for_building_within(
+        &self,
+        limit: Duration,
+        waiting: &mut dyn FnMut(),
+    ) -> Result<File, SimError> {
         let path = self.root.join("build.lock");
         let file = File::create(&path).map_err(SimError::file("create", &path))?;
-        flock(&file, FlockOperation::LockExclusive)
-            .map_err(|error| SimError::file("lock", &path)(error.into()))?;
-        Ok(file)
+        let begin = Instant::now();
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(file),
+                Err(Errno::WOULDBLOCK | Errno::INTR) => {}
+                Err(error) => return Err(SimError::file("lock", &path)(error.into())),
+            }
+            if begin.elapsed() >= limit {
+                return Err(SimError::OtherBuild { path, limit });
+            }
+            waiting();
+            thread::sleep(LOOK_AGAIN);
+        }
     }
 }
 
@@ -161,6 +188,20 @@ mod tests {
         drop(first);
         assert!(!path.exists());
         assert!(second.path().is_dir());
+    }
+
+    #[test]
+    fn another_build_is_not_waited_for_without_end() {
+        let (_directory, cache) = cache();
+        let held = cache.lock_for_building(&mut || ()).expect("free");
+        let mut told = 0;
+        let error = cache
+            .lock_for_building_within(Duration::from_millis(100), &mut || told += 1)
+            .expect_err("held");
+        assert!(error.to_string().contains("build.lock"), "{error}");
+        assert!(told > 0);
+        drop(held);
+        cache.lock_for_building(&mut || ()).expect("free again");
     }
 
     #[test]

@@ -46,6 +46,42 @@ pub enum SimError {
         /// Its last lines.
         said: String,
     },
+    /// A program of this machine did not come to an end.
+    #[error(
+        "`{command}` has shown no progress for {} s and was ended; mend: try it by hand, and look \
+         what it waits for", .limit.as_secs()
+    )]
+    ProgramHung {
+        /// Its command line, shortened.
+        command: String,
+        /// How long was waited.
+        limit: Duration,
+    },
+    /// Another build does not end.
+    #[error(
+        "{}: locked by another build of the simulated machine for {} s; mend: wait for it, or end \
+         it (`fuser -v {}` names its process)", .path.display(), .limit.as_secs(), .path.display()
+    )]
+    OtherBuild {
+        /// The lock.
+        path: PathBuf,
+        /// How long was waited.
+        limit: Duration,
+    },
+    /// There is no simulated machine for this architecture.
+    #[error(
+        "this machine is {present}, and the simulated one is made for {} alone: its programs are \
+         this machine's; mend: run it on such a machine", .known.join(" and ")
+    )]
+    NoArchitecture {
+        /// This machine's.
+        present: &'static str,
+        /// Those that can be simulated.
+        known: Vec<&'static str>,
+    },
+    /// The user ended it.
+    #[error("interrupted while the simulated machine was booting")]
+    Interrupted,
     /// The packages cannot be fetched.
     #[error(
         "the packages of the simulated machine cannot be fetched from {mirror}: {source}; mend: a \
@@ -138,14 +174,18 @@ impl SimError {
             | Self::NotFetched { .. }
             | Self::NoCacheDirectory
             | Self::NoneUp
+            | Self::NoArchitecture { .. }
             | Self::Qemu(QemuError::NotStarted { .. }) => ExitCode::PreconditionMissing,
             Self::Options(_) => ExitCode::Usage,
+            Self::Interrupted => ExitCode::Partial,
             Self::NeverUp { .. }
             | Self::Panicked { .. }
             | Self::Ended { .. }
             | Self::Hung { .. } => ExitCode::MachineLost,
             Self::File { .. }
             | Self::ProgramFailed { .. }
+            | Self::ProgramHung { .. }
+            | Self::OtherBuild { .. }
             | Self::Image(_)
             | Self::Qemu(_)
             | Self::Agent(_)

@@ -6,10 +6,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
@@ -17,17 +13,18 @@ use sha2::{Digest as _, Sha256};
 
 use super::architecture::Architecture;
 use super::cache::{Cache, lock_directory, make_directory};
+use super::content::make;
 use super::error::SimError;
-use super::packages::{Apt, Mirror, Package, hexadecimal, run};
-use super::{kernel, modules, root_files, squashfs};
+use super::mirror::Mirror;
+use super::packages::{Apt, Package, hexadecimal};
 
 /// To be raised when an image made by this code differs from one made before from the same
 /// packages.
-const RECIPE: u32 = 2;
+pub(super) const RECIPE: u32 = 2;
 
-const ROOT: &str = "root.squashfs";
-const KERNEL: &str = "kernel";
-const RECORD: &str = "image.json";
+pub(super) const ROOT: &str = "root.squashfs";
+pub(super) const KERNEL: &str = "kernel";
+pub(super) const RECORD: &str = "image.json";
 const CURRENT: &str = "current";
 
 /// What an image was made of; `image.json` beside it.
@@ -54,6 +51,8 @@ pub struct Image {
 /// What a build is at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BuildStep {
+    /// Another process of this user builds.
+    Waiting,
     /// The lists of packages are fetched.
     Lists,
     /// Packages are fetched.
@@ -92,7 +91,8 @@ impl Image {
 
     /// The image in `directory`, unless it is not whole or was made by another recipe.
     fn open(directory: &Path) -> Result<Option<Self>, SimError> {
-        let Ok(lock) = lock_directory(directory, FlockOperation::LockShared) else {
+        // Who removes it holds it alone; then it is as good as gone.
+        let Ok(lock) = lock_directory(directory, FlockOperation::NonBlockingLockShared) else {
             return Ok(None);
         };
         let path = directory.join(RECORD);
@@ -121,7 +121,7 @@ impl Image {
         architecture: &Architecture,
         progress: &mut dyn FnMut(BuildStep),
     ) -> Result<Self, SimError> {
-        let _lock = cache.lock_for_building()?;
+        let _lock = cache.lock_for_building(&mut || progress(BuildStep::Waiting))?;
         progress(BuildStep::Lists);
         let apt = Apt::prepare(&cache.apt(), architecture, Mirror::find())?;
         apt.update()?;
@@ -209,165 +209,6 @@ fn identity(packages: &[Package]) -> String {
     name
 }
 
-/// Makes the image in `work/image`.
-fn make(
-    work: &Path,
-    architecture: &Architecture,
-    apt: &Apt,
-    packages: Vec<Package>,
-    progress: &mut dyn FnMut(BuildStep),
-) -> Result<(), SimError> {
-    let root = work.join("root");
-    let image = work.join("image");
-    make_directory(&image)?;
-    unpack(&root, apt, &packages, progress)?;
-    progress(BuildStep::Pack);
-    let release = kernel_release(&root)?;
-    modules::prune(&root, &release)?;
-    root_files::write(&root)?;
-    take_kernel(&root, &image.join(KERNEL), architecture, &release)?;
-    take_modules(&root, &image.join("modules"), architecture, &release)?;
-    squashfs::pack(&root, &image.join(ROOT))?;
-    let record = ImageRecord {
-        recipe: RECIPE,
-        architecture: architecture.name.to_owned(),
-        kernel_release: release,
-        packages,
-    };
-    let path = image.join(RECORD);
-    let text = serde_json::to_string_pretty(&record)
-        .map_err(|error| SimError::Image(format!("its record: {error}")))?;
-    fs::write(&path, text + "\n").map_err(SimError::file("write", &path))
-}
-
-/// Unpacks all packages into one tree, in which `/bin`, `/sbin` and `/lib` then become links into
-/// `/usr`, as the distribution has it; its packages still come with both.
-fn unpack(
-    root: &Path,
-    apt: &Apt,
-    packages: &[Package],
-    progress: &mut dyn FnMut(BuildStep),
-) -> Result<(), SimError> {
-    make_directory(root)?;
-    let next = AtomicUsize::new(0);
-    let failed = Mutex::new(None);
-    let workers = thread::available_parallelism()
-        .map_or(1, usize::from)
-        .min(4);
-    thread::scope(|scope| {
-        let unpacking: Vec<_> = (0..workers)
-            .map(|_| {
-                scope.spawn(|| {
-                    while let Some(package) = packages.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        if let Err(error) = unpack_one(root, &apt.path(package)) {
-                            next.store(packages.len(), Ordering::Relaxed);
-                            if let Ok(mut failed) = failed.lock() {
-                                *failed = Some(error);
-                            }
-                        }
-                    }
-                })
-            })
-            .collect();
-        while unpacking.iter().any(|thread| !thread.is_finished()) {
-            progress(BuildStep::Unpack {
-                done: next.load(Ordering::Relaxed).min(packages.len()),
-                total: packages.len(),
-            });
-            thread::sleep(std::time::Duration::from_millis(100));
-        }
-    });
-    if let Ok(Some(error)) = failed.into_inner() {
-        return Err(error);
-    }
-    for name in ["bin", "sbin", "lib", "lib64"] {
-        let (outside, inside) = (root.join(name), root.join("usr").join(name));
-        make_directory(&inside)?;
-        move_into(&outside, &inside)?;
-        std::os::unix::fs::symlink(format!("usr/{name}"), &outside)
-            .map_err(SimError::file("make the link", &outside))?;
-    }
-    Ok(())
-}
-
-/// Moves what is in one directory into another, directory by directory; what is there already
-/// stays. The first directory is gone then.
-fn move_into(from: &Path, to: &Path) -> Result<(), SimError> {
-    let Ok(entries) = fs::read_dir(from) else {
-        return Ok(());
-    };
-    for entry in entries {
-        let entry = entry.map_err(SimError::file("list", from))?;
-        let (source, target) = (entry.path(), to.join(entry.file_name()));
-        let is_directory = entry
-            .file_type()
-            .map_err(SimError::file("look at", &source))?
-            .is_dir();
-        match fs::symlink_metadata(&target) {
-            Err(_) => fs::rename(&source, &target).map_err(SimError::file("move", &source))?,
-            Ok(_) if is_directory => move_into(&source, &target)?,
-            Ok(_) => fs::remove_file(&source).map_err(SimError::file("remove", &source))?,
-        }
-    }
-    fs::remove_dir(from).map_err(SimError::file("remove", from))
-}
-
-fn unpack_one(root: &Path, package: &Path) -> Result<(), SimError> {
-    let mut command = Command::new("dpkg-deb");
-    command.arg("--extract").arg(package).arg(root);
-    run(command, "dpkg-deb", "unpack packages", "dpkg", &mut || ()).map(|_| ())
-}
-
-/// The release of the one kernel in the tree.
-fn kernel_release(root: &Path) -> Result<String, SimError> {
-    let modules = root.join("usr/lib/modules");
-    let entries = fs::read_dir(&modules).map_err(SimError::file("list", &modules))?;
-    entries
-        .flatten()
-        .find_map(|entry| entry.file_name().into_string().ok())
-        .ok_or_else(|| SimError::Image("no package has a kernel".to_owned()))
-}
-
-fn take_kernel(
-    root: &Path,
-    to: &Path,
-    architecture: &Architecture,
-    release: &str,
-) -> Result<(), SimError> {
-    let packed = root.join(format!("boot/vmlinuz-{release}"));
-    let image = fs::read(&packed).map_err(SimError::file("read", &packed))?;
-    let Some(kernel) = kernel::unpacked(architecture.kernel_form, &image)? else {
-        return fs::write(to, image).map_err(SimError::file("write", to));
-    };
-    fs::write(to, kernel).map_err(SimError::file("write", to))?;
-    // For guests inside: emulated twice, unpacking takes longer than the rest of their boot.
-    let inside = root.join(format!("boot/vmlinux-{release}"));
-    fs::copy(to, &inside)
-        .map(|_| ())
-        .map_err(SimError::file("write", &inside))
-}
-
-fn take_modules(
-    root: &Path,
-    to: &Path,
-    architecture: &Architecture,
-    release: &str,
-) -> Result<(), SimError> {
-    let from = root.join("usr/lib/modules").join(release);
-    let dependencies = modules::Dependencies::read(&from)?;
-    let early = dependencies
-        .order(architecture.early_modules.iter().copied())
-        .map_err(|name| SimError::Image(format!("its kernel has no module {name}")))?;
-    for path in early.into_iter().chain(["modules.dep"]) {
-        let target = to.join(path);
-        if let Some(parent) = target.parent() {
-            make_directory(parent)?;
-        }
-        fs::copy(from.join(path), &target).map_err(SimError::file("copy to", &target))?;
-    }
-    Ok(())
-}
-
 /// Makes `current` name `directory`, at once.
 fn point_to(images: &Path, directory: &Path) -> Result<(), SimError> {
     let name = directory.file_name().unwrap_or_default();
@@ -431,27 +272,6 @@ mod tests {
         assert_eq!(one, identity(&[package("a_1.deb")]));
         assert_ne!(one, identity(&[package("a_2.deb")]));
         assert_ne!(one, identity(&[package("a_1.deb"), package("b_1.deb")]));
-    }
-
-    #[test]
-    fn what_is_in_both_trees_is_in_one() {
-        let root = tempfile::tempdir().expect("a directory");
-        let path = |name: &str| root.path().join(name);
-        for directory in ["lib/x86/modules", "usr/lib/x86", "usr/lib/y"] {
-            fs::create_dir_all(path(directory)).expect("made");
-        }
-        fs::write(path("lib/x86/libc.so"), "c").expect("written");
-        fs::write(path("lib/both"), "outside").expect("written");
-        fs::write(path("usr/lib/both"), "inside").expect("written");
-        move_into(&path("lib"), &path("usr/lib")).expect("moved");
-        assert!(!path("lib").exists());
-        assert!(path("usr/lib/x86/modules").is_dir());
-        assert!(path("usr/lib/x86/libc.so").is_file());
-        assert_eq!(
-            fs::read_to_string(path("usr/lib/both")).expect("read"),
-            "inside"
-        );
-        move_into(&path("nowhere"), &path("usr/lib")).expect("nothing to do");
     }
 
     #[test]

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A simulated machine that runs.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,56 +17,10 @@ use super::error::SimError;
 use super::image::{BuildStep, Image};
 use super::initramfs;
 use super::options::SimOptions;
+use super::watch::{LOOK_AGAIN, Loss, SILENCE_LIMIT, Watch, next_loss};
 
 /// Lines of the console that a message shows.
 const TAIL: usize = 20;
-
-/// How often the machine is asked whether it is still there. Rarely: to answer is work that a
-/// measurement may see.
-const ASK_EVERY: Duration = Duration::from_secs(10);
-
-/// A machine that answers nothing for so long is hung. Longer than any load or block keeps a
-/// process of ordinary priority from running, even where a CPU is shared with emulated others.
-const SILENCE_LIMIT: Duration = Duration::from_secs(60);
-
-/// Pause between two looks while waiting.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
-
-/// How a machine that was up was lost.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Loss {
-    /// Its kernel panicked: it told QEMU.
-    Panicked,
-    /// It was switched off or reset, or QEMU ended; in QEMU's words.
-    Ended(String),
-    /// It answers nothing.
-    Hung,
-}
-
-/// What the thread that watches has seen.
-#[derive(Debug, Default)]
-struct Watch {
-    loss: Mutex<Option<(Loss, Instant)>>,
-    changed: Condvar,
-}
-
-impl Watch {
-    fn set(&self, loss: Loss) {
-        let mut seen = self.loss.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.is_none() {
-            *seen = Some((loss, Instant::now()));
-        }
-        drop(seen);
-        self.changed.notify_all();
-    }
-
-    fn get(&self) -> Option<(Loss, Instant)> {
-        self.loss
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-}
 
 /// A simulated machine of ours. It ends when this is dropped, or this process ends in whatever way.
 #[derive(Debug)]
@@ -86,8 +41,8 @@ impl Sim {
     /// # Errors
     /// If there is none and it cannot be built.
     pub fn image(progress: &mut dyn FnMut(BuildStep)) -> Result<Image, SimError> {
+        let architecture = Architecture::of_this_machine()?;
         let cache = Cache::of_this_user()?;
-        let architecture = Architecture::of_this_machine();
         match Image::present(&cache, architecture)? {
             Some(image) => Ok(image),
             None => Image::build(&cache, architecture, progress),
@@ -99,8 +54,8 @@ impl Sim {
     /// # Errors
     /// If the archive cannot be asked, or the image not be made.
     pub fn build(progress: &mut dyn FnMut(BuildStep)) -> Result<Image, SimError> {
-        let cache = Cache::of_this_user()?;
-        Image::build(&cache, Architecture::of_this_machine(), progress)
+        let architecture = Architecture::of_this_machine()?;
+        Image::build(&Cache::of_this_user()?, architecture, progress)
     }
 
     /// Boots a machine and waits for its agent.
@@ -111,7 +66,7 @@ impl Sim {
     pub fn boot(image: Image, options: &SimOptions) -> Result<Self, SimError> {
         options.check()?;
         let began = Instant::now();
-        let architecture = Architecture::of_this_machine();
+        let architecture = Architecture::of_this_machine()?;
         let directory = Cache::of_this_user()?.running()?;
         let archive = directory.path().join("initramfs");
         initramfs::write(&archive, &image, architecture, options)?;
@@ -132,11 +87,37 @@ impl Sim {
             boot_time: began.elapsed(),
             directory,
         };
-        sim.start_watching(options.after_panic)?;
+        sim.watch
+            .start(&sim.qemu, sim.agent.clone(), options.after_panic)?;
         if !options.forwards.is_empty() {
             sim.set_up_network()?;
         }
         Ok(sim)
+    }
+
+    /// The same until `stop` is set. The boot goes on then, and ends with this process.
+    ///
+    /// # Errors
+    /// As [`Sim::boot`]; [`SimError::Interrupted`] if it was stopped.
+    pub fn boot_unless(
+        stop: &AtomicBool,
+        image: Image,
+        options: SimOptions,
+    ) -> Result<Self, SimError> {
+        let booting = thread::Builder::new()
+            .name("boot".to_owned())
+            .spawn(move || Self::boot(image, &options))
+            .map_err(|error| SimError::Agent(AgentError::Here(error)))?;
+        while !booting.is_finished() {
+            if stop.load(Ordering::Relaxed) {
+                return Err(SimError::Interrupted);
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        // Its only panic would be a bug of ours.
+        booting
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
     /// The agent inside, which starts programs there.
@@ -176,17 +157,7 @@ impl Sim {
     /// Waits until it is lost, at most `timeout`: how and when.
     #[must_use]
     pub fn wait_lost(&self, timeout: Duration) -> Option<(Loss, Instant)> {
-        let guard = self
-            .watch
-            .loss
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        self.watch
-            .changed
-            .wait_timeout_while(guard, timeout, |loss| loss.is_none())
-            .unwrap_or_else(PoisonError::into_inner)
-            .0
-            .clone()
+        self.watch.wait(timeout)
     }
 
     /// The error that tells how it was lost, with the end of its console.
@@ -251,67 +222,6 @@ impl Sim {
             None => Err(SimError::Agent(AgentError::Silent(limit))),
         }
     }
-
-    /// Ends it: at once, because nothing in it is to be kept.
-    pub fn end(self) {}
-
-    fn start_watching(&self, after_panic: Duration) -> Result<(), SimError> {
-        let (qemu, watch, agent) = (
-            Arc::downgrade(&self.qemu),
-            Arc::clone(&self.watch),
-            self.agent.clone(),
-        );
-        let heard = Arc::new(Mutex::new(Instant::now()));
-        let asking = Arc::clone(&heard);
-        // Each in a thread of its own: an answer may take long, an event must not wait for it. Both
-        // end soon after the machine.
-        let start = |name: &str, body: Box<dyn FnOnce() + Send>| {
-            thread::Builder::new()
-                .name(name.to_owned())
-                .spawn(body)
-                .map_err(|error| SimError::Agent(AgentError::Here(error)))
-        };
-        start(
-            "sim-ask",
-            Box::new(move || {
-                while agent.lost().is_none() {
-                    if agent.clock(1).is_ok()
-                        && let Ok(mut heard) = asking.lock()
-                    {
-                        *heard = Instant::now();
-                    }
-                    let _ = agent.wait_lost(ASK_EVERY);
-                }
-            }),
-        )?;
-        start(
-            "sim-watch",
-            Box::new(move || {
-                while let Some(qemu) = qemu.upgrade() {
-                    let silent = heard
-                        .lock()
-                        .is_ok_and(|heard| heard.elapsed() > SILENCE_LIMIT);
-                    let loss = if silent {
-                        Some(Loss::Hung)
-                    } else {
-                        next_loss(&qemu)
-                    };
-                    if let Some(loss) = loss {
-                        let grace = match loss {
-                            Loss::Panicked => after_panic,
-                            Loss::Ended(_) | Loss::Hung => Duration::ZERO,
-                        };
-                        watch.set(loss);
-                        // Whoever reads from a program inside learns by the end of the connection.
-                        let _ = qemu.wait(grace);
-                        qemu.kill();
-                        return;
-                    }
-                }
-            }),
-        )?;
-        Ok(())
-    }
 }
 
 impl Drop for Sim {
@@ -319,27 +229,6 @@ impl Drop for Sim {
         // The thread that watches may hold the emulator for a moment longer.
         self.qemu.kill();
     }
-}
-
-/// Waits a moment for an event by which a machine is lost.
-fn next_loss(qemu: &Qemu) -> Option<Loss> {
-    if let Some(event) = qemu.qmp().next_event(LOOK_AGAIN) {
-        return match event.name.as_str() {
-            "GUEST_PANICKED" => Some(Loss::Panicked),
-            "SHUTDOWN" => {
-                let reason = event.data["reason"].as_str().unwrap_or("unknown");
-                Some(Loss::Ended(reason.to_owned()))
-            }
-            _ => None,
-        };
-    }
-    if let Some(status) = qemu.ended() {
-        return Some(Loss::Ended(format!("QEMU: {status}; {}", qemu.said())));
-    }
-    if qemu.qmp().is_closed() {
-        thread::sleep(LOOK_AGAIN);
-    }
-    None
 }
 
 /// Waits for the agent, and sees if the machine is lost before.

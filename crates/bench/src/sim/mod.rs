@@ -5,28 +5,34 @@
 //! What is real there: the kernel, its scheduler and locks, KVM, containers, who can disturb whom.
 //! What is not: microseconds.
 //!
-//! [`Sim::image`] gives an image made of the distribution's packages ([`packages`], [`image`]),
+//! [`Sim::image`] gives an image made of the distribution's packages ([`packages`], [`image`],
+//! [`content`]),
 //! [`Sim::boot`] a machine, whose agent starts programs inside. It needs no root and installs
 //! nothing: packages and images live below the user's cache directory ([`cache`]).
 
 mod architecture;
 mod arguments;
 mod cache;
+mod content;
 mod error;
 mod image;
 mod initramfs;
 mod kernel;
 mod machine;
+mod mirror;
 mod modules;
 mod options;
 mod packages;
+mod program;
 mod root_files;
 mod squashfs;
 mod up;
+mod watch;
 
 pub use error::SimError;
 pub use image::{BuildStep, Image, ImageRecord};
-pub use machine::{Loss, Sim};
-pub use options::{Forward, SimOptions};
+pub use machine::Sim;
+pub use options::{Forward, SimOptions, USUAL_CPUS, USUAL_MEBIBYTES, USUAL_PATIENCE};
 pub use packages::Package;
 pub use up::{Joined, Up};
+pub use watch::Loss;

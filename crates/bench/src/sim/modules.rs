@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::error::SimError;
-use super::packages::run;
+use super::program::Program;
 
 /// The parts of the module tree that a machine made of virtio devices can use. The rest, nine
 /// tenths of it, is for hardware that it does not have.
@@ -55,6 +55,12 @@ const KEPT: &[&str] = &[
     "kernel/net/",
     "kernel/virt/",
 ];
+
+const DEPMOD: Program = Program {
+    name: "depmod",
+    purpose: "list kernel modules",
+    package: "kmod",
+};
 
 /// `modules.dep` of depmod(8): each module's path below the module directory, and those that it
 /// needs, all of them, the nearest first.
@@ -151,7 +157,7 @@ fn depmod(root: &Path, release: &str) -> Result<(), SimError> {
         None => unpacked_program(root, "usr/bin/kmod", "depmod")?,
     };
     command.arg("--basedir").arg(root).arg(release);
-    run(command, "depmod", "list kernel modules", "kmod", &mut || ()).map(|_| ())
+    DEPMOD.run(command, &mut || 0).map(|_| ())
 }
 
 /// A program below `root` under the name that tells it what to do, run with the libraries that are

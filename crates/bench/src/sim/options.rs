@@ -14,7 +14,17 @@ use super::error::SimError;
 const MOST_CPUS: u32 = 64;
 
 /// Less, and the kernel and the evaluation's programs do not fit beside a guest.
-const LEAST_MEMORY_MIB: u32 = 512;
+const LEAST_MEBIBYTES: u64 = 512;
+
+/// CPUs of a machine that nothing else is asked of: one for ordinary work, and one for each kind of
+/// domain that is measured.
+pub const USUAL_CPUS: u32 = 5;
+
+/// Its memory: enough for an evaluation with guests.
+pub const USUAL_MEBIBYTES: u64 = 3072;
+
+/// How long it may take to come up.
+pub const USUAL_PATIENCE: Duration = Duration::from_secs(180);
 
 /// A port of this machine that leads to one of the simulated machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +57,7 @@ pub struct SimOptions {
     /// `irqaffinity` on the rest); may be empty.
     pub real_time: CpuSet,
     /// Its memory in MiB.
-    pub memory_mib: u32,
+    pub mebibytes: u64,
     /// More words for the kernel's command line.
     pub append: Option<String>,
     /// Ports that lead inside; without any it has no network.
@@ -64,13 +74,13 @@ pub struct SimOptions {
 }
 
 impl SimOptions {
-    /// Five CPUs, of which four are kept free, and memory for an evaluation with guests.
+    /// [`USUAL_CPUS`], of which all but the first are kept free, and [`USUAL_MEBIBYTES`].
     #[must_use]
     pub fn new(meter: PathBuf) -> Self {
         Self {
-            cpus: 5,
-            real_time: (1..5).map(CpuId).collect(),
-            memory_mib: 3072,
+            cpus: USUAL_CPUS,
+            real_time: (1..USUAL_CPUS).map(CpuId).collect(),
+            mebibytes: USUAL_MEBIBYTES,
             append: None,
             forwards: Vec::new(),
             own_modules: meter
@@ -78,7 +88,7 @@ impl SimOptions {
                 .map(|beside| beside.join("modules"))
                 .filter(|modules| modules.is_dir()),
             meter,
-            patience: Duration::from_secs(180),
+            patience: USUAL_PATIENCE,
             after_panic: Duration::from_secs(1),
         }
     }
@@ -101,10 +111,10 @@ impl SimOptions {
                 self.cpus
             )));
         }
-        if self.memory_mib < LEAST_MEMORY_MIB {
+        if self.mebibytes < LEAST_MEBIBYTES {
             return Err(SimError::Options(format!(
-                "--memory is {} MiB, needed at least {LEAST_MEMORY_MIB}",
-                self.memory_mib
+                "--memory is {} MiB, needed at least {LEAST_MEBIBYTES}",
+                self.mebibytes
             )));
         }
         if let Some(cpu) = self.real_time.iter().find(|cpu| cpu.0 >= self.cpus) {
@@ -155,6 +165,7 @@ impl SimOptions {
 
 #[cfg(test)]
 mod tests {
+    use super::super::architecture::ARCHITECTURES;
     use super::*;
 
     fn options() -> SimOptions {
@@ -166,15 +177,11 @@ mod tests {
         let mut options = options();
         options.append = Some("hugepages=64".to_owned());
         insta::assert_snapshot!(
-            options.boot_line(Architecture::of_this_machine()),
+            options.boot_line(ARCHITECTURES[0]),
             @"console=ttyS0 quiet panic=-1 no_timer_check i8042.noaux i8042.nopnp isolcpus=managed_irq,domain,1-4 nohz_full=1-4 rcu_nocbs=1-4 irqaffinity=0 hugepages=64"
         );
         options.real_time = CpuSet::default();
-        assert!(
-            !options
-                .boot_line(Architecture::of_this_machine())
-                .contains("isolcpus")
-        );
+        assert!(!options.boot_line(ARCHITECTURES[0]).contains("isolcpus"));
     }
 
     #[test]
@@ -185,7 +192,7 @@ mod tests {
             options().with_cpus(0),
             options().with_cpus(65),
             SimOptions {
-                memory_mib: 64,
+                mebibytes: 64,
                 ..options()
             },
             SimOptions {

@@ -8,17 +8,16 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::thread;
-use std::time::Duration;
+use std::process::Command;
 
-use rampart_host::{AtOurEnd, spawn_tied};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::architecture::Architecture;
 use super::cache::make_directory;
 use super::error::SimError;
+use super::mirror::Mirror;
+use super::program::{Program, said};
 
 /// What every architecture's machine holds: what an evaluation needs, and what a person expects
 /// of a shell.
@@ -54,20 +53,14 @@ const PACKAGES: &[&str] = &[
     "xz-utils",
 ];
 
-/// The suite, and what its archives add to their address.
-const SUITE: &str = "bookworm";
-
-/// Debian's own archive; a network of mirrors behind one name.
-const DEFAULT_MIRROR: &str = "http://deb.debian.org/debian";
-
-/// Where the archive of security updates is, next to the archive itself.
-const SECURITY_SUFFIX: &str = "-security";
-
-/// Names another archive: `URL`, or `URL URL-OF-SECURITY-UPDATES`.
-const MIRROR_VARIABLE: &str = "RAMPART_DEBIAN_MIRROR";
-
 /// The keys that the archive is signed with, and the package that brings them.
-const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+pub(super) const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+const APT_GET: Program = Program {
+    name: "apt-get",
+    purpose: "fetch packages",
+    package: "apt",
+};
 
 /// One package of the machine.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -82,69 +75,6 @@ pub struct Package {
     pub bytes: u64,
     /// SHA-256 of the file in hexadecimal; empty before it is fetched.
     pub sha256: String,
-}
-
-/// Where packages come from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Mirror {
-    archive: String,
-    security: String,
-}
-
-impl Mirror {
-    /// From `RAMPART_DEBIAN_MIRROR`, else what this machine's own apt uses for the same suite,
-    /// else Debian's.
-    pub(super) fn find() -> Self {
-        if let Ok(text) = std::env::var(MIRROR_VARIABLE)
-            && let Some(mirror) = Self::parse(&text)
-        {
-            return mirror;
-        }
-        // What apt makes of its sources, so that there is no second reader of its two formats.
-        let output = Command::new("apt-get")
-            .args(["indextargets", "--format", "$(REPO_URI) $(RELEASE)"])
-            .stdin(Stdio::null())
-            .output();
-        let targets = output
-            .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
-            .unwrap_or_default();
-        Self::among(&targets)
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        let mut words = text.split_whitespace();
-        let archive = words.next()?.trim_end_matches('/').to_owned();
-        let security = words.next().map_or_else(
-            || format!("{archive}{SECURITY_SUFFIX}"),
-            |word| word.trim_end_matches('/').to_owned(),
-        );
-        Some(Self { archive, security })
-    }
-
-    /// From lines of an address and a suite.
-    fn among(targets: &str) -> Self {
-        let of = |suite: &str| {
-            targets
-                .lines()
-                .filter_map(|line| line.split_once(' '))
-                .find(|(_, release)| *release == suite)
-                .map(|(address, _)| address.trim_end_matches('/').to_owned())
-        };
-        let archive = of(SUITE).unwrap_or_else(|| DEFAULT_MIRROR.to_owned());
-        let security = of(&format!("{SUITE}-security"))
-            .unwrap_or_else(|| format!("{archive}{SECURITY_SUFFIX}"));
-        Self { archive, security }
-    }
-
-    fn sources(&self) -> String {
-        let Self { archive, security } = self;
-        let line = |address: &str, suite: &str| {
-            format!("deb [signed-by={KEYRING}] {address} {suite} main\n")
-        };
-        line(archive, SUITE)
-            + &line(archive, &format!("{SUITE}-updates"))
-            + &line(security, &format!("{SUITE}-security"))
-    }
 }
 
 /// apt with lists, state and cache of its own.
@@ -195,7 +125,10 @@ impl Apt {
 
     /// Fetches the lists.
     pub(super) fn update(&self) -> Result<(), SimError> {
-        let fetched = self.run("apt-get", &["-qq", "--error-on=any", "update"]);
+        let lists = self.directory.join("lists");
+        let fetched = self.run(&["-qq", "--error-on=any", "update"], &mut || {
+            bytes_in(&[&lists, &lists.join("partial")])
+        });
         self.fetching(fetched).map(|_| ())
     }
 
@@ -207,7 +140,7 @@ impl Apt {
         let elsewhere = format!("Dir::Cache::archives={}", empty.display());
         let mut arguments = vec!["-qq", "-y", "--print-uris", "-o", &elsewhere, "install"];
         arguments.extend(&self.packages);
-        let output = self.run("apt-get", &arguments)?;
+        let output = self.run(&arguments, &mut || 0)?;
         let mut packages = parse_addresses(&output)?;
         packages.sort();
         Ok(packages)
@@ -222,17 +155,13 @@ impl Apt {
     ) -> Result<(), SimError> {
         let mut arguments = vec!["-qq", "-y", "--download-only", "install"];
         arguments.extend(&self.packages);
-        let here = || -> u64 {
-            [self.archives(), self.archives().join("partial")]
-                .iter()
-                .filter_map(|directory| fs::read_dir(directory).ok())
-                .flat_map(|entries| entries.flatten())
-                .filter_map(|entry| entry.metadata().ok())
-                .filter(fs::Metadata::is_file)
-                .map(|metadata| metadata.len())
-                .sum()
-        };
-        let fetched = self.run_watched("apt-get", &arguments, &mut || progress(here()));
+        let archives = self.archives();
+        let partial = archives.join("partial");
+        let fetched = self.run(&arguments, &mut || {
+            let here = bytes_in(&[&archives, &partial]);
+            progress(here);
+            here
+        });
         self.fetching(fetched)?;
         for package in packages.iter_mut() {
             let path = self.path(package);
@@ -268,7 +197,7 @@ impl Apt {
 
     fn fetching<T>(&self, result: Result<T, SimError>) -> Result<T, SimError> {
         result.map_err(|source| match source {
-            SimError::ProgramFailed { .. } => SimError::NotFetched {
+            SimError::ProgramFailed { .. } | SimError::ProgramHung { .. } => SimError::NotFetched {
                 mirror: self.mirror.archive.clone(),
                 source: Box::new(source),
             },
@@ -276,72 +205,20 @@ impl Apt {
         })
     }
 
-    fn run(&self, program: &'static str, arguments: &[&str]) -> Result<String, SimError> {
-        self.run_watched(program, arguments, &mut || ())
-    }
-
-    fn run_watched(
+    /// Runs `apt-get`; `progress` as with [`Program::run`].
+    fn run(
         &self,
-        program: &'static str,
         arguments: &[&str],
-        meanwhile: &mut dyn FnMut(),
+        progress: &mut dyn FnMut() -> u64,
     ) -> Result<String, SimError> {
-        let mut command = Command::new(program);
+        let mut command = Command::new(APT_GET.name);
         command
             .args(arguments)
             .env("APT_CONFIG", self.directory.join("apt.conf"))
             .env("LC_ALL", "C.UTF-8")
             .env("DEBIAN_FRONTEND", "noninteractive");
-        run(command, program, "fetch packages", "apt", meanwhile)
+        APT_GET.run(command, progress)
     }
-}
-
-/// Runs a program of this machine to its end, telling `meanwhile` every so often; its output.
-pub(super) fn run(
-    mut command: Command,
-    program: &'static str,
-    purpose: &'static str,
-    package: &'static str,
-    meanwhile: &mut dyn FnMut(),
-) -> Result<String, SimError> {
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let told = format!("{command:?}");
-    let missing = |source: io::Error| SimError::ProgramMissing {
-        program,
-        purpose,
-        package,
-        source,
-    };
-    let child = spawn_tied(command, AtOurEnd::Kill).map_err(missing)?;
-    let waiter = thread::Builder::new()
-        .name(program.to_owned())
-        .spawn(move || child.wait_with_output())
-        .map_err(missing)?;
-    while !waiter.is_finished() {
-        meanwhile();
-        thread::sleep(Duration::from_millis(20));
-    }
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = waiter
-        .join()
-        .unwrap_or_else(|_| Err(io::Error::other("its thread has failed")))
-        .map_err(missing)?;
-    if !status.success() {
-        let text = String::from_utf8_lossy(&stderr);
-        let lines: Vec<_> = text.lines().rev().take(5).collect();
-        return Err(SimError::ProgramFailed {
-            command: told.chars().take(200).collect(),
-            status: status.to_string(),
-            said: lines.into_iter().rev().collect::<Vec<_>>().join("; "),
-        });
-    }
-    Ok(String::from_utf8_lossy(&stdout).into_owned())
 }
 
 /// apt.conf(5). The machine's own configuration is not read because `Dir::Etc` is ours; of it only
@@ -373,14 +250,9 @@ fn configuration(directory: &Path, architecture: &Architecture, acquisition: &st
 
 /// The lines of `apt-config dump` that say how to fetch.
 fn acquisition_of_this_machine() -> String {
-    let output = Command::new("apt-config")
-        .arg("dump")
-        .stdin(Stdio::null())
-        .output();
-    let text = output
-        .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
-        .unwrap_or_default();
-    acquisition(&text)
+    let mut command = Command::new("apt-config");
+    command.arg("dump");
+    acquisition(&said(command))
 }
 
 fn acquisition(dump: &str) -> String {
@@ -425,6 +297,18 @@ fn parse_addresses(output: &str) -> Result<Vec<Package>, SimError> {
         .collect()
 }
 
+/// How much the files directly in these directories hold.
+fn bytes_in(directories: &[&Path]) -> u64 {
+    directories
+        .iter()
+        .filter_map(|directory| fs::read_dir(directory).ok())
+        .flat_map(|entries| entries.flatten())
+        .filter_map(|entry| entry.metadata().ok())
+        .filter(fs::Metadata::is_file)
+        .map(|metadata| metadata.len())
+        .sum()
+}
+
 fn sha256_of(path: &Path) -> Result<String, SimError> {
     let mut file = fs::File::open(path).map_err(SimError::file("open", path))?;
     let mut digest = Sha256::new();
@@ -459,30 +343,6 @@ mod tests {
         assert_eq!(packages[0].bytes, 9_281_168);
         let error = parse_addresses("'http://x' nothing\n").expect_err("no size");
         assert!(error.to_string().contains("nothing"), "{error}");
-    }
-
-    #[test]
-    fn the_mirror_is_the_one_named_then_the_machines_own_then_debians() {
-        let named = Mirror::parse(" http://near/debian/ ").expect("named");
-        assert_eq!(named.archive, "http://near/debian");
-        assert_eq!(named.security, "http://near/debian-security");
-        let both = Mirror::parse("http://a http://b").expect("named");
-        assert_eq!(
-            (both.archive, both.security),
-            ("http://a".to_owned(), "http://b".to_owned())
-        );
-        assert_eq!(Mirror::parse("  "), None);
-        let own = Mirror::among(
-            "https://packages.example/apt nodistro\nhttp://near/deb/ bookworm\nhttp://sec/x bookworm-security\n",
-        );
-        assert_eq!(own.archive, "http://near/deb");
-        assert_eq!(own.security, "http://sec/x");
-        let none = Mirror::among("http://archive.ubuntu.com/ubuntu jammy\n");
-        assert_eq!(none.archive, DEFAULT_MIRROR);
-        assert!(
-            none.sources()
-                .contains("http://deb.debian.org/debian-security bookworm-security main")
-        );
     }
 
     #[test]

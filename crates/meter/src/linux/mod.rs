@@ -16,6 +16,7 @@ pub(crate) mod rseq;
 pub(crate) mod scheduling;
 pub(crate) mod usage;
 pub(crate) mod vdso;
+pub(crate) mod wake;
 
 use std::io;
 

@@ -5,7 +5,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::RawFd;
 
-use rampart_model::{Block, BlockerEvent, MeterEvent};
+use rampart_model::Block;
+#[cfg(test)]
+use rampart_model::MeterEvent;
+use serde::Serialize;
 
 use super::block_line::{self, SeriesCounts};
 
@@ -125,16 +128,8 @@ impl Console {
     }
 
     /// Adds an event to what waits to leave.
-    pub(super) fn send(&mut self, event: &MeterEvent) {
+    pub(super) fn send(&mut self, event: &impl Serialize) {
         // Writing to memory cannot fail, and no event has a map with keys that are not text.
-        if serde_json::to_writer(&mut self.output, event).is_ok() {
-            self.output.push(b'\n');
-        }
-    }
-
-    /// The same for an event of a blocker.
-    pub(super) fn send_blocker(&mut self, event: &BlockerEvent) {
-        // As above.
         if serde_json::to_writer(&mut self.output, event).is_ok() {
             self.output.push(b'\n');
         }

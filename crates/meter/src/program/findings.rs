@@ -1,74 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reading requests, and judging them before anything is done.
+//! Judging a request to measure before anything is done, and what is to be said of it.
 
 use rampart_model::{
     Finding, METER_PROTOCOL_VERSION, MeterKind, MeterPlan, MeterRequest, Nanos, Refusal,
     RefusalKind, SchedulingPolicy, Severity,
 };
 
+use super::conversation::{Requests, refuse_plan};
 use crate::linux::{clock, diagnosis};
 
 /// Timers coarser than this cannot be measured with.
 const COARSEST_CLOCK: Nanos = Nanos::from_micros(1);
 
-fn bad(finding: Finding) -> Refusal {
-    Refusal {
-        kind: RefusalKind::BadPlan,
-        finding,
-    }
-}
-
-fn problem(what: impl Into<String>) -> Finding {
-    Finding::new(Severity::Problem, "request on standard input", what)
-}
-
-/// The request on one line.
-pub(super) fn request(line: &[u8]) -> Result<MeterRequest, Refusal> {
-    serde_json::from_slice(line).map_err(|cause| {
-        // Another version may have other fields; then that is the reason worth telling.
-        if let Ok(value) = serde_json::from_slice::<serde_json::Value>(line)
-            && let Some(protocol) = value.pointer("/prepare/protocol")
-            && *protocol != METER_PROTOCOL_VERSION
-        {
-            return wrong_protocol(&protocol.to_string());
-        }
-        bad(problem(format!("it cannot be read: {cause}"))
-            .mend("see `rampart schema` for the form of a request"))
-    })
-}
-
-fn wrong_protocol(present: &str) -> Refusal {
-    bad(problem("it is of another version of the conversation")
-        .values(present, METER_PROTOCOL_VERSION.to_string())
-        .mend("use rampart and rampart-meter of the same version"))
-}
-
-/// The input ended before a request.
-pub(super) fn no_request() -> Refusal {
-    bad(problem("the input ended before a request")
-        .mend("start it through `rampart measure`, or see rampart-meter --help"))
-}
-
-/// Another request came than the one whose turn it is.
-pub(super) fn out_of_turn(needed: &str) -> Refusal {
-    bad(problem("it comes out of turn").values("another request", needed))
-}
+/// The conversation about measurements.
+pub(super) const REQUESTS: Requests = Requests {
+    protocol: METER_PROTOCOL_VERSION,
+    command: "rampart measure",
+    schema: "meter-request",
+};
 
 /// The plan of the first request, if it makes sense.
 pub(super) fn plan(request: MeterRequest) -> Result<MeterPlan, Refusal> {
     let MeterRequest::Prepare { protocol, plan } = request else {
-        return Err(out_of_turn("prepare"));
+        return Err(REQUESTS.out_of_turn("prepare"));
     };
-    if protocol != METER_PROTOCOL_VERSION {
-        return Err(wrong_protocol(&protocol.to_string()));
-    }
-    let mut findings = plan.findings().into_iter();
-    if let Some(mut finding) = findings.next() {
-        for other in findings {
-            finding.what = format!("{}; and {other}", finding.what);
-        }
-        return Err(bad(finding));
-    }
+    REQUESTS.check_protocol(protocol)?;
+    refuse_plan(plan.findings())?;
     Ok(plan)
 }
 

@@ -7,13 +7,16 @@
 //! all from one loop that wakes some twenty times a second and never blocks on its output. If
 //! the reader of the output is slow, blocks grow longer instead of memory.
 //!
-//! As `rampart-meter block` it stops CPUs instead, for others to measure what they notice.
+//! As `rampart-meter block` it stops CPUs instead, for others to measure what they notice, in a
+//! conversation of its own ([`rampart_model::BlockerRequest`], [`rampart_model::BlockerEvent`]).
+//! What `rampart-meter agent` does is in `rampart-agent`.
 
 mod backward;
 mod block_line;
 mod blocker;
 mod collector;
 mod console;
+mod conversation;
 mod findings;
 mod housekeeping;
 mod session;

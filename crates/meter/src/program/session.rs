@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The conversation, from the first request to the last event.
 
+mod finish;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -8,21 +10,20 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rampart_model::{
-    CpuId, CpuSet, EffectivePlacement, ExitCode, Finding, METER_PROTOCOL_VERSION, MeterDetail,
-    MeterEvent, MeterKind, MeterPlan, MeterReady, MeterRequest, Nanos, PlacedBy, Refusal,
-    RefusalKind, Severity, ThreadOutcome, ThreadReady,
+    CpuId, CpuSet, ExitCode, Finding, METER_PROTOCOL_VERSION, MeterEvent, MeterKind, MeterPlan,
+    MeterReady, MeterRequest, Nanos, PlacedBy, Refusal, Severity, ThreadReady,
 };
 
 use super::collector::{Collector, CounterClock};
 use super::console::{Console, OutputClosed};
-use super::findings;
+use super::conversation::{End, REQUEST, conclude, ignored};
+use super::findings::{self, REQUESTS};
 use super::housekeeping::{self, House};
-use super::thread::{self, Assignment, Boundary, Command, EngineDetail, Outcome, Report};
+use super::thread::{self, Assignment, Boundary, Command, Outcome, Report};
 use crate::linux::counter::{self, CounterKind};
 use crate::linux::usage::Steal;
-use crate::linux::{brakes, clock, diagnosis, memory, scheduling};
+use crate::linux::{clock, diagnosis, memory, scheduling, wake};
 use crate::ring::ring;
-use crate::throttling;
 use crate::timescale::Timescale;
 
 /// How often the rings are read, in ms. They hold at least a second.
@@ -41,45 +42,14 @@ const LAST_TICKS: u32 = 600;
 /// Memory of a measuring thread's stack.
 const STACK: usize = 128 * 1024;
 
-/// Why there is nothing more to say than this.
-enum End {
-    Refused(Box<Refusal>),
-    OutputClosed,
-}
-
-impl From<Refusal> for End {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refused(Box::new(refusal))
-    }
-}
-
-impl From<OutputClosed> for End {
-    fn from(_: OutputClosed) -> Self {
-        Self::OutputClosed
-    }
-}
-
 /// Holds the conversation on standard input and output, and returns the exit code: 0 when it
 /// came to `finished`, 2 for a plan that makes no sense, 4 for another refusal, 1 if nobody read
 /// the output to its end.
 #[must_use]
 pub fn run() -> ExitCode {
     let mut console = Console::new();
-    match converse(&mut console) {
-        Ok(()) => ExitCode::Success,
-        Err(End::OutputClosed) => ExitCode::Failure,
-        Err(End::Refused(refusal)) => {
-            let code = match refusal.kind {
-                RefusalKind::BadPlan => ExitCode::Usage,
-                _ => ExitCode::PreconditionMissing,
-            };
-            console.send(&MeterEvent::Refused(*refusal));
-            match console.flush() {
-                Ok(()) => code,
-                Err(OutputClosed) => ExitCode::Failure,
-            }
-        }
-    }
+    let ended = converse(&mut console);
+    conclude(&mut console, ended, MeterEvent::Refused)
 }
 
 /// Measurements one after the other, until the input ends.
@@ -89,7 +59,7 @@ fn converse(console: &mut Console) -> Result<(), End> {
     let allowed = scheduling::affinity()
         .map_err(|cause| diagnosis::system("the program", "its affinity cannot be read", &cause))?;
     let Some(line) = console.wait_for_line()? else {
-        return Err(findings::no_request().into());
+        return Err(REQUESTS.none().into());
     };
     measure_once(&line, &allowed, console)?;
     loop {
@@ -99,7 +69,7 @@ fn converse(console: &mut Console) -> Result<(), End> {
             Ok(None) | Err(OutputClosed) => return Ok(()),
         };
         // A stop may cross with the end of what it was to stop.
-        if !matches!(findings::request(&line), Ok(MeterRequest::Stop {})) {
+        if !matches!(REQUESTS.read(&line), Ok(MeterRequest::Stop {})) {
             measure_once(&line, &allowed, console)?;
         }
     }
@@ -107,27 +77,24 @@ fn converse(console: &mut Console) -> Result<(), End> {
 
 /// One measurement, from the request in `line` to its last event.
 fn measure_once(line: &[u8], allowed: &CpuSet, console: &mut Console) -> Result<(), End> {
-    let plan = Arc::new(findings::plan(findings::request(line)?)?);
+    let plan = Arc::new(findings::plan(REQUESTS.read(line)?)?);
     let mut session = Session::prepare(Arc::clone(&plan), allowed)?;
     console.send(&session.ready());
     console.flush()?;
-    match console
-        .wait_for_line()?
-        .map(|line| findings::request(&line))
-    {
+    match console.wait_for_line()?.map(|line| REQUESTS.read(&line)) {
         Some(Ok(MeterRequest::Go {})) => {}
         None | Some(Ok(MeterRequest::Stop {})) => {
             console.send(&MeterEvent::Finished {
                 threads: Vec::new(),
                 findings: vec![Finding::new(
                     Severity::Note,
-                    "request on standard input",
+                    REQUEST,
                     "it was ended before it began to measure",
                 )],
             });
             return Ok(console.flush()?);
         }
-        Some(Ok(MeterRequest::Prepare { .. })) => return Err(findings::out_of_turn("go").into()),
+        Some(Ok(MeterRequest::Prepare { .. })) => return Err(REQUESTS.out_of_turn("go").into()),
         Some(Err(refusal)) => return Err(refusal.into()),
     }
     session.verify(console)?;
@@ -213,7 +180,7 @@ impl Session {
         allowed: &CpuSet,
         reports: &Sender<(CpuId, Report)>,
     ) -> Result<(), Refusal> {
-        no_op_on_wake_signal();
+        wake::prepare();
         let whole = Arc::clone(&self.plan);
         for (place, cpu) in whole.cpus.iter().enumerate() {
             // From here on a thread knows its own period alone.
@@ -338,7 +305,7 @@ impl Session {
         while self.threads.iter().any(|thread| thread.outcome.is_none()) {
             console.wait(TICK)?;
             while let Some(line) = console.next_line() {
-                match findings::request(&line) {
+                match REQUESTS.read(&line) {
                     Ok(MeterRequest::Stop {}) => self.stop.store(true, Ordering::Relaxed),
                     _ => self.out_of_turn = true,
                 }
@@ -367,11 +334,7 @@ impl Session {
         self.steal[1] = Steal::now();
         self.read(clock::monotonic(), console);
         if self.out_of_turn {
-            self.findings.push(Finding::new(
-                Severity::Warning,
-                "request on standard input",
-                "a request other than stop came during the measurement and was ignored",
-            ));
+            self.findings.push(ignored("during the measurement"));
         }
         Ok(())
     }
@@ -406,127 +369,8 @@ impl Session {
     /// stop. A signal that comes just before the sleep is repeated with the next tick.
     fn wake_sleepers(&self) {
         for measuring in self.threads.iter().filter(|each| each.outcome.is_none()) {
-            // SAFETY: no pointers. A thread that has just ended gives ESRCH, which is fine.
-            unsafe {
-                libc::syscall(
-                    libc::SYS_tgkill,
-                    std::process::id(),
-                    measuring.thread,
-                    libc::SIGUSR2,
-                )
-            };
+            wake::wake(measuring.thread);
         }
-    }
-
-    fn finished(self, console: &mut Console) -> MeterEvent {
-        let Self {
-            plan,
-            threads,
-            house,
-            memory_locked,
-            clock_source,
-            mut findings,
-            steal,
-            counter_clock,
-            scale,
-            ..
-        } = self;
-        let lengths = counter_clock
-            .as_ref()
-            .map_or(scale, |clock| *clock.lengths());
-        let mut outcomes = Vec::with_capacity(threads.len());
-        for Measuring {
-            mut collector,
-            handle,
-            outcome,
-            ..
-        } in threads
-        {
-            // It has reported and ends; the next measurement may have a thread of the same name.
-            let _ = handle.join();
-            let Some(outcome) = outcome else { continue };
-            collector.finish(outcome.duration, console);
-            let cpu = collector.cpu();
-            if plan.meter == MeterKind::Noise && plan.policy.is_real_time() {
-                findings.extend(throttling::explain(
-                    cpu,
-                    collector.long_gaps(),
-                    &brakes::of_cpu(cpu),
-                ));
-            }
-            let totals = collector.totals();
-            let mut warm_up = collector.warm_up();
-            warm_up.duration = outcome.warm_up;
-            let detail = detail(&outcome, &collector, &lengths);
-            let mut counters = outcome.counters;
-            counters.steal = steal[1].since(&steal[0], cpu);
-            outcomes.push(ThreadOutcome {
-                cpu,
-                placement: EffectivePlacement {
-                    policy: outcome.policy,
-                    affinity: outcome.affinity,
-                    cpus_seen: outcome.cpus_seen,
-                    migrations: outcome.migrations,
-                    memory_locked,
-                    housekeeping: house.cpus.clone(),
-                    clock_source: clock_source.clone(),
-                },
-                counters,
-                duration: outcome.duration,
-                samples: totals.samples,
-                missed: totals.missed,
-                over_deadline: totals.over_deadline,
-                lost: totals.lost,
-                worst: collector.into_worst(),
-                warm_up,
-                detail,
-            });
-        }
-        MeterEvent::Finished {
-            threads: outcomes,
-            findings,
-        }
-    }
-}
-
-fn detail(outcome: &Outcome, collector: &Collector, lengths: &Timescale) -> MeterDetail {
-    let totals = collector.totals();
-    match outcome.detail {
-        EngineDetail::Wakeup => MeterDetail::Wakeup {},
-        EngineDetail::Noise {
-            totals: noise,
-            threshold,
-        } => {
-            let undisturbed = noise
-                .length
-                .saturating_sub(noise.stolen)
-                .saturating_sub(noise.recording);
-            let turns = noise.turns.saturating_sub(noise.gaps);
-            MeterDetail::Noise {
-                turns: noise.turns,
-                shortest_turn: lengths.length(noise.shortest.unwrap_or(0)),
-                mean_turn_picos: lengths.picos(undisturbed).checked_div(turns).unwrap_or(0),
-                threshold,
-                stolen: lengths.length(noise.stolen),
-            }
-        }
-        EngineDetail::Fwq {
-            turns,
-            shortest,
-            lowered,
-        } => MeterDetail::Fwq {
-            turns,
-            shortest,
-            lowered,
-        },
-        EngineDetail::Loop { turns } => MeterDetail::Loop {
-            turns,
-            deadline: collector.deadline(),
-            deadlines_missed: totals.over_deadline,
-            worst_early: totals.worst_early,
-            worst_late: totals.worst_late,
-            worst_start: totals.worst_start,
-        },
     }
 }
 
@@ -540,17 +384,4 @@ fn ring_capacity(plan: &MeterPlan) -> usize {
         MeterKind::Noise => Nanos::from_micros(10),
     };
     (Nanos::SECOND.0 / apart.0.max(1) * 5 / 4).clamp(1024, MOST) as usize
-}
-
-/// The signal that breaks a sleep needs a handler that does nothing; by default it would end
-/// the program.
-pub(super) fn no_op_on_wake_signal() {
-    extern "C" fn nothing(_: libc::c_int) {}
-    // SAFETY: all-zero is a valid value: no flags (so that the sleep is broken), empty mask.
-    // The handler touches nothing.
-    unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
-        libc::sigaction(libc::SIGUSR2, &raw const action, std::ptr::null_mut());
-    }
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
+use rampart_host::{MachineRoot, read_machine};
 use rampart_load::{Blocks, BlocksError, BlocksOutcome, BlocksProgress};
 use rampart_model::{
     BlockKind, BlockPlan, BlockSpan, BlockSpread, CpuId, CpuSet, ExitCode, Nanos, RefusalKind,
@@ -28,6 +29,9 @@ Examples:
 
 By the kernel module `blocksys` a CPU is stopped altogether: interrupts and preemption off. Without
 it a thread of FIFO 99 spins, which stops other threads and no interrupts. Ctrl-C ends early.";
+
+/// How much later than planned a block may come before its maker is taken for hung.
+const SILENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -50,9 +54,9 @@ pub(crate) struct BlockArguments {
 /// What blocks are asked for with.
 #[derive(Debug, Args)]
 pub(crate) struct BlockOptions {
-    /// The CPUs to stop, all at the same moments
+    /// The CPUs to stop, all at the same moments; `blocktest` takes the last one without it
     #[arg(long, value_name = "CPUS")]
-    pub(crate) cpus: CpuSet,
+    pub(crate) cpus: Option<CpuSet>,
 
     /// Length of a block
     #[arg(long, value_name = "TIME", default_value = "4ms")]
@@ -97,13 +101,28 @@ enum Kind {
 }
 
 impl BlockOptions {
-    pub(crate) fn plan(&self) -> Result<BlockPlan, Failure> {
+    fn pause(&self) -> Nanos {
         let usual = Nanos(self.length.0.saturating_mul(4)).max(Nanos::from_millis(20));
+        self.pause.unwrap_or(usual)
+    }
+
+    /// How long all blocks take at most: a random pause is up to half as long again.
+    pub(crate) fn longest(&self) -> Nanos {
+        let one = self.length.0.saturating_add(self.pause().0);
+        Nanos(one.saturating_mul(self.count.into()).saturating_mul(2))
+    }
+
+    /// The plan; where no CPU is named for the last one that may be used.
+    pub(crate) fn plan(&self) -> Result<BlockPlan, Failure> {
+        let cpus = match &self.cpus {
+            Some(cpus) => cpus.clone(),
+            None => last_usable_cpu(),
+        };
         let plan = BlockPlan {
-            cpus: self.cpus.clone(),
+            cpus,
             length: self.length,
             count: self.count,
-            pause: self.pause.unwrap_or(usual),
+            pause: self.pause(),
             spread: match self.spread {
                 Spread::Even => BlockSpread::Even,
                 Spread::Random => BlockSpread::Random,
@@ -124,6 +143,13 @@ impl BlockOptions {
     }
 }
 
+/// High-numbered CPUs take the fewest interrupts of devices, and CPU 0 the work of the boot.
+fn last_usable_cpu() -> CpuSet {
+    let topology = read_machine(&MachineRoot::system()).topology;
+    let usable = topology.online.intersection(&topology.allowed);
+    usable.iter().next_back().into_iter().collect()
+}
+
 fn seed_from_time() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     // Short enough to be typed again.
@@ -131,6 +157,13 @@ fn seed_from_time() -> u64 {
 }
 
 pub(crate) fn run(arguments: &BlockArguments) -> Result<ExitCode, Failure> {
+    // Who only stops CPUs says which; `blocktest` is there to be tried.
+    if arguments.blocks.cpus.is_none() {
+        return Err(Failure::new(
+            ExitCode::Usage,
+            anyhow::anyhow!("block: no CPU to stop is named; write it, as --cpus 1"),
+        ));
+    }
     let program = super::meter_program()?;
     let plan = arguments.blocks.plan()?;
     let stop = signals::stop_flag()?;
@@ -190,6 +223,10 @@ fn follow(
     stop: &AtomicBool,
 ) -> Result<(), BlocksError> {
     let mut said = Instant::now();
+    // A random pause is up to half as long again.
+    let one = Duration::from_nanos(plan.length.0.saturating_add(plan.pause.0));
+    let limit = one.saturating_mul(2) + SILENCE;
+    let mut heard = Instant::now();
     loop {
         if stop.load(Ordering::Relaxed) {
             return Ok(());
@@ -199,7 +236,17 @@ fn follow(
             Some(BlocksProgress::Made(spans)) => spans.last().copied(),
             None => None,
         };
-        let Some(last) = last else { continue };
+        let Some(last) = last else {
+            if heard.elapsed() >= limit {
+                return Err(BlocksError::Silent {
+                    program: "rampart-meter block".to_owned(),
+                    what: "make its next block",
+                    waited: limit,
+                });
+            }
+            continue;
+        };
+        heard = Instant::now();
         let number = last.sequence + 1;
         bar.set_position(number.into());
         bar.set_message(format!("block {number} of {}", plan.count));

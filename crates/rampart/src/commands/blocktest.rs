@@ -43,7 +43,7 @@ const TAIL: Nanos = Nanos::from_millis(200);
 #[command(after_help = EXAMPLES)]
 pub(crate) struct BlocktestArguments {
     #[command(flatten)]
-    blocks: BlockOptions,
+    pub(crate) blocks: BlockOptions,
 
     /// Measure on these CPUs; without it on all that may be used
     #[arg(long, value_name = "CPUS")]

@@ -8,12 +8,12 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rampart_bench::sim::Loss;
-use rampart_bench::{BenchError, BenchSelection, Results, carry};
+use rampart_bench::{BenchError, BenchSelection, Patience, Results, carry};
 use rampart_evaluate::{CRASH_SIGNS, DOCUMENT, ResultDirectory, add_crash, confirm_crash, read};
-use rampart_model::{Bench, CrashRecord, Evaluation, ExitCode, Finding, Severity};
+use rampart_model::{Bench, CrashRecord, Evaluation, ExitCode, Finding, Nanos, Severity};
 
 use super::evaluate::{directory_of_now, exit_code, show};
-use super::on::{Elsewhere, arguments_without, code_of, programs};
+use super::on::{Elsewhere, arguments_without, programs};
 use crate::arguments::{Evaluate, ShowProgress, Wish};
 use crate::failure::Failure;
 use crate::{output, signals};
@@ -86,6 +86,7 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
     let ended = rampart_bench::run(
         machine,
         &argv,
+        patience(arguments),
         &stop,
         |stdout| {
             results.unpack(stdout, |name, content| {
@@ -115,7 +116,7 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
 
     let signs = came.into_inner().ok().and_then(|came| came.signs);
     let (code, crashed) = match (ended.status, signs) {
-        (Ok(status), _) => (Some(code_of(status)), None),
+        (Ok(status), _) => (Some(ExitCode::from_status(status)), None),
         (Err(_), Some((signs, at))) if crash => (None, Some(crash_record(&elsewhere, &signs, at)?)),
         (Err(error), _) => {
             let code = error.exit_code();
@@ -145,6 +146,13 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
     }
     show(&evaluation, &path, arguments, colour)?;
     Ok(code.unwrap_or_else(|| exit_code(&evaluation)))
+}
+
+/// No part of an evaluation is longer than what was asked for; without that it takes four minutes at
+/// most, on a simulated machine.
+fn patience(arguments: &Evaluate) -> Patience {
+    let asked = arguments.duration.unwrap_or(Nanos::from_secs(240));
+    Patience::with_quiet(Duration::from_nanos(asked.0))
 }
 
 /// The same evaluation as the far side is asked for it.

@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `--on`: the same command on another machine, as if it ran here.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
-use std::process::ExitStatus;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::Args;
-use rampart_bench::sim::{Sim, SimOptions};
-use rampart_bench::{BenchError, BenchSelection, Machine, Programs, Ssh, carry};
-use rampart_model::ExitCode;
+use rampart_bench::sim::{Sim, SimOptions, USUAL_CPUS, USUAL_MEBIBYTES};
+use rampart_bench::{BenchError, BenchSelection, Machine, Patience, Programs, Ssh, carry};
+use rampart_model::{ExitCode, Nanos};
 
 use crate::arguments::Command;
 use crate::failure::Failure;
@@ -27,12 +24,12 @@ pub(crate) struct On {
     pub(crate) on: BenchSelection,
 
     /// CPUs of the simulated machine; all but the first are kept free for real-time work
-    #[arg(long, value_name = "NUMBER", default_value_t = 5)]
+    #[arg(long, value_name = "NUMBER", default_value_t = USUAL_CPUS)]
     pub(crate) sim_cpus: u32,
 
     /// Memory of the simulated machine in MiB
-    #[arg(long, value_name = "MIB", default_value_t = 3072)]
-    pub(crate) sim_memory: u32,
+    #[arg(long, value_name = "MIB", default_value_t = USUAL_MEBIBYTES)]
+    pub(crate) sim_memory: u64,
 }
 
 /// Options that say where and how a command runs, which the far side is told in other words.
@@ -69,7 +66,7 @@ impl On {
     /// simulated machine is watched when its kernel panicked.
     pub(crate) fn connect(
         &self,
-        stop: &Arc<AtomicBool>,
+        stop: &AtomicBool,
         after_panic: Option<Duration>,
     ) -> Result<Option<Elsewhere>, Failure> {
         match &self.on {
@@ -80,7 +77,7 @@ impl On {
             }
             BenchSelection::Sim => {
                 let mut options = SimOptions::new(super::meter_program()?).with_cpus(self.sim_cpus);
-                options.memory_mib = self.sim_memory;
+                options.mebibytes = self.sim_memory;
                 if let Some(after_panic) = after_panic {
                     options.after_panic = after_panic;
                 }
@@ -90,20 +87,8 @@ impl On {
                     image.record().kernel_release,
                     options.cpus
                 ));
-                let booting = thread::Builder::new()
-                    .name("boot".to_owned())
-                    .spawn(move || Sim::boot(image, &options))?;
-                while !booting.is_finished() {
-                    if stop.load(Ordering::Relaxed) {
-                        let what = "the simulated machine was booting".to_owned();
-                        return Err(BenchError::Interrupted(what).into());
-                    }
-                    thread::sleep(Duration::from_millis(20));
-                }
-                let sim = booting
-                    .join()
-                    .map_err(|_| io::Error::other("the thread that boots has failed"))?;
-                Ok(Some(Elsewhere::Sim(Box::new(sim?))))
+                let sim = Sim::boot_unless(stop, image, options)?;
+                Ok(Some(Elsewhere::Sim(Box::new(sim))))
             }
         }
     }
@@ -146,36 +131,20 @@ fn without(
     kept
 }
 
-/// The exit code that a program over there ended with.
-pub(crate) fn code_of(status: ExitStatus) -> ExitCode {
-    const KNOWN: [ExitCode; 8] = [
-        ExitCode::Success,
-        ExitCode::Failure,
-        ExitCode::Usage,
-        ExitCode::VerdictNegative,
-        ExitCode::PreconditionMissing,
-        ExitCode::Partial,
-        ExitCode::MachineLost,
-        ExitCode::Interrupted,
-    ];
-    KNOWN
-        .into_iter()
-        .find(|code| status.code() == Some(*code as i32))
-        .unwrap_or(ExitCode::Failure)
-}
-
 /// Runs a whole command elsewhere if it says so; none if it is for this machine, or knows itself
 /// how to run elsewhere.
 pub(crate) fn elsewhere(command: &Command, colour: bool) -> Option<Result<ExitCode, Failure>> {
-    let (on, files): (&On, Vec<(&str, &Option<PathBuf>)>) = match command {
-        Command::Measure(measure) => (
-            &measure.on,
-            vec![("--hlog", &measure.hlog), ("--csv", &measure.csv)],
-        ),
-        Command::Domains(domains) => (&domains.on, Vec::new()),
-        Command::Release(release) => (&release.on, Vec::new()),
-        Command::Block(block) => (&block.on, Vec::new()),
-        Command::Blocktest(blocktest) => (&blocktest.on, Vec::new()),
+    let mut files: Vec<(&str, &Option<PathBuf>)> = Vec::new();
+    // The second: for how long it may have nothing to say.
+    let (on, quiet) = match command {
+        Command::Measure(measure) => {
+            files.extend([("--hlog", &measure.hlog), ("--csv", &measure.csv)]);
+            (&measure.on, measure.warm_up + measure.duration)
+        }
+        Command::Domains(domains) => (&domains.on, Nanos::ZERO),
+        Command::Release(release) => (&release.on, Nanos::ZERO),
+        Command::Block(block) => (&block.on, block.blocks.longest()),
+        Command::Blocktest(blocktest) => (&blocktest.on, blocktest.blocks.longest()),
         _ => return None,
     };
     if on.is_local() {
@@ -191,11 +160,12 @@ pub(crate) fn elsewhere(command: &Command, colour: bool) -> Option<Result<ExitCo
             ),
         )));
     }
-    Some(relay(on, colour))
+    let patience = Patience::with_quiet(Duration::from_nanos(quiet.0));
+    Some(relay(on, patience, colour))
 }
 
 /// The same command there, its streams and its exit code here.
-fn relay(on: &On, colour: bool) -> Result<ExitCode, Failure> {
+fn relay(on: &On, patience: Patience, colour: bool) -> Result<ExitCode, Failure> {
     let stop = signals::stop_flag()?;
     let Some(elsewhere) = on.connect(&stop, None)? else {
         return Ok(ExitCode::Success);
@@ -205,13 +175,9 @@ fn relay(on: &On, colour: bool) -> Result<ExitCode, Failure> {
     let mut argv = vec![carried.rampart, "--color".to_owned()];
     argv.push(if colour { "always" } else { "never" }.to_owned());
     argv.extend(arguments_without(&[], &[]));
-    let copy = |mut stdout| {
-        let mut here = io::stdout().lock();
-        io::copy(&mut stdout, &mut here).and_then(|_| here.flush())
-    };
-    let ended = rampart_bench::run(machine, &argv, &stop, copy, output::say)?;
-    let status = ended.status?;
-    Ok(code_of(status))
+    let copy = |mut stdout| rampart_bench::relay(&mut stdout, &mut io::stdout());
+    let ended = rampart_bench::run(machine, &argv, patience, &stop, copy, output::say)?;
+    Ok(ExitCode::from_status(ended.status?))
 }
 
 #[cfg(test)]

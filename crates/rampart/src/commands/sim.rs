@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rampart sim`: builds, boots and enters the simulated machine.
 
-use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use rampart_bench::sim::{BuildStep, Forward, Image, Joined, Sim, SimError, SimOptions, Up};
+use rampart_bench::sim::{
+    BuildStep, Forward, Image, Joined, Sim, SimError, SimOptions, USUAL_CPUS, USUAL_MEBIBYTES,
+    USUAL_PATIENCE, Up,
+};
 use rampart_model::{CpuSet, ExitCode};
 
 use super::sim_program::{Entered, run_program, run_shell};
@@ -57,7 +57,7 @@ enum Action {
 #[derive(Debug, Args)]
 struct MachineArguments {
     /// How many CPUs the machine has
-    #[arg(long, value_name = "NUMBER", default_value_t = 5)]
+    #[arg(long, value_name = "NUMBER", default_value_t = USUAL_CPUS)]
     cpus: u32,
 
     /// CPUs that its kernel keeps free (isolcpus, nohz_full, rcu_nocbs, irqaffinity); without it
@@ -66,8 +66,8 @@ struct MachineArguments {
     real_time_cpus: Option<CpuSet>,
 
     /// Memory of the machine in MiB
-    #[arg(long, value_name = "MIB", default_value_t = 3072)]
-    memory: u32,
+    #[arg(long, value_name = "MIB", default_value_t = USUAL_MEBIBYTES)]
+    memory: u64,
 
     /// More words for its kernel's command line
     #[arg(long, value_name = "WORDS")]
@@ -82,7 +82,7 @@ struct MachineArguments {
     own: bool,
 
     /// How long it may take to come up, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 180)]
+    #[arg(long, value_name = "SECONDS", default_value_t = USUAL_PATIENCE.as_secs())]
     patience: u64,
 }
 
@@ -110,7 +110,7 @@ impl MachineArguments {
         if let Some(real_time) = &self.real_time_cpus {
             options.real_time = real_time.clone();
         }
-        options.memory_mib = self.memory;
+        options.mebibytes = self.memory;
         options.append.clone_from(&self.append);
         options.forwards.clone_from(&self.forward);
         options.patience = Duration::from_secs(self.patience);
@@ -120,9 +120,9 @@ impl MachineArguments {
     /// Whether it asks for a machine that another one cannot stand for.
     fn is_particular(&self) -> bool {
         self.own
-            || self.cpus != 5
+            || self.cpus != USUAL_CPUS
             || self.real_time_cpus.is_some()
-            || self.memory != 3072
+            || self.memory != USUAL_MEBIBYTES
             || self.append.is_some()
             || !self.forward.is_empty()
     }
@@ -210,29 +210,14 @@ fn enter(machine: &MachineArguments) -> Result<Entered, Failure> {
     Ok(Entered::Own(Box::new(boot(machine, None)?)))
 }
 
-/// Boots a machine; a signal meanwhile ends the program, and with it the machine.
-fn boot(machine: &MachineArguments, stop: Option<&Arc<AtomicBool>>) -> Result<Sim, Failure> {
+/// Boots a machine; a signal meanwhile, or `stop`, ends the program, and with it the machine.
+fn boot(machine: &MachineArguments, stop: Option<&AtomicBool>) -> Result<Sim, Failure> {
     let options = machine.options()?;
     let image = Sim::image(&mut build_progress())?;
-    let Some(stop) = stop else {
-        return Ok(Sim::boot(image, &options)?);
-    };
-    let booting = thread::Builder::new()
-        .name("boot".to_owned())
-        .spawn(move || Sim::boot(image, &options))?;
-    while !booting.is_finished() {
-        if stop.load(Ordering::Relaxed) {
-            return Err(Failure::new(
-                ExitCode::Partial,
-                anyhow::anyhow!("interrupted while the simulated machine was booting"),
-            ));
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    let booted = booting
-        .join()
-        .map_err(|_| io::Error::other("the thread that boots has failed"))?;
-    Ok(booted?)
+    Ok(match stop {
+        Some(stop) => Sim::boot_unless(stop, image, options)?,
+        None => Sim::boot(image, &options)?,
+    })
 }
 
 /// Shows the steps of a build on standard error.
@@ -242,6 +227,7 @@ pub(super) fn build_progress() -> impl FnMut(BuildStep) {
     let mut told = None;
     move |step| {
         let text = match step {
+            BuildStep::Waiting => "waiting for another build to end",
             BuildStep::Lists => "lists of packages",
             BuildStep::Fetch { .. } => "fetching packages",
             BuildStep::Unpack { .. } => "unpacking packages",
@@ -251,7 +237,7 @@ pub(super) fn build_progress() -> impl FnMut(BuildStep) {
         // Of the time of a build: fetching half, unpacking a third.
         let share = |done: u64, total: u64, width: u64| done * width / total.max(1);
         let position = match step {
-            BuildStep::Lists => 0,
+            BuildStep::Waiting | BuildStep::Lists => 0,
             BuildStep::Fetch { done, total } => 50 + share(done, total, 500),
             BuildStep::Unpack { done, total } => 550 + share(done as u64, total as u64, 300),
             BuildStep::Pack => 850,

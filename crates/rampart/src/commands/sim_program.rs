@@ -1,24 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A program in the simulated machine, with our streams as its own.
 
-use std::io::{self, IsTerminal as _, Read, Write};
+use std::io::{self, IsTerminal as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
+use std::thread::{self, JoinHandle};
 
 use rampart_agent::{Agent, AgentCommand, AgentError, AgentProcess, TerminalSize};
 use rampart_bench::sim::{Joined, Sim, SimError};
+use rampart_bench::{AFTER_END, Streams, attend, relay};
 use rampart_model::ExitCode;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 
 use crate::failure::Failure;
-
-/// How often signals are looked for.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+use crate::output;
 
 /// The machine that a command is in.
 #[derive(Debug)]
@@ -55,7 +53,7 @@ pub(crate) fn run_program(
         .agent()
         .spawn(&AgentCommand::new(command.iter().cloned()))
         .map_err(|error| entered.explain(error))?;
-    attend(entered, process)
+    join_streams(entered, process)
 }
 
 /// A login shell on a terminal of its own, which shows on ours.
@@ -83,7 +81,7 @@ pub(crate) fn run_shell(entered: &Entered) -> Result<std::process::ExitCode, Fai
         .spawn(&command)
         .map_err(|error| entered.explain(error))?;
     let _raw = RawTerminal::enter()?;
-    attend(entered, process)
+    join_streams(entered, process)
 }
 
 fn terminal_size() -> TerminalSize {
@@ -121,13 +119,18 @@ impl Drop for RawTerminal {
 }
 
 /// Joins the streams and waits for the end.
-fn attend(entered: &Entered, process: AgentProcess) -> Result<std::process::ExitCode, Failure> {
-    let AgentProcess {
-        stdin,
-        stdout,
-        stderr,
-        handle,
-    } = process;
+fn join_streams(
+    entered: &Entered,
+    process: AgentProcess,
+) -> Result<std::process::ExitCode, Failure> {
+    let (
+        Streams {
+            mut stdin,
+            mut stdout,
+            mut stderr,
+        },
+        attendant,
+    ) = attend(process);
     let flags = [SIGINT, SIGTERM, SIGHUP].map(|signal| (signal, Arc::new(AtomicBool::new(false))));
     for (signal, flag) in &flags {
         signal_hook::flag::register(*signal, Arc::clone(flag))?;
@@ -137,18 +140,11 @@ fn attend(entered: &Entered, process: AgentProcess) -> Result<std::process::Exit
 
     // Ends with our input, or with this process.
     start("stdin", move || {
-        let mut stdin = stdin;
-        let _ = carry(&mut io::stdin().lock(), &mut stdin);
+        let _ = relay(&mut io::stdin().lock(), &mut stdin);
     })?;
     let outputs = [
-        start("stdout", move || {
-            let mut stdout = stdout;
-            carry(&mut stdout, &mut io::stdout())
-        })?,
-        start("stderr", move || {
-            let mut stderr = stderr;
-            carry(&mut stderr, &mut io::stderr())
-        })?,
+        start("stdout", move || relay(&mut stdout, &mut io::stdout()))?,
+        start("stderr", move || relay(&mut stderr, &mut io::stderr()))?,
     ];
     let mut signalled = false;
     let status = loop {
@@ -158,21 +154,30 @@ fn attend(entered: &Entered, process: AgentProcess) -> Result<std::process::Exit
                     return Ok(ExitCode::Interrupted.into());
                 }
                 signalled = true;
-                handle
+                attendant
+                    .handle()
                     .signal(*signal)
                     .map_err(|error| entered.explain(error))?;
             }
         }
         if resized.swap(false, Ordering::Relaxed) {
-            handle
+            attendant
+                .handle()
                 .resize(terminal_size())
                 .map_err(|error| entered.explain(error))?;
         }
-        let waited = handle.wait(LOOK_AGAIN);
-        if let Some(status) = waited.map_err(|error| entered.explain(error))? {
+        // No limit: how long it takes is the user's own affair, who sees it and can end it.
+        let looked = attendant.look();
+        if let Some(status) = looked.map_err(|error| entered.explain(error))? {
             break status;
         }
     };
+    if !attendant.let_go(AFTER_END, || outputs.iter().all(JoinHandle::is_finished)) {
+        output::say(
+            "rampart: the command has ended, but something that it started holds its output; it is \
+             not waited for any longer",
+        );
+    }
     for output in outputs {
         match output.join() {
             Ok(Ok(())) => {}
@@ -188,23 +193,8 @@ fn attend(entered: &Entered, process: AgentProcess) -> Result<std::process::Exit
 fn start<T: Send + 'static>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'static,
-) -> io::Result<thread::JoinHandle<T>> {
+) -> io::Result<JoinHandle<T>> {
     thread::Builder::new().name(name.to_owned()).spawn(body)
-}
-
-/// As `std::io::copy`, but what came is passed on at once.
-fn carry(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
-    let mut buffer = vec![0; 1 << 16];
-    loop {
-        let count = match from.read(&mut buffer) {
-            Ok(0) => return Ok(()),
-            Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        to.write_all(&buffer[..count])?;
-        to.flush()?;
-    }
 }
 
 /// As a shell has it: the status, or 128 and the signal.

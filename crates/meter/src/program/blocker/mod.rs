@@ -15,30 +15,23 @@ use rampart_model::{
 
 use self::module::{Missing, Module};
 use self::spin::Spin;
-use super::console::{Console, OutputClosed};
+use super::console::Console;
+use super::conversation::{End, Requests, conclude, ignored, refuse_plan};
 use crate::linux::{diagnosis, scheduling};
 
 /// How often what was made is looked for, in ms.
 const TICK: i32 = 20;
 
-const REQUEST: &str = "request on standard input";
+/// How many looks it may take until no more blocks come once they are to end; the longest block takes
+/// a second.
+const LAST_TICKS: u32 = 1500;
 
-enum End {
-    Refused(Box<Refusal>),
-    OutputClosed,
-}
-
-impl From<Refusal> for End {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refused(Box::new(refusal))
-    }
-}
-
-impl From<OutputClosed> for End {
-    fn from(_: OutputClosed) -> Self {
-        Self::OutputClosed
-    }
-}
+/// The conversation about blocks.
+const REQUESTS: Requests = Requests {
+    protocol: BLOCKER_PROTOCOL_VERSION,
+    command: "rampart block",
+    schema: "blocker-request",
+};
 
 /// Holds the conversation on standard input and output, and returns the exit code: 0 when it
 /// came to `finished`, 2 for a plan that makes no sense, 4 for another refusal, 1 if nobody read
@@ -46,52 +39,37 @@ impl From<OutputClosed> for End {
 #[must_use]
 pub fn run_blocker() -> ExitCode {
     let mut console = Console::new();
-    match converse(&mut console) {
-        Ok(()) => ExitCode::Success,
-        Err(End::OutputClosed) => ExitCode::Failure,
-        Err(End::Refused(refusal)) => {
-            let code = match refusal.kind {
-                RefusalKind::BadPlan => ExitCode::Usage,
-                _ => ExitCode::PreconditionMissing,
-            };
-            console.send_blocker(&BlockerEvent::Refused(*refusal));
-            match console.flush() {
-                Ok(()) => code,
-                Err(OutputClosed) => ExitCode::Failure,
-            }
-        }
-    }
+    let ended = converse(&mut console);
+    conclude(&mut console, ended, BlockerEvent::Refused)
 }
 
 fn converse(console: &mut Console) -> Result<(), End> {
     let Some(line) = console.wait_for_line()? else {
-        return Err(bad("the input ended before a request", None).into());
+        return Err(REQUESTS.none().into());
     };
     let plan = plan(&line)?;
     let mut blocker = Blocker::prepare(&plan)?;
-    console.send_blocker(&BlockerEvent::Ready {
+    console.send(&BlockerEvent::Ready {
         protocol: BLOCKER_PROTOCOL_VERSION,
         kind: blocker.kind(),
         longest: blocker.longest(),
         findings: std::mem::take(&mut blocker.findings),
     });
     console.flush()?;
-    match console.wait_for_line()?.map(|line| request(&line)) {
+    match console.wait_for_line()?.map(|line| REQUESTS.read(&line)) {
         Some(Ok(BlockerRequest::Go {})) => blocker.go(&plan)?,
         None | Some(Ok(BlockerRequest::Stop {})) => {
-            console.send_blocker(&BlockerEvent::Finished {
+            console.send(&BlockerEvent::Finished {
                 made: 0,
                 findings: Vec::new(),
             });
             return Ok(console.flush()?);
         }
-        Some(Ok(BlockerRequest::Prepare { .. })) => {
-            return Err(bad("it comes out of turn", Some(("prepare", "go"))).into());
-        }
+        Some(Ok(BlockerRequest::Prepare { .. })) => return Err(REQUESTS.out_of_turn("go").into()),
         Some(Err(refusal)) => return Err(refusal.into()),
     }
     let (made, findings) = block(console, &mut blocker, &plan)?;
-    console.send_blocker(&BlockerEvent::Finished { made, findings });
+    console.send(&BlockerEvent::Finished { made, findings });
     Ok(console.flush()?)
 }
 
@@ -104,10 +82,11 @@ fn block(
     let mut made: BTreeMap<CpuId, u32> = plan.cpus.iter().map(|cpu| (cpu, 0)).collect();
     let mut stopping = false;
     let mut out_of_turn = false;
+    let mut ticks_late = 0;
     loop {
         console.wait(TICK)?;
         while let Some(line) = console.next_line() {
-            match request(&line) {
+            match REQUESTS.read(&line) {
                 Ok(BlockerRequest::Stop {}) => stopping = true,
                 _ => out_of_turn = true,
             }
@@ -115,6 +94,10 @@ fn block(
         stopping |= console.end_wanted();
         if stopping {
             blocker.stop();
+            ticks_late += 1;
+            if ticks_late > LAST_TICKS {
+                return Err(endless().into());
+            }
         }
         let (mut spans, ended) = blocker.take()?;
         spans.sort_by_key(|span| (span.start, span.cpu));
@@ -122,7 +105,7 @@ fn block(
             *made.entry(span.cpu).or_default() += 1;
         }
         if !spans.is_empty() {
-            console.send_blocker(&BlockerEvent::Blocked { spans });
+            console.send(&BlockerEvent::Blocked { spans });
         }
         if ended {
             break;
@@ -130,14 +113,27 @@ fn block(
     }
     let mut findings = blocker.last_findings(stopping, plan);
     if out_of_turn {
-        findings.push(Finding::new(
-            Severity::Warning,
-            REQUEST,
-            "a request other than stop came while blocks were made and was ignored",
-        ));
+        findings.push(ignored("while blocks were made"));
     }
     let everywhere = plan.cpus.iter().filter_map(|cpu| made.get(&cpu)).min();
     Ok((everywhere.copied().unwrap_or(0), findings))
+}
+
+/// They do not end. This program does, and with it its threads and its hold of the device.
+fn endless() -> Refusal {
+    Refusal {
+        kind: RefusalKind::System,
+        finding: Finding::new(
+            Severity::Problem,
+            "blocks",
+            "they were told to end and go on: a thread or the module does not answer",
+        )
+        .values(
+            "no end",
+            format!("an end within {} s", LAST_TICKS as i32 * TICK / 1000),
+        )
+        .mend("see what the kernel says: dmesg"),
+    }
 }
 
 enum Maker {
@@ -307,62 +303,13 @@ fn within(plan: &BlockPlan, longest: Nanos, share: u32) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn bad(what: &str, values: Option<(&str, &str)>) -> Refusal {
-    let mut finding = Finding::new(Severity::Problem, REQUEST, what);
-    if let Some((present, needed)) = values {
-        finding = finding.values(present, needed);
-    }
-    Refusal {
-        kind: RefusalKind::BadPlan,
-        finding: finding.mend(
-            "start it through `rampart block`, or see `rampart schema blocker-request` for the form of a request",
-        ),
-    }
-}
-
-fn request(line: &[u8]) -> Result<BlockerRequest, Refusal> {
-    serde_json::from_slice(line).map_err(|cause| {
-        // Another version may have other fields; then that is the reason worth telling.
-        if let Ok(value) = serde_json::from_slice::<serde_json::Value>(line)
-            && let Some(protocol) = value.pointer("/prepare/protocol")
-            && *protocol != BLOCKER_PROTOCOL_VERSION
-        {
-            return wrong_protocol(&protocol.to_string());
-        }
-        bad(&format!("it cannot be read: {cause}"), None)
-    })
-}
-
-fn wrong_protocol(present: &str) -> Refusal {
-    let mut refusal = bad(
-        "it is of another version of the conversation",
-        Some((present, &BLOCKER_PROTOCOL_VERSION.to_string())),
-    );
-    refusal.finding.mend = Some("use rampart and rampart-meter of the same version".to_owned());
-    refusal
-}
-
 /// The plan of the first request, if it makes sense.
 fn plan(line: &[u8]) -> Result<BlockPlan, Refusal> {
-    let BlockerRequest::Prepare { protocol, plan } = request(line)? else {
-        return Err(bad(
-            "it comes out of turn",
-            Some(("another request", "prepare")),
-        ));
+    let BlockerRequest::Prepare { protocol, plan } = REQUESTS.read(line)? else {
+        return Err(REQUESTS.out_of_turn("prepare"));
     };
-    if protocol != BLOCKER_PROTOCOL_VERSION {
-        return Err(wrong_protocol(&protocol.to_string()));
-    }
-    let mut findings = plan.findings().into_iter();
-    if let Some(mut finding) = findings.next() {
-        for other in findings {
-            finding.what = format!("{}; and {other}", finding.what);
-        }
-        return Err(Refusal {
-            kind: RefusalKind::BadPlan,
-            finding,
-        });
-    }
+    REQUESTS.check_protocol(protocol)?;
+    refuse_plan(plan.findings())?;
     Ok(plan)
 }
 

@@ -17,8 +17,7 @@ use super::schedule::Schedule;
 use crate::linux::clock::{self, FastClock};
 use crate::linux::rseq::CurrentCpu;
 use crate::linux::scheduling::{self, EffectivePolicy};
-use crate::linux::{brakes, diagnosis, memory, thread_id};
-use crate::program::session::no_op_on_wake_signal;
+use crate::linux::{brakes, diagnosis, memory, thread_id, wake};
 
 /// The longest block: as the module's default.
 pub(super) const LONGEST: Nanos = Nanos::from_millis(100);
@@ -66,7 +65,7 @@ pub(super) struct Spin {
 impl Spin {
     /// Starts the threads and waits until all are placed.
     pub(super) fn prepare(plan: &BlockPlan, allowed: &CpuSet) -> Result<Self, Refusal> {
-        no_op_on_wake_signal();
+        wake::prepare();
         let (sender, reports) = channel();
         let mut spin = Self {
             threads: Vec::new(),
@@ -150,15 +149,7 @@ impl Spin {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.iter_mut().filter(|thread| !thread.done) {
             thread.begin = None;
-            // SAFETY: no pointers. A thread that has just ended gives ESRCH, which is fine.
-            unsafe {
-                libc::syscall(
-                    libc::SYS_tgkill,
-                    std::process::id(),
-                    thread.id,
-                    libc::SIGUSR2,
-                )
-            };
+            wake::wake(thread.id);
         }
     }
 

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Whether a simulated machine is still there: who watches it, and how it was lost.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rampart_agent::{Agent, AgentError};
+use rampart_qemu::Qemu;
+
+use super::error::SimError;
+
+/// How often the machine is asked whether it is still there. Rarely: to answer is work that a
+/// measurement may see.
+const ASK_EVERY: Duration = Duration::from_secs(10);
+
+/// A machine that answers nothing for so long is hung. Longer than any load or block keeps a
+/// process of ordinary priority from running, even where a CPU is shared with emulated others.
+pub(super) const SILENCE_LIMIT: Duration = Duration::from_secs(60);
+
+/// Pause between two looks while waiting.
+pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// How a machine that was up was lost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Loss {
+    /// Its kernel panicked: it told QEMU.
+    Panicked,
+    /// It was switched off or reset, or QEMU ended; in QEMU's words.
+    Ended(String),
+    /// It answers nothing.
+    Hung,
+}
+
+/// What the thread that watches has seen.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    loss: Mutex<Option<(Loss, Instant)>>,
+    changed: Condvar,
+}
+
+impl Watch {
+    fn set(&self, loss: Loss) {
+        let mut seen = self.loss.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.is_none() {
+            *seen = Some((loss, Instant::now()));
+        }
+        drop(seen);
+        self.changed.notify_all();
+    }
+
+    /// How it was lost and when, if it was.
+    pub(super) fn get(&self) -> Option<(Loss, Instant)> {
+        self.loss
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Waits until it is lost, at most `timeout`.
+    pub(super) fn wait(&self, timeout: Duration) -> Option<(Loss, Instant)> {
+        let guard = self.loss.lock().unwrap_or_else(PoisonError::into_inner);
+        self.changed
+            .wait_timeout_while(guard, timeout, |loss| loss.is_none())
+            .unwrap_or_else(PoisonError::into_inner)
+            .0
+            .clone()
+    }
+
+    /// Begins to watch. A machine that was lost is killed, `after_panic` later if its kernel
+    /// panicked.
+    pub(super) fn start(
+        self: &Arc<Self>,
+        qemu: &Arc<Qemu>,
+        agent: Agent,
+        after_panic: Duration,
+    ) -> Result<(), SimError> {
+        let (qemu, watch) = (Arc::downgrade(qemu), Arc::clone(self));
+        let heard = Arc::new(Mutex::new(Instant::now()));
+        let asking = Arc::clone(&heard);
+        // Each in a thread of its own: an answer may take long, an event must not wait for it. Both
+        // end soon after the machine.
+        let start = |name: &str, body: Box<dyn FnOnce() + Send>| {
+            thread::Builder::new()
+                .name(name.to_owned())
+                .spawn(body)
+                .map_err(|error| SimError::Agent(AgentError::Here(error)))
+        };
+        start(
+            "sim-ask",
+            Box::new(move || {
+                while agent.lost().is_none() {
+                    if agent.clock(1).is_ok()
+                        && let Ok(mut heard) = asking.lock()
+                    {
+                        *heard = Instant::now();
+                    }
+                    let _ = agent.wait_lost(ASK_EVERY);
+                }
+            }),
+        )?;
+        start(
+            "sim-watch",
+            Box::new(move || {
+                while let Some(qemu) = qemu.upgrade() {
+                    let silent = heard
+                        .lock()
+                        .is_ok_and(|heard| heard.elapsed() > SILENCE_LIMIT);
+                    let loss = if silent {
+                        Some(Loss::Hung)
+                    } else {
+                        next_loss(&qemu)
+                    };
+                    if let Some(loss) = loss {
+                        let grace = match loss {
+                            Loss::Panicked => after_panic,
+                            Loss::Ended(_) | Loss::Hung => Duration::ZERO,
+                        };
+                        watch.set(loss);
+                        // Whoever reads from a program inside learns by the end of the connection.
+                        let _ = qemu.wait(grace);
+                        qemu.kill();
+                        return;
+                    }
+                }
+            }),
+        )?;
+        Ok(())
+    }
+}
+
+/// Waits a moment for an event by which a machine is lost.
+pub(super) fn next_loss(qemu: &Qemu) -> Option<Loss> {
+    if let Some(event) = qemu.qmp().next_event(LOOK_AGAIN) {
+        return match event.name.as_str() {
+            "GUEST_PANICKED" => Some(Loss::Panicked),
+            "SHUTDOWN" => {
+                let reason = event.data["reason"].as_str().unwrap_or("unknown");
+                Some(Loss::Ended(reason.to_owned()))
+            }
+            _ => None,
+        };
+    }
+    if let Some(status) = qemu.ended() {
+        return Some(Loss::Ended(format!("QEMU: {status}; {}", qemu.said())));
+    }
+    if qemu.qmp().is_closed() {
+        thread::sleep(LOOK_AGAIN);
+    }
+    None
+}

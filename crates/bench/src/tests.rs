@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Nothing here waits for ever for a program over there, though the machine answers.
+
+use std::io::Read as _;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use rampart_agent::{Agent, AgentError};
+use rampart_model::{Bench, ExitCode};
+
+use crate::carry::carry_within;
+use crate::{BenchError, Ended, Machine, Patience, Programs, run};
+
+/// Far longer than anything here takes; only a failure waits for it.
+const FOR_EVER: Duration = Duration::from_secs(300);
+
+/// An agent on this machine, taken for another one.
+#[derive(Debug)]
+struct Here {
+    agent: Agent,
+    child: Child,
+    directory: String,
+}
+
+impl Here {
+    fn start() -> Self {
+        Self::start_with(|_| {})
+    }
+
+    fn start_with(change: impl FnOnce(&mut Command)) -> Self {
+        let here = std::env::current_exe().expect("this program");
+        let target = here.ancestors().nth(2).expect("deps is in a directory");
+        let (near, far) = UnixStream::pair().expect("sockets");
+        let again = far.try_clone().expect("socket");
+        let mut command = Command::new(target.join("examples/far_side"));
+        command
+            .stdin(Stdio::from(OwnedFd::from(far)))
+            .stdout(Stdio::from(OwnedFd::from(again)));
+        change(&mut command);
+        let child = command
+            .spawn()
+            .expect("the far side: cargo builds it with these tests");
+        let agent = Agent::connect(near, FOR_EVER).expect("an answer");
+        Self {
+            agent,
+            child,
+            directory: "/nowhere".to_owned(),
+        }
+    }
+
+    fn run(&self, script: &str, patience: Patience) -> (Ended<String>, Vec<String>) {
+        let lines = Mutex::new(Vec::new());
+        // A shell cannot trap what was ignored when it started, as in a job in the background.
+        let argv = ["env", "--default-signal=INT", "sh", "-c", script].map(str::to_owned);
+        let ended = run(
+            self,
+            &argv,
+            patience,
+            &AtomicBool::new(false),
+            |mut stdout| {
+                let mut text = String::new();
+                let _ = stdout.read_to_string(&mut text);
+                text
+            },
+            |line| lines.lock().expect("lines").push(line.to_owned()),
+        );
+        let ended = ended.expect("started");
+        (ended, lines.into_inner().expect("lines"))
+    }
+}
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Machine for Here {
+    fn name(&self) -> String {
+        "here".to_owned()
+    }
+
+    fn agent(&self) -> &Agent {
+        &self.agent
+    }
+
+    fn directory(&self) -> &str {
+        &self.directory
+    }
+
+    fn bench(&self) -> Bench {
+        Bench::Local
+    }
+
+    fn explain(&self, source: AgentError) -> BenchError {
+        BenchError::Agent {
+            machine: self.name(),
+            source,
+            said: String::new(),
+        }
+    }
+}
+
+/// In milliseconds.
+fn patience(working: u64, ending: u64) -> Patience {
+    Patience {
+        working: Duration::from_millis(working),
+        ending: Duration::from_millis(ending),
+        after_end: FOR_EVER,
+    }
+}
+
+#[test]
+fn a_program_that_says_nothing_and_does_not_end_is_ended() {
+    let machine = Here::start();
+    let begin = Instant::now();
+    let script = "trap '' INT; echo before; while :; do sleep 1; done";
+    let (ended, lines) = machine.run(script, patience(500, 500));
+    assert!(begin.elapsed() < FOR_EVER);
+    assert_eq!(ended.output, "before\n", "what came before is kept");
+    let error = ended.status.expect_err("it hung");
+    assert!(matches!(error, BenchError::Hung { .. }), "{error}");
+    assert_eq!(error.exit_code(), ExitCode::MachineLost);
+    let text = error.to_string();
+    assert!(
+        text.contains("here") && text.contains("rampart release"),
+        "{text}"
+    );
+    assert!(
+        lines.iter().any(|line| line.contains("asked to end")),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn a_silent_program_that_ends_when_asked_keeps_its_status() {
+    let machine = Here::start();
+    let script = "trap 'echo kept; exit 5' INT; while :; do sleep 0.1; done";
+    let (ended, _) = machine.run(script, patience(500, 60_000));
+    assert_eq!(ended.output, "kept\n");
+    assert_eq!(ended.status.expect("its own").code(), Some(5));
+}
+
+#[test]
+fn a_program_that_speaks_is_not_hung() {
+    let machine = Here::start();
+    let script = "for i in 1 2 3 4 5 6 7 8; do echo $i >&2; sleep 0.5; done";
+    let (ended, lines) = machine.run(script, patience(2500, 60_000));
+    assert!(ended.status.expect("ended").success());
+    assert_eq!(lines.len(), 8, "{lines:?}");
+}
+
+#[test]
+fn what_a_program_leaves_behind_keeps_nobody_waiting() {
+    let machine = Here::start();
+    let patience = Patience {
+        after_end: Duration::from_millis(500),
+        ..patience(60_000, 60_000)
+    };
+    let begin = Instant::now();
+    let (ended, lines) = machine.run("echo out; sleep 1000 & exit 0", patience);
+    assert!(begin.elapsed() < FOR_EVER);
+    assert_eq!(ended.output, "out\n");
+    assert!(ended.status.expect("ended").success());
+    assert!(
+        lines.iter().any(|line| line.contains("holds its output")),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn carrying_ends_when_nobody_takes_what_is_carried() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let tar = directory.path().join("tar");
+    std::fs::write(&tar, "#!/bin/sh\nexec sleep 1000\n").expect("written");
+    std::fs::set_permissions(&tar, std::fs::Permissions::from_mode(0o755)).expect("set");
+    let mut machine = Here::start_with(|command| {
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{}:{path}", directory.path().display()));
+    });
+    // More than fits into the pipes on the way.
+    let large = directory.path().join("rampart");
+    std::fs::write(&large, vec![7; 4 << 20]).expect("written");
+    let programs = Programs {
+        rampart: large.clone(),
+        meter: large,
+    };
+    machine.directory = directory.path().join("there").display().to_string();
+    let error = carry_within(&machine, &programs, Duration::from_millis(500)).expect_err("hung");
+    assert!(matches!(error, BenchError::Hung { .. }), "{error}");
+}

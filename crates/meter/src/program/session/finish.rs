@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The last event of a measurement: what each thread found, and what is to be said of it.
+
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rampart_model::{EffectivePlacement, MeterDetail, MeterEvent, MeterKind, ThreadOutcome};
+
+use super::{Measuring, PATIENCE, Session};
+use crate::linux::brakes;
+use crate::program::collector::Collector;
+use crate::program::console::Console;
+use crate::program::thread::{EngineDetail, Outcome};
+use crate::throttling;
+use crate::timescale::Timescale;
+
+impl Session {
+    /// Takes all results together once every thread has reported.
+    pub(super) fn finished(self, console: &mut Console) -> MeterEvent {
+        let Self {
+            plan,
+            threads,
+            house,
+            memory_locked,
+            clock_source,
+            mut findings,
+            steal,
+            counter_clock,
+            scale,
+            ..
+        } = self;
+        let lengths = counter_clock
+            .as_ref()
+            .map_or(scale, |clock| *clock.lengths());
+        let mut outcomes = Vec::with_capacity(threads.len());
+        for Measuring {
+            mut collector,
+            handle,
+            outcome,
+            ..
+        } in threads
+        {
+            await_end(handle);
+            let Some(outcome) = outcome else { continue };
+            collector.finish(outcome.duration, console);
+            let cpu = collector.cpu();
+            if plan.meter == MeterKind::Noise && plan.policy.is_real_time() {
+                findings.extend(throttling::explain(
+                    cpu,
+                    collector.long_gaps(),
+                    &brakes::of_cpu(cpu),
+                ));
+            }
+            let totals = collector.totals();
+            let mut warm_up = collector.warm_up();
+            warm_up.duration = outcome.warm_up;
+            let detail = detail(&outcome, &collector, &lengths);
+            let mut counters = outcome.counters;
+            counters.steal = steal[1].since(&steal[0], cpu);
+            outcomes.push(ThreadOutcome {
+                cpu,
+                placement: EffectivePlacement {
+                    policy: outcome.policy,
+                    affinity: outcome.affinity,
+                    cpus_seen: outcome.cpus_seen,
+                    migrations: outcome.migrations,
+                    memory_locked,
+                    housekeeping: house.cpus.clone(),
+                    clock_source: clock_source.clone(),
+                },
+                counters,
+                duration: outcome.duration,
+                samples: totals.samples,
+                missed: totals.missed,
+                over_deadline: totals.over_deadline,
+                lost: totals.lost,
+                worst: collector.into_worst(),
+                warm_up,
+                detail,
+            });
+        }
+        MeterEvent::Finished {
+            threads: outcomes,
+            findings,
+        }
+    }
+}
+
+/// Waits for a thread that has reported and has nothing left to do but to end: the next measurement may
+/// have one of the same name. If it does not get its CPU even for that, nobody waits for it.
+fn await_end(handle: JoinHandle<()>) {
+    let begin = Instant::now();
+    while !handle.is_finished() {
+        if begin.elapsed() >= PATIENCE {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // It returns nothing, and a panic has ended it as well.
+    let _ = handle.join();
+}
+
+fn detail(outcome: &Outcome, collector: &Collector, lengths: &Timescale) -> MeterDetail {
+    let totals = collector.totals();
+    match outcome.detail {
+        EngineDetail::Wakeup => MeterDetail::Wakeup {},
+        EngineDetail::Noise {
+            totals: noise,
+            threshold,
+        } => {
+            let undisturbed = noise
+                .length
+                .saturating_sub(noise.stolen)
+                .saturating_sub(noise.recording);
+            let turns = noise.turns.saturating_sub(noise.gaps);
+            MeterDetail::Noise {
+                turns: noise.turns,
+                shortest_turn: lengths.length(noise.shortest.unwrap_or(0)),
+                mean_turn_picos: lengths.picos(undisturbed).checked_div(turns).unwrap_or(0),
+                threshold,
+                stolen: lengths.length(noise.stolen),
+            }
+        }
+        EngineDetail::Fwq {
+            turns,
+            shortest,
+            lowered,
+        } => MeterDetail::Fwq {
+            turns,
+            shortest,
+            lowered,
+        },
+        EngineDetail::Loop { turns } => MeterDetail::Loop {
+            turns,
+            deadline: collector.deadline(),
+            deadlines_missed: totals.over_deadline,
+            worst_early: totals.worst_early,
+            worst_late: totals.worst_late,
+            worst_start: totals.worst_start,
+        },
+    }
+}
