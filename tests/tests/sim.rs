@@ -6,6 +6,8 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -394,4 +396,59 @@ fn what_makes_no_sense_is_refused_before_anything_starts() {
         .finish()
         .expect("started");
     assert_eq!(exit_code(&output), 2, "{output:?}");
+}
+
+/// A server for ssh in the machine, which lets in the key that comes on standard input.
+const SERVER: &str = "ssh-keygen -q -A && mkdir -p /run/sshd /root/.ssh \
+    && cat > /root/.ssh/authorized_keys && chmod -R go= /root/.ssh && /usr/sbin/sshd";
+
+#[test]
+fn it_is_reached_by_ssh_through_a_forwarded_port() {
+    let _alone = alone();
+    let home = tempfile::tempdir().expect("a directory");
+    let key = home.path().join("key");
+    let made = Command::new("ssh-keygen")
+        .args(["-q", "-t", "ed25519", "-N", "", "-f"])
+        .arg(&key)
+        .finish()
+        .expect("ssh-keygen starts");
+    assert!(made.status.success(), "{made:?}");
+    let port = TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .expect("a port")
+        .port();
+    let mut held = sim(&["up", "--forward", &format!("{port}:22")]);
+    let mut held = KillAtEnd(held.stderr(Stdio::piped()).spawn().expect("started"));
+    let mut line = String::new();
+    BufReader::new(held.0.stderr.take().expect("a pipe"))
+        .read_line(&mut line)
+        .expect("read");
+    assert!(line.contains("is up after"), "{line}");
+    let public = fs::read(key.with_extension("pub")).expect("the key");
+    let server = run(&[], &["sh", "-c", SERVER])
+        .finish_within(Duration::from_secs(60), public)
+        .expect("rampart starts");
+    assert_eq!(exit_code(&server), 0, "{server:?}");
+
+    // The real ssh, with a user's configuration that is ours.
+    let wrapper = format!(
+        "#!/bin/sh\nexec /usr/bin/ssh -F /dev/null -p {port} -i {} -o IdentitiesOnly=yes \
+         -o StrictHostKeyChecking=accept-new -o UserKnownHostsFile={} \"$@\"\n",
+        key.display(),
+        home.path().join("known").display(),
+    );
+    fs::write(home.path().join("ssh"), wrapper).expect("written");
+    let executable = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(home.path().join("ssh"), executable).expect("mode");
+    let path = std::env::var("PATH").expect("a path");
+    let mut there = Command::new(directory().join("rampart"));
+    there
+        .args(["measure", "wakeup", "--for", "1s", "--json"])
+        .args(["--show-progress", "none", "--on", "ssh:root@127.0.0.1"])
+        .env("PATH", format!("{}:{path}", home.path().display()))
+        .env_remove("RAMPART_METER");
+    let text = stdout(&finish(there), 0);
+    assert!(text.contains("-rt-amd64"), "{text}");
+    assert_eq!(exit_code(&finish(sim(&["down"]))), 0);
+    ended(&mut held.0);
 }
