@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rampart_agent::{Agent, AgentCommand, AgentError};
 use rampart_host::StateDirectory;
+use rampart_initramfs::INIT;
 use rampart_model::{ClockRelation, CpuId, CpuSet, Finding, GuestReport, Machine, Nanos, Severity};
 use rampart_qemu::Qemu;
 use serde_json::json;
@@ -16,7 +17,7 @@ use serde_json::json;
 use super::arguments::{AGENT_SOCKET, arguments};
 use super::description::Description;
 use super::host::Program;
-use super::initramfs::{self, Contents, INIT, LOAD};
+use super::initramfs::{self, Contents, LOAD};
 use super::libraries::Libraries;
 use super::modules::Module;
 use super::store::GuestDirectory;
