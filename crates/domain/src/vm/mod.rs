@@ -48,6 +48,8 @@ use self::running::{RunningGuest, Slot};
 use crate::surroundings::Surroundings;
 use crate::{Domain, DomainError, Running, Start};
 
+pub(crate) use self::kernel::KERNEL_VARIABLE;
+
 pub use self::export::{ExportedGuest, export_libvirt};
 pub use self::store::{ReleasedGuests, release_guests};
 
