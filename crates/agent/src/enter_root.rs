@@ -19,12 +19,7 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, mount_move, unmount};
 use rustix::process::{chdir, chroot};
 
 use crate::server::{load_modules, to_console};
-
-/// What is copied over the new root, below the initramfs.
-const CARRIED: &str = "/carried";
-
-/// The modules to load first, as [`crate::serve`] reads them later from the new root.
-const MODULES: &str = "/etc/rampart/modules";
+use crate::{CARRIED, INIT, MODULE_LIST};
 
 /// How long the root's device may take to appear.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -49,7 +44,8 @@ pub fn enter_root(arguments: &[OsString]) -> Result<Infallible, io::Error> {
         fs::create_dir_all(place).map_err(saying("make", place))?;
     }
     mount_at("devtmpfs", "devtmpfs", "/dev", MountFlags::empty(), c"")?;
-    for problem in load_modules(Path::new(MODULES)) {
+    // The first ones; `serve` reads the same file again, from the new root.
+    for problem in load_modules(Path::new(MODULE_LIST)) {
         to_console(&problem);
     }
     mount_at("proc", "proc", "/proc", MountFlags::empty(), c"")?;
@@ -144,7 +140,7 @@ fn leave_nothing() {
     for place in [CARRIED, "/modules", "/etc"] {
         let _ = fs::remove_dir_all(place);
     }
-    let _ = fs::remove_file("/init");
+    let _ = fs::remove_file(INIT);
 }
 
 fn saying(action: &str, place: &str) -> impl FnOnce(io::Error) -> io::Error {

@@ -8,10 +8,15 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     /// Nobody answered.
-    #[error("no agent answered within {} s", .0.as_secs_f64())]
+    #[error(
+        "the agent has not answered within {} s, needed an answer; mend: see on its console whether that machine hangs or is too busy, and start it anew", .0.as_secs_f64()
+    )]
     Silent(Duration),
     /// The byte stream ended or broke.
-    #[error("the connection to the agent is lost{}", .0.as_ref().map(|error| format!(": {error}")).unwrap_or_default())]
+    #[error(
+        "the connection to the agent is lost{}; mend: see whether that machine still runs and can be reached, and start anew",
+        .0.as_ref().map(|error| format!(": {error}")).unwrap_or_default()
+    )]
     Lost(Option<String>),
     /// Something came that is no word of the conversation.
     #[error("what comes from the agent is not understood: {0}")]

@@ -21,6 +21,16 @@ mod frame;
 mod server;
 mod words;
 
+/// Where the first program of an initramfs is.
+pub const INIT: &str = "/init";
+
+/// The list of modules that the agent loads as process 1, in order: a path and parameters in each
+/// line.
+pub const MODULE_LIST: &str = "/etc/rampart/modules";
+
+/// What of an initramfs is copied over the root file system by [`enter_root`].
+pub const CARRIED: &str = "/carried";
+
 pub use client::{Agent, AgentHandle, AgentInput, AgentOutput, AgentProcess, KEEP_ALIVE};
 pub use enter_root::enter_root;
 pub use error::AgentError;

@@ -367,6 +367,39 @@ fn a_shell_on_a_terminal() {
     assert!(status.success() || status.code() == Some(130), "{status:?}");
 }
 
+/// A peer that hangs is one whose kernel still takes what is sent to it, for a while.
+#[test]
+fn a_far_side_that_is_stopped_is_silent_within_the_limit() {
+    let (agent, mut child) = start("");
+    agent.clock(1).expect("it lives");
+    let far = child.id().to_string();
+    let stop = |signal: &str| {
+        let sent = Command::new("kill").args([signal, &far]).status();
+        assert!(sent.expect("kill").success());
+    };
+    stop("-STOP");
+    let begin = Instant::now();
+    let limit = Duration::from_millis(300);
+    let error = agent
+        .spawn_within(&shell("true"), limit)
+        .expect_err("it is stopped");
+    assert!(
+        matches!(error, AgentError::Silent(waited) if waited == limit),
+        "{error}"
+    );
+    assert!(error.to_string().contains("mend: "), "{error}");
+    assert!(begin.elapsed() < PATIENCE);
+    assert!(matches!(agent.clock(1), Err(AgentError::Silent(_))));
+    // It goes on: what it was asked meanwhile is forgotten.
+    stop("-CONT");
+    assert_eq!(
+        text(agent.spawn(&shell("echo on")).expect("started").stdout),
+        "on\n"
+    );
+    drop(agent);
+    assert!(child.wait().expect("ended").success());
+}
+
 #[test]
 fn nobody_answers() {
     let (near, _far) = UnixStream::pair().expect("sockets");

@@ -32,7 +32,10 @@ pub enum DomainError {
         mend: String,
     },
     /// A program ended before its last word.
-    #[error("{program} (process {process}) ended too early: {status}{}", said(.stderr))]
+    #[error(
+        "{program} (process {process}) ended too early: {status}, needed its last word first{}; mend: see with `dmesg` whether the kernel ended it, and run the same command again",
+        said(.stderr)
+    )]
     Ended {
         /// The program.
         program: String,
@@ -45,7 +48,8 @@ pub enum DomainError {
     },
     /// A program did not answer.
     #[error(
-        "{program} (process {process}) did not {what} within {:.1} s{}", .waited.as_secs_f64(), said(.stderr)
+        "{program} (process {process}) did not {what} within {:.1} s{}; mend: see with `top` what keeps its CPUs busy, and run the same command again",
+        .waited.as_secs_f64(), said(.stderr)
     )]
     Silent {
         /// The program.
@@ -74,7 +78,10 @@ pub enum DomainError {
         reason: String,
     },
     /// A helper program such as `runc` failed.
-    #[error("`{command}` failed: {status}{}", said(.stderr))]
+    #[error(
+        "`{command}` failed: {status}, needed exit status 0{}; mend: run it by hand until it does",
+        said(.stderr)
+    )]
     Helper {
         /// The complete command.
         command: String,
@@ -84,7 +91,10 @@ pub enum DomainError {
         stderr: String,
     },
     /// A guest did not come up, or is gone.
-    #[error("guest {guest}: {what}{}{}", qemu_said(.said), console_end(.console))]
+    #[error(
+        "guest {guest}: {what}{}, needed a guest that runs; mend: see its console's end below, run the same command again, or name another kernel in {}{}",
+        qemu_said(.said), crate::vm::KERNEL_VARIABLE, console_end(.console)
+    )]
     Guest {
         /// Its name.
         guest: String,
@@ -105,7 +115,7 @@ pub enum DomainError {
     #[error("in the guest: {0}")]
     Agent(#[from] rampart_agent::AgentError),
     /// A file could not be read, written or made.
-    #[error("{}: cannot {action}: {source}", .path.display())]
+    #[error("{}: cannot {action}: {source}; mend: {}", .path.display(), mend_of(.source))]
     File {
         /// What was tried.
         action: &'static str,
@@ -138,6 +148,19 @@ impl DomainError {
     }
 }
 
+/// What mends a file that could not be used.
+fn mend_of(cause: &io::Error) -> &'static str {
+    match cause.kind() {
+        io::ErrorKind::PermissionDenied => "run the same command as root",
+        io::ErrorKind::NotFound => "see that it is there, and the directory that it is in",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "make room on that file system"
+        }
+        io::ErrorKind::ReadOnlyFilesystem => "name a place that can be written to",
+        _ => "see with `dmesg` what the kernel says of it",
+    }
+}
+
 /// QEMU's own words, as a part of a message.
 fn qemu_said(said: &str) -> String {
     match said.trim() {
@@ -162,5 +185,47 @@ fn said(stderr: &str) -> String {
         String::new()
     } else {
         format!("; it said: {text}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_error_says_what_mends_it() {
+        let file = DomainError::file("make", "/nowhere/x");
+        let errors = [
+            file(io::ErrorKind::NotFound.into()),
+            DomainError::file("write", "/x")(io::ErrorKind::StorageFull.into()),
+            DomainError::Helper {
+                command: "runc delete x".to_owned(),
+                status: "exit status: 1".to_owned(),
+                stderr: "no such container\n".to_owned(),
+            },
+            DomainError::Ended {
+                program: "rampart-meter".to_owned(),
+                process: 7,
+                status: "signal: 9 (SIGKILL)".to_owned(),
+                stderr: String::new(),
+            },
+            DomainError::Silent {
+                program: "rampart-meter".to_owned(),
+                process: 7,
+                what: "get ready",
+                waited: Duration::from_secs(30),
+                stderr: String::new(),
+            },
+            DomainError::Guest {
+                guest: "vm".to_owned(),
+                what: "the guest ended".to_owned(),
+                said: "nothing".to_owned(),
+                console: vec!["Kernel panic".to_owned()],
+            },
+        ];
+        for error in errors {
+            let text = error.to_string();
+            assert!(text.contains("; mend: "), "{text}");
+        }
     }
 }

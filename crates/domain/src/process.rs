@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rampart_model::Granted;
+use rampart_model::{Granted, Nanos};
 
 /// Names of the capabilities by number, from `include/uapi/linux/capability.h`.
 const CAPABILITIES: [&str; 41] = [
@@ -102,6 +102,22 @@ pub(crate) fn threads(process: u32) -> Vec<Thread> {
         .collect();
     threads.sort_by_key(|thread| thread.id);
     threads
+}
+
+/// CPU time that a thread has used: the first number of `/proc/PID/task/TID/schedstat`, or where
+/// the kernel does not count exactly, fields 14 and 15 of its `stat`; none if it is gone.
+pub(crate) fn cpu_time(process: u32, thread: u32) -> Option<Nanos> {
+    let directory = PathBuf::from(format!("/proc/{process}/task/{thread}"));
+    let exact = fs::read_to_string(directory.join("schedstat")).ok();
+    let exact = exact.and_then(|text| text.split_whitespace().next()?.parse().ok());
+    if let Some(time) = exact {
+        return Some(Nanos(time));
+    }
+    let stat = fs::read_to_string(directory.join("stat")).ok()?;
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+    let tick = Nanos::SECOND.0 / rustix::param::clock_ticks_per_second().max(1);
+    Some(Nanos((ticks(14)? + ticks(15)?) * tick))
 }
 
 /// What `process` was granted, read back from the kernel, the control groups from its measuring
@@ -231,6 +247,14 @@ mod tests {
             control_groups("3:cpuset:/rampart\n1:cpu,cpuacct:/a:b\n0::/\n"),
             ["cpuset:/rampart", "cpu,cpuacct:/a:b", "v2:/"]
         );
+    }
+
+    #[test]
+    fn a_threads_cpu_time_grows() {
+        let process = std::process::id();
+        let first = cpu_time(process, process).expect("our first thread");
+        assert!(first < Nanos::from_secs(3600));
+        assert_eq!(cpu_time(process, 0), None);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rampart_host::{AtOurEnd, spawn_tied};
+use rampart_host::{AtOurEnd, end_child, spawn_tied};
 use rampart_model::{
     Finding, METER_PROTOCOL_VERSION, MeterEvent, MeterPlan, MeterReady, MeterRequest, Refusal,
     RefusalKind, Severity,
@@ -54,7 +54,7 @@ pub(crate) trait Program: Send {
     /// How it ended; none while it runs.
     fn ended(&mut self) -> Option<String>;
 
-    /// Kills it and waits for its end.
+    /// Kills it and waits for its end, as long as that is worth; none if it does not come.
     fn kill(&mut self) -> Option<String>;
 }
 
@@ -69,9 +69,7 @@ impl Program for Child {
     }
 
     fn kill(&mut self) -> Option<String> {
-        // It may end in the same moment; then there is nothing to kill.
-        let _ = Self::kill(self);
-        self.wait().ok().map(|status| status.to_string())
+        end_child(self).map(|status| status.to_string())
     }
 }
 

@@ -19,8 +19,8 @@ pub(crate) struct Surroundings {
     shield: Option<Shield>,
     cpus: CpuSet,
     housekeeping: CpuSet,
-    /// Whether the group of the meter has a real-time budget.
-    has_budget: bool,
+    /// The process whose group has been given a real-time budget.
+    budget_of: Option<u32>,
     /// The group that the measuring threads were born in at first.
     group: Option<String>,
     findings: Vec<Finding>,
@@ -42,7 +42,7 @@ impl Surroundings {
             shield,
             cpus,
             housekeeping: start.housekeeping.clone(),
-            has_budget: false,
+            budget_of: None,
             group: None,
             findings,
         })
@@ -54,7 +54,7 @@ impl Surroundings {
             shield: None,
             cpus: start.housekeeping.clone(),
             housekeeping: start.housekeeping.clone(),
-            has_budget: false,
+            budget_of: None,
             group: None,
             findings: Vec::new(),
         }
@@ -134,10 +134,16 @@ impl Surroundings {
 
     /// Lets the threads of an admitted process have real-time policies.
     pub(crate) fn grant_budget(&mut self, process: u32) -> Result<(), DomainError> {
-        if let Some(shield) = self.shield.as_ref().filter(|_| !self.has_budget) {
-            self.has_budget = true;
+        if self.budget_of == Some(process) {
+            return Ok(());
+        }
+        if let Some(shield) = &self.shield {
             let budget = shield.grant_real_time_budget(process, REAL_TIME_BUDGET)?;
-            self.findings.extend(budget.findings);
+            // A guest that is replaced has another process, whose group may be another.
+            self.budget_of = Some(process);
+            for finding in budget.findings {
+                self.note(finding);
+            }
         }
         Ok(())
     }

@@ -240,6 +240,39 @@ fn an_emulated_guest_measures_is_placed_stays_up_and_goes() {
     assert!(!bench.directory.path().join("guests").exists());
 }
 
+/// A guest whose QEMU stands still answers nobody: it must be neither waited for nor kept.
+#[test]
+fn a_guest_that_hangs_between_two_starts_is_replaced() {
+    let Some(bench) = bench() else { return };
+    let domain = domain_in(selection("vm:tcg"), &bench.state());
+    let plan = plan();
+    let mut running = start(domain.as_ref(), &bench.meter, &plan, "guest", true);
+    measure(running.as_mut());
+    running.finish().expect("finished");
+    let hung = guests_of(bench.directory.path());
+    assert_eq!(hung.len(), 1);
+    let stopped = Command::new("kill")
+        .args(["-STOP", &hung[0].to_string()])
+        .status();
+    assert!(stopped.expect("kill").success());
+
+    let begin = Instant::now();
+    let mut running = start(domain.as_ref(), &bench.meter, &plan, "guest", true);
+    assert!(begin.elapsed() < Duration::from_secs(600));
+    let replaced = guests_of(bench.directory.path());
+    assert_eq!(replaced.len(), 1, "{replaced:?}");
+    assert_ne!(replaced, hung);
+    assert!(measure(running.as_mut())[0].samples > 0);
+
+    // One that comes to a stand while a meter is in it is not kept either.
+    let stopped = Command::new("kill")
+        .args(["-STOP", &replaced[0].to_string()])
+        .status();
+    assert!(stopped.expect("kill").success());
+    running.finish().expect("finished");
+    assert_gone(bench.directory.path());
+}
+
 /// The blocker inside, by the weaker kind, which needs no module.
 fn blocks_inside(running: &dyn Running) {
     let inside = running.inside().expect("an inside");

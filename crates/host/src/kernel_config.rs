@@ -54,3 +54,10 @@ impl KernelConfig {
         Some(matches!(self.value(option), Some("y" | "m")))
     }
 }
+
+/// Whether the kernel of a machine was built with an option such as `CONFIG_CPUSETS`; none where
+/// its configuration is not to be read.
+#[must_use]
+pub fn kernel_option(root: &MachineRoot, option: &str) -> Option<bool> {
+    KernelConfig::read(root).is_set(option)
+}

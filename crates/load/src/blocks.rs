@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rampart_host::{AtOurEnd, Shield, spawn_tied};
+use rampart_host::{AtOurEnd, Shield, end_child, spawn_tied};
 use rampart_model::{
     BLOCKER_PROTOCOL_VERSION, BlockKind, BlockPlan, BlockSpan, BlockerEvent, BlockerRequest,
-    BlocksMade, Finding, Nanos, Severity,
+    BlocksMade, Finding, Nanos,
 };
 
 use crate::BlocksError;
@@ -400,26 +400,9 @@ impl Drop for Blocks {
     fn drop(&mut self) {
         self.input = None;
         if let Program::Here { child, .. } = &mut self.program {
-            // It may end in the same moment; then there is nothing to kill.
-            let _ = child.kill();
-            let _ = child.wait();
+            end_child(child);
         }
     }
-}
-
-/// A finding that says by what the blocks were made, for a record whose blocks are of the weaker
-/// kind.
-#[must_use]
-pub fn weaker_kind(kind: BlockKind) -> Option<Finding> {
-    (kind == BlockKind::Spin).then(|| {
-        Finding::new(
-            Severity::Warning,
-            "blocks",
-            "they were made by a spinning thread, which stops threads and no interrupts",
-        )
-        .values("spin", "module")
-        .mend("load the kernel module blocksys")
-    })
 }
 
 /// Reads events until the output ends, or until nobody listens any more.
@@ -469,7 +452,7 @@ fn abridged(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rampart_model::{BlockSpread, CpuId, CpuSet, Refusal, RefusalKind};
+    use rampart_model::{BlockSpread, CpuId, CpuSet, Refusal, RefusalKind, Severity};
 
     fn plan() -> BlockPlan {
         BlockPlan {
@@ -566,6 +549,28 @@ mod tests {
     }
 
     #[test]
+    fn a_program_that_says_nothing_is_told_with_what_mends_it() {
+        let (near, _far) = std::os::unix::net::UnixStream::pair().expect("sockets");
+        let output = near.try_clone().expect("a clone");
+        let mut blocks = Blocks::new(
+            "there".to_owned(),
+            &plan(),
+            Some(Box::new(near)),
+            Some(output),
+            Program::Elsewhere {
+                _handle: Box::new(()),
+            },
+        );
+        let nothing = blocks.poll(Duration::from_millis(20)).expect("it lives");
+        assert_eq!(nothing, None);
+        let error = blocks.silent("get ready", READY_PATIENCE).to_string();
+        assert!(
+            error.contains("30 s") && error.contains("; mend: "),
+            "{error}"
+        );
+    }
+
+    #[test]
     fn a_program_that_ends_or_stammers_is_told_of() {
         assert!(matches!(saying(&[]), Err(BlocksError::Ended { .. })));
         let early = saying(&[BlockerEvent::Blocked { spans: vec![] }]);
@@ -573,7 +578,7 @@ mod tests {
         let mut blocks = saying(&[ready(BLOCKER_PROTOCOL_VERSION)]).expect("starts");
         let error = blocks.poll(Duration::from_secs(5)).expect_err("ended");
         assert!(
-            error.to_string().contains("before its last word"),
+            error.to_string().contains("needed its last word"),
             "{error}"
         );
     }

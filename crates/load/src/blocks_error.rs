@@ -53,15 +53,20 @@ pub enum BlocksError {
         reason: String,
     },
     /// It ended too early.
-    #[error("{program}: ended before its last word{said}")]
+    #[error(
+        "{program}: ended{said}, needed its last word first; mend: see with `dmesg` whether the kernel ended it, and run the same command again"
+    )]
     Ended {
         /// The program.
         program: String,
-        /// Its status and the end of its standard error, as the end of a sentence.
+        /// Its status and the end of its standard error, as a part of a sentence.
         said: String,
     },
     /// It does not answer.
-    #[error("{program}: did not {what} within {} s", .waited.as_secs())]
+    #[error(
+        "{program}: did not {what} within {} s, needed an answer; mend: see with `top` what keeps its CPUs busy, and run the same command again",
+        .waited.as_secs()
+    )]
     Silent {
         /// The program.
         program: String,

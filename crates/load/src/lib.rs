@@ -16,7 +16,7 @@ mod load;
 mod proc;
 mod stressor;
 
-pub use blocks::{Blocks, BlocksOutcome, BlocksProgress, weaker_kind};
+pub use blocks::{Blocks, BlocksOutcome, BlocksProgress};
 pub use blocks_error::BlocksError;
 pub use error::LoadError;
 pub use inside::{command_inside, record_inside};

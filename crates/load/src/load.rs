@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rampart_host::{AtOurEnd, Shield, spawn_tied};
+use rampart_host::{AtOurEnd, Shield, end_child, run_within, spawn_tied};
 use rampart_model::{
     Condition, CpuId, CpuSet, Finding, LoadKind, LoadPlace, LoadRecord, Nanos, Severity,
     StressorRecord,
@@ -23,6 +23,8 @@ use crate::{LoadError, stressor};
 /// How long the workers of a load may take until they have used [`ENOUGH_TO_COUNT`]. They need
 /// milliseconds; a busy machine with an emulated disk may need seconds.
 const START_PATIENCE: Duration = Duration::from_secs(10);
+/// How long the program may take to tell its version. On an emulated machine that is seconds.
+const VERSION_PATIENCE: Duration = Duration::from_secs(60);
 /// CPU time after which a worker counts as running.
 const ENOUGH_TO_COUNT: Nanos = Nanos::from_millis(1);
 /// How long a load may take to put its files away before it is killed.
@@ -58,12 +60,11 @@ pub fn check(condition: Condition) -> Result<Option<LoadVersion>, LoadError> {
         .ok_or_else(|| LoadError::Missing {
             searched: searched.clone(),
         })?;
-    let output = Command::new(&program)
-        .arg("--version")
-        .stdin(Stdio::null())
-        .output()
+    let mut command = Command::new(&program);
+    command.arg("--version");
+    let said = run_within(command, VERSION_PATIENCE)
         .map_err(LoadError::file("start the program", &program))?;
-    let answer = String::from_utf8_lossy(&output.stdout);
+    let answer = said.output;
     let version = version(&answer).ok_or_else(|| LoadError::NoVersion {
         path: program.clone(),
         answer: answer.chars().take(80).collect(),
@@ -369,8 +370,9 @@ impl Stressor {
     }
 
     fn how_it_ended(&mut self) -> String {
-        let status = match self.child.wait() {
-            Ok(status) => status.to_string(),
+        let status = match self.child.try_wait() {
+            Ok(Some(status)) => status.to_string(),
+            Ok(None) => "it goes on".to_owned(),
             Err(error) => error.to_string(),
         };
         // The readers need a moment to take over what it said last.
@@ -410,8 +412,7 @@ impl Stressor {
             thread::sleep(Duration::from_millis(2));
         }
         self.signal(Signal::KILL);
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        end_child(&mut self.child);
     }
 }
 

@@ -101,7 +101,7 @@ pub enum CauseKind {
     /// Another thread.
     Thread,
     /// The CPU was in an idle state, or the hypervisor under the machine had it: the kernel saw
-    /// nothing.
+    /// nothing. Or what it saw is lost, which the name says.
     Unseen,
 }
 

@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rampart_host::{AtOurEnd, spawn_tied};
+use rampart_host::{AtOurEnd, end_child, spawn_tied};
 use serde_json::json;
 
 use crate::console::last_lines;
@@ -191,7 +191,8 @@ impl Qemu {
         }
     }
 
-    /// Kills it, and waits until it is gone. Nothing happens if it has ended.
+    /// Kills it, and waits until it is gone, ten seconds at most: a process that hangs in the kernel
+    /// stays. Nothing happens if it has ended.
     pub fn kill(&self) {
         end_child(&mut self.child.lock().unwrap_or_else(PoisonError::into_inner));
     }
@@ -273,12 +274,6 @@ fn said(errors: &Path) -> String {
         Ok(lines) => lines.join("; "),
         Err(error) => format!("({}: {error})", errors.display()),
     }
-}
-
-fn end_child(child: &mut Child) {
-    // Fails only for a process that has ended.
-    let _ = child.kill();
-    let _ = child.wait();
 }
 
 /// A child between its start and its first answer.

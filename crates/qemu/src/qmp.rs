@@ -4,7 +4,7 @@
 //! Source of the format: QEMU's `docs/interop/qmp-spec`.
 
 use std::collections::VecDeque;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -79,10 +79,7 @@ impl QmpMonitor {
         stream.set_read_timeout(Some(patience))?;
         let mut greeting = String::new();
         let read = reader.read_line(&mut greeting).map_err(|error| {
-            if matches!(
-                error.kind(),
-                std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
-            ) {
+            if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) {
                 QmpError::NoAnswer {
                     command: "greeting".to_owned(),
                     limit: patience,
@@ -104,6 +101,7 @@ impl QmpMonitor {
             });
         }
         stream.set_read_timeout(None)?;
+        stream.set_write_timeout(Some(ANSWER_LIMIT))?;
         let shared = Arc::new(Shared::default());
         let listening = Arc::clone(&shared);
         thread::Builder::new()
@@ -144,12 +142,16 @@ impl QmpMonitor {
                 json!({"execute": command, "arguments": arguments, "id": id}).to_string();
             line.push('\n');
             writer.stream.write_all(line.as_bytes()).map_err(|error| {
-                if error.kind() == std::io::ErrorKind::BrokenPipe {
-                    QmpError::Closed {
+                match error.kind() {
+                    ErrorKind::BrokenPipe => QmpError::Closed {
                         command: command.to_owned(),
-                    }
-                } else {
-                    QmpError::Connection(error)
+                    },
+                    // QEMU has not read for so long that the socket is full.
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut => QmpError::NoAnswer {
+                        command: command.to_owned(),
+                        limit: ANSWER_LIMIT,
+                    },
+                    _ => QmpError::Connection(error),
                 }
             })?;
             id

@@ -6,15 +6,17 @@ mod shared;
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use rampart_model::{ClockRelation, Nanos, SignedNanos};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 pub use process::{AgentHandle, AgentInput, AgentOutput, AgentProcess};
-use shared::Shared;
+use shared::{Shared, State};
 
 use crate::AgentError;
 use crate::frame::{Frame, Kind, LONGEST, greeting};
@@ -25,6 +27,19 @@ pub const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
 /// How often the greeting is sent until it is answered.
 const GREET_AGAIN: Duration = Duration::from_secs(1);
+
+/// How long a program may take to be started. It takes milliseconds; in an emulated guest of an
+/// emulated machine whose CPUs are all busy, seconds.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+
+/// For so long the far side may take nothing of what is sent to it.
+const SEND_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long one waits for a program before it is looked whether its machine still lives.
+const QUIET: Duration = Duration::from_secs(30);
+
+/// How long a machine may take to show that it lives.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(60);
 
 /// How long one answer about the time may take.
 const CLOCK_PATIENCE: Duration = Duration::from_secs(5);
@@ -43,6 +58,7 @@ pub(crate) struct Inner {
     pub(crate) shared: Arc<Shared>,
     writer: Mutex<Box<dyn Write + Send>>,
     hello: AgentHello,
+    patience: Patience,
     next: AtomicU32,
     /// One question about the time at once.
     clock: Mutex<u32>,
@@ -52,6 +68,15 @@ impl std::fmt::Debug for Inner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Inner").finish_non_exhaustive()
     }
+}
+
+/// For how long a program that says nothing is waited for without a sign of life of its machine.
+#[derive(Debug, Clone, Copy)]
+struct Patience {
+    /// Until it is asked for one.
+    quiet: Duration,
+    /// Until it has given it.
+    answer: Duration,
 }
 
 /// A socket whose other side learns of the end even while a clone of it is being read here.
@@ -73,6 +98,42 @@ impl Drop for ShutOnDrop {
     }
 }
 
+/// A pipe that is not waited for longer than [`SEND_PATIENCE`] while it takes nothing.
+struct Impatient<Pipe>(Pipe);
+
+impl<Pipe: Write + AsFd> Impatient<Pipe> {
+    fn new(pipe: Pipe) -> io::Result<Self> {
+        not_blocking(&pipe)?;
+        Ok(Self(pipe))
+    }
+}
+
+impl<Pipe: Write + AsFd> Write for Impatient<Pipe> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let until = Instant::now() + SEND_PATIENCE;
+        loop {
+            match self.0.write(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                written => return written,
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            let timeout = Timespec::try_from(left).ok();
+            let mut polled = [PollFd::new(&self.0, PollFlags::OUT)];
+            match poll(&mut polled, timeout.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 impl Agent {
     /// Greets the agent at the other end of a socket and waits for its answer for at most
     /// `patience`: a machine may still be booting.
@@ -81,25 +142,39 @@ impl Agent {
     /// If none comes, it is of another version, or the stream ends.
     pub fn connect(stream: UnixStream, patience: Duration) -> Result<Self, AgentError> {
         let reader = stream.try_clone()?;
-        Self::greet(Box::new(reader), Box::new(ShutOnDrop(stream)), patience)
+        stream.set_write_timeout(Some(SEND_PATIENCE))?;
+        Self::greet(
+            Box::new(reader),
+            Box::new(ShutOnDrop(stream)),
+            patience,
+            Patience::USUAL,
+        )
     }
 
-    /// The same over two ends of pipes, for example those of `ssh`.
+    /// The same over two ends of pipes, for example those of `ssh`. From here on writes to the one
+    /// that is written to return at once.
     ///
     /// # Errors
     /// As [`Agent::connect`].
     pub fn connect_over(
         reader: impl Read + Send + 'static,
-        writer: impl Write + Send + 'static,
+        writer: impl Write + AsFd + Send + 'static,
         patience: Duration,
     ) -> Result<Self, AgentError> {
-        Self::greet(Box::new(reader), Box::new(writer), patience)
+        let writer = Impatient::new(writer)?;
+        Self::greet(
+            Box::new(reader),
+            Box::new(writer),
+            patience,
+            Patience::USUAL,
+        )
     }
 
     fn greet(
         reader: Box<dyn Read + Send>,
         mut writer: Box<dyn Write + Send>,
         patience: Duration,
+        later: Patience,
     ) -> Result<Self, AgentError> {
         let own = own_bytes();
         let shared = Arc::new(Shared::default());
@@ -143,6 +218,7 @@ impl Agent {
             shared,
             writer: Mutex::new(writer),
             hello,
+            patience: later,
             next: AtomicU32::new(1),
             clock: Mutex::new(0),
         };
@@ -178,11 +254,24 @@ impl Agent {
         Ok(())
     }
 
-    /// Starts a program over there.
+    /// Starts a program over there, which may take a minute.
     ///
     /// # Errors
-    /// If it cannot be started, with the far side's reason, or the connection is lost.
+    /// If it cannot be started, with the far side's reason, or the connection is lost;
+    /// [`AgentError::Silent`] if the far side does not say either.
     pub fn spawn(&self, command: &AgentCommand) -> Result<AgentProcess, AgentError> {
+        self.spawn_within(command, START_PATIENCE)
+    }
+
+    /// Starts a program over there, which may take as long as `patience`.
+    ///
+    /// # Errors
+    /// As [`Agent::spawn`].
+    pub fn spawn_within(
+        &self,
+        command: &AgentCommand,
+        patience: Duration,
+    ) -> Result<AgentProcess, AgentError> {
         let text = serde_json::to_vec(command).map_err(io::Error::from)?;
         if text.len() > LONGEST {
             return Err(AgentError::Impossible(format!(
@@ -195,7 +284,7 @@ impl Agent {
         // From here on a failure forgets the number again.
         let process = AgentProcess::new(Arc::clone(&self.inner), number);
         self.inner.send(&Frame::new(Kind::Spawn, number, text))?;
-        let started = self.inner.shared.wait_for_ever(|state| {
+        let started = self.inner.shared.wait(patience, |state| {
             let lost = state.lost.is_some();
             let process = state.processes.get(&number)?;
             process
@@ -204,7 +293,7 @@ impl Agent {
                 .map(Some)
                 .or_else(|| lost.then_some(None))
         });
-        match started {
+        match started.ok_or(AgentError::Silent(patience))? {
             Some(Ok(_)) => Ok(process),
             Some(Err(reason)) => Err(AgentError::NotStarted {
                 program: command.argv.first().cloned().unwrap_or_default(),
@@ -220,28 +309,12 @@ impl Agent {
     /// # Errors
     /// If no answer comes.
     pub fn clock(&self, exchanges: u32) -> Result<ClockRelation, AgentError> {
-        let mut question = self
-            .inner
-            .clock
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
         let mut best: Option<ClockRelation> = None;
         let begin = Instant::now();
         for made in 1..=exchanges.max(1) {
-            *question = question.wrapping_add(1);
-            let asked = *question;
-            let sent = shared::monotonic_now();
-            let frame = Frame::new(Kind::Clock, 0, asked.to_le_bytes());
-            self.inner.send(&frame)?;
-            let answer = self.inner.shared.wait(CLOCK_PATIENCE, |state| {
-                let answer = state.time.filter(|time| time.question == asked);
-                match answer {
-                    Some(time) => Some(Some(time)),
-                    None => state.lost.is_some().then_some(None),
-                }
-            });
-            let Some(answer) = answer else { break };
-            let time = answer.ok_or_else(|| self.inner.lost())?;
+            let Some((sent, time)) = self.inner.ask(CLOCK_PATIENCE)? else {
+                break;
+            };
             let relation = relate(sent, time.far, time.received, made);
             best = Some(ClockRelation {
                 exchanges: made,
@@ -280,17 +353,83 @@ impl Agent {
     }
 }
 
+impl Patience {
+    const USUAL: Self = Self {
+        quiet: QUIET,
+        answer: SIGN_OF_LIFE,
+    };
+}
+
 impl Inner {
     pub(crate) fn send(&self, frame: &Frame) -> Result<(), AgentError> {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        // Nobody is kept waiting a second time by a far side that takes nothing.
+        if let Some(error) = self.shared.lost() {
+            return Err(error);
+        }
         let sent = writer
             .write_all(&frame.to_bytes())
             .and_then(|()| writer.flush());
         sent.map_err(|error| {
+            let timed_out = matches!(
+                error.kind(),
+                io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock
+            );
+            if timed_out {
+                // Part of a frame may be out: nothing can follow it.
+                self.shared.lose(format!(
+                    "it has taken nothing for {} s",
+                    SEND_PATIENCE.as_secs()
+                ));
+            }
             self.shared
                 .lost()
                 .unwrap_or_else(|| AgentError::Lost(Some(error.to_string())))
         })
+    }
+
+    /// Asks the far side for its time: when we asked, and the answer; none if none comes in time.
+    fn ask(&self, patience: Duration) -> Result<Option<(u64, shared::Time)>, AgentError> {
+        let mut question = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
+        *question = question.wrapping_add(1);
+        let asked = *question;
+        let sent = shared::monotonic_now();
+        self.send(&Frame::new(Kind::Clock, 0, asked.to_le_bytes()))?;
+        let answer = self.shared.wait(patience, |state| {
+            let answer = state.time.filter(|time| time.question == asked);
+            match answer {
+                Some(time) => Some(Some(time)),
+                None => state.lost.is_some().then_some(None),
+            }
+        });
+        match answer {
+            None => Ok(None),
+            Some(Some(time)) => Ok(Some((sent, time))),
+            Some(None) => Err(self.lost()),
+        }
+    }
+
+    /// Waits until `found` finds something, which it must where the connection is lost. A program
+    /// may take as long as it likes; its machine has to show now and then that it lives, or the
+    /// connection is taken for lost.
+    pub(crate) fn wait_while_alive<T>(&self, mut found: impl FnMut(&mut State) -> Option<T>) -> T {
+        loop {
+            if let Some(value) = self.shared.wait(self.patience.quiet, &mut found) {
+                return value;
+            }
+            // Another's question may have been answered meanwhile, or another program speaks.
+            if self.shared.quiet() < self.patience.quiet {
+                continue;
+            }
+            if !matches!(self.ask(self.patience.answer), Ok(Some(_)))
+                && self.shared.quiet() >= self.patience.answer
+            {
+                self.shared.lose(format!(
+                    "nothing has come from it for {:.0} s",
+                    self.shared.quiet().as_secs_f64()
+                ));
+            }
+        }
     }
 
     pub(crate) fn lost(&self) -> AgentError {
@@ -310,6 +449,13 @@ fn relate(sent: u64, far: u64, received: u64, exchanges: u32) -> ClockRelation {
     }
 }
 
+/// Writes return at once.
+fn not_blocking(descriptor: impl AsFd) -> io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(&descriptor)?;
+    let flags = flags | rustix::fs::OFlags::NONBLOCK;
+    Ok(rustix::fs::fcntl_setfl(&descriptor, flags)?)
+}
+
 /// Bytes that no other connection has.
 fn own_bytes() -> [u8; 8] {
     use std::hash::{BuildHasher, Hasher};
@@ -322,7 +468,92 @@ fn own_bytes() -> [u8; 8] {
 
 #[cfg(test)]
 mod tests {
+    use crate::frame::{Decoder, GREETING};
+
     use super::*;
+
+    /// A far side that greets, answers so many questions about the time, starts every program,
+    /// and then says nothing more.
+    fn far_side(stream: UnixStream, answers: u32) {
+        let mut stream = stream;
+        let mut own = [0; GREETING];
+        stream.read_exact(&mut own).expect("a greeting");
+        stream.write_all(&own).expect("written");
+        let hello = AgentHello {
+            protocol: AGENT_PROTOCOL_VERSION,
+            program: String::new(),
+            kernel_release: String::new(),
+            kernel_version: String::new(),
+            architecture: String::new(),
+            boot_line: String::new(),
+            cpus: rampart_model::CpuSet::new(),
+            problems: Vec::new(),
+        };
+        let text = serde_json::to_vec(&hello).expect("text");
+        let say = |kind, number, payload: Vec<u8>| {
+            let frame = Frame::new(kind, number, payload);
+            (&stream).write_all(&frame.to_bytes()).expect("written");
+        };
+        say(Kind::Hello, 0, text);
+        let (mut decoder, mut answered) = (Decoder::default(), 0);
+        let mut buffer = [0; 4096];
+        while let Ok(count @ 1..) = (&stream).read(&mut buffer) {
+            decoder.push(&buffer[..count]);
+            while let Some(frame) = decoder.next_frame().expect("a frame") {
+                match frame.kind {
+                    Kind::Spawn => say(Kind::Started, frame.process, 7u32.to_le_bytes().into()),
+                    Kind::Clock if answered < answers => {
+                        answered += 1;
+                        let mut payload = frame.payload;
+                        payload.extend([0; 8]);
+                        say(Kind::Time, 0, payload);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn connected(answers: u32) -> Agent {
+        let (near, far) = UnixStream::pair().expect("sockets");
+        std::thread::spawn(move || far_side(far, answers));
+        let reader = near.try_clone().expect("a clone");
+        let patience = Patience {
+            quiet: Duration::from_millis(100),
+            answer: Duration::from_millis(500),
+        };
+        let long = Duration::from_secs(60);
+        Agent::greet(Box::new(reader), Box::new(ShutOnDrop(near)), long, patience)
+            .expect("an answer")
+    }
+
+    #[test]
+    fn a_machine_that_falls_silent_is_not_waited_for() {
+        let agent = connected(3);
+        let mut process = agent.spawn(&AgentCommand::new(["x"])).expect("started");
+        let begin = Instant::now();
+        // Three times it shows that it lives.
+        let error = process.stdout.read(&mut [0; 8]).expect_err("nothing comes");
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted, "{error}");
+        assert!(begin.elapsed() >= Duration::from_millis(800));
+        let told = agent.lost().map(|error| error.to_string());
+        assert!(told.is_some_and(|told| told.contains("nothing has come")));
+        // From then on nobody waits at all.
+        let error = process.stdin.write(b"x").expect_err("lost");
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted, "{error}");
+        assert!(agent.clock(1).is_err());
+    }
+
+    #[test]
+    fn an_input_that_nobody_takes_waits_only_while_the_machine_lives() {
+        let agent = connected(0);
+        let mut process = agent.spawn(&AgentCommand::new(["x"])).expect("started");
+        let error = process
+            .stdin
+            .write_all(&vec![0; crate::frame::WINDOW + 1])
+            .expect_err("nobody takes it");
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted, "{error}");
+    }
 
     #[test]
     fn the_far_clock_is_related_to_the_middle_of_the_exchange() {

@@ -148,12 +148,12 @@ impl Drop for AgentHandle {
 }
 
 impl Write for AgentInput {
-    /// Waits while the far side has no room.
+    /// Waits while the far side has no room, for as long as its machine lives.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if bytes.is_empty() {
             return Ok(0);
         }
-        let room = self.inner.shared.wait_for_ever(|state| {
+        let room = self.inner.wait_while_alive(|state| {
             if state.lost.is_some() {
                 return Some(Err(()));
             }
@@ -199,7 +199,8 @@ impl Which {
 }
 
 impl AgentOutput {
-    /// As `read`, but waits for at most `timeout`; none if nothing came.
+    /// As `read`, but waits for at most `timeout`; none if nothing came. [`Duration::MAX`] is for
+    /// as long as its machine lives, as `read` does.
     ///
     /// # Errors
     /// If the connection is lost.
@@ -214,7 +215,7 @@ impl AgentOutput {
         let (number, which) = (self.number, self.which);
         let take = |state: &mut State| take(state, number, which, bytes);
         let taken = if timeout == Duration::MAX {
-            Some(self.inner.shared.wait_for_ever(take))
+            Some(self.inner.wait_while_alive(take))
         } else {
             self.inner.shared.wait(timeout, take)
         };

@@ -48,6 +48,8 @@ pub(crate) struct State {
     pub(crate) lost: Option<Lost>,
     pub(crate) processes: BTreeMap<u32, Process>,
     pub(crate) time: Option<Time>,
+    /// When something came last.
+    heard: Option<Instant>,
 }
 
 /// Why a connection is gone.
@@ -92,21 +94,20 @@ impl Shared {
         })
     }
 
-    /// Waits until `found` finds something.
-    pub(crate) fn wait_for_ever<T>(&self, mut found: impl FnMut(&mut State) -> Option<T>) -> T {
-        let mut state = self.state();
-        loop {
-            if let Some(value) = found(&mut state) {
-                return value;
-            }
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
+    /// The connection is taken for lost, unless it is already.
+    pub(crate) fn lose(&self, reason: String) {
+        self.state().lost.get_or_insert(Lost::Broken(reason));
+        self.changed();
     }
 
-    /// The same for at most so long.
+    /// For how long nothing has come.
+    pub(crate) fn quiet(&self) -> Duration {
+        self.state()
+            .heard
+            .map_or(Duration::MAX, |heard| heard.elapsed())
+    }
+
+    /// Waits until `found` finds something, for at most so long.
     pub(crate) fn wait<T>(
         &self,
         timeout: Duration,
@@ -142,6 +143,7 @@ impl Shared {
                 Err(error) => break Lost::Broken(error.to_string()),
                 Ok(count) => {
                     let received = monotonic_now();
+                    self.state().heard = Some(Instant::now());
                     decoder.push(&buffer[..count]);
                     while !greeted && let Some(found) = decoder.find_greeting() {
                         // Another's is what an earlier connection left behind.
@@ -153,7 +155,7 @@ impl Shared {
                 }
             }
         };
-        self.state().lost = Some(lost);
+        self.state().lost.get_or_insert(lost);
         self.changed();
     }
 

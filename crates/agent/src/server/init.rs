@@ -11,8 +11,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
 use rustix::system::{RebootCommand, finit_module, reboot};
 
-/// The modules to load, in order: a path and parameters in each line.
-const MODULES: &str = "/etc/rampart/modules";
+use crate::MODULE_LIST;
 
 /// `MODULE_INIT_COMPRESSED_FILE`: the kernel unpacks the module itself (finit_module(2)).
 const COMPRESSED: i32 = 4;
@@ -65,7 +64,7 @@ pub(super) fn make_ready() -> Vec<String> {
         // SAFETY: there is one thread, and it does nothing else meanwhile.
         unsafe { std::env::set_var(name, value) };
     }
-    problems.extend(load_modules(Path::new(MODULES)));
+    problems.extend(load_modules(Path::new(MODULE_LIST)));
     for problem in &problems {
         to_console(problem);
     }

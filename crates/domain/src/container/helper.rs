@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Helper programs: container runtimes and engines, asked one thing at a time.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 use crate::DomainError;
 
@@ -26,12 +24,12 @@ pub(super) fn find(name: &str) -> Option<PathBuf> {
 /// Runs a helper to its end and returns its standard output.
 pub(super) fn run(program: &Path, arguments: &[&str]) -> Result<String, DomainError> {
     let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null());
+    command.args(arguments);
     finish(command)
 }
 
 /// Runs a prepared command to its end and returns its standard output.
-pub(super) fn finish(mut command: Command) -> Result<String, DomainError> {
+pub(super) fn finish(command: Command) -> Result<String, DomainError> {
     let words: Vec<String> = std::iter::once(command.get_program())
         .chain(command.get_args())
         .map(|word| word.to_string_lossy().into_owned())
@@ -42,51 +40,18 @@ pub(super) fn finish(mut command: Command) -> Result<String, DomainError> {
         source,
         mend: "install it again".to_owned(),
     };
-    let mut child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(not_started)?;
-    let output = child.stdout.take().map(collect);
-    let errors = child.stderr.take().map(collect);
-    let begin = Instant::now();
-    let status = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break status.to_string(),
-            Ok(None) if begin.elapsed() < PATIENCE => thread::sleep(Duration::from_millis(2)),
-            Ok(None) => {
-                let _ = child.kill();
-                let _ = child.wait();
-                break format!("no end within {} s", PATIENCE.as_secs());
-            }
-            Err(error) => break error.to_string(),
-        }
-    };
-    let text = |reader: Option<thread::JoinHandle<String>>| {
-        reader
-            .and_then(|reader| reader.join().ok())
-            .unwrap_or_default()
-    };
-    let (output, errors) = (text(output), text(errors));
-    if status == "exit status: 0" {
-        Ok(output)
-    } else {
-        Err(DomainError::Helper {
+    let said = rampart_host::run_within(command, PATIENCE).map_err(not_started)?;
+    match said.status {
+        Some(status) if status.success() => Ok(said.output),
+        status => Err(DomainError::Helper {
             command: line,
-            status,
-            stderr: errors,
-        })
+            status: status.map_or_else(
+                || format!("no end within {} s", PATIENCE.as_secs()),
+                |status| status.to_string(),
+            ),
+            stderr: said.errors,
+        }),
     }
-}
-
-/// Reads an output to its end, as far as it is of any use in a message.
-fn collect(mut output: impl Read + Send + 'static) -> thread::JoinHandle<String> {
-    thread::spawn(move || {
-        let mut bytes = Vec::new();
-        let _ = output.by_ref().take(64 << 10).read_to_end(&mut bytes);
-        let _ = std::io::copy(&mut output, &mut std::io::sink());
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
 }
 
 #[cfg(test)]

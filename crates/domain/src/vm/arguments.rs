@@ -152,6 +152,7 @@ mod tests {
     #[test]
     fn the_hint_is_given_only_where_it_is_true() {
         let mut guest = example(Accelerator::Kvm, Board::Q35);
+        guest.emulator = guest.housekeeping.clone();
         assert!(!processor(&guest).contains("hint"));
         guest.emulator = "1".parse().expect("a CPU");
         assert!(processor(&guest).contains("kvm-hint-dedicated=on"));

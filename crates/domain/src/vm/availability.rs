@@ -5,10 +5,10 @@ use rampart_model::{Accelerator, Availability, Finding, GuestRole, Machine, Seve
 
 use super::VmDomain;
 use super::host::{self, Program};
-use super::kernel::{GuestKernel, KERNEL_VARIABLE, Places};
+use super::kernel::{GuestKernel, Places};
 use super::libraries::Libraries;
 use super::modules::ModuleTree;
-use super::{MODULES, probe};
+use super::{MODULES, accelerator, checks, is_real_time, probe};
 use crate::{Domain as _, task};
 
 pub(super) fn of(domain: &VmDomain, machine: &Machine) -> Availability {
@@ -35,7 +35,7 @@ pub(super) fn of(domain: &VmDomain, machine: &Machine) -> Availability {
     if let Ok(kernel) = &kernel {
         keep(has_modules(kernel));
     }
-    let accelerator = domain.accelerator();
+    let accelerator = accelerator(domain.role);
     if accelerator == Accelerator::Kvm {
         keep(host::kvm());
     }
@@ -53,7 +53,7 @@ pub(super) fn of(domain: &VmDomain, machine: &Machine) -> Availability {
     // takes as long as a guest, which finds the same out when it is started.
     if problems.is_empty()
         && accelerator == Accelerator::Kvm
-        && !host::is_emulated(machine)
+        && !machine.virtualisation.emulated
         && let (Ok(program), Ok(kernel)) = (&program, &kernel)
         && let Err(finding) = probe::kvm_brings_a_guest_up(&domain.state, program, kernel, machine)
     {
@@ -62,9 +62,9 @@ pub(super) fn of(domain: &VmDomain, machine: &Machine) -> Availability {
     let available = problems.is_empty();
     let mut findings = problems;
     if let Ok(kernel) = &kernel {
-        findings.extend(not_real_time(kernel).filter(|_| domain.role != GuestRole::Noisy));
+        findings.extend(checks::not_real_time(kernel).filter(|_| is_real_time(domain.role)));
     }
-    if domain.role != GuestRole::Noisy {
+    if is_real_time(domain.role) {
         findings.extend(task::weaknesses(machine));
     }
     Availability {
@@ -101,18 +101,4 @@ fn has_modules(kernel: &GuestKernel) -> Result<(), Box<Finding>> {
         Some(directory) => ModuleTree::open(directory).closure(&MODULES).map(|_| ()),
         None => Ok(()),
     }
-}
-
-fn not_real_time(kernel: &GuestKernel) -> Option<Finding> {
-    (kernel.is_real_time() == Some(false)).then(|| {
-        Finding::new(
-            Severity::Warning,
-            kernel.image.display().to_string(),
-            "the guest's kernel is not built for real time, so its latencies have no bound whatever the host does",
-        )
-        .values(kernel.version.clone(), "PREEMPT_RT")
-        .mend(format!(
-            "install a real-time kernel (on Debian: linux-image-rt-amd64) and name it in {KERNEL_VARIABLE}"
-        ))
-    })
 }

@@ -1,25 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Whether a guest's CPUs make sense on this machine: the rules that others learned the hard way.
-//! Pure, but for the list of running programs.
+//! Pure, but for the running programs, the network devices and the kernel's configuration.
 
 use std::fs;
+use std::path::Path;
 
+use rampart_host::{MachineRoot, kernel_option};
 use rampart_model::{CpuSet, Finding, Machine, Severity};
 
 use super::host::node_of;
-use super::kernel::KERNEL_VARIABLE;
+use super::kernel::{GuestKernel, KERNEL_VARIABLE};
 
 /// Programs that move interrupts and threads by themselves.
 const RIVALS: [&str; 2] = ["irqbalance", "tuned"];
 
-/// All rules, for a guest whose real-time virtual CPUs have `cpus`.
+/// What the host's kernel must have been built with, and what is missing without it.
+const OPTIONS: [(&str, &str); 4] = [
+    (
+        "CONFIG_NO_HZ_FULL",
+        "its tick cannot be kept off a virtual CPU that runs alone",
+    ),
+    (
+        "CONFIG_CPUSETS",
+        "ordinary work cannot be kept off the guest's CPUs",
+    ),
+    (
+        "CONFIG_HIGH_RES_TIMERS",
+        "timers of the guest fire with the host's tick",
+    ),
+    ("CONFIG_KVM", "it runs no guests but emulated ones"),
+];
+
+/// All rules, for a guest with this kernel whose real-time virtual CPUs have `cpus`.
 pub(super) fn all(
     machine: &Machine,
     cpus: &CpuSet,
     housekeeping: &CpuSet,
-    real_time_kernel: Option<bool>,
+    kernel: &GuestKernel,
 ) -> Vec<Finding> {
-    let mut findings = rules(machine, cpus, housekeeping, real_time_kernel);
+    let mut findings = rules(machine, cpus, housekeeping);
+    findings.extend(not_real_time(kernel));
+    let root = MachineRoot::system();
+    findings.extend(missing_options(|option| kernel_option(&root, option)));
+    findings.extend(network_queues(Path::new("/"), housekeeping));
     findings.extend(running_rivals().into_iter().map(|name| {
         Finding::new(
             Severity::Warning,
@@ -32,12 +55,7 @@ pub(super) fn all(
     findings
 }
 
-fn rules(
-    machine: &Machine,
-    cpus: &CpuSet,
-    housekeeping: &CpuSet,
-    real_time_kernel: Option<bool>,
-) -> Vec<Finding> {
+fn rules(machine: &Machine, cpus: &CpuSet, housekeeping: &CpuSet) -> Vec<Finding> {
     let mut findings = Vec::new();
     let topology = &machine.topology;
     let place = format!("CPUs {cpus} of the guest");
@@ -102,17 +120,79 @@ fn rules(
             .mend("choose CPUs of one kind with --cpus"),
         );
     }
-    if real_time_kernel == Some(false) {
-        findings.push(
+    findings
+}
+
+/// A guest's kernel that says that it is not built for real time.
+pub(super) fn not_real_time(kernel: &GuestKernel) -> Option<Finding> {
+    (kernel.is_real_time() == Some(false)).then(|| {
+        Finding::new(
+            Severity::Warning,
+            kernel.image.display().to_string(),
+            "the guest's kernel is not built for real time, so its latencies have no bound whatever the host does",
+        )
+        .values(kernel.version.clone(), "PREEMPT_RT")
+        .mend(format!(
+            "install a real-time kernel (on Debian: linux-image-rt-amd64) and name it in {KERNEL_VARIABLE}"
+        ))
+    })
+}
+
+/// Options that the host's kernel is known to lack.
+fn missing_options(is_set: impl Fn(&str) -> Option<bool>) -> Vec<Finding> {
+    OPTIONS
+        .iter()
+        .filter(|(option, _)| is_set(option) == Some(false))
+        .map(|(option, without)| {
             Finding::new(
-                Severity::Warning,
-                "guest kernel",
-                "the guest's kernel is not built for real time, so its latencies have no bound whatever the host does",
+                Severity::Problem,
+                format!("{option} of the host's kernel"),
+                format!("the kernel was built without it, so {without}"),
             )
-            .values("no PREEMPT_RT", "PREEMPT_RT")
-            .mend(format!("name a real-time kernel in {KERNEL_VARIABLE}")),
-        );
+            .values("not set", "y")
+            .mend("boot a kernel that has it (Debian's linux-image-rt-amd64 does)")
+        })
+        .collect()
+}
+
+/// Network devices with more queues than there are CPUs to serve them: each queue has an interrupt
+/// of its own, and the surplus lands on real-time CPUs.
+fn network_queues(root: &Path, housekeeping: &CpuSet) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let devices = fs::read_dir(root.join("sys/class/net"));
+    for device in devices.into_iter().flatten().flatten() {
+        // What is no hardware has no interrupts.
+        if !device.path().join("device").exists() {
+            continue;
+        }
+        let names: Vec<String> = fs::read_dir(device.path().join("queues"))
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect();
+        let count = |kind: &str| names.iter().filter(|name| name.starts_with(kind)).count();
+        let queues = count("rx-").max(count("tx-"));
+        if queues > housekeeping.len() {
+            let name = device.file_name().to_string_lossy().into_owned();
+            findings.push(
+                Finding::new(
+                    Severity::Warning,
+                    format!("network device {name}"),
+                    "it has more queues than there are housekeeping CPUs, and the interrupts of the rest may come on real-time ones",
+                )
+                .values(
+                    format!("{queues} queues"),
+                    format!("{} at most", housekeeping.len()),
+                )
+                .mend(format!(
+                    "ethtool -L {name} combined {}; Rampart leaves the machine's devices to its owner, because the link goes down for a moment",
+                    housekeeping.len().max(1)
+                )),
+            );
+        }
     }
+    findings.sort_by(|one, other| one.place.cmp(&other.place));
     findings
 }
 
@@ -167,14 +247,14 @@ mod tests {
     #[test]
     fn a_sound_choice_has_no_findings() {
         let machine = machine(&["0", "1", "2", "3"], &[0, 0, 0, 0], &[1, 1, 1, 1]);
-        assert_eq!(rules(&machine, &set("2-3"), &set("0-1"), Some(true)), []);
+        assert_eq!(rules(&machine, &set("2-3"), &set("0-1")), []);
     }
 
     #[test]
     fn each_rule_is_held() {
         let machine = machine(&["0-1", "0-1", "2", "3"], &[0, 0, 0, 1], &[1, 1, 1, 2]);
         let text = |cpus: &str| {
-            rules(&machine, &set(cpus), &set("0"), Some(false))
+            rules(&machine, &set(cpus), &set("0"))
                 .iter()
                 .map(ToString::to_string)
                 .collect::<Vec<_>>()
@@ -184,6 +264,56 @@ mod tests {
         assert!(text("2-3").contains("several memory nodes"));
         assert!(text("2-3").contains("differ in speed"));
         assert!(text("0").contains("booted the machine"));
-        assert!(text("2").contains("PREEMPT_RT"));
+    }
+
+    #[test]
+    fn a_guests_kernel_that_is_not_real_time_is_told() {
+        let mut kernel = GuestKernel {
+            image: "/boot/vmlinuz".into(),
+            release: "6.1".to_owned(),
+            version: "#1 SMP PREEMPT_DYNAMIC".to_owned(),
+            modules: None,
+        };
+        let finding = not_real_time(&kernel).expect("a finding").to_string();
+        assert!(finding.contains("needed PREEMPT_RT"), "{finding}");
+        kernel.version = "#1 SMP PREEMPT_RT".to_owned();
+        assert_eq!(not_real_time(&kernel), None);
+        kernel.version = String::new();
+        assert_eq!(not_real_time(&kernel), None, "unknown");
+    }
+
+    #[test]
+    fn options_that_are_missing_and_not_those_that_are_unknown_are_told() {
+        assert!(missing_options(|_| None).is_empty());
+        assert!(missing_options(|_| Some(true)).is_empty());
+        let findings = missing_options(|option| Some(option != "CONFIG_CPUSETS"));
+        assert_eq!(findings.len(), 1);
+        assert_eq!(findings[0].severity, Severity::Problem);
+        assert!(findings[0].place.contains("CONFIG_CPUSETS"));
+    }
+
+    #[test]
+    fn more_queues_than_housekeeping_cpus_are_told() {
+        let directory = tempfile::tempdir().expect("directory");
+        let make = |path: &str| {
+            let path = directory.path().join("sys/class/net").join(path);
+            fs::create_dir_all(path).expect("directory");
+        };
+        for number in 0..4 {
+            make(&format!("eth0/queues/rx-{number}"));
+            make(&format!("eth0/queues/tx-{number}"));
+            make(&format!("veth0/queues/rx-{number}"));
+        }
+        make("eth0/device");
+        make("eth1/device");
+        make("eth1/queues/rx-0");
+        let findings = network_queues(directory.path(), &set("0-1"));
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        let text = findings[0].to_string();
+        assert!(
+            text.contains("eth0") && text.contains("combined 2"),
+            "{text}"
+        );
+        assert!(network_queues(directory.path(), &set("0-3")).is_empty());
     }
 }

@@ -63,6 +63,8 @@ pub(super) struct Description {
     pub(super) cpus: Vec<VirtualCpu>,
     /// Where all other threads of the program run.
     pub(super) emulator: CpuSet,
+    /// The host's CPUs that ordinary work keeps; what has none of them is behind the wall.
+    pub(super) housekeeping: CpuSet,
     /// Its kernel's image.
     pub(super) kernel: PathBuf,
     /// Its initramfs.
@@ -89,8 +91,10 @@ pub(super) struct Wishes<'a> {
 }
 
 impl Description {
-    /// A guest for real-time work: its first CPU keeps house on the host's housekeeping CPUs, each
-    /// further one has a CPU of the host for itself.
+    /// A guest for real-time work: its first CPU keeps house on the first of the host's
+    /// housekeeping CPUs, each further one has a CPU of the host for itself. All else that the
+    /// program does has the other housekeeping CPUs, where there are any: a virtual CPU that waits
+    /// for its own emulator is no dedicated one.
     pub(super) fn real_time(wishes: Wishes<'_>) -> Self {
         let house = match wishes.housekeeping.first() {
             Some(cpu) => CpuSet::single(cpu),
@@ -109,8 +113,13 @@ impl Description {
             cpus: CpuSet::single(cpu),
             policy,
         });
-        let cpus = std::iter::once(first).chain(others).collect();
-        Self::with(wishes, cpus, true)
+        let cpus = std::iter::once(first.clone()).chain(others).collect();
+        let rest = wishes.housekeeping.difference(&first.cpus);
+        let mut guest = Self::with(wishes, cpus, true);
+        if !rest.is_empty() {
+            guest.emulator = rest;
+        }
+        guest
     }
 
     /// A guest that is a neighbour: `count` CPUs that float over the housekeeping CPUs under the
@@ -132,6 +141,7 @@ impl Description {
             memory: wishes.memory,
             cpus,
             emulator: wishes.housekeeping.clone(),
+            housekeeping: wishes.housekeeping.clone(),
             kernel: wishes.kernel,
             initramfs: wishes.initramfs,
             real_time,
@@ -157,9 +167,12 @@ impl Description {
             .collect()
     }
 
-    /// Whether every virtual CPU has a CPU of the host for itself: then, and only then, the guest
-    /// may be told that its CPUs are never preempted for long (`KVM_HINTS_REALTIME`, Linux document
-    /// `virt/kvm/x86/cpuid.rst`), and idle without telling the host (`-overcommit cpu-pm=on`).
+    /// Whether no virtual CPU shares its CPU with another or with the program's own threads: then,
+    /// and only then, the guest may be told that its CPUs are never preempted for an unlimited time
+    /// (`KVM_HINTS_REALTIME`, Linux document `virt/kvm/x86/cpuid.rst`). Ordinary work of the host
+    /// beside the first one takes turns with it, which is no unlimited time. To idle without
+    /// telling the host (`-overcommit cpu-pm=on`) takes more: there it would have to have no CPU of
+    /// the housekeeping ones, which it would keep busy for ever.
     pub(super) fn is_dedicated(&self) -> bool {
         let mut seen = CpuSet::new();
         self.cpus.iter().all(|virtual_cpu| {
@@ -217,22 +230,30 @@ pub(super) mod tests {
         text.parse().expect("CPUs")
     }
 
-    pub(crate) fn example(accelerator: Accelerator, board: Board) -> Description {
-        Description::real_time(Wishes {
+    fn wishes<'a>(cpus: &'a CpuSet, housekeeping: &'a CpuSet) -> Wishes<'a> {
+        Wishes {
             name: "vm",
-            accelerator,
-            board,
+            accelerator: Accelerator::Kvm,
+            board: Board::Microvm,
             memory: Backing {
                 mebibytes: 256,
                 huge_page: Some(2 << 20),
                 node: Some(0),
                 locked: true,
             },
-            cpus: &set("2-3"),
-            housekeeping: &set("0-1"),
+            cpus,
+            housekeeping,
             real_time_policy: true,
             kernel: "/boot/vmlinuz-6.1".into(),
             initramfs: "/run/guest/initramfs".into(),
+        }
+    }
+
+    pub(crate) fn example(accelerator: Accelerator, board: Board) -> Description {
+        Description::real_time(Wishes {
+            accelerator,
+            board,
+            ..wishes(&set("2-3"), &set("0-1"))
         })
     }
 
@@ -248,12 +269,17 @@ pub(super) mod tests {
         assert_eq!(guest.real_time_inside(), set("1-2"));
         assert_eq!(guest.cpus[0].policy, SchedulingPolicy::Other);
         assert_eq!(guest.cpus[1].policy, SchedulingPolicy::Fifo(1));
-        assert_eq!(guest.emulator, set("0-1"));
+        assert_eq!(guest.emulator, set("1"));
+        assert_eq!(guest.housekeeping, set("0-1"));
     }
 
     #[test]
     fn a_first_cpu_among_ordinary_work_is_not_dedicated() {
         let mut guest = example(Accelerator::Kvm, Board::Microvm);
+        assert!(guest.is_dedicated());
+        let one = set("0");
+        guest = Description::real_time(wishes(&set("2-3"), &one));
+        assert_eq!(guest.emulator, one, "there is no other");
         assert!(!guest.is_dedicated());
         guest.emulator = set("1");
         assert!(guest.is_dedicated());
@@ -263,25 +289,8 @@ pub(super) mod tests {
 
     #[test]
     fn a_neighbour_floats_and_is_not_isolated() {
-        let guest = Description::neighbour(
-            Wishes {
-                name: "noisy",
-                accelerator: Accelerator::Kvm,
-                board: Board::Microvm,
-                memory: Backing {
-                    mebibytes: 256,
-                    huge_page: None,
-                    node: None,
-                    locked: false,
-                },
-                cpus: &set("2-3"),
-                housekeeping: &set("0-1"),
-                real_time_policy: true,
-                kernel: "k".into(),
-                initramfs: "i".into(),
-            },
-            2,
-        );
+        let guest = Description::neighbour(wishes(&set("2-3"), &set("0-1")), 2);
+        assert_eq!(guest.emulator, set("0-1"));
         assert_eq!(guest.pinned(), [None, None]);
         assert!(guest.real_time_inside().is_empty());
         assert!(!guest.boot_line().contains("isolcpus"));

@@ -4,14 +4,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rampart_model::{Accelerator, CpuSet, DomainSelection, Finding, GuestRole, Machine};
+use rampart_model::{CpuSet, DomainSelection, Finding, GuestRole, Machine};
 
-use super::description::{Board, Description, Wishes};
-use super::host;
+use super::description::Board;
 use super::initramfs::{self, Contents};
 use super::kernel::Places;
 use super::libraries::Libraries;
-use super::{MEBIBYTES, NOISY_CPUS, NOISY_MEBIBYTES, checks, guest_modules};
+use super::{Order, describe, guest_modules, weaknesses};
 use crate::DomainError;
 
 /// A guest as files for libvirt.
@@ -54,38 +53,19 @@ pub fn export_libvirt(
         load: load.as_ref(),
     };
     initramfs::write(&archive, &contents)?;
-    let real_time = role != GuestRole::Noisy;
-    let wishes = Wishes {
+    let image =
+        std::path::absolute(&kernel.image).map_err(DomainError::file("find", &kernel.image))?;
+    let order = Order {
+        role,
         name,
-        accelerator: match role {
-            GuestRole::Emulated => Accelerator::Tcg,
-            GuestRole::RealTime | GuestRole::Noisy => Accelerator::Kvm,
-        },
         board: Board::Q35,
-        memory: host::backing(
-            Path::new("/"),
-            if real_time {
-                MEBIBYTES
-            } else {
-                NOISY_MEBIBYTES
-            },
-            cpus,
-            &machine.topology,
-            real_time,
-        ),
+        machine,
         cpus,
         housekeeping,
         real_time_policy: true,
-        kernel: std::path::absolute(&kernel.image)
-            .map_err(DomainError::file("find", &kernel.image))?,
-        initramfs: archive.clone(),
+        kernel: &image,
     };
-    let description = if real_time {
-        Description::real_time(wishes)
-    } else {
-        let count = housekeeping.len().min(NOISY_CPUS);
-        Description::neighbour(wishes, count)
-    };
+    let description = describe(&order, &archive);
     let xml = directory.join(format!("{name}.xml"));
     super::libvirt::document(&description)
         .and_then(|text| fs::write(&xml, text))
@@ -93,10 +73,6 @@ pub fn export_libvirt(
     Ok(ExportedGuest {
         xml,
         initramfs: archive,
-        findings: if real_time {
-            checks::all(machine, cpus, housekeeping, kernel.is_real_time())
-        } else {
-            Vec::new()
-        },
+        findings: weaknesses(&order, &kernel),
     })
 }

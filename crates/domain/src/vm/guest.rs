@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rampart_agent::{Agent, AgentCommand, AgentError};
 use rampart_host::StateDirectory;
+use rampart_initramfs::INIT;
 use rampart_model::{ClockRelation, CpuId, CpuSet, Finding, GuestReport, Machine, Nanos, Severity};
 use rampart_qemu::Qemu;
 use serde_json::json;
@@ -16,13 +17,13 @@ use serde_json::json;
 use super::arguments::{AGENT_SOCKET, arguments};
 use super::description::Description;
 use super::host::Program;
-use super::initramfs::{self, Contents, INIT, LOAD};
+use super::initramfs::{self, Contents, LOAD};
+use super::knobs;
 use super::libraries::Libraries;
 use super::modules::Module;
 use super::store::GuestDirectory;
 use super::threads::Placement;
 use super::watch::{Limits, Look, Watch, kvm_runs_no_guest};
-use super::{host, knobs};
 use crate::session::{Program as SessionProgram, Streams};
 use crate::surroundings::Surroundings;
 use crate::{DomainError, Inside, InsideProcess, process};
@@ -57,6 +58,7 @@ pub(super) struct Guest {
     boot_time: Nanos,
     has_load: bool,
     facts: knobs::HostFacts,
+    limits: Limits,
     findings: Vec<Finding>,
     paused: bool,
 }
@@ -88,7 +90,10 @@ impl Guest {
         let mut placement = Placement::ask(qemu.qmp(), qemu.process())?;
         placement.put(&description, surroundings)?;
         let stream = qemu.socket(AGENT_SOCKET)?;
-        let limits = Limits::of(description.accelerator, host::is_emulated(parts.machine));
+        let limits = Limits::of(
+            description.accelerator,
+            parts.machine.virtualisation.emulated,
+        );
         qemu.qmp().execute("cont", json!({}))?;
         let watch = Watch::new(limits, qemu.process(), placement.first());
         let agent = hello(&qemu, stream, watch, &description)?;
@@ -117,6 +122,7 @@ impl Guest {
             boot_time: Nanos(u64::try_from(boot_time.as_nanos()).unwrap_or(u64::MAX)),
             has_load: parts.load.is_some(),
             facts: knobs::HostFacts::read(Path::new("/"), parts.machine),
+            limits,
             findings,
             paused: false,
             description,
@@ -150,7 +156,20 @@ impl Guest {
         self.placement.rest()
     }
 
-    /// Brings its threads into a wall that was raised anew, and lets it go on.
+    /// Whether the agent in it still answers. One on an emulated machine gets more time.
+    pub(super) fn answers(&self) -> bool {
+        let until = Instant::now() + self.limits.hello / 8;
+        loop {
+            if self.agent.clock(1).is_ok() {
+                return true;
+            }
+            if self.agent.lost().is_some() || Instant::now() >= until {
+                return false;
+            }
+        }
+    }
+
+    /// Brings its threads into a wall that was raised anew, lets it go on, and sees that it does.
     pub(super) fn resume(&mut self, surroundings: &mut Surroundings) -> Result<(), DomainError> {
         self.check()?;
         self.placement.put(&self.description, surroundings)?;
@@ -158,7 +177,21 @@ impl Guest {
             self.qemu.qmp().execute("cont", json!({}))?;
             self.paused = false;
         }
-        Ok(())
+        if self.answers() {
+            Ok(())
+        } else {
+            Err(self.failure("the guest hangs: it was let go on and does not answer".to_owned()))
+        }
+    }
+
+    /// How long it may take for its first word, and for as much work later.
+    pub(super) fn patience(&self) -> Duration {
+        self.limits.hello
+    }
+
+    /// CPU time that its virtual CPUs have used, as the host counts it.
+    pub(super) fn cpu_time(&self) -> Nanos {
+        self.placement.cpu_time()
     }
 
     /// Whether it is still there; puts threads that were born since in their places.
@@ -225,18 +258,27 @@ impl Guest {
         let hello = self.agent.hello();
         let threads = self.placement.report();
         let locked = locked_bytes(self.process());
-        let knobs = knobs::all(&self.facts, &self.description, &threads, locked, hello);
+        let command: Vec<String> = self
+            .qemu
+            .command()
+            .iter()
+            .map(|word: &OsString| word.to_string_lossy().into_owned())
+            .collect();
+        let knobs = knobs::all(&knobs::Known {
+            facts: &self.facts,
+            guest: &self.description,
+            command: &command,
+            threads: &threads,
+            locked,
+            hello,
+            firmware_interrupts: rampart_host::read_smi_count(),
+        });
         let mut findings = self.findings.clone();
-        findings.extend(knobs.iter().filter_map(knobs::finding));
+        findings.extend(knobs.iter().filter_map(knobs::Knob::finding));
         GuestReport {
             accelerator: self.description.accelerator,
             program: self.version.clone(),
-            command: self
-                .qemu
-                .command()
-                .iter()
-                .map(|word: &OsString| word.to_string_lossy().into_owned())
-                .collect(),
+            command,
             kernel: format!("{} {}", hello.kernel_release, hello.kernel_version),
             boot_line: hello.boot_line.clone(),
             memory_bytes: self.description.memory.mebibytes << 20,
@@ -248,7 +290,7 @@ impl Guest {
             locked_bytes: locked,
             pinned: self.description.pinned(),
             threads,
-            knobs,
+            knobs: knobs.into_iter().map(|knob| knob.told).collect(),
             boot_time: self.boot_time,
             clock,
             findings,

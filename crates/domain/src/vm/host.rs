@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use rampart_model::{Accelerator, CpuSet, Finding, Machine, Severity, Topology};
+use rampart_model::{Accelerator, CpuSet, Finding, Severity, Topology};
 use rustix::process::Resource;
 
 use super::description::{Backing, Board};
@@ -41,6 +41,15 @@ impl Program {
                 .mend("install QEMU, on Debian with `apt-get install qemu-system-x86`"),
             )
         })
+    }
+
+    /// One with this path.
+    #[cfg(test)]
+    pub(super) fn at(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            microvm: true,
+        }
     }
 
     fn find_in(directories: &[PathBuf]) -> Option<Self> {
@@ -144,20 +153,6 @@ fn free_huge_page(root: &Path, mebibytes: u64, node: Option<u32>) -> Option<u64>
         .collect();
     sizes.sort_unstable();
     sizes.pop()
-}
-
-/// Whether the machine's own instructions are emulated in software. A machine that QEMU made, and
-/// that has no hypervisor's signature in its processor, is taken for that: QEMU hides the signature
-/// only on request.
-pub(super) fn is_emulated(machine: &Machine) -> bool {
-    let made_by_qemu = || {
-        fs::read_to_string("/sys/class/dmi/id/sys_vendor")
-            .is_ok_and(|vendor| vendor.trim() == "QEMU")
-    };
-    let hypervisor = machine.virtualisation.hypervisor.as_deref();
-    machine.virtualisation.emulated
-        || hypervisor == Some("qemu")
-        || (hypervisor.is_none() && made_by_qemu())
 }
 
 /// Locking is not limited for the super-user, nor where the limit is lifted: `mem-lock=on` locks a

@@ -1,25 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a guest finds in its memory when it boots: the meter as its only program, the modules that
-//! its kernel lacks, and a load program where one is wanted
-//! (Linux document `filesystems/ramfs-rootfs-initramfs.rst`: a cpio archive of the format `newc`).
+//! its kernel lacks, and a load program where one is wanted.
 
-use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, BufWriter};
+use std::path::Path;
 
-use cpio::newc::{Builder, ModeFileType, trailer};
+use rampart_initramfs::{Archive, INIT, MODULE_LIST};
 
 use super::libraries::Libraries;
 use super::modules::Module;
 use crate::DomainError;
 
-/// The first program, which is the meter.
-pub(super) const INIT: &str = "/init";
 /// The load program.
 pub(super) const LOAD: &str = "/usr/bin/stress-ng";
-/// The list of modules that the agent loads, in order.
-const MODULE_LIST: &str = "etc/rampart/modules";
 /// Directories that the kernel or the agent expects.
 const DIRECTORIES: [&str; 8] = ["dev", "proc", "sys", "tmp", "run", "root", "etc", "var"];
 
@@ -34,136 +28,41 @@ pub(super) struct Contents<'a> {
     pub(super) load: Option<&'a Libraries>,
 }
 
-/// One thing in the archive.
-#[derive(Debug, PartialEq, Eq)]
-enum Entry {
-    Directory(String),
-    File {
-        path: String,
-        mode: u32,
-        from: Source,
-    },
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Source {
-    Bytes(Vec<u8>),
-    Path(PathBuf),
-}
-
-/// Writes the archive and tells its length in bytes.
-pub(super) fn write(path: &Path, contents: &Contents<'_>) -> Result<u64, DomainError> {
+/// Writes the archive.
+pub(super) fn write(path: &Path, contents: &Contents<'_>) -> Result<(), DomainError> {
     let failed = || DomainError::file("write the guest's initramfs", path);
-    let file = File::create(path).map_err(failed())?;
-    let mut output = BufWriter::new(file);
-    archive(&mut output, &entries(contents)).map_err(failed())?;
-    let file = output
-        .into_inner()
-        .map_err(|error| failed()(error.into_error()))?;
-    Ok(file.metadata().map_err(failed())?.len())
+    let output = File::create(path).map_err(failed())?;
+    fill(Archive::new(BufWriter::new(output)), contents).map_err(failed())
 }
 
-fn entries(contents: &Contents<'_>) -> Vec<Entry> {
-    let mut files = vec![Entry::File {
-        path: INIT.trim_start_matches('/').to_owned(),
-        mode: 0o755,
-        from: Source::Path(contents.meter.to_owned()),
-    }];
+fn fill(mut archive: Archive<BufWriter<File>>, contents: &Contents<'_>) -> io::Result<()> {
+    for directory in DIRECTORIES {
+        archive.directory(directory)?;
+    }
+    archive.file(INIT, 0o755, &read(contents.meter)?)?;
     let mut list = String::new();
     for module in contents.modules {
-        let path = format!("lib/modules/{}.ko", module.name);
-        list.push_str(&format!("/{path}\n"));
-        files.push(Entry::File {
-            path,
-            mode: 0o644,
-            from: Source::Bytes(module.bytes.clone()),
-        });
+        let path = format!("/lib/modules/{}.ko", module.name);
+        archive.file(&path, 0o644, &module.bytes)?;
+        list.push_str(&format!("{path}\n"));
     }
-    files.push(Entry::File {
-        path: MODULE_LIST.to_owned(),
-        mode: 0o644,
-        from: Source::Bytes(list.into_bytes()),
-    });
+    archive.file(MODULE_LIST, 0o644, list.as_bytes())?;
     if let Some(load) = contents.load {
-        files.push(Entry::File {
-            path: LOAD.trim_start_matches('/').to_owned(),
-            mode: 0o755,
-            from: Source::Path(load.program.clone()),
-        });
+        archive.file(LOAD, 0o755, &read(&load.program)?)?;
         for library in &load.libraries {
-            files.push(Entry::File {
-                path: library
-                    .display()
-                    .to_string()
-                    .trim_start_matches('/')
-                    .to_owned(),
-                mode: 0o755,
-                from: Source::Path(library.clone()),
-            });
+            let path = library.display().to_string();
+            archive.file(&path, 0o755, &read(library)?)?;
         }
     }
-    let mut directories: BTreeSet<String> = DIRECTORIES.map(str::to_owned).into();
-    for entry in &files {
-        if let Entry::File { path, .. } = entry {
-            directories.extend(
-                Path::new(path)
-                    .ancestors()
-                    .skip(1)
-                    .map(|parent| parent.display().to_string())
-                    .filter(|parent| !parent.is_empty()),
-            );
-        }
-    }
-    // A directory comes before what is in it, which the order of the alphabet gives.
-    directories
-        .into_iter()
-        .map(Entry::Directory)
-        .chain(files)
-        .collect()
+    archive.finish()?;
+    Ok(())
 }
 
-fn archive(output: &mut impl Write, entries: &[Entry]) -> io::Result<()> {
-    for (number, entry) in entries.iter().enumerate() {
-        // Two entries with one number would be taken for one file with two names.
-        let number = u32::try_from(number + 1).map_err(io::Error::other)?;
-        match entry {
-            Entry::Directory(path) => {
-                Builder::new(path)
-                    .ino(number)
-                    .mode(0o755)
-                    .set_mode_file_type(ModeFileType::Directory)
-                    .nlink(2)
-                    .write(&mut *output, 0)
-                    .finish()?;
-            }
-            Entry::File { path, mode, from } => {
-                let read;
-                let bytes = match from {
-                    Source::Bytes(bytes) => bytes,
-                    Source::Path(source) => {
-                        read = fs::read(source).map_err(|cause| {
-                            io::Error::new(
-                                cause.kind(),
-                                format!("{} cannot be read: {cause}", source.display()),
-                            )
-                        })?;
-                        &read
-                    }
-                };
-                let length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
-                let mut file = Builder::new(path)
-                    .ino(number)
-                    .mode(*mode)
-                    .set_mode_file_type(ModeFileType::Regular)
-                    .nlink(1)
-                    .write(&mut *output, length);
-                file.write_all(bytes)?;
-                file.finish()?;
-            }
-        }
-    }
-    trailer(output)?;
-    Ok(())
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    fs::read(path).map_err(|cause| {
+        let what = format!("{} cannot be read: {cause}", path.display());
+        io::Error::new(cause.kind(), what)
+    })
 }
 
 #[cfg(test)]
@@ -208,9 +107,8 @@ mod tests {
             modules: &modules,
             load: Some(&load),
         };
-        let length = write(&path, &contents).expect("written");
+        write(&path, &contents).expect("written");
         let bytes = fs::read(&path).expect("read");
-        assert_eq!(bytes.len() as u64, length);
         let entries = read_back(&bytes);
         let find = |name: &str| {
             entries
@@ -222,7 +120,7 @@ mod tests {
         assert_eq!(find("init").2, b"METER");
         assert_eq!(find("dev").1, 0o040_755);
         assert_eq!(
-            find(MODULE_LIST).2,
+            find(&MODULE_LIST[1..]).2,
             b"/lib/modules/virtio.ko\n/lib/modules/virtio_console.ko\n"
         );
         assert_eq!(find("lib/modules/virtio_console.ko").2, b"two");

@@ -9,7 +9,7 @@ use rampart_model::{Finding, Severity};
 
 /// Names a kernel image, or a directory that holds `boot` and `lib/modules` as an unpacked
 /// package does.
-pub(super) const KERNEL_VARIABLE: &str = "RAMPART_GUEST_KERNEL";
+pub(crate) const KERNEL_VARIABLE: &str = "RAMPART_GUEST_KERNEL";
 /// Names the directory of that kernel's modules.
 pub(super) const MODULES_VARIABLE: &str = "RAMPART_GUEST_MODULES";
 

@@ -4,9 +4,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use object::elf;
 use object::read::elf::{ElfFile64, ProgramHeader as _};
+use rampart_host::run_within;
+
+/// A loader takes milliseconds, and seconds on an emulated machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A program and its libraries.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,16 +46,13 @@ impl Libraries {
         };
         // ld.so(8): `--list` says what would be loaded, with all search paths applied, and does not
         // run the program. musl's loader has it too.
-        let output = Command::new(&loader)
-            .arg("--list")
-            .arg(program)
-            .env_remove("LD_PRELOAD")
-            .output()
-            .ok()?;
-        if !output.status.success() {
+        let mut command = Command::new(&loader);
+        command.arg("--list").arg(program).env_remove("LD_PRELOAD");
+        let said = run_within(command, PATIENCE).ok()?;
+        if !said.status?.success() {
             return None;
         }
-        let mut libraries = listed(&String::from_utf8_lossy(&output.stdout));
+        let mut libraries = listed(&said.output);
         if !libraries.contains(&loader) {
             libraries.push(loader);
         }

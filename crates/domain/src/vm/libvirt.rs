@@ -29,7 +29,7 @@ pub(super) fn document(guest: &Description) -> io::Result<String> {
             writer
                 .create_element("vcpu")
                 .with_attribute(("placement", "static"))
-                .with_attribute(("cpuset", guest.emulator.to_string().as_str()))
+                .with_attribute(("cpuset", guest.housekeeping.to_string().as_str()))
                 .write_text_content(BytesText::new(&guest.cpus.len().to_string()))?;
             tuning(writer, guest)?;
             if let Some(node) = guest.memory.node {
@@ -157,7 +157,7 @@ fn features(writer: &mut Output, guest: &Description) -> io::Result<()> {
                 } else {
                     comment(
                         writer,
-                        "no hint-dedicated: the first virtual CPU shares a housekeeping CPU",
+                        "no hint-dedicated: the first virtual CPU shares its CPU with the emulator's threads",
                     )?;
                 }
                 empty(writer, "pmu", &[("state", "off")])?;

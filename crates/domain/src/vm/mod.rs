@@ -18,7 +18,6 @@ mod guest;
 mod host;
 mod initramfs;
 mod kernel;
-mod knob_table;
 mod knobs;
 mod libraries;
 mod libvirt;
@@ -35,10 +34,10 @@ use std::sync::PoisonError;
 
 use rampart_host::{MachineRoot, StateDirectory, read_machine};
 use rampart_model::{
-    Accelerator, Availability, DomainKind, DomainSelection, Finding, GuestRole, Machine,
+    Accelerator, Availability, CpuSet, DomainKind, DomainSelection, Finding, GuestRole, Machine,
 };
 
-use self::description::{Description, Wishes};
+use self::description::{Board, Description, Wishes};
 use self::guest::{Guest, Parts};
 use self::host::Program;
 use self::kernel::{GuestKernel, Places};
@@ -47,6 +46,8 @@ use self::modules::{Module, ModuleTree};
 use self::running::{RunningGuest, Slot};
 use crate::surroundings::Surroundings;
 use crate::{Domain, DomainError, Running, Start};
+
+pub(crate) use self::kernel::KERNEL_VARIABLE;
 
 pub use self::export::{ExportedGuest, export_libvirt};
 pub use self::store::{ReleasedGuests, release_guests};
@@ -80,20 +81,12 @@ impl VmDomain {
         }
     }
 
-    fn accelerator(&self) -> Accelerator {
-        match self.role {
-            GuestRole::Emulated => Accelerator::Tcg,
-            GuestRole::RealTime | GuestRole::Noisy => Accelerator::Kvm,
-        }
-    }
-
     /// Whether a guest that stayed up is what is wanted now.
     fn fits(guest: &Guest, start: &Start<'_>) -> bool {
         let description = &guest.description;
-        let bound: rampart_model::CpuSet =
-            description.pinned().into_iter().skip(1).flatten().collect();
+        let bound: CpuSet = description.pinned().into_iter().skip(1).flatten().collect();
         bound == start.plan.cpus
-            && description.emulator == *start.housekeeping
+            && description.housekeeping == *start.housekeeping
             && description.cpus.iter().any(|cpu| cpu.policy.is_real_time())
                 == start.plan.policy.is_real_time()
     }
@@ -114,7 +107,7 @@ impl VmDomain {
         let program = Program::find().map_err(unavailable)?;
         let kernel = Places::standard().find().map_err(unavailable)?;
         let machine = read_machine(&MachineRoot::system());
-        let accelerator = self.accelerator();
+        let accelerator = accelerator(self.role);
         if accelerator == Accelerator::Kvm {
             host::kvm().map_err(unavailable)?;
         }
@@ -127,45 +120,20 @@ impl VmDomain {
             load: load.as_ref(),
             machine: &machine,
         };
-        let real_time = self.role != GuestRole::Noisy;
-        let describe = |initramfs: &Path| {
-            let wishes = Wishes {
-                name: start.name,
-                accelerator,
-                board: program.board(accelerator),
-                memory: host::backing(
-                    Path::new("/"),
-                    if real_time {
-                        MEBIBYTES
-                    } else {
-                        NOISY_MEBIBYTES
-                    },
-                    &start.plan.cpus,
-                    &machine.topology,
-                    real_time,
-                ),
-                cpus: &start.plan.cpus,
-                housekeeping: start.housekeeping,
-                real_time_policy: start.plan.policy.is_real_time(),
-                kernel: kernel.image.clone(),
-                initramfs: initramfs.to_owned(),
-            };
-            if real_time {
-                Description::real_time(wishes)
-            } else {
-                let count = start.housekeeping.len().min(NOISY_CPUS);
-                Description::neighbour(wishes, count)
-            }
+        let order = Order {
+            role: self.role,
+            name: start.name,
+            board: program.board(accelerator),
+            machine: &machine,
+            cpus: &start.plan.cpus,
+            housekeeping: start.housekeeping,
+            real_time_policy: start.plan.policy.is_real_time(),
+            kernel: &kernel.image,
         };
-        let mut guest = Guest::boot(&self.state, &parts, surroundings, describe)?;
-        if real_time {
-            guest.note(checks::all(
-                &machine,
-                &start.plan.cpus,
-                start.housekeeping,
-                kernel.is_real_time(),
-            ));
-        }
+        let mut guest = Guest::boot(&self.state, &parts, surroundings, |initramfs| {
+            describe(&order, initramfs)
+        })?;
+        guest.note(weaknesses(&order, &kernel));
         Ok(guest)
     }
 }
@@ -198,7 +166,7 @@ impl Domain for VmDomain {
         // If anything fails from here on, the guest ends before the wall falls.
         let mut surroundings = Surroundings::raise(&self.state, start)?;
         let resumed = kept.and_then(|mut guest| {
-            // One that died meanwhile is replaced.
+            // One that died or hangs is replaced.
             guest.resume(&mut surroundings).ok().map(|()| guest)
         });
         let guest = match resumed {
@@ -208,6 +176,74 @@ impl Domain for VmDomain {
         let stay = start.stay_up.then(|| Slot::clone(&self.up));
         let running = RunningGuest::start(guest, surroundings, start.plan, stay)?;
         Ok(Box::new(running))
+    }
+}
+
+/// What runs the instructions of a guest of this role.
+fn accelerator(role: GuestRole) -> Accelerator {
+    match role {
+        GuestRole::Emulated => Accelerator::Tcg,
+        GuestRole::RealTime | GuestRole::Noisy => Accelerator::Kvm,
+    }
+}
+
+/// Whether a guest of this role is there for real-time work.
+fn is_real_time(role: GuestRole) -> bool {
+    role != GuestRole::Noisy
+}
+
+/// A guest that is asked for.
+struct Order<'a> {
+    role: GuestRole,
+    name: &'a str,
+    board: Board,
+    machine: &'a Machine,
+    /// The host's CPUs for its real-time virtual ones.
+    cpus: &'a CpuSet,
+    housekeeping: &'a CpuSet,
+    /// Whether threads may be given a real-time policy.
+    real_time_policy: bool,
+    kernel: &'a Path,
+}
+
+/// The guest that an order gets on its machine as that is now.
+fn describe(order: &Order<'_>, initramfs: &Path) -> Description {
+    let real_time = is_real_time(order.role);
+    let mebibytes = if real_time {
+        MEBIBYTES
+    } else {
+        NOISY_MEBIBYTES
+    };
+    let wishes = Wishes {
+        name: order.name,
+        accelerator: accelerator(order.role),
+        board: order.board,
+        memory: host::backing(
+            Path::new("/"),
+            mebibytes,
+            order.cpus,
+            &order.machine.topology,
+            real_time,
+        ),
+        cpus: order.cpus,
+        housekeeping: order.housekeeping,
+        real_time_policy: order.real_time_policy,
+        kernel: order.kernel.to_owned(),
+        initramfs: initramfs.to_owned(),
+    };
+    if real_time {
+        Description::real_time(wishes)
+    } else {
+        Description::neighbour(wishes, order.housekeeping.len().min(NOISY_CPUS))
+    }
+}
+
+/// What is weak about that guest on its machine.
+fn weaknesses(order: &Order<'_>, kernel: &GuestKernel) -> Vec<Finding> {
+    if is_real_time(order.role) {
+        checks::all(order.machine, order.cpus, order.housekeeping, kernel)
+    } else {
+        Vec::new()
     }
 }
 

@@ -161,8 +161,8 @@ pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
                 .read_to_end(&mut unpacked)?;
         }
         Packing::Xz => {
-            lzma_rs::xz_decompress(&mut bytes.as_slice(), &mut unpacked)
-                .map_err(|error| io::Error::other(format!("{error:?}")))?;
+            // xz(1) may have put several streams into one file.
+            lzma_rust2::XzReader::new(bytes.as_slice(), true).read_to_end(&mut unpacked)?;
         }
     }
     Ok(unpacked)
@@ -259,9 +259,10 @@ pub(super) mod tests {
     }
 
     fn xz(bytes: &[u8]) -> Vec<u8> {
-        let mut packed = Vec::new();
-        lzma_rs::xz_compress(&mut &*bytes, &mut packed).expect("compress");
-        packed
+        let options = lzma_rust2::XzOptions::with_preset(1);
+        let mut writer = lzma_rust2::XzWriter::new(Vec::new(), options).expect("a writer");
+        writer.write_all(bytes).expect("compress");
+        writer.finish().expect("finish")
     }
 
     #[test]

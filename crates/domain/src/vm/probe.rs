@@ -3,16 +3,18 @@
 //! machines, themselves guests, whose KVM opens, makes a guest and then carries out its
 //! instructions one by one in software.
 //!
-//! The answer is kept for this boot of the machine and this kernel image: in memory, and in the
-//! state directory where that can be written.
+//! The answer is kept for this boot of the machine, this kernel image, this QEMU and this KVM: in
+//! memory, and in the state directory where that can be written. That there was none, because QEMU
+//! could not be started this time or no memory was free, is not kept.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
-use rampart_host::StateDirectory;
+use rampart_host::{StateDirectory, run_within};
 use rampart_model::{Accelerator, CpuSet, Finding, Machine, Severity};
 use rampart_qemu::Qemu;
 use serde::{Deserialize, Serialize};
@@ -20,7 +22,7 @@ use serde_json::json;
 
 use super::arguments::arguments;
 use super::description::{Backing, Description, Wishes};
-use super::host::{self, Program};
+use super::host::Program;
 use super::kernel::GuestKernel;
 use super::store::GuestDirectory;
 use super::threads::Placement;
@@ -32,14 +34,63 @@ const MEBIBYTES: u64 = 160;
 /// Pause between two looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 const FILE: &str = "kvm-probe.json";
+/// How long QEMU may take to tell its version: on a slow machine its dynamic linker takes seconds.
+const VERSION_PATIENCE: Duration = Duration::from_secs(20);
 
 /// What an answer depends on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Question {
     boot: String,
     program: PathBuf,
+    /// As the program itself tells it.
+    program_version: String,
     kernel: PathBuf,
     kernel_bytes: u64,
+    /// When `/dev/kvm` was made, which is when the module was loaded, in nanoseconds since 1970.
+    device_since: u64,
+    /// `nested` of KVM's module, which decides what guests of guests get.
+    nested: String,
+}
+
+impl Question {
+    fn ask(program: &Program, kernel: &GuestKernel) -> Self {
+        let line = |path: &str| {
+            fs::read_to_string(path)
+                .ok()
+                .map(|text| text.trim().to_owned())
+        };
+        Self {
+            boot: line("/proc/sys/kernel/random/boot_id").unwrap_or_default(),
+            program: program.path.clone(),
+            program_version: version(&program.path),
+            kernel: kernel.image.clone(),
+            kernel_bytes: fs::metadata(&kernel.image).map_or(0, |metadata| metadata.len()),
+            device_since: device_since(Path::new("/dev/kvm")),
+            nested: ["kvm_intel", "kvm_amd"]
+                .iter()
+                .find_map(|module| line(&format!("/sys/module/{module}/parameters/nested")))
+                .unwrap_or_default(),
+        }
+    }
+}
+
+/// The first line of `--version`; nothing where the program does not answer.
+fn version(program: &Path) -> String {
+    let mut command = Command::new(program);
+    command.arg("--version");
+    let said = run_within(command, VERSION_PATIENCE).map(|said| said.output);
+    let said = said.unwrap_or_default();
+    said.lines().next().unwrap_or_default().to_owned()
+}
+
+fn device_since(device: &Path) -> u64 {
+    let modified = fs::metadata(device).and_then(|metadata| metadata.modified());
+    let since = modified
+        .ok()
+        .and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    since.map_or(0, |since| {
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    })
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,15 +108,7 @@ pub(super) fn kvm_brings_a_guest_up(
     machine: &Machine,
 ) -> Result<(), Box<Finding>> {
     static KNOWN: Mutex<Option<Answer>> = Mutex::new(None);
-    let question = Question {
-        boot: fs::read_to_string("/proc/sys/kernel/random/boot_id")
-            .unwrap_or_default()
-            .trim()
-            .to_owned(),
-        program: program.path.clone(),
-        kernel: kernel.image.clone(),
-        kernel_bytes: fs::metadata(&kernel.image).map_or(0, |metadata| metadata.len()),
-    };
+    let question = Question::ask(program, kernel);
     // Whoever comes second waits for the first one's answer.
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let file = state.path().join(FILE);
@@ -76,11 +119,8 @@ pub(super) fn kvm_brings_a_guest_up(
     let answer = match answer {
         Some(answer) => answer,
         None => {
-            let against = probe(state, program, kernel, machine).err();
-            let answer = Answer {
-                question,
-                against: against.map(|finding| *finding),
-            };
+            let against = probe(state, program, kernel, machine).map_err(not_found_out)?;
+            let answer = Answer { question, against };
             write(&file, &answer);
             answer
         }
@@ -91,6 +131,18 @@ pub(super) fn kvm_brings_a_guest_up(
         None => Ok(()),
         Some(finding) => Err(Box::new(finding)),
     }
+}
+
+/// Nobody knows whether KVM runs guests here: something else is in the way.
+fn not_found_out(error: DomainError) -> Box<Finding> {
+    Box::new(
+        Finding::new(
+            Severity::Problem,
+            "/dev/kvm",
+            format!("whether KVM brings a guest up cannot be found out: {error}"),
+        )
+        .mend("remove that cause and ask again: nothing of this answer is kept"),
+    )
 }
 
 fn read(file: &Path) -> Option<Answer> {
@@ -106,25 +158,18 @@ fn write(file: &Path, answer: &Answer) {
     }
 }
 
-/// Lets a kernel run under KVM until it executes code of its own.
+/// Lets a kernel run under KVM until it executes code of its own. What is against KVM, nothing if
+/// the kernel runs; an error if that could not be found out.
 fn probe(
     state: &StateDirectory,
     program: &Program,
     kernel: &GuestKernel,
     machine: &Machine,
-) -> Result<(), Box<Finding>> {
-    let failed = |error: DomainError| {
-        Box::new(Finding::new(
-            Severity::Problem,
-            "/dev/kvm",
-            format!("whether KVM brings a guest up cannot be found out: {error}"),
-        ))
-    };
-    let directory = GuestDirectory::create(state).map_err(failed)?;
+) -> Result<Option<Finding>, DomainError> {
+    let directory = GuestDirectory::create(state)?;
     let initramfs = directory.path().join("initramfs");
     // The guest is ended before it would look into it.
-    fs::write(&initramfs, [0; 512])
-        .map_err(|cause| failed(DomainError::file("write", &initramfs)(cause)))?;
+    fs::write(&initramfs, [0; 512]).map_err(DomainError::file("write", &initramfs))?;
     let guest = Description::neighbour(
         Wishes {
             name: "probe",
@@ -148,20 +193,25 @@ fn probe(
         &program.path,
         arguments(&guest, directory.path()),
         directory.path(),
-    )
-    .map_err(|error| failed(error.into()))?;
-    qemu.qmp()
-        .execute("cont", json!({}))
-        .map_err(|error| failed(error.into()))?;
-    let limits = Limits::of(Accelerator::Kvm, host::is_emulated(machine));
-    let first = Placement::ask(qemu.qmp(), qemu.process())
-        .map_err(failed)?
-        .first();
+    )?;
+    qemu.qmp().execute("cont", json!({}))?;
+    let limits = Limits::of(Accelerator::Kvm, machine.virtualisation.emulated);
+    let first = Placement::ask(qemu.qmp(), qemu.process())?.first();
     let mut watch = Watch::new(limits, qemu.process(), first);
     loop {
         match watch.look(&qemu) {
-            Look::KernelRuns => return Ok(()),
-            Look::Failed(failure) => return Err(Box::new(kvm_runs_no_guest(&failure))),
+            Look::KernelRuns => return Ok(None),
+            Look::Failed(failure) if failure.accelerator => {
+                return Ok(Some(kvm_runs_no_guest(&failure)));
+            }
+            Look::Failed(failure) => {
+                return Err(DomainError::Guest {
+                    guest: guest.name,
+                    what: failure.what,
+                    said: failure.said,
+                    console: failure.console,
+                });
+            }
             Look::Booting => thread::sleep(LOOK_AGAIN),
         }
     }
@@ -169,19 +219,75 @@ fn probe(
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
+
+    fn question() -> Question {
+        Question {
+            boot: "b".to_owned(),
+            program: "/usr/bin/qemu".into(),
+            program_version: "QEMU emulator version 7.2".to_owned(),
+            kernel: "/boot/vmlinuz".into(),
+            kernel_bytes: 7,
+            device_since: 1,
+            nested: "1".to_owned(),
+        }
+    }
+
+    /// A program that cannot run a guest says nothing about KVM.
+    #[test]
+    fn what_could_not_be_found_out_is_asked_again() {
+        let directory = tempfile::tempdir().expect("directory");
+        let script = directory.path().join("qemu-system-x86_64");
+        fs::write(&script, "#!/bin/sh\necho no memory is free >&2\nexit 1\n").expect("file");
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("mode");
+        let program = Program::at(&script);
+        let kernel = GuestKernel {
+            image: script.clone(),
+            release: String::new(),
+            version: String::new(),
+            modules: None,
+        };
+        let state = StateDirectory::at(directory.path().join("state"));
+        let machine = rampart_host::read_machine(&rampart_host::MachineRoot::at("/nowhere"));
+        let answer = kvm_brings_a_guest_up(&state, &program, &kernel, &machine);
+        let finding = answer.expect_err("it does not run").to_string();
+        assert!(finding.contains("cannot be found out"), "{finding}");
+        assert!(finding.contains("no memory is free"), "{finding}");
+        assert!(!state.path().join(FILE).exists(), "it is kept");
+    }
+
+    #[test]
+    fn another_qemu_or_another_kvm_is_another_question() {
+        let now = question();
+        for other in [
+            Question {
+                program_version: "QEMU emulator version 8.0".to_owned(),
+                ..now.clone()
+            },
+            Question {
+                device_since: 2,
+                ..now.clone()
+            },
+            Question {
+                nested: "0".to_owned(),
+                ..now.clone()
+            },
+        ] {
+            assert_ne!(other, now);
+        }
+        assert_eq!(device_since(Path::new("/nowhere/kvm")), 0);
+        assert!(device_since(Path::new("/proc/self/exe")) > 0);
+        assert_eq!(version(Path::new("/nowhere/qemu")), "");
+    }
 
     #[test]
     fn an_answer_is_kept_and_read_again() {
         let directory = tempfile::tempdir().expect("directory");
         let file = directory.path().join("state").join(FILE);
         let answer = Answer {
-            question: Question {
-                boot: "b".to_owned(),
-                program: "/usr/bin/qemu".into(),
-                kernel: "/boot/vmlinuz".into(),
-                kernel_bytes: 7,
-            },
+            question: question(),
             against: Some(Finding::new(Severity::Problem, "/dev/kvm", "no")),
         };
         write(&file, &answer);

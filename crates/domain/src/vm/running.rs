@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use rampart_host::Shield;
 use rampart_model::{
-    ClockRelation, CpuSet, Granted, GuestReport, MeterEvent, MeterPlan, PlacedBy, ShieldReport,
-    ThreadOutcome,
+    ClockRelation, CpuSet, Finding, Granted, GuestReport, MeterEvent, MeterPlan, PlacedBy,
+    Severity, ShieldReport, ThreadOutcome,
 };
 
 use super::description::HOUSEKEEPING_INSIDE;
@@ -32,6 +32,8 @@ pub(super) struct RunningGuest {
     granted: Granted,
     clock: Vec<ClockRelation>,
     finished: bool,
+    /// When the program's threads were looked through last.
+    tended: Instant,
     /// Where the guest goes if it is to stay up.
     stay: Option<Slot>,
 }
@@ -55,6 +57,7 @@ impl RunningGuest {
             numbering,
             clock: Vec::new(),
             finished: false,
+            tended: Instant::now(),
             stay,
         };
         running.prepare(plan)?;
@@ -68,6 +71,31 @@ impl RunningGuest {
         self.finished = false;
         self.clock = vec![self.guest.clock()?];
         Ok(())
+    }
+
+    /// Looks after the guest, but not each time that somebody asks for news: its threads are found
+    /// by reading a directory of them all, on CPUs that others measure.
+    fn tend_in_time(&mut self) -> Result<(), DomainError> {
+        if self.tended.elapsed() < TEND {
+            return Ok(());
+        }
+        self.tended = Instant::now();
+        self.guest.tend(&self.surroundings)
+    }
+
+    /// Keeps what the measurement's end needs: its results count whether or not the guest still
+    /// tells the time.
+    fn note_end(&mut self) {
+        if std::mem::replace(&mut self.finished, true) {
+            return;
+        }
+        match self.guest.clock() {
+            Ok(clock) => self.clock.push(clock),
+            Err(error) => {
+                let finding = no_clock(&self.guest.description.name, &error);
+                self.guest.note(vec![finding]);
+            }
+        }
     }
 
     /// What ended the guest says more than that the meter in it no longer answers.
@@ -87,6 +115,15 @@ fn plan_inside(plan: &MeterPlan, guest: &Guest) -> MeterPlan {
         placed_by: PlacedBy::Itself,
         ..plan.clone()
     }
+}
+
+fn no_clock(guest: &str, error: &DomainError) -> Finding {
+    Finding::new(
+        Severity::Warning,
+        format!("clock of the guest {guest}"),
+        format!("it could not be read after the measurement, whose moments rest on the relation from before alone: {error}"),
+    )
+    .values("one relation to the host's clock", "one before and one after")
 }
 
 /// An event with the CPUs numbered as the host numbers them.
@@ -129,14 +166,12 @@ impl Running for RunningGuest {
     fn next_event(&mut self, timeout: Duration) -> Result<Option<MeterEvent>, DomainError> {
         let begin = Instant::now();
         loop {
-            self.guest.tend(&self.surroundings)?;
+            self.tend_in_time()?;
             let left = timeout.saturating_sub(begin.elapsed());
             let event = self.session.next_event(left.min(TEND));
             if let Some(event) = self.best_error(event)? {
-                if matches!(event, MeterEvent::Finished { .. }) && !self.finished {
-                    self.finished = true;
-                    let clock = self.guest.clock()?;
-                    self.clock.push(clock);
+                if matches!(event, MeterEvent::Finished { .. }) {
+                    self.note_end();
                 }
                 return Ok(Some(on_host(event, &self.numbering)));
             }
@@ -176,7 +211,7 @@ impl Running for RunningGuest {
     }
 
     fn finish(mut self: Box<Self>) -> Result<Option<ShieldReport>, DomainError> {
-        self.session.close();
+        let ended = self.session.close();
         let Self {
             session,
             mut guest,
@@ -185,8 +220,9 @@ impl Running for RunningGuest {
             ..
         } = *self;
         drop(session);
-        match stay {
-            // A guest that cannot be stopped is gone; the next start makes another.
+        // A guest whose meter had to be killed, or that does not answer, hangs: QEMU would stop and
+        // start it all the same. The next start makes another.
+        match stay.filter(|_| ended && guest.answers()) {
             Some(slot) if guest.pause().is_ok() => {
                 *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(guest);
             }

@@ -5,7 +5,9 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use rampart_model::{CpuSet, Finding, GuestThread, GuestThreadRole, SchedulingPolicy, Severity};
+use rampart_model::{
+    CpuSet, Finding, GuestThread, GuestThreadRole, Nanos, SchedulingPolicy, Severity,
+};
 use rampart_qemu::QmpMonitor;
 use serde_json::{Value, json};
 
@@ -42,7 +44,7 @@ pub(super) fn place(thread: u32, virtual_cpus: &[u32], guest: &Description) -> P
             role: GuestThreadRole::VirtualCpu(number),
             cpus: cpu.cpus.clone(),
             policy: cpu.policy,
-            inside: cpu.cpus.intersection(&guest.emulator).is_empty(),
+            inside: cpu.cpus.intersection(&guest.housekeeping).is_empty(),
         },
         None => Place {
             role: GuestThreadRole::Other,
@@ -67,6 +69,14 @@ impl Placement {
     /// The thread of the last virtual CPU, a real-time one where there is one.
     pub(super) fn measuring(&self) -> u32 {
         self.virtual_cpus.last().copied().unwrap_or(self.process)
+    }
+
+    /// CPU time of all virtual CPUs, as the host counts it.
+    pub(super) fn cpu_time(&self) -> Nanos {
+        self.virtual_cpus
+            .iter()
+            .filter_map(|thread| process::cpu_time(self.process, *thread))
+            .sum()
     }
 
     /// The thread of the first virtual CPU, which boots.
@@ -252,7 +262,7 @@ mod tests {
         assert_eq!(second.policy, SchedulingPolicy::Fifo(1));
         assert_eq!(second.role, GuestThreadRole::VirtualCpu(1));
         let born_later = place(99, &virtual_cpus, &guest);
-        assert_eq!((born_later.cpus, born_later.inside), (set("0-1"), false));
+        assert_eq!((born_later.cpus, born_later.inside), (set("1"), false));
         assert_eq!(born_later.policy, SchedulingPolicy::Other);
         assert_eq!(born_later.role, GuestThreadRole::Other);
     }

@@ -24,6 +24,9 @@ pub struct Interval {
 /// How many intervals are kept for a CPU: some 40 bytes each.
 const MOST: usize = 1 << 20;
 
+/// How many stretches of lost events are told apart for a CPU; past that the last grows.
+const MOST_LOST: usize = 1 << 12;
+
 /// How many interruptions of one unfinished event are remembered.
 const MOST_NESTED: usize = 1 << 16;
 
@@ -57,6 +60,22 @@ pub(super) struct Assembler {
     pub(super) lost: u64,
     /// Intervals that there was no room for here; the oldest.
     pub(super) dropped: u64,
+    /// The end of the newest of these: before it the record has gaps.
+    dropped_until: Nanos,
+    /// Times whose events the kernel had no room for: from the last event before until the first
+    /// after them.
+    gaps: Vec<Span>,
+    /// Since when events are missing of which none has come after.
+    missing_since: Option<Nanos>,
+}
+
+/// A stretch of time (`CLOCK_MONOTONIC`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// From then on.
+    pub start: Nanos,
+    /// Until then.
+    pub end: Nanos,
 }
 
 impl Assembler {
@@ -69,6 +88,9 @@ impl Assembler {
                 name,
                 rest,
             }) => {
+                if let Some(start) = self.missing_since.take() {
+                    self.missed(Span { start, end: at });
+                }
                 if let Some(thread) = thread.filter(|_| !name.ends_with("_noise")) {
                     self.correct(thread);
                 }
@@ -77,12 +99,39 @@ impl Assembler {
             }
             Some(Line::Lost(count)) => {
                 self.lost += count;
+                self.missing_since.get_or_insert(self.last);
                 // Their ends may be among the lost.
                 self.open.clear();
                 self.running = None;
             }
             None => {}
         }
+    }
+
+    fn missed(&mut self, gap: Span) {
+        let full = self.gaps.len() >= MOST_LOST;
+        match self.gaps.last_mut() {
+            Some(last) if full || gap.start <= last.end => {
+                last.end = last.end.max(gap.end);
+            }
+            _ => self.gaps.push(gap),
+        }
+    }
+
+    /// What is known of the CPU, and the times of which nothing or not all is known, both in the
+    /// order of time.
+    pub(super) fn finish(mut self) -> (Vec<Interval>, Vec<Span>) {
+        if let Some(start) = self.missing_since.take() {
+            let end = Nanos(u64::MAX);
+            self.missed(Span { start, end });
+        }
+        let mut lost = Vec::with_capacity(self.gaps.len() + 1);
+        if self.dropped > 0 {
+            let (start, end) = (Nanos::ZERO, self.dropped_until);
+            lost.push(Span { start, end });
+        }
+        lost.extend(self.gaps);
+        (self.intervals.into(), lost)
     }
 
     fn event(&mut self, at: Nanos, name: &str, rest: &str) -> Option<()> {
@@ -271,9 +320,11 @@ impl Assembler {
     }
 
     fn keep(&mut self, interval: Interval) {
-        if self.intervals.len() >= MOST {
-            self.intervals.pop_front();
+        if self.intervals.len() >= MOST
+            && let Some(oldest) = self.intervals.pop_front()
+        {
             self.dropped += 1;
+            self.dropped_until = self.dropped_until.max(oldest.end);
         }
         self.intervals.push_back(interval);
     }

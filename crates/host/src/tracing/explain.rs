@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rampart_model::{Cause, CauseKind, CpuId, ExplainedWorst, Nanos, WorstEvent};
 
-use super::Interval;
+use super::{Interval, Span};
 
 /// A sample to explain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,16 +27,21 @@ const RESOLUTION: Nanos = Nanos::from_micros(1);
 /// What the time of a measuring thread is called in which it should have seen nothing.
 const OWN: &str = "in the measuring thread";
 
+/// What the time is called whose events were lost.
+const LOST: &str = "the trace of that time is lost";
+
 /// Names the causes of a sample: the intervals of its CPU that overlap it, what interrupted them
 /// taken off, each name once, the longest first.
 ///
 /// The measuring thread is no cause of its own latency; where much of its time is more than its
 /// work, it went where the kernel does not see: to the hypervisor under the machine, to firmware,
-/// to memory that was slow. That, and the idle loop, is [`CauseKind::Unseen`].
+/// to memory that was slow. That, the idle loop, and time whose events were `lost`, is
+/// [`CauseKind::Unseen`].
 #[must_use]
 pub fn explain<'a>(
     sample: &TracedSample,
     intervals: impl IntoIterator<Item = &'a Interval>,
+    lost: &[Span],
 ) -> ExplainedWorst {
     let end = sample.event.at + RESOLUTION;
     let start = sample.event.at.saturating_sub(sample.window + RESOLUTION);
@@ -70,17 +75,21 @@ pub fn explain<'a>(
             duration,
         })
         .collect();
-    let unseen = |name: &str, duration| Cause {
+    let begun = sample.event.at.saturating_sub(sample.window);
+    let unseen = |name: &str, start, duration| Cause {
         kind: CauseKind::Unseen,
         name: name.to_owned(),
-        start: sample.event.at.saturating_sub(sample.window),
+        start,
         duration,
     };
     let disturbed = sample.window.saturating_sub(sample.work);
     // A little of it is the way from the kernel's switch to the meter's own look at the clock.
     let lingered = own_time.saturating_sub(sample.work).min(disturbed);
     if lingered.0 > disturbed.0 / 10 && lingered > RESOLUTION {
-        causes.push(unseen(OWN, lingered));
+        causes.push(unseen(OWN, begun, lingered));
+    }
+    if let Some(gap) = lost_in(lost, begun, sample.event.at) {
+        causes.push(unseen(LOST, gap.start, gap.end.saturating_sub(gap.start)));
     }
     let seen = causes
         .iter()
@@ -88,7 +97,7 @@ pub fn explain<'a>(
         .map(|cause| cause.duration)
         .sum();
     if causes.is_empty() {
-        causes.push(unseen("nothing that the kernel saw", disturbed));
+        causes.push(unseen("nothing that the kernel saw", begun, disturbed));
     }
     causes.sort_by(|one, other| {
         (Reverse(one.duration), &one.name).cmp(&(Reverse(other.duration), &other.name))
@@ -99,6 +108,28 @@ pub fn explain<'a>(
         causes,
         unexplained: disturbed.saturating_sub(seen),
     }
+}
+
+/// The stretch from the first lost moment between `start` and `end` on, as long as all lost time
+/// between them; none where nothing is lost.
+fn lost_in(lost: &[Span], start: Nanos, end: Nanos) -> Option<Span> {
+    let mut found: Option<Span> = None;
+    for gap in lost {
+        let (from, until) = (gap.start.max(start), gap.end.min(end));
+        if from < until {
+            let length = until.saturating_sub(from);
+            match &mut found {
+                Some(all) => all.end += length,
+                None => {
+                    found = Some(Span {
+                        start: from,
+                        end: until,
+                    });
+                }
+            }
+        }
+    }
+    found
 }
 
 /// For each interval, how much of the time from `start` to `end` was its own: at every moment

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use rampart_model::{CpuId, CpuSet, ExplainedWorst, Finding, Severity};
 
-pub use assemble::Interval;
+pub use assemble::{Interval, Span};
 pub use explain::{TracedSample, explain};
 
 use crate::changes::Changes;
@@ -70,6 +70,8 @@ pub struct Trace {
     pub source: Source,
     /// What had each CPU, in the order of the ends.
     pub intervals: BTreeMap<CpuId, Vec<Interval>>,
+    /// The times of each CPU of which nothing or not all is known.
+    pub lost: BTreeMap<CpuId, Vec<Span>>,
     /// What is weaker than it could be.
     pub findings: Vec<Finding>,
 }
@@ -151,23 +153,26 @@ impl Tracing {
         let undone = self.changes.undo()?;
         let mut findings = std::mem::take(&mut self.findings);
         findings.extend(undone.left);
-        let mut intervals = BTreeMap::new();
+        let (mut intervals, mut lost) = (BTreeMap::new(), BTreeMap::new());
         for (cpu, assembler) in read {
             if assembler.lost + assembler.dropped > 0 {
                 findings.push(Finding::new(
                     Severity::Warning,
                     format!("trace of CPU {cpu}"),
                     format!(
-                        "{} events were lost and {} of the oldest intervals dropped for lack of room; samples of that time are explained in part or not at all",
+                        "{} events were lost and {} of the oldest intervals dropped for lack of room; samples of that time are explained in part or not at all, and say so",
                         assembler.lost, assembler.dropped
                     ),
                 ));
             }
-            intervals.insert(cpu, assembler.intervals.into());
+            let (kept, missing) = assembler.finish();
+            intervals.insert(cpu, kept);
+            lost.insert(cpu, missing);
         }
         Ok(Trace {
             source: self.source,
             intervals,
+            lost,
             findings,
         })
     }
@@ -199,6 +204,11 @@ impl Trace {
         let intervals = intervals.unwrap_or_default();
         // They are in the order of their ends.
         let first = intervals.partition_point(|interval| interval.end < start);
-        explain(sample, intervals.get(first..).unwrap_or_default())
+        let lost = self.lost.get(&sample.cpu).map(Vec::as_slice);
+        explain(
+            sample,
+            intervals.get(first..).unwrap_or_default(),
+            lost.unwrap_or_default(),
+        )
     }
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use rampart_model::{CauseKind, CpuId, Nanos, WorstEvent};
 
 use super::assemble::Assembler;
-use super::{Interval, TracedSample, explain};
+use super::{Interval, Span, TracedSample, explain};
 
 const OSNOISE: &str = include_str!("../../../../tests/fixtures/trace/osnoise.txt");
 const EVENTS: &str = include_str!("../../../../tests/fixtures/trace/events.txt");
@@ -36,7 +36,7 @@ fn sample(at: u64, value: u64) -> TracedSample {
 
 /// The causes with their shares of the sample in percent, and the unexplained share.
 fn told(intervals: &[Interval], sample: TracedSample) -> (Vec<(CauseKind, String, u64)>, u64) {
-    let explained = explain(&sample, intervals);
+    let explained = explain(&sample, intervals, &[]);
     let share = |length: Nanos| length.0 * 100 / sample.event.value.0;
     let mut sum = explained.unexplained;
     for cause in &explained.causes {
@@ -126,7 +126,7 @@ fn an_osnoise_event_begins_before_what_interrupted_it() {
             interval(CauseKind::Thread, "a b:c:7", 100_000, 200_000),
         ]
     );
-    let explained = explain(&sample(201_000, 101_000), &intervals);
+    let explained = explain(&sample(201_000, 101_000), &intervals, &[]);
     let told: Vec<(&str, u64)> = explained
         .causes
         .iter()
@@ -223,7 +223,7 @@ fn the_measuring_thread_is_no_cause_but_its_lost_time_is_told() {
         end: Nanos(10_000_000),
     };
     // `noise`: it ran all the while, and yet did not.
-    let explained = explain(&sample(5_000_000, 400_000), [&own]);
+    let explained = explain(&sample(5_000_000, 400_000), [&own], &[]);
     assert_eq!(explained.causes.len(), 1);
     assert_eq!(explained.causes[0].kind, CauseKind::Unseen);
     assert_eq!(explained.causes[0].duration, Nanos(400_000));
@@ -233,7 +233,7 @@ fn the_measuring_thread_is_no_cause_but_its_lost_time_is_told() {
         work: Nanos(300_000),
         ..sample(5_000_000, 400_000)
     };
-    let explained = explain(&working, [&own]);
+    let explained = explain(&working, [&own], &[]);
     assert_eq!(explained.unexplained, Nanos(100_000));
     assert!(explained.causes[0].duration.0.abs_diff(100_000) <= 2_000);
     // That of another CPU is a thread like any other.
@@ -241,17 +241,84 @@ fn the_measuring_thread_is_no_cause_but_its_lost_time_is_told() {
         name: "meter/10:9".into(),
         ..own
     };
-    let explained = explain(&sample(5_000_000, 400_000), [&other]);
+    let explained = explain(&sample(5_000_000, 400_000), [&other], &[]);
     assert_eq!(explained.causes[0].kind, CauseKind::Thread);
 }
 
 #[test]
 fn without_any_event_the_cause_is_unseen() {
-    let explained = explain(&sample(5_000_000, 400_000), []);
+    let explained = explain(&sample(5_000_000, 400_000), [], &[]);
     assert_eq!(explained.causes.len(), 1);
     assert_eq!(explained.causes[0].kind, CauseKind::Unseen);
     assert_eq!(explained.causes[0].start, Nanos(4_600_000));
     assert_eq!(explained.unexplained, Nanos(400_000));
+}
+
+#[test]
+fn time_whose_trace_is_lost_is_not_taken_for_quiet() {
+    let span = |start, end| Span {
+        start: Nanos(start),
+        end: Nanos(end),
+    };
+    // The sample's time begins at 4.6 ms.
+    let lost = [
+        span(0, 100),
+        span(4_500_000, 4_700_000),
+        span(4_900_000, 5_100_000),
+    ];
+    let explained = explain(&sample(5_000_000, 400_000), [], &lost);
+    assert_eq!(explained.causes.len(), 1, "{explained:?}");
+    let cause = &explained.causes[0];
+    assert_eq!(cause.name, "the trace of that time is lost");
+    assert_eq!(
+        (cause.start, cause.duration),
+        (Nanos(4_600_000), Nanos(200_000))
+    );
+    assert_eq!(cause.kind, CauseKind::Unseen);
+    assert_eq!(explained.unexplained, Nanos(400_000));
+    // What was lost at another time is no cause.
+    let explained = explain(&sample(5_000_000, 400_000), [], &lost[..1]);
+    assert_eq!(explained.causes[0].name, "nothing that the kernel saw");
+}
+
+#[test]
+fn lost_events_and_dropped_intervals_leave_their_times() {
+    let line = |micros: u64| format!(" x-1 [001] 0.{micros:06}: local_timer_entry: vector=236");
+    let mut assembler = Assembler::default();
+    assembler.take(&line(100));
+    assembler.take("CPU:1 [LOST 5 EVENTS]");
+    assembler.take("CPU:1 [LOST 1 EVENTS]");
+    assembler.take(&line(300));
+    assembler.take(&line(400));
+    assembler.take("CPU:1 [LOST 2 EVENTS]");
+    let (_, lost) = assembler.finish();
+    let expected = [(100_000, 300_000), (400_000, u64::MAX)];
+    assert_eq!(
+        lost,
+        expected.map(|(start, end)| Span {
+            start: Nanos(start),
+            end: Nanos(end),
+        })
+    );
+
+    let mut assembler = Assembler::default();
+    let nmi = |micros: u64| {
+        let (seconds, micros) = (micros / 1_000_000, micros % 1_000_000);
+        format!(" x-1 [001] {seconds}.{micros:06}: nmi_handler: f() delta_ns: 100 handled: 1")
+    };
+    for micros in 1..=(1 << 20) + 3 {
+        assembler.take(&nmi(micros));
+    }
+    assert_eq!(assembler.dropped, 3);
+    let (kept, lost) = assembler.finish();
+    assert_eq!(
+        lost,
+        [Span {
+            start: Nanos::ZERO,
+            end: Nanos(3_000)
+        }]
+    );
+    assert_eq!(kept[0].end, Nanos(4_000));
 }
 
 /// What has the CPU at a moment, by looking at each.
@@ -316,7 +383,7 @@ proptest! {
             start: Nanos(start * MILLI),
             end: Nanos((start + length) * MILLI),
         }).collect();
-        let explained = explain(&sample(at * MILLI, value * MILLI), &intervals);
+        let explained = explain(&sample(at * MILLI, value * MILLI), &intervals, &[]);
         let mut expected = vec![0; intervals.len()];
         for moment in at - value..at {
             if let Some(index) = owner(&intervals, moment * MILLI) {

@@ -10,6 +10,8 @@ pub(super) enum Wanted {
     Chosen(&'static str),
     /// A number.
     AtLeast(i64),
+    /// A number, or 0 for never.
+    AtLeastOrNever(i64),
     /// A mask without the real-time CPUs.
     Housekeeping,
     /// Whatever it is, it is told: there is no right value for all.
@@ -46,7 +48,7 @@ const fn kvm(path: &'static str, wanted: Wanted, reason: &'static str) -> Row {
 
 /// Every file, in the order of the list: firmware, kernel, memory, KVM. One that is not there is
 /// no knob of this machine.
-pub(super) const FILES: [Row; 22] = [
+pub(super) const FILES: [Row; 27] = [
     host(
         "/sys/devices/system/cpu/smt/active",
         Wanted::One(&["0"]),
@@ -86,6 +88,31 @@ pub(super) const FILES: [Row; 22] = [
         "/proc/sys/kernel/nmi_watchdog",
         Wanted::One(&["0"]),
         "its interrupts cannot be masked",
+    ),
+    host(
+        "/proc/sys/kernel/soft_watchdog",
+        Wanted::One(&["0"]),
+        "the watchdog of soft lock-ups (`nosoftlockup` on the boot line) wakes a thread on every CPU",
+    ),
+    host(
+        "/proc/sys/kernel/hung_task_timeout_secs",
+        Wanted::AtLeastOrNever(600),
+        "the search for hung tasks walks over all of them; a guest that is stopped on purpose is one",
+    ),
+    host(
+        "/sys/module/rcutree/parameters/kthread_prio",
+        Wanted::AtLeast(2),
+        "RCU's threads (rcuc, rcub) must run before a busy virtual CPU, or memory is never given back; only at boot",
+    ),
+    host(
+        "/sys/module/processor/parameters/max_cstate",
+        Wanted::Told,
+        "1 keeps ACPI's deep idle states out from boot on; what is on now stands with the idle states",
+    ),
+    host(
+        "/sys/module/intel_idle/parameters/max_cstate",
+        Wanted::Told,
+        "0 or 1 keeps the processor's deep idle states out from boot on; what is on now stands with the idle states",
     ),
     host(
         "/proc/sys/kernel/timer_migration",
@@ -158,3 +185,34 @@ pub(super) const FILES: [Row; 22] = [
         "interrupts without an exit, where the processor can",
     ),
 ];
+
+impl Row {
+    /// The value that would do, as a person would write it; none where there is no right one.
+    pub(super) fn value(&self) -> Option<String> {
+        match self.wanted {
+            Wanted::One(values) => values.first().map(|value| (*value).to_owned()),
+            Wanted::Chosen(word) => Some(word.to_owned()),
+            Wanted::AtLeast(least) | Wanted::AtLeastOrNever(least) => Some(least.to_string()),
+            Wanted::Housekeeping => Some("the mask of the housekeeping CPUs".to_owned()),
+            Wanted::Told => None,
+        }
+    }
+
+    /// The command or change that sets the file; nothing where there is no right value.
+    pub(super) fn mend(&self) -> String {
+        let Some(value) = self.value() else {
+            return String::new();
+        };
+        if let Some(name) = self.path.strip_prefix("/proc/sys/") {
+            return format!("sysctl {}={value}", name.replace('/', "."));
+        }
+        let parameter = self.path.strip_prefix("/sys/module/");
+        match parameter.and_then(|rest| rest.split_once("/parameters/")) {
+            Some((module, name)) => format!("boot with {module}.{name}={value}"),
+            None if self.path.ends_with("/smt/active") => {
+                "echo off > /sys/devices/system/cpu/smt/control".to_owned()
+            }
+            None => format!("echo {value} > {}", self.path),
+        }
+    }
+}

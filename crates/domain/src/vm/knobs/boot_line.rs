@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What only a boot line can: the host's, and the guest's (Linux document
+//! `admin-guide/kernel-parameters.txt`).
+
+use rampart_model::{CpuSet, Severity};
+
+use super::{Knob, Known};
+
+/// The value of `NAME=` on a boot line.
+fn value<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    line.split_whitespace()
+        .find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+}
+
+/// The value of `isolcpus=`: words, and the CPUs that they are about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Isolated<'a> {
+    words: Vec<&'a str>,
+    pub(super) cpus: CpuSet,
+}
+
+impl<'a> Isolated<'a> {
+    pub(super) fn parse(text: &'a str) -> Self {
+        let mut isolated = Self {
+            words: Vec::new(),
+            cpus: CpuSet::new(),
+        };
+        for part in text.split(',') {
+            match part.parse::<CpuSet>() {
+                Ok(cpus) => isolated.cpus = isolated.cpus.union(&cpus),
+                Err(_) => isolated.words.push(part),
+            }
+        }
+        isolated
+    }
+
+    /// Whether the scheduler balances nothing onto them. Without any word that is what is meant;
+    /// with words, only if it is among them (kernel/sched/isolation.c).
+    pub(super) fn keeps_balancing_away(&self) -> bool {
+        self.words.is_empty() || self.words.contains(&"domain")
+    }
+
+    /// Whether interrupts that the kernel places by itself keep away.
+    pub(super) fn keeps_managed_interrupts_away(&self) -> bool {
+        self.words.contains(&"managed_irq")
+    }
+}
+
+/// The CPUs of a list that may begin with words, as `managed_irq,domain,1-3`.
+pub(super) fn cpus_in(text: &str) -> CpuSet {
+    Isolated::parse(text).cpus
+}
+
+/// The host's own boot line. Some of it a shield does at run time; the rest only the boot line can.
+pub(super) fn of_host(known: &Known<'_>) -> Vec<Knob> {
+    let cpus = &known.real_time_cpus();
+    let line = known.facts.command_line.as_str();
+    let row = |name: &str, wanted: String, satisfied: bool, reason: &str| {
+        let mend = format!("boot the host with {name}={wanted}");
+        Knob::new(
+            format!("{name}= on the host's boot line"),
+            wanted,
+            value(line, name).unwrap_or("absent"),
+            satisfied,
+            reason,
+        )
+        .mend_by_owner(mend)
+    };
+    let covers = |name: &str| value(line, name).is_some_and(|text| cpus.is_subset(&cpus_in(text)));
+    let isolated = value(line, "isolcpus").map(Isolated::parse);
+    let covered = isolated.as_ref().filter(|all| cpus.is_subset(&all.cpus));
+    let word = |name: &str, wanted: &str, reason: &str| {
+        row(
+            name,
+            wanted.to_owned(),
+            value(line, name) == Some(wanted),
+            reason,
+        )
+    };
+    let mut knobs = vec![
+        row(
+            "isolcpus",
+            format!("domain,{cpus}"),
+            covered.is_some_and(Isolated::keeps_balancing_away),
+            "keeps the scheduler's balancing off the CPUs from boot on; an isolated partition does that at run time",
+        ),
+        Knob::new(
+            "managed_irq in isolcpus= on the host's boot line",
+            format!("managed_irq,{cpus}"),
+            value(line, "isolcpus").unwrap_or("absent"),
+            covered.is_some_and(Isolated::keeps_managed_interrupts_away),
+            "keeps interrupts that the kernel places by itself off the CPUs; nothing else can",
+        )
+        .mend_by_owner(format!(
+            "boot the host with isolcpus=managed_irq,domain,{cpus}"
+        )),
+        row(
+            "nohz_full",
+            cpus.to_string(),
+            covers("nohz_full"),
+            "stops the tick while a virtual CPU runs alone; only at boot",
+        )
+        .weighs(Severity::Warning),
+        row(
+            "rcu_nocbs",
+            cpus.to_string(),
+            // `nohz_full=` brings it along (kernel-parameters.txt).
+            covers("rcu_nocbs") || covers("nohz_full"),
+            "moves RCU callbacks to threads elsewhere; only at boot",
+        ),
+        word(
+            "skew_tick",
+            "1",
+            "keeps the ticks of all CPUs from meeting on one lock",
+        ),
+        word(
+            "tsc",
+            "reliable",
+            "switches the watchdog of the clock source off",
+        ),
+    ];
+    let affinity = value(line, "irqaffinity");
+    knobs.push(
+        Knob::new(
+            "irqaffinity= on the host's boot line",
+            format!("CPUs without {cpus}"),
+            affinity.unwrap_or("absent"),
+            affinity.is_some_and(|text| cpus_in(text).intersection(cpus).is_empty()),
+            "an interrupt line of the IO-APIC changes its CPU only at its next interrupt, which may be hours later",
+        )
+        .mend_by_owner(format!("boot the host with irqaffinity={}", known.guest.housekeeping)),
+    );
+    knobs.push(default_huge_page(known));
+    if known.facts.iommus > 0 {
+        knobs.push(word(
+            "iommu",
+            "pt",
+            "without it each access of the host's own devices to memory is translated, at a price",
+        ));
+    }
+    knobs.extend(lists_that_belong_together(line));
+    knobs
+}
+
+fn default_huge_page(known: &Known<'_>) -> Knob {
+    let present = value(&known.facts.command_line, "default_hugepagesz");
+    Knob::new(
+        "default_hugepagesz= on the host's boot line",
+        "the size that the guest's memory has, reserved at boot",
+        present.unwrap_or("absent"),
+        present.is_some() || known.guest.memory.huge_page.is_some(),
+        "once the machine has run for a while its memory is in pieces, and few huge pages are to be had",
+    )
+    .mend_by_owner("boot the host with default_hugepagesz=1G hugepagesz=1G hugepages=NUMBER")
+}
+
+/// 6.1 does not notice when these differ (kernel/sched/isolation.c).
+fn lists_that_belong_together(line: &str) -> Option<Knob> {
+    let lists = ["isolcpus", "nohz_full", "rcu_nocbs"].map(|name| value(line, name).map(cpus_in));
+    let given: Vec<&CpuSet> = lists.iter().flatten().collect();
+    let (first, rest) = given.split_first()?;
+    if rest.is_empty() {
+        return None;
+    }
+    let present: Vec<String> = given.iter().map(ToString::to_string).collect();
+    let knob = Knob::new(
+        "isolcpus=, nohz_full= and rcu_nocbs= on the host's boot line",
+        "the same CPUs",
+        present.join("; "),
+        rest.iter().all(|other| other == first),
+        "a CPU in one list and not in the other is half isolated, and the kernel does not say so",
+    );
+    Some(
+        knob.weighs(Severity::Warning)
+            .mend_by_owner("boot the host with one list in all of them"),
+    )
+}
+
+/// What the guest itself says.
+pub(super) fn of_guest(known: &Known<'_>) -> Vec<Knob> {
+    let (guest, hello) = (known.guest, known.hello);
+    let wanted = guest.real_time_inside().to_string();
+    let mut knobs = vec![
+        Knob::new(
+            "guest kernel",
+            "PREEMPT_RT",
+            hello.kernel_version.clone(),
+            hello.kernel_version.contains("PREEMPT_RT"),
+            "without it latencies in the guest have no bound whatever the host does",
+        )
+        .weighs(Severity::Warning)
+        .mend(format!(
+            "name a real-time kernel in {}",
+            super::super::KERNEL_VARIABLE
+        )),
+    ];
+    for name in ["isolcpus", "nohz_full", "rcu_nocbs"] {
+        let present = value(&hello.boot_line, name);
+        let satisfied = present.is_some_and(|text| cpus_in(text) == guest.real_time_inside());
+        knobs.push(
+            Knob::new(
+                format!("{name}= on the guest's boot line"),
+                wanted.clone(),
+                present.unwrap_or("absent"),
+                satisfied,
+                "the guest's own housekeeping belongs on its first CPU",
+            )
+            .applied(satisfied)
+            .weighs(Severity::Warning)
+            .mend(format!(
+                "name a kernel that knows {name}= in {}",
+                super::super::KERNEL_VARIABLE
+            )),
+        );
+    }
+    knobs
+}

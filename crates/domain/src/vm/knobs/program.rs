@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The program that runs the guest: what its command line says, its memory, its threads.
+
+use rampart_model::{Accelerator, GuestThreadRole, SchedulingPolicy, Severity};
+
+use super::{Knob, Known};
+
+/// Devices that wake the program's main loop and that a real-time guest is better without.
+const UNWANTED: [&str; 10] = [
+    "usb",
+    "qemu-xhci",
+    "nec-usb",
+    "virtio-balloon",
+    "virtio-rng",
+    "virtio-gpu",
+    "virtio-vga",
+    "VGA",
+    "qxl",
+    "intel-hda",
+];
+
+/// A command line of QEMU.
+#[derive(Debug, Clone, Copy)]
+struct Command<'a>(&'a [String]);
+
+impl<'a> Command<'a> {
+    /// The values of an option, as often as it is given.
+    fn values(self, option: &str) -> impl Iterator<Item = &'a str> {
+        self.0
+            .windows(2)
+            .filter(move |pair| pair.first().is_some_and(|word| word == option))
+            .filter_map(|pair| pair.get(1).map(String::as_str))
+    }
+
+    /// What stands before the first comma of an option.
+    fn first(self, option: &str) -> Option<&'a str> {
+        self.values(option).next()?.split(',').next()
+    }
+
+    /// `NAME=…` in an option; the last counts, as it does for QEMU.
+    fn setting(self, option: &str, name: &str) -> Option<&'a str> {
+        self.values(option)
+            .flat_map(|value| value.split(','))
+            .filter_map(|part| part.strip_prefix(name)?.strip_prefix('='))
+            .last()
+    }
+
+    fn has(self, word: &str) -> bool {
+        self.0.iter().any(|other| other == word)
+    }
+
+    /// A knob that is a setting of an option.
+    fn knob(self, of: Setting<'_>) -> Knob {
+        let present = self.setting(of.option, of.name);
+        let satisfied = present == Some(of.wanted);
+        Knob::new(
+            of.knob,
+            of.wanted,
+            present.unwrap_or("not given, so as QEMU takes it"),
+            satisfied,
+            of.reason,
+        )
+        .applied(satisfied)
+        .mend(format!("give {} {}={}", of.option, of.name, of.wanted))
+    }
+}
+
+struct Setting<'a> {
+    knob: &'a str,
+    option: &'a str,
+    name: &'a str,
+    wanted: &'a str,
+    reason: &'a str,
+}
+
+pub(super) fn memory(known: &Known<'_>) -> Vec<Knob> {
+    let command = Command(known.command);
+    let backing = &known.guest.memory;
+    let bytes = backing.mebibytes << 20;
+    let locked = command.setting("-overcommit", "mem-lock").unwrap_or("off");
+    let huge = command.setting("-object", "hugetlb") == Some("on");
+    let size = command
+        .setting("-object", "hugetlbsize")
+        .unwrap_or("unknown");
+    vec![
+        Knob::new(
+            "huge pages behind the guest",
+            format!("{} MiB in pages of 2 MiB or 1 GiB", backing.mebibytes),
+            if huge {
+                format!("pages of {size} bytes")
+            } else {
+                "ordinary pages; not enough huge ones are free".to_owned()
+            },
+            huge,
+            "fewer misses of the translation caches, and no page is moved or split",
+        )
+        .applied(huge)
+        .mend_by_owner(format!(
+            "echo {} > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
+            backing.mebibytes.div_ceil(2)
+        )),
+        Knob::new(
+            "-overcommit mem-lock",
+            "on",
+            format!("{locked} ({} MiB locked)", known.locked >> 20),
+            known.locked >= bytes,
+            "a page of the guest or its program that is not in memory costs milliseconds",
+        )
+        .applied(locked == "on")
+        .weighs(Severity::Warning)
+        .mend("run as root, or with an unlimited RLIMIT_MEMLOCK (`ulimit -l unlimited`), and free memory"),
+        command.knob(Setting {
+            knob: "mem-merge (KSM) for the guest",
+            option: "-machine",
+            name: "mem-merge",
+            wanted: "off",
+            reason: "merged pages are copied at the next write",
+        }),
+        command.knob(Setting {
+            knob: "prealloc for the guest's memory",
+            option: "-object",
+            name: "prealloc",
+            wanted: "on",
+            reason: "pages are there before the guest touches them",
+        }),
+        node(known, command),
+    ]
+}
+
+fn node(known: &Known<'_>, command: Command<'_>) -> Knob {
+    let bound = command.setting("-object", "host-nodes");
+    let one = known.facts.nodes <= 1;
+    Knob::new(
+        "memory node",
+        "that of the CPUs",
+        match bound {
+            Some(node) => format!("bound to node {node}"),
+            None if one => "the machine has one".to_owned(),
+            None => format!(
+                "any of the machine's {}, because the CPUs are of several",
+                known.facts.nodes
+            ),
+        },
+        bound.is_some() || one,
+        "memory of another node is slower",
+    )
+    .applied(bound.is_some())
+    .weighs(Severity::Warning)
+    .mend("choose CPUs of one node with --cpus")
+}
+
+/// What QEMU was told.
+pub(super) fn command(known: &Known<'_>) -> Vec<Knob> {
+    let command = Command(known.command);
+    let kvm = known.guest.accelerator == Accelerator::Kvm;
+    let accelerator = command.first("-accel").unwrap_or("not given");
+    let mut knobs = vec![
+        Knob::new(
+            "accelerator",
+            "kvm",
+            accelerator,
+            accelerator == "kvm",
+            "emulated instructions have no bound in time",
+        )
+        .applied(accelerator == "kvm")
+        .mend("measure `vm` on a machine whose KVM runs guests"),
+        topology(command),
+        devices(command),
+    ];
+    if kvm && known.guest.real_time {
+        let model = command.first("-cpu").unwrap_or("not given");
+        knobs.push(
+            Knob::new(
+                "-cpu host",
+                "host",
+                model,
+                model == "host",
+                "the processor's own timers and instructions",
+            )
+            .applied(model == "host")
+            .mend("give -cpu host"),
+        );
+        knobs.push(command.knob(Setting {
+            knob: "pmu",
+            option: "-cpu",
+            name: "pmu",
+            wanted: "off",
+            reason: "counters of the guest cost time at each exit, and their interrupts come unasked",
+        }));
+        let hint = command.setting("-cpu", "kvm-hint-dedicated") == Some("on");
+        knobs.push(
+            Knob::new(
+                "kvm-hint-dedicated",
+                "on, where no virtual CPU shares its CPU with another or with the emulator",
+                if hint { "on" } else { "off" },
+                hint,
+                "tells the guest that its CPUs are never preempted for an unlimited time, so that its locks cost no exits; untrue while its first CPU shares one with the emulator's threads",
+            )
+            .applied(hint)
+            .mend("keep two CPUs or more for ordinary work"),
+        );
+        knobs.push(Knob::new(
+            "-overcommit cpu-pm",
+            "on, where every virtual CPU has a CPU that nobody else needs; a choice to be made by measuring both",
+            command.setting("-overcommit", "cpu-pm").unwrap_or("off"),
+            true,
+            "with it an idle virtual CPU stays in the guest: no exit at a wakeup, but the guest's first CPU would keep a housekeeping CPU busy for ever, and with it the host's ordinary work",
+        ));
+    }
+    knobs
+}
+
+fn topology(command: Command<'_>) -> Knob {
+    let is = |name| command.setting("-smp", name) == Some("1");
+    let satisfied = is("sockets") && is("threads");
+    Knob::new(
+        "topology",
+        "one socket, one thread a core",
+        command.values("-smp").last().unwrap_or("not given"),
+        satisfied,
+        "the guest must not take two virtual CPUs for siblings",
+    )
+    .applied(satisfied)
+    .mend("give -smp N,sockets=1,cores=N,threads=1")
+}
+
+fn devices(command: Command<'_>) -> Knob {
+    let board = command.first("-machine").unwrap_or_default();
+    let mut present: Vec<&str> = command
+        .values("-device")
+        .filter_map(|value| value.split(',').next())
+        .collect();
+    let mut satisfied = command.has("-nodefaults")
+        && !present
+            .iter()
+            .any(|device| UNWANTED.iter().any(|unwanted| device.starts_with(unwanted)));
+    if !command.has("-nodefaults") {
+        present.push("those of QEMU's own choice");
+    }
+    // A microvm has neither.
+    if board != "microvm" {
+        for name in ["usb", "hpet"] {
+            if command.setting("-machine", name) != Some("off") {
+                satisfied = false;
+                present.push(name);
+            }
+        }
+    }
+    Knob::new(
+        "devices",
+        "no USB, balloon, graphics, HPET or random source",
+        format!("{board}: {}", present.join(", ")),
+        satisfied,
+        "each emulated device wakes the program's main loop",
+    )
+    .applied(satisfied)
+    .mend("give -nodefaults, and none of these with -device")
+}
+
+/// Threads as they were read back.
+pub(super) fn threads(known: &Known<'_>) -> Vec<Knob> {
+    let (guest, threads) = (known.guest, known.threads);
+    let mut knobs = Vec::new();
+    let mend = "see what moves threads here (irqbalance, tuned, a manager of control groups), stop it, and measure again";
+    for (number, cpu) in guest.cpus.iter().enumerate() {
+        let role = u32::try_from(number).map(GuestThreadRole::VirtualCpu);
+        let thread = threads.iter().find(|thread| Ok(thread.role) == role);
+        let present = thread.map_or_else(
+            || "no such thread".to_owned(),
+            |thread| format!("CPU {}, {}", thread.cpus, thread.policy),
+        );
+        let satisfied =
+            thread.is_some_and(|thread| thread.cpus == cpu.cpus && thread.policy == cpu.policy);
+        knobs.push(
+            Knob::new(
+                format!("thread of virtual CPU {number}"),
+                format!("CPU {}, {}", cpu.cpus, cpu.policy),
+                present,
+                satisfied,
+                "one physical CPU for each real-time virtual one, before the guest runs its first instruction",
+            )
+            .applied(satisfied)
+            .weighs(Severity::Problem)
+            .mend(mend),
+        );
+    }
+    let others = || {
+        threads
+            .iter()
+            .filter(|thread| thread.role == GuestThreadRole::Other)
+    };
+    let strays: Vec<String> = others()
+        .filter(|thread| {
+            !thread.cpus.is_subset(&guest.emulator) || thread.policy != SchedulingPolicy::Other
+        })
+        .map(|thread| format!("{} on CPU {}, {}", thread.name, thread.cpus, thread.policy))
+        .collect();
+    knobs.push(
+        Knob::new(
+            "all other threads of the program",
+            format!("CPU {}, other", guest.emulator),
+            if strays.is_empty() {
+                format!("all {} of them", others().count())
+            } else {
+                strays.join("; ")
+            },
+            strays.is_empty(),
+            "the program's main loop and workers on a real-time CPU would wait for the virtual CPU for ever, and it for them",
+        )
+        .applied(strays.is_empty())
+        .weighs(Severity::Warning)
+        .mend(mend),
+    );
+    knobs
+}
