@@ -71,6 +71,8 @@ pub(super) struct Description {
     pub(super) initramfs: PathBuf,
     /// Whether the CPUs but the first are for real-time work.
     pub(super) real_time: bool,
+    /// Whether the machine under it is emulated.
+    pub(super) emulated: bool,
 }
 
 /// What a description is made of.
@@ -86,6 +88,8 @@ pub(super) struct Wishes<'a> {
     pub(super) housekeeping: &'a CpuSet,
     /// Whether threads may be given a real-time policy.
     pub(super) real_time_policy: bool,
+    /// Whether the machine is emulated.
+    pub(super) emulated: bool,
     pub(super) kernel: PathBuf,
     pub(super) initramfs: PathBuf,
 }
@@ -145,6 +149,7 @@ impl Description {
             kernel: wishes.kernel,
             initramfs: wishes.initramfs,
             real_time,
+            emulated: wishes.emulated,
         }
     }
 
@@ -197,8 +202,10 @@ impl Description {
             // `domain` without `nohz` here and the list again in `nohz_full=`: both name the same
             // CPUs, which 6.1 does not check (reference: kernel/sched/isolation.c).
             words.push(format!("isolcpus=managed_irq,domain,{cpus}"));
-            words.push("nohz=on".to_owned());
-            words.push(format!("nohz_full={cpus}"));
+            if !self.emulated {
+                words.push("nohz=on".to_owned());
+                words.push(format!("nohz_full={cpus}"));
+            }
             words.push(format!("rcu_nocbs={cpus}"));
             // Timers of nohz_full CPUs would fire on the housekeeping one and carry its delays over.
             words.push("sysctl.kernel.timer_migration=0".to_owned());
@@ -208,6 +215,13 @@ impl Description {
             words.push(format!("irqaffinity={HOUSEKEEPING_INSIDE}"));
             words.push("skew_tick=1".to_owned());
             words.push("rcupdate.rcu_normal_after_boot=1".to_owned());
+        }
+        if self.emulated {
+            // QEMU's emulation of SVM does not carry the shadow of `sti` over an exit
+            // (target/i386/tcg, helper_vmrun: int_state is not read). An interrupt may then come
+            // between `sti` and `hlt`, and what it woke waits in a halted CPU for the next one,
+            // which a tick brings soon.
+            words.push("nohz=off".to_owned());
         }
         // A guest that is stopped between two runs, or whose virtual CPUs are blocked on purpose,
         // must not take that for a lock-up of its own.
@@ -244,6 +258,7 @@ pub(super) mod tests {
             cpus,
             housekeeping,
             real_time_policy: true,
+            emulated: false,
             kernel: "/boot/vmlinuz-6.1".into(),
             initramfs: "/run/guest/initramfs".into(),
         }
@@ -294,6 +309,17 @@ pub(super) mod tests {
         assert_eq!(guest.pinned(), [None, None]);
         assert!(guest.real_time_inside().is_empty());
         assert!(!guest.boot_line().contains("isolcpus"));
+    }
+
+    #[test]
+    fn on_an_emulated_machine_a_guest_keeps_its_tick() {
+        let mut guest = example(Accelerator::Kvm, Board::Microvm);
+        guest.emulated = true;
+        let line = guest.boot_line();
+        assert!(
+            line.contains(" nohz=off ") && !line.contains("nohz_full"),
+            "{line}"
+        );
     }
 
     #[test]

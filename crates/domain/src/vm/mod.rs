@@ -228,6 +228,7 @@ fn describe(order: &Order<'_>, initramfs: &Path) -> Description {
         cpus: order.cpus,
         housekeeping: order.housekeeping,
         real_time_policy: order.real_time_policy,
+        emulated: order.machine.virtualisation.emulated,
         kernel: order.kernel.to_owned(),
         initramfs: initramfs.to_owned(),
     };

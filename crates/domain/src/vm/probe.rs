@@ -184,6 +184,7 @@ fn probe(
             cpus: &CpuSet::new(),
             housekeeping: &machine.topology.allowed,
             real_time_policy: false,
+            emulated: machine.virtualisation.emulated,
             kernel: kernel.image.clone(),
             initramfs,
         },
