@@ -4,6 +4,7 @@ import uPlot from "uplot";
 import type { AxisKind, Range } from "./distribution";
 import { survival } from "./distribution";
 import { element } from "./dom";
+import { Drawing, FONT } from "./drawing";
 import { count, grouped, percent, time } from "./figures";
 import { binAt, type Plot, plot, type View, wideEnough, zoomed } from "./plot";
 import { type Curve, logMarks } from "./select";
@@ -30,7 +31,6 @@ export type ChartSettings = {
   onZoom: (range: Range | null) => void;
 };
 
-const FONT = '11px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
 const SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹";
 
 function inUnit(nanos: number, unit: Unit): string {
@@ -55,46 +55,24 @@ function decade(value: number): string {
 }
 
 /** One chart in an element of its own. */
-export class Chart {
-  readonly element: HTMLElement;
-  private readonly area = element("div", { class: "area" });
-  private readonly readout = element("div", { class: "readout", role: "status", "aria-live": "polite" });
-  private uplot: uPlot | null = null;
+export class Chart extends Drawing {
   private plot: Plot | null = null;
   private settings: ChartSettings;
 
   constructor(settings: ChartSettings) {
+    super("chart");
     this.settings = settings;
-    this.element = element(
-      "div",
-      {
-        class: "chart",
-        tabindex: 0,
-        role: "group",
-        "aria-roledescription": "chart",
-        onkeydown: (event) => this.onKey(event as KeyboardEvent),
-      },
-      this.area,
-      this.readout,
-    );
-    new ResizeObserver(() => this.resize()).observe(this.area);
   }
 
   /** Draws again with other settings. */
   update(settings: ChartSettings): void {
     this.settings = settings;
-    this.element.setAttribute(
-      "aria-label",
-      `${settings.label}. Left and right move the reading line, plus and minus zoom, 0 shows all.`,
-    );
+    this.name(settings.label);
     this.draw();
   }
 
-  /** Draws again because colours or widths changed. */
-  draw(): void {
-    this.uplot?.destroy();
-    this.uplot = null;
-    this.hideReadout();
+  override draw(): void {
+    const width = this.cleared();
     const { curves, view, kind, deadline, range } = this.settings;
     this.plot = plot(
       curves.map((curve) => curve.distribution),
@@ -103,7 +81,6 @@ export class Chart {
       deadline,
       range,
     );
-    this.area.replaceChildren();
     this.element.dataset["from"] = String(this.plot?.range[0] ?? "");
     this.element.dataset["to"] = String(this.plot?.range[1] ?? "");
     this.element.classList.toggle("without", this.plot === null);
@@ -111,19 +88,17 @@ export class Chart {
       this.area.append(element("p", { class: "nothing" }, "No sample was taken here."));
       return;
     }
-    const width = this.area.clientWidth;
-    if (width < 50) return;
+    if (width === null) return;
     const data = [this.plot.edges, ...this.plot.values] as uPlot.AlignedData;
     this.uplot = new uPlot(this.options(this.plot, width), data, this.area);
   }
 
-  private resize(): void {
-    const width = this.area.clientWidth;
-    if (this.uplot === null) {
-      if (this.plot !== null && width >= 50) this.draw();
-    } else if (Math.abs(this.uplot.width - width) > 1 && width >= 50) {
-      this.uplot.setSize({ width, height: this.settings.height });
-    }
+  protected override get height(): number | null {
+    return this.plot === null ? null : this.settings.height;
+  }
+
+  protected override showAll(): void {
+    this.settings.onZoom(null);
   }
 
   private options(of: Plot, width: number): uPlot.Options {
@@ -141,17 +116,7 @@ export class Chart {
       height,
       padding: [18, 14, 0, 0],
       legend: { show: false },
-      cursor: {
-        y: false,
-        points: { show: false },
-        drag: { x: true, y: false, setScale: false },
-        bind: {
-          dblclick: () => () => {
-            this.settings.onZoom(null);
-            return null;
-          },
-        },
-      },
+      cursor: this.cursor(),
       scales: {
         x: { time: false, distr: kind === "log" ? 3 : 1, range: () => [from, to] },
         y: { distr: 3, range: () => [low, high] },
@@ -200,13 +165,8 @@ export class Chart {
         setCursor: [(u) => this.read(u)],
         setSelect: [
           (u) => {
-            if (u.select.width < 4) return;
-            const range: Range = [
-              u.posToVal(u.select.left, "x"),
-              u.posToVal(u.select.left + u.select.width, "x"),
-            ];
-            u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
-            if (wideEnough(range)) this.settings.onZoom(range);
+            const chosen = this.chosen(u);
+            if (chosen && wideEnough(chosen)) this.settings.onZoom(chosen);
           },
         ],
       },
@@ -292,55 +252,10 @@ export class Chart {
           `${curve.label}: ${[...samples, `${percent(later)} later`].join(", ")}`,
         );
       });
-    this.readout.replaceChildren(element("b", {}, `${time(from)} – ${time(to)}`), ...rows);
-    this.readout.classList.add("shown");
-    const half = u.over.clientWidth / 2;
-    this.readout.classList.toggle("left", left > half);
+    this.say(u, `${time(from)} – ${time(to)}`, rows);
   }
 
-  private hideReadout(): void {
-    this.readout.classList.remove("shown");
-    this.readout.replaceChildren();
-  }
-
-  private onKey(event: KeyboardEvent): void {
-    const u = this.uplot;
-    const of = this.plot;
-    if (u === null || of === null || event.ctrlKey || event.metaKey || event.altKey) return;
-    const left = u.cursor.left !== undefined && u.cursor.left >= 0 ? u.cursor.left : u.over.clientWidth / 2;
-    const move = (by: number) => {
-      const to = Math.min(Math.max(left + by, 0), u.over.clientWidth - 1);
-      u.setCursor({ left: to, top: u.over.clientHeight / 2 });
-    };
-    const step = event.shiftKey ? 40 : 6;
-    switch (event.key) {
-      case "ArrowLeft":
-        move(-step);
-        break;
-      case "ArrowRight":
-        move(step);
-        break;
-      case "+":
-      case "=":
-        this.zoom(0.5, u.posToVal(left, "x"));
-        break;
-      case "-":
-        this.zoom(2, u.posToVal(left, "x"));
-        break;
-      case "0":
-        this.settings.onZoom(null);
-        break;
-      case "Escape":
-        u.setCursor({ left: -10, top: -10 });
-        return;
-      default:
-        return;
-    }
-    event.preventDefault();
-  }
-
-  /** Zooms by a factor about a time, by default the middle. */
-  zoom(factor: number, centre?: number): void {
+  override zoom(factor: number, centre?: number): void {
     const of = this.plot;
     if (of === null) return;
     const { kind } = this.settings;

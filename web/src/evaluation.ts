@@ -99,6 +99,7 @@ export type Comparison = {
 export type ComparisonCell = {
   answer: string;
   domain: string;
+  outcome?: VerdictOutcome | null;
   reason: string;
   verdicts: string[];
 };
@@ -149,7 +150,15 @@ export type CrashWitness = {
   invalid: Finding[];
   last_sample?: Nanos | null;
   lived?: SignedNanos | null;
+  signs?: SignPath;
   uncertainty: Nanos;
+};
+
+export type Crossed = {
+  at_most: number;
+  level: number;
+  with_block: number;
+  without_block: number;
 };
 
 export type Distribution = {
@@ -485,6 +494,8 @@ export type ShieldReport = {
 
 export type Side = "inside" | "under";
 
+export type SignPath = "through-host" | "own-channel";
+
 export type SignedNanos = number;
 
 export type StressorRecord = {
@@ -619,6 +630,7 @@ export type VerdictFigures = {
   };
 } | {
   transfer: {
+    crossed?: Crossed | null;
     excess: SignedNanos;
     kind: BlockKind;
     length: Nanos;

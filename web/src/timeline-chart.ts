@@ -2,6 +2,7 @@
 // The worst latency of each slot of time, over the blocks that were made meanwhile.
 import uPlot from "uplot";
 import { element } from "./dom";
+import { Drawing, FONT } from "./drawing";
 import { time } from "./figures";
 import { logMarks } from "./select";
 import { colour, curveColour } from "./theme";
@@ -24,33 +25,15 @@ export type TimelineSettings = {
   onZoom: (range: Stretch | null) => void;
 };
 
-const FONT = '11px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
-
 /** Height of the lane at the top that windows stand in, px. */
 const LANE = 5;
 
 /** One chart in an element of its own. */
-export class TimelineChart {
-  readonly element: HTMLElement;
-  private readonly area = element("div", { class: "area" });
-  private readonly readout = element("div", { class: "readout", role: "status", "aria-live": "polite" });
-  private uplot: uPlot | null = null;
+export class TimelineChart extends Drawing {
   private settings: TimelineSettings | null = null;
 
   constructor() {
-    this.element = element(
-      "div",
-      {
-        class: "chart timeline",
-        tabindex: 0,
-        role: "group",
-        "aria-roledescription": "chart",
-        onkeydown: (event) => this.onKey(event as KeyboardEvent),
-      },
-      this.area,
-      this.readout,
-    );
-    new ResizeObserver(() => this.resize()).observe(this.area);
+    super("chart timeline");
   }
 
   /** Draws again with other settings. */
@@ -58,31 +41,26 @@ export class TimelineChart {
     this.settings = settings;
     const { trace, range, label } = settings;
     const count = new Set(trace.blocks.map((block) => block.sequence)).size;
-    const spoken = `${label}: ${count} blocks. Left and right move the reading line, plus and minus zoom, 0 shows all.`;
-    this.element.setAttribute("aria-label", spoken);
+    this.name(`${label}: ${count} blocks`);
     this.element.dataset["from"] = String(range.from);
     this.element.dataset["to"] = String(range.to);
     this.draw();
   }
 
-  /** Draws again because colours or widths changed. */
-  draw(): void {
-    this.uplot?.destroy();
-    this.uplot = null;
-    this.hideReadout();
-    this.area.replaceChildren();
-    const width = this.area.clientWidth;
-    if (this.settings === null || width < 50) return;
+  override draw(): void {
+    const width = this.cleared();
+    if (this.settings === null || width === null) return;
     const { slots } = this.settings.trace;
     const data = [slots.map(({ at }) => at), slots.map(({ worst }) => worst)] as uPlot.AlignedData;
     this.uplot = new uPlot(this.options(this.settings, width), data, this.area);
   }
 
-  private resize(): void {
-    const width = this.area.clientWidth;
-    if (this.uplot === null) this.draw();
-    else if (Math.abs(this.uplot.width - width) > 1 && width >= 50 && this.settings)
-      this.uplot.setSize({ width, height: this.settings.height });
+  protected override get height(): number | null {
+    return this.settings?.height ?? null;
+  }
+
+  protected override showAll(): void {
+    this.settings?.onZoom(null);
   }
 
   private options(settings: TimelineSettings, width: number): uPlot.Options {
@@ -95,17 +73,7 @@ export class TimelineChart {
       height,
       padding: [LANE + 5, 14, 0, 0],
       legend: { show: false },
-      cursor: {
-        y: false,
-        points: { show: false },
-        drag: { x: true, y: false, setScale: false },
-        bind: {
-          dblclick: () => () => {
-            settings.onZoom(null);
-            return null;
-          },
-        },
-      },
+      cursor: this.cursor(),
       scales: {
         x: { time: false, range: () => [range.from, range.to] },
         y: { distr: kind === "log" ? 3 : 1, range: () => [low, high] },
@@ -139,11 +107,8 @@ export class TimelineChart {
         setCursor: [(u) => this.read(u)],
         setSelect: [
           (u) => {
-            if (u.select.width < 4) return;
-            const from = u.posToVal(u.select.left, "x");
-            const to = u.posToVal(u.select.left + u.select.width, "x");
-            u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
-            this.ask({ from, to });
+            const chosen = this.chosen(u);
+            if (chosen) this.ask({ from: chosen[0], to: chosen[1] });
           },
         ],
       },
@@ -233,17 +198,11 @@ export class TimelineChart {
       within &&
         `${within.block === null ? "control window" : `window of block ${within.block}`}: worst ${within.worst === null ? "–" : time(within.worst)}`,
     ].filter((line) => line !== undefined);
-    this.readout.replaceChildren(
-      element("b", {}, `${at.toFixed(4)} s`),
-      ...lines.map((line) => element("div", {}, line)),
+    this.say(
+      u,
+      `${at.toFixed(4)} s`,
+      lines.map((line) => element("div", {}, line)),
     );
-    this.readout.classList.add("shown");
-    this.readout.classList.toggle("left", left > u.over.clientWidth / 2);
-  }
-
-  private hideReadout(): void {
-    this.readout.classList.remove("shown");
-    this.readout.replaceChildren();
   }
 
   /** Asks for a stretch, if it is wide enough to show anything. */
@@ -252,48 +211,11 @@ export class TimelineChart {
       this.settings.onZoom(range);
   }
 
-  /** Zooms by a factor about a moment, by default the middle. */
-  zoom(factor: number, centre?: number): void {
+  override zoom(factor: number, centre?: number): void {
     if (this.settings === null) return;
     const { from, to } = this.settings.range;
     const middle = centre ?? (from + to) / 2;
     this.ask({ from: middle - (middle - from) * factor, to: middle + (to - middle) * factor });
-  }
-
-  private onKey(event: KeyboardEvent): void {
-    const u = this.uplot;
-    if (u === null || event.ctrlKey || event.metaKey || event.altKey) return;
-    const left = u.cursor.left !== undefined && u.cursor.left >= 0 ? u.cursor.left : u.over.clientWidth / 2;
-    const step = event.shiftKey ? 40 : 6;
-    const move = (by: number) =>
-      u.setCursor({
-        left: Math.min(Math.max(left + by, 0), u.over.clientWidth - 1),
-        top: u.over.clientHeight / 2,
-      });
-    switch (event.key) {
-      case "ArrowLeft":
-        move(-step);
-        break;
-      case "ArrowRight":
-        move(step);
-        break;
-      case "+":
-      case "=":
-        this.zoom(0.5, u.posToVal(left, "x"));
-        break;
-      case "-":
-        this.zoom(2, u.posToVal(left, "x"));
-        break;
-      case "0":
-        this.settings?.onZoom(null);
-        break;
-      case "Escape":
-        u.setCursor({ left: -10, top: -10 });
-        return;
-      default:
-        return;
-    }
-    event.preventDefault();
   }
 }
 

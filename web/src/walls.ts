@@ -3,16 +3,13 @@
 import { merge } from "./distribution";
 import type {
   ClockRelation,
-  ComparisonCell,
   Disturbance,
   Evaluation,
   Interval,
   TransferRecord,
   Verdict,
-  VerdictOutcome,
   Watched,
 } from "./evaluation";
-import { gravest } from "./select";
 
 /** A disturbance as it is written: `block:host`, `cache:task`, `block:under:vm`. */
 export function disturbanceName({ kind, side, domain }: Disturbance): string {
@@ -79,24 +76,6 @@ export function isOwn(of: Disturbance, domain: string): boolean {
 export function isFelt(verdict: Verdict): boolean {
   return verdict.question === "transfer" && verdict.outcome === "leaks";
 }
-
-/** The outcome that an answer of the comparison has the colour of: that of its word, or else the gravest of
- * its verdicts. A positive control is no evidence against a wall. */
-export function answerOutcome(cell: ComparisonCell, verdicts: readonly Verdict[]): VerdictOutcome | null {
-  const walls = verdicts.filter((one) => !(one.disturbance && isOwn(one.disturbance, one.domain)));
-  return ANSWERS[cell.answer] ?? gravest(walls)?.outcome ?? null;
-}
-
-const ANSWERS: { [answer: string]: VerdictOutcome } = {
-  yes: "holds",
-  good: "holds",
-  excellent: "holds",
-  limited: "leaks",
-  "not always": "leaks",
-  no: "fails",
-  none: "fails",
-  "not decided": "inconclusive",
-};
 
 /** The figure that a cell leads with: the transfer, or the largest factor. */
 export function leading(verdict: Verdict): Interval | null {

@@ -7,7 +7,6 @@ import { ratioAxis, ratioPlace, transferPlace } from "../src/interval";
 import { asked, isEmulated } from "../src/select";
 import { fraction } from "../src/wall-words";
 import {
-  answerOutcome,
   blockCount,
   disturbanceName,
   disturbances,
@@ -220,14 +219,4 @@ test("a round in which nothing was measured still has its blocks", () => {
   assert.deepEqual(slots, []);
   assert.equal(blocks[0]?.from, 0);
   assert.ok((blocks[19]?.to ?? 0) < 10);
-});
-
-test("an answer has the colour of its word, and a control is no evidence against it", () => {
-  const cell = (answer: string) => ({ answer, domain: "task", reason: "", verdicts: [] });
-  const control = wallVerdict(walls, named("block:task"), "task") as Verdict;
-  const held = wallVerdict(walls, named("block:host"), "task") as Verdict;
-  assert.equal(answerOutcome(cell("good"), [control]), "holds");
-  assert.equal(answerOutcome(cell("none"), []), "fails");
-  assert.equal(answerOutcome(cell("in structure"), [control, held]), "holds");
-  assert.equal(answerOutcome(cell("in structure"), []), null);
 });

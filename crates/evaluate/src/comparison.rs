@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The answers at a glance: a sentence for each domain and the table that OSADL's talk filled in
-//! by hand (Embedded Open Source Summit 2023). Both rest on the leading meter's verdicts alone.
+//! The answers at a glance: the table that OSADL's talk filled in by hand (Embedded Open Source
+//! Summit 2023), with a sentence for each domain. Both rest on the leading meter's verdicts alone.
 
 use rampart_model::{
     Comparison, ComparisonCell, ComparisonRow, DomainKind, DomainPlan, ExperimentPlan, MeterKind,
-    Question, Record, Verdict, VerdictFigures, VerdictOutcome,
+    Question, Record, Verdict, VerdictOutcome,
 };
 
+use crate::sentence::sentence;
 use crate::separation::separation;
-use crate::wording::{factor, grouped, quantile_name};
+use crate::structure;
 
 /// Fills in sentences and table. On an `emulated` machine nothing rests on a time.
 pub(crate) fn compare(
@@ -24,36 +25,46 @@ pub(crate) fn compare(
         question: question.to_owned(),
         cells: plan.domains.iter().map(answer).collect(),
     };
-    let of = |domain: &DomainPlan, question: Question| {
+    let asked = |domain: &DomainPlan, question: Question| {
         Asked::new(verdicts, &domain.name, meter, question)
+    };
+    let without_times = |domain: &DomainPlan| {
+        emulated
+            || records
+                .iter()
+                .any(|record| record.domain == domain.name && record.emulated)
     };
     Comparison {
         sentences: plan
             .domains
             .iter()
             .map(|domain| {
-                let sentence = sentence(domain, records, verdicts, &of, meter);
-                (domain.name.clone(), sentence)
+                let times = !without_times(domain);
+                let text = sentence(plan, domain, records, verdicts, meter, times);
+                (domain.name.clone(), text)
             })
             .collect(),
         rows: vec![
             row("real-time in the domain", &|domain| {
-                if emulated || is_emulated(domain, records) {
-                    real_time_in_structure(domain, records, verdicts)
+                if without_times(domain) {
+                    structure::real_time(domain, records, verdicts)
                 } else {
-                    real_time(domain, &of(domain, Question::Deadline))
+                    real_time(domain, &asked(domain, Question::Deadline))
                 }
             }),
             row("same latency as on the host", &|domain| {
-                let mut cell = same(domain, &of(domain, Question::SameAsHost));
-                if !cell.verdicts.is_empty() && (emulated || is_emulated(domain, records)) {
-                    cell.reason.push_str(" (a ratio of emulated times)");
+                if domain.selection.kind == DomainKind::Host {
+                    answered(domain, "–", None, "it is the host")
+                } else if without_times(domain) {
+                    let same = asked(domain, Question::SameAsHost);
+                    structure::same_as_host(plan, domain, records, verdicts, &same.0)
+                } else {
+                    same(domain, &asked(domain, Question::SameAsHost))
                 }
-                cell
             }),
             row("separation", &|domain| {
-                separation(domain, verdicts).unwrap_or_else(|| {
-                    separation_from_loads(domain, &of(domain, Question::Interference))
+                separation(plan, domain, verdicts, without_times(domain)).unwrap_or_else(|| {
+                    separation_from_loads(domain, &asked(domain, Question::Interference))
                 })
             }),
             row("complete independence from the host", &|domain| {
@@ -63,11 +74,32 @@ pub(crate) fn compare(
     }
 }
 
+/// An answer that rests on no verdict.
+pub(crate) fn answered(
+    domain: &DomainPlan,
+    answer: &str,
+    outcome: Option<VerdictOutcome>,
+    reason: &str,
+) -> ComparisonCell {
+    ComparisonCell {
+        domain: domain.name.clone(),
+        answer: answer.to_owned(),
+        outcome,
+        reason: reason.to_owned(),
+        verdicts: Vec::new(),
+    }
+}
+
 /// The verdicts on one question about one domain.
-struct Asked<'a>(Vec<&'a Verdict>);
+pub(crate) struct Asked<'a>(pub(crate) Vec<&'a Verdict>);
 
 impl<'a> Asked<'a> {
-    fn new(verdicts: &'a [Verdict], domain: &str, meter: MeterKind, question: Question) -> Self {
+    pub(crate) fn new(
+        verdicts: &'a [Verdict],
+        domain: &str,
+        meter: MeterKind,
+        question: Question,
+    ) -> Self {
         let asked = |verdict: &&Verdict| {
             verdict.domain == domain
                 && verdict.meter == meter
@@ -77,7 +109,7 @@ impl<'a> Asked<'a> {
         Self(verdicts.iter().filter(asked).collect())
     }
 
-    fn with(&self, outcome: VerdictOutcome) -> Vec<&'a Verdict> {
+    pub(crate) fn with(&self, outcome: VerdictOutcome) -> Vec<&'a Verdict> {
         self.0
             .iter()
             .copied()
@@ -86,7 +118,7 @@ impl<'a> Asked<'a> {
     }
 
     /// `under idle, cpu@others`
-    fn conditions(verdicts: &[&Verdict]) -> String {
+    pub(crate) fn conditions(verdicts: &[&Verdict]) -> String {
         let words: Vec<String> = verdicts
             .iter()
             .map(|verdict| verdict.condition.to_string())
@@ -102,24 +134,28 @@ impl<'a> Asked<'a> {
         ]
         .concat();
         let held = self.with(VerdictOutcome::Holds);
-        let (answer, reason) = if self.0.is_empty() {
+        let (answer, outcome, reason) = if self.0.is_empty() {
             (
                 "not measured",
+                None,
                 "nothing valid was measured that would answer it".to_owned(),
             )
         } else if bad.len() == self.0.len() {
             (
-                words.no,
+                words.no.0,
+                Some(words.no.1),
                 format!("{} under {}", words.bad, Self::conditions(&bad)),
             )
         } else if !bad.is_empty() {
             (
                 words.some,
+                Some(VerdictOutcome::Leaks),
                 format!("{} under {}", words.bad, Self::conditions(&bad)),
             )
         } else if held.len() == self.0.len() {
             (
                 words.yes,
+                Some(VerdictOutcome::Holds),
                 format!("{} under {}", words.good, Self::conditions(&held)),
             )
         } else {
@@ -131,14 +167,13 @@ impl<'a> Asked<'a> {
             };
             (
                 "not decided",
+                Some(VerdictOutcome::Inconclusive),
                 format!("{so_far}the exposure does not decide it under {open}; measure longer"),
             )
         };
         ComparisonCell {
-            domain: domain.name.clone(),
-            answer: answer.to_owned(),
-            reason,
             verdicts: self.0.iter().map(|verdict| verdict.id.clone()).collect(),
+            ..answered(domain, answer, outcome, &reason)
         }
     }
 }
@@ -147,7 +182,7 @@ impl<'a> Asked<'a> {
 struct Words<'a> {
     yes: &'a str,
     some: &'a str,
-    no: &'a str,
+    no: (&'a str, VerdictOutcome),
     good: &'a str,
     bad: &'a str,
 }
@@ -156,7 +191,7 @@ fn real_time(domain: &DomainPlan, asked: &Asked<'_>) -> ComparisonCell {
     let words = Words {
         yes: "yes",
         some: "not always",
-        no: "no",
+        no: ("no", VerdictOutcome::Fails),
         good: "no cycle exceeded the deadline",
         bad: "the deadline was exceeded",
     };
@@ -164,88 +199,21 @@ fn real_time(domain: &DomainPlan, asked: &Asked<'_>) -> ComparisonCell {
 }
 
 fn same(domain: &DomainPlan, asked: &Asked<'_>) -> ComparisonCell {
-    if domain.selection.kind == DomainKind::Host {
-        return ComparisonCell {
-            domain: domain.name.clone(),
-            answer: "–".to_owned(),
-            reason: "it is the host".to_owned(),
-            verdicts: Vec::new(),
-        };
-    }
     let words = Words {
         yes: "yes",
         some: "not always",
-        no: "no",
+        no: ("no", VerdictOutcome::Fails),
         good: "no quantile is worse than the host's beyond the tolerance",
         bad: "a quantile is worse than the host's",
     };
     asked.cell(domain, &words)
 }
 
-fn is_emulated(domain: &DomainPlan, records: &[Record]) -> bool {
-    records
-        .iter()
-        .any(|record| record.domain == domain.name && record.emulated)
-}
-
-/// Where no deadline can be judged: whether the threads had the real-time policy that they were
-/// asked for, and whether blocks in other domains stop them.
-fn real_time_in_structure(
-    domain: &DomainPlan,
-    records: &[Record],
-    verdicts: &[Verdict],
-) -> ComparisonCell {
-    let granted = records
-        .iter()
-        .filter(|record| record.domain == domain.name)
-        .flat_map(|record| &record.runs)
-        .filter(|run| run.invalid.is_empty())
-        .flat_map(|run| &run.threads)
-        .map(|thread| thread.placement.policy)
-        .find(|policy| policy.is_real_time());
-    let from_others: Vec<&Verdict> = verdicts
-        .iter()
-        .filter(|verdict| {
-            let by = verdict.disturbance.as_ref();
-            verdict.domain == domain.name
-                && verdict.question == Question::Transfer
-                && by.is_some_and(|by| by.domain != domain.name)
-        })
-        .collect();
-    let held = !from_others.is_empty()
-        && from_others
-            .iter()
-            .all(|verdict| verdict.outcome == VerdictOutcome::Holds);
-    let no_deadline = "the machine is emulated, its times mean nothing, and no deadline is judged";
-    let (answer, reason) = match granted {
-        Some(policy) if held => (
-            "in structure",
-            format!(
-                "its threads have the policy {policy}, verified, and no block in another domain stops them; {no_deadline}"
-            ),
-        ),
-        Some(policy) => (
-            "not judged here",
-            format!("its threads have the policy {policy}, verified; but {no_deadline}"),
-        ),
-        None => ("not judged here", no_deadline.to_owned()),
-    };
-    ComparisonCell {
-        domain: domain.name.clone(),
-        answer: answer.to_owned(),
-        reason,
-        verdicts: from_others
-            .iter()
-            .map(|verdict| verdict.id.clone())
-            .collect(),
-    }
-}
-
 fn separation_from_loads(domain: &DomainPlan, asked: &Asked<'_>) -> ComparisonCell {
     let words = Words {
         yes: "holds",
         some: "limited",
-        no: "leaks",
+        no: ("leaks", VerdictOutcome::Leaks),
         good: "no quantile grows beyond the tolerance",
         bad: "a quantile grows",
     };
@@ -254,201 +222,41 @@ fn separation_from_loads(domain: &DomainPlan, asked: &Asked<'_>) -> ComparisonCe
 
 /// From a crash of the host where there was one; otherwise as it follows from how a kind is built.
 fn independence(domain: &DomainPlan, verdicts: &[Verdict]) -> ComparisonCell {
+    use VerdictOutcome::{Fails, Holds, Inconclusive, Leaks};
     let crashed = verdicts
         .iter()
         .find(|verdict| verdict.domain == domain.name && verdict.question == Question::Crash);
     let built = match domain.selection.kind {
-        DomainKind::Host => ("–", "it is the host"),
-        DomainKind::Task | DomainKind::Container => (
+        DomainKind::Host => answered(domain, "–", None, "it is the host"),
+        DomainKind::Task | DomainKind::Container => answered(
+            domain,
             "no",
+            Some(Fails),
             "it runs on the host's kernel and ends with it (by construction, not measured)",
         ),
-        DomainKind::Vm => (
+        DomainKind::Vm => answered(
+            domain,
             "no",
+            Some(Fails),
             "its processors are threads of the host (by construction, not measured)",
         ),
-        DomainKind::Detached | DomainKind::Cell => ("not measured", "the host was not crashed"),
+        DomainKind::Detached | DomainKind::Cell => {
+            answered(domain, "not measured", None, "the host was not crashed")
+        }
     };
-    let (answer, reason) = match crashed {
-        Some(_) if domain.selection.kind == DomainKind::Host => built,
-        Some(verdict) => (
-            match verdict.outcome {
-                VerdictOutcome::Holds => "yes",
-                VerdictOutcome::Fails | VerdictOutcome::Leaks => "no",
-                VerdictOutcome::Inconclusive => "not decided",
-            },
-            verdict.statement.as_str(),
-        ),
-        None => built,
+    let cell = match crashed {
+        Some(verdict) if domain.selection.kind != DomainKind::Host => {
+            let answer = match verdict.outcome {
+                Holds => "yes",
+                Fails | Leaks => "no",
+                Inconclusive => "not decided",
+            };
+            answered(domain, answer, Some(verdict.outcome), &verdict.statement)
+        }
+        _ => built,
     };
     ComparisonCell {
-        domain: domain.name.clone(),
-        answer: answer.to_owned(),
-        reason: reason.to_owned(),
         verdicts: crashed.iter().map(|verdict| verdict.id.clone()).collect(),
+        ..cell
     }
-}
-
-/// One sentence for a domain: deadline first, then the comparison with the host, then the load.
-fn sentence<'a>(
-    domain: &DomainPlan,
-    records: &[Record],
-    verdicts: &[Verdict],
-    of: &dyn Fn(&DomainPlan, Question) -> Asked<'a>,
-    meter: MeterKind,
-) -> String {
-    let measured: Vec<&Record> = records
-        .iter()
-        .filter(|record| {
-            record.domain == domain.name && record.plan.meter == meter && record.exposure.runs > 0
-        })
-        .collect();
-    if measured.is_empty() {
-        return "Nothing valid was measured.".to_owned();
-    }
-    let mut parts = vec![deadline_part(&of(domain, Question::Deadline))];
-    if domain.selection.kind != DomainKind::Host {
-        let same = of(domain, Question::SameAsHost);
-        parts.push(match overall(&same) {
-            VerdictOutcome::Holds => "it is as good as the host".to_owned(),
-            VerdictOutcome::Fails => {
-                let worse = same.with(VerdictOutcome::Fails);
-                format!(
-                    "it is worse than the host under {}",
-                    Asked::conditions(&worse)
-                )
-            }
-            _ => "whether it is as good as the host is not decided".to_owned(),
-        });
-    }
-    let loads = of(domain, Question::Interference);
-    if !loads.0.is_empty() {
-        parts.push(match overall(&loads) {
-            VerdictOutcome::Holds => "a load beside it does not reach it".to_owned(),
-            VerdictOutcome::Leaks => leak_part(&loads),
-            _ => "whether a load beside it reaches it is not decided".to_owned(),
-        });
-    }
-    parts.extend(blocks_part(domain, verdicts));
-    let text = parts.join("; ");
-    let mut letters = text.chars();
-    let first = letters
-        .next()
-        .map(|letter| letter.to_uppercase().to_string())
-        .unwrap_or_default();
-    format!("{first}{}.", letters.as_str())
-}
-
-/// What blocks in other domains did to it.
-fn blocks_part(domain: &DomainPlan, verdicts: &[Verdict]) -> Option<String> {
-    let mut felt: Vec<String> = Vec::new();
-    let (mut held, mut open) = (0, 0);
-    for verdict in verdicts {
-        let Some(by) = &verdict.disturbance else {
-            continue;
-        };
-        if verdict.domain != domain.name
-            || verdict.question != Question::Transfer
-            || by.domain == domain.name
-        {
-            continue;
-        }
-        match verdict.outcome {
-            VerdictOutcome::Leaks | VerdictOutcome::Fails => felt.push(by.to_string()),
-            VerdictOutcome::Holds => held += 1,
-            VerdictOutcome::Inconclusive => open += 1,
-        }
-    }
-    if !felt.is_empty() {
-        Some(format!("blocks elsewhere stop it: {}", felt.join(", ")))
-    } else if open > 0 {
-        Some("whether blocks elsewhere stop it is not decided".to_owned())
-    } else {
-        (held > 0).then(|| "blocks elsewhere do not stop it".to_owned())
-    }
-}
-
-/// The worst outcome among the verdicts.
-fn overall(asked: &Asked<'_>) -> VerdictOutcome {
-    for outcome in [
-        VerdictOutcome::Fails,
-        VerdictOutcome::Leaks,
-        VerdictOutcome::Inconclusive,
-    ] {
-        if !asked.with(outcome).is_empty() {
-            return outcome;
-        }
-    }
-    if asked.0.is_empty() {
-        VerdictOutcome::Inconclusive
-    } else {
-        VerdictOutcome::Holds
-    }
-}
-
-fn deadline_part(asked: &Asked<'_>) -> String {
-    let (mut total, mut over, mut worst) = (0, 0, None);
-    let mut limit = None;
-    for verdict in &asked.0 {
-        if let Some(VerdictFigures::Deadline {
-            deadline,
-            cycles,
-            exceedances,
-            max,
-            ..
-        }) = &verdict.figures
-        {
-            total += cycles;
-            over += exceedances;
-            limit = Some(*deadline);
-            worst = worst.max(Some((*max, verdict.condition)));
-        }
-    }
-    let (Some(limit), Some((max, condition))) = (limit, worst) else {
-        return "no deadline was judged".to_owned();
-    };
-    let figures = format!("worst {max} under {condition}");
-    match overall(asked) {
-        VerdictOutcome::Holds => format!(
-            "meets {limit} in all of {} cycles, {figures}",
-            grouped(total)
-        ),
-        VerdictOutcome::Fails => {
-            format!(
-                "misses {limit} in {} of {} cycles, {figures}",
-                grouped(over),
-                grouped(total)
-            )
-        }
-        _ => format!(
-            "whether it meets {limit} is not decided after {} cycles, {figures}",
-            grouped(total)
-        ),
-    }
-}
-
-fn leak_part(asked: &Asked<'_>) -> String {
-    let mut worst: Option<(f64, String)> = None;
-    for verdict in asked.with(VerdictOutcome::Leaks) {
-        if let Some(VerdictFigures::Interference { factors, .. }) = &verdict.figures {
-            for (quantile, interval) in factors {
-                if worst
-                    .as_ref()
-                    .is_none_or(|(estimate, _)| interval.estimate > *estimate)
-                {
-                    let words = format!(
-                        "a load beside it reaches it: {} grows ×{} under {}",
-                        quantile_name(*quantile),
-                        factor(interval.estimate),
-                        verdict.condition
-                    );
-                    worst = Some((interval.estimate, words));
-                }
-            }
-        }
-    }
-    worst.map_or_else(
-        || "a load beside it reaches it".to_owned(),
-        |(_, words)| words,
-    )
 }

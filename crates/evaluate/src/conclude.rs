@@ -2,51 +2,139 @@
 //! Brings the document up to date with what was measured.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use rampart_model::{
     Condition, DomainPlan, Evaluation, Exposure, Finding, GuestRole, MeterPlan, NotMeasured,
-    Record, Severity,
+    Record, Severity, Verdict,
 };
 
+use crate::Cell;
 use crate::collect::RecordCollector;
+use crate::comparison::compare;
 use crate::experiment::{since_epoch, timestamp};
-use crate::{Cell, Evidence, judge};
+use crate::failures::Failures;
+use crate::judge::judge_records;
+use crate::steal;
+use crate::transfer::judge::TransferVerdicts;
 
-/// Brings records and verdicts of the document up to date.
-pub(crate) fn conclude(evaluation: &mut Evaluation, collectors: &BTreeMap<Cell, RecordCollector>) {
-    // A cell's order is domain, meter, condition: the order of the report.
-    evaluation.records = collectors
-        .values()
-        .map(|collector| collector.record.clone())
-        .filter(|record| !record.runs.is_empty())
-        .collect();
-    let blocks = collectors
-        .values()
-        .map(|collector| (collector.record.id.clone(), collector.blocks.clone()))
-        .collect();
-    let judged = judge(&Evidence {
-        plan: &evaluation.plan,
-        records: &evaluation.records,
-        blocks: &blocks,
-        transfers: &evaluation.transfers,
-        crash: evaluation.crash.as_ref(),
-        emulated: evaluation.machine.virtualisation.emulated,
-    });
-    evaluation.verdicts = judged.verdicts;
-    evaluation.comparison = judged.comparison;
-    evaluation
-        .not_measured
-        .retain(|gap| !gap.what.starts_with("record ") && !gap.what.starts_with("round "));
-    let gaps = gaps(evaluation, collectors);
-    let rounds = rounds_that_do_not_count(evaluation);
-    evaluation
-        .not_measured
-        .extend(gaps.into_iter().chain(rounds));
-    evaluation.written = timestamp(since_epoch());
+/// Judging between runs and rounds may take this part of the time that passed. The document is
+/// then a little behind with its verdicts; with its records never.
+const SHARE_FOR_JUDGING: u32 = 50;
+
+/// Keeps a document up to date with what was measured.
+#[derive(Debug)]
+pub(crate) struct Concluding {
+    /// What the plan left out.
+    planned: Vec<NotMeasured>,
+    began: Instant,
+    judging: Duration,
+    /// Runs that are in the document.
+    runs: usize,
+    /// The verdicts on the matrix, and on how many runs they rest.
+    matrix: (usize, Vec<Verdict>),
+    transfers: TransferVerdicts,
+}
+
+impl Concluding {
+    /// For a document in which only the plan stands.
+    pub(crate) fn new(evaluation: &Evaluation) -> Self {
+        Self {
+            planned: evaluation.not_measured.clone(),
+            began: Instant::now(),
+            judging: Duration::ZERO,
+            runs: 0,
+            matrix: (0, Vec::new()),
+            transfers: TransferVerdicts::default(),
+        }
+    }
+
+    /// After a run or a round: records always, verdicts while they take little of the time.
+    pub(crate) fn between(
+        &mut self,
+        evaluation: &mut Evaluation,
+        collectors: &BTreeMap<Cell, RecordCollector>,
+        failures: &Failures,
+    ) {
+        self.collect(evaluation, collectors, failures);
+        if self.judging <= self.began.elapsed() / SHARE_FOR_JUDGING {
+            self.judge(evaluation, collectors);
+        }
+    }
+
+    /// At the end: records and verdicts.
+    pub(crate) fn finish(
+        &mut self,
+        evaluation: &mut Evaluation,
+        collectors: &BTreeMap<Cell, RecordCollector>,
+        failures: &Failures,
+    ) {
+        self.collect(evaluation, collectors, failures);
+        self.judge(evaluation, collectors);
+    }
+
+    fn collect(
+        &mut self,
+        evaluation: &mut Evaluation,
+        collectors: &BTreeMap<Cell, RecordCollector>,
+        failures: &Failures,
+    ) {
+        let runs = collectors
+            .values()
+            .map(|collector| collector.record.runs.len())
+            .sum();
+        if runs != self.runs {
+            self.runs = runs;
+            // A cell's order is domain, meter, condition: the order of the report.
+            evaluation.records = collectors
+                .values()
+                .map(|collector| collector.record.clone())
+                .filter(|record| !record.runs.is_empty())
+                .collect();
+        }
+        evaluation.not_measured = [
+            self.planned.clone(),
+            failures.not_measured(),
+            gaps(evaluation, collectors, failures),
+            rounds_that_do_not_count(evaluation),
+        ]
+        .concat();
+        evaluation.written = timestamp(since_epoch());
+    }
+
+    fn judge(&mut self, evaluation: &mut Evaluation, collectors: &BTreeMap<Cell, RecordCollector>) {
+        let begin = Instant::now();
+        let emulated = evaluation.machine.virtualisation.emulated;
+        if self.matrix.0 != self.runs {
+            let blocks = collectors
+                .values()
+                .map(|collector| (collector.record.id.clone(), collector.blocks.clone()))
+                .collect();
+            let verdicts = judge_records(&evaluation.plan, &evaluation.records, &blocks, emulated);
+            self.matrix = (self.runs, verdicts);
+        }
+        evaluation.verdicts.clone_from(&self.matrix.1);
+        evaluation.verdicts.extend(self.transfers.judge(
+            &evaluation.plan,
+            &evaluation.transfers,
+            emulated,
+        ));
+        evaluation.comparison = compare(
+            &evaluation.plan,
+            &evaluation.records,
+            &evaluation.verdicts,
+            emulated,
+        );
+        self.judging += begin.elapsed();
+    }
 }
 
 /// Cells of the matrix without a valid run.
-fn gaps(evaluation: &Evaluation, collectors: &BTreeMap<Cell, RecordCollector>) -> Vec<NotMeasured> {
+fn gaps(
+    evaluation: &Evaluation,
+    collectors: &BTreeMap<Cell, RecordCollector>,
+    failures: &Failures,
+) -> Vec<NotMeasured> {
     let mut gaps = Vec::new();
     for (domain, domain_plan) in evaluation.plan.domains.iter().enumerate() {
         for (meter, meter_plan) in evaluation.plan.meters.iter().enumerate() {
@@ -64,11 +152,13 @@ fn gaps(evaluation: &Evaluation, collectors: &BTreeMap<Cell, RecordCollector>) -
                         .iter()
                         .flat_map(|run| run.invalid.clone())
                         .collect(),
-                    _ => vec![Finding::new(
-                        Severity::Note,
-                        id.clone(),
-                        "the evaluation ended before its turn came",
-                    )],
+                    _ => vec![failures.left_out(&domain_plan.name).unwrap_or_else(|| {
+                        Finding::new(
+                            Severity::Note,
+                            id.clone(),
+                            "the evaluation ended before its turn came",
+                        )
+                    })],
                 };
                 gaps.push(NotMeasured {
                     what: format!("record {id}"),
@@ -121,17 +211,10 @@ pub(crate) fn empty_record(evaluation: &Evaluation, cell: Cell) -> Record {
     }
 }
 
-/// Steal above this part of all CPU time is named.
-const STEAL_WORTH_NAMING: f64 = 0.01;
-
+/// How much of all CPU time was stolen while it ran.
 pub(crate) fn steal_finding(evaluation: &Evaluation) -> Option<Finding> {
-    let steal = evaluation.machine.virtualisation.steal?;
-    (steal > STEAL_WORTH_NAMING).then(|| {
-        Finding::new(
-            Severity::Warning,
-            "steal",
-            "the hypervisor under this machine gave CPU time to others; the figures contain it",
-        )
-        .values(format!("{:.1} % of all CPU time", steal * 100.0), "0 %")
-    })
+    steal::finding(
+        "all CPUs together",
+        evaluation.machine.virtualisation.steal?,
+    )
 }

@@ -2,26 +2,48 @@
 //! Verdicts from a crash of the host: who went on. Pure.
 
 use rampart_model::{
-    Condition, CrashRecord, CrashWitness, Exposure, MeterKind, Question, Verdict, VerdictFigures,
-    VerdictOutcome,
+    Condition, CrashRecord, CrashWitness, DomainKind, ExperimentPlan, Exposure, MeterKind, Nanos,
+    Question, SignPath, Verdict, VerdictFigures, VerdictOutcome,
 };
 
 /// What became of each domain.
 ///
 /// A domain holds if its last sign of life came after the crash by more than is not known of its
-/// clock and of the pause between signs, and fails otherwise. Nothing is decided where nobody
-/// confirmed that the host is dead, and of a domain that had fallen silent before.
-pub(crate) fn judge_crash(crash: &CrashRecord) -> Vec<Verdict> {
+/// clock and of the pause between signs. It fails where no such sign came and none could fail to:
+/// on a channel of its own, or because it cannot go on by structure, as it runs on the host's
+/// kernel or its processors are the host's threads. Nothing is decided where nobody confirmed that
+/// the host is dead, of a domain that had fallen silent before, and of one whose signs leave through
+/// the host.
+pub(crate) fn judge_crash(plan: &ExperimentPlan, crash: &CrashRecord) -> Vec<Verdict> {
     crash
         .witnesses
         .iter()
-        .map(|witness| judge(crash, witness))
+        .map(|witness| {
+            let domain = plan
+                .domains
+                .iter()
+                .find(|domain| domain.name == witness.domain);
+            judge(crash, witness, domain.map(|domain| domain.selection.kind))
+        })
         .collect()
 }
 
-fn judge(crash: &CrashRecord, witness: &CrashWitness) -> Verdict {
+/// Why a domain of this kind cannot outlive the host's kernel; none for one that may.
+fn bound_to_the_host(kind: DomainKind) -> Option<&'static str> {
+    match kind {
+        DomainKind::Host | DomainKind::Task | DomainKind::Container => {
+            Some("it runs on the host's kernel")
+        }
+        DomainKind::Vm => Some("its processors are threads of the host's kernel"),
+        DomainKind::Detached | DomainKind::Cell => None,
+    }
+}
+
+fn judge(crash: &CrashRecord, witness: &CrashWitness, kind: Option<DomainKind>) -> Verdict {
     let uncertainty = witness.uncertainty;
+    let observed = crash.observed;
     let margin = i64::try_from(uncertainty.0).unwrap_or(i64::MAX);
+    let bound = kind.and_then(bound_to_the_host);
     let (outcome, statement) = match (&crash.confirmed, witness.lived) {
         (None, _) => (
             VerdictOutcome::Inconclusive,
@@ -37,28 +59,40 @@ fn judge(crash: &CrashRecord, witness: &CrashWitness) -> Verdict {
         (Some(_), Some(lived)) if lived.0 > margin => (
             VerdictOutcome::Holds,
             format!(
-                "it went on measuring for {} at least after the host's crash, known to {uncertainty}; {} were waited",
-                rampart_model::Nanos(lived.0.unsigned_abs()),
-                crash.observed
+                "it went on measuring for {} at least after the host's crash, known to {uncertainty}; {observed} were waited",
+                Nanos(lived.0.unsigned_abs()),
             ),
         ),
         (Some(_), Some(lived)) if lived.0 < -margin => (
             VerdictOutcome::Inconclusive,
             format!(
                 "it had fallen silent {} before the host's crash",
-                rampart_model::Nanos(lived.0.unsigned_abs())
+                Nanos(lived.0.unsigned_abs())
             ),
         ),
-        (Some(by), Some(_)) => (
-            VerdictOutcome::Fails,
-            format!(
-                "it ended with its host: no sign of life later than {uncertainty} after the crash in {} of waiting ({by})",
-                crash.observed
+        (Some(by), Some(_)) => match (witness.signs, bound) {
+            (SignPath::OwnChannel, _) => (
+                VerdictOutcome::Fails,
+                format!(
+                    "it ended with its host: no sign of life later than {uncertainty} after the crash in {observed} of waiting ({by})"
+                ),
             ),
-        ),
+            (SignPath::ThroughHost, Some(bound)) => (
+                VerdictOutcome::Fails,
+                format!(
+                    "nothing was heard of it after the crash in {observed} of waiting ({by}); its signs leave through the host, but it cannot go on: {bound}"
+                ),
+            ),
+            (SignPath::ThroughHost, None) => (
+                VerdictOutcome::Inconclusive,
+                format!(
+                    "nothing was heard of it after the crash in {observed} of waiting ({by}); its signs leave through the host, so that nothing follows"
+                ),
+            ),
+        },
     };
     Verdict {
-        id: format!("crash/{}/{}/crash:host", witness.domain, MeterKind::Wakeup),
+        id: Question::Crash.id(&witness.domain, MeterKind::Wakeup, &"crash:host"),
         question: Question::Crash,
         domain: witness.domain.clone(),
         meter: MeterKind::Wakeup,
@@ -83,31 +117,38 @@ fn judge(crash: &CrashRecord, witness: &CrashWitness) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rampart_model::{Finding, Nanos, Severity, SignedNanos};
+    use rampart_model::{Finding, Severity, SignedNanos};
 
-    fn outcome(lived: Option<i64>, confirmed: bool) -> VerdictOutcome {
+    fn verdict(
+        lived: Option<i64>,
+        confirmed: bool,
+        signs: SignPath,
+        kind: DomainKind,
+    ) -> (VerdictOutcome, String) {
         let witness = CrashWitness {
-            domain: "vm".to_owned(),
+            domain: "one".to_owned(),
             last_sample: None,
             lived: lived.map(SignedNanos),
             uncertainty: Nanos::from_millis(100),
-            invalid: vec![Finding::new(Severity::Problem, "vm", "it never spoke")],
+            signs,
+            invalid: vec![Finding::new(Severity::Problem, "one", "it never spoke")],
         };
         let crash = CrashRecord {
             how: "sysrq c".to_owned(),
             at: Nanos::SECOND,
             confirmed: confirmed.then(|| "a panic was seen".to_owned()),
             observed: Nanos::from_secs(10),
-            witnesses: vec![witness],
+            witnesses: Vec::new(),
         };
-        let verdicts = judge_crash(&crash);
-        assert!(!verdicts[0].statement.is_empty());
-        verdicts[0].outcome
+        let verdict = judge(&crash, &witness, Some(kind));
+        (verdict.outcome, verdict.statement)
     }
 
     #[test]
     fn who_lives_on_holds_and_who_ends_fails() {
         let millis = 1_000_000;
+        let outcome =
+            |lived, confirmed| verdict(lived, confirmed, SignPath::OwnChannel, DomainKind::Cell).0;
         assert_eq!(outcome(Some(5000 * millis), true), VerdictOutcome::Holds);
         assert_eq!(outcome(Some(50 * millis), true), VerdictOutcome::Fails);
         assert_eq!(outcome(Some(-80 * millis), true), VerdictOutcome::Fails);
@@ -117,6 +158,23 @@ mod tests {
             (None, true),
         ] {
             assert_eq!(outcome(lived, confirmed), VerdictOutcome::Inconclusive);
+        }
+    }
+
+    /// Silence proves nothing where no sign could come, unless the kind cannot live on anyway.
+    #[test]
+    fn silence_through_the_host_proves_nothing_by_itself() {
+        for (kind, expected) in [
+            (DomainKind::Task, VerdictOutcome::Fails),
+            (DomainKind::Vm, VerdictOutcome::Fails),
+            (DomainKind::Cell, VerdictOutcome::Inconclusive),
+        ] {
+            let (outcome, statement) = verdict(Some(0), true, SignPath::ThroughHost, kind);
+            assert_eq!(outcome, expected, "{statement}");
+            assert!(
+                statement.contains("its signs leave through the host"),
+                "{statement}"
+            );
         }
     }
 }

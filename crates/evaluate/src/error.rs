@@ -4,6 +4,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rampart_model::{Condition, CpuSet, ExitCode, Finding, Nanos};
 
@@ -108,6 +109,17 @@ pub enum EvaluateError {
     /// A load program is missing.
     #[error(transparent)]
     Load(#[from] rampart_load::LoadError),
+    /// The meter of a single measurement is lost.
+    #[error(
+        "{domain}: the meter has said nothing for {} s after its time was over, and was ended; see with `ps` what else has its CPUs, or with `dmesg` what became of it",
+        waited.as_secs()
+    )]
+    Silent {
+        /// In which domain.
+        domain: String,
+        /// For how long it was waited for.
+        waited: Duration,
+    },
     /// The domain of a single measurement failed.
     #[error(transparent)]
     Domain(#[from] rampart_domain::DomainError),
@@ -145,6 +157,7 @@ impl EvaluateError {
             Self::Output { .. }
             | Self::Unreadable { .. }
             | Self::NotAnEvaluation { .. }
+            | Self::Silent { .. }
             | Self::Domain(_) => ExitCode::Failure,
         }
     }

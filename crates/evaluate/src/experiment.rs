@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use rampart_host::{MachineRoot, processor_times, read_machine, read_smi_count};
@@ -14,10 +14,11 @@ use rampart_model::{
 };
 
 use crate::collect::RecordCollector;
-use crate::conclude::{conclude, empty_record, steal_finding};
+use crate::conclude::{Concluding, empty_record, steal_finding};
 use crate::crash;
+use crate::ending::{Ending, longest};
 use crate::pace::Pace;
-use crate::run::{RunRequest, make_run};
+use crate::run::{RunMade, RunRequest, make_run};
 use crate::starters::{Neighbours, Starters};
 use crate::store::{ResultDirectory, ResultStream};
 use crate::transfer::group::Standing;
@@ -143,12 +144,16 @@ pub fn evaluate(
     directory.write(&evaluation)?;
     observer.planned(&evaluation);
 
+    let domains = evaluation.plan.domains.iter().chain(&neighbours);
+    let emulated = evaluation.machine.virtualisation.emulated;
+    let ending = Ending::new(stop, longest(pace.whole(), domains, emulated));
     let place = Place {
         context,
         directory: &directory,
         scratch: scratch.path(),
-        stop,
+        ending: &ending,
     };
+    let mut concluding = Concluding::new(&evaluation);
     let mut collectors = BTreeMap::<Cell, RecordCollector>::new();
     let times_at_start = processor_times(&root);
     let mut neighbours = Neighbours::start(
@@ -158,32 +163,31 @@ pub fn evaluate(
         &mut evaluation.findings,
     );
     let mut starters = Starters::new(&evaluation.plan.domains);
+    // Dropped before what started it.
+    let mut standing = Standing::default();
+    let mut beside = Beside {
+        pace: &mut pace,
+        observer,
+        neighbours: &mut neighbours,
+        standing: &mut standing,
+        concluding: &mut concluding,
+    };
     place.runs(
         &order,
         &mut evaluation,
         &mut collectors,
         &starters,
-        &mut Beside {
-            pace: &mut pace,
-            observer,
-            neighbours: &mut neighbours,
-        },
+        &mut beside,
     )?;
-    // Dropped before what started it.
-    let mut standing = Standing::default();
     place.rounds(
         &rounds,
         &mut evaluation,
         &collectors,
         &mut starters,
-        &mut standing,
-        &mut Beside {
-            pace: &mut pace,
-            observer,
-            neighbours: &mut neighbours,
-        },
+        &mut beside,
     )?;
-    let crash = context.crash_host && !stop.load(Ordering::Relaxed);
+    let ended_early = ending.look();
+    let crash = context.crash_host && !ended_early;
     if !crash || !have_own_cpus(&evaluation.plan) {
         // What is up is not what is to be watched.
         standing.end();
@@ -197,13 +201,14 @@ pub fn evaluate(
         _ => None,
     };
     evaluation.findings.extend(steal_finding(&evaluation));
+    evaluation.findings.extend(ending.finding());
     let made_all = evaluation.runs.0 == evaluation.runs.1;
-    evaluation.state = if made_all && !stop.load(Ordering::Relaxed) {
+    evaluation.state = if made_all && !ended_early {
         EvaluationState::Complete
     } else {
         EvaluationState::EndedEarly
     };
-    conclude(&mut evaluation, &collectors);
+    concluding.finish(&mut evaluation, &collectors, &standing.failures);
     directory.write(&evaluation)?;
     if crash && evaluation.state == EvaluationState::Complete {
         let survived = crash::crash_host(
@@ -243,6 +248,8 @@ struct Beside<'a> {
     pace: &'a mut Pace,
     observer: &'a mut dyn Observer,
     neighbours: &'a mut Neighbours,
+    standing: &'a mut Standing,
+    concluding: &'a mut Concluding,
 }
 
 /// Where everything is while an evaluation runs.
@@ -250,7 +257,7 @@ struct Place<'a> {
     context: &'a Context<'a>,
     directory: &'a ResultDirectory,
     scratch: &'a Path,
-    stop: &'a AtomicBool,
+    ending: &'a Ending<'a>,
 }
 
 impl Place<'_> {
@@ -267,6 +274,8 @@ impl Place<'_> {
             pace,
             observer,
             neighbours,
+            standing,
+            concluding,
         } = beside;
         let usable = evaluation
             .machine
@@ -276,7 +285,7 @@ impl Place<'_> {
         // A guest that owns its CPUs may stay up from one of its runs to the next.
         let stay_up = have_own_cpus(&evaluation.plan);
         for (number, cell) in order.iter().enumerate() {
-            if self.stop.load(Ordering::Relaxed) {
+            if self.ending.look() {
                 break;
             }
             let number = u32::try_from(number).unwrap_or(u32::MAX);
@@ -290,20 +299,30 @@ impl Place<'_> {
                 .iter()
                 .filter(|run| !run.invalid.is_empty())
                 .count();
-            if failures >= FAILURES_BEFORE_GIVING_UP && failures == collector.record.runs.len() {
+            let hopeless =
+                failures >= FAILURES_BEFORE_GIVING_UP && failures == collector.record.runs.len();
+            let name = collector.record.domain.clone();
+            if hopeless || standing.failures.left_out(&name).is_some() {
                 evaluation.runs.0 = number + 1;
                 continue;
             }
             let others = usable.difference(&collector.record.plan.cpus);
             pace.begin(number, &id);
-            let mut tick = || observer.progress(&pace.progress());
+            let mut tick = || {
+                self.ending.look();
+                observer.progress(&pace.progress());
+            };
             tick();
-            let (run, collected) = make_run(
+            let RunMade {
+                run,
+                collected,
+                failed_start,
+            } = make_run(
                 RunRequest {
                     order: number,
                     record: &id,
                     domain: starters.of(cell.domain),
-                    name: &collector.record.domain,
+                    name: &name,
                     stay_up,
                     plan: &collector.record.plan,
                     condition: collector.record.condition,
@@ -315,9 +334,13 @@ impl Place<'_> {
                     log: self.directory.histogram_log(number, &id)?,
                 },
                 &mut tick,
-                self.stop,
+                self.ending.flag(),
             );
-            if self.stop.load(Ordering::Relaxed) && !run.invalid.is_empty() {
+            match &failed_start {
+                Some(why) => standing.failures.failed(&name, why),
+                None => standing.failures.came_through(&name),
+            }
+            if self.ending.look() && !run.invalid.is_empty() {
                 // Cut off before it had a sample: it never was a run.
                 break;
             }
@@ -325,7 +348,7 @@ impl Place<'_> {
             collector.add(run, collected);
             evaluation.findings.extend(neighbours.tend());
             evaluation.runs.0 = number + 1;
-            conclude(evaluation, collectors);
+            concluding.between(evaluation, collectors, &standing.failures);
             self.directory.write(evaluation)?;
         }
         Ok(())
@@ -338,13 +361,14 @@ impl Place<'_> {
         evaluation: &mut Evaluation,
         collectors: &BTreeMap<Cell, RecordCollector>,
         starters: &mut Starters,
-        standing: &mut Standing,
         beside: &mut Beside<'_>,
     ) -> Result<(), EvaluateError> {
         let Beside {
             pace,
             observer,
             neighbours,
+            standing,
+            concluding,
         } = beside;
         let plan = evaluation.plan.clone();
         let Some(transfer) = &plan.transfer else {
@@ -357,7 +381,7 @@ impl Place<'_> {
         let mut left: VecDeque<PlannedRound> = rounds.iter().cloned().collect();
         let mut order = 0;
         while let Some(round) = left.pop_front() {
-            if self.stop.load(Ordering::Relaxed) {
+            if self.ending.look() {
                 break;
             }
             if !own_cpus && group.replace(round.group) != Some(round.group) {
@@ -374,10 +398,14 @@ impl Place<'_> {
                 scratch: self.scratch,
                 seed: plan.seed,
                 stay_up: true,
+                emulated: evaluation.machine.virtualisation.emulated,
             };
             let id = round.id();
             pace.begin(runs + order, &id);
-            let mut tick = || observer.progress(&pace.progress());
+            let mut tick = || {
+                self.ending.look();
+                observer.progress(&pace.progress());
+            };
             tick();
             let made = surroundings.make(
                 &round,
@@ -385,13 +413,23 @@ impl Place<'_> {
                 &evaluation.transfers,
                 standing,
                 &mut tick,
-                self.stop,
+                self.ending.flag(),
             );
             let Some(record) = made else {
                 break;
             };
             observer.round_made(&record);
-            if let Some(repeat) = repeats.after(&round, &record, rounds.iter().chain(&left)) {
+            let is_left_out = round
+                .disturbance
+                .as_ref()
+                .is_some_and(|by| standing.failures.left_out(&by.domain).is_some());
+            let repeat = if is_left_out {
+                // It would be the same once more.
+                None
+            } else {
+                repeats.after(&round, &record, rounds.iter().chain(&left))
+            };
+            if let Some(repeat) = repeat {
                 left.push_front(repeat);
                 pace.repeat(runs + order);
                 evaluation.runs.1 += 1;
@@ -401,7 +439,7 @@ impl Place<'_> {
             evaluation.findings.extend(neighbours.tend());
             order += 1;
             evaluation.runs.0 = runs + order;
-            conclude(evaluation, collectors);
+            concluding.between(evaluation, collectors, &standing.failures);
             self.directory.write(evaluation)?;
         }
         Ok(())

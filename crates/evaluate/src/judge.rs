@@ -9,15 +9,15 @@ use rampart_model::{
     Exposure, Nanos, Question, Record, TransferRecord, Verdict, VerdictFigures, VerdictOutcome,
 };
 use rampart_stats::{
-    Basis, DEADLINE_CONFIDENCE, INTERFERENCE_TOLERANCE, QUANTILES, Resampling,
-    SAME_AS_HOST_TOLERANCE, deadline_outcome, exceedance_bound, interference, same_as,
-    time_between_violations,
+    DEADLINE_CONFIDENCE, QUANTILES, Resampling, SAME_AS_HOST_TOLERANCE, deadline_outcome,
+    exceedance_bound, same_as, time_between_violations,
 };
 
 use crate::collect::whole_series;
 use crate::comparison::compare;
 use crate::crash_verdicts::judge_crash;
-use crate::transfer::judge::judge_transfers;
+use crate::interference::{blocks_in, judge_interference};
+use crate::transfer::judge::TransferVerdicts;
 use crate::wording;
 
 /// Blocks of the primary series by record: its valid runs, each in the order of time.
@@ -55,7 +55,8 @@ pub fn add_crash(evaluation: &mut Evaluation, crash: CrashRecord) {
     evaluation
         .verdicts
         .retain(|verdict| verdict.question != Question::Crash);
-    evaluation.verdicts.extend(judge_crash(&crash));
+    let judged = judge_crash(&evaluation.plan, &crash);
+    evaluation.verdicts.extend(judged);
     evaluation.crash = Some(crash);
     evaluation.comparison = compare(
         &evaluation.plan,
@@ -66,7 +67,7 @@ pub fn add_crash(evaluation: &mut Evaluation, crash: CrashRecord) {
 }
 
 /// Judges what was measured. On an emulated machine times mean nothing, so that no deadline
-/// holds or fails there.
+/// holds or fails there, and nothing is as good as the host or worse.
 #[must_use]
 pub fn judge(evidence: &Evidence<'_>) -> Judged {
     let Evidence {
@@ -77,13 +78,31 @@ pub fn judge(evidence: &Evidence<'_>) -> Judged {
         crash,
         emulated,
     } = *evidence;
+    let mut verdicts = judge_records(plan, records, blocks, emulated);
+    verdicts.extend(TransferVerdicts::default().judge(plan, transfers, emulated));
+    verdicts.extend(crash.into_iter().flat_map(|crash| judge_crash(plan, crash)));
+    let comparison = compare(plan, records, &verdicts, emulated);
+    Judged {
+        verdicts,
+        comparison,
+    }
+}
+
+/// The verdicts on the records of the matrix.
+pub(crate) fn judge_records(
+    plan: &ExperimentPlan,
+    records: &[Record],
+    blocks: &BlocksByRecord,
+    emulated: bool,
+) -> Vec<Verdict> {
     let resampling = Resampling {
         seed: plan.seed,
         ..Resampling::default()
     };
     let mut verdicts = Vec::new();
     for record in records.iter().filter(|record| record.exposure.runs > 0) {
-        verdicts.push(judge_deadline(plan, record, emulated || record.emulated));
+        let emulated = emulated || record.emulated;
+        verdicts.push(judge_deadline(plan, record, emulated));
         let partner = |kind: Option<DomainKind>, condition: Condition| {
             records.iter().find(|other| {
                 other.exposure.runs > 0
@@ -95,27 +114,22 @@ pub fn judge(evidence: &Evidence<'_>) -> Judged {
         if record.kind != DomainKind::Host
             && let Some(host) = partner(Some(DomainKind::Host), record.condition)
         {
-            verdicts.push(judge_same_as_host(record, host, blocks, &resampling));
-        }
-        if record.condition != Condition::IDLE
-            && let Some(idle) = partner(None, Condition::IDLE)
-        {
-            verdicts.push(judge_interference(
+            let emulated = emulated || host.emulated;
+            verdicts.push(judge_same_as_host(
                 record,
-                idle,
+                host,
                 blocks,
                 &resampling,
                 emulated,
             ));
         }
+        if record.condition != Condition::IDLE
+            && let Some(idle) = partner(None, Condition::IDLE)
+        {
+            verdicts.push(judge_load(record, idle, blocks, &resampling, emulated));
+        }
     }
-    verdicts.extend(judge_transfers(plan, transfers, emulated));
-    verdicts.extend(crash.into_iter().flat_map(judge_crash));
-    let comparison = compare(plan, records, &verdicts, emulated);
-    Judged {
-        verdicts,
-        comparison,
-    }
+    verdicts
 }
 
 fn verdict(
@@ -126,16 +140,9 @@ fn verdict(
     figures: Option<VerdictFigures>,
     rests_on: Vec<String>,
 ) -> Verdict {
-    let word = match question {
-        Question::Deadline => "deadline",
-        Question::SameAsHost => "same-as-host",
-        Question::Interference => "interference",
-        Question::Transfer => "transfer",
-        Question::Crash => "crash",
-    };
     Verdict {
         disturbance: None,
-        id: format!("{word}/{}", record.id),
+        id: question.id(&record.domain, record.plan.meter, &record.condition),
         question,
         domain: record.domain.clone(),
         meter: record.plan.meter,
@@ -216,6 +223,7 @@ fn judge_same_as_host(
     host: &Record,
     blocks: &BlocksByRecord,
     resampling: &Resampling,
+    emulated: bool,
 ) -> Verdict {
     let rests_on = vec![record.id.clone(), host.id.clone()];
     let (ours, theirs) = (blocks_of(blocks, record), blocks_of(blocks, host));
@@ -231,69 +239,16 @@ fn judge_same_as_host(
             rests_on,
         );
     };
-    let mut statement = wording::ratios(
-        "of the host's",
-        &found.ratios,
-        found.outcome,
-        SAME_AS_HOST_TOLERANCE,
-        found.basis == Basis::Runs,
-    );
-    if record.emulated || host.emulated {
-        statement.push_str("; a ratio of emulated times, which says little about real ones");
-    }
+    let (outcome, statement) = wording::same_as_host(&found, SAME_AS_HOST_TOLERANCE, emulated);
     let figures = VerdictFigures::SameAsHost {
         host: host.id.clone(),
         ratios: found.ratios,
         tolerance: SAME_AS_HOST_TOLERANCE,
-        blocks: (count(ours), count(theirs)),
+        blocks: (blocks_in(ours), blocks_in(theirs)),
         smallest_detectable: found.smallest_detectable,
     };
     verdict(
         Question::SameAsHost,
-        record,
-        found.outcome,
-        statement,
-        Some(figures),
-        rests_on,
-    )
-}
-
-fn judge_interference(
-    record: &Record,
-    idle: &Record,
-    blocks: &BlocksByRecord,
-    resampling: &Resampling,
-    emulated: bool,
-) -> Verdict {
-    let rests_on = vec![record.id.clone(), idle.id.clone()];
-    let (loaded, quiet) = (blocks_of(blocks, record), blocks_of(blocks, idle));
-    let found = interference(
-        loaded,
-        quiet,
-        &QUANTILES,
-        INTERFERENCE_TOLERANCE,
-        resampling,
-    );
-    let Some(found) = found else {
-        let statement = wording::too_little(&record.exposure);
-        return verdict(
-            Question::Interference,
-            record,
-            VerdictOutcome::Inconclusive,
-            statement,
-            None,
-            rests_on,
-        );
-    };
-    let (outcome, statement) = wording::interference(&found, INTERFERENCE_TOLERANCE, emulated);
-    let figures = VerdictFigures::Interference {
-        idle: idle.id.clone(),
-        factors: found.factors,
-        tolerance: INTERFERENCE_TOLERANCE,
-        blocks: (count(loaded), count(quiet)),
-    };
-    verdict(
-        Question::Interference,
         record,
         outcome,
         statement,
@@ -302,10 +257,33 @@ fn judge_interference(
     )
 }
 
-fn blocks_of<'a>(blocks: &'a BlocksByRecord, record: &Record) -> &'a [Vec<Distribution>] {
-    blocks.get(&record.id).map_or(&[], Vec::as_slice)
+fn judge_load(
+    record: &Record,
+    idle: &Record,
+    blocks: &BlocksByRecord,
+    resampling: &Resampling,
+    emulated: bool,
+) -> Verdict {
+    let (loaded, quiet) = (blocks_of(blocks, record), blocks_of(blocks, idle));
+    let found = judge_interference(loaded, quiet, &idle.id, resampling, emulated);
+    let (outcome, statement, figures) = match found {
+        Some((outcome, statement, figures)) => (outcome, statement, Some(figures)),
+        None => (
+            VerdictOutcome::Inconclusive,
+            wording::too_little(&record.exposure),
+            None,
+        ),
+    };
+    verdict(
+        Question::Interference,
+        record,
+        outcome,
+        statement,
+        figures,
+        vec![record.id.clone(), idle.id.clone()],
+    )
 }
 
-fn count(runs: &[Vec<Distribution>]) -> u32 {
-    u32::try_from(runs.iter().map(Vec::len).sum::<usize>()).unwrap_or(u32::MAX)
+fn blocks_of<'a>(blocks: &'a BlocksByRecord, record: &Record) -> &'a [Vec<Distribution>] {
+    blocks.get(&record.id).map_or(&[], Vec::as_slice)
 }

@@ -6,27 +6,40 @@
 //! the runs and writes the evaluation document after each, [`judge`] draws the verdicts.
 //! [`measure`] is the short way: one meter, one run, no document.
 
+mod blocktest;
 mod collect;
 mod comparison;
+mod complete;
 mod conclude;
+mod costs;
+mod cpus;
 mod crash;
 mod crash_verdicts;
+mod ending;
 mod error;
 mod experiment;
 mod explain;
+mod failures;
+mod interference;
 mod judge;
 mod measure;
 mod pace;
 mod propose;
 mod run;
 mod schedule;
+mod sentence;
 mod separation;
 mod starters;
+mod steal;
 mod store;
+mod structure;
+mod time;
 mod transfer;
 mod wording;
 
+pub use blocktest::BlocktestLatencies;
 pub use collect::{Collected, RecordCollector};
+pub use complete::is_complete;
 pub use crash::{CRASH_SIGNS, confirm_crash};
 pub use error::EvaluateError;
 pub use experiment::{Context, Observer, Progress, evaluate, file_name_of_now};
@@ -35,5 +48,5 @@ pub use measure::{MeasureContext, measure};
 pub use propose::{DEFAULT_TOTAL, Proposal, Request, propose};
 pub use schedule::{Cell, schedule};
 pub use store::{DOCUMENT, HistogramLog, ResultDirectory, ResultStream, histogram, read, replace};
-pub use transfer::plan::DisturbanceWish;
 pub use transfer::session::{TransferContext, measure_transfers};
+pub use transfer::wish::DisturbanceWish;

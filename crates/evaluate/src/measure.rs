@@ -3,7 +3,7 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rampart_domain::{Domain, DomainError, Start};
 use rampart_model::{
@@ -14,6 +14,7 @@ use crate::EvaluateError;
 use crate::collect::Collected;
 use crate::experiment::timestamp;
 use crate::explain::Explaining;
+use crate::run::patience;
 use crate::store::HistogramLog;
 
 /// Where and how a single measurement runs.
@@ -74,10 +75,19 @@ pub fn measure(
     let mut collected = Collected::default();
     let (mut started, mut offset) = (Nanos::ZERO, Nanos::ZERO);
     let mut stopped = false;
+    let patience = patience(domain.selection().kind);
+    let mut limit = Instant::now() + Duration::from(plan.warm_up + plan.duration) + patience;
     let (threads, mut findings) = loop {
         if stop.load(Ordering::Relaxed) && !stopped {
             running.stop();
             stopped = true;
+            limit = limit.min(Instant::now() + patience);
+        }
+        if Instant::now() > limit {
+            return Err(EvaluateError::Silent {
+                domain: domain.selection().to_string(),
+                waited: patience,
+            });
         }
         match running.next_event(Duration::from_millis(200))? {
             Some(MeterEvent::Started {
@@ -98,12 +108,13 @@ pub fn measure(
         }
     };
     let granted = running.granted();
+    let guest = running.guest();
     let shield = running.finish()?;
     let (explained, told) = explaining.finish(plan, &threads);
     findings.extend(told);
     Ok(Measurement {
         explained,
-        guest: None,
+        guest,
         schema_version: MEASUREMENT_SCHEMA_VERSION,
         tool_version: context.tool_version.to_owned(),
         started: timestamp(started + offset),

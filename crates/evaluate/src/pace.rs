@@ -47,6 +47,12 @@ impl Pace {
         }
     }
 
+    /// How long all of it is expected to take, or was planned to, whichever is longer.
+    pub(crate) fn whole(&self) -> Duration {
+        self.total
+            .max(Duration::from_secs_f64(self.expected.iter().sum()))
+    }
+
     /// Runs and rounds together.
     pub(crate) fn planned(&self) -> u32 {
         u32::try_from(self.expected.len()).unwrap_or(u32::MAX)

@@ -2,13 +2,17 @@
 //! From a machine and a wish to a matrix: which domains, on which CPUs, for how long. Pure.
 
 use rampart_model::{
-    Availability, Condition, CpuId, CpuSet, DomainKind, DomainPlan, DomainSelection,
-    ExperimentPlan, Finding, GuestRole, LoadKind, LoadPlace, Machine, MeterKind, MeterPlan, Nanos,
-    NotMeasured, SchedulingPolicy, Severity, TransferPlan,
+    Availability, Condition, CpuSet, DomainKind, DomainPlan, DomainSelection, ExperimentPlan,
+    Finding, GuestRole, LoadKind, LoadPlace, Machine, MeterKind, MeterPlan, Nanos, NotMeasured,
+    SchedulingPolicy, Severity, TransferPlan,
 };
 
 use crate::EvaluateError;
-use crate::transfer::plan::{self as transfers, DisturbanceWish, Planned, Wanted};
+use crate::costs::Costs;
+use crate::cpus::{host_cpus, own_cpus, real_time_cpus};
+use crate::time::{block_of, share_time};
+use crate::transfer::plan::{self as transfers, Planned, Wanted};
+use crate::transfer::wish::DisturbanceWish;
 
 /// What the user wishes; an empty list or none means: propose it from the machine.
 #[derive(Debug, Clone, Default)]
@@ -38,38 +42,10 @@ pub struct Request {
     pub seed: Option<u64>,
 }
 
-/// Two minutes: long enough for five repetitions of the standard matrix, short enough to wait.
-pub const DEFAULT_TOTAL: Nanos = Nanos::from_secs(120);
-/// On an emulated machine everything but the measured time takes several times as long.
-const EMULATED_TOTAL: Nanos = Nanos::from_secs(240);
+/// How long an evaluation takes unless asked otherwise.
+pub const DEFAULT_TOTAL: Nanos = Costs::REAL.total;
 
-/// Short enough that two minutes show a quantile of 99.9 % in every cell of the standard matrix.
-const DEFAULT_INTERVAL: Nanos = Nanos::from_micros(500);
-
-/// On an emulated machine, where a guest of its own spends most of a millisecond on a wakeup: its
-/// meter would leave nothing of its processor to what has to report. No verdict there rests on a
-/// quantile anyway.
-const EMULATED_INTERVAL: Nanos = Nanos::from_millis(4);
-
-/// What one run costs besides its measured time: raising and lowering the wall, starting a
-/// container and a load, warming up. Only used to share out the time; nothing relies on it.
-const RUN_OVERHEAD: Nanos = Nanos::from_millis(500);
-/// The same on an emulated machine, where starting a program takes a second.
-const EMULATED_RUN_OVERHEAD: Nanos = Nanos::from_secs(4);
 const WARM_UP: Nanos = Nanos::from_millis(300);
-
-/// No run is longer, so that a killed evaluation loses little and repetitions stay interleaved.
-const LONGEST_RUN: Nanos = Nanos::from_secs(60);
-/// Shorter runs would be warm-up more than measurement.
-const SHORTEST_RUN: Nanos = Nanos::SECOND;
-/// With fewer the spread between runs is hardly known.
-const USUAL_REPETITIONS: u64 = 5;
-
-/// Part of the time that disturbances get where they are measured. They are the answer to one of
-/// the four questions, and the matrix the answer to two.
-const DISTURBANCE_SHARE: f64 = 0.5;
-/// On an emulated machine, where the figures of the matrix say little.
-const EMULATED_DISTURBANCE_SHARE: f64 = 0.7;
 
 /// The proposed matrix, and what is left out of it.
 #[derive(Debug, Clone)]
@@ -99,82 +75,19 @@ pub fn propose(
     if usable.is_empty() {
         return Err(EvaluateError::NoCpu);
     }
-    let mut findings = Vec::new();
+    let costs = Costs::of(machine.virtualisation.emulated);
     let mut not_measured = Vec::new();
     let (chosen, neighbours) = chosen(availability, request, &mut not_measured)?;
-    let wishes = wishes(request, machine.virtualisation.emulated, &mut not_measured);
-    let separate = chosen
-        .iter()
-        .filter(|(_, availability)| availability.domain.kind != DomainKind::Host)
-        .count();
-    let wanted_cores = if wishes.is_some() { separate.max(1) } else { 1 };
-    let real_time = real_time_cpus(machine, &usable, request.cpus.as_ref(), wanted_cores)?;
-    let mut housekeeping = usable.difference(&real_time);
-    if housekeeping.is_empty() {
-        housekeeping = usable.clone();
-        findings.push(
-            Finding::new(
-                Severity::Warning,
-                "machine",
-                "every usable CPU is measured, so no CPU is left for ordinary work: task and \
-                 container stand without a shield, and the meter's own reader shares a measured CPU",
-            )
-            .values(format!("{} usable CPU(s)", usable.len()), "one more than is measured"),
-        );
-    }
-    let own = wishes
-        .as_ref()
-        .filter(|_| separate > 1)
-        .and_then(|_| transfers::own_cpus(machine, &real_time, separate));
-    let mut own_cpus = match own {
-        Some((cpus, finding)) => {
-            findings.extend(finding);
-            cpus
-        }
-        None => vec![real_time.clone(); separate],
-    }
-    .into_iter();
-    let each = own_cpus
-        .as_slice()
-        .first()
-        .map_or(real_time.len(), CpuSet::len);
-    let domains: Vec<DomainPlan> = chosen
-        .into_iter()
-        .map(|(name, availability)| DomainPlan {
-            name,
-            selection: availability.domain,
-            cpus: match availability.domain.kind {
-                DomainKind::Host => host_cpus(&housekeeping, each),
-                _ => own_cpus.next().unwrap_or_default(),
-            },
-            description: availability.description.clone(),
-        })
-        .collect();
-    let neighbours: Vec<DomainPlan> = neighbours
-        .into_iter()
-        .map(|(name, availability)| DomainPlan {
-            name,
-            selection: availability.domain,
-            cpus: housekeeping.clone(),
-            description: availability.description.clone(),
-        })
-        .collect();
-    for neighbour in &neighbours {
-        findings.push(
-            Finding::new(
-                Severity::Note,
-                neighbour.name.as_str(),
-                "a neighbour: it is up and loaded for the whole evaluation, on the housekeeping CPUs, and is not measured",
-            )
-            .values(neighbour.description.as_str(), "nothing"),
-        );
-    }
-
+    let wishes = wishes(request, costs, &mut not_measured);
+    let places = places(machine, &usable, request, chosen, wishes.is_some())?;
+    let mut findings = places.findings;
+    let (domains, housekeeping) = (places.domains, places.housekeeping);
+    let neighbours = beside(neighbours, &housekeeping, &mut findings);
     let conditions = conditions(
         &usable,
-        &real_time,
+        &places.real_time,
         &request.conditions,
-        machine.virtualisation.emulated,
+        costs,
         &mut not_measured,
     )?;
     let meters = if request.meters.is_empty() {
@@ -182,54 +95,30 @@ pub fn propose(
     } else {
         request.meters.clone()
     };
-    let interval = request
-        .interval
-        .unwrap_or(if machine.virtualisation.emulated {
-            EMULATED_INTERVAL
-        } else {
-            DEFAULT_INTERVAL
-        });
+    let interval = request.interval.unwrap_or(costs.interval);
     let deadline = request.deadline.unwrap_or(interval);
-
-    let (overhead, usual_total) = if machine.virtualisation.emulated {
-        (EMULATED_RUN_OVERHEAD, EMULATED_TOTAL)
-    } else {
-        (RUN_OVERHEAD, DEFAULT_TOTAL)
-    };
-    let total = request.total.unwrap_or(usual_total);
+    let total = request.total.unwrap_or(costs.total);
     let cells = (domains.len() * conditions.len() * meters.len()) as u64;
     let transfer = disturbances(
         wishes.as_deref(),
         request,
         &domains,
         (total, cells, interval),
-        machine.virtualisation.emulated,
+        costs,
         &mut not_measured,
     )?;
     let matrix_time = match &transfer {
-        Some(_) => total.saturating_sub(disturbance_budget(total, machine.virtualisation.emulated)),
+        Some(_) => total.saturating_sub(costs.disturbance_budget(total)),
         None => total,
     };
-    let (repetitions, run_duration) = share_time(matrix_time, cells, overhead)?;
-    let meters: Vec<MeterPlan> = meters
+    let (repetitions, run_duration) = share_time(matrix_time, cells, costs.run_overhead)?;
+    let meters = meters
         .into_iter()
-        .map(|kind| {
-            let defaults = MeterPlan::new(kind, CpuSet::new());
-            MeterPlan {
-                policy: request.policy.unwrap_or(defaults.policy),
-                duration: run_duration,
-                warm_up: WARM_UP,
-                interval,
-                work: request.work.unwrap_or(defaults.work),
-                deadline: Some(deadline),
-                block: block_of(run_duration),
-                ..defaults
-            }
-        })
-        .collect();
+        .map(|kind| meter_plan(kind, request, run_duration, (interval, deadline)))
+        .collect::<Vec<_>>();
     for meter in &meters {
         let plan = MeterPlan {
-            cpus: real_time.clone(),
+            cpus: places.real_time.clone(),
             ..meter.clone()
         };
         let problems = plan.findings();
@@ -257,16 +146,122 @@ pub fn propose(
     })
 }
 
-const fn disturbance_share(emulated: bool) -> f64 {
-    if emulated {
-        EMULATED_DISTURBANCE_SHARE
-    } else {
-        DISTURBANCE_SHARE
+fn meter_plan(
+    kind: MeterKind,
+    request: &Request,
+    duration: Nanos,
+    (interval, deadline): (Nanos, Nanos),
+) -> MeterPlan {
+    let defaults = MeterPlan::new(kind, CpuSet::new());
+    MeterPlan {
+        policy: request.policy.unwrap_or(defaults.policy),
+        duration,
+        warm_up: WARM_UP,
+        interval,
+        work: request.work.unwrap_or(defaults.work),
+        deadline: Some(deadline),
+        block: block_of(duration),
+        ..defaults
     }
 }
 
-fn disturbance_budget(total: Nanos, emulated: bool) -> Nanos {
-    Nanos((total.0 as f64 * disturbance_share(emulated)) as u64)
+/// Which domain has which CPUs.
+struct Places {
+    real_time: CpuSet,
+    housekeeping: CpuSet,
+    domains: Vec<DomainPlan>,
+    findings: Vec<Finding>,
+}
+
+/// Gives CPUs to the domains: each its own where they are to be up together and there are enough.
+fn places(
+    machine: &Machine,
+    usable: &CpuSet,
+    request: &Request,
+    chosen: Named<'_>,
+    together: bool,
+) -> Result<Places, EvaluateError> {
+    let mut findings = Vec::new();
+    let separate = chosen
+        .iter()
+        .filter(|(_, availability)| availability.domain.kind != DomainKind::Host)
+        .count();
+    let wanted_cores = if together { separate.max(1) } else { 1 };
+    let real_time = real_time_cpus(machine, usable, request.cpus.as_ref(), wanted_cores)?;
+    let mut housekeeping = usable.difference(&real_time);
+    if housekeeping.is_empty() {
+        housekeeping = usable.clone();
+        findings.push(
+            Finding::new(
+                Severity::Warning,
+                "machine",
+                "every usable CPU is measured, so no CPU is left for ordinary work: task and \
+                 container stand without a shield, and the meter's own reader shares a measured CPU",
+            )
+            .values(format!("{} usable CPU(s)", usable.len()), "one more than is measured"),
+        );
+    }
+    let own = (together && separate > 1)
+        .then(|| own_cpus(machine, &real_time, separate))
+        .flatten();
+    let mut own_cpus = match own {
+        Some((cpus, finding)) => {
+            findings.extend(finding);
+            cpus
+        }
+        None => vec![real_time.clone(); separate],
+    }
+    .into_iter();
+    let each = own_cpus
+        .as_slice()
+        .first()
+        .map_or(real_time.len(), CpuSet::len);
+    let domains = chosen
+        .into_iter()
+        .map(|(name, availability)| {
+            let cpus = match availability.domain.kind {
+                DomainKind::Host => host_cpus(&housekeeping, each),
+                _ => own_cpus.next().unwrap_or_default(),
+            };
+            domain_plan(name, availability, cpus)
+        })
+        .collect();
+    Ok(Places {
+        real_time,
+        housekeeping,
+        domains,
+        findings,
+    })
+}
+
+fn domain_plan(name: String, availability: &Availability, cpus: CpuSet) -> DomainPlan {
+    DomainPlan {
+        name,
+        selection: availability.domain,
+        cpus,
+        description: availability.description.clone(),
+    }
+}
+
+/// The neighbours, which are told of because all figures are with them.
+fn beside(
+    neighbours: Named<'_>,
+    housekeeping: &CpuSet,
+    findings: &mut Vec<Finding>,
+) -> Vec<DomainPlan> {
+    let neighbours: Vec<DomainPlan> = neighbours
+        .into_iter()
+        .map(|(name, availability)| domain_plan(name, availability, housekeeping.clone()))
+        .collect();
+    findings.extend(neighbours.iter().map(|neighbour| {
+        Finding::new(
+            Severity::Note,
+            neighbour.name.as_str(),
+            "a neighbour: it is up and loaded for the whole evaluation, on the housekeeping CPUs, and is not measured",
+        )
+        .values(neighbour.description.as_str(), "nothing")
+    }));
+    neighbours
 }
 
 /// Domains by the names that they get, in the order of the kinds.
@@ -341,7 +336,7 @@ fn chosen<'a>(
 /// What is to be done to domains; none where nothing is.
 fn wishes(
     request: &Request,
-    emulated: bool,
+    costs: &Costs,
     not_measured: &mut Vec<NotMeasured>,
 ) -> Option<Vec<DisturbanceWish>> {
     if let Some(asked) = &request.disturbances {
@@ -372,7 +367,7 @@ fn wishes(
         });
         return None;
     }
-    Some(DisturbanceWish::usual(emulated))
+    Some(DisturbanceWish::usual(costs))
 }
 
 /// What the document calls the part that says who disturbs whom.
@@ -384,7 +379,7 @@ fn disturbances(
     request: &Request,
     domains: &[DomainPlan],
     (total, cells, interval): (Nanos, u64, Nanos),
-    emulated: bool,
+    costs: &Costs,
     not_measured: &mut Vec<NotMeasured>,
 ) -> Result<Option<TransferPlan>, EvaluateError> {
     let Some(wishes) = wishes else {
@@ -392,20 +387,16 @@ fn disturbances(
     };
     let explicit = request.disturbances.is_some();
     let defaults = MeterPlan::new(MeterKind::Wakeup, CpuSet::new());
-    let budget = disturbance_budget(total, emulated);
-    let overhead = if emulated {
-        EMULATED_RUN_OVERHEAD
-    } else {
-        RUN_OVERHEAD
-    };
-    if let Err(too_short) = share_time(total.saturating_sub(budget), cells, overhead) {
+    let budget = costs.disturbance_budget(total);
+    let left = total.saturating_sub(budget);
+    if let Err(too_short) = share_time(left, cells, costs.run_overhead) {
         // The matrix alone may still fit.
         if explicit {
             return Err(match too_short {
                 EvaluateError::TooShort { cells, needed, .. } => EvaluateError::TooShort {
                     total,
                     cells,
-                    needed: Nanos((needed.0 as f64 / (1.0 - disturbance_share(emulated))) as u64),
+                    needed: Nanos((needed.0 as f64 / (1.0 - costs.disturbance_share)) as u64),
                 },
                 other => other,
             });
@@ -430,7 +421,7 @@ fn disturbances(
         interval,
         policy: request.policy.unwrap_or(defaults.policy),
         budget,
-        emulated,
+        costs,
     })?;
     Ok(match planned {
         Planned::Transfers { plan, left_out } => {
@@ -450,63 +441,11 @@ fn disturbances(
     })
 }
 
-/// The CPUs for real-time work: the user's; else those that the boot line isolated; else the
-/// last whole cores, because low-numbered CPUs take most interrupts: as many as are wanted, but
-/// one is left for ordinary work, and one is given up in any case.
-fn real_time_cpus(
-    machine: &Machine,
-    usable: &CpuSet,
-    asked: Option<&CpuSet>,
-    wanted_cores: usize,
-) -> Result<CpuSet, EvaluateError> {
-    if let Some(asked) = asked {
-        if asked.is_empty() || !asked.is_subset(usable) {
-            return Err(EvaluateError::CpusUnusable {
-                asked: asked.clone(),
-                usable: usable.clone(),
-            });
-        }
-        return Ok(asked.clone());
-    }
-    let isolated = machine.topology.isolated.intersection(usable);
-    if !isolated.is_empty() && isolated.len() < usable.len() {
-        return Ok(isolated);
-    }
-    let mut cores: Vec<CpuSet> = Vec::new();
-    for cpu in usable.iter().collect::<Vec<CpuId>>().into_iter().rev() {
-        if !cores.iter().any(|core| core.iter().any(|one| one == cpu)) {
-            cores.push(transfers::core_of(machine, cpu).intersection(usable));
-        }
-    }
-    let given = wanted_cores.min(cores.len().saturating_sub(1)).max(1);
-    let last = cores
-        .iter()
-        .take(given)
-        .fold(CpuSet::new(), |all, core| all.union(core));
-    // A single core with two siblings has no whole core to give away; one sibling is then
-    // better than nothing, and the machine's findings name the sharing.
-    if last.len() < usable.len() || usable.len() == 1 {
-        Ok(last)
-    } else {
-        Ok(usable
-            .iter()
-            .next_back()
-            .map(CpuSet::single)
-            .unwrap_or_default())
-    }
-}
-
-/// As many housekeeping CPUs as there are real-time ones, so that maxima over CPUs compare; the
-/// boot CPU only if there is no other.
-fn host_cpus(housekeeping: &CpuSet, count: usize) -> CpuSet {
-    housekeeping.iter().rev().take(count).collect()
-}
-
 fn conditions(
     usable: &CpuSet,
     real_time: &CpuSet,
     asked: &[Condition],
-    emulated: bool,
+    costs: &Costs,
     not_measured: &mut Vec<NotMeasured>,
 ) -> Result<Vec<Condition>, EvaluateError> {
     let has_others = usable.len() > real_time.len() && usable.len() > 1;
@@ -518,13 +457,7 @@ fn conditions(
     let mut conditions = Vec::new();
     if asked.is_empty() {
         conditions.push(Condition::IDLE);
-        // Where CPUs are threads of an emulator, loads on all others slow the measured one down
-        // however good the wall; loads in one domain at a time are among the disturbances.
-        let standard: &[LoadKind] = if emulated {
-            &[]
-        } else {
-            &[LoadKind::Cpu, LoadKind::Cache]
-        };
+        let standard = costs.loads;
         conditions.extend(standard.iter().map(|load| Condition {
             load: *load,
             place: Some(place),
@@ -558,83 +491,4 @@ fn conditions(
         conditions.insert(0, Condition::IDLE);
     }
     Ok(conditions)
-}
-
-/// Repetitions and measured time of each run.
-///
-/// Runs of one cell differ more than seconds within a run do, so comparisons live from
-/// repetitions: five where each still gets a second, fewer where not. With more time both grow:
-/// the fewest repetitions whose runs last no more seconds than there are repetitions.
-fn share_time(total: Nanos, cells: u64, overhead: Nanos) -> Result<(u32, Nanos), EvaluateError> {
-    let cells = cells.max(1);
-    let run_for =
-        |repetitions: u64| Nanos(total.0 / (cells * repetitions)).saturating_sub(overhead);
-    let mut repetitions = USUAL_REPETITIONS;
-    while repetitions > 1 && run_for(repetitions) < SHORTEST_RUN {
-        repetitions -= 1;
-    }
-    if run_for(repetitions) < SHORTEST_RUN {
-        let needed = Nanos(cells * (SHORTEST_RUN + overhead).0);
-        return Err(EvaluateError::TooShort {
-            total,
-            cells,
-            needed,
-        });
-    }
-    while repetitions >= USUAL_REPETITIONS
-        && run_for(repetitions) > LONGEST_RUN.min(Nanos::from_secs(repetitions))
-    {
-        repetitions += 1;
-    }
-    // A tenth of a second is as exact as anyone plans.
-    let run = Nanos(run_for(repetitions).0 / 100_000_000 * 100_000_000);
-    Ok((
-        u32::try_from(repetitions).unwrap_or(u32::MAX),
-        run.min(LONGEST_RUN),
-    ))
-}
-
-/// A run is cut into equal blocks of about a second, in long runs up to ten seconds.
-fn block_of(run: Nanos) -> Nanos {
-    let wanted = (run.0 / 6).clamp(1_000_000_000, 10_000_000_000);
-    Nanos(run.0 / (run.0 / wanted).max(1))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn the_time_is_never_exceeded(seconds in 1u64..200_000, cells in 1u64..60) {
-            match share_time(Nanos::from_secs(seconds), cells, RUN_OVERHEAD) {
-                Ok((repetitions, run)) => {
-                    prop_assert!(run >= SHORTEST_RUN && run <= LONGEST_RUN);
-                    let blocks = run.0 as f64 / block_of(run).0 as f64;
-                    prop_assert!((blocks - blocks.round()).abs() < 1e-6, "{blocks}");
-                    let used = (run + RUN_OVERHEAD).0 * cells * u64::from(repetitions);
-                    prop_assert!(used <= Nanos::from_secs(seconds).0);
-                }
-                Err(EvaluateError::TooShort { needed, .. }) => {
-                    prop_assert!(Nanos::from_secs(seconds) < needed);
-                }
-                Err(other) => prop_assert!(false, "{other}"),
-            }
-        }
-    }
-
-    #[test]
-    fn the_standard_matrix_gets_five_repetitions_in_two_minutes() {
-        let (repetitions, run) = share_time(DEFAULT_TOTAL, 9, RUN_OVERHEAD).expect("fits");
-        assert_eq!((repetitions, run), (5, Nanos::from_millis(2100)));
-        assert_eq!(block_of(run), Nanos::from_millis(1050));
-    }
-
-    #[test]
-    fn a_day_is_cut_into_runs_of_a_minute() {
-        let (repetitions, run) =
-            share_time(Nanos::from_secs(86_400), 9, RUN_OVERHEAD).expect("fits");
-        assert_eq!((repetitions, run), (159, Nanos::from_millis(59_800)));
-    }
 }

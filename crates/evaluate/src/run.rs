@@ -9,20 +9,30 @@ use std::time::{Duration, Instant};
 use rampart_domain::{Domain, DomainError, Running, Start};
 use rampart_load::Load;
 use rampart_model::{
-    Condition, CpuSet, Finding, Granted, LoadRecord, MeterEvent, MeterPlan, Nanos, Run, Severity,
-    ThreadOutcome,
+    Condition, CpuSet, DomainKind, Finding, Granted, LoadRecord, MeterEvent, MeterPlan, Nanos, Run,
+    Severity, ThreadOutcome,
 };
 
 use crate::collect::Collected;
 use crate::explain::Explaining;
+use crate::steal;
 use crate::store::HistogramLog;
 
 /// How long a meter may stay silent past the end of its plan before it counts as lost.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// The same of one in a guest: in an emulated machine, whose host has others to serve, it takes tens
+/// of seconds to begin.
+pub(crate) const GUEST_PATIENCE: Duration = Duration::from_secs(60);
 /// How often the observer hears of a run in progress.
 const TICK: Duration = Duration::from_millis(200);
-/// Steal above this part of a CPU's time is named beside the figures.
-const STEAL_WORTH_NAMING: f64 = 0.01;
+
+/// The one of these for a kind of domain.
+pub(crate) const fn patience(kind: DomainKind) -> Duration {
+    match kind {
+        DomainKind::Vm => GUEST_PATIENCE,
+        _ => PATIENCE,
+    }
+}
 
 /// What one run needs.
 pub(crate) struct RunRequest<'a> {
@@ -53,12 +63,20 @@ struct Heard {
     collected: Collected,
 }
 
+/// One run that was made.
+pub(crate) struct RunMade {
+    pub(crate) run: Run,
+    pub(crate) collected: Collected,
+    /// Why its domain did not come up; none where it did.
+    pub(crate) failed_start: Option<Finding>,
+}
+
 /// Makes one run. `tick` is called a few times a second.
 pub(crate) fn make_run(
     request: RunRequest<'_>,
     tick: &mut dyn FnMut(),
     stop: &AtomicBool,
-) -> (Run, Collected) {
+) -> RunMade {
     let mut invalid = Vec::new();
     let problem = |what: String| Finding::new(Severity::Problem, request.record, what);
     let mut heard = Heard {
@@ -66,11 +84,8 @@ pub(crate) fn make_run(
         collected: Collected::with_blocks(),
         ..Heard::default()
     };
-    let mut load_record = LoadRecord {
-        version: String::new(),
-        stressors: Vec::new(),
-        ran: true,
-    };
+    let mut load_record = LoadRecord::idle();
+    let mut failed_start = None;
     let mut granted = Granted::default();
     let mut guest = None;
     let mut shield = None;
@@ -93,7 +108,11 @@ pub(crate) fn make_run(
         request.housekeeping,
     );
     match request.domain.start(&start) {
-        Err(error) => invalid.push(reason(request.record, &error)),
+        Err(error) => {
+            let why = reason(request.record, &error);
+            failed_start = Some(why.clone());
+            invalid.push(why);
+        }
         Ok(mut running) => {
             let load = Load::start(
                 request.condition,
@@ -108,7 +127,7 @@ pub(crate) fn make_run(
                     let result = listen(
                         running.as_mut(),
                         &mut load,
-                        request.plan,
+                        (request.plan, patience(request.domain.selection().kind)),
                         &mut log,
                         &mut heard,
                         tick,
@@ -118,17 +137,7 @@ pub(crate) fn make_run(
                     guest = running.guest();
                     load_record = load.stop();
                     invalid.extend(result.err());
-                    if !load_record.ran {
-                        let failures: Vec<&str> = load_record
-                            .stressors
-                            .iter()
-                            .filter_map(|stressor| stressor.failure.as_deref())
-                            .collect();
-                        invalid.push(problem(format!(
-                            "the load did not run throughout: {}",
-                            failures.join("; ")
-                        )));
-                    }
+                    invalid.extend(load_record.failures().map(problem));
                 }
             }
             match running.finish() {
@@ -147,7 +156,7 @@ pub(crate) fn make_run(
         if thread.samples == 0 && request.plan.meter != rampart_model::MeterKind::Noise {
             invalid.push(problem(format!("CPU {}: there is no sample", thread.cpu)));
         }
-        heard.findings.extend(steal_finding(thread));
+        heard.findings.extend(steal::of_thread(thread));
     }
     let (started_monotonic, offset) = heard.started.unwrap_or_default();
     let run = Run {
@@ -170,14 +179,18 @@ pub(crate) fn make_run(
         invalid,
         findings: heard.findings,
     };
-    (run, heard.collected)
+    RunMade {
+        run,
+        collected: heard.collected,
+        failed_start,
+    }
 }
 
 /// Follows the conversation to its end.
 fn listen(
     running: &mut dyn Running,
     load: &mut Load,
-    plan: &MeterPlan,
+    (plan, patience): (&MeterPlan, Duration),
     log: &mut HistogramLog,
     heard: &mut Heard,
     tick: &mut dyn FnMut(),
@@ -186,7 +199,7 @@ fn listen(
     let record = heard.record.clone();
     let failed = |error: DomainError| reason(&record, &error);
     running.go().map_err(failed)?;
-    let deadline = Instant::now() + Duration::from(plan.duration + plan.warm_up) + PATIENCE;
+    let deadline = Instant::now() + Duration::from(plan.duration + plan.warm_up) + patience;
     let problem = |what: String| Finding::new(Severity::Problem, record.as_str(), what);
     let mut stopped = false;
     loop {
@@ -222,7 +235,7 @@ fn listen(
         if Instant::now() > deadline {
             return Err(problem(format!(
                 "the meter has said nothing for {} s after its time was over; it was ended",
-                PATIENCE.as_secs()
+                patience.as_secs()
             )));
         }
         // What a dead load means for the record is told when it is stopped.
@@ -257,17 +270,4 @@ pub(crate) fn thread_problems(place: &str, thread: &ThreadOutcome) -> Vec<Findin
         )));
     }
     problems
-}
-
-pub(crate) fn steal_finding(thread: &ThreadOutcome) -> Option<Finding> {
-    let steal = thread.counters.steal?;
-    let part = steal.as_secs_f64() / thread.duration.as_secs_f64().max(1e-9);
-    (part > STEAL_WORTH_NAMING).then(|| {
-        Finding::new(
-            Severity::Warning,
-            format!("CPU {}", thread.cpu),
-            "the hypervisor under this machine gave part of the CPU to others; the figures contain it",
-        )
-        .values(format!("{:.1} % steal", part * 100.0), "0 %")
-    })
 }

@@ -5,8 +5,10 @@
 //! is written down in `docs/verdicts.md`.
 
 use rampart_model::{
-    ComparisonCell, DomainKind, DomainPlan, Question, Side, Verdict, VerdictOutcome,
+    ComparisonCell, DomainKind, DomainPlan, ExperimentPlan, Question, Side, Verdict, VerdictOutcome,
 };
+
+use crate::comparison::answered;
 
 /// Verdicts on a domain as the one that is disturbed and as the one that disturbs.
 struct Walls<'a> {
@@ -89,70 +91,172 @@ fn named(verdicts: &[&Verdict]) -> String {
     words.join(", ")
 }
 
-/// The answer with its evidence; none where no block of or in this domain was judged.
-pub(crate) fn separation(domain: &DomainPlan, verdicts: &[Verdict]) -> Option<ComparisonCell> {
+/// The answer with its evidence; none where no block of or in this domain was judged. Where times
+/// are `emulated`, loads decide nothing, and blocks answer alone.
+pub(crate) fn separation(
+    plan: &ExperimentPlan,
+    domain: &DomainPlan,
+    verdicts: &[Verdict],
+    emulated: bool,
+) -> Option<ComparisonCell> {
     let walls = Walls::of(&domain.name, verdicts);
     if walls.inward.is_empty() && walls.outward.is_empty() {
         return None;
     }
-    let (answer, reason) = answer(domain, &walls);
+    let (answer, outcome, reason) = answer(plan, domain, &walls, emulated);
     Some(ComparisonCell {
-        domain: domain.name.clone(),
-        answer: answer.to_owned(),
-        reason,
         verdicts: walls.ids(),
+        ..answered(domain, answer, Some(outcome), &reason)
     })
 }
 
-fn answer(domain: &DomainPlan, walls: &Walls<'_>) -> (&'static str, String) {
-    let across = [walls.inward.as_slice(), &walls.outward].concat();
-    let crossing = with(&across, VerdictOutcome::Leaks);
-    if !crossing.is_empty() {
-        return ("none", format!("blocks cross: {}", named(&crossing)));
+/// Pairs of this domain with others of the plan that no verdict is about: the other's name where
+/// neither direction was measured, else the disturbance.
+fn not_measured(
+    plan: &ExperimentPlan,
+    domain: &DomainPlan,
+    inward: &[&Verdict],
+    outward: &[&Verdict],
+    word: &str,
+) -> Vec<String> {
+    let comes_from = |verdict: &&&Verdict, other: &str| {
+        let by = verdict.disturbance.as_ref();
+        by.is_some_and(|by| by.domain == other)
+    };
+    let mut missing = Vec::new();
+    let others = plan
+        .domains
+        .iter()
+        .filter(|other| other.name != domain.name);
+    for other in others.map(|other| other.name.as_str()) {
+        let in_it = inward.iter().any(|verdict| comes_from(&verdict, other));
+        let from_it = outward.iter().any(|verdict| verdict.domain == other);
+        let own = &domain.name;
+        match (in_it, from_it) {
+            (true, true) => {}
+            (false, false) => missing.push(other.to_owned()),
+            (false, true) => missing.push(format!("{word}:{other} in {own}")),
+            (true, false) => missing.push(format!("{word}:{own} in {other}")),
+        }
     }
-    let open = with(&across, VerdictOutcome::Inconclusive);
+    missing
+}
+
+/// What is missing about loads before it can be said that none reaches across.
+fn open_about_loads(plan: &ExperimentPlan, domain: &DomainPlan, walls: &Walls<'_>) -> Vec<String> {
+    let (inward, outward): (Vec<&Verdict>, Vec<&Verdict>) = walls
+        .loads
+        .iter()
+        .copied()
+        .partition(|verdict| verdict.domain == domain.name);
+    let mut open = Vec::new();
+    let missing = not_measured(plan, domain, &inward, &outward, "loads");
+    if !missing.is_empty() {
+        open.push(format!(
+            "loads were not measured with: {}",
+            missing.join(", ")
+        ));
+    }
+    let undecided = with(&walls.loads, VerdictOutcome::Inconclusive);
+    if !undecided.is_empty() {
+        open.push(format!("loads are not decided: {}", named(&undecided)));
+    }
+    open
+}
+
+fn answer(
+    plan: &ExperimentPlan,
+    domain: &DomainPlan,
+    walls: &Walls<'_>,
+    emulated: bool,
+) -> (&'static str, VerdictOutcome, String) {
+    use VerdictOutcome::{Fails, Holds, Inconclusive, Leaks};
+    let across = [walls.inward.as_slice(), &walls.outward].concat();
+    let crossing = with(&across, Leaks);
+    if !crossing.is_empty() {
+        return ("none", Fails, format!("blocks cross: {}", named(&crossing)));
+    }
+    let open = with(&across, Inconclusive);
     if !open.is_empty() {
         let why = "the windows do not decide about";
-        return ("not decided", format!("{why} {}", named(&open)));
+        return (
+            "not decided",
+            Inconclusive,
+            format!("{why} {}", named(&open)),
+        );
     }
-    let apart = "no block of another domain reaches it, and its own reach no other";
-    let leaking = with(&walls.loads, VerdictOutcome::Leaks);
+    let missing = not_measured(plan, domain, &walls.inward, &walls.outward, "block");
+    let apart = if missing.is_empty() {
+        "no block of another domain reaches it, and its own reach no other".to_owned()
+    } else {
+        format!(
+            "as far as it was measured no block of another domain reaches it, and its own reach no other (not measured with: {})",
+            missing.join(", ")
+        )
+    };
+    let leaking = with(&walls.loads, Leaks);
     if !leaking.is_empty() {
         return (
             "limited",
+            Leaks,
             format!("{apart}; but loads do: {}", named(&leaking)),
         );
     }
+    let about_loads = open_about_loads(plan, domain, walls);
     if !matches!(domain.selection.kind, DomainKind::Vm | DomainKind::Cell) {
-        let stopped = !with(&walls.own, VerdictOutcome::Leaks).is_empty();
+        let stopped = !with(&walls.own, Leaks).is_empty();
         let how = if stopped {
             "what stops that kernel on its CPU stops it, as its own blocks show"
         } else {
             "what stops that kernel on its CPU stops it"
         };
+        let beside = if about_loads.is_empty() {
+            String::new()
+        } else {
+            format!("; {}", about_loads.join("; "))
+        };
         return (
             "limited",
-            format!("{apart}; but it has no kernel of its own, only the host's: {how}"),
+            Leaks,
+            format!("{apart}; but it has no kernel of its own, only the host's: {how}{beside}"),
         );
     }
-    if !with(&walls.under, VerdictOutcome::Leaks).is_empty() {
-        return (
+    let about_loads_here = if emulated {
+        "; loads decide nothing here, where a load anywhere slows the emulation of all CPUs"
+    } else {
+        ""
+    };
+    if !missing.is_empty() || (!emulated && !about_loads.is_empty()) {
+        let open = if emulated {
+            String::new()
+        } else {
+            about_loads.iter().map(|open| format!("; {open}")).collect()
+        };
+        return ("not decided", Inconclusive, format!("{apart}{open}"));
+    }
+    let untouched = !walls.under.is_empty() && with(&walls.under, Holds).len() == walls.under.len();
+    if !with(&walls.under, Leaks).is_empty() {
+        (
             "good",
-            format!("{apart}; only the host's kernel, blocking the CPU under it, stops it"),
-        );
-    }
-    let untouched = !walls.under.is_empty()
-        && with(&walls.under, VerdictOutcome::Holds).len() == walls.under.len();
-    if untouched {
+            Holds,
+            format!(
+                "{apart}; only the host's kernel, blocking the CPU under it, stops it{about_loads_here}"
+            ),
+        )
+    } else if untouched {
         (
             "excellent",
-            format!("{apart}; not even the host's kernel, blocking its CPU, stops it"),
+            Holds,
+            format!(
+                "{apart}; not even the host's kernel, blocking its CPU, stops it{about_loads_here}"
+            ),
         )
     } else {
         (
             "good",
+            Holds,
             format!(
-                "{apart}; whether the host's kernel, blocking the CPU under it, stops it is not decided"
+                "{apart}; whether the host's kernel, blocking the CPU under it, stops it is not decided{about_loads_here}"
             ),
         )
     }

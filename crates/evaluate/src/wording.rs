@@ -2,7 +2,7 @@
 //! Verdicts in words, each with the figures it rests on.
 
 use rampart_model::{BlockKind, Exposure, Interval, Nanos, VerdictFigures, VerdictOutcome};
-use rampart_stats::{Basis, FEWEST_WINDOWS, Factors, TRANSFER_TOLERANCE, Transfer};
+use rampart_stats::{Basis, FEWEST_WINDOWS, Factors, SameAs, TRANSFER_TOLERANCE, Transfer};
 
 /// A share as people say it: `1 in 9 986`.
 fn one_in(share: f64) -> String {
@@ -97,6 +97,32 @@ pub(crate) fn ratios(
     format!("{} {whose}: {conclusion}", figures.join(", "))
 }
 
+/// The outcome and the sentence of ratios to the host. Of emulated times a ratio is a figure and no
+/// more: what the emulation of one path costs against that of another says nothing of real ones.
+pub(crate) fn same_as_host(
+    found: &SameAs,
+    tolerance: f64,
+    emulated: bool,
+) -> (VerdictOutcome, String) {
+    let runs_compared = found.basis == Basis::Runs;
+    let statement = ratios(
+        "of the host's",
+        &found.ratios,
+        found.outcome,
+        tolerance,
+        runs_compared,
+    );
+    if emulated {
+        return (
+            VerdictOutcome::Inconclusive,
+            format!(
+                "{statement}; but these are emulated times, and nothing follows about real ones"
+            ),
+        );
+    }
+    (found.outcome, statement)
+}
+
 /// The outcome and the sentence of interference factors. On an emulated machine a load anywhere
 /// takes time from the emulation of all CPUs: that it holds means something there, that it leaks
 /// does not.
@@ -142,24 +168,45 @@ pub(crate) fn transfer(
         windows.1,
     );
     let conclusion = match found.outcome {
-        VerdictOutcome::Leaks if found.is_partial() => format!(
-            "some blocks cross: {} of {} windows with one are worse by far more than others, against {} of {}",
-            found.crossed.0, windows.0, found.crossed.1, windows.1
-        ),
+        VerdictOutcome::Leaks if found.is_partial() => {
+            format!("some blocks cross: {}", crossed(found, windows))
+        }
         VerdictOutcome::Leaks => "blocks cross".to_owned(),
-        VerdictOutcome::Holds => format!(
-            "no block crosses; a τ of {}, or one block in {:.0}, would have been seen",
+        VerdictOutcome::Holds if found.crossed.0 == 0 => format!(
+            "no block crosses by more than {} of its length; a τ of {}, or one block in {:.0}, would have been seen",
+            found.crossing,
             part(found.smallest_detectable),
-            1.0 / found.part_not_seen.max(1e-9)
+            1.0 / found.part_at_most.max(1e-9)
+        ),
+        VerdictOutcome::Holds => format!(
+            "blocks do no more than may happen without them: {}; at most one block in {:.1} crosses, and a τ of {} would have been seen",
+            crossed(found, windows),
+            1.0 / found.part_at_most.max(1e-9),
+            part(found.smallest_detectable),
         ),
         _ if windows.0.min(windows.1) < FEWEST_WINDOWS => {
             format!("fewer than {FEWEST_WINDOWS} windows of a sort decide nothing; measure longer")
         }
+        _ if found.transfer.high < TRANSFER_TOLERANCE => format!(
+            "the median holds, but {} ({} and {} by more than half), which may be blocks that cross: up to one in {:.1}; measure longer",
+            crossed(found, windows),
+            found.crossed_whole.0,
+            found.crossed_whole.1,
+            1.0 / found.part_at_most.max(1e-9)
+        ),
         _ => format!(
             "the windows do not decide about a τ of {TRANSFER_TOLERANCE}; measure longer, or on a quieter machine"
         ),
     };
     format!("{figures}: {conclusion}")
+}
+
+/// How many windows are worse by a block's part, with one and without.
+fn crossed(found: &Transfer, windows: (usize, usize)) -> String {
+    format!(
+        "{} of {} windows with a block, and {} of {} without, are worse than usual by more than {} of a block",
+        found.crossed.0, windows.0, found.crossed.1, windows.1, found.crossing
+    )
 }
 
 /// A chance with the digits that matter.
@@ -203,5 +250,39 @@ mod tests {
         assert_eq!(quantile_name(0.999), "p99.9");
         assert_eq!(quantile_name(0.5), "p50");
         assert_eq!(factor(123.4), "123");
+    }
+
+    /// A verdict that holds although windows are worse says how many, and the level.
+    #[test]
+    fn what_crossed_is_never_said_to_be_nothing() {
+        let windows = |late: usize| -> Vec<Nanos> {
+            (0..30)
+                .map(|place| Nanos(if place < late { 900 } else { 5 }))
+                .collect()
+        };
+        let said = |with: usize, without: usize| {
+            let found = rampart_stats::transfer(
+                &windows(with),
+                &windows(without),
+                Nanos(1000),
+                rampart_stats::CROSSED,
+                &rampart_stats::Resampling::default(),
+            )
+            .expect("windows");
+            (
+                found.outcome,
+                transfer(&found, Nanos(1000), BlockKind::Module, (30, 30)),
+            )
+        };
+        let (outcome, text) = said(0, 0);
+        assert_eq!(outcome, VerdictOutcome::Holds);
+        assert!(text.contains("no block crosses by more than 0.1"), "{text}");
+        let (outcome, text) = said(3, 3);
+        assert_eq!(outcome, VerdictOutcome::Holds);
+        assert!(!text.contains("no block crosses"), "{text}");
+        assert!(text.contains("3 of 30 windows with a block"), "{text}");
+        let (outcome, text) = said(3, 0);
+        assert_eq!(outcome, VerdictOutcome::Inconclusive);
+        assert!(text.contains("up to one in 4.2"), "{text}");
     }
 }

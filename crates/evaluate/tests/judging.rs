@@ -264,6 +264,37 @@ fn no_deadline_is_judged_on_an_emulated_machine() {
     }
 }
 
+/// Nothing on an emulated machine rests on a time: no outcome, no sentence, no answer.
+#[test]
+fn an_emulated_machine_claims_no_times() {
+    let judged = judged(true);
+    for verdict in &judged.verdicts {
+        if verdict.question == Question::SameAsHost {
+            assert_eq!(verdict.outcome, VerdictOutcome::Inconclusive);
+            assert!(verdict.figures.is_some(), "the ratio stays a figure");
+            assert!(
+                verdict.statement.contains("emulated times"),
+                "{}",
+                verdict.statement
+            );
+        }
+    }
+    for (domain, sentence) in &judged.comparison.sentences {
+        assert!(
+            sentence.starts_with("No deadline is judged here"),
+            "{domain}: {sentence}"
+        );
+        assert!(
+            !sentence.contains("100 µs") && !sentence.contains("as good"),
+            "{domain}: {sentence}"
+        );
+    }
+    let same = &judged.comparison.rows[1].cells[1];
+    assert_eq!(same.answer, "not judged here");
+    assert_eq!(same.outcome, Some(VerdictOutcome::Inconclusive));
+    assert_eq!(same.verdicts.len(), 2);
+}
+
 #[test]
 fn the_comparison_rests_on_its_verdicts() {
     let judged = judged(false);
@@ -280,6 +311,20 @@ fn the_comparison_rests_on_its_verdicts() {
             vec!["–", "yes"],
             vec!["leaks", "holds"],
             vec!["–", "no"]
+        ]
+    );
+    let outcomes = judged
+        .comparison
+        .rows
+        .iter()
+        .map(|row| row.cells[0].outcome);
+    assert_eq!(
+        outcomes.collect::<Vec<_>>(),
+        [
+            Some(VerdictOutcome::Leaks),
+            None,
+            Some(VerdictOutcome::Leaks),
+            None
         ]
     );
     for cell in judged.comparison.rows.iter().flat_map(|row| &row.cells) {

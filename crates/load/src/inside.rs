@@ -26,8 +26,30 @@ pub fn command_inside(load: LoadKind, cpu: CpuId, duration: Nanos) -> Vec<String
             command.push(format!("{}s", duration.0.div_ceil(Nanos::SECOND.0).max(1)));
         }
     }
-    command.extend(["--stdout", "--metrics-brief"].map(str::to_owned));
+    // It tells only so when its stressors begin and end.
+    command.extend(["--verbose", "--stdout", "--metrics-brief"].map(str::to_owned));
     command
+}
+
+/// Whether the stressor has begun to stress, by what it said so far: `cpu: started [7] (instance
+/// 0)`, in newer versions `cpu: [7] started (instance 0 on CPU 1)`.
+#[must_use]
+pub fn has_begun(said: &str) -> bool {
+    whole_lines(said).any(|line| line.contains(" started ") && line.contains("(instance"))
+}
+
+/// Whether it has ended, by what it said so far.
+#[must_use]
+pub fn has_ended(said: &str) -> bool {
+    whole_lines(said).any(|line| {
+        (line.contains(" exited ") && line.contains("(instance")) || cpu_time(line).is_some()
+    })
+}
+
+/// The lines that have come to their end.
+fn whole_lines(said: &str) -> impl Iterator<Item = &str> {
+    said.split_inclusive('\n')
+        .filter_map(|line| line.strip_suffix('\n'))
 }
 
 /// What such a stressor did by its own word: the CPU time in the line of its figures
@@ -90,8 +112,26 @@ stress-ng: info:  [18971] successful run completed in 2.00s
         let command = command_inside(LoadKind::Cache, CpuId(1), Nanos::from_millis(2500));
         assert_eq!(
             command.join(" "),
-            "stress-ng --cache 1 --cache-level 3 --cache-no-affinity --taskset 1 --timeout 3s --temp-path /tmp --stdout --metrics-brief"
+            "stress-ng --cache 1 --cache-level 3 --cache-no-affinity --taskset 1 --timeout 3s --temp-path /tmp --verbose --stdout --metrics-brief"
         );
+    }
+
+    /// As stress-ng 0.15.06 and 0.17.06 print it.
+    #[test]
+    fn its_beginning_and_its_end_are_seen() {
+        let before =
+            "stress-ng: debug: [8] starting stressors\nstress-ng: debug: [8] 1 stressor started\n";
+        let old = "stress-ng: debug: [9] cpu: started [9] (instance 0)\n";
+        let new = "stress-ng: debug: [9] cpu: [9] started (instance 0 on CPU 1)\n";
+        assert!(!has_begun(before) && !has_begun(&old[..old.len() - 1]));
+        for started in [old, new] {
+            assert!(has_begun(&format!("{before}{started}")));
+            assert!(!has_ended(&format!("{before}{started}")));
+        }
+        assert!(has_ended(
+            "stress-ng: debug: [9] cpu: exited [9] (instance 0)\n"
+        ));
+        assert!(has_ended(SAID) && !has_ended(before));
     }
 
     #[test]

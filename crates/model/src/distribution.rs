@@ -11,6 +11,9 @@ use crate::Nanos;
 /// (hdrhistogram.org, "Recorded value distribution").
 const STEPS: u64 = 1024;
 
+/// A quantile is shown and compared only where so many samples are expected beyond it.
+pub const SAMPLES_BEYOND: u64 = 10;
+
 /// One bucket: its lowest value and how many samples fell into it. `[value, count]` in JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Bucket(pub Nanos, pub u64);
@@ -113,6 +116,17 @@ impl Distribution {
         Some(max)
     }
 
+    /// The same, only where at least [`SAMPLES_BEYOND`] samples are expected beyond it: what fewer
+    /// say is noise.
+    #[must_use]
+    pub fn backed_quantile(&self, quantile: f64) -> Option<Nanos> {
+        // 10 000 × (1 − 0.999) is a little less than ten in floating point.
+        let beyond = self.samples as f64 * (1.0 - quantile) + 1e-6;
+        (beyond >= SAMPLES_BEYOND as f64)
+            .then(|| self.quantile(quantile))
+            .flatten()
+    }
+
     /// How many samples lie in buckets wholly above `limit`.
     #[must_use]
     pub fn count_above(&self, limit: Nanos) -> u64 {
@@ -154,6 +168,15 @@ mod tests {
             (Nanos(2048), Nanos(2049))
         );
         assert_eq!(Bucket::highest(Nanos(u64::MAX)), Nanos(u64::MAX));
+    }
+
+    #[test]
+    fn a_quantile_needs_ten_samples_above_it() {
+        let of = |samples: u64| Distribution::from_values((0..samples).map(Nanos));
+        assert_eq!(of(9_999).backed_quantile(0.999), None);
+        assert!(of(10_000).backed_quantile(0.999).is_some());
+        assert!(of(20).backed_quantile(0.5).is_some());
+        assert_eq!(of(0).backed_quantile(0.5), None);
     }
 
     proptest! {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Availability, Bench, Condition, CpuSet, CrashRecord, DomainKind, DomainSelection, Finding,
-    Machine, MeterPlan, Nanos, Record, TransferPlan, TransferRecord, Verdict,
+    Machine, MeterPlan, Nanos, Record, TransferPlan, TransferRecord, Verdict, VerdictOutcome,
 };
 
 /// Version of the document. A reader refuses a newer one; fields are only added within one.
@@ -82,6 +82,10 @@ pub struct ComparisonCell {
     pub domain: String,
     /// A word or two: `yes`, `no`, `not always`, `limited`, `not measured` …
     pub answer: String,
+    /// What the answer amounts to, set where the word is chosen: reports colour it so. None where
+    /// it is neither good nor bad, and in documents of versions that did not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<VerdictOutcome>,
     /// The sentence that explains it.
     pub reason: String,
     /// The verdicts it rests on; empty for an answer that follows from how the kind is built.

@@ -12,6 +12,8 @@
 #[cfg(feature = "std")]
 mod blocker;
 #[cfg(feature = "std")]
+mod blocking;
+#[cfg(feature = "std")]
 mod condition;
 #[cfg(feature = "std")]
 mod cpu_set;
@@ -49,11 +51,16 @@ pub use blocker::{
     BlockerRequest,
 };
 #[cfg(feature = "std")]
+pub use blocking::{
+    BLOCKING_SCHEMA_VERSION, BLOCKTEST_SCHEMA_VERSION, Blocking, Blocktest, BlocktestCpu,
+    BlocktestTransfer,
+};
+#[cfg(feature = "std")]
 pub use condition::{Condition, LoadKind, LoadPlace, ParseConditionError};
 #[cfg(feature = "std")]
 pub use cpu_set::{CpuId, CpuSet, ParseCpuSetError};
 #[cfg(feature = "std")]
-pub use distribution::{Bucket, Distribution};
+pub use distribution::{Bucket, Distribution, SAMPLES_BEYOND};
 #[cfg(feature = "std")]
 pub use domain::{
     Availability, ContainerEngine, DomainKind, DomainSelection, Granted, GuestRole, InterruptMove,
@@ -91,11 +98,11 @@ pub use record::{
 #[cfg(feature = "std")]
 pub use transfer::{
     Bench, BlocksMade, CrashRecord, CrashWitness, Disturbance, DisturbanceKind,
-    ParseDisturbanceError, Participant, Side, Timeline, TransferGroup, TransferPlan,
+    ParseDisturbanceError, Participant, Side, SignPath, Timeline, TransferGroup, TransferPlan,
     TransferRecord, Watched, Window,
 };
 pub use units::{Nanos, SignedNanos};
 #[cfg(feature = "std")]
 pub use units_text::ParseNanosError;
 #[cfg(feature = "std")]
-pub use verdict::{Interval, Question, Verdict, VerdictFigures, VerdictOutcome};
+pub use verdict::{Crossed, Interval, Question, Verdict, VerdictFigures, VerdictOutcome};

@@ -217,6 +217,29 @@ pub struct LoadRecord {
     pub ran: bool,
 }
 
+impl LoadRecord {
+    /// The record of no load at all.
+    #[must_use]
+    pub const fn idle() -> Self {
+        Self {
+            version: String::new(),
+            stressors: Vec::new(),
+            ran: true,
+        }
+    }
+
+    /// That it did not run throughout, with what its programs said; none where it did.
+    #[must_use]
+    pub fn failures(&self) -> Option<String> {
+        let failures: Vec<&str> = self
+            .stressors
+            .iter()
+            .filter_map(|stressor| stressor.failure.as_deref())
+            .collect();
+        (!self.ran).then(|| format!("the load did not run throughout: {}", failures.join("; ")))
+    }
+}
+
 /// One started load program.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct StressorRecord {

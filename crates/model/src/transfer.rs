@@ -274,6 +274,19 @@ pub struct TransferRecord {
     pub findings: Vec<Finding>,
 }
 
+/// How the signs of life of a domain travel to whoever watches.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum SignPath {
+    /// Through a process of the host: after the host's crash none can come, whoever lives.
+    #[default]
+    ThroughHost,
+    /// On a channel of the domain's own.
+    OwnChannel,
+}
+
 /// Until when one domain lived when its host crashed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct CrashWitness {
@@ -286,6 +299,9 @@ pub struct CrashWitness {
     /// How far from the truth `lived` may be: the pause between two signs of life, and what is
     /// not known of the domain's clock.
     pub uncertainty: Nanos,
+    /// How its signs of life travel.
+    #[serde(default)]
+    pub signs: SignPath,
     /// Why nothing is known of it; empty where something is.
     pub invalid: Vec<Finding>,
 }

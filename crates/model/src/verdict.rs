@@ -35,6 +35,27 @@ pub enum Question {
     Crash,
 }
 
+impl Question {
+    /// The word for it, with which the ids of its verdicts begin.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Deadline => "deadline",
+            Self::SameAsHost => "same-as-host",
+            Self::Interference => "interference",
+            Self::Transfer => "transfer",
+            Self::Crash => "crash",
+        }
+    }
+
+    /// The id of the verdict on this question: about which domain, by which meter, and under what,
+    /// a condition or a disturbance.
+    #[must_use]
+    pub fn id(self, domain: &str, meter: MeterKind, under: &impl fmt::Display) -> String {
+        format!("{}/{domain}/{meter}/{under}", self.word())
+    }
+}
+
 /// The answer.
 #[derive(
     Debug,
@@ -83,6 +104,21 @@ pub struct Interval {
     pub high: f64,
     /// Confidence, for example 0.95.
     pub confidence: f64,
+}
+
+/// How many windows are worse than the usual quiet one by a part of a block, with a block in them
+/// and without.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Crossed {
+    /// By more than this part of a block.
+    pub level: f64,
+    /// Windows with a block.
+    pub with_block: u32,
+    /// Windows without.
+    pub without_block: u32,
+    /// At most this part of all blocks crosses so far, one-sided, at the confidence of the
+    /// transfer's interval (Clopper and Pearson 1934).
+    pub at_most: f64,
 }
 
 /// The figures behind a verdict.
@@ -150,6 +186,9 @@ pub enum VerdictFigures {
         without_block: u32,
         /// Up to this transfer the wall counts as holding.
         tolerance: f64,
+        /// How many of the blocks crossed, by a count.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        crossed: Option<Crossed>,
     },
     /// Of [`Question::Crash`].
     Crash {

@@ -383,6 +383,10 @@ pub(crate) enum Document {
     BlockerRequest,
     /// What `rampart-meter block` writes
     BlockerEvent,
+    /// Output of `rampart block --json`
+    Block,
+    /// Output of `rampart blocktest --json`
+    Blocktest,
 }
 
 #[derive(Debug, Args)]

@@ -6,19 +6,6 @@ use rampart_model::{
     Nanos, PreemptionModel, Record,
 };
 
-/// At least this many samples must lie above a quantile before it is shown: with fewer, the
-/// figure is the chance of a handful of events. A common rule in the field.
-const SAMPLES_ABOVE_A_QUANTILE: f64 = 10.0;
-
-/// The quantile of `distribution` if it is backed by enough samples above it.
-pub(crate) fn backed_quantile(distribution: &Distribution, quantile: f64) -> Option<Nanos> {
-    // Half a sample of slack: 10 000 × (1 − 0.999) is a hair under 10 in binary fractions.
-    let above = distribution.samples as f64 * (1.0 - quantile);
-    (above + 1e-6 * SAMPLES_ABOVE_A_QUANTILE >= SAMPLES_ABOVE_A_QUANTILE)
-        .then(|| distribution.quantile(quantile))
-        .flatten()
-}
-
 /// A count with its thousands apart, or in three figures where that would be wide.
 pub(crate) fn count(value: u64) -> String {
     match value {
@@ -293,15 +280,6 @@ mod tests {
         ] {
             assert_eq!(chance(probability).replace('\u{a0}', " "), text);
         }
-    }
-
-    #[test]
-    fn a_quantile_needs_ten_samples_above_it() {
-        let of = |samples: u64| Distribution::from_values((0..samples).map(Nanos));
-        assert_eq!(backed_quantile(&of(9_999), 0.999), None);
-        assert!(backed_quantile(&of(10_000), 0.999).is_some());
-        assert!(backed_quantile(&of(20), 0.5).is_some());
-        assert_eq!(backed_quantile(&of(0), 0.5), None);
     }
 
     #[test]

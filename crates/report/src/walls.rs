@@ -2,9 +2,7 @@
 //! The matrix of walls as the renderings share it: who was disturbed by what, who was watched,
 //! and which cells are no wall at all.
 
-use rampart_model::{
-    ComparisonCell, Disturbance, Evaluation, Question, Side, Verdict, VerdictOutcome,
-};
+use rampart_model::{Disturbance, Evaluation, Question, Side, Verdict, VerdictOutcome};
 
 /// Every disturbance that was planned, made or judged: blocks first, then each load, each in the
 /// order of the plan's domains.
@@ -80,30 +78,4 @@ pub(crate) fn is_felt(verdict: &Verdict) -> bool {
 /// Whether the verdict is a positive control.
 pub(crate) fn is_control(verdict: &Verdict) -> bool {
     verdict.question == Question::Transfer && is_own(verdict)
-}
-
-/// The outcome that an answer of the comparison has the colour of: that of its word, or else the
-/// gravest of its verdicts. A positive control is no evidence against a wall.
-pub(crate) fn answer_outcome(
-    evaluation: &Evaluation,
-    cell: &ComparisonCell,
-) -> Option<VerdictOutcome> {
-    match cell.answer.as_str() {
-        "yes" | "good" | "excellent" => return Some(VerdictOutcome::Holds),
-        "limited" | "not always" => return Some(VerdictOutcome::Leaks),
-        "no" | "none" => return Some(VerdictOutcome::Fails),
-        "not decided" => return Some(VerdictOutcome::Inconclusive),
-        _ => {}
-    }
-    let gravity = |outcome: &VerdictOutcome| match outcome {
-        VerdictOutcome::Holds => 0,
-        VerdictOutcome::Inconclusive => 1,
-        VerdictOutcome::Leaks => 2,
-        VerdictOutcome::Fails => 3,
-    };
-    let verdicts = evaluation.verdicts.iter();
-    verdicts
-        .filter(|verdict| cell.verdicts.contains(&verdict.id) && !is_own(verdict))
-        .map(|verdict| verdict.outcome)
-        .max_by_key(gravity)
 }

@@ -6,7 +6,7 @@
 //! degrees of freedom of Satterthwaite, which stays honest for as few as two runs a side, where
 //! percentiles of a bootstrap do not.
 
-use rampart_model::{Distribution, Interval, VerdictOutcome};
+use rampart_model::{Distribution, Interval, SAMPLES_BEYOND, VerdictOutcome};
 
 use crate::spread::{Resampling, Sampled, Spread};
 use crate::student::student_quantile;
@@ -25,7 +25,7 @@ pub const INTERFERENCE_TOLERANCE: f64 = 1.5;
 pub const QUANTILES: [f64; 3] = [0.5, 0.99, 0.999];
 
 /// A quantile is reported only with this many samples expected on either side of it.
-const FEWEST_BEYOND: f64 = 10.0;
+const FEWEST_BEYOND: f64 = SAMPLES_BEYOND as f64;
 /// Without a quantile as high as this (or as the highest asked for) nothing holds.
 const TAIL: f64 = 0.99;
 /// Chance that a verdict names any quantile worse that is not; likewise that it misses one.

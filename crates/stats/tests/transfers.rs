@@ -183,6 +183,26 @@ fn a_wall_with_a_gap_does_not_hold() {
     assert!(found.is_partial() && found.transfer.high < 0.1, "{found:?}");
 }
 
+/// A smaller gap: one block in ten. Of 30 blocks none crosses in 1 of 23 evaluations; beyond such
+/// luck the wall is not said to hold, and the bound says how much may cross.
+#[test]
+fn a_wall_with_a_small_gap_holds_by_luck_alone() {
+    let pair = Pair {
+        transfer: 1.0,
+        part: 0.1,
+        ..QUIET
+    };
+    let mut generator = Pcg64Mcg::seed_from_u64(43);
+    let (mut holds, mut bounded) = (0, 0);
+    for _ in 0..200 {
+        let found = pair.judged(&mut generator, 30);
+        bounded += usize::from(found.part_at_most >= 0.1);
+        holds += usize::from(found.outcome == VerdictOutcome::Holds);
+    }
+    assert!(holds <= 18, "{holds} of 200 hold");
+    assert!(bounded >= 180, "{bounded} of 200 bounds hold the truth");
+}
+
 /// Walls that hold are said to, on a quiet machine nearly always and on a restless one mostly.
 #[test]
 fn walls_that_hold_are_said_to() {

@@ -4,7 +4,7 @@ import { badge, type Child, element, row, shortBadge, table } from "../dom";
 import type { Evaluation, Machine, MeterKind, PreemptionModel, Question, Verdict } from "../evaluation";
 import { moment, plural, prose, time } from "../figures";
 import { gravest, simulated } from "../select";
-import { answerOutcome, isFelt, isOwn, verdictSubject } from "../walls";
+import { isFelt, isOwn, verdictSubject } from "../walls";
 import { bench } from "./bench";
 
 const PREEMPTION: { [model in PreemptionModel]: string } = {
@@ -235,7 +235,7 @@ export function comparison(evaluation: Evaluation, places: VerdictPlaces): HTMLE
       of.question,
       ...of.cells.map((cell) => {
         const verdicts = cell.verdicts.flatMap((id) => evaluation.verdicts.filter((one) => one.id === id));
-        const outcome = answerOutcome(cell, verdicts) ?? "none";
+        const outcome = cell.outcome ?? "none";
         return {
           cell: [
             element("strong", { class: `answer-word ${outcome}` }, cell.answer),

@@ -11,7 +11,9 @@ use rampart_model::{
     MeterEvent, MeterPlan, Nanos, Phase, Severity, ThreadOutcome, Timeline,
 };
 
-use crate::run::{reason, steal_finding, thread_problems};
+use crate::failures::Failures;
+use crate::run::{GUEST_PATIENCE, reason, thread_problems};
+use crate::steal;
 
 /// How often the members are asked for news.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -57,6 +59,8 @@ pub(crate) struct Member {
     /// How its clock relates to the host's, as often as that was asked; empty where it is the same.
     pub(crate) clock: Vec<ClockRelation>,
     pub(crate) guest: Option<GuestReport>,
+    /// Why it did not come up, or was lost.
+    failed: Option<Finding>,
     /// Why it does not count.
     pub(crate) invalid: Vec<Finding>,
     pub(crate) findings: Vec<Finding>,
@@ -74,6 +78,7 @@ impl Member {
             finished: None,
             clock: Vec::new(),
             guest: None,
+            failed: None,
             invalid: Vec::new(),
             findings: Vec::new(),
         }
@@ -101,7 +106,9 @@ impl Member {
         true
     }
 
-    fn fail(&mut self, finding: Finding) {
+    /// It is lost, for this reason.
+    pub(crate) fn fail(&mut self, finding: Finding) {
+        self.failed.get_or_insert_with(|| finding.clone());
         self.invalid.push(finding);
         self.end();
     }
@@ -111,14 +118,16 @@ impl Member {
         self.finished.is_some() || self.running.is_none()
     }
 
-    fn hear(&mut self, event: MeterEvent, slot: Nanos) {
+    fn hear(&mut self, event: MeterEvent, slots: Slots) {
         match event {
-            MeterEvent::Started { at, .. } => self.started = Some((at, Instant::now())),
-            MeterEvent::Block(block) => self.hear_block(&block, slot),
+            MeterEvent::Started { at, .. } => {
+                self.started.get_or_insert_with(|| (at, Instant::now()));
+            }
+            MeterEvent::Block(block) => self.hear_block(&block, slots),
             MeterEvent::Finished { threads, findings } => {
                 for thread in &threads {
                     self.invalid.extend(thread_problems(&self.name, thread));
-                    self.findings.extend(steal_finding(thread));
+                    self.findings.extend(steal::of_thread(thread));
                 }
                 self.findings.extend(findings);
                 self.finished = Some(threads);
@@ -128,7 +137,11 @@ impl Member {
         }
     }
 
-    fn hear_block(&mut self, block: &Block, slot: Nanos) {
+    fn hear_block(&mut self, block: &Block, slots: Slots) {
+        if let Err(what) = slots.check(block, self.started, &self.cpus) {
+            self.fail(Finding::new(Severity::Problem, self.name.as_str(), what));
+            return;
+        }
         self.last_sign = self.last_sign.max(Some(block.at + block.length));
         if block.phase == Phase::WarmUp {
             return;
@@ -137,10 +150,10 @@ impl Member {
         if let Some(series) = block.series.first() {
             heard.seen.merge(&series.seen);
         }
-        heard.missed += block.missed;
+        heard.missed = heard.missed.saturating_add(block.missed);
         let timeline = heard.timeline.get_or_insert_with(|| Timeline {
             start: block.at,
-            slot,
+            slot: slots.length,
             worst: Vec::new(),
         });
         append(timeline, block);
@@ -165,12 +178,66 @@ impl Member {
     }
 }
 
+/// Slots of the timelines, and how many there may be: a domain with a kernel of its own is not to be
+/// trusted with the memory of this program.
+#[derive(Debug, Clone, Copy)]
+struct Slots {
+    length: Nanos,
+    most: usize,
+}
+
+impl Slots {
+    /// For a plan: its time, and as long again as a meter may be silent.
+    fn of(plan: &MeterPlan) -> Self {
+        let length = plan.timeline.unwrap_or(plan.block).max(Nanos(1));
+        let longest = plan.warm_up + plan.duration + Nanos::from(GUEST_PATIENCE);
+        Self {
+            length,
+            most: usize::try_from(longest.0.div_ceil(length.0)).unwrap_or(usize::MAX),
+        }
+    }
+
+    /// Whether a block can be one of the round that `started` then.
+    fn check(
+        self,
+        block: &Block,
+        started: Option<(Nanos, Instant)>,
+        cpus: &CpuSet,
+    ) -> Result<(), String> {
+        if !cpus.contains(block.cpu) {
+            return Err(format!(
+                "its meter tells of CPU {}, and measures on CPU {cpus}",
+                block.cpu
+            ));
+        }
+        let Some((begin, _)) = started else {
+            return Err("its meter tells of samples before it began".to_owned());
+        };
+        let end = block.at.saturating_sub(begin).0 / self.length.0;
+        let end = usize::try_from(end)
+            .unwrap_or(usize::MAX)
+            .saturating_add(block.timeline.len());
+        if end > self.most || block.at < begin {
+            return Err(format!(
+                "its meter tells of slot {end} of {} each, and the longest round has {}",
+                self.length, self.most
+            ));
+        }
+        Ok(())
+    }
+}
+
 /// Adds the slots of a block where they belong. The blocks of a phase follow each other without
 /// gaps; slots behind a block's end belong to samples that ended late, and may be those of the
 /// next block too.
-fn append(timeline: &mut Timeline, block: &Block) {
+pub(crate) fn append(timeline: &mut Timeline, block: &Block) {
     let slot = timeline.slot.0.max(1);
-    let place = ((block.at.saturating_sub(timeline.start).0 + slot / 2) / slot) as usize;
+    let place = (block
+        .at
+        .saturating_sub(timeline.start)
+        .0
+        .saturating_add(slot / 2)
+        / slot) as usize;
     let end = place + block.timeline.len();
     if timeline.worst.len() < end {
         timeline.worst.resize(end, None);
@@ -187,7 +254,7 @@ pub(crate) struct Group {
     pub(crate) members: Vec<Member>,
     /// Places of the members in the order in which they were started.
     order: Vec<usize>,
-    slot: Nanos,
+    slots: Slots,
 }
 
 impl Group {
@@ -209,7 +276,7 @@ impl Group {
                 .map(|candidate| Member::new(candidate.name, candidate.cpus))
                 .collect(),
             order: (0..candidates.len()).collect(),
-            slot: plan.timeline.unwrap_or(plan.block),
+            slots: Slots::of(plan),
         };
         let rank = |place: &usize| match candidates[*place].domain.selection().kind {
             DomainKind::Vm => 0,
@@ -233,7 +300,7 @@ impl Group {
             let member = &mut group.members[place];
             match started {
                 Ok(running) => member.running = Some(running),
-                Err(error) => member.invalid.push(reason(candidate.name, &error)),
+                Err(error) => member.fail(reason(candidate.name, &error)),
             }
         }
         group
@@ -251,7 +318,7 @@ impl Group {
 
     /// Makes all meters wait once more, for another plan; whether they do.
     fn again(&mut self, plan: &MeterPlan) -> bool {
-        self.slot = plan.timeline.unwrap_or(plan.block);
+        self.slots = Slots::of(plan);
         self.members.iter().all(Member::is_sound)
             && self.members.iter_mut().all(|member| member.again(plan))
     }
@@ -335,7 +402,7 @@ impl Group {
 
     /// Hears what has come by now; whether there was anything.
     pub(crate) fn hear(&mut self) -> bool {
-        let slot = self.slot;
+        let slots = self.slots;
         let mut news = false;
         self.each(|member| {
             // A member that talks without end must not keep the others from being heard.
@@ -349,7 +416,7 @@ impl Group {
                 match running.next_event(Duration::ZERO) {
                     Ok(Some(event)) => {
                         news = true;
-                        member.hear(event, slot);
+                        member.hear(event, slots);
                     }
                     Ok(None) => break,
                     Err(error) => {
@@ -374,6 +441,16 @@ impl Group {
         }
     }
 
+    /// Ends the members of which that is true, for what is said of them.
+    pub(crate) fn give_up(&mut self, which: impl Fn(&Member) -> bool, what: &str) {
+        self.each(|member| {
+            if !member.is_done() && which(member) {
+                let place = member.name.clone();
+                member.fail(Finding::new(Severity::Problem, place, what));
+            }
+        });
+    }
+
     fn each(&mut self, mut with: impl FnMut(&mut Member)) {
         for member in &mut self.members {
             with(member);
@@ -393,6 +470,8 @@ impl Drop for Group {
 pub(crate) struct Standing {
     group: Option<Group>,
     findings: Vec<Finding>,
+    /// Which domains fail again and again.
+    pub(crate) failures: Failures,
 }
 
 impl Standing {
@@ -415,6 +494,17 @@ impl Standing {
         }
         self.group
             .get_or_insert_with(|| Group::raise(candidates, meter, housekeeping, plan))
+    }
+
+    /// A round is over: remembers who came through it and who failed.
+    pub(crate) fn count_failures(&mut self) {
+        for member in self.group.iter().flat_map(|group| &group.members) {
+            if let Some(why) = &member.failed {
+                self.failures.failed(&member.name, why);
+            } else if member.finished.is_some() {
+                self.failures.came_through(&member.name);
+            }
+        }
     }
 
     /// Ends it.
@@ -477,5 +567,55 @@ mod tests {
             worst,
             [Some(1), None, Some(3), Some(9), None, None, Some(7)]
         );
+    }
+
+    /// A guest says where its slots belong, and must not be believed everything.
+    #[test]
+    fn slots_that_no_round_has_are_refused() {
+        let cpus: CpuSet = "3".parse().expect("a CPU");
+        let plan = MeterPlan {
+            duration: Nanos::from_secs(2),
+            warm_up: Nanos::SECOND,
+            timeline: Some(Nanos::from_millis(1)),
+            ..MeterPlan::new(rampart_model::MeterKind::Wakeup, cpus.clone())
+        };
+        let slots = Slots::of(&plan);
+        assert_eq!(slots.most, 63_000);
+        let block = |cpu: u32, at: Nanos, slots: usize| Block {
+            cpu: CpuId(cpu),
+            phase: Phase::Measured,
+            at,
+            length: Nanos::SECOND,
+            series: Vec::new(),
+            missed: u64::MAX,
+            over_deadline: 0,
+            lost: 0,
+            timeline: vec![Some(Nanos(1)); slots],
+        };
+        let started = Nanos::from_secs(100);
+        let mut member = Member::new("vm", &cpus);
+        member.hear(
+            MeterEvent::Started {
+                at: started,
+                realtime_offset: Nanos::ZERO,
+            },
+            slots,
+        );
+        let sound = started + Nanos::SECOND;
+        member.hear_block(&block(3, sound, 5), slots);
+        member.hear_block(&block(3, sound + Nanos::SECOND, 5), slots);
+        assert!(member.invalid.is_empty(), "{:?}", member.invalid);
+        for bad in [
+            block(3, Nanos(u64::MAX), 1),
+            block(3, sound, 70_000),
+            block(3, Nanos(1), 1),
+            block(4, sound, 1),
+        ] {
+            let mut member = Member::new("vm", &cpus);
+            member.started = Some((started, Instant::now()));
+            member.hear_block(&bad, slots);
+            assert_eq!(member.invalid.len(), 1);
+            assert!(member.heard.is_empty());
+        }
     }
 }

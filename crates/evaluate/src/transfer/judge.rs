@@ -2,15 +2,15 @@
 //! Verdicts from the rounds of [`crate::transfer`]. Pure.
 
 use rampart_model::{
-    Condition, Distribution, Disturbance, DisturbanceKind, DomainKind, ExperimentPlan, Exposure,
-    Finding, LoadPlace, MeterKind, Nanos, Question, Side, SignedNanos, TransferRecord, Verdict,
-    VerdictFigures, VerdictOutcome, Watched,
+    Condition, Crossed, Distribution, Disturbance, DisturbanceKind, DomainKind, ExperimentPlan,
+    Exposure, Finding, GuestRole, Interval, LoadPlace, MeterKind, Nanos, Question, Side,
+    SignedNanos, TransferRecord, Verdict, VerdictFigures, VerdictOutcome, Watched,
 };
 use rampart_stats::{
-    CROSSED, CROSSED_EMULATED, INTERFERENCE_TOLERANCE, QUANTILES, Resampling, TRANSFER_RISK,
-    TRANSFER_TOLERANCE, Transfer, interference, transfer,
+    CROSSED, CROSSED_EMULATED, Resampling, TRANSFER_RISK, TRANSFER_TOLERANCE, Transfer, transfer,
 };
 
+use crate::interference::judge_interference;
 use crate::wording;
 
 /// Of the positive control: the lower end of its transfer must be above this. The part of a
@@ -18,49 +18,89 @@ use crate::wording;
 /// place of a stopped CPU, what the kernel runs meanwhile.
 const CONTROL_LEAST: f64 = 0.5;
 
-/// Every verdict on who disturbs whom: by disturbance, then by domain, in the plan's order.
-pub(crate) fn judge_transfers(
-    plan: &ExperimentPlan,
-    rounds: &[TransferRecord],
-    emulated: bool,
-) -> Vec<Verdict> {
-    let mut disturbances: Vec<&Disturbance> = Vec::new();
-    for round in rounds {
-        if let Some(disturbance) = &round.disturbance
-            && !disturbances.contains(&disturbance)
-        {
-            disturbances.push(disturbance);
-        }
-    }
-    let place = |name: &str| plan.domains.iter().position(|domain| domain.name == name);
-    disturbances.sort_by_key(|one| (one.kind, one.side, place(&one.domain)));
-    let resampling = Resampling {
-        seed: plan.seed,
-        ..Resampling::default()
-    };
-    let mut verdicts = Vec::new();
-    for disturbance in disturbances {
-        let row = Row::new(disturbance, rounds);
-        let drawn: Vec<Verdict> = plan
-            .domains
-            .iter()
-            .filter(|domain| row.watches(&domain.name))
-            .map(|domain| match disturbance.kind {
-                DisturbanceKind::Block => row.transfer(&domain.name, &resampling, emulated),
-                DisturbanceKind::Load(_) => {
-                    row.interference(&domain.name, rounds, &resampling, emulated)
-                }
-            })
-            .collect();
-        verdicts.extend(match disturbance.kind {
-            DisturbanceKind::Block => {
-                let known = disturbance.side == Side::Under && host_is_felt(plan, &verdicts);
-                with_control(disturbance, drawn, known)
+/// The verdicts on who disturbs whom. What was drawn stays drawn as long as no round came to it: a
+/// verdict depends on the rounds of its own disturbance, and on the quiet ones beside loads.
+#[derive(Debug, Default)]
+pub(crate) struct TransferVerdicts {
+    drawn: Vec<Drawn>,
+}
+
+/// What one disturbance did to each domain, not yet held against its positive control.
+#[derive(Debug)]
+struct Drawn {
+    disturbance: Disturbance,
+    /// The rounds that it was drawn from.
+    rounds: Vec<String>,
+    verdicts: Vec<Verdict>,
+}
+
+impl TransferVerdicts {
+    /// Every verdict: by disturbance, then by domain, in the plan's order.
+    pub(crate) fn judge(
+        &mut self,
+        plan: &ExperimentPlan,
+        rounds: &[TransferRecord],
+        emulated: bool,
+    ) -> Vec<Verdict> {
+        let mut disturbances: Vec<&Disturbance> = Vec::new();
+        for round in rounds {
+            if let Some(disturbance) = &round.disturbance
+                && !disturbances.contains(&disturbance)
+            {
+                disturbances.push(disturbance);
             }
-            DisturbanceKind::Load(_) => drawn,
-        });
+        }
+        let place = |name: &str| plan.domains.iter().position(|domain| domain.name == name);
+        disturbances.sort_by_key(|one| (one.kind, one.side, place(&one.domain)));
+        let mut verdicts = Vec::new();
+        for disturbance in disturbances {
+            let drawn = self.drawn(plan, disturbance, rounds, emulated).to_vec();
+            verdicts.extend(match disturbance.kind {
+                DisturbanceKind::Block => {
+                    let known = disturbance.side == Side::Under && host_is_felt(plan, &verdicts);
+                    with_control(disturbance, drawn, known)
+                }
+                DisturbanceKind::Load(_) => drawn,
+            });
+        }
+        verdicts
     }
-    verdicts
+
+    fn drawn(
+        &mut self,
+        plan: &ExperimentPlan,
+        disturbance: &Disturbance,
+        rounds: &[TransferRecord],
+        emulated: bool,
+    ) -> &[Verdict] {
+        let row = Row::new(disturbance, rounds);
+        let rests_on = row.rests_on();
+        let place = self
+            .drawn
+            .iter()
+            .position(|one| one.disturbance == *disturbance);
+        let place = match place {
+            Some(place) if self.drawn[place].rounds == rests_on => place,
+            known => {
+                let new = Drawn {
+                    disturbance: disturbance.clone(),
+                    rounds: rests_on,
+                    verdicts: row.verdicts(plan, emulated),
+                };
+                match known {
+                    Some(place) => {
+                        self.drawn[place] = new;
+                        place
+                    }
+                    None => {
+                        self.drawn.push(new);
+                        self.drawn.len() - 1
+                    }
+                }
+            }
+        };
+        &self.drawn[place].verdicts
+    }
 }
 
 /// Whether the blocks that the host's kernel makes are felt in the host itself: then it makes them
@@ -84,15 +124,22 @@ fn is_felt(verdict: &Verdict) -> bool {
     match &verdict.figures {
         Some(VerdictFigures::Transfer {
             transfer, p_value, ..
-        }) => transfer.low > CONTROL_LEAST && *p_value < TRANSFER_RISK,
+        }) => stops(transfer, *p_value),
         _ => false,
     }
+}
+
+/// Whether these figures are of a CPU that the blocks stopped for most of their length.
+pub(crate) fn stops(transfer: &Interval, p_value: f64) -> bool {
+    transfer.low > CONTROL_LEAST && p_value < TRANSFER_RISK
 }
 
 /// The rounds of one disturbance.
 struct Row<'a> {
     disturbance: &'a Disturbance,
     rounds: Vec<&'a TransferRecord>,
+    /// The quiet ones of the same groups, which loads are held against; none for blocks.
+    quiet: Vec<&'a TransferRecord>,
 }
 
 /// What one domain showed in the rounds that count.
@@ -105,14 +152,50 @@ struct Shown {
 }
 
 impl<'a> Row<'a> {
-    fn new(disturbance: &'a Disturbance, rounds: &'a [TransferRecord]) -> Self {
+    fn new(disturbance: &'a Disturbance, all: &'a [TransferRecord]) -> Self {
+        let rounds: Vec<&TransferRecord> = all
+            .iter()
+            .filter(|round| round.disturbance.as_ref() == Some(disturbance))
+            .collect();
+        let is_load = disturbance.kind != DisturbanceKind::Block;
+        let quiet = all
+            .iter()
+            .filter(|round| {
+                is_load
+                    && round.disturbance.is_none()
+                    && rounds.iter().any(|own| own.group == round.group)
+            })
+            .collect();
         Self {
             disturbance,
-            rounds: rounds
-                .iter()
-                .filter(|round| round.disturbance.as_ref() == Some(disturbance))
-                .collect(),
+            rounds,
+            quiet,
         }
+    }
+
+    /// The ids of the rounds that its verdicts follow from.
+    fn rests_on(&self) -> Vec<String> {
+        let rounds = self.rounds.iter().chain(&self.quiet);
+        rounds.map(|round| round.id.clone()).collect()
+    }
+
+    /// What it did to each domain, in the plan's order.
+    fn verdicts(&self, plan: &ExperimentPlan, emulated: bool) -> Vec<Verdict> {
+        let resampling = Resampling {
+            seed: plan.seed,
+            ..Resampling::default()
+        };
+        plan.domains
+            .iter()
+            .filter(|domain| self.watches(&domain.name))
+            .map(|domain| match self.disturbance.kind {
+                DisturbanceKind::Block => self.transfer(&domain.name, &resampling, emulated),
+                DisturbanceKind::Load(_) => {
+                    let emulated = emulated || domain.selection.guest == Some(GuestRole::Emulated);
+                    self.interference(&domain.name, &resampling, emulated)
+                }
+            })
+            .collect()
     }
 
     fn watches(&self, domain: &str) -> bool {
@@ -131,10 +214,6 @@ impl<'a> Row<'a> {
     }
 
     fn verdict(&self, question: Question, domain: &str, shown: Shown) -> Verdict {
-        let word = match question {
-            Question::Interference => "interference",
-            _ => "transfer",
-        };
         let condition = match self.disturbance.kind {
             DisturbanceKind::Block => Condition::IDLE,
             DisturbanceKind::Load(load) => Condition {
@@ -151,7 +230,7 @@ impl<'a> Row<'a> {
             None => "nothing valid was measured".to_owned(),
         };
         Verdict {
-            id: format!("{word}/{domain}/{}/{}", MeterKind::Wakeup, self.disturbance),
+            id: question.id(domain, MeterKind::Wakeup, self.disturbance),
             question,
             domain: domain.to_owned(),
             meter: MeterKind::Wakeup,
@@ -166,7 +245,7 @@ impl<'a> Row<'a> {
     }
 
     fn transfer(&self, domain: &str, resampling: &Resampling, emulated: bool) -> Verdict {
-        let crossing = if emulated { CROSSED_EMULATED } else { CROSSED };
+        let crossing = crossing(emulated);
         let (rounds, shown) = self.valid(domain);
         let mut verdict = self.verdict(Question::Transfer, domain, shown);
         let Some(windows) = Windows::of(&rounds, domain) else {
@@ -198,22 +277,9 @@ impl<'a> Row<'a> {
         verdict
     }
 
-    fn interference(
-        &self,
-        domain: &str,
-        all: &[TransferRecord],
-        resampling: &Resampling,
-        emulated: bool,
-    ) -> Verdict {
+    fn interference(&self, domain: &str, resampling: &Resampling, emulated: bool) -> Verdict {
         let (loaded, mut shown) = self.valid(domain);
-        let quiet: Vec<&TransferRecord> = all
-            .iter()
-            .filter(|round| {
-                round.disturbance.is_none()
-                    && self.rounds.iter().any(|own| own.group == round.group)
-            })
-            .collect();
-        let (quiet, beside) = valid(&quiet, domain);
+        let (quiet, beside) = valid(&self.quiet, domain);
         let idle = quiet.first().map(|round| round.id.clone());
         shown.records.extend(beside.records);
         let mut verdict = self.verdict(Question::Interference, domain, shown);
@@ -223,34 +289,22 @@ impl<'a> Row<'a> {
                 .map(|round| vec![whole(round, domain)])
                 .collect()
         };
-        let (loaded, quiet) = (seen(&loaded), seen(&quiet));
-        let found = interference(
-            &loaded,
-            &quiet,
-            &QUANTILES,
-            INTERFERENCE_TOLERANCE,
-            resampling,
-        );
-        let (Some(found), Some(idle)) = (found, idle) else {
-            if !loaded.is_empty() {
+        let found = idle.and_then(|idle| {
+            let (loaded, quiet) = (seen(&loaded), seen(&quiet));
+            judge_interference(&loaded, &quiet, &idle, resampling, emulated)
+        });
+        match found {
+            Some((outcome, statement, figures)) => {
+                (verdict.outcome, verdict.statement) = (outcome, statement);
+                verdict.figures = Some(figures);
+            }
+            None if !loaded.is_empty() => {
                 verdict.statement = wording::too_little(&verdict.exposure);
             }
-            return verdict;
-        };
-        (verdict.outcome, verdict.statement) =
-            wording::interference(&found, INTERFERENCE_TOLERANCE, emulated);
-        verdict.figures = Some(VerdictFigures::Interference {
-            idle,
-            factors: found.factors,
-            tolerance: INTERFERENCE_TOLERANCE,
-            blocks: (rounds_of(&loaded), rounds_of(&quiet)),
-        });
+            None => {}
+        }
         verdict
     }
-}
-
-fn rounds_of(rounds: &[Vec<Distribution>]) -> u32 {
-    u32::try_from(rounds.len()).unwrap_or(u32::MAX)
 }
 
 fn of_domain<'a>(
@@ -376,6 +430,23 @@ fn figures(found: &Transfer, windows: &Windows) -> VerdictFigures {
         with_block: count(&windows.with_block),
         without_block: count(&windows.without_block),
         tolerance: TRANSFER_TOLERANCE,
+        crossed: Some(crossed(found)),
+    }
+}
+
+/// From which part of a block on a window counts as one that a block crossed into.
+pub(crate) const fn crossing(emulated: bool) -> f64 {
+    if emulated { CROSSED_EMULATED } else { CROSSED }
+}
+
+/// The count of windows that are worse by a part of a block.
+pub(crate) fn crossed(found: &Transfer) -> Crossed {
+    let count = |of: usize| u32::try_from(of).unwrap_or(u32::MAX);
+    Crossed {
+        level: found.crossing,
+        with_block: count(found.crossed.0),
+        without_block: count(found.crossed.1),
+        at_most: found.part_at_most,
     }
 }
 
@@ -386,11 +457,7 @@ fn with_control(disturbance: &Disturbance, mut row: Vec<Verdict>, known: bool) -
     let felt = row
         .iter()
         .any(|verdict| is_own(verdict) && is_felt(verdict));
-    let control = format!(
-        "transfer/{}/{}/{disturbance}",
-        disturbance.domain,
-        MeterKind::Wakeup
-    );
+    let control = Question::Transfer.id(&disturbance.domain, MeterKind::Wakeup, disturbance);
     for verdict in &mut row {
         if felt {
             if is_own(verdict) {

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A load in one domain of a group: by this kernel where it is the domain's, otherwise inside.
+//!
+//! Either way it is seen to run before the meters begin, and to run still when they have ended.
 
 use std::io::Read;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rampart_domain::{Inside, InsideProcess};
-use rampart_load::{Load, command_inside, record_inside};
+use rampart_load::{Load, command_inside, has_begun, has_ended, record_inside};
 use rampart_model::{
     Condition, CpuId, CpuSet, Finding, LoadKind, LoadPlace, LoadRecord, Nanos, Severity,
 };
@@ -16,11 +19,29 @@ use rampart_model::{
 use super::group::Member;
 use crate::run::reason;
 
-/// A load inside ends by itself so long after the round at the latest: its program and the meter
-/// take their time to start.
+/// A load inside ends by itself so long after the round at the latest: the meters take their time
+/// to start, and on an emulated machine more of it.
 const MARGIN: Nanos = Nanos::from_secs(3);
-/// How long it may take beyond that, where its kernel is slow.
-const PATIENCE: Duration = Duration::from_secs(20);
+const EMULATED_MARGIN: Nanos = Nanos::from_secs(8);
+/// How long it may take until it is seen to run.
+const START_PATIENCE: Duration = Duration::from_secs(30);
+const EMULATED_START_PATIENCE: Duration = Duration::from_secs(90);
+/// How long its end may take beyond the margin, where its kernel is slow.
+const END_PATIENCE: Duration = Duration::from_secs(20);
+/// How often it is asked for news.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// What is wanted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LoadWish<'a> {
+    pub(crate) load: LoadKind,
+    /// Of the round, warm-up too.
+    pub(crate) duration: Nanos,
+    /// For its files.
+    pub(crate) scratch: &'a Path,
+    /// Whether everything takes longer here.
+    pub(crate) emulated: bool,
+}
 
 /// A running load.
 pub(crate) enum Loading {
@@ -33,32 +54,46 @@ pub(crate) struct StressorInside {
     command: Vec<String>,
     cpu: CpuId,
     said: Receiver<String>,
+    /// All of it so far.
+    heard: String,
     /// Dropping it ends the program.
-    _handle: Box<dyn Send>,
+    _handle: Option<Box<dyn Send>>,
 }
 
 impl Loading {
-    /// Starts the load on all CPUs of a member, for a round of `duration`.
+    /// Starts the load on all CPUs of a member, and returns when it is seen to run. `tick` is
+    /// called meanwhile; `stop` breaks off.
     pub(crate) fn start(
-        load: LoadKind,
+        wish: &LoadWish<'_>,
         member: &Member,
-        duration: Nanos,
-        scratch: &Path,
+        tick: &mut dyn FnMut(),
+        stop: &AtomicBool,
     ) -> Result<Self, Finding> {
         let problem = |what: String| Finding::new(Severity::Problem, member.name.as_str(), what);
         let Some(running) = member.running.as_ref() else {
             return Err(problem("it is not up".to_owned()));
         };
         if let Some(inside) = running.inside() {
-            let stressors = member
+            let mut stressors = member
                 .cpus
                 .iter()
-                .map(|cpu| start_inside(inside, load, member, cpu, duration))
-                .collect::<Result<_, _>>()?;
+                .map(|cpu| start_inside(inside, wish, member, cpu))
+                .collect::<Result<Vec<_>, _>>()?;
+            let patience = if wish.emulated {
+                EMULATED_START_PATIENCE
+            } else {
+                START_PATIENCE
+            };
+            let limit = Instant::now() + patience;
+            for stressor in &mut stressors {
+                stressor
+                    .wait_until_it_runs(limit, tick, stop)
+                    .map_err(problem)?;
+            }
             return Ok(Self::Inside(stressors));
         }
         let condition = Condition {
-            load,
+            load: wish.load,
             place: Some(LoadPlace::Same),
         };
         Load::start(
@@ -66,7 +101,7 @@ impl Loading {
             &member.cpus,
             &CpuSet::new(),
             running.shield(),
-            scratch,
+            wish.scratch,
         )
         .map(Self::Here)
         .map_err(|error| problem(error.to_string()))
@@ -80,35 +115,46 @@ impl Loading {
         }
     }
 
-    /// Ends it and tells what ran.
+    /// The meters have ended: ends it too and tells what ran. One that is over by now did not run
+    /// throughout, whatever it says of itself.
     pub(crate) fn end(self) -> LoadRecord {
-        match self {
-            Self::Here(load) => load.stop(),
-            Self::Inside(stressors) => {
-                let limit = Instant::now() + Duration::from(MARGIN) + PATIENCE;
-                let stressors: Vec<_> = stressors
-                    .into_iter()
-                    .map(|stressor| {
-                        let said = hear(&stressor.said, limit);
-                        record_inside(stressor.command, stressor.cpu, &said)
-                    })
-                    .collect();
-                LoadRecord {
-                    version: "stress-ng, in the guest".to_owned(),
-                    ran: stressors.iter().all(|stressor| stressor.failure.is_none()),
-                    stressors,
+        let mut stressors = match self {
+            Self::Here(load) => return load.stop(),
+            Self::Inside(stressors) => stressors,
+        };
+        for stressor in &mut stressors {
+            stressor.hear();
+        }
+        let too_early: Vec<bool> = stressors
+            .iter()
+            .map(|stressor| has_ended(&stressor.heard))
+            .collect();
+        let limit = Instant::now() + Duration::from(EMULATED_MARGIN) + END_PATIENCE;
+        let stressors: Vec<_> = stressors
+            .into_iter()
+            .zip(too_early)
+            .map(|(mut stressor, too_early)| {
+                stressor.hear_to_the_end(limit);
+                let mut record = record_inside(stressor.command, stressor.cpu, &stressor.heard);
+                if too_early && record.failure.is_none() {
+                    record.failure = Some("it ended before the meters did".to_owned());
                 }
-            }
+                record
+            })
+            .collect();
+        LoadRecord {
+            version: "stress-ng, in the guest".to_owned(),
+            ran: stressors.iter().all(|stressor| stressor.failure.is_none()),
+            stressors,
         }
     }
 }
 
 fn start_inside(
     inside: &dyn Inside,
-    load: LoadKind,
+    wish: &LoadWish<'_>,
     member: &Member,
     cpu: CpuId,
-    duration: Nanos,
 ) -> Result<StressorInside, Finding> {
     let number = inside.cpu_inside(cpu).ok_or_else(|| {
         Finding::new(
@@ -117,7 +163,12 @@ fn start_inside(
             format!("it has no CPU of its own on the host's CPU {cpu}"),
         )
     })?;
-    let command = command_inside(load, number, duration + MARGIN);
+    let margin = if wish.emulated {
+        EMULATED_MARGIN
+    } else {
+        MARGIN
+    };
+    let command = command_inside(wish.load, number, wish.duration + margin);
     let InsideProcess {
         mut output, handle, ..
     } = inside
@@ -138,18 +189,122 @@ fn start_inside(
         command,
         cpu,
         said,
-        _handle: handle,
+        heard: String::new(),
+        _handle: Some(handle),
     })
 }
 
-/// All that it says until its end.
-fn hear(said: &Receiver<String>, limit: Instant) -> String {
-    let mut all = String::new();
-    loop {
-        let patience = limit.saturating_duration_since(Instant::now());
-        match said.recv_timeout(patience) {
-            Ok(text) => all.push_str(&text),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return all,
+impl StressorInside {
+    /// Waits until it says that it stresses.
+    fn wait_until_it_runs(
+        &mut self,
+        limit: Instant,
+        tick: &mut dyn FnMut(),
+        stop: &AtomicBool,
+    ) -> Result<(), String> {
+        let begin = Instant::now();
+        loop {
+            let gone = match self.said.recv_timeout(PAUSE) {
+                Ok(text) => {
+                    self.heard.push_str(&text);
+                    false
+                }
+                Err(RecvTimeoutError::Timeout) => false,
+                Err(RecvTimeoutError::Disconnected) => true,
+            };
+            if has_begun(&self.heard) {
+                return Ok(());
+            }
+            if gone || Instant::now() > limit || stop.load(Ordering::Relaxed) {
+                let how = if gone { "it has ended" } else { "it runs" };
+                return Err(format!(
+                    "its load was not seen to begin within {} ms: {how}, and said: {}",
+                    begin.elapsed().as_millis(),
+                    self.heard.lines().last().unwrap_or("nothing")
+                ));
+            }
+            tick();
         }
+    }
+
+    /// What it has said by now.
+    fn hear(&mut self) {
+        self.heard.extend(self.said.try_iter());
+    }
+
+    /// All that it says until its end.
+    fn hear_to_the_end(&mut self, limit: Instant) {
+        loop {
+            let patience = limit.saturating_duration_since(Instant::now());
+            match self.said.recv_timeout(patience) {
+                Ok(text) => self.heard.push_str(&text),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stressor(said: &[&str]) -> (StressorInside, std::sync::mpsc::Sender<String>) {
+        let (sender, receiver) = channel();
+        for text in said {
+            sender.send((*text).to_owned()).expect("a receiver");
+        }
+        let stressor = StressorInside {
+            command: Vec::new(),
+            cpu: CpuId(1),
+            said: receiver,
+            heard: String::new(),
+            _handle: None,
+        };
+        (stressor, sender)
+    }
+
+    const STARTED: &str = "stress-ng: debug: [7] cpu: started [7] (instance 0)\n";
+    const OVER: &str = "\
+stress-ng: debug: [7] cpu: exited [7] (instance 0)
+stress-ng: metrc: [6] cpu 64 2.00 1.95 0.01 31.99 1011.68
+";
+
+    #[test]
+    fn a_load_counts_from_the_moment_at_which_it_stresses() {
+        let wait = |said: &[&str], gone: bool| {
+            let (mut stressor, sender) = stressor(said);
+            if gone {
+                drop(sender);
+            }
+            let limit = Instant::now() + Duration::from_millis(120);
+            stressor.wait_until_it_runs(limit, &mut || {}, &AtomicBool::new(false))
+        };
+        let (first, rest) = STARTED.split_at(20);
+        assert_eq!(wait(&["dispatching hogs\n", first, rest], false), Ok(()));
+        let late = wait(&["stress-ng: info: [6] dispatching hogs: 1 cpu\n"], false);
+        assert!(late.is_err_and(|why| why.contains("dispatching")));
+        assert!(wait(&["no such stressor"], true).is_err_and(|why| why.contains("ended")));
+    }
+
+    #[test]
+    fn a_load_that_is_over_before_the_meters_did_not_run_throughout() {
+        let (over, sender) = stressor(&[STARTED, OVER]);
+        drop(sender);
+        let record = Loading::Inside(vec![over]).end();
+        assert!(!record.ran);
+        assert!(
+            record
+                .failures()
+                .is_some_and(|why| why.contains("before the meters"))
+        );
+
+        let (running, sender) = stressor(&[STARTED]);
+        let end = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(50));
+            sender.send(OVER.to_owned())
+        });
+        let record = Loading::Inside(vec![running]).end();
+        assert!(record.ran, "{record:?}");
+        assert!(end.join().expect("a thread").is_ok());
     }
 }

@@ -1,159 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Who is disturbed, who is watched meanwhile, and how long that takes. Pure.
 
-use std::fmt;
-use std::str::FromStr;
-
 use rampart_model::{
-    CpuId, CpuSet, Disturbance, DisturbanceKind, DomainKind, DomainPlan, Finding, LoadKind,
-    Machine, Nanos, ParseDisturbanceError, Participant, SchedulingPolicy, Severity, Side,
-    TransferGroup, TransferPlan,
+    CpuSet, Disturbance, DisturbanceKind, DomainKind, DomainPlan, Finding, LoadKind, Nanos,
+    Participant, SchedulingPolicy, Severity, Side, TransferGroup, TransferPlan,
 };
 
+use super::times::Times;
+use super::wish::DisturbanceWish;
 use crate::EvaluateError;
+use crate::costs::Costs;
 
-/// What a round costs besides its own time: walls, meters, a load, warming up. Only used to share
-/// out the time.
-const ROUND_OVERHEAD: Nanos = Nanos::from_millis(1300);
-/// The same on an emulated machine, where starting a program takes a second.
-const EMULATED_ROUND_OVERHEAD: Nanos = Nanos::from_secs(5);
-/// The quiet round from whose worst latency the length of the blocks follows.
-const SHORTEST_QUIET: Nanos = Nanos::from_secs(2);
-const LONGEST_QUIET: Nanos = Nanos::from_secs(10);
-/// A round under a load, or of blocks: shorter ones would show no tail, or too few blocks.
-const SHORTEST_ROUND: Nanos = Nanos::from_secs(2);
-const LONGEST_ROUND: Nanos = Nanos::from_secs(10);
-/// A round of blocks takes as long as enough of them need, which is not known before the quiet
-/// round; this much is set aside.
-const USUAL_BLOCK_ROUND: Nanos = Nanos::from_secs(5);
-/// Rounds of one load: two are the fewest that tell how rounds differ, three tell it better.
-const REPETITIONS: [usize; 2] = [3, 2];
-/// Blocks in a round, where the time is enough for so many.
-const BLOCKS: u32 = 40;
-/// There blocks last a tenth of a second and more, and the pauses between them with them.
-const EMULATED_BLOCKS: u32 = 20;
-/// A tenth of a block, up to which a wall counts as holding, is then half of the worst quiet
-/// latency.
-const BLOCK_FACTOR: u32 = 5;
-/// There a stopped CPU takes time from the others, which should stay small beside a block.
-const EMULATED_BLOCK_FACTOR: u32 = 10;
 /// In periods of the meter: the part of a period that has passed when a block begins is missing
 /// from what the meter sees of it.
 const SHORTEST_BLOCK_PERIODS: u64 = 10;
-
-/// One entry of the wish for disturbances: `none`, `block`, `cache`, `block:host`,
-/// `block:under:vm`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum DisturbanceWish {
-    /// None at all.
-    Nothing,
-    /// This, in every domain; for blocks also under each guest.
-    Every(DisturbanceKind),
-    /// This one alone.
-    One(Disturbance),
-}
-
-impl FromStr for DisturbanceWish {
-    type Err = ParseDisturbanceError;
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text == "none" {
-            return Ok(Self::Nothing);
-        }
-        match text.parse::<DisturbanceKind>() {
-            Ok(kind) => Ok(Self::Every(kind)),
-            Err(_) => text.parse().map(Self::One),
-        }
-    }
-}
-
-impl fmt::Display for DisturbanceWish {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Nothing => f.pad("none"),
-            Self::Every(kind) => kind.fmt(f),
-            Self::One(disturbance) => disturbance.fmt(f),
-        }
-    }
-}
-
-impl DisturbanceWish {
-    /// What is done without being asked for: blocks, and the two loads that reach through what
-    /// domains share. On an emulated machine, where loads say little, one of them.
-    #[must_use]
-    pub fn usual(emulated: bool) -> Vec<Self> {
-        let all = [
-            DisturbanceKind::Block,
-            DisturbanceKind::Load(LoadKind::Cache),
-            DisturbanceKind::Load(LoadKind::Cpu),
-        ];
-        let kept = if emulated { 2 } else { all.len() };
-        all.into_iter().take(kept).map(Self::Every).collect()
-    }
-
-    fn wants(&self, disturbance: &Disturbance) -> bool {
-        match self {
-            Self::Nothing => false,
-            Self::Every(kind) => *kind == disturbance.kind,
-            Self::One(one) => one == disturbance,
-        }
-    }
-}
-
-/// Real-time CPUs for each of `count` domains, none of them two domains': whole cores where there
-/// are enough, otherwise single CPUs, with a finding. All get equally many. None where there are
-/// fewer CPUs than domains.
-pub(crate) fn own_cpus(
-    machine: &Machine,
-    real_time: &CpuSet,
-    count: usize,
-) -> Option<(Vec<CpuSet>, Option<Finding>)> {
-    let mut cores: Vec<CpuSet> = Vec::new();
-    for cpu in real_time.iter() {
-        if cores.iter().any(|core| core.iter().any(|one| one == cpu)) {
-            continue;
-        }
-        cores.push(core_of(machine, cpu).intersection(real_time));
-    }
-    if count == 0 || real_time.len() < count {
-        return None;
-    }
-    let (units, finding) = if cores.len() >= count {
-        (cores, None)
-    } else {
-        let finding = Finding::new(
-            Severity::Warning,
-            "cpus",
-            "domains have siblings of one core, and disturb each other through what the core shares",
-        )
-        .values(
-            format!("{} real-time cores", cores.len()),
-            format!("{count}, one for each domain"),
-        )
-        .mend("give more cores with --cpus");
-        (
-            real_time.iter().map(CpuSet::single).collect(),
-            Some(finding),
-        )
-    };
-    let each = units.len() / count;
-    let shares = units
-        .chunks(each)
-        .take(count)
-        .map(|units| units.iter().fold(CpuSet::new(), |all, one| all.union(one)))
-        .collect();
-    Some((shares, finding))
-}
-
-/// A CPU with its siblings.
-pub(crate) fn core_of(machine: &Machine, cpu: CpuId) -> CpuSet {
-    machine
-        .topology
-        .cpus
-        .iter()
-        .find(|candidate| candidate.id == cpu)
-        .map(|known| known.siblings.union(&CpuSet::single(cpu)))
-        .unwrap_or_else(|| CpuSet::single(cpu))
-}
 
 /// What transfers are planned from.
 #[derive(Debug)]
@@ -166,18 +26,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) policy: SchedulingPolicy,
     /// The time that may be used.
     pub(crate) budget: Nanos,
-    /// Whether the machine is emulated: everything but the measured time takes longer there.
-    pub(crate) emulated: bool,
-}
-
-impl Wanted<'_> {
-    const fn overhead(&self) -> Nanos {
-        if self.emulated {
-            EMULATED_ROUND_OVERHEAD
-        } else {
-            ROUND_OVERHEAD
-        }
-    }
+    pub(crate) costs: &'a Costs,
 }
 
 /// What was planned.
@@ -225,51 +74,23 @@ pub(crate) fn plan(wanted: &Wanted<'_>) -> Result<Planned, EvaluateError> {
     let is_block = |one: &Disturbance| one.kind == DisturbanceKind::Block;
     let blocks = count(&groups, is_block);
     let loads = count(&groups, |one| !is_block(one));
-    let mut left_out = Vec::new();
-    let shared = Times::share(
-        wanted.budget,
-        groups.len(),
-        blocks,
-        loads,
-        wanted.overhead(),
-    );
-    let times =
-        match shared {
-            Some(times) => times,
-            None if wanted.explicit || blocks == 0 => {
-                return too_short(wanted, groups.len(), blocks, loads);
-            }
-            None => {
-                // Blocks tell more in less time, and only they can say that a wall holds.
-                let Some(times) =
-                    Times::share(wanted.budget, groups.len(), blocks, 0, wanted.overhead())
-                else {
-                    return too_short(wanted, groups.len(), blocks, 0);
-                };
-                let needed = Times::least(groups.len(), blocks, loads, wanted.overhead());
-                let mut named: Vec<String> = Vec::new();
-                for group in &mut groups {
-                    for load in group.disturbances.iter().filter(|one| !is_block(one)) {
-                        let name = load.to_string();
-                        if !named.contains(&name) {
-                            named.push(name);
-                        }
-                    }
-                    group.disturbances.retain(is_block);
-                }
-                left_out.extend(named.into_iter().map(|name| {
-                    let finding = Finding::new(
-                    Severity::Note,
-                    name.as_str(),
-                    "the time is not enough for loads in one domain while the others are watched",
-                )
-                .values(wanted.budget.to_string(), format!("{needed} for disturbances"))
-                .mend(format!("rampart evaluate --for {}", Nanos(needed.0 * 2)));
-                    (name, finding)
-                }));
-                times
-            }
-        };
+    let share = |loads| {
+        let overhead = wanted.costs.round_overhead;
+        Times::share(wanted.budget, groups.len(), blocks, loads, overhead)
+    };
+    let (times, left_out) = match (share(loads), share(0)) {
+        (Some(times), _) => (times, Vec::new()),
+        // Blocks tell more in less time, and only they can say that a wall holds.
+        (None, Some(times)) if !wanted.explicit && blocks > 0 => {
+            let overhead = wanted.costs.round_overhead;
+            let needed = Times::least(groups.len(), blocks, loads, overhead);
+            (times, leave_out_loads(&mut groups, wanted.budget, needed))
+        }
+        _ if wanted.explicit || blocks == 0 => {
+            return too_short(wanted, groups.len(), blocks, loads);
+        }
+        _ => return too_short(wanted, groups.len(), blocks, 0),
+    };
     for group in &mut groups {
         let loads: Vec<Disturbance> = group
             .disturbances
@@ -289,21 +110,43 @@ pub(crate) fn plan(wanted: &Wanted<'_>) -> Result<Planned, EvaluateError> {
             policy: wanted.policy,
             quiet: times.quiet,
             loaded: times.round,
-            blocks: if wanted.emulated {
-                EMULATED_BLOCKS
-            } else {
-                BLOCKS
-            },
-            block_factor: if wanted.emulated {
-                EMULATED_BLOCK_FACTOR
-            } else {
-                BLOCK_FACTOR
-            },
+            blocks: wanted.costs.blocks,
+            block_factor: wanted.costs.block_factor,
             shortest_block: Nanos(wanted.interval.0.saturating_mul(SHORTEST_BLOCK_PERIODS)),
             findings,
         },
         left_out,
     })
+}
+
+/// Takes the loads away from all groups: each with the reason.
+fn leave_out_loads(
+    groups: &mut [TransferGroup],
+    budget: Nanos,
+    needed: Nanos,
+) -> Vec<(String, Finding)> {
+    let is_block = |one: &Disturbance| one.kind == DisturbanceKind::Block;
+    let mut named: Vec<String> = Vec::new();
+    for group in groups {
+        for load in group.disturbances.iter().filter(|one| !is_block(one)) {
+            let name = load.to_string();
+            if !named.contains(&name) {
+                named.push(name);
+            }
+        }
+        group.disturbances.retain(is_block);
+    }
+    let told = |name: String| {
+        let finding = Finding::new(
+            Severity::Note,
+            name.as_str(),
+            "the time is not enough for loads in one domain while the others are watched",
+        )
+        .values(budget.to_string(), format!("{needed} for disturbances"))
+        .mend(format!("rampart evaluate --for {}", Nanos(needed.0 * 2)));
+        (name, finding)
+    };
+    named.into_iter().map(told).collect()
 }
 
 fn too_short(
@@ -312,7 +155,7 @@ fn too_short(
     blocks: usize,
     loads: usize,
 ) -> Result<Planned, EvaluateError> {
-    let needed = Times::least(groups, blocks, loads, wanted.overhead());
+    let needed = Times::least(groups, blocks, loads, wanted.costs.round_overhead);
     if wanted.explicit {
         return Err(EvaluateError::TooShortForDisturbances {
             budget: wanted.budget,
@@ -457,78 +300,10 @@ fn check_wishes(
     Ok(())
 }
 
-/// How the time is shared out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Times {
-    quiet: Nanos,
-    round: Nanos,
-    /// How often each load comes.
-    repetitions: usize,
-    /// What a round costs besides.
-    overhead: Nanos,
-}
-
-impl Times {
-    fn needed(&self, groups: usize, blocks: usize, loads: usize) -> Nanos {
-        let with_overhead =
-            |time: Nanos, rounds: usize| Nanos((time + self.overhead).0 * rounds as u64);
-        // Under loads each repetition has a quiet round too; the first is the one before.
-        let quiet_beside = if loads > 0 {
-            groups * (self.repetitions - 1)
-        } else {
-            0
-        };
-        with_overhead(self.quiet, groups)
-            + with_overhead(self.round.max(USUAL_BLOCK_ROUND), blocks)
-            + with_overhead(self.round, loads * self.repetitions + quiet_beside)
-    }
-
-    fn shortest(repetitions: usize, overhead: Nanos) -> Self {
-        Self {
-            overhead,
-            quiet: SHORTEST_QUIET,
-            round: SHORTEST_ROUND,
-            repetitions,
-        }
-    }
-
-    /// The least time that would do.
-    fn least(groups: usize, blocks: usize, loads: usize, overhead: Nanos) -> Nanos {
-        let fewest = REPETITIONS.into_iter().min().unwrap_or(1);
-        Self::shortest(fewest, overhead).needed(groups, blocks, loads)
-    }
-
-    /// The most repetitions that fit, then the longest rounds.
-    fn share(
-        budget: Nanos,
-        groups: usize,
-        blocks: usize,
-        loads: usize,
-        overhead: Nanos,
-    ) -> Option<Self> {
-        let fits = |times: &Self| times.needed(groups, blocks, loads) <= budget;
-        let mut times = REPETITIONS
-            .into_iter()
-            .map(|repetitions| Self::shortest(repetitions, overhead))
-            .find(|times| fits(times))?;
-        let step = Nanos::from_millis(500);
-        loop {
-            let longer = Self {
-                quiet: (times.quiet + step).min(LONGEST_QUIET),
-                round: (times.round + step).min(LONGEST_ROUND),
-                ..times
-            };
-            if longer == times || !fits(&longer) {
-                return Some(times);
-            }
-            times = longer;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transfer::times::USUAL_BLOCK_ROUND;
     use rampart_model::DomainSelection;
 
     fn domain(name: &str, kind: DomainKind, cpus: &str) -> DomainPlan {
@@ -552,7 +327,7 @@ mod tests {
                 .map(|wish| wish.parse().expect("a wish"))
                 .collect()
         } else {
-            DisturbanceWish::usual(false)
+            DisturbanceWish::usual(&Costs::REAL)
         };
         plan(&Wanted {
             domains,
@@ -560,7 +335,7 @@ mod tests {
             explicit,
             interval: Nanos::from_micros(500),
             policy: SchedulingPolicy::Fifo(80),
-            emulated: false,
+            costs: &Costs::REAL,
             budget: Nanos::from_secs(seconds),
         })
     }
@@ -644,9 +419,9 @@ mod tests {
                 continue;
             };
             let rounds = plan.groups[0].disturbances.len() as u64;
-            let used = (plan.loaded.max(USUAL_BLOCK_ROUND) + ROUND_OVERHEAD).0 * 5
-                + (plan.loaded + ROUND_OVERHEAD).0 * (rounds - 5)
-                + (plan.quiet + ROUND_OVERHEAD).0;
+            let used = (plan.loaded.max(USUAL_BLOCK_ROUND) + Costs::REAL.round_overhead).0 * 5
+                + (plan.loaded + Costs::REAL.round_overhead).0 * (rounds - 5)
+                + (plan.quiet + Costs::REAL.round_overhead).0;
             assert!(used <= Nanos::from_secs(seconds).0, "{seconds} s");
         }
     }
@@ -669,16 +444,5 @@ mod tests {
             planned(&alone, &["block"], 60),
             Ok(Planned::Nothing(_))
         ));
-    }
-
-    #[test]
-    fn wishes_read_as_they_are_written() {
-        for text in ["none", "block", "cache", "block:under:vm", "io:container"] {
-            let wish: DisturbanceWish = text.parse().expect(text);
-            assert_eq!(wish.to_string(), text);
-        }
-        for text in ["", "idle", "gpu", "block:"] {
-            assert!(text.parse::<DisturbanceWish>().is_err(), "{text}");
-        }
     }
 }

@@ -14,12 +14,12 @@ use rampart_model::{
 use super::blocking::Blocking;
 use super::group::{Candidate, Group, Member, Standing};
 use super::length::BlockLength;
-use super::loading::Loading;
+use super::loading::{LoadWish, Loading};
 use super::windows::{Clock, Margins, filled, spans_on, windows};
+use crate::run::GUEST_PATIENCE;
 
-/// How long meters may stay silent beyond what is expected before they count as lost: a guest in an
-/// emulated machine, whose host has others to serve, takes tens of seconds to begin.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long meters may stay silent beyond what is expected before they count as lost.
+const PATIENCE: Duration = GUEST_PATIENCE;
 const WARM_UP: Nanos = Nanos::from_millis(300);
 /// Slots of rounds without blocks: fine enough to see what a load does in time.
 const COARSE_SLOT: Nanos = Nanos::from_millis(20);
@@ -45,6 +45,8 @@ pub(crate) struct RoundRequest<'a> {
     pub(crate) housekeeping: &'a CpuSet,
     pub(crate) scratch: &'a Path,
     pub(crate) seed: u64,
+    /// Whether everything takes longer here.
+    pub(crate) emulated: bool,
 }
 
 /// What was done to a domain in a round, as far as it came.
@@ -83,6 +85,11 @@ pub(crate) fn make_round(
             &request.id,
             "no quiet round before it counts, so that the length of its blocks is not known",
         );
+    } else if let Some(why) = request
+        .disturbance
+        .and_then(|disturbance| standing.failures.left_out(&disturbance.domain))
+    {
+        done.invalid.push(why);
     } else {
         let plan = meter_plan(request, is_blocks);
         let group = standing.group(
@@ -111,6 +118,9 @@ pub(crate) fn make_round(
     }
     if stop.load(Ordering::Relaxed) {
         return None;
+    }
+    if !watched.is_empty() {
+        standing.count_failures();
     }
     Some(TransferRecord {
         id: request.id.clone(),
@@ -211,7 +221,7 @@ fn blocks(
     );
     done.length = began.elapsed();
     group.stop();
-    hear_the_end(request, group, done, tick);
+    hear_the_end(group, tick);
     let (mut made, findings) = blocking.end();
     if let Some(member) = group.member(&disturbance.domain)
         && disturbance.side == Side::Inside
@@ -242,14 +252,19 @@ fn load(
     let Some(member) = disturbed(request, group, disturbance, done) else {
         return;
     };
-    let mut loading =
-        match Loading::start(kind, member, WARM_UP + request.duration, request.scratch) {
-            Ok(loading) => loading,
-            Err(finding) => {
-                done.invalid.push(finding);
-                return;
-            }
-        };
+    let wish = LoadWish {
+        load: kind,
+        duration: WARM_UP + request.duration,
+        scratch: request.scratch,
+        emulated: request.emulated,
+    };
+    let mut loading = match Loading::start(&wish, member, tick, stop) {
+        Ok(loading) => loading,
+        Err(finding) => {
+            done.invalid.push(finding);
+            return;
+        }
+    };
     group.go();
     listen_to_the_end(
         request,
@@ -262,16 +277,8 @@ fn load(
         stop,
     );
     let record = loading.end();
-    if !record.ran {
-        let failures: Vec<&str> = record
-            .stressors
-            .iter()
-            .filter_map(|stressor| stressor.failure.as_deref())
-            .collect();
-        done.fail(
-            &request.id,
-            format!("the load did not run throughout: {}", failures.join("; ")),
-        );
+    if let Some(failures) = record.failures() {
+        done.fail(&request.id, failures);
     }
     done.load = Some(record);
 }
@@ -329,6 +336,10 @@ fn wait_until_warm(
         tick,
     );
     if !all_warm && !stop.load(Ordering::Relaxed) {
+        group.give_up(
+            |member| member.started.is_none(),
+            "its meter did not come to measure",
+        );
         done.fail(&request.id, "not every meter came to measure");
     }
     all_warm
@@ -351,34 +362,18 @@ fn listen_to_the_end(
     if stop.load(Ordering::Relaxed) {
         group.stop();
     }
-    hear_the_end(request, group, done, tick);
+    hear_the_end(group, tick);
 }
 
 /// Hears the last words; a meter that has none is told.
-fn hear_the_end(
-    request: &RoundRequest<'_>,
-    group: &mut Group,
-    done: &mut Done,
-    tick: &mut dyn FnMut(),
-) {
+fn hear_the_end(group: &mut Group, tick: &mut dyn FnMut()) {
     let limit = Instant::now() + PATIENCE;
     group.listen(|group| group.is_done() || Instant::now() > limit, tick);
-    let silent: Vec<String> = group
-        .members
-        .iter()
-        .filter(|member| !member.is_done())
-        .map(|member| member.name.clone())
-        .collect();
-    if !silent.is_empty() {
-        done.fail(
-            &request.id,
-            format!(
-                "nothing was heard of the meter in {} for {} s after its time was over",
-                silent.join(", "),
-                PATIENCE.as_secs()
-            ),
-        );
-    }
+    let what = format!(
+        "nothing was heard of its meter for {} s after its time was over",
+        PATIENCE.as_secs()
+    );
+    group.give_up(|_| true, &what);
 }
 
 /// What a member saw: one entry for each of its CPUs.

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
+use rampart_host::{MachineRoot, read_machine};
 use rampart_model::{
     CpuSet, Disturbance, DisturbanceKind, DomainPlan, Nanos, TransferPlan, TransferRecord,
 };
@@ -16,6 +17,7 @@ use rand_pcg::Pcg64Mcg;
 use super::group::{Candidate, Standing};
 use super::length::BlockLength;
 use super::round::{RoundRequest, make_round};
+use crate::failures::Failures;
 use crate::starters::Starters;
 
 /// A round that is to be made.
@@ -154,11 +156,14 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) seed: u64,
     /// Whether domains may stay up from one round to the next.
     pub(crate) stay_up: bool,
+    /// Whether everything takes longer here.
+    pub(crate) emulated: bool,
 }
 
 impl<'a> Surroundings<'a> {
-    /// The participants of a group with what starts them.
-    pub(crate) fn candidates(&self, group: usize) -> Vec<Candidate<'a>> {
+    /// The participants of a group with what starts them; those that fail again and again are left
+    /// out.
+    fn candidates(&self, group: usize, failures: &Failures) -> Vec<Candidate<'a>> {
         let participants = self
             .plan
             .groups
@@ -166,6 +171,7 @@ impl<'a> Surroundings<'a> {
             .map_or(&[][..], |group| group.participants.as_slice());
         participants
             .iter()
+            .filter(|participant| failures.left_out(&participant.domain).is_none())
             .filter_map(|participant| {
                 let place = self
                     .domains
@@ -206,7 +212,7 @@ impl<'a> Surroundings<'a> {
             group,
             order,
             plan: self.plan,
-            candidates: &self.candidates(round.group),
+            candidates: &self.candidates(round.group, &standing.failures),
             disturbance: round.disturbance.as_ref(),
             duration: round.duration,
             block: quiet
@@ -216,6 +222,7 @@ impl<'a> Surroundings<'a> {
             housekeeping: self.housekeeping,
             scratch: self.scratch,
             seed: self.seed ^ u64::from(order).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            emulated: self.emulated,
         };
         make_round(&request, standing, tick, stop)
     }
@@ -254,6 +261,7 @@ pub fn measure_transfers(
         scratch: context.scratch,
         seed: context.seed,
         stay_up: false,
+        emulated: read_machine(&MachineRoot::system()).virtualisation.emulated,
     };
     let mut standing = Standing::default();
     let mut records = Vec::new();

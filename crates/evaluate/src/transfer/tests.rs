@@ -3,14 +3,15 @@
 //! not, cut and judged as measured ones are.
 
 use rampart_model::{
-    BlockKind, BlockSpan, BlocksMade, ClockRelation, CpuId, CpuSet, Distribution, Disturbance,
-    DisturbanceKind, DomainKind, DomainPlan, DomainSelection, ExperimentPlan, Finding, LoadKind,
-    MeterKind, MeterPlan, Nanos, Severity, Side, SignedNanos, Timeline, TransferRecord, Verdict,
-    VerdictFigures, VerdictOutcome, Watched,
+    BlockKind, BlockSpan, BlocksMade, ClockRelation, ComparisonCell, ComparisonRow, CpuId, CpuSet,
+    Distribution, Disturbance, DisturbanceKind, DomainKind, DomainPlan, DomainSelection,
+    ExperimentPlan, Finding, LoadKind, MeterKind, MeterPlan, Nanos, Severity, Side, SignedNanos,
+    Timeline, TransferRecord, Verdict, VerdictFigures, VerdictOutcome, Watched,
 };
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
+use super::judge::TransferVerdicts;
 use super::windows::{Clock, Margins, filled, spans_on, windows};
 use crate::{BlocksByRecord, Evidence, Judged, judge};
 
@@ -240,14 +241,25 @@ fn estimate(verdict: &Verdict) -> f64 {
     }
 }
 
-fn answers(judged: &Judged, question: &str) -> Vec<String> {
-    let row = judged
+fn row<'a>(judged: &'a Judged, question: &str) -> &'a ComparisonRow {
+    judged
         .comparison
         .rows
         .iter()
         .find(|row| row.question == question)
-        .expect("a row");
-    row.cells.iter().map(|cell| cell.answer.clone()).collect()
+        .expect("a row")
+}
+
+fn cell_of<'a>(judged: &'a Judged, question: &str, domain: usize) -> &'a ComparisonCell {
+    &row(judged, question).cells[domain]
+}
+
+fn answers(judged: &Judged, question: &str) -> Vec<String> {
+    row(judged, question)
+        .cells
+        .iter()
+        .map(|cell| cell.answer.clone())
+        .collect()
 }
 
 /// Each of the twenty-five cells, with a guest on a clock of its own.
@@ -280,10 +292,27 @@ fn the_matrix_of_walls_comes_out_as_it_was_simulated() {
             assert_eq!(verdict.records, [by.to_string()]);
         }
     }
+    // Without loads the guest may be good, and that is not said.
     assert_eq!(
         answers(&judged, "separation"),
-        ["limited", "limited", "limited", "good"]
+        ["limited", "limited", "limited", "not decided"]
     );
+    let reason = &cell_of(&judged, "separation", 3).reason;
+    assert!(
+        reason.contains("loads were not measured with: host, task, container"),
+        "{reason}"
+    );
+    let sentence = &judged.comparison.sentences[3].1;
+    assert!(
+        sentence.contains("blocks elsewhere do not stop it")
+            && sentence.contains("the host's kernel stops it by stopping the CPU under it"),
+        "{sentence}"
+    );
+    // Where loads decide nothing anyway, blocks are enough, and the reason says so.
+    let emulated = self::judged(&rounds(1, &BLOCKS, &as_they_should_be), true);
+    assert_eq!(answers(&emulated, "separation")[3], "good");
+    let reason = &cell_of(&emulated, "separation", 3).reason;
+    assert!(reason.contains("loads decide nothing here"), "{reason}");
     for cell in judged.comparison.rows.iter().flat_map(|row| &row.cells) {
         for id in &cell.verdicts {
             assert!(
@@ -319,10 +348,13 @@ fn a_planted_false_wall_is_called_leaking() {
     );
     assert_eq!(
         answers(&judged, "separation"),
-        ["none", "none", "limited", "good"]
+        ["none", "none", "limited", "not decided"]
     );
     let sentence = &judged.comparison.sentences[1].1;
-    assert!(sentence.contains("Nothing valid"), "no records: {sentence}");
+    assert_eq!(
+        sentence,
+        "No valid run of the matrix was made; blocks elsewhere stop it: block:host."
+    );
 }
 
 #[test]
@@ -382,15 +414,75 @@ fn a_domain_that_not_even_the_host_stops_is_excellent() {
             as_they_should_be(by, domain)
         }
     };
-    let judged = judged(&rounds(4, &BLOCKS, &excellent), false);
+    let judged = judged(&rounds(4, &BLOCKS, &excellent), true);
     // That the host's kernel can block is known from its own CPU.
     assert_eq!(answers(&judged, "separation")[3], "excellent");
     let mut unknown = rounds(4, &BLOCKS, &excellent);
     unknown.retain(|round| round.id != "block:host");
-    let judged = self::judged(&unknown, false);
-    assert_eq!(answers(&judged, "separation")[3], "good");
-    let reason = &judged.comparison.rows[2].cells[3].reason;
-    assert!(reason.contains("not decided"), "{reason}");
+    let judged = self::judged(&unknown, true);
+    assert_eq!(answers(&judged, "separation")[3], "not decided");
+    let reason = &cell_of(&judged, "separation", 3).reason;
+    assert!(
+        reason.contains("not measured with: block:host in vm"),
+        "{reason}"
+    );
+}
+
+/// With one real-time CPU only the host is up beside each of the others.
+#[test]
+fn pairs_that_were_never_up_together_are_named() {
+    let mut made = rounds(7, &BLOCKS, &as_they_should_be);
+    for round in &mut made {
+        let by = round.disturbance.clone().expect("a disturbance");
+        round.watched.retain(|watched| {
+            watched.domain == by.domain || watched.domain == "host" || by.domain == "host"
+        });
+    }
+    let judged = judged(&made, true);
+    assert_eq!(
+        answers(&judged, "separation"),
+        ["limited", "limited", "limited", "not decided"]
+    );
+    for (place, missing) in [
+        (1, "not measured with: container, vm"),
+        (2, "not measured with: task, vm"),
+        (3, "not measured with: task, container"),
+    ] {
+        let reason = &cell_of(&judged, "separation", place).reason;
+        assert!(reason.contains(missing), "{reason}");
+    }
+    let sentence = &judged.comparison.sentences[1].1;
+    assert!(
+        sentence.contains("blocks in host do not stop it"),
+        "{sentence}"
+    );
+}
+
+/// What was judged once is judged the same when more rounds came: nothing of it is drawn anew but
+/// what depends on them.
+#[test]
+fn verdicts_that_are_kept_are_those_that_would_be_drawn() {
+    let texts = [
+        "block:host",
+        "cache:task",
+        "block:task",
+        "block:under:vm",
+        "cache:task",
+    ];
+    let mut all = rounds(8, &texts, &as_they_should_be);
+    let mut generator = Pcg64Mcg::seed_from_u64(9);
+    for place in [1, 4] {
+        all.insert(place, round(&mut generator, None, &as_they_should_be));
+    }
+    for (number, round) in all.iter_mut().enumerate() {
+        round.id = format!("{}/0/{number}", round.id);
+    }
+    let mut kept = TransferVerdicts::default();
+    for made in 0..=all.len() {
+        let drawn = kept.judge(&plan(), &all[..made], false);
+        let anew = TransferVerdicts::default().judge(&plan(), &all[..made], false);
+        assert_eq!(drawn, anew, "after {made} rounds");
+    }
 }
 
 #[test]

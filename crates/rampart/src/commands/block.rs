@@ -12,7 +12,8 @@ use indicatif::ProgressBar;
 use rampart_host::{MachineRoot, read_machine};
 use rampart_load::{Blocks, BlocksError, BlocksOutcome, BlocksProgress};
 use rampart_model::{
-    BlockKind, BlockPlan, BlockSpan, BlockSpread, CpuId, CpuSet, ExitCode, Nanos, RefusalKind,
+    BLOCKING_SCHEMA_VERSION, BlockKind, BlockPlan, BlockSpan, BlockSpread, Blocking, CpuId, CpuSet,
+    ExitCode, Nanos, RefusalKind,
 };
 
 use crate::arguments::ShowProgress;
@@ -177,12 +178,14 @@ pub(crate) fn run(arguments: &BlockArguments) -> Result<ExitCode, Failure> {
     result.map_err(failure)?;
     let outcome = blocks.finish().map_err(failure)?;
     if arguments.json {
-        let document = serde_json::json!({
-            "plan": plan,
-            "made": outcome.made,
-            "count": outcome.count,
-            "findings": outcome.findings,
-        });
+        let document = Blocking {
+            schema_version: BLOCKING_SCHEMA_VERSION,
+            tool_version: super::VERSION.to_owned(),
+            plan: plan.clone(),
+            made: outcome.made,
+            count: outcome.count,
+            findings: outcome.findings,
+        };
         output::print(&serde_json::to_string_pretty(&document)?)?;
     } else {
         output::print(&text(&plan, &outcome))?;

@@ -4,7 +4,8 @@
 use anyhow::Context;
 use clap::CommandFactory;
 use rampart_model::{
-    BlockerEvent, BlockerRequest, Evaluation, ExitCode, Measurement, MeterEvent, MeterRequest,
+    BlockerEvent, BlockerRequest, Blocking, Blocktest, Evaluation, ExitCode, Measurement,
+    MeterEvent, MeterRequest,
 };
 use schemars::schema_for;
 
@@ -20,6 +21,8 @@ pub(crate) fn schema(arguments: &Schema) -> Result<ExitCode, Failure> {
         Document::MeterEvent => schema_for!(MeterEvent),
         Document::BlockerRequest => schema_for!(BlockerRequest),
         Document::BlockerEvent => schema_for!(BlockerEvent),
+        Document::Block => schema_for!(Blocking),
+        Document::Blocktest => schema_for!(Blocktest),
     };
     output::print(&serde_json::to_string_pretty(&schema)?)?;
     Ok(ExitCode::Success)

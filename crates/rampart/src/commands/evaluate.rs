@@ -5,9 +5,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use rampart_evaluate::{Context, DisturbanceWish, Request, ResultStream, evaluate};
+use rampart_evaluate::{Context, DisturbanceWish, Request, ResultStream, evaluate, is_complete};
 use rampart_model::{
-    Condition, Evaluation, EvaluationState, ExitCode, LoadKind, LoadPlace, Question, VerdictOutcome,
+    Condition, Evaluation, ExitCode, LoadKind, LoadPlace, Question, VerdictOutcome,
 };
 
 use super::report::render;
@@ -143,13 +143,7 @@ fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
 
 /// Partial before negative: a deadline verdict of half an evaluation is not the asked one.
 pub(crate) fn exit_code(evaluation: &Evaluation) -> ExitCode {
-    let mut runs = evaluation.records.iter().flat_map(|record| &record.runs);
-    let round_failed = evaluation
-        .transfers
-        .iter()
-        .any(|round| !round.invalid.is_empty());
-    let run_failed = runs.any(|run| !run.invalid.is_empty());
-    if evaluation.state != EvaluationState::Complete || run_failed || round_failed {
+    if !is_complete(evaluation) {
         return ExitCode::Partial;
     }
     let missed = evaluation.verdicts.iter().any(|verdict| {

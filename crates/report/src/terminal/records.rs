@@ -97,10 +97,9 @@ fn row(page: &Page, record: &Record, mixed: bool) -> Vec<Cell> {
         page.warning_cell(&format!("!! {} INVALID", record.domain))
     };
     let quantile = |quantile| {
-        page.cell(&format::time_or_dash(format::backed_quantile(
-            &distribution,
-            quantile,
-        )))
+        page.cell(&format::time_or_dash(
+            distribution.backed_quantile(quantile),
+        ))
     };
     let figure = |value: u64| {
         let text = format::count(value);

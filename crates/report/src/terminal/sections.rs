@@ -7,7 +7,7 @@ use comfy_table::Cell;
 use rampart_model::{Evaluation, Finding, Interval, Question, Severity, Verdict, VerdictFigures};
 
 use super::text::Page;
-use crate::{format, walls};
+use crate::format;
 
 /// Worst events shown.
 const WORST: usize = 8;
@@ -37,14 +37,15 @@ pub(crate) fn comparison(page: &mut Page, evaluation: &Evaluation) {
     };
     let mut header = vec![""];
     header.extend(first.cells.iter().map(|cell| cell.domain.as_str()));
-    let rows =
-        evaluation.comparison.rows.iter().map(|row| {
-            let mut cells = vec![page.cell(&row.question)];
-            cells.extend(row.cells.iter().map(|cell| {
-                page.outcome_cell(walls::answer_outcome(evaluation, cell), &cell.answer)
-            }));
-            cells
-        });
+    let rows = evaluation.comparison.rows.iter().map(|row| {
+        let mut cells = vec![page.cell(&row.question)];
+        cells.extend(
+            row.cells
+                .iter()
+                .map(|cell| page.outcome_cell(cell.outcome, &cell.answer)),
+        );
+        cells
+    });
     let rows: Vec<Vec<Cell>> = rows.collect();
     page.heading("Comparison");
     page.words(&header, rows);

@@ -51,16 +51,9 @@ fn whole(record: &Record) -> Distribution {
 }
 
 fn verdict(question: Question, record: &Record) -> Verdict {
-    let word = match question {
-        Question::Deadline => "deadline",
-        Question::SameAsHost => "same-as-host",
-        Question::Interference => "interference",
-        Question::Transfer => "transfer",
-        Question::Crash => "crash",
-    };
     Verdict {
         disturbance: None,
-        id: format!("{word}/{}", record.id),
+        id: question.id(&record.domain, record.plan.meter, &record.condition),
         question,
         domain: record.domain.clone(),
         meter: record.plan.meter,
@@ -103,6 +96,17 @@ fn deadline(record: &Record, deadline: Nanos) -> Verdict {
         max,
     });
     verdict
+}
+
+/// What a made-up answer amounts to.
+pub(crate) fn outcome_of(answer: &str) -> Option<VerdictOutcome> {
+    match answer {
+        "yes" | "good" | "excellent" => Some(VerdictOutcome::Holds),
+        "limited" | "not always" => Some(VerdictOutcome::Leaks),
+        "no" | "none" => Some(VerdictOutcome::Fails),
+        "not decided" | "not judged here" => Some(VerdictOutcome::Inconclusive),
+        _ => None,
+    }
 }
 
 /// Rounded, so that the last digit does not depend on the platform's arithmetic.
@@ -223,6 +227,7 @@ fn compare(evaluation: &mut Evaluation) {
         };
         ComparisonCell {
             domain: domain.to_owned(),
+            outcome: outcome_of(&answer),
             answer,
             reason,
             verdicts: verdicts.iter().map(|verdict| verdict.id.clone()).collect(),
@@ -249,6 +254,7 @@ fn compare(evaluation: &mut Evaluation) {
                         ComparisonCell {
                             domain: name.clone(),
                             answer: "is the host".to_owned(),
+                            outcome: None,
                             reason: "the others are compared with it".to_owned(),
                             verdicts: Vec::new(),
                         }
@@ -272,6 +278,7 @@ fn compare(evaluation: &mut Evaluation) {
                 .map(|(name, _)| ComparisonCell {
                     domain: name.clone(),
                     answer: "no".to_owned(),
+                    outcome: outcome_of("no"),
                     reason: "it runs on the host's kernel and ends with it".to_owned(),
                     verdicts: Vec::new(),
                 })

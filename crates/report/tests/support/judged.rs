@@ -2,11 +2,13 @@
 //! Made-up verdicts on the made-up rounds and the made-up crash.
 
 use rampart_model::{
-    ComparisonCell, ComparisonRow, Condition, CrashRecord, CrashWitness, Distribution, Disturbance,
-    DisturbanceKind, Evaluation, Exposure, Interval, LoadKind, LoadPlace, MeterKind, Nanos,
-    Question, Side, SignedNanos, TransferRecord, Verdict, VerdictFigures, VerdictOutcome, Watched,
+    ComparisonCell, ComparisonRow, Condition, CrashRecord, CrashWitness, Crossed, Distribution,
+    Disturbance, DisturbanceKind, Evaluation, Exposure, Interval, LoadKind, LoadPlace, MeterKind,
+    Nanos, Question, Side, SignedNanos, TransferRecord, Verdict, VerdictFigures, VerdictOutcome,
+    Watched,
 };
 
+use super::conclude::outcome_of;
 use super::{IDLE, transfers};
 
 const TRANSFER_TOLERANCE: f64 = 0.1;
@@ -18,6 +20,12 @@ pub(crate) fn judge(evaluation: &mut Evaluation) {
         if verdict.question == Question::Deadline {
             verdict.outcome = VerdictOutcome::Inconclusive;
             verdict.statement = "the machine is emulated in software: its times mean nothing, and no deadline is judged".to_owned();
+        }
+        if verdict.question == Question::SameAsHost {
+            verdict.outcome = VerdictOutcome::Inconclusive;
+            verdict
+                .statement
+                .push_str("; but these are emulated times, and nothing follows about real ones");
         }
     }
     let Some(quiet) = evaluation.transfers.first().cloned() else {
@@ -138,8 +146,23 @@ fn transfer(disturbance: &Disturbance, round: &TransferRecord, watched: &Watched
         with_block: with.len() as u32,
         without_block: without.len() as u32,
         tolerance: TRANSFER_TOLERANCE,
+        crossed: Some(crossed(&with, &without)),
     });
     verdict
+}
+
+/// By the level of an emulated machine.
+fn crossed(with: &[u64], without: &[u64]) -> Crossed {
+    let level = 0.5;
+    let limit = without[without.len() / 2] + (level * transfers::LENGTH.0 as f64) as u64;
+    let count = |all: &[u64]| all.iter().filter(|worst| **worst > limit).count() as u32;
+    let crossed = count(with);
+    Crossed {
+        level,
+        with_block: crossed,
+        without_block: count(without),
+        at_most: rounded(f64::from(crossed + 3) / f64::from(with.len() as u32 + 3)),
+    }
 }
 
 fn interference(
@@ -244,6 +267,7 @@ pub(crate) fn compare(evaluation: &mut Evaluation) {
     let cell = |name: &str, answer: &str, reason: String, on: &[&Verdict]| ComparisonCell {
         domain: name.to_owned(),
         answer: answer.to_owned(),
+        outcome: outcome_of(answer),
         reason,
         verdicts: ids(on),
     };
@@ -287,13 +311,34 @@ pub(crate) fn compare(evaluation: &mut Evaluation) {
         question: question.to_owned(),
         cells,
     };
-    let same = evaluation.comparison.rows.remove(1);
+    let same = |name: &String| {
+        let (answer, reason) = match name.as_str() {
+            "host" => ("–", "it is the host"),
+            "vm" => (
+                "not judged here",
+                "it has a kernel of its own above the host's, and what that costs shows in times alone",
+            ),
+            _ => (
+                "in structure",
+                "it runs on the host's kernel under the same policy, verified",
+            ),
+        };
+        let on = asked(name, Question::SameAsHost);
+        let mut cell = cell(name, answer, reason.to_owned(), &on);
+        if answer == "in structure" {
+            cell.outcome = Some(VerdictOutcome::Holds);
+        }
+        cell
+    };
     evaluation.comparison.rows = vec![
         row(
             "real-time in the domain",
             names.iter().map(judged).collect(),
         ),
-        same,
+        row(
+            "same latency as on the host",
+            names.iter().map(same).collect(),
+        ),
         row("separation", names.iter().map(separated).collect()),
         row(
             "complete independence from the host",

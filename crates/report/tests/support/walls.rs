@@ -5,7 +5,7 @@
 use rampart_model::{
     Bench, Cause, CauseKind, CrashRecord, CrashWitness, DomainKind, DomainSelection, Evaluation,
     ExplainedWorst, Finding, LoadKind, LoadPlace, MeterKind, Nanos, NotMeasured, Participant,
-    Severity, SignedNanos, ThreadOutcome, TransferGroup, TransferPlan, WorstEvent,
+    Severity, SignPath, SignedNanos, ThreadOutcome, TransferGroup, TransferPlan, WorstEvent,
 };
 
 use super::{IDLE, Scenario, cpus, domain, guest, judged, loaded, transfers};
@@ -213,6 +213,7 @@ fn crash(evaluation: &mut Evaluation) {
         last_sample: Some(Nanos(at.0.saturating_add_signed(lived))),
         lived: Some(SignedNanos(lived)),
         uncertainty: Nanos::from_micros(uncertainty),
+        signs: SignPath::ThroughHost,
         invalid: Vec::new(),
     };
     evaluation.crash = Some(CrashRecord {

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! By which factor a load slows a domain: the same for loads of the matrix and for loads in one
+//! domain while others are watched. Pure.
+
+use rampart_model::{Distribution, VerdictFigures, VerdictOutcome};
+use rampart_stats::{INTERFERENCE_TOLERANCE, QUANTILES, Resampling, interference};
+
+use crate::wording;
+
+/// Runs or rounds, each with its blocks in the order of time.
+type Runs = [Vec<Distribution>];
+
+/// Outcome, sentence and figures; none where there is too little to compare. `idle` names the
+/// record that `quiet` is of.
+pub(crate) fn judge_interference(
+    loaded: &Runs,
+    quiet: &Runs,
+    idle: &str,
+    resampling: &Resampling,
+    emulated: bool,
+) -> Option<(VerdictOutcome, String, VerdictFigures)> {
+    let found = interference(
+        loaded,
+        quiet,
+        &QUANTILES,
+        INTERFERENCE_TOLERANCE,
+        resampling,
+    )?;
+    let (outcome, statement) = wording::interference(&found, INTERFERENCE_TOLERANCE, emulated);
+    let figures = VerdictFigures::Interference {
+        idle: idle.to_owned(),
+        factors: found.factors,
+        tolerance: INTERFERENCE_TOLERANCE,
+        blocks: (blocks_in(loaded), blocks_in(quiet)),
+    };
+    Some((outcome, statement, figures))
+}
+
+/// How many blocks all runs have.
+pub(crate) fn blocks_in(runs: &Runs) -> u32 {
+    u32::try_from(runs.iter().map(Vec::len).sum::<usize>()).unwrap_or(u32::MAX)
+}

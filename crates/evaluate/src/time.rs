@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How the time of the matrix is shared out. Pure.
+
+use rampart_model::Nanos;
+
+use crate::EvaluateError;
+
+/// No run is longer, so that a killed evaluation loses little and repetitions stay interleaved.
+const LONGEST_RUN: Nanos = Nanos::from_secs(60);
+/// Shorter runs would be warm-up more than measurement.
+const SHORTEST_RUN: Nanos = Nanos::SECOND;
+/// With fewer the spread between runs is hardly known.
+const USUAL_REPETITIONS: u64 = 5;
+
+/// Repetitions and measured time of each run.
+///
+/// Runs of one cell differ more than seconds within a run do, so comparisons live from
+/// repetitions: five where each still gets a second, fewer where not. With more time both grow:
+/// the fewest repetitions whose runs last no more seconds than there are repetitions.
+pub(crate) fn share_time(
+    total: Nanos,
+    cells: u64,
+    overhead: Nanos,
+) -> Result<(u32, Nanos), EvaluateError> {
+    let cells = cells.max(1);
+    let run_for =
+        |repetitions: u64| Nanos(total.0 / (cells * repetitions)).saturating_sub(overhead);
+    let mut repetitions = USUAL_REPETITIONS;
+    while repetitions > 1 && run_for(repetitions) < SHORTEST_RUN {
+        repetitions -= 1;
+    }
+    if run_for(repetitions) < SHORTEST_RUN {
+        let needed = Nanos(cells * (SHORTEST_RUN + overhead).0);
+        return Err(EvaluateError::TooShort {
+            total,
+            cells,
+            needed,
+        });
+    }
+    while repetitions >= USUAL_REPETITIONS
+        && run_for(repetitions) > LONGEST_RUN.min(Nanos::from_secs(repetitions))
+    {
+        repetitions += 1;
+    }
+    // A tenth of a second is as exact as anyone plans.
+    let run = Nanos(run_for(repetitions).0 / 100_000_000 * 100_000_000);
+    Ok((
+        u32::try_from(repetitions).unwrap_or(u32::MAX),
+        run.min(LONGEST_RUN),
+    ))
+}
+
+/// A run is cut into equal blocks of about a second, in long runs up to ten seconds.
+pub(crate) fn block_of(run: Nanos) -> Nanos {
+    let wanted = (run.0 / 6).clamp(1_000_000_000, 10_000_000_000);
+    Nanos(run.0 / (run.0 / wanted).max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::costs::Costs;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_time_is_never_exceeded(seconds in 1u64..200_000, cells in 1u64..60) {
+            match share_time(Nanos::from_secs(seconds), cells, Costs::REAL.run_overhead) {
+                Ok((repetitions, run)) => {
+                    prop_assert!(run >= SHORTEST_RUN && run <= LONGEST_RUN);
+                    let blocks = run.0 as f64 / block_of(run).0 as f64;
+                    prop_assert!((blocks - blocks.round()).abs() < 1e-6, "{blocks}");
+                    let used = (run + Costs::REAL.run_overhead).0 * cells * u64::from(repetitions);
+                    prop_assert!(used <= Nanos::from_secs(seconds).0);
+                }
+                Err(EvaluateError::TooShort { needed, .. }) => {
+                    prop_assert!(Nanos::from_secs(seconds) < needed);
+                }
+                Err(other) => prop_assert!(false, "{other}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_standard_matrix_gets_five_repetitions_in_two_minutes() {
+        let (repetitions, run) =
+            share_time(Costs::REAL.total, 9, Costs::REAL.run_overhead).expect("fits");
+        assert_eq!((repetitions, run), (5, Nanos::from_millis(2100)));
+        assert_eq!(block_of(run), Nanos::from_millis(1050));
+    }
+
+    #[test]
+    fn a_day_is_cut_into_runs_of_a_minute() {
+        let (repetitions, run) =
+            share_time(Nanos::from_secs(86_400), 9, Costs::REAL.run_overhead).expect("fits");
+        assert_eq!((repetitions, run), (159, Nanos::from_millis(59_800)));
+    }
+}

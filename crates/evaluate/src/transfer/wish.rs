@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a user wishes to be done to domains.
+
+use std::fmt;
+use std::str::FromStr;
+
+use rampart_model::{Disturbance, DisturbanceKind, ParseDisturbanceError};
+
+use crate::costs::Costs;
+
+/// One entry of the wish for disturbances: `none`, `block`, `cache`, `block:host`,
+/// `block:under:vm`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DisturbanceWish {
+    /// None at all.
+    Nothing,
+    /// This, in every domain; for blocks also under each guest.
+    Every(DisturbanceKind),
+    /// This one alone.
+    One(Disturbance),
+}
+
+impl FromStr for DisturbanceWish {
+    type Err = ParseDisturbanceError;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "none" {
+            return Ok(Self::Nothing);
+        }
+        match text.parse::<DisturbanceKind>() {
+            Ok(kind) => Ok(Self::Every(kind)),
+            Err(_) => text.parse().map(Self::One),
+        }
+    }
+}
+
+impl fmt::Display for DisturbanceWish {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => f.pad("none"),
+            Self::Every(kind) => kind.fmt(f),
+            Self::One(disturbance) => disturbance.fmt(f),
+        }
+    }
+}
+
+impl DisturbanceWish {
+    /// What is done without being asked for: blocks, and the loads that reach through what domains
+    /// share, as many as are worth their time there.
+    pub(crate) fn usual(costs: &Costs) -> Vec<Self> {
+        let loads = costs.disturbing_loads.iter().copied();
+        std::iter::once(DisturbanceKind::Block)
+            .chain(loads.map(DisturbanceKind::Load))
+            .map(Self::Every)
+            .collect()
+    }
+
+    /// Whether a disturbance is among what is wished.
+    pub(crate) fn wants(&self, disturbance: &Disturbance) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Every(kind) => *kind == disturbance.kind,
+            Self::One(one) => one == disturbance,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wishes_read_as_they_are_written() {
+        for text in ["none", "block", "cache", "block:under:vm", "io:container"] {
+            let wish: DisturbanceWish = text.parse().expect(text);
+            assert_eq!(wish.to_string(), text);
+        }
+        for text in ["", "idle", "gpu", "block:"] {
+            assert!(text.parse::<DisturbanceWish>().is_err(), "{text}");
+        }
+    }
+}
