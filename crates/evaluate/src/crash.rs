@@ -5,13 +5,12 @@
 //! each was last heard of, and ends the kernel. Elsewhere the stream of results is taken in, and
 //! when it has ended [`confirm_crash`] puts the last signs of life into a record.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rampart_host::{MachineRoot, PanicTrigger};
 use rampart_model::{
     CpuSet, CrashRecord, CrashWitness, ExperimentPlan, Finding, MeterKind, MeterPlan, Nanos,
     Severity, SignPath, SignedNanos,
@@ -50,7 +49,7 @@ pub(crate) fn crash_host(
     stop: &AtomicBool,
 ) -> Finding {
     let not_done = |what: String| Finding::new(Severity::Problem, "crash:host", what);
-    let trigger = match PanicTrigger::open() {
+    let trigger = match open_trigger() {
         Ok(trigger) => trigger,
         Err(finding) => return *finding,
     };
@@ -123,32 +122,14 @@ pub(crate) fn crash_host(
     not_done(format!("the kernel did not panic: {answer}"))
 }
 
-/// Makes this kernel panic.
-struct PanicTrigger(File);
-
-impl PanicTrigger {
-    /// Kernel, Documentation/admin-guide/sysrq.rst: `c` makes the kernel panic, from this file
-    /// whatever /proc/sys/kernel/sysrq says.
-    const PATH: &str = "/proc/sysrq-trigger";
-
-    fn open() -> Result<Self, Box<Finding>> {
-        let path = Self::PATH;
-        let opened = OpenOptions::new().write(true).open(path);
-        opened.map(Self).map_err(|error| {
-            Box::new(
-                Finding::new(
-                    Severity::Problem,
-                    "crash:host",
-                    format!("{path} cannot be written to: {error}"),
-                )
-                .mend("run as root on a kernel with CONFIG_MAGIC_SYSRQ"),
-            )
-        })
-    }
-
-    fn fire(mut self) -> io::Result<()> {
-        self.0.write_all(b"c")
-    }
+fn open_trigger() -> Result<PanicTrigger, Box<Finding>> {
+    PanicTrigger::open(&MachineRoot::system()).map_err(|error| {
+        Box::new(Finding::new(
+            Severity::Problem,
+            "crash:host",
+            error.to_string(),
+        ))
+    })
 }
 
 fn witness(domain: &str, why: Finding) -> CrashWitness {
