@@ -6,7 +6,8 @@
 use std::time::Duration;
 
 use rampart_model::{
-    Bench, Evaluation, EvaluationState, Question, Verdict, VerdictFigures, VerdictOutcome,
+    Bench, BlockKind, Evaluation, EvaluationState, Question, Verdict, VerdictFigures,
+    VerdictOutcome,
 };
 use rampart_tests::limited::Limited as _;
 use rampart_tests::programs::{evaluation, machine, rampart, stdout};
@@ -95,6 +96,72 @@ fn blocks_stop_where_the_walls_are(evaluation: &Evaluation) {
     }
 }
 
+/// The module's blocks, of a length that follows from what was measured, and felt where they are
+/// made by the kernel's own account.
+fn blocks_are_the_modules(evaluation: &Evaluation) {
+    let mut rounds = 0;
+    for round in evaluation
+        .transfers
+        .iter()
+        .filter(|round| round.invalid.is_empty())
+    {
+        let Some(blocks) = &round.blocks else {
+            continue;
+        };
+        rounds += 1;
+        assert_eq!(blocks.kind, BlockKind::Module, "{}", round.id);
+        assert!(
+            blocks.spans.len() >= 8,
+            "{}: {} blocks",
+            round.id,
+            blocks.spans.len()
+        );
+        for span in &blocks.spans {
+            assert!(span.end.0 - span.start.0 >= blocks.length.0, "{span:?}");
+        }
+    }
+    assert!(rounds >= 5, "{rounds} rounds of blocks count");
+}
+
+/// Loads ran where they were meant to, the one in the guest by its own account, and every other
+/// domain has a verdict with figures.
+fn loads_ran(evaluation: &Evaluation) {
+    for (disturbance, watched) in [
+        ("cache:host", ["task", "container", "vm"]),
+        ("cache:vm", ["host", "task", "container"]),
+    ] {
+        let rounds: Vec<_> = evaluation
+            .transfers
+            .iter()
+            .filter(|round| round.invalid.is_empty())
+            .filter(|round| {
+                round
+                    .disturbance
+                    .as_ref()
+                    .is_some_and(|done| done.to_string() == disturbance)
+            })
+            .collect();
+        assert!(!rounds.is_empty(), "no round of {disturbance} counts");
+        for round in rounds {
+            let load = round.load.as_ref().expect("the load is told");
+            assert!(
+                load.ran && !load.stressors.is_empty(),
+                "{}: {load:?}",
+                round.id
+            );
+        }
+        for domain in watched {
+            let judged = verdict(evaluation, Question::Interference, domain, disturbance);
+            assert!(
+                judged.figures.is_some(),
+                "{}: {}",
+                judged.id,
+                judged.statement
+            );
+        }
+    }
+}
+
 fn all_die_with_the_host(evaluation: &Evaluation) {
     let crash = evaluation.crash.as_ref().expect("the host was crashed");
     assert!(crash.confirmed.is_some(), "{crash:?}");
@@ -173,11 +240,11 @@ fn the_walls_of_a_simulated_machine_are_found_where_they_are() {
             "--on",
             "sim",
             "--for",
-            "2m",
+            "135s",
             "--loads",
             "idle",
             "--disturb",
-            "block,crash:host",
+            "block,cache:host,cache:vm,crash:host",
             "--show-progress",
             "lines",
             "--out",
@@ -191,6 +258,8 @@ fn the_walls_of_a_simulated_machine_are_found_where_they_are() {
     assert_eq!(evaluation.state, EvaluationState::Complete);
     is_simulated(&evaluation);
     blocks_stop_where_the_walls_are(&evaluation);
+    blocks_are_the_modules(&evaluation);
+    loads_ran(&evaluation);
     all_die_with_the_host(&evaluation);
     the_comparison_is_filled(&evaluation);
     the_guest_is_told(&evaluation);
