@@ -27,7 +27,7 @@ mod write;
 pub use error::PlanError;
 pub use fingerprint::{difference, fingerprint};
 pub use parse::parse;
-pub use picture::{PictureOptions, html, terminal};
+pub use picture::{PictureOptions, finding_line, html, terminal};
 pub use places::Places;
 pub use propose::{Proposal, ProposeError, Wish, propose};
 pub use resolve::resolve;

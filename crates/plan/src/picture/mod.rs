@@ -7,4 +7,4 @@ mod parts;
 mod text;
 
 pub use page::html;
-pub use text::{PictureOptions, terminal};
+pub use text::{PictureOptions, finding_line, terminal};

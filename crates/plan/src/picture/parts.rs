@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use rampart_model::{ByteSize, CpuOwnership, CpuRole, CpuSet, PlanFinding, ResolvedPlan, Severity};
+use rampart_model::{
+    CacheSharing, CpuOwnership, CpuRole, CpuSet, PlanFinding, ResolvedPlan, Severity,
+};
 
 use crate::names::HOUSEKEEPING;
 
@@ -126,7 +128,7 @@ pub(super) fn interrupts(plan: &ResolvedPlan) -> Vec<(String, usize, CpuSet, Vec
         .collect()
 }
 
-/// A cache or node: what it is, its CPUs, and who is on it.
+/// A last-level cache, a lower one that several share, or a node: what it is, its CPUs, and who is on it.
 pub(super) fn shares(plan: &ResolvedPlan) -> Vec<(String, CpuSet, String)> {
     let who = |names: &std::collections::BTreeSet<String>| match names.len() {
         0 => "nobody".to_owned(),
@@ -136,11 +138,14 @@ pub(super) fn shares(plan: &ResolvedPlan) -> Vec<(String, CpuSet, String)> {
             names.iter().cloned().collect::<Vec<_>>().join(", ")
         ),
     };
-    let caches = plan.caches.iter().map(|cache| {
+    // The caches of each core, of which a large machine has hundreds, only where two meet there.
+    let last = plan.caches.iter().map(|cache| cache.level).max();
+    let told = |cache: &&CacheSharing| Some(cache.level) == last || cache.domains.len() > 1;
+    let caches = plan.caches.iter().filter(told).map(|cache| {
         let size = if cache.size == 0 {
             String::new()
         } else {
-            format!(" {}", ByteSize(cache.size))
+            format!(" {}", human(cache.size))
         };
         (
             format!("L{} cache{size}", cache.level),
@@ -149,13 +154,10 @@ pub(super) fn shares(plan: &ResolvedPlan) -> Vec<(String, CpuSet, String)> {
         )
     });
     let nodes = plan.nodes.iter().map(|node| {
-        let mebibytes = node.memory >> 20;
         let size = if node.memory == 0 {
             String::new()
-        } else if mebibytes >= 1 << 14 {
-            format!(" {} GiB", mebibytes >> 10)
         } else {
-            format!(" {mebibytes} MiB")
+            format!(" {}", human(node.memory))
         };
         (
             format!("memory node {}{size}", node.id),
@@ -164,6 +166,21 @@ pub(super) fn shares(plan: &ResolvedPlan) -> Vec<(String, CpuSet, String)> {
         )
     });
     caches.chain(nodes).collect()
+}
+
+/// A size to look at, in the largest unit of which there are at least ten, or whole ones.
+fn human(bytes: u64) -> String {
+    let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    units
+        .into_iter()
+        .find(|(_, shift)| {
+            let count = bytes >> shift;
+            count >= 10 || (count > 0 && count << shift == bytes)
+        })
+        .map_or_else(
+            || format!("{bytes} B"),
+            |(unit, shift)| format!("{} {unit}", bytes >> shift),
+        )
 }
 
 /// The word before a finding.

@@ -89,7 +89,7 @@ fn map(lines: &mut Vec<String>, plan: &ResolvedPlan, width: usize) {
             )
         })
         .collect();
-    hanging(lines, &" ".repeat(26), &legend.join("   "), width);
+    hanging(lines, &" ".repeat(26), &legend.join("\u{a0}\u{a0} "), width);
 }
 
 fn domains(lines: &mut Vec<String>, plan: &ResolvedPlan, width: usize) {
@@ -171,17 +171,31 @@ fn settings(lines: &mut Vec<String>, plan: &ResolvedPlan, width: usize) {
     }
 }
 
+/// A finding in one line, as compilers tell theirs: place, word, what, rule, and the reason of its
+/// waiver.
+#[must_use]
+pub fn finding_line(place: &str, finding: &PlanFinding) -> String {
+    let word = parts::word(finding);
+    let text = parts::clean(&format!("{place}: {word}: {}", said(finding)));
+    format!("{text}\n")
+}
+
+fn said(finding: &PlanFinding) -> String {
+    let mut text = format!("{} [{}]", finding.finding, finding.rule);
+    if let Some(reason) = &finding.waived {
+        text.push_str(&format!("; waived: {reason}"));
+    }
+    text
+}
+
 /// Findings as lines, the gravest first.
-pub(crate) fn findings(lines: &mut Vec<String>, findings: &[PlanFinding], width: usize) {
+fn findings(lines: &mut Vec<String>, findings: &[PlanFinding], width: usize) {
     if findings.is_empty() {
         return;
     }
     heading(lines, "Findings");
     for finding in findings {
-        let mut text = format!("{} [{}]", finding.finding, finding.rule);
-        if let Some(reason) = &finding.waived {
-            text.push_str(&format!("; waived: {reason}"));
-        }
+        let text = said(finding);
         hanging(lines, &format!("{:8}", parts::word(finding)), &text, width);
     }
 }

@@ -102,7 +102,7 @@ pub(super) fn line(context: &Context<'_>) -> Vec<PlanFinding> {
     if lists.isolated.is_none() && lists.tickless.is_none() {
         findings.push(
             machine(rule, Severity::Note, place, "the boot line sets no CPU aside, so ticks, callbacks and managed interrupts stay on the real-time CPUs")
-                .values("no isolcpus=, no nohz_full=", arguments)
+                .values("no isolcpus=, no nohz_full=", format!("both, with CPUs {wanted}"))
                 .mend(mend),
         );
     }
