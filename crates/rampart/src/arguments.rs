@@ -11,9 +11,10 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0    all that was asked was done
   1    an error of the environment, or a bug
-  2    the arguments make no sense; nothing was changed or measured
+  2    the arguments or the plan make no sense; nothing was changed or measured
   3    everything was measured, and the deadline given with --deadline does not hold
-  4    something that the work needs is missing; the message names it and the mend
+  4    something that the work needs is missing, or this machine does not fit the plan; the message
+       names it and the mend
   5    ended early, or part of it failed; what was measured is kept
   6    the simulated machine panicked, hung, ended or never came up
   130  interrupted a second time";
@@ -53,6 +54,8 @@ pub(crate) enum Command {
     Report(Report),
     /// List the domains that this machine can host, and for the rest why not
     Domains(Domains),
+    /// Write, check and show the plan of a machine: who owns which CPU
+    Plan(crate::commands::plan::PlanArguments),
     /// Build, boot and enter the simulated machine
     Sim(crate::commands::sim::SimArguments),
     /// Tell what rtla or cyclictest measured, read from its output
@@ -368,6 +371,10 @@ pub(crate) enum Document {
     BlockerRequest,
     /// What `rampart-meter block` writes
     BlockerEvent,
+    /// A plan; it is TOML, and its values are those of JSON
+    Plan,
+    /// Output of `rampart plan show --json`
+    ResolvedPlan,
 }
 
 #[derive(Debug, Args)]

@@ -5,6 +5,7 @@ use anyhow::Context;
 use clap::CommandFactory;
 use rampart_model::{
     BlockerEvent, BlockerRequest, Evaluation, ExitCode, Measurement, MeterEvent, MeterRequest,
+    ResolvedPlan,
 };
 use schemars::schema_for;
 
@@ -20,6 +21,8 @@ pub(crate) fn schema(arguments: &Schema) -> Result<ExitCode, Failure> {
         Document::MeterEvent => schema_for!(MeterEvent),
         Document::BlockerRequest => schema_for!(BlockerRequest),
         Document::BlockerEvent => schema_for!(BlockerEvent),
+        Document::Plan => rampart_plan::schema(),
+        Document::ResolvedPlan => schema_for!(ResolvedPlan),
     };
     output::print(&serde_json::to_string_pretty(&schema)?)?;
     Ok(ExitCode::Success)
