@@ -76,7 +76,11 @@ impl Claims {
         }
         let real_time = claims.owned();
         for domain in &plan.domains {
-            let named = claims.housekeeping.clone().unwrap_or_default();
+            // Where nobody is named to keep house, the boot CPU's core does, and serves too.
+            let named = claims
+                .housekeeping
+                .clone()
+                .unwrap_or_else(|| view::core(&machine.topology, view::BOOT_CPU));
             let servants = servants(domain).difference(&named).difference(&real_time);
             claims.servants = claims.servants.union(&servants.intersection(&usable));
         }

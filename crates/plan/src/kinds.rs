@@ -4,10 +4,11 @@
 use std::collections::BTreeSet;
 
 use rampart_model::{
-    ContainerEngine, CpuRequest, CpuSelector, DomainKind, PLAN_SCHEMA_VERSION, Plan, PlannedDomain,
-    VirtualCpus, Waiver,
+    CpuRequest, CpuSelector, DomainKind, PLAN_SCHEMA_VERSION, Plan, PlannedDomain, VirtualCpus,
+    Waiver,
 };
 
+use crate::details;
 use crate::names::{HOUSEKEEPING, is_name};
 use crate::places::Step;
 use crate::rules::RULES;
@@ -23,7 +24,11 @@ pub(crate) struct Fault {
 }
 
 impl Fault {
-    fn of(section: &'static str, what: impl Into<String>, mend: impl Into<String>) -> Self {
+    pub(crate) fn of(
+        section: &'static str,
+        what: impl Into<String>,
+        mend: impl Into<String>,
+    ) -> Self {
         Self {
             section,
             entry: None,
@@ -33,7 +38,7 @@ impl Fault {
         }
     }
 
-    fn field(mut self, field: &'static str) -> Self {
+    pub(crate) fn field(mut self, field: &'static str) -> Self {
         self.field = Some(field);
         self
     }
@@ -108,7 +113,7 @@ fn domain_fault(domain: &PlannedDomain, known: &BTreeSet<&str>) -> Option<Fault>
     }
     kind_fault(domain)
         .or_else(|| cpu_fault(domain, known))
-        .or_else(|| detail_fault(domain))
+        .or_else(|| details::first_fault(domain))
 }
 
 /// Fields that belong to other kinds, and fields that the kind cannot do without.
@@ -246,107 +251,6 @@ fn cpu_fault(domain: &PlannedDomain, known: &BTreeSet<&str>) -> Option<Fault> {
         format!("domain `{name}` refers to `{unknown}`, which is no domain before it"),
         "name `housekeeping` or a domain that stands further up in the plan",
     )
-}
-
-fn detail_fault(domain: &PlannedDomain) -> Option<Fault> {
-    let name = &domain.name;
-    let fault = |field, what: &str, mend: &str| {
-        Some(Fault::of("domain", format!("domain `{name}`: {what}"), mend).field(field))
-    };
-    if let Some(container) = &domain.container {
-        let embedded = container
-            .engine
-            .is_none_or(|engine| engine == ContainerEngine::Embedded);
-        if container.image.is_some() && (container.rootfs.is_some() || embedded) {
-            return fault(
-                "container",
-                "an image needs podman or docker, and no `rootfs` beside it",
-                "write { engine = \"podman\", image = \"NAME\" }, or { rootfs = \"DIRECTORY\" }",
-            );
-        }
-    }
-    if domain.run.first().is_some_and(String::is_empty) {
-        return fault(
-            "run",
-            "its program has no name",
-            "name the program first, then its arguments",
-        );
-    }
-    if domain.deadline.is_some_and(|deadline| deadline.0 == 0) {
-        return fault(
-            "deadline",
-            "a deadline of no time",
-            "write for example \"100us\"",
-        );
-    }
-    if let Some(memory) = &domain.memory {
-        let page = memory.hugepage.map_or(4096, |page| page.0);
-        if memory.size.0 == 0 || !page.is_power_of_two() || page < 4096 {
-            return fault(
-                "memory",
-                "its size is nothing, or its huge pages are of no size that there is",
-                "write for example { size = \"1GiB\", hugepage = \"2MiB\" }",
-            );
-        }
-    }
-    if let Some(cache) = &domain.cache {
-        let sizes = [cache.ways.map(u64::from), cache.bytes.map(|bytes| bytes.0)];
-        let given: Vec<u64> = sizes.into_iter().flatten().collect();
-        let percent = cache.bandwidth_percent;
-        if given.len() > 1
-            || given.contains(&0)
-            || percent.is_some_and(|part| !(1..=100).contains(&part))
-            || (given.is_empty() && percent.is_none())
-        {
-            return fault(
-                "cache",
-                "a share is either `ways` or `bytes`, more than none, and a bandwidth of 1 to 100 percent",
-                "write for example { ways = 4, exclusive = true }",
-            );
-        }
-    }
-    if domain.threads.iter().any(|rule| rule.r#match.is_empty()) {
-        return fault(
-            "threads",
-            "a rule for threads without a name",
-            "write match = \"worker*\"",
-        );
-    }
-    if domain
-        .interrupts
-        .iter()
-        .any(|rule| *rule == rampart_model::InterruptMatch::default())
-    {
-        return fault(
-            "interrupts",
-            "an entry that says nothing would be every interrupt",
-            "write for example { action = \"eth1-*\" }",
-        );
-    }
-    if !domain.devices.iter().all(|device| is_pci_address(device)) {
-        return fault(
-            "devices",
-            "no address of a PCI device",
-            "write it as in `lspci -D`: \"0000:03:00.0\"",
-        );
-    }
-    None
-}
-
-/// Whether `text` is written `0000:03:00.0`.
-fn is_pci_address(text: &str) -> bool {
-    let hexadecimal = |part: &str, digits: usize| {
-        part.len() == digits && part.chars().all(|c| c.is_ascii_hexdigit())
-    };
-    let parts: Vec<&str> = text.split([':', '.']).collect();
-    let [domain, bus, device, function] = parts.as_slice() else {
-        return false;
-    };
-    text.matches('.').count() == 1
-        && hexadecimal(domain, 4)
-        && hexadecimal(bus, 2)
-        && hexadecimal(device, 2)
-        && hexadecimal(function, 1)
 }
 
 fn waiver_fault(plan: &Plan, waiver: &Waiver) -> Option<Fault> {

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod claims;
+mod details;
 mod error;
 mod fingerprint;
 mod kinds;

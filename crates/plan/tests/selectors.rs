@@ -194,3 +194,11 @@ fn a_guests_cpus_are_bound_in_rising_order() {
     );
     assert_eq!(resolved.real_time, cpus("2-3"));
 }
+
+#[test]
+fn an_emulator_on_the_boot_cpu_does_not_take_it_from_housekeeping() {
+    let text = "[[domain]]\nname = \"g\"\nkind = \"vm\"\nmemory = { size = \"1GiB\" }\nvcpus = \"2-3\"\nemulator = \"0\"\n";
+    let resolved = resolve(&quad(), text);
+    assert_eq!(resolved.housekeeping, cpus("0-1"));
+    assert!(broken(&resolved, "housekeeping").is_empty());
+}

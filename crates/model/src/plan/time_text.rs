@@ -16,7 +16,7 @@ pub(super) fn exact(time: Nanos) -> String {
     ];
     match units
         .into_iter()
-        .find(|(length, _)| time.0 != 0 && time.0 % length == 0)
+        .find(|(length, _)| time.0 != 0 && time.0.is_multiple_of(*length))
     {
         Some((length, unit)) => format!("{}{unit}", time.0 / length),
         None => format!("{}ns", time.0),

@@ -158,7 +158,7 @@ pub(super) fn huge_pages(context: &Context<'_>) -> Vec<PlanFinding> {
             );
             continue;
         }
-        if memory.size.0 % page.0.max(1) != 0 {
+        if !memory.size.0.is_multiple_of(page.0.max(1)) {
             findings.push(
                 about(
                     rule,

@@ -64,7 +64,7 @@ pub fn read_surroundings(root: &MachineRoot, guest_kernels: &[PathBuf]) -> Surro
             .iter()
             .filter_map(|option| Some(((*option).to_owned(), config.is_set(option)?)))
             .collect(),
-        managers: processes.as_deref().map(|processes| managers(processes)),
+        managers: processes.as_deref().map(managers),
         interrupts: interrupts(root),
         network_queues: network_queues(root),
         limits: limits(root),
