@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Records the machine for a test: copies the files that `read_machine` reads into a directory.
+//! Records the machine for a test: copies the files that `read_machine` and
+//! `read_surroundings` read into a directory.
 //! `record DIRECTORY`. Look through the result before it is shared: it holds the host name and
 //! the command line.
 #![expect(clippy::print_stdout, reason = "it is here to show")]
@@ -13,15 +14,18 @@ const CPU: &str = "sys/devices/system/cpu";
 fn patterns() -> Vec<String> {
     let plain = [
         "etc/os-release",
+        "proc/*/comm",
+        "proc/*/stat",
         "proc/1/cgroup",
         "proc/1/mountinfo",
-        "proc/2/comm",
         "proc/cmdline",
         "proc/cpuinfo",
         "proc/device-tree/compatible",
         "proc/device-tree/hypervisor/compatible",
         "proc/device-tree/model",
+        "proc/irq/*/smp_affinity_list",
         "proc/meminfo",
+        "proc/self/limits",
         "proc/self/mountinfo",
         "proc/self/status",
         "proc/stat",
@@ -33,18 +37,26 @@ fn patterns() -> Vec<String> {
         "proc/sys/kernel/sched_rt_period_us",
         "proc/sys/kernel/sched_rt_runtime_us",
         "proc/sys/kernel/version",
+        "sys/bus/pci/devices/*/numa_node",
         "sys/class/dmi/id/bios_version",
         "sys/class/dmi/id/board_vendor",
         "sys/class/dmi/id/product_name",
         "sys/class/dmi/id/sys_vendor",
+        "sys/class/net/*/device/uevent",
+        "sys/class/net/*/queues/*/rps_cpus",
         "sys/devices/cpu_atom/cpus",
         "sys/devices/system/clocksource/clocksource0/available_clocksource",
         "sys/devices/system/clocksource/clocksource0/current_clocksource",
         "sys/devices/system/node/*/cpulist",
+        "sys/devices/system/node/*/hugepages/*/free_hugepages",
+        "sys/devices/system/node/*/hugepages/*/nr_hugepages",
         "sys/devices/system/node/*/meminfo",
         "sys/fs/cgroup/cpu/cpu.rt_runtime_us",
         "sys/fs/cgroup/cpu,cpuacct/cpu.rt_runtime_us",
         "sys/hypervisor/type",
+        "sys/kernel/irq/*/actions",
+        "sys/kernel/irq/*/chip_name",
+        "sys/kernel/irq/*/name",
         "sys/kernel/debug/sched/fair_server/cpu0/period",
         "sys/kernel/debug/sched/fair_server/cpu0/runtime",
         "sys/kernel/debug/sched/preempt",

@@ -34,9 +34,13 @@ mod machine;
 #[cfg(feature = "std")]
 mod meter;
 #[cfg(feature = "std")]
+mod plan;
+#[cfg(feature = "std")]
 mod policy;
 #[cfg(feature = "std")]
 mod record;
+#[cfg(feature = "std")]
+mod surroundings;
 #[cfg(feature = "std")]
 mod transfer;
 mod units;
@@ -88,12 +92,24 @@ pub use meter::{
     ParseMeterKindError, Phase, PlacedBy, Refusal, RefusalKind, Series, SeriesBlock, ThreadReady,
 };
 #[cfg(feature = "std")]
+pub use plan::{
+    BootSection, ByteSize, CacheShare, CacheSharing, ContainerSource, CpuOwnership, CpuRequest,
+    CpuRole, CpuSelector, Enforcement, GuestMemory, InterruptMatch, InterruptOwnership, KnobAction,
+    KnobChoice, MachineSection, NodeSharing, PLAN_SCHEMA_VERSION, ParseByteSizeError, Plan,
+    PlanFinding, PlannedDomain, PlannedPolicy, Reboot, ResolvedDomain, ResolvedPlan, Restart,
+    SmtPolicy, ThreadRule, VirtualCpuRequest, VirtualCpus, Waiver,
+};
+#[cfg(feature = "std")]
 pub use policy::{ParsePolicyError, SchedulingPolicy};
 #[cfg(feature = "std")]
 pub use record::{
     Cause, CauseKind, CpuRecord, EffectivePlacement, ExplainedWorst, Exposure, LoadRecord,
     LocatedWorst, MEASUREMENT_SCHEMA_VERSION, Measurement, MeterDetail, Record, Run, SeriesRecord,
     StressorRecord, ThreadCounters, ThreadOutcome, WarmUp, WorstEvent,
+};
+#[cfg(feature = "std")]
+pub use surroundings::{
+    HugePages, Interrupt, KernelThread, NetworkQueues, ResourceLimits, Surroundings,
 };
 #[cfg(feature = "std")]
 pub use transfer::{

@@ -11,9 +11,10 @@ const EXIT_CODES_AND_ENVIRONMENT: &str = "\
 Exit codes:
   0    all that was asked was done
   1    an error of the environment, or a bug
-  2    the arguments make no sense; nothing was changed or measured
+  2    the arguments or the plan make no sense; nothing was changed or measured
   3    everything was measured, and the deadline given with --deadline does not hold
-  4    something that the work needs is missing; the message names it and the mend
+  4    something that the work needs is missing, or this machine does not fit the plan; the message
+       names it and the mend
   5    ended early, or part of it failed; what was measured is kept
   6    the machine of --on panicked, hung, ended, was lost or never came up
   130  interrupted a second time
@@ -65,6 +66,8 @@ pub(crate) enum Command {
     Report(Report),
     /// List the domains that this machine can host, and for the rest why not
     Domains(Domains),
+    /// Write, check and show the plan of a machine: who owns which CPU
+    Plan(crate::commands::plan::PlanArguments),
     /// Build, boot and enter the simulated machine
     Sim(crate::commands::sim::SimArguments),
     /// Tell what rtla or cyclictest measured, read from its output
@@ -387,6 +390,10 @@ pub(crate) enum Document {
     Block,
     /// Output of `rampart blocktest --json`
     Blocktest,
+    /// A plan; it is TOML, and its values are those of JSON
+    Plan,
+    /// Output of `rampart plan show --json`
+    ResolvedPlan,
 }
 
 #[derive(Debug, Args)]

@@ -36,6 +36,7 @@ fn main() -> std::process::ExitCode {
         Command::Blocktest(blocktest) => commands::blocktest::run(&blocktest),
         Command::Report(report) => commands::report::run(&report, colour),
         Command::Domains(domains) => commands::domains::run(&domains),
+        Command::Plan(plan) => commands::plan::run(&plan),
         Command::Import(import) => commands::import::run(&import),
         Command::Release(release) => commands::release::run(&release),
         Command::Export(export) => commands::export::run(&export),

@@ -4,12 +4,15 @@
 mod findings;
 mod power;
 mod processor;
+mod surroundings;
 #[cfg(test)]
 mod tests;
 mod topology;
 mod virtualisation;
 
 use rampart_model::{ClockSource, Machine, PreemptionModel, SystemManagementInterrupts};
+
+pub use surroundings::read_surroundings;
 
 use crate::groups::Hierarchies;
 use crate::kernel_config::KernelConfig;

@@ -5,7 +5,7 @@ use anyhow::Context;
 use clap::CommandFactory;
 use rampart_model::{
     BlockerEvent, BlockerRequest, Blocking, Blocktest, Evaluation, ExitCode, Measurement,
-    MeterEvent, MeterRequest,
+    MeterEvent, MeterRequest, ResolvedPlan,
 };
 use schemars::schema_for;
 
@@ -23,6 +23,8 @@ pub(crate) fn schema(arguments: &Schema) -> Result<ExitCode, Failure> {
         Document::BlockerEvent => schema_for!(BlockerEvent),
         Document::Block => schema_for!(Blocking),
         Document::Blocktest => schema_for!(Blocktest),
+        Document::Plan => rampart_plan::schema(),
+        Document::ResolvedPlan => schema_for!(ResolvedPlan),
     };
     output::print(&serde_json::to_string_pretty(&schema)?)?;
     Ok(ExitCode::Success)

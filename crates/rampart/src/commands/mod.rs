@@ -11,6 +11,7 @@ pub(crate) mod export;
 pub(crate) mod import;
 pub(crate) mod measure;
 pub(crate) mod on;
+pub(crate) mod plan;
 pub(crate) mod release;
 pub(crate) mod report;
 pub(crate) mod sim;

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Whether the image of a kernel is built for real time.
+
+use std::path::Path;
+
+use crate::MachineRoot;
+
+/// Where an x86 image tells its version: at 0x20e, less 0x200
+/// (Documentation/arch/x86/boot.rst, "kernel_version").
+const VERSION_POINTER: usize = 0x20e;
+/// The mark of an x86 image, at 0x202.
+const MARK: &[u8] = b"HdrS";
+/// What uncompressed images call themselves.
+const BANNER: &[u8] = b"Linux version ";
+
+/// Whether the kernel in this file is PREEMPT_RT; none where it cannot be told, as of a compressed
+/// image of another architecture.
+pub(super) fn is_real_time(root: &MachineRoot, path: &Path) -> Option<bool> {
+    let inside = path.to_str()?.trim_start_matches('/');
+    version(&root.bytes(inside)?).map(|version| version.contains("PREEMPT_RT"))
+}
+
+fn version(image: &[u8]) -> Option<String> {
+    let text = |from: usize| {
+        let rest = image.get(from..)?;
+        let end = rest.iter().position(|byte| *byte == 0 || *byte == b'\n')?;
+        Some(String::from_utf8_lossy(rest.get(..end.min(512))?).into_owned())
+    };
+    if image.get(0x202..0x206) == Some(MARK) {
+        let pointer = image.get(VERSION_POINTER..VERSION_POINTER + 2)?;
+        let pointer = u16::from_le_bytes(pointer.try_into().ok()?);
+        return (pointer != 0)
+            .then(|| text(usize::from(pointer) + 0x200))
+            .flatten();
+    }
+    let at = image
+        .windows(BANNER.len())
+        .position(|window| window == BANNER)?;
+    text(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_tell_their_version() {
+        let mut image = vec![0; 0x1000];
+        assert_eq!(version(&image), None);
+        image[0x202..0x206].copy_from_slice(MARK);
+        assert_eq!(version(&image), None);
+        image[0x20e..0x210].copy_from_slice(&0x300u16.to_le_bytes());
+        let text = b"6.1.0-40-rt-amd64 (x) #1 SMP PREEMPT_RT Debian";
+        image[0x500..0x500 + text.len()].copy_from_slice(text);
+        assert!(version(&image).is_some_and(|version| version.contains("PREEMPT_RT")));
+        // The pointer leads out of the file.
+        image[0x20e..0x210].copy_from_slice(&0xffffu16.to_le_bytes());
+        assert_eq!(version(&image), None);
+        let arm = b"MZ....ARM\x64...Linux version 6.1.0 #1 SMP PREEMPT\n\0";
+        assert_eq!(
+            version(arm).as_deref(),
+            Some("Linux version 6.1.0 #1 SMP PREEMPT")
+        );
+        assert_eq!(version(b"Linux version without end"), None);
+    }
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the rules of a plan need to know of a machine besides what figures depend on. Reads only.
+
+mod images;
+#[cfg(test)]
+mod tests;
+mod threads;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rampart_model::{HugePages, Interrupt, Nanos, NetworkQueues, ResourceLimits, Surroundings};
+
+use crate::kernel_config::KernelConfig;
+use crate::{MachineRoot, processor_times, real_time};
+
+/// Options that a plan can need.
+const OPTIONS: [&str; 7] = [
+    "CONFIG_ARM64_MPAM",
+    "CONFIG_CPUSETS",
+    "CONFIG_HUGETLBFS",
+    "CONFIG_KVM",
+    "CONFIG_NO_HZ_FULL",
+    "CONFIG_PREEMPT_RT",
+    "CONFIG_X86_CPU_RESCTRL",
+];
+
+/// Programs that move interrupts, tasks or memory, or change how CPUs sleep and how fast they are.
+const MANAGERS: [&str; 11] = [
+    "irqbalance",
+    "tuned",
+    "tuned-ppd",
+    "stalld",
+    "numad",
+    "ksmtuned",
+    "thermald",
+    "auto-cpufreq",
+    "cpufreqd",
+    "power-profiles-",
+    "rt-conf",
+];
+
+/// How long firmware interrupts are counted. Firmware that polls does so every second or more often.
+const FIRMWARE_WATCH: Duration = Duration::from_secs(1);
+
+/// Reads what surrounds a plan. Never fails: what cannot be read is not known. `guest_kernels` are
+/// paths on this machine.
+///
+/// Where firmware interrupts can be counted it takes a second.
+#[must_use]
+pub fn read_surroundings(root: &MachineRoot, guest_kernels: &[PathBuf]) -> Surroundings {
+    let config = KernelConfig::read(root);
+    let watch = root
+        .is_system()
+        .then(processor_times::read_smi_count)
+        .flatten()
+        .map(|count| (count, Instant::now()));
+    let processes = threads::processes(root);
+    Surroundings {
+        huge_pages: huge_pages(root),
+        kernel_threads: processes.as_deref().and_then(threads::vital),
+        kernel_options: OPTIONS
+            .iter()
+            .filter_map(|option| Some(((*option).to_owned(), config.is_set(option)?)))
+            .collect(),
+        managers: processes.as_deref().map(managers),
+        interrupts: interrupts(root),
+        network_queues: network_queues(root),
+        limits: limits(root),
+        group_budget: root
+            .is_system()
+            .then(real_time::free_real_time_budget)
+            .flatten(),
+        nmi_watchdog: root
+            .line("proc/sys/kernel/nmi_watchdog")
+            .map(|text| text != "0"),
+        guest_kernels: guest_kernels
+            .iter()
+            .filter_map(|path| {
+                let real_time = images::is_real_time(root, path)?;
+                Some((path.display().to_string(), real_time))
+            })
+            .collect(),
+        device_nodes: device_nodes(root),
+        firmware_interrupts: watch.and_then(|(before, since)| {
+            std::thread::sleep(FIRMWARE_WATCH.saturating_sub(since.elapsed()));
+            let after = processor_times::read_smi_count()?;
+            Some((after.saturating_sub(before), Nanos::from(since.elapsed())))
+        }),
+    }
+}
+
+fn managers(processes: &[threads::Process]) -> Vec<String> {
+    MANAGERS
+        .iter()
+        .filter(|name| processes.iter().any(|process| process.name == **name))
+        .map(|name| name.trim_end_matches('-').to_owned())
+        .collect()
+}
+
+/// Huge pages of each node (Documentation/admin-guide/mm/hugetlbpage.rst); of the whole machine
+/// where it has no nodes.
+fn huge_pages(root: &MachineRoot) -> Option<Vec<HugePages>> {
+    let nodes = "sys/devices/system/node";
+    let mut places: Vec<(u32, String)> = root
+        .numbered(nodes, "node")
+        .into_iter()
+        .map(|node| (node, format!("{nodes}/node{node}/hugepages")))
+        .filter(|(_, directory)| root.exists(directory))
+        .collect();
+    if places.is_empty() {
+        places.push((0, "sys/kernel/mm/hugepages".to_owned()));
+    }
+    let mut pages = Vec::new();
+    for (node, directory) in places {
+        if !root.exists(&directory) {
+            return None;
+        }
+        for name in root.names(&directory) {
+            let kilobytes = name
+                .strip_prefix("hugepages-")
+                .and_then(|size| size.strip_suffix("kB"))
+                .and_then(|size| size.parse::<u64>().ok());
+            let number = |file: &str| root.value(&format!("{directory}/{name}/{file}"));
+            let (Some(kilobytes), Some(total), Some(free)) =
+                (kilobytes, number("nr_hugepages"), number("free_hugepages"))
+            else {
+                continue;
+            };
+            pages.push(HugePages {
+                node,
+                size: kilobytes.saturating_mul(1024),
+                total,
+                free,
+            });
+        }
+    }
+    Some(pages)
+}
+
+/// Interrupts that somebody asked for (Documentation/ABI/testing/sysfs-kernel-irq).
+fn interrupts(root: &MachineRoot) -> Option<Vec<Interrupt>> {
+    let directory = "sys/kernel/irq";
+    if !root.exists(directory) {
+        return None;
+    }
+    let interrupts = root
+        .numbered(directory, "")
+        .into_iter()
+        .filter_map(|number| {
+            let of = |file: &str| root.line(&format!("{directory}/{number}/{file}"));
+            Some(Interrupt {
+                number,
+                // None: an interrupt that nobody asked for.
+                action: of("actions")?,
+                chip: of("chip_name").unwrap_or_default(),
+                name: of("name").unwrap_or_default(),
+                cpus: root.value(&format!("proc/irq/{number}/smp_affinity_list")),
+            })
+        });
+    Some(interrupts.collect())
+}
+
+/// Interfaces of devices; bridges, tunnels and the like have none.
+fn network_queues(root: &MachineRoot) -> Option<Vec<NetworkQueues>> {
+    let directory = "sys/class/net";
+    if !root.exists(directory) {
+        return None;
+    }
+    let interfaces = root.names(directory).into_iter().filter_map(|interface| {
+        if !root.exists(&format!("{directory}/{interface}/device")) {
+            return None;
+        }
+        let queues = root.numbered(&format!("{directory}/{interface}/queues"), "rx-");
+        Some(NetworkQueues {
+            queues: u32::try_from(queues.len()).ok()?,
+            interface,
+        })
+    });
+    Some(interfaces.collect())
+}
+
+/// The memory nodes of PCI devices; the kernel writes -1 where it does not know.
+fn device_nodes(root: &MachineRoot) -> BTreeMap<String, u32> {
+    let directory = "sys/bus/pci/devices";
+    root.names(directory)
+        .into_iter()
+        .filter_map(|address| {
+            let node = root.value(&format!("{directory}/{address}/numa_node"))?;
+            Some((address, node))
+        })
+        .collect()
+}
+
+/// `CAP_IPC_LOCK` and `CAP_SYS_NICE` of include/uapi/linux/capability.h.
+const MAY_LOCK: u32 = 14;
+const MAY_SCHEDULE: u32 = 23;
+
+/// Limits and privileges of this process (proc_pid_limits(5), capabilities(7)).
+fn limits(root: &MachineRoot) -> Option<ResourceLimits> {
+    let limits = root.text("proc/self/limits")?;
+    let status = root.text("proc/self/status")?;
+    let soft = |name: &str| -> Option<&str> {
+        let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()
+    };
+    let locked = soft("Max locked memory")?;
+    let capabilities = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())?;
+    Some(ResourceLimits {
+        locked_memory: match locked {
+            "unlimited" => None,
+            bytes => Some(bytes.parse().ok()?),
+        },
+        real_time_priority: soft("Max realtime priority")?.parse().ok()?,
+        may_schedule: capabilities >> MAY_SCHEDULE & 1 == 1,
+        may_lock: capabilities >> MAY_LOCK & 1 == 1,
+    })
+}

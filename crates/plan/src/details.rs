@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The finer fields of a domain: container, memory, cache, threads, interrupts, devices.
+
+use rampart_model::{ContainerEngine, InterruptMatch, PlannedDomain};
+
+use crate::kinds::Fault;
+
+/// The first fault among them.
+pub(crate) fn first_fault(domain: &PlannedDomain) -> Option<Fault> {
+    let name = &domain.name;
+    let fault = |field, what: &str, mend: &str| {
+        Some(Fault::of("domain", format!("domain `{name}`: {what}"), mend).field(field))
+    };
+    if let Some(container) = &domain.container {
+        let embedded = container
+            .engine
+            .is_none_or(|engine| engine == ContainerEngine::Embedded);
+        if container.image.is_some() && (container.rootfs.is_some() || embedded) {
+            return fault(
+                "container",
+                "an image needs podman or docker, and no `rootfs` beside it",
+                "write { engine = \"podman\", image = \"NAME\" }, or { rootfs = \"DIRECTORY\" }",
+            );
+        }
+    }
+    if domain.run.first().is_some_and(String::is_empty) {
+        return fault(
+            "run",
+            "its program has no name",
+            "name the program first, then its arguments",
+        );
+    }
+    if domain.deadline.is_some_and(|deadline| deadline.0 == 0) {
+        return fault(
+            "deadline",
+            "a deadline of no time",
+            "write for example \"100us\"",
+        );
+    }
+    if let Some(memory) = &domain.memory {
+        let page = memory.hugepage.map_or(4096, |page| page.0);
+        if memory.size.0 == 0 || !page.is_power_of_two() || page < 4096 {
+            return fault(
+                "memory",
+                "its size is nothing, or its huge pages are of no size that there is",
+                "write for example { size = \"1GiB\", hugepage = \"2MiB\" }",
+            );
+        }
+    }
+    if let Some(cache) = &domain.cache {
+        let sizes = [cache.ways.map(u64::from), cache.bytes.map(|bytes| bytes.0)];
+        let given: Vec<u64> = sizes.into_iter().flatten().collect();
+        let percent = cache.bandwidth_percent;
+        if given.len() > 1
+            || given.contains(&0)
+            || percent.is_some_and(|part| !(1..=100).contains(&part))
+            || (given.is_empty() && percent.is_none())
+        {
+            return fault(
+                "cache",
+                "a share is either `ways` or `bytes`, more than none, and a bandwidth of 1 to 100 percent",
+                "write for example { ways = 4, exclusive = true }",
+            );
+        }
+    }
+    if domain.threads.iter().any(|rule| rule.r#match.is_empty()) {
+        return fault(
+            "threads",
+            "a rule for threads without a name",
+            "write match = \"worker*\"",
+        );
+    }
+    if domain
+        .interrupts
+        .iter()
+        .any(|rule| *rule == InterruptMatch::default())
+    {
+        return fault(
+            "interrupts",
+            "an entry that says nothing would be every interrupt",
+            "write for example { action = \"eth1-*\" }",
+        );
+    }
+    if !domain.devices.iter().all(|device| is_pci_address(device)) {
+        return fault(
+            "devices",
+            "no address of a PCI device",
+            "write it as in `lspci -D`: \"0000:03:00.0\"",
+        );
+    }
+    None
+}
+
+/// Whether `text` is written `0000:03:00.0`.
+fn is_pci_address(text: &str) -> bool {
+    let hexadecimal = |part: &str, digits: usize| {
+        part.len() == digits && part.chars().all(|c| c.is_ascii_hexdigit())
+    };
+    let parts: Vec<&str> = text.split([':', '.']).collect();
+    let [domain, bus, device, function] = parts.as_slice() else {
+        return false;
+    };
+    text.matches('.').count() == 1
+        && hexadecimal(domain, 4)
+        && hexadecimal(bus, 2)
+        && hexadecimal(device, 2)
+        && hexadecimal(function, 1)
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The plan of a machine: read from its file, resolved on a machine, checked against the rules
+//! that others learned the hard way, proposed from a topology, written, and drawn.
+//!
+//! **Invariant:** this crate is pure. It reads no file, asks no clock and starts nothing: text,
+//! [`Machine`](rampart_model::Machine) and [`Surroundings`](rampart_model::Surroundings) go in, a
+//! plan, its resolution or a text comes out. The same input gives the same output.
+
+#![forbid(unsafe_code)]
+
+mod claims;
+mod details;
+mod error;
+mod fingerprint;
+mod kinds;
+mod names;
+mod parse;
+mod picture;
+mod places;
+mod propose;
+mod resolve;
+mod rules;
+mod select;
+mod shares;
+mod view;
+mod write;
+
+pub use error::PlanError;
+pub use fingerprint::{difference, fingerprint};
+pub use parse::parse;
+pub use picture::{PictureOptions, finding_line, html, terminal};
+pub use places::Places;
+pub use propose::{Proposal, ProposeError, Wish, propose};
+pub use resolve::resolve;
+pub use rules::{RULES, Rule};
+pub use write::write;
+
+/// The JSON Schema of a plan. A plan is TOML; its values are those of JSON.
+#[must_use]
+pub fn schema() -> schemars::Schema {
+    schemars::schema_for!(rampart_model::Plan)
+}

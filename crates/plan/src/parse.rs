@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From the file's text to a plan.
+
+use std::ops::Range;
+
+use rampart_model::Plan;
+
+use crate::error::PlanError;
+use crate::kinds;
+use crate::places;
+
+/// Examples of fields whose type is easily mistaken.
+const EXAMPLES: [(&str, &str); 24] = [
+    ("housekeeping", "housekeeping = \"0-1\""),
+    ("fingerprint", "the text that `rampart plan show` prints"),
+    ("smt", "smt = \"idle-sibling\""),
+    (
+        "policy",
+        "policy = { fifo = 80 }; in [machine]: policy = \"strict\"",
+    ),
+    ("name", "name = \"press-control\""),
+    ("kind", "kind = \"task\""),
+    ("cpus", "cpus = \"2-3\", or cpus = { count = 2 }"),
+    ("vcpus", "vcpus = { count = 2, policy = { fifo = 1 } }"),
+    ("deadline", "deadline = \"100us\""),
+    (
+        "run",
+        "run = [\"/opt/press/control\", \"--cycle\", \"1ms\"]",
+    ),
+    ("restart", "restart = \"on-failure\""),
+    (
+        "memory",
+        "memory = { size = \"1GiB\", hugepage = \"2MiB\" }",
+    ),
+    ("size", "size = \"1GiB\""),
+    ("hugepage", "hugepage = \"2MiB\""),
+    ("emulator", "emulator = \"0\""),
+    ("service", "service = \"0\""),
+    ("devices", "devices = [\"0000:03:00.0\"]"),
+    ("cache", "cache = { ways = 4, exclusive = true }"),
+    (
+        "threads",
+        "threads = [{ match = \"worker*\", policy = { fifo = 50 } }]",
+    ),
+    ("interrupts", "interrupts = [{ action = \"eth1-*\" }]"),
+    (
+        "container",
+        "container = { engine = \"podman\", image = \"NAME\" }",
+    ),
+    ("arguments", "arguments = [\"skew_tick=1\"]"),
+    ("reboot", "reboot = \"plan\""),
+    ("reason", "reason = \"why the rule does not matter here\""),
+];
+
+/// Reads a plan. `file` is the name that errors give it.
+///
+/// # Errors
+/// If the text is no TOML, has unknown fields, values of a wrong type, or fields that do not go
+/// together; with line, column and the line itself.
+pub fn parse(text: &str, file: &str) -> Result<Plan, PlanError> {
+    let plan: Plan = toml::from_str(text).map_err(|error| {
+        let span = error.span().unwrap_or(0..0);
+        let what = error.message().replace('\n', ", ");
+        let mend = mend(text, &span);
+        PlanError::new(text, file, span, what, mend)
+    })?;
+    match kinds::first_fault(&plan) {
+        Some(fault) => {
+            let span = places::span(text, &fault.steps());
+            Err(PlanError::new(text, file, span, fault.what, fault.mend))
+        }
+        None => Ok(plan),
+    }
+}
+
+/// What would be right at a place: an example of the field that stands there.
+fn mend(text: &str, span: &Range<usize>) -> String {
+    let before = text.get(..span.start).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+    let field = text
+        .get(line_start..)
+        .and_then(|rest| rest.lines().next())
+        .and_then(|line| {
+            // The field whose value the place is in; for a place on a field's name, that name.
+            let upto = span.start.saturating_sub(line_start);
+            let lead = line.get(..upto).unwrap_or(line);
+            lead.rsplit(['{', ',', '='])
+                .map(str::trim)
+                .find(|part| !part.is_empty())
+                .or_else(|| line.split('=').next().map(str::trim))
+        });
+    let example = field.and_then(|field| {
+        EXAMPLES
+            .iter()
+            .find(|(name, _)| *name == field)
+            .map(|(_, example)| *example)
+    });
+    match example {
+        Some(example) => format!("write for example: {example}"),
+        None => "`rampart schema plan` has every field".to_owned(),
+    }
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What reaches a real-time CPU past every wall: interrupts, firmware, shared caches.
+
+use rampart_model::{CpuSet, PlanFinding, Severity};
+
+use super::{Context, Say, about, machine};
+use crate::view;
+
+pub(super) fn network_queues(context: &Context<'_>) -> Vec<PlanFinding> {
+    let rule = "network-queues";
+    let housekeeping = context.resolved.housekeeping.len();
+    if context.resolved.real_time.is_empty() || housekeeping == 0 {
+        return Vec::new();
+    }
+    let Some(interfaces) = &context.surroundings.network_queues else {
+        return vec![machine(
+            rule,
+            Severity::Note,
+            "/sys/class/net",
+            "the queues of network interfaces are not known",
+        )];
+    };
+    interfaces
+        .iter()
+        .filter(|interface| usize::try_from(interface.queues).unwrap_or(usize::MAX) > housekeeping)
+        .filter(|interface| !is_owned(context, &interface.interface))
+        .map(|interface| {
+            let name = &interface.interface;
+            machine(rule, Severity::Warning, format!("network interface {name}"), "it has more queues than there are housekeeping CPUs, and the driver spreads their interrupts over the others")
+                .values(format!("{} queues", interface.queues), format!("at most {housekeeping}"))
+                .mend(format!("ethtool -L {name} combined {housekeeping}; the link goes down for a moment"))
+        })
+        .collect()
+}
+
+/// Whether a domain owns an interrupt of this interface.
+fn is_owned(context: &Context<'_>, interface: &str) -> bool {
+    context
+        .resolved
+        .interrupts
+        .iter()
+        .any(|interrupt| interrupt.owner.is_some() && interrupt.action.contains(interface))
+}
+
+pub(super) fn latency_killers(context: &Context<'_>) -> Vec<PlanFinding> {
+    let rule = "latency-killers";
+    if context.resolved.real_time.is_empty() {
+        return Vec::new();
+    }
+    let mut findings = Vec::new();
+    let watchdog = "/proc/sys/kernel/nmi_watchdog";
+    match context.surroundings.nmi_watchdog {
+        Some(true) if !context.applies("nmi-watchdog") => findings.push(
+            machine(
+                rule,
+                Severity::Warning,
+                watchdog,
+                "an interrupt that nothing can mask comes to every CPU every few seconds",
+            )
+            .values("1", "0")
+            .mend("sysctl kernel.nmi_watchdog=0"),
+        ),
+        Some(_) => {}
+        None => findings.push(machine(
+            rule,
+            Severity::Note,
+            watchdog,
+            "whether the NMI watchdog is on is not known",
+        )),
+    }
+    let register = "MSR_SMI_COUNT";
+    match context.surroundings.firmware_interrupts {
+        Some((count, time)) if count > 0 => findings.push(
+            machine(rule, Severity::Warning, register, "the firmware stops all CPUs, and no plan keeps it from that")
+                .values(format!("{count} interrupts in {time}"), "none")
+                .mend("look in the firmware's settings for USB legacy support, power capping, and logging of memory errors; stop fwupd-refresh.timer"),
+        ),
+        Some(_) => {}
+        None => findings.push(
+            machine(rule, Severity::Note, register, "whether the firmware interrupts the CPUs is not known")
+                .mend("on an Intel processor, as root: modprobe msr; else measure with `rampart measure noise`"),
+        ),
+    }
+    findings
+}
+
+pub(super) fn shared_cache(context: &Context<'_>) -> Vec<PlanFinding> {
+    let topology = &context.machine.topology;
+    context
+        .domains()
+        .filter(|each| !each.claim.got.is_empty())
+        .filter(|each| !each.planned.cache.as_ref().is_some_and(|cache| cache.exclusive))
+        .filter_map(|each| {
+            let under = view::under_last_level(topology, &each.claim.got);
+            let others: CpuSet = under
+                .difference(&each.claim.got)
+                .iter()
+                .filter(|cpu| {
+                    context.resolved.cpu(*cpu).is_some_and(|other| {
+                        !matches!(
+                            other.role,
+                            rampart_model::CpuRole::IdleSibling | rampart_model::CpuRole::Offline
+                        )
+                    })
+                })
+                .collect();
+            let level = each
+                .claim
+                .got
+                .first()
+                .and_then(|cpu| view::last_level(topology, cpu))
+                .map_or(0, |cache| cache.level);
+            (!others.is_empty()).then(|| {
+                about("shared-cache", each.planned, Severity::Warning, "others fill the last-level cache that it works in, which no shield keeps out")
+                    .values(format!("L{level} shared with CPUs {others}"), "a cache, or ways of it, of its own")
+                    .mend("write cache = { ways = N, exclusive = true } where the processor can, choose CPUs with { not-l3-of = \"housekeeping\" }, or measure the leak and waive the rule")
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Memory: on the node of the CPUs, and in huge pages that are there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rampart_model::{ByteSize, PlanFinding, Severity};
+
+use super::{Context, Each, Say, about};
+use crate::view;
+
+/// The nodes of a domain's CPUs.
+fn nodes(context: &Context<'_>, each: Each<'_>) -> BTreeSet<u32> {
+    let topology = &context.machine.topology;
+    each.claim
+        .got
+        .iter()
+        .filter_map(|cpu| view::node(topology, cpu))
+        .collect()
+}
+
+pub(super) fn one_node(context: &Context<'_>) -> Vec<PlanFinding> {
+    let rule = "one-node";
+    let mut findings = Vec::new();
+    for each in context.domains() {
+        let domain = each.planned;
+        let nodes = nodes(context, each);
+        let list = nodes
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(", ");
+        if nodes.len() > 1 {
+            findings.push(
+                about(
+                    rule,
+                    domain,
+                    Severity::Problem,
+                    "its CPUs are on several memory nodes, so some of its memory is far away",
+                )
+                .values(
+                    format!("CPUs {} on nodes {list}", each.claim.got),
+                    "CPUs of one node",
+                )
+                .mend("list CPUs of one node, or write { count = N, node = N }"),
+            );
+        }
+        if let Some(node) = domain.memory.as_ref().and_then(|memory| memory.node) {
+            let known = context
+                .machine
+                .topology
+                .nodes
+                .iter()
+                .any(|known| known.id == node);
+            if !known {
+                findings.push(
+                    about(
+                        rule,
+                        domain,
+                        Severity::Problem,
+                        "its memory is asked from a node that this machine does not have",
+                    )
+                    .values(format!("node {node}"), "a node of this machine")
+                    .mend("leave `node` out: the memory then comes from the node of its CPUs")
+                    .impossible(),
+                );
+            } else if !nodes.is_empty() && !nodes.contains(&node) {
+                findings.push(
+                    about(
+                        rule,
+                        domain,
+                        Severity::Problem,
+                        "its memory is on another node than its CPUs",
+                    )
+                    .values(
+                        format!("memory on node {node}, CPUs on node {list}"),
+                        "one node",
+                    )
+                    .mend(format!("write node = {list}, or take CPUs of node {node}")),
+                );
+            }
+        }
+        for device in &domain.devices {
+            match context.surroundings.device_nodes.get(device) {
+                Some(node) if !nodes.is_empty() && !nodes.contains(node) => findings.push(
+                    about(
+                        rule,
+                        domain,
+                        Severity::Problem,
+                        "its device is on another node than its CPUs",
+                    )
+                    .values(
+                        format!("{device} on node {node}, CPUs on node {list}"),
+                        "one node",
+                    )
+                    .mend(format!("take CPUs of node {node}, or another device")),
+                ),
+                Some(_) => {}
+                // With one node there is nothing to know.
+                None if context.machine.topology.nodes.len() < 2 => {}
+                None => findings.push(about(
+                    rule,
+                    domain,
+                    Severity::Note,
+                    format!("on which node the device {device} is, is not known"),
+                )),
+            }
+        }
+    }
+    findings
+}
+
+/// Sizes of huge pages that processors have with pages of 4 KiB
+/// (Documentation/admin-guide/mm/hugetlbpage.rst, Documentation/arch/arm64/hugetlbpage.rst).
+fn sizes(architecture: &str) -> &'static [u64] {
+    match architecture {
+        "x86_64" => &[2 << 20, 1 << 30],
+        "aarch64" => &[64 << 10, 2 << 20, 32 << 20, 1 << 30],
+        _ => &[],
+    }
+}
+
+pub(super) fn huge_pages(context: &Context<'_>) -> Vec<PlanFinding> {
+    let rule = "huge-pages";
+    let mut findings = Vec::new();
+    // What is left of each node's pages after the guests before.
+    let mut used: BTreeMap<(u32, u64), u64> = BTreeMap::new();
+    for each in context.domains() {
+        let domain = each.planned;
+        let Some((memory, page)) = domain
+            .memory
+            .as_ref()
+            .and_then(|memory| Some((memory, memory.hugepage?)))
+        else {
+            continue;
+        };
+        let architecture = context.machine.architecture.as_str();
+        let reserved = context.surroundings.huge_pages.as_ref();
+        let offered = reserved.is_some_and(|pages| pages.iter().any(|pages| pages.size == page.0));
+        let sizes = sizes(architecture);
+        if !offered && !sizes.is_empty() && !sizes.contains(&page.0) {
+            let list: Vec<String> = sizes
+                .iter()
+                .map(|size| ByteSize(*size).to_string())
+                .collect();
+            findings.push(
+                about(
+                    rule,
+                    domain,
+                    Severity::Problem,
+                    "the processor has no huge pages of this size",
+                )
+                .values(page.to_string(), list.join(", "))
+                .mend(format!(
+                    "write hugepage = \"{}\"",
+                    list.first().map_or("2MiB", String::as_str)
+                ))
+                .impossible(),
+            );
+            continue;
+        }
+        if !memory.size.0.is_multiple_of(page.0.max(1)) {
+            findings.push(
+                about(
+                    rule,
+                    domain,
+                    Severity::Problem,
+                    "its memory is no whole number of huge pages",
+                )
+                .values(
+                    format!("{} in pages of {page}", memory.size),
+                    format!("a multiple of {page}"),
+                )
+                .mend("change `size` or `hugepage`")
+                .impossible(),
+            );
+            continue;
+        }
+        let needed = memory.size.0 / page.0.max(1);
+        let node = memory
+            .node
+            .or_else(|| nodes(context, each).first().copied())
+            .unwrap_or(0);
+        let Some(reserved) = reserved else {
+            findings.push(
+                about(
+                    rule,
+                    domain,
+                    Severity::Note,
+                    "whether its huge pages are reserved is not known",
+                )
+                .values("not read", format!("{needed} of {page} on node {node}")),
+            );
+            continue;
+        };
+        let before = used.entry((node, page.0)).or_default();
+        let free = reserved
+            .iter()
+            .find(|pages| pages.node == node && pages.size == page.0)
+            .map_or((0, 0), |pages| (pages.free, pages.total));
+        let left = free.0.saturating_sub(*before);
+        if left < needed {
+            let total = free.1 + needed - left;
+            findings.push(
+                about(rule, domain, Severity::Problem, "the huge pages of its memory are not free on its node")
+                    .values(
+                        format!("{left} of {page} on node {node}"),
+                        format!("{needed}"),
+                    )
+                    .mend(format!(
+                        "echo {total} > /sys/devices/system/node/node{node}/hugepages/hugepages-{}kB/nr_hugepages; large ones early, or at boot",
+                        page.0 >> 10
+                    )),
+            );
+        }
+        *before = before.saturating_add(needed);
+    }
+    findings
+}

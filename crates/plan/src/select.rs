@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! CPUs chosen by property. The choice is the same on every call, and says why.
+
+use std::collections::BTreeMap;
+
+use rampart_model::{CpuId, CpuSet, Machine, SmtPolicy};
+
+use crate::view;
+
+/// What is asked for, with names already looked up.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Search {
+    pub(crate) count: usize,
+    pub(crate) node: Option<u32>,
+    pub(crate) whole_cores: bool,
+    /// Must share a last-level cache with one of these.
+    pub(crate) near: Option<CpuSet>,
+    /// Must share a last-level cache with none of these.
+    pub(crate) far: Option<CpuSet>,
+    /// Whose last-level caches are better avoided.
+    pub(crate) housekeeping: CpuSet,
+    pub(crate) smt: SmtPolicy,
+}
+
+/// The chosen CPUs, and why these.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Choice {
+    pub(crate) cpus: CpuSet,
+    pub(crate) reason: String,
+}
+
+/// CPUs that are taken together: all free threads of a core that may work, or one thread.
+#[derive(Debug, Clone)]
+struct Unit {
+    cpus: CpuSet,
+    whole: bool,
+}
+
+/// Chooses among `free`; the error says what there was instead.
+pub(crate) fn choose(machine: &Machine, free: &CpuSet, search: &Search) -> Result<Choice, String> {
+    let candidates = candidates(machine, free, search);
+    let whole = units(machine, free, &candidates, search, true);
+    let capacity = |units: &[Unit]| units.iter().map(|unit| unit.cpus.len()).sum::<usize>();
+    // Whole cores first, even where they are not asked for: half a core is no wall.
+    if let Some(choice) = best(machine, &whole, search) {
+        return Ok(choice);
+    }
+    if !search.whole_cores && search.smt == SmtPolicy::IdleSibling {
+        let threads = units(machine, free, &candidates, search, false);
+        if let Some(choice) = best(machine, &threads, search) {
+            return Ok(choice);
+        }
+    }
+    Err(format!(
+        "{} CPUs ({candidates}) in {} whole cores, not enough of them on one memory node",
+        capacity(&whole),
+        whole.len()
+    )
+    .replace(" ()", ""))
+}
+
+fn candidates(machine: &Machine, free: &CpuSet, search: &Search) -> CpuSet {
+    let topology = &machine.topology;
+    let near = search
+        .near
+        .as_ref()
+        .map(|cpus| view::under_last_level(topology, cpus));
+    let far = search
+        .far
+        .as_ref()
+        .map(|cpus| view::under_last_level(topology, cpus));
+    free.iter()
+        .filter(|id| {
+            search
+                .node
+                .is_none_or(|node| view::node(topology, *id) == Some(node))
+        })
+        .filter(|id| near.as_ref().is_none_or(|cpus| cpus.contains(*id)))
+        .filter(|id| far.as_ref().is_none_or(|cpus| !cpus.contains(*id)))
+        .collect()
+}
+
+fn units(
+    machine: &Machine,
+    free: &CpuSet,
+    candidates: &CpuSet,
+    search: &Search,
+    whole: bool,
+) -> Vec<Unit> {
+    let topology = &machine.topology;
+    let mut units: Vec<Unit> = Vec::new();
+    for id in candidates.iter() {
+        if !whole {
+            units.push(Unit {
+                cpus: CpuSet::single(id),
+                whole: view::core(topology, id).len() == 1,
+            });
+            continue;
+        }
+        let core = view::core(topology, id);
+        // Each core once, and only where no thread of it is anybody's.
+        if core.intersection(candidates).first() != Some(id) || !core.is_subset(free) {
+            continue;
+        }
+        let cpus = match search.smt {
+            SmtPolicy::SameOwner => core.intersection(candidates),
+            SmtPolicy::Off | SmtPolicy::IdleSibling => CpuSet::single(id),
+        };
+        units.push(Unit { cpus, whole: true });
+    }
+    units
+}
+
+/// What two CPUs of one choice should have in common.
+type Group = (Option<u32>, u32, Option<CpuSet>);
+
+/// The best group of units with enough CPUs: under one last-level cache and of one kind of core
+/// where that can be, else of one kind of core, else on one memory node.
+fn best(machine: &Machine, units: &[Unit], search: &Search) -> Option<Choice> {
+    let topology = &machine.topology;
+    let group = |unit: &Unit, strictness: usize| -> Group {
+        let id = unit.cpus.first().unwrap_or(view::BOOT_CPU);
+        let cache = view::last_level(topology, id).map(|cache| cache.shared_by.clone());
+        match strictness {
+            0 => (
+                view::node(topology, id),
+                view::capacity(topology, id),
+                cache,
+            ),
+            1 => (view::node(topology, id), view::capacity(topology, id), None),
+            _ => (view::node(topology, id), 0, None),
+        }
+    };
+    for strictness in 0..3 {
+        let mut groups: BTreeMap<Group, Vec<&Unit>> = BTreeMap::new();
+        for unit in units {
+            groups
+                .entry(group(unit, strictness))
+                .or_default()
+                .push(unit);
+        }
+        let chosen = groups
+            .into_values()
+            .filter_map(|group| take(machine, group, search.count))
+            .max_by_key(|cpus| rank(machine, cpus, search));
+        if let Some(cpus) = chosen {
+            let reason = reason(machine, &cpus, units, strictness);
+            return Some(Choice { cpus, reason });
+        }
+    }
+    None
+}
+
+/// `count` CPUs of a group: those that the boot line set aside first, then those far from the boot
+/// CPU.
+fn take(machine: &Machine, mut group: Vec<&Unit>, count: usize) -> Option<CpuSet> {
+    group.sort_by_key(|unit| {
+        let isolated = unit.cpus.is_subset(&machine.topology.isolated);
+        std::cmp::Reverse((isolated, unit.cpus.first()))
+    });
+    let mut taken = CpuSet::new();
+    for id in group.iter().flat_map(|unit| unit.cpus.iter()) {
+        if taken.len() < count {
+            taken.insert(id);
+        }
+    }
+    (taken.len() == count && count > 0).then_some(taken)
+}
+
+/// The higher the better.
+fn rank(machine: &Machine, cpus: &CpuSet, search: &Search) -> (usize, u32, bool, Option<CpuId>) {
+    let topology = &machine.topology;
+    let slowest = cpus.iter().map(|id| view::capacity(topology, id)).min();
+    let shared = view::under_last_level(topology, cpus);
+    (
+        cpus.intersection(&topology.isolated).len(),
+        slowest.unwrap_or(0),
+        shared.intersection(&search.housekeeping).is_empty(),
+        cpus.iter().next_back(),
+    )
+}
+
+fn reason(machine: &Machine, cpus: &CpuSet, units: &[Unit], strictness: usize) -> String {
+    let topology = &machine.topology;
+    let mut parts = vec![format!("CPUs {cpus} chosen")];
+    let whole = units
+        .iter()
+        .filter(|unit| !unit.cpus.intersection(cpus).is_empty())
+        .all(|unit| unit.whole);
+    parts.push(
+        if whole {
+            "whole cores"
+        } else {
+            "single threads of cores, as whole ones did not suffice"
+        }
+        .to_owned(),
+    );
+    if let Some(node) = cpus.first().and_then(|id| view::node(topology, id)) {
+        parts.push(format!("all on memory node {node}"));
+    }
+    let first = cpus.first().unwrap_or(view::BOOT_CPU);
+    match (strictness, view::last_level(topology, first)) {
+        (0, Some(cache)) if cache.shared_by.len() > 1 => parts.push(format!(
+            "all under the L{} of CPUs {}",
+            cache.level, cache.shared_by
+        )),
+        (0, _) => {}
+        (1, _) => parts.push("of one kind of core, under several caches".to_owned()),
+        _ => parts.push("of several kinds of cores, as one kind did not suffice".to_owned()),
+    }
+    if cpus.is_subset(&topology.isolated) {
+        parts.push("set aside by the boot line".to_owned());
+    }
+    parts.join(", ")
+}

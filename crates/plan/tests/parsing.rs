@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Plans as people write them, and how their mistakes are told.
+
+use proptest::prelude::*;
+use rampart_model::{DomainKind, Nanos, SchedulingPolicy};
+use rampart_plan::parse;
+
+/// The plan of the design, and everything else that a plan can say.
+const FULL: &str = r#"
+schema = 1
+[machine]
+housekeeping = "0"
+smt = "same-owner"
+policy = "warn"
+
+[[domain]]
+name     = "press-control"
+kind     = "task"
+cpus     = "1"
+run      = ["/opt/press/control", "--cycle", "1ms"]
+policy   = { fifo = 80 }
+deadline = "100us"
+restart  = "on-failure"
+service  = "0"
+threads  = [{ match = "log*", policy = "other" }, { match = "io", cpus = "1", policy = { deadline = { runtime = "100us", deadline = "1ms", period = "1ms" } } }]
+interrupts = [{ action = "eth1-*" }, { chip = "GICv3", name = "edge" }]
+cache = { ways = 4, exclusive = true, bandwidth-percent = 50 }
+
+[[domain]]
+name = "logger"
+kind = "container"
+cpus = { count = 1, node = 0, whole-cores = true, not-l3-of = "press-control" }
+container = { engine = "podman", image = "logger:1" }
+
+[[domain]]
+name   = "vision"
+kind   = "vm"
+vcpus  = { count = 2, policy = { fifo = 1 }, real-time = "1" }
+memory = { size = "1GiB", hugepage = "2MiB", node = 0 }
+kernel = "/boot/vmlinuz-6.1.0-56-rt-amd64"
+initramfs = "/boot/initrd"
+disk = "/var/lib/vision.img"
+emulator = "0"
+cpu-pm = true
+hint-dedicated = true
+devices = ["0000:03:00.0"]
+
+[host]
+timer-migration = { action = "apply", value = "1" }
+throttling = "skip"
+governor = "expect"
+
+[boot]
+arguments = ["skew_tick=1"]
+reboot = "plan"
+
+[[waive]]
+rule = "one-owner"
+reason = "they take turns"
+domain = "vision"
+"#;
+
+#[test]
+fn everything_that_can_be_said_is_read() {
+    let plan = parse(FULL, "plan.toml").unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(plan.domains.len(), 3);
+    let control = plan.domain("press-control").expect("control");
+    assert_eq!(control.kind, DomainKind::Task);
+    assert_eq!(control.deadline, Some(Nanos::from_micros(100)));
+    assert_eq!(
+        control.policy.map(|policy| policy.0),
+        Some(SchedulingPolicy::Fifo(80))
+    );
+    let written = rampart_plan::write(&plan);
+    assert_eq!(
+        parse(&written, "written").expect("written"),
+        plan,
+        "{written}"
+    );
+    let places = rampart_plan::Places::of(FULL);
+    assert_eq!(places.line(Some("press-control")), Some(9));
+    assert_eq!(places.line(Some("nobody")), None);
+}
+
+/// What is written, the line and column that are named, and words of the message.
+const MISTAKES: &[(&str, usize, usize, &[&str])] = &[
+    (
+        "[machine]\nhouskeeping = \"0\"\n",
+        2,
+        1,
+        &["unknown field `houskeeping`", "`housekeeping`"],
+    ),
+    (
+        "[machine]\nhousekeeping = 0\n",
+        2,
+        16,
+        &["expected a string", "housekeeping = \"0-1\""],
+    ),
+    (
+        "[machine]\nhousekeeping = \"3-1\"\n",
+        2,
+        16,
+        &["runs backwards", "`2-3`"],
+    ),
+    ("[machine]\nsmt = \"on\"\n", 2, 7, &["`idle-sibling`"]),
+    (
+        "[[domain]]\nname = \"a\"\nkind = \"proces\"\ncpus = \"1\"\n",
+        3,
+        8,
+        &["`task`"],
+    ),
+    (
+        "[[domain]]\nname = \"a\"\nkind = \"task\"\n",
+        1,
+        1,
+        &["has no `cpus`", "count = 1"],
+    ),
+    (
+        "[[domain]]\nname = \"a\"\nkind = \"task\"\ncpus = 1\n",
+        4,
+        8,
+        &["a list of CPUs such as \"1-3\""],
+    ),
+    (
+        "[[domain]]\nname = \"a\"\nkind = \"task\"\ncpus = { cuont = 1 }\n",
+        4,
+        10,
+        &["unknown field `cuont`"],
+    ),
+    (
+        "[[domain]]\nname = \"a\"\nkind = \"task\"\ncpus = { count = 0 }\n",
+        4,
+        8,
+        &["asks for no CPU"],
+    ),
+    (
+        "[[domain]]\nname = \"a\"\nkind = \"task\"\ncpus = \"\"\n",
+        4,
+        8,
+        &["names no CPU"],
+    ),
+    (
+        "[[domain]]\nname = \"a\"\nkind = \"task\"\ncpus = { count = 1, same-l3-as = \"b\" }\n",
+        4,
+        8,
+        &["`b`, which is no domain before it"],
+    ),
+    (
+        "[[domain]]\nname = \"a b\"\nkind = \"task\"\ncpus = \"1\"\n",
+        2,
+        8,
+        &["cannot be a domain's name"],
+    ),
+    (
+        "[[domain]]\nname = \"a\"\nkind = \"task\"\ncpus = \"1\"\npolicy = { fifo = 100 }\n",
+        5,
+        10,
+        &["between 1 and 99"],
+    ),
+    (
+        "[[domain]]\nname = \"a\"\nkind = \"task\"\ncpus = \"1\"\npolicy = { fifo = 1, rr = 1 }\n",
+        5,
+        10,
+        &["exactly one of"],
+    ),
+    (
+        "[[domain]]\nname = \"a\"\nkind = \"task\"\ncpus = \"1\"\ndeadline = \"100\"\n",
+        5,
+        12,
+        &["has no unit", "100us"],
+    ),
+    (
+        "[[domain]]\nname = \"a\"\nkind = \"task\"\ncpus = \"1\"\nmemory = { size = \"1GiB\" }\n",
+        5,
+        10,
+        &["belongs to guests"],
+    ),
+    (
+        "[[domain]]\nname = \"g\"\nkind = \"vm\"\nvcpus = \"1\"\n",
+        1,
+        1,
+        &["has no `memory`"],
+    ),
+    (
+        "[[domain]]\nname = \"g\"\nkind = \"vm\"\ncpus = \"1\"\n",
+        4,
+        8,
+        &["stand in `vcpus`"],
+    ),
+    (
+        "[[domain]]\nname = \"g\"\nkind = \"vm\"\nvcpus = { node = 0 }\n",
+        4,
+        9,
+        &["neither `count` nor `cpus`"],
+    ),
+    (
+        "[[domain]]\nname = \"g\"\nkind = \"vm\"\nvcpus = \"1\"\nmemory = { size = \"1 gig\" }\n",
+        5,
+        19,
+        &["is not a size"],
+    ),
+    (
+        "[[domain]]\nname = \"h\"\nkind = \"host\"\ncpus = { count = 1 }\n",
+        4,
+        8,
+        &["housekeeping CPUs"],
+    ),
+    (
+        "[host]\ngovernor = \"yes\"\n",
+        2,
+        12,
+        &["`apply`", "`skip`", "`expect`"],
+    ),
+    (
+        "[boot]\narguments = [\"a b\"]\n",
+        2,
+        13,
+        &["not one argument"],
+    ),
+    (
+        "[[waive]]\nrule = \"no-such\"\nreason = \"x\"\n",
+        2,
+        8,
+        &["there is no rule `no-such`", "one-owner"],
+    ),
+    (
+        "[[waive]]\nrule = \"one-owner\"\n",
+        1,
+        1,
+        &["missing field `reason`"],
+    ),
+    (
+        "[[waive]]\nrule = \"one-owner\"\nreason = \" \"\n",
+        3,
+        10,
+        &["gives no reason"],
+    ),
+    (
+        "[[waive]]\nrule = \"cpu-exists\"\nreason = \"x\"\n",
+        2,
+        8,
+        &["cannot be waived"],
+    ),
+    (
+        "[[waive]]\nrule = \"one-owner\"\nreason = \"x\"\ndomain = \"z\"\n",
+        4,
+        10,
+        &["`z`, which is no domain"],
+    ),
+    ("schema = 2\n", 1, 10, &["no form 2"]),
+    ("[machine\n", 1, 9, &[]),
+];
+
+#[test]
+fn mistakes_are_told_with_their_place() {
+    for (text, line, column, words) in MISTAKES {
+        let error = parse(text, "plan.toml").expect_err(text);
+        let message = error.to_string();
+        assert_eq!((error.line, error.column), (*line, *column), "{message}");
+        assert!(
+            message.starts_with(&format!("plan.toml:{line}:{column}: ")),
+            "{message}"
+        );
+        let offending = text.lines().nth(line - 1).expect("the line");
+        assert!(
+            message.contains(&format!("{line} | {offending}")),
+            "{message}"
+        );
+        for word in *words {
+            assert!(message.contains(word), "no {word:?} in: {message}");
+        }
+    }
+}
+
+#[test]
+fn two_domains_of_one_name_are_told() {
+    let domain = "[[domain]]\nname = \"a\"\nkind = \"task\"\ncpus = \"1\"\n";
+    let error = parse(&format!("{domain}{domain}"), "p").expect_err("twice");
+    assert_eq!(error.line, 6);
+}
+
+/// Pieces of plans in any order: more of them are TOML than of any text.
+fn pieces() -> impl Strategy<Value = String> {
+    let piece = prop::sample::select(vec![
+        "[machine]\n",
+        "[[domain]]\n",
+        "[host]\n",
+        "[boot]\n",
+        "[[waive]]\n",
+        "name = \"a\"\n",
+        "kind = \"task\"\n",
+        "kind = \"vm\"\n",
+        "cpus = \"1-3\"\n",
+        "cpus = { count = 2 }\n",
+        "vcpus = { count = 4294967295 }\n",
+        "vcpus = \"0-65535\"\n",
+        "memory = { size = \"1GiB\" }\n",
+        "policy = { rr = 3 }\n",
+        "housekeeping = \"0,9\"\n",
+        "fingerprint = \"topology-1:é =\"\n",
+        "deadline = \"1h\"\n",
+        "x = 1\n",
+        "smt = \"off\"\n",
+        "rule = \"one-owner\"\n",
+        "reason = \"é\"\n",
+        "emulator = \"1\"\n",
+        "= \n",
+        "\"",
+        "{",
+        "[",
+        "é",
+        "\0",
+        "threads = [{ match = \"*\" }]\n",
+    ]);
+    prop::collection::vec(piece, 0..14).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_read_or_refused(text in ".{0,200}") {
+        let _ = parse(&text, "any").map_err(|error| error.to_string());
+        let _ = rampart_plan::Places::of(&text);
+    }
+
+    #[test]
+    fn any_pieces_are_read_or_refused(text in pieces()) {
+        if let Ok(plan) = parse(&text, "any") {
+            prop_assert_eq!(parse(&rampart_plan::write(&plan), "written"), Ok(plan));
+        }
+    }
+}

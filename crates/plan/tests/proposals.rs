@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Proposed plans: they pass their own check wherever they are proposed.
+
+mod support;
+
+use rampart_model::{CpuRole, DomainKind, PlanFinding};
+use rampart_plan::{ProposeError, Wish, parse, propose, resolve};
+use support::{RECORDED, cpus, quad, recorded, threads};
+
+#[test]
+fn what_is_proposed_passes_its_own_check() {
+    for name in RECORDED {
+        let (machine, around) = recorded(name);
+        let mut proposed = 0;
+        for real_time_cpus in [None, Some(1), Some(2), Some(3)] {
+            for (tasks, containers, guests) in [
+                (0, 0, 0),
+                (1, 0, 0),
+                (0, 1, 0),
+                (0, 0, 1),
+                (1, 1, 1),
+                (2, 0, 0),
+            ] {
+                // The board's kernel has no KVM, and the rule on it says so.
+                if guests > 0 && name == "board" {
+                    continue;
+                }
+                let wish = Wish {
+                    real_time_cpus,
+                    tasks,
+                    containers,
+                    guests,
+                };
+                let Ok(proposal) = propose(&machine, &wish) else {
+                    continue;
+                };
+                proposed += 1;
+                let text = proposal.to_toml();
+                let read = parse(&text, name).unwrap_or_else(|error| panic!("{error}\n{text}"));
+                assert_eq!(read, proposal.plan, "{text}");
+                let resolved = resolve(&machine, &read, &around);
+                let refusing: Vec<&PlanFinding> = resolved
+                    .findings
+                    .iter()
+                    .filter(|finding| finding.refuses())
+                    .collect();
+                assert!(refusing.is_empty(), "{name}: {refusing:#?}\n{text}");
+                assert!(
+                    resolved.with_role(CpuRole::Unassigned).is_empty(),
+                    "{name}: {text}"
+                );
+                if let Some(wanted) = real_time_cpus {
+                    assert_eq!(resolved.real_time.len(), wanted as usize, "{text}");
+                }
+            }
+        }
+        assert!(proposed >= 3, "{name}: {proposed}");
+    }
+}
+
+#[test]
+fn the_wish_is_shared_out() {
+    let quad = quad();
+    let wish = Wish {
+        guests: 1,
+        tasks: 1,
+        ..Wish::default()
+    };
+    let plan = propose(&quad, &wish).expect("three cores").plan;
+    assert_eq!(plan.machine.housekeeping, Some(cpus("0")));
+    let kinds: Vec<DomainKind> = plan.domains.iter().map(|domain| domain.kind).collect();
+    assert_eq!(kinds, [DomainKind::Task, DomainKind::Vm]);
+    let vcpus = plan.domains[1].vcpus.as_ref().expect("vcpus").request();
+    assert_eq!(
+        (vcpus.cpus, vcpus.real_time),
+        (Some(cpus("2-3")), Some(cpus("1")))
+    );
+    let tight = Wish {
+        guests: 1,
+        tasks: 2,
+        ..Wish::default()
+    };
+    let plan = propose(&quad, &tight).expect("three cores").plan;
+    assert_eq!(
+        plan.domains.len(),
+        3,
+        "the guest gets one CPU where there is no second"
+    );
+    let names: Vec<&str> = plan
+        .domains
+        .iter()
+        .map(|domain| domain.name.as_str())
+        .collect();
+    assert_eq!(names, ["task-1", "task-2", "guest"]);
+}
+
+#[test]
+fn threads_beside_real_time_cpus_stay_idle() {
+    let plan = propose(
+        &threads(),
+        &Wish {
+            real_time_cpus: Some(2),
+            ..Wish::default()
+        },
+    )
+    .expect("plan")
+    .plan;
+    assert_eq!(plan.machine.housekeeping, Some(cpus("0-3")));
+}
+
+#[test]
+fn what_the_machine_lacks_is_said() {
+    let quad = quad();
+    let many = Wish {
+        tasks: 4,
+        ..Wish::default()
+    };
+    let error = propose(&quad, &many).expect_err("three cores");
+    assert!(matches!(error, ProposeError::NotEnough { .. }), "{error}");
+    assert!(
+        error.to_string().contains("4 whole cores in all"),
+        "{error}"
+    );
+    let few = Wish {
+        tasks: 2,
+        real_time_cpus: Some(1),
+        ..Wish::default()
+    };
+    let error = propose(&quad, &few).expect_err("one CPU");
+    assert_eq!(
+        error,
+        ProposeError::FewerThanDomains {
+            cpus: 1,
+            domains: 2
+        }
+    );
+    let absurd = Wish {
+        real_time_cpus: Some(u32::MAX),
+        tasks: u32::MAX,
+        ..Wish::default()
+    };
+    assert!(propose(&quad, &absurd).is_err());
+    let none = support::machine(&[], &[], &[]);
+    assert!(propose(&none, &Wish::default()).is_err());
+}

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rampart plan`: propose, check and show the plan of a machine.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use rampart_host::{MachineRoot, read_machine, read_surroundings};
+use rampart_model::{ExitCode, Machine, Plan, PlanFinding, ResolvedPlan, Severity};
+use rampart_plan::{PictureOptions, Places, Wish};
+
+use crate::failure::Failure;
+use crate::output;
+
+const EXAMPLES: &str = "\
+Examples:
+  rampart plan propose --real-time-cpus 2 --guests 1 --out plan.toml
+  rampart plan check plan.toml
+  rampart plan show plan.toml --html plan.html
+
+`check` and `show` end with 4 where a finding refuses the plan on this machine, and with 2 where the
+file is no plan. `rampart schema plan` describes every field.";
+
+/// Write, check and show the plan of a machine: who owns which CPU
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct PlanArguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Write a plan that fits this machine
+    Propose(Propose),
+    /// Say what a plan breaks on this machine
+    Check(Check),
+    /// Show who owns each CPU, interrupt, cache and memory node
+    Show(Show),
+}
+
+#[derive(Debug, Args)]
+struct RecordedMachine {
+    /// Read a recorded machine: a directory with its proc, sys, etc and boot
+    #[arg(long, value_name = "DIR")]
+    machine: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Propose {
+    /// Real-time CPUs in all; without it one for each task and container, two for each guest
+    #[arg(long, value_name = "NUMBER")]
+    real_time_cpus: Option<u32>,
+
+    /// Tasks; without any domain it is one
+    #[arg(long, alias = "task", value_name = "NUMBER", default_value_t = 0)]
+    tasks: u32,
+
+    /// Containers
+    #[arg(long, alias = "container", value_name = "NUMBER", default_value_t = 0)]
+    containers: u32,
+
+    /// KVM guests
+    #[arg(long, alias = "guest", value_name = "NUMBER", default_value_t = 0)]
+    guests: u32,
+
+    /// Write to this file instead of standard output; a file that is there stays as it is
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+
+    #[command(flatten)]
+    recorded: RecordedMachine,
+}
+
+#[derive(Debug, Args)]
+struct Check {
+    /// The plan
+    plan: PathBuf,
+
+    /// Print the findings as JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    recorded: RecordedMachine,
+}
+
+#[derive(Debug, Args)]
+struct Show {
+    /// The plan
+    plan: PathBuf,
+
+    /// Write the picture as one page into this file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
+    /// Print the resolved plan as JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    recorded: RecordedMachine,
+}
+
+pub(crate) fn run(arguments: &PlanArguments) -> Result<ExitCode, Failure> {
+    match &arguments.action {
+        Action::Propose(propose) => write_proposal(propose),
+        Action::Check(arguments) => check(arguments),
+        Action::Show(arguments) => show(arguments),
+    }
+}
+
+impl RecordedMachine {
+    fn root(&self) -> Result<MachineRoot, Failure> {
+        match &self.machine {
+            None => Ok(MachineRoot::system()),
+            Some(directory) if directory.join("sys").is_dir() => Ok(MachineRoot::at(directory)),
+            Some(directory) => Err(usage(format!(
+                "--machine {}: there is no recorded machine; name a directory that holds its \
+                 `sys` and `proc`",
+                directory.display()
+            ))),
+        }
+    }
+}
+
+fn usage(text: String) -> Failure {
+    Failure::new(ExitCode::Usage, anyhow::anyhow!(text))
+}
+
+fn write_proposal(arguments: &Propose) -> Result<ExitCode, Failure> {
+    let machine = read_machine(&arguments.recorded.root()?);
+    let wish = Wish {
+        real_time_cpus: arguments.real_time_cpus,
+        tasks: arguments.tasks,
+        containers: arguments.containers,
+        guests: arguments.guests,
+    };
+    let proposal = rampart_plan::propose(&machine, &wish)
+        .map_err(|error| Failure::new(ExitCode::PreconditionMissing, error))?;
+    let text = proposal.to_toml();
+    let Some(file) = &arguments.out else {
+        output::print(&text)?;
+        return Ok(ExitCode::Success);
+    };
+    // A plan is edited by hand; no command may take that work away.
+    if file.exists() {
+        return Err(usage(format!(
+            "--out {}: there is a file already; name another, or remove it",
+            file.display()
+        )));
+    }
+    output::write(Some(file), &text)?;
+    output::say(&format!(
+        "rampart: the plan is in {}; next: rampart plan check {}",
+        file.display(),
+        file.display()
+    ));
+    Ok(ExitCode::Success)
+}
+
+/// A plan with all that is needed to speak of it.
+struct Read {
+    places: Places,
+    resolved: ResolvedPlan,
+}
+
+fn read(file: &Path, recorded: &RecordedMachine) -> Result<Read, Failure> {
+    let text = std::fs::read_to_string(file)
+        .with_context(|| format!("{}: the plan cannot be read", file.display()))
+        .map_err(|error| Failure::new(ExitCode::Usage, error))?;
+    let plan = rampart_plan::parse(&text, &file.display().to_string())
+        .map_err(|error| Failure::new(ExitCode::Usage, error))?;
+    let root = recorded.root()?;
+    let machine: Machine = read_machine(&root);
+    let surroundings = read_surroundings(&root, &guest_kernels(&plan));
+    Ok(Read {
+        places: Places::of(&text),
+        resolved: rampart_plan::resolve(&machine, &plan, &surroundings),
+    })
+}
+
+fn guest_kernels(plan: &Plan) -> Vec<PathBuf> {
+    plan.domains
+        .iter()
+        .filter_map(|domain| domain.kernel.as_ref().map(PathBuf::from))
+        .collect()
+}
+
+fn outcome(resolved: &ResolvedPlan) -> ExitCode {
+    if resolved.is_refused() {
+        ExitCode::PreconditionMissing
+    } else {
+        ExitCode::Success
+    }
+}
+
+fn check(arguments: &Check) -> Result<ExitCode, Failure> {
+    let read = read(&arguments.plan, &arguments.recorded)?;
+    let findings = &read.resolved.findings;
+    if arguments.json {
+        output::print(&serde_json::to_string_pretty(findings)?)?;
+        return Ok(outcome(&read.resolved));
+    }
+    let file = arguments.plan.display();
+    let mut text = String::new();
+    for finding in findings {
+        let place = match read.places.line(finding.domain.as_deref()) {
+            Some(line) => format!("{file}:{line}"),
+            None => file.to_string(),
+        };
+        text.push_str(&rampart_plan::finding_line(&place, finding));
+    }
+    let count = |severity: Severity| {
+        let open = |finding: &&PlanFinding| {
+            finding.finding.severity == severity && finding.waived.is_none()
+        };
+        findings.iter().filter(open).count()
+    };
+    let waived = findings
+        .iter()
+        .filter(|finding| finding.waived.is_some())
+        .count();
+    let verdict = if read.resolved.is_refused() {
+        "refused"
+    } else {
+        "fits this machine"
+    };
+    text.push_str(&format!(
+        "{file}: {verdict}; {} refusing, {} warnings, {} notes, {waived} waived\n",
+        count(Severity::Problem),
+        count(Severity::Warning),
+        count(Severity::Note),
+    ));
+    output::print(&text)?;
+    Ok(outcome(&read.resolved))
+}
+
+fn show(arguments: &Show) -> Result<ExitCode, Failure> {
+    let read = read(&arguments.plan, &arguments.recorded)?;
+    if let Some(page) = &arguments.html {
+        let title = format!("Plan {}", arguments.plan.display());
+        output::write(Some(page), &rampart_plan::html(&read.resolved, &title))?;
+        output::say(&format!("rampart: the page is {}", page.display()));
+    }
+    if arguments.json {
+        output::print(&serde_json::to_string_pretty(&read.resolved)?)?;
+    } else if arguments.html.is_none() {
+        let width = super::report::terminal_width();
+        output::print(&rampart_plan::terminal(
+            &read.resolved,
+            PictureOptions { width },
+        ))?;
+    }
+    Ok(outcome(&read.resolved))
+}
