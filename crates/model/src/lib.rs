@@ -12,6 +12,8 @@
 #[cfg(feature = "std")]
 mod blocker;
 #[cfg(feature = "std")]
+mod check;
+#[cfg(feature = "std")]
 mod condition;
 #[cfg(feature = "std")]
 mod cpu_set;
@@ -27,6 +29,8 @@ mod exit_code;
 mod finding;
 #[cfg(feature = "std")]
 mod guest;
+#[cfg(feature = "std")]
+mod knob;
 #[cfg(feature = "std")]
 mod machine;
 #[cfg(feature = "std")]
@@ -47,6 +51,11 @@ mod verdict;
 pub use blocker::{
     BLOCKER_PROTOCOL_VERSION, BlockKind, BlockPlan, BlockSpan, BlockSpread, BlockerEvent,
     BlockerRequest,
+};
+#[cfg(feature = "std")]
+pub use check::{
+    CHECK_SCHEMA_VERSION, Check, CheckCounts, CheckFinding, CheckPlace, CheckState, CheckedMachine,
+    NotRead,
 };
 #[cfg(feature = "std")]
 pub use condition::{Condition, LoadKind, LoadPlace, ParseConditionError};
@@ -70,6 +79,10 @@ pub use exit_code::ExitCode;
 pub use finding::{Finding, Severity};
 #[cfg(feature = "std")]
 pub use guest::{Accelerator, ClockRelation, GuestKnob, GuestReport, GuestThread, GuestThreadRole};
+#[cfg(feature = "std")]
+pub use knob::{
+    KNOB_CATALOGUE_SCHEMA_VERSION, KnobCatalogue, KnobChoice, KnobEffect, KnobEntry, KnobGroup,
+};
 #[cfg(feature = "std")]
 pub use machine::{
     Cache, CacheKind, ClockSource, Cpu, FrequencyFacts, IdleState, Machine, MemoryNode,
