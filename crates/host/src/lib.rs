@@ -32,7 +32,7 @@ mod undo;
 
 pub use child::{AtOurEnd, spawn_tied};
 pub use error::HostError;
-pub use facts::read_machine;
+pub use facts::{read_knob_values, read_machine};
 pub use isolated::reach_isolated_cpus;
 pub use layout::control_group_layout;
 pub use processor_times::{ProcessorTimes, processor_times, read_smi_count};

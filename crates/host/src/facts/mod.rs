@@ -2,6 +2,7 @@
 //! Everything about a machine that a figure depends on.
 
 mod findings;
+mod knob_values;
 mod power;
 mod processor;
 #[cfg(test)]
@@ -9,6 +10,7 @@ mod tests;
 mod topology;
 mod virtualisation;
 
+pub use knob_values::read_knob_values;
 use rampart_model::{ClockSource, Machine, PreemptionModel, SystemManagementInterrupts};
 
 use crate::groups::Hierarchies;
