@@ -32,7 +32,7 @@ pub use error::EvaluateError;
 pub use experiment::{Context, Observer, Progress, evaluate, file_name_of_now};
 pub use judge::{BlocksByRecord, Evidence, Judged, add_crash, judge};
 pub use measure::{MeasureContext, measure};
-pub use propose::{DEFAULT_TOTAL, Proposal, Request, propose};
+pub use propose::{DEFAULT_TOTAL, Proposal, Request, propose, propose_cpus};
 pub use schedule::{Cell, schedule};
 pub use store::{DOCUMENT, HistogramLog, ResultDirectory, ResultStream, histogram, read, replace};
 pub use transfer::plan::DisturbanceWish;

@@ -102,6 +102,16 @@ fn every_finding_says_what_mends_it_and_no_line_is_too_long() {
     }
 }
 
+#[test]
+fn a_check_is_read_as_it_was_written() {
+    for (name, cpus) in [("laptop", "6-7"), ("server", "2-3,6-7")] {
+        let check = checked(&recorded(name), cpus);
+        let text = serde_json::to_string(&check).expect("json");
+        let read: Check = serde_json::from_str(&text).expect("a check");
+        assert_eq!(read, check);
+    }
+}
+
 /// The same knob, wherever the kernel has it.
 #[test]
 fn a_knob_that_moved_is_found_at_both_places() {
