@@ -19,7 +19,7 @@ pub(crate) fn assess(knob: &Knob, subject: &Subject<'_>, isolation: &Isolation) 
         return Judgement::NotHere(why);
     }
     for when in knob.applies {
-        match holds(*when, subject) {
+        match holds(*when, subject, isolation) {
             Some(true) => {}
             Some(false) => return Judgement::NotHere(format!("it is for {}", when.words())),
             None => return Judgement::Unread(Unread::KernelOptions),
@@ -46,7 +46,7 @@ pub(crate) fn assess(knob: &Knob, subject: &Subject<'_>, isolation: &Isolation) 
 }
 
 /// Whether a condition holds; none where it cannot be told.
-fn holds(when: When, subject: &Subject<'_>) -> Option<bool> {
+fn holds(when: When, subject: &Subject<'_>, isolation: &Isolation) -> Option<bool> {
     let (machine, readings) = (subject.machine, subject.readings);
     let x86 = matches!(machine.architecture.as_str(), "x86_64" | "i686" | "x86");
     Some(match when {
@@ -56,7 +56,7 @@ fn holds(when: When, subject: &Subject<'_>) -> Option<bool> {
         When::Amd => readings.vendor == "AuthenticAMD",
         When::Hardware => machine.virtualisation.hypervisor.is_none(),
         When::Guest => machine.virtualisation.hypervisor.is_some(),
-        When::Guests => readings.hosts_guests,
+        When::Guests => isolation.has_guests,
         When::SeveralNodes => machine.topology.nodes.len() > 1,
         When::RealTimeKernel => machine.preemption == PreemptionModel::RealTime,
         When::OrdinaryKernel => machine.preemption != PreemptionModel::RealTime,

@@ -12,7 +12,7 @@ pub struct Isolation {
     pub real_time: CpuSet,
     /// The CPUs for all else; empty where every CPU is a real-time one.
     pub housekeeping: CpuSet,
-    /// Whether guests run on the real-time CPUs.
+    /// Whether the machine hosts guests; [`crate::Readings::hosts_guests`] where no plan says it.
     pub has_guests: bool,
     /// Where sources differ: name of a knob, and name of the choice.
     pub choices: BTreeMap<String, String>,

@@ -170,8 +170,6 @@ pub struct Readings {
     pub limits: Option<ProcessLimits>,
     /// Whether KVM is there for guests.
     pub hosts_guests: bool,
-    /// Whether the machine is the running one, and not a recorded one.
-    pub running: bool,
 }
 
 impl Readings {

@@ -24,7 +24,11 @@ pub(crate) fn run(arguments: &Check, colour: bool) -> Result<ExitCode, Failure> 
         Some(directory) => MachineRoot::at(directory),
         None => MachineRoot::system(),
     };
-    let machine = read_machine(&root);
+    let mut machine = read_machine(&root);
+    if arguments.machine.is_some() {
+        // Where the recording process could run does not matter any more.
+        machine.topology.allowed = machine.topology.online.clone();
+    }
     let real_time = rampart_evaluate::propose_cpus(&machine, arguments.cpus.as_ref())?;
     let chosen_by = if arguments.cpus.is_some() {
         "named with --cpus"

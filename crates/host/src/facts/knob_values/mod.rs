@@ -49,7 +49,6 @@ pub fn read_knob_values(root: &MachineRoot, real_time: &CpuSet) -> Readings {
         hosts_guests: ["dev/kvm", "sys/module/kvm_intel", "sys/module/kvm_amd"]
             .iter()
             .any(|path| root.exists(path)),
-        running: root.is_system(),
     }
 }
 

@@ -19,6 +19,7 @@ fn checked(root: &MachineRoot, real_time: &str) -> Check {
     let readings = read_knob_values(root, &real_time);
     let isolation = Isolation {
         housekeeping: machine.topology.online.difference(&real_time),
+        has_guests: readings.hosts_guests,
         real_time,
         ..Isolation::default()
     };
@@ -201,6 +202,126 @@ fn interrupts_and_threads_on_real_time_cpus_are_named() {
     );
     assert_eq!(finding(&check, "idle-injection").state, CheckState::Ok);
     assert_eq!(finding(&check, "irqbalance").state, CheckState::Ok);
+}
+
+#[test]
+fn idle_states_count_only_as_far_as_they_are_allowed() {
+    const CPU: &str = "sys/devices/system/cpu/cpu1";
+    for (disable, limit, expected) in [
+        ("0", "0", CheckState::Advice),
+        ("1", "0", CheckState::Ok),
+        ("0", "10", CheckState::Ok),
+        ("0", "n/a", CheckState::Ok),
+        ("0", "200", CheckState::Advice),
+    ] {
+        let directory = tempfile::tempdir().expect("directory");
+        let state = |file: &str| format!("{CPU}/cpuidle/state1/{file}");
+        write(
+            directory.path(),
+            &[
+                ("sys/devices/system/cpu/online", "0-1"),
+                (&state("name"), "C6"),
+                (&state("latency"), "170"),
+                (&state("disable"), disable),
+                (&format!("{CPU}/power/pm_qos_resume_latency_us"), limit),
+            ],
+        );
+        let check = checked(&MachineRoot::at(directory.path()), "1");
+        let found = finding(&check, "idle-states");
+        assert_eq!(
+            found.state, expected,
+            "{disable} {limit}: {}",
+            found.present
+        );
+    }
+}
+
+#[test]
+fn a_partition_that_the_kernel_cannot_keep_is_a_problem() {
+    for (mode, expected) in [
+        ("isolated", CheckState::Ok),
+        ("member", CheckState::Ok),
+        (
+            "isolated invalid (Cpu list in cpuset.cpus not exclusive)",
+            CheckState::Problem,
+        ),
+    ] {
+        let directory = tempfile::tempdir().expect("directory");
+        write(
+            directory.path(),
+            &[
+                ("sys/devices/system/cpu/online", "0-1"),
+                (
+                    "proc/self/mountinfo",
+                    "35 25 0:30 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+                ),
+                ("sys/fs/cgroup/rt.slice/cpuset.cpus.partition", mode),
+            ],
+        );
+        let check = checked(&MachineRoot::at(directory.path()), "1");
+        assert_eq!(
+            finding(&check, "partitions-valid").state,
+            expected,
+            "{mode}"
+        );
+    }
+}
+
+#[test]
+fn banned_cpus_of_irqbalance_are_read_as_list_and_as_mask() {
+    for (line, expected) in [
+        ("IRQBALANCE_BANNED_CPULIST=2-3", CheckState::Ok),
+        ("IRQBALANCE_BANNED_CPUS=\"0000000c\"", CheckState::Ok),
+        ("IRQBALANCE_BANNED_CPUS=4", CheckState::Advice),
+        ("#IRQBALANCE_BANNED_CPULIST=2-3", CheckState::Advice),
+    ] {
+        let directory = tempfile::tempdir().expect("directory");
+        write(
+            directory.path(),
+            &[
+                ("sys/devices/system/cpu/online", "0-3"),
+                ("proc/2/comm", "kthreadd"),
+                ("proc/90/comm", "irqbalance"),
+                ("etc/default/irqbalance", line),
+            ],
+        );
+        let check = checked(&MachineRoot::at(directory.path()), "2-3");
+        assert_eq!(
+            finding(&check, "irqbalance-banned-cpus").state,
+            expected,
+            "{line}"
+        );
+        assert_eq!(finding(&check, "irqbalance").state, CheckState::Advice);
+    }
+}
+
+#[test]
+fn lists_of_the_boot_line_must_agree() {
+    for (line, expected) in [
+        (
+            "isolcpus=domain,managed_irq,2-3 nohz_full=2,3 rcu_nocbs=2-3",
+            CheckState::Ok,
+        ),
+        ("isolcpus=2-3 nohz_full=3", CheckState::Problem),
+        ("nohz_full=2-N", CheckState::Ok),
+        ("isolcpus=", CheckState::Problem),
+        ("quiet", CheckState::NotApplicable),
+    ] {
+        let directory = tempfile::tempdir().expect("directory");
+        write(
+            directory.path(),
+            &[
+                ("sys/devices/system/cpu/online", "0-3"),
+                ("proc/cmdline", line),
+            ],
+        );
+        let check = checked(&MachineRoot::at(directory.path()), "2-3");
+        assert_eq!(
+            finding(&check, "boot-lists-agree").state,
+            expected,
+            "{line}"
+        );
+    }
 }
 
 #[test]
