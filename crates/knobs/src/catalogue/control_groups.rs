@@ -86,7 +86,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "It shows what the kernel made of all isolated partitions; it cannot be written.",
         cost: "None.",
         undo: Some("It follows the partitions."),
-        kernels: Kernels::from(6, 7, "new"),
+        kernels: Kernels::from(6, 8, "new"),
         source: V2,
         ..Knob::of(KnobGroup::ControlGroups)
     },

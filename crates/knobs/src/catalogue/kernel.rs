@@ -31,11 +31,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "Without PREEMPT_RT a kernel that is preempted wherever no lock is held is the next best.",
         cost: "A little throughput.",
         mend: Some("echo full > /sys/kernel/debug/sched/preempt, or boot with preempt=full"),
-        kernels: Kernels::from(
-            5,
-            12,
-            "`lazy` from 6.13 on; `none` and `voluntary` leave some architectures in 7.0",
-        ),
+        kernels: Kernels::from(5, 12, "`lazy` from 6.13 on"),
         source: "Documentation/admin-guide/kernel-parameters.txt, preempt=",
         ..Knob::of(KnobGroup::Kernel)
     },
@@ -180,7 +176,7 @@ pub(super) const KNOBS: &[Knob] = &[
             "Write `member` to cpuset.cpus.partition and remove the group; a boot parameter needs a restart without it.",
         ),
         kernels: Kernels::all(
-            "isolated partitions from 6.1 on; unbound work leaves them too from 6.7 on; kernel threads, timers and managed interrupts from 7.0 on",
+            "isolated partitions from 6.1 on; unbound work leaves them too from 6.8 on; kernel threads, timers and managed interrupts from 7.0 on",
         ),
         source: "Documentation/admin-guide/cpu-isolation.rst; cgroup-v2.rst, cpuset.cpus.partition",
         ..Knob::of(KnobGroup::Isolation)

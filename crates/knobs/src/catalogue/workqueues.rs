@@ -15,7 +15,7 @@ pub(super) const KNOBS: &[Knob] = &[
         cost: "Housekeeping CPUs run it.",
         disruptive: Some("a burst of moved work froze a network for a moment (SEAPATH)"),
         kernels: Kernels::all(
-            "isolcpus= leaves its CPUs out; isolated partitions too from 6.7 on, which also shows cpumask_requested and cpumask_isolated",
+            "isolcpus= leaves its CPUs out; isolated partitions too from 6.8 on, which also shows cpumask_requested and cpumask_isolated",
         ),
         source: "Documentation/core-api/workqueue.rst; cpu-isolation.rst",
         ..Knob::of(KnobGroup::Workqueues)
@@ -61,7 +61,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "It shows whether the kernel knows of the isolation; it cannot be written.",
         cost: "None.",
         undo: Some("It follows isolcpus= and the isolated partitions."),
-        kernels: Kernels::from(6, 7, "new"),
+        kernels: Kernels::from(6, 8, "new"),
         source: SOURCE,
         ..Knob::of(KnobGroup::Workqueues)
     },
@@ -73,7 +73,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "What is in use is this without the isolated CPUs; it cannot be written.",
         cost: "None.",
         undo: Some("It follows the common mask."),
-        kernels: Kernels::from(6, 7, "new"),
+        kernels: Kernels::from(6, 8, "new"),
         source: SOURCE,
         ..Knob::of(KnobGroup::Workqueues)
     },
