@@ -5,6 +5,22 @@ use rampart_model::{CpuId, CpuSet, Finding, Machine, Severity};
 
 use crate::EvaluateError;
 
+/// The CPUs for real-time work that an evaluation of one domain would take: the user's; else those
+/// that the boot line isolated; else the last whole core.
+///
+/// # Errors
+/// If this process may use no CPU, or the user's are not usable.
+pub fn propose_cpus(machine: &Machine, asked: Option<&CpuSet>) -> Result<CpuSet, EvaluateError> {
+    let usable = machine
+        .topology
+        .online
+        .intersection(&machine.topology.allowed);
+    if usable.is_empty() {
+        return Err(EvaluateError::NoCpu);
+    }
+    real_time_cpus(machine, &usable, asked, 1)
+}
+
 /// The CPUs for real-time work: the user's; else those that the boot line isolated; else the
 /// last whole cores, because low-numbered CPUs take most interrupts: as many as are wanted, but
 /// one is left for ordinary work, and one is given up in any case.

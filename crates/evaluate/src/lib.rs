@@ -40,6 +40,7 @@ mod wording;
 pub use blocktest::BlocktestLatencies;
 pub use collect::{Collected, RecordCollector};
 pub use complete::is_complete;
+pub use cpus::propose_cpus;
 pub use crash::{CRASH_SIGNS, confirm_crash};
 pub use error::EvaluateError;
 pub use experiment::{Context, Observer, Progress, evaluate, file_name_of_now};

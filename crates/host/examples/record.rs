@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Records the machine for a test: copies the files that `read_machine` and
-//! `read_surroundings` read into a directory.
-//! `record DIRECTORY`. Look through the result before it is shared: it holds the host name and
-//! the command line.
+//! `read_knob_values` and `read_surroundings` read into a directory.
+//! `record DIRECTORY`. Look through the result before it is shared: it holds the host name,
+//! the command line and the names of what runs.
 #![expect(clippy::print_stdout, reason = "it is here to show")]
 
 use std::io;
@@ -91,10 +91,35 @@ fn patterns() -> Vec<String> {
         "possible",
         "vulnerabilities/*",
     ];
-    let plain = plain.into_iter().map(str::to_owned);
+    let knobs = [
+        "proc/*/comm",
+        "proc/*/stat",
+        "proc/*/status",
+        "proc/irq/*/smp_affinity_list",
+        "proc/irq/*/effective_affinity_list",
+        "sys/kernel/debug/irq/irqs/*",
+        "sys/kernel/irq/*/actions",
+        "sys/kernel/irq/*/chip_name",
+        "sys/kernel/irq/*/hwirq",
+    ];
+    let plain = plain.into_iter().chain(knobs).map(str::to_owned);
     plain
+        .chain(
+            rampart_knobs::readings::file_templates()
+                .into_iter()
+                .map(starred),
+        )
         .chain(cpu.into_iter().map(|file| format!("{CPU}/{file}")))
         .collect()
+}
+
+/// A template of the catalogue, with a star for each name that holds a part in braces.
+fn starred(template: &str) -> String {
+    let parts = template.split('/').filter(|part| !part.is_empty());
+    let parts: Vec<&str> = parts
+        .map(|part| if part.contains('{') { "*" } else { part })
+        .collect();
+    parts.join("/")
 }
 
 fn copy(from: &Path, to: &Path, pattern: &str) -> io::Result<usize> {

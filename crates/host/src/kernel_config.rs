@@ -40,6 +40,11 @@ impl KernelConfig {
         Self(options.collect())
     }
 
+    /// All options; none where the configuration is unknown.
+    pub(crate) fn into_options(self) -> Option<BTreeMap<String, String>> {
+        (!self.0.is_empty()).then_some(self.0)
+    }
+
     /// The value of an option.
     pub(crate) fn value(&self, option: &str) -> Option<&str> {
         self.0.get(option).map(String::as_str)

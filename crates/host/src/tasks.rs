@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rampart_model::CpuSet;
+use rampart_model::{CpuSet, Nanos, SchedulingPolicy};
 use serde::{Deserialize, Serialize};
 
 use crate::kernel::Kernel;
@@ -31,6 +31,8 @@ pub(crate) struct TaskStat {
     pub(crate) name: String,
     /// Clock ticks since boot.
     pub(crate) start: u64,
+    /// Its policy and priority; the figures of `SCHED_DEADLINE` are not told here.
+    pub(crate) policy: Option<SchedulingPolicy>,
     flags: u64,
 }
 
@@ -46,6 +48,8 @@ impl TaskStat {
             // Fields 9 and 22 of the line; the first one after the name is number 3.
             flags: fields.get(6)?.parse().ok()?,
             start: fields.get(19)?.parse().ok()?,
+            // Fields 40 and 41: priority and policy (include/uapi/linux/sched.h).
+            policy: policy(fields.get(37).copied(), fields.get(38).copied()),
         })
     }
 
@@ -57,6 +61,22 @@ impl TaskStat {
     /// Whether it belongs to the kernel.
     pub(crate) fn is_kernel_thread(&self) -> bool {
         self.flags & KERNEL_THREAD != 0
+    }
+}
+
+fn policy(priority: Option<&str>, policy: Option<&str>) -> Option<SchedulingPolicy> {
+    let priority = priority?.parse().ok()?;
+    match policy? {
+        // SCHED_OTHER, SCHED_BATCH, SCHED_IDLE and SCHED_EXT share time.
+        "0" | "3" | "5" | "7" => Some(SchedulingPolicy::Other),
+        "1" => Some(SchedulingPolicy::Fifo(priority)),
+        "2" => Some(SchedulingPolicy::RoundRobin(priority)),
+        "6" => Some(SchedulingPolicy::Deadline {
+            runtime: Nanos::ZERO,
+            deadline: Nanos::ZERO,
+            period: Nanos::ZERO,
+        }),
+        _ => None,
     }
 }
 
@@ -114,6 +134,14 @@ mod tests {
         assert_eq!(stat.name, "a b) (c)");
         assert_eq!(stat.start, 777);
         assert!(stat.is_bound() && stat.is_kernel_thread());
+        assert_eq!(stat.policy, None);
+        let rest = "18446744073709551615 0 0 0 0 0 0 0 0 0 0 0 0 17 1 50 1 0 0";
+        let stat = TaskStat::parse(&format!("{line} {rest}")).expect("stat");
+        assert_eq!(
+            stat.policy,
+            Some(SchedulingPolicy::Fifo(50)),
+            "{line} {rest}"
+        );
         for line in ["", "1 (x", "1 (x) S", "1 (x) S a b c d e f"] {
             assert_eq!(TaskStat::parse(line), None, "{line}");
         }

@@ -14,6 +14,8 @@ mod blocker;
 #[cfg(feature = "std")]
 mod blocking;
 #[cfg(feature = "std")]
+mod check;
+#[cfg(feature = "std")]
 mod condition;
 #[cfg(feature = "std")]
 mod cpu_set;
@@ -29,6 +31,8 @@ mod exit_code;
 mod finding;
 #[cfg(feature = "std")]
 mod guest;
+#[cfg(feature = "std")]
+mod knob;
 #[cfg(feature = "std")]
 mod machine;
 #[cfg(feature = "std")]
@@ -60,6 +64,11 @@ pub use blocking::{
     BlocktestTransfer,
 };
 #[cfg(feature = "std")]
+pub use check::{
+    CHECK_SCHEMA_VERSION, Check, CheckCounts, CheckFinding, CheckPlace, CheckState, CheckedMachine,
+    NotRead,
+};
+#[cfg(feature = "std")]
 pub use condition::{Condition, LoadKind, LoadPlace, ParseConditionError};
 #[cfg(feature = "std")]
 pub use cpu_set::{CpuId, CpuSet, ParseCpuSetError};
@@ -81,6 +90,10 @@ pub use exit_code::ExitCode;
 pub use finding::{Finding, Severity};
 #[cfg(feature = "std")]
 pub use guest::{Accelerator, ClockRelation, GuestKnob, GuestReport, GuestThread, GuestThreadRole};
+#[cfg(feature = "std")]
+pub use knob::{
+    KNOB_CATALOGUE_SCHEMA_VERSION, KnobCatalogue, KnobEffect, KnobEntry, KnobGroup, KnobOpinion,
+};
 #[cfg(feature = "std")]
 pub use machine::{
     Cache, CacheKind, ClockSource, Cpu, FrequencyFacts, IdleState, Machine, MemoryNode,

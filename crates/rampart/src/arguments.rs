@@ -13,8 +13,8 @@ Exit codes:
   1    an error of the environment, or a bug
   2    the arguments or the plan make no sense; nothing was changed or measured
   3    everything was measured, and the deadline given with --deadline does not hold
-  4    something that the work needs is missing, or this machine does not fit the plan; the message
-       names it and the mend
+  4    something that the work needs is missing, this machine does not fit the plan, or `check` found a
+       problem; the message names it and the mend
   5    ended early, or part of it failed; what was measured is kept
   6    the machine of --on panicked, hung, ended, was lost or never came up
   130  interrupted a second time
@@ -64,6 +64,10 @@ pub(crate) enum Command {
     Blocktest(crate::commands::blocktest::BlocktestArguments),
     /// Render the results of an evaluation again, even of one that was killed
     Report(Report),
+    /// Say whether this machine is fit for real-time work, and what would make it so
+    Check(Check),
+    /// List everything about a machine that is known to matter for real-time work
+    Knobs(Knobs),
     /// List the domains that this machine can host, and for the rest why not
     Domains(Domains),
     /// Write, check and show the plan of a machine: who owns which CPU
@@ -378,6 +382,10 @@ pub(crate) enum Document {
     Evaluation,
     /// Output of `rampart measure --json`
     Measurement,
+    /// Output of `rampart check --json`
+    Check,
+    /// Output of `rampart knobs --json`
+    Knobs,
     /// What rampart-meter reads
     MeterRequest,
     /// What rampart-meter writes
@@ -394,6 +402,50 @@ pub(crate) enum Document {
     Plan,
     /// Output of `rampart plan show --json`
     ResolvedPlan,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  rampart check                     this machine, with the CPUs that `evaluate` would take
+  rampart check --cpus 2-3 -v       with these CPUs, and all that is as it should be
+  rampart check --json > check.json
+
+It changes nothing. Exit codes: 0 no problem, whatever the advice; 4 at least one problem.")]
+pub(crate) struct Check {
+    /// The real-time CPUs; without it those that are isolated, or the last core
+    #[arg(long, value_name = "CPUS")]
+    pub(crate) cpus: Option<CpuSet>,
+
+    /// Print the check as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Check a recorded machine: a directory with its proc, sys and etc
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) machine: Option<PathBuf>,
+
+    /// Show what is as wanted too, and each place that is not
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  rampart knobs                     all, by group
+  rampart knobs timer-migration     one in full")]
+pub(crate) struct Knobs {
+    /// The one to show in full
+    pub(crate) name: Option<String>,
+
+    /// Print them as JSON
+    #[arg(long, conflicts_with = "markdown")]
+    pub(crate) json: bool,
+
+    /// Print the page docs/knobs.md
+    #[arg(long, conflicts_with = "name")]
+    pub(crate) markdown: bool,
 }
 
 #[derive(Debug, Args)]

@@ -35,6 +35,8 @@ fn main() -> std::process::ExitCode {
         Command::Block(block) => commands::block::run(&block),
         Command::Blocktest(blocktest) => commands::blocktest::run(&blocktest),
         Command::Report(report) => commands::report::run(&report, colour),
+        Command::Check(check) => commands::check::run(&check, colour),
+        Command::Knobs(knobs) => commands::knobs::run(&knobs),
         Command::Domains(domains) => commands::domains::run(&domains),
         Command::Plan(plan) => commands::plan::run(&plan),
         Command::Import(import) => commands::import::run(&import),

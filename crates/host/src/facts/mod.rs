@@ -2,6 +2,7 @@
 //! Everything about a machine that a figure depends on.
 
 mod findings;
+mod knob_values;
 mod power;
 mod processor;
 mod surroundings;
@@ -10,6 +11,7 @@ mod tests;
 mod topology;
 mod virtualisation;
 
+pub use knob_values::read_knob_values;
 use rampart_model::{ClockSource, Machine, PreemptionModel, SystemManagementInterrupts};
 
 pub use surroundings::read_surroundings;

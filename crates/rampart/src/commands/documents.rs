@@ -4,8 +4,8 @@
 use anyhow::Context;
 use clap::CommandFactory;
 use rampart_model::{
-    BlockerEvent, BlockerRequest, Blocking, Blocktest, Evaluation, ExitCode, Measurement,
-    MeterEvent, MeterRequest, ResolvedPlan,
+    BlockerEvent, BlockerRequest, Blocking, Blocktest, Check, Evaluation, ExitCode, KnobCatalogue,
+    Measurement, MeterEvent, MeterRequest, ResolvedPlan,
 };
 use schemars::schema_for;
 
@@ -17,6 +17,8 @@ pub(crate) fn schema(arguments: &Schema) -> Result<ExitCode, Failure> {
     let schema = match arguments.document {
         Document::Evaluation => schema_for!(Evaluation),
         Document::Measurement => schema_for!(Measurement),
+        Document::Check => schema_for!(Check),
+        Document::Knobs => schema_for!(KnobCatalogue),
         Document::MeterRequest => schema_for!(MeterRequest),
         Document::MeterEvent => schema_for!(MeterEvent),
         Document::BlockerRequest => schema_for!(BlockerRequest),

@@ -3,12 +3,14 @@
 
 pub(crate) mod block;
 pub(crate) mod blocktest;
+pub(crate) mod check;
 pub(crate) mod documents;
 pub(crate) mod domains;
 pub(crate) mod evaluate;
 mod evaluate_on;
 pub(crate) mod export;
 pub(crate) mod import;
+pub(crate) mod knobs;
 pub(crate) mod measure;
 pub(crate) mod on;
 pub(crate) mod plan;

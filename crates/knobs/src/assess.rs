@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How one knob stands on one machine.
+
+use rampart_model::{CheckPlace, CpuId, CpuSet, PreemptionModel};
+
+use crate::check::Subject;
+use crate::compare::{cpus_satisfy, satisfies, wanted_text};
+use crate::facts::{Judgement, judge};
+use crate::{
+    Format, Isolation, KernelThread, Knob, Place, PlaceValue, Reading, Unread, Wanted, When,
+};
+
+/// Decides about a knob.
+pub(crate) fn assess(knob: &Knob, subject: &Subject<'_>, isolation: &Isolation) -> Judgement {
+    if let Some(version) = subject.readings.kernel
+        && !knob.kernels.contain(version)
+    {
+        let why = format!("kernel {version} has it not: {}", knob.kernels);
+        return Judgement::NotHere(why);
+    }
+    for when in knob.applies {
+        match holds(*when, subject, isolation) {
+            Some(true) => {}
+            Some(false) => return Judgement::NotHere(format!("it is for {}", when.words())),
+            None => return Judgement::Unread(Unread::KernelOptions),
+        }
+    }
+    let wanted = knob.wanted_by(isolation);
+    match knob.place {
+        Place::File(format, templates) => files(templates, format, wanted, subject, isolation),
+        Place::Exists(paths) => exists(paths, wanted, subject),
+        Place::Boot {
+            parameter,
+            format,
+            also,
+        } => boot(parameter, format, also, wanted, subject, isolation),
+        Place::KernelOption(option) => kernel_option(option, wanted, subject),
+        Place::ThreadPolicy(names) => thread_policies(names, wanted, subject, isolation),
+        Place::ThreadAffinity(names) => thread_affinities(names, wanted, subject, isolation),
+        Place::Program(names) => program(names, wanted, subject),
+        Place::Fact(fact, _) => judge(fact, subject, isolation),
+        Place::Guest(_) => Judgement::NotHere(
+            "a setting of each guest, which no file of the host shows".to_owned(),
+        ),
+    }
+}
+
+/// Whether a condition holds; none where it cannot be told.
+fn holds(when: When, subject: &Subject<'_>, isolation: &Isolation) -> Option<bool> {
+    let (machine, readings) = (subject.machine, subject.readings);
+    let x86 = matches!(machine.architecture.as_str(), "x86_64" | "i686" | "x86");
+    Some(match when {
+        When::X86 => x86,
+        When::Arm64 => machine.architecture == "aarch64",
+        When::Intel => readings.vendor == "GenuineIntel",
+        When::Amd => readings.vendor == "AuthenticAMD",
+        When::Hardware => machine.virtualisation.hypervisor.is_none(),
+        When::Guest => machine.virtualisation.hypervisor.is_some(),
+        When::Guests => isolation.has_guests,
+        When::SeveralNodes => machine.topology.nodes.len() > 1,
+        When::RealTimeKernel => machine.preemption == PreemptionModel::RealTime,
+        When::OrdinaryKernel => machine.preemption != PreemptionModel::RealTime,
+        When::Tickless => !machine.topology.nohz_full.is_empty(),
+        When::BootIsolation => ["isolcpus", "nohz_full", "rcu_nocbs"]
+            .iter()
+            .any(|parameter| readings.boot_line.has(parameter)),
+        When::ControlGroupsV1 => matches!(machine.control_groups.as_str(), "v1" | "hybrid"),
+        When::ControlGroupsV2 => matches!(machine.control_groups.as_str(), "v2" | "hybrid"),
+        When::Option(option) => return readings.option(option),
+    })
+}
+
+/// Several places as one.
+fn together(places: Vec<CheckPlace>, some: bool) -> Judgement {
+    let wrong = places
+        .iter()
+        .filter(|place| place.as_wanted == Some(false))
+        .count();
+    let right = places
+        .iter()
+        .filter(|place| place.as_wanted == Some(true))
+        .count();
+    let as_wanted = match (wrong, right) {
+        (0, 0) => None,
+        (_, right) if some => Some(right > 0),
+        (wrong, _) => Some(wrong == 0),
+    };
+    let mut values: Vec<&str> = Vec::new();
+    // What is wrong is what a person wants to see first.
+    for place in places
+        .iter()
+        .filter(|place| wrong == 0 || place.as_wanted == Some(false))
+    {
+        if !values.contains(&place.present.as_str()) {
+            values.push(&place.present);
+        }
+    }
+    let shown = values
+        .iter()
+        .take(3)
+        .copied()
+        .collect::<Vec<_>>()
+        .join("; ");
+    let more = if values.len() > 3 { "; …" } else { "" };
+    let present = match places.len() {
+        0 | 1 => shown,
+        _ if wrong == 0 => format!("{shown}{more}"),
+        all => format!("{shown}{more} ({wrong} of {all})"),
+    };
+    Judgement::Is {
+        present,
+        as_wanted,
+        places,
+    }
+}
+
+fn files(
+    templates: &[&str],
+    format: Format,
+    wanted: Wanted,
+    subject: &Subject<'_>,
+    isolation: &Isolation,
+) -> Judgement {
+    let there = || {
+        templates
+            .iter()
+            .map(|template| subject.readings.of(template))
+            .filter(|places| !places.is_empty())
+    };
+    // A file that can be read counts before the other name's that cannot.
+    let readable = |places: &&[PlaceValue]| {
+        places
+            .iter()
+            .any(|place| matches!(place.reading, Reading::Value(_)))
+    };
+    let found = there()
+        .find(readable)
+        .or_else(|| there().next())
+        .unwrap_or(&[]);
+    if found.is_empty() {
+        return Judgement::NotHere(format!("there is no {} here", templates.join(" or ")));
+    }
+    let mut refused = None;
+    let mut places = Vec::new();
+    for place in found {
+        match &place.reading {
+            Reading::Value(text) => places.push(one_file(place, text, format, wanted, isolation)),
+            Reading::Refused(why) => refused = Some(*why),
+        }
+    }
+    match refused {
+        Some(why) if places.is_empty() => Judgement::Unread(why),
+        _ => together(places, matches!(wanted, Wanted::SomeAtLeast(_))),
+    }
+}
+
+fn one_file(
+    place: &PlaceValue,
+    text: &str,
+    format: Format,
+    wanted: Wanted,
+    isolation: &Isolation,
+) -> CheckPlace {
+    let text = text.trim();
+    CheckPlace {
+        place: match &place.label {
+            Some(label) => format!("{} ({label})", place.path),
+            None => place.path.clone(),
+        },
+        present: shown(text, format),
+        wanted: wanted_text(wanted, Some(isolation)),
+        as_wanted: satisfies(wanted, format, text, isolation),
+    }
+}
+
+/// CPUs as a list, which people read; other texts as they are, on one line.
+fn shown(text: &str, format: Format) -> String {
+    match crate::compare::cpus(format, text) {
+        Some(cpus) if cpus.is_empty() => "none".to_owned(),
+        Some(cpus) => format!("CPUs {cpus}"),
+        None if text.is_empty() => "nothing".to_owned(),
+        None => text.split_whitespace().collect::<Vec<_>>().join(" "),
+    }
+}
+
+fn exists(paths: &[&str], wanted: Wanted, subject: &Subject<'_>) -> Judgement {
+    let found: Vec<&str> = paths
+        .iter()
+        .flat_map(|path| subject.readings.of(path))
+        .map(|place| place.path.as_str())
+        .collect();
+    let present = if found.is_empty() {
+        "absent"
+    } else {
+        "present"
+    };
+    Judgement::Is {
+        present: present.to_owned(),
+        as_wanted: presence(wanted, !found.is_empty()),
+        places: Vec::new(),
+    }
+}
+
+fn presence(wanted: Wanted, present: bool) -> Option<bool> {
+    match wanted {
+        Wanted::Present => Some(present),
+        Wanted::Absent => Some(!present),
+        _ => None,
+    }
+}
+
+fn boot(
+    parameter: &str,
+    format: Format,
+    also: &[&str],
+    wanted: Wanted,
+    subject: &Subject<'_>,
+    isolation: &Isolation,
+) -> Judgement {
+    let line = &subject.readings.boot_line;
+    let present = match (line.has(parameter), line.value(parameter)) {
+        (false, _) => "not given".to_owned(),
+        (true, None) => "given".to_owned(),
+        (true, Some(value)) => value.to_owned(),
+    };
+    let as_wanted = match (wanted, format) {
+        (Wanted::Told, _) => None,
+        (Wanted::Present | Wanted::Absent, _) => presence(wanted, line.has(parameter)),
+        (Wanted::CoversRealTime | Wanted::NoRealTime, _) => {
+            let last = subject
+                .machine
+                .topology
+                .possible
+                .iter()
+                .next_back()
+                .unwrap_or(CpuId(0));
+            let named: Vec<CpuSet> = [parameter]
+                .iter()
+                .chain(also)
+                .filter_map(|parameter| line.cpus(parameter, last))
+                .collect();
+            if named.is_empty() {
+                Some(false)
+            } else {
+                let all = named.iter().fold(CpuSet::new(), |all, one| all.union(one));
+                cpus_satisfy(wanted, &all, isolation)
+            }
+        }
+        // Where nothing is said the kernel's default is right.
+        (Wanted::Not(_), _) => Some(
+            line.value(parameter)
+                .is_none_or(|value| satisfies(wanted, format, value, isolation).unwrap_or(true)),
+        ),
+        _ => Some(
+            line.value(parameter)
+                .and_then(|value| satisfies(wanted, format, value, isolation))
+                .unwrap_or(false),
+        ),
+    };
+    Judgement::Is {
+        present,
+        as_wanted,
+        places: Vec::new(),
+    }
+}
+
+fn kernel_option(option: &str, wanted: Wanted, subject: &Subject<'_>) -> Judgement {
+    let Some(options) = &subject.readings.options else {
+        return Judgement::Unread(Unread::KernelOptions);
+    };
+    let value = options.get(option).map_or("n", String::as_str);
+    let set = matches!(value, "y" | "m");
+    Judgement::Is {
+        present: match value {
+            "y" => "built in".to_owned(),
+            "m" => "a module".to_owned(),
+            "n" => "not built".to_owned(),
+            other => other.to_owned(),
+        },
+        as_wanted: presence(wanted, set),
+        places: Vec::new(),
+    }
+}
+
+/// Whether a name is one of these; `*` stands for any ending, `{cpu}` for a real-time CPU.
+fn is_named(name: &str, patterns: &[&str], isolation: &Isolation) -> bool {
+    patterns.iter().any(|pattern| {
+        if let Some(begin) = pattern.strip_suffix('*') {
+            name.starts_with(begin)
+        } else if let Some(begin) = pattern.strip_suffix("{cpu}") {
+            name.strip_prefix(begin)
+                .and_then(|number| number.parse().ok())
+                .is_some_and(|number| isolation.real_time.contains(CpuId(number)))
+        } else {
+            name == *pattern
+        }
+    })
+}
+
+fn threads<'a>(
+    names: &[&str],
+    subject: &'a Subject<'_>,
+    isolation: &Isolation,
+) -> Result<Vec<&'a KernelThread>, Judgement> {
+    match &subject.readings.threads {
+        None => Err(Judgement::Unread(Unread::KernelThreads)),
+        Some(threads) => Ok(threads
+            .iter()
+            .filter(|thread| is_named(&thread.name, names, isolation))
+            .collect()),
+    }
+}
+
+fn thread_policies(
+    names: &[&str],
+    wanted: Wanted,
+    subject: &Subject<'_>,
+    isolation: &Isolation,
+) -> Judgement {
+    let threads = match threads(names, subject, isolation) {
+        Ok(threads) => threads,
+        Err(unread) => return unread,
+    };
+    if wanted == Wanted::Absent {
+        let found: Vec<&str> = threads.iter().map(|thread| thread.name.as_str()).collect();
+        let present = if found.is_empty() {
+            "absent".to_owned()
+        } else {
+            found.join(", ")
+        };
+        return Judgement::Is {
+            present,
+            as_wanted: Some(found.is_empty()),
+            places: Vec::new(),
+        };
+    }
+    let places: Vec<CheckPlace> = threads
+        .iter()
+        .filter_map(|thread| {
+            let policy = thread.policy?.to_string();
+            Some(CheckPlace {
+                place: format!("thread {} ({})", thread.thread, thread.name),
+                as_wanted: satisfies(wanted, Format::Text, &policy, isolation),
+                present: policy,
+                wanted: wanted_text(wanted, Some(isolation)),
+            })
+        })
+        .collect();
+    if places.is_empty() {
+        return Judgement::NotHere("the kernel has no such thread".to_owned());
+    }
+    together(places, false)
+}
+
+fn thread_affinities(
+    names: &[&str],
+    wanted: Wanted,
+    subject: &Subject<'_>,
+    isolation: &Isolation,
+) -> Judgement {
+    let threads = match threads(names, subject, isolation) {
+        Ok(threads) => threads,
+        Err(unread) => return unread,
+    };
+    let places: Vec<CheckPlace> = threads
+        .iter()
+        .filter(|thread| !thread.bound)
+        .filter_map(|thread| {
+            let affinity = thread.affinity.as_ref()?;
+            Some(CheckPlace {
+                place: format!("thread {} ({})", thread.thread, thread.name),
+                present: format!("CPUs {affinity}"),
+                wanted: wanted_text(wanted, Some(isolation)),
+                as_wanted: cpus_satisfy(wanted, affinity, isolation),
+            })
+        })
+        .collect();
+    if places.is_empty() {
+        return Judgement::NotHere("the kernel has no such thread that may be moved".to_owned());
+    }
+    together(places, false)
+}
+
+fn program(names: &[&str], wanted: Wanted, subject: &Subject<'_>) -> Judgement {
+    let Some(programs) = &subject.readings.programs else {
+        return Judgement::Unread(Unread::KernelThreads);
+    };
+    let running: Vec<&str> = names
+        .iter()
+        .copied()
+        .filter(|name| programs.contains(*name))
+        .collect();
+    let present = if running.is_empty() {
+        "does not run".to_owned()
+    } else {
+        format!("{} runs", running.join(", "))
+    };
+    Judgement::Is {
+        present,
+        as_wanted: presence(wanted, !running.is_empty()),
+        places: Vec::new(),
+    }
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The kernel's boot line (Documentation/admin-guide/kernel-parameters.rst).
+
+use rampart_model::{CpuId, CpuSet};
+
+/// The parameters that the kernel was started with, in order.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BootLine(Vec<(String, Option<String>)>);
+
+impl BootLine {
+    /// Reads `/proc/cmdline`. A value between quotation marks may hold spaces; `-` and `_` in names
+    /// are the same to the kernel.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let mut words: Vec<String> = Vec::new();
+        let mut quoted = false;
+        let mut word = String::new();
+        for character in text.chars() {
+            match character {
+                '"' => quoted = !quoted,
+                c if c.is_whitespace() && !quoted => {
+                    if !word.is_empty() {
+                        words.push(std::mem::take(&mut word));
+                    }
+                }
+                c => word.push(c),
+            }
+        }
+        if !word.is_empty() {
+            words.push(word);
+        }
+        // What follows a lone `--` is for the first process.
+        let ours = words.into_iter().take_while(|word| word != "--");
+        Self(
+            ours.map(|word| match word.split_once('=') {
+                Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
+                None => (word, None),
+            })
+            .collect(),
+        )
+    }
+
+    /// Whether a parameter is given, with a value or without.
+    #[must_use]
+    pub fn has(&self, parameter: &str) -> bool {
+        self.0.iter().any(|(name, _)| same_name(name, parameter))
+    }
+
+    /// The value of a parameter: the last one given, as the kernel takes it.
+    #[must_use]
+    pub fn value(&self, parameter: &str) -> Option<&str> {
+        self.0
+            .iter()
+            .rev()
+            .find(|(name, _)| same_name(name, parameter))
+            .and_then(|(_, value)| value.as_deref())
+    }
+
+    /// The CPUs that a parameter names, flags before them left out, as in
+    /// `isolcpus=managed_irq,domain,2-3`; none where it is not given or not to be understood.
+    /// `last` is the machine's last CPU, for `all` and `N`.
+    #[must_use]
+    pub fn cpus(&self, parameter: &str, last: CpuId) -> Option<CpuSet> {
+        cpu_list(self.value(parameter)?, last)
+    }
+}
+
+fn same_name(left: &str, right: &str) -> bool {
+    left.len() == right.len()
+        && left.bytes().zip(right.bytes()).all(|(left, right)| {
+            left == right || matches!((left, right), (b'-', b'_') | (b'_', b'-'))
+        })
+}
+
+/// CPUs in the notation of boot parameters: lists and ranges, `N` for the last CPU, `all`, and
+/// `0-15:2/4` for the first two of every four (kernel-parameters.rst, "cpu lists").
+fn cpu_list(text: &str, last: CpuId) -> Option<CpuSet> {
+    let mut set = CpuSet::new();
+    let number = |part: &str| match part {
+        "N" => Some(last.0),
+        _ => part.parse::<u32>().ok(),
+    };
+    for part in text.split(',') {
+        // Flags of isolcpus= begin with a letter.
+        if part == "all" {
+            set = set.union(&(0..=last.0).map(CpuId).collect());
+            continue;
+        }
+        if part.is_empty() || part.starts_with(|c: char| c.is_ascii_lowercase()) {
+            continue;
+        }
+        let (range, group) = match part.split_once(':') {
+            Some((range, group)) => (range, Some(group)),
+            None => (part, None),
+        };
+        let (low, high) = match range.split_once('-') {
+            Some((low, high)) => (number(low)?, number(high)?),
+            None => (number(range)?, number(range)?),
+        };
+        let (used, size) = match group {
+            Some(group) => {
+                let (used, size) = group.split_once('/')?;
+                (used.parse::<u32>().ok()?, size.parse::<u32>().ok()?)
+            }
+            None => (1, 1),
+        };
+        if low > high || high > 65_535 || size == 0 || used > size {
+            return None;
+        }
+        set = set.union(
+            &(low..=high)
+                .filter(|cpu| (cpu - low) % size < used)
+                .map(CpuId)
+                .collect(),
+        );
+    }
+    Some(set)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn parameters_are_found_as_the_kernel_finds_them() {
+        let line = BootLine::parse(
+            "ro dyndbg=\"file a.c +p\" nohz-full=1 nohz_full=2-3 quiet -- nohz_full=7\n",
+        );
+        assert!(line.has("quiet") && line.has("nohz_full") && !line.has("qui"));
+        assert_eq!(line.value("nohz_full"), Some("2-3"));
+        assert_eq!(line.value("dyndbg"), Some("file a.c +p"));
+        assert_eq!(line.value("quiet"), None);
+    }
+
+    #[test]
+    fn lists_of_cpus_are_understood_in_every_notation() {
+        for (text, expected) in [
+            ("managed_irq,domain,2-3,6-7", Some("2-3,6-7")),
+            ("all", Some("0-7")),
+            ("4-N", Some("4-7")),
+            ("0-7:2/4", Some("0-1,4-5")),
+            ("N", Some("7")),
+            ("3-1", None),
+            ("0-7:5/4", None),
+            ("0-7:1/0", None),
+            ("2-x", None),
+            ("99999", None),
+        ] {
+            let line = BootLine::parse(&format!("isolcpus={text}"));
+            let expected = expected.map(|text| text.parse().expect("CPUs"));
+            assert_eq!(line.cpus("isolcpus", CpuId(7)), expected, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read(text in ".{0,60}") {
+            let line = BootLine::parse(&text);
+            let _ = line.cpus("isolcpus", CpuId(3));
+            let _ = cpu_list(&text, CpuId(3));
+        }
+    }
+}

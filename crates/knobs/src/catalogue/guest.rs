@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Settings of one guest. No file of the host shows them: they are for whoever sets the guest up,
+//! and `rampart export libvirt` writes most of them.
+
+use super::*;
+
+/// What all settings of a guest have in common.
+const fn setting() -> Knob {
+    Knob {
+        wanted: Wanted::Present,
+        cost: "None.",
+        effect: KnobEffect::ForWhatStartsNext,
+        verify: Some("Read the guest's description, or its QEMU's command line."),
+        undo: Some("Take the setting out and start the guest anew."),
+        ..Knob::of(KnobGroup::Guest)
+    }
+}
+
+pub(super) const KNOBS: &[Knob] = &[
+    Knob {
+        name: "guest-cpu-pinning",
+        title: "each virtual CPU has a CPU of its own",
+        place: Place::Guest(
+            "<vcpupin vcpu='0' cpuset='…'/>; in QEMU sched_setaffinity on the threads that QMP query-cpus-fast names, before `cont`",
+        ),
+        wanted: Wanted::Text("one to one, and no other thread there"),
+        reason: "A virtual CPU that waits for its CPU stops all others that wait for its lock.",
+        source: "libvirt formatdomain, cputune; SEAPATH ansible#438",
+        ..setting()
+    },
+    Knob {
+        name: "guest-cpu-priority",
+        title: "virtual CPUs run under SCHED_FIFO",
+        place: Place::Guest("<vcpusched vcpus='…' scheduler='fifo' priority='1'/>"),
+        wanted: Wanted::FifoAtLeast(1),
+        reason: "Ordinary threads that come by must not stop a virtual CPU; 1 is below the kernel's own threads.",
+        cost: "A guest that spins for ever starves whatever else only that CPU can run.",
+        source: "tuned realtime-virtual-host; libvirt kbase/kvm-realtime (whose example names a vCPU too many)",
+        ..setting()
+    },
+    Knob {
+        name: "guest-emulator-pinning",
+        title: "the emulator's other threads are on housekeeping CPUs",
+        place: Place::Guest("<emulatorpin cpuset='…'/>"),
+        wanted: Wanted::NoRealTime,
+        reason: "On a CPU of the guest they never run while it spins, and the guest never boots.",
+        source: "SEAPATH ansible#438; KubeVirt isolateEmulatorThread; Nova emulator_threads_policy",
+        ..setting()
+    },
+    Knob {
+        name: "guest-io-threads",
+        title: "threads of the guest's disks are on housekeeping CPUs",
+        place: Place::Guest("<iothreadpin iothread='1' cpuset='…'/>"),
+        wanted: Wanted::NoRealTime,
+        reason: "They are busy when the disks are, and would be so on a real-time CPU.",
+        source: "libvirt formatdomain, cputune; kubevirt PR#15404",
+        ..setting()
+    },
+    Knob {
+        name: "guest-two-cpus",
+        title: "a Linux guest has a CPU for its own housekeeping",
+        place: Place::Guest("<vcpu placement='static'>2</vcpu>"),
+        wanted: Wanted::AtLeast(2),
+        reason: "With one virtual CPU the guest's own kernel has nowhere else to work.",
+        cost: "A CPU more for each guest.",
+        source: "libvirt kbase/kvm-realtime; Nova real-time.rst",
+        ..setting()
+    },
+    Knob {
+        name: "guest-topology",
+        title: "the guest sees cores, not siblings",
+        place: Place::Guest("<topology sockets='1' cores='N' threads='1'/>"),
+        reason: "A guest that believes in siblings shares out its work by them.",
+        source: "Red Hat, real-time virtualisation; KubeVirt (arm64 allows nothing else)",
+        ..setting()
+    },
+    Knob {
+        name: "guest-processor",
+        title: "the guest sees the host's processor, with its deadline timer",
+        place: Place::Guest(
+            "<cpu mode='host-passthrough'><feature policy='require' name='tsc-deadline'/>; -cpu host,+tsc-deadline",
+        ),
+        reason: "The deadline timer saves accesses to the interrupt controller at each timer.",
+        cost: "The guest cannot move to another kind of processor.",
+        source: "libvirt kbase/kvm-realtime; SEAPATH",
+        ..setting()
+    },
+    Knob {
+        name: "guest-counters",
+        title: "the guest has no performance counters",
+        place: Place::Guest("<pmu state='off'/>; -cpu …,pmu=off"),
+        wanted: Wanted::Absent,
+        reason: "Saving and restoring them lengthens each exit, and the guest's watchdog would use them.",
+        cost: "perf in the guest counts nothing.",
+        source: "libvirt kbase/kvm-realtime; KubeVirt; SEAPATH",
+        ..setting()
+    },
+    Knob {
+        name: "guest-dedicated-hint",
+        title: "the guest is told that its CPUs are its own",
+        place: Place::Guest(
+            "<kvm><hint-dedicated state='on'/></kvm>; -cpu …,kvm-hint-dedicated=on",
+        ),
+        reason: "Its locks then spin and wait as on hardware.",
+        cost: "Untrue hints on shared CPUs make its locks slow.",
+        source: "Documentation/virt/kvm/x86/cpuid.rst, KVM_HINTS_REALTIME",
+        ..setting()
+    },
+    Knob {
+        name: "guest-idle",
+        title: "the guest sleeps by itself, without an exit",
+        place: Place::Guest("-overcommit cpu-pm=on"),
+        wanted: Wanted::Told,
+        choices: &[
+            choice(
+                "measure",
+                Wanted::Told,
+                "Rampart",
+                "it changes the path of the guest's timers: measure both ways",
+            ),
+            choice(
+                "guest",
+                Wanted::Present,
+                "KVM's documentation, for CPUs of its own",
+                "no exit when the guest goes idle",
+            ),
+        ],
+        reason: "HLT and MWAIT then stay in the guest.",
+        cost: "The host sees a CPU that is always busy; x86 only.",
+        source: "Documentation/virt/kvm/api.rst, KVM_CAP_X86_DISABLE_EXITS",
+        ..setting()
+    },
+    Knob {
+        name: "guest-idle-poll",
+        title: "the guest polls when idle",
+        place: Place::Guest("idle=poll on the guest's own boot line"),
+        wanted: Wanted::Told,
+        choices: &[
+            choice(
+                "measure",
+                Wanted::Told,
+                "SEAPATH (open question, #529)",
+                "a CPU of the host is busy for ever",
+            ),
+            choice(
+                "poll",
+                Wanted::Present,
+                "OpenShift guest guide (openshift-docs#75714)",
+                "no exit and no wakeup at all",
+            ),
+        ],
+        reason: "A virtual CPU that never sleeps need not be woken.",
+        cost: "Full power for each virtual CPU.",
+        source: "openshift-docs#75714; SEAPATH #529",
+        ..setting()
+    },
+    Knob {
+        name: "guest-memory",
+        title: "the guest's memory is huge pages of its CPUs' node",
+        place: Place::Guest(
+            "<hugepages><page size='1' unit='GiB' nodeset='0'/></hugepages> <numatune mode='strict'>",
+        ),
+        reason: "A miss of a translation is shorter, and no memory is far away.",
+        source: "Red Hat, real-time virtualisation; KubeVirt guestMappingPassthrough",
+        ..setting()
+    },
+    Knob {
+        name: "guest-memory-locked",
+        title: "the guest's memory is there and stays there",
+        place: Place::Guest(
+            "<locked/> <nosharepages/> <allocation mode='immediate'/>; -overcommit mem-lock=on",
+        ),
+        reason: "A page that must be fetched stops the virtual CPU for milliseconds.",
+        cost: "QEMU locks far more than the guest has: 490 MiB for 64 MiB were seen.",
+        source: "libvirt formatdomain; libvirt kbase/kvm-realtime",
+        ..setting()
+    },
+    Knob {
+        name: "guest-devices",
+        title: "the guest has no devices that it does not need",
+        place: Place::Guest(
+            "no HPET, USB, balloon, random generator, graphics; <memballoon model='none'/>",
+        ),
+        wanted: Wanted::Absent,
+        reason: "Each emulated access costs thousands of cycles in the host, and some devices poll.",
+        source: "libvirt kbase/kvm-realtime; ACRN (2000 to 3000 cycles for an access to a serial port)",
+        ..setting()
+    },
+    Knob {
+        name: "guest-passthrough",
+        title: "real-time devices are handed to the guest",
+        place: Place::Guest(
+            "VFIO, with its interrupts on the CPU of the virtual CPU that owns the device",
+        ),
+        wanted: Wanted::Told,
+        reason: "An emulated device brings the host's threads into the guest's path.",
+        cost: "Needs an IOMMU, and the device is gone from the host.",
+        source: "Documentation/driver-api/vfio.rst; ACRN",
+        ..setting()
+    },
+    Knob {
+        name: "guest-cache",
+        title: "the guest has a part of the cache of its own",
+        place: Place::Guest(
+            "<cachetune vcpus='…'><cache id='0' level='3' type='both' size='…'/></cachetune>",
+        ),
+        wanted: Wanted::Told,
+        reason: "A neighbour cannot throw out what lies in other ways.",
+        cost: "The others have less.",
+        source: "libvirt formatdomain, cachetune; ACRN and Intel real-time VM guides",
+        ..setting()
+    },
+    Knob {
+        name: "guest-kernel",
+        title: "the guest's own kernel is PREEMPT_RT",
+        place: Place::Guest(
+            "the kernel in the guest, with isolcpus=, nohz_full=, rcu_nocbs= on its real-time virtual CPUs",
+        ),
+        reason: "A host tuned perfectly under a stock guest was seen at 9.5 ms; tens of µs were expected.",
+        source: "ocp-virt-cookbook#141; tuned realtime-virtual-guest",
+        ..setting()
+    },
+    Knob {
+        name: "guest-thread-names",
+        title: "the guest's threads have names",
+        place: Place::Guest("-name NAME,debug-threads=on"),
+        reason: "Whoever places threads later can tell virtual CPUs from the rest.",
+        source: "QEMU's documentation of -name",
+        ..setting()
+    },
+];

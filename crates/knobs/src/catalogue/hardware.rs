@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Processors, firmware and what is under the kernel; shared caches.
+
+use super::*;
+
+pub(super) const KNOBS: &[Knob] = &[
+    Knob {
+        name: "not-emulated",
+        title: "the processor is real",
+        place: Place::Fact(Fact::Emulation, "CPUID leaf 0x40000000, firmware tables"),
+        wanted: Wanted::Text("hardware, or a guest of a real hypervisor"),
+        applies: &[When::Guest],
+        reason: "An emulated processor runs as fast as the emulator gets on; its times say nothing.",
+        cost: "None.",
+        effect: KnobEffect::AtRestart,
+        mend: Some("use the machine itself; compare structure, not times, here"),
+        undo: Some("Nothing is changed."),
+        source: "Intel SDM volume 2A, CPUID; QEMU's documentation of TCG",
+        problem: true,
+        ..Knob::of(KnobGroup::Hardware)
+    },
+    Knob {
+        name: "not-a-guest",
+        title: "no hypervisor is under the kernel",
+        place: Place::Fact(Fact::Hypervisor, "CPUID, firmware tables, device tree"),
+        wanted: Wanted::Text("hardware, or CPUs that the host gives to this guest alone"),
+        reason: "The host takes the CPUs whenever it likes, and its latencies add to the guest's.",
+        cost: "None.",
+        effect: KnobEffect::AtRestart,
+        mend: Some("use the hardware itself, or bind this guest's CPUs on its host one to one"),
+        verify: Some(
+            "The eighth number of the `cpu` lines in /proc/stat (steal) stays where it is.",
+        ),
+        undo: Some("Nothing is changed here."),
+        source: "Documentation/trace/osnoise-tracer.rst; Red Hat, real-time virtualisation, chapter 2",
+        ..Knob::of(KnobGroup::Hardware)
+    },
+    Knob {
+        name: "enough-cpus",
+        title: "a CPU is left for ordinary work",
+        place: Place::Fact(Fact::EnoughCpus, "/sys/devices/system/cpu/online"),
+        wanted: Wanted::Text("at least one online CPU besides the real-time ones"),
+        reason: "Interrupts, timers and threads that leave the real-time CPUs must go somewhere.",
+        cost: "One CPU less for real-time work.",
+        effect: KnobEffect::AtOnce,
+        mend: Some("name fewer CPUs with --cpus, or give the machine another CPU"),
+        undo: Some("Name other CPUs."),
+        source: "ACRN checks/cpu_assignment.xsd; NTO performanceprofile_validation.go",
+        problem: true,
+        ..Knob::of(KnobGroup::Hardware)
+    },
+    Knob {
+        name: "boot-cpu",
+        title: "the boot CPU does ordinary work",
+        place: Place::Fact(Fact::BootCpu, "the CPUs of the plan"),
+        wanted: Wanted::Text("CPU 0 is a housekeeping CPU"),
+        reason: "CPU 0 keeps time and takes what cannot be moved; the kernel takes it out of nohz_full= by itself.",
+        cost: "CPU 0 is not a real-time CPU.",
+        mend: Some("name other CPUs with --cpus"),
+        undo: Some("Name other CPUs."),
+        source: "Documentation/admin-guide/kernel-parameters.txt, nohz_full=; ACRN: no real-time guest on CPU 0",
+        problem: true,
+        ..Knob::of(KnobGroup::Hardware)
+    },
+    Knob {
+        name: "sibling-threads",
+        title: "no real-time core is shared by siblings",
+        place: Place::Fact(
+            Fact::Siblings,
+            "/sys/devices/system/cpu/cpu{real-time-cpu}/topology/core_cpus_list",
+        ),
+        wanted: Wanted::Text(
+            "each sibling of a real-time CPU is a real-time CPU of the same owner, or offline",
+        ),
+        reason: "Siblings share execution units, first-level caches and store buffers: what one does the other feels at once.",
+        cost: "The sibling does no other work.",
+        disruptive: Some("taking a CPU offline stops all CPUs for milliseconds"),
+        mend: Some(
+            "echo off > /sys/devices/system/cpu/smt/control, or name whole cores with --cpus",
+        ),
+        undo: Some("echo on > /sys/devices/system/cpu/smt/control"),
+        source: "libvirt kbase/kvm-realtime; NTO performance profile creator (odd numbers of CPUs); CNTO#372",
+        ..Knob::of(KnobGroup::Hardware)
+    },
+    Knob {
+        name: "simultaneous-multithreading",
+        title: "simultaneous multithreading",
+        place: text(&["/sys/devices/system/cpu/smt/active"]),
+        wanted: Wanted::Told,
+        choices: &[
+            choice(
+                "same-owner",
+                Wanted::Told,
+                "OpenShift, KubeVirt",
+                "half of the throughput need not be given away, if no core is split between owners",
+            ),
+            choice(
+                "off",
+                Wanted::Number(0),
+                "libvirt, Nova, Red Hat",
+                "even an idle sibling that wakes takes its part of the core",
+            ),
+        ],
+        reason: "Whether cores have siblings at all decides how CPUs may be divided.",
+        cost: "Without it about a fifth to a third of the throughput is gone, and CPU numbers change.",
+        disruptive: Some("takes CPUs offline, which stops all CPUs for milliseconds"),
+        mend: Some("echo off > /sys/devices/system/cpu/smt/control, or boot with nosmt"),
+        source: "Documentation/admin-guide/kernel-parameters.txt, nosmt; libvirt kbase/kvm-realtime; openshift-docs#28436",
+        ..Knob::of(KnobGroup::Hardware)
+    },
+    Knob {
+        name: "one-memory-node",
+        title: "the real-time CPUs are on one memory node",
+        place: Place::Fact(Fact::OneNode, "/sys/devices/system/node/node{node}/cpulist"),
+        wanted: Wanted::Text("all CPUs of one real-time workload on one node"),
+        applies: &[When::SeveralNodes],
+        reason: "Memory of another node is farther away, and the way there is shared.",
+        cost: "None.",
+        mend: Some("name CPUs of one node with --cpus"),
+        undo: Some("Name other CPUs."),
+        source: "KubeVirt vmi-create-admitter.go; NTO performance profile creator",
+        ..Knob::of(KnobGroup::Hardware)
+    },
+    Knob {
+        name: "one-kind-of-core",
+        title: "the real-time CPUs are cores of one kind",
+        place: Place::Fact(
+            Fact::MixedCores,
+            "/sys/devices/system/cpu/cpu{real-time-cpu}/cpu_capacity",
+        ),
+        wanted: Wanted::Text("all real-time CPUs of one capacity"),
+        reason: "A thread that was sized on a fast core misses its deadline on a slow one.",
+        cost: "None.",
+        mend: Some("name CPUs of one kind with --cpus"),
+        undo: Some("Name other CPUs."),
+        source: "ACRN checks/cpu_assignment.xsd: no mixture of P and E cores",
+        ..Knob::of(KnobGroup::Hardware)
+    },
+    Knob {
+        name: "firmware-interrupts",
+        title: "interrupts of the firmware (SMI)",
+        place: Place::Fact(Fact::FirmwareInterrupts, "/dev/cpu/0/msr, register 0x34"),
+        wanted: Wanted::Told,
+        applies: &[When::Intel, When::Hardware],
+        reason: "The firmware stops every CPU for as long as it likes, and the kernel does not even see it.",
+        cost: "What the firmware does in them (thermal control, legacy USB) may be needed.",
+        effect: KnobEffect::InFirmware,
+        mend: Some(
+            "switch off their sources in the firmware: legacy USB, power capping, patrol scrub; never the thermal ones",
+        ),
+        verify: Some(
+            "The count does not rise over an hour of load; the hwlat tracer finds no gap.",
+        ),
+        undo: Some("Switch them on again in the firmware."),
+        source: "Intel SDM volume 4, MSR_SMI_COUNT; Documentation/trace/hwlat_detector.rst",
+        ..Knob::of(KnobGroup::Hardware)
+    },
+    Knob {
+        name: "firmware-settings",
+        title: "settings of the firmware",
+        place: Place::Fact(Fact::NotShown, "the firmware's own menu"),
+        wanted: Wanted::Text(
+            "a real-time mode if it has one (Intel TCC), else C1E, deep idle states and patrol scrub off; virtualisation stays on",
+        ),
+        applies: &[When::Hardware],
+        reason: "What the firmware was told to save it takes from latency, and no kernel can overrule all of it.",
+        cost: "Power and heat.",
+        effect: KnobEffect::InFirmware,
+        verify: Some("The hwlat tracer finds no gap, and the count of firmware interrupts stays."),
+        undo: Some("Set the firmware back."),
+        source: "Intel TCC tools, step 3; Red Hat, real-time virtualisation, chapter 2; SUSE hardware testing guide",
+        ..Knob::of(KnobGroup::Hardware)
+    },
+    Knob {
+        name: "shared-cache",
+        title: "caches shared with housekeeping CPUs",
+        place: Place::Fact(
+            Fact::SharedCache,
+            "/sys/devices/system/cpu/cpu{real-time-cpu}/cache/index{index}/shared_cpu_list",
+        ),
+        wanted: Wanted::Text("none, or a part of it for the real-time CPUs alone"),
+        reason: "A neighbour that streams through a shared cache throws the real-time thread's lines out.",
+        cost: "A part of the cache for one side is missing on the other.",
+        mend: Some(
+            "give the real-time CPUs ways of their own with resctrl, or name CPUs with a cache of their own",
+        ),
+        undo: Some("Remove the resctrl group."),
+        source: "Documentation/filesystems/resctrl.rst; ACRN and Intel real-time VM guides",
+        ..Knob::of(KnobGroup::Cache)
+    },
+    Knob {
+        name: "cache-allocation",
+        title: "allocation of caches and memory bandwidth (resctrl)",
+        place: Place::Fact(Fact::CacheAllocation, "/sys/fs/resctrl"),
+        wanted: Wanted::Text("mounted, where the processor has it"),
+        reason: "Without it a shared cache cannot be divided.",
+        cost: "Nothing until a group is made.",
+        mend: Some("mount -t resctrl resctrl /sys/fs/resctrl"),
+        undo: Some("umount /sys/fs/resctrl"),
+        kernels: Kernels::all(
+            "L2 and L3 from 4.10 on, memory bandwidth from 4.12, arm64's MPAM joined in 2026",
+        ),
+        source: "Documentation/filesystems/resctrl.rst; intel-cmt-cat#289: desktop parts often lack it",
+        ..Knob::of(KnobGroup::Cache)
+    },
+    Knob {
+        name: "cache-schemata",
+        title: "how caches are divided",
+        place: text(&["/sys/fs/resctrl/schemata"]),
+        wanted: Wanted::Told,
+        reason: "The default group should not have the ways that a real-time group has.",
+        cost: "Fewer ways for ordinary work; some devices write into fixed ways whatever is set.",
+        mend: Some("write a mask without the real-time group's ways, as in `L3:0=ff0`"),
+        source: "Documentation/filesystems/resctrl.rst",
+        ..Knob::of(KnobGroup::Cache)
+    },
+    Knob {
+        name: "cache-group-mode",
+        title: "whether groups share their ways",
+        place: text(&["/sys/fs/resctrl/{group}/mode"]),
+        wanted: Wanted::Told,
+        reason: "`exclusive` makes the kernel refuse overlaps; `pseudo-locked` keeps data in the cache.",
+        cost: "Pseudo-locked lines are lost to everyone else, and evicted by some power states.",
+        source: "Documentation/filesystems/resctrl.rst",
+        ..Knob::of(KnobGroup::Cache)
+    },
+    Knob {
+        name: "config-resctrl",
+        title: "the kernel can divide caches",
+        place: Place::KernelOption("CONFIG_X86_CPU_RESCTRL"),
+        wanted: Wanted::Present,
+        applies: &[When::X86, When::Hardware],
+        reason: "Without the option the processor's ability cannot be used.",
+        cost: "None until it is used.",
+        source: "Documentation/filesystems/resctrl.rst",
+        ..Knob::of(KnobGroup::Cache)
+    },
+    Knob {
+        name: "config-mpam",
+        title: "the kernel can divide caches on Arm",
+        place: Place::KernelOption("CONFIG_ARM64_MPAM"),
+        wanted: Wanted::Told,
+        applies: &[When::Arm64],
+        reason: "MPAM is to Arm what resctrl's first users are to x86, and it has the same files.",
+        cost: "None until it is used.",
+        source: "Documentation/filesystems/resctrl.rst; Arm MPAM, DDI 0598",
+        ..Knob::of(KnobGroup::Cache)
+    },
+];

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Network interfaces.
+
+use super::*;
+
+const SCALING: &str = "Documentation/networking/scaling.rst";
+
+pub(super) const KNOBS: &[Knob] = &[
+    Knob {
+        name: "network-queues",
+        title: "queues of network interfaces",
+        place: Place::Fact(
+            Fact::NetworkQueues,
+            "/sys/class/net/{device}/queues/rx-{queue}",
+        ),
+        wanted: Wanted::Text("no more receive queues than housekeeping CPUs"),
+        reason: "Each queue has an interrupt, and the ones too many end on real-time CPUs.",
+        cost: "Less throughput.",
+        disruptive: Some("many interfaces reset when the number of queues changes"),
+        mend: Some(
+            "ethtool --set-channels DEVICE combined N, with N at most the number of housekeeping CPUs",
+        ),
+        undo: Some("Set the old number with ethtool."),
+        source: "NTO net plugin; tuned; SEAPATH (tuned.conf.j2: the reset cost it its quorum)",
+        ..Knob::of(KnobGroup::Network)
+    },
+    Knob {
+        name: "receive-steering",
+        title: "CPUs that received packets are handed to",
+        place: mask(&["/sys/class/net/{device}/queues/rx-{queue}/rps_cpus"]),
+        wanted: Wanted::NoRealTime,
+        reason: "A packet is handed over with an interrupt to the other CPU.",
+        cost: "None.",
+        source: SCALING,
+        ..Knob::of(KnobGroup::Network)
+    },
+    Knob {
+        name: "default-receive-steering",
+        title: "the same for interfaces that come later",
+        place: mask(&["/proc/sys/net/core/rps_default_mask"]),
+        wanted: Wanted::NoRealTime,
+        reason: "An interface that appears later, as those of containers do, begins with this mask.",
+        cost: "None.",
+        kernels: Kernels::from(6, 3, "new"),
+        source: "Documentation/admin-guide/sysctl/net.rst, rps_default_mask; tuned; NTO",
+        ..Knob::of(KnobGroup::Network)
+    },
+    Knob {
+        name: "transmit-steering",
+        title: "CPUs that send through a queue",
+        place: mask(&["/sys/class/net/{device}/queues/tx-{queue}/xps_cpus"]),
+        wanted: Wanted::Told,
+        reason: "A real-time thread that sends wants a queue of its own; who does not send wants none.",
+        cost: "None.",
+        source: SCALING,
+        ..Knob::of(KnobGroup::Network)
+    },
+    Knob {
+        name: "threaded-polling",
+        title: "interfaces are polled by a thread",
+        place: text(&["/sys/class/net/{device}/threaded"]),
+        wanted: Wanted::Told,
+        reason: "A thread can be given a CPU and a priority, a soft interrupt cannot.",
+        cost: "A switch for each batch of packets.",
+        kernels: Kernels::from(5, 12, "new"),
+        source: "Documentation/networking/napi.rst",
+        ..Knob::of(KnobGroup::Network)
+    },
+    Knob {
+        name: "backlog-threads",
+        title: "threads of packets that wait",
+        place: Place::ThreadPolicy(&["backlog_napi/*"]),
+        wanted: Wanted::Told,
+        reason: "With PREEMPT_RT packets that were handed to another CPU are worked on in a thread there.",
+        cost: "None.",
+        kernels: Kernels::from(6, 10, "new"),
+        source: "net/core/dev.c, thread_backlog_napi",
+        ..Knob::of(KnobGroup::Network)
+    },
+    Knob {
+        name: "busy-read",
+        title: "microseconds that a read polls",
+        place: text(&["/proc/sys/net/core/busy_read"]),
+        wanted: Wanted::Told,
+        choices: &[
+            choice(
+                "told",
+                Wanted::Told,
+                "NTO (dropped on real-time kernels)",
+                "polling with locks held does not go with PREEMPT_RT",
+            ),
+            choice(
+                "tuned",
+                Wanted::Number(50),
+                "tuned network-latency",
+                "a reader finds its packet without an interrupt",
+            ),
+        ],
+        reason: "A reader polls the interface instead of waiting for its interrupt.",
+        cost: "The CPU is busy while it waits.",
+        source: "Documentation/networking/napi.rst, busy polling",
+        ..Knob::of(KnobGroup::Network)
+    },
+    Knob {
+        name: "busy-poll",
+        title: "microseconds that poll() polls",
+        place: text(&["/proc/sys/net/core/busy_poll"]),
+        wanted: Wanted::Told,
+        choices: &[
+            choice(
+                "told",
+                Wanted::Told,
+                "NTO (dropped on real-time kernels)",
+                "polling with locks held does not go with PREEMPT_RT",
+            ),
+            choice(
+                "tuned",
+                Wanted::Number(50),
+                "tuned network-latency",
+                "a reader finds its packet without an interrupt",
+            ),
+        ],
+        reason: "poll() and select() poll the interface instead of waiting for its interrupt.",
+        cost: "The CPU is busy while it waits.",
+        source: "Documentation/networking/napi.rst, busy polling",
+        ..Knob::of(KnobGroup::Network)
+    },
+    Knob {
+        name: "tcp-fast-open",
+        title: "connections that open with data",
+        place: text(&["/proc/sys/net/ipv4/tcp_fastopen"]),
+        wanted: Wanted::Told,
+        reason: "It saves a round trip when a connection opens (3: both ways), and does nothing for a machine's own latency.",
+        cost: "Some networks drop such packets.",
+        source: "tuned network-latency; Documentation/networking/ip-sysctl.rst",
+        ..Knob::of(KnobGroup::Network)
+    },
+    Knob {
+        name: "timestamping-held-open",
+        title: "time stamps of packets stay switched on",
+        place: Place::Fact(Fact::NotShown, "a socket with SO_TIMESTAMPING"),
+        wanted: Wanted::Text("one such socket is open all the time"),
+        reason: "The first socket that asks for time stamps makes the kernel patch its code, which interrupts every CPU.",
+        cost: "Each packet is stamped.",
+        mend: Some(
+            "enable the plugin rtentsk of tuned, or keep a socket with SO_TIMESTAMPING open",
+        ),
+        undo: Some("Close the socket."),
+        source: "tuned network-latency, plugin rtentsk",
+        ..Knob::of(KnobGroup::Network)
+    },
+];

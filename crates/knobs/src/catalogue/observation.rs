@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Tracing, printing, accounting.
+
+use super::*;
+
+pub(super) const KNOBS: &[Knob] = &[
+    Knob {
+        name: "console-level",
+        title: "what is printed on the console",
+        place: text(&["/proc/sys/kernel/printk"]),
+        wanted: Wanted::AtMost(4),
+        reason: "Printing on a serial line takes 90 µs a character, with preemption off on many kernels.",
+        cost: "Remarks are in the log and not on the console.",
+        kernels: Kernels::all("consoles with a thread of their own from 6.12 on"),
+        source: "Documentation/admin-guide/sysctl/kernel.rst, printk",
+        ..Knob::of(KnobGroup::Observation)
+    },
+    Knob {
+        name: "serial-console",
+        title: "consoles",
+        place: boot("console"),
+        wanted: Wanted::Told,
+        reason: "A slow console makes every message slow.",
+        cost: "Without it a machine that crashed says nothing.",
+        effect: KnobEffect::AtRestart,
+        source: "Documentation/admin-guide/serial-console.rst",
+        ..Knob::of(KnobGroup::Observation)
+    },
+    Knob {
+        name: "tracer",
+        title: "no tracer is running",
+        place: text(&[
+            "/sys/kernel/tracing/current_tracer",
+            "/sys/kernel/debug/tracing/current_tracer",
+        ]),
+        wanted: Wanted::Word(&["nop"]),
+        reason: "A tracer that was forgotten lengthens each function of the kernel.",
+        cost: "None.",
+        source: "Documentation/trace/ftrace.rst",
+        ..Knob::of(KnobGroup::Observation)
+    },
+    Knob {
+        name: "config-timerlat",
+        title: "the kernel can explain late wakeups",
+        place: Place::KernelOption("CONFIG_TIMERLAT_TRACER"),
+        wanted: Wanted::Present,
+        kernels: Kernels::from(5, 14, "new"),
+        reason: "The tracer names the thread, interrupt or lock that made a wakeup late.",
+        cost: "None until it runs.",
+        source: "Documentation/trace/timerlat-tracer.rst",
+        ..Knob::of(KnobGroup::Observation)
+    },
+    Knob {
+        name: "config-osnoise",
+        title: "the kernel can name what takes time",
+        place: Place::KernelOption("CONFIG_OSNOISE_TRACER"),
+        wanted: Wanted::Present,
+        kernels: Kernels::from(5, 14, "new"),
+        reason: "The tracer counts what interrupts, threads and hardware take from a busy thread.",
+        cost: "None until it runs.",
+        source: "Documentation/trace/osnoise-tracer.rst",
+        ..Knob::of(KnobGroup::Observation)
+    },
+    Knob {
+        name: "config-hwlat",
+        title: "the kernel can find gaps of the hardware",
+        place: Place::KernelOption("CONFIG_HWLAT_TRACER"),
+        wanted: Wanted::Present,
+        reason: "The tracer shows what the firmware takes with interrupts off.",
+        cost: "While it runs it is itself a disturbance.",
+        source: "Documentation/trace/hwlat_detector.rst",
+        ..Knob::of(KnobGroup::Observation)
+    },
+    Knob {
+        name: "scheduler-statistics",
+        title: "statistics of the scheduler",
+        place: text(&["/proc/sys/kernel/sched_schedstats"]),
+        wanted: Wanted::Number(0),
+        reason: "Each switch and wakeup is a little longer.",
+        cost: "/proc/schedstat and perf sched show less.",
+        source: "Documentation/scheduler/sched-stats.rst",
+        ..Knob::of(KnobGroup::Observation)
+    },
+    Knob {
+        name: "delay-accounting",
+        title: "accounting of waiting",
+        place: text(&["/proc/sys/kernel/task_delayacct"]),
+        wanted: Wanted::Number(0),
+        reason: "Each switch is a little longer.",
+        cost: "iotop shows less.",
+        kernels: Kernels::from(5, 14, "a boot parameter alone before"),
+        source: "Documentation/accounting/delay-accounting.rst",
+        ..Knob::of(KnobGroup::Observation)
+    },
+    Knob {
+        name: "bpf-statistics",
+        title: "statistics of BPF programs",
+        place: text(&["/proc/sys/kernel/bpf_stats_enabled"]),
+        wanted: Wanted::Number(0),
+        reason: "Each run of a BPF program reads the clock twice.",
+        cost: "bpftool shows no times.",
+        source: "Documentation/admin-guide/sysctl/kernel.rst, bpf_stats_enabled",
+        ..Knob::of(KnobGroup::Observation)
+    },
+    Knob {
+        name: "pressure-accounting",
+        title: "accounting of pressure",
+        place: Place::Exists(&["/proc/pressure/cpu"]),
+        wanted: Wanted::Told,
+        reason: "Each switch updates averages; a monitor runs in a thread under SCHED_FIFO 1.",
+        cost: "systemd-oomd needs it.",
+        effect: KnobEffect::AtRestart,
+        mend: Some("psi=0 on the boot line"),
+        undo: Some("Remove the parameter and restart."),
+        source: "Documentation/accounting/psi.rst",
+        ..Knob::of(KnobGroup::Observation)
+    },
+    Knob {
+        name: "audit",
+        title: "auditing of system calls",
+        place: boot("audit"),
+        wanted: Wanted::Told,
+        choices: &[
+            choice(
+                "keep",
+                Wanted::Told,
+                "Rampart",
+                "it is a matter of security, not of latency alone",
+            ),
+            choice(
+                "off",
+                Wanted::Word(&["0", "off"]),
+                "users (ni/meta-nilrt#636)",
+                "each system call is shorter",
+            ),
+        ],
+        reason: "With rules in place each system call takes the slow way.",
+        cost: "Nobody sees who did what.",
+        effect: KnobEffect::AtRestart,
+        source: "Documentation/admin-guide/kernel-parameters.txt, audit=",
+        ..Knob::of(KnobGroup::Observation)
+    },
+    Knob {
+        name: "selinux-cache",
+        title: "decisions that SELinux remembers",
+        place: text(&["/sys/fs/selinux/avc/cache_threshold"]),
+        wanted: Wanted::AtLeast(8192),
+        reason: "A decision that was forgotten is computed anew, in the middle of a system call.",
+        cost: "A little memory.",
+        source: "tuned latency-performance and NTO, avc_cache_threshold",
+        ..Knob::of(KnobGroup::Observation)
+    },
+    Knob {
+        name: "blocked-modules",
+        title: "modules that are not loaded",
+        place: boot("modprobe.blacklist"),
+        wanted: Wanted::Told,
+        reason: "Sound and other devices that nobody uses bring interrupts and firmware; their drivers can be left out.",
+        cost: "The devices do not work.",
+        effect: KnobEffect::AtRestart,
+        source: "ni/meta-nilrt#636 (snd*); kernel-parameters.txt, module_blacklist=",
+        ..Knob::of(KnobGroup::Observation)
+    },
+];

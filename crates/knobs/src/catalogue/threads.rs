@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Threads of the kernel: their priorities and CPUs; and what a process may ask for.
+
+use super::*;
+
+const LADDER: &str = "tuned realtime-virtual-host (ksoftirqd and ktimers 2, ktimersoftd 3, rcuc and rcub 4); NTO (all 11)";
+
+pub(super) const KNOBS: &[Knob] = &[
+    Knob {
+        name: "ksoftirqd-priority",
+        title: "priority of ksoftirqd",
+        place: Place::ThreadPolicy(&["ksoftirqd/{cpu}"]),
+        wanted: Wanted::FifoAtLeast(2),
+        choices: &[
+            choice(
+                "tuned",
+                Wanted::FifoAtLeast(2),
+                "tuned realtime-virtual-host",
+                "just above virtual CPUs, which run at 1",
+            ),
+            choice(
+                "nto",
+                Wanted::FifoAtLeast(11),
+                "NTO",
+                "above every workload that keeps below 10",
+            ),
+            choice(
+                "kernel",
+                Wanted::Told,
+                "the kernel's default",
+                "soft interrupts give way to all real-time threads",
+            ),
+        ],
+        applies: &[When::RealTimeKernel],
+        reason: "A real-time thread above it that never sleeps starves timers and network on its CPU.",
+        cost: "Soft interrupts run before real-time threads of lower priority.",
+        source: LADDER,
+        ..Knob::of(KnobGroup::KernelThreads)
+    },
+    Knob {
+        name: "ktimers-priority",
+        title: "priority of the threads of timers",
+        place: Place::ThreadPolicy(&["ktimers/{cpu}", "ktimersd/{cpu}", "ktimersoftd/{cpu}"]),
+        wanted: Wanted::FifoAtLeast(2),
+        choices: &[
+            choice(
+                "tuned",
+                Wanted::FifoAtLeast(2),
+                "tuned realtime-virtual-host",
+                "just above virtual CPUs, which run at 1",
+            ),
+            choice(
+                "nto",
+                Wanted::FifoAtLeast(11),
+                "NTO",
+                "above every workload that keeps below 10",
+            ),
+        ],
+        applies: &[When::RealTimeKernel],
+        reason: "Timers of ordinary threads and of the kernel itself expire in it.",
+        cost: "Timers run before real-time threads of lower priority.",
+        kernels: Kernels::all(
+            "ktimersoftd long ago, ktimers in the real-time patches from 6.1 on and in mainline from 6.13",
+        ),
+        source: LADDER,
+        ..Knob::of(KnobGroup::KernelThreads)
+    },
+    Knob {
+        name: "rcuc-priority",
+        title: "priority of the threads of RCU callbacks",
+        place: Place::ThreadPolicy(&["rcuc/{cpu}"]),
+        wanted: Wanted::FifoAtLeast(4),
+        choices: &[
+            choice(
+                "tuned",
+                Wanted::FifoAtLeast(4),
+                "tuned realtime-virtual-host",
+                "above what it may have to wait for",
+            ),
+            choice(
+                "nto",
+                Wanted::FifoAtLeast(11),
+                "NTO",
+                "together with rcutree.kthread_prio=11",
+            ),
+        ],
+        applies: &[When::RealTimeKernel],
+        reason: "Where it starves, memory that RCU frees is never freed, and the machine stalls.",
+        cost: "Callbacks run before real-time threads of lower priority.",
+        mend: Some(
+            "boot with rcutree.kthread_prio=11, or: chrt --fifo --pid 4 of each rcuc thread",
+        ),
+        source: LADDER,
+        ..Knob::of(KnobGroup::KernelThreads)
+    },
+    Knob {
+        name: "rcub-priority",
+        title: "priority of the threads that boost readers",
+        place: Place::ThreadPolicy(&["rcub/*"]),
+        wanted: Wanted::FifoAtLeast(4),
+        choices: &[
+            choice(
+                "tuned",
+                Wanted::FifoAtLeast(4),
+                "tuned realtime-virtual-host",
+                "above what it may have to wait for",
+            ),
+            choice(
+                "nto",
+                Wanted::FifoAtLeast(11),
+                "NTO",
+                "together with rcutree.kthread_prio=11",
+            ),
+        ],
+        applies: &[When::RealTimeKernel],
+        reason: "It lends its priority to a preempted reader that holds up a grace period.",
+        cost: "Boosted readers run before real-time threads of lower priority.",
+        source: LADDER,
+        ..Knob::of(KnobGroup::KernelThreads)
+    },
+    Knob {
+        name: "rcuo-affinity",
+        title: "CPUs of the threads that run offloaded callbacks",
+        place: Place::ThreadAffinity(&["rcuog/*", "rcuop/*", "rcuos/*", "rcuob/*"]),
+        wanted: Wanted::NoRealTime,
+        reason: "Callbacks that were taken off a real-time CPU should not come back to it as a thread.",
+        cost: "Housekeeping CPUs run them.",
+        source: "Documentation/admin-guide/kernel-per-CPU-kthreads.rst; tuned cpu-partitioning",
+        ..Knob::of(KnobGroup::KernelThreads)
+    },
+    Knob {
+        name: "interrupt-thread-priority",
+        title: "priority of threaded interrupts",
+        place: Place::ThreadPolicy(&["irq/*"]),
+        wanted: Wanted::Told,
+        reason: "The kernel starts all at 50: what an application's device needs must be above, the rest below it.",
+        cost: "A thread above its own device's interrupt waits for data that cannot come.",
+        source: "kernel/irq/manage.c; SEAPATH ansible#996",
+        ..Knob::of(KnobGroup::KernelThreads)
+    },
+    Knob {
+        name: "interrupt-thread-affinity",
+        title: "CPUs of threaded interrupts",
+        place: Place::ThreadAffinity(&["irq/*"]),
+        wanted: Wanted::NoRealTime,
+        reason: "The thread of an interrupt runs where the interrupt goes, at priority 50.",
+        cost: "Housekeeping CPUs run them.",
+        mend: Some(
+            "move the interrupt, the thread follows: echo {housekeeping} > /proc/irq/NUMBER/smp_affinity_list",
+        ),
+        source: "Documentation/core-api/irq/irq-affinity.rst; tuned realtime-virtual-host",
+        ..Knob::of(KnobGroup::KernelThreads)
+    },
+    Knob {
+        name: "kernel-thread-affinity",
+        title: "CPUs of kernel threads that may be moved",
+        place: Place::ThreadAffinity(&["*"]),
+        wanted: Wanted::NoRealTime,
+        reason: "A thread of the kernel that may run anywhere will, sooner or later, run on a real-time CPU.",
+        cost: "Housekeeping CPUs run them.",
+        kernels: Kernels::all("isolated partitions keep them away by themselves from 7.0 on"),
+        source: "Documentation/admin-guide/kernel-per-CPU-kthreads.rst; tuned scheduler plugin",
+        ..Knob::of(KnobGroup::KernelThreads)
+    },
+    Knob {
+        name: "idle-injection",
+        title: "threads that force CPUs to be idle",
+        place: Place::ThreadPolicy(&["kidle_inj/*", "kidle_inject/*"]),
+        wanted: Wanted::Absent,
+        reason: "They run at priority 50 and keep a CPU idle on purpose to cool the machine.",
+        cost: "Cooling must come from elsewhere.",
+        mend: Some("echo 0 into cur_state of each cooling device of type intel_powerclamp"),
+        undo: Some("Write the old cur_state back."),
+        source: "Documentation/admin-guide/thermal/intel_powerclamp.rst",
+        ..Knob::of(KnobGroup::KernelThreads)
+    },
+    Knob {
+        name: "vhost-affinity",
+        title: "CPUs of the threads that move guests' data",
+        place: Place::ThreadAffinity(&["vhost-*"]),
+        wanted: Wanted::NoRealTime,
+        applies: &[When::Guests],
+        reason: "They are busy when a guest's network is, and belong to no virtual CPU.",
+        cost: "Housekeeping CPUs run them.",
+        source: "kvm-rt guides of Red Hat and SEAPATH",
+        ..Knob::of(KnobGroup::KernelThreads)
+    },
+    Knob {
+        name: "guest-timer-thread-affinity",
+        title: "CPUs of the threads of guests' old timers",
+        place: Place::ThreadAffinity(&["kvm-pit/*"]),
+        wanted: Wanted::NoRealTime,
+        applies: &[When::Guests, When::X86],
+        reason: "The emulated interval timer of a guest ticks in a thread of the host.",
+        cost: "Housekeeping CPUs run them.",
+        source: "arch/x86/kvm/i8254.c",
+        ..Knob::of(KnobGroup::KernelThreads)
+    },
+    Knob {
+        name: "locked-memory-limit",
+        title: "how much memory a process may lock",
+        place: Place::Fact(Fact::LockedMemory, "RLIMIT_MEMLOCK"),
+        wanted: Wanted::Text("without a limit, or CAP_IPC_LOCK"),
+        reason: "A real-time thread locks its memory, else a page fault comes when it hurts; a guest needs far more than its size.",
+        cost: "A process can keep all memory to itself.",
+        effect: KnobEffect::ForWhatStartsNext,
+        mend: Some(
+            "ulimit -l unlimited, `* - memlock unlimited` in /etc/security/limits.d/, LimitMEMLOCK=infinity in the unit, or --ulimit memlock=-1",
+        ),
+        undo: Some("Remove the line."),
+        source: "mlock(2), getrlimit(2); libvirt formatdomain, locked",
+        ..Knob::of(KnobGroup::Limits)
+    },
+    Knob {
+        name: "real-time-priority-limit",
+        title: "which real-time priority a process may take",
+        place: Place::Fact(Fact::RealTimePriority, "RLIMIT_RTPRIO"),
+        wanted: Wanted::Text("99, or CAP_SYS_NICE"),
+        reason: "Without it only who has CAP_SYS_NICE may run a thread under a real-time policy.",
+        cost: "A thread of that user can take a CPU for itself.",
+        effect: KnobEffect::ForWhatStartsNext,
+        mend: Some(
+            "`* - rtprio 99` in /etc/security/limits.d/, LimitRTPRIO=99 in the unit, or --ulimit rtprio=99",
+        ),
+        undo: Some("Remove the line."),
+        source: "sched(7), getrlimit(2); SCHED_DEADLINE asks for CAP_SYS_NICE all the same",
+        ..Knob::of(KnobGroup::Limits)
+    },
+    Knob {
+        name: "timer-slack",
+        title: "how late timers of ordinary threads may be",
+        place: text(&["/proc/self/timerslack_ns"]),
+        wanted: Wanted::Told,
+        reason: "Ordinary threads wake up to 50 µs late so that wakeups come together; real-time policies have none.",
+        cost: "More wakeups when it is small.",
+        effect: KnobEffect::ForWhatStartsNext,
+        mend: Some("prctl(PR_SET_TIMERSLACK, 1) in the program"),
+        undo: Some("It ends with the program."),
+        source: "prctl(2), PR_SET_TIMERSLACK",
+        ..Knob::of(KnobGroup::Limits)
+    },
+];

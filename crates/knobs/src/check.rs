@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The whole catalogue against one machine.
+
+use std::collections::BTreeMap;
+
+use rampart_model::{
+    CHECK_SCHEMA_VERSION, Check, CheckCounts, CheckFinding, CheckState, CheckedMachine, Machine,
+    NotRead,
+};
+
+use crate::assess::assess;
+use crate::compare::wanted_text;
+use crate::entry::{choice, effect};
+use crate::facts::Judgement;
+use crate::mend::mend;
+use crate::{Isolation, Knob, Readings, Unread, Wanted};
+
+/// What is checked.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject<'a> {
+    /// The machine.
+    pub machine: &'a Machine,
+    /// What the places of the catalogue hold there.
+    pub readings: &'a Readings,
+}
+
+/// Compares a machine with the catalogue. `chosen_by` says who named the CPUs.
+#[must_use]
+pub fn check(
+    subject: Subject<'_>,
+    isolation: &Isolation,
+    chosen_by: &str,
+    tool_version: &str,
+) -> Check {
+    let mut unread: BTreeMap<Unread, Vec<String>> = BTreeMap::new();
+    let mut findings: Vec<CheckFinding> = crate::all()
+        .map(|knob| finding(knob, &subject, isolation, &mut unread))
+        .collect();
+    // Stable: within a state the order of the catalogue stays, which is by group.
+    findings.sort_by_key(|finding| finding.state);
+    let mut counts = CheckCounts::default();
+    for finding in &findings {
+        *match finding.state {
+            CheckState::Problem => &mut counts.problem,
+            CheckState::Advice => &mut counts.advice,
+            CheckState::Ok => &mut counts.ok,
+            CheckState::Told => &mut counts.told,
+            CheckState::NotRead => &mut counts.not_read,
+            CheckState::NotApplicable => &mut counts.not_applicable,
+        } += 1;
+    }
+    let machine = subject.machine;
+    Check {
+        schema_version: CHECK_SCHEMA_VERSION,
+        tool_version: tool_version.to_owned(),
+        machine: CheckedMachine {
+            host_name: machine.host_name.clone(),
+            processor: machine.processor.clone(),
+            online: machine.topology.online.clone(),
+            architecture: machine.architecture.clone(),
+            distribution: machine.distribution.clone(),
+            kernel_release: machine.kernel_release.clone(),
+            preemption: machine.preemption,
+            hypervisor: machine.virtualisation.hypervisor.clone(),
+        },
+        real_time: isolation.real_time.clone(),
+        housekeeping: isolation.housekeeping.clone(),
+        chosen_by: chosen_by.to_owned(),
+        counts,
+        findings,
+        not_read: unread
+            .into_iter()
+            .map(|(why, knobs)| {
+                let (why, mend) = why.words();
+                NotRead {
+                    why: why.to_owned(),
+                    mend: mend.to_owned(),
+                    knobs,
+                }
+            })
+            .collect(),
+    }
+}
+
+fn finding(
+    knob: &Knob,
+    subject: &Subject<'_>,
+    isolation: &Isolation,
+    unread: &mut BTreeMap<Unread, Vec<String>>,
+) -> CheckFinding {
+    let wanted = knob.wanted_by(isolation);
+    let mut finding = CheckFinding {
+        knob: knob.name.to_owned(),
+        title: knob.title.to_owned(),
+        group: knob.group,
+        state: CheckState::NotApplicable,
+        present: String::new(),
+        wanted: wanted_text(wanted, Some(isolation)),
+        places: Vec::new(),
+        reason: knob.reason.to_owned(),
+        mend: None,
+        effect: effect(knob),
+        disruptive: knob.disruptive.map(str::to_owned),
+        cost: knob.cost.to_owned(),
+        source: knob.source.to_owned(),
+        choices: knob
+            .choices
+            .iter()
+            .map(|one| choice(one, Some(isolation)))
+            .collect(),
+    };
+    match assess(knob, subject, isolation) {
+        Judgement::NotHere(why) => finding.reason = why,
+        Judgement::Unread(why) => {
+            finding.state = CheckState::NotRead;
+            unread.entry(why).or_default().push(knob.name.to_owned());
+        }
+        Judgement::Is {
+            present,
+            as_wanted,
+            places,
+        } => {
+            finding.present = present;
+            // A choice that only tells overrules a fact that judges.
+            let as_wanted = as_wanted.filter(|_| wanted != Wanted::Told);
+            finding.state = match as_wanted {
+                Some(true) => CheckState::Ok,
+                Some(false) if knob.problem => CheckState::Problem,
+                Some(false) => CheckState::Advice,
+                None => CheckState::Told,
+            };
+            if as_wanted == Some(false) {
+                finding.mend = mend(knob, wanted, &places, subject.machine, isolation);
+            }
+            finding.places = places;
+        }
+    }
+    finding
+}

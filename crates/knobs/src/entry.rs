@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Knobs as they are shown: the catalogue as a document.
+
+use rampart_model::{
+    KNOB_CATALOGUE_SCHEMA_VERSION, KnobCatalogue, KnobEffect, KnobEntry, KnobOpinion,
+};
+
+use crate::compare::wanted_text;
+use crate::mend::{undo, verify};
+use crate::{Choice, Isolation, Knob, Place};
+
+/// The whole catalogue as a document.
+#[must_use]
+pub fn catalogue_document(tool_version: &str) -> KnobCatalogue {
+    KnobCatalogue {
+        schema_version: KNOB_CATALOGUE_SCHEMA_VERSION,
+        tool_version: tool_version.to_owned(),
+        knobs: crate::all().map(entry).collect(),
+    }
+}
+
+/// One knob as it is shown.
+#[must_use]
+pub fn entry(knob: &Knob) -> KnobEntry {
+    KnobEntry {
+        name: knob.name.to_owned(),
+        title: knob.title.to_owned(),
+        group: knob.group,
+        places: places(knob.place),
+        wanted: wanted_text(knob.wanted, None),
+        applies: knob.applies.iter().map(|when| when.words()).collect(),
+        reason: knob.reason.to_owned(),
+        cost: knob.cost.to_owned(),
+        disruptive: knob.disruptive.map(str::to_owned),
+        effect: effect(knob),
+        kernels: knob.kernels.to_string(),
+        verify: verify(knob),
+        undo: undo(knob),
+        source: knob.source.to_owned(),
+        problem: knob.problem,
+        choices: knob.choices.iter().map(|one| choice(one, None)).collect(),
+    }
+}
+
+/// Options of the kernel change with the kernel, whatever the entry says.
+pub(crate) fn effect(knob: &Knob) -> KnobEffect {
+    match knob.place {
+        Place::KernelOption(_) => KnobEffect::WithAnotherKernel,
+        _ => knob.effect,
+    }
+}
+
+pub(crate) fn choice(choice: &Choice, isolation: Option<&Isolation>) -> KnobOpinion {
+    KnobOpinion {
+        name: choice.name.to_owned(),
+        wanted: wanted_text(choice.wanted, isolation),
+        who: choice.who.to_owned(),
+        why: choice.why.to_owned(),
+    }
+}
+
+fn places(place: Place) -> Vec<String> {
+    let all = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+    let threads = |names: &[&str]| names.iter().map(|name| format!("thread {name}")).collect();
+    match place {
+        Place::File(_, paths) | Place::Exists(paths) => all(paths),
+        Place::Boot { parameter, .. } => vec![format!("boot line: {parameter}=")],
+        Place::KernelOption(option) => vec![option.to_owned()],
+        Place::ThreadPolicy(names) | Place::ThreadAffinity(names) => threads(names),
+        Place::Program(names) => names.iter().map(|name| format!("program {name}")).collect(),
+        Place::Fact(_, place) => vec![place.to_owned()],
+        Place::Guest(place) => vec![place.to_owned()],
+    }
+}

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Facts about the real-time CPUs and what comes to them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rampart_model::{CheckPlace, CpuId, CpuSet, Machine, Nanos};
+
+use super::Judgement;
+use super::machine::DEEP;
+use crate::{Isolation, Reading, Readings};
+
+pub(super) fn enough(machine: &Machine, isolation: &Isolation) -> Judgement {
+    let rest = machine.topology.online.difference(&isolation.real_time);
+    Judgement::is(
+        format!(
+            "{} of {} online CPUs",
+            rest.len(),
+            machine.topology.online.len()
+        ),
+        !rest.is_empty(),
+    )
+}
+
+pub(super) fn boot_cpu(isolation: &Isolation) -> Judgement {
+    if isolation.real_time.contains(CpuId(0)) {
+        Judgement::is("CPU 0 is a real-time CPU", false)
+    } else {
+        Judgement::is("CPU 0 is no real-time CPU", true)
+    }
+}
+
+pub(super) fn siblings(machine: &Machine, isolation: &Isolation) -> Judgement {
+    let topology = &machine.topology;
+    let outside: CpuSet = topology
+        .cpus
+        .iter()
+        .filter(|cpu| isolation.real_time.contains(cpu.id))
+        .flat_map(|cpu| {
+            let others = cpu.siblings.intersection(&topology.online);
+            others
+                .difference(&isolation.real_time)
+                .iter()
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    if outside.is_empty() {
+        Judgement::is("no real-time core is shared", true)
+    } else {
+        Judgement::is(format!("shared with CPUs {outside}"), false)
+    }
+}
+
+pub(super) fn one_node(machine: &Machine, isolation: &Isolation) -> Judgement {
+    let nodes: Vec<String> = machine
+        .topology
+        .nodes
+        .iter()
+        .filter(|node| !node.cpus.intersection(&isolation.real_time).is_empty())
+        .map(|node| node.id.to_string())
+        .collect();
+    Judgement::is(format!("node {}", nodes.join(", ")), nodes.len() <= 1)
+}
+
+pub(super) fn mixed_cores(machine: &Machine, isolation: &Isolation) -> Judgement {
+    let capacities: BTreeSet<u32> = machine
+        .topology
+        .cpus
+        .iter()
+        .filter(|cpu| isolation.real_time.contains(cpu.id))
+        .filter_map(|cpu| cpu.capacity)
+        .collect();
+    match (capacities.first(), capacities.last()) {
+        (Some(low), Some(high)) if low != high => {
+            Judgement::is(format!("capacities {low} to {high} of 1024"), false)
+        }
+        _ => Judgement::is("one kind", true),
+    }
+}
+
+pub(super) fn shared_cache(machine: &Machine, isolation: &Isolation) -> Judgement {
+    let rest = machine.topology.online.difference(&isolation.real_time);
+    let levels: BTreeSet<u32> = machine
+        .topology
+        .caches
+        .iter()
+        .filter(|cache| {
+            !cache
+                .shared_by
+                .intersection(&isolation.real_time)
+                .is_empty()
+                && !cache.shared_by.intersection(&rest).is_empty()
+        })
+        .map(|cache| cache.level)
+        .collect();
+    if levels.is_empty() {
+        return Judgement::is("no cache is shared", true);
+    }
+    let levels: Vec<String> = levels.iter().map(|level| format!("L{level}")).collect();
+    Judgement::is(format!("{} shared", levels.join(", ")), false)
+}
+
+pub(super) fn balancing(
+    machine: &Machine,
+    readings: &Readings,
+    isolation: &Isolation,
+) -> Judgement {
+    let partitions: CpuSet = readings
+        .value("/sys/fs/cgroup/cpuset.cpus.isolated")
+        .and_then(|text| text.parse().ok())
+        .unwrap_or_default();
+    let isolated = machine.topology.isolated.union(&partitions);
+    Judgement::is(named(&isolated), isolation.real_time.is_subset(&isolated))
+}
+
+pub(super) fn boot_lists(
+    machine: &Machine,
+    readings: &Readings,
+    isolation: &Isolation,
+) -> Judgement {
+    let last = machine
+        .topology
+        .possible
+        .iter()
+        .next_back()
+        .unwrap_or(CpuId(0));
+    let line = &readings.boot_line;
+    let mut lists = Vec::new();
+    for parameter in ["isolcpus", "nohz_full", "rcu_nocbs"] {
+        match line.cpus(parameter, last) {
+            Some(cpus) => lists.push((parameter, cpus)),
+            None if line.has(parameter) => {
+                let value = line.value(parameter).unwrap_or_default();
+                return Judgement::is(format!("{parameter}={value} is no list"), false);
+            }
+            None => {}
+        }
+    }
+    let present: Vec<String> = lists
+        .iter()
+        .map(|(parameter, cpus)| format!("{parameter} {cpus}"))
+        .collect();
+    let equal = lists.windows(2).all(|pair| pair[0].1 == pair[1].1);
+    let covered = lists
+        .iter()
+        .all(|(_, cpus)| isolation.real_time.is_subset(cpus));
+    Judgement::is(present.join(", "), equal && covered)
+}
+
+pub(super) fn first_process(readings: &Readings, isolation: &Isolation) -> Judgement {
+    let cpus: Option<CpuSet> = readings.value("/proc/1/status").and_then(|status| {
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?
+            .trim()
+            .parse()
+            .ok()
+    });
+    match cpus {
+        Some(cpus) => {
+            let keeps_off = cpus.intersection(&isolation.real_time).is_empty();
+            Judgement::is(format!("CPUs {cpus}"), keeps_off)
+        }
+        None => Judgement::not_here("/proc/1/status is not to be read"),
+    }
+}
+
+pub(super) fn interrupt_affinity(readings: &Readings, isolation: &Isolation) -> Judgement {
+    let movable: Vec<_> = readings
+        .interrupts
+        .iter()
+        .filter(|one| !one.per_cpu && one.managed != Some(true))
+        .collect();
+    if movable.is_empty() {
+        return Judgement::not_here("no device has an interrupt that can be moved");
+    }
+    let places: Vec<CheckPlace> = movable
+        .iter()
+        .map(|one| {
+            let cpus = one.effective.as_ref().unwrap_or(&one.affinity);
+            let path = format!("/proc/irq/{}/smp_affinity_list", one.number);
+            // What it may go to is what counts: where it goes now can change with the next write.
+            let clear = one.affinity.intersection(&isolation.real_time).is_empty();
+            CheckPlace {
+                place: format!("{path} ({})", one.name),
+                present: if *cpus == one.affinity {
+                    one.affinity.to_string()
+                } else {
+                    format!("{}, now {cpus}", one.affinity)
+                },
+                wanted: format!("within {}", isolation.housekeeping),
+                as_wanted: Some(clear),
+            }
+        })
+        .collect();
+    let reached = places
+        .iter()
+        .filter(|place| place.as_wanted == Some(false))
+        .count();
+    Judgement::Is {
+        present: format!(
+            "{reached} of {} may come to CPUs {}",
+            places.len(),
+            isolation.real_time
+        ),
+        as_wanted: Some(reached == 0),
+        places,
+    }
+}
+
+/// irqbalance reads a list from `IRQBALANCE_BANNED_CPULIST`, and a mask from the older
+/// `IRQBALANCE_BANNED_CPUS`; without either it leaves isolated and tickless CPUs alone.
+pub(super) fn banned_cpus(readings: &Readings, isolation: &Isolation) -> Judgement {
+    let runs = readings
+        .programs
+        .as_ref()
+        .is_none_or(|programs| programs.contains("irqbalance"));
+    if !runs {
+        return Judgement::not_here("irqbalance does not run");
+    }
+    let text = readings
+        .value("/etc/default/irqbalance")
+        .or_else(|| readings.value("/etc/sysconfig/irqbalance"));
+    let Some(text) = text else {
+        return Judgement::not_here("irqbalance has no settings here");
+    };
+    let setting = |name: &str| {
+        text.lines().rev().find_map(|line| {
+            let value = line.trim().strip_prefix(name)?.strip_prefix('=')?;
+            Some(value.trim_matches(['"', '\'']).to_owned())
+        })
+    };
+    let banned = setting("IRQBALANCE_BANNED_CPULIST")
+        .and_then(|list| list.parse::<CpuSet>().ok())
+        .or_else(|| CpuSet::from_mask(&setting("IRQBALANCE_BANNED_CPUS")?).ok())
+        .unwrap_or_default();
+    Judgement::is(named(&banned), isolation.real_time.is_subset(&banned))
+}
+
+pub(super) fn idle_latency(readings: &Readings) -> Judgement {
+    const STATE: &str = "/sys/devices/system/cpu/cpu{real-time-cpu}/cpuidle/state{state}";
+    let values = |file: &str| -> BTreeMap<&[String], &str> {
+        readings
+            .of(&format!("{STATE}/{file}"))
+            .iter()
+            .filter_map(|place| match &place.reading {
+                Reading::Value(text) => Some((place.keys.as_slice(), text.as_str())),
+                Reading::Refused(_) => None,
+            })
+            .collect()
+    };
+    let (latencies, disabled, names) = (values("latency"), values("disable"), values("name"));
+    if latencies.is_empty() {
+        return Judgement::not_here("the kernel rules no idle states here");
+    }
+    let limits: BTreeMap<&str, &str> = readings
+        .of("/sys/devices/system/cpu/cpu{real-time-cpu}/power/pm_qos_resume_latency_us")
+        .iter()
+        .filter_map(|place| match &place.reading {
+            Reading::Value(text) => Some((place.keys.first()?.as_str(), text.as_str())),
+            Reading::Refused(_) => None,
+        })
+        .collect();
+    // 0 sets no limit and `n/a` allows no latency at all (sysfs-devices-power).
+    let limit = |keys: &[String]| match keys.first().and_then(|cpu| limits.get(cpu.as_str())) {
+        Some(&"n/a") => Some(Nanos::ZERO),
+        Some(&"0") | None => None,
+        Some(text) => text.parse().ok().map(Nanos::from_micros),
+    };
+    let deepest = latencies
+        .iter()
+        .filter(|(keys, _)| disabled.get(*keys).is_none_or(|value| *value == "0"))
+        .filter_map(|(keys, text)| {
+            let latency = Nanos::from_micros(text.parse::<u32>().ok()?.into());
+            let allowed = limit(keys).is_none_or(|limit| latency <= limit);
+            allowed.then(|| (latency, names.get(*keys).copied().unwrap_or("a state")))
+        })
+        .max();
+    match deepest {
+        Some((latency, name)) => Judgement::is(format!("{name} takes {latency}"), latency <= DEEP),
+        None => Judgement::is("no state is allowed", true),
+    }
+}
+
+pub(super) fn network_queues(readings: &Readings, isolation: &Isolation) -> Judgement {
+    let mut queues: BTreeMap<&str, usize> = BTreeMap::new();
+    for place in readings.of("/sys/class/net/{device}/queues/rx-{queue}/rps_cpus") {
+        if let Some(device) = place.keys.first().filter(|device| *device != "lo") {
+            *queues.entry(device).or_default() += 1;
+        }
+    }
+    let Some((device, most)) = queues.iter().max_by_key(|(_, count)| **count) else {
+        return Judgement::not_here("no network interface has queues");
+    };
+    let rest = isolation.housekeeping.len();
+    Judgement::is(
+        format!("{most} of {device}, {rest} housekeeping CPUs"),
+        *most <= rest.max(1),
+    )
+}
+
+pub(super) fn huge_pages(
+    machine: &Machine,
+    readings: &Readings,
+    isolation: &Isolation,
+) -> Judgement {
+    const PAGES: &str =
+        "/sys/devices/system/node/node{node}/hugepages/hugepages-{size}/nr_hugepages";
+    let places = readings.of(PAGES);
+    if places.is_empty() {
+        return Judgement::not_here("the kernel has no huge pages");
+    }
+    let near: BTreeSet<String> = machine
+        .topology
+        .nodes
+        .iter()
+        .filter(|node| !node.cpus.intersection(&isolation.real_time).is_empty())
+        .map(|node| node.id.to_string())
+        .collect();
+    let reserved: Vec<String> = places
+        .iter()
+        .filter_map(|place| {
+            let (node, size) = (place.keys.first()?, place.keys.get(1)?);
+            let Reading::Value(count) = &place.reading else {
+                return None;
+            };
+            (near.contains(node) && count != "0")
+                .then(|| format!("{count} of {size} on node {node}"))
+        })
+        .collect();
+    if reserved.is_empty() {
+        Judgement::is("none there", false)
+    } else {
+        Judgement::is(reserved.join(", "), true)
+    }
+}
+
+/// CPUs as a list; a word where there is none.
+fn named(cpus: &CpuSet) -> String {
+    if cpus.is_empty() {
+        "none".to_owned()
+    } else {
+        cpus.to_string()
+    }
+}

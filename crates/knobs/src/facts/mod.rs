@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Knobs that are put together from several files: [`Fact`] names them, [`judge`] decides.
+
+mod cpus;
+mod kernel;
+mod machine;
+
+use rampart_model::CheckPlace;
+
+use crate::check::Subject;
+use crate::{Isolation, Unread};
+
+/// Something that no single file tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Fact {
+    /// Whether the processor is emulated in software.
+    Emulation,
+    /// The hypervisor under the machine.
+    Hypervisor,
+    /// Whether a CPU is left for ordinary work.
+    EnoughCpus,
+    /// Whether the boot CPU is a housekeeping CPU.
+    BootCpu,
+    /// Siblings of real-time CPUs.
+    Siblings,
+    /// Memory nodes of the real-time CPUs.
+    OneNode,
+    /// Kinds of cores among the real-time CPUs.
+    MixedCores,
+    /// How often the firmware interrupted so far.
+    FirmwareInterrupts,
+    /// Nothing shows it.
+    NotShown,
+    /// Caches that real-time CPUs share with others.
+    SharedCache,
+    /// Whether shared caches can be divided.
+    CacheAllocation,
+    /// Whether the kernel is PREEMPT_RT.
+    Preemption,
+    /// How an ordinary kernel is preempted.
+    PreemptionMode,
+    /// Mitigations of processor flaws.
+    Mitigations,
+    /// CPUs that the scheduler does not balance.
+    Balancing,
+    /// The lists of the boot line.
+    BootLists,
+    /// The affinity of the first process.
+    FirstProcess,
+    /// Whether groups are refused real-time policies.
+    GroupScheduling,
+    /// `RLIMIT_MEMLOCK`.
+    LockedMemory,
+    /// `RLIMIT_RTPRIO`.
+    RealTimePriority,
+    /// Where interrupts go.
+    InterruptAffinity,
+    /// CPUs that irqbalance leaves alone.
+    BannedCpus,
+    /// The clock source.
+    ClockSource,
+    /// Whether the time stamp counter keeps its pace.
+    ConstantCounter,
+    /// Swap.
+    Swap,
+    /// Huge pages by node and size.
+    HugePages,
+    /// The range of frequencies.
+    FrequencyRange,
+    /// The deepest idle state in use.
+    IdleLatency,
+    /// Receive queues of network interfaces.
+    NetworkQueues,
+    /// Version of control groups.
+    ControlGroups,
+    /// Partitions.
+    Partitions,
+    /// The IOMMU.
+    Iommu,
+}
+
+/// What was decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Judgement {
+    /// How it is.
+    Is {
+        /// What is, in short.
+        present: String,
+        /// Whether it is as wanted; none: it is told.
+        as_wanted: Option<bool>,
+        /// The places that were looked at, where there are several.
+        places: Vec<CheckPlace>,
+    },
+    /// It does not matter on this machine, and why.
+    NotHere(String),
+    /// It could not be read.
+    Unread(Unread),
+}
+
+impl Judgement {
+    fn is(present: impl Into<String>, as_wanted: bool) -> Self {
+        Self::Is {
+            present: present.into(),
+            as_wanted: Some(as_wanted),
+            places: Vec::new(),
+        }
+    }
+
+    fn told(present: impl Into<String>) -> Self {
+        Self::Is {
+            present: present.into(),
+            as_wanted: None,
+            places: Vec::new(),
+        }
+    }
+
+    fn not_here(why: impl Into<String>) -> Self {
+        Self::NotHere(why.into())
+    }
+}
+
+/// Decides about one fact of one machine.
+pub(crate) fn judge(fact: Fact, subject: &Subject<'_>, isolation: &Isolation) -> Judgement {
+    let (facts, readings) = (subject.machine, subject.readings);
+    match fact {
+        Fact::Emulation => machine::emulation(facts),
+        Fact::Hypervisor => machine::hypervisor(facts),
+        Fact::FirmwareInterrupts => machine::firmware_interrupts(facts),
+        Fact::NotShown => Judgement::told("not to be read"),
+        Fact::ClockSource => machine::clock_source(facts),
+        Fact::ConstantCounter => machine::constant_counter(readings),
+        Fact::CacheAllocation => machine::cache_allocation(readings),
+        Fact::FrequencyRange => machine::frequency_range(facts),
+        Fact::Iommu => machine::iommu(readings),
+        Fact::EnoughCpus => cpus::enough(facts, isolation),
+        Fact::BootCpu => cpus::boot_cpu(isolation),
+        Fact::Siblings => cpus::siblings(facts, isolation),
+        Fact::OneNode => cpus::one_node(facts, isolation),
+        Fact::MixedCores => cpus::mixed_cores(facts, isolation),
+        Fact::SharedCache => cpus::shared_cache(facts, isolation),
+        Fact::Balancing => cpus::balancing(facts, readings, isolation),
+        Fact::BootLists => cpus::boot_lists(facts, readings, isolation),
+        Fact::FirstProcess => cpus::first_process(readings, isolation),
+        Fact::InterruptAffinity => cpus::interrupt_affinity(readings, isolation),
+        Fact::BannedCpus => cpus::banned_cpus(readings, isolation),
+        Fact::IdleLatency => cpus::idle_latency(readings),
+        Fact::NetworkQueues => cpus::network_queues(readings, isolation),
+        Fact::HugePages => cpus::huge_pages(facts, readings, isolation),
+        Fact::Preemption => kernel::preemption(facts),
+        Fact::PreemptionMode => kernel::preemption_mode(facts),
+        Fact::Mitigations => kernel::mitigations(facts),
+        Fact::GroupScheduling => kernel::group_scheduling(facts, readings),
+        Fact::LockedMemory => kernel::locked_memory(readings),
+        Fact::RealTimePriority => kernel::real_time_priority(readings),
+        Fact::Swap => kernel::swap(readings),
+        Fact::ControlGroups => kernel::control_groups(facts),
+        Fact::Partitions => kernel::partitions(readings),
+    }
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The catalogue of knobs: everything about a Linux machine that is known to matter for real-time
+//! work, as data, for kernels from 5.10 to today; and how a machine stands to it.
+//!
+//! A [`Knob`] says where something is ([`Place`]), what it should be ([`Wanted`]) as a function of
+//! an [`Isolation`], and why. [`Readings`] hold what the places of a machine hold; whoever reads
+//! machines fills them. [`check`] compares.
+//!
+//! **Invariant:** this crate does no IO. It reads no file and writes none.
+#![forbid(unsafe_code)]
+
+mod assess;
+mod boot_line;
+mod catalogue;
+mod check;
+mod compare;
+mod entry;
+mod facts;
+mod isolation;
+mod knob;
+mod mend;
+mod page;
+pub mod readings;
+mod text;
+
+pub use boot_line::BootLine;
+pub use catalogue::{all, named};
+pub use check::{Subject, check};
+pub use compare::{satisfies, to_write, wanted_text};
+pub use entry::{catalogue_document, entry};
+pub use facts::Fact;
+pub use isolation::Isolation;
+pub use knob::{Choice, Format, KernelVersion, Kernels, Knob, Place, Wanted, When};
+pub use page::{entry_text, list_text, page};
+pub use readings::{Interrupt, KernelThread, PlaceValue, ProcessLimits, Reading, Readings, Unread};
+pub use text::{TextOptions, check_text};

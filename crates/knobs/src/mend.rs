@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How a knob is changed, seen and taken back, in words.
+
+use rampart_model::{CheckPlace, Machine};
+
+use crate::compare::to_write;
+use crate::{Format, Isolation, Knob, Place, Wanted};
+
+/// How to change a knob here; none where there is nothing to do.
+pub(crate) fn mend(
+    knob: &Knob,
+    wanted: Wanted,
+    places: &[CheckPlace],
+    machine: &Machine,
+    isolation: &Isolation,
+) -> Option<String> {
+    if let Some(words) = knob.mend {
+        let architecture = match machine.architecture.as_str() {
+            "aarch64" => "arm64",
+            _ => "amd64",
+        };
+        return Some(
+            words
+                .replace("{real-time}", &isolation.real_time.to_string())
+                .replace("{housekeeping}", &isolation.housekeeping.to_string())
+                .replace("{architecture}", architecture),
+        );
+    }
+    let format = match knob.place {
+        Place::File(format, _) | Place::Boot { format, .. } => format,
+        _ => Format::List,
+    };
+    let value = to_write(wanted, format, isolation);
+    match knob.place {
+        Place::File(_, _) => file(places, &value?),
+        Place::Boot { parameter, .. } => Some(match (wanted, value) {
+            (Wanted::Present, _) => format!("{parameter} on the boot line"),
+            (Wanted::Absent | Wanted::Not(_), _) => {
+                format!("take {parameter}= off the boot line")
+            }
+            (_, Some(value)) => format!("{parameter}={value} on the boot line"),
+            (_, None) => return None,
+        }),
+        Place::KernelOption(option) => Some(match wanted {
+            Wanted::Absent => format!("use a kernel without {option}"),
+            Wanted::Present => format!("use a kernel with {option}"),
+            _ => return None,
+        }),
+        Place::ThreadPolicy(names) => match wanted {
+            Wanted::FifoAtLeast(priority) => Some(format!(
+                "chrt --fifo --pid {priority} $(pgrep {})",
+                pattern(names, isolation)
+            )),
+            _ => None,
+        },
+        Place::ThreadAffinity(names) => Some(format!(
+            "for t in $(pgrep {}); do taskset -pc {} $t; done",
+            pattern(names, isolation),
+            isolation.housekeeping
+        )),
+        Place::Exists(_) | Place::Program(_) | Place::Fact(_, _) | Place::Guest(_) => None,
+    }
+}
+
+/// A command that writes into every place that is not as wanted.
+fn file(places: &[CheckPlace], value: &str) -> Option<String> {
+    let wrong: Vec<&str> = places
+        .iter()
+        .filter(|place| place.as_wanted == Some(false))
+        .map(|place| place.place.split(' ').next().unwrap_or(&place.place))
+        .collect();
+    match wrong.as_slice() {
+        [] => None,
+        [only] => Some(match only.strip_prefix("/proc/sys/") {
+            Some(name) => format!("sysctl {}={value}", name.replace('/', ".")),
+            None => format!("echo {value} > {only}"),
+        }),
+        many => Some(format!("echo {value} | tee {}", alike(many))),
+    }
+}
+
+/// Paths of one form as one with stars; those that differ in more are written one by one.
+fn alike(paths: &[&str]) -> String {
+    let split: Vec<Vec<&str>> = paths.iter().map(|path| path.split('/').collect()).collect();
+    let Some(first) = split.first() else {
+        return String::new();
+    };
+    if split.iter().any(|parts| parts.len() != first.len()) {
+        return paths.join(" ");
+    }
+    let parts: Vec<String> = first
+        .iter()
+        .enumerate()
+        .map(|(index, part)| {
+            let differing: Vec<&str> = split
+                .iter()
+                .filter_map(|parts| parts.get(index).copied())
+                .filter(|other| other != part)
+                .collect();
+            if differing.is_empty() {
+                return (*part).to_owned();
+            }
+            let stem = part.trim_end_matches(|c: char| c.is_ascii_digit());
+            // A star would reach CPUs that are as wanted: each is named.
+            let mut names: Vec<&str> = split
+                .iter()
+                .filter_map(|parts| parts.get(index)?.strip_prefix(stem))
+                .collect();
+            names.dedup();
+            format!("{stem}{{{}}}", names.join(","))
+        })
+        .collect();
+    // Braces in two parts would make pairs that are not there.
+    if parts.iter().filter(|part| part.contains('{')).count() > 1 {
+        return paths.join(" ");
+    }
+    parts.join("/")
+}
+
+/// The names as pgrep(1) takes them.
+fn pattern(names: &[&str], isolation: &Isolation) -> String {
+    if names == ["*"] {
+        // All children of kthreadd.
+        return "-P 2".to_owned();
+    }
+    let cpus: Vec<String> = isolation
+        .real_time
+        .iter()
+        .map(|cpu| cpu.to_string())
+        .collect();
+    let cpus = match cpus.as_slice() {
+        [only] => only.clone(),
+        several => format!("({})", several.join("|")),
+    };
+    let names: Vec<String> = names
+        .iter()
+        .map(|name| match name.strip_suffix('*') {
+            Some(begin) => format!("^{begin}"),
+            None => format!("^{}$", name.replace("{cpu}", &cpus)),
+        })
+        .collect();
+    format!("'{}'", names.join("|"))
+}
+
+/// How to see that it is set.
+pub(crate) fn verify(knob: &Knob) -> String {
+    let usual = match knob.place {
+        Place::File(Format::Text, _) => "Read the file again.",
+        Place::File(_, _) => {
+            "Read the file again, and compare it as CPUs: zeros and ranges may be written otherwise."
+        }
+        Place::Exists(_) => "Look whether it is there.",
+        Place::Boot { .. } => "Read /proc/cmdline.",
+        Place::KernelOption(_) => "Read /proc/config.gz or /boot/config-$(uname -r).",
+        Place::ThreadPolicy(_) => "chrt --pid THREAD",
+        Place::ThreadAffinity(_) => "Read Cpus_allowed_list in /proc/THREAD/status.",
+        Place::Program(_) => "pgrep -x NAME finds nothing, or finds it.",
+        Place::Fact(_, _) => "rampart check",
+        Place::Guest(_) => "Read the guest's description.",
+    };
+    knob.verify.unwrap_or(usual).to_owned()
+}
+
+/// How to take it back.
+pub(crate) fn undo(knob: &Knob) -> String {
+    let usual = match knob.place {
+        Place::File(_, _) => "Write the old value.",
+        Place::Exists(_) | Place::Program(_) => "Start it, or make it, again.",
+        Place::Boot { .. } => "Put the old boot line back and restart.",
+        Place::KernelOption(_) => "Restart with the old kernel.",
+        Place::ThreadPolicy(_) => {
+            "chrt with the old policy and priority, which a restart restores too."
+        }
+        Place::ThreadAffinity(_) => "taskset -pc with the old CPUs, which a restart restores too.",
+        Place::Fact(_, _) => "Write the old values.",
+        Place::Guest(_) => "Take the setting out and start the guest anew.",
+    };
+    knob.undo.unwrap_or(usual).to_owned()
+}

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A check for the terminal: problems first, 80 columns, colour never the only sign.
+
+use rampart_model::{Check, CheckFinding, CheckState, KnobGroup};
+
+/// How wide no line is exceeded, as far as words allow.
+const WIDTH: usize = 80;
+
+/// What the terminal is to show.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TextOptions {
+    /// What is as wanted, told or not of this machine too, and each place.
+    pub verbose: bool,
+    /// Whether headings are bold.
+    pub colour: bool,
+}
+
+/// Renders a check as text.
+#[must_use]
+pub fn check_text(check: &Check, options: TextOptions) -> String {
+    let mut text = head(check);
+    for (state, title) in [
+        (CheckState::Problem, "PROBLEMS"),
+        (CheckState::Advice, "ADVICE"),
+    ] {
+        section(&mut text, check, state, title, options, |finding| {
+            full(finding, options.verbose)
+        });
+    }
+    if options.verbose {
+        for (state, title) in [
+            (CheckState::Ok, "OK"),
+            (CheckState::Told, "TOLD, NOT JUDGED"),
+        ] {
+            section(&mut text, check, state, title, options, |finding| {
+                let line = format!("{}: {} ({})", finding.knob, finding.present, finding.title);
+                wrapped("    ", "      ", &line)
+            });
+        }
+        section(
+            &mut text,
+            check,
+            CheckState::NotApplicable,
+            "NOT OF THIS MACHINE",
+            options,
+            |finding| {
+                wrapped(
+                    "    ",
+                    "      ",
+                    &format!("{}: {}", finding.knob, finding.reason),
+                )
+            },
+        );
+    }
+    if !check.not_read.is_empty() {
+        heading(&mut text, "NOT READ", options);
+        for not_read in &check.not_read {
+            text.push_str(&wrapped("  ", "    ", &not_read.why));
+            text.push_str(&wrapped("    mend  ", "          ", &not_read.mend));
+            let knobs = not_read.knobs.join(", ");
+            text.push_str(&wrapped("    for   ", "          ", &knobs));
+        }
+    }
+    text.push('\n');
+    text.push_str(&wrapped("", "", &summary(check)));
+    if !options.verbose {
+        text.push_str("More: rampart check -v, rampart knobs NAME\n");
+    }
+    text
+}
+
+fn head(check: &Check) -> String {
+    let machine = &check.machine;
+    let mut parts = vec![machine.host_name.clone()];
+    if !machine.processor.is_empty() {
+        parts.push(machine.processor.clone());
+    }
+    parts.push(format!("CPUs {}", machine.online));
+    parts.push(format!("Linux {}", machine.kernel_release));
+    parts.extend(machine.distribution.clone());
+    parts.extend(
+        machine
+            .hypervisor
+            .as_ref()
+            .map(|name| format!("a guest of {name}")),
+    );
+    parts.retain(|part| !part.is_empty());
+    let housekeeping = if check.housekeeping.is_empty() {
+        "none".to_owned()
+    } else {
+        check.housekeeping.to_string()
+    };
+    let cpus = format!(
+        "Real-time CPUs {} ({}), housekeeping CPUs {housekeeping}.",
+        check.real_time, check.chosen_by
+    );
+    wrapped("", "", &parts.join(" · ")) + &wrapped("", "", &cpus)
+}
+
+/// The counts, and what they mean.
+fn summary(check: &Check) -> String {
+    let counts = check.counts;
+    let verdict = if check.is_unfit() {
+        "Not fit for real-time work"
+    } else {
+        "No problem"
+    };
+    let problems = if counts.problem == 1 {
+        "1 problem".to_owned()
+    } else {
+        format!("{} problems", counts.problem)
+    };
+    format!(
+        "{verdict}: {problems}, {} advice, {} ok; {} told, {} not read, {} not of this machine.",
+        counts.advice, counts.ok, counts.told, counts.not_read, counts.not_applicable
+    )
+}
+
+fn heading(text: &mut String, title: &str, options: TextOptions) {
+    text.push('\n');
+    if options.colour {
+        text.push_str(&format!("\u{1b}[1m{title}\u{1b}[0m\n"));
+    } else {
+        text.push_str(&format!("{title}\n"));
+    }
+}
+
+/// Findings of one state by group.
+fn section(
+    text: &mut String,
+    check: &Check,
+    state: CheckState,
+    title: &str,
+    options: TextOptions,
+    line: impl Fn(&CheckFinding) -> String,
+) {
+    let mut group: Option<KnobGroup> = None;
+    for finding in check.findings.iter().filter(|one| one.state == state) {
+        if group.is_none() {
+            heading(text, title, options);
+        }
+        if group != Some(finding.group) {
+            text.push_str(&format!("  {}\n", finding.group.title()));
+            group = Some(finding.group);
+        }
+        text.push_str(&line(finding));
+    }
+}
+
+fn full(finding: &CheckFinding, verbose: bool) -> String {
+    let first = format!(
+        "{}: {}; should be {}",
+        finding.knob, finding.present, finding.wanted
+    );
+    let label = |name: &str| format!("      {name}");
+    let mut text = wrapped("    ", "      ", &first);
+    text += &wrapped(&label("why   "), "            ", &finding.reason);
+    let mut effect = finding.effect.words().to_owned();
+    if let Some(disruptive) = &finding.disruptive {
+        effect += &format!("; {disruptive}");
+    }
+    let mend = match &finding.mend {
+        Some(mend) => format!("{mend} ({effect})"),
+        None => effect,
+    };
+    text += &wrapped(&label("mend  "), "            ", &mend);
+    text += &wrapped(&label("from  "), "            ", &finding.source);
+    if verbose {
+        text += &wrapped(&label("cost  "), "            ", &finding.cost);
+        for choice in &finding.choices {
+            let words = format!(
+                "{} wants {}: {} ({})",
+                choice.name, choice.wanted, choice.why, choice.who
+            );
+            text += &wrapped(&label("or    "), "            ", &words);
+        }
+        for place in &finding.places {
+            if place.as_wanted == Some(false) {
+                let words = format!("{} is {}", place.place, place.present);
+                text += &wrapped("            ", "              ", &words);
+            }
+        }
+    }
+    text
+}
+
+/// Words over lines of at most [`WIDTH`] columns; a longer word has a line of its own.
+pub(crate) fn wrapped(first: &str, rest: &str, text: &str) -> String {
+    let mut lines = String::new();
+    let mut line = first.to_owned();
+    let mut empty = true;
+    for word in text.split_whitespace() {
+        let width = line.chars().count() + usize::from(!empty) + word.chars().count();
+        if !empty && width > WIDTH {
+            lines.push_str(line.trim_end());
+            lines.push('\n');
+            line = rest.to_owned();
+            empty = true;
+        }
+        if !empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        empty = false;
+    }
+    lines.push_str(line.trim_end());
+    lines.push('\n');
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wrapped;
+
+    #[test]
+    fn lines_end_at_words_within_the_width() {
+        let text = wrapped("a  ", "   ", &"word ".repeat(40));
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 80),
+            "{text}"
+        );
+        assert!(text.lines().skip(1).all(|line| line.starts_with("   word")));
+        let long = "x".repeat(100);
+        assert_eq!(
+            wrapped("", "", &format!("a {long} b")),
+            format!("a\n{long}\nb\n")
+        );
+    }
+}

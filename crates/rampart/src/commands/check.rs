@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rampart check`: whether a machine is fit for real-time work, and what would make it so.
+
+use rampart_host::{MachineRoot, read_knob_values, read_machine};
+use rampart_knobs::{Isolation, Subject, TextOptions, check_text};
+use rampart_model::ExitCode;
+
+use crate::arguments::Check;
+use crate::commands::VERSION;
+use crate::failure::Failure;
+use crate::output;
+
+pub(crate) fn run(arguments: &Check, colour: bool) -> Result<ExitCode, Failure> {
+    let root = match &arguments.machine {
+        Some(directory) if !directory.is_dir() => {
+            return Err(Failure::new(
+                ExitCode::Usage,
+                anyhow::anyhow!(
+                    "{}: there is no recorded machine; name a directory that holds its proc, sys and etc",
+                    directory.display()
+                ),
+            ));
+        }
+        Some(directory) => MachineRoot::at(directory),
+        None => MachineRoot::system(),
+    };
+    let mut machine = read_machine(&root);
+    if arguments.machine.is_some() {
+        // Where the recording process could run does not matter any more.
+        machine.topology.allowed = machine.topology.online.clone();
+    }
+    let real_time = rampart_evaluate::propose_cpus(&machine, arguments.cpus.as_ref())?;
+    let chosen_by = if arguments.cpus.is_some() {
+        "named with --cpus"
+    } else if real_time.is_subset(&machine.topology.isolated) {
+        "isolated already"
+    } else {
+        "the last core; --cpus names others"
+    };
+    let readings = read_knob_values(&root, &real_time);
+    let isolation = Isolation {
+        housekeeping: machine.topology.online.difference(&real_time),
+        has_guests: readings.hosts_guests,
+        real_time,
+        ..Isolation::default()
+    };
+    let subject = Subject {
+        machine: &machine,
+        readings: &readings,
+    };
+    let check = rampart_knobs::check(subject, &isolation, chosen_by, VERSION);
+    if arguments.json {
+        output::print(&serde_json::to_string_pretty(&check)?)?;
+    } else {
+        let options = TextOptions {
+            verbose: arguments.verbose,
+            colour,
+        };
+        output::print(&check_text(&check, options))?;
+    }
+    Ok(if check.is_unfit() {
+        ExitCode::PreconditionMissing
+    } else {
+        ExitCode::Success
+    })
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rampart knobs`: the catalogue.
+
+use rampart_knobs::{catalogue_document, entry, entry_text, list_text, named, page};
+use rampart_model::ExitCode;
+
+use crate::arguments::Knobs;
+use crate::commands::VERSION;
+use crate::failure::Failure;
+use crate::output;
+
+pub(crate) fn run(arguments: &Knobs) -> Result<ExitCode, Failure> {
+    let mut catalogue = catalogue_document(VERSION);
+    if arguments.markdown {
+        output::print(&page(&catalogue))?;
+        return Ok(ExitCode::Success);
+    }
+    if let Some(name) = &arguments.name {
+        let knob = named(name).ok_or_else(|| unknown(name))?;
+        if !arguments.json {
+            output::print(&entry_text(&entry(knob)))?;
+            return Ok(ExitCode::Success);
+        }
+        catalogue.knobs.retain(|knob| knob.name == *name);
+    }
+    if arguments.json {
+        output::print(&serde_json::to_string_pretty(&catalogue)?)?;
+    } else {
+        output::print(&list_text(&catalogue))?;
+    }
+    Ok(ExitCode::Success)
+}
+
+/// What a person may have meant: names that hold the word, or begin alike.
+fn unknown(name: &str) -> Failure {
+    let begin: String = name.chars().take(4).collect();
+    let near: Vec<&str> = rampart_knobs::all()
+        .map(|knob| knob.name)
+        .filter(|known| known.contains(name) || known.starts_with(&begin))
+        .collect();
+    let advice = if near.is_empty() {
+        "`rampart knobs` lists all".to_owned()
+    } else {
+        format!("perhaps {}; `rampart knobs` lists all", near.join(", "))
+    };
+    Failure::new(
+        ExitCode::Usage,
+        anyhow::anyhow!("there is no knob `{name}`; {advice}"),
+    )
+}
