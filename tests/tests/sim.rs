@@ -5,7 +5,7 @@
 //! then serves every test. One machine at a time: two would share the CPUs of a small host.
 
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rampart_model::Measurement;
 use rampart_tests::limited::{Limited as _, ended};
 use rampart_tests::programs::{directory, exit_code, stdout};
 
@@ -398,9 +399,10 @@ fn what_makes_no_sense_is_refused_before_anything_starts() {
     assert_eq!(exit_code(&output), 2, "{output:?}");
 }
 
-/// A server for ssh in the machine, which lets in the key that comes on standard input.
+/// A server for ssh in the machine, which lets in the key that comes on standard input. It stays
+/// in front: what a command leaves behind ends with it.
 const SERVER: &str = "ssh-keygen -q -A && mkdir -p /run/sshd /root/.ssh \
-    && cat > /root/.ssh/authorized_keys && chmod -R go= /root/.ssh && /usr/sbin/sshd";
+    && cat > /root/.ssh/authorized_keys && chmod -R go= /root/.ssh && exec /usr/sbin/sshd -D -e";
 
 #[test]
 fn it_is_reached_by_ssh_through_a_forwarded_port() {
@@ -424,11 +426,19 @@ fn it_is_reached_by_ssh_through_a_forwarded_port() {
         .read_line(&mut line)
         .expect("read");
     assert!(line.contains("is up after"), "{line}");
-    let public = fs::read(key.with_extension("pub")).expect("the key");
-    let server = run(&[], &["sh", "-c", SERVER])
-        .finish_within(Duration::from_secs(60), public)
-        .expect("rampart starts");
-    assert_eq!(exit_code(&server), 0, "{server:?}");
+    let public = File::open(key.with_extension("pub")).expect("the key");
+    let mut server = run(&[], &["sh", "-c", SERVER]);
+    server.stdin(public).stderr(Stdio::piped());
+    let mut server = KillAtEnd(server.spawn().expect("rampart starts"));
+    let said = BufReader::new(server.0.stderr.take().expect("a pipe")).lines();
+    let listens = |line: &io::Result<String>| {
+        line.as_ref()
+            .is_ok_and(|line| line.contains("listening on 0.0.0.0"))
+    };
+    let mut said = said.skip_while(move |line| !listens(line));
+    assert!(said.next().is_some(), "it listens");
+    // Somebody has to go on reading what it says.
+    thread::spawn(move || said.for_each(drop));
 
     // The real ssh, with a user's configuration that is ours.
     let wrapper = format!(
@@ -443,12 +453,17 @@ fn it_is_reached_by_ssh_through_a_forwarded_port() {
     let path = std::env::var("PATH").expect("a path");
     let mut there = Command::new(directory().join("rampart"));
     there
-        .args(["measure", "wakeup", "--for", "1s", "--json"])
+        .args([
+            "measure", "wakeup", "--cpus", "1-4", "--for", "1s", "--json",
+        ])
         .args(["--show-progress", "none", "--on", "ssh:root@127.0.0.1"])
         .env("PATH", format!("{}:{path}", home.path().display()))
         .env_remove("RAMPART_METER");
     let text = stdout(&finish(there), 0);
-    assert!(text.contains("-rt-amd64"), "{text}");
+    let measurement: Measurement = serde_json::from_str(&text).expect("a measurement");
+    let cpus: Vec<u32> = measurement.threads.iter().map(|one| one.cpu.0).collect();
+    assert_eq!(cpus, [1, 2, 3, 4], "{text}");
+    assert!(measurement.threads.iter().all(|one| one.samples > 10));
     assert_eq!(exit_code(&finish(sim(&["down"]))), 0);
     ended(&mut held.0);
 }
