@@ -195,7 +195,7 @@ impl Program {
         // SAFETY: between fork and exec only system calls that are safe there are made.
         unsafe {
             command.pre_exec(move || {
-                super::signals::unblock_all()?;
+                super::signals::reset()?;
                 if on_terminal {
                     rustix::process::setsid()?;
                     rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;

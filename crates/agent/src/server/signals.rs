@@ -17,8 +17,15 @@ pub(super) struct Came {
 #[derive(Debug)]
 pub(super) struct Signals(OwnedFd);
 
-/// Empties the signal mask of this thread. Safe between fork and exec.
-pub(super) fn unblock_all() -> io::Result<()> {
+/// Every signal does what it does by itself, and none is held back: a program that is started must
+/// not inherit what whoever started us ignores, as a shell does SIGINT for what it puts into the
+/// background. Safe between fork and exec.
+pub(super) fn reset() -> io::Result<()> {
+    for signal in 1..=libc::SIGRTMAX() {
+        // SAFETY: no handler of ours is left behind by this. The kernel refuses SIGKILL and SIGSTOP,
+        // and the C library its own two, which nobody can have changed.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: sigemptyset makes `set` valid; pthread_sigmask reads it.
     let failed = unsafe {
@@ -33,7 +40,7 @@ pub(super) fn unblock_all() -> io::Result<()> {
 
 impl Signals {
     /// From here on these signals come only through this. Programs that are started call
-    /// [`unblock_all`], for they would inherit the mask.
+    /// [`reset`], for they would inherit the mask.
     pub(super) fn take() -> io::Result<Self> {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: sigemptyset makes `set` valid; the other calls get it after that.
