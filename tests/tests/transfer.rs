@@ -2,13 +2,15 @@
 //! Who disturbs whom on this machine: real blocks, by the spinning kind where the module is not
 //! loaded, between domains that have CPUs of their own, and between two that in truth share one.
 
+use std::process::Command;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use rampart_evaluate::{BlocksByRecord, Evidence, TransferContext, judge, measure_transfers};
 use rampart_model::{
-    CpuSet, Disturbance, DomainKind, DomainPlan, DomainSelection, Evaluation, EvaluationState,
-    ExperimentPlan, MeterKind, MeterPlan, Nanos, Participant, Question, SchedulingPolicy,
-    TransferGroup, TransferPlan, Verdict, VerdictFigures, VerdictOutcome,
+    BlockKind, CpuSet, Disturbance, DomainKind, DomainPlan, DomainSelection, Evaluation,
+    EvaluationState, ExperimentPlan, MeterKind, MeterPlan, Nanos, Participant, Question,
+    SchedulingPolicy, TransferGroup, TransferPlan, Verdict, VerdictFigures, VerdictOutcome,
 };
 use rampart_tests::limited::Limited as _;
 use rampart_tests::machine_state::MachineState;
@@ -186,6 +188,13 @@ fn a_planted_false_wall_is_called_leaking() {
             round.invalid
         );
     }
+    if std::env::var_os(WITH_MODULE).is_some() {
+        let kinds: Vec<BlockKind> = made
+            .iter()
+            .filter_map(|round| Some(round.blocks.as_ref()?.kind))
+            .collect();
+        assert_eq!(kinds, [BlockKind::Module]);
+    }
     let judged = judge(&Evidence {
         plan: &experiment(domains, cpu, plan),
         records: &[],
@@ -204,6 +213,42 @@ fn a_planted_false_wall_is_called_leaking() {
     assert!(transfer_of(verdict) > 0.6, "{}", verdict.statement);
     let separation = &judged.comparison.rows[2];
     assert_eq!(separation.cells[1].answer, "none", "{separation:?}");
+}
+
+/// Set where the module has to make the blocks.
+const WITH_MODULE: &str = "RAMPART_TEST_WITH_MODULE";
+
+/// This very test program, carried into the simulated machine. Its CPUs but the first are kept
+/// free for real-time work, so the program is told that it may use them.
+const IN_THE_MACHINE: &str = "set -e; cd \"$(mktemp -d)\"; tar -x; chmod +x transfer-*; \
+    RAMPART_BIN=$PWD RAMPART_TEST_WITH_MODULE=1 timeout 200 taskset -c 0-2 ./transfer-* \
+    --exact a_planted_false_wall_is_called_leaking --nocapture";
+
+#[test]
+fn a_planted_false_wall_is_called_leaking_on_a_real_time_kernel() {
+    let name = "a_planted_false_wall_is_called_leaking_on_a_real_time_kernel";
+    let Some(_machine) = machine(name, 2) else {
+        return;
+    };
+    let ourselves = std::env::current_exe().expect("this program");
+    let archive = Command::new("tar")
+        .args(["-c", "-C"])
+        .arg(directory())
+        .args(["rampart", "rampart-meter", "-C"])
+        .arg(ourselves.parent().expect("a directory"))
+        .arg(ourselves.file_name().expect("a name"))
+        .finish()
+        .expect("tar starts");
+    assert!(archive.status.success(), "{archive:?}");
+    let output = Command::new(directory().join("rampart"))
+        .args(["sim", "run", "--own", "--cpus", "3", "--", "sh", "-c"])
+        .arg(IN_THE_MACHINE)
+        .env_remove("RAMPART_METER")
+        .finish_within(Duration::from_secs(280), archive.stdout)
+        .expect("rampart starts");
+    let text = stdout(&output, 0);
+    assert!(text.contains("1 passed"), "{text}");
+    assert!(!text.contains("left out"), "{text}");
 }
 
 fn experiment(

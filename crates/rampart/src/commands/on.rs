@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use rampart_bench::sim::{Sim, SimOptions, USUAL_CPUS, USUAL_MEBIBYTES};
 use rampart_bench::{BenchError, BenchSelection, Machine, Patience, Programs, Ssh, carry};
-use rampart_model::{ExitCode, Nanos};
+use rampart_model::{CpuSet, ExitCode, Nanos};
 
 use crate::arguments::Command;
 use crate::failure::Failure;
@@ -30,10 +30,26 @@ pub(crate) struct On {
     /// Memory of the simulated machine in MiB
     #[arg(long, value_name = "MIB", default_value_t = USUAL_MEBIBYTES)]
     pub(crate) sim_memory: u64,
+
+    /// CPUs that the simulated machine's kernel keeps free (isolcpus, nohz_full, rcu_nocbs,
+    /// irqaffinity); without it all but the first, `none` for none
+    #[arg(long, value_name = "CPUS", value_parser = super::sim::real_time_cpus)]
+    pub(crate) sim_real_time_cpus: Option<CpuSet>,
+
+    /// More words for the command line of the simulated machine's kernel
+    #[arg(long, value_name = "WORDS", allow_hyphen_values = true)]
+    pub(crate) sim_append: Option<String>,
 }
 
 /// Options that say where and how a command runs, which the far side is told in other words.
-const WITH_VALUE: [&str; 4] = ["--on", "--sim-cpus", "--sim-memory", "--color"];
+const WITH_VALUE: [&str; 6] = [
+    "--on",
+    "--sim-cpus",
+    "--sim-memory",
+    "--sim-real-time-cpus",
+    "--sim-append",
+    "--color",
+];
 
 impl From<BenchError> for Failure {
     fn from(error: BenchError) -> Self {
@@ -78,6 +94,10 @@ impl On {
             BenchSelection::Sim => {
                 let mut options = SimOptions::new(super::meter_program()?).with_cpus(self.sim_cpus);
                 options.mebibytes = self.sim_memory;
+                if let Some(real_time) = &self.sim_real_time_cpus {
+                    options.real_time.clone_from(real_time);
+                }
+                options.append.clone_from(&self.sim_append);
                 if let Some(after_panic) = after_panic {
                     options.after_panic = after_panic;
                 }
@@ -186,7 +206,7 @@ mod tests {
 
     #[test]
     fn what_says_where_is_left_out() {
-        let arguments = "--color=never evaluate --on ssh:board --for 1m --out x --json --on=sim --sim-cpus 3 --policy fifo:80";
+        let arguments = "--color=never evaluate --on ssh:board --for 1m --out x --json --on=sim --sim-cpus 3 --sim-append a=b --policy fifo:80";
         let arguments = arguments.split(' ').map(std::ffi::OsString::from);
         assert_eq!(
             without(arguments, &["--out"], &["--json"]).join(" "),

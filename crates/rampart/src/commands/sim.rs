@@ -96,7 +96,8 @@ struct RunArguments {
     command: Vec<String>,
 }
 
-fn real_time_cpus(text: &str) -> Result<CpuSet, String> {
+/// A list of CPUs, or `none`.
+pub(super) fn real_time_cpus(text: &str) -> Result<CpuSet, String> {
     if text == "none" {
         return Ok(CpuSet::default());
     }
