@@ -62,6 +62,8 @@ kinds! {
     PowerOff = 9,
     /// We are still here.
     Alive = 10,
+    /// A signal for it and all that it started and did not set apart: its number.
+    SignalGroup = 11,
     // From the far side.
     /// An `AgentHello` as JSON; always the first.
     Hello = 33,

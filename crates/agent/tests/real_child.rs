@@ -153,6 +153,19 @@ fn signals_arrive_and_no_signal_is_blocked() {
         .expect("ended");
     assert_eq!(status.code(), Some(3));
 
+    // A shell waits for what it started before it looks at its own signals.
+    let process = agent.spawn(&shell("sleep 1000; exit 4")).expect("started");
+    let begun = Instant::now();
+    while process
+        .handle
+        .wait(Duration::from_millis(20))
+        .expect("asked")
+        .is_none()
+    {
+        process.handle.signal_group(2).expect("sent");
+        assert!(begun.elapsed() < PATIENCE, "it goes on");
+    }
+
     let process = agent
         .spawn(&AgentCommand::new(["sleep", "1000"]))
         .expect("started");

@@ -343,6 +343,12 @@ impl Agent {
         self.inner.shared.lost()
     }
 
+    /// For how long nothing at all has come from it.
+    #[must_use]
+    pub fn quiet(&self) -> Duration {
+        self.inner.shared.quiet()
+    }
+
     /// Waits until the connection is gone; false if it is not within `timeout`.
     #[must_use]
     pub fn wait_lost(&self, timeout: Duration) -> bool {

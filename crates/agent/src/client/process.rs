@@ -102,6 +102,16 @@ impl AgentHandle {
         self.inner.send(&frame)
     }
 
+    /// Sends a signal to the program and to all that it started and did not set apart, as a terminal
+    /// does.
+    ///
+    /// # Errors
+    /// If the connection is lost.
+    pub fn signal_group(&self, signal: i32) -> Result<(), AgentError> {
+        let frame = Frame::new(Kind::SignalGroup, self.number, signal.to_le_bytes());
+        self.inner.send(&frame)
+    }
+
     /// Tells the program's terminal its new size. Nothing happens if it has none.
     ///
     /// # Errors

@@ -334,6 +334,7 @@ impl Session {
             Kind::Input
             | Kind::Room
             | Kind::Signal
+            | Kind::SignalGroup
             | Kind::Resize
             | Kind::Unread
             | Kind::Forget => self.handle_for(number, &frame)?,
@@ -362,6 +363,12 @@ impl Session {
                 }
             }
             Kind::Signal => program.signal(i32::try_from(frame.number()?).unwrap_or(0)),
+            Kind::SignalGroup => {
+                let number = i32::try_from(frame.number()?).unwrap_or(0);
+                if let Some(signal) = Signal::from_named_raw(number) {
+                    program.signal_group(signal);
+                }
+            }
             Kind::Resize => {
                 let size = frame.number()?;
                 program.resize(TerminalSize {

@@ -79,9 +79,13 @@ impl Up {
     /// # Errors
     /// If another is up, or the machine is lost.
     pub fn hold(sim: Sim) -> Result<Self, SimError> {
+        let path = Cache::of_this_user()?.up();
+        // Two that come up at once: one after the other, so that the second sees the first.
+        let turn = path.with_extension("lock");
+        let turn = File::create(&turn).map_err(SimError::file("create", &turn))?;
+        turn.lock().map_err(SimError::file("lock", &path))?;
         Self::refuse_second()?;
         let agents = sim.serve_others()?;
-        let path = Cache::of_this_user()?.up();
         let up = UpFile {
             process: std::process::id(),
             directory: sim.directory().to_owned(),

@@ -76,8 +76,7 @@ impl Watch {
         after_panic: Duration,
     ) -> Result<(), SimError> {
         let (qemu, watch) = (Arc::downgrade(qemu), Arc::clone(self));
-        let heard = Arc::new(Mutex::new(Instant::now()));
-        let asking = Arc::clone(&heard);
+        let asked = agent.clone();
         // Each in a thread of its own: an answer may take long, an event must not wait for it. Both
         // end soon after the machine.
         let start = |name: &str, body: Box<dyn FnOnce() + Send>| {
@@ -89,13 +88,10 @@ impl Watch {
         start(
             "sim-ask",
             Box::new(move || {
-                while agent.lost().is_none() {
-                    if agent.clock(1).is_ok()
-                        && let Ok(mut heard) = asking.lock()
-                    {
-                        *heard = Instant::now();
-                    }
-                    let _ = agent.wait_lost(ASK_EVERY);
+                // Whatever comes is a sign of life, late answers and results as well.
+                while asked.lost().is_none() {
+                    let _ = asked.clock(1);
+                    let _ = asked.wait_lost(ASK_EVERY);
                 }
             }),
         )?;
@@ -103,10 +99,7 @@ impl Watch {
             "sim-watch",
             Box::new(move || {
                 while let Some(qemu) = qemu.upgrade() {
-                    let silent = heard
-                        .lock()
-                        .is_ok_and(|heard| heard.elapsed() > SILENCE_LIMIT);
-                    let loss = if silent {
+                    let loss = if agent.quiet() > SILENCE_LIMIT {
                         Some(Loss::Hung)
                     } else {
                         next_loss(&qemu)

@@ -156,7 +156,7 @@ fn join_streams(
                 signalled = true;
                 attendant
                     .handle()
-                    .signal(*signal)
+                    .signal_group(*signal)
                     .map_err(|error| entered.explain(error))?;
             }
         }
