@@ -174,6 +174,10 @@ static void refusals(int cpu)
 	beyond[100] = 1;
 	plan = good; plan.cpus = (uintptr_t)beyond;
 	refused(device, "a CPU that does not exist", plan, ENODEV);
+	beyond[100] = 0;
+	beyond[0] = 2;
+	beyond[7] = 0x80;
+	refused(device, "CPU 1, and CPU 63 that does not exist", plan, ENODEV);
 	check(ioctl(device, BLOCKSYS_START, NULL) && errno == EFAULT, "refuses no plan");
 	check(ioctl(device, _IO(0xb5, 77)) && errno == ENOTTY, "refuses an unknown request");
 	check(read(device, &record, sizeof(record) - 1) < 0 && errno == EINVAL,

@@ -103,6 +103,15 @@ impl SimOptions {
         }
     }
 
+    /// Whether modules of ours are at hand, and none for this kernel: the image is older than they
+    /// are, or newer.
+    #[must_use]
+    pub fn lacks_modules_for(&self, kernel_release: &str) -> bool {
+        self.own_modules
+            .as_ref()
+            .is_some_and(|all| !all.join(kernel_release).is_dir())
+    }
+
     /// Refuses what makes no sense, before anything is started.
     pub(super) fn check(&self) -> Result<(), SimError> {
         if !(1..=MOST_CPUS).contains(&self.cpus) {

@@ -102,6 +102,13 @@ impl On {
                     options.after_panic = after_panic;
                 }
                 let image = Sim::image(&mut super::sim::build_progress())?;
+                if options.lacks_modules_for(&image.record().kernel_release) {
+                    output::say(&format!(
+                        "rampart: no kernel module is built for {}, so a spinning thread makes the \
+                         blocks; mend: rampart sim build, and make modules",
+                        image.record().kernel_release
+                    ));
+                }
                 output::say(&format!(
                     "rampart: booting the simulated machine: Linux {}, {} CPUs",
                     image.record().kernel_release,
