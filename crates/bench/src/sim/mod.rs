@@ -5,10 +5,9 @@
 //! What is real there: the kernel, its scheduler and locks, KVM, containers, who can disturb whom.
 //! What is not: microseconds.
 //!
-//! [`Sim::image`] gives an image made of the distribution's packages ([`packages`], [`image`],
-//! [`content`]),
+//! [`Sim::image`] gives an image made of the distribution's packages (`packages`, `image`, `content`),
 //! [`Sim::boot`] a machine, whose agent starts programs inside. It needs no root and installs
-//! nothing: packages and images live below the user's cache directory ([`cache`]).
+//! nothing: packages and images live below the user's cache directory (`cache`).
 
 mod architecture;
 mod arguments;

@@ -19,8 +19,13 @@ use crate::{output, signals};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Another machine")]
 pub(crate) struct On {
-    /// Where to run: local, sim (a simulated machine), or ssh:[USER@]HOST[:PORT]
-    #[arg(long, value_name = "BENCH", default_value = "local")]
+    /// Where it runs.
+    #[arg(
+        long,
+        value_name = "BENCH",
+        default_value = "local",
+        help = "Where to run: local, sim (a simulated machine), or ssh:[USER@]HOST[:PORT]"
+    )]
     pub(crate) on: BenchSelection,
 
     /// CPUs of the simulated machine; all but the first are kept free for real-time work
