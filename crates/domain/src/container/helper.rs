@@ -12,6 +12,10 @@ const ALSO_SEARCHED: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 /// A helper that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// How often a helper is asked that may have been asked at a bad moment, and the pause between.
+const TRIES: u32 = 6;
+const PAUSE: Duration = Duration::from_millis(300);
+
 /// Where a program is; none where it is not installed.
 pub(super) fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -26,6 +30,18 @@ pub(super) fn run(program: &Path, arguments: &[&str]) -> Result<String, DomainEr
     let mut command = Command::new(program);
     command.args(arguments);
     finish(command)
+}
+
+/// Runs a helper until it succeeds, a few times at most. An engine refuses to remove a container
+/// that ends by itself at this very moment (podman: "container state improper: stopped").
+pub(super) fn persist(program: &Path, arguments: &[&str]) -> Result<String, DomainError> {
+    for _ in 1..TRIES {
+        if let Ok(output) = run(program, arguments) {
+            return Ok(output);
+        }
+        std::thread::sleep(PAUSE);
+    }
+    run(program, arguments)
 }
 
 /// Runs a prepared command to its end and returns its standard output.
@@ -57,6 +73,17 @@ pub(super) fn finish(command: Command) -> Result<String, DomainError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_helper_that_was_asked_at_a_bad_moment_is_asked_again() {
+        let directory = tempfile::tempdir().expect("directory");
+        let mark = directory.path().join("mark").display().to_string();
+        let shell = Path::new("/bin/sh");
+        let script = format!("[ -e {mark} ] || {{ touch {mark}; exit 2; }}; echo done");
+        let output = persist(shell, &["-c", &script]).expect("the second time");
+        assert_eq!(output.trim(), "done");
+        assert!(persist(shell, &["-c", "exit 2"]).is_err());
+    }
 
     #[test]
     fn a_failing_helper_is_told_with_its_words() {

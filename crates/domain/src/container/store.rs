@@ -125,11 +125,11 @@ fn remove(record: &Record, directory: &Path) -> Result<(), DomainError> {
             let root = directory.join("runtime");
             if root.join(id).exists() {
                 let root = root.display().to_string();
-                helper::run(&record.program, &["--root", &root, "delete", "--force", id])?;
+                helper::persist(&record.program, &["--root", &root, "delete", "--force", id])?;
             }
         }
         ContainerEngine::Podman => {
-            helper::run(
+            helper::persist(
                 &record.program,
                 &["rm", "--force", "--ignore", "--time", "0", id],
             )?;
@@ -148,7 +148,7 @@ fn remove(record: &Record, directory: &Path) -> Result<(), DomainError> {
                 ],
             )?;
             if !left.trim().is_empty() {
-                helper::run(&record.program, &["rm", "--force", id])?;
+                helper::persist(&record.program, &["rm", "--force", id])?;
             }
             let _ = helper::run(&record.program, &["rmi", &image(id)]);
         }
