@@ -297,7 +297,7 @@ fn in_the_simulated_machine_the_osnoise_tracer_names_what_was_planted() {
             IN_THE_MACHINE,
         ])
         .env_remove("RAMPART_METER")
-        .finish_within(Duration::from_secs(300), archive.stdout)
+        .finish_within(Duration::from_secs(600), archive.stdout)
         .expect("starts");
     let text = stdout(&output, 0);
     let documents: Vec<&str> = text.lines().collect();
