@@ -162,7 +162,7 @@ mod tests {
     #[should_panic(expected = "said before")]
     fn what_waits_for_ever_fails_with_its_words() {
         let _ = Command::new("sh")
-            .args(["-c", "echo said before; sleep 1000"])
+            .args(["-c", "echo said before; exec sleep 1000"])
             .finish_within(Duration::from_millis(300), Vec::new());
     }
 }

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Cores, caches and memory.
+
+use super::*;
+
+#[test]
+fn cores_are_whole() {
+    let threads = threads();
+    let rule = "whole-core";
+    let split = format!("[machine]\nhousekeeping = \"0-2\"\n{}", task("\"3\""));
+    let resolved = resolve(&threads, &split);
+    let finding = one(&resolved, rule);
+    assert_eq!(finding.finding.severity, Severity::Warning);
+    assert!(
+        finding
+            .finding
+            .to_string()
+            .contains("CPU 2, beside its CPUs 3, is of housekeeping")
+    );
+    assert!(
+        broken(&resolve(&threads, &task("\"3\"")), rule).is_empty(),
+        "the sibling is idle"
+    );
+    assert!(broken(&resolve(&threads, &task("\"2-3\"")), rule).is_empty());
+    let off = format!("[machine]\nsmt = \"off\"\n{}", task("\"3\""));
+    assert!(one(&resolve(&threads, &off), rule).impossible);
+    let off = format!("[machine]\nsmt = \"off\"\n{}", task("\"2\""));
+    assert!(broken(&resolve(&threads, &off), rule).is_empty());
+    assert_eq!(resolve(&threads, &off).housekeeping, cpus("0,4,6"));
+}
+
+#[test]
+fn a_domain_is_on_one_node() {
+    let threads = threads();
+    let rule = "one-node";
+    let far = resolve(&threads, &task("\"2,4\""));
+    assert!(one(&far, rule).finding.to_string().contains("nodes 0, 1"));
+    assert!(broken(&resolve(&threads, &task("\"4,6\"")), rule).is_empty());
+    let memory =
+        |node: u32| guest("\"4,6\"", "").replace("\"64MiB\"", &format!("\"64MiB\", node = {node}"));
+    assert_eq!(
+        one(&resolve(&threads, &memory(0)), rule).finding.severity,
+        Severity::Problem
+    );
+    assert!(one(&resolve(&threads, &memory(7)), rule).impossible);
+    assert!(broken(&resolve(&threads, &memory(1)), rule).is_empty());
+    let device = guest("\"4,6\"", "devices = [\"0000:03:00.0\"]");
+    let mut around = Surroundings::default();
+    let unknown = resolve_in(&threads, &device, &around);
+    assert_eq!(found(&unknown, rule).len(), 1, "a note");
+    around.device_nodes.insert("0000:03:00.0".to_owned(), 0);
+    assert!(
+        one(&resolve_in(&threads, &device, &around), rule)
+            .finding
+            .to_string()
+            .contains("0000:03:00.0")
+    );
+    around.device_nodes.insert("0000:03:00.0".to_owned(), 1);
+    assert!(found(&resolve_in(&threads, &device, &around), rule).is_empty());
+}
+
+#[test]
+fn huge_pages_are_there() {
+    let threads = threads();
+    let rule = "huge-pages";
+    let with = |page: &str| {
+        let memory = format!("\"64MiB\", hugepage = \"{page}\"");
+        guest("\"4,6\"", "").replace("\"64MiB\"", &memory)
+    };
+    assert!(one(&resolve(&threads, &with("64KiB")), rule).impossible);
+    assert!(
+        one(&resolve(&threads, &with("1GiB")), rule).impossible,
+        "no whole number"
+    );
+    assert_eq!(
+        found(&resolve(&threads, &with("2MiB")), rule)[0]
+            .finding
+            .severity,
+        Severity::Note
+    );
+    let pages = |node, free| Surroundings {
+        huge_pages: Some(vec![HugePages {
+            node,
+            size: 2 << 20,
+            total: 40,
+            free,
+        }]),
+        ..Surroundings::default()
+    };
+    let few = resolve_in(&threads, &with("2MiB"), &pages(1, 20));
+    let text = one(&few, rule).finding.to_string();
+    assert!(
+        text.contains(
+            "echo 52 > /sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages"
+        ),
+        "{text}"
+    );
+    assert!(broken(&resolve_in(&threads, &with("2MiB"), &pages(1, 32)), rule).is_empty());
+    assert_eq!(
+        broken(&resolve_in(&threads, &with("2MiB"), &pages(0, 32)), rule).len(),
+        1
+    );
+    let two = format!(
+        "{}{}",
+        with("2MiB"),
+        with("2MiB").replace("\"g\"", "\"h\"").replace("4,6", "5,7")
+    );
+    let both = resolve_in(&threads, &two, &pages(1, 40));
+    assert_eq!(
+        one(&both, rule).domain.as_deref(),
+        Some("h"),
+        "the first took 32 of 40"
+    );
+}
+
+#[test]
+fn cores_of_one_kind() {
+    let mut quad = quad();
+    for cpu in &mut quad.topology.cpus {
+        cpu.capacity = Some(if cpu.id.0 < 2 { 1024 } else { 500 });
+    }
+    let mixed = resolve(&quad, &task("\"1-2\""));
+    assert!(
+        one(&mixed, "core-kind")
+            .finding
+            .to_string()
+            .contains("CPUs 2 of capacity 500")
+    );
+    assert!(broken(&resolve(&quad, &task("\"2-3\"")), "core-kind").is_empty());
+}
+
+#[test]
+fn a_shared_cache_is_a_leak() {
+    let machine = machine(&["0", "1", "2", "3"], &["0-1", "2-3"], &["0-3"]);
+    let rule = "shared-cache";
+    let resolved = resolve(&machine, &task("\"3\""));
+    assert!(
+        one(&resolved, rule)
+            .finding
+            .to_string()
+            .contains("L3 shared with CPUs 2")
+    );
+    assert!(broken(&resolve(&machine, &task("\"2-3\"")), rule).is_empty());
+    let own = format!(
+        "{}cache = {{ ways = 2, exclusive = true }}\n",
+        task("\"3\"")
+    );
+    assert!(broken(&resolve(&machine, &own), rule).is_empty());
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Whose a CPU is, and on which machine.
+
+use super::*;
+
+#[test]
+fn every_cpu_exists_and_is_online() {
+    let mut quad = quad();
+    quad.topology.possible = cpus("0-7");
+    let finding = resolve(&quad, &task("\"3-5\""));
+    let finding = one(&finding, "cpu-exists");
+    assert!(finding.impossible);
+    assert_eq!(finding.domain.as_deref(), Some("a"));
+    assert!(
+        finding
+            .finding
+            .to_string()
+            .contains("cpu4/online; echo 1 > "),
+        "{}",
+        finding.finding
+    );
+    let resolved = resolve(
+        &quad,
+        &format!("[machine]\nhousekeeping = \"0,9\"\n{}", task("\"1\"")),
+    );
+    assert!(
+        one(&resolved, "cpu-exists")
+            .finding
+            .to_string()
+            .contains("CPU 9")
+    );
+    assert!(broken(&resolve(&quad, &task("\"3\"")), "cpu-exists").is_empty());
+    assert!(
+        !broken(
+            &resolve(&quad, &guest("\"2\"", "emulator = \"8\"")),
+            "cpu-exists"
+        )
+        .is_empty()
+    );
+}
+
+#[test]
+fn housekeeping_is_there_and_is_nobody_elses() {
+    let quad = quad();
+    let rule = "housekeeping";
+    let all = resolve(&quad, &task("\"0-3\""));
+    assert!(one(&all, rule).impossible);
+    let boot = resolve(&quad, &task("\"0\""));
+    assert!(one(&boot, rule).finding.to_string().contains("boot CPU"));
+    let both = resolve(
+        &quad,
+        &format!("[machine]\nhousekeeping = \"0-2\"\n{}", task("\"2-3\"")),
+    );
+    let finding = one(&both, rule);
+    assert_eq!(
+        finding.finding.mend.as_deref(),
+        Some("write housekeeping = \"0-1\"")
+    );
+    assert_eq!(
+        (both.housekeeping, both.real_time),
+        (cpus("0-1"), cpus("2-3"))
+    );
+    let forgotten = resolve(
+        &quad,
+        &format!("[machine]\nhousekeeping = \"0\"\n{}", task("\"3\"")),
+    );
+    assert_eq!(one(&forgotten, rule).finding.severity, Severity::Warning);
+    let host = "[machine]\nhousekeeping = \"0-2\"\n[[domain]]\nname = \"h\"\nkind = \"host\"\ncpus = \"1\"\n";
+    assert!(
+        !resolve(&quad, &host.replace("0-2", "0"))
+            .findings
+            .iter()
+            .all(|f| f.rule != rule)
+    );
+    assert!(broken(&resolve(&quad, &host.replace("0-2", "0-3")), rule).is_empty());
+    assert!(broken(&resolve(&quad, &task("\"1\"")), rule).is_empty());
+}
+
+#[test]
+fn a_cpu_has_one_owner() {
+    let quad = quad();
+    let second = task("\"2-3\"").replace("\"a\"", "\"b\"");
+    let resolved = resolve(&quad, &format!("{}{second}", task("\"1-2\"")));
+    let finding = one(&resolved, "one-owner");
+    assert_eq!(finding.domain.as_deref(), Some("b"));
+    assert!(finding.finding.to_string().contains("CPU 2 is of `a` too"));
+    assert_eq!(resolved.domains[1].cpus, cpus("3"));
+    let apart = task("\"3\"").replace("\"a\"", "\"b\"");
+    assert!(
+        broken(
+            &resolve(&quad, &format!("{}{apart}", task("\"1-2\""))),
+            "one-owner"
+        )
+        .is_empty()
+    );
+    let thread = format!(
+        "{}threads = [{{ match = \"x*\", cpus = \"3\" }}]\n",
+        task("\"1-2\"")
+    );
+    assert!(
+        one(&resolve(&quad, &thread), "one-owner")
+            .finding
+            .to_string()
+            .contains("CPU 3")
+    );
+}
+
+#[test]
+fn kinds_that_are_not_built_are_refused() {
+    let quad = quad();
+    let cell = task("\"3\"").replace("task", "cell");
+    assert!(one(&resolve(&quad, &cell), "kind-not-built").impossible);
+    assert!(broken(&resolve(&quad, &task("\"3\"")), "kind-not-built").is_empty());
+}
+
+#[test]
+fn another_topology_is_refused_in_words() {
+    let before = threads();
+    let print = rampart_plan::fingerprint(&before);
+    let text = format!("[machine]\nfingerprint = \"{print}\"\n{}", task("\"2\""));
+    assert!(broken(&resolve(&before, &text), "same-machine").is_empty());
+    // The threads were switched off in the firmware: CPU numbers moved.
+    let after = machine(&["0", "1", "2", "3"], &["0-1", "2-3"], &["0-1", "2-3"]);
+    let resolved = resolve(&after, &text);
+    let finding = one(&resolved, "same-machine");
+    assert!(finding.impossible);
+    let said = finding.finding.to_string();
+    assert!(
+        said.contains("the online CPUs were 0-7 and are now 0-3")
+            || said.contains("online CPUs were 0-7 and are 0-3"),
+        "{said}"
+    );
+    assert!(
+        said.contains(
+            "threads of one core were CPUs 0-1 and 2-3 and 4-5 and 6-7, and are now none"
+        ),
+        "{said}"
+    );
+    let edited = text.replace("siblings=0-1", "siblings=0,2");
+    assert!(!broken(&resolve(&before, &edited), "same-machine").is_empty());
+    for rubbish in ["", "x", "topology-9:0 a=b", "topology-1:0 online=0-7"] {
+        let text = format!("[machine]\nfingerprint = \"{rubbish}\"\n");
+        assert_eq!(
+            broken(&resolve(&before, &text), "same-machine").len(),
+            1,
+            "{rubbish}"
+        );
+    }
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Limits, other managers, interrupts.
+
+use super::*;
+
+#[test]
+fn the_starter_may_do_what_the_plan_asks() {
+    let quad = quad();
+    let rule = "resource-limits";
+    let with = |limits| Surroundings {
+        limits: Some(limits),
+        ..Surroundings::default()
+    };
+    let plain = ResourceLimits {
+        locked_memory: Some(8 << 20),
+        ..ResourceLimits::default()
+    };
+    let plan = task("\"3\"");
+    assert_eq!(
+        broken(&resolve_in(&quad, &plan, &with(plain)), rule).len(),
+        2
+    );
+    let root = ResourceLimits {
+        may_schedule: true,
+        may_lock: true,
+        ..plain
+    };
+    assert!(found(&resolve_in(&quad, &plan, &with(root)), rule).is_empty());
+    let raised = ResourceLimits {
+        locked_memory: None,
+        real_time_priority: 10,
+        ..plain
+    };
+    assert!(found(&resolve_in(&quad, &plan, &with(raised)), rule).is_empty());
+    let lower = ResourceLimits {
+        real_time_priority: 9,
+        ..raised
+    };
+    assert!(
+        one(&resolve_in(&quad, &plan, &with(lower)), rule)
+            .finding
+            .to_string()
+            .contains("limit 9")
+    );
+    let deadline = plan.replace("{ fifo = 10 }", "\"deadline:1ms/2ms/2ms\"");
+    assert!(
+        one(&resolve_in(&quad, &deadline, &with(raised)), rule)
+            .finding
+            .to_string()
+            .contains("CAP_SYS_NICE")
+    );
+    let bounded = ResourceLimits {
+        locked_memory: Some(1 << 30),
+        may_schedule: true,
+        ..plain
+    };
+    assert_eq!(
+        broken(
+            &resolve_in(&quad, &guest("\"3\"", ""), &with(bounded)),
+            rule
+        )
+        .len(),
+        1
+    );
+    assert_eq!(
+        found(&resolve(&quad, &plan), rule)[0].finding.severity,
+        Severity::Note
+    );
+}
+
+#[test]
+fn nobody_else_tunes_the_machine() {
+    let quad = quad();
+    let rule = "other-managers";
+    let with = |names: &[&str]| Surroundings {
+        managers: Some(names.iter().map(|name| (*name).to_owned()).collect()),
+        ..Surroundings::default()
+    };
+    let plan = task("\"3\"");
+    assert!(
+        one(
+            &resolve_in(&quad, &plan, &with(&["irqbalance", "stalld"])),
+            rule
+        )
+        .finding
+        .to_string()
+        .contains("irqbalance")
+    );
+    assert!(found(&resolve_in(&quad, &plan, &with(&[])), rule).is_empty());
+    assert_eq!(
+        found(&resolve(&quad, &plan), rule)[0].finding.severity,
+        Severity::Note
+    );
+}
+
+#[test]
+fn network_queues_fit_on_housekeeping() {
+    let quad = quad();
+    let rule = "network-queues";
+    let with = |queues| Surroundings {
+        network_queues: Some(vec![NetworkQueues {
+            interface: "eth0".to_owned(),
+            queues,
+        }]),
+        interrupts: Some(vec![Interrupt {
+            number: 24,
+            action: "eth0-rx-0".to_owned(),
+            chip: "PCI-MSI".to_owned(),
+            name: "edge".to_owned(),
+            cpus: None,
+        }]),
+        ..Surroundings::default()
+    };
+    let plan = task("\"2-3\"");
+    let resolved = resolve_in(&quad, &plan, &with(3));
+    assert!(
+        one(&resolved, rule)
+            .finding
+            .to_string()
+            .contains("ethtool -L eth0 combined 2")
+    );
+    assert!(broken(&resolve_in(&quad, &plan, &with(2)), rule).is_empty());
+    let owned = format!("{plan}interrupts = [{{ action = \"eth0-*\", chip = \"PCI*\" }}]\n");
+    let resolved = resolve_in(&quad, &owned, &with(3));
+    assert!(broken(&resolved, rule).is_empty());
+    assert_eq!(resolved.interrupts[0].owner.as_deref(), Some("a"));
+    assert_eq!(resolved.interrupts[0].cpus, cpus("2-3"));
+}
