@@ -26,6 +26,7 @@ mod real_time;
 mod release;
 mod root;
 mod shield;
+mod standing;
 mod state;
 mod tasks;
 mod tracing;
@@ -43,5 +44,6 @@ pub use real_time::{RealTimeBudget, diagnose_real_time_policy, free_real_time_bu
 pub use release::{PendingJournal, ReleaseReport, Restored, pending, release};
 pub use root::MachineRoot;
 pub use shield::{ControlGroup, ControlGroupVersion, Shield};
+pub use standing::standing_plan;
 pub use state::StateDirectory;
 pub use tracing::{Interval, Source, Span, Trace, TracedSample, Tracing, explain};

@@ -10,6 +10,8 @@
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "std")]
+mod application;
+#[cfg(feature = "std")]
 mod blocker;
 #[cfg(feature = "std")]
 mod blocking;
@@ -53,6 +55,11 @@ mod units_text;
 #[cfg(feature = "std")]
 mod verdict;
 
+#[cfg(feature = "std")]
+pub use application::{
+    APPLICATION_SCHEMA_VERSION, ChangeList, ChangePlace, ChangeStep, ChangeTarget, StandingDomain,
+    StandingPlan, StandingState, StepAction, StepKind,
+};
 #[cfg(feature = "std")]
 pub use blocker::{
     BLOCKER_PROTOCOL_VERSION, BlockKind, BlockPlan, BlockSpan, BlockSpread, BlockerEvent,

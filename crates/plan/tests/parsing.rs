@@ -47,7 +47,7 @@ devices = ["0000:03:00.0"]
 
 [host]
 timer-migration = { action = "apply", value = "1" }
-throttling = "skip"
+real-time-throttling = "skip"
 governor = "expect"
 
 [boot]

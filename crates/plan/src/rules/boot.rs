@@ -129,7 +129,6 @@ pub(super) fn kernel_options(context: &Context<'_>) -> Vec<PlanFinding> {
             .arguments
             .iter()
             .any(|argument| argument.starts_with("nohz_full="))
-            || context.applies("nohz_full")
             || context.applies("nohz-full");
         needs.push((
             None,

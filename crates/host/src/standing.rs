@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The plan that stands applied, as `plan.json` in the state directory tells of it.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+
+use rampart_model::StandingPlan;
+
+use crate::{HostError, StateDirectory};
+
+const MEND: &str = "run `rampart release`, which needs the journal alone";
+
+fn path(state: &StateDirectory) -> PathBuf {
+    state.path().join("plan.json")
+}
+
+/// The plan that is applied, or was begun to be.
+///
+/// # Errors
+/// If its file is there and cannot be read.
+pub fn standing_plan(state: &StateDirectory) -> Result<Option<StandingPlan>, HostError> {
+    let path = path(state);
+    let text = match std::fs::read(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(cause) => return Err(HostError::file("read", &path, cause, MEND)),
+    };
+    serde_json::from_slice(&text)
+        .map(Some)
+        .map_err(|cause| HostError::file("understand", &path, cause.into(), MEND))
+}
+
+/// Brings it to the disk, as a whole.
+pub(crate) fn write(state: &StateDirectory, plan: &StandingPlan) -> Result<(), HostError> {
+    let path = path(state);
+    let new = path.with_extension("new");
+    let try_write = || -> io::Result<()> {
+        std::fs::create_dir_all(state.path())?;
+        let mut file = File::create(&new)?;
+        file.write_all(&serde_json::to_vec_pretty(plan)?)?;
+        file.sync_all()?;
+        std::fs::rename(&new, &path)?;
+        File::open(state.path())?.sync_all()
+    };
+    try_write().map_err(|cause| {
+        let _ = std::fs::remove_file(&new);
+        HostError::file(
+            "write what is applied, so nothing more is changed",
+            &path,
+            cause,
+            "make its directory writable and free some space there, or name another one in RAMPART_STATE_DIR",
+        )
+    })
+}
+
+/// Removes it when nothing of it stands any more.
+pub(crate) fn remove(state: &StateDirectory) -> Result<(), HostError> {
+    let path = path(state);
+    match std::fs::remove_file(&path) {
+        Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
+            Err(HostError::file("remove", &path, cause, "remove it by hand"))
+        }
+        _ => Ok(()),
+    }
+}
