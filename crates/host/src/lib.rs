@@ -34,7 +34,7 @@ mod tasks;
 mod tracing;
 mod undo;
 
-pub use apply::{Application, apply};
+pub use apply::{Application, apply, check_that_nothing_stands};
 pub use child::{AtOurEnd, Said, end_child, run_within, spawn_tied, wait_within};
 pub use error::HostError;
 pub use facts::{read_knob_values, read_machine, read_surroundings};

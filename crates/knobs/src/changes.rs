@@ -18,9 +18,11 @@ use crate::{Fact, Format, Isolation, Knob, Place, Reading, Wanted};
 /// The name under `[host]` whose choice holds for every knob that is not named.
 pub const EVERY_OTHER: &str = "default";
 
-/// Knobs that the walls move along with themselves (`host::Shield`).
-const WITH_THE_WALLS: [&str; 4] = [
+/// Knobs that the walls move along with themselves (`host::Shield`). The thread of an interrupt
+/// follows it (`irq_thread_check_affinity` in kernel/irq/manage.c).
+const WITH_THE_WALLS: [&str; 5] = [
     "interrupt-affinity",
+    "interrupt-thread-affinity",
     "default-interrupt-affinity",
     "unbound-workqueues",
     "workqueue-masks",
@@ -367,7 +369,7 @@ fn affinities(
     crate::assess::threads(names, subject, isolation)
         .unwrap_or_default()
         .into_iter()
-        .filter(|thread| !thread.bound)
+        .filter(|thread| !thread.bound && !thread.name.starts_with("irq/"))
         .filter_map(|thread| {
             let present = thread.affinity.as_ref()?.to_string();
             let value = match aim {

@@ -111,6 +111,14 @@ fn apply_on(
     }
 }
 
+/// Whether a plan can be applied, or one stands already.
+///
+/// # Errors
+/// If one stands, or was begun and broken off: the message says what to do.
+pub fn check_that_nothing_stands(state: &StateDirectory) -> Result<(), HostError> {
+    refuse_second(&RunningKernel, state)
+}
+
 /// One plan stands at a time. One that stood before a restart does not stand any more.
 fn refuse_second(kernel: &dyn Kernel, state: &StateDirectory) -> Result<(), HostError> {
     let Some(present) = standing::standing_plan(state)? else {

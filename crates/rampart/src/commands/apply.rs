@@ -54,6 +54,10 @@ pub(crate) fn run(arguments: &ApplyArguments) -> Result<ExitCode, Failure> {
             ),
         ));
     }
+    if !arguments.dry_run {
+        rampart_host::check_that_nothing_stands(&StateDirectory::standard())
+            .map_err(|error| Failure::new(ExitCode::PreconditionMissing, error))?;
+    }
     let root = arguments.recorded.root()?;
     let read = read_plan(&arguments.plan, &root)?;
     refuse(&read)?;
