@@ -39,6 +39,29 @@ impl MachineState {
         Self(state)
     }
 
+    /// The picture of everything that a plan may change: besides that of a shield the kernel's
+    /// settings, and policy and CPUs of the kernel's threads. The kernel itself moves some of these:
+    /// an interrupt's thread follows it, and threads that it binds are its own.
+    #[must_use]
+    pub fn whole() -> Self {
+        let Self(mut state) = Self::take();
+        for tree in ["kernel", "vm", "net/core"] {
+            files_below(&Path::new("/proc/sys").join(tree), &mut state);
+        }
+        for tree in [
+            "/sys/kernel/mm/transparent_hugepage",
+            "/sys/kernel/mm/ksm",
+            "/sys/devices/system/machinecheck",
+            "/sys/devices/virtual/workqueue",
+        ] {
+            files_below(Path::new(tree), &mut state);
+        }
+        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            kernel_thread(&entry.path(), &mut state);
+        }
+        Self(state)
+    }
+
     /// The places that differ, with both contents.
     #[must_use]
     pub fn differences(&self, later: &Self) -> Vec<String> {
@@ -63,6 +86,69 @@ fn read(path: &Path, state: &mut BTreeMap<PathBuf, String>) {
     if let Ok(text) = fs::read_to_string(path) {
         state.insert(path.to_owned(), text.trim().to_owned());
     }
+}
+
+/// Every file there that keeps still by itself.
+fn files_below(directory: &Path, state: &mut BTreeMap<PathBuf, String>) {
+    const RESTLESS: [&str; 12] = [
+        "random",
+        "ns_last_pid",
+        "nr",
+        "uevent",
+        "pages_collapsed",
+        "full_scans",
+        "sched_domain",
+        "cad_pid",
+        "drop_caches",
+        "compact_memory",
+        "full",
+        "flush",
+    ];
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let restless = RESTLESS.iter().any(|name| path.ends_with(name));
+        match entry.file_type() {
+            Ok(_) if restless => {}
+            Ok(kind) if kind.is_dir() => files_below(&path, state),
+            Ok(kind) if kind.is_file() => read(&path, state),
+            _ => {}
+        }
+    }
+}
+
+/// `PF_NO_SETAFFINITY` and `PF_KTHREAD` of include/linux/sched.h.
+const BOUND: u64 = 0x0400_0000;
+const KERNEL_THREAD: u64 = 0x0020_0000;
+
+/// Policy, priority and CPUs of a thread of the kernel, as proc_pid_stat(5) and
+/// proc_pid_status(5) tell them. Workers come and go.
+fn kernel_thread(process: &Path, state: &mut BTreeMap<PathBuf, String>) {
+    let Ok(stat) = fs::read_to_string(process.join("stat")) else {
+        return;
+    };
+    let Some((head, tail)) = stat.rsplit_once(')') else {
+        return;
+    };
+    let name = head.split_once('(').map_or("", |(_, name)| name);
+    let fields: Vec<&str> = tail.split_whitespace().collect();
+    let flags: u64 = fields
+        .get(6)
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0);
+    if flags & KERNEL_THREAD == 0 || name.starts_with("kworker") {
+        return;
+    }
+    let policy = [fields.get(37), fields.get(38)];
+    let mut told = format!("{name} {policy:?}");
+    if flags & BOUND == 0 && !name.starts_with("irq/") {
+        let status = fs::read_to_string(process.join("status")).unwrap_or_default();
+        let allowed = status
+            .lines()
+            .find(|line| line.starts_with("Cpus_allowed_list"))
+            .unwrap_or("");
+        told = format!("{told} {allowed}");
+    }
+    state.insert(process.to_owned(), told);
 }
 
 fn groups(directory: &Path, depth: usize, state: &mut BTreeMap<PathBuf, String>) {
