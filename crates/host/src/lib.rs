@@ -35,9 +35,9 @@ mod undo;
 
 pub use child::{AtOurEnd, end_child, spawn_tied, wait_within};
 pub use error::HostError;
-pub use facts::{read_knob_values, read_machine, read_surroundings};
+pub use facts::{is_of_manager, read_knob_values, read_machine, read_surroundings};
 pub use isolated::reach_isolated_cpus;
-pub use kernel_config::kernel_option;
+pub use kernel_config::KernelConfig;
 pub use layout::control_group_layout;
 pub use output::{Said, output_within, run_within};
 pub use panic::PanicTrigger;
