@@ -6,6 +6,7 @@
 //! groups that the crate made itself need no record: they go with the group.
 #![deny(unsafe_code)]
 
+mod apply;
 mod changes;
 mod child;
 mod error;
@@ -22,6 +23,7 @@ mod lock;
 mod notation;
 mod output;
 mod panic;
+mod policy;
 mod processor_times;
 mod real_time;
 mod release;
@@ -33,6 +35,7 @@ mod tasks;
 mod tracing;
 mod undo;
 
+pub use apply::{Application, apply};
 pub use child::{AtOurEnd, end_child, spawn_tied, wait_within};
 pub use error::HostError;
 pub use facts::{is_of_manager, read_knob_values, read_machine, read_surroundings};
@@ -41,6 +44,7 @@ pub use kernel_config::KernelConfig;
 pub use layout::control_group_layout;
 pub use output::{Said, output_within, run_within};
 pub use panic::PanicTrigger;
+pub use policy::{set_thread_policy, thread_policy};
 pub use processor_times::{ProcessorTimes, processor_times, read_smi_count};
 pub use real_time::{RealTimeBudget, diagnose_real_time_policy, free_real_time_budget};
 pub use release::{PendingJournal, ReleaseReport, Restored, pending, release};

@@ -23,7 +23,7 @@ const MANAGERS: [(&str, &str); 3] = [
 /// its interrupts and threads, while it runs.
 #[must_use]
 pub fn is_of_manager(finding: &Finding) -> bool {
-    MANAGERS.iter().any(|(name, _)| *name == finding.place)
+    MANAGERS.iter().any(|manager| manager.0 == finding.place)
 }
 
 /// Everything worth changing, the gravest first.

@@ -222,7 +222,8 @@ pub(super) fn of_guest(known: &Known<'_>) -> Vec<Knob> {
 
 /// On an emulated machine a guest keeps its tick; why, `Description::boot_line` says.
 fn tick_inside(line: &str) -> Knob {
-    let present = value(line, "nohz");
+    let line = rampart_knobs::BootLine::parse(line);
+    let present = line.value("nohz");
     let satisfied = present == Some("off");
     Knob::new(
         "nohz= on the guest's boot line",
