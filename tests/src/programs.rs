@@ -133,3 +133,46 @@ pub fn machine(test: &str, cpus: usize) -> Option<Machine> {
     lock.lock().expect("the lock");
     Some(Machine { _lock: lock })
 }
+
+/// The C library of the simulated machine, which is Debian 12.
+const LIBRARY_INSIDE: (u32, u32) = (2, 36);
+
+/// Whether a test program can be carried into the simulated machine: one that is linked with a newer
+/// C library does not start there. If not, the reason is on standard error.
+#[must_use]
+#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
+pub fn starts_inside(test: &str) -> bool {
+    // glibc's getconf(1) tells its version; who has another library has another answer, or none.
+    let answer = Command::new("getconf").arg("GNU_LIBC_VERSION").finish();
+    let answer = answer.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    let answer = answer.unwrap_or_default();
+    let starts = library_version(&answer).is_none_or(|version| version <= LIBRARY_INSIDE);
+    if !starts {
+        let (major, minor) = LIBRARY_INSIDE;
+        eprintln!(
+            "left out: {test}: it is linked with {answer}, and needs one no newer than glibc {major}.{minor} to start in the simulated machine"
+        );
+    }
+    starts
+}
+
+/// From `glibc 2.36`.
+fn library_version(answer: &str) -> Option<(u32, u32)> {
+    let (major, minor) = answer.strip_prefix("glibc ")?.split_once('.')?;
+    Some((major.parse().ok()?, minor.split('.').next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_newer_c_library_is_seen() {
+        assert_eq!(library_version("glibc 2.36"), Some(LIBRARY_INSIDE));
+        for newer in ["glibc 2.41", "glibc 2.37.9000", "glibc 3.0"] {
+            assert!(library_version(newer).is_some_and(|version| version > LIBRARY_INSIDE));
+        }
+        assert!(library_version("glibc 2.9").is_some_and(|version| version < LIBRARY_INSIDE));
+        assert_eq!(library_version(""), None);
+    }
+}

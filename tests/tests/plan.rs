@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
+use rampart_tests::limited::Limited as _;
 use rampart_tests::programs::{exit_code, rampart};
 
 const MACHINES: [&str; 4] = ["board", "laptop", "server", "virtual-machine"];
@@ -22,7 +23,7 @@ fn stdout(output: &Output) -> String {
 fn run(directory: &Path, arguments: &[&str]) -> Output {
     rampart(directory, arguments)
         .current_dir(directory)
-        .output()
+        .finish()
         .expect("rampart starts")
 }
 

@@ -32,12 +32,14 @@ pub enum BenchError {
         said: String,
     },
     /// The machine is of a kind that cannot be served.
-    #[error("{machine}: cannot run there: {reason}")]
+    #[error("{machine}: cannot run there: {reason}; mend: {mend}")]
     Unfit {
         /// The machine.
         machine: String,
         /// Why.
         reason: String,
+        /// What mends it.
+        mend: String,
     },
     /// The programs for that machine are not here.
     #[error("{machine}: it is {architecture}, and {} is not here; make it with `make build ARCH={architecture}`", path.display())]

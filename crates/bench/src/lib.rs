@@ -12,7 +12,6 @@
 mod attend;
 mod carry;
 mod error;
-mod limited;
 mod remote;
 mod results;
 mod run;

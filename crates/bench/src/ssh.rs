@@ -20,11 +20,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rampart_agent::{Agent, AgentError};
+use rampart_host::{end_child, output_within};
 use rampart_model::Bench;
 
 use self::greeting::{Failed, Greeted, SCRIPT, greet};
 use crate::carry::Programs;
-use crate::limited::output_within;
 use crate::{BenchError, Machine, SshHost};
 
 /// How long the first words may stay out, once nobody is asked for a password any more: several
@@ -274,8 +274,7 @@ impl Drop for Connection {
         while self.used && Instant::now() < until && matches!(self.child.try_wait(), Ok(None)) {
             thread::sleep(Duration::from_millis(10));
         }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        end_child(&mut self.child);
     }
 }
 

@@ -2,24 +2,19 @@
 //! Child processes that end with this one, even when it is killed with SIGKILL, and that are waited
 //! for no longer than they are worth.
 
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, kill_process_group};
 
 /// How long a killed process may take to be gone. One that waits for a device that never answers,
 /// or whose guest hangs in the kernel, is never gone; nobody waits for that.
 const KILLED: Duration = Duration::from_secs(10);
-/// How long the last words of a process that has ended may take: a child of its own may hold its
-/// output open for as long as it lives.
-const LAST_WORDS: Duration = Duration::from_secs(1);
-/// How much of an output is kept.
-const OUTPUT_KEPT: u64 = 64 << 10;
 /// Pause between two looks at a process.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
@@ -95,74 +90,12 @@ pub fn end_child(child: &mut Child) -> Option<ExitStatus> {
     wait_within(child, KILLED).ok().flatten()
 }
 
-/// What a program that was run to its end said.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said {
-    /// How it ended; none if it did not in time, and was killed.
-    pub status: Option<ExitStatus>,
-    /// The first 64 KiB of its standard output.
-    pub output: String,
-    /// The first 64 KiB of its standard error.
-    pub errors: String,
-}
-
-/// Runs `command` to its end, with nothing to read, and kills it after `limit`.
-///
-/// # Errors
-/// If it cannot be started.
-pub fn run_within(mut command: Command, limit: Duration) -> io::Result<Said> {
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()?;
-    let output = child.stdout.take().map(collect);
-    let errors = child.stderr.take().map(collect);
-    let waited = wait_within(&mut child, limit);
-    let status = match waited {
-        Ok(Some(status)) => Some(status),
-        Ok(None) | Err(_) => {
-            end_child(&mut child);
-            None
-        }
-    };
-    let text = |said: Option<Receiver<Vec<u8>>>| {
-        let until = Instant::now() + LAST_WORDS;
-        let mut bytes = Vec::new();
-        while let Some(said) = &said
-            && let Ok(piece) = said.recv_timeout(until.saturating_duration_since(Instant::now()))
-        {
-            bytes.extend(piece);
-        }
-        String::from_utf8_lossy(&bytes).into_owned()
-    };
-    Ok(Said {
-        status,
-        output: text(output),
-        errors: text(errors),
-    })
-}
-
-/// Reads an output to its end, and hands over as much of it as is kept.
-fn collect(mut output: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
-    let (sender, said) = channel();
-    thread::spawn(move || {
-        let mut left = OUTPUT_KEPT;
-        let mut piece = [0; 4096];
-        // To the end in any case: a full pipe would hold the program up.
-        while let Ok(length @ 1..) = output.read(&mut piece) {
-            let kept = piece.get(..length).unwrap_or_default();
-            let kept = kept
-                .get(..usize::try_from(left).unwrap_or(length).min(length))
-                .unwrap_or_default();
-            left -= kept.len() as u64;
-            // Nobody listens any more once the program's last words were waited for.
-            if !kept.is_empty() && sender.send(kept.to_vec()).is_err() {
-                return;
-            }
-        }
-    });
-    said
+/// Kills `child` and all of its process group, which [`spawn_tied`] made, and waits until `child` is
+/// gone; how it ended, none if it cannot be buried within ten seconds.
+pub(crate) fn end_group(child: &mut Child) -> Option<ExitStatus> {
+    // Gone already is as good.
+    let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
+    end_child(child)
 }
 
 /// Runs in the child: asks for the signal, and ends if the parent was gone before.
@@ -221,34 +154,6 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
         command
-    }
-
-    #[test]
-    fn a_program_is_run_to_its_end_with_all_it_said() {
-        let script = "echo yes; echo no >&2; yes | head -c 300000; exit 3";
-        let said = run_within(shell(script), Duration::from_secs(60)).expect("started");
-        assert_eq!(said.status.and_then(|status| status.code()), Some(3));
-        assert!(said.output.starts_with("yes\ny\n"));
-        assert_eq!(said.output.len() as u64, OUTPUT_KEPT);
-        assert_eq!(said.errors, "no\n");
-    }
-
-    #[test]
-    fn a_program_that_does_not_end_is_ended() {
-        let begin = Instant::now();
-        let said = run_within(
-            shell("echo begun; exec sleep 600"),
-            Duration::from_millis(300),
-        );
-        let said = said.expect("started");
-        assert_eq!((said.status, said.output.as_str()), (None, "begun\n"));
-        // Nor is what it left behind waited for, which holds its output open.
-        let said = run_within(shell("sleep 600 & echo $!"), Duration::from_secs(60));
-        let said = said.expect("started");
-        assert!(said.status.is_some_and(|status| status.success()));
-        let left = said.output.trim().parse().ok().and_then(Pid::from_raw);
-        rustix::process::kill_process(left.expect("its number"), Signal::KILL).expect("ended");
-        assert!(begin.elapsed() < Duration::from_secs(300));
     }
 
     #[test]

@@ -8,11 +8,12 @@ use crate::root::MachineRoot;
 
 /// Options and their values; empty where the configuration cannot be read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct KernelConfig(BTreeMap<String, String>);
+pub struct KernelConfig(BTreeMap<String, String>);
 
 impl KernelConfig {
     /// Reads `/proc/config.gz`, `/boot/config-RELEASE` or `/lib/modules/RELEASE/config`.
-    pub(crate) fn read(root: &MachineRoot) -> Self {
+    #[must_use]
+    pub fn read(root: &MachineRoot) -> Self {
         let release = root.line("proc/sys/kernel/osrelease").unwrap_or_default();
         let packed = root.bytes("proc/config.gz").and_then(|bytes| {
             let mut text = String::new();
@@ -50,19 +51,13 @@ impl KernelConfig {
         self.0.get(option).map(String::as_str)
     }
 
-    /// Whether an option is on; none where the configuration is unknown.
-    pub(crate) fn is_set(&self, option: &str) -> Option<bool> {
+    /// Whether an option such as `CONFIG_CPUSETS` is on; none where the configuration is unknown.
+    #[must_use]
+    pub fn is_set(&self, option: &str) -> Option<bool> {
         if self.0.is_empty() {
             return None;
         }
         // An option whose dependencies are not met is not in the file at all.
         Some(matches!(self.value(option), Some("y" | "m")))
     }
-}
-
-/// Whether the kernel of a machine was built with an option such as `CONFIG_CPUSETS`; none where
-/// its configuration is not to be read.
-#[must_use]
-pub fn kernel_option(root: &MachineRoot, option: &str) -> Option<bool> {
-    KernelConfig::read(root).is_set(option)
 }

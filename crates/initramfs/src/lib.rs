@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The archive that a kernel unpacks into its first root file system: cpio in the form `newc`
 //! (Linux documents `filesystems/ramfs-rootfs-initramfs.rst` and
-//! `driver-api/early-userspace/buffer-format.rst`). What the agent in it expects there is named
-//! here too.
+//! `driver-api/early-userspace/buffer-format.rst`).
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use cpio::newc::{Builder, ModeFileType, trailer};
-
-pub use rampart_agent::{CARRIED, INIT, MODULE_LIST};
 
 /// An archive that is being written.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rampart_host::HostError;
 use rampart_model::{Condition, CpuId};
@@ -27,6 +28,16 @@ pub enum LoadError {
         path: PathBuf,
         /// The beginning of its answer.
         answer: String,
+    },
+    /// The program neither says its version nor ends.
+    #[error(
+        "{path}: `--version` has not ended within {} s and was killed, needed `stress-ng, version …`; mend: try `{path} --version` by hand, and see what holds it", .waited.as_secs()
+    )]
+    Hung {
+        /// The program.
+        path: PathBuf,
+        /// How long was waited.
+        waited: Duration,
     },
     /// There is no CPU to run on.
     #[error(

@@ -60,16 +60,28 @@ pub fn check(condition: Condition) -> Result<Option<LoadVersion>, LoadError> {
         .ok_or_else(|| LoadError::Missing {
             searched: searched.clone(),
         })?;
-    let mut command = Command::new(&program);
-    command.arg("--version");
-    let said = run_within(command, VERSION_PATIENCE)
-        .map_err(LoadError::file("start the program", &program))?;
-    let answer = said.output;
-    let version = version(&answer).ok_or_else(|| LoadError::NoVersion {
-        path: program.clone(),
-        answer: answer.chars().take(80).collect(),
-    })?;
+    let version = ask_version(&program, VERSION_PATIENCE)?;
     Ok(Some(LoadVersion { program, version }))
+}
+
+/// What the program says of itself.
+fn ask_version(program: &Path, patience: Duration) -> Result<String, LoadError> {
+    let mut command = Command::new(program);
+    command.arg("--version");
+    let said =
+        run_within(command, patience).map_err(LoadError::file("start the program", program))?;
+    let answer = said.output;
+    match (version(&answer), said.status) {
+        (Some(version), _) => Ok(version),
+        (None, None) => Err(LoadError::Hung {
+            path: program.to_owned(),
+            waited: patience,
+        }),
+        (None, Some(_)) => Err(LoadError::NoVersion {
+            path: program.to_owned(),
+            answer: answer.chars().take(80).collect(),
+        }),
+    }
 }
 
 /// `stress-ng 0.15.06` from `stress-ng, version 0.15.06 (gcc 12.2.0, …)`.
@@ -446,6 +458,8 @@ fn keep_tail(mut output: impl Read + Send + 'static, kept: &Arc<Mutex<VecDeque<u
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -453,6 +467,26 @@ mod tests {
         let answer = "stress-ng, version 0.15.06 (gcc 12.2.0, x86_64 Linux 6.18)\n";
         assert_eq!(version(answer).as_deref(), Some("stress-ng 0.15.06"));
         assert_eq!(version("stress 1.0"), None);
+    }
+
+    #[test]
+    fn a_program_without_a_version_is_told_and_one_that_hangs_with_the_wait() {
+        let directory = tempfile::tempdir().expect("directory");
+        let program = directory.path().join("stress-ng");
+        let make = |script: &str| {
+            fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("file");
+            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("mode");
+        };
+        make("echo other; exit 1");
+        let error = ask_version(&program, Duration::from_secs(60)).expect_err("no version");
+        assert!(error.to_string().contains("answers `other"), "{error}");
+        make("sleep 1000");
+        let error = ask_version(&program, Duration::from_secs(1)).expect_err("it hangs");
+        let text = error.to_string();
+        assert!(
+            text.contains("within 1 s") && !text.contains("answers"),
+            "{text}"
+        );
     }
 
     #[test]

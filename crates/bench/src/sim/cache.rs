@@ -24,6 +24,9 @@ use super::error::SimError;
 /// How long another build is waited for. It ends itself when it makes no progress.
 const BUILD_LIMIT: Duration = Duration::from_secs(60 * 60);
 
+/// How long another machine that comes up is waited for: it starts a few programs inside.
+const COMING_UP_LIMIT: Duration = Duration::from_secs(120);
+
 /// Pause between two looks at a lock.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
@@ -99,20 +102,40 @@ impl Cache {
         waiting: &mut dyn FnMut(),
     ) -> Result<File, SimError> {
         let path = self.root.join("build.lock");
-        let file = File::create(&path).map_err(SimError::file("create", &path))?;
-        let begin = Instant::now();
-        loop {
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(file),
-                Err(Errno::WOULDBLOCK | Errno::INTR) => {}
-                Err(error) => return Err(SimError::file("lock", &path)(error.into())),
-            }
-            if begin.elapsed() >= limit {
-                return Err(SimError::OtherBuild { path, limit });
-            }
-            waiting();
-            thread::sleep(LOOK_AGAIN);
+        lock_within(&path, limit, waiting)?.ok_or(SimError::OtherBuild { path, limit })
+    }
+
+    /// Two that come up at once: one after the other, so that the second sees the first.
+    pub(super) fn lock_for_coming_up(&self) -> Result<File, SimError> {
+        self.lock_for_coming_up_within(COMING_UP_LIMIT)
+    }
+
+    fn lock_for_coming_up_within(&self, limit: Duration) -> Result<File, SimError> {
+        let path = self.up().with_extension("lock");
+        lock_within(&path, limit, &mut || ())?.ok_or(SimError::OtherUp { path, limit })
+    }
+}
+
+/// Locks a file, which is made if it is not there; none if others hold it for `limit`. `waiting` is
+/// told of each look in vain.
+fn lock_within(
+    path: &Path,
+    limit: Duration,
+    waiting: &mut dyn FnMut(),
+) -> Result<Option<File>, SimError> {
+    let file = File::create(path).map_err(SimError::file("create", path))?;
+    let begin = Instant::now();
+    loop {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Some(file)),
+            Err(Errno::WOULDBLOCK | Errno::INTR) => {}
+            Err(error) => return Err(SimError::file("lock", path)(error.into())),
         }
+        if begin.elapsed() >= limit {
+            return Ok(None);
+        }
+        waiting();
+        thread::sleep(LOOK_AGAIN);
     }
 }
 
@@ -202,6 +225,19 @@ mod tests {
         assert!(told > 0);
         drop(held);
         cache.lock_for_building(&mut || ()).expect("free again");
+    }
+
+    #[test]
+    fn another_that_comes_up_is_not_waited_for_without_end() {
+        let (_directory, cache) = cache();
+        let held = cache.lock_for_coming_up().expect("free");
+        let error = cache
+            .lock_for_coming_up_within(Duration::from_millis(100))
+            .expect_err("held");
+        let text = error.to_string();
+        assert!(text.contains("up.lock") && text.contains("mend:"), "{text}");
+        drop(held);
+        cache.lock_for_coming_up().expect("free again");
     }
 
     #[test]

@@ -68,6 +68,17 @@ pub enum SimError {
         /// How long was waited.
         limit: Duration,
     },
+    /// Another machine that comes up does not get ready.
+    #[error(
+        "{}: locked by another `rampart sim up` for {} s; mend: end it (`fuser -v {}` names its \
+         process)", .path.display(), .limit.as_secs(), .path.display()
+    )]
+    OtherUp {
+        /// The lock.
+        path: PathBuf,
+        /// How long was waited.
+        limit: Duration,
+    },
     /// There is no simulated machine for this architecture.
     #[error(
         "this machine is {present}, and the simulated one is made for {} alone: its programs are \
@@ -186,6 +197,7 @@ impl SimError {
             | Self::ProgramFailed { .. }
             | Self::ProgramHung { .. }
             | Self::OtherBuild { .. }
+            | Self::OtherUp { .. }
             | Self::Image(_)
             | Self::Qemu(_)
             | Self::Agent(_)

@@ -7,7 +7,8 @@ use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::Path;
 
-use rampart_initramfs::{Archive, CARRIED, INIT, MODULE_LIST};
+use rampart_agent::{CARRIED, INIT, MODULE_LIST};
+use rampart_initramfs::Archive;
 
 use super::architecture::Architecture;
 use super::error::SimError;

@@ -12,7 +12,7 @@ const SUITE: &str = "bookworm";
 /// Debian's own archive; a network of mirrors behind one name.
 const DEFAULT_MIRROR: &str = "http://deb.debian.org/debian";
 
-/// Where the archive of security updates is, next to the archive itself.
+/// Where the archive of security updates is, next to the archive itself; and how its suites end.
 const SECURITY_SUFFIX: &str = "-security";
 
 /// Names another archive: `URL`, or `URL URL-OF-SECURITY-UPDATES`.
@@ -26,8 +26,8 @@ pub(super) struct Mirror {
 }
 
 impl Mirror {
-    /// From `RAMPART_DEBIAN_MIRROR`, else what this machine's own apt uses for the same suite,
-    /// else Debian's.
+    /// From `RAMPART_DEBIAN_MIRROR`, else what this machine's own apt uses for the same suite of
+    /// Debian or for another (an archive has all of them), else Debian's.
     pub(super) fn find() -> Self {
         if let Ok(text) = std::env::var(MIRROR_VARIABLE)
             && let Some(mirror) = Self::parse(&text)
@@ -36,7 +36,11 @@ impl Mirror {
         }
         // What apt makes of its sources, so that there is no second reader of its two formats.
         let mut command = Command::new("apt-get");
-        command.args(["indextargets", "--format", "$(REPO_URI) $(RELEASE)"]);
+        command.args([
+            "indextargets",
+            "--format",
+            "$(RELEASE) $(REPO_URI) $(ORIGIN)",
+        ]);
         Self::among(&said(command))
     }
 
@@ -50,18 +54,30 @@ impl Mirror {
         Some(Self { archive, security })
     }
 
-    /// From lines of an address and a suite.
+    /// From lines of a suite, an address and an origin. Others have a `bookworm` of their own, and
+    /// archives beside Debian's have an origin of more words (`Debian Backports`).
     fn among(targets: &str) -> Self {
-        let of = |suite: &str| {
-            targets
-                .lines()
-                .filter_map(|line| line.split_once(' '))
-                .find(|(_, release)| *release == suite)
-                .map(|(address, _)| address.trim_end_matches('/').to_owned())
+        let debians: Vec<(&str, &str)> = targets
+            .lines()
+            .filter_map(|line| {
+                let (suite, rest) = line.split_once(' ')?;
+                let (address, origin) = rest.split_once(' ')?;
+                (origin.trim_end() == "Debian").then_some((suite, address))
+            })
+            .collect();
+        let of = |ending: &str| {
+            let own = format!("{SUITE}{ending}");
+            let same = debians.iter().find(|(suite, _)| *suite == own);
+            let other = || {
+                debians
+                    .iter()
+                    .find(|(suite, _)| suite.ends_with(SECURITY_SUFFIX) != ending.is_empty())
+            };
+            same.or_else(other)
+                .map(|(_, address)| address.trim_end_matches('/').to_owned())
         };
-        let archive = of(SUITE).unwrap_or_else(|| DEFAULT_MIRROR.to_owned());
-        let security = of(&format!("{SUITE}-security"))
-            .unwrap_or_else(|| format!("{archive}{SECURITY_SUFFIX}"));
+        let archive = of("").unwrap_or_else(|| DEFAULT_MIRROR.to_owned());
+        let security = of(SECURITY_SUFFIX).unwrap_or_else(|| format!("{archive}{SECURITY_SUFFIX}"));
         Self { archive, security }
     }
 
@@ -93,11 +109,28 @@ mod tests {
         );
         assert_eq!(Mirror::parse("  "), None);
         let own = Mirror::among(
-            "https://packages.example/apt nodistro\nhttp://near/deb/ bookworm\nhttp://sec/x bookworm-security\n",
+            "nodistro https://packages.example/apt Example\n\
+             bookworm https://download.docker.example/linux/debian Docker\n\
+             bookworm-backports http://near/backports Debian Backports\n\
+             bookworm http://near/deb/ Debian\nbookworm-security http://sec/x Debian\n",
         );
         assert_eq!(own.archive, "http://near/deb");
         assert_eq!(own.security, "http://sec/x");
-        let none = Mirror::among("http://archive.ubuntu.com/ubuntu jammy\n");
+        // A machine with Debian 13: the same archive has the older suite.
+        let newer = Mirror::among(
+            "trixie-security http://near/debian-security/ Debian\n\
+             trixie http://near/debian/ Debian\ntrixie-updates http://near/debian/ Debian\n",
+        );
+        assert_eq!(newer.archive, "http://near/debian");
+        assert_eq!(newer.security, "http://near/debian-security");
+        assert!(
+            newer
+                .sources()
+                .contains("http://near/debian bookworm main\n")
+        );
+        let none = Mirror::among(
+            "jammy http://archive.ubuntu.com/ubuntu Ubuntu\nbookworm http://vendor/apt Vendor\n",
+        );
         assert_eq!(none.archive, DEFAULT_MIRROR);
         assert!(
             none.sources()

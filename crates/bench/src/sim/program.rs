@@ -4,8 +4,9 @@
 use std::process::Command;
 use std::time::Duration;
 
+use rampart_host::output_within;
+
 use super::error::SimError;
-use crate::limited::output_within;
 
 /// How long a program may show no progress: the slowest of them, without a sign of it, unpacks one
 /// package or waits for a server that apt gives up after some tries.

@@ -79,11 +79,9 @@ impl Up {
     /// # Errors
     /// If another is up, or the machine is lost.
     pub fn hold(sim: Sim) -> Result<Self, SimError> {
-        let path = Cache::of_this_user()?.up();
-        // Two that come up at once: one after the other, so that the second sees the first.
-        let turn = path.with_extension("lock");
-        let turn = File::create(&turn).map_err(SimError::file("create", &turn))?;
-        turn.lock().map_err(SimError::file("lock", &path))?;
+        let cache = Cache::of_this_user()?;
+        let path = cache.up();
+        let _turn = cache.lock_for_coming_up()?;
         Self::refuse_second()?;
         let agents = sim.serve_others()?;
         let up = UpFile {

@@ -17,6 +17,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The agent goes over in pieces of so many bytes.
 const PIECE: usize = 64 * 1024;
 
+/// What makes a directory there in which programs can be put and started.
+const MEND_PLACE: &str = "make room there (`df -h /tmp /var/tmp`), or `mount -o remount,exec /tmp` \
+                          there, or name another directory: `export TMPDIR=DIRECTORY` in ~/.bashrc \
+                          there";
+
 /// What lines of the script begin with; a shell's start files may print others.
 const MARK: &str = "rampart-bench";
 
@@ -71,7 +76,8 @@ pub(super) fn greet(
     if system != "Linux" {
         return Err(Failed::Other(BenchError::Unfit {
             machine: machine.to_owned(),
-            reason: format!("it runs {system}, and Rampart needs Linux"),
+            reason: format!("it runs {system}, needed Linux"),
+            mend: "name a machine with Linux in --on ssh:HOST".to_owned(),
         }));
     }
     let programs = programs
@@ -100,8 +106,9 @@ pub(super) fn greet(
             return Err(Failed::Other(BenchError::Unfit {
                 machine: machine.to_owned(),
                 reason: "in none of $TMPDIR, /tmp, /var/tmp, /dev/shm and $HOME a program can be \
-                         put and started; is there room, and may programs run there (noexec)?"
+                         put and started, needed one with room that is not mounted noexec"
                     .to_owned(),
+                mend: MEND_PLACE.to_owned(),
             }));
         }
         _ => return Err(Failed::Ended),
@@ -139,7 +146,54 @@ fn next_mark(stdout: &mut impl BufRead) -> Result<Vec<String>, Failed> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Command, Stdio};
+
     use super::*;
+
+    /// What the near side makes of a far side that is this script.
+    fn told_by(script: &str) -> String {
+        let mut child = Command::new("sh")
+            .args(["-c", script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("sh starts");
+        let here = std::env::current_exe().expect("this program");
+        let programs = Programs {
+            rampart: here.clone(),
+            meter: "/etc/passwd".into(),
+        };
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let greeted = greet(
+            stdin.expect("a pipe"),
+            stdout.expect("a pipe"),
+            &programs,
+            "ssh:far",
+            &|| (),
+        );
+        rampart_host::end_child(&mut child);
+        match greeted {
+            Err(Failed::Other(error)) => error.to_string(),
+            Err(Failed::Ended) => panic!("ended"),
+            Ok(_) => panic!("greeted"),
+        }
+    }
+
+    #[test]
+    fn a_machine_that_cannot_be_served_is_told_with_what_mends_it() {
+        let text = told_by("echo rampart-bench machine Darwin arm64; read size");
+        assert!(text.contains("runs Darwin, needed Linux; mend: "), "{text}");
+        let text = told_by(&format!(
+            "echo rampart-bench machine Linux {}; read size; head -c $size >/dev/null; \
+             echo rampart-bench unfit; read more",
+            std::env::consts::ARCH
+        ));
+        assert!(text.contains("noexec") && !text.contains('?'), "{text}");
+        assert!(
+            text.contains("; mend: ") && text.contains("TMPDIR="),
+            "{text}"
+        );
+    }
 
     #[test]
     fn the_script_stands_in_single_quotes_of_any_shell() {

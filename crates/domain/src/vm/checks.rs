@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Whether a guest's CPUs make sense on this machine: the rules that others learned the hard way.
-//! Pure, but for the running programs, the network devices and the kernel's configuration.
+//! Pure, but for the network devices and the kernel's configuration.
 
 use std::fs;
 use std::path::Path;
 
-use rampart_host::{MachineRoot, kernel_option};
+use rampart_host::{KernelConfig, MachineRoot, is_of_manager};
 use rampart_model::{CpuSet, Finding, Machine, Severity};
 
 use super::host::node_of;
 use super::kernel::{GuestKernel, KERNEL_VARIABLE};
-
-/// Programs that move interrupts and threads by themselves.
-const RIVALS: [&str; 2] = ["irqbalance", "tuned"];
 
 /// What the host's kernel must have been built with, and what is missing without it.
 const OPTIONS: [(&str, &str); 4] = [
@@ -40,18 +37,11 @@ pub(super) fn all(
 ) -> Vec<Finding> {
     let mut findings = rules(machine, cpus, housekeeping);
     findings.extend(not_real_time(kernel));
-    let root = MachineRoot::system();
-    findings.extend(missing_options(|option| kernel_option(&root, option)));
+    // Read once: where it is packed, each reading takes milliseconds.
+    let config = KernelConfig::read(&MachineRoot::system());
+    findings.extend(missing_options(|option| config.is_set(option)));
     findings.extend(network_queues(Path::new("/"), housekeeping));
-    findings.extend(running_rivals().into_iter().map(|name| {
-        Finding::new(
-            Severity::Warning,
-            name.clone(),
-            "this program moves interrupts or threads by itself and works against the guest's placement",
-        )
-        .values("running", "stopped, or told to leave these CPUs alone")
-        .mend(format!("systemctl stop {name}"))
-    }));
+    findings.extend(rivals(machine));
     findings
 }
 
@@ -196,18 +186,10 @@ fn network_queues(root: &Path, housekeeping: &CpuSet) -> Vec<Finding> {
     findings
 }
 
-fn running_rivals() -> Vec<String> {
-    let mut found: Vec<String> = fs::read_dir("/proc")
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| fs::read_to_string(entry.path().join("comm")).ok())
-        .map(|name| name.trim_end().to_owned())
-        .filter(|name| RIVALS.contains(&name.as_str()))
-        .collect();
-    found.sort();
-    found.dedup();
-    found
+/// Programs that work against the guest's placement, as the machine's facts tell them.
+fn rivals(machine: &Machine) -> impl Iterator<Item = Finding> {
+    let findings = machine.findings.iter();
+    findings.filter(|finding| is_of_manager(finding)).cloned()
 }
 
 #[cfg(test)]
@@ -264,6 +246,22 @@ mod tests {
         assert!(text("2-3").contains("several memory nodes"));
         assert!(text("2-3").contains("differ in speed"));
         assert!(text("0").contains("booted the machine"));
+    }
+
+    #[test]
+    fn programs_that_manage_the_machine_are_told_as_its_facts_tell_them() {
+        let directory = tempfile::tempdir().expect("directory");
+        for (process, name) in [(7, "stalld"), (8, "tuned"), (9, "sh"), (10, "irqbalance")] {
+            let path = directory.path().join(format!("proc/{process}"));
+            fs::create_dir_all(&path).expect("directory");
+            fs::write(path.join("comm"), format!("{name}\n")).expect("file");
+        }
+        let root = MachineRoot::at(directory.path());
+        let machine = rampart_host::read_machine(&root);
+        let mut places: Vec<String> = rivals(&machine).map(|finding| finding.place).collect();
+        places.sort();
+        assert_eq!(places, ["irqbalance", "stalld", "tuned"]);
+        assert!(rivals(&machine).all(|finding| finding.mend.is_some()));
     }
 
     #[test]

@@ -7,9 +7,8 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rampart_agent::{Agent, AgentCommand, AgentError};
+use rampart_agent::{Agent, AgentCommand, AgentError, INIT};
 use rampart_host::StateDirectory;
-use rampart_initramfs::INIT;
 use rampart_model::{ClockRelation, CpuId, CpuSet, Finding, GuestReport, Machine, Nanos, Severity};
 use rampart_qemu::Qemu;
 use serde_json::json;

@@ -6,7 +6,8 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter};
 use std::path::Path;
 
-use rampart_initramfs::{Archive, INIT, MODULE_LIST};
+use rampart_agent::{INIT, MODULE_LIST};
+use rampart_initramfs::Archive;
 
 use super::libraries::Libraries;
 use super::modules::Module;

@@ -210,9 +210,10 @@ fn used(guest: &str, used: Nanos, elapsed: Nanos, cpus: usize) -> Finding {
     let share = used.as_secs_f64() / (elapsed.as_secs_f64() * cpus.max(1) as f64).max(1e-9);
     let hardly = share < HARDLY;
     let present = format!(
-        "{:.1} s of CPU time in {:.1} s on {cpus} CPUs",
+        "{:.1} s of CPU time in {:.1} s on {cpus} {}",
         used.as_secs_f64(),
-        elapsed.as_secs_f64()
+        elapsed.as_secs_f64(),
+        if cpus == 1 { "CPU" } else { "CPUs" }
     );
     let needed = format!("{:.0} % of it at least", HARDLY * 100.0);
     let place = format!("load of the guest {guest}");
@@ -228,7 +229,10 @@ fn used(guest: &str, used: Nanos, elapsed: Nanos, cpus: usize) -> Finding {
         Finding::new(
             Severity::Note,
             place,
-            "it ran all the time, by the time of its virtual CPUs",
+            format!(
+                "it used {:.0} % of the CPU time that there was for it, by the time of its virtual CPUs",
+                share * 100.0
+            ),
         )
         .values(present, needed)
     }
@@ -327,7 +331,15 @@ mod tests {
     fn a_neighbour_that_hardly_ran_is_told_as_such() {
         let loud = used("noisy", Nanos::from_secs(15), Nanos::from_secs(10), 2);
         assert_eq!(loud.severity, Severity::Note);
-        assert!(loud.to_string().contains("15.0 s of CPU time in 10.0 s"));
+        let text = loud.to_string();
+        assert!(text.contains("15.0 s of CPU time in 10.0 s on 2 CPUs"));
+        assert!(text.contains("it used 75 % of"), "{text}");
+        let half = used("noisy", Nanos::from_secs(2), Nanos::from_secs(10), 1).to_string();
+        assert!(
+            half.contains("on 1 CPU,") || half.contains("on 1 CPU;"),
+            "{half}"
+        );
+        assert!(half.contains("it used 20 % of") && !half.contains("all the time"));
         let quiet = used("noisy", Nanos::from_secs(1), Nanos::from_secs(10), 2);
         assert_eq!(quiet.severity, Severity::Warning);
         assert!(quiet.mend.is_some());

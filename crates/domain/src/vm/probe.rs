@@ -5,7 +5,8 @@
 //!
 //! The answer is kept for this boot of the machine, this kernel image, this QEMU and this KVM: in
 //! memory, and in the state directory where that can be written. That there was none, because QEMU
-//! could not be started this time or no memory was free, is not kept.
+//! could not be started this time or no memory was free, is not kept, nor is the answer of a QEMU that
+//! does not tell its version.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -53,6 +54,12 @@ struct Question {
 }
 
 impl Question {
+    /// Whether an answer to it means the same later: a program that did not tell its version, because
+    /// it hung or could not be started, may be another one next time.
+    fn is_complete(&self) -> bool {
+        !self.program_version.is_empty()
+    }
+
     fn ask(program: &Program, kernel: &GuestKernel) -> Self {
         let line = |path: &str| {
             fs::read_to_string(path)
@@ -112,16 +119,19 @@ pub(super) fn kvm_brings_a_guest_up(
     // Whoever comes second waits for the first one's answer.
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let file = state.path().join(FILE);
+    let answers = |answer: &Answer| question.is_complete() && answer.question == question;
     let answer = known
         .clone()
-        .filter(|answer| answer.question == question)
-        .or_else(|| read(&file).filter(|answer| answer.question == question));
+        .filter(answers)
+        .or_else(|| read(&file).filter(answers));
     let answer = match answer {
         Some(answer) => answer,
         None => {
             let against = probe(state, program, kernel, machine).map_err(not_found_out)?;
             let answer = Answer { question, against };
-            write(&file, &answer);
+            if answer.question.is_complete() {
+                write(&file, &answer);
+            }
             answer
         }
     };
@@ -257,6 +267,20 @@ mod tests {
         assert!(finding.contains("cannot be found out"), "{finding}");
         assert!(finding.contains("no memory is free"), "{finding}");
         assert!(!state.path().join(FILE).exists(), "it is kept");
+        // An answer to a question without a version answers nothing.
+        let question = Question::ask(&program, &kernel);
+        assert!(!question.is_complete());
+        let old = Finding::new(Severity::Problem, "/dev/kvm", "an old answer");
+        write(
+            &state.path().join(FILE),
+            &Answer {
+                question,
+                against: Some(old),
+            },
+        );
+        let answer = kvm_brings_a_guest_up(&state, &program, &kernel, &machine);
+        let finding = answer.expect_err("it does not run").to_string();
+        assert!(finding.contains("no memory is free"), "{finding}");
     }
 
     #[test]

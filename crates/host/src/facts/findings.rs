@@ -19,6 +19,13 @@ const MANAGERS: [(&str, &str); 3] = [
     ("stalld", "boosts starving threads above real-time ones"),
 ];
 
+/// Whether a finding of [`Machine::findings`] tells of a program that tunes the machine, or moves
+/// its interrupts and threads, while it runs.
+#[must_use]
+pub fn is_of_manager(finding: &Finding) -> bool {
+    MANAGERS.iter().any(|manager| manager.0 == finding.place)
+}
+
 /// Everything worth changing, the gravest first.
 pub(super) fn of(root: &MachineRoot, machine: &Machine) -> Vec<Finding> {
     let mut findings: Vec<Finding> = [

@@ -11,6 +11,7 @@ mod tests;
 mod topology;
 mod virtualisation;
 
+pub use findings::is_of_manager;
 pub use knob_values::read_knob_values;
 use rampart_model::{ClockSource, Machine, PreemptionModel, SystemManagementInterrupts};
 

@@ -195,6 +195,10 @@ pub(super) fn of_guest(known: &Known<'_>) -> Vec<Knob> {
         )),
     ];
     for name in ["isolcpus", "nohz_full", "rcu_nocbs"] {
+        if name == "nohz_full" && guest.emulated {
+            knobs.push(tick_inside(&hello.boot_line));
+            continue;
+        }
         let present = value(&hello.boot_line, name);
         let satisfied = present.is_some_and(|text| cpus_in(text) == guest.real_time_inside());
         knobs.push(
@@ -214,4 +218,24 @@ pub(super) fn of_guest(known: &Known<'_>) -> Vec<Knob> {
         );
     }
     knobs
+}
+
+/// On an emulated machine a guest keeps its tick; why, `Description::boot_line` says.
+fn tick_inside(line: &str) -> Knob {
+    let line = rampart_knobs::BootLine::parse(line);
+    let present = line.value("nohz");
+    let satisfied = present == Some("off");
+    Knob::new(
+        "nohz= on the guest's boot line",
+        "off, and no nohz_full=, on an emulated machine",
+        present.unwrap_or("absent"),
+        satisfied,
+        "the emulated processor may halt with an interrupt that has come; the next tick wakes it, and without one it would sleep for ever",
+    )
+    .applied(satisfied)
+    .weighs(Severity::Warning)
+    .mend(format!(
+        "name a kernel that knows nohz= in {}",
+        super::super::KERNEL_VARIABLE
+    ))
 }

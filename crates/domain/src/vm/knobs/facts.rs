@@ -8,17 +8,26 @@ use std::path::Path;
 
 use rampart_model::{CpuId, Machine, Nanos, SchedulingPolicy};
 
-use super::table::FILES;
+use super::table::{FILES, Row};
 
 /// Names of the kernel's own threads that must run before a busy virtual CPU: one for each CPU,
 /// and `rcub/`, which boosts the readers of many.
-pub(super) const KERNEL_THREADS: [&str; 4] = ["ksoftirqd/", "ktimers/", "rcuc/", "rcub/"];
+///
+/// The threads of timers changed their name (see the knob `ktimers-priority`).
+pub(super) const KERNEL_THREADS: [&str; 6] = [
+    "ksoftirqd/",
+    "ktimers/",
+    "ktimersd/",
+    "ktimersoftd/",
+    "rcuc/",
+    "rcub/",
+];
 
 /// What was read from the host when the guest was started.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in super::super) struct HostFacts {
-    /// The content of each file of the table that is there.
-    pub(super) files: BTreeMap<&'static str, String>,
+    /// The content of each file of the table that is there, by its path.
+    pub(super) files: BTreeMap<String, String>,
     pub(super) command_line: String,
     /// Threads of the kernel, by [`KERNEL_THREADS`]: name and policy.
     pub(super) kernel_threads: Vec<(String, SchedulingPolicy)>,
@@ -58,7 +67,8 @@ impl HostFacts {
         Self {
             files: FILES
                 .iter()
-                .filter_map(|row| Some((row.path, text(row.path)?)))
+                .flat_map(|row| paths(root, row))
+                .filter_map(|path| Some((path.clone(), text(&path)?)))
                 .collect(),
             command_line: machine.command_line.clone(),
             kernel_threads: kernel_threads(&root.join("proc")),
@@ -105,6 +115,21 @@ impl HostFacts {
             iommus: entries("sys/class/iommu").map_or(0, Iterator::count),
         }
     }
+}
+
+/// The paths of a row, below `root`.
+fn paths(root: &Path, row: &Row) -> Vec<String> {
+    let Some((directory, beginning, after)) = row.listed() else {
+        return vec![row.path.to_owned()];
+    };
+    fs::read_dir(root.join(directory.trim_start_matches('/')))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| name.starts_with(beginning))
+        .map(|name| format!("{directory}/{name}{after}"))
+        .collect()
 }
 
 /// A number in microseconds, in four bytes of the machine's own order (Documentation/power/
@@ -154,6 +179,13 @@ mod tests {
         write("dev/cpu_dma_latency", &7i32.to_ne_bytes());
         write("proc/cpuinfo", b"flags\t\t: fpu cat_l3 cdp_l3\n");
         write("proc/sys/kernel/soft_watchdog", b"1\n");
+        let queue = "sys/devices/virtual/workqueue";
+        write(&format!("{queue}/cpumask"), b"7\n");
+        write(&format!("{queue}/writeback/cpumask"), b"f\n");
+        write(&format!("{queue}/nvme-wq/cpumask"), b"1\n");
+        let check = "sys/devices/system/machinecheck/machinecheck";
+        write(&format!("{check}0/ignore_ce"), b"1\n");
+        write(&format!("{check}2/ignore_ce"), b"0\n");
         write("sys/fs/resctrl/schemata", b"L3:0=ff\n");
         write("sys/fs/resctrl/guest/schemata", b"L3:0=f0\n");
         write("sys/fs/resctrl/info/last_cmd_status", b"ok\n");
@@ -167,7 +199,15 @@ mod tests {
         assert_eq!((facts.cache_groups, facts.iommus), (Some(1), 1));
         assert!(facts.divides_caches);
         assert_eq!(facts.held_awake, [CpuId(1), CpuId(2)]);
-        let file = "/proc/sys/kernel/soft_watchdog";
-        assert_eq!(facts.files.get(file).map(String::as_str), Some("1"));
+        for (path, text) in [
+            ("proc/sys/kernel/soft_watchdog".to_owned(), "1"),
+            (format!("{queue}/cpumask"), "7"),
+            (format!("{queue}/writeback/cpumask"), "f"),
+            (format!("{queue}/nvme-wq/cpumask"), "1"),
+            (format!("{check}2/ignore_ce"), "0"),
+        ] {
+            let found = facts.files.get(&format!("/{path}")).map(String::as_str);
+            assert_eq!(found, Some(text), "{path}");
+        }
     }
 }

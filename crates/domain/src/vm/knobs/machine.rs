@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The host as it runs: firmware, power, files, the kernel's own threads, caches.
 
-use rampart_model::{Accelerator, CpuSet, Nanos, SchedulingPolicy, Severity};
+use rampart_knobs::{Isolation, Wanted, satisfies, wanted_text};
+use rampart_model::{Accelerator, CpuId, CpuSet, Nanos, SchedulingPolicy, Severity};
 
 use super::facts::{KERNEL_THREADS, SHALLOW};
-use super::table::{FILES, Row, Wanted};
+use super::table::{FILES, Row, THROTTLING};
 use super::{Knob, Known};
-
-/// The file that limits real-time threads, where it says so.
-const THROTTLING: &str = "/proc/sys/kernel/sched_rt_runtime_us";
 
 pub(super) fn power(known: &Known<'_>) -> Vec<Knob> {
     let facts = known.facts;
-    let shallow = facts.idle_exit <= SHALLOW;
+    let limit = latency_held(known);
+    let exit = format!("exit within {}", facts.idle_exit);
     let governors = if facts.governors.is_empty() {
         "none".to_owned()
     } else {
@@ -22,8 +21,11 @@ pub(super) fn power(known: &Known<'_>) -> Vec<Knob> {
         Knob::new(
             "idle states",
             format!("exit within {SHALLOW} (C1)"),
-            format!("exit within {}", facts.idle_exit),
-            shallow,
+            match &limit {
+                Some(held) => format!("{exit}, but {held}"),
+                None => exit,
+            },
+            facts.idle_exit <= SHALLOW || limit.is_some(),
             "a CPU in a deep idle state takes that long to answer an interrupt",
         )
         .weighs(Severity::Warning)
@@ -62,22 +64,38 @@ pub(super) fn power(known: &Known<'_>) -> Vec<Knob> {
     knobs
 }
 
+/// The real-time CPUs that are held to a short exit, each by its own file.
+fn held_awake(known: &Known<'_>) -> CpuSet {
+    let cpus = known.real_time_cpus();
+    let held = known.facts.held_awake.iter().copied();
+    held.filter(|cpu| cpus.contains(*cpu)).collect()
+}
+
+/// What keeps the real-time CPUs out of the deep idle states that are on; none where nothing does.
+fn latency_held(known: &Known<'_>) -> Option<String> {
+    let cpus = known.real_time_cpus();
+    if known
+        .facts
+        .latency_limit
+        .is_some_and(|limit| limit <= SHALLOW)
+    {
+        return Some(format!("all CPUs are held to {SHALLOW}"));
+    }
+    (!cpus.is_empty() && cpus.is_subset(&held_awake(known)))
+        .then(|| format!("the real-time CPUs are held to {SHALLOW}"))
+}
+
 /// Power management's own bound (PM QoS): for all CPUs, or for each (Linux document
 /// `power/pm_qos_interface.rst`).
 fn latency_limit(known: &Known<'_>) -> Knob {
-    let (facts, cpus) = (known.facts, known.real_time_cpus());
+    let facts = known.facts;
     let all = match facts.latency_limit {
         // The kernel's own number for that is 2000 s.
         Some(limit) if limit >= Nanos::from_secs(1) => "no limit for all CPUs".to_owned(),
         Some(limit) => format!("{limit} for all CPUs"),
         None => "unknown for all CPUs".to_owned(),
     };
-    let held: CpuSet = facts
-        .held_awake
-        .iter()
-        .copied()
-        .filter(|cpu| cpus.contains(*cpu))
-        .collect();
+    let held = held_awake(known);
     let present = if held.is_empty() {
         all
     } else {
@@ -87,9 +105,7 @@ fn latency_limit(known: &Known<'_>) -> Knob {
         "latency limit of the power management (cpu_dma_latency)",
         format!("{SHALLOW} or less, or no idle state that is deeper"),
         present,
-        facts.latency_limit.is_some_and(|limit| limit <= SHALLOW)
-            || (!cpus.is_empty() && cpus.is_subset(&held))
-            || facts.idle_exit <= SHALLOW,
+        latency_held(known).is_some() || facts.idle_exit <= SHALLOW,
         "without a limit an idle CPU goes as deep as it can",
     )
     .mend_by_owner(
@@ -98,41 +114,63 @@ fn latency_limit(known: &Known<'_>) -> Knob {
 }
 
 pub(super) fn files(known: &Known<'_>) -> Vec<Knob> {
+    let isolation = Isolation {
+        real_time: known.real_time_cpus(),
+        housekeeping: known.guest.housekeeping.clone(),
+        has_guests: true,
+        ..Isolation::default()
+    };
     FILES
         .iter()
         .filter(|row| !row.kvm || known.guest.accelerator == Accelerator::Kvm)
-        .filter_map(|row| {
-            let present = known.facts.files.get(row.path)?;
-            Some(file(row, present, &known.real_time_cpus()))
-        })
+        .filter(|row| row.applies(known.facts.nodes))
+        .filter_map(|row| file(row, known, &isolation))
         .collect()
 }
 
-fn file(row: &Row, present: &str, cpus: &CpuSet) -> Knob {
-    let number = || present.parse::<i64>().ok();
-    let satisfied = match row.wanted {
-        Wanted::One(values) => values.contains(&present),
-        Wanted::Chosen(word) => present.contains(&format!("[{word}]")),
-        Wanted::AtLeast(least) => number().is_some_and(|value| value >= least),
-        Wanted::AtLeastOrNever(least) => number().is_some_and(|value| value == 0 || value >= least),
-        Wanted::Housekeeping => {
-            CpuSet::from_mask(present).is_ok_and(|set| set.intersection(cpus).is_empty())
-        }
-        Wanted::Told => true,
+/// One row of the table; none if none of its files is there.
+fn file(row: &Row, known: &Known<'_>, isolation: &Isolation) -> Option<Knob> {
+    let is_real_time = |cpu| isolation.real_time.contains(CpuId(cpu));
+    let files: Vec<(&str, &str)> = known
+        .facts
+        .files
+        .iter()
+        .map(|(path, text)| (path.as_str(), text.as_str()))
+        .filter(|(path, _)| row.has(path, is_real_time))
+        .collect();
+    let (wanted, format) = row.wanted();
+    let wrong: Vec<String> = files
+        .iter()
+        .filter(|(_, text)| {
+            wanted != Wanted::Told && satisfies(wanted, format, text, isolation) != Some(true)
+        })
+        .map(|(path, text)| format!("{path} is {text}"))
+        .collect();
+    let first = files.first()?.1;
+    let satisfied = wrong.is_empty();
+    let present = match wrong.as_slice() {
+        _ if row.listed().is_none() => first.to_owned(),
+        [] => format!("as wanted in {}", files.len()),
+        [first] => first.clone(),
+        [first, ..] => format!(
+            "{first}; {} of {} are not as wanted",
+            wrong.len(),
+            files.len()
+        ),
     };
-    let wanted = match row.wanted {
-        Wanted::One(values) => values.join(" or "),
-        Wanted::Chosen(word) => word.to_owned(),
-        Wanted::AtLeast(least) => format!("{least} or more"),
-        Wanted::AtLeastOrNever(least) => format!("{least} or more, or 0 for never"),
-        Wanted::Housekeeping => "the housekeeping CPUs".to_owned(),
-        Wanted::Told => "a choice to be made by measuring both".to_owned(),
-    };
-    // A shield sets this one.
-    let applied = matches!(row.wanted, Wanted::Housekeeping) && satisfied;
-    Knob::new(row.path, wanted, present, satisfied, row.reason)
+    // A shield sets these.
+    let applied = wanted == Wanted::NoRealTime && satisfied;
+    Some(
+        Knob::new(
+            row.name(),
+            wanted_text(wanted, Some(isolation)),
+            present,
+            satisfied,
+            row.reason,
+        )
         .applied(applied)
-        .mend_by_owner(row.mend())
+        .mend_by_owner(row.mend(isolation)),
+    )
 }
 
 /// The kernel's threads of the CPUs must run before the virtual CPU on them, or the virtual CPU,

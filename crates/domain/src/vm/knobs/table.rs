@@ -1,48 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Settings of the host that are one file each.
 
-/// What a file should hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wanted {
-    /// One of these texts.
-    One(&'static [&'static str]),
-    /// This word between brackets among others.
-    Chosen(&'static str),
-    /// A number.
-    AtLeast(i64),
-    /// A number, or 0 for never.
-    AtLeastOrNever(i64),
-    /// A mask without the real-time CPUs.
-    Housekeeping,
-    /// Whatever it is, it is told: there is no right value for all.
-    Told,
-}
+use rampart_knobs::{Format, Isolation, Place, Wanted, When, to_write};
 
-/// One file.
+/// Limits real-time threads, where it says so.
+pub(super) const THROTTLING: &str = "/proc/sys/kernel/sched_rt_runtime_us";
+
+/// One file, or all files of one form.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Row {
+    /// Its path. A part in braces stands for each that there is.
     pub(super) path: &'static str,
-    pub(super) wanted: Wanted,
+    /// What it should hold, where the catalogue of knobs does not have it, or has no one value for
+    /// all machines where a guest needs one.
+    own: Option<Wanted>,
     /// Whether it matters with KVM only.
     pub(super) kvm: bool,
     pub(super) reason: &'static str,
 }
 
-const fn host(path: &'static str, wanted: Wanted, reason: &'static str) -> Row {
+const fn host(path: &'static str, reason: &'static str) -> Row {
     Row {
         path,
-        wanted,
+        own: None,
         kvm: false,
         reason,
     }
 }
 
-const fn kvm(path: &'static str, wanted: Wanted, reason: &'static str) -> Row {
+const fn kvm(path: &'static str, reason: &'static str) -> Row {
     Row {
-        path,
-        wanted,
         kvm: true,
-        reason,
+        ..host(path, reason)
+    }
+}
+
+const fn own(path: &'static str, wanted: Wanted, reason: &'static str) -> Row {
+    Row {
+        own: Some(wanted),
+        ..host(path, reason)
     }
 }
 
@@ -51,168 +47,216 @@ const fn kvm(path: &'static str, wanted: Wanted, reason: &'static str) -> Row {
 pub(super) const FILES: [Row; 27] = [
     host(
         "/sys/devices/system/cpu/smt/active",
-        Wanted::One(&["0"]),
-        "a sibling shares the execution units and first caches of a real-time CPU",
+        "a sibling shares the execution units and first caches of a real-time CPU; no core may be split between owners",
     ),
     host(
         "/sys/devices/virtual/workqueue/cpumask",
-        Wanted::Housekeeping,
         "work of the kernel that may run anywhere runs on housekeeping CPUs",
     ),
     host(
-        "/sys/bus/workqueue/devices/writeback/cpumask",
-        Wanted::Housekeeping,
-        "writing dirty pages back is done on housekeeping CPUs",
+        "/sys/devices/virtual/workqueue/{queue}/cpumask",
+        "a queue with a mask of its own (writeback, drivers of disks) works on housekeeping CPUs",
     ),
     host(
-        "/sys/devices/system/machinecheck/machinecheck0/ignore_ce",
-        Wanted::One(&["1"]),
+        "/sys/devices/system/machinecheck/machinecheck{real-time-cpu}/ignore_ce",
         "polling for corrected errors interrupts every CPU",
     ),
     host(
         "/proc/sys/kernel/sched_rt_runtime_us",
-        Wanted::One(&["-1"]),
         "the throttling takes a busy virtual CPU off its CPU for a part of each second",
     ),
     host(
         "/proc/sys/vm/stat_interval",
-        Wanted::AtLeast(10),
         "the refresh of memory statistics runs on every CPU",
     ),
     host(
         "/proc/sys/kernel/numa_balancing",
-        Wanted::One(&["0"]),
         "the balancing takes pages away to see who uses them",
     ),
     host(
         "/proc/sys/kernel/nmi_watchdog",
-        Wanted::One(&["0"]),
         "its interrupts cannot be masked",
     ),
-    host(
+    own(
         "/proc/sys/kernel/soft_watchdog",
-        Wanted::One(&["0"]),
+        Wanted::Number(0),
         "the watchdog of soft lock-ups (`nosoftlockup` on the boot line) wakes a thread on every CPU",
     ),
     host(
         "/proc/sys/kernel/hung_task_timeout_secs",
-        Wanted::AtLeastOrNever(600),
         "the search for hung tasks walks over all of them; a guest that is stopped on purpose is one",
     ),
-    host(
+    own(
         "/sys/module/rcutree/parameters/kthread_prio",
         Wanted::AtLeast(2),
         "RCU's threads (rcuc, rcub) must run before a busy virtual CPU, or memory is never given back; only at boot",
     ),
-    host(
+    own(
         "/sys/module/processor/parameters/max_cstate",
         Wanted::Told,
         "1 keeps ACPI's deep idle states out from boot on; what is on now stands with the idle states",
     ),
-    host(
+    own(
         "/sys/module/intel_idle/parameters/max_cstate",
         Wanted::Told,
         "0 or 1 keeps the processor's deep idle states out from boot on; what is on now stands with the idle states",
     ),
     host(
         "/proc/sys/kernel/timer_migration",
-        Wanted::Told,
         "1 moves stale timers off the CPUs, at the price of some wakeups",
     ),
     host(
         "/proc/sys/vm/swappiness",
-        Wanted::Told,
-        "matters for what is not locked",
+        "a low value takes file caches before memory that is not locked",
     ),
     host(
         "/sys/kernel/mm/transparent_hugepage/enabled",
-        Wanted::Chosen("never"),
         "pages are split and joined behind the guest's back",
     ),
     host(
         "/sys/kernel/mm/ksm/run",
-        Wanted::One(&["0", "2"]),
         "merged pages are copied at the next write",
     ),
     kvm(
         "/sys/module/kvm/parameters/kvmclock_periodic_sync",
-        Wanted::One(&["N", "0"]),
         "the update of the paravirtual clock interrupts all virtual CPUs every 300 s",
     ),
     kvm(
         "/sys/module/kvm/parameters/halt_poll_ns",
-        Wanted::One(&["0"]),
         "a halted virtual CPU that polls keeps its CPU from everybody else and hides in the figures",
     ),
     kvm(
         "/sys/module/kvm/parameters/nx_huge_pages",
-        Wanted::One(&["off", "never", "N"]),
         "huge pages are split and reclaimed by a thread while the guest waits",
     ),
     kvm(
         "/sys/module/kvm_intel/parameters/ple_gap",
-        Wanted::One(&["0"]),
         "leaving the guest because it spins helps only where CPUs are shared",
     ),
     kvm(
         "/sys/module/kvm_amd/parameters/pause_filter_count",
-        Wanted::One(&["0"]),
         "leaving the guest because it spins helps only where CPUs are shared",
     ),
     kvm(
         "/sys/module/kvm/parameters/lapic_timer_advance_ns",
-        Wanted::Told,
         "-1 adapts by itself",
     ),
     kvm(
         "/sys/module/kvm/parameters/lapic_timer_advance",
-        Wanted::Told,
         "Y adapts by itself",
     ),
     kvm(
         "/sys/module/kvm/parameters/pi_inject_timer",
-        Wanted::Told,
         "posts timers from a housekeeping CPU, where the processor can",
     ),
     kvm(
         "/sys/module/kvm_amd/parameters/avic",
-        Wanted::Told,
         "interrupts without an exit, where the processor can",
     ),
     kvm(
         "/sys/module/kvm_intel/parameters/enable_apicv",
-        Wanted::Told,
         "interrupts without an exit, where the processor can",
     ),
 ];
 
+/// The part of a path that stands for several, as `{queue}`: what is before, its name, what is after.
+fn parts(path: &str) -> Option<(&str, &str, &str)> {
+    let (before, rest) = path.split_once('{')?;
+    let (name, after) = rest.split_once('}')?;
+    Some((before, name, after))
+}
+
 impl Row {
-    /// The value that would do, as a person would write it; none where there is no right one.
-    pub(super) fn value(&self) -> Option<String> {
-        match self.wanted {
-            Wanted::One(values) => values.first().map(|value| (*value).to_owned()),
-            Wanted::Chosen(word) => Some(word.to_owned()),
-            Wanted::AtLeast(least) | Wanted::AtLeastOrNever(least) => Some(least.to_string()),
-            Wanted::Housekeeping => Some("the mask of the housekeeping CPUs".to_owned()),
-            Wanted::Told => None,
+    /// What the file should hold, and how it names CPUs: as the catalogue of knobs has it.
+    pub(super) fn wanted(&self) -> (Wanted, Format) {
+        if let Some(wanted) = self.own {
+            return (wanted, Format::Text);
+        }
+        match self.in_catalogue() {
+            Some((knob, format)) => (knob.wanted, format),
+            None => (Wanted::Told, Format::Text),
+        }
+    }
+
+    fn in_catalogue(&self) -> Option<(&'static rampart_knobs::Knob, Format)> {
+        rampart_knobs::all().find_map(|knob| match knob.place {
+            Place::File(format, paths) if paths.contains(&self.path) => Some((knob, format)),
+            _ => None,
+        })
+    }
+
+    /// Whether it matters on a machine with so many memory nodes.
+    pub(super) fn applies(&self, nodes: usize) -> bool {
+        nodes > 1
+            || self
+                .in_catalogue()
+                .is_none_or(|(knob, _)| !knob.applies.contains(&When::SeveralNodes))
+    }
+
+    /// Where its directory stands for several: that directory, and what the names there begin with
+    /// and are followed by.
+    pub(super) fn listed(&self) -> Option<(&'static str, &'static str, &'static str)> {
+        let (before, _, after) = parts(self.path)?;
+        let (directory, beginning) = before.rsplit_once('/')?;
+        Some((directory, beginning, after))
+    }
+
+    /// Whether this path is one of the row's, for these real-time CPUs.
+    pub(super) fn has(&self, path: &str, is_real_time: impl Fn(u32) -> bool) -> bool {
+        let Some((before, name, after)) = parts(self.path) else {
+            return path == self.path;
+        };
+        path.strip_prefix(before)
+            .and_then(|rest| rest.strip_suffix(after))
+            .is_some_and(|part| name != "real-time-cpu" || part.parse().is_ok_and(is_real_time))
+    }
+
+    /// Its path as a person would write it.
+    pub(super) fn name(&self) -> String {
+        match parts(self.path) {
+            Some((before, _, after)) => format!("{before}*{after}"),
+            None => self.path.to_owned(),
         }
     }
 
     /// The command or change that sets the file; nothing where there is no right value.
-    pub(super) fn mend(&self) -> String {
-        let Some(value) = self.value() else {
+    pub(super) fn mend(&self, isolation: &Isolation) -> String {
+        let (wanted, format) = self.wanted();
+        let Some(value) = to_write(wanted, format, isolation) else {
             return String::new();
         };
         if let Some(name) = self.path.strip_prefix("/proc/sys/") {
-            return format!("sysctl {}={value}", name.replace('/', "."));
+            let command = format!("sysctl {}={value}", name.replace('/', "."));
+            return if self.path == THROTTLING {
+                format!("{command}, once no real-time thread can run away")
+            } else {
+                command
+            };
         }
         let parameter = self.path.strip_prefix("/sys/module/");
         match parameter.and_then(|rest| rest.split_once("/parameters/")) {
             Some((module, name)) => format!("boot with {module}.{name}={value}"),
-            None if self.path.ends_with("/smt/active") => {
-                "echo off > /sys/devices/system/cpu/smt/control".to_owned()
-            }
+            None if self.listed().is_some() => format!("echo {value} | tee {}", self.name()),
             None => format!("echo {value} > {}", self.path),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_is_in_the_catalogue_or_has_a_wish_of_its_own() {
+        for row in FILES {
+            let same = rampart_knobs::all().filter(
+                |knob| matches!(knob.place, Place::File(_, paths) if paths.contains(&row.path)),
+            );
+            let expected = match row.own {
+                None => 1..=1,
+                Some(_) => 0..=1,
+            };
+            assert!(expected.contains(&same.count()), "{}", row.path);
         }
     }
 }

@@ -89,11 +89,11 @@ fn satisfied(knobs: &[Knob], name: &str) -> bool {
     named(knobs, name).told.satisfied
 }
 
-fn facts(command_line: &str, files: &[(&'static str, &str)]) -> HostFacts {
+fn facts(command_line: &str, files: &[(&str, &str)]) -> HostFacts {
     HostFacts {
         files: files
             .iter()
-            .map(|(path, text)| (*path, (*text).to_owned()))
+            .map(|(path, text)| ((*path).to_owned(), (*text).to_owned()))
             .collect(),
         command_line: command_line.to_owned(),
         kernel_threads: vec![
@@ -324,7 +324,9 @@ fn what_would_mend_the_machine_is_told_and_whose_it_is() {
                 ("/proc/sys/kernel/soft_watchdog", "1"),
                 ("/sys/module/rcutree/parameters/kthread_prio", "0"),
                 ("/sys/module/kvm/parameters/halt_poll_ns", "200000"),
-                ("/sys/devices/system/cpu/smt/active", "1"),
+                ("/proc/sys/kernel/sched_rt_runtime_us", "950000"),
+                ("/proc/sys/vm/swappiness", "60"),
+                ("/sys/devices/virtual/workqueue/cpumask", "f"),
             ],
         )
     };
@@ -335,8 +337,13 @@ fn what_would_mend_the_machine_is_told_and_whose_it_is() {
         ("kthread_prio", "boot with rcutree.kthread_prio=2;"),
         ("halt_poll_ns", "boot with kvm.halt_poll_ns=0;"),
         (
-            "smt/active",
-            "echo off > /sys/devices/system/cpu/smt/control;",
+            "sched_rt_runtime_us",
+            "sysctl kernel.sched_rt_runtime_us=-1, once no real-time thread can run away;",
+        ),
+        ("swappiness", "sysctl vm.swappiness=10;"),
+        (
+            "workqueue/cpumask",
+            "echo 3 > /sys/devices/virtual/workqueue/cpumask;",
         ),
         ("idle states", "cpupower"),
         ("cpu_dma_latency", "pm_qos_resume_latency_us"),
@@ -349,4 +356,143 @@ fn what_would_mend_the_machine_is_told_and_whose_it_is() {
         assert!(told.contains(mend) && told.ends_with(BY_OWNER), "{told}");
     }
     assert_eq!(named(&found, "SMI").told.present, "2");
+}
+
+#[test]
+fn a_guest_on_an_emulated_machine_keeps_its_tick_and_that_is_right() {
+    let mut guest = example(Accelerator::Kvm, Board::Microvm);
+    guest.emulated = true;
+    let facts = facts("", &[]);
+    let of = |boot_line: &str| {
+        let mut hello = hello();
+        boot_line.clone_into(&mut hello.boot_line);
+        all(&Known {
+            facts: &facts,
+            guest: &guest,
+            command: &[],
+            threads: &threads(&guest),
+            locked: 0,
+            hello: &hello,
+            firmware_interrupts: None,
+        })
+    };
+    let own = guest.boot_line();
+    let found = of(&own);
+    let inside: Vec<&Knob> = found
+        .iter()
+        .filter(|knob| knob.told.name.contains("on the guest's boot line"))
+        .collect();
+    assert_eq!(inside.len(), 3);
+    for knob in inside {
+        assert!(knob.told.satisfied && knob.told.applied, "{knob:?}");
+    }
+    let tick = named(&found, "nohz= on the guest");
+    assert_eq!(tick.told.present, "off");
+    assert!(tick.told.reason.contains("tick"));
+    let other = of(&own.replace("nohz=off", ""));
+    assert!(!satisfied(&other, "nohz= on the guest"));
+}
+
+#[test]
+fn files_are_judged_as_the_catalogue_of_knobs_judges_them() {
+    let guest = example(Accelerator::Kvm, Board::Microvm);
+    let pages = "/sys/kernel/mm/transparent_hugepage/enabled";
+    let apicv = "/sys/module/kvm_intel/parameters/enable_apicv";
+    let split = "/sys/module/kvm/parameters/nx_huge_pages";
+    let siblings = "/sys/devices/system/cpu/smt/active";
+    let check = "/sys/devices/system/machinecheck/machinecheck";
+    for (file, text, expected) in [
+        (pages, "always madvise [never]", true),
+        (pages, "always [madvise] never", false),
+        (pages, "never", true),
+        ("/proc/sys/vm/swappiness", "60", false),
+        ("/proc/sys/vm/swappiness", "5", true),
+        (apicv, "N", false),
+        (apicv, "Y", true),
+        (split, "0", true),
+        (split, "off", true),
+        (split, "auto", false),
+        (siblings, "1", true),
+        (siblings, "0", true),
+        // A real-time CPU's; CPU 0 is none.
+        (format!("{check}2/ignore_ce").as_str(), "0", false),
+        (format!("{check}2/ignore_ce").as_str(), "1", true),
+        ("/sys/devices/virtual/workqueue/nvme-wq/cpumask", "f", false),
+        ("/sys/devices/virtual/workqueue/nvme-wq/cpumask", "3", true),
+    ] {
+        let found = knobs(&facts("", &[(file, text)]), &guest, &threads(&guest), 0);
+        let name = match file {
+            _ if file.starts_with(check) => "ignore_ce",
+            _ if file.contains("nvme-wq") => "workqueue/*/cpumask",
+            _ => file,
+        };
+        assert_eq!(satisfied(&found, name), expected, "{file} is {text}");
+    }
+    let first = format!("{check}0/ignore_ce");
+    let balancing = "/proc/sys/kernel/numa_balancing";
+    let of = |nodes| {
+        let facts = HostFacts {
+            nodes,
+            ..facts("", &[(balancing, "1"), (first.as_str(), "0")])
+        };
+        knobs(&facts, &guest, &threads(&guest), 0)
+    };
+    let (one, two) = (of(1), of(2));
+    assert!(!one.iter().any(|knob| knob.told.name == balancing));
+    assert!(!satisfied(&two, balancing));
+    assert!(!one.iter().any(|knob| knob.told.name.contains("ignore_ce")));
+}
+
+#[test]
+fn all_that_is_wrong_of_one_form_is_one_row() {
+    let guest = example(Accelerator::Kvm, Board::Microvm);
+    let queue = "/sys/devices/virtual/workqueue";
+    let facts = facts(
+        "",
+        &[
+            (format!("{queue}/a/cpumask").as_str(), "f"),
+            (format!("{queue}/b/cpumask").as_str(), "3"),
+            (format!("{queue}/c/cpumask").as_str(), "c"),
+        ],
+    );
+    let found = knobs(&facts, &guest, &threads(&guest), 0);
+    let told = &named(&found, "workqueue/*/cpumask").told;
+    assert_eq!(
+        told.present,
+        format!("{queue}/a/cpumask is f; 2 of 3 are not as wanted")
+    );
+    assert_eq!(told.wanted, "within CPUs 0-1");
+}
+
+#[test]
+fn threads_of_timers_count_by_each_of_their_names() {
+    let guest = example(Accelerator::Kvm, Board::Microvm);
+    for name in ["ktimers/3", "ktimersd/3", "ktimersoftd/3"] {
+        let mut facts = facts("", &[]);
+        let thread = (name.to_owned(), SchedulingPolicy::Fifo(1));
+        facts.kernel_threads.push(thread);
+        let found = knobs(&facts, &guest, &threads(&guest), 0);
+        assert!(!satisfied(&found, name.trim_end_matches('3')), "{name}");
+    }
+}
+
+#[test]
+fn idle_states_that_the_power_management_keeps_away_are_no_fault() {
+    let guest = example(Accelerator::Kvm, Board::Microvm);
+    let of = |limit, held: &[u32]| {
+        let facts = HostFacts {
+            idle_exit: Nanos::from_micros(200),
+            latency_limit: limit,
+            held_awake: held.iter().copied().map(rampart_model::CpuId).collect(),
+            ..facts("", &[])
+        };
+        let found = knobs(&facts, &guest, &threads(&guest), 0);
+        let idle = satisfied(&found, "idle states");
+        assert_eq!(idle, satisfied(&found, "cpu_dma_latency"));
+        idle
+    };
+    assert!(!of(None, &[]));
+    assert!(!of(Some(Nanos::from_secs(2000)), &[2]));
+    assert!(of(None, &[2, 3]));
+    assert!(of(Some(Nanos::ZERO), &[]));
 }
