@@ -142,8 +142,8 @@ pub(crate) struct Evaluate {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) meters: Vec<MeterKind>,
 
-    /// The real-time CPUs; without it those that are isolated, or the last of the strongest cores:
-    /// one, and where domains are disturbed one for each of them beside the host
+    /// The real-time CPUs; without it those that are isolated, or the last cores: one, and where
+    /// domains are disturbed one for each of them beside the host
     #[arg(long, value_name = "CPUS")]
     pub(crate) cpus: Option<CpuSet>,
 
