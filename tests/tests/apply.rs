@@ -103,7 +103,7 @@ fn a_plan_stands_until_it_is_released() {
     assert_eq!(before.differences(&MachineState::whole()), [""; 0]);
 
     // As the kernel tells it.
-    stdout(&call(&["apply", plan]), 0);
+    let _ = stdout(&call(&["apply", plan]), 0);
     let stands = standing(&state).expect("it stands");
     assert_eq!(stands.state, StandingState::Stands);
     for (name, cpu) in [("press", "1"), ("vision", "2")] {
@@ -122,7 +122,7 @@ fn a_plan_stands_until_it_is_released() {
     assert_eq!(exit_code(&second), 4);
     let refusal = String::from_utf8_lossy(&second.stderr).into_owned();
     assert!(refusal.contains("rampart release"), "{refusal}");
-    stdout(&call(&["release"]), 0);
+    let _ = stdout(&call(&["release"]), 0);
     assert_eq!(before.differences(&MachineState::whole()), [""; 0]);
     assert_eq!(standing(&state), None);
 
@@ -132,7 +132,7 @@ fn a_plan_stands_until_it_is_released() {
         thread::sleep(Duration::from_millis(milliseconds));
         let _ = child.kill();
         ended(&mut child);
-        stdout(&call(&["release"]), 0);
+        let _ = stdout(&call(&["release"]), 0);
         let told = before.differences(&MachineState::whole());
         assert_eq!(told, [""; 0], "killed after {milliseconds} ms");
         assert_eq!(standing(&state), None);

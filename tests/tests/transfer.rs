@@ -202,7 +202,6 @@ fn a_planted_false_wall_is_called_leaking() {
         records: &[],
         blocks: &BlocksByRecord::new(),
         transfers: &made,
-        crash: None,
         emulated: false,
     });
     let verdict = find(&judged.verdicts, "block:host", "task");

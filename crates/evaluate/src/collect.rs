@@ -11,7 +11,7 @@ use rampart_model::{
 
 /// What was collected of one run.
 #[derive(Debug, Clone, Default)]
-pub struct Collected {
+pub(crate) struct Collected {
     cpus: BTreeMap<CpuId, CollectedCpu>,
     /// The primary series of all CPUs together, one entry a block, corrected where it knows
     /// missed periods. None where only the whole is wanted, whose memory does not grow with time.
@@ -34,7 +34,7 @@ fn slot(block: &Block) -> Nanos {
 impl Collected {
     /// Keeps blocks apart too, for statistics.
     #[must_use]
-    pub fn with_blocks() -> Self {
+    pub(crate) fn with_blocks() -> Self {
         Self {
             blocks: Some(BTreeMap::new()),
             ..Self::default()
@@ -42,7 +42,7 @@ impl Collected {
     }
 
     /// Adds a block.
-    pub fn add(&mut self, block: &Block) {
+    pub(crate) fn add(&mut self, block: &Block) {
         let cpu = self.cpus.entry(block.cpu).or_default();
         if block.phase == Phase::WarmUp {
             let max = block.series.first().and_then(|series| series.seen.max);
@@ -74,7 +74,7 @@ impl Collected {
 impl Collected {
     /// The distributions by CPU, in rising order.
     #[must_use]
-    pub fn into_cpus(self) -> Vec<CpuRecord> {
+    pub(crate) fn into_cpus(self) -> Vec<CpuRecord> {
         self.cpus
             .into_iter()
             .map(|(cpu, part)| CpuRecord {
@@ -104,17 +104,17 @@ fn merge(record: &mut SeriesRecord, seen: &Distribution, corrected: Option<&Dist
 
 /// Grows one record run by run.
 #[derive(Debug, Clone)]
-pub struct RecordCollector {
+pub(crate) struct RecordCollector {
     /// The record so far.
-    pub record: Record,
+    pub(crate) record: Record,
     /// The primary series in blocks of about a second, by valid run.
-    pub blocks: Vec<Vec<Distribution>>,
+    pub(crate) blocks: Vec<Vec<Distribution>>,
 }
 
 impl RecordCollector {
     /// Starts from a record without runs.
     #[must_use]
-    pub fn new(record: Record) -> Self {
+    pub(crate) fn new(record: Record) -> Self {
         Self {
             record,
             blocks: Vec::new(),
@@ -122,7 +122,7 @@ impl RecordCollector {
     }
 
     /// Adds a run. An invalid one is kept in the record with its reasons and in no figure.
-    pub fn add(&mut self, run: Run, collected: Collected) {
+    pub(crate) fn add(&mut self, run: Run, collected: Collected) {
         let worst_kept = self.record.plan.worst as usize;
         if run.invalid.is_empty() {
             self.record.exposure = extended(self.record.exposure, &run);

@@ -3,8 +3,8 @@
 //! Summit 2023), with a sentence for each domain. Both rest on the leading meter's verdicts alone.
 
 use rampart_model::{
-    Comparison, ComparisonCell, ComparisonRow, DomainKind, DomainPlan, ExperimentPlan, MeterKind,
-    Question, Record, Verdict, VerdictOutcome,
+    Comparison, ComparisonCell, ComparisonRow, DomainKernel, DomainKind, DomainPlan,
+    ExperimentPlan, MeterKind, Question, Record, Verdict, VerdictOutcome,
 };
 
 use crate::sentence::sentence;
@@ -226,26 +226,25 @@ fn independence(domain: &DomainPlan, verdicts: &[Verdict]) -> ComparisonCell {
     let crashed = verdicts
         .iter()
         .find(|verdict| verdict.domain == domain.name && verdict.question == Question::Crash);
-    let built = match domain.selection.kind {
-        DomainKind::Host => answered(domain, "–", None, "it is the host"),
-        DomainKind::Task | DomainKind::Container => answered(
+    let is_host = domain.selection.kind == DomainKind::Host;
+    let built = match domain.selection.kind.kernel() {
+        DomainKernel::Host if is_host => answered(domain, "–", None, "it is the host"),
+        DomainKernel::Host => answered(
             domain,
             "no",
             Some(Fails),
             "it runs on the host's kernel and ends with it (by construction, not measured)",
         ),
-        DomainKind::Vm => answered(
+        DomainKernel::AboveHost => answered(
             domain,
             "no",
             Some(Fails),
             "its processors are threads of the host (by construction, not measured)",
         ),
-        DomainKind::Detached | DomainKind::Cell => {
-            answered(domain, "not measured", None, "the host was not crashed")
-        }
+        DomainKernel::Apart => answered(domain, "not measured", None, "the host was not crashed"),
     };
     let cell = match crashed {
-        Some(verdict) if domain.selection.kind != DomainKind::Host => {
+        Some(verdict) if !is_host => {
             let answer = match verdict.outcome {
                 Holds => "yes",
                 Fails | Leaks => "no",

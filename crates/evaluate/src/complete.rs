@@ -1,68 +1,144 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Whether everything that was planned was measured. Pure.
 
-use rampart_model::{Disturbance, Evaluation, EvaluationState, TransferGroup};
+use rampart_model::{
+    Disturbance, Evaluation, EvaluationState, Finding, TransferGroup, TransferRecord,
+};
+
+use crate::conclude::record_id;
 
 /// Whether an evaluation came to its end with a valid run of each cell of its matrix, and with a
 /// valid round for each domain of each group, quiet and under each disturbance. What failed once
 /// and was made again with success is complete.
 #[must_use]
 pub fn is_complete(evaluation: &Evaluation) -> bool {
-    evaluation.state == EvaluationState::Complete
-        && has_every_record(evaluation)
-        && has_every_round(evaluation)
+    evaluation.state == EvaluationState::Complete && missing(evaluation).is_empty()
 }
 
-fn has_every_record(evaluation: &Evaluation) -> bool {
+/// Something that was planned and that no valid run or round measured.
+#[derive(Debug)]
+pub(crate) struct Missing {
+    /// `record DOMAIN/METER/CONDITION`, or `round DISTURBANCE/GROUP in DOMAIN, DOMAIN`.
+    pub(crate) what: String,
+    /// The domains of which it is missing.
+    domains: Vec<String>,
+    /// Why what was made of it does not count.
+    pub(crate) reasons: Vec<Finding>,
+    /// Those of the domains of which nothing was made.
+    pub(crate) unexplained: Vec<String>,
+}
+
+impl Missing {
+    /// Whether it is missing of this domain.
+    pub(crate) fn is_of(&self, domain: &str) -> bool {
+        self.domains.iter().any(|one| one == domain)
+    }
+}
+
+/// Everything that was planned and not measured: cells of the matrix, then rounds.
+pub(crate) fn missing(evaluation: &Evaluation) -> Vec<Missing> {
+    let mut missing = missing_cells(evaluation);
+    let plan = evaluation.plan.transfer.iter();
+    for (number, group) in plan.flat_map(|plan| &plan.groups).enumerate() {
+        missing.extend(missing_round(evaluation, number, group, None));
+        for (place, disturbance) in group.disturbances.iter().enumerate() {
+            // A load is planned several times, and once is enough.
+            if !group.disturbances[..place].contains(disturbance) {
+                missing.extend(missing_round(evaluation, number, group, Some(disturbance)));
+            }
+        }
+    }
+    missing
+}
+
+fn missing_cells(evaluation: &Evaluation) -> Vec<Missing> {
     let plan = &evaluation.plan;
-    plan.domains.iter().all(|domain| {
-        plan.meters.iter().all(|meter| {
-            plan.conditions.iter().all(|condition| {
-                evaluation.records.iter().any(|record| {
-                    record.domain == domain.name
-                        && record.plan.meter == meter.meter
-                        && record.condition == *condition
-                        && record.exposure.runs > 0
-                })
-            })
-        })
-    })
+    let mut missing = Vec::new();
+    for domain in &plan.domains {
+        for meter in &plan.meters {
+            for condition in &plan.conditions {
+                let id = record_id(domain, meter, *condition);
+                let record = evaluation.records.iter().find(|record| record.id == id);
+                if record.is_some_and(|record| record.exposure.runs > 0) {
+                    continue;
+                }
+                let runs = record.iter().flat_map(|record| &record.runs);
+                let reasons: Vec<Finding> = runs.flat_map(|run| run.invalid.clone()).collect();
+                let name = vec![domain.name.clone()];
+                missing.push(Missing {
+                    what: format!("record {id}"),
+                    unexplained: if reasons.is_empty() {
+                        name.clone()
+                    } else {
+                        Vec::new()
+                    },
+                    domains: name,
+                    reasons,
+                });
+            }
+        }
+    }
+    missing
 }
 
-fn has_every_round(evaluation: &Evaluation) -> bool {
-    let groups = evaluation
-        .plan
-        .transfer
-        .iter()
-        .flat_map(|plan| &plan.groups);
-    groups.enumerate().all(|(number, group)| {
-        let disturbed = group.disturbances.iter().map(Some);
-        std::iter::once(None)
-            .chain(disturbed)
-            .all(|disturbance| has_round(evaluation, number, group, disturbance))
-    })
-}
-
-fn has_round(
+/// The domains that no valid round of this disturbance watched; none where all were.
+fn missing_round(
     evaluation: &Evaluation,
     number: usize,
     group: &TransferGroup,
     disturbance: Option<&Disturbance>,
-) -> bool {
-    group.participants.iter().all(|participant| {
-        evaluation.transfers.iter().any(|round| {
-            let mut watched = round
-                .watched
-                .iter()
-                .filter(|watched| watched.domain == participant.domain)
-                .peekable();
-            round.group as usize == number
-                && round.disturbance.as_ref() == disturbance
-                && round.invalid.is_empty()
-                && watched.peek().is_some()
-                && watched.all(|watched| watched.invalid.is_empty())
-        })
+) -> Option<Missing> {
+    let rounds: Vec<&TransferRecord> = evaluation
+        .transfers
+        .iter()
+        .filter(|round| round.group as usize == number && round.disturbance.as_ref() == disturbance)
+        .collect();
+    let domains: Vec<String> = group
+        .participants
+        .iter()
+        .map(|participant| participant.domain.clone())
+        .filter(|domain| !rounds.iter().any(|round| watches(round, domain)))
+        .collect();
+    if domains.is_empty() {
+        return None;
+    }
+    let mut reasons: Vec<Finding> = Vec::new();
+    let mut add = |why: &Finding| {
+        if !reasons.contains(why) {
+            reasons.push(why.clone());
+        }
+    };
+    let mut unexplained = domains.clone();
+    for round in rounds {
+        round.invalid.iter().for_each(&mut add);
+        for watched in &round.watched {
+            if domains.contains(&watched.domain) {
+                watched.invalid.iter().for_each(&mut add);
+            }
+        }
+        let explains = |domain: &String| {
+            let mut watched = round.watched.iter();
+            !round.invalid.is_empty()
+                || watched.any(|one| one.domain == *domain && !one.invalid.is_empty())
+        };
+        unexplained.retain(|domain| !explains(domain));
+    }
+    let by = disturbance.map_or_else(|| "quiet".to_owned(), ToString::to_string);
+    Some(Missing {
+        what: format!("round {by}/{number} in {}", domains.join(", ")),
+        domains,
+        reasons,
+        unexplained,
     })
+}
+
+/// Whether a round counts, and the part of this domain on all its CPUs.
+fn watches(round: &TransferRecord, domain: &str) -> bool {
+    let of_it = |watched: &&rampart_model::Watched| watched.domain == domain;
+    let mut watched = round.watched.iter().filter(of_it).peekable();
+    round.invalid.is_empty()
+        && watched.peek().is_some()
+        && watched.all(|watched| watched.invalid.is_empty())
 }
 
 #[cfg(test)]

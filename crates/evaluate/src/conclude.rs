@@ -6,17 +6,15 @@ use std::time::{Duration, Instant};
 
 use rampart_model::{
     Condition, DomainPlan, Evaluation, Exposure, Finding, GuestRole, MeterPlan, NotMeasured,
-    Record, Severity, Verdict,
+    Record, Severity,
 };
 
 use crate::Cell;
 use crate::collect::RecordCollector;
-use crate::comparison::compare;
+use crate::complete::{Missing, missing};
 use crate::experiment::{since_epoch, timestamp};
 use crate::failures::Failures;
-use crate::judge::judge_records;
-use crate::steal;
-use crate::transfer::judge::TransferVerdicts;
+use crate::judge::{Evidence, Judging};
 
 /// Judging between runs and rounds may take this part of the time that passed. The document is
 /// then a little behind with its verdicts; with its records never.
@@ -28,12 +26,11 @@ pub(crate) struct Concluding {
     /// What the plan left out.
     planned: Vec<NotMeasured>,
     began: Instant,
-    judging: Duration,
+    /// The time that judging took.
+    spent: Duration,
     /// Runs that are in the document.
     runs: usize,
-    /// The verdicts on the matrix, and on how many runs they rest.
-    matrix: (usize, Vec<Verdict>),
-    transfers: TransferVerdicts,
+    judging: Judging,
 }
 
 impl Concluding {
@@ -42,10 +39,9 @@ impl Concluding {
         Self {
             planned: evaluation.not_measured.clone(),
             began: Instant::now(),
-            judging: Duration::ZERO,
+            spent: Duration::ZERO,
             runs: 0,
-            matrix: (0, Vec::new()),
-            transfers: TransferVerdicts::default(),
+            judging: Judging::default(),
         }
     }
 
@@ -57,7 +53,7 @@ impl Concluding {
         failures: &Failures,
     ) {
         self.collect(evaluation, collectors, failures);
-        if self.judging <= self.began.elapsed() / SHARE_FOR_JUDGING {
+        if self.spent <= self.began.elapsed() / SHARE_FOR_JUDGING {
             self.judge(evaluation, collectors);
         }
     }
@@ -92,11 +88,12 @@ impl Concluding {
                 .filter(|record| !record.runs.is_empty())
                 .collect();
         }
+        let missing = missing(evaluation);
+        let matters = |domain: &str| missing.iter().any(|one| one.is_of(domain));
         evaluation.not_measured = [
             self.planned.clone(),
-            failures.not_measured(),
-            gaps(evaluation, collectors, failures),
-            rounds_that_do_not_count(evaluation),
+            failures.not_measured(matters),
+            gaps(missing, failures),
         ]
         .concat();
         evaluation.written = timestamp(since_epoch());
@@ -104,86 +101,46 @@ impl Concluding {
 
     fn judge(&mut self, evaluation: &mut Evaluation, collectors: &BTreeMap<Cell, RecordCollector>) {
         let begin = Instant::now();
-        let emulated = evaluation.machine.virtualisation.emulated;
-        if self.matrix.0 != self.runs {
-            let blocks = collectors
-                .values()
-                .map(|collector| (collector.record.id.clone(), collector.blocks.clone()))
-                .collect();
-            let verdicts = judge_records(&evaluation.plan, &evaluation.records, &blocks, emulated);
-            self.matrix = (self.runs, verdicts);
-        }
-        evaluation.verdicts.clone_from(&self.matrix.1);
-        evaluation.verdicts.extend(self.transfers.judge(
-            &evaluation.plan,
-            &evaluation.transfers,
-            emulated,
-        ));
-        evaluation.comparison = compare(
-            &evaluation.plan,
-            &evaluation.records,
-            &evaluation.verdicts,
-            emulated,
-        );
-        self.judging += begin.elapsed();
+        let blocks = collectors
+            .values()
+            .map(|collector| (collector.record.id.clone(), collector.blocks.as_slice()))
+            .collect();
+        let judged = self.judging.judge(&Evidence {
+            plan: &evaluation.plan,
+            records: &evaluation.records,
+            blocks: &blocks,
+            transfers: &evaluation.transfers,
+            emulated: evaluation.machine.virtualisation.emulated,
+        });
+        evaluation.verdicts = judged.verdicts;
+        evaluation.comparison = judged.comparison;
+        self.spent += begin.elapsed();
     }
 }
 
-/// Cells of the matrix without a valid run.
-fn gaps(
-    evaluation: &Evaluation,
-    collectors: &BTreeMap<Cell, RecordCollector>,
-    failures: &Failures,
-) -> Vec<NotMeasured> {
-    let mut gaps = Vec::new();
-    for (domain, domain_plan) in evaluation.plan.domains.iter().enumerate() {
-        for (meter, meter_plan) in evaluation.plan.meters.iter().enumerate() {
-            for (condition, load) in evaluation.plan.conditions.iter().enumerate() {
-                let id = record_id(domain_plan, meter_plan, *load);
-                let findings = match collectors.get(&Cell {
-                    domain,
-                    meter,
-                    condition,
-                }) {
-                    Some(collector) if collector.record.exposure.runs > 0 => continue,
-                    Some(collector) if !collector.record.runs.is_empty() => collector
-                        .record
-                        .runs
-                        .iter()
-                        .flat_map(|run| run.invalid.clone())
-                        .collect(),
-                    _ => vec![failures.left_out(&domain_plan.name).unwrap_or_else(|| {
-                        Finding::new(
-                            Severity::Note,
-                            id.clone(),
-                            "the evaluation ended before its turn came",
-                        )
-                    })],
-                };
-                gaps.push(NotMeasured {
-                    what: format!("record {id}"),
-                    findings,
-                });
-            }
+/// What is missing, each with the reasons.
+fn gaps(missing: Vec<Missing>, failures: &Failures) -> Vec<NotMeasured> {
+    let with_reasons = |one: Missing| {
+        let left_out = one.unexplained.iter().map(|name| failures.left_out(name));
+        let mut findings = one.reasons;
+        findings.extend(left_out.flatten());
+        if findings.is_empty() {
+            findings.push(Finding::new(
+                Severity::Note,
+                one.what.as_str(),
+                "the evaluation ended before its turn came",
+            ));
         }
-    }
-    gaps
+        NotMeasured {
+            what: one.what,
+            findings,
+        }
+    };
+    missing.into_iter().map(with_reasons).collect()
 }
 
-/// Rounds that were made and do not count, with their reasons.
-fn rounds_that_do_not_count(evaluation: &Evaluation) -> Vec<NotMeasured> {
-    evaluation
-        .transfers
-        .iter()
-        .filter(|round| !round.invalid.is_empty())
-        .map(|round| NotMeasured {
-            what: format!("round {}", round.id),
-            findings: round.invalid.clone(),
-        })
-        .collect()
-}
-
-fn record_id(domain: &DomainPlan, meter: &MeterPlan, condition: Condition) -> String {
+/// `DOMAIN/METER/CONDITION`
+pub(crate) fn record_id(domain: &DomainPlan, meter: &MeterPlan, condition: Condition) -> String {
     format!("{}/{}/{condition}", domain.name, meter.meter)
 }
 
@@ -211,10 +168,80 @@ pub(crate) fn empty_record(evaluation: &Evaluation, cell: Cell) -> Record {
     }
 }
 
-/// How much of all CPU time was stolen while it ran.
-pub(crate) fn steal_finding(evaluation: &Evaluation) -> Option<Finding> {
-    steal::finding(
-        "all CPUs together",
-        evaluation.machine.virtualisation.steal?,
-    )
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::is_complete;
+    use rampart_model::EvaluationState;
+
+    /// A complete evaluation, as the page is tested with.
+    fn complete() -> Evaluation {
+        let text = include_str!("../../../web/fixtures/walls.json");
+        let mut evaluation: Evaluation = serde_json::from_str(text).expect("an evaluation");
+        for round in &mut evaluation.transfers {
+            round.invalid.clear();
+        }
+        evaluation.not_measured.clear();
+        evaluation.state = EvaluationState::Complete;
+        evaluation
+    }
+
+    fn why() -> Finding {
+        Finding::new(Severity::Problem, "vm", "it did not answer")
+    }
+
+    /// `WHAT: REASON` of everything that was not measured, which must agree with the exit code.
+    fn told(mut evaluation: Evaluation, failures: &Failures) -> Vec<String> {
+        Concluding::new(&evaluation).collect(&mut evaluation, &BTreeMap::new(), failures);
+        let gaps = &evaluation.not_measured;
+        assert_eq!(is_complete(&evaluation), gaps.is_empty(), "{gaps:?}");
+        let first = |gap: &NotMeasured| format!("{}: {}", gap.what, gap.findings[0].what);
+        gaps.iter().map(first).collect()
+    }
+
+    #[test]
+    fn what_is_not_measured_is_what_the_exit_code_tells() {
+        let nobody = Failures::default();
+        assert!(told(complete(), &nobody).is_empty());
+
+        let mut repeated = complete();
+        let mut failed = repeated.transfers[1].clone();
+        failed.invalid = vec![why()];
+        repeated.transfers.insert(1, failed);
+        assert!(told(repeated, &nobody).is_empty(), "made again");
+
+        let mut partly = complete();
+        let watched = &mut partly.transfers[1].watched;
+        let vm = watched.iter_mut().find(|one| one.domain == "vm");
+        vm.expect("the guest").invalid = vec![why()];
+        assert_eq!(
+            told(partly, &nobody),
+            ["round block:host/0 in vm: it did not answer"]
+        );
+
+        let mut cut = complete();
+        cut.transfers.truncate(1);
+        let all = told(cut, &nobody);
+        assert!(all.len() > 4, "{all:?}");
+        assert_eq!(
+            all[0],
+            "round block:host/0 in host, task, container, vm: the evaluation ended before its turn came"
+        );
+    }
+
+    #[test]
+    fn a_domain_that_was_left_out_is_a_gap_where_something_of_it_is_missing() {
+        let mut failures = Failures::default();
+        failures.failed("vm", &why());
+        failures.failed("vm", &why());
+        assert!(told(complete(), &failures).is_empty(), "nothing is missing");
+        let mut without = complete();
+        without
+            .records
+            .retain(|record| record.id != "vm/wakeup/idle");
+        let all = told(without, &failures);
+        assert_eq!(all.len(), 2, "{all:?}");
+        assert!(all[0].starts_with("domain vm, from its second failure on"));
+        assert!(all[1].starts_with("record vm/wakeup/idle: it failed 2 times"));
+    }
 }

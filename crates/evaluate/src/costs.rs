@@ -16,8 +16,8 @@ pub(crate) struct Costs {
     pub(crate) run_overhead: Nanos,
     /// What a round costs besides its own time: walls, meters, a load, warming up.
     pub(crate) round_overhead: Nanos,
-    /// Part of the time that disturbances get where they are measured.
-    pub(crate) disturbance_share: f64,
+    /// Percent of the time that disturbances get where they are measured, below 100.
+    pub(crate) disturbance_percent: u64,
     /// The loads of the standard matrix.
     pub(crate) loads: &'static [LoadKind],
     /// The loads in one domain at a time, unless asked otherwise.
@@ -38,7 +38,7 @@ impl Costs {
         interval: Nanos::from_micros(500),
         run_overhead: Nanos::from_millis(500),
         round_overhead: Nanos::from_millis(1300),
-        disturbance_share: 0.5,
+        disturbance_percent: 50,
         loads: &[LoadKind::Cpu, LoadKind::Cache],
         disturbing_loads: &[LoadKind::Cache, LoadKind::Cpu],
         blocks: 40,
@@ -57,7 +57,7 @@ impl Costs {
         interval: Nanos::from_millis(4),
         run_overhead: Nanos::from_secs(4),
         round_overhead: Nanos::from_secs(5),
-        disturbance_share: 0.7,
+        disturbance_percent: 70,
         loads: &[],
         disturbing_loads: &[LoadKind::Cache],
         blocks: 20,
@@ -75,6 +75,41 @@ impl Costs {
 
     /// What disturbances get of this time.
     pub(crate) fn disturbance_budget(&self, total: Nanos) -> Nanos {
-        Nanos((total.0 as f64 * self.disturbance_share) as u64)
+        Nanos(part(total.0, self.disturbance_percent, 100))
+    }
+
+    /// The shortest time of which the matrix and the disturbances get so much.
+    pub(crate) fn total_for(&self, matrix: Nanos, disturbances: Nanos) -> Nanos {
+        let share = self.disturbance_percent;
+        let for_matrix = part(matrix.0, 100, 100 - share) + 1;
+        let for_disturbances = part(disturbances.0, 100, share) + 1;
+        Nanos(for_matrix.max(for_disturbances))
+    }
+}
+
+/// `value` × `times` ÷ `over`, rounded down.
+fn part(value: u64, times: u64, over: u64) -> u64 {
+    let exact = u128::from(value) * u128::from(times) / u128::from(over);
+    u64::try_from(exact).unwrap_or(u64::MAX - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_shortest_total_is_enough_for_both(matrix in 0u64..1 << 50, disturbances in 0u64..1 << 50) {
+            for costs in [Costs::REAL, Costs::EMULATED] {
+                let total = costs.total_for(Nanos(matrix), Nanos(disturbances));
+                let budget = costs.disturbance_budget(total);
+                prop_assert!(budget.0 >= disturbances);
+                prop_assert!(total.saturating_sub(budget).0 >= matrix);
+                let wasted = |part: u64, percent: u64| part.abs_diff(total.0 * percent / 100) > 2;
+                let share = costs.disturbance_percent;
+                prop_assert!(!wasted(disturbances, share) || !wasted(matrix, 100 - share));
+            }
+        }
     }
 }

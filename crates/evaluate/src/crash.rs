@@ -49,9 +49,9 @@ pub(crate) fn crash_host(
     stop: &AtomicBool,
 ) -> Finding {
     let not_done = |what: String| Finding::new(Severity::Problem, "crash:host", what);
-    let trigger = match open_trigger() {
+    let trigger = match PanicTrigger::open(&MachineRoot::system()) {
         Ok(trigger) => trigger,
-        Err(finding) => return *finding,
+        Err(error) => return not_done(error.to_string()),
     };
     let (candidates, left_out) = candidates(plan, starters, standing);
     let wakeup = meter_plan(plan);
@@ -120,16 +120,6 @@ pub(crate) fn crash_host(
         |error| error.to_string(),
     );
     not_done(format!("the kernel did not panic: {answer}"))
-}
-
-fn open_trigger() -> Result<PanicTrigger, Box<Finding>> {
-    PanicTrigger::open(&MachineRoot::system()).map_err(|error| {
-        Box::new(Finding::new(
-            Severity::Problem,
-            "crash:host",
-            error.to_string(),
-        ))
-    })
 }
 
 fn witness(domain: &str, why: Finding) -> CrashWitness {

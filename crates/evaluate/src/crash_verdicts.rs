@@ -2,8 +2,8 @@
 //! Verdicts from a crash of the host: who went on. Pure.
 
 use rampart_model::{
-    Condition, CrashRecord, CrashWitness, DomainKind, ExperimentPlan, Exposure, MeterKind, Nanos,
-    Question, SignPath, Verdict, VerdictFigures, VerdictOutcome,
+    Condition, CrashRecord, CrashWitness, DomainKernel, DomainKind, ExperimentPlan, Exposure,
+    MeterKind, Nanos, Question, SignPath, Verdict, VerdictFigures, VerdictOutcome,
 };
 
 /// What became of each domain.
@@ -30,12 +30,10 @@ pub(crate) fn judge_crash(plan: &ExperimentPlan, crash: &CrashRecord) -> Vec<Ver
 
 /// Why a domain of this kind cannot outlive the host's kernel; none for one that may.
 fn bound_to_the_host(kind: DomainKind) -> Option<&'static str> {
-    match kind {
-        DomainKind::Host | DomainKind::Task | DomainKind::Container => {
-            Some("it runs on the host's kernel")
-        }
-        DomainKind::Vm => Some("its processors are threads of the host's kernel"),
-        DomainKind::Detached | DomainKind::Cell => None,
+    match kind.kernel() {
+        DomainKernel::Host => Some("it runs on the host's kernel"),
+        DomainKernel::AboveHost => Some("its processors are threads of the host's kernel"),
+        DomainKernel::Apart => None,
     }
 }
 

@@ -2,6 +2,7 @@
 //! When an evaluation ends before its time: because it was asked to, or because it takes so long
 //! that something must have gone wrong.
 
+use std::cell::OnceCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,8 @@ pub(crate) struct Ending<'a> {
     began: Instant,
     limit: Duration,
     now: AtomicBool,
+    /// After how long the limit ended it.
+    by_limit: OnceCell<Duration>,
 }
 
 impl<'a> Ending<'a> {
@@ -33,14 +36,29 @@ impl<'a> Ending<'a> {
             began: Instant::now(),
             limit,
             now: AtomicBool::new(false),
+            by_limit: OnceCell::new(),
         }
     }
 
     /// Whether it is to end. To be asked often: [`Self::flag`] follows.
     pub(crate) fn look(&self) -> bool {
-        if self.asked.load(Ordering::Relaxed) || self.began.elapsed() > self.limit {
+        if self.is_over() {
+            return true;
+        }
+        let elapsed = self.began.elapsed();
+        let asked = self.asked.load(Ordering::Relaxed);
+        if !asked && elapsed > self.limit {
+            let _ = self.by_limit.set(elapsed);
+        }
+        if asked || elapsed > self.limit {
             self.now.store(true, Ordering::Relaxed);
         }
+        self.is_over()
+    }
+
+    /// Whether it was found that it is to end. After the last run that stays as it is: what was
+    /// measured to the end was not ended early.
+    pub(crate) fn is_over(&self) -> bool {
         self.now.load(Ordering::Relaxed)
     }
 
@@ -51,15 +69,14 @@ impl<'a> Ending<'a> {
 
     /// That the limit ended it; none where it did not.
     pub(crate) fn finding(&self) -> Option<Finding> {
-        let by_limit = self.look() && !self.asked.load(Ordering::Relaxed);
-        by_limit.then(|| {
+        self.by_limit.get().map(|elapsed| {
             Finding::new(
                 Severity::Problem,
                 "evaluation",
                 "it took so much longer than planned that it was ended; what was measured until then is judged",
             )
             .values(
-                Nanos::from(self.began.elapsed()).to_string(),
+                Nanos::from(*elapsed).to_string(),
                 format!("{} at the most", Nanos::from(self.limit)),
             )
             .mend("leave out with --domains what did not come up, or give more time with --for")
@@ -102,6 +119,19 @@ mod tests {
         assert!(over.look() && over.flag().load(Ordering::Relaxed));
         let told = over.finding().expect("the limit").to_string();
         assert!(told.contains("--for"), "{told}");
+        nobody.store(true, Ordering::Relaxed);
+        assert!(over.finding().is_some(), "it was the limit that ended it");
+    }
+
+    #[test]
+    fn what_comes_after_the_end_did_not_end_it() {
+        let asked = AtomicBool::new(false);
+        let ending = Ending::new(&asked, Duration::from_millis(1));
+        std::thread::sleep(Duration::from_millis(2));
+        // The last run was over before anybody looked again.
+        assert!(ending.finding().is_none() && !ending.is_over());
+        asked.store(true, Ordering::Relaxed);
+        assert!(!ending.is_over() && !ending.flag().load(Ordering::Relaxed));
     }
 
     #[test]

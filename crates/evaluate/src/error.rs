@@ -40,27 +40,31 @@ pub enum EvaluateError {
     },
     /// The time does not suffice for one short run of each cell.
     #[error(
-        "--for {total}: too short for {cells} cells of the matrix, which need {needed} at least; give more time, or fewer --domains, --loads or --meters"
+        "--for {total}: too short for {cells} cells of the matrix; give at least --for {}, or fewer --domains, --loads or --meters",
+        needed.as_argument()
     )]
     TooShort {
         /// The time asked for.
         total: Nanos,
         /// Cells of the matrix.
         cells: u64,
-        /// The shortest time that would do.
+        /// The shortest total that would do, with the disturbances that were asked for.
         needed: Nanos,
     },
     /// The time does not suffice for the disturbances that were asked for.
     #[error(
-        "--disturb: {budget} of the time is too short for {rounds} disturbances, which need {needed} at least; give more time with --for (twice that, half of it goes to the matrix), or fewer disturbances or domains"
+        "--disturb: {budget} of the time is too short for {rounds} disturbances, which need {needed} at least; give more time with --for {}, or fewer disturbances or domains",
+        total.as_argument()
     )]
     TooShortForDisturbances {
         /// The part of the time that disturbances get.
         budget: Nanos,
         /// Disturbances asked for.
         rounds: u64,
-        /// The shortest time that would do.
+        /// The shortest part that would do.
         needed: Nanos,
+        /// The shortest total that would do, of which the matrix gets its part.
+        total: Nanos,
     },
     /// A disturbance of a domain that is not there, or that has no other to be watched.
     #[error("--disturb: `{asked}` cannot be done in this evaluation; possible are {}", possible.join(", "))]

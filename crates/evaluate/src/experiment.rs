@@ -14,12 +14,14 @@ use rampart_model::{
 };
 
 use crate::collect::RecordCollector;
-use crate::conclude::{Concluding, empty_record, steal_finding};
+use crate::conclude::{Concluding, empty_record};
+use crate::costs::Costs;
 use crate::crash;
 use crate::ending::{Ending, longest};
 use crate::pace::Pace;
 use crate::run::{RunMade, RunRequest, make_run};
 use crate::starters::{Neighbours, Starters};
+use crate::steal;
 use crate::store::{ResultDirectory, ResultStream};
 use crate::transfer::group::Standing;
 use crate::transfer::session::{self, PlannedRound, Repeats, Surroundings};
@@ -119,7 +121,8 @@ pub fn evaluate(
         .as_ref()
         .map(|transfer| session::order(transfer, plan.seed))
         .unwrap_or_default();
-    let mut pace = Pace::new(&plan, order.len(), &rounds);
+    let emulated = machine.virtualisation.emulated;
+    let mut pace = Pace::new(&plan, order.len(), &rounds, Costs::of(emulated));
     let now = timestamp(since_epoch());
     let mut evaluation = Evaluation {
         bench: rampart_model::Bench::Local,
@@ -145,8 +148,8 @@ pub fn evaluate(
     observer.planned(&evaluation);
 
     let domains = evaluation.plan.domains.iter().chain(&neighbours);
-    let emulated = evaluation.machine.virtualisation.emulated;
-    let ending = Ending::new(stop, longest(pace.whole(), domains, emulated));
+    let planned = evaluation.plan.total.into();
+    let ending = Ending::new(stop, longest(planned, domains, emulated));
     let place = Place {
         context,
         directory: &directory,
@@ -186,7 +189,7 @@ pub fn evaluate(
         &mut starters,
         &mut beside,
     )?;
-    let ended_early = ending.look();
+    let ended_early = ending.is_over();
     let crash = context.crash_host && !ended_early;
     if !crash || !have_own_cpus(&evaluation.plan) {
         // What is up is not what is to be watched.
@@ -200,7 +203,9 @@ pub fn evaluate(
         (Some(end), Some(start)) => end.steal_since(&start),
         _ => None,
     };
-    evaluation.findings.extend(steal_finding(&evaluation));
+    let steal = evaluation.machine.virtualisation.steal;
+    let told = steal.and_then(|part| steal::finding("all CPUs together", part));
+    evaluation.findings.extend(told);
     evaluation.findings.extend(ending.finding());
     let made_all = evaluation.runs.0 == evaluation.runs.1;
     evaluation.state = if made_all && !ended_early {
@@ -277,11 +282,7 @@ impl Place<'_> {
             standing,
             concluding,
         } = beside;
-        let usable = evaluation
-            .machine
-            .topology
-            .online
-            .intersection(&evaluation.machine.topology.allowed);
+        let usable = evaluation.machine.topology.usable();
         // A guest that owns its CPUs may stay up from one of its runs to the next.
         let stay_up = have_own_cpus(&evaluation.plan);
         for (number, cell) in order.iter().enumerate() {
@@ -316,7 +317,7 @@ impl Place<'_> {
             let RunMade {
                 run,
                 collected,
-                failed_start,
+                failed,
             } = make_run(
                 RunRequest {
                     order: number,
@@ -336,7 +337,7 @@ impl Place<'_> {
                 &mut tick,
                 self.ending.flag(),
             );
-            match &failed_start {
+            match &failed {
                 Some(why) => standing.failures.failed(&name, why),
                 None => standing.failures.came_through(&name),
             }

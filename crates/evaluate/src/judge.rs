@@ -21,7 +21,7 @@ use crate::transfer::judge::TransferVerdicts;
 use crate::wording;
 
 /// Blocks of the primary series by record: its valid runs, each in the order of time.
-pub type BlocksByRecord = BTreeMap<String, Vec<Vec<Distribution>>>;
+pub type BlocksByRecord<'a> = BTreeMap<String, &'a [Vec<Distribution>]>;
 
 /// What verdicts are drawn from.
 #[derive(Debug, Clone, Copy)]
@@ -31,11 +31,9 @@ pub struct Evidence<'a> {
     /// What was measured.
     pub records: &'a [Record],
     /// The records' samples by second.
-    pub blocks: &'a BlocksByRecord,
+    pub blocks: &'a BlocksByRecord<'a>,
     /// Who was disturbed.
     pub transfers: &'a [TransferRecord],
-    /// What a crash of the host left.
-    pub crash: Option<&'a CrashRecord>,
     /// Whether the machine is emulated, so that its times mean nothing.
     pub emulated: bool,
 }
@@ -70,29 +68,48 @@ pub fn add_crash(evaluation: &mut Evaluation, crash: CrashRecord) {
 /// holds or fails there, and nothing is as good as the host or worse.
 #[must_use]
 pub fn judge(evidence: &Evidence<'_>) -> Judged {
-    let Evidence {
-        plan,
-        records,
-        blocks,
-        transfers,
-        crash,
-        emulated,
-    } = *evidence;
-    let mut verdicts = judge_records(plan, records, blocks, emulated);
-    verdicts.extend(TransferVerdicts::default().judge(plan, transfers, emulated));
-    verdicts.extend(crash.into_iter().flat_map(|crash| judge_crash(plan, crash)));
-    let comparison = compare(plan, records, &verdicts, emulated);
-    Judged {
-        verdicts,
-        comparison,
+    Judging::default().judge(evidence)
+}
+
+/// Judges one evaluation again and again while it grows: what was drawn stays drawn as long as no
+/// run or round came to it.
+#[derive(Debug, Default)]
+pub(crate) struct Judging {
+    /// The verdicts on the matrix, and on how many runs they rest.
+    matrix: Option<(usize, Vec<Verdict>)>,
+    transfers: TransferVerdicts,
+}
+
+impl Judging {
+    /// As [`judge`]; the evidence holds all that it held the last time.
+    pub(crate) fn judge(&mut self, evidence: &Evidence<'_>) -> Judged {
+        let Evidence {
+            plan,
+            records,
+            blocks,
+            transfers,
+            emulated,
+        } = *evidence;
+        let runs = records.iter().map(|record| record.runs.len()).sum();
+        let mut verdicts = match self.matrix.take() {
+            Some((known, drawn)) if known == runs => drawn,
+            _ => judge_records(plan, records, blocks, emulated),
+        };
+        self.matrix = Some((runs, verdicts.clone()));
+        verdicts.extend(self.transfers.judge(plan, transfers, emulated));
+        let comparison = compare(plan, records, &verdicts, emulated);
+        Judged {
+            verdicts,
+            comparison,
+        }
     }
 }
 
 /// The verdicts on the records of the matrix.
-pub(crate) fn judge_records(
+fn judge_records(
     plan: &ExperimentPlan,
     records: &[Record],
-    blocks: &BlocksByRecord,
+    blocks: &BlocksByRecord<'_>,
     emulated: bool,
 ) -> Vec<Verdict> {
     let resampling = Resampling {
@@ -221,7 +238,7 @@ fn cycles(record: &Record) -> u64 {
 fn judge_same_as_host(
     record: &Record,
     host: &Record,
-    blocks: &BlocksByRecord,
+    blocks: &BlocksByRecord<'_>,
     resampling: &Resampling,
     emulated: bool,
 ) -> Verdict {
@@ -260,7 +277,7 @@ fn judge_same_as_host(
 fn judge_load(
     record: &Record,
     idle: &Record,
-    blocks: &BlocksByRecord,
+    blocks: &BlocksByRecord<'_>,
     resampling: &Resampling,
     emulated: bool,
 ) -> Verdict {
@@ -284,6 +301,6 @@ fn judge_load(
     )
 }
 
-fn blocks_of<'a>(blocks: &'a BlocksByRecord, record: &Record) -> &'a [Vec<Distribution>] {
-    blocks.get(&record.id).map_or(&[], Vec::as_slice)
+fn blocks_of<'a>(blocks: &BlocksByRecord<'a>, record: &Record) -> &'a [Vec<Distribution>] {
+    blocks.get(&record.id).copied().unwrap_or_default()
 }

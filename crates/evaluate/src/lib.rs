@@ -2,7 +2,7 @@
 //! The experiment: which meter, where, under what, for how long, in what order; then the
 //! verdicts.
 //!
-//! [`propose`] makes a matrix from the machine, [`schedule`] an order of runs, [`evaluate`] makes
+//! [`propose`] makes a matrix from the machine, `schedule` an order of runs, [`evaluate`] makes
 //! the runs and writes the evaluation document after each, [`judge`] draws the verdicts.
 //! [`measure`] is the short way: one meter, one run, no document.
 
@@ -37,17 +37,17 @@ mod time;
 mod transfer;
 mod wording;
 
+use schedule::{Cell, schedule};
+
 pub use blocktest::BlocktestLatencies;
-pub use collect::{Collected, RecordCollector};
 pub use complete::is_complete;
-pub use cpus::propose_cpus;
+pub use cpus::{ProposedCpus, propose_cpus};
 pub use crash::{CRASH_SIGNS, confirm_crash};
 pub use error::EvaluateError;
 pub use experiment::{Context, Observer, Progress, evaluate, file_name_of_now};
 pub use judge::{BlocksByRecord, Evidence, Judged, add_crash, judge};
 pub use measure::{MeasureContext, measure};
-pub use propose::{DEFAULT_TOTAL, Proposal, Request, propose};
-pub use schedule::{Cell, schedule};
-pub use store::{DOCUMENT, HistogramLog, ResultDirectory, ResultStream, histogram, read, replace};
+pub use propose::{Proposal, Request, propose};
+pub use store::{DOCUMENT, ResultDirectory, ResultStream, read, replace};
 pub use transfer::session::{TransferContext, measure_transfers};
 pub use transfer::wish::DisturbanceWish;

@@ -6,10 +6,8 @@ use std::time::{Duration, Instant};
 use rampart_model::{ExperimentPlan, Nanos};
 
 use crate::Progress;
+use crate::costs::Costs;
 use crate::transfer::session::PlannedRound;
-
-/// What a run or a round costs besides its own time, about: only to tell people what to expect.
-const OVERHEAD: Nanos = Nanos::from_millis(800);
 
 /// Holds the time that went by against what was expected.
 #[derive(Debug)]
@@ -23,10 +21,17 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Of a plan with so many runs and these rounds.
-    pub(crate) fn new(plan: &ExperimentPlan, runs: usize, rounds: &[PlannedRound]) -> Self {
-        let run = plan.run_duration + OVERHEAD;
-        let rounds = rounds.iter().map(|round| round.duration + OVERHEAD);
+    /// Of a plan with so many runs and these rounds, on a machine of these costs.
+    pub(crate) fn new(
+        plan: &ExperimentPlan,
+        runs: usize,
+        rounds: &[PlannedRound],
+        costs: &Costs,
+    ) -> Self {
+        let run = plan.run_duration + costs.run_overhead;
+        let rounds = rounds
+            .iter()
+            .map(|round| round.duration + costs.round_overhead);
         Self {
             began: Instant::now(),
             total: plan.total.into(),
@@ -45,12 +50,6 @@ impl Pace {
         if let Some(same) = self.expected.get(place).copied() {
             self.expected.insert(place, same);
         }
-    }
-
-    /// How long all of it is expected to take, or was planned to, whichever is longer.
-    pub(crate) fn whole(&self) -> Duration {
-        self.total
-            .max(Duration::from_secs_f64(self.expected.iter().sum()))
     }
 
     /// Runs and rounds together.
@@ -87,5 +86,65 @@ impl Pace {
             done: (elapsed.as_secs_f64() / (elapsed + remaining).as_secs_f64().max(1e-9)).min(1.0),
             remaining,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transfer::session;
+    use crate::{Request, propose, schedule};
+    use rampart_host::{MachineRoot, read_machine};
+    use rampart_model::{Availability, Cpu, CpuId, CpuSet, DomainKind, DomainSelection};
+
+    /// What is expected of the runs and rounds of a proposal is within its time, by the same costs.
+    #[test]
+    fn no_more_is_expected_than_was_planned() {
+        let mut machine = read_machine(&MachineRoot::system());
+        let all: CpuSet = (0..4).map(CpuId).collect();
+        machine.topology.cpus = all
+            .iter()
+            .map(|id| Cpu {
+                id,
+                core: Some(id.0),
+                package: Some(0),
+                node: Some(0),
+                siblings: CpuSet::single(id),
+                capacity: None,
+            })
+            .collect();
+        machine.topology.online = all.clone();
+        machine.topology.allowed = all;
+        machine.topology.isolated = CpuSet::new();
+        let availability =
+            [DomainKind::Host, DomainKind::Task, DomainKind::Vm].map(|kind| Availability {
+                domain: DomainSelection::of(kind),
+                available: true,
+                description: String::new(),
+                findings: Vec::new(),
+            });
+        let mut longest: f64 = 0.0;
+        for emulated in [false, true] {
+            machine.virtualisation.emulated = emulated;
+            for seconds in (100..2000).step_by(37) {
+                let request = Request {
+                    total: Some(Nanos::from_secs(seconds)),
+                    ..Request::default()
+                };
+                let plan = propose(&machine, &availability, &request)
+                    .expect("a plan")
+                    .plan;
+                let transfer = plan.transfer.iter();
+                let rounds: Vec<PlannedRound> = transfer
+                    .flat_map(|transfer| session::order(transfer, 1))
+                    .collect();
+                let runs = schedule(&plan).len();
+                let pace = Pace::new(&plan, runs, &rounds, Costs::of(emulated));
+                let expected: f64 = pace.expected.iter().sum();
+                assert!(expected <= seconds as f64, "{expected} of {seconds} s");
+                longest = longest.max(expected / seconds as f64);
+            }
+        }
+        assert!(longest > 0.8, "{longest}");
     }
 }

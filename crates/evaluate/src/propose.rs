@@ -9,8 +9,8 @@ use rampart_model::{
 
 use crate::EvaluateError;
 use crate::costs::Costs;
-use crate::cpus::{host_cpus, own_cpus, real_time_cpus};
-use crate::time::{block_of, share_time};
+use crate::cpus::{host_cpus, own_cpus, real_time_cpus, usable};
+use crate::time::{block_of, least_time, share_time};
 use crate::transfer::plan::{self as transfers, Planned, Wanted};
 use crate::transfer::wish::DisturbanceWish;
 
@@ -42,9 +42,6 @@ pub struct Request {
     pub seed: Option<u64>,
 }
 
-/// How long an evaluation takes unless asked otherwise.
-pub const DEFAULT_TOTAL: Nanos = Costs::REAL.total;
-
 const WARM_UP: Nanos = Nanos::from_millis(300);
 
 /// The proposed matrix, and what is left out of it.
@@ -68,13 +65,7 @@ pub fn propose(
     availability: &[Availability],
     request: &Request,
 ) -> Result<Proposal, EvaluateError> {
-    let usable = machine
-        .topology
-        .online
-        .intersection(&machine.topology.allowed);
-    if usable.is_empty() {
-        return Err(EvaluateError::NoCpu);
-    }
+    let usable = usable(machine)?;
     let costs = Costs::of(machine.virtualisation.emulated);
     let mut not_measured = Vec::new();
     let (chosen, neighbours) = chosen(availability, request, &mut not_measured)?;
@@ -187,7 +178,7 @@ fn places(
         .filter(|(_, availability)| availability.domain.kind != DomainKind::Host)
         .count();
     let wanted_cores = if together { separate.max(1) } else { 1 };
-    let real_time = real_time_cpus(machine, usable, request.cpus.as_ref(), wanted_cores)?;
+    let real_time = real_time_cpus(machine, usable, request.cpus.as_ref(), wanted_cores)?.cpus;
     let mut housekeeping = usable.difference(&real_time);
     if housekeeping.is_empty() {
         housekeeping = usable.clone();
@@ -198,7 +189,10 @@ fn places(
                 "every usable CPU is measured, so no CPU is left for ordinary work: task and \
                  container stand without a shield, and the meter's own reader shares a measured CPU",
             )
-            .values(format!("{} usable CPU(s)", usable.len()), "one more than is measured"),
+            .values(
+                format!("the usable CPUs are {usable}, and so are the measured"),
+                "one more that is not measured",
+            ),
         );
     }
     let own = (together && separate > 1)
@@ -385,42 +379,16 @@ fn disturbances(
     let Some(wishes) = wishes else {
         return Ok(None);
     };
-    let explicit = request.disturbances.is_some();
     let defaults = MeterPlan::new(MeterKind::Wakeup, CpuSet::new());
-    let budget = costs.disturbance_budget(total);
-    let left = total.saturating_sub(budget);
-    if let Err(too_short) = share_time(left, cells, costs.run_overhead) {
-        // The matrix alone may still fit.
-        if explicit {
-            return Err(match too_short {
-                EvaluateError::TooShort { cells, needed, .. } => EvaluateError::TooShort {
-                    total,
-                    cells,
-                    needed: Nanos((needed.0 as f64 / (1.0 - costs.disturbance_share)) as u64),
-                },
-                other => other,
-            });
-        }
-        not_measured.push(NotMeasured {
-            what: DISTURBANCES.to_owned(),
-            findings: vec![
-                Finding::new(
-                    Severity::Note,
-                    "--for",
-                    "the time is not enough for the matrix and for disturbances",
-                )
-                .mend(format!("rampart evaluate --for {}", Nanos(total.0 * 2))),
-            ],
-        });
-        return Ok(None);
-    }
     let planned = transfers::plan(&Wanted {
         domains,
         wishes,
-        explicit,
+        explicit: request.disturbances.is_some(),
         interval,
         policy: request.policy.unwrap_or(defaults.policy),
-        budget,
+        total,
+        cells,
+        matrix: least_time(cells, costs.run_overhead),
         costs,
     })?;
     Ok(match planned {

@@ -67,11 +67,22 @@ struct Heard {
 pub(crate) struct RunMade {
     pub(crate) run: Run,
     pub(crate) collected: Collected,
-    /// Why its domain did not come up; none where it did.
-    pub(crate) failed_start: Option<Finding>,
+    /// Why its domain did not come up, or was lost while it measured; none where it came through,
+    /// and where the run was broken off.
+    pub(crate) failed: Option<Finding>,
 }
 
-/// Makes one run. `tick` is called a few times a second.
+/// Why a conversation did not come to its end.
+#[derive(Debug)]
+enum CutOff {
+    /// The domain fell silent, was lost or refused.
+    ByDomain(Finding),
+    /// What it said could not be kept.
+    Here(Finding),
+}
+
+/// Makes one run. `tick` is called a few times a second and once at the end; what sets `stop` sets
+/// it from there.
 pub(crate) fn make_run(
     request: RunRequest<'_>,
     tick: &mut dyn FnMut(),
@@ -85,7 +96,7 @@ pub(crate) fn make_run(
         ..Heard::default()
     };
     let mut load_record = LoadRecord::idle();
-    let mut failed_start = None;
+    let mut failed = None;
     let mut granted = Granted::default();
     let mut guest = None;
     let mut shield = None;
@@ -110,7 +121,7 @@ pub(crate) fn make_run(
     match request.domain.start(&start) {
         Err(error) => {
             let why = reason(request.record, &error);
-            failed_start = Some(why.clone());
+            failed = Some(why.clone());
             invalid.push(why);
         }
         Ok(mut running) => {
@@ -136,7 +147,14 @@ pub(crate) fn make_run(
                     granted = running.granted();
                     guest = running.guest();
                     load_record = load.stop();
-                    invalid.extend(result.err());
+                    match result {
+                        Ok(()) => {}
+                        Err(CutOff::ByDomain(why)) => {
+                            failed = Some(why.clone());
+                            invalid.push(why);
+                        }
+                        Err(CutOff::Here(why)) => invalid.push(why),
+                    }
                     invalid.extend(load_record.failures().map(problem));
                 }
             }
@@ -179,10 +197,12 @@ pub(crate) fn make_run(
         invalid,
         findings: heard.findings,
     };
+    // A program that Ctrl-C ended with us did not fail.
+    tick();
     RunMade {
         run,
         collected: heard.collected,
-        failed_start,
+        failed: failed.filter(|_| !stop.load(Ordering::Relaxed)),
     }
 }
 
@@ -195,9 +215,9 @@ fn listen(
     heard: &mut Heard,
     tick: &mut dyn FnMut(),
     stop: &AtomicBool,
-) -> Result<(), Finding> {
+) -> Result<(), CutOff> {
     let record = heard.record.clone();
-    let failed = |error: DomainError| reason(&record, &error);
+    let failed = |error: DomainError| CutOff::ByDomain(reason(&record, &error));
     running.go().map_err(failed)?;
     let deadline = Instant::now() + Duration::from(plan.duration + plan.warm_up) + patience;
     let problem = |what: String| Finding::new(Severity::Problem, record.as_str(), what);
@@ -220,7 +240,8 @@ fn listen(
                         .map_or((block.at, Nanos::ZERO), |(at, offset)| (at, at + offset)),
                 )
                 .map_err(|error| {
-                    problem(format!("the histogram log cannot be written: {error}"))
+                    let what = format!("the histogram log cannot be written: {error}");
+                    CutOff::Here(problem(what))
                 })?;
                 heard.collected.add(&block);
             }
@@ -229,14 +250,16 @@ fn listen(
                 heard.findings = findings;
                 return Ok(());
             }
-            Some(MeterEvent::Refused(refusal)) => return Err(refusal.finding),
+            Some(MeterEvent::Refused(refusal)) => {
+                return Err(CutOff::ByDomain(refusal.finding));
+            }
             Some(MeterEvent::Ready(_)) | None => {}
         }
         if Instant::now() > deadline {
-            return Err(problem(format!(
+            return Err(CutOff::ByDomain(problem(format!(
                 "the meter has said nothing for {} s after its time was over; it was ended",
                 patience.as_secs()
-            )));
+            ))));
         }
         // What a dead load means for the record is told when it is stopped.
         let _ = load.alive();
@@ -270,4 +293,171 @@ pub(crate) fn thread_problems(place: &str, thread: &ThreadOutcome) -> Vec<Findin
         )));
     }
     problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rampart_host::Shield;
+    use rampart_model::{DomainSelection, Machine, MeterKind, Refusal, RefusalKind, ShieldReport};
+
+    use crate::ending::Ending;
+
+    /// What a made-up domain does.
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    enum Fault {
+        DoesNotStart,
+        EndsEarly,
+        Refuses,
+        SaysNothing,
+    }
+
+    fn refusal() -> Refusal {
+        Refusal {
+            kind: RefusalKind::BadPlan,
+            finding: Finding::new(Severity::Problem, "vm", "it refused"),
+        }
+    }
+
+    /// A domain with a fault; what it is asked to do ends the evaluation where that is wished.
+    #[derive(Debug)]
+    struct Faulty<'a>(Fault, Option<&'a AtomicBool>);
+
+    impl Domain for Faulty<'_> {
+        fn selection(&self) -> DomainSelection {
+            DomainSelection::of(DomainKind::Task)
+        }
+
+        fn availability(&self, _: &Machine) -> rampart_model::Availability {
+            unreachable!("nobody asks")
+        }
+
+        fn start(&self, _: &Start<'_>) -> Result<Box<dyn Running>, DomainError> {
+            if let Some(asked) = self.1 {
+                asked.store(true, Ordering::Relaxed);
+            }
+            match self.0 {
+                Fault::DoesNotStart => Err(DomainError::Refused(refusal())),
+                fault => Ok(Box::new(Up(fault))),
+            }
+        }
+    }
+
+    #[derive(Debug)]
+    struct Up(Fault);
+
+    impl Running for Up {
+        fn go(&mut self) -> Result<(), DomainError> {
+            Ok(())
+        }
+
+        fn next_event(&mut self, _: Duration) -> Result<Option<MeterEvent>, DomainError> {
+            match self.0 {
+                Fault::EndsEarly => Err(DomainError::Unavailable(refusal().finding)),
+                Fault::Refuses => Ok(Some(MeterEvent::Refused(refusal()))),
+                _ => Ok(None),
+            }
+        }
+
+        fn stop(&mut self) {}
+
+        fn again(&mut self, _: &MeterPlan) -> Result<bool, DomainError> {
+            Ok(false)
+        }
+
+        fn shield(&self) -> Option<&Shield> {
+            None
+        }
+
+        fn granted(&self) -> Granted {
+            Granted::default()
+        }
+
+        fn wall(&self) -> Option<ShieldReport> {
+            None
+        }
+
+        fn finish(self: Box<Self>) -> Result<Option<ShieldReport>, DomainError> {
+            Ok(None)
+        }
+    }
+
+    fn plan() -> MeterPlan {
+        MeterPlan {
+            duration: Nanos::ZERO,
+            warm_up: Nanos::ZERO,
+            ..MeterPlan::new(MeterKind::Wakeup, CpuSet::new())
+        }
+    }
+
+    fn made(domain: &dyn Domain, ending: &Ending<'_>) -> RunMade {
+        let place = tempfile::tempdir().expect("a directory");
+        let none = CpuSet::new();
+        let log = HistogramLog::create(&place.path().join("log")).expect("a log");
+        let request = RunRequest {
+            order: 0,
+            record: "vm/wakeup/idle",
+            domain,
+            name: "vm",
+            stay_up: false,
+            plan: &plan(),
+            condition: Condition::IDLE,
+            others: &none,
+            housekeeping: &none,
+            meter: Path::new("/nowhere"),
+            scratch: place.path(),
+            explain: false,
+            log: (String::new(), log),
+        };
+        let mut look = || {
+            ending.look();
+        };
+        make_run(request, &mut look, ending.flag())
+    }
+
+    /// A guest that comes up and is lost fails as one that does not come up.
+    #[test]
+    fn a_domain_that_is_lost_while_it_measures_has_failed() {
+        let asked = AtomicBool::new(false);
+        for fault in [Fault::DoesNotStart, Fault::EndsEarly, Fault::Refuses] {
+            let ending = Ending::new(&asked, Duration::from_secs(600));
+            let made = made(&Faulty(fault, None), &ending);
+            let why = made.failed.expect("a failure");
+            assert_eq!(why.what, "it refused", "{fault:?}");
+            assert_eq!(made.run.invalid, [why]);
+        }
+    }
+
+    /// Ctrl-C reaches the programs of a domain too, while nobody looks.
+    #[test]
+    fn what_ends_with_the_evaluation_did_not_fail() {
+        for fault in [Fault::DoesNotStart, Fault::EndsEarly] {
+            let asked = AtomicBool::new(false);
+            let ending = Ending::new(&asked, Duration::from_secs(600));
+            let made = made(&Faulty(fault, Some(&asked)), &ending);
+            assert_eq!(made.failed, None, "{fault:?}");
+            assert!(!made.run.invalid.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_domain_that_falls_silent_has_failed() {
+        let place = tempfile::tempdir().expect("a directory");
+        let mut log = HistogramLog::create(&place.path().join("log")).expect("a log");
+        let none = CpuSet::new();
+        let load = Load::start(Condition::IDLE, &none, &none, None, place.path());
+        let cut = listen(
+            &mut Up(Fault::SaysNothing),
+            &mut load.expect("no load"),
+            (&plan(), Duration::ZERO),
+            &mut log,
+            &mut Heard::default(),
+            &mut || {},
+            &AtomicBool::new(false),
+        );
+        let Err(CutOff::ByDomain(why)) = cut else {
+            panic!("{cut:?}");
+        };
+        assert!(why.what.contains("has said nothing"), "{why}");
+    }
 }

@@ -7,13 +7,13 @@ use rand::seq::SliceRandom;
 
 /// One cell of the matrix, as indices into the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Cell {
+pub(crate) struct Cell {
     /// Index of the domain.
-    pub domain: usize,
+    pub(crate) domain: usize,
     /// Index of the meter.
-    pub meter: usize,
+    pub(crate) meter: usize,
     /// Index of the condition.
-    pub condition: usize,
+    pub(crate) condition: usize,
 }
 
 /// The order of all runs. Each repetition visits every cell once before any cell comes again, so
@@ -21,7 +21,7 @@ pub struct Cell {
 /// alike; within a condition the domains follow each other directly, in an order that changes
 /// from repetition to repetition, so that none is always the first.
 #[must_use]
-pub fn schedule(plan: &ExperimentPlan) -> Vec<Cell> {
+pub(crate) fn schedule(plan: &ExperimentPlan) -> Vec<Cell> {
     let mut generator = rand_pcg::Pcg64Mcg::seed_from_u64(plan.seed);
     let mut order = Vec::new();
     for _ in 0..plan.repetitions {

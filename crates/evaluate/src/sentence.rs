@@ -73,41 +73,28 @@ fn same_part(same: &Asked<'_>) -> String {
 
 /// What blocks did to it: those in other domains, and those that the host's kernel makes under it.
 fn blocks_parts(plan: &ExperimentPlan, domain: &DomainPlan, verdicts: &[Verdict]) -> Vec<String> {
-    let blocks = |side: Option<Side>| -> Vec<(&Verdict, String, &str)> {
-        verdicts
-            .iter()
-            .filter_map(|verdict| {
-                let by = verdict.disturbance.as_ref()?;
-                let own = by.domain == domain.name;
-                let wanted = match side {
-                    None => !own,
-                    Some(side) => own && by.side == side,
-                };
-                (verdict.domain == domain.name && by.kind == DisturbanceKind::Block && wanted)
-                    .then(|| (verdict, by.to_string(), by.domain.as_str()))
-            })
-            .collect()
-    };
-    let mut parts = Vec::new();
-    let elsewhere = blocks(None);
-    let crosses = |one: &&(&Verdict, String, &str)| {
-        matches!(one.0.outcome, VerdictOutcome::Leaks | VerdictOutcome::Fails)
-    };
-    let felt: Vec<&str> = elsewhere
+    let blocks = verdicts
         .iter()
-        .filter(crosses)
-        .map(|(_, by, _)| by.as_str())
+        .filter(|verdict| verdict.domain == domain.name)
+        .filter_map(|verdict| Some((verdict.outcome, verdict.disturbance.as_ref()?)))
+        .filter(|(_, by)| by.kind == DisturbanceKind::Block);
+    let (own, elsewhere): (Vec<_>, Vec<_>) = blocks.partition(|(_, by)| by.domain == domain.name);
+    let mut parts = Vec::new();
+    let felt: Vec<String> = elsewhere
+        .iter()
+        .filter(|(outcome, _)| matches!(outcome, VerdictOutcome::Leaks | VerdictOutcome::Fails))
+        .map(|(_, by)| by.to_string())
         .collect();
     let open = elsewhere
         .iter()
-        .any(|(verdict, ..)| verdict.outcome == VerdictOutcome::Inconclusive);
+        .any(|(outcome, _)| *outcome == VerdictOutcome::Inconclusive);
     if !felt.is_empty() {
         parts.push(format!("blocks elsewhere stop it: {}", felt.join(", ")));
     } else if open {
         parts.push("whether blocks elsewhere stop it is not decided".to_owned());
     } else if !elsewhere.is_empty() {
         let watched = |other: &&DomainPlan| {
-            other.name != domain.name && elsewhere.iter().any(|(.., by)| *by == other.name)
+            other.name != domain.name && elsewhere.iter().any(|(_, by)| by.domain == other.name)
         };
         let names: Vec<&str> = plan
             .domains
@@ -121,9 +108,9 @@ fn blocks_parts(plan: &ExperimentPlan, domain: &DomainPlan, verdicts: &[Verdict]
             format!("blocks in {} do not stop it", names.join(", "))
         });
     }
-    for (verdict, ..) in blocks(Some(Side::Under)) {
+    for (outcome, _) in own.iter().filter(|(_, by)| by.side == Side::Under) {
         parts.push(
-            match verdict.outcome {
+            match outcome {
                 VerdictOutcome::Leaks | VerdictOutcome::Fails => {
                     "the host's kernel stops it by stopping the CPU under it"
                 }

@@ -5,7 +5,8 @@
 //! is written down in `docs/verdicts.md`.
 
 use rampart_model::{
-    ComparisonCell, DomainKind, DomainPlan, ExperimentPlan, Question, Side, Verdict, VerdictOutcome,
+    ComparisonCell, DomainKernel, DomainPlan, ExperimentPlan, Question, Side, Verdict,
+    VerdictOutcome,
 };
 
 use crate::comparison::answered;
@@ -203,7 +204,7 @@ fn answer(
         );
     }
     let about_loads = open_about_loads(plan, domain, walls);
-    if !matches!(domain.selection.kind, DomainKind::Vm | DomainKind::Cell) {
+    if domain.selection.kind.kernel() == DomainKernel::Host {
         let stopped = !with(&walls.own, Leaks).is_empty();
         let how = if stopped {
             "what stops that kernel on its CPU stops it, as its own blocks show"

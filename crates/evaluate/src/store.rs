@@ -147,7 +147,7 @@ impl ResultDirectory {
     ///
     /// # Errors
     /// If it cannot be created.
-    pub fn histogram_log(
+    pub(crate) fn histogram_log(
         &self,
         order: u32,
         record: &str,
@@ -230,7 +230,7 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
 /// A log of histograms in the interval format of HdrHistogram, version 1.3, as its other tools
 /// read it. Tags name CPU and series; warm-up blocks are not in it.
 #[derive(Debug)]
-pub struct HistogramLog {
+pub(crate) struct HistogramLog {
     file: BufWriter<File>,
     started: Option<Nanos>,
     mirror: Option<Mirror>,
@@ -283,7 +283,7 @@ impl HistogramLog {
     ///
     /// # Errors
     /// Those of the file system.
-    pub fn create(path: &Path) -> io::Result<Self> {
+    pub(crate) fn create(path: &Path) -> io::Result<Self> {
         Ok(Self {
             file: BufWriter::new(File::create(path)?),
             started: None,
@@ -296,7 +296,7 @@ impl HistogramLog {
     ///
     /// # Errors
     /// Those of the file system.
-    pub fn append(&mut self, block: &Block, started: (Nanos, Nanos)) -> io::Result<()> {
+    pub(crate) fn append(&mut self, block: &Block, started: (Nanos, Nanos)) -> io::Result<()> {
         if block.phase == Phase::WarmUp {
             return Ok(());
         }
@@ -350,7 +350,7 @@ fn series_word(series: rampart_model::Series) -> String {
 /// The same distribution as a histogram of the library: the bucket layout is the same, so no
 /// count moves.
 #[must_use]
-pub fn histogram(distribution: &Distribution) -> Histogram<u64> {
+pub(crate) fn histogram(distribution: &Distribution) -> Histogram<u64> {
     let highest = distribution.max.map_or(2, |max| max.0.max(2));
     let mut histogram = Histogram::new_with_max(highest, 3)
         .or_else(|_| Histogram::new(3))

@@ -3,8 +3,8 @@
 //! that threads had in every run, and from which blocks stopped them. Pure.
 
 use rampart_model::{
-    ComparisonCell, CpuSet, DomainKind, DomainPlan, ExperimentPlan, GuestThreadRole, Question,
-    Record, Run, SchedulingPolicy, Verdict, VerdictOutcome,
+    ComparisonCell, CpuSet, DomainKernel, DomainKind, DomainPlan, ExperimentPlan, GuestThreadRole,
+    Question, Record, Run, SchedulingPolicy, Verdict, VerdictOutcome,
 };
 
 use crate::comparison::answered;
@@ -13,7 +13,8 @@ const NO_DEADLINE: &str = "its times are emulated and mean nothing, so that no d
 const NO_RATIO: &str = "its times are emulated, so that their ratio to the host's decides nothing";
 
 /// Whether real-time work would be real-time there: all threads had the policy that they were asked
-/// for, and no block in another domain stops them.
+/// for, and no block in another domain stops them. A block that does answers it, whatever policy
+/// they had.
 pub(crate) fn real_time(
     domain: &DomainPlan,
     records: &[Record],
@@ -21,19 +22,9 @@ pub(crate) fn real_time(
 ) -> ComparisonCell {
     let placement = Placement::of(domain, records);
     let from_others = blocks_of_others(domain, verdicts);
-    let crossing: Vec<String> = from_others
-        .iter()
-        .filter(|verdict| verdict.outcome == VerdictOutcome::Leaks)
-        .filter_map(|verdict| verdict.disturbance.as_ref())
-        .map(ToString::to_string)
-        .collect();
-    let (answer, outcome, reason) = match placement {
-        Ok(_) if !crossing.is_empty() => (
-            "no",
-            VerdictOutcome::Fails,
-            format!("blocks in other domains stop it: {}", crossing.join(", ")),
-        ),
-        Ok(placement) if all_hold(&from_others) => (
+    let (answer, outcome, reason) = match (placement, crossing(&from_others)) {
+        (_, Some(crossing)) => ("no", VerdictOutcome::Fails, crossing),
+        (Ok(placement), None) if all_hold(&from_others) => (
             "in structure",
             VerdictOutcome::Holds,
             format!(
@@ -41,12 +32,12 @@ pub(crate) fn real_time(
                 placement.words
             ),
         ),
-        Ok(placement) => (
+        (Ok(placement), None) => (
             "not judged here",
             VerdictOutcome::Inconclusive,
             format!("{}; but {NO_DEADLINE}", placement.words),
         ),
-        Err(why) => (
+        (Err(why), None) => (
             "not judged here",
             VerdictOutcome::Inconclusive,
             format!("{why}; and {NO_DEADLINE}"),
@@ -69,47 +60,75 @@ pub(crate) fn same_as_host(
     ratios: &[&Verdict],
 ) -> ComparisonCell {
     let from_others = blocks_of_others(domain, verdicts);
-    let host = plan
-        .domains
-        .iter()
-        .find(|domain| domain.selection.kind == DomainKind::Host)
-        .and_then(|host| Placement::of(host, records).ok());
-    let same_kernel = matches!(
-        domain.selection.kind,
-        DomainKind::Task | DomainKind::Container
-    );
-    let placement = Placement::of(domain, records);
-    let (answer, outcome, reason) = match (placement, host) {
-        (Ok(placement), Some(host))
-            if same_kernel && placement.policy == host.policy && all_hold(&from_others) =>
-        {
-            (
+    let open = |reason: String| ("not judged here", VerdictOutcome::Inconclusive, reason);
+    let (answer, outcome, reason) = match domain.selection.kind.kernel() {
+        DomainKernel::Host => match as_the_host(plan, domain, records, &from_others) {
+            Ok(policy) => (
                 "in structure",
                 VerdictOutcome::Holds,
                 format!(
-                    "it runs on the host's kernel under the same policy {}, verified in every run of both, and no block in another domain that was tried stops it; {NO_RATIO}",
-                    placement.policy
+                    "it runs on the host's kernel under the same policy {policy}, verified in every run of both, and no block in another domain that was tried stops it; {NO_RATIO}"
                 ),
-            )
-        }
-        _ if same_kernel => (
-            "not judged here",
-            VerdictOutcome::Inconclusive,
-            format!("it runs on the host's kernel; but {NO_RATIO}"),
-        ),
-        _ => (
-            "not judged here",
-            VerdictOutcome::Inconclusive,
-            format!(
-                "it has a kernel of its own above the host's, and what that costs shows in times alone; {NO_RATIO}"
             ),
-        ),
+            Err(why) => open(format!(
+                "it runs on the host's kernel; but {why}, and {NO_RATIO}"
+            )),
+        },
+        DomainKernel::AboveHost => open(format!(
+            "it has a kernel of its own above the host's, and what that costs shows in times alone; {NO_RATIO}"
+        )),
+        DomainKernel::Apart => open(format!(
+            "its CPUs were taken from the host's kernel, and what that changes shows in times alone; {NO_RATIO}"
+        )),
     };
     let evidence = [ratios, &from_others].concat();
     ComparisonCell {
         verdicts: ids(&evidence),
         ..answered(domain, answer, Some(outcome), &reason)
     }
+}
+
+/// The policy that all threads of it and of the host had, where nothing else than that tells them
+/// apart; or what does.
+fn as_the_host(
+    plan: &ExperimentPlan,
+    domain: &DomainPlan,
+    records: &[Record],
+    from_others: &[&Verdict],
+) -> Result<SchedulingPolicy, String> {
+    let policy = Placement::of(domain, records)?.policy;
+    let is_host = |domain: &&DomainPlan| domain.selection.kind == DomainKind::Host;
+    let host = plan.domains.iter().find(is_host);
+    let host = host.ok_or("the host was not measured")?;
+    let host = Placement::of(host, records)
+        .map_err(|why| format!("nothing is verified of the host ({why})"))?;
+    if policy != host.policy {
+        return Err(format!(
+            "its threads have the policy {policy}, and the host's {}",
+            host.policy
+        ));
+    }
+    if let Some(crossing) = crossing(from_others) {
+        return Err(crossing);
+    }
+    if from_others.is_empty() {
+        return Err("no block in another domain was tried".to_owned());
+    }
+    if !all_hold(from_others) {
+        return Err("whether blocks in other domains stop it is not decided".to_owned());
+    }
+    Ok(policy)
+}
+
+/// Which blocks of other domains stop it; none where none does.
+fn crossing(from_others: &[&Verdict]) -> Option<String> {
+    let words: Vec<String> = from_others
+        .iter()
+        .filter(|verdict| verdict.outcome == VerdictOutcome::Leaks)
+        .filter_map(|verdict| verdict.disturbance.as_ref())
+        .map(ToString::to_string)
+        .collect();
+    (!words.is_empty()).then(|| format!("blocks in other domains stop it: {}", words.join(", ")))
 }
 
 fn ids(verdicts: &[&Verdict]) -> Vec<String> {
@@ -178,14 +197,14 @@ impl Placement {
         Ok(Self {
             policy,
             words: format!(
-                "its threads have the policy {policy} in its own kernel, and {outside} on the host's, both verified in each of {count} valid runs"
+                "its threads have the policy {policy} in its own kernel, and on the host's {outside}, both verified in each of {count} valid runs"
             ),
         })
     }
 }
 
 /// What the host gave the threads that are a guest's real-time CPUs, the same in every run:
-/// `its virtual CPU has fifo:1 on CPU 3`.
+/// `the threads that are its real-time CPUs have fifo:1, bound to CPU 3`.
 fn host_side(domain: &DomainPlan, runs: &[&Run]) -> Result<String, String> {
     let mut given: Option<SchedulingPolicy> = None;
     for run in runs {
@@ -200,18 +219,21 @@ fn host_side(domain: &DomainPlan, runs: &[&Run]) -> Result<String, String> {
                 });
             let Some(thread) = thread else {
                 return Err(format!(
-                    "in run {} no thread of the host that is its virtual CPU was bound to CPU {cpu}",
+                    "in run {} none of its virtual CPUs was bound to CPU {cpu} on the host",
                     run.order
                 ));
             };
-            if !thread.policy.is_real_time() || given.is_some_and(|policy| policy != thread.policy)
-            {
-                return Err(format!(
-                    "in run {} the thread of the host that is its virtual CPU on CPU {cpu} had the policy {}",
-                    run.order, thread.policy
-                ));
+            let (order, policy) = (run.order, thread.policy);
+            let had = format!(
+                "in run {order} its virtual CPU on CPU {cpu} had the policy {policy} on the host"
+            );
+            if !policy.is_real_time() {
+                return Err(format!("{had}, which is none for real-time work"));
             }
-            given = Some(thread.policy);
+            if let Some(other) = given.filter(|given| *given != policy) {
+                return Err(format!("{had}, and another had {other}"));
+            }
+            given = Some(policy);
         }
     }
     match given {
@@ -311,20 +333,95 @@ mod tests {
         }
         let floating = real_time_of(&evaluation, "vm");
         assert_eq!(floating.answer, "not judged here");
-        assert!(floating.reason.contains("was bound"), "{}", floating.reason);
+        assert!(
+            floating
+                .reason
+                .contains("none of its virtual CPUs was bound"),
+            "{}",
+            floating.reason
+        );
     }
 
-    #[test]
-    fn a_block_that_crosses_is_told() {
-        let mut evaluation = walls();
-        let crossing = |verdict: &&mut Verdict| {
+    /// What the host's blocks did to the task.
+    fn block_of_the_host(evaluation: &mut Evaluation) -> &mut Verdict {
+        let of_the_host = |verdict: &&mut Verdict| {
             let by = verdict.disturbance.as_ref();
             verdict.domain == "task" && by.is_some_and(|by| by.to_string() == "block:host")
         };
-        let verdict = evaluation.verdicts.iter_mut().find(crossing);
-        verdict.expect("a verdict").outcome = VerdictOutcome::Leaks;
-        let cell = real_time_of(&evaluation, "task");
-        assert_eq!(cell.answer, "no");
-        assert!(cell.reason.contains("block:host"), "{}", cell.reason);
+        let verdict = evaluation.verdicts.iter_mut().find(of_the_host);
+        verdict.expect("a verdict")
+    }
+
+    #[test]
+    fn a_block_that_crosses_is_told_whatever_the_policy() {
+        let mut evaluation = walls();
+        block_of_the_host(&mut evaluation).outcome = VerdictOutcome::Leaks;
+        let verified = real_time_of(&evaluation, "task");
+        for thread in threads(&mut evaluation, "task") {
+            thread.placement.policy = SchedulingPolicy::Other;
+        }
+        let unverified = real_time_of(&evaluation, "task");
+        for cell in [verified, unverified] {
+            assert_eq!(cell.answer, "no", "{cell:?}");
+            assert_eq!(cell.outcome, Some(VerdictOutcome::Fails));
+            assert!(cell.reason.contains("block:host"), "{}", cell.reason);
+        }
+    }
+
+    #[test]
+    fn what_keeps_a_domain_from_being_as_the_host_is_told() {
+        let same = |evaluation: &Evaluation, name: &str| {
+            let mut domains = evaluation.plan.domains.iter();
+            let domain = domains.find(|domain| domain.name == name);
+            same_as_host(
+                &evaluation.plan,
+                domain.expect("a domain"),
+                &evaluation.records,
+                &evaluation.verdicts,
+                &[],
+            )
+        };
+        let sound = same(&walls(), "task");
+        assert_eq!(sound.answer, "in structure", "{sound:?}");
+        assert_eq!(sound.outcome, Some(VerdictOutcome::Holds));
+        let told = |change: &dyn Fn(&mut Evaluation), cause: &str| {
+            let mut evaluation = walls();
+            change(&mut evaluation);
+            let cell = same(&evaluation, "task");
+            assert_eq!(cell.answer, "not judged here", "{cell:?}");
+            assert_eq!(cell.outcome, Some(VerdictOutcome::Inconclusive));
+            assert!(cell.reason.contains(cause), "{cause}: {}", cell.reason);
+        };
+        told(
+            &|evaluation| block_of_the_host(evaluation).outcome = VerdictOutcome::Leaks,
+            "blocks in other domains stop it: block:host",
+        );
+        told(
+            &|evaluation| block_of_the_host(evaluation).outcome = VerdictOutcome::Inconclusive,
+            "is not decided",
+        );
+        told(
+            &|evaluation| evaluation.verdicts.clear(),
+            "no block in another domain was tried",
+        );
+        told(
+            &|evaluation| {
+                for thread in threads(evaluation, "task") {
+                    thread.placement.policy = SchedulingPolicy::Fifo(3);
+                }
+            },
+            "the policy fifo:3, and the host's",
+        );
+        for (name, cause) in [
+            ("task", "no thread of it was measured in a valid run"),
+            ("host", "nothing is verified of the host"),
+        ] {
+            told(
+                &|evaluation| evaluation.records.retain(|record| record.domain != name),
+                cause,
+            );
+        }
+        let guest = same(&walls(), "vm");
+        assert!(guest.reason.contains("a kernel of its own"), "{guest:?}");
     }
 }

@@ -12,6 +12,15 @@ const SHORTEST_RUN: Nanos = Nanos::SECOND;
 /// With fewer the spread between runs is hardly known.
 const USUAL_REPETITIONS: u64 = 5;
 
+/// The least time for so many cells: one short run of each.
+pub(crate) fn least_time(cells: u64, overhead: Nanos) -> Nanos {
+    Nanos(
+        cells
+            .max(1)
+            .saturating_mul(SHORTEST_RUN.0.saturating_add(overhead.0)),
+    )
+}
+
 /// Repetitions and measured time of each run.
 ///
 /// Runs of one cell differ more than seconds within a run do, so comparisons live from
@@ -30,11 +39,10 @@ pub(crate) fn share_time(
         repetitions -= 1;
     }
     if run_for(repetitions) < SHORTEST_RUN {
-        let needed = Nanos(cells * (SHORTEST_RUN + overhead).0);
         return Err(EvaluateError::TooShort {
             total,
             cells,
-            needed,
+            needed: least_time(cells, overhead),
         });
     }
     while repetitions >= USUAL_REPETITIONS

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Verdicts from records with known contents.
 
+use std::collections::BTreeMap;
+
 use rampart_evaluate::{BlocksByRecord, Evidence, Judged, judge};
 use rampart_model::{
     Condition, CpuId, CpuRecord, CpuSet, Distribution, DomainKind, DomainPlan, DomainSelection,
@@ -62,10 +64,13 @@ fn runs(usual: u64, slow: u64) -> Vec<Vec<Distribution>> {
         .collect()
 }
 
+/// The runs of each record, in blocks.
+type Blocks = BTreeMap<String, Vec<Vec<Distribution>>>;
+
 /// Adds a record made of these runs.
 fn add(
     records: &mut Vec<Record>,
-    blocks: &mut BlocksByRecord,
+    blocks: &mut Blocks,
     (kind, condition): (DomainKind, Condition),
     runs: Vec<Vec<Distribution>>,
     deadline: Nanos,
@@ -117,15 +122,18 @@ fn verdict<'a>(judged: &'a Judged, question: Question, record: &str) -> &'a Verd
 fn judge_records(
     plan: &ExperimentPlan,
     records: &[Record],
-    blocks: &BlocksByRecord,
+    blocks: &Blocks,
     emulated: bool,
 ) -> Judged {
+    let blocks: BlocksByRecord<'_> = blocks
+        .iter()
+        .map(|(record, runs)| (record.clone(), runs.as_slice()))
+        .collect();
     judge(&Evidence {
         plan,
         records,
-        blocks,
+        blocks: &blocks,
         transfers: &[],
-        crash: None,
         emulated,
     })
 }
@@ -133,7 +141,7 @@ fn judge_records(
 /// The host leaks under load, the task does not.
 fn judged(emulated: bool) -> Judged {
     let deadline = Nanos::from_micros(100);
-    let (mut records, mut blocks) = (Vec::new(), BlocksByRecord::new());
+    let (mut records, mut blocks) = (Vec::new(), Blocks::new());
     for (cell, usual, slow) in [
         ((DomainKind::Host, Condition::IDLE), 5_000, 20_000),
         ((DomainKind::Host, CPU_LOAD), 15_000, 500_000),
@@ -213,7 +221,7 @@ fn a_deadline_carries_its_bound_and_exposure() {
 #[test]
 fn missed_periods_count_by_their_corrected_lateness() {
     let deadline = Nanos::from_micros(100);
-    let (mut records, mut blocks) = (Vec::new(), BlocksByRecord::new());
+    let (mut records, mut blocks) = (Vec::new(), Blocks::new());
     add(
         &mut records,
         &mut blocks,
@@ -344,7 +352,7 @@ fn the_comparison_rests_on_its_verdicts() {
 
 #[test]
 fn nothing_measured_is_said_and_not_judged() {
-    let judged = judge_records(&plan(Nanos::SECOND), &[], &BlocksByRecord::new(), false);
+    let judged = judge_records(&plan(Nanos::SECOND), &[], &Blocks::new(), false);
     assert!(judged.verdicts.is_empty());
     assert_eq!(
         judged.comparison.sentences[0].1,

@@ -177,6 +177,51 @@ fn the_time_holds_matrix_and_disturbances() {
     }
 }
 
+/// The last `--for TIME` of a text, as a shell takes it.
+fn time_in(text: &str) -> Nanos {
+    let (_, rest) = text.rsplit_once("--for ").expect("a time");
+    let word = rest.split([' ', ',', ';']).next().expect("a word");
+    word.parse()
+        .unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+/// The time that a refusal or a gap names is enough, on real machines and on emulated ones.
+#[test]
+fn the_time_that_mends_is_enough() {
+    let mut machine = machine(5, 1, "");
+    for emulated in [false, true] {
+        machine.virtualisation.emulated = emulated;
+        for seconds in 1..180 {
+            let with = |total, disturbances: Option<&str>| Request {
+                total: Some(total),
+                disturbances: disturbances.map(|wish| vec![wish.parse().expect("a wish")]),
+                ..Request::default()
+            };
+            let total = Nanos::from_secs(seconds);
+            for wish in [None, Some("none"), Some("block"), Some("cache")] {
+                if let Err(refused) = propose(&machine, &availability(), &with(total, wish)) {
+                    let enough = with(time_in(&refused.to_string()), wish);
+                    let again = propose(&machine, &availability(), &enough);
+                    assert!(again.is_ok(), "{refused}: {again:?}");
+                }
+            }
+            let Ok(proposal) = propose(&machine, &availability(), &with(total, None)) else {
+                continue;
+            };
+            let of_disturbances = |gap: &&rampart_model::NotMeasured| {
+                gap.what.starts_with("who disturbs") || gap.what.starts_with("disturbance ")
+            };
+            for gap in proposal.not_measured.iter().filter(of_disturbances) {
+                let mend = gap.findings[0].mend.as_deref().expect("a mend");
+                let again = proposed(&machine, &with(time_in(mend), None));
+                assert!(again.plan.transfer.is_some(), "{seconds} s: {mend}");
+                let still = again.not_measured.iter().any(|one| one.what == gap.what);
+                assert!(!still, "{seconds} s: {mend}");
+            }
+        }
+    }
+}
+
 #[test]
 fn what_is_not_done_has_a_reason() {
     let reason = |request: &Request, machine: &Machine| {

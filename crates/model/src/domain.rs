@@ -61,6 +61,27 @@ impl DomainKind {
             Self::Cell => "cell",
         }
     }
+
+    /// Whose kernel runs on its CPUs.
+    #[must_use]
+    pub const fn kernel(self) -> DomainKernel {
+        match self {
+            Self::Host | Self::Task | Self::Container => DomainKernel::Host,
+            Self::Vm => DomainKernel::AboveHost,
+            Self::Detached | Self::Cell => DomainKernel::Apart,
+        }
+    }
+}
+
+/// Whose kernel runs on the CPUs of a domain: what stops that kernel there stops the domain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DomainKernel {
+    /// The host's.
+    Host,
+    /// One of its own, whose processors are threads of the host's kernel.
+    AboveHost,
+    /// Not the host's: the CPUs were taken from it.
+    Apart,
 }
 
 impl fmt::Display for DomainKind {

@@ -83,8 +83,8 @@ pub use cpu_set::{CpuId, CpuSet, ParseCpuSetError};
 pub use distribution::{Bucket, Distribution, SAMPLES_BEYOND};
 #[cfg(feature = "std")]
 pub use domain::{
-    Availability, ContainerEngine, DomainKind, DomainSelection, Granted, GuestRole, InterruptMove,
-    ParseDomainError, ShieldReport, Wall,
+    Availability, ContainerEngine, DomainKernel, DomainKind, DomainSelection, Granted, GuestRole,
+    InterruptMove, ParseDomainError, ShieldReport, Wall,
 };
 #[cfg(feature = "std")]
 pub use evaluation::{

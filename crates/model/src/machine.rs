@@ -79,6 +79,14 @@ pub struct Topology {
     pub nodes: Vec<MemoryNode>,
 }
 
+impl Topology {
+    /// The CPUs that are online and that this process may use.
+    #[must_use]
+    pub fn usable(&self) -> CpuSet {
+        self.online.intersection(&self.allowed)
+    }
+}
+
 /// How the kernel can be preempted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]

@@ -95,6 +95,15 @@ fn write_scaled(f: &mut fmt::Formatter<'_>, sign: &str, nanos: u64) -> fmt::Resu
     f.pad(&format!("{sign}{number} {unit}"))
 }
 
+impl Nanos {
+    /// The length as an argument of a command, one word that is read back as no less: in whole
+    /// seconds, rounded up (`245s`).
+    #[must_use]
+    pub fn as_argument(self) -> String {
+        format!("{}s", self.0.div_ceil(Self::SECOND.0))
+    }
+}
+
 impl fmt::Display for Nanos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_scaled(f, "", self.0)
@@ -151,6 +160,22 @@ mod tests {
             "1e3s",
         ] {
             assert!(text.parse::<Nanos>().is_err(), "{text}");
+        }
+    }
+
+    /// What three figures show as `4.08 min` is neither one word nor long enough.
+    #[test]
+    fn an_argument_is_one_word_and_never_shorter() {
+        for (nanos, text) in [
+            (0, "0s"),
+            (1, "1s"),
+            (1_000_000_000, "1s"),
+            (244_000_000_001, "245s"),
+            (7_200_000_000_000, "7200s"),
+        ] {
+            let argument = Nanos(nanos).as_argument();
+            assert_eq!(argument, text);
+            assert!(argument.parse::<Nanos>().is_ok_and(|read| read.0 >= nanos));
         }
     }
 

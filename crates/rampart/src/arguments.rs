@@ -415,7 +415,7 @@ Examples:
 
 It changes nothing. Exit codes: 0 no problem, whatever the advice; 4 at least one problem.")]
 pub(crate) struct Check {
-    /// The real-time CPUs; without it those that are isolated, or the last core
+    /// The real-time CPUs; without it those that are isolated, or the last of the strongest cores
     #[arg(long, value_name = "CPUS")]
     pub(crate) cpus: Option<CpuSet>,
 

@@ -138,8 +138,12 @@ impl Member {
     }
 
     fn hear_block(&mut self, block: &Block, slots: Slots) {
-        if let Err(what) = slots.check(block, self.started, &self.cpus) {
-            self.fail(Finding::new(Severity::Problem, self.name.as_str(), what));
+        if let Err((what, needed)) = slots.check(block, self.started, &self.cpus) {
+            let place = self.name.as_str();
+            let finding = Finding::new(Severity::Problem, place, "its meter tells what cannot be")
+                .values(what, needed)
+                .mend("take `rampart` and `rampart-meter` from the same build");
+            self.fail(finding);
             return;
         }
         self.last_sign = self.last_sign.max(Some(block.at + block.length));
@@ -197,30 +201,37 @@ impl Slots {
         }
     }
 
-    /// Whether a block can be one of the round that `started` then.
+    /// Whether a block can be one of the round that `started` then; if not, what it tells, and
+    /// what it could.
     fn check(
         self,
         block: &Block,
         started: Option<(Nanos, Instant)>,
         cpus: &CpuSet,
-    ) -> Result<(), String> {
+    ) -> Result<(), (String, String)> {
         if !cpus.contains(block.cpu) {
-            return Err(format!(
-                "its meter tells of CPU {}, and measures on CPU {cpus}",
-                block.cpu
+            return Err((
+                format!("samples of CPU {}", block.cpu),
+                format!("of CPU {cpus}, where it measures"),
             ));
         }
         let Some((begin, _)) = started else {
-            return Err("its meter tells of samples before it began".to_owned());
+            return Err(("samples before it began".to_owned(), "after".to_owned()));
         };
+        if block.at < begin {
+            return Err((
+                format!("samples at {} of its clock", block.at),
+                format!("at {begin} or later, when it began"),
+            ));
+        }
         let end = block.at.saturating_sub(begin).0 / self.length.0;
         let end = usize::try_from(end)
             .unwrap_or(usize::MAX)
             .saturating_add(block.timeline.len());
-        if end > self.most || block.at < begin {
-            return Err(format!(
-                "its meter tells of slot {end} of {} each, and the longest round has {}",
-                self.length, self.most
+        if end > self.most {
+            return Err((
+                format!("{end} slots of {}", self.length),
+                format!("{} at the most, as the longest round has", self.most),
             ));
         }
         Ok(())
@@ -615,6 +626,8 @@ mod tests {
             member.started = Some((started, Instant::now()));
             member.hear_block(&bad, slots);
             assert_eq!(member.invalid.len(), 1);
+            let told = member.invalid[0].to_string();
+            assert!(told.contains("same build"), "{told}");
             assert!(member.heard.is_empty());
         }
     }

@@ -2,8 +2,8 @@
 //! Who is disturbed, who is watched meanwhile, and how long that takes. Pure.
 
 use rampart_model::{
-    CpuSet, Disturbance, DisturbanceKind, DomainKind, DomainPlan, Finding, LoadKind, Nanos,
-    Participant, SchedulingPolicy, Severity, Side, TransferGroup, TransferPlan,
+    Disturbance, DisturbanceKind, DomainKind, DomainPlan, Finding, LoadKind, Nanos, Participant,
+    SchedulingPolicy, Severity, Side, TransferGroup, TransferPlan,
 };
 
 use super::times::Times;
@@ -24,9 +24,29 @@ pub(crate) struct Wanted<'a> {
     pub(crate) explicit: bool,
     pub(crate) interval: Nanos,
     pub(crate) policy: SchedulingPolicy,
-    /// The time that may be used.
-    pub(crate) budget: Nanos,
+    /// The time of the whole evaluation.
+    pub(crate) total: Nanos,
+    /// Cells of the matrix, and the least time that they need.
+    pub(crate) cells: u64,
+    pub(crate) matrix: Nanos,
     pub(crate) costs: &'a Costs,
+}
+
+impl Wanted<'_> {
+    /// The time that disturbances may use.
+    fn budget(&self) -> Nanos {
+        self.costs.disturbance_budget(self.total)
+    }
+
+    /// Whether the rest is enough for the matrix.
+    fn leaves_the_matrix(&self) -> bool {
+        self.total.saturating_sub(self.budget()) >= self.matrix
+    }
+
+    /// What to give with `--for` so that disturbances get so much.
+    fn total_for(&self, disturbances: Nanos) -> Nanos {
+        self.costs.total_for(self.matrix, disturbances)
+    }
 }
 
 /// What was planned.
@@ -56,7 +76,7 @@ pub(crate) fn plan(wanted: &Wanted<'_>) -> Result<Planned, EvaluateError> {
                 "no two domains have CPUs of their own at the same time, so none can be watched while another is disturbed",
             )
             .values(
-                format!("{} domain(s) on CPU {}", wanted.domains.len(), cpus_of(wanted.domains)),
+                placed(wanted.domains),
                 "two domains, each with a CPU of its own",
             )
             .mend("name more domains, or give more real-time CPUs with --cpus"),
@@ -76,7 +96,8 @@ pub(crate) fn plan(wanted: &Wanted<'_>) -> Result<Planned, EvaluateError> {
     let loads = count(&groups, |one| !is_block(one));
     let share = |loads| {
         let overhead = wanted.costs.round_overhead;
-        Times::share(wanted.budget, groups.len(), blocks, loads, overhead)
+        let times = Times::share(wanted.budget(), groups.len(), blocks, loads, overhead);
+        times.filter(|_| wanted.leaves_the_matrix())
     };
     let (times, left_out) = match (share(loads), share(0)) {
         (Some(times), _) => (times, Vec::new()),
@@ -84,7 +105,7 @@ pub(crate) fn plan(wanted: &Wanted<'_>) -> Result<Planned, EvaluateError> {
         (None, Some(times)) if !wanted.explicit && blocks > 0 => {
             let overhead = wanted.costs.round_overhead;
             let needed = Times::least(groups.len(), blocks, loads, overhead);
-            (times, leave_out_loads(&mut groups, wanted.budget, needed))
+            (times, leave_out_loads(&mut groups, wanted, needed))
         }
         _ if wanted.explicit || blocks == 0 => {
             return too_short(wanted, groups.len(), blocks, loads);
@@ -122,7 +143,7 @@ pub(crate) fn plan(wanted: &Wanted<'_>) -> Result<Planned, EvaluateError> {
 /// Takes the loads away from all groups: each with the reason.
 fn leave_out_loads(
     groups: &mut [TransferGroup],
-    budget: Nanos,
+    wanted: &Wanted<'_>,
     needed: Nanos,
 ) -> Vec<(String, Finding)> {
     let is_block = |one: &Disturbance| one.kind == DisturbanceKind::Block;
@@ -142,8 +163,11 @@ fn leave_out_loads(
             name.as_str(),
             "the time is not enough for loads in one domain while the others are watched",
         )
-        .values(budget.to_string(), format!("{needed} for disturbances"))
-        .mend(format!("rampart evaluate --for {}", Nanos(needed.0 * 2)));
+        .values(
+            wanted.budget().to_string(),
+            format!("{needed} for disturbances"),
+        )
+        .mend(more_time(wanted.total_for(needed)));
         (name, finding)
     };
     named.into_iter().map(told).collect()
@@ -156,25 +180,39 @@ fn too_short(
     loads: usize,
 ) -> Result<Planned, EvaluateError> {
     let needed = Times::least(groups, blocks, loads, wanted.costs.round_overhead);
-    if wanted.explicit {
-        return Err(EvaluateError::TooShortForDisturbances {
-            budget: wanted.budget,
+    let total = wanted.total_for(needed);
+    let fits = wanted.leaves_the_matrix();
+    match (wanted.explicit, fits) {
+        (true, true) => Err(EvaluateError::TooShortForDisturbances {
+            budget: wanted.budget(),
             rounds: (blocks + loads) as u64,
             needed,
-        });
-    }
-    Ok(Planned::Nothing(
-        Finding::new(
-            Severity::Note,
-            "disturbances",
-            "the time is not enough to disturb one domain while the others are watched",
-        )
-        .values(wanted.budget.to_string(), needed.to_string())
-        .mend(format!(
-            "rampart evaluate --for {}",
-            Nanos(needed.0.saturating_mul(2))
+            total,
+        }),
+        (true, false) => Err(EvaluateError::TooShort {
+            total: wanted.total,
+            cells: wanted.cells,
+            needed: total,
+        }),
+        // The matrix alone may still fit.
+        (false, _) => Ok(Planned::Nothing(
+            Finding::new(
+                Severity::Note,
+                "disturbances",
+                if fits {
+                    "the time is not enough to disturb one domain while the others are watched"
+                } else {
+                    "the time is not enough for the matrix and for disturbances"
+                },
+            )
+            .values(wanted.total.to_string(), total.to_string())
+            .mend(more_time(total)),
         )),
-    ))
+    }
+}
+
+fn more_time(total: Nanos) -> String {
+    format!("rampart evaluate --for {}", total.as_argument())
 }
 
 fn count(groups: &[TransferGroup], of: impl Fn(&Disturbance) -> bool) -> usize {
@@ -185,10 +223,13 @@ fn count(groups: &[TransferGroup], of: impl Fn(&Disturbance) -> bool) -> usize {
         .count()
 }
 
-fn cpus_of(domains: &[DomainPlan]) -> CpuSet {
-    domains
+/// `host on CPU 0, task on CPU 1`
+fn placed(domains: &[DomainPlan]) -> String {
+    let placed: Vec<String> = domains
         .iter()
-        .fold(CpuSet::new(), |all, domain| all.union(&domain.cpus))
+        .map(|domain| format!("{} on CPU {}", domain.name, domain.cpus))
+        .collect();
+    placed.join(", ")
 }
 
 /// All domains at once where they have CPUs of their own; otherwise the host with each of the
@@ -290,6 +331,8 @@ fn check_wishes(
                 .filter(|other| other.kind == one.kind)
                 .map(|other| other.to_string())
                 .collect();
+            // The host is in every pair.
+            possible.sort_unstable();
             possible.dedup();
             return Err(EvaluateError::NoSuchDisturbance {
                 asked: one.to_string(),
@@ -336,7 +379,10 @@ mod tests {
             interval: Nanos::from_micros(500),
             policy: SchedulingPolicy::Fifo(80),
             costs: &Costs::REAL,
-            budget: Nanos::from_secs(seconds),
+            // Half of it is for disturbances.
+            total: Nanos::from_secs(2 * seconds),
+            cells: 1,
+            matrix: Nanos::SECOND,
         })
     }
 
@@ -439,6 +485,16 @@ mod tests {
                 "{refused}"
             );
         }
+        let in_pairs = [
+            domain("host", DomainKind::Host, "0"),
+            domain("task", DomainKind::Task, "1"),
+            domain("container", DomainKind::Container, "1"),
+        ];
+        let refused = planned(&in_pairs, &["block:vm"], 60).expect_err("no vm");
+        let EvaluateError::NoSuchDisturbance { possible, .. } = refused else {
+            panic!("{refused}");
+        };
+        assert_eq!(possible, ["block:container", "block:host", "block:task"]);
         let alone = [domain("host", DomainKind::Host, "0")];
         assert!(matches!(
             planned(&alone, &["block"], 60),

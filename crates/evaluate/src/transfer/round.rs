@@ -116,6 +116,8 @@ pub(crate) fn make_round(
             .flat_map(|(place, member)| self::watched(request, member, place, &done))
             .collect();
     }
+    // Where Ctrl-C came while they were started, nobody failed.
+    tick();
     if stop.load(Ordering::Relaxed) {
         return None;
     }

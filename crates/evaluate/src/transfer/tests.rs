@@ -218,7 +218,6 @@ fn judged(rounds: &[TransferRecord], emulated: bool) -> Judged {
         records: &[],
         blocks: &BlocksByRecord::new(),
         transfers: rounds,
-        crash: None,
         emulated,
     })
 }

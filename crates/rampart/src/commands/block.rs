@@ -147,7 +147,7 @@ impl BlockOptions {
 /// High-numbered CPUs take the fewest interrupts of devices, and CPU 0 the work of the boot.
 fn last_usable_cpu() -> CpuSet {
     let topology = read_machine(&MachineRoot::system()).topology;
-    let usable = topology.online.intersection(&topology.allowed);
+    let usable = topology.usable();
     usable.iter().next_back().into_iter().collect()
 }
 

@@ -69,7 +69,7 @@ pub(crate) fn run(arguments: &BlocktestArguments) -> Result<ExitCode, Failure> {
     let plan = arguments.blocks.plan()?;
     let machine = read_machine(&MachineRoot::system());
     let topology = machine.topology;
-    let usable = topology.online.intersection(&topology.allowed);
+    let usable = topology.usable();
     let watched = arguments.watch.clone().unwrap_or_else(|| usable.clone());
     let meter = meter_plan(arguments, &plan, &watched);
     let interrupted = signals::stop_flag()?;

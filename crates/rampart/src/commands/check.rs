@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rampart check`: whether a machine is fit for real-time work, and what would make it so.
 
+use rampart_evaluate::ProposedCpus;
 use rampart_host::{MachineRoot, read_knob_values, read_machine};
 use rampart_knobs::{Isolation, Subject, TextOptions, check_text};
 use rampart_model::ExitCode;
@@ -29,14 +30,10 @@ pub(crate) fn run(arguments: &Check, colour: bool) -> Result<ExitCode, Failure> 
         // Where the recording process could run does not matter any more.
         machine.topology.allowed = machine.topology.online.clone();
     }
-    let real_time = rampart_evaluate::propose_cpus(&machine, arguments.cpus.as_ref())?;
-    let chosen_by = if arguments.cpus.is_some() {
-        "named with --cpus"
-    } else if real_time.is_subset(&machine.topology.isolated) {
-        "isolated already"
-    } else {
-        "the last core; --cpus names others"
-    };
+    let ProposedCpus {
+        cpus: real_time,
+        chosen_by,
+    } = rampart_evaluate::propose_cpus(&machine, arguments.cpus.as_ref())?;
     let readings = read_knob_values(&root, &real_time);
     let isolation = Isolation {
         housekeeping: machine.topology.online.difference(&real_time),

@@ -23,7 +23,7 @@ use crate::{output, signals};
 pub(crate) fn run(arguments: &Measure, colour: bool) -> Result<ExitCode, Failure> {
     let program = super::meter_program()?;
     let topology = read_machine(&MachineRoot::system()).topology;
-    let usable = topology.online.intersection(&topology.allowed);
+    let usable = topology.usable();
     let plan = plan(arguments, &usable);
     // A shield moves ordinary work there.
     let unmeasured = usable.difference(&plan.cpus);

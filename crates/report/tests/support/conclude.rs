@@ -98,16 +98,29 @@ fn deadline(record: &Record, deadline: Nanos) -> Verdict {
     verdict
 }
 
-/// What a made-up answer amounts to.
-pub(crate) fn outcome_of(answer: &str) -> Option<VerdictOutcome> {
-    match answer {
-        "yes" | "good" | "excellent" => Some(VerdictOutcome::Holds),
-        "limited" | "not always" => Some(VerdictOutcome::Leaks),
-        "no" | "none" => Some(VerdictOutcome::Fails),
-        "not decided" | "not judged here" => Some(VerdictOutcome::Inconclusive),
-        _ => None,
-    }
+/// An answer with what it amounts to.
+pub(crate) type Word = (&'static str, VerdictOutcome);
+
+/// What a question is answered where all verdicts on it are good, some are bad, all are bad.
+struct Words {
+    good: Word,
+    some: Word,
+    bad: Word,
 }
+
+/// Whether a deadline is met, or a latency the host's.
+const AS_WISHED: Words = Words {
+    good: ("yes", VerdictOutcome::Holds),
+    some: ("not always", VerdictOutcome::Leaks),
+    bad: ("no", VerdictOutcome::Fails),
+};
+
+/// Whether loads reach across, where no block was made that would say more.
+const APART_FROM_LOADS: Words = Words {
+    good: ("holds", VerdictOutcome::Holds),
+    some: ("limited", VerdictOutcome::Leaks),
+    bad: ("leaks", VerdictOutcome::Leaks),
+};
 
 /// Rounded, so that the last digit does not depend on the platform's arithmetic.
 fn rounded(value: f64) -> f64 {
@@ -190,45 +203,36 @@ fn compare(evaluation: &mut Evaluation) {
             .filter(|verdict| verdict.question == question && verdict.domain == domain)
             .collect()
     };
-    let cell = |question: Question, domain: &str, yes: &str, no: &str| {
+    let cell = |question: Question, domain: &str, words: &Words| {
         let verdicts = of(question, domain);
         let all = |outcome| verdicts.iter().all(|verdict| verdict.outcome == outcome);
-        let any_bad = verdicts.iter().any(|verdict| {
+        let is_bad = |verdict: &&&Verdict| {
             matches!(
                 verdict.outcome,
                 VerdictOutcome::Fails | VerdictOutcome::Leaks
             )
-        });
-        let (answer, reason) = if verdicts.is_empty() {
+        };
+        let bad: Vec<&&Verdict> = verdicts.iter().filter(is_bad).collect();
+        let (word, reason) = if verdicts.is_empty() {
+            (None, "there is no valid record to draw it from".to_owned())
+        } else if let Some(first) = bad.first() {
+            let all = bad.len() == verdicts.len();
             (
-                "not measured".to_owned(),
-                "there is no valid record to draw it from".to_owned(),
+                Some(if all { words.bad } else { words.some }),
+                format!("under {}, {}", first.condition, first.statement),
             )
         } else if all(VerdictOutcome::Holds) {
-            (yes.to_owned(), verdicts[0].statement.clone())
-        } else if any_bad {
-            let first = verdicts.iter().find(|verdict| {
-                matches!(
-                    verdict.outcome,
-                    VerdictOutcome::Fails | VerdictOutcome::Leaks
-                )
-            });
-            (
-                no.to_owned(),
-                first
-                    .map(|verdict| format!("under {}, {}", verdict.condition, verdict.statement))
-                    .unwrap_or_default(),
-            )
+            (Some(words.good), verdicts[0].statement.clone())
         } else {
             (
-                "not always".to_owned(),
+                Some(("not decided", VerdictOutcome::Inconclusive)),
                 "the exposure does not decide it under each condition".to_owned(),
             )
         };
         ComparisonCell {
             domain: domain.to_owned(),
-            outcome: outcome_of(&answer),
-            answer,
+            outcome: word.map(|(_, outcome)| outcome),
+            answer: word.map_or("not measured", |(answer, _)| answer).to_owned(),
             reason,
             verdicts: verdicts.iter().map(|verdict| verdict.id.clone()).collect(),
         }
@@ -242,7 +246,7 @@ fn compare(evaluation: &mut Evaluation) {
             &format!("meets the deadline of {deadline}"),
             names
                 .iter()
-                .map(|(name, _)| cell(Question::Deadline, name, "yes", "no"))
+                .map(|(name, _)| cell(Question::Deadline, name, &AS_WISHED))
                 .collect(),
         ),
         row(
@@ -259,7 +263,7 @@ fn compare(evaluation: &mut Evaluation) {
                             verdicts: Vec::new(),
                         }
                     } else {
-                        cell(Question::SameAsHost, name, "yes", "not always")
+                        cell(Question::SameAsHost, name, &AS_WISHED)
                     }
                 })
                 .collect(),
@@ -268,7 +272,7 @@ fn compare(evaluation: &mut Evaluation) {
             "separation from neighbours",
             names
                 .iter()
-                .map(|(name, _)| cell(Question::Interference, name, "good", "limited"))
+                .map(|(name, _)| cell(Question::Interference, name, &APART_FROM_LOADS))
                 .collect(),
         ),
         row(
@@ -278,7 +282,7 @@ fn compare(evaluation: &mut Evaluation) {
                 .map(|(name, _)| ComparisonCell {
                     domain: name.clone(),
                     answer: "no".to_owned(),
-                    outcome: outcome_of("no"),
+                    outcome: Some(VerdictOutcome::Fails),
                     reason: "it runs on the host's kernel and ends with it".to_owned(),
                     verdicts: Vec::new(),
                 })

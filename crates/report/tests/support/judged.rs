@@ -8,7 +8,7 @@ use rampart_model::{
     Watched,
 };
 
-use super::conclude::outcome_of;
+use super::conclude::Word;
 use super::{IDLE, transfers};
 
 const TRANSFER_TOLERANCE: f64 = 0.1;
@@ -250,6 +250,24 @@ fn crashed(crash: &CrashRecord) -> Vec<Verdict> {
     crash.witnesses.iter().filter_map(of).collect()
 }
 
+const UNJUDGED: Word = ("not judged here", VerdictOutcome::Inconclusive);
+const IN_STRUCTURE: Word = ("in structure", VerdictOutcome::Holds);
+
+fn asked_of(verdicts: &[Verdict], question: Question) -> Vec<&Verdict> {
+    let asked = |one: &&Verdict| one.question == question;
+    verdicts.iter().filter(asked).collect()
+}
+
+/// `block:host in vm` of those with this outcome; none where there is none.
+fn named(verdicts: &[&Verdict], outcome: VerdictOutcome) -> Option<String> {
+    let words: Vec<String> = verdicts
+        .iter()
+        .filter(|one| one.outcome == outcome)
+        .filter_map(|one| Some(format!("{} in {}", one.disturbance.as_ref()?, one.domain)))
+        .collect();
+    (!words.is_empty()).then(|| words.join(", "))
+}
+
 /// The rows that rest on disturbances and on the crash in place of those that do without.
 pub(crate) fn compare(evaluation: &mut Evaluation) {
     let names: Vec<String> = evaluation
@@ -264,71 +282,106 @@ pub(crate) fn compare(evaluation: &mut Evaluation) {
         let of = |one: &&Verdict| one.domain == name && one.question == question;
         verdicts.iter().filter(of).collect()
     };
-    let cell = |name: &str, answer: &str, reason: String, on: &[&Verdict]| ComparisonCell {
-        domain: name.to_owned(),
-        answer: answer.to_owned(),
-        outcome: outcome_of(answer),
-        reason,
-        verdicts: ids(on),
+    let cell =
+        |name: &str, (answer, outcome): Word, reason: String, on: &[&Verdict]| ComparisonCell {
+            domain: name.to_owned(),
+            answer: answer.to_owned(),
+            outcome: Some(outcome),
+            reason,
+            verdicts: ids(on),
+        };
+    let blocks: Vec<&Verdict> = asked_of(&verdicts, Question::Transfer);
+    let into = |name: &str| -> Vec<&Verdict> {
+        let from_others = |one: &&&Verdict| {
+            let by = one.disturbance.as_ref();
+            one.domain == name && by.is_some_and(|by| by.domain != name)
+        };
+        blocks.iter().filter(from_others).copied().collect()
+    };
+    let out_of = |name: &str| -> Vec<&Verdict> {
+        let its_own = |one: &&&Verdict| {
+            let by = one.disturbance.as_ref();
+            one.domain != name && by.is_some_and(|by| by.domain == name && by.side == Side::Inside)
+        };
+        blocks.iter().filter(its_own).copied().collect()
     };
     let judged = |name: &String| {
-        let reason = "the machine is emulated: its times mean nothing".to_owned();
-        cell(
-            name,
-            "not judged here",
-            reason,
-            &asked(name, Question::Deadline),
-        )
+        let on = into(name);
+        let emulated = "the machine is emulated: its times mean nothing";
+        let (word, reason) = if let Some(crossing) = named(&on, VerdictOutcome::Leaks) {
+            (
+                ("no", VerdictOutcome::Fails),
+                format!("blocks in other domains stop it: {crossing}"),
+            )
+        } else if named(&on, VerdictOutcome::Inconclusive).is_some() {
+            (UNJUDGED, emulated.to_owned())
+        } else {
+            (
+                IN_STRUCTURE,
+                format!("no block in another domain stops it; {emulated}"),
+            )
+        };
+        cell(name, word, reason, &on)
     };
     let separated = |name: &String| {
+        let across = [into(name), out_of(name)].concat();
         let from_others = |one: &&Verdict| {
             let by = one.disturbance.as_ref();
             &one.domain == name && by.is_some_and(|by| &by.domain != name || by.side == Side::Under)
         };
-        let on: Vec<&Verdict> = verdicts.iter().filter(from_others).collect();
-        let leaks: Vec<String> = on
-            .iter()
-            .filter(|one| one.outcome == VerdictOutcome::Leaks)
-            .filter_map(|one| one.disturbance.as_ref())
-            .map(ToString::to_string)
-            .collect();
-        let reached = format!("reached by {}", leaks.join(", "));
-        match leaks.len() {
-            0 => cell(
-                name,
-                "good",
-                "nothing done to the others reached it".to_owned(),
-                &on,
-            ),
-            _ => cell(name, "limited", reached, &on),
-        }
+        let mut on: Vec<&Verdict> = verdicts.iter().filter(from_others).collect();
+        on.extend(out_of(name));
+        let (word, reason) = if let Some(crossing) = named(&across, VerdictOutcome::Leaks) {
+            (
+                ("none", VerdictOutcome::Fails),
+                format!("blocks cross: {crossing}"),
+            )
+        } else if let Some(open) = named(&across, VerdictOutcome::Inconclusive) {
+            (
+                ("not decided", VerdictOutcome::Inconclusive),
+                format!("the windows do not decide about {open}"),
+            )
+        } else {
+            (
+                ("limited", VerdictOutcome::Leaks),
+                "no block crosses; but it has no kernel of its own, only the host's".to_owned(),
+            )
+        };
+        cell(name, word, reason, &on)
     };
     let independent = |name: &String| {
         let reason = "it ended with the host's kernel".to_owned();
-        cell(name, "no", reason, &asked(name, Question::Crash))
+        let no = ("no", VerdictOutcome::Fails);
+        cell(name, no, reason, &asked(name, Question::Crash))
     };
     let row = |question: &str, cells| ComparisonRow {
         question: question.to_owned(),
         cells,
     };
     let same = |name: &String| {
-        let (answer, reason) = match name.as_str() {
-            "host" => ("–", "it is the host"),
+        let on = asked(name, Question::SameAsHost);
+        let (word, reason) = match name.as_str() {
+            "host" => {
+                return ComparisonCell {
+                    outcome: None,
+                    ..cell(
+                        name,
+                        ("–", VerdictOutcome::Holds),
+                        "it is the host".to_owned(),
+                        &on,
+                    )
+                };
+            }
             "vm" => (
-                "not judged here",
+                UNJUDGED,
                 "it has a kernel of its own above the host's, and what that costs shows in times alone",
             ),
             _ => (
-                "in structure",
+                IN_STRUCTURE,
                 "it runs on the host's kernel under the same policy, verified",
             ),
         };
-        let on = asked(name, Question::SameAsHost);
-        let mut cell = cell(name, answer, reason.to_owned(), &on);
-        if answer == "in structure" {
-            cell.outcome = Some(VerdictOutcome::Holds);
-        }
-        cell
+        cell(name, word, reason.to_owned(), &on)
     };
     evaluation.comparison.rows = vec![
         row(
