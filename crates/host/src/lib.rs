@@ -34,7 +34,9 @@ mod undo;
 
 pub use child::{AtOurEnd, Said, end_child, run_within, spawn_tied, wait_within};
 pub use error::HostError;
-pub use facts::{read_knob_values, read_machine, read_surroundings};
+pub use facts::{
+    kernel_image_version, network_queues, read_knob_values, read_machine, read_surroundings,
+};
 pub use isolated::reach_isolated_cpus;
 pub use kernel_config::kernel_option;
 pub use layout::control_group_layout;
