@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rampart check`: whether a machine is fit for real-time work, and what would make it so.
 
-use rampart_host::{MachineRoot, read_knob_values, read_machine};
+use rampart_host::{read_knob_values, read_machine};
 use rampart_knobs::{Isolation, Subject, TextOptions, check_text};
 use rampart_model::ExitCode;
 
@@ -11,24 +11,8 @@ use crate::failure::Failure;
 use crate::output;
 
 pub(crate) fn run(arguments: &Check, colour: bool) -> Result<ExitCode, Failure> {
-    let root = match &arguments.machine {
-        Some(directory) if !directory.is_dir() => {
-            return Err(Failure::new(
-                ExitCode::Usage,
-                anyhow::anyhow!(
-                    "{}: there is no recorded machine; name a directory that holds its proc, sys and etc",
-                    directory.display()
-                ),
-            ));
-        }
-        Some(directory) => MachineRoot::at(directory),
-        None => MachineRoot::system(),
-    };
-    let mut machine = read_machine(&root);
-    if arguments.machine.is_some() {
-        // Where the recording process could run does not matter any more.
-        machine.topology.allowed = machine.topology.online.clone();
-    }
+    let root = arguments.recorded.root()?;
+    let machine = read_machine(&root);
     let real_time = rampart_evaluate::propose_cpus(&machine, arguments.cpus.as_ref())?;
     let chosen_by = if arguments.cpus.is_some() {
         "named with --cpus"
