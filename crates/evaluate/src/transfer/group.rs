@@ -206,8 +206,9 @@ impl Slots {
     ) -> Result<(), String> {
         if !cpus.contains(block.cpu) {
             return Err(format!(
-                "its meter tells of CPU {}, and measures on CPU {cpus}",
-                block.cpu
+                "its meter tells of CPU {}, and measures on {}",
+                block.cpu,
+                cpus.named()
             ));
         }
         let Some((begin, _)) = started else {
