@@ -34,6 +34,7 @@ cpus = "2"
 ksoftirqd-priority = { action = "apply", value = "11" }
 ktimers-priority = { action = "apply", value = "11" }
 rcuc-priority = { action = "apply", value = "11" }
+real-time-throttling = "apply"
 swappiness = "skip"
 "#;
 

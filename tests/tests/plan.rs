@@ -104,10 +104,12 @@ fn a_plan_of_another_machine_is_refused_with_4() {
         &["plan", "check", "plan.toml", "--json", "--machine", server],
     );
     assert_eq!(exit_code(&json), 4);
-    let findings: Vec<rampart_model::PlanFinding> =
-        serde_json::from_str(&stdout(&json)).expect("findings");
+    let resolved: rampart_model::ResolvedPlan =
+        serde_json::from_str(&stdout(&json)).expect("a resolved plan");
+    assert!(!resolved.tool_version.is_empty());
     assert!(
-        findings
+        resolved
+            .findings
             .iter()
             .any(|finding| finding.rule == "same-machine")
     );
@@ -156,5 +158,5 @@ fn this_machine_has_a_plan_or_the_reason_is_told() {
     // What it is refused for is this machine's; that it is told is ours.
     let checked = run(directory.path(), &["plan", "check", "plan.toml"]);
     assert!([0, 4].contains(&exit_code(&checked)), "{checked:?}");
-    assert!(stdout(&checked).contains("notes"), "{}", stdout(&checked));
+    assert!(stdout(&checked).contains(" note"), "{}", stdout(&checked));
 }

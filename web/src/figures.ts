@@ -103,6 +103,14 @@ export function bytes(value: number): string {
   return `${value}${NBSP}B`;
 }
 
+/** The CPUs of a list of the kernel as a sentence names them: no CPU, CPU 3, CPUs 2-3. */
+export function namedCpus(list: string): string {
+  if (list === "") {
+    return "no CPU";
+  }
+  return /^\d+$/.test(list) ? `CPU ${list}` : `CPUs ${list}`;
+}
+
 /** `1 run`, `3 runs`. */
 export function plural(value: number, one: string, many = `${one}s`): string {
   return `${grouped(value)}${NBSP}${value === 1 ? one : many}`;

@@ -10,6 +10,7 @@ import {
   count,
   exactSeed,
   exposure,
+  namedCpus,
   percent,
   prose,
   quantileName,
@@ -21,6 +22,10 @@ import { ofRecord } from "../src/select";
 
 const plain = (text: string) => text.replaceAll("\u00a0", " ");
 const fixture = (name: string) => readFileSync(`fixtures/${name}.json`, "utf8");
+
+test("one CPU is not several", () => {
+  assert.deepEqual(["", "3", "2-3", "1,4"].map(namedCpus), ["no CPU", "CPU 3", "CPUs 2-3", "CPUs 1,4"]);
+});
 
 test("times and quantiles are those of the model", () => {
   const agreed = JSON.parse(fixture("agreed")) as {

@@ -69,15 +69,15 @@ pub(crate) fn bind(process: u32, thread: &Thread, cpus: &CpuSet) -> Result<(), D
         None => Err(io::ErrorKind::InvalidInput.into()),
     };
     result.map_err(|cause| {
-        let present = affinity(thread.id).map_or_else(|| "unknown".to_owned(), |set| set.to_string());
+        let present = affinity(thread.id).map_or_else(|| "unknown CPUs".to_owned(), |set| set.named().to_string());
         not_placed(
             process,
             Finding::new(
                 Severity::Problem,
                 format!("thread {} (`{}`)", thread.id, thread.name),
-                format!("cannot be bound to CPU {cpus}: {cause}"),
+                format!("cannot be bound to {}: {cause}", cpus.named()),
             )
-            .values(format!("CPUs {present}"), format!("CPU {cpus}"))
+            .values(present, cpus.named().to_string())
             .mend("choose CPUs that are online and inside the cpuset of this shell, `cat /proc/self/status | grep Cpus_allowed_list`"),
         )
     })

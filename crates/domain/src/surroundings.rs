@@ -200,11 +200,11 @@ pub(crate) fn can_be_shielded(cpus: &CpuSet, housekeeping: &CpuSet) -> bool {
 fn no_shield(cpus: &CpuSet, housekeeping: &CpuSet) -> Finding {
     Finding::new(
         Severity::Warning,
-        format!("shield of CPU {cpus}"),
+        format!("shield of {}", cpus.named()),
         "ordinary work runs on the measured CPUs too, so the figures show what a policy and an affinity alone are worth; a wall keeps nothing away",
     )
     .values(
-        format!("housekeeping on CPU {housekeeping}"),
+        format!("housekeeping on {}", housekeeping.named()),
         "a housekeeping CPU that is not measured",
     )
     .mend("give the machine a second CPU, or measure fewer")
@@ -216,7 +216,7 @@ fn shared_cpu(process: u32, plan: &MeterPlan) -> Finding {
         format!("process {process}"),
         "the threads of the meter that write results share the measured CPUs, because cgroup v2 keeps all threads of a process together; they wake some twenty times a second under the time-sharing policy",
     )
-    .values(format!("CPU {}", plan.cpus), "the housekeeping CPUs")
+    .values(plan.cpus.named().to_string(), "the housekeeping CPUs")
 }
 
 #[cfg(test)]

@@ -238,8 +238,8 @@ fn host_side(domain: &DomainPlan, runs: &[&Run]) -> Result<String, String> {
     }
     match given {
         Some(policy) => Ok(format!(
-            "the threads that are its real-time CPUs have {policy}, bound to CPU {}",
-            domain.cpus
+            "the threads that are its real-time CPUs have {policy}, bound to {}",
+            domain.cpus.named()
         )),
         None => Err("no run tells what the host gave its virtual CPUs".to_owned()),
     }

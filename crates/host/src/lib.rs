@@ -38,7 +38,10 @@ mod undo;
 pub use apply::{Application, apply, check_that_nothing_stands};
 pub use child::{AtOurEnd, end_child, spawn_tied, wait_within};
 pub use error::HostError;
-pub use facts::{is_of_manager, read_knob_values, read_machine, read_surroundings};
+pub use facts::{
+    is_of_manager, kernel_image_version, network_queues, read_knob_values, read_machine,
+    read_surroundings,
+};
 pub use isolated::reach_isolated_cpus;
 pub use kernel_config::KernelConfig;
 pub use layout::control_group_layout;

@@ -163,10 +163,7 @@ fn one_file(
 ) -> CheckPlace {
     let text = text.trim();
     CheckPlace {
-        place: match &place.label {
-            Some(label) => format!("{} ({label})", place.path),
-            None => place.path.clone(),
-        },
+        place: place.path.clone(),
         present: shown(text, format),
         wanted: wanted_text(wanted, Some(isolation)),
         as_wanted: satisfies(wanted, format, text, isolation),
@@ -177,7 +174,7 @@ fn one_file(
 fn shown(text: &str, format: Format) -> String {
     match crate::compare::cpus(format, text) {
         Some(cpus) if cpus.is_empty() => "none".to_owned(),
-        Some(cpus) => format!("CPUs {cpus}"),
+        Some(cpus) => cpus.named().to_string(),
         None if text.is_empty() => "nothing".to_owned(),
         None => text.split_whitespace().collect::<Vec<_>>().join(" "),
     }
@@ -369,7 +366,7 @@ fn thread_affinities(
             let affinity = thread.affinity.as_ref()?;
             Some(CheckPlace {
                 place: format!("thread {} ({})", thread.thread, thread.name),
-                present: format!("CPUs {affinity}"),
+                present: affinity.named().to_string(),
                 wanted: wanted_text(wanted, Some(isolation)),
                 as_wanted: cpus_satisfy(wanted, affinity, isolation),
             })

@@ -56,6 +56,17 @@ impl BootLine {
             .and_then(|(_, value)| value.as_deref())
     }
 
+    /// What `isolcpus=` says; none where it is not given, or its CPUs are not to be understood.
+    /// `last` is the machine's last CPU, for `all` and `N`.
+    #[must_use]
+    pub fn isolcpus(&self, last: CpuId) -> Option<IsolatedCpus<'_>> {
+        let value = self.value("isolcpus")?;
+        Some(IsolatedCpus {
+            flags: value.split(',').filter(|part| is_flag(part)).collect(),
+            cpus: cpu_list(value, last)?,
+        })
+    }
+
     /// The CPUs that a parameter names, flags before them left out, as in
     /// `isolcpus=managed_irq,domain,2-3`; none where it is not given or not to be understood.
     /// `last` is the machine's last CPU, for `all` and `N`.
@@ -63,6 +74,35 @@ impl BootLine {
     pub fn cpus(&self, parameter: &str, last: CpuId) -> Option<CpuSet> {
         cpu_list(self.value(parameter)?, last)
     }
+}
+
+/// What `isolcpus=` says: flags, then CPUs (kernel/sched/isolation.c).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IsolatedCpus<'a> {
+    /// The flags, those that the kernel does not know among them.
+    pub flags: Vec<&'a str>,
+    /// The CPUs that they are about.
+    pub cpus: CpuSet,
+}
+
+impl IsolatedCpus<'_> {
+    /// Whether the scheduler balances nothing onto them: so it is with the flag `domain`, and
+    /// without any.
+    #[must_use]
+    pub fn keeps_balancing_away(&self) -> bool {
+        self.flags.is_empty() || self.flags.contains(&"domain")
+    }
+
+    /// Whether interrupts that the kernel places by itself keep away.
+    #[must_use]
+    pub fn keeps_managed_interrupts_away(&self) -> bool {
+        self.flags.contains(&"managed_irq")
+    }
+}
+
+/// Flags of `isolcpus=` begin with a letter; `all` is a list.
+fn is_flag(part: &str) -> bool {
+    part != "all" && part.starts_with(|c: char| c.is_ascii_lowercase())
 }
 
 fn same_name(left: &str, right: &str) -> bool {
@@ -81,12 +121,11 @@ fn cpu_list(text: &str, last: CpuId) -> Option<CpuSet> {
         _ => part.parse::<u32>().ok(),
     };
     for part in text.split(',') {
-        // Flags of isolcpus= begin with a letter.
         if part == "all" {
             set = set.union(&(0..=last.0).map(CpuId).collect());
             continue;
         }
-        if part.is_empty() || part.starts_with(|c: char| c.is_ascii_lowercase()) {
+        if part.is_empty() || is_flag(part) {
             continue;
         }
         let (range, group) = match part.split_once(':') {
@@ -151,6 +190,28 @@ mod tests {
             let expected = expected.map(|text| text.parse().expect("CPUs"));
             assert_eq!(line.cpus("isolcpus", CpuId(7)), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn flags_of_isolcpus_are_no_cpus() {
+        let set = |text: &str| text.parse::<CpuSet>().expect("CPUs");
+        for (text, cpus, balancing, managed) in [
+            ("2-3", set("2-3"), true, false),
+            ("managed_irq,2", set("2"), false, true),
+            ("managed_irq,domain,2-3,6", set("2-3,6"), true, true),
+            ("nohz,5", set("5"), false, false),
+            ("domain,all", set("0-7"), true, false),
+            ("1-N", set("1-7"), true, false),
+            ("", CpuSet::new(), true, false),
+        ] {
+            let line = BootLine::parse(&format!("ro isolcpus={text} quiet"));
+            let isolated = line.isolcpus(CpuId(7)).expect(text);
+            assert_eq!(isolated.cpus, cpus, "{text}");
+            assert_eq!(isolated.keeps_balancing_away(), balancing, "{text}");
+            assert_eq!(isolated.keeps_managed_interrupts_away(), managed, "{text}");
+        }
+        assert_eq!(BootLine::parse("isolcpus=3-1").isolcpus(CpuId(7)), None);
+        assert_eq!(BootLine::parse("quiet").isolcpus(CpuId(7)), None);
     }
 
     proptest! {

@@ -15,9 +15,6 @@ use crate::facts::{Judgement, deep_idle_states};
 use crate::mend::mend;
 use crate::{Fact, Format, Isolation, Knob, Place, Reading, Wanted};
 
-/// The name under `[host]` whose choice holds for every knob that is not named.
-pub const EVERY_OTHER: &str = "default";
-
 /// Knobs that the walls move along with themselves (`host::Shield`). The thread of an interrupt
 /// follows it (`irq_thread_check_affinity` in kernel/irq/manage.c).
 const WITH_THE_WALLS: [&str; 5] = [
@@ -27,6 +24,10 @@ const WITH_THE_WALLS: [&str; 5] = [
     "unbound-workqueues",
     "workqueue-masks",
 ];
+
+/// Knobs that take away what stops a real-time thread that never sleeps. They are changed only
+/// where a plan names them.
+const SAFETY_NETS: [&str; 3] = ["real-time-throttling", "fair-server", "extensible-server"];
 
 /// What applying `plan` to a machine changes. What a restart would change is in it too, marked so.
 #[must_use]
@@ -115,7 +116,7 @@ fn step(
     isolation: &Isolation,
 ) -> Option<ChangeStep> {
     let named = plan.host.get(knob.name);
-    let choice = named.or_else(|| plan.host.get(EVERY_OTHER));
+    let choice = crate::chosen(&plan.host, knob.name);
     let aim = aim(knob, named, isolation);
     let (present, as_wanted, places) = match assess(knob, subject, isolation) {
         Judgement::Is {
@@ -191,6 +192,14 @@ fn decide(
         Some(KnobAction::Expect) => {
             step.action = StepAction::Expect;
             step.why = "the plan expects somebody else to set it, and nobody has".to_owned();
+            return;
+        }
+        None if SAFETY_NETS.contains(&knob.name) => {
+            step.action = StepAction::Skip;
+            step.why = format!(
+                "it stops threads that never sleep; write {} = \"apply\" to change it",
+                knob.name
+            );
             return;
         }
         Some(KnobAction::Apply) | None => {}

@@ -42,9 +42,9 @@ pub fn changes_text(changes: &ChangeList) -> String {
         }
     }
     let skipped = of(StepAction::Skip);
-    heading(&mut text, "Left alone by the plan", skipped.len());
+    heading(&mut text, "Left alone", skipped.len());
     for step in &skipped {
-        let values = format!("is {}, wanted {}", step.present, step.wanted);
+        let values = format!("is {}, wanted {}; {}", step.present, step.wanted, step.why);
         line(&mut text, step, &values);
     }
     let _ = writeln!(text, "{} as wanted already", of(StepAction::AsWanted).len());

@@ -70,6 +70,23 @@ pub fn satisfies(
             SchedulingPolicy::Deadline { .. } => true,
             SchedulingPolicy::Other => false,
         }),
+        Wanted::Chosen(knob) => {
+            let chosen = isolation.choices.get(knob)?.trim();
+            Some(match cpus(format, chosen) {
+                Some(chosen) => cpus(format, text)? == chosen,
+                None => match chosen.parse::<i64>() {
+                    Ok(chosen) => number() == Some(chosen),
+                    Err(_) => {
+                        let words = |text: &str| -> Vec<String> {
+                            text.split_whitespace()
+                                .map(str::to_ascii_lowercase)
+                                .collect()
+                        };
+                        words(marked(text)) == words(chosen)
+                    }
+                },
+            })
+        }
         Wanted::Present | Wanted::Absent | Wanted::Text(_) | Wanted::Told => None,
     }
 }
@@ -99,6 +116,7 @@ pub fn to_write(wanted: Wanted, format: Format, isolation: &Isolation) -> Option
         Wanted::Word(words) | Wanted::Marked(words) => words.first().map(|&word| word.to_owned()),
         Wanted::Contains(part) => Some(part.to_owned()),
         Wanted::FifoAtLeast(priority) => Some(SchedulingPolicy::Fifo(priority).to_string()),
+        Wanted::Chosen(knob) => isolation.choices.get(knob).cloned(),
         Wanted::Not(_) | Wanted::Present | Wanted::Absent | Wanted::Text(_) | Wanted::Told => None,
     }
 }
@@ -114,8 +132,10 @@ pub fn wanted_text(wanted: Wanted, isolation: Option<&Isolation>) -> String {
     match (wanted, isolation) {
         (Wanted::CoversRealTime, None) => "the real-time CPUs".to_owned(),
         (Wanted::NoRealTime, None) => "housekeeping CPUs only".to_owned(),
-        (Wanted::CoversRealTime, Some(isolation)) => format!("CPUs {}", isolation.real_time),
-        (Wanted::NoRealTime, Some(isolation)) => format!("within CPUs {}", isolation.housekeeping),
+        (Wanted::CoversRealTime, Some(isolation)) => isolation.real_time.named().to_string(),
+        (Wanted::NoRealTime, Some(isolation)) => {
+            format!("within {}", isolation.housekeeping.named())
+        }
         (Wanted::Number(number), _) => number.to_string(),
         (Wanted::AtLeast(number), _) => format!("{number} or more"),
         (Wanted::AtMost(number), _) => format!("{number} or less"),
@@ -128,6 +148,9 @@ pub fn wanted_text(wanted: Wanted, isolation: Option<&Isolation>) -> String {
         (Wanted::Absent, _) => "absent".to_owned(),
         (Wanted::FifoAtLeast(priority), _) => format!("fifo:{priority} or higher"),
         (Wanted::Text(text), _) => text.to_owned(),
+        (Wanted::Chosen(knob), isolation) => isolation
+            .and_then(|isolation| isolation.choices.get(knob))
+            .map_or_else(|| "as the plan says".to_owned(), Clone::clone),
         (Wanted::Told, _) => "no one value".to_owned(),
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use rampart_model::CpuSet;
+use rampart_model::{CpuSet, DomainKind, ResolvedPlan};
 
 /// What the wanted value of a knob depends on besides the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -14,6 +14,26 @@ pub struct Isolation {
     pub housekeeping: CpuSet,
     /// Whether the machine hosts guests; [`crate::Readings::hosts_guests`] where no plan says it.
     pub has_guests: bool,
-    /// Where sources differ: name of a knob, and name of the choice.
+    /// What a plan chose: name of a knob, and name of one of its choices or the value itself.
     pub choices: BTreeMap<String, String>,
+}
+
+impl Isolation {
+    /// What a plan makes of the machine that it was resolved on.
+    #[must_use]
+    pub fn of(plan: &ResolvedPlan) -> Self {
+        Self {
+            real_time: plan.real_time.clone(),
+            housekeeping: plan.housekeeping.clone(),
+            has_guests: plan
+                .domains
+                .iter()
+                .any(|domain| domain.kind == DomainKind::Vm),
+            choices: plan
+                .host
+                .iter()
+                .filter_map(|(knob, choice)| Some((knob.clone(), choice.value.clone()?)))
+                .collect(),
+        }
+    }
 }

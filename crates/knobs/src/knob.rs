@@ -70,16 +70,6 @@ impl Knob {
             problem: false,
         }
     }
-
-    /// What is wanted where a plan made its choices: the chosen opinion, else the first.
-    #[must_use]
-    pub fn wanted_by(&self, isolation: &crate::Isolation) -> Wanted {
-        isolation
-            .choices
-            .get(self.name)
-            .and_then(|chosen| self.choices.iter().find(|choice| choice.name == chosen))
-            .map_or(self.wanted, |choice| choice.wanted)
-    }
 }
 
 /// How a text names CPUs, if it does.
@@ -156,6 +146,9 @@ pub enum Wanted {
     Absent,
     /// `SCHED_FIFO` with this priority or a higher one.
     FifoAtLeast(u8),
+    /// The value that the plan chose for the knob of this name
+    /// ([`Isolation::choices`](crate::Isolation::choices)).
+    Chosen(&'static str),
     /// In words, decided by the [`Fact`] or by whoever sets up the guest.
     Text(&'static str),
     /// No value is right for every machine: it is told.

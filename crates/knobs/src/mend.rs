@@ -79,42 +79,39 @@ fn file(places: &[CheckPlace], value: &str) -> Option<String> {
     }
 }
 
-/// Paths of one form as one with stars; those that differ in more are written one by one.
+/// Paths that differ in the number of one part as one path with braces, as shells expand it; others
+/// are written one by one. A star would reach CPUs that are as wanted, so that each is named.
 fn alike(paths: &[&str]) -> String {
+    one_path(paths).unwrap_or_else(|| paths.join(" "))
+}
+
+fn one_path(paths: &[&str]) -> Option<String> {
     let split: Vec<Vec<&str>> = paths.iter().map(|path| path.split('/').collect()).collect();
-    let Some(first) = split.first() else {
-        return String::new();
-    };
+    let first = split.first()?;
     if split.iter().any(|parts| parts.len() != first.len()) {
-        return paths.join(" ");
+        return None;
     }
-    let parts: Vec<String> = first
-        .iter()
-        .enumerate()
-        .map(|(index, part)| {
-            let differing: Vec<&str> = split
-                .iter()
-                .filter_map(|parts| parts.get(index).copied())
-                .filter(|other| other != part)
-                .collect();
-            if differing.is_empty() {
-                return (*part).to_owned();
+    let mut braces = 0;
+    let mut whole: Vec<String> = Vec::new();
+    for (index, part) in first.iter().enumerate() {
+        let stem = part.trim_end_matches(|c: char| c.is_ascii_digit());
+        let mut names: Vec<&str> = Vec::new();
+        for parts in &split {
+            let other = *parts.get(index)?;
+            let name = other.strip_prefix(stem)?;
+            if !names.contains(&name) {
+                names.push(name);
             }
-            let stem = part.trim_end_matches(|c: char| c.is_ascii_digit());
-            // A star would reach CPUs that are as wanted: each is named.
-            let mut names: Vec<&str> = split
-                .iter()
-                .filter_map(|parts| parts.get(index)?.strip_prefix(stem))
-                .collect();
-            names.dedup();
-            format!("{stem}{{{}}}", names.join(","))
-        })
-        .collect();
-    // Braces in two parts would make pairs that are not there.
-    if parts.iter().filter(|part| part.contains('{')).count() > 1 {
-        return paths.join(" ");
+        }
+        if names.len() == 1 {
+            whole.push((*part).to_owned());
+        } else {
+            braces += 1;
+            whole.push(format!("{stem}{{{}}}", names.join(",")));
+        }
     }
-    parts.join("/")
+    // Braces in two parts would make pairs that are not there.
+    (braces < 2).then(|| whole.join("/"))
 }
 
 /// The names as pgrep(1) takes them.
@@ -176,4 +173,30 @@ pub(crate) fn undo(knob: &Knob) -> String {
         Place::Guest(_) => "Take the setting out and start the guest anew.",
     };
     knob.undo.unwrap_or(usual).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::alike;
+
+    #[test]
+    fn paths_that_differ_in_one_number_are_one() {
+        for (paths, expected) in [
+            (
+                &["/a/cpu2/b", "/a/cpu3/b", "/a/cpu11/b"][..],
+                "/a/cpu{2,3,11}/b",
+            ),
+            (&["/irq/9/b", "/irq/10/b", "/irq/9/b"], "/irq/{9,10}/b"),
+            (&["/a/b", "/a/b"], "/a/b"),
+            (&["/net/eth0/b", "/net/lo/b"], "/net/eth0/b /net/lo/b"),
+            (
+                &["/net/eth0/b", "/net/eth1/b", "/net/lo/b"],
+                "/net/eth0/b /net/eth1/b /net/lo/b",
+            ),
+            (&["/a/cpu2/s0", "/a/cpu3/s1"], "/a/cpu2/s0 /a/cpu3/s1"),
+            (&["/a/b", "/a/b/c"], "/a/b /a/b/c"),
+        ] {
+            assert_eq!(alike(paths), expected);
+        }
+    }
 }

@@ -17,7 +17,7 @@ use rampart_model::{CpuSet, SchedulingPolicy};
 use crate::{BootLine, KernelVersion, Place};
 
 /// Templates that facts need besides the places of the catalogue.
-pub const MORE_FILES: [&str; 14] = [
+pub const MORE_FILES: [&str; 13] = [
     "/proc/1/status",
     "/proc/swaps",
     "/etc/default/irqbalance",
@@ -31,7 +31,6 @@ pub const MORE_FILES: [&str; 14] = [
     "/sys/fs/resctrl/info/{resource}/num_closids",
     "/sys/class/net/{device}/queues/rx-{queue}/rps_cpus",
     "/sys/devices/system/node/node{node}/hugepages/hugepages-{size}/nr_hugepages",
-    "/sys/devices/system/node/node{node}/hugepages/hugepages-{size}/free_hugepages",
 ];
 
 /// Why something could not be read.
@@ -94,8 +93,6 @@ pub struct PlaceValue {
     pub path: String,
     /// What the parts in braces stand for here, in order.
     pub keys: Vec<String>,
-    /// What a person would call it, where the path does not tell: an interrupt's name.
-    pub label: Option<String>,
     /// What it holds.
     pub reading: Reading,
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A check for the terminal: problems first, 80 columns, colour never the only sign.
 
-use rampart_model::{Check, CheckFinding, CheckState, KnobGroup};
+use rampart_model::{Check, CheckFinding, CheckState, KnobGroup, clean, plural};
 
 /// How wide no line is exceeded, as far as words allow.
 const WIDTH: usize = 80;
@@ -75,7 +75,7 @@ fn head(check: &Check) -> String {
     if !machine.processor.is_empty() {
         parts.push(machine.processor.clone());
     }
-    parts.push(format!("CPUs {}", machine.online));
+    parts.push(machine.online.named().to_string());
     parts.push(format!("Linux {}", machine.kernel_release));
     parts.extend(machine.distribution.clone());
     parts.extend(
@@ -85,14 +85,11 @@ fn head(check: &Check) -> String {
             .map(|name| format!("a guest of {name}")),
     );
     parts.retain(|part| !part.is_empty());
-    let housekeeping = if check.housekeeping.is_empty() {
-        "none".to_owned()
-    } else {
-        check.housekeeping.to_string()
-    };
     let cpus = format!(
-        "Real-time CPUs {} ({}), housekeeping CPUs {housekeeping}.",
-        check.real_time, check.chosen_by
+        "Real-time {} ({}), housekeeping {}.",
+        check.real_time.named(),
+        check.chosen_by,
+        check.housekeeping.named()
     );
     wrapped("", "", &parts.join(" · ")) + &wrapped("", "", &cpus)
 }
@@ -105,14 +102,14 @@ fn summary(check: &Check) -> String {
     } else {
         "No problem"
     };
-    let problems = if counts.problem == 1 {
-        "1 problem".to_owned()
-    } else {
-        format!("{} problems", counts.problem)
-    };
     format!(
-        "{verdict}: {problems}, {} advice, {} ok; {} told, {} not read, {} not of this machine.",
-        counts.advice, counts.ok, counts.told, counts.not_read, counts.not_applicable
+        "{verdict}: {}, {} advice, {} ok; {} told, {} not read, {} not of this machine.",
+        plural(counts.problem, "problem"),
+        counts.advice,
+        counts.ok,
+        counts.told,
+        counts.not_read,
+        counts.not_applicable
     )
 }
 
@@ -184,28 +181,13 @@ fn full(finding: &CheckFinding, verbose: bool) -> String {
     text
 }
 
-/// Words over lines of at most [`WIDTH`] columns; a longer word has a line of its own.
+/// Words over lines of at most [`WIDTH`] columns; a longer word has a line of its own. Names of
+/// threads and programs are chosen by whoever started them.
 pub(crate) fn wrapped(first: &str, rest: &str, text: &str) -> String {
-    let mut lines = String::new();
-    let mut line = first.to_owned();
-    let mut empty = true;
-    for word in text.split_whitespace() {
-        let width = line.chars().count() + usize::from(!empty) + word.chars().count();
-        if !empty && width > WIDTH {
-            lines.push_str(line.trim_end());
-            lines.push('\n');
-            line = rest.to_owned();
-            empty = true;
-        }
-        if !empty {
-            line.push(' ');
-        }
-        line.push_str(word);
-        empty = false;
-    }
-    lines.push_str(line.trim_end());
-    lines.push('\n');
-    lines
+    rampart_model::wrapped(first, rest, &clean(text), WIDTH)
+        .iter()
+        .map(|line| format!("{}\n", line.trim_end()))
+        .collect()
 }
 
 #[cfg(test)]
@@ -224,6 +206,14 @@ mod tests {
         assert_eq!(
             wrapped("", "", &format!("a {long} b")),
             format!("a\n{long}\nb\n")
+        );
+    }
+
+    #[test]
+    fn names_steer_no_terminal() {
+        assert_eq!(
+            wrapped("", "", "a\u{1b}[2J\u{202e}b"),
+            "a\u{fffd}[2J\u{fffd}b\n"
         );
     }
 }

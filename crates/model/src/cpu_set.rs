@@ -119,6 +119,11 @@ impl CpuSet {
         self.0.is_subset(&other.0)
     }
 
+    /// The CPUs as a sentence names them: `no CPU`, `CPU 3`, `CPUs 2-3`.
+    pub fn named(&self) -> impl fmt::Display + use<'_> {
+        Named(self)
+    }
+
     /// Reads the kernel's mask notation: 32-bit groups in hexadecimal, highest first, with or
     /// without leading zeros (`3`, `f,00000000`), as in `/proc/irq/*/smp_affinity`.
     ///
@@ -160,6 +165,18 @@ impl CpuSet {
             text.push_str(&format!(",{word:08x}"));
         }
         text
+    }
+}
+
+struct Named<'a>(&'a CpuSet);
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.len() {
+            0 => f.pad("no CPU"),
+            1 => f.pad(&format!("CPU {}", self.0)),
+            _ => f.pad(&format!("CPUs {}", self.0)),
+        }
     }
 }
 
@@ -275,6 +292,19 @@ mod tests {
     fn refuses_what_is_no_list() {
         for text in ["a", "3-1", "1,,2", "-1", "1-", "70000", "0-4294967295"] {
             assert!(text.parse::<CpuSet>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn one_cpu_is_not_several() {
+        for (text, named) in [
+            ("", "no CPU"),
+            ("3", "CPU 3"),
+            ("2-3", "CPUs 2-3"),
+            ("1,4", "CPUs 1,4"),
+        ] {
+            let set: CpuSet = text.parse().expect("CPUs");
+            assert_eq!(set.named().to_string(), named);
         }
     }
 

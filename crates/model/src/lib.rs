@@ -54,6 +54,8 @@ mod units;
 mod units_text;
 #[cfg(feature = "std")]
 mod verdict;
+#[cfg(feature = "std")]
+mod words;
 
 #[cfg(feature = "std")]
 pub use application::{
@@ -142,3 +144,5 @@ pub use units::{Nanos, SignedNanos};
 pub use units_text::ParseNanosError;
 #[cfg(feature = "std")]
 pub use verdict::{Crossed, Interval, Question, Verdict, VerdictFigures, VerdictOutcome};
+#[cfg(feature = "std")]
+pub use words::{clean, plural, wrapped};

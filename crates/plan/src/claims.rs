@@ -71,7 +71,7 @@ impl Claims {
             }
             if let Some(cpus) = listed(domain) {
                 claims.give(index, &cpus, &usable);
-                claims.note(index, format!("CPUs {cpus} listed in the plan"));
+                claims.note(index, format!("{} listed in the plan", cpus.named()));
             }
         }
         let real_time = claims.owned();

@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+use rampart_model::clean;
+
 /// Why a text is no plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}:{column}: {what}; {mend}\n{excerpt}")]
@@ -81,17 +83,10 @@ fn boundary(text: &str, at: usize) -> usize {
     at
 }
 
-/// Characters that steer a terminal become visible ones.
+/// The line as it may be shown; a mark stands under it, so that tabs stay.
 fn printable(text: &str) -> String {
-    text.chars()
-        .map(|c| {
-            if c.is_control() && c != '\t' {
-                '\u{fffd}'
-            } else {
-                c
-            }
-        })
-        .collect()
+    let parts: Vec<String> = text.split('\t').map(clean).collect();
+    parts.join("\t")
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which fields go together, whatever the machine. What depends on the machine is a rule.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use rampart_model::{
@@ -18,7 +19,7 @@ use crate::rules::RULES;
 pub(crate) struct Fault {
     section: &'static str,
     entry: Option<usize>,
-    field: Option<&'static str>,
+    field: Option<Cow<'static, str>>,
     pub(crate) what: String,
     pub(crate) mend: String,
 }
@@ -38,8 +39,8 @@ impl Fault {
         }
     }
 
-    pub(crate) fn field(mut self, field: &'static str) -> Self {
-        self.field = Some(field);
+    pub(crate) fn field(mut self, field: impl Into<Cow<'static, str>>) -> Self {
+        self.field = Some(field.into());
         self
     }
 
@@ -48,7 +49,7 @@ impl Fault {
         [Step::Field(self.section)]
             .into_iter()
             .chain(self.entry.map(Step::Entry))
-            .chain(self.field.map(Step::Field))
+            .chain(self.field.as_deref().map(Step::Field))
             .collect()
     }
 }
@@ -69,6 +70,12 @@ pub(crate) fn first_fault(plan: &Plan) -> Option<Fault> {
             return Some(fault);
         }
         known.insert(&domain.name);
+    }
+    if let Some(fault) = plan.host.iter().find_map(|(name, choice)| {
+        let (what, mend) = rampart_knobs::allowed(name, choice).err()?;
+        Some(Fault::of("host", what, mend).field(name.clone()))
+    }) {
+        return Some(fault);
     }
     let bad = |argument: &&String| {
         argument.is_empty() || argument.contains(|c: char| c.is_whitespace() || c.is_control())

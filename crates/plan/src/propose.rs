@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use rampart_model::{
     ByteSize, CpuId, CpuRequest, CpuSet, DomainKind, GuestMemory, KnobAction, KnobChoice, Machine,
     MachineSection, Plan, PlannedDomain, PlannedPolicy, Reboot, SchedulingPolicy, Severity,
-    SmtPolicy, Surroundings, VirtualCpuRequest, VirtualCpus,
+    SmtPolicy, Surroundings, VirtualCpuRequest, VirtualCpus, plural,
 };
 
 use crate::fingerprint::fingerprint;
@@ -73,6 +73,8 @@ pub enum ProposeError {
 
 /// Above the policies that the plan gives (from the OpenShift node tuning operator).
 const KERNEL_THREADS: u8 = 11;
+/// The knobs that raise them.
+const KERNEL_THREAD_KNOBS: [&str; 3] = ["ksoftirqd-priority", "ktimers-priority", "rcuc-priority"];
 /// Under the kernel's own threads.
 const WORK: SchedulingPolicy = SchedulingPolicy::Fifo(KERNEL_THREADS - 1);
 /// As tuned's realtime-virtual-host has it: under everything else that is real-time.
@@ -95,8 +97,8 @@ pub fn propose(machine: &Machine, wish: &Wish) -> Result<Proposal, ProposeError>
         None => vec![usual(&kinds, 2), usual(&kinds, 1)],
     };
     let mut last = ProposeError::NotEnough {
-        present: format!("CPUs {}", machine.topology.online),
-        wanted: format!("{} domains", kinds.len()),
+        present: machine.topology.online.named().to_string(),
+        wanted: plural(kinds.len(), "domain"),
     };
     for sizes in sizes {
         match place(machine, &sizes) {
@@ -209,13 +211,13 @@ fn assemble(machine: &Machine, kinds: &[DomainKind], choices: &[Choice]) -> Prop
         plan.domains.push(domain);
         reasons.insert(name, vec![choice.reason.clone(), remark]);
     }
-    plan.host.insert(
-        "kernel-thread-priorities".to_owned(),
-        KnobChoice {
+    for knob in KERNEL_THREAD_KNOBS {
+        let choice = KnobChoice {
             action: KnobAction::Apply,
             value: Some(KERNEL_THREADS.to_string()),
-        },
-    );
+        };
+        plan.host.insert(knob.to_owned(), choice);
+    }
     // A boot line that sets other CPUs aside has to change with the plan.
     let resolved = resolve(machine, &plan, &Surroundings::default());
     let restart = resolved.findings.iter().any(|finding| {

@@ -15,7 +15,8 @@ use crate::{rules, shares, view};
 #[must_use]
 pub fn resolve(machine: &Machine, plan: &Plan, surroundings: &Surroundings) -> ResolvedPlan {
     let claims = Claims::of(machine, plan);
-    let housekeeping = housekeeping(machine, plan, &claims);
+    let idle = idle_siblings(machine, &claims);
+    let housekeeping = housekeeping(machine, plan, &claims, &idle);
     let domains: Vec<ResolvedDomain> = plan
         .domains
         .iter()
@@ -26,10 +27,20 @@ pub fn resolve(machine: &Machine, plan: &Plan, surroundings: &Surroundings) -> R
         .topology
         .online
         .iter()
-        .map(|cpu| ownership(machine, plan, &claims, &domains, &housekeeping, cpu))
+        .map(|cpu| {
+            let mut ownership = ownership(machine, plan, &claims, &domains, &housekeeping, cpu);
+            if ownership.role == CpuRole::Unassigned
+                && plan.machine.smt != SmtPolicy::Off
+                && idle.contains(cpu)
+            {
+                ownership.role = CpuRole::IdleSibling;
+            }
+            ownership
+        })
         .collect();
     let mut resolved = ResolvedPlan {
         schema_version: PLAN_SCHEMA_VERSION,
+        tool_version: env!("CARGO_PKG_VERSION").to_owned(),
         fingerprint: fingerprint(machine),
         interrupts: shares::interrupts(plan, surroundings, &domains, &housekeeping),
         caches: shares::caches(machine, &domains, &housekeeping),
@@ -69,13 +80,11 @@ fn idle_siblings(machine: &Machine, claims: &Claims) -> CpuSet {
         .difference(&claims.offline)
 }
 
-fn housekeeping(machine: &Machine, plan: &Plan, claims: &Claims) -> CpuSet {
+fn housekeeping(machine: &Machine, plan: &Plan, claims: &Claims, idle: &CpuSet) -> CpuSet {
     let online = &machine.topology.online;
     let rest = match &plan.machine.housekeeping {
         Some(named) => named.intersection(online),
-        None => online
-            .difference(&idle_siblings(machine, claims))
-            .difference(&claims.servants),
+        None => online.difference(idle).difference(&claims.servants),
     };
     rest.difference(&claims.owned()).difference(&claims.offline)
 }
@@ -190,8 +199,6 @@ fn ownership(
         } else {
             CpuRole::Service
         };
-    } else if plan.machine.smt != SmtPolicy::Off && idle_siblings(machine, claims).contains(cpu) {
-        ownership.role = CpuRole::IdleSibling;
     }
     ownership
 }

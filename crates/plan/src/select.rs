@@ -182,7 +182,7 @@ fn rank(machine: &Machine, cpus: &CpuSet, search: &Search) -> (usize, u32, bool,
 
 fn reason(machine: &Machine, cpus: &CpuSet, units: &[Unit], strictness: usize) -> String {
     let topology = &machine.topology;
-    let mut parts = vec![format!("CPUs {cpus} chosen")];
+    let mut parts = vec![format!("{} chosen", cpus.named())];
     let whole = units
         .iter()
         .filter(|unit| !unit.cpus.intersection(cpus).is_empty())
@@ -201,8 +201,9 @@ fn reason(machine: &Machine, cpus: &CpuSet, units: &[Unit], strictness: usize) -
     let first = cpus.first().unwrap_or(view::BOOT_CPU);
     match (strictness, view::last_level(topology, first)) {
         (0, Some(cache)) if cache.shared_by.len() > 1 => parts.push(format!(
-            "all under the L{} of CPUs {}",
-            cache.level, cache.shared_by
+            "all under the L{} of {}",
+            cache.level,
+            cache.shared_by.named()
         )),
         (0, _) => {}
         (1, _) => parts.push("of one kind of core, under several caches".to_owned()),

@@ -49,6 +49,7 @@ devices = ["0000:03:00.0"]
 timer-migration = { action = "apply", value = "1" }
 real-time-throttling = "skip"
 governor = "expect"
+default = "skip"
 
 [boot]
 arguments = ["skew_tick=1"]
@@ -212,6 +213,24 @@ const MISTAKES: &[(&str, usize, usize, &[&str])] = &[
         &["`apply`", "`skip`", "`expect`"],
     ),
     (
+        "[host]\ngovernor = \"skip\"\ntimer-migratoin = \"apply\"\n",
+        3,
+        19,
+        &["no knob `timer-migratoin`", "timer-migration"],
+    ),
+    (
+        "[host]\nksoftirqd-priority = { action = \"apply\", value = \"100\" }\n",
+        2,
+        22,
+        &["cannot be `100`", "tuned or nto or kernel or a priority"],
+    ),
+    (
+        "[host]\ndefault = { action = \"skip\", value = \"1\" }\n",
+        2,
+        11,
+        &["has no value", "default = \"skip\""],
+    ),
+    (
         "[boot]\narguments = [\"a b\"]\n",
         2,
         13,
@@ -285,6 +304,7 @@ fn pieces() -> impl Strategy<Value = String> {
         "[machine]\n",
         "[[domain]]\n",
         "[host]\n",
+        "governor = \"skip\"\n",
         "[boot]\n",
         "[[waive]]\n",
         "name = \"a\"\n",

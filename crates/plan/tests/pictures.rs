@@ -3,6 +3,7 @@
 
 mod support;
 
+use rampart_model::{KnobAction, KnobChoice};
 use rampart_plan::{PictureOptions, html, terminal};
 use support::{machine, quad, recorded, resolve, resolve_in};
 
@@ -86,9 +87,16 @@ fn the_server_shows_what_is_shared() {
 fn nothing_of_a_plan_becomes_markup() {
     let evil = "<script>alert(1)</script>\\u001b[31m\\\"'&\\u202e";
     let plan = format!(
-        "[machine]\nfingerprint = \"{evil}\"\n[[domain]]\nname = \"a\"\nkind = \"task\"\ncpus = \"2-3\"\n[host]\n\"{evil}\" = {{ action = \"apply\", value = \"{evil}\" }}\n[[domain]]\nname = \"b\"\nkind = \"task\"\ncpus = \"3\"\n[[waive]]\nrule = \"one-owner\"\nreason = \"{evil}\"\n"
+        "[machine]\nfingerprint = \"{evil}\"\n[[domain]]\nname = \"a\"\nkind = \"task\"\ncpus = \"2-3\"\n[[domain]]\nname = \"b\"\nkind = \"task\"\ncpus = \"3\"\n[[waive]]\nrule = \"one-owner\"\nreason = \"{evil}\"\n"
     );
-    let resolved = resolve(&quad(), &plan);
+    let mut resolved = resolve(&quad(), &plan);
+    // A resolved plan may come from a file too.
+    let name = "<script>\u{1b}[31m\"\u{202e}".to_owned();
+    let choice = KnobChoice {
+        action: KnobAction::Apply,
+        value: Some(name.clone()),
+    };
+    resolved.host.insert(name, choice);
     let page = html(&resolved, "<b>\"'&");
     assert!(
         !page.contains("<script") && !page.contains('\u{1b}') && !page.contains('\u{202e}'),

@@ -141,7 +141,13 @@ fn plan() -> impl Strategy<Value = Plan> {
         SmtPolicy::IdleSibling,
         SmtPolicy::SameOwner,
     ]);
-    let host = prop::collection::btree_map("\\PC{1,8}", prop::option::of("\\PC{0,8}"), 0..3);
+    // Knobs whose value is any text of one line.
+    let knob = prop::sample::select(vec!["governor", "platform-profile", "idle-governor"]);
+    let host = prop::collection::btree_map(
+        knob.prop_map(str::to_owned),
+        prop::option::of("\\PC{0,8}x"),
+        0..3,
+    );
     (
         domains,
         prop::option::of(set()),

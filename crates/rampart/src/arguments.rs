@@ -7,6 +7,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use rampart_evaluate::DisturbanceWish;
 use rampart_model::{Condition, CpuSet, DomainSelection, MeterKind, Nanos, SchedulingPolicy};
 
+use crate::commands::recorded::RecordedMachine;
+
 const EXIT_CODES_AND_ENVIRONMENT: &str = "\
 Exit codes:
   0    all that was asked was done
@@ -423,9 +425,8 @@ pub(crate) struct Check {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Check a recorded machine: a directory with its proc, sys and etc
-    #[arg(long, value_name = "DIRECTORY")]
-    pub(crate) machine: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) recorded: RecordedMachine,
 
     /// Show what is as wanted too, and each place that is not
     #[arg(short, long)]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rampart_evaluate::{Observer, Progress};
-use rampart_model::{Evaluation, Finding, Nanos, Run, TransferRecord};
+use rampart_model::{Evaluation, Finding, Nanos, Run, TransferRecord, plural};
 
 use crate::arguments::ShowProgress;
 use crate::output;
@@ -90,11 +90,11 @@ impl Observer for EvaluationProgress {
         let plan = &evaluation.plan;
         let list = |words: Vec<String>| words.join(", ");
         self.line(&format!(
-            "Measuring {} with {} under {}: {} runs of {} in about {}.",
+            "Measuring {} with {} under {}: {} of {} in about {}.",
             list(
                 plan.domains
                     .iter()
-                    .map(|domain| format!("{} (CPU {})", domain.name, domain.cpus))
+                    .map(|domain| format!("{} ({})", domain.name, domain.cpus.named()))
                     .collect()
             ),
             list(
@@ -104,7 +104,7 @@ impl Observer for EvaluationProgress {
                     .collect()
             ),
             list(plan.conditions.iter().map(ToString::to_string).collect()),
-            evaluation.runs.1,
+            plural(evaluation.runs.1, "run"),
             plan.run_duration,
             plan.total,
         ));

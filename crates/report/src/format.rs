@@ -236,19 +236,6 @@ pub(crate) fn chance(probability: f64) -> String {
     format!("1 in {}", count(((inverse / scale).floor() * scale) as u64))
 }
 
-/// `text` without control characters, which could move the cursor of a terminal.
-pub(crate) fn clean(text: &str) -> String {
-    text.chars()
-        .map(|character| {
-            if character.is_control() {
-                ' '
-            } else {
-                character
-            }
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 // The top of the page: what machine, how far, the answers.
 import { badge, type Child, element, row, shortBadge, table } from "../dom";
 import type { Evaluation, Machine, MeterKind, PreemptionModel, Question, Verdict } from "../evaluation";
-import { moment, plural, prose, time } from "../figures";
+import { moment, namedCpus, plural, prose, time } from "../figures";
 import { gravest, simulated } from "../select";
 import { isFelt, isOwn, verdictSubject } from "../walls";
 import { bench } from "./bench";
@@ -165,7 +165,7 @@ export function sentences(evaluation: Evaluation, places: VerdictPlaces): HTMLEl
       return element(
         "article",
         { class: "answer" },
-        element("h3", {}, name, domain && element("small", {}, ` CPUs ${domain.cpus || "–"}`)),
+        element("h3", {}, name, domain && element("small", {}, ` ${namedCpus(domain.cpus)}`)),
         element("p", {}, prose(sentence)),
         element("p", { class: "badges" }, ...badges),
         domain && element("p", { class: "what" }, domain.description),

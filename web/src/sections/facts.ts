@@ -2,7 +2,7 @@
 // What the domains were granted, and the facts of the machine.
 import { type Child, element, pairs, row, scrolling, section, table } from "../dom";
 import type { Evaluation, Machine, Run, ShieldReport } from "../evaluation";
-import { bytes, grouped, percent, plural, time } from "../figures";
+import { bytes, grouped, namedCpus, percent, plural, time } from "../figures";
 import { simulated } from "../select";
 import { preemption, virtualisation } from "./answer";
 import { counts, wallWords } from "./figures-table";
@@ -33,7 +33,7 @@ export function granted(evaluation: Evaluation): HTMLElement {
         return element(
           "article",
           {},
-          element("h3", {}, domain.name, element("small", {}, ` CPUs ${domain.cpus || "–"}`)),
+          element("h3", {}, domain.name, element("small", {}, ` ${namedCpus(domain.cpus)}`)),
           element("p", { class: "what" }, domain.description),
           ...(first === undefined ? [element("p", {}, none)] : grantedTo(first, runs.filter(counts))),
         );
@@ -65,7 +65,7 @@ function grantedTo(first: Run, runs: readonly Run[]): Child[] {
       ],
       [
         "unbound workqueues",
-        shield && (shield.workqueues != null ? `on CPUs ${shield.workqueues}` : "not changed"),
+        shield && (shield.workqueues != null ? `on ${namedCpus(shield.workqueues)}` : "not changed"),
       ],
     ),
     shield && interrupts(shield),
@@ -183,7 +183,7 @@ function frequency(machine: Machine): Child {
   const { driver, governors, range_khz, boost } = machine.frequency;
   const parts = [
     driver != null && `driver ${driver}`,
-    governors.length > 0 && governors.map(([name, cpus]) => `${name} on CPUs ${cpus}`).join(", "),
+    governors.length > 0 && governors.map(([name, cpus]) => `${name} on ${namedCpus(cpus)}`).join(", "),
     range_khz != null && `${range_khz[0] / 1000}–${range_khz[1] / 1000} MHz`,
     boost != null && (boost ? "boost allowed" : "boost off"),
   ].filter(Boolean);
@@ -256,7 +256,7 @@ export function machineFacts(evaluation: Evaluation): HTMLElement {
           "ul",
           { class: "plain" },
           ...topology.nodes.map((node) =>
-            element("li", {}, `node ${node.id}: CPUs ${node.cpus || "none"}, ${bytes(node.memory)}`),
+            element("li", {}, `node ${node.id}: ${namedCpus(node.cpus)}, ${bytes(node.memory)}`),
           ),
         ),
     ),

@@ -3,7 +3,7 @@
 import { backedQuantile } from "../distribution";
 import { badge, type Child, element, findingList, pairs, row, scrolling, table } from "../dom";
 import type { Evaluation, Run, ThreadOutcome, Wall } from "../evaluation";
-import { count, grouped, percent, quantileName, shell, time, timeOrDash } from "../figures";
+import { count, grouped, namedCpus, percent, quantileName, shell, time, timeOrDash } from "../figures";
 import {
   conditions,
   isEmulated,
@@ -234,7 +234,7 @@ function recordDetails(
     pairs(
       [
         "asked of the meter",
-        `${plan.meter} on CPUs ${plan.cpus || "–"}, ${plan.policy}, ${meterWords(record)}, warm-up ${time(plan.warm_up)}`,
+        `${plan.meter} on ${namedCpus(plan.cpus)}, ${plan.policy}, ${meterWords(record)}, warm-up ${time(plan.warm_up)}`,
       ],
       [
         "placement read back",

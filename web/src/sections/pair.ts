@@ -2,7 +2,7 @@
 // One pair of the matrix: what was done, what the watched domain saw of it in time, and how it was compared.
 import { type Child, choice, element, findingList, pairs } from "../dom";
 import type { Disturbance, Evaluation, Verdict } from "../evaluation";
-import { exposure, grouped, plural, prose, quantileName, ratio, shell, time } from "../figures";
+import { exposure, grouped, namedCpus, plural, prose, quantileName, ratio, shell, time } from "../figures";
 import { domains } from "../select";
 import { COLOURS, onThemeChange } from "../theme";
 import { TimelineChart } from "../timeline-chart";
@@ -241,7 +241,7 @@ export class Pair {
             "div",
             {},
             element("code", {}, shell(one.command)),
-            ` on CPUs ${one.cpus || "–"}, ${time(one.cpu_time)} of CPU time`,
+            ` on ${namedCpus(one.cpus)}, ${time(one.cpu_time)} of CPU time`,
             one.failure != null && element("span", { class: "bad" }, `: ${one.failure}`),
           ),
         ),

@@ -2,7 +2,7 @@
 // Findings, what was not measured, how to read the page, and how to do it again.
 import { badge, type Child, element, findingList, pairs, section } from "../dom";
 import type { Evaluation, Finding, TransferPlan } from "../evaluation";
-import { plural, shell, time } from "../figures";
+import { namedCpus, plural, shell, time } from "../figures";
 import { conditionName } from "../select";
 import { disturbances } from "../walls";
 
@@ -145,7 +145,7 @@ export function reading(evaluation: Evaluation): HTMLElement {
 function transferWords(plan: TransferPlan | null | undefined): string | null {
   if (!plan) return null;
   const groups = plan.groups.map((group) =>
-    group.participants.map((one) => `${one.domain} on CPUs ${one.cpus}`).join(", "),
+    group.participants.map((one) => `${one.domain} on ${namedCpus(one.cpus)}`).join(", "),
   );
   const count = plan.groups.reduce((sum, group) => sum + group.disturbances.length, 0);
   return `${plural(count, "disturbance")} of ${groups.join("; then ")}; ${plural(plan.blocks, "block")} a round, ${plan.block_factor} times as long as the worst quiet latency and at least ${time(plan.shortest_block)}; loads for ${time(plan.loaded)}; wakeup every ${time(plan.interval)}, ${plan.policy}`;
@@ -175,7 +175,7 @@ export function provenance(evaluation: Evaluation, seed: string | null, document
       ["seed", seed ?? String(plan.seed)],
       [
         "plan",
-        `${plural(plan.domains.length, "domain")} (${plan.domains.map((domain) => domain.name).join(", ")}) × ${plural(plan.conditions.length, "condition")} (${plan.conditions.map(conditionName).join(", ")}) × ${plural(plan.meters.length, "meter")} (${plan.meters.map((meter) => meter.meter).join(", ")}), ${plural(plan.repetitions, "repetition")} of ${time(plan.run_duration)} each, in turn; housekeeping CPUs ${plan.housekeeping || "–"}; ${time(plan.total)} in all`,
+        `${plural(plan.domains.length, "domain")} (${plan.domains.map((domain) => domain.name).join(", ")}) × ${plural(plan.conditions.length, "condition")} (${plan.conditions.map(conditionName).join(", ")}) × ${plural(plan.meters.length, "meter")} (${plan.meters.map((meter) => meter.meter).join(", ")}), ${plural(plan.repetitions, "repetition")} of ${time(plan.run_duration)} each, in turn; housekeeping ${namedCpus(plan.housekeeping)}; ${time(plan.total)} in all`,
       ],
       ["disturbances", transferWords(plan.transfer)],
       ["began, written", `${evaluation.started}, ${evaluation.written}`],

@@ -2,11 +2,8 @@
 //! Whether a guest's CPUs make sense on this machine: the rules that others learned the hard way.
 //! Pure, but for the network devices and the kernel's configuration.
 
-use std::fs;
-use std::path::Path;
-
 use rampart_host::{KernelConfig, MachineRoot, is_of_manager};
-use rampart_model::{CpuSet, Finding, Machine, Severity};
+use rampart_model::{CpuSet, Finding, Machine, Severity, plural};
 
 use super::host::node_of;
 use super::kernel::{GuestKernel, KERNEL_VARIABLE};
@@ -37,10 +34,11 @@ pub(super) fn all(
 ) -> Vec<Finding> {
     let mut findings = rules(machine, cpus, housekeeping);
     findings.extend(not_real_time(kernel));
+    let root = MachineRoot::system();
     // Read once: where it is packed, each reading takes milliseconds.
-    let config = KernelConfig::read(&MachineRoot::system());
+    let config = KernelConfig::read(&root);
     findings.extend(missing_options(|option| config.is_set(option)));
-    findings.extend(network_queues(Path::new("/"), housekeeping));
+    findings.extend(network_queues(&root, housekeeping));
     findings.extend(rivals(machine));
     findings
 }
@@ -48,7 +46,7 @@ pub(super) fn all(
 fn rules(machine: &Machine, cpus: &CpuSet, housekeeping: &CpuSet) -> Vec<Finding> {
     let mut findings = Vec::new();
     let topology = &machine.topology;
-    let place = format!("CPUs {cpus} of the guest");
+    let place = format!("{} of the guest", cpus.named());
     let boot_cpu: CpuSet = topology.online.first().into_iter().collect();
     if !cpus.intersection(&boot_cpu).is_empty() {
         findings.push(
@@ -77,11 +75,11 @@ fn rules(machine: &Machine, cpus: &CpuSet, housekeeping: &CpuSet) -> Vec<Finding
                 if busy.is_empty() {
                     "a core is split: a sibling of a real-time CPU is not the guest's".to_owned()
                 } else {
-                    format!("a core is split between real-time and ordinary work: CPU {busy} keeps house beside it")
+                    format!("a core is split between real-time and ordinary work, which is on {} beside it", busy.named())
                 },
             )
-            .values(cpus.to_string(), format!("{} too, or CPU {shared} offline", cpus.union(&shared)))
-            .mend(format!("echo 0 > /sys/devices/system/cpu/cpuN/online for CPU {shared}, or switch SMT off")),
+            .values(cpus.to_string(), format!("{} too, or {} offline", cpus.union(&shared), shared.named()))
+            .mend(format!("echo 0 > /sys/devices/system/cpu/cpuN/online for {}, or switch SMT off", shared.named())),
         );
     }
     if topology.nodes.len() > 1 && node_of(cpus, topology).is_none() {
@@ -147,24 +145,11 @@ fn missing_options(is_set: impl Fn(&str) -> Option<bool>) -> Vec<Finding> {
 
 /// Network devices with more queues than there are CPUs to serve them: each queue has an interrupt
 /// of its own, and the surplus lands on real-time CPUs.
-fn network_queues(root: &Path, housekeeping: &CpuSet) -> Vec<Finding> {
+fn network_queues(root: &MachineRoot, housekeeping: &CpuSet) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let devices = fs::read_dir(root.join("sys/class/net"));
-    for device in devices.into_iter().flatten().flatten() {
-        // What is no hardware has no interrupts.
-        if !device.path().join("device").exists() {
-            continue;
-        }
-        let names: Vec<String> = fs::read_dir(device.path().join("queues"))
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter_map(|entry| entry.file_name().into_string().ok())
-            .collect();
-        let count = |kind: &str| names.iter().filter(|name| name.starts_with(kind)).count();
-        let queues = count("rx-").max(count("tx-"));
-        if queues > housekeeping.len() {
-            let name = device.file_name().to_string_lossy().into_owned();
+    for device in rampart_host::network_queues(root).unwrap_or_default() {
+        let (name, queues) = (device.interface, device.queues);
+        if usize::try_from(queues).unwrap_or(usize::MAX) > housekeeping.len() {
             findings.push(
                 Finding::new(
                     Severity::Warning,
@@ -172,7 +157,7 @@ fn network_queues(root: &Path, housekeeping: &CpuSet) -> Vec<Finding> {
                     "it has more queues than there are housekeeping CPUs, and the interrupts of the rest may come on real-time ones",
                 )
                 .values(
-                    format!("{queues} queues"),
+                    plural(queues, "queue"),
                     format!("{} at most", housekeeping.len()),
                 )
                 .mend(format!(
@@ -305,13 +290,13 @@ mod tests {
         make("eth0/device");
         make("eth1/device");
         make("eth1/queues/rx-0");
-        let findings = network_queues(directory.path(), &set("0-1"));
+        let findings = network_queues(&MachineRoot::at(directory.path()), &set("0-1"));
         assert_eq!(findings.len(), 1, "{findings:?}");
         let text = findings[0].to_string();
         assert!(
             text.contains("eth0") && text.contains("combined 2"),
             "{text}"
         );
-        assert!(network_queues(directory.path(), &set("0-3")).is_empty());
+        assert!(network_queues(&MachineRoot::at(directory.path()), &set("0-3")).is_empty());
     }
 }

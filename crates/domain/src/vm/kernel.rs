@@ -2,7 +2,7 @@
 //! Finds the kernel that guests run: the machine's own, or one that the user names.
 
 use std::fs::{self, File};
-use std::io::{Read as _, Seek as _, SeekFrom};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use rampart_model::{Finding, Severity};
@@ -73,7 +73,7 @@ impl Places {
         };
         let told = File::open(&image)
             .map_err(|cause| unreadable(&image, &cause.to_string()))
-            .map(|mut file| boot_protocol_version(&mut file))?;
+            .map(version_in_header)?;
         let (release, version) = match told {
             Some(text) => split_version(&text),
             None => (release_in_name(&image).unwrap_or_default(), String::new()),
@@ -195,23 +195,14 @@ fn release_in_name(path: &Path) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// The version text in the set-up header of an x86 image: at 0x202 the letters `HdrS`, at 0x20e
-/// the place of the text less 0x200 (Linux document `arch/x86/boot.rst`).
-fn boot_protocol_version(file: &mut File) -> Option<String> {
-    let mut header = [0; 0x210];
-    file.read_exact(&mut header).ok()?;
-    if header.get(0x202..0x206)? != b"HdrS" {
-        return None;
-    }
-    let place = u64::from(u16::from_le_bytes([header[0x20e], header[0x20f]]));
-    if place == 0 {
-        return None;
-    }
-    file.seek(SeekFrom::Start(place + 0x200)).ok()?;
-    let mut text = Vec::new();
-    file.take(512).read_to_end(&mut text).ok()?;
-    let text = text.split(|byte| *byte == 0).next()?;
-    String::from_utf8(text.to_vec()).ok()
+/// How much of an image is read for its version: in an x86 image it stands at the beginning.
+const HEAD: u64 = 128 << 10;
+
+/// The version text in the header of an x86 image.
+fn version_in_header(file: File) -> Option<String> {
+    let mut head = Vec::new();
+    file.take(HEAD).read_to_end(&mut head).ok()?;
+    rampart_host::kernel_image_version(&head)
 }
 
 /// `RELEASE (who@where) VERSION` into release and version.

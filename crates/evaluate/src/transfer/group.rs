@@ -212,7 +212,7 @@ impl Slots {
         if !cpus.contains(block.cpu) {
             return Err((
                 format!("samples of CPU {}", block.cpu),
-                format!("of CPU {cpus}, where it measures"),
+                format!("of {}, where it measures", cpus.named()),
             ));
         }
         let Some((begin, _)) = started else {

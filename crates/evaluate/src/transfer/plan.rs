@@ -274,7 +274,7 @@ fn groups(domains: &[DomainPlan]) -> (Vec<TransferGroup>, Vec<Finding>) {
                 "they share CPUs, so that they are never up at the same time and cannot be watched while the other is disturbed",
             )
             .values(
-                format!("CPU {} and CPU {}", one.cpus, other.cpus),
+                format!("{} and {}", one.cpus.named(), other.cpus.named()),
                 "real-time CPUs of its own for each domain",
             )
             .mend("give more real-time CPUs with --cpus, or measure fewer domains"),

@@ -75,6 +75,7 @@ fn resolved() -> ResolvedPlan {
     ResolvedPlan {
         findings: Vec::new(),
         schema_version: 1,
+        tool_version: String::new(),
         fingerprint: String::new(),
         housekeeping: cpus("0-1"),
         real_time: cpus("2-3"),

@@ -10,13 +10,22 @@ use crate::MachineRoot;
 const DEEP: Nanos = Nanos::from_micros(10);
 
 /// Programs that move interrupts or tune the machine while it is measured.
-const MANAGERS: [(&str, &str); 3] = [
+const MANAGERS: [(&str, &str, &str); 3] = [
     (
         "irqbalance",
         "moves interrupts between CPUs while they are measured",
+        "",
     ),
-    ("tuned", "tunes the machine, and may undo what Rampart sets"),
-    ("stalld", "boosts starving threads above real-time ones"),
+    (
+        "tuned",
+        "tunes the machine, and may undo what Rampart sets",
+        "",
+    ),
+    (
+        "stalld",
+        "boosts starving threads above real-time ones",
+        ", or keep it where a thread that never sleeps would starve the kernel, and its boosts in the figures",
+    ),
 ];
 
 /// Whether a finding of [`Machine::findings`] tells of a program that tunes the machine, or moves
@@ -162,7 +171,7 @@ fn siblings(machine: &Machine) -> Option<Finding> {
             "/sys/devices/system/cpu/smt/control",
             "threads of one core share its caches and execution units, whatever wall is between them",
         )
-        .values(format!("siblings online among CPUs {shared}"), "one CPU a core")
+        .values(format!("siblings online among {}", shared.named()), "one CPU a core")
         .mend("echo off > /sys/devices/system/cpu/smt/control, or leave the siblings of real-time CPUs idle")
     })
 }
@@ -173,7 +182,7 @@ fn governor(machine: &Machine) -> Option<Finding> {
         .governors
         .iter()
         .filter(|(name, _)| name != "performance")
-        .map(|(name, cpus)| format!("{name} on CPUs {cpus}"))
+        .map(|(name, cpus)| format!("{name} on {}", cpus.named()))
         .collect();
     (!slow.is_empty()).then(|| {
         finding(
@@ -317,8 +326,8 @@ fn huge_pages(machine: &Machine) -> Option<Finding> {
             "/sys/kernel/mm/transparent_hugepage/enabled",
             "the kernel rearranges memory in the background, with locks and TLB flushes on all CPUs",
         )
-        .values(present, "madvise or never")
-        .mend("echo madvise > /sys/kernel/mm/transparent_hugepage/enabled")
+        .values(present, "never (or madvise)")
+        .mend("echo never > /sys/kernel/mm/transparent_hugepage/enabled")
     })
 }
 
@@ -375,11 +384,11 @@ fn managers(root: &MachineRoot) -> Vec<Finding> {
         .collect();
     MANAGERS
         .iter()
-        .filter(|(name, _)| running.iter().any(|process| process == name))
-        .map(|(name, what)| {
+        .filter(|(name, _, _)| running.iter().any(|process| process == name))
+        .map(|(name, what, unless)| {
             finding(Severity::Warning, name, &format!("it {what}"))
                 .values("running", "stopped while measuring")
-                .mend(format!("systemctl stop {name}"))
+                .mend(format!("systemctl stop {name}{unless}"))
         })
         .collect()
 }

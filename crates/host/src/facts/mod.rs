@@ -15,7 +15,7 @@ pub use findings::is_of_manager;
 pub use knob_values::read_knob_values;
 use rampart_model::{ClockSource, Machine, PreemptionModel, SystemManagementInterrupts};
 
-pub use surroundings::read_surroundings;
+pub use surroundings::{kernel_image_version, network_queues, read_surroundings};
 
 use crate::groups::Hierarchies;
 use crate::kernel_config::KernelConfig;
@@ -34,7 +34,11 @@ pub fn read_machine(root: &MachineRoot) -> Machine {
         .map(|text| Hierarchies::parse(&text))
         .unwrap_or_default();
     let processor = processor::read(root);
-    let topology = topology::read(root);
+    let mut topology = topology::read(root);
+    if !root.is_system() {
+        // Where the process that recorded it could run does not matter any more.
+        topology.allowed = topology.online.clone();
+    }
     let command_line = root.line("proc/cmdline").unwrap_or_default();
     let kernel_version = root.line("proc/sys/kernel/version").unwrap_or_default();
     let (idle_driver, idle_states) = power::idle(root, &topology);

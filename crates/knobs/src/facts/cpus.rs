@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rampart_model::{CheckPlace, CpuId, CpuSet, Machine, Nanos};
+use rampart_model::{CheckPlace, CpuId, CpuSet, Machine, Nanos, plural};
 
 use super::Judgement;
 use super::machine::DEEP;
@@ -46,7 +46,7 @@ pub(super) fn siblings(machine: &Machine, isolation: &Isolation) -> Judgement {
     if outside.is_empty() {
         Judgement::is("no real-time core is shared", true)
     } else {
-        Judgement::is(format!("shared with CPUs {outside}"), false)
+        Judgement::is(format!("shared with {}", outside.named()), false)
     }
 }
 
@@ -158,7 +158,7 @@ pub(super) fn first_process(readings: &Readings, isolation: &Isolation) -> Judge
     match cpus {
         Some(cpus) => {
             let keeps_off = cpus.intersection(&isolation.real_time).is_empty();
-            Judgement::is(format!("CPUs {cpus}"), keeps_off)
+            Judgement::is(cpus.named().to_string(), keeps_off)
         }
         None => Judgement::not_here("/proc/1/status is not to be read"),
     }
@@ -198,9 +198,9 @@ pub(super) fn interrupt_affinity(readings: &Readings, isolation: &Isolation) -> 
         .count();
     Judgement::Is {
         present: format!(
-            "{reached} of {} may come to CPUs {}",
+            "{reached} of {} may come to {}",
             places.len(),
-            isolation.real_time
+            isolation.real_time.named()
         ),
         as_wanted: Some(reached == 0),
         places,
@@ -316,10 +316,21 @@ fn allowed_idle_states(readings: &Readings) -> Vec<IdleState<'_>> {
 }
 
 pub(super) fn network_queues(readings: &Readings, isolation: &Isolation) -> Judgement {
+    // Those of the direction that has more: each can have an interrupt of its own.
     let mut queues: BTreeMap<&str, usize> = BTreeMap::new();
-    for place in readings.of("/sys/class/net/{device}/queues/rx-{queue}/rps_cpus") {
-        if let Some(device) = place.keys.first().filter(|device| *device != "lo") {
-            *queues.entry(device).or_default() += 1;
+    for template in [
+        "/sys/class/net/{device}/queues/rx-{queue}/rps_cpus",
+        "/sys/class/net/{device}/queues/tx-{queue}/xps_cpus",
+    ] {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for place in readings.of(template) {
+            if let Some(device) = place.keys.first().filter(|device| *device != "lo") {
+                *counts.entry(device).or_default() += 1;
+            }
+        }
+        for (device, count) in counts {
+            let most = queues.entry(device).or_default();
+            *most = count.max(*most);
         }
     }
     let Some((device, most)) = queues.iter().max_by_key(|(_, count)| **count) else {
@@ -327,7 +338,7 @@ pub(super) fn network_queues(readings: &Readings, isolation: &Isolation) -> Judg
     };
     let rest = isolation.housekeeping.len();
     Judgement::is(
-        format!("{most} of {device}, {rest} housekeeping CPUs"),
+        format!("{most} of {device}, {}", plural(rest, "housekeeping CPU")),
         *most <= rest.max(1),
     )
 }

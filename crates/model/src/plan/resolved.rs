@@ -139,6 +139,9 @@ pub struct NodeSharing {
 pub struct ResolvedPlan {
     /// Version of this form.
     pub schema_version: u32,
+    /// Version of the tool that resolved it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub tool_version: String,
     /// The topology that it was resolved on.
     pub fingerprint: String,
     /// CPUs for ordinary work.
@@ -170,12 +173,6 @@ impl ResolvedPlan {
     #[must_use]
     pub fn is_refused(&self) -> bool {
         self.findings.iter().any(PlanFinding::refuses)
-    }
-
-    /// The kinds of its domains.
-    #[must_use]
-    pub fn kinds(&self) -> BTreeSet<DomainKind> {
-        self.domains.iter().map(|domain| domain.kind).collect()
     }
 
     /// The domain of this name.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The picture as one page that needs no network, no script and no other file.
 
-use rampart_model::ResolvedPlan;
+use rampart_model::{ResolvedPlan, clean};
 
 use super::parts;
 
@@ -169,7 +169,7 @@ fn table(
 /// Text that is neither markup nor the end of an attribute, and steers nothing.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
-    for c in parts::clean(text).chars() {
+    for c in clean(text).chars() {
         match c {
             '&' => escaped.push_str("&amp;"),
             '<' => escaped.push_str("&lt;"),

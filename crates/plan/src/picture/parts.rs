@@ -192,16 +192,3 @@ pub(super) fn word(finding: &PlanFinding) -> &'static str {
         (None, Severity::Note) => "note",
     }
 }
-
-/// Characters that steer a terminal or reverse the reading direction become visible.
-pub(super) fn clean(text: &str) -> String {
-    text.chars()
-        .map(|c| match c {
-            c if c.is_control() => '\u{fffd}',
-            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' => {
-                '\u{fffd}'
-            }
-            c => c,
-        })
-        .collect()
-}

@@ -2,7 +2,7 @@
 //! The picture for a terminal. No colour: signs and words say everything.
 
 use comfy_table::{ContentArrangement, Table, presets};
-use rampart_model::{CpuSet, PlanFinding, ResolvedPlan};
+use rampart_model::{CpuSet, PlanFinding, ResolvedPlan, clean, plural, wrapped};
 
 use super::parts;
 
@@ -82,12 +82,7 @@ fn map(lines: &mut Vec<String>, plan: &ResolvedPlan, width: usize) {
     }
     let legend: Vec<String> = parts::legend(plan)
         .into_iter()
-        .map(|(sign, meaning)| {
-            format!(
-                "{sign}\u{a0}{}",
-                parts::clean(&meaning).replace(' ', "\u{a0}")
-            )
-        })
+        .map(|(sign, meaning)| format!("{sign}\u{a0}{}", clean(&meaning).replace(' ', "\u{a0}")))
         .collect();
     hanging(lines, &" ".repeat(26), &legend.join("\u{a0}\u{a0} "), width);
 }
@@ -100,11 +95,7 @@ fn domains(lines: &mut Vec<String>, plan: &ResolvedPlan, width: usize) {
     for domain in &plan.domains {
         let letter = parts::letter(plan, &domain.name).unwrap_or('*');
         let mut text = format!("{}, {}", domain.name, domain.kind);
-        if domain.cpus.is_empty() {
-            text.push_str(", no CPUs");
-        } else {
-            text.push_str(&format!(", CPUs {}", domain.cpus));
-        }
+        text.push_str(&format!(", {}", domain.cpus.named()));
         if !domain.emulator.is_empty() {
             text.push_str(&format!(", emulator on {}", domain.emulator));
         }
@@ -135,12 +126,8 @@ fn interrupts(lines: &mut Vec<String>, plan: &ResolvedPlan, width: usize) {
     heading(lines, "Interrupts");
     for (owner, count, cpus, names) in owners {
         let label = format!("{owner}: ");
-        let noun = if count == 1 {
-            "interrupt"
-        } else {
-            "interrupts"
-        };
-        let text = format!("{count} {noun} on CPUs {cpus}: {}", names.join(", "));
+        let count = plural(count, "interrupt");
+        let text = format!("{count} on {}: {}", cpus.named(), names.join(", "));
         hanging(lines, &label, &text, width);
     }
 }
@@ -151,12 +138,7 @@ fn settings(lines: &mut Vec<String>, plan: &ResolvedPlan, width: usize) {
     }
     heading(lines, "Settings");
     for (name, choice) in &plan.host {
-        hanging(
-            lines,
-            &format!("{}: ", parts::clean(name)),
-            &choice.to_string(),
-            width,
-        );
+        hanging(lines, &format!("{name}: "), &choice.to_string(), width);
     }
     if !plan.boot.arguments.is_empty() {
         hanging(
@@ -176,7 +158,7 @@ fn settings(lines: &mut Vec<String>, plan: &ResolvedPlan, width: usize) {
 #[must_use]
 pub fn finding_line(place: &str, finding: &PlanFinding) -> String {
     let word = parts::word(finding);
-    let text = parts::clean(&format!("{place}: {word}: {}", said(finding)));
+    let text = clean(&format!("{place}: {word}: {}", said(finding)));
     format!("{text}\n")
 }
 
@@ -229,34 +211,18 @@ fn table(
         .set_header(header.iter().copied())
         .force_no_tty();
     for row in rows {
-        table.add_row(row.iter().map(|cell| parts::clean(cell)));
+        table.add_row(row.iter().map(|cell| clean(cell)));
     }
     lines.extend(table.lines().map(|line| line.trim_end().to_owned()));
 }
 
-/// Text after a label, broken at spaces; further lines stand under the first. A word that is longer
-/// than a line stays whole, so that a command can be copied.
+/// Text after a label; further lines stand under the first.
 fn hanging(lines: &mut Vec<String>, label: &str, text: &str, width: usize) {
-    let label = parts::clean(label);
-    let indent = label.chars().count().min(width / 2);
-    let mut line = label;
-    let mut used = 0;
-    for word in parts::clean(text)
-        .split(' ')
-        .filter(|word| !word.is_empty())
-    {
-        let length = word.chars().count();
-        if used > 0 && indent + used + 1 + length > width {
-            lines.push(line);
-            line = " ".repeat(indent);
-            used = 0;
-        }
-        if used > 0 {
-            line.push(' ');
-            used += 1;
-        }
-        line.push_str(word);
-        used += length;
-    }
-    lines.push(line.replace('\u{a0}', " ").trim_end().to_owned());
+    let label = clean(label);
+    let rest = " ".repeat(label.chars().count().min(width / 2));
+    lines.extend(
+        wrapped(&label, &rest, &clean(text), width)
+            .iter()
+            .map(|line| line.replace('\u{a0}', " ").trim_end().to_owned()),
+    );
 }

@@ -1,46 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What was decided before the machine was up: the boot line, and what the kernel is built with.
 
-use rampart_model::{CpuSet, DomainKind, PlanFinding, Reboot, Severity};
+use rampart_knobs::BootLine;
+use rampart_model::{CpuRole, CpuSet, DomainKind, PlanFinding, Reboot, Severity};
 
 use super::{Context, Say, about, machine};
-use rampart_model::CpuRole;
+use crate::view::BOOT_CPU;
 
-/// The lists that a boot line gives; none where it has no such argument.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct BootLine {
-    isolated: Option<CpuSet>,
-    managed: bool,
-    tickless: Option<CpuSet>,
-    offloaded: Option<CpuSet>,
-}
-
-impl BootLine {
-    fn parse(line: &str) -> Self {
-        let mut lists = Self::default();
-        for (name, value) in line
-            .split_whitespace()
-            .filter_map(|word| word.split_once('='))
-        {
-            match name {
-                "isolcpus" => {
-                    // Flags first, each a word; then the list (kernel-parameters.txt).
-                    let flag = |part: &&str| part.starts_with(|c: char| c.is_ascii_alphabetic());
-                    let flags: Vec<&str> = value.split(',').take_while(flag).collect();
-                    let list: Vec<&str> = value.split(',').skip(flags.len()).collect();
-                    lists.managed = flags.contains(&"managed_irq");
-                    // Without flags it means `domain`.
-                    if flags.is_empty() || flags.contains(&"domain") {
-                        lists.isolated = list.join(",").parse().ok();
-                    }
-                }
-                "nohz_full" => lists.tickless = value.parse().ok(),
-                "rcu_nocbs" => lists.offloaded = value.parse().ok(),
-                _ => {}
+/// The three lists of CPUs that are one. `isolcpus=` and `nohz_full=` cannot name every CPU: the
+/// kernel then leaves the boot CPU out (kernel/sched/isolation.c).
+fn lists(context: &Context<'_>, line: &BootLine) -> [(&'static str, Option<CpuSet>); 3] {
+    let topology = &context.machine.topology;
+    let last = topology.possible.iter().next_back().unwrap_or(BOOT_CPU);
+    ["isolcpus", "nohz_full", "rcu_nocbs"].map(|name| {
+        let named = line.cpus(name, last).map(|cpus| {
+            let cpus = cpus.intersection(&topology.online);
+            if name != "rcu_nocbs" && topology.online.is_subset(&cpus) {
+                cpus.difference(&CpuSet::single(BOOT_CPU))
+            } else {
+                cpus
             }
-        }
-        lists
-    }
+        });
+        (name, named)
+    })
 }
 
 pub(super) fn line(context: &Context<'_>) -> Vec<PlanFinding> {
@@ -50,7 +32,7 @@ pub(super) fn line(context: &Context<'_>) -> Vec<PlanFinding> {
     }
     let rule = "boot-line";
     let place = "/proc/cmdline";
-    let lists = BootLine::parse(&context.machine.command_line);
+    let line = BootLine::parse(&context.machine.command_line);
     // Threads that stay idle may be set aside too.
     let most = wanted.union(&context.resolved.with_role(CpuRole::IdleSibling));
     let fits = |list: &CpuSet| wanted.is_subset(list) && list.is_subset(&most);
@@ -69,22 +51,32 @@ pub(super) fn line(context: &Context<'_>) -> Vec<PlanFinding> {
     } else {
         format!("boot with {arguments}, or write reboot = \"plan\" in [boot]")
     };
-    let mut findings: Vec<PlanFinding> = [
-        ("isolcpus", &lists.isolated),
-        ("nohz_full", &lists.tickless),
-        ("rcu_nocbs", &lists.offloaded),
-    ]
-    .into_iter()
-    .filter_map(|(name, list)| {
-        let list = list.as_ref().filter(|list| !fits(list))?;
-        Some(
-            machine(rule, severity, place, format!("{name}= names other CPUs than the real-time ones, and the kernel says nothing of it"))
-                .values(format!("{name}={list}"), format!("CPUs {wanted}"))
-                .mend(mend.clone()),
-        )
-    })
-    .collect();
-    if lists.isolated.is_some() && !lists.managed {
+    let present = |name: &str| match line.value(name) {
+        Some(value) => format!("{name}={value}"),
+        None => format!("no {name}="),
+    };
+    let lists = lists(context, &line);
+    let mut findings: Vec<PlanFinding> = lists
+        .iter()
+        .filter(|(name, list)| {
+            line.value(name).is_some() && !list.as_ref().is_some_and(fits)
+        })
+        .map(|(name, list)| {
+            let what = match list {
+                Some(_) => format!("{name}= names other CPUs than the real-time ones, and the kernel says nothing of it"),
+                None => format!("the CPUs of {name}= are not to be understood, and the kernel ignores it"),
+            };
+            machine(rule, severity, place, what)
+                .values(present(name), wanted.named().to_string())
+                .mend(mend.clone())
+        })
+        .collect();
+    let last = context.machine.topology.possible.iter().next_back();
+    let isolated = line.isolcpus(last.unwrap_or(BOOT_CPU));
+    if isolated
+        .as_ref()
+        .is_some_and(|isolated| !isolated.keeps_managed_interrupts_away())
+    {
         findings.push(
             machine(
                 rule,
@@ -99,10 +91,14 @@ pub(super) fn line(context: &Context<'_>) -> Vec<PlanFinding> {
             .mend(mend.clone()),
         );
     }
-    if lists.isolated.is_none() && lists.tickless.is_none() {
+    let balanced = !isolated.is_some_and(|isolated| isolated.keeps_balancing_away());
+    if balanced && line.value("nohz_full").is_none() {
         findings.push(
-            machine(rule, Severity::Note, place, "the boot line sets no CPU aside, so ticks, callbacks and managed interrupts stay on the real-time CPUs")
-                .values("no isolcpus=, no nohz_full=", format!("both, with CPUs {wanted}"))
+            machine(rule, Severity::Note, place, "the boot line keeps neither tasks nor ticks and callbacks from any CPU, so they stay on the real-time ones")
+                .values(
+                    format!("{}, {}", present("isolcpus"), present("nohz_full")),
+                    format!("both, with {}", wanted.named()),
+                )
                 .mend(mend),
         );
     }
@@ -223,38 +219,10 @@ pub(super) fn kernel_options(context: &Context<'_>) -> Vec<PlanFinding> {
                             need.option, need.what
                         ),
                     )
+                    .values("not read", format!("{}=y", need.option))
                     .mend("make /proc/config.gz or /boot/config-RELEASE readable"),
                 ),
             }
         })
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn flags_of_isolcpus_are_no_cpus() {
-        let cpus = |text: &str| text.parse().ok();
-        for (line, isolated, managed) in [
-            ("isolcpus=2-3", cpus("2-3"), false),
-            (
-                "ro isolcpus=managed_irq,domain,2-3,6 quiet",
-                cpus("2-3,6"),
-                true,
-            ),
-            ("isolcpus=managed_irq,2", None, true),
-            ("isolcpus=domain,1", cpus("1"), false),
-            ("isolcpus=", Some(CpuSet::new()), false),
-            ("quiet", None, false),
-        ] {
-            let lists = BootLine::parse(line);
-            assert_eq!(
-                (lists.isolated, lists.managed),
-                (isolated, managed),
-                "{line}"
-            );
-        }
-    }
 }

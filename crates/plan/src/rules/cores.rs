@@ -34,12 +34,24 @@ pub(super) fn whole_core(context: &Context<'_>) -> Vec<PlanFinding> {
         }
         for (who, siblings) in strangers {
             findings.push(
-                about(rule, domain, Severity::Warning, "a core is shared with somebody else, and with it caches and execution units")
-                    .values(
-                        format!("CPU {siblings}, beside its CPUs {}, is of {who}", each.claim.got),
-                        "whole cores",
-                    )
-                    .mend(format!("leave CPU {siblings} out of what is of {who}, or write smt = \"off\" in [machine]")),
+                about(
+                    rule,
+                    domain,
+                    Severity::Warning,
+                    "a core is shared with somebody else, and with it caches and execution units",
+                )
+                .values(
+                    format!(
+                        "{}, beside its {}, of {who}",
+                        siblings.named(),
+                        each.claim.got.named()
+                    ),
+                    "whole cores",
+                )
+                .mend(format!(
+                    "leave {} out of what is of {who}, or write smt = \"off\" in [machine]",
+                    siblings.named()
+                )),
             );
         }
         let offline = each.claim.asked.intersection(&context.claims.offline);
@@ -52,7 +64,7 @@ pub(super) fn whole_core(context: &Context<'_>) -> Vec<PlanFinding> {
                     "it has CPUs that the plan takes offline, as second threads of their cores",
                 )
                 .values(
-                    format!("CPU {offline}, with smt = \"off\""),
+                    format!("{}, with smt = \"off\"", offline.named()),
                     "first threads of cores",
                 )
                 .mend("name the first thread of each core, or write smt = \"same-owner\"")
@@ -76,7 +88,7 @@ pub(super) fn kind(context: &Context<'_>) -> Vec<PlanFinding> {
                 let present: Vec<String> = kinds
                     .iter()
                     .rev()
-                    .map(|(capacity, cpus)| format!("CPUs {cpus} of capacity {capacity}"))
+                    .map(|(capacity, cpus)| format!("{} of capacity {capacity}", cpus.named()))
                     .collect();
                 about(
                     "core-kind",

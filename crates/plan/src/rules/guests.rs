@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Guests: where their virtual CPUs and their emulators run, and what they are told.
 
-use rampart_model::{CpuSet, PlanFinding, Severity, VirtualCpuRequest};
+use rampart_model::{CpuSet, PlanFinding, Severity, VirtualCpuRequest, plural};
 
 use super::{Context, Each, Say, about};
 
@@ -32,8 +32,8 @@ pub(super) fn placement(context: &Context<'_>) -> Vec<PlanFinding> {
                         "it has more virtual CPUs than CPUs, so that they wait for each other",
                     )
                     .values(
-                        format!("{count} virtual CPUs on CPUs {cpus}"),
-                        format!("{count} CPUs"),
+                        format!("{} on {}", plural(count, "virtual CPU"), cpus.named()),
+                        plural(count, "CPU"),
                     )
                     .mend(format!("write count = {}, or name more CPUs", cpus.len()))
                     .impossible(),
@@ -47,7 +47,7 @@ pub(super) fn placement(context: &Context<'_>) -> Vec<PlanFinding> {
                         "it owns CPUs that no virtual CPU is bound to",
                     )
                     .values(
-                        format!("{count} virtual CPUs on CPUs {cpus}"),
+                        format!("{} on {}", plural(count, "virtual CPU"), cpus.named()),
                         "one virtual CPU a CPU",
                     )
                     .mend(format!("write count = {}, or name fewer CPUs", cpus.len())),
@@ -65,7 +65,7 @@ pub(super) fn placement(context: &Context<'_>) -> Vec<PlanFinding> {
             if !busy.is_empty() {
                 findings.push(
                     about(rule, domain, Severity::Problem, "what serves it runs on real-time CPUs, where it waits for ever or disturbs")
-                        .values(format!("{field} on CPU {busy}"), format!("CPUs of {}", context.resolved.housekeeping))
+                        .values(format!("{field} on {}", busy.named()), format!("CPUs of {}", context.resolved.housekeeping))
                         .mend(format!("write {field} = \"{}\"", context.resolved.housekeeping)),
                 );
             }
@@ -115,7 +115,7 @@ pub(super) fn range(context: &Context<'_>) -> Vec<PlanFinding> {
                     "it speaks of virtual CPUs that it does not have",
                 )
                 .values(
-                    format!("real-time names virtual CPU {beyond} of {count}"),
+                    format!("real-time names virtual {} of {count}", beyond.named()),
                     format!("numbers from 0 to {}", count.saturating_sub(1)),
                 )
                 .mend("count from 0, as the guest does, or raise `count`")
@@ -151,7 +151,7 @@ pub(super) fn dedicated_hint(context: &Context<'_>) -> Vec<PlanFinding> {
                     "it keeps its CPUs when idle, or is told that they are its own, and they are not",
                 )
                 .values(
-                    format!("{option}, {count} virtual CPUs, CPUs of its own: {}", each.claim.got),
+                    format!("{option}, {}, of its own: {}", plural(count, "virtual CPU"), each.claim.got.named()),
                     "a CPU of its own for each virtual CPU",
                 )
                 .mend(format!("remove {option}, or give it CPUs that nobody else has")),
@@ -179,10 +179,12 @@ pub(super) fn kernel(context: &Context<'_>) -> Vec<PlanFinding> {
                 ),
                 (None, Some(kernel)) => Some(
                     about(rule, domain, Severity::Note, "whether its kernel is built for real time is not known: the file cannot be read, or does not say")
-                        .values(kernel.clone(), "a kernel with PREEMPT_RT"),
+                        .values(kernel.clone(), "a kernel with PREEMPT_RT")
+                        .mend("name a kernel image that can be read here, for example from linux-image-rt-amd64 or linux-image-rt-arm64"),
                 ),
                 (None, None) => Some(
                     about(rule, domain, Severity::Note, "whether its kernel is built for real time is not known: it comes from its disk")
+                        .values("the kernel of its disk", "a kernel with PREEMPT_RT")
                         .mend("look at `uname -v` inside, it has to say PREEMPT_RT"),
                 ),
             }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What reaches a real-time CPU past every wall: interrupts, firmware, shared caches.
 
-use rampart_model::{CpuSet, PlanFinding, Severity};
+use rampart_model::{CpuSet, PlanFinding, Severity, plural};
 
-use super::{Context, Say, about, machine};
+use super::{Context, Say, about, machine, unknown};
 use crate::view;
 
 pub(super) fn network_queues(context: &Context<'_>) -> Vec<PlanFinding> {
@@ -13,11 +13,12 @@ pub(super) fn network_queues(context: &Context<'_>) -> Vec<PlanFinding> {
         return Vec::new();
     }
     let Some(interfaces) = &context.surroundings.network_queues else {
-        return vec![machine(
+        return vec![unknown(
             rule,
-            Severity::Note,
             "/sys/class/net",
             "the queues of network interfaces are not known",
+            format!("at most {} an interface", plural(housekeeping, "queue")),
+            "mount -t sysfs sysfs /sys, or look with `ethtool -l INTERFACE`",
         )];
     };
     interfaces
@@ -27,7 +28,7 @@ pub(super) fn network_queues(context: &Context<'_>) -> Vec<PlanFinding> {
         .map(|interface| {
             let name = &interface.interface;
             machine(rule, Severity::Warning, format!("network interface {name}"), "it has more queues than there are housekeeping CPUs, and the driver spreads their interrupts over the others")
-                .values(format!("{} queues", interface.queues), format!("at most {housekeeping}"))
+                .values(plural(interface.queues, "queue"), format!("at most {housekeeping}"))
                 .mend(format!("ethtool -L {name} combined {housekeeping}; the link goes down for a moment"))
         })
         .collect()
@@ -39,7 +40,20 @@ fn is_owned(context: &Context<'_>, interface: &str) -> bool {
         .resolved
         .interrupts
         .iter()
-        .any(|interrupt| interrupt.owner.is_some() && interrupt.action.contains(interface))
+        .any(|interrupt| interrupt.owner.is_some() && is_of(&interrupt.action, interface))
+}
+
+/// Whether an interrupt's name has the interface as a word of its own: `eth1-rx-0` is of `eth1`,
+/// `eth10-rx-0` is not.
+fn is_of(action: &str, interface: &str) -> bool {
+    let inside = |c: char| c.is_alphanumeric() || c == '_';
+    action.match_indices(interface).any(|(at, _)| {
+        let before = action.get(..at).and_then(|text| text.chars().next_back());
+        let after = action
+            .get(at + interface.len()..)
+            .and_then(|text| text.chars().next());
+        !before.is_some_and(inside) && !after.is_some_and(inside)
+    })
 }
 
 pub(super) fn latency_killers(context: &Context<'_>) -> Vec<PlanFinding> {
@@ -50,7 +64,7 @@ pub(super) fn latency_killers(context: &Context<'_>) -> Vec<PlanFinding> {
     let mut findings = Vec::new();
     let watchdog = "/proc/sys/kernel/nmi_watchdog";
     match context.surroundings.nmi_watchdog {
-        Some(true) if !context.applies("nmi-watchdog") => findings.push(
+        Some(true) if context.leaves("nmi-watchdog") => findings.push(
             machine(
                 rule,
                 Severity::Warning,
@@ -61,11 +75,12 @@ pub(super) fn latency_killers(context: &Context<'_>) -> Vec<PlanFinding> {
             .mend("sysctl kernel.nmi_watchdog=0"),
         ),
         Some(_) => {}
-        None => findings.push(machine(
+        None => findings.push(unknown(
             rule,
-            Severity::Note,
             watchdog,
             "whether the NMI watchdog is on is not known",
+            "0",
+            "boot with nmi_watchdog=0, where the kernel has one and does not show it",
         )),
     }
     let register = "MSR_SMI_COUNT";
@@ -77,8 +92,13 @@ pub(super) fn latency_killers(context: &Context<'_>) -> Vec<PlanFinding> {
         ),
         Some(_) => {}
         None => findings.push(
-            machine(rule, Severity::Note, register, "whether the firmware interrupts the CPUs is not known")
-                .mend("on an Intel processor, as root: modprobe msr; else measure with `rampart measure noise`"),
+            unknown(
+                rule,
+                register,
+                "whether the firmware interrupts the CPUs is not known",
+                "no interrupt while it is watched",
+                "on an Intel processor, as root: modprobe msr; else measure with `rampart measure noise`",
+            ),
         ),
     }
     findings
@@ -112,9 +132,29 @@ pub(super) fn shared_cache(context: &Context<'_>) -> Vec<PlanFinding> {
                 .map_or(0, |cache| cache.level);
             (!others.is_empty()).then(|| {
                 about("shared-cache", each.planned, Severity::Warning, "others fill the last-level cache that it works in, which no shield keeps out")
-                    .values(format!("L{level} shared with CPUs {others}"), "a cache, or ways of it, of its own")
+                    .values(format!("L{level} shared with {}", others.named()), "a cache, or ways of it, of its own")
                     .mend("write cache = { ways = N, exclusive = true } where the processor can, choose CPUs with { not-l3-of = \"housekeeping\" }, or measure the leak and waive the rule")
             })
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_of;
+
+    #[test]
+    fn an_interrupt_is_of_the_interface_that_it_names_whole() {
+        for (action, expected) in [
+            ("eth1", true),
+            ("eth1-rx-0", true),
+            ("i40e-eth1-TxRx-3", true),
+            ("eth10-rx-0", false),
+            ("beth1", false),
+            ("eth10 eth1", true),
+            ("", false),
+        ] {
+            assert_eq!(is_of(action, "eth1"), expected, "{action}");
+        }
+    }
 }

@@ -3,7 +3,7 @@
 
 use rampart_model::{DomainKind, Nanos, PlanFinding, SchedulingPolicy, Severity};
 
-use super::{Context, Say, about, machine};
+use super::{Context, Say, about, machine, unknown, unknown_of};
 use crate::resolve::{policies, precedence};
 
 pub(super) fn resources(context: &Context<'_>) -> Vec<PlanFinding> {
@@ -20,18 +20,13 @@ pub(super) fn resources(context: &Context<'_>) -> Vec<PlanFinding> {
             continue;
         }
         let Some(limits) = &context.surroundings.limits else {
-            findings.push(
-                about(
-                    rule,
-                    domain,
-                    Severity::Note,
-                    "what its starter is allowed is not known",
-                )
-                .values(
-                    "not read",
-                    "a priority limit of 99, unlimited locked memory, or root",
-                ),
-            );
+            findings.push(unknown_of(
+                rule,
+                domain,
+                "what its starter is allowed is not known",
+                "a priority limit of 99, unlimited locked memory, or root",
+                "run as root, where /proc/self/limits is to be read",
+            ));
             continue;
         };
         match highest {
@@ -103,11 +98,12 @@ pub(super) fn managers(context: &Context<'_>) -> Vec<PlanFinding> {
         return Vec::new();
     }
     let Some(managers) = &context.surroundings.managers else {
-        return vec![machine(
+        return vec![unknown(
             rule,
-            Severity::Note,
             "/proc",
             "whether other programs tune the machine is not known",
+            "no irqbalance, tuned or the like",
+            "run it outside of containers, where /proc shows the machine's programs",
         )];
     };
     managers

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rampart_model::{ByteSize, PlanFinding, Severity};
 
-use super::{Context, Each, Say, about};
+use super::{Context, Each, Say, about, unknown_of};
 use crate::view;
 
 /// The nodes of a domain's CPUs.
@@ -29,6 +29,10 @@ pub(super) fn one_node(context: &Context<'_>) -> Vec<PlanFinding> {
             .map(ToString::to_string)
             .collect::<Vec<_>>()
             .join(", ");
+        let of_cpus = match nodes.len() {
+            1 => format!("node {list}"),
+            _ => format!("nodes {list}"),
+        };
         if nodes.len() > 1 {
             findings.push(
                 about(
@@ -38,7 +42,7 @@ pub(super) fn one_node(context: &Context<'_>) -> Vec<PlanFinding> {
                     "its CPUs are on several memory nodes, so some of its memory is far away",
                 )
                 .values(
-                    format!("CPUs {} on nodes {list}", each.claim.got),
+                    format!("{} on nodes {list}", each.claim.got.named()),
                     "CPUs of one node",
                 )
                 .mend("list CPUs of one node, or write { count = N, node = N }"),
@@ -72,10 +76,15 @@ pub(super) fn one_node(context: &Context<'_>) -> Vec<PlanFinding> {
                         "its memory is on another node than its CPUs",
                     )
                     .values(
-                        format!("memory on node {node}, CPUs on node {list}"),
+                        format!("memory on node {node}, CPUs on {of_cpus}"),
                         "one node",
                     )
-                    .mend(format!("write node = {list}, or take CPUs of node {node}")),
+                    // With CPUs on several nodes no value of `node` is right.
+                    .mend(if nodes.len() == 1 {
+                        format!("write node = {list}, or take CPUs of node {node}")
+                    } else {
+                        format!("take CPUs of node {node} alone")
+                    }),
                 );
             }
         }
@@ -89,7 +98,7 @@ pub(super) fn one_node(context: &Context<'_>) -> Vec<PlanFinding> {
                         "its device is on another node than its CPUs",
                     )
                     .values(
-                        format!("{device} on node {node}, CPUs on node {list}"),
+                        format!("{device} on node {node}, CPUs on {of_cpus}"),
                         "one node",
                     )
                     .mend(format!("take CPUs of node {node}, or another device")),
@@ -97,11 +106,12 @@ pub(super) fn one_node(context: &Context<'_>) -> Vec<PlanFinding> {
                 Some(_) => {}
                 // With one node there is nothing to know.
                 None if context.machine.topology.nodes.len() < 2 => {}
-                None => findings.push(about(
+                None => findings.push(unknown_of(
                     rule,
                     domain,
-                    Severity::Note,
                     format!("on which node the device {device} is, is not known"),
+                    format!("{device} on {of_cpus}"),
+                    "look whether `lspci -D` lists it; the firmware may not tell its node",
                 )),
             }
         }
@@ -181,15 +191,13 @@ pub(super) fn huge_pages(context: &Context<'_>) -> Vec<PlanFinding> {
             .or_else(|| nodes(context, each).first().copied())
             .unwrap_or(0);
         let Some(reserved) = reserved else {
-            findings.push(
-                about(
-                    rule,
-                    domain,
-                    Severity::Note,
-                    "whether its huge pages are reserved is not known",
-                )
-                .values("not read", format!("{needed} of {page} on node {node}")),
-            );
+            findings.push(unknown_of(
+                rule,
+                domain,
+                "whether its huge pages are reserved is not known",
+                format!("{needed} of {page} on node {node}"),
+                "boot a kernel with CONFIG_HUGETLBFS, or make /sys readable",
+            ));
             continue;
         };
         let before = used.entry((node, page.0)).or_default();
@@ -199,7 +207,9 @@ pub(super) fn huge_pages(context: &Context<'_>) -> Vec<PlanFinding> {
             .map_or((0, 0), |pages| (pages.free, pages.total));
         let left = free.0.saturating_sub(*before);
         if left < needed {
-            let total = free.1 + needed - left;
+            // Those of the guests before are missing too.
+            let all = before.saturating_add(needed);
+            let total = free.1.saturating_add(all.saturating_sub(free.0));
             findings.push(
                 about(rule, domain, Severity::Problem, "the huge pages of its memory are not free on its node")
                     .values(

@@ -4,6 +4,7 @@
 mod boot;
 mod cores;
 mod guests;
+mod host;
 mod isolation;
 mod limits;
 mod memory;
@@ -11,9 +12,10 @@ mod owners;
 mod priorities;
 mod table;
 
+use rampart_knobs::{Isolation, Wanted, When};
 use rampart_model::{
-    Enforcement, Finding, Machine, Plan, PlanFinding, PlannedDomain, ResolvedDomain, ResolvedPlan,
-    Severity, Surroundings,
+    Enforcement, Finding, KnobAction, Machine, Plan, PlanFinding, PlannedDomain, PreemptionModel,
+    ResolvedDomain, ResolvedPlan, Severity, Surroundings,
 };
 
 use crate::claims::{Claim, Claims};
@@ -54,12 +56,31 @@ impl<'a> Context<'a> {
             })
     }
 
-    /// Whether the plan says that Rampart sets this.
+    /// What Rampart sets this knob to; none where the plan does not say that it does, and where
+    /// the machine's kernel is not one that it is for.
+    pub(crate) fn wanted(&self, knob: &str) -> Option<Wanted> {
+        let choice = rampart_knobs::chosen(&self.plan.host, knob)?;
+        let knob = rampart_knobs::named(knob)?;
+        let real_time = self.machine.preemption == PreemptionModel::RealTime;
+        let for_others = knob.applies.iter().any(|when| match when {
+            When::RealTimeKernel => !real_time,
+            When::OrdinaryKernel => real_time,
+            _ => false,
+        });
+        (choice.action == KnobAction::Apply && !for_others)
+            .then(|| knob.wanted_by(&Isolation::of(self.resolved)))
+    }
+
+    /// Whether the plan leaves this knob to somebody else, or as it is.
+    pub(crate) fn leaves(&self, knob: &str) -> bool {
+        rampart_knobs::chosen(&self.plan.host, knob)
+            .is_some_and(|choice| choice.action != KnobAction::Apply)
+    }
+
+    /// Whether the plan says that Rampart gives this knob a value.
     pub(crate) fn applies(&self, knob: &str) -> bool {
-        self.plan
-            .host
-            .get(knob)
-            .is_some_and(|choice| choice.action == rampart_model::KnobAction::Apply)
+        self.wanted(knob)
+            .is_some_and(|wanted| wanted != Wanted::Told)
     }
 }
 
@@ -91,6 +112,32 @@ pub(crate) fn machine(
         waived: None,
         impossible: false,
     }
+}
+
+/// A note about the machine: what a rule needs to know is not known.
+pub(crate) fn unknown(
+    rule: &'static str,
+    place: impl Into<String>,
+    what: impl Into<String>,
+    needed: impl Into<String>,
+    mend: impl Into<String>,
+) -> PlanFinding {
+    machine(rule, Severity::Note, place, what)
+        .values("not read", needed)
+        .mend(mend)
+}
+
+/// The same about a domain.
+pub(crate) fn unknown_of(
+    rule: &'static str,
+    domain: &PlannedDomain,
+    what: impl Into<String>,
+    needed: impl Into<String>,
+    mend: impl Into<String>,
+) -> PlanFinding {
+    about(rule, domain, Severity::Note, what)
+        .values("not read", needed)
+        .mend(mend)
 }
 
 /// What [`PlanFinding`]s are made with.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The machine is the right one, its CPUs are there, and each belongs to one domain.
 
+use std::collections::BTreeMap;
+
 use rampart_model::{CpuRole, CpuSet, DomainKind, PlanFinding, PlannedDomain, Severity};
 
 use super::{Context, Say, about, machine};
@@ -129,7 +131,7 @@ pub(super) fn cpu_exists(context: &Context<'_>) -> Vec<PlanFinding> {
             let absent = (!absent.is_empty()).then(|| {
                 say("it names CPUs that this machine does not have")
                     .values(
-                        format!("{field} names CPU {absent}"),
+                        format!("{field} names {}", absent.named()),
                         format!("CPUs of {}", topology.online),
                     )
                     .mend(format!(
@@ -145,7 +147,7 @@ pub(super) fn cpu_exists(context: &Context<'_>) -> Vec<PlanFinding> {
                     .collect();
                 say("it names CPUs that are offline")
                     .values(
-                        format!("{field} names CPU {offline}, offline"),
+                        format!("{field} names {}, offline", offline.named()),
                         "online CPUs",
                     )
                     .mend(commands.join("; "))
@@ -188,7 +190,7 @@ pub(super) fn housekeeping(context: &Context<'_>) -> Vec<PlanFinding> {
                 "the boot CPU does other work, and the kernel keeps its tick and its duties there",
             )
             .values(
-                format!("CPUs {}", resolved.housekeeping),
+                resolved.housekeeping.named().to_string(),
                 format!("CPU {BOOT_CPU} among them"),
             )
             .mend(format!(
@@ -208,7 +210,7 @@ pub(super) fn housekeeping(context: &Context<'_>) -> Vec<PlanFinding> {
                     Severity::Problem,
                     "it has CPUs that are housekeeping too",
                 )
-                .values(format!("CPU {both} in both"), "CPUs of its own")
+                .values(format!("{} in both", both.named()), "CPUs of its own")
                 .mend(format!(
                     "write housekeeping = \"{}\"",
                     named.difference(asked)
@@ -222,7 +224,7 @@ pub(super) fn housekeeping(context: &Context<'_>) -> Vec<PlanFinding> {
             if !outside.is_empty() {
                 findings.push(
                     about(rule, domain, Severity::Problem, "a host domain runs beside ordinary work, and its CPUs are not housekeeping")
-                        .values(format!("CPU {outside}"), format!("CPUs of {}", resolved.housekeeping))
+                        .values(outside.named().to_string(), format!("CPUs of {}", resolved.housekeeping))
                         .mend("name housekeeping CPUs, or write kind = \"task\""),
                 );
             }
@@ -232,7 +234,7 @@ pub(super) fn housekeeping(context: &Context<'_>) -> Vec<PlanFinding> {
     if !forgotten.is_empty() {
         findings.push(
             machine(rule, Severity::Warning, place, "some CPUs are neither housekeeping nor anybody's, so ordinary work stays there unbounded")
-                .values(format!("CPU {forgotten} with nobody"), "an owner for each CPU")
+                .values(format!("{} with nobody", forgotten.named()), "an owner for each CPU")
                 .mend(format!("write housekeeping = \"{}\"", named.union(&forgotten))),
         );
     }
@@ -243,26 +245,22 @@ pub(super) fn one_owner(context: &Context<'_>) -> Vec<PlanFinding> {
     let mut findings = Vec::new();
     for (index, each) in context.domains().enumerate() {
         let domain = each.planned;
-        // The first who asked has it; each later one is told once, with all the CPUs it shares.
-        let shared: CpuSet = each
-            .claim
-            .asked
-            .iter()
-            .filter(|cpu| {
-                let first = context
-                    .claims
-                    .claimants
-                    .get(cpu)
-                    .and_then(|all| all.first());
-                first.is_some_and(|first| *first != index)
-            })
-            .collect();
-        if let Some(cpu) = shared.first() {
+        // The first who asked has it; each later one is told once for each of those, with all the
+        // CPUs that it shares with it.
+        let mut shared: BTreeMap<usize, CpuSet> = BTreeMap::new();
+        for cpu in each.claim.asked.iter() {
+            let claimants = context.claims.claimants.get(&cpu);
+            if let Some(first) = claimants.and_then(|all| all.first())
+                && *first != index
+            {
+                shared.entry(*first).or_default().insert(cpu);
+            }
+        }
+        for (first, cpus) in shared {
             let owner = context
-                .claims
-                .claimants
-                .get(&cpu)
-                .and_then(|all| context.plan.domains.get(*all.first()?))
+                .plan
+                .domains
+                .get(first)
                 .map_or("another domain", |owner| owner.name.as_str());
             findings.push(
                 about(
@@ -272,10 +270,10 @@ pub(super) fn one_owner(context: &Context<'_>) -> Vec<PlanFinding> {
                     "a real-time CPU has two owners",
                 )
                 .values(
-                    format!("CPU {shared} is of `{owner}` too"),
+                    format!("{} of `{owner}` too", cpus.named()),
                     "CPUs of its own",
                 )
-                .mend(format!("give `{}` other CPUs than {shared}", domain.name)),
+                .mend(format!("give `{}` other CPUs than {cpus}", domain.name)),
             );
         }
         let outside: CpuSet = domain
@@ -293,7 +291,7 @@ pub(super) fn one_owner(context: &Context<'_>) -> Vec<PlanFinding> {
                     "threads are given CPUs that the domain does not own",
                 )
                 .values(
-                    format!("CPU {outside}"),
+                    outside.named().to_string(),
                     format!("CPUs of {}", each.resolved.cpus),
                 )
                 .mend("name CPUs of the domain in `threads`, or add them to its `cpus`"),

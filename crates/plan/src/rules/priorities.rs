@@ -1,13 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Priorities: the kernel's own threads on a real-time CPU must get to run.
 
+use rampart_knobs::Wanted;
 use rampart_model::{KernelThread, Nanos, PlanFinding, SchedulingPolicy, Severity};
 
 use super::{Context, Say, about};
 use crate::resolve::{policies, precedence};
 
-/// Threads without which a CPU stops: callbacks of RCU, soft interrupts, timers.
-const VITAL: [&str; 4] = ["rcuc/", "ksoftirqd/", "ktimers/", "ktimersoftd/"];
+/// Threads without which a CPU stops, and the knob that raises each: callbacks of RCU, soft
+/// interrupts, timers.
+const VITAL: [(&str, &str); 5] = [
+    ("rcuc/", "rcuc-priority"),
+    ("ksoftirqd/", "ksoftirqd-priority"),
+    ("ktimers/", "ktimers-priority"),
+    ("ktimersd/", "ktimers-priority"),
+    ("ktimersoftd/", "ktimers-priority"),
+];
 
 /// What keeps threads of lower priority from starving.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,18 +55,19 @@ fn relief(context: &Context<'_>) -> Relief {
     }
 }
 
-/// The priority that the plan gives the kernel's threads, where it does.
-fn raised(context: &Context<'_>) -> Option<u8> {
-    let knob = context.plan.host.get("kernel-thread-priorities")?;
-    (knob.action != rampart_model::KnobAction::Skip)
-        .then(|| knob.value.as_ref()?.parse().ok())
-        .flatten()
+/// The priority that a thread will have: the plan may raise it.
+fn level(context: &Context<'_>, knob: &str, policy: SchedulingPolicy) -> u8 {
+    let present = precedence(policy);
+    // Only a plan that applies it: who expects it has to look at what is.
+    match context.wanted(knob) {
+        Some(Wanted::FifoAtLeast(priority)) => present.max(priority),
+        _ => present,
+    }
 }
 
 pub(super) fn ladder(context: &Context<'_>) -> Vec<PlanFinding> {
     let rule = "priority-ladder";
     let relief = relief(context);
-    let raised = raised(context);
     let mut findings = Vec::new();
     for each in context.domains() {
         let domain = each.planned;
@@ -70,22 +79,29 @@ pub(super) fn ladder(context: &Context<'_>) -> Vec<PlanFinding> {
         };
         let Some(threads) = &context.surroundings.kernel_threads else {
             findings.push(
-                about(rule, domain, Severity::Note, "the priorities of the kernel's own threads are not known, so whether they starve is neither")
-                    .values(format!("domain at {policy}"), "a priority below rcuc, ksoftirqd and ktimers"),
+                about(
+                    rule,
+                    domain,
+                    Severity::Note,
+                    "the priorities of the kernel's own threads are not known, so whether they starve is neither",
+                )
+                .values(
+                    format!("domain at {policy}"),
+                    "a priority below rcuc, ksoftirqd and ktimers",
+                )
+                .mend("run it outside of containers, where /proc shows the kernel's threads"),
             );
             continue;
-        };
-        let level = |thread: &KernelThread| {
-            raised.map_or_else(
-                || precedence(thread.policy),
-                |value| value.max(precedence(thread.policy)),
-            )
         };
         let below: Vec<&KernelThread> = threads
             .iter()
             .filter(|thread| each.resolved.cpus.contains(thread.cpu))
-            .filter(|thread| VITAL.iter().any(|name| thread.name.starts_with(name)))
-            .filter(|thread| level(thread) <= precedence(policy))
+            .filter(|thread| {
+                let vital = VITAL.iter().find(|(name, _)| thread.name.starts_with(name));
+                vital.is_some_and(|(_, knob)| {
+                    level(context, knob, thread.policy) <= precedence(policy)
+                })
+            })
             .collect();
         // The one that is worst off: without relief any, else one that the relief does not reach.
         let starving = below
@@ -108,7 +124,11 @@ pub(super) fn ladder(context: &Context<'_>) -> Vec<PlanFinding> {
                     "a priority below theirs, or stalld",
                 )
                 .mend(format!(
-                    "raise them with `chrt -f -p {} PID`, lower the domain's priority, run stalld, or waive the rule if the domain sleeps in every period",
+                    "write {} = {{ action = \"apply\", value = \"{}\" }} in [host], lower the domain's priority, run stalld, whose boosts then interrupt the domain, or waive the rule if the domain sleeps in every period",
+                    VITAL
+                        .iter()
+                        .find(|(name, _)| thread.name.starts_with(name))
+                        .map_or("rcuc-priority", |(_, knob)| knob),
                     precedence(policy).saturating_add(1).min(99)
                 )),
         );

@@ -5,7 +5,7 @@ use std::fmt;
 
 use rampart_model::{PlanFinding, Severity};
 
-use super::{Context, boot, cores, guests, isolation, limits, memory, owners, priorities};
+use super::{Context, boot, cores, guests, host, isolation, limits, memory, owners, priorities};
 
 /// A rule.
 #[derive(Clone, Copy)]
@@ -50,7 +50,7 @@ macro_rules! rule {
 }
 
 /// Every rule, in the order in which they are checked.
-pub const RULES: [Rule; 24] = [
+pub const RULES: [Rule; 25] = [
     rule!(
         "same-machine",
         E,
@@ -242,5 +242,13 @@ pub const RULES: [Rule; 24] = [
         isolation::shared_cache,
         "No last-level cache is shared with others, or the domain has ways of its own",
         "Linux Documentation/filesystems/resctrl.rst"
+    ),
+    rule!(
+        "host-settings",
+        W,
+        true,
+        host::settable,
+        "What the plan says to apply is a file, a boot parameter or a thread, which can be set",
+        "Rampart"
     ),
 ];

@@ -15,7 +15,7 @@ fn cores_are_whole() {
         finding
             .finding
             .to_string()
-            .contains("CPU 2, beside its CPUs 3, is of housekeeping")
+            .contains("CPU 2, beside its CPU 3, of housekeeping")
     );
     assert!(
         broken(&resolve(&threads, &task("\"3\"")), rule).is_empty(),
@@ -44,6 +44,17 @@ fn a_domain_is_on_one_node() {
     );
     assert!(one(&resolve(&threads, &memory(7)), rule).impossible);
     assert!(broken(&resolve(&threads, &memory(1)), rule).is_empty());
+    let nodes = machine(&["0", "1", "2"], &[], &["0", "1", "2"]);
+    let spread = resolve(&nodes, &memory(0).replace("4,6", "1-2"));
+    let said: Vec<String> = broken(&spread, rule)
+        .iter()
+        .map(|finding| finding.finding.to_string())
+        .collect();
+    assert!(said[1].contains("CPUs on nodes 1, 2"), "{said:?}");
+    assert!(
+        said[1].ends_with("mend: take CPUs of node 0 alone"),
+        "{said:?}"
+    );
     let device = guest("\"4,6\"", "devices = [\"0000:03:00.0\"]");
     let mut around = Surroundings::default();
     let unknown = resolve_in(&threads, &device, &around);
@@ -111,6 +122,21 @@ fn huge_pages_are_there() {
         Some("h"),
         "the first took 32 of 40"
     );
+    // With none at all the second asks for those of the first too.
+    let none = resolve_in(
+        &threads,
+        &two,
+        &Surroundings {
+            huge_pages: Some(Vec::new()),
+            ..Surroundings::default()
+        },
+    );
+    let mends: Vec<bool> = broken(&none, rule)
+        .iter()
+        .zip(["echo 32 >", "echo 64 >"])
+        .map(|(finding, mend)| finding.finding.to_string().contains(mend))
+        .collect();
+    assert_eq!(mends, [true, true]);
 }
 
 #[test]
@@ -124,7 +150,7 @@ fn cores_of_one_kind() {
         one(&mixed, "core-kind")
             .finding
             .to_string()
-            .contains("CPUs 2 of capacity 500")
+            .contains("CPU 2 of capacity 500")
     );
     assert!(broken(&resolve(&quad, &task("\"2-3\"")), "core-kind").is_empty());
 }
@@ -138,7 +164,7 @@ fn a_shared_cache_is_a_leak() {
         one(&resolved, rule)
             .finding
             .to_string()
-            .contains("L3 shared with CPUs 2")
+            .contains("L3 shared with CPU 2")
     );
     assert!(broken(&resolve(&machine, &task("\"2-3\"")), rule).is_empty());
     let own = format!(

@@ -40,10 +40,26 @@ fn the_kernels_own_threads_get_to_run() {
     assert_eq!(severity(&quad, &plan, &high, rule), None);
     let harmless = kernel_thread("cpuhp/3", SchedulingPolicy::Other);
     assert_eq!(severity(&quad, &plan, &harmless, rule), None);
-    let raised = format!(
-        "{plan}[host]\nkernel-thread-priorities = {{ action = \"apply\", value = \"11\" }}\n"
-    );
+    let raise = |knob: &str, action: &str| {
+        format!("{plan}[host]\n{knob} = {{ action = \"{action}\", value = \"11\" }}\n")
+    };
+    let problem = Some(Severity::Problem);
+    // The knobs are for real-time kernels: another one leaves its threads as they are.
+    let raised = raise("rcuc-priority", "apply");
+    assert_eq!(severity(&quad, &raised, &low, rule), problem);
+    quad.preemption = PreemptionModel::RealTime;
     assert_eq!(severity(&quad, &raised, &low, rule), None);
+    let too_little = raised.replace("11", "10");
+    assert_eq!(severity(&quad, &too_little, &low, rule), problem);
+    let by_name = raised.replace("11", "nto");
+    assert_eq!(severity(&quad, &by_name, &low, rule), None);
+    // Each thread has its own knob, and who expects has to look at what is.
+    let another = raise("ktimers-priority", "apply");
+    assert_eq!(severity(&quad, &another, &low, rule), problem);
+    let expected = raise("rcuc-priority", "expect");
+    assert_eq!(severity(&quad, &expected, &low, rule), problem);
+    let timers = kernel_thread("ktimers/3", SchedulingPolicy::Fifo(1));
+    assert_eq!(severity(&quad, &another, &timers, rule), None);
     let mut stalld = low.clone();
     stalld.managers = Some(vec!["stalld".to_owned()]);
     assert_eq!(severity(&quad, &plan, &stalld, rule), None);
@@ -53,11 +69,19 @@ fn the_kernels_own_threads_get_to_run() {
     assert_eq!(severity(&quad, &plan, &low, rule), Some(Severity::Warning));
     let ordinary = kernel_thread("ksoftirqd/3", SchedulingPolicy::Other);
     assert_eq!(severity(&quad, &plan, &ordinary, rule), None);
-    let lifted = format!("{plan}[host]\nthrottling = \"apply\"\n");
+    let lifted = format!("{plan}[host]\nreal-time-throttling = \"apply\"\n");
+    assert_eq!(severity(&quad, &lifted, &ordinary, rule), problem);
+    let all = format!("{plan}[host]\ndefault = \"apply\"\nrcuc-priority = \"skip\"\n");
+    assert_eq!(severity(&quad, &all, &low, rule), problem, "no relief");
     assert_eq!(
-        severity(&quad, &lifted, &ordinary, rule),
-        Some(Severity::Problem)
+        severity(&quad, &all, &ordinary, rule),
+        problem,
+        "to 2 alone"
     );
+    let kept = format!(
+        "{plan}[host]\nreal-time-throttling = {{ action = \"apply\", value = \"safety-net\" }}\n"
+    );
+    assert_eq!(severity(&quad, &kept, &ordinary, rule), None);
 }
 
 #[test]
@@ -84,6 +108,28 @@ fn the_boot_line_names_the_same_cpus() {
             "{line}"
         );
     }
+    for (line, broken_count) in [
+        // The kernel takes the boot CPU out of both.
+        ("isolcpus=managed_irq,domain,all nohz_full=all", 0),
+        ("isolcpus=managed_irq,domain,1-N", 0),
+        ("isolcpus=managed_irq,domain,0-N:1/2", 1),
+        ("isolcpus=managed_irq,2", 1),
+        ("isolcpus=managed_irq,1-3", 0),
+        ("nohz_full=1-x", 1),
+        ("isolcpus=1-N", 1),
+    ] {
+        quad.command_line = line.to_owned();
+        let resolved = resolve(&quad, &task("\"1-3\""));
+        let found = broken(&resolved, rule);
+        assert_eq!(found.len(), broken_count, "{line}: {found:#?}");
+    }
+    quad.command_line = "isolcpus=managed_irq,2-3".to_owned();
+    let note = resolve(&quad, &plan);
+    let note = found(&note, rule)[0].finding.to_string();
+    assert!(
+        note.contains("is isolcpus=managed_irq,2-3, no nohz_full="),
+        "{note}"
+    );
     quad.command_line = "nohz_full=1-3".to_owned();
     assert_eq!(
         one(&resolve(&quad, &plan), rule).finding.severity,

@@ -11,8 +11,8 @@ mod owners;
 mod surroundings;
 
 use rampart_model::{
-    CpuId, HugePages, Interrupt, KernelThread, Machine, Nanos, NetworkQueues, ResourceLimits,
-    SchedulingPolicy, Severity, Surroundings,
+    CpuId, HugePages, Interrupt, KernelThread, Machine, Nanos, NetworkQueues, PreemptionModel,
+    ResourceLimits, SchedulingPolicy, Severity, Surroundings,
 };
 use support::{broken, cpus, found, machine, one, quad, resolve, resolve_in, threads};
 
@@ -65,6 +65,24 @@ fn findings_are_waived_by_name_and_reason() {
     assert!(resolve(&quad, &warn.replace("2-3", "2-9")).is_refused());
 }
 
+/// Whether a test asks for the findings of a rule, by its name or by a variable that holds it, in
+/// an assertion.
+fn asserts(text: &str, rule: &str) -> bool {
+    text.split("\n#[test]\n").any(|test| {
+        let name = format!("\"{rule}\"");
+        let held = test.contains(&format!("let rule = {name};"));
+        let asks = |call: &str| {
+            ["broken(", "found(", "one(", "severity("]
+                .iter()
+                .any(|function| call.contains(function))
+                && (call.contains(&name) || (held && call.contains("rule")))
+        };
+        test.split("assert")
+            .skip(1)
+            .any(|call| asks(call.split(';').next().unwrap_or_default()))
+    })
+}
+
 #[test]
 fn every_rule_has_a_test() {
     let tests = [
@@ -76,12 +94,62 @@ fn every_rule_has_a_test() {
         include_str!("../selectors.rs"),
     ];
     for rule in rampart_plan::RULES {
-        let quoted = format!("\"{}\"", rule.name);
         assert!(
-            tests.iter().any(|text| text.contains(&quoted)),
-            "{}",
+            tests.iter().any(|text| asserts(text, rule.name)),
+            "no test asserts that a plan breaks {}",
             rule.name
         );
         assert!(!rule.demand.is_empty() && !rule.source.is_empty());
     }
+}
+
+/// What a person is told is enough to act on it.
+#[test]
+fn every_finding_has_values_and_a_mend() {
+    let mut seen = std::collections::BTreeSet::new();
+    let domains = format!(
+        "{}{}{}",
+        task("\"2-3,99\""),
+        task("{ count = 1 }").replace("\"a\"", "\"b\""),
+        guest(
+            "{ count = 2, cpus = \"1-3\", policy = { fifo = 1 } }",
+            "kernel = \"/no/kernel\"\ndevices = [\"0000:03:00.0\"]\ncpu-pm = true"
+        )
+        .replace("\"64MiB\"", "\"64MiB\", hugepage = \"2MiB\", node = 0")
+    );
+    let plans = [
+        format!(
+            "{domains}[host]\npreempt-rt = \"apply\"\n[[waive]]\nrule = \"core-kind\"\nreason = \"-\"\n"
+        ),
+        format!(
+            "[machine]\nhousekeeping = \"2\"\nsmt = \"off\"\nfingerprint = \"topology-1:0 architecture=x\"\n{domains}"
+        ),
+        format!(
+            "[machine]\nhousekeeping = \"0\"\n{}",
+            guest("\"3\"", "disk = \"/d\"")
+        ),
+    ];
+    let mut machines = vec![
+        (quad(), Surroundings::default()),
+        (threads(), Surroundings::default()),
+    ];
+    for name in support::RECORDED {
+        let (machine, around) = support::recorded(name);
+        machines.push((machine.clone(), Surroundings::default()));
+        machines.push((machine, around));
+    }
+    for (machine, around) in &machines {
+        for plan in &plans {
+            for finding in resolve_in(machine, plan, around).findings {
+                let told = &finding.finding;
+                assert!(
+                    told.present.is_some() && told.needed.is_some() && told.mend.is_some(),
+                    "{}: {told}",
+                    finding.rule
+                );
+                seen.insert(finding.rule);
+            }
+        }
+    }
+    assert!(seen.len() > 15, "{seen:?}");
 }

@@ -83,8 +83,17 @@ fn a_cpu_has_one_owner() {
     let resolved = resolve(&quad, &format!("{}{second}", task("\"1-2\"")));
     let finding = one(&resolved, "one-owner");
     assert_eq!(finding.domain.as_deref(), Some("b"));
-    assert!(finding.finding.to_string().contains("CPU 2 is of `a` too"));
+    assert!(finding.finding.to_string().contains("CPU 2 of `a` too"));
     assert_eq!(resolved.domains[1].cpus, cpus("3"));
+    // Of three, the third is told apart of each of the others.
+    let third = task("\"1-3\"").replace("\"a\"", "\"c\"");
+    let three = resolve(&quad, &format!("{}{second}{third}", task("\"1-2\"")));
+    let told: Vec<String> = broken(&three, "one-owner")
+        .iter()
+        .filter(|finding| finding.domain.as_deref() == Some("c"))
+        .filter_map(|finding| finding.finding.present.clone())
+        .collect();
+    assert_eq!(told, ["CPUs 1-2 of `a` too", "CPU 3 of `b` too"]);
     let apart = task("\"3\"").replace("\"a\"", "\"b\"");
     assert!(
         broken(

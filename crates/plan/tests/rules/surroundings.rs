@@ -124,5 +124,44 @@ fn network_queues_fit_on_housekeeping() {
     let resolved = resolve_in(&quad, &owned, &with(3));
     assert!(broken(&resolved, rule).is_empty());
     assert_eq!(resolved.interrupts[0].owner.as_deref(), Some("a"));
+    // The interrupts of eth0 are not those of eth.
+    let mut other = with(3);
+    for queues in other.network_queues.iter_mut().flatten() {
+        queues.interface = "eth".to_owned();
+    }
+    assert_eq!(broken(&resolve_in(&quad, &owned, &other), rule).len(), 1);
     assert_eq!(resolved.interrupts[0].cpus, cpus("2-3"));
+}
+
+#[test]
+fn what_is_applied_can_be_set() {
+    let quad = quad();
+    let rule = "host-settings";
+    let with = |more: &str| resolve(&quad, &format!("{}[host]\n{more}\n", task("\"3\"")));
+    for knob in [
+        "preempt-rt",
+        "firmware-interrupts",
+        "irqbalance",
+        "guest-memory",
+    ] {
+        let resolved = with(&format!("{knob} = \"apply\""));
+        let text = one(&resolved, rule).finding.to_string();
+        assert!(
+            text.contains(&format!("write {knob} = \"expect\"")),
+            "{text}"
+        );
+        assert!(found(&with(&format!("{knob} = \"expect\"")), rule).is_empty());
+    }
+    for knob in [
+        "governor",
+        "nohz-full",
+        "rcuc-priority",
+        "rcuo-affinity",
+        "default",
+    ] {
+        assert!(
+            found(&with(&format!("{knob} = \"apply\"")), rule).is_empty(),
+            "{knob}"
+        );
+    }
 }

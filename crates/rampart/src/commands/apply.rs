@@ -6,12 +6,11 @@ use std::path::PathBuf;
 use clap::Args;
 use rampart_host::{Application, MachineRoot, StateDirectory, read_knob_values};
 use rampart_knobs::{Isolation, Subject, changes_text};
-use rampart_model::{
-    ChangeList, DomainKind, ExitCode, PlanFinding, ResolvedPlan, StandingPlan, StepAction,
-};
+use rampart_model::{ChangeList, ExitCode, PlanFinding, StandingPlan, StepAction};
 
 use super::VERSION;
-use super::plan::{ReadPlan, RecordedMachine, read_plan};
+use super::plan::{ReadPlan, read_plan};
+use super::recorded::RecordedMachine;
 use crate::failure::Failure;
 use crate::output;
 
@@ -114,25 +113,13 @@ pub(crate) fn refuse(read: &ReadPlan) -> Result<(), Failure> {
 
 /// What applying a plan changes on a machine.
 pub(crate) fn change_list(root: &MachineRoot, read: &ReadPlan) -> ChangeList {
-    let isolation = isolation(&read.resolved);
+    let isolation = Isolation::of(&read.resolved);
     let readings = read_knob_values(root, &read.resolved.real_time);
     let subject = Subject {
         machine: &read.machine,
         readings: &readings,
     };
     rampart_knobs::change_list(&read.resolved, subject, &isolation, VERSION)
-}
-
-fn isolation(resolved: &ResolvedPlan) -> Isolation {
-    Isolation {
-        real_time: resolved.real_time.clone(),
-        housekeeping: resolved.housekeeping.clone(),
-        has_guests: resolved
-            .domains
-            .iter()
-            .any(|domain| domain.kind == DomainKind::Vm),
-        ..Isolation::default()
-    }
 }
 
 /// Applies it, with a line on standard error for each step.

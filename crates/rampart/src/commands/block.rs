@@ -13,7 +13,7 @@ use rampart_host::{MachineRoot, read_machine};
 use rampart_load::{Blocks, BlocksError, BlocksOutcome, BlocksProgress};
 use rampart_model::{
     BLOCKING_SCHEMA_VERSION, BlockKind, BlockPlan, BlockSpan, BlockSpread, Blocking, CpuId, CpuSet,
-    ExitCode, Nanos, RefusalKind,
+    ExitCode, Nanos, RefusalKind, plural,
 };
 
 use crate::arguments::ShowProgress;
@@ -208,10 +208,10 @@ pub(crate) fn begin(program: &Path, plan: &BlockPlan) -> Result<Blocks, Failure>
         BlockKind::Spin => "a spinning thread of FIFO 99: other threads wait, interrupts do not",
     };
     output::say(&format!(
-        "Stopping CPU {} for {}, {} times in about {}, by {how} (seed {}).",
-        plan.cpus,
+        "Stopping {} for {}, {} in about {}, by {how} (seed {}).",
+        plan.cpus.named(),
         plan.length,
-        plan.count,
+        plural(plan.count, "time"),
         plan.duration(),
         plan.seed,
     ));
@@ -310,8 +310,8 @@ fn spread_of(lengths: &[Nanos]) -> String {
         lengths.last(),
     ) {
         (Some(shortest), Some(median), Some(longest)) => format!(
-            "stopped {} times, really for {shortest} to {longest}, median {median}",
-            lengths.len()
+            "stopped {}, really for {shortest} to {longest}, median {median}",
+            plural(lengths.len(), "time")
         ),
         _ => "not stopped".to_owned(),
     }
@@ -336,7 +336,7 @@ mod tests {
             told,
             [
                 "stopped 3 times, really for 10 ns to 30 ns, median 20 ns",
-                "stopped 1 times, really for 500 ns to 500 ns, median 500 ns"
+                "stopped 1 time, really for 500 ns to 500 ns, median 500 ns"
             ]
         );
         assert_eq!(spread_of(&[]), "not stopped");

@@ -12,6 +12,7 @@ use rampart_load::{Blocks, BlocksError, BlocksProgress};
 use rampart_model::{
     BLOCKTEST_SCHEMA_VERSION, Block, BlockPlan, Blocktest, BlocktestCpu, BlocktestTransfer, CpuSet,
     DomainKind, DomainSelection, ExitCode, MeterKind, MeterPlan, Nanos, Phase, SchedulingPolicy,
+    plural,
 };
 
 use super::block::{self, BlockOptions};
@@ -219,8 +220,10 @@ impl<'a> Test<'a> {
 
 fn text(cpus: &[BlocktestCpu], plan: &BlockPlan, count: u32) -> String {
     let mut text = format!(
-        "CPU {} stopped {count} times for {}; worst wakeup latency of windows with a block and without:\n",
-        plan.cpus, plan.length
+        "{} stopped {} for {}; worst wakeup latency of windows with a block and without:\n",
+        plan.cpus.named(),
+        plural(count, "time"),
+        plan.length
     );
     for seen in cpus {
         let stopped = if seen.stopped { "stopped" } else { "       " };

@@ -2,7 +2,7 @@
 //! `rampart check`: whether a machine is fit for real-time work, and what would make it so.
 
 use rampart_evaluate::ProposedCpus;
-use rampart_host::{MachineRoot, read_knob_values, read_machine};
+use rampart_host::{read_knob_values, read_machine};
 use rampart_knobs::{Isolation, Subject, TextOptions, check_text};
 use rampart_model::ExitCode;
 
@@ -12,24 +12,8 @@ use crate::failure::Failure;
 use crate::output;
 
 pub(crate) fn run(arguments: &Check, colour: bool) -> Result<ExitCode, Failure> {
-    let root = match &arguments.machine {
-        Some(directory) if !directory.is_dir() => {
-            return Err(Failure::new(
-                ExitCode::Usage,
-                anyhow::anyhow!(
-                    "{}: there is no recorded machine; name a directory that holds its proc, sys and etc",
-                    directory.display()
-                ),
-            ));
-        }
-        Some(directory) => MachineRoot::at(directory),
-        None => MachineRoot::system(),
-    };
-    let mut machine = read_machine(&root);
-    if arguments.machine.is_some() {
-        // Where the recording process could run does not matter any more.
-        machine.topology.allowed = machine.topology.online.clone();
-    }
+    let root = arguments.recorded.root()?;
+    let machine = read_machine(&root);
     let ProposedCpus {
         cpus: real_time,
         chosen_by,

@@ -70,10 +70,10 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
     };
     let machine = elsewhere.machine();
     output::say(&format!(
-        "rampart: evaluating on {}: Linux {}, CPUs {}",
+        "rampart: evaluating on {}: Linux {}, {}",
         machine.name(),
         machine.agent().hello().kernel_release,
-        machine.agent().hello().cpus
+        machine.agent().hello().cpus.named()
     ));
     let carried = programs()
         .and_then(|programs| Ok(carry(machine, &programs)?))

@@ -103,8 +103,9 @@ fn write_libvirt(arguments: &Libvirt) -> Result<ExitCode, Failure> {
     let shared = cpus.intersection(&housekeeping);
     if !shared.is_empty() {
         return Err(usage(format!(
-            "export libvirt: CPU {shared} is in --cpus and in --housekeeping; a real-time CPU of \
-             the guest needs one for itself"
+            "export libvirt: both --cpus and --housekeeping name {}; a real-time CPU of the guest \
+             needs one for itself",
+            shared.named()
         )));
     }
     let exported = export_libvirt(

@@ -31,20 +31,7 @@ pub(crate) fn run(arguments: &Knobs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::Success)
 }
 
-/// What a person may have meant: names that hold the word, or begin alike.
 fn unknown(name: &str) -> Failure {
-    let begin: String = name.chars().take(4).collect();
-    let near: Vec<&str> = rampart_knobs::all()
-        .map(|knob| knob.name)
-        .filter(|known| known.contains(name) || known.starts_with(&begin))
-        .collect();
-    let advice = if near.is_empty() {
-        "`rampart knobs` lists all".to_owned()
-    } else {
-        format!("perhaps {}; `rampart knobs` lists all", near.join(", "))
-    };
-    Failure::new(
-        ExitCode::Usage,
-        anyhow::anyhow!("there is no knob `{name}`; {advice}"),
-    )
+    let (what, mend) = rampart_knobs::unknown(name);
+    Failure::new(ExitCode::Usage, anyhow::anyhow!("{what}; {mend}"))
 }

@@ -10,7 +10,7 @@ use rampart_evaluate::{MeasureContext, measure};
 use rampart_host::{MachineRoot, read_machine};
 use rampart_model::{
     Block, CpuId, CpuRecord, CpuSet, Distribution, ExitCode, Measurement, MeterDetail, MeterPlan,
-    Nanos, Phase, Series, ThreadOutcome,
+    Nanos, Phase, Series, ThreadOutcome, plural,
 };
 use rampart_report::TerminalOptions;
 
@@ -346,10 +346,10 @@ fn thread_lines(text: &mut String, thread: &ThreadOutcome, plan: &MeterPlan, sta
         .steal
         .map_or_else(|| "unknown".to_owned(), |steal| steal.to_string());
     line(format!(
-        "ran as {} on CPU {}; switched away against its will {} times, page faults {}, steal {steal}",
+        "ran as {} on {}; switched away against its will {}, page faults {}, steal {steal}",
         thread.placement.policy,
-        thread.placement.cpus_seen,
-        counters.involuntary_switches,
+        thread.placement.cpus_seen.named(),
+        plural(counters.involuntary_switches, "time"),
         counters.minor_faults + counters.major_faults,
     ));
 }

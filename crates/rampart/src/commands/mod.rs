@@ -15,6 +15,7 @@ pub(crate) mod knobs;
 pub(crate) mod measure;
 pub(crate) mod on;
 pub(crate) mod plan;
+pub(crate) mod recorded;
 pub(crate) mod release;
 pub(crate) mod report;
 pub(crate) mod sim;

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use rampart_host::{MachineRoot, read_machine, read_surroundings};
-use rampart_model::{ExitCode, Machine, Plan, PlanFinding, ResolvedPlan, Severity};
+use rampart_model::{ExitCode, Machine, Plan, PlanFinding, ResolvedPlan, Severity, plural};
 use rampart_plan::{PictureOptions, Places, Wish};
 
+use crate::commands::recorded::RecordedMachine;
 use crate::failure::Failure;
 use crate::output;
 
@@ -37,13 +38,6 @@ enum Action {
     Check(Check),
     /// Show who owns each CPU, interrupt, cache and memory node
     Show(Show),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct RecordedMachine {
-    /// Read a recorded machine: a directory with its proc, sys, etc and boot
-    #[arg(long, value_name = "DIR")]
-    machine: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -77,7 +71,7 @@ struct Check {
     /// The plan
     plan: PathBuf,
 
-    /// Print the findings as JSON
+    /// Print the resolved plan with its findings as JSON
     #[arg(long)]
     json: bool,
 
@@ -107,24 +101,6 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<ExitCode, Failure> {
         Action::Propose(propose) => write_proposal(propose),
         Action::Check(arguments) => check(arguments),
         Action::Show(arguments) => show(arguments),
-    }
-}
-
-impl RecordedMachine {
-    pub(crate) fn is_given(&self) -> bool {
-        self.machine.is_some()
-    }
-
-    pub(crate) fn root(&self) -> Result<MachineRoot, Failure> {
-        match &self.machine {
-            None => Ok(MachineRoot::system()),
-            Some(directory) if directory.join("sys").is_dir() => Ok(MachineRoot::at(directory)),
-            Some(directory) => Err(usage(format!(
-                "--machine {}: there is no recorded machine; name a directory that holds its \
-                 `sys` and `proc`",
-                directory.display()
-            ))),
-        }
     }
 }
 
@@ -221,7 +197,7 @@ fn check(arguments: &Check) -> Result<ExitCode, Failure> {
     let read = read_plan(&arguments.plan, &arguments.recorded.root()?)?;
     let findings = &read.resolved.findings;
     if arguments.json {
-        output::print(&serde_json::to_string_pretty(findings)?)?;
+        output::print(&serde_json::to_string_pretty(&read.resolved)?)?;
         return Ok(outcome(&read.resolved));
     }
     let file = arguments.plan.display();
@@ -246,10 +222,10 @@ fn check(arguments: &Check) -> Result<ExitCode, Failure> {
         "fits this machine"
     };
     text.push_str(&format!(
-        "{file}: {verdict}; {} refusing, {} warnings, {} notes, {waived} waived\n",
+        "{file}: {verdict}; {} refusing, {}, {}, {waived} waived\n",
         count(Severity::Problem),
-        count(Severity::Warning),
-        count(Severity::Note),
+        plural(count(Severity::Warning), "warning"),
+        plural(count(Severity::Note), "note"),
     ));
     output::print(&text)?;
     Ok(outcome(&read.resolved))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What each guest got, in a few lines.
 
-use rampart_model::{Evaluation, GuestKnob, GuestReport, GuestThreadRole};
+use rampart_model::{Evaluation, GuestKnob, GuestReport, GuestThreadRole, plural};
 
 use super::text::Page;
 use crate::format;
@@ -60,8 +60,9 @@ fn threads(guest: &GuestReport) -> String {
         .iter()
         .filter_map(|thread| match thread.role {
             GuestThreadRole::VirtualCpu(number) => Some(format!(
-                "vCPU {number} on CPU {} {}",
-                thread.cpus, thread.policy
+                "vCPU {number} on {} {}",
+                thread.cpus.named(),
+                thread.policy
             )),
             GuestThreadRole::Other => None,
         })
@@ -72,13 +73,13 @@ fn threads(guest: &GuestReport) -> String {
         .filter(|thread| thread.role == GuestThreadRole::Other);
     let places: std::collections::BTreeSet<String> = others
         .clone()
-        .map(|thread| thread.cpus.to_string())
+        .map(|thread| thread.cpus.named().to_string())
         .collect();
     let places: Vec<String> = places.into_iter().collect();
     if !places.is_empty() {
         words.push(format!(
-            "{} others on CPUs {}",
-            others.count(),
+            "{} on {}",
+            plural(others.count(), "other"),
             places.join(" and ")
         ));
     }

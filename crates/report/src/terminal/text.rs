@@ -4,9 +4,7 @@
 use comfy_table::{
     Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, presets,
 };
-use rampart_model::VerdictOutcome;
-
-use crate::format::clean;
+use rampart_model::{VerdictOutcome, clean, wrapped};
 
 /// Colour, or none.
 #[derive(Debug, Clone, Copy)]
@@ -55,7 +53,7 @@ impl Page {
     /// An empty line and a heading.
     pub(crate) fn heading(&mut self, text: &str) {
         self.lines.push(String::new());
-        for line in wrap(&clean(text), usize::from(self.width)) {
+        for line in wrapped("", "", &clean(text), usize::from(self.width)) {
             self.lines.push(self.ink.paint("1", &line));
         }
     }
@@ -74,7 +72,7 @@ impl Page {
         let label = clean(label);
         let before = indent + label.chars().count();
         let room = usize::from(self.width).saturating_sub(before).max(20);
-        for (index, line) in wrap(&clean(text), room).iter().enumerate() {
+        for (index, line) in wrapped("", "", &clean(text), room).iter().enumerate() {
             let lead = if index == 0 {
                 format!("{}{}", " ".repeat(indent), self.ink.paint("1", &label))
             } else {
@@ -92,7 +90,7 @@ impl Page {
     /// What nobody may miss.
     pub(crate) fn alarm(&mut self, text: &str) {
         let room = usize::from(self.width).saturating_sub(3);
-        for line in wrap(&clean(text), room) {
+        for line in wrapped("", "", &clean(text), room) {
             self.lines
                 .push(self.ink.paint("1;31", &format!("!! {line}")));
         }
@@ -186,51 +184,6 @@ impl Page {
             Some(VerdictOutcome::Leaks) => cell.fg(Color::Yellow),
             Some(VerdictOutcome::Fails) => cell.fg(Color::Red),
             Some(VerdictOutcome::Inconclusive) | None => cell,
-        }
-    }
-}
-
-/// Breaks `text` at spaces into lines of at most `width` characters; a longer word stays whole,
-/// so that a command can still be copied.
-fn wrap(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    let mut used = 0;
-    for word in text
-        .split([' ', '\n', '\t'])
-        .filter(|word| !word.is_empty())
-    {
-        let length = word.chars().count();
-        if used > 0 && used + 1 + length > width {
-            lines.push(String::new());
-            used = 0;
-        }
-        if let Some(line) = lines.last_mut() {
-            if used > 0 {
-                line.push(' ');
-                used += 1;
-            }
-            line.push_str(word);
-            used += length;
-        }
-    }
-    lines
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn wrapping_loses_no_word_and_keeps_the_width(text in "[a-z ]{0,200}", width in 5usize..60) {
-            let lines = wrap(&text, width);
-            let words: Vec<&str> = text.split_whitespace().collect();
-            let joined = lines.join(" ");
-            prop_assert_eq!(joined.split_whitespace().collect::<Vec<_>>(), words);
-            for line in &lines {
-                prop_assert!(line.chars().count() <= width || !line.contains(' '), "{}", line);
-            }
         }
     }
 }

@@ -2,78 +2,38 @@
 //! What only a boot line can: the host's, and the guest's (Linux document
 //! `admin-guide/kernel-parameters.txt`).
 
-use rampart_model::{CpuSet, Severity};
+use rampart_knobs::{BootLine, IsolatedCpus};
+use rampart_model::{CpuId, CpuSet, Severity};
 
 use super::{Knob, Known};
-
-/// The value of `NAME=` on a boot line.
-fn value<'a>(line: &'a str, name: &str) -> Option<&'a str> {
-    line.split_whitespace()
-        .find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
-}
-
-/// The value of `isolcpus=`: words, and the CPUs that they are about.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Isolated<'a> {
-    words: Vec<&'a str>,
-    pub(super) cpus: CpuSet,
-}
-
-impl<'a> Isolated<'a> {
-    pub(super) fn parse(text: &'a str) -> Self {
-        let mut isolated = Self {
-            words: Vec::new(),
-            cpus: CpuSet::new(),
-        };
-        for part in text.split(',') {
-            match part.parse::<CpuSet>() {
-                Ok(cpus) => isolated.cpus = isolated.cpus.union(&cpus),
-                Err(_) => isolated.words.push(part),
-            }
-        }
-        isolated
-    }
-
-    /// Whether the scheduler balances nothing onto them. Without any word that is what is meant;
-    /// with words, only if it is among them (kernel/sched/isolation.c).
-    pub(super) fn keeps_balancing_away(&self) -> bool {
-        self.words.is_empty() || self.words.contains(&"domain")
-    }
-
-    /// Whether interrupts that the kernel places by itself keep away.
-    pub(super) fn keeps_managed_interrupts_away(&self) -> bool {
-        self.words.contains(&"managed_irq")
-    }
-}
-
-/// The CPUs of a list that may begin with words, as `managed_irq,domain,1-3`.
-pub(super) fn cpus_in(text: &str) -> CpuSet {
-    Isolated::parse(text).cpus
-}
 
 /// The host's own boot line. Some of it a shield does at run time; the rest only the boot line can.
 pub(super) fn of_host(known: &Known<'_>) -> Vec<Knob> {
     let cpus = &known.real_time_cpus();
-    let line = known.facts.command_line.as_str();
+    let line = &BootLine::parse(&known.facts.command_line);
+    let last = known.facts.possible.iter().next_back().unwrap_or(CpuId(0));
     let row = |name: &str, wanted: String, satisfied: bool, reason: &str| {
         let mend = format!("boot the host with {name}={wanted}");
         Knob::new(
             format!("{name}= on the host's boot line"),
             wanted,
-            value(line, name).unwrap_or("absent"),
+            line.value(name).unwrap_or("absent"),
             satisfied,
             reason,
         )
         .mend_by_owner(mend)
     };
-    let covers = |name: &str| value(line, name).is_some_and(|text| cpus.is_subset(&cpus_in(text)));
-    let isolated = value(line, "isolcpus").map(Isolated::parse);
+    let covers = |name: &str| {
+        let named = line.cpus(name, last);
+        named.is_some_and(|named| cpus.is_subset(&named))
+    };
+    let isolated = line.isolcpus(last);
     let covered = isolated.as_ref().filter(|all| cpus.is_subset(&all.cpus));
     let word = |name: &str, wanted: &str, reason: &str| {
         row(
             name,
             wanted.to_owned(),
-            value(line, name) == Some(wanted),
+            line.value(name) == Some(wanted),
             reason,
         )
     };
@@ -81,14 +41,14 @@ pub(super) fn of_host(known: &Known<'_>) -> Vec<Knob> {
         row(
             "isolcpus",
             format!("domain,{cpus}"),
-            covered.is_some_and(Isolated::keeps_balancing_away),
+            covered.is_some_and(IsolatedCpus::keeps_balancing_away),
             "keeps the scheduler's balancing off the CPUs from boot on; an isolated partition does that at run time",
         ),
         Knob::new(
             "managed_irq in isolcpus= on the host's boot line",
             format!("managed_irq,{cpus}"),
-            value(line, "isolcpus").unwrap_or("absent"),
-            covered.is_some_and(Isolated::keeps_managed_interrupts_away),
+            line.value("isolcpus").unwrap_or("absent"),
+            covered.is_some_and(IsolatedCpus::keeps_managed_interrupts_away),
             "keeps interrupts that the kernel places by itself off the CPUs; nothing else can",
         )
         .mend_by_owner(format!(
@@ -119,13 +79,13 @@ pub(super) fn of_host(known: &Known<'_>) -> Vec<Knob> {
             "switches the watchdog of the clock source off",
         ),
     ];
-    let affinity = value(line, "irqaffinity");
+    let affinity = line.cpus("irqaffinity", last);
     knobs.push(
         Knob::new(
             "irqaffinity= on the host's boot line",
             format!("CPUs without {cpus}"),
-            affinity.unwrap_or("absent"),
-            affinity.is_some_and(|text| cpus_in(text).intersection(cpus).is_empty()),
+            line.value("irqaffinity").unwrap_or("absent"),
+            affinity.is_some_and(|named| named.intersection(cpus).is_empty()),
             "an interrupt line of the IO-APIC changes its CPU only at its next interrupt, which may be hours later",
         )
         .mend_by_owner(format!("boot the host with irqaffinity={}", known.guest.housekeeping)),
@@ -138,12 +98,13 @@ pub(super) fn of_host(known: &Known<'_>) -> Vec<Knob> {
             "without it each access of the host's own devices to memory is translated, at a price",
         ));
     }
-    knobs.extend(lists_that_belong_together(line));
+    knobs.extend(lists_that_belong_together(line, last));
     knobs
 }
 
 fn default_huge_page(known: &Known<'_>) -> Knob {
-    let present = value(&known.facts.command_line, "default_hugepagesz");
+    let line = BootLine::parse(&known.facts.command_line);
+    let present = line.value("default_hugepagesz");
     Knob::new(
         "default_hugepagesz= on the host's boot line",
         "the size that the guest's memory has, reserved at boot",
@@ -155,8 +116,8 @@ fn default_huge_page(known: &Known<'_>) -> Knob {
 }
 
 /// 6.1 does not notice when these differ (kernel/sched/isolation.c).
-fn lists_that_belong_together(line: &str) -> Option<Knob> {
-    let lists = ["isolcpus", "nohz_full", "rcu_nocbs"].map(|name| value(line, name).map(cpus_in));
+fn lists_that_belong_together(line: &BootLine, last: CpuId) -> Option<Knob> {
+    let lists = ["isolcpus", "nohz_full", "rcu_nocbs"].map(|name| line.cpus(name, last));
     let given: Vec<&CpuSet> = lists.iter().flatten().collect();
     let (first, rest) = given.split_first()?;
     if rest.is_empty() {
@@ -194,13 +155,16 @@ pub(super) fn of_guest(known: &Known<'_>) -> Vec<Knob> {
             super::super::KERNEL_VARIABLE
         )),
     ];
+    let line = BootLine::parse(&hello.boot_line);
+    let inside = guest.real_time_inside();
+    let last = inside.iter().next_back().unwrap_or(CpuId(0));
     for name in ["isolcpus", "nohz_full", "rcu_nocbs"] {
         if name == "nohz_full" && guest.emulated {
             knobs.push(tick_inside(&hello.boot_line));
             continue;
         }
-        let present = value(&hello.boot_line, name);
-        let satisfied = present.is_some_and(|text| cpus_in(text) == guest.real_time_inside());
+        let present = line.value(name);
+        let satisfied = line.cpus(name, last).is_some_and(|named| named == inside);
         knobs.push(
             Knob::new(
                 format!("{name}= on the guest's boot line"),

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Read as _;
 use std::path::Path;
 
-use rampart_model::{CpuId, Machine, Nanos, SchedulingPolicy};
+use rampart_model::{CpuId, CpuSet, Machine, Nanos, SchedulingPolicy};
 
 use super::table::{FILES, Row};
 
@@ -29,6 +29,8 @@ pub(in super::super) struct HostFacts {
     /// The content of each file of the table that is there, by its path.
     pub(super) files: BTreeMap<String, String>,
     pub(super) command_line: String,
+    /// The CPUs that could be online.
+    pub(super) possible: CpuSet,
     /// Threads of the kernel, by [`KERNEL_THREADS`]: name and policy.
     pub(super) kernel_threads: Vec<(String, SchedulingPolicy)>,
     /// The longest exit latency of an idle state that is on.
@@ -71,6 +73,7 @@ impl HostFacts {
                 .filter_map(|path| Some((path.clone(), text(&path)?)))
                 .collect(),
             command_line: machine.command_line.clone(),
+            possible: machine.topology.possible.clone(),
             kernel_threads: kernel_threads(&root.join("proc")),
             idle_exit: machine
                 .idle_states

@@ -8,7 +8,6 @@ use rampart_model::{Accelerator, GuestThreadRole, Nanos, SchedulingPolicy};
 use super::super::arguments::arguments;
 use super::super::description::Board;
 use super::super::description::tests::{example, set};
-use super::boot_line::{Isolated, cpus_in};
 use super::*;
 
 /// The knobs of a guest whose program runs with the arguments that it is given.
@@ -96,6 +95,7 @@ fn facts(command_line: &str, files: &[(&str, &str)]) -> HostFacts {
             .map(|(path, text)| ((*path).to_owned(), (*text).to_owned()))
             .collect(),
         command_line: command_line.to_owned(),
+        possible: set("0-3"),
         kernel_threads: vec![
             ("ksoftirqd/2".to_owned(), SchedulingPolicy::Fifo(2)),
             ("ksoftirqd/3".to_owned(), SchedulingPolicy::Other),
@@ -193,7 +193,6 @@ fn lists_that_differ_are_told() {
     let found = knobs(&facts, &guest, &threads(&guest), 0);
     assert!(!satisfied(&found, "isolcpus=, nohz_full="));
     assert!(!satisfied(&found, "nohz_full= on the host"));
-    assert_eq!(cpus_in("managed_irq,domain,2-3,5"), set("2-3,5"));
 }
 
 #[test]
@@ -260,15 +259,18 @@ fn isolation_counts_only_for_what_it_keeps_away() {
         ("domain,2-3", true, false),
         ("managed_irq,2-3", false, true),
         ("nohz,domain,managed_irq,2,3", true, true),
+        ("2-N", true, false),
+        ("domain,all", true, false),
     ] {
-        let isolated = Isolated::parse(text);
-        assert_eq!(isolated.cpus, set("2-3"), "{text}");
-        assert_eq!(isolated.keeps_balancing_away(), balancing, "{text}");
+        let guest = example(Accelerator::Kvm, Board::Microvm);
+        let facts = facts(&format!("isolcpus={text}"), &[]);
+        let found = knobs(&facts, &guest, &threads(&guest), 0);
         assert_eq!(
-            isolated.keeps_managed_interrupts_away(),
-            interrupts,
+            satisfied(&found, "isolcpus= on the host"),
+            balancing,
             "{text}"
         );
+        assert_eq!(satisfied(&found, "managed_irq in"), interrupts, "{text}");
     }
     let guest = example(Accelerator::Kvm, Board::Microvm);
     let facts = facts("isolcpus=nohz,2-3", &[]);

@@ -59,7 +59,6 @@ fn place(path: String, keys: Vec<String>, reading: Reading) -> PlaceValue {
     PlaceValue {
         path: format!("/{path}"),
         keys,
-        label: None,
         reading,
     }
 }

@@ -17,26 +17,40 @@ const BANNER: &[u8] = b"Linux version ";
 /// image of another architecture.
 pub(super) fn is_real_time(root: &MachineRoot, path: &Path) -> Option<bool> {
     let inside = path.to_str()?.trim_start_matches('/');
-    version(&root.bytes(inside)?).map(|version| version.contains("PREEMPT_RT"))
+    kernel_image_version(&root.bytes(inside)?).map(|version| version.contains("PREEMPT_RT"))
 }
 
-fn version(image: &[u8]) -> Option<String> {
-    let text = |from: usize| {
-        let rest = image.get(from..)?;
-        let end = rest.iter().position(|byte| *byte == 0 || *byte == b'\n')?;
-        Some(String::from_utf8_lossy(rest.get(..end.min(512))?).into_owned())
-    };
-    if image.get(0x202..0x206) == Some(MARK) {
-        let pointer = image.get(VERSION_POINTER..VERSION_POINTER + 2)?;
-        let pointer = u16::from_le_bytes(pointer.try_into().ok()?);
-        return (pointer != 0)
-            .then(|| text(usize::from(pointer) + 0x200))
-            .flatten();
+/// The version in the image of a kernel, as `uname -rv` puts it: of an x86 image from its header,
+/// of one that is not compressed from the text that it prints. The first 128 KiB of an x86 image
+/// suffice. None where it says none.
+#[must_use]
+pub fn kernel_image_version(image: &[u8]) -> Option<String> {
+    x86_version(image).or_else(|| {
+        let at = image
+            .windows(BANNER.len())
+            .position(|window| window == BANNER)?;
+        text(image, at + BANNER.len())
+    })
+}
+
+fn x86_version(image: &[u8]) -> Option<String> {
+    if image.get(0x202..0x206) != Some(MARK) {
+        return None;
     }
-    let at = image
-        .windows(BANNER.len())
-        .position(|window| window == BANNER)?;
-    text(at)
+    let pointer = image.get(VERSION_POINTER..VERSION_POINTER + 2)?;
+    let pointer = u16::from_le_bytes(pointer.try_into().ok()?);
+    if pointer == 0 {
+        return None;
+    }
+    text(image, usize::from(pointer) + 0x200)
+}
+
+/// A text that ends with its line or with a zero; of one that is longer than any version, the
+/// beginning.
+fn text(image: &[u8], from: usize) -> Option<String> {
+    let rest = image.get(from..)?;
+    let end = rest.iter().position(|byte| *byte == 0 || *byte == b'\n')?;
+    Some(String::from_utf8_lossy(rest.get(..end.min(512))?).into_owned())
 }
 
 #[cfg(test)]
@@ -46,21 +60,21 @@ mod tests {
     #[test]
     fn images_tell_their_version() {
         let mut image = vec![0; 0x1000];
-        assert_eq!(version(&image), None);
+        assert_eq!(kernel_image_version(&image), None);
         image[0x202..0x206].copy_from_slice(MARK);
-        assert_eq!(version(&image), None);
+        assert_eq!(kernel_image_version(&image), None);
         image[0x20e..0x210].copy_from_slice(&0x300u16.to_le_bytes());
         let text = b"6.1.0-40-rt-amd64 (x) #1 SMP PREEMPT_RT Debian";
         image[0x500..0x500 + text.len()].copy_from_slice(text);
-        assert!(version(&image).is_some_and(|version| version.contains("PREEMPT_RT")));
+        assert!(kernel_image_version(&image).is_some_and(|version| version.contains("PREEMPT_RT")));
         // The pointer leads out of the file.
         image[0x20e..0x210].copy_from_slice(&0xffffu16.to_le_bytes());
-        assert_eq!(version(&image), None);
+        assert_eq!(kernel_image_version(&image), None);
         let arm = b"MZ....ARM\x64...Linux version 6.1.0 #1 SMP PREEMPT\n\0";
         assert_eq!(
-            version(arm).as_deref(),
-            Some("Linux version 6.1.0 #1 SMP PREEMPT")
+            kernel_image_version(arm).as_deref(),
+            Some("6.1.0 #1 SMP PREEMPT")
         );
-        assert_eq!(version(b"Linux version without end"), None);
+        assert_eq!(kernel_image_version(b"Linux version without end"), None);
     }
 }

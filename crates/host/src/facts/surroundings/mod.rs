@@ -10,35 +10,36 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+pub use images::kernel_image_version;
 use rampart_model::{HugePages, Interrupt, Nanos, NetworkQueues, ResourceLimits, Surroundings};
 
 use crate::kernel_config::KernelConfig;
 use crate::{MachineRoot, processor_times, real_time};
 
 /// Options that a plan can need.
-const OPTIONS: [&str; 7] = [
+const OPTIONS: [&str; 6] = [
     "CONFIG_ARM64_MPAM",
     "CONFIG_CPUSETS",
     "CONFIG_HUGETLBFS",
     "CONFIG_KVM",
     "CONFIG_NO_HZ_FULL",
-    "CONFIG_PREEMPT_RT",
     "CONFIG_X86_CPU_RESCTRL",
 ];
 
 /// Programs that move interrupts, tasks or memory, or change how CPUs sleep and how fast they are.
-const MANAGERS: [&str; 11] = [
-    "irqbalance",
-    "tuned",
-    "tuned-ppd",
-    "stalld",
-    "numad",
-    "ksmtuned",
-    "thermald",
-    "auto-cpufreq",
-    "cpufreqd",
-    "power-profiles-",
-    "rt-conf",
+/// What the kernel calls each, which is 15 characters at most (proc_pid_comm(5)), and its unit.
+const MANAGERS: [(&str, &str); 11] = [
+    ("irqbalance", "irqbalance"),
+    ("tuned", "tuned"),
+    ("tuned-ppd", "tuned-ppd"),
+    ("stalld", "stalld"),
+    ("numad", "numad"),
+    ("ksmtuned", "ksmtuned"),
+    ("thermald", "thermald"),
+    ("auto-cpufreq", "auto-cpufreq"),
+    ("cpufreqd", "cpufreqd"),
+    ("power-profiles-", "power-profiles-daemon"),
+    ("rt-conf", "rt-conf"),
 ];
 
 /// How long firmware interrupts are counted. Firmware that polls does so every second or more often.
@@ -94,8 +95,8 @@ pub fn read_surroundings(root: &MachineRoot, guest_kernels: &[PathBuf]) -> Surro
 fn managers(processes: &[threads::Process]) -> Vec<String> {
     MANAGERS
         .iter()
-        .filter(|name| processes.iter().any(|process| process.name == **name))
-        .map(|name| name.trim_end_matches('-').to_owned())
+        .filter(|(name, _)| processes.iter().any(|process| process.name == *name))
+        .map(|(_, unit)| (*unit).to_owned())
         .collect()
 }
 
@@ -163,7 +164,10 @@ fn interrupts(root: &MachineRoot) -> Option<Vec<Interrupt>> {
 }
 
 /// Interfaces of devices; bridges, tunnels and the like have none.
-fn network_queues(root: &MachineRoot) -> Option<Vec<NetworkQueues>> {
+/// The queues of network interfaces of hardware, of the direction that has more: each can have an
+/// interrupt of its own. None where interfaces are not shown.
+#[must_use]
+pub fn network_queues(root: &MachineRoot) -> Option<Vec<NetworkQueues>> {
     let directory = "sys/class/net";
     if !root.exists(directory) {
         return None;
@@ -172,9 +176,10 @@ fn network_queues(root: &MachineRoot) -> Option<Vec<NetworkQueues>> {
         if !root.exists(&format!("{directory}/{interface}/device")) {
             return None;
         }
-        let queues = root.numbered(&format!("{directory}/{interface}/queues"), "rx-");
+        let queues = format!("{directory}/{interface}/queues");
+        let count = |kind: &str| root.numbered(&queues, kind).len();
         Some(NetworkQueues {
-            queues: u32::try_from(queues.len()).ok()?,
+            queues: u32::try_from(count("rx-").max(count("tx-"))).ok()?,
             interface,
         })
     });

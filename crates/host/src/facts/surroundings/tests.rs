@@ -34,6 +34,9 @@ fn what_is_there_is_read() {
     let (_directory, root) = tree(&[
         (&format!("{pages}/nr_hugepages"), "8\n"),
         (&format!("{pages}/free_hugepages"), "5\n"),
+        // RCU boosts by nodes: this number is no CPU's.
+        ("proc/29/comm", "rcub/0\n"),
+        ("proc/29/stat", &format!("29 {stat}")),
         ("proc/30/comm", "rcuc/3\n"),
         ("proc/30/stat", &format!("30 {stat}")),
         ("proc/900/comm", "irqbalance\n"),
@@ -59,6 +62,10 @@ fn what_is_there_is_read() {
         ("sys/class/net/eth0/queues/rx-0/rps_cpus", "0\n"),
         ("sys/class/net/eth0/queues/rx-1/rps_cpus", "0\n"),
         ("sys/class/net/eth0/queues/tx-0/xps_cpus", "0\n"),
+        ("sys/class/net/eth1/device/vendor", "1\n"),
+        ("sys/class/net/eth1/queues/rx-0/rps_cpus", "0\n"),
+        ("sys/class/net/eth1/queues/tx-0/xps_cpus", "0\n"),
+        ("sys/class/net/eth1/queues/tx-1/xps_cpus", "0\n"),
         ("sys/class/net/lo/queues/rx-0/rps_cpus", "0\n"),
         ("sys/bus/pci/devices/0000:03:00.0/numa_node", "1\n"),
         ("sys/bus/pci/devices/0000:04:00.0/numa_node", "-1\n"),
@@ -70,13 +77,14 @@ fn what_is_there_is_read() {
     assert_eq!((pages.len(), pages[0].node, pages[0].size), (1, 1, 2 << 20));
     assert_eq!((pages[0].total, pages[0].free), (8, 5));
     let threads = found.kernel_threads.expect("threads");
+    assert_eq!(threads.len(), 1);
     assert_eq!(
         (threads[0].cpu, threads[0].policy),
         (CpuId(3), SchedulingPolicy::Fifo(4))
     );
     assert_eq!(
         found.managers.expect("managers"),
-        ["irqbalance", "power-profiles"]
+        ["irqbalance", "power-profiles-daemon"]
     );
     let limits = found.limits.expect("limits");
     assert_eq!(
@@ -97,7 +105,8 @@ fn what_is_there_is_read() {
     );
     assert_eq!(interrupts[0].cpus, "0-1".parse().ok());
     let queues = found.network_queues.expect("queues");
-    assert_eq!((queues.len(), queues[0].queues), (1, 2));
+    let counts: Vec<u32> = queues.iter().map(|queues| queues.queues).collect();
+    assert_eq!(counts, [2, 2], "of receiving or sending");
     assert_eq!(found.device_nodes.len(), 1);
     assert_eq!(found.guest_kernels.get("/boot/vmlinux"), Some(&true));
     assert_eq!(found.guest_kernels.len(), 1);

@@ -6,7 +6,13 @@ use rampart_model::{CpuId, KernelThread, SchedulingPolicy};
 use crate::MachineRoot;
 
 /// Threads that serve one CPU, and that it cannot do without for long.
-const VITAL: [&str; 5] = ["rcuc/", "rcub/", "ksoftirqd/", "ktimers/", "ktimersoftd/"];
+const VITAL: [&str; 5] = [
+    "rcuc/",
+    "ksoftirqd/",
+    "ktimers/",
+    "ktimersd/",
+    "ktimersoftd/",
+];
 
 /// A process or thread of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]

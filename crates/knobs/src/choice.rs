@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a plan says about knobs: which name it means, and what values it may choose.
+
+use std::collections::BTreeMap;
+
+use rampart_model::{KnobChoice, KnobEffect, SchedulingPolicy};
+
+use crate::compare::cpus;
+use crate::{Format, Knob, Place, Wanted, named};
+
+/// The name in a plan that stands for every knob that the plan does not name.
+pub const DEFAULT: &str = "default";
+
+/// What a plan says about a knob: by its name, else by [`DEFAULT`]; none where it says nothing.
+#[must_use]
+pub fn chosen<'a>(host: &'a BTreeMap<String, KnobChoice>, knob: &str) -> Option<&'a KnobChoice> {
+    host.get(knob).or_else(|| host.get(DEFAULT))
+}
+
+/// That there is no knob of this name, and what a person may have meant: names that hold it, or
+/// begin alike.
+#[must_use]
+pub fn unknown(name: &str) -> (String, String) {
+    let begin: String = name.chars().take(4).collect();
+    let near: Vec<&str> = crate::all()
+        .map(|knob| knob.name)
+        .filter(|known| !begin.is_empty() && (known.contains(name) || known.starts_with(&begin)))
+        .collect();
+    let mend = if near.is_empty() {
+        "`rampart knobs` lists all".to_owned()
+    } else {
+        format!("perhaps {}; `rampart knobs` lists all", near.join(", "))
+    };
+    (format!("there is no knob `{}`", name.escape_debug()), mend)
+}
+
+/// Why a plan cannot say this about this name, and what mends it.
+///
+/// # Errors
+/// If there is no such knob, or it cannot have such a value.
+pub fn allowed(name: &str, choice: &KnobChoice) -> Result<(), (String, String)> {
+    if name == DEFAULT {
+        return match choice.value {
+            None => Ok(()),
+            Some(_) => Err((
+                format!("`{DEFAULT}` is every knob that is not named, and has no value"),
+                format!("write {DEFAULT} = \"{}\"", choice.action),
+            )),
+        };
+    }
+    let knob = named(name).ok_or_else(|| unknown(name))?;
+    match &choice.value {
+        Some(value) if !knob.takes(value) => Err((
+            format!("the knob `{name}` cannot be `{}`", value.escape_debug()),
+            match knob.values().as_str() {
+                "" => "leave the value out".to_owned(),
+                values => format!("write {values}, or leave the value out"),
+            },
+        )),
+        _ => Ok(()),
+    }
+}
+
+impl Knob {
+    /// Whether it can be set on a machine that runs or at its restart: a file, a parameter of the
+    /// boot line, a thread. The rest is how the machine or its kernel was made, or programs.
+    #[must_use]
+    pub fn is_settable(&self) -> bool {
+        let made_so = [KnobEffect::InFirmware, KnobEffect::WithAnotherKernel];
+        !made_so.contains(&self.effect)
+            && matches!(
+                self.place,
+                Place::File(_, _)
+                    | Place::Boot { .. }
+                    | Place::ThreadPolicy(_)
+                    | Place::ThreadAffinity(_)
+            )
+    }
+
+    /// Whether a plan may choose this value: the name of a choice, or for files and policies the
+    /// value itself.
+    #[must_use]
+    pub fn takes(&self, value: &str) -> bool {
+        self.choices.iter().any(|choice| choice.name == value) || self.takes_literally(value)
+    }
+
+    /// Whether this is a value itself.
+    fn takes_literally(&self, value: &str) -> bool {
+        match self.place {
+            // The file tells only what the boot line or the firmware decides.
+            Place::File(_, _) if self.effect.needs_restart() => false,
+            Place::ThreadPolicy(_) => priority(value).is_some(),
+            Place::File(Format::Text, _) => {
+                let one_line = !value.trim().is_empty() && !value.contains(char::is_control);
+                one_line && (!self.is_number() || value.trim().parse::<i64>().is_ok())
+            }
+            Place::File(format, _) => cpus(format, value).is_some(),
+            _ => false,
+        }
+    }
+
+    /// Whether each opinion on it that names a value names a number.
+    fn is_number(&self) -> bool {
+        let mut wishes = std::iter::once(self.wanted)
+            .chain(self.choices.iter().map(|choice| choice.wanted))
+            .filter(|wanted| *wanted != Wanted::Told)
+            .peekable();
+        wishes.peek().is_some()
+            && wishes.all(|wanted| {
+                matches!(
+                    wanted,
+                    Wanted::Number(_)
+                        | Wanted::AtLeast(_)
+                        | Wanted::AtMost(_)
+                        | Wanted::SomeAtLeast(_)
+                        | Wanted::ZeroOrAtLeast(_)
+                )
+            })
+    }
+
+    /// The values that a plan may choose, in words; empty where there are none.
+    fn values(&self) -> String {
+        let itself = match self.place {
+            Place::File(_, _) if self.effect.needs_restart() => None,
+            Place::ThreadPolicy(_) => Some("a priority from 1 to 99"),
+            Place::File(Format::Text, _) if self.is_number() => Some("a number"),
+            Place::File(Format::Text, _) => Some("one line of text"),
+            Place::File(Format::List, _) => Some("CPUs as a list such as 0-1"),
+            Place::File(Format::Mask, _) => Some("CPUs as a mask such as 3"),
+            _ => None,
+        };
+        let values: Vec<&str> = self
+            .choices
+            .iter()
+            .map(|choice| choice.name)
+            .chain(itself)
+            .collect();
+        values.join(" or ")
+    }
+
+    /// What is wanted where a plan made its choices: the chosen opinion, the chosen value, else
+    /// the first opinion.
+    #[must_use]
+    pub fn wanted_by(&self, isolation: &crate::Isolation) -> Wanted {
+        let Some(value) = isolation.choices.get(self.name) else {
+            return self.wanted;
+        };
+        if let Some(choice) = self.choices.iter().find(|choice| choice.name == value) {
+            return choice.wanted;
+        }
+        match (self.place, priority(value)) {
+            (Place::ThreadPolicy(_), Some(priority)) => Wanted::FifoAtLeast(priority),
+            (Place::File(_, _), _) if self.takes_literally(value) => Wanted::Chosen(self.name),
+            _ => self.wanted,
+        }
+    }
+}
+
+/// A priority as a plan writes it: `11`, or `fifo:11`.
+fn priority(value: &str) -> Option<u8> {
+    let number = value.trim();
+    let number = number.strip_prefix("fifo:").unwrap_or(number);
+    match format!("fifo:{number}").parse().ok()? {
+        SchedulingPolicy::Fifo(priority) => Some(priority),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rampart_model::KnobAction;
+
+    use super::*;
+    use crate::{Isolation, satisfies, to_write};
+
+    fn choice(value: &str) -> KnobChoice {
+        KnobChoice {
+            action: KnobAction::Apply,
+            value: Some(value.to_owned()),
+        }
+    }
+
+    #[test]
+    fn names_and_values_are_those_of_the_catalogue() {
+        for (name, value) in [
+            ("ksoftirqd-priority", "nto"),
+            ("ksoftirqd-priority", "11"),
+            ("ksoftirqd-priority", "fifo:11"),
+            ("timer-migration", "stay"),
+            ("timer-migration", "1"),
+            ("governor", "schedutil"),
+            ("default-interrupt-affinity", "3"),
+            ("nohz-full", "ticking"),
+        ] {
+            assert_eq!(allowed(name, &choice(value)), Ok(()), "{name} {value}");
+        }
+        for (name, value, words) in [
+            (
+                "ksoftirqd-priority",
+                "100",
+                "tuned or nto or kernel or a priority",
+            ),
+            ("ksoftirqd-priority", "other", "a priority from 1 to 99"),
+            ("timer-migration", "yes", "a number"),
+            ("governor", "a\nb", "one line"),
+            ("default-interrupt-affinity", "x", "as a mask"),
+            ("nohz-full", "2-3", "tickless or ticking, or leave"),
+            ("preempt-rt", "y", "leave the value out"),
+            ("default", "1", "default = \"apply\""),
+            ("kernel-thread-priorities", "11", "kernel-thread-affinity"),
+            ("no such", "1", "`rampart knobs` lists all"),
+            ("", "1", "`rampart knobs` lists all"),
+        ] {
+            let (what, mend) = allowed(name, &choice(value)).expect_err(name);
+            assert!(mend.contains(words), "{name} {value}: {what}; {mend}");
+        }
+    }
+
+    #[test]
+    fn a_chosen_value_is_what_is_written_and_compared_by_its_meaning() {
+        let mut isolation = Isolation::default();
+        for (knob, value, right, wrong) in [
+            ("governor", "schedutil", "schedutil\n", "performance"),
+            ("timer-migration", "1", "1", "0"),
+            ("default-interrupt-affinity", "3", "00000000,00000003", "f"),
+            (
+                "transparent-huge-pages",
+                "always",
+                "[always] madvise never",
+                "always [madvise] never",
+            ),
+            ("ksoftirqd-priority", "11", "fifo:11", "fifo:10"),
+        ] {
+            isolation.choices.insert(knob.to_owned(), value.to_owned());
+            let knob = named(knob).expect(knob);
+            let wanted = knob.wanted_by(&isolation);
+            let format = match knob.place {
+                Place::File(format, _) => format,
+                _ => Format::Text,
+            };
+            let text = to_write(wanted, format, &isolation).expect(knob.name);
+            assert!(text.ends_with(value), "{text}");
+            for (present, expected) in [(right, true), (wrong, false)] {
+                assert_eq!(
+                    satisfies(wanted, format, present, &isolation),
+                    Some(expected),
+                    "{}: {present}",
+                    knob.name
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_named_is_as_the_default_says() {
+        let skip = KnobChoice {
+            action: KnobAction::Skip,
+            value: None,
+        };
+        let host = BTreeMap::from([
+            (DEFAULT.to_owned(), skip.clone()),
+            ("governor".to_owned(), choice("performance")),
+        ]);
+        assert_eq!(chosen(&host, "governor"), Some(&choice("performance")));
+        assert_eq!(chosen(&host, "swappiness"), Some(&skip));
+        assert_eq!(chosen(&BTreeMap::new(), "swappiness"), None);
+    }
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Texts for people: numbers of things, texts from outside, lines of a width.
+
+/// How many of something: `1 warning`, `2 warnings`. `one` is the word for one; its plural ends
+/// with `s`.
+#[must_use]
+pub fn plural(count: impl std::fmt::Display, one: &str) -> String {
+    let count = count.to_string();
+    let ending = if count == "1" { "" } else { "s" };
+    format!("{count} {one}{ending}")
+}
+
+/// A text from outside as one line that may be shown: characters that steer a terminal, or change
+/// the direction of reading (Unicode annex 9, 2.1 to 2.6), become visible; tabs and ends of lines
+/// become spaces.
+#[must_use]
+pub fn clean(text: &str) -> String {
+    text.chars()
+        .map(|character| {
+            if matches!(character, '\n' | '\r' | '\t') {
+                ' '
+            } else if steers(character) {
+                '\u{fffd}'
+            } else {
+                character
+            }
+        })
+        .collect()
+}
+
+/// Whether a character is not seen itself and changes what is seen.
+fn steers(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{202a}'..='\u{202e}'
+                | '\u{2066}'..='\u{2069}'
+                | '\u{200e}'
+                | '\u{200f}'
+                | '\u{061c}'
+        )
+}
+
+/// The words of a text in lines of at most `width` characters; `first` and `rest` stand before the
+/// first and the other lines and count too. A longer word stays whole, so that a command can be
+/// copied. At least one line.
+#[must_use]
+pub fn wrapped(first: &str, rest: &str, text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![first.to_owned()];
+    let mut used = first.chars().count();
+    let mut empty = true;
+    for word in text
+        .split([' ', '\n', '\t'])
+        .filter(|word| !word.is_empty())
+    {
+        let length = word.chars().count();
+        if !empty && used + 1 + length > width {
+            lines.push(rest.to_owned());
+            used = rest.chars().count();
+            empty = true;
+        }
+        if let Some(line) = lines.last_mut() {
+            if !empty {
+                line.push(' ');
+                used += 1;
+            }
+            line.push_str(word);
+        }
+        used += length;
+        empty = false;
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn one_is_not_several() {
+        let counted: Vec<String> = [0, 1, 2].map(|count| plural(count, "warning")).to_vec();
+        assert_eq!(counted, ["0 warnings", "1 warning", "2 warnings"]);
+    }
+
+    #[test]
+    fn what_steers_is_seen() {
+        assert_eq!(
+            clean("a\u{1b}[1m\u{202e}b\u{200f}\té"),
+            "a\u{fffd}[1m\u{fffd}b\u{fffd} é"
+        );
+    }
+
+    #[test]
+    fn lines_end_at_words() {
+        let long = "x".repeat(20);
+        assert_eq!(
+            wrapped("- ", "  ", &format!("a b {long} c"), 5),
+            ["- a b".to_owned(), format!("  {long}"), "  c".to_owned()]
+        );
+        assert_eq!(wrapped("- ", "  ", "", 5), ["- "]);
+    }
+
+    proptest! {
+        #[test]
+        fn wrapping_loses_no_word_and_keeps_the_width(text in "[a-z ]{0,200}", width in 5usize..60) {
+            let lines = wrapped("", "", &text, width);
+            let words: Vec<&str> = text.split_whitespace().collect();
+            let joined = lines.join(" ");
+            prop_assert_eq!(joined.split_whitespace().collect::<Vec<_>>(), words);
+            for line in &lines {
+                prop_assert!(line.chars().count() <= width || !line.contains(' '), "{}", line);
+            }
+        }
+    }
+}
