@@ -78,7 +78,7 @@ pub(crate) enum Command {
     Import(crate::commands::import::Import),
     /// Restore what a killed run left changed on this machine
     Release(Release),
-    /// Write a domain in the words of another tool
+    /// Write a plan, or a guest, in the words of another tool
     Export(crate::commands::export::Export),
     /// Print the JSON Schema of a document
     Schema(Schema),

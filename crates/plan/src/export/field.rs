@@ -44,7 +44,7 @@ impl MachineField {
             Self::Siblings | Self::SiblingsOffline => "smt",
             Self::Enforcement => "policy of the machine",
             Self::Waivers => "waive",
-            Self::ExpectedSettings => "host, what is expected",
+            Self::ExpectedSettings => "host (expected)",
             Self::Settings => "host",
             Self::BootArguments => "boot.arguments",
             Self::Reboot => "boot.reboot",

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use rampart_host::{MachineRoot, read_machine, read_surroundings};
-use rampart_model::{ExitCode, Machine, Plan, PlanFinding, ResolvedPlan, Severity};
+use rampart_model::{ExitCode, Machine, Plan, PlanFinding, ResolvedPlan, Severity, Surroundings};
 use rampart_plan::{PictureOptions, Places, Wish};
 
 use crate::failure::Failure;
@@ -40,7 +40,7 @@ enum Action {
 }
 
 #[derive(Debug, Args)]
-struct RecordedMachine {
+pub(crate) struct RecordedMachine {
     /// Read a recorded machine: a directory with its proc, sys, etc and boot
     #[arg(long, value_name = "DIR")]
     machine: Option<PathBuf>,
@@ -111,7 +111,11 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<ExitCode, Failure> {
 }
 
 impl RecordedMachine {
-    fn root(&self) -> Result<MachineRoot, Failure> {
+    pub(crate) fn is_given(&self) -> bool {
+        self.machine.is_some()
+    }
+
+    pub(crate) fn root(&self) -> Result<MachineRoot, Failure> {
         match &self.machine {
             None => Ok(MachineRoot::system()),
             Some(directory) if directory.join("sys").is_dir() => Ok(MachineRoot::at(directory)),
@@ -160,12 +164,15 @@ fn write_proposal(arguments: &Propose) -> Result<ExitCode, Failure> {
 }
 
 /// A plan with all that is needed to speak of it.
-struct Read {
+pub(crate) struct Read {
     places: Places,
-    resolved: ResolvedPlan,
+    pub(crate) plan: Plan,
+    pub(crate) machine: Machine,
+    pub(crate) surroundings: Surroundings,
+    pub(crate) resolved: ResolvedPlan,
 }
 
-fn read(file: &Path, recorded: &RecordedMachine) -> Result<Read, Failure> {
+pub(crate) fn read(file: &Path, recorded: &RecordedMachine) -> Result<Read, Failure> {
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("{}: the plan cannot be read", file.display()))
         .map_err(|error| Failure::new(ExitCode::Usage, error))?;
@@ -177,6 +184,9 @@ fn read(file: &Path, recorded: &RecordedMachine) -> Result<Read, Failure> {
     Ok(Read {
         places: Places::of(&text),
         resolved: rampart_plan::resolve(&machine, &plan, &surroundings),
+        plan,
+        machine,
+        surroundings,
     })
 }
 
