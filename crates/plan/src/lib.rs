@@ -11,6 +11,7 @@
 mod claims;
 mod details;
 mod error;
+mod export;
 mod fingerprint;
 mod kinds;
 mod names;
@@ -26,6 +27,10 @@ mod view;
 mod write;
 
 pub use error::PlanError;
+pub use export::{
+    DomainField, Engine, Exported, ExportedFile, MARK, MachineField, Means, Subject, containers,
+    kubernetes, libvirt, systemd, tuned,
+};
 pub use fingerprint::{difference, fingerprint};
 pub use parse::parse;
 pub use picture::{PictureOptions, finding_line, html, terminal};

@@ -82,7 +82,7 @@ pub(crate) enum Command {
     Import(crate::commands::import::Import),
     /// Take the applied plan back, and what a killed run left changed
     Release(Release),
-    /// Write a domain in the words of another tool
+    /// Write a plan, or a guest, in the words of another tool
     Export(crate::commands::export::Export),
     /// Print the JSON Schema of a document
     Schema(Schema),

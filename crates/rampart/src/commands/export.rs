@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rampart export`: a domain in the words of another tool.
+//! `rampart export`: a plan, or the guest of the evaluation, in the words of another tool.
+
+mod plan;
+mod settings;
 
 use std::path::PathBuf;
 
@@ -7,20 +10,35 @@ use clap::{Args, Subcommand};
 use rampart_domain::{DomainError, export_libvirt};
 use rampart_host::{MachineRoot, read_machine};
 use rampart_model::{CpuSet, DomainKind, DomainSelection, ExitCode, Topology};
+use rampart_plan::Engine;
 
+use self::plan::{FromPlan, Systemd};
+use crate::commands::recorded::RecordedMachine;
 use crate::failure::Failure;
 use crate::output;
 
 const LIBVIRT_EXAMPLES: &str = "\
 Examples:
   rampart export libvirt --cpus 2-3 --housekeeping 0-1 --out /etc/rampart/guests
+  rampart export libvirt --plan plan.toml --out /etc/rampart/guests
   virsh define /etc/rampart/guests/vm.xml
 
-The guest is the one that `rampart measure --domain vm` runs, on another virtual board: libvirt
-cannot describe QEMU's microvm. Nothing of this machine is changed but the files that are written.";
+With a plan its guests are written. Without one the guest is the one that `rampart measure --domain
+vm` runs, on another virtual board: libvirt cannot describe QEMU's microvm. Nothing of this machine
+is changed but the files that are written.";
 
-/// Write a domain in the words of another tool
+const PLAN_EXAMPLES: &str = "\
+Examples:
+  rampart export systemd --plan plan.toml --out /etc
+  rampart export podman --plan plan.toml
+  rampart export kubernetes --plan plan.toml --out manifests
+
+What a tool has no words for is told on standard error and in the files. A file that is there and
+was not written by an export is left as it is.";
+
+/// Write a plan, or a guest, in the words of another tool
 #[derive(Debug, Args)]
+#[command(after_help = PLAN_EXAMPLES)]
 pub(crate) struct Export {
     #[command(subcommand)]
     tool: Tool,
@@ -28,28 +46,51 @@ pub(crate) struct Export {
 
 #[derive(Debug, Subcommand)]
 enum Tool {
-    /// Write a guest as libvirt XML, with the initramfs that it boots
+    /// Write the guests of a plan as libvirt XML; without a plan the guest of the evaluation, with
+    /// the initramfs that it boots
     Libvirt(Libvirt),
+    /// Write a plan as units of systemd
+    #[command(after_help = PLAN_EXAMPLES)]
+    Systemd(Systemd),
+    /// Write a plan's settings as a profile of TuneD
+    #[command(after_help = PLAN_EXAMPLES)]
+    Tuned(FromPlan),
+    /// Write the containers of a plan as commands of podman
+    #[command(after_help = PLAN_EXAMPLES)]
+    Podman(FromPlan),
+    /// Write the containers of a plan as commands of docker
+    #[command(after_help = PLAN_EXAMPLES)]
+    Docker(FromPlan),
+    /// Write the containers of a plan as Pods, with the kubelet's configuration
+    #[command(after_help = PLAN_EXAMPLES)]
+    Kubernetes(FromPlan),
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = LIBVIRT_EXAMPLES)]
 struct Libvirt {
-    /// Which guest: vm, vm:noisy or vm:tcg
-    #[arg(long, value_name = "DOMAIN", default_value = "vm")]
-    domain: DomainSelection,
+    /// The plan whose guests are written
+    #[arg(long, value_name = "FILE")]
+    plan: Option<PathBuf>,
+
+    /// With a plan: the guest of this name alone. Without: vm (the default), vm:noisy or vm:tcg
+    #[arg(long, value_name = "DOMAIN")]
+    domain: Option<String>,
+
+    #[command(flatten)]
+    recorded: RecordedMachine,
 
     /// Name of the guest in libvirt; without it that of the domain
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "plan")]
     name: Option<String>,
 
     /// CPUs of the machine for the guest's real-time CPUs; without it those that are isolated, or
     /// the last one
-    #[arg(long, value_name = "CPUS")]
+    #[arg(long, value_name = "CPUS", conflicts_with = "plan")]
     cpus: Option<CpuSet>,
 
     /// CPUs for everything else of the guest; without it all others
-    #[arg(long, value_name = "CPUS")]
+    #[arg(long, value_name = "CPUS", conflicts_with = "plan")]
     housekeeping: Option<CpuSet>,
 
     /// Directory for the XML and the initramfs that it names; it must stay where it is
@@ -59,21 +100,46 @@ struct Libvirt {
 
 pub(crate) fn run(arguments: &Export) -> Result<ExitCode, Failure> {
     match &arguments.tool {
-        Tool::Libvirt(libvirt) => write_libvirt(libvirt),
+        Tool::Libvirt(libvirt) => match &libvirt.plan {
+            Some(file) => plan::libvirt(
+                file,
+                &libvirt.recorded,
+                libvirt.domain.as_deref(),
+                &libvirt.out,
+            ),
+            None => write_libvirt(libvirt),
+        },
+        Tool::Systemd(systemd) => plan::systemd(systemd),
+        Tool::Tuned(from) => plan::tuned(from),
+        Tool::Podman(from) => plan::containers(from, Engine::Podman),
+        Tool::Docker(from) => plan::containers(from, Engine::Docker),
+        Tool::Kubernetes(from) => plan::kubernetes(from),
     }
 }
 
 fn write_libvirt(arguments: &Libvirt) -> Result<ExitCode, Failure> {
     let usage = |text: String| Failure::new(ExitCode::Usage, anyhow::anyhow!(text));
-    if arguments.domain.kind != DomainKind::Vm {
+    if arguments.recorded.is_given() {
+        return Err(usage(
+            "export libvirt: --machine goes with --plan; without a plan the guest is for this \
+             machine"
+                .to_owned(),
+        ));
+    }
+    let domain: DomainSelection = arguments
+        .domain
+        .as_deref()
+        .unwrap_or("vm")
+        .parse()
+        .map_err(|error| Failure::new(ExitCode::Usage, error))?;
+    if domain.kind != DomainKind::Vm {
         return Err(usage(format!(
-            "export libvirt: the domain `{}` is no guest; write vm, vm:noisy or vm:tcg",
-            arguments.domain
+            "export libvirt: the domain `{domain}` is no guest; write vm, vm:noisy or vm:tcg",
         )));
     }
     let name = match &arguments.name {
         Some(name) => name.clone(),
-        None => arguments.domain.to_string().replace(':', "-"),
+        None => domain.to_string().replace(':', "-"),
     };
     if name.is_empty() || name.contains(['/', '\n']) || name.starts_with('.') {
         return Err(usage(format!(
@@ -109,7 +175,7 @@ fn write_libvirt(arguments: &Libvirt) -> Result<ExitCode, Failure> {
         )));
     }
     let exported = export_libvirt(
-        arguments.domain,
+        domain,
         &name,
         &machine,
         &cpus,

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use rampart_host::{MachineRoot, read_machine, read_surroundings};
-use rampart_model::{ExitCode, Machine, Plan, PlanFinding, ResolvedPlan, Severity, plural};
+use rampart_model::{
+    ExitCode, Machine, Plan, PlanFinding, ResolvedPlan, Severity, Surroundings, plural,
+};
 use rampart_plan::{PictureOptions, Places, Wish};
 
 use crate::commands::recorded::RecordedMachine;
@@ -146,6 +148,7 @@ pub(crate) struct ReadPlan {
     places: Places,
     pub(crate) plan: Plan,
     pub(crate) machine: Machine,
+    pub(crate) surroundings: Surroundings,
     pub(crate) resolved: ResolvedPlan,
 }
 
@@ -175,6 +178,7 @@ pub(crate) fn read_plan(file: &Path, root: &MachineRoot) -> Result<ReadPlan, Fai
         text,
         plan,
         machine,
+        surroundings,
     })
 }
 

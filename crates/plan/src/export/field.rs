@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Everything that a plan can say, as two lists.
+
+use rampart_model::{
+    BootSection, CacheShare, ContainerSource, Enforcement, GuestMemory, KnobAction, MachineSection,
+    Plan, PlannedDomain, PlannedPolicy, Reboot, Restart, SchedulingPolicy, SmtPolicy, ThreadRule,
+    VirtualCpuRequest,
+};
+
+/// What a plan says of the machine as a whole, or what Rampart does there without being told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MachineField {
+    /// The CPUs of ordinary work.
+    Housekeeping,
+    /// The topology that the plan was made for.
+    Fingerprint,
+    /// The other threads of real-time cores stay idle.
+    Siblings,
+    /// They go offline.
+    SiblingsOffline,
+    /// How rules are enforced.
+    Enforcement,
+    /// Rules that are broken on purpose.
+    Waivers,
+    /// Settings of the machine that somebody else is expected to have made.
+    ExpectedSettings,
+    /// Settings of the machine.
+    Settings,
+    /// Arguments for the kernel.
+    BootArguments,
+    /// Whether a restart may be needed.
+    Reboot,
+    /// All interrupts that are no domain's go to housekeeping CPUs.
+    OtherInterrupts,
+}
+
+impl MachineField {
+    /// What a plan calls it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Housekeeping => "housekeeping",
+            Self::Fingerprint => "fingerprint",
+            Self::Siblings | Self::SiblingsOffline => "smt",
+            Self::Enforcement => "policy of the machine",
+            Self::Waivers => "waive",
+            Self::ExpectedSettings => "host (expected)",
+            Self::Settings => "host",
+            Self::BootArguments => "boot.arguments",
+            Self::Reboot => "boot.reboot",
+            Self::OtherInterrupts => "all other interrupts",
+        }
+    }
+}
+
+/// What a plan says of a domain, or what Rampart does for it without being told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DomainField {
+    /// The wall: nobody else works on the domain's CPUs, and the kernel does not balance into them.
+    Wall,
+    /// The domain's CPUs.
+    Cpus,
+    /// Each virtual CPU on a CPU of its own.
+    VirtualCpus,
+    /// `SCHED_FIFO` or `SCHED_RR`.
+    Priority,
+    /// `SCHED_DEADLINE`.
+    Reservation,
+    /// By when work has to be done.
+    Deadline,
+    /// The program.
+    Run,
+    /// When it is started again.
+    Restart,
+    /// What runs the container.
+    Engine,
+    /// A container's image.
+    Image,
+    /// A container's directory.
+    RootFileSystem,
+    /// A guest's memory.
+    Memory,
+    /// Huge pages behind it.
+    HugePages,
+    /// The memory node that it comes from.
+    MemoryNode,
+    /// A guest's kernel.
+    Kernel,
+    /// A guest's initial file system.
+    Initramfs,
+    /// A guest's disk.
+    Disk,
+    /// CPUs of a guest's emulator.
+    Emulator,
+    /// CPUs of what serves the domain from outside.
+    Service,
+    /// An idle virtual CPU keeps its CPU.
+    IdleKeepsCpu,
+    /// The guest is told that its CPUs are its own.
+    DedicatedHint,
+    /// PCI devices.
+    Devices,
+    /// Ways of the cache.
+    CacheWays,
+    /// The same as a size.
+    CacheBytes,
+    /// Nobody else may fill them.
+    CacheExclusive,
+    /// Memory bandwidth.
+    Bandwidth,
+    /// Threads with CPUs or a policy of their own.
+    Threads,
+    /// Interrupts of the domain.
+    Interrupts,
+}
+
+impl DomainField {
+    /// What a plan calls it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Wall => "the wall",
+            Self::Cpus => "cpus",
+            Self::VirtualCpus => "vcpus",
+            Self::Priority => "policy",
+            Self::Reservation => "policy deadline",
+            Self::Deadline => "deadline",
+            Self::Run => "run",
+            Self::Restart => "restart",
+            Self::Engine => "container.engine",
+            Self::Image => "container.image",
+            Self::RootFileSystem => "container.rootfs",
+            Self::Memory => "memory.size",
+            Self::HugePages => "memory.hugepage",
+            Self::MemoryNode => "memory.node",
+            Self::Kernel => "kernel",
+            Self::Initramfs => "initramfs",
+            Self::Disk => "disk",
+            Self::Emulator => "emulator",
+            Self::Service => "service",
+            Self::IdleKeepsCpu => "cpu-pm",
+            Self::DedicatedHint => "hint-dedicated",
+            Self::Devices => "devices",
+            Self::CacheWays => "cache.ways",
+            Self::CacheBytes => "cache.bytes",
+            Self::CacheExclusive => "cache.exclusive",
+            Self::Bandwidth => "cache.bandwidth-percent",
+            Self::Threads => "threads",
+            Self::Interrupts => "interrupts",
+        }
+    }
+}
+
+/// The fields of those that are given.
+fn given<T, const COUNT: usize>(fields: [(T, bool); COUNT]) -> Vec<T> {
+    fields
+        .into_iter()
+        .filter(|(_, given)| *given)
+        .map(|(field, _)| field)
+        .collect()
+}
+
+/// What a plan says of the machine as a whole, and what Rampart does there without being told.
+/// Every field is named here, so that a new one cannot be forgotten.
+pub(super) fn of_machine(plan: &Plan) -> Vec<MachineField> {
+    let Plan {
+        schema: _,
+        machine,
+        domains: _,
+        host,
+        boot,
+        waivers,
+    } = plan;
+    let MachineSection {
+        housekeeping: _,
+        fingerprint,
+        smt,
+        policy,
+    } = machine;
+    let BootSection { arguments, reboot } = boot;
+    let expects = |action: KnobAction| action == KnobAction::Expect;
+    given([
+        (MachineField::Housekeeping, true),
+        (MachineField::OtherInterrupts, true),
+        (MachineField::Fingerprint, fingerprint.is_some()),
+        (MachineField::Siblings, *smt == SmtPolicy::IdleSibling),
+        (MachineField::SiblingsOffline, *smt == SmtPolicy::Off),
+        (MachineField::Enforcement, *policy != Enforcement::Strict),
+        (MachineField::Waivers, !waivers.is_empty()),
+        (MachineField::Settings, true),
+        (
+            MachineField::ExpectedSettings,
+            host.values().any(|choice| expects(choice.action)),
+        ),
+        (MachineField::BootArguments, !arguments.is_empty()),
+        (MachineField::Reboot, *reboot != Reboot::Never),
+    ])
+}
+
+/// The same for a domain.
+pub(super) fn of_domain(domain: &PlannedDomain) -> Vec<DomainField> {
+    let PlannedDomain {
+        name: _,
+        kind,
+        cpus: _,
+        vcpus,
+        policy,
+        deadline,
+        run,
+        restart,
+        container,
+        memory,
+        kernel,
+        initramfs,
+        disk,
+        emulator,
+        service,
+        cpu_pm,
+        hint_dedicated,
+        devices,
+        cache,
+        threads,
+        interrupts,
+    } = domain;
+    let VirtualCpuRequest {
+        count: _,
+        cpus: _,
+        policy: of_virtual,
+        real_time: _,
+        // Where the CPUs are was decided when the plan was resolved.
+        node: _,
+        whole_cores: _,
+        same_l3_as: _,
+        not_l3_of: _,
+    } = vcpus
+        .as_ref()
+        .map(rampart_model::VirtualCpus::request)
+        .unwrap_or_default();
+    let ContainerSource {
+        engine,
+        image,
+        rootfs,
+    } = container.clone().unwrap_or_default();
+    let (huge, node) = match memory {
+        Some(GuestMemory {
+            size: _,
+            hugepage,
+            node,
+        }) => (hugepage.is_some(), node.is_some()),
+        None => (false, false),
+    };
+    let CacheShare {
+        ways,
+        bytes,
+        exclusive,
+        bandwidth_percent,
+    } = cache.clone().unwrap_or_default();
+    let of_threads = threads.iter().filter_map(|rule| {
+        let ThreadRule {
+            r#match: _,
+            cpus: _,
+            policy,
+        } = rule;
+        *policy
+    });
+    let policies: Vec<SchedulingPolicy> = [*policy, of_virtual]
+        .into_iter()
+        .flatten()
+        .chain(of_threads)
+        .map(|PlannedPolicy(policy)| policy)
+        .collect();
+    let reserves = |policy: &SchedulingPolicy| matches!(policy, SchedulingPolicy::Deadline { .. });
+    let ranks = |policy: &SchedulingPolicy| policy.is_real_time() && !reserves(policy);
+    given([
+        (DomainField::Wall, *kind != rampart_model::DomainKind::Host),
+        (DomainField::Cpus, vcpus.is_none()),
+        (DomainField::VirtualCpus, vcpus.is_some()),
+        (DomainField::Priority, policies.iter().any(ranks)),
+        (DomainField::Reservation, policies.iter().any(reserves)),
+        (DomainField::Deadline, deadline.is_some()),
+        (DomainField::Run, !run.is_empty()),
+        (DomainField::Restart, *restart != Restart::Never),
+        (DomainField::Engine, engine.is_some()),
+        (DomainField::Image, image.is_some()),
+        (DomainField::RootFileSystem, rootfs.is_some()),
+        (DomainField::Memory, memory.is_some()),
+        (DomainField::HugePages, huge),
+        (DomainField::MemoryNode, node),
+        (DomainField::Kernel, kernel.is_some()),
+        (DomainField::Initramfs, initramfs.is_some()),
+        (DomainField::Disk, disk.is_some()),
+        (DomainField::Emulator, emulator.is_some()),
+        (DomainField::Service, service.is_some()),
+        (DomainField::IdleKeepsCpu, *cpu_pm),
+        (DomainField::DedicatedHint, *hint_dedicated),
+        (DomainField::Devices, !devices.is_empty()),
+        (DomainField::CacheWays, ways.is_some()),
+        (DomainField::CacheBytes, bytes.is_some()),
+        (DomainField::CacheExclusive, exclusive),
+        (DomainField::Bandwidth, bandwidth_percent.is_some()),
+        (DomainField::Threads, !threads.is_empty()),
+        (DomainField::Interrupts, !interrupts.is_empty()),
+    ])
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The kubelet's configuration: which CPUs pods may have for themselves (Kubernetes, "Control CPU
+//! Management Policies on the Node").
+
+use std::collections::BTreeMap;
+
+use rampart_model::{CpuSet, ResolvedDomain};
+use serde::Serialize;
+
+use super::{Subject, words};
+use crate::view;
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct KubeletConfiguration {
+    api_version: &'static str,
+    kind: &'static str,
+    cpu_manager_policy: &'static str,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    cpu_manager_policy_options: BTreeMap<&'static str, &'static str>,
+    #[serde(rename = "reservedSystemCPUs")]
+    reserved_system_cpus: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    topology_manager_policy: Option<&'static str>,
+}
+
+/// The file, and why it says what it says. `pods` are the domains that Kubernetes runs.
+pub(super) fn configuration(
+    subject: &Subject<'_>,
+    pods: &[&ResolvedDomain],
+) -> Result<(String, Vec<String>), serde_saphyr::ser::Error> {
+    let topology = &subject.machine.topology;
+    let given = pods
+        .iter()
+        .fold(CpuSet::new(), |all, domain| all.union(&domain.cpus));
+    let reserved = topology.online.difference(&given);
+    let others = reserved.difference(&subject.resolved.housekeeping);
+    let mut why = vec![format!(
+        "The kubelet gives out CPUs {given} and no others: what is reserved are the housekeeping \
+         CPUs{}.",
+        if others.is_empty() {
+            String::new()
+        } else {
+            format!(", and CPUs {others}, which other domains own or nobody may use")
+        }
+    )];
+    let mut options = BTreeMap::new();
+    let several = |cpus: &CpuSet| cpus.iter().any(|cpu| view::core(topology, cpu).len() > 1);
+    let whole = |cpus: &CpuSet| {
+        cpus.iter()
+            .all(|cpu| view::core(topology, cpu).is_subset(cpus))
+    };
+    if pods
+        .iter()
+        .all(|domain| several(&domain.cpus) && whole(&domain.cpus))
+    {
+        options.insert("full-pcpus-only", "true");
+        why.push("full-pcpus-only: every container of the plan has whole cores.".to_owned());
+    }
+    if !others.is_empty() {
+        options.insert("strict-cpu-reservation", "true");
+        why.push(
+            "strict-cpu-reservation keeps pods off the CPUs of the other domains; it keeps \
+             ordinary pods off the housekeeping CPUs too, so that they would run where no pod has \
+             a CPU for itself: taint the node against them. Kubernetes has it behind the gate \
+             CPUManagerPolicyAlphaOptions in 1.32, without one from 1.33 on."
+                .to_owned(),
+        );
+    } else {
+        why.push(
+            "No strict-cpu-reservation: ordinary pods may run on the housekeeping CPUs. Until its \
+             pod starts, the CPUs of a container are theirs too: taint the node against them."
+                .to_owned(),
+        );
+    }
+    let local = pods
+        .iter()
+        .all(|domain| subject.nodes(&domain.cpus).len() <= 1);
+    let aligned = (topology.nodes.len() > 1).then_some(if local {
+        "single-numa-node"
+    } else {
+        "restricted"
+    });
+    why.push(
+        "No memoryManagerPolicy: Static needs the memory that is reserved on each node, which a \
+         plan does not say."
+            .to_owned(),
+    );
+    why.push(
+        "A changed CPU manager policy takes effect on a drained node: stop the kubelet, remove \
+         /var/lib/kubelet/cpu_manager_state, start it."
+            .to_owned(),
+    );
+    let configuration = KubeletConfiguration {
+        api_version: "kubelet.config.k8s.io/v1beta1",
+        kind: "KubeletConfiguration",
+        cpu_manager_policy: "static",
+        cpu_manager_policy_options: options,
+        reserved_system_cpus: reserved.to_string(),
+        topology_manager_policy: aligned,
+    };
+    let why = why.iter().flat_map(|line| words::listed(line)).collect();
+    Ok((serde_saphyr::to_string(&configuration)?, why))
+}

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Kubernetes: the kubelet's configuration, and a Pod for each container domain. It is advice:
+//! which of the CPUs a pod gets is the kubelet's choice.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rampart_model::{DomainKind, Finding, PlannedDomain, ResolvedDomain, Restart, Severity};
+use serde::Serialize;
+
+use super::field::{DomainField, MachineField};
+use super::gaps::Answer::{self, Apart, Lost, Said};
+use super::gaps::{Gaps, Part};
+use super::{Exported, ExportedFile, Subject, interrupts, kubelet, words};
+
+/// A pod has CPUs for itself only where its memory is limited too ("Configure Quality of Service
+/// for Pods"), and a plan does not say how much a container needs.
+const MEMORY: &str = "256Mi";
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Pod {
+    api_version: &'static str,
+    kind: &'static str,
+    metadata: Metadata,
+    spec: PodSpec,
+}
+
+#[derive(Debug, Serialize)]
+struct Metadata {
+    name: String,
+    labels: BTreeMap<&'static str, String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PodSpec {
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    node_selector: BTreeMap<&'static str, String>,
+    restart_policy: &'static str,
+    containers: Vec<PodContainer>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PodContainer {
+    name: String,
+    image: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    args: Vec<String>,
+    resources: Resources,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    security_context: Option<SecurityContext>,
+}
+
+#[derive(Debug, Serialize)]
+struct Resources {
+    requests: BTreeMap<&'static str, String>,
+    limits: BTreeMap<&'static str, String>,
+}
+
+#[derive(Debug, Serialize)]
+struct SecurityContext {
+    capabilities: Capabilities,
+}
+
+#[derive(Debug, Serialize)]
+struct Capabilities {
+    add: Vec<&'static str>,
+}
+
+#[deny(clippy::wildcard_enum_match_arm)]
+fn answer(field: DomainField) -> Answer {
+    match field {
+        DomainField::Wall => Lost(
+            "the kubelet keeps other pods away; services of the machine and the kernel stay where \
+             they are",
+            "rampart export systemd and tuned; with CRI-O a RuntimeClass, see below",
+        ),
+        DomainField::Cpus => Lost(
+            "the pod gets as many CPUs, out of those that are not reserved; which ones is the \
+             kubelet's choice",
+            "compare with Cpus_allowed_list in /proc/PID/status",
+        ),
+        DomainField::Run | DomainField::Restart | DomainField::Image => Said,
+        DomainField::Engine => Apart("the node's container runtime runs it"),
+        DomainField::Priority => Lost(
+            "a pod is granted the policy (SYS_NICE, IPC_LOCK); Kubernetes sets none, and no limits",
+            "the program asks for it itself",
+        ),
+        DomainField::Reservation => Lost(
+            "a pod is granted SCHED_DEADLINE (SYS_NICE); Kubernetes sets none",
+            "the program asks for it itself",
+        ),
+        DomainField::RootFileSystem => {
+            Lost("pods run images alone", "make an image of the directory")
+        }
+        DomainField::Deadline => Apart("rampart evaluate judges by it; no tool is told"),
+        DomainField::Service => Lost(
+            "Kubernetes knows no threads that serve a pod from outside",
+            "taskset for them on the node",
+        ),
+        DomainField::CacheWays
+        | DomainField::CacheBytes
+        | DomainField::CacheExclusive
+        | DomainField::Bandwidth => Lost(
+            "a pod's manifest does not divide caches and memory bandwidth",
+            "with CRI-O or containerd: a class of RDT by an annotation of the runtime",
+        ),
+        DomainField::Threads => Lost(
+            "Kubernetes gives all threads the same CPUs",
+            "the program places its threads itself",
+        ),
+        DomainField::Interrupts => Lost(
+            "Kubernetes places no interrupts",
+            "on the node, each time that the driver asks for its interrupts anew: rampart plan show",
+        ),
+        // No container has them.
+        DomainField::VirtualCpus
+        | DomainField::Memory
+        | DomainField::HugePages
+        | DomainField::MemoryNode
+        | DomainField::Kernel
+        | DomainField::Initramfs
+        | DomainField::Disk
+        | DomainField::Emulator
+        | DomainField::IdleKeepsCpu
+        | DomainField::DedicatedHint
+        | DomainField::Devices => Said,
+    }
+}
+
+#[deny(clippy::wildcard_enum_match_arm)]
+fn of_machine(field: MachineField) -> Answer {
+    match field {
+        MachineField::Housekeeping | MachineField::Siblings => Said,
+        MachineField::Enforcement | MachineField::Waivers | MachineField::Fingerprint => {
+            Apart("for Rampart's own judgement: no tool is told")
+        }
+        MachineField::SiblingsOffline
+        | MachineField::ExpectedSettings
+        | MachineField::Settings
+        | MachineField::BootArguments
+        | MachineField::Reboot
+        | MachineField::OtherInterrupts => Lost(
+            "the kubelet sets nothing of the machine",
+            "rampart export systemd and tuned, or the Node Tuning Operator",
+        ),
+    }
+}
+
+/// Writes the kubelet's configuration and the pods. Without a container domain there is no file.
+///
+/// # Errors
+/// If the writer of YAML refuses a value; none of a plan's is known to be refused.
+pub fn kubernetes(subject: &Subject<'_>) -> Result<Exported, serde_saphyr::ser::Error> {
+    let mut gaps = Gaps::default();
+    gaps.of_machine(subject, of_machine);
+    let mut taken = BTreeSet::new();
+    let mut pods = Vec::new();
+    for (planned, got) in subject.domains() {
+        let image = match image(planned) {
+            Ok(image) => image,
+            Err((why, mend)) => {
+                gaps.not_written(planned, why, mend);
+                continue;
+            }
+        };
+        gaps.of_domain(planned, answer);
+        let place = format!("domain `{}`, memory", planned.name);
+        let memory = Finding::new(
+            Severity::Warning,
+            place,
+            "a pod needs a limit of memory to have CPUs for itself, and a plan has none for \
+             containers",
+        );
+        gaps.add(
+            Some(&planned.name),
+            memory
+                .values(MEMORY, "what the program needs")
+                .mend("change both memory fields of the manifest"),
+        );
+        let commands = interrupts::commands(subject, &planned.name);
+        if !commands.is_empty() {
+            let place = format!("domain `{}`, interrupts", planned.name);
+            let what = "as root on the node, by the numbers that they have now";
+            let finding = Finding::new(Severity::Note, place, what);
+            gaps.add(Some(&planned.name), finding.mend(commands.join("; ")));
+        }
+        let label = words::label(&planned.name, &mut taken);
+        pods.push((planned, got, label, image));
+    }
+    let mut files = Vec::new();
+    if !pods.is_empty() {
+        let domains: Vec<&ResolvedDomain> = pods.iter().map(|(_, got, _, _)| *got).collect();
+        let (text, why) = kubelet::configuration(subject, &domains)?;
+        let mut head = gaps.head("kubernetes", subject, Part::Machine);
+        head.push("Why it says what it says:".to_owned());
+        head.extend(why);
+        files.push(file("kubelet.yaml", &head, &text));
+        for (planned, got, label, image) in pods {
+            let mut head = gaps.head("kubernetes", subject, Part::Domain(&planned.name));
+            head.extend(words::broken(
+                "With CRI-O, a RuntimeClass whose handler allows them takes the annotations \
+                 cpu-load-balancing.crio.io, irq-load-balancing.crio.io and cpu-quota.crio.io, each \
+                 \"disable\"; name it here as runtimeClassName.",
+            ));
+            let text = serde_saphyr::to_string(&pod(subject, planned, got, &label, image))?;
+            files.push(file(&format!("pod-{label}.yaml"), &head, &text));
+        }
+    }
+    Ok(Exported {
+        files,
+        findings: gaps.into_findings(),
+    })
+}
+
+fn file(name: &str, head: &[String], text: &str) -> ExportedFile {
+    ExportedFile {
+        path: format!("kubernetes/{name}"),
+        text: format!("{}---\n{text}", words::hash(head)),
+    }
+}
+
+fn image(planned: &PlannedDomain) -> Result<String, (String, &'static str)> {
+    if planned.kind != DomainKind::Container {
+        return Err((
+            format!("it is of kind {}, no container", planned.kind),
+            "rampart export systemd, or libvirt for guests",
+        ));
+    }
+    let from = planned.container.clone().unwrap_or_default();
+    from.image.ok_or_else(|| {
+        (
+            "pods run images alone, and the plan names none for it".to_owned(),
+            "write container = { engine = \"podman\", image = \"NAME\" } in the plan",
+        )
+    })
+}
+
+fn pod(
+    subject: &Subject<'_>,
+    planned: &PlannedDomain,
+    got: &ResolvedDomain,
+    label: &str,
+    image: String,
+) -> Pod {
+    let amounts = BTreeMap::from([
+        ("cpu", got.cpus.len().to_string()),
+        ("memory", MEMORY.to_owned()),
+    ]);
+    let real_time = got.policy.is_some_and(|policy| policy.is_real_time());
+    let host = &subject.machine.host_name;
+    let mut node_selector = BTreeMap::new();
+    if !host.is_empty() {
+        node_selector.insert("kubernetes.io/hostname", host.clone());
+    }
+    Pod {
+        api_version: "v1",
+        kind: "Pod",
+        metadata: Metadata {
+            name: format!("rampart-{label}"),
+            labels: BTreeMap::from([("app.kubernetes.io/part-of", "rampart".to_owned())]),
+        },
+        spec: PodSpec {
+            node_selector,
+            restart_policy: match planned.restart {
+                Restart::Never => "Never",
+                Restart::OnFailure => "OnFailure",
+                Restart::Always => "Always",
+            },
+            containers: vec![PodContainer {
+                name: label.to_owned(),
+                image,
+                args: planned.run.clone(),
+                resources: Resources {
+                    requests: amounts.clone(),
+                    limits: amounts,
+                },
+                security_context: real_time.then(|| SecurityContext {
+                    capabilities: Capabilities {
+                        add: vec!["SYS_NICE", "IPC_LOCK"],
+                    },
+                }),
+            }],
+        },
+    }
+}

@@ -1,0 +1,500 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The guests of a plan as libvirt's XML (libvirt document `formatdomain`).
+
+use std::io;
+
+use quick_xml::Writer;
+use quick_xml::events::BytesText;
+use rampart_model::{
+    CpuSet, DomainKind, Finding, PlannedDomain, ResolvedDomain, Restart, SchedulingPolicy, Severity,
+};
+
+use super::field::{DomainField, MachineField};
+use super::gaps::Answer::{self, Apart, Lost, Said};
+use super::gaps::{Gaps, Part};
+use super::libvirt_cache::cache;
+use super::libvirt_devices::devices;
+use super::{Exported, ExportedFile, Subject, interrupts};
+
+pub(super) type Output = Writer<Vec<u8>>;
+
+/// A guest that is written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Guest<'a> {
+    pub(super) subject: &'a Subject<'a>,
+    pub(super) planned: &'a PlannedDomain,
+    pub(super) got: &'a ResolvedDomain,
+}
+
+#[deny(clippy::wildcard_enum_match_arm)]
+fn of_machine(field: MachineField) -> Answer {
+    match field {
+        MachineField::Enforcement | MachineField::Waivers | MachineField::Fingerprint => {
+            Apart("for Rampart's own judgement: no tool is told")
+        }
+        MachineField::Housekeeping
+        | MachineField::SiblingsOffline
+        | MachineField::Siblings
+        | MachineField::ExpectedSettings
+        | MachineField::Settings
+        | MachineField::BootArguments
+        | MachineField::Reboot
+        | MachineField::OtherInterrupts => Lost(
+            "a guest's definition sets nothing of the machine",
+            "rampart apply, or rampart export systemd and tuned",
+        ),
+    }
+}
+
+#[deny(clippy::wildcard_enum_match_arm)]
+fn of_domain(field: DomainField) -> Answer {
+    match field {
+        DomainField::Wall => Lost(
+            "libvirt binds the guest's threads and keeps nobody else away from their CPUs",
+            "rampart apply, or rampart export systemd",
+        ),
+        DomainField::Reservation => Lost(
+            "libvirt gives virtual CPUs no SCHED_DEADLINE",
+            "a priority instead: vcpus = { policy = { fifo = 1 } }",
+        ),
+        DomainField::Deadline => Apart("rampart evaluate judges by it; no tool is told"),
+        DomainField::Service => Lost(
+            "libvirt binds I/O threads to these CPUs; the kernel's vhost threads have no word",
+            "rampart up, or taskset for the threads vhost-PID",
+        ),
+        DomainField::Interrupts => Lost(
+            "libvirt places no interrupts",
+            "the commands below, each time that the driver asks for its interrupts anew",
+        ),
+        // What cannot be said of these on the machine at hand is told one by one.
+        DomainField::VirtualCpus
+        | DomainField::Priority
+        | DomainField::Restart
+        | DomainField::Memory
+        | DomainField::HugePages
+        | DomainField::MemoryNode
+        | DomainField::Kernel
+        | DomainField::Initramfs
+        | DomainField::Disk
+        | DomainField::Emulator
+        | DomainField::IdleKeepsCpu
+        | DomainField::DedicatedHint
+        | DomainField::Devices
+        | DomainField::CacheWays
+        | DomainField::CacheBytes
+        | DomainField::CacheExclusive
+        | DomainField::Bandwidth => Said,
+        // No guest has them.
+        DomainField::Cpus
+        | DomainField::Run
+        | DomainField::Engine
+        | DomainField::Image
+        | DomainField::RootFileSystem
+        | DomainField::Threads => Said,
+    }
+}
+
+/// Writes the guests of a plan, or the one of this name.
+///
+/// # Errors
+/// If the XML cannot be written, which memory alone could be the cause of.
+pub fn libvirt(subject: &Subject<'_>, only: Option<&str>) -> io::Result<Exported> {
+    let mut files = Vec::new();
+    let mut findings = Vec::new();
+    let mut machine = Gaps::default();
+    machine.of_machine(subject, of_machine);
+    for (planned, got) in subject.domains() {
+        if only.is_some_and(|name| name != planned.name) {
+            continue;
+        }
+        if planned.kind != DomainKind::Vm {
+            let why = format!("it is of kind {}, no guest", planned.kind);
+            machine.not_written(
+                planned,
+                why,
+                "rampart export systemd, or podman for containers",
+            );
+            continue;
+        }
+        let guest = Guest {
+            subject,
+            planned,
+            got,
+        };
+        let mut gaps = machine.clone();
+        gaps.of_domain(planned, of_domain);
+        besides(&guest, &mut gaps);
+        let body = document(&guest, &mut gaps)?;
+        let mut head = gaps.head("libvirt", subject, Part::Machine);
+        let own = gaps.head("libvirt", subject, Part::Domain(&planned.name));
+        head.extend(own.into_iter().skip(if head.len() > 1 { 2 } else { 1 }));
+        files.push(ExportedFile {
+            path: format!("{}.xml", planned.name),
+            text: format!("<!--\n{}\n-->\n{body}", in_comment(&head)),
+        });
+        findings.extend(gaps.of(&planned.name));
+    }
+    let mut all = machine.into_findings();
+    all.extend(findings);
+    Ok(Exported {
+        files,
+        findings: all,
+    })
+}
+
+/// Two hyphens would end a comment of XML.
+fn in_comment(lines: &[String]) -> String {
+    let text = lines.join("\n").replace("--", "- -").replace("--", "- -");
+    text.trim_end_matches('-').to_owned()
+}
+
+/// What no element can say.
+fn besides(guest: &Guest<'_>, gaps: &mut Gaps) {
+    let name = &guest.planned.name;
+    let mut add = |severity, field: &str, what: &str, mend: String| {
+        let place = format!("domain `{name}`, {field}");
+        gaps.add(Some(name), Finding::new(severity, place, what).mend(mend));
+    };
+    let commands = interrupts::commands(guest.subject, name);
+    if !commands.is_empty() {
+        add(
+            Severity::Note,
+            "interrupts",
+            "as root, by the numbers that they have now",
+            commands.join("; "),
+        );
+    }
+    let inside = real_time_inside(guest);
+    if guest.planned.kernel.is_some() && !inside.is_empty() {
+        add(
+            Severity::Note,
+            "kernel",
+            "a plan has no boot line for the guest's kernel, which has to set its real-time CPUs \
+             apart too",
+            format!(
+                "a cmdline element with isolcpus=managed_irq,domain,{inside} nohz_full={inside} \
+                 rcu_nocbs={inside} and what the guest's root needs"
+            ),
+        );
+    }
+    if guest.planned.kernel.is_none() && guest.planned.disk.is_none() {
+        add(
+            Severity::Warning,
+            "kernel, disk",
+            "the plan names neither, so that the guest has nothing to boot from",
+            "write kernel = \"/path\" or disk = \"/path\" in the plan".to_owned(),
+        );
+    }
+    if guest.got.virtual_cpus.contains(&None) {
+        add(
+            Severity::Warning,
+            "vcpus",
+            "a virtual CPU has no CPU of its own; it floats over the housekeeping CPUs",
+            "give it one in the plan".to_owned(),
+        );
+    }
+}
+
+/// The numbers of the virtual CPUs that do real-time work.
+fn real_time_inside(guest: &Guest<'_>) -> CpuSet {
+    let request = guest
+        .planned
+        .vcpus
+        .as_ref()
+        .map(rampart_model::VirtualCpus::request)
+        .unwrap_or_default();
+    if !request.policy.is_some_and(|policy| policy.0.is_real_time()) {
+        return CpuSet::new();
+    }
+    (0u32..)
+        .zip(&guest.got.virtual_cpus)
+        .map(|(number, _)| rampart_model::CpuId(number))
+        .filter(|number| {
+            request
+                .real_time
+                .as_ref()
+                .is_none_or(|real_time| real_time.contains(*number))
+        })
+        .collect()
+}
+
+impl Guest<'_> {
+    fn is_real_time(&self) -> bool {
+        !real_time_inside(self).is_empty()
+    }
+
+    pub(super) fn is_x86(&self) -> bool {
+        self.subject.machine.architecture == "x86_64"
+    }
+}
+
+pub(super) fn text(writer: &mut Output, name: &str, value: &str) -> io::Result<()> {
+    writer
+        .create_element(name)
+        .write_text_content(BytesText::new(value))?;
+    Ok(())
+}
+
+pub(super) fn empty(
+    writer: &mut Output,
+    name: &str,
+    attributes: &[(&str, &str)],
+) -> io::Result<()> {
+    writer
+        .create_element(name)
+        .with_attributes(attributes.iter().copied())
+        .write_empty()?;
+    Ok(())
+}
+
+fn document(guest: &Guest<'_>, gaps: &mut Gaps) -> io::Result<String> {
+    let mut writer = Writer::new_with_indent(Vec::new(), b' ', 2);
+    let (planned, got) = (guest.planned, guest.got);
+    let mut attributes = vec![("type", "kvm")];
+    if planned.cpu_pm {
+        attributes.push(("xmlns:qemu", "http://libvirt.org/schemas/domain/qemu/1.0"));
+    }
+    writer
+        .create_element("domain")
+        .with_attributes(attributes)
+        .write_inner_content(|writer| {
+            text(writer, "name", &planned.name)?;
+            if let Some(memory) = &planned.memory {
+                writer
+                    .create_element("memory")
+                    .with_attribute(("unit", "b"))
+                    .write_text_content(BytesText::new(&memory.size.0.to_string()))?;
+            }
+            memory_backing(writer, guest)?;
+            writer
+                .create_element("vcpu")
+                .with_attribute(("placement", "static"))
+                .with_attribute((
+                    "cpuset",
+                    guest.subject.resolved.housekeeping.to_string().as_str(),
+                ))
+                .write_text_content(BytesText::new(&got.virtual_cpus.len().to_string()))?;
+            if planned.disk.is_some() {
+                text(writer, "iothreads", "1")?;
+            }
+            tuning(writer, guest, gaps)?;
+            if let Some(node) = node(guest) {
+                writer
+                    .create_element("numatune")
+                    .write_inner_content(|writer| {
+                        let nodes = node.to_string();
+                        empty(writer, "memory", &[("mode", "strict"), ("nodeset", &nodes)])
+                    })?;
+            }
+            // A slice of its own, outside machine.slice, which keeps to the housekeeping CPUs.
+            writer
+                .create_element("resource")
+                .write_inner_content(|writer| {
+                    text(writer, "partition", &format!("/rampart/{}", planned.name))
+                })?;
+            boot(writer, guest)?;
+            features(writer, guest)?;
+            processor(writer, guest)?;
+            clock(writer, guest)?;
+            events(writer, planned.restart)?;
+            devices(writer, guest)?;
+            command_line(writer, guest)
+        })?;
+    let mut bytes = writer.into_inner();
+    bytes.push(b'\n');
+    String::from_utf8(bytes).map_err(io::Error::other)
+}
+
+fn memory_backing(writer: &mut Output, guest: &Guest<'_>) -> io::Result<()> {
+    let page = guest
+        .planned
+        .memory
+        .as_ref()
+        .and_then(|memory| memory.hugepage);
+    writer
+        .create_element("memoryBacking")
+        .write_inner_content(|writer| {
+            if let Some(page) = page {
+                writer
+                    .create_element("hugepages")
+                    .write_inner_content(|writer| {
+                        let kibibytes = (page.0 / 1024).to_string();
+                        empty(writer, "page", &[("size", &kibibytes), ("unit", "KiB")])
+                    })?;
+            }
+            empty(writer, "nosharepages", &[])?;
+            if guest.is_real_time() {
+                empty(writer, "locked", &[])?;
+                empty(writer, "allocation", &[("mode", "immediate")])?;
+            }
+            Ok(())
+        })?;
+    Ok(())
+}
+
+/// The memory node: the plan's, or the only one of the guest's CPUs.
+fn node(guest: &Guest<'_>) -> Option<u32> {
+    let named = guest.planned.memory.as_ref().and_then(|memory| memory.node);
+    let nodes = guest.subject.told_nodes(&guest.got.cpus);
+    let only = nodes.filter(|nodes| nodes.len() == 1);
+    named.or_else(|| only.and_then(|nodes| nodes.first()).map(|node| node.0))
+}
+
+fn tuning(writer: &mut Output, guest: &Guest<'_>, gaps: &mut Gaps) -> io::Result<()> {
+    let (planned, got) = (guest.planned, guest.got);
+    let policy = planned
+        .vcpus
+        .as_ref()
+        .and_then(|vcpus| vcpus.request().policy)
+        .map(|policy| policy.0);
+    let scheduler = match policy {
+        Some(SchedulingPolicy::Fifo(priority)) => Some(("fifo", priority.to_string())),
+        Some(SchedulingPolicy::RoundRobin(priority)) => Some(("rr", priority.to_string())),
+        _ => None,
+    };
+    writer
+        .create_element("cputune")
+        .write_inner_content(|writer| {
+            for (number, cpu) in got.virtual_cpus.iter().enumerate() {
+                if let Some(cpu) = cpu {
+                    let (number, cpu) = (number.to_string(), cpu.to_string());
+                    empty(writer, "vcpupin", &[("vcpu", &number), ("cpuset", &cpu)])?;
+                }
+            }
+            let emulator = got.emulator.to_string();
+            empty(writer, "emulatorpin", &[("cpuset", &emulator)])?;
+            if planned.disk.is_some() {
+                let service = got.service.to_string();
+                let attributes = [("iothread", "1"), ("cpuset", service.as_str())];
+                empty(writer, "iothreadpin", &attributes)?;
+            }
+            let inside = real_time_inside(guest);
+            if let (Some((scheduler, priority)), false) = (&scheduler, inside.is_empty()) {
+                let attributes = [
+                    ("vcpus", inside.to_string()),
+                    ("scheduler", (*scheduler).to_owned()),
+                    ("priority", priority.clone()),
+                ];
+                let attributes: Vec<(&str, &str)> = attributes
+                    .iter()
+                    .map(|(name, value)| (*name, value.as_str()))
+                    .collect();
+                empty(writer, "vcpusched", &attributes)?;
+            }
+            cache(writer, guest, gaps)
+        })?;
+    Ok(())
+}
+
+fn boot(writer: &mut Output, guest: &Guest<'_>) -> io::Result<()> {
+    let machine = guest.subject.machine;
+    let board = if guest.is_x86() { "q35" } else { "virt" };
+    writer.create_element("os").write_inner_content(|writer| {
+        writer
+            .create_element("type")
+            .with_attribute(("arch", machine.architecture.as_str()))
+            .with_attribute(("machine", board))
+            .write_text_content(BytesText::new("hvm"))?;
+        if let Some(kernel) = &guest.planned.kernel {
+            text(writer, "kernel", kernel)?;
+        }
+        if let Some(initramfs) = &guest.planned.initramfs {
+            text(writer, "initrd", initramfs)?;
+        }
+        if guest.planned.kernel.is_none() && guest.planned.disk.is_some() {
+            empty(writer, "boot", &[("dev", "hd")])?;
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+fn features(writer: &mut Output, guest: &Guest<'_>) -> io::Result<()> {
+    writer
+        .create_element("features")
+        .write_inner_content(|writer| {
+            empty(writer, "acpi", &[])?;
+            if guest.is_x86() {
+                empty(writer, "apic", &[])?;
+            } else {
+                empty(writer, "gic", &[])?;
+            }
+            if guest.planned.hint_dedicated {
+                writer.create_element("kvm").write_inner_content(|writer| {
+                    empty(writer, "hint-dedicated", &[("state", "on")])
+                })?;
+            }
+            if guest.is_real_time() {
+                empty(writer, "pmu", &[("state", "off")])?;
+            }
+            if guest.is_x86() {
+                empty(writer, "vmport", &[("state", "off")])?;
+            }
+            Ok(())
+        })?;
+    Ok(())
+}
+
+fn processor(writer: &mut Output, guest: &Guest<'_>) -> io::Result<()> {
+    let cores = guest.got.virtual_cpus.len().to_string();
+    writer
+        .create_element("cpu")
+        .with_attribute(("mode", "host-passthrough"))
+        .with_attribute(("migratable", "off"))
+        .write_inner_content(|writer| {
+            let attributes = [
+                ("sockets", "1"),
+                ("dies", "1"),
+                ("cores", cores.as_str()),
+                ("threads", "1"),
+            ];
+            empty(writer, "topology", &attributes)
+        })?;
+    Ok(())
+}
+
+fn clock(writer: &mut Output, guest: &Guest<'_>) -> io::Result<()> {
+    let clock = writer
+        .create_element("clock")
+        .with_attribute(("offset", "utc"));
+    if guest.is_x86() {
+        clock.write_inner_content(|writer| {
+            empty(writer, "timer", &[("name", "hpet"), ("present", "no")])?;
+            empty(writer, "timer", &[("name", "pit"), ("tickpolicy", "delay")])
+        })?;
+    } else {
+        clock.write_empty()?;
+    }
+    Ok(())
+}
+
+fn events(writer: &mut Output, restart: Restart) -> io::Result<()> {
+    let (end, crash) = match restart {
+        Restart::Never => ("destroy", "destroy"),
+        Restart::OnFailure => ("destroy", "restart"),
+        Restart::Always => ("restart", "restart"),
+    };
+    text(writer, "on_poweroff", end)?;
+    text(writer, "on_reboot", "restart")?;
+    text(writer, "on_crash", crash)
+}
+
+/// What libvirt has no element for and QEMU has: a second `-overcommit` sets everything of it anew,
+/// so that the lock of memory is said again.
+fn command_line(writer: &mut Output, guest: &Guest<'_>) -> io::Result<()> {
+    if !guest.planned.cpu_pm {
+        return Ok(());
+    }
+    let value = if guest.is_real_time() {
+        "mem-lock=on,cpu-pm=on"
+    } else {
+        "cpu-pm=on"
+    };
+    writer
+        .create_element("qemu:commandline")
+        .write_inner_content(|writer| {
+            empty(writer, "qemu:arg", &[("value", "-overcommit")])?;
+            empty(writer, "qemu:arg", &[("value", value)])
+        })?;
+    Ok(())
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What systemd makes of each field of a plan.
+
+use rampart_model::DomainKind;
+
+use super::field::{DomainField, MachineField};
+use super::gaps::Answer::{self, Apart, Lost, Said};
+use super::systemd::Means;
+
+const BY_APPLY: &str =
+    "systemd has no word for it; `rampart apply` does it when rampart-apply.service starts";
+const BY_UP: &str = "systemd has no word for it; `rampart up`, which the unit starts, does it";
+const LEFT_TO_UP: &str = "left to `rampart up`, which the unit starts";
+const JUDGEMENT: &str = "for Rampart's own judgement: no tool is told";
+
+/// What is lost without Rampart.
+fn without(means: Means<'_>, by: &'static str, what: &'static str, mend: &'static str) -> Answer {
+    match means {
+        Means::Rampart(_) => Apart(by),
+        Means::SystemdAlone => Lost(what, mend),
+    }
+}
+
+#[deny(clippy::wildcard_enum_match_arm)]
+pub(super) fn of_machine(means: Means<'_>, field: MachineField) -> Answer {
+    match field {
+        // The slices of ordinary work have neither real-time CPUs nor their idle siblings.
+        MachineField::Housekeeping | MachineField::Siblings => Said,
+        MachineField::SiblingsOffline => without(
+            means,
+            BY_APPLY,
+            "systemd takes no CPU offline",
+            "echo off > /sys/devices/system/cpu/smt/control, or nosmt on the boot line",
+        ),
+        MachineField::Fingerprint => without(
+            means,
+            BY_APPLY,
+            "systemd compares no topology before it starts the units",
+            "rampart plan check, after each change of the firmware's settings",
+        ),
+        MachineField::Enforcement | MachineField::Waivers => Apart(JUDGEMENT),
+        MachineField::Settings => without(
+            means,
+            BY_APPLY,
+            "systemd sets none of the machine's settings for real-time work",
+            "rampart export tuned",
+        ),
+        MachineField::ExpectedSettings => without(
+            means,
+            BY_APPLY,
+            "systemd verifies no setting",
+            "rampart check",
+        ),
+        MachineField::BootArguments | MachineField::Reboot => without(
+            means,
+            "systemd has no word for it; `rampart apply --boot` does it",
+            "systemd does not change the boot line",
+            "rampart export tuned, or the boot loader's own configuration",
+        ),
+        MachineField::OtherInterrupts => without(
+            means,
+            BY_APPLY,
+            "systemd places no interrupts",
+            "irqaffinity= on the boot line, and rampart export tuned",
+        ),
+    }
+}
+
+#[deny(clippy::wildcard_enum_match_arm)]
+pub(super) fn of_domain(means: Means<'_>, kind: DomainKind, field: DomainField) -> Answer {
+    let container = kind == DomainKind::Container;
+    let guest = kind == DomainKind::Vm;
+    let elsewhere = |by: &'static str| match means {
+        Means::Rampart(_) => Apart(LEFT_TO_UP),
+        Means::SystemdAlone => Apart(by),
+    };
+    let of_guest = || elsewhere("in the guest's definition: rampart export libvirt");
+    match field {
+        DomainField::Wall => without(
+            means,
+            BY_APPLY,
+            "slices keep systemd's own units away from the CPUs; the kernel still balances load \
+             into them, its own work still goes there, and no isolated partition is made",
+            "isolcpus=managed_irq,domain,CPUS on the boot line, or units under Rampart",
+        ),
+        DomainField::Run if container => elsewhere("on the engine's command line"),
+        DomainField::Restart if !guest => Said,
+        DomainField::Cpus
+        | DomainField::Run
+        | DomainField::Engine
+        | DomainField::Image
+        | DomainField::RootFileSystem
+            if !guest =>
+        {
+            match means {
+                Means::Rampart(_) => Apart(LEFT_TO_UP),
+                Means::SystemdAlone => Said,
+            }
+        }
+        DomainField::Restart => elsewhere("libvirt restarts the guest: rampart export libvirt"),
+        DomainField::Priority if !container && !guest => match means {
+            Means::Rampart(_) => Apart(LEFT_TO_UP),
+            Means::SystemdAlone => Said,
+        },
+        DomainField::Priority if container => without(
+            means,
+            BY_UP,
+            "the engine starts the program, and hands no policy on",
+            "the program sets it itself: the limit and the capability are there",
+        ),
+        DomainField::Priority => of_guest(),
+        DomainField::Reservation => without(
+            means,
+            BY_UP,
+            "systemd knows no SCHED_DEADLINE",
+            "chrt --deadline in front of the program",
+        ),
+        DomainField::Deadline => Apart(JUDGEMENT),
+        DomainField::VirtualCpus
+        | DomainField::Memory
+        | DomainField::HugePages
+        | DomainField::MemoryNode
+        | DomainField::Kernel
+        | DomainField::Initramfs
+        | DomainField::Disk
+        | DomainField::Emulator
+        | DomainField::IdleKeepsCpu
+        | DomainField::DedicatedHint
+        | DomainField::Devices => of_guest(),
+        DomainField::Service if guest => of_guest(),
+        DomainField::Service => without(
+            means,
+            BY_UP,
+            "systemd knows no threads that serve a domain from outside",
+            "CPUAffinity= in the units of those services",
+        ),
+        DomainField::CacheWays
+        | DomainField::CacheBytes
+        | DomainField::CacheExclusive
+        | DomainField::Bandwidth
+            if guest =>
+        {
+            of_guest()
+        }
+        DomainField::CacheWays
+        | DomainField::CacheBytes
+        | DomainField::CacheExclusive
+        | DomainField::Bandwidth => without(
+            means,
+            BY_APPLY,
+            "systemd does not divide caches and memory bandwidth",
+            "a group in /sys/fs/resctrl",
+        ),
+        DomainField::Threads => without(
+            means,
+            BY_UP,
+            "systemd gives all threads of a unit the same CPUs and policy",
+            "the program places its threads itself",
+        ),
+        DomainField::Interrupts => without(
+            means,
+            BY_APPLY,
+            "systemd places no interrupts",
+            "the commands that follow, each time that the driver asks for its interrupts anew",
+        ),
+        // No guest has them.
+        DomainField::Cpus
+        | DomainField::Run
+        | DomainField::Engine
+        | DomainField::Image
+        | DomainField::RootFileSystem => Said,
+    }
+}

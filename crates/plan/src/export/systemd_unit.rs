@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The service of one domain, and its slice.
+
+use rampart_model::{
+    ContainerEngine, DomainKind, Finding, PlannedDomain, ResolvedDomain, Restart, SchedulingPolicy,
+    Severity,
+};
+
+use super::engine::{Engine, Start};
+use super::systemd::Means;
+use super::{Subject, interrupts, words};
+
+/// A service.
+#[derive(Debug)]
+pub(super) struct Service {
+    /// The unit's name.
+    pub(super) name: String,
+    /// The unit.
+    pub(super) text: String,
+    /// What is to be done besides.
+    pub(super) findings: Vec<Finding>,
+}
+
+/// Why a domain has no service, and what mends it.
+pub(super) type Refusal = (String, &'static str);
+
+/// Writes the service of a domain.
+pub(super) fn service(
+    subject: &Subject<'_>,
+    means: Means<'_>,
+    planned: &PlannedDomain,
+    got: &ResolvedDomain,
+) -> Result<Service, Refusal> {
+    let mut unit = Vec::new();
+    let mut body = Vec::new();
+    match means {
+        Means::Rampart(program) => {
+            startable(planned)?;
+            unit.push("Requires=rampart-apply.service".to_owned());
+            unit.push("After=rampart-apply.service".to_owned());
+            body.push("Type=exec".to_owned());
+            let words = [program, "up", "--foreground", planned.name.as_str()];
+            body.push(format!("ExecStart={}", command(words)));
+            // What is started here supervises the domain; the domain's own CPUs are no business of
+            // this unit's.
+            body.push(format!("CPUAffinity={}", subject.resolved.housekeeping));
+            body.push("KillMode=mixed".to_owned());
+            body.push(restart(planned.restart));
+            limits(got, &mut body);
+        }
+        Means::SystemdAlone => alone(subject, planned, got, &mut unit, &mut body)?,
+    }
+    body.push("TimeoutStopSec=60".to_owned());
+    let findings = match (means, interrupts::commands(subject, &planned.name)) {
+        (Means::SystemdAlone, commands) if !commands.is_empty() => {
+            vec![
+                Finding::new(
+                    Severity::Note,
+                    format!("domain `{}`, interrupts", planned.name),
+                    "as root, by the numbers that they have now",
+                )
+                .mend(commands.join("; ")),
+            ]
+        }
+        _ => Vec::new(),
+    };
+    let mut text = format!(
+        "[Unit]\nDescription=Domain {} of a plan of Rampart ({})\nPartOf=rampart.target\n",
+        planned.name, planned.kind
+    );
+    for line in unit {
+        text.push_str(&format!("{line}\n"));
+    }
+    text.push_str("\n[Service]\n");
+    for line in body {
+        text.push_str(&format!("{line}\n"));
+    }
+    text.push_str("\n[Install]\nWantedBy=rampart.target\n");
+    Ok(Service {
+        name: format!("rampart-{}.service", planned.name),
+        text,
+        findings,
+    })
+}
+
+/// Whether there is anything to start.
+fn startable(planned: &PlannedDomain) -> Result<(), Refusal> {
+    match planned.kind {
+        DomainKind::Detached | DomainKind::Cell => Err((
+            format!("domains of kind {} are not started by units", planned.kind),
+            "rampart plan check",
+        )),
+        DomainKind::Host | DomainKind::Task if planned.run.is_empty() => Err((
+            "the plan does not say what it runs".to_owned(),
+            "write run = [\"/path/of/the/program\"] in the plan",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// What systemd does itself.
+fn alone(
+    subject: &Subject<'_>,
+    planned: &PlannedDomain,
+    got: &ResolvedDomain,
+    unit: &mut Vec<String>,
+    body: &mut Vec<String>,
+) -> Result<(), Refusal> {
+    startable(planned)?;
+    match planned.kind {
+        DomainKind::Vm => {
+            unit.push("Requires=libvirtd.service".to_owned());
+            unit.push("After=libvirtd.service".to_owned());
+            body.push("Type=oneshot".to_owned());
+            body.push("RemainAfterExit=yes".to_owned());
+            for (key, verb) in [("ExecStart", "start"), ("ExecStop", "shutdown")] {
+                let words = ["/usr/bin/virsh", verb, planned.name.as_str()];
+                body.push(format!("{key}={}", command(words)));
+            }
+            // A oneshot unit has no limit of its own.
+            body.push("TimeoutStartSec=2min".to_owned());
+            return Ok(());
+        }
+        DomainKind::Container => {
+            let engine = match planned.container.as_ref().and_then(|from| from.engine) {
+                Some(ContainerEngine::Docker) => Engine::Docker,
+                Some(ContainerEngine::Podman | ContainerEngine::Embedded) | None => Engine::Podman,
+            };
+            let start = engine.command(subject, planned, got, Start::Foreground)?;
+            let program = format!("/usr/bin/{}", engine.word());
+            let rest = start.words.iter().skip(1).map(String::as_str);
+            body.push("Type=exec".to_owned());
+            // One that a crash left would keep its name.
+            let name = start.name.as_str();
+            let clean = command([program.as_str(), "rm", "--force", name]);
+            body.push(format!("ExecStartPre=-{clean}"));
+            let words = std::iter::once(program.as_str()).chain(rest);
+            body.push(format!("ExecStart={}", command(words)));
+            let stop = command([program.as_str(), "stop", "--time", "30", name]);
+            body.push(format!("ExecStop={stop}"));
+        }
+        _ => {
+            let program = planned.run.first().map(String::as_str).unwrap_or_default();
+            if program.contains('/') && !program.starts_with('/') {
+                return Err((
+                    format!("`{}` is no absolute path", program.escape_debug()),
+                    "write the program's absolute path in `run`; systemd takes no other",
+                ));
+            }
+            body.push("Type=exec".to_owned());
+            let words = planned.run.iter().map(String::as_str);
+            body.push(format!("ExecStart={}", command(words)));
+            body.push(format!("CPUAffinity={}", got.cpus));
+            if planned.kind != DomainKind::Host {
+                body.push(format!("Slice={}", words::slice(&planned.name)));
+            }
+            if let Some(nodes) = subject.told_nodes(&got.cpus) {
+                body.push("NUMAPolicy=bind".to_owned());
+                body.push(format!("NUMAMask={nodes}"));
+            }
+            let policy = planned.policy.map(|policy| policy.0);
+            let class = match policy {
+                Some(SchedulingPolicy::Fifo(priority)) => Some(("fifo", priority)),
+                Some(SchedulingPolicy::RoundRobin(priority)) => Some(("rr", priority)),
+                _ => None,
+            };
+            if let Some((class, priority)) = class {
+                body.push(format!("CPUSchedulingPolicy={class}"));
+                body.push(format!("CPUSchedulingPriority={priority}"));
+            }
+            limits(got, body);
+        }
+    }
+    body.push(restart(planned.restart));
+    Ok(())
+}
+
+fn restart(restart: Restart) -> String {
+    let word = match restart {
+        Restart::Never => "no",
+        Restart::OnFailure => "on-failure",
+        Restart::Always => "always",
+    };
+    format!("Restart={word}")
+}
+
+/// What a program needs to ask for its policy and to lock its memory (sched(7), getrlimit(2)).
+fn limits(got: &ResolvedDomain, body: &mut Vec<String>) {
+    let Some(policy) = got.policy.filter(|policy| policy.is_real_time()) else {
+        return;
+    };
+    if let SchedulingPolicy::Fifo(priority) | SchedulingPolicy::RoundRobin(priority) = policy {
+        body.push(format!("LimitRTPRIO={priority}"));
+    }
+    body.push("LimitMEMLOCK=infinity".to_owned());
+}
+
+/// The slice that a domain of systemd's own runs in.
+pub(super) fn slice_unit(
+    subject: &Subject<'_>,
+    planned: &PlannedDomain,
+    got: &ResolvedDomain,
+) -> String {
+    let cpus = if planned.kind == DomainKind::Vm {
+        got.cpus.union(&got.emulator).union(&got.service)
+    } else {
+        got.cpus.clone()
+    };
+    let mut text = format!(
+        "[Unit]\nDescription=CPUs of domain {} of a plan of Rampart\n\n[Slice]\nAllowedCPUs={cpus}\n",
+        planned.name
+    );
+    if let Some(nodes) = subject.told_nodes(&got.cpus) {
+        text.push_str(&format!("AllowedMemoryNodes={nodes}\n"));
+    }
+    text
+}
+
+/// A command line as systemd reads it (systemd.service(5), "COMMAND LINES"): `%` and `$` would be
+/// replaced, and a backslash begins an escape.
+pub(super) fn command<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
+    let words: Vec<String> = words.into_iter().map(word).collect();
+    words.join(" ")
+}
+
+fn word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/_.-+=:,@".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.to_owned();
+    }
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            '%' => quoted.push_str("%%"),
+            '$' => quoted.push_str("$$"),
+            '\n' => quoted.push_str("\\n"),
+            c if c.is_control() && u32::from(c) < 0x80 => {
+                quoted.push_str(&format!("\\x{:02x}", u32::from(c)));
+            }
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_stay_what_they_are() {
+        let words = [
+            "/opt/a b", "100%", "$HOME", "a\"\\", "", ";", "x=1,2", "a\nb",
+        ];
+        assert_eq!(
+            command(words),
+            r#""/opt/a b" "100%%" "$$HOME" "a\"\\" "" ";" x=1,2 "a\nb""#
+        );
+    }
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Texts as other tools take them: comments, names, words of a shell.
+
+use std::collections::BTreeSet;
+
+const WIDTH: usize = 96;
+
+/// An entry of a list, broken into lines.
+pub(super) fn listed(text: &str) -> Vec<String> {
+    broken(text)
+        .into_iter()
+        .enumerate()
+        .map(|(number, line)| format!("{} {line}", if number == 0 { "-" } else { " " }))
+        .collect()
+}
+
+/// A text in lines that fit a comment. What could end a comment is taken out of it.
+pub(super) fn broken(text: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    for word in text.split_whitespace() {
+        let word: String = word.chars().filter(|c| !c.is_control()).collect();
+        if !line.is_empty() && line.chars().count() + word.chars().count() >= WIDTH {
+            lines.push(std::mem::take(&mut line));
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(&word);
+    }
+    lines.push(line);
+    lines
+}
+
+/// Lines as comments that begin with `#`.
+pub(super) fn hash(lines: &[String]) -> String {
+    lines
+        .iter()
+        // systemd takes a line that ends so together with the next one.
+        .map(|line| format!("# {}\n", line.trim_end_matches('\\')))
+        .collect()
+}
+
+/// Words as a shell reads them; none where one holds what no shell takes.
+pub(super) fn shell(words: &[String]) -> Option<String> {
+    shlex::try_join(words.iter().map(String::as_str)).ok()
+}
+
+/// A name as an RFC 1123 label: small letters, digits and hyphens, 63 at most (Kubernetes,
+/// "Object Names and IDs"). `taken` holds those that are given already.
+pub(super) fn label(name: &str, taken: &mut BTreeSet<String>) -> String {
+    let mut label: String = name
+        .to_ascii_lowercase()
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+        .take(55)
+        .collect();
+    label = label.trim_matches('-').to_owned();
+    let mut unique = label.clone();
+    let mut number = 2;
+    while !taken.insert(unique.clone()) {
+        unique = format!("{label}-{number}");
+        number += 1;
+    }
+    unique
+}
+
+/// A name as a part of a unit's name: a hyphen in a slice's name would put it below another slice
+/// (systemd.slice(5), systemd-escape(1)).
+pub(super) fn unit_part(name: &str) -> String {
+    name.replace('-', "\\x2d")
+}
+
+/// The slice of a domain, below `rampart.slice`.
+pub(super) fn slice(name: &str) -> String {
+    format!("rampart-{}.slice", unit_part(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_those_of_kubernetes_and_differ() {
+        let mut taken = BTreeSet::new();
+        let names = ["press-control", "V1.2_x", "v1-2-x", "v1_2_x", "a_"];
+        let labels: Vec<String> = names.iter().map(|name| label(name, &mut taken)).collect();
+        assert_eq!(
+            labels,
+            ["press-control", "v1-2-x", "v1-2-x-2", "v1-2-x-3", "a"]
+        );
+        let long = label(&"x".repeat(64), &mut taken);
+        assert!(long.len() <= 63, "{long}");
+    }
+
+    #[test]
+    fn comments_stay_comments() {
+        let lines = broken(&format!("a\nb\u{1b}c {}", "word ".repeat(40)));
+        assert!(
+            lines.len() > 1 && lines.iter().all(|line| line.len() <= WIDTH),
+            "{lines:?}"
+        );
+        assert_eq!(lines.first().map(|line| &line[..5]), Some("a bc "));
+        assert_eq!(hash(&["x\\".to_owned()]), "# x\n");
+        assert_eq!(listed("a")[0], "- a");
+    }
+
+    #[test]
+    fn a_hyphen_makes_no_slice_below_another() {
+        assert_eq!(slice("press-control"), "rampart-press\\x2dcontrol.slice");
+    }
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Plans in the words of other tools: what is written, and that nothing is left out in silence.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod silence;
+mod snapshots;
+mod texts;
+mod tools;
+
+use rampart_model::{
+    APPLICATION_SCHEMA_VERSION, ChangeList, ChangePlace, ChangeStep, ChangeTarget, Machine, Plan,
+    ResolvedPlan, StepAction, StepKind, Surroundings,
+};
+use rampart_plan::{
+    Engine, Exported, Means, Subject, containers, kubernetes, libvirt, systemd, tuned,
+};
+
+/// A task, a container and a guest on two sockets.
+pub(crate) const PLANT: &str = include_str!("plant.toml");
+/// A guest with a share of the cache, and containers of several engines, on a laptop.
+pub(crate) const DESK: &str = include_str!("desk.toml");
+
+/// A plan resolved on a recorded machine.
+pub(crate) struct Resolved {
+    pub(crate) machine: Machine,
+    pub(crate) surroundings: Surroundings,
+    pub(crate) plan: Plan,
+    pub(crate) resolved: ResolvedPlan,
+}
+
+impl Resolved {
+    pub(crate) fn on(machine: &str, text: &str) -> Self {
+        let (machine, surroundings) = support::recorded(machine);
+        Self::of(machine, surroundings, text)
+    }
+
+    pub(crate) fn of(machine: Machine, surroundings: Surroundings, text: &str) -> Self {
+        let plan = support::plan(text);
+        Self {
+            resolved: rampart_plan::resolve(&machine, &plan, &surroundings),
+            machine,
+            surroundings,
+            plan,
+        }
+    }
+
+    pub(crate) fn subject(&self) -> Subject<'_> {
+        Subject {
+            machine: &self.machine,
+            surroundings: &self.surroundings,
+            plan: &self.plan,
+            resolved: &self.resolved,
+            file: "/etc/rampart/plan.toml",
+        }
+    }
+
+    /// By every tool, with a name for each.
+    pub(crate) fn exports(&self) -> Vec<(&'static str, Exported)> {
+        let subject = self.subject();
+        vec![
+            (
+                "systemd",
+                systemd(&subject, Means::Rampart("/usr/bin/rampart")),
+            ),
+            ("systemd-alone", systemd(&subject, Means::SystemdAlone)),
+            ("tuned", tuned(&subject, &settings())),
+            ("podman", containers(&subject, Engine::Podman)),
+            ("docker", containers(&subject, Engine::Docker)),
+            ("kubernetes", kubernetes(&subject).expect("YAML")),
+            ("libvirt", libvirt(&subject, None).expect("XML")),
+        ]
+    }
+}
+
+/// All files in one text, and what is told besides.
+pub(crate) fn shown(exported: &Exported) -> String {
+    let mut text = String::new();
+    for file in &exported.files {
+        text.push_str(&format!("==== {}\n{}\n", file.path, file.text));
+    }
+    text.push_str("==== told\n");
+    for finding in &exported.findings {
+        text.push_str(&format!("{finding}\n"));
+    }
+    text
+}
+
+/// Some steps of each kind.
+pub(crate) fn settings() -> ChangeList {
+    let step = |name: &str, action, target, value: &str| ChangeStep {
+        kind: StepKind::Knob,
+        name: name.to_owned(),
+        title: String::new(),
+        action,
+        why: String::new(),
+        present: "1".to_owned(),
+        wanted: value.to_owned(),
+        places: vec![ChangePlace {
+            target,
+            place: String::new(),
+            present: "1".to_owned(),
+            value: value.to_owned(),
+        }],
+        disruptive: (name == "unbound-workqueues").then(|| "moves work".to_owned()),
+        mend: None,
+        source: String::new(),
+    };
+    let file = |path: &str| ChangeTarget::File(path.to_owned());
+    let mask = |path: &str| ChangeTarget::CpuMaskFile(path.to_owned());
+    ChangeList {
+        schema_version: APPLICATION_SCHEMA_VERSION,
+        tool_version: "0".to_owned(),
+        steps: vec![
+            step(
+                "nmi-watchdog",
+                StepAction::Apply,
+                file("/proc/sys/kernel/nmi_watchdog"),
+                "0",
+            ),
+            step(
+                "receive",
+                StepAction::AsWanted,
+                file("/proc/sys/net/ipv4/conf/eth0.1/arp_filter"),
+                "${x}",
+            ),
+            step(
+                "unbound-workqueues",
+                StepAction::Apply,
+                mask("/sys/devices/virtual/workqueue/cpumask"),
+                "0-1",
+            ),
+            step(
+                "rcuc-priority",
+                StepAction::Apply,
+                ChangeTarget::ThreadPolicy(17),
+                "fifo:4",
+            ),
+            step(
+                "rcuo-affinity",
+                StepAction::Apply,
+                ChangeTarget::ThreadAffinity(18),
+                "0-1",
+            ),
+            step(
+                "default-affinity",
+                StepAction::Apply,
+                mask("/proc/irq/default_smp_affinity"),
+                "0",
+            ),
+            step(
+                "swappiness",
+                StepAction::Skip,
+                file("/proc/sys/vm/swappiness"),
+                "10",
+            ),
+        ],
+        boot_arguments: vec![
+            "skew_tick=1".to_owned(),
+            "isolcpus=managed_irq,domain,2".to_owned(),
+        ],
+    }
+}

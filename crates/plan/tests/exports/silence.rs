@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Nothing is left out in silence.
+
+use std::collections::BTreeSet;
+
+use rampart_model::Severity;
+use rampart_plan::{DomainField, Engine, MachineField, Means, containers, libvirt, systemd};
+
+use super::{DESK, PLANT, Resolved, support};
+
+/// What a plan says and the files of a tool do not is told, and stands in one of the files.
+#[test]
+fn what_is_told_stands_in_the_files_too() {
+    for (machine, plan) in [("server", PLANT), ("laptop", DESK)] {
+        for (tool, exported) in Resolved::on(machine, plan).exports() {
+            assert!(!exported.findings.is_empty(), "{tool}");
+            let words = |text: &str| -> Vec<String> {
+                let text = text.replace(['#', '\n'], " ").replace("- -", "--");
+                text.split_whitespace().map(str::to_owned).collect()
+            };
+            let files: String = exported
+                .files
+                .iter()
+                .map(|file| words(&file.text).join(" ").replace(" - ", " "))
+                .collect();
+            for finding in &exported.findings {
+                let wanted = words(&finding.to_string()).join(" ").replace(" - ", " ");
+                let stands =
+                    files.contains(&wanted.replace("--", "- -")) || files.contains(&wanted);
+                // A domain without a file of its own is told on standard error alone.
+                let apart = finding.what.starts_with("not written");
+                assert!(stands || apart, "{machine} {tool}: {finding}");
+            }
+        }
+    }
+}
+
+/// Fields that a kind of domain may have, and no tool but Rampart has a word for.
+#[test]
+fn each_field_without_a_word_is_named() {
+    let plan = "[machine]\nhousekeeping = \"0\"\nsmt = \"off\"\npolicy = \"warn\"\n\
+        [[domain]]\nname = \"a\"\nkind = \"container\"\ncpus = \"1\"\n\
+        container = { engine = \"docker\", rootfs = \"/r\" }\ndeadline = \"1ms\"\nservice = \"2\"\n\
+        policy = { fifo = 2 }\n\
+        threads = [{ match = \"w\", policy = { deadline = { runtime = \"1ms\", deadline = \"2ms\", period = \"2ms\" } } }]\n\
+        interrupts = [{ action = \"eth*\" }]\ncache = { ways = 2, exclusive = true, bandwidth-percent = 9 }\n\
+        [host]\nswappiness = \"expect\"\n[boot]\narguments = [\"quiet\"]\nreboot = \"plan\"\n";
+    let around = rampart_model::Surroundings::default();
+    let resolved = Resolved::of(support::quad(), around, plan);
+    let subject = resolved.subject();
+    let machine = [
+        MachineField::SiblingsOffline,
+        MachineField::OtherInterrupts,
+        MachineField::Settings,
+        MachineField::ExpectedSettings,
+        MachineField::BootArguments,
+        MachineField::Reboot,
+    ];
+    let domain = [
+        DomainField::Wall,
+        DomainField::Reservation,
+        DomainField::Deadline,
+        DomainField::Service,
+        DomainField::Threads,
+        DomainField::Interrupts,
+        DomainField::CacheWays,
+        DomainField::CacheExclusive,
+        DomainField::Bandwidth,
+    ];
+    for exported in [
+        systemd(&subject, Means::SystemdAlone),
+        systemd(&subject, Means::Rampart("/r")),
+        containers(&subject, Engine::Docker),
+    ] {
+        let told: BTreeSet<&str> = exported
+            .findings
+            .iter()
+            .flat_map(|finding| finding.place.split(", ").skip(1))
+            .collect();
+        for word in machine
+            .iter()
+            .map(|field| field.word())
+            .chain(domain.iter().map(|field| field.word()))
+        {
+            let word = word.split(", ").next().unwrap_or(word);
+            assert!(told.contains(word), "{word}: {told:?}");
+        }
+    }
+}
+
+#[test]
+fn a_domain_that_is_not_written_is_told_with_the_reason() {
+    let resolved = Resolved::on("server", PLANT);
+    let exported = libvirt(&resolved.subject(), None).expect("XML");
+    let not: Vec<String> = exported
+        .findings
+        .iter()
+        .filter(|finding| finding.what.starts_with("not written"))
+        .map(|finding| finding.place.clone())
+        .collect();
+    assert_eq!(not, ["domain `press-control`", "domain `logger`"]);
+    let one = libvirt(&resolved.subject(), Some("vision")).expect("XML");
+    assert_eq!(one.files.len(), 1);
+    assert!(
+        one.findings
+            .iter()
+            .all(|finding| !finding.what.starts_with("not written"))
+    );
+    for finding in &exported.findings {
+        let mended = finding.mend.is_some() || finding.severity == Severity::Note;
+        assert!(mended, "{finding}");
+    }
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A plan in the words of other tools: read, resolved, and its files written or printed.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use clap::Args;
+use rampart_model::ExitCode;
+use rampart_plan::{Engine, Exported, MARK, Means, Subject};
+
+use super::settings::settings;
+use crate::commands::plan::{ReadPlan, read_plan};
+use crate::commands::recorded::RecordedMachine;
+use crate::failure::Failure;
+use crate::output;
+
+#[derive(Debug, Args)]
+pub(super) struct FromPlan {
+    /// The plan
+    #[arg(long, value_name = "FILE")]
+    plan: PathBuf,
+
+    /// Write the files below this directory; without it they are printed
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+
+    #[command(flatten)]
+    recorded: RecordedMachine,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Systemd {
+    #[command(flatten)]
+    from: FromPlan,
+
+    /// Write units that systemd carries out alone, as far as it can, without `rampart apply` and
+    /// `rampart up`
+    #[arg(long)]
+    without_rampart: bool,
+
+    /// The program that the units start; without it this one
+    #[arg(long, value_name = "FILE", conflicts_with = "without_rampart")]
+    program: Option<PathBuf>,
+}
+
+/// A plan that fits, and where it is.
+struct Fitting {
+    read: ReadPlan,
+    file: String,
+}
+
+impl Fitting {
+    /// Reads a plan. One that is refused would be carried out as little by another tool.
+    fn of(plan: &Path, recorded: &RecordedMachine) -> Result<Self, Failure> {
+        let read = read_plan(plan, &recorded.root()?)?;
+        if read.resolved.is_refused() {
+            let refusing = read.resolved.findings.iter().filter(|one| one.refuses());
+            for finding in refusing {
+                output::say(&format!("rampart: {}", finding.finding));
+            }
+            return Err(Failure::new(
+                ExitCode::PreconditionMissing,
+                anyhow!(
+                    "{}: the plan is refused on this machine, and nothing is exported; see: \
+                     rampart plan check {}",
+                    plan.display(),
+                    plan.display()
+                ),
+            ));
+        }
+        let file = std::path::absolute(plan).map_err(Failure::from)?;
+        let file = file.to_str().map(str::to_owned).ok_or_else(|| {
+            usage(format!(
+                "--plan {}: its path is no UTF-8, and could not be written into a file; rename it",
+                plan.display()
+            ))
+        })?;
+        Ok(Self { read, file })
+    }
+
+    fn subject(&self) -> Subject<'_> {
+        Subject {
+            machine: &self.read.machine,
+            surroundings: &self.read.surroundings,
+            plan: &self.read.plan,
+            resolved: &self.read.resolved,
+            file: &self.file,
+        }
+    }
+}
+
+fn usage(text: String) -> Failure {
+    Failure::new(ExitCode::Usage, anyhow!(text))
+}
+
+pub(super) fn systemd(arguments: &Systemd) -> Result<ExitCode, Failure> {
+    let fitting = Fitting::of(&arguments.from.plan, &arguments.from.recorded)?;
+    let program = match &arguments.program {
+        Some(program) => std::path::absolute(program).map_err(Failure::from)?,
+        None => std::env::current_exe().map_err(Failure::from)?,
+    };
+    let program = program.to_str().ok_or_else(|| {
+        usage(format!(
+            "{}: its path is no UTF-8; name another with --program",
+            program.display()
+        ))
+    })?;
+    let means = if arguments.without_rampart {
+        Means::SystemdAlone
+    } else {
+        Means::Rampart(program)
+    };
+    let exported = rampart_plan::systemd(&fitting.subject(), means);
+    deliver(&exported, arguments.from.out.as_deref())
+}
+
+pub(super) fn tuned(from: &FromPlan) -> Result<ExitCode, Failure> {
+    let fitting = Fitting::of(&from.plan, &from.recorded)?;
+    let settings = settings(&fitting.read, &from.recorded)?;
+    let exported = rampart_plan::tuned(&fitting.subject(), &settings);
+    deliver(&exported, from.out.as_deref())
+}
+
+pub(super) fn containers(from: &FromPlan, engine: Engine) -> Result<ExitCode, Failure> {
+    let fitting = Fitting::of(&from.plan, &from.recorded)?;
+    let exported = rampart_plan::containers(&fitting.subject(), engine);
+    deliver(&exported, from.out.as_deref())
+}
+
+pub(super) fn kubernetes(from: &FromPlan) -> Result<ExitCode, Failure> {
+    let fitting = Fitting::of(&from.plan, &from.recorded)?;
+    let exported = rampart_plan::kubernetes(&fitting.subject())
+        .map_err(|error| Failure::new(ExitCode::Failure, error))?;
+    deliver(&exported, from.out.as_deref())
+}
+
+pub(super) fn libvirt(
+    plan: &Path,
+    recorded: &RecordedMachine,
+    domain: Option<&str>,
+    out: &Path,
+) -> Result<ExitCode, Failure> {
+    let fitting = Fitting::of(plan, recorded)?;
+    if let Some(name) = domain
+        && fitting.read.plan.domain(name).is_none()
+    {
+        return Err(usage(format!(
+            "--domain {name}: {} has no such domain; it has: {}",
+            plan.display(),
+            fitting
+                .read
+                .plan
+                .domains
+                .iter()
+                .map(|domain| domain.name.as_str())
+                .collect::<Vec<_>>()
+                .join(", ")
+        )));
+    }
+    let exported = rampart_plan::libvirt(&fitting.subject(), domain).map_err(Failure::from)?;
+    deliver(&exported, Some(out))
+}
+
+/// Writes the files, or prints them; says what they cannot say.
+fn deliver(exported: &Exported, out: Option<&Path>) -> Result<ExitCode, Failure> {
+    for finding in &exported.findings {
+        output::say(&format!("rampart: {finding}"));
+    }
+    if exported.files.is_empty() {
+        return Err(Failure::new(
+            ExitCode::PreconditionMissing,
+            anyhow!("the plan has nothing that this tool could be told; nothing is written"),
+        ));
+    }
+    let Some(directory) = out else {
+        let several = exported.files.len() > 1;
+        let mut text = String::new();
+        for file in &exported.files {
+            if several {
+                text.push_str(&format!("# File: {}\n", file.path));
+            }
+            text.push_str(&file.text);
+            if several {
+                text.push('\n');
+            }
+        }
+        output::print(&text)?;
+        return Ok(ExitCode::Success);
+    };
+    let paths: Vec<PathBuf> = exported
+        .files
+        .iter()
+        .map(|file| directory.join(&file.path))
+        .collect();
+    // All are looked at before the first is written.
+    for path in &paths {
+        refuse_strange(path)?;
+    }
+    let mut written = String::new();
+    for (file, path) in exported.files.iter().zip(&paths) {
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)
+                .with_context(|| format!("{}: cannot be made", parent.display()))?;
+        }
+        output::write(Some(path), &file.text)?;
+        written.push_str(&format!("{}\n", path.display()));
+    }
+    output::print(&written)?;
+    Ok(ExitCode::Success)
+}
+
+/// A file of somebody else's is not replaced.
+fn refuse_strange(path: &Path) -> Result<(), Failure> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => {
+            return Err(Failure::from(
+                anyhow::Error::new(error).context(format!("{}: cannot be read", path.display())),
+            ));
+        }
+    };
+    let head = bytes.get(..200.min(bytes.len())).unwrap_or_default();
+    if String::from_utf8_lossy(head).contains(MARK) {
+        return Ok(());
+    }
+    Err(usage(format!(
+        "{}: there is a file that no export wrote; move it away, or name another directory with \
+         --out",
+        path.display()
+    )))
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rampart export` of a plan, as a user gives it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use rampart_tests::limited::Limited as _;
+use rampart_tests::programs::{exit_code, rampart};
+
+const PLAN: &str = include_str!("../../crates/plan/tests/exports/plant.toml");
+
+fn machine(name: &str) -> String {
+    let recorded: PathBuf =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/host/fixtures/machines");
+    recorded.join(name).display().to_string()
+}
+
+fn export(directory: &Path, arguments: &[&str]) -> Output {
+    fs::write(directory.join("plan.toml"), PLAN).expect("a plan");
+    let server = machine("server");
+    let mut all = vec!["export"];
+    all.extend(arguments);
+    all.extend(["--plan", "plan.toml", "--machine", &server]);
+    rampart(&directory.join("state"), &all)
+        .current_dir(directory)
+        .finish()
+        .expect("rampart starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn every_tool_gets_its_files_and_the_rest_is_told() {
+    for (tool, first) in [
+        ("systemd", "systemd/system/rampart.target"),
+        ("tuned", "tuned/rampart/tuned.conf"),
+        ("podman", "podman.sh"),
+        ("docker", "docker.sh"),
+        ("kubernetes", "kubernetes/kubelet.yaml"),
+        ("libvirt", "vision.xml"),
+    ] {
+        let directory = tempfile::tempdir().expect("a directory");
+        // Twice: what an export wrote, another may replace.
+        for _ in 0..2 {
+            let output = export(directory.path(), &[tool, "--out", "out"]);
+            assert_eq!(exit_code(&output), 0, "{tool}: {output:?}");
+            let paths = text(&output.stdout);
+            assert_eq!(
+                paths.lines().next(),
+                Some(&*format!("out/{first}")),
+                "{tool}"
+            );
+            for path in paths.lines() {
+                assert!(directory.path().join(path).is_file(), "{path}");
+            }
+            let told = text(&output.stderr);
+            assert!(told.contains("domain `vision`"), "{tool}: {told}");
+        }
+    }
+}
+
+/// The values of the profile are those of the plan's CPUs on that machine.
+#[test]
+fn the_profile_holds_the_catalogue() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let output = export(directory.path(), &["tuned"]);
+    assert_eq!(exit_code(&output), 0, "{output:?}");
+    let profile = text(&output.stdout);
+    for line in [
+        "kernel.nmi_watchdog=0",
+        "/sys/devices/virtual/workqueue/cpumask=33",
+        "isolated_cores=2-3,6-7",
+        "group.rcuc=0:f:4:*:^\\[rcuc",
+    ] {
+        assert!(
+            profile.lines().any(|read| read == line),
+            "{line}: {profile}"
+        );
+    }
+    let boot = profile
+        .lines()
+        .find(|line| line.starts_with("cmdline_rampart=+"))
+        .expect("a boot line");
+    for word in [
+        "isolcpus=managed_irq,domain,2-3,6-7",
+        "nohz_full=2-3,6-7",
+        "rcu_nocbs=2-3,6-7",
+        "irqaffinity=0-1,4-5",
+    ] {
+        assert!(boot.contains(word), "{word}: {boot}");
+    }
+    assert_eq!(boot.matches("skew_tick=1").count(), 1, "{boot}");
+    // The plan expects somebody else to set it.
+    assert!(!profile.contains("vm.swappiness"), "{profile}");
+}
+
+#[test]
+fn files_of_others_are_left_and_bad_requests_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path();
+    fs::write(path.join("podman.sh"), "mine\n").expect("a file");
+    let output = export(path, &["podman", "--out", "."]);
+    assert_eq!(exit_code(&output), 2, "{output:?}");
+    assert!(
+        text(&output.stderr).contains("no export wrote"),
+        "{output:?}"
+    );
+    assert_eq!(
+        fs::read_to_string(path.join("podman.sh")).expect("it"),
+        "mine\n"
+    );
+    for (arguments, code) in [
+        (&["libvirt", "--domain", "nobody"][..], 2),
+        (&["libvirt", "--domain", "logger"], 4),
+        (&["libvirt", "--cpus", "1"], 2),
+    ] {
+        let output = export(path, arguments);
+        assert_eq!(exit_code(&output), code, "{arguments:?}: {output:?}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+    }
+    // A plan for another machine.
+    let small = machine("virtual-machine");
+    let output = rampart(
+        &path.join("state"),
+        &[
+            "export",
+            "systemd",
+            "--plan",
+            "plan.toml",
+            "--machine",
+            &small,
+        ],
+    )
+    .current_dir(path)
+    .finish()
+    .expect("rampart starts");
+    assert_eq!(exit_code(&output), 4, "{output:?}");
+    assert!(
+        text(&output.stderr).contains("rampart plan check"),
+        "{output:?}"
+    );
+}
