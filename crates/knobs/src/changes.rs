@@ -10,7 +10,7 @@ use rampart_model::{
 
 use crate::assess::assess;
 use crate::check::Subject;
-use crate::compare::{cpus, satisfies, to_write, wanted_text};
+use crate::compare::{cpus, marked, satisfies, to_write, wanted_text};
 use crate::facts::{Judgement, deep_idle_states};
 use crate::mend::mend;
 use crate::{Fact, Format, Isolation, Knob, Place, Reading, Wanted};
@@ -107,6 +107,8 @@ enum Aim<'a> {
     Wanted(Wanted),
     /// The plan names the value itself.
     Literal(&'a str),
+    /// What it is already.
+    AsItIs,
 }
 
 fn step(
@@ -118,7 +120,7 @@ fn step(
     let named = plan.host.get(knob.name);
     let choice = crate::chosen(&plan.host, knob.name);
     let aim = aim(knob, named, isolation);
-    let (present, as_wanted, places) = match assess(knob, subject, isolation) {
+    let (present, as_wanted, found) = match assess(knob, subject, isolation) {
         Judgement::Is {
             present,
             as_wanted,
@@ -136,6 +138,7 @@ fn step(
         wanted: match aim {
             Aim::Wanted(wanted) => wanted_text(wanted, Some(isolation)),
             Aim::Literal(value) => value.to_owned(),
+            Aim::AsItIs => String::new(),
         },
         places: Vec::new(),
         disruptive: knob.disruptive.map(str::to_owned),
@@ -144,15 +147,19 @@ fn step(
     };
     let is_so = match aim {
         Aim::Literal(value) => Some(is_literally(knob, subject, isolation, value)),
-        Aim::Wanted(Wanted::Told) => None,
+        Aim::Wanted(Wanted::Told) | Aim::AsItIs => None,
         Aim::Wanted(_) => as_wanted,
     };
     // What is only told is nobody's to change, unless the plan names a value.
     if is_so? {
+        match boot_argument(knob, &aim, isolation) {
+            Some(argument) => (step.kind, step.why) = (StepKind::BootLine, argument),
+            None => step.places = places(knob, &Aim::AsItIs, subject, isolation),
+        }
         return Some(step);
     }
     if let Aim::Wanted(wanted) = aim {
-        step.mend = mend(knob, wanted, &places, subject.machine, isolation);
+        step.mend = mend(knob, wanted, &found, subject.machine, isolation);
     }
     decide(&mut step, knob, &aim, choice, subject, isolation);
     Some(step)
@@ -291,6 +298,10 @@ fn files(
                 value_for(*wanted, format, text, isolation)
             }
             Aim::Wanted(_) => None,
+            Aim::AsItIs => Some(match cpus(format, text) {
+                Some(cpus) => cpus.to_string(),
+                None => marked(text).to_owned(),
+            }),
         };
         let Some(value) = value else {
             continue;
@@ -336,26 +347,29 @@ fn policies(
     let value = match aim {
         Aim::Literal(value) => literal_policy(value).map(|policy| policy.to_string()),
         Aim::Wanted(wanted) => to_write(*wanted, Format::Text, isolation),
+        Aim::AsItIs => None,
     };
-    let Some(value) = value else {
+    if value.is_none() && !matches!(aim, Aim::AsItIs) {
         return Vec::new();
-    };
+    }
     crate::assess::threads(names, subject, isolation)
         .unwrap_or_default()
         .into_iter()
         .filter_map(|thread| {
             let present = thread.policy?.to_string();
+            let value = value.clone().unwrap_or_else(|| present.clone());
             let is_so = match aim {
                 Aim::Literal(_) => present == value,
                 Aim::Wanted(wanted) => {
                     satisfies(*wanted, Format::Text, &present, isolation) != Some(false)
                 }
+                Aim::AsItIs => false,
             };
             (!is_so).then(|| ChangePlace {
                 place: format!("thread {} ({})", thread.thread, thread.name),
                 target: ChangeTarget::ThreadPolicy(thread.thread),
                 present,
-                value: value.clone(),
+                value,
             })
         })
         .collect()
@@ -388,7 +402,7 @@ fn affinities(
                 {
                     value_for(*wanted, Format::List, &present, isolation)?
                 }
-                Aim::Wanted(_) => return None,
+                Aim::Wanted(_) | Aim::AsItIs => return None,
             };
             Some(ChangePlace {
                 place: format!("thread {} ({})", thread.thread, thread.name),
@@ -424,6 +438,7 @@ fn boot_argument(knob: &Knob, aim: &Aim<'_>, isolation: &Isolation) -> Option<St
         _ => return None,
     };
     match aim {
+        Aim::AsItIs => None,
         Aim::Literal(value) => Some(format!("{parameter}={value}")),
         Aim::Wanted(Wanted::Present) => Some(parameter),
         Aim::Wanted(Wanted::NoRealTime) => Some(format!("{parameter}={}", isolation.housekeeping)),
@@ -459,7 +474,10 @@ fn boot_arguments(plan: &ResolvedPlan, steps: &[ChangeStep]) -> Vec<String> {
     let mut arguments: Vec<String> = Vec::new();
     let asked = steps
         .iter()
-        .filter(|step| step.action == StepAction::AtRestart)
+        .filter(|step| {
+            step.kind == StepKind::BootLine
+                && matches!(step.action, StepAction::AtRestart | StepAction::AsWanted)
+        })
         .map(|step| &step.why);
     for argument in plan.boot.arguments.iter().chain(asked) {
         if !arguments.iter().any(|other| name(other) == name(argument)) {

@@ -92,7 +92,7 @@ pub fn satisfies(
 }
 
 /// The word between brackets among several; the whole text where there are none.
-fn marked(text: &str) -> &str {
+pub(crate) fn marked(text: &str) -> &str {
     text.split_once('[')
         .and_then(|(_, rest)| rest.split_once(']'))
         .map_or(text, |(word, _)| word)

@@ -87,7 +87,7 @@ pub struct ChangeStep {
     pub present: String,
     /// What shall be.
     pub wanted: String,
-    /// Each place that gets another value.
+    /// Each place that gets another value; where all is as wanted, each with what it has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub places: Vec<ChangePlace>,
     /// How the change disturbs what runs; none: it does not.

@@ -179,6 +179,8 @@ fn rivals(machine: &Machine) -> impl Iterator<Item = Finding> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use rampart_model::{Cpu, CpuId, MemoryNode};
 
     use super::super::description::tests::set;

@@ -2,7 +2,6 @@
 //! `rampart export`: a plan, or the guest of the evaluation, in the words of another tool.
 
 mod plan;
-mod settings;
 
 use std::path::PathBuf;
 

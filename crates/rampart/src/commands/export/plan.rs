@@ -10,7 +10,7 @@ use clap::Args;
 use rampart_model::ExitCode;
 use rampart_plan::{Engine, Exported, MARK, Means, Subject};
 
-use super::settings::settings;
+use crate::commands::apply::change_list;
 use crate::commands::plan::{ReadPlan, read_plan};
 use crate::commands::recorded::RecordedMachine;
 use crate::failure::Failure;
@@ -118,7 +118,7 @@ pub(super) fn systemd(arguments: &Systemd) -> Result<ExitCode, Failure> {
 
 pub(super) fn tuned(from: &FromPlan) -> Result<ExitCode, Failure> {
     let fitting = Fitting::of(&from.plan, &from.recorded)?;
-    let settings = settings(&fitting.read, &from.recorded)?;
+    let settings = change_list(&from.recorded.root()?, &fitting.read);
     let exported = rampart_plan::tuned(&fitting.subject(), &settings);
     deliver(&exported, from.out.as_deref())
 }
