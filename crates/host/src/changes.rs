@@ -66,6 +66,15 @@ impl Changes {
         }
     }
 
+    /// No changes yet, of a kind that a restart does not undo.
+    pub(crate) fn outliving(kernel: Arc<dyn Kernel>, state: &StateDirectory) -> Self {
+        Self {
+            journal: Journal::outliving(Arc::clone(&kernel), state),
+            kernel,
+            made: Vec::new(),
+        }
+    }
+
     /// The machine that is changed.
     pub(crate) fn kernel(&self) -> Arc<dyn Kernel> {
         Arc::clone(&self.kernel)

@@ -35,6 +35,9 @@ pub(crate) struct Header {
     pub(crate) owner: u32,
     /// When that process started, in clock ticks since boot.
     pub(crate) owner_start: u64,
+    /// Whether what it tells of outlives a restart of the machine, as files of the boot loader do.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) outlives_restart: bool,
 }
 
 /// One intended change, with all that is needed to undo it.
@@ -83,6 +86,22 @@ pub(crate) enum Change {
     TracingInstance { path: PathBuf },
     /// A file system of the kernel is mounted.
     Mount { point: PathBuf },
+    /// A file of the boot loader gets another text, or is made.
+    BootFile {
+        path: PathBuf,
+        old: Option<String>,
+        new: String,
+        /// The directories that were made with it, the innermost first.
+        made_directories: Vec<PathBuf>,
+        /// A program made it, and can make it again.
+        is_made: bool,
+    },
+    /// A program of the boot loader makes `output` from files whose changes are recorded after this.
+    BootCommand {
+        words: Vec<String>,
+        output: PathBuf,
+        old: Option<String>,
+    },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -103,6 +122,7 @@ pub(crate) struct Journal {
     file: Option<File>,
     /// Number of the next change.
     next: usize,
+    outlives_restart: bool,
 }
 
 /// What a journal file holds.
@@ -216,6 +236,15 @@ impl Journal {
             path,
             file: None,
             next: 0,
+            outlives_restart: false,
+        }
+    }
+
+    /// The same for changes that a restart does not undo.
+    pub(crate) fn outliving(kernel: Arc<dyn Kernel>, state: &StateDirectory) -> Self {
+        Self {
+            outlives_restart: true,
+            ..Self::new(kernel, state)
         }
     }
 
@@ -266,6 +295,7 @@ impl Journal {
                 boot: boot_id(&*self.kernel),
                 owner,
                 owner_start: tasks::stat_of(&*self.kernel, owner).map_or(0, |stat| stat.start),
+                outlives_restart: self.outlives_restart,
             });
             serde_json::to_writer(&mut text, &header)?;
             text.push(b'\n');

@@ -6,6 +6,7 @@
 //! groups that the crate made itself need no record: they go with the group.
 #![deny(unsafe_code)]
 
+mod boot_loader;
 mod changes;
 mod child;
 mod error;
@@ -32,6 +33,10 @@ mod tasks;
 mod tracing;
 mod undo;
 
+pub use boot_loader::{
+    BootCommand, BootFileChange, BootLoader, BootPlan, BootReport, boot_loader, plan_boot,
+    prepare_boot,
+};
 pub use child::{AtOurEnd, Said, end_child, run_within, spawn_tied, wait_within};
 pub use error::HostError;
 pub use facts::{read_knob_values, read_machine, read_surroundings};

@@ -87,9 +87,21 @@ pub(crate) fn release_locked(
     kernel: &dyn Kernel,
     state: &StateDirectory,
 ) -> Result<ReleaseReport, HostError> {
+    release_where(kernel, state, |_| true)
+}
+
+/// The same for the journals that `wanted` takes by their header.
+fn release_where(
+    kernel: &dyn Kernel,
+    state: &StateDirectory,
+    wanted: impl Fn(&Header) -> bool,
+) -> Result<ReleaseReport, HostError> {
     let mut report = ReleaseReport::default();
     for path in journal::files(state) {
         let recorded = journal::read(&path)?;
+        if !recorded.header.as_ref().is_none_or(&wanted) {
+            continue;
+        }
         if release_one(kernel, &path, &recorded, &mut report)? {
             journal::remove(&path)?;
             report.journals.push(path);
@@ -122,7 +134,7 @@ fn release_one(
         );
         return Ok(false);
     }
-    if header.boot != journal::boot_id(kernel) {
+    if header.boot != journal::boot_id(kernel) && !header.outlives_restart {
         report.left.push(Finding::new(
             Severity::Note,
             place,
@@ -163,12 +175,13 @@ fn release_one(
     Ok(done)
 }
 
-/// Puts back what an ended process left, and tells.
+/// Puts back what an ended process left, and tells. What was written for the boot loader is not
+/// left, but stands until somebody asks for its release.
 pub(crate) fn release_first(
     kernel: &dyn Kernel,
     state: &StateDirectory,
 ) -> Result<Vec<Finding>, HostError> {
-    let report = release_locked(kernel, state)?;
+    let report = release_where(kernel, state, |header| !header.outlives_restart)?;
     let mut findings = Vec::new();
     if !report.restored.is_empty() {
         findings.push(Finding::new(

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use rampart_model::{Finding, Severity};
 
+use crate::boot_loader::undo as boot_undo;
 use crate::groups;
 use crate::journal::Change;
 use crate::kernel::Kernel;
@@ -89,6 +90,27 @@ pub(crate) fn undo(
                 tracing_undo::instance(kernel, path, &mut undone)?;
             }
             Change::Mount { point } => tracing_undo::mount(kernel, point, &mut undone),
+            Change::BootFile {
+                path,
+                old,
+                new,
+                made_directories,
+                is_made,
+            } => {
+                let old = old.as_deref();
+                boot_undo::file(
+                    kernel,
+                    path,
+                    old,
+                    new,
+                    made_directories,
+                    *is_made,
+                    &mut undone,
+                )?;
+            }
+            Change::BootCommand { words, output, old } => {
+                boot_undo::command(kernel, words, output, old.as_deref(), &mut undone);
+            }
         }
         kernel.step()?;
         if undone.failed.len() == failures {
