@@ -102,6 +102,17 @@ pub(crate) enum Change {
         output: PathBuf,
         old: Option<String>,
     },
+    /// A unit of systemd gets another value of a property until the next restart.
+    UnitProperty {
+        unit: String,
+        property: String,
+        old: String,
+        new: String,
+        /// A file of systemd's held the old value.
+        had_drop_in: bool,
+    },
+    /// A service of systemd is stopped.
+    ServiceStopped { unit: String },
 }
 
 #[derive(Debug, Serialize, Deserialize)]

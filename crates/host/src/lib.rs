@@ -29,6 +29,7 @@ mod root;
 mod shield;
 mod standing;
 mod state;
+mod systemd;
 mod tasks;
 mod tracing;
 mod undo;

@@ -20,6 +20,7 @@ use crate::journal::Change;
 use crate::kernel::Kernel;
 use crate::notation::Notation;
 use crate::release::Restored;
+use crate::systemd::undo as systemd_undo;
 use crate::tasks::{self, Task};
 use crate::tracing::undo as tracing_undo;
 
@@ -108,6 +109,16 @@ pub(crate) fn undo(
                     &mut undone,
                 )?;
             }
+            Change::UnitProperty {
+                unit,
+                property,
+                old,
+                new,
+                had_drop_in,
+            } => {
+                systemd_undo::property(kernel, unit, property, old, new, *had_drop_in, &mut undone)?
+            }
+            Change::ServiceStopped { unit } => systemd_undo::service(kernel, unit, &mut undone),
             Change::BootCommand { words, output, old } => {
                 boot_undo::command(kernel, words, output, old.as_deref(), &mut undone);
             }

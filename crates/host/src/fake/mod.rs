@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use crate::kernel::Kernel;
 
 mod rules;
+mod systemd;
 
 pub(crate) const V1: &str = "/sys/fs/cgroup/cpuset";
 pub(crate) const V1_CPU: &str = "/sys/fs/cgroup/cpu";
@@ -75,6 +76,8 @@ pub(crate) struct Machine {
     pub(crate) threads: BTreeMap<u32, Thread>,
     /// Forks still to come, one with each move of a thread.
     pub(crate) forks: u32,
+    /// Units of systemd.
+    pub(crate) units: BTreeMap<String, systemd::Unit>,
 }
 
 #[derive(Debug)]
@@ -137,6 +140,7 @@ impl Machine {
             groups,
             threads: BTreeMap::new(),
             forks: 0,
+            units: BTreeMap::new(),
             online,
         }
     }
@@ -422,6 +426,15 @@ impl Kernel for FakeKernel {
         thread.affinity = if thread.kernel { cpus.clone() } else { allowed };
         thread.wish = Some(cpus.clone());
         Ok(())
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.alive()?.files.remove(path);
+        Ok(())
+    }
+
+    fn run(&self, words: &[String], _limit: std::time::Duration) -> io::Result<crate::Said> {
+        self.alive()?.run(words)
     }
 
     fn step(&self) -> io::Result<()> {
