@@ -6,11 +6,12 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rampart_model::CpuSet;
+use rampart_model::{CpuSet, SchedulingPolicy};
 
 use crate::journal::{self, Change, Journal};
 use crate::kernel::Kernel;
 use crate::notation::Notation;
+use crate::policy::Attributes;
 use crate::tasks::Task;
 use crate::undo::{Undone, undo};
 use crate::{HostError, StateDirectory};
@@ -66,10 +67,19 @@ impl Changes {
         }
     }
 
-    /// No changes yet, of a kind that a restart does not undo.
+    /// No changes yet, of a kind that stands after this process and after a restart.
     pub(crate) fn outliving(kernel: Arc<dyn Kernel>, state: &StateDirectory) -> Self {
         Self {
-            journal: Journal::outliving(Arc::clone(&kernel), state),
+            journal: Journal::new(Arc::clone(&kernel), state).outliving(),
+            kernel,
+            made: Vec::new(),
+        }
+    }
+
+    /// No changes yet, that will stand after this process has ended.
+    pub(crate) fn standing(kernel: Arc<dyn Kernel>, state: &StateDirectory) -> Self {
+        Self {
+            journal: Journal::new(Arc::clone(&kernel), state).standing(),
             kernel,
             made: Vec::new(),
         }
@@ -164,6 +174,25 @@ impl Changes {
             answers.push(self.kernel.set_affinity(task.thread, &new));
         }
         Ok(answers)
+    }
+
+    /// Records and sets the policy of a thread.
+    pub(crate) fn set_policy(
+        &mut self,
+        task: Task,
+        policy: SchedulingPolicy,
+    ) -> Result<io::Result<()>, HostError> {
+        let old = match self.kernel.attributes(task.thread) {
+            Ok(old) => old,
+            Err(error) => return Ok(Err(error)),
+        };
+        let new = Attributes::of(policy);
+        let thread = task.thread;
+        self.prepare(vec![Change::Policy { task, old, new }])?;
+        self.step()?;
+        let answer = self.kernel.set_attributes(thread, &new);
+        self.step()?;
+        Ok(answer)
     }
 
     /// Undoes all changes. With nothing left to undo the journal is removed; else it stays, and

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::kernel::Kernel;
 use crate::notation::Notation;
+use crate::policy::Attributes;
 use crate::tasks::{self, Task};
 use crate::{HostError, StateDirectory};
 
@@ -35,6 +36,9 @@ pub(crate) struct Header {
     pub(crate) owner: u32,
     /// When that process started, in clock ticks since boot.
     pub(crate) owner_start: u64,
+    /// Whether its changes stand after that process ended: those of an applied plan do.
+    #[serde(default)]
+    pub(crate) standing: bool,
     /// Whether what it tells of outlives a restart of the machine, as files of the boot loader do.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) outlives_restart: bool,
@@ -75,6 +79,12 @@ pub(crate) enum Change {
     Affinity {
         task: Task,
         new: rampart_model::CpuSet,
+    },
+    /// A thread gets another policy.
+    Policy {
+        task: Task,
+        old: Attributes,
+        new: Attributes,
     },
     /// A file that lists words, each a switch, has `on` in it, and gets `off` in its place.
     Switch {
@@ -134,6 +144,7 @@ pub(crate) struct Journal {
     /// Number of the next change.
     next: usize,
     outlives_restart: bool,
+    standing: bool,
 }
 
 /// What a journal file holds.
@@ -247,15 +258,24 @@ impl Journal {
             path,
             file: None,
             next: 0,
+            standing: false,
             outlives_restart: false,
         }
     }
 
-    /// The same for changes that a restart does not undo.
-    pub(crate) fn outliving(kernel: Arc<dyn Kernel>, state: &StateDirectory) -> Self {
+    /// The same for changes that no restart undoes, and which stand until then.
+    pub(crate) fn outliving(self) -> Self {
         Self {
             outlives_restart: true,
-            ..Self::new(kernel, state)
+            ..self
+        }
+    }
+
+    /// The same for changes that stand after this process has ended.
+    pub(crate) fn standing(self) -> Self {
+        Self {
+            standing: true,
+            ..self
         }
     }
 
@@ -307,6 +327,7 @@ impl Journal {
                 owner,
                 owner_start: tasks::stat_of(&*self.kernel, owner).map_or(0, |stat| stat.start),
                 outlives_restart: self.outlives_restart,
+                standing: self.standing,
             });
             serde_json::to_writer(&mut text, &header)?;
             text.push(b'\n');

@@ -6,6 +6,7 @@
 //! groups that the crate made itself need no record: they go with the group.
 #![deny(unsafe_code)]
 
+mod apply;
 mod boot_loader;
 mod changes;
 mod child;
@@ -22,6 +23,7 @@ mod layout;
 mod lock;
 mod notation;
 mod panic;
+mod policy;
 mod processor_times;
 mod real_time;
 mod release;
@@ -34,6 +36,7 @@ mod tasks;
 mod tracing;
 mod undo;
 
+pub use apply::{Application, apply};
 pub use boot_loader::{
     BootCommand, BootFileChange, BootLoader, BootPlan, BootReport, boot_loader, plan_boot,
     prepare_boot,
@@ -45,6 +48,7 @@ pub use isolated::reach_isolated_cpus;
 pub use kernel_config::kernel_option;
 pub use layout::control_group_layout;
 pub use panic::PanicTrigger;
+pub use policy::{set_thread_policy, thread_policy};
 pub use processor_times::{ProcessorTimes, processor_times, read_smi_count};
 pub use real_time::{RealTimeBudget, diagnose_real_time_policy, free_real_time_budget};
 pub use release::{PendingJournal, ReleaseReport, Restored, pending, release};

@@ -142,7 +142,7 @@ fn changed_entry(entry: &str, environment: &str, wanted: &[String]) -> String {
 fn is_linux(entry: &str) -> bool {
     entry
         .lines()
-        .any(|line| line.trim().split_whitespace().next() == Some("linux"))
+        .any(|line| line.split_whitespace().next() == Some("linux"))
 }
 
 fn is_rescue(path: &Path, entry: &str) -> bool {

@@ -15,6 +15,7 @@ use rampart_model::{CpuSet, Severity};
 use super::prepare::prepare_boot_locked;
 use super::{BootLoader, arguments, files, plan_boot};
 use crate::kernel::Kernel;
+use crate::policy::Attributes;
 use crate::release::{release_first, release_locked};
 use crate::{HostError, MachineRoot, Said, StateDirectory};
 
@@ -168,6 +169,12 @@ impl Kernel for Directory {
         Err(io::ErrorKind::Unsupported.into())
     }
     fn set_affinity(&self, _thread: u32, _cpus: &CpuSet) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    fn attributes(&self, _thread: u32) -> io::Result<Attributes> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    fn set_attributes(&self, _thread: u32, _attributes: &Attributes) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
     fn replace_file(&self, path: &Path, text: &str) -> io::Result<()> {
@@ -341,7 +348,7 @@ fn each_loader_is_recognised() {
     assert!(matches!(loader(&both), Some(BootLoader::Grub { .. })));
     both.push((
         super::LOADER_INFO,
-        "\u{6}\0\0\0s\0y\0s\0t\0e\0m\0d\0-\0b\0o\0o\0t\0 \02\05\04\0",
+        "\u{6}\0\0\0s\0y\0s\0t\0e\0m\0d\0-\0b\0o\0o\0t\0 \x002\x005\x004\x00",
     ));
     assert!(matches!(
         loader(&both),

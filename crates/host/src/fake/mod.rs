@@ -7,10 +7,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rampart_model::{CpuId, CpuSet};
+use rampart_model::{CpuId, CpuSet, SchedulingPolicy};
 use rustix::io::Errno;
 
 use crate::kernel::Kernel;
+use crate::policy::Attributes;
 
 mod rules;
 mod systemd;
@@ -56,6 +57,7 @@ pub(crate) struct Thread {
     /// What it asked for, remembered by kernels from 6.2.
     pub(crate) wish: Option<CpuSet>,
     pub(crate) affinity: CpuSet,
+    pub(crate) attributes: Attributes,
 }
 
 /// Everything that a shield may change.
@@ -165,6 +167,7 @@ impl Machine {
                 cpu_group: V1_CPU.into(),
                 wish,
                 affinity,
+                attributes: Attributes::of(SchedulingPolicy::Other),
             },
         );
     }
@@ -435,6 +438,22 @@ impl Kernel for FakeKernel {
 
     fn run(&self, words: &[String], _limit: std::time::Duration) -> io::Result<crate::Said> {
         self.alive()?.run(words)
+    }
+
+    fn attributes(&self, thread: u32) -> io::Result<Attributes> {
+        self.machine()
+            .threads
+            .get(&thread)
+            .map(|thread| thread.attributes)
+            .ok_or_else(|| errno(Errno::SRCH))
+    }
+
+    fn set_attributes(&self, thread: u32, attributes: &Attributes) -> io::Result<()> {
+        match self.alive()?.threads.get_mut(&thread) {
+            Some(thread) => thread.attributes = *attributes,
+            None => return Err(errno(Errno::SRCH)),
+        }
+        Ok(())
     }
 
     fn step(&self) -> io::Result<()> {
