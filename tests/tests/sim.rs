@@ -298,6 +298,37 @@ fn a_machine_that_is_up_serves_several_commands_until_it_is_taken_down() {
 }
 
 #[test]
+fn a_machine_with_a_disk_restarts_with_what_it_wrote() {
+    let _alone = alone();
+    let place = tempfile::tempdir().expect("a directory");
+    let disk = place.path().join("disk");
+    let disk = disk.to_str().expect("text");
+    let mut held = sim(&["up", "--cpus", "2", "--disk", disk]);
+    let mut held = KillAtEnd(held.stderr(Stdio::piped()).spawn().expect("started"));
+    let mut said = BufReader::new(held.0.stderr.take().expect("a pipe")).lines();
+    let mut next = || said.next().expect("a line").expect("text");
+    assert!(next().contains("is up after"));
+    let script = "grep -q isolcpus=managed_irq,domain,1 /proc/cmdline
+        echo kept > /var/lib/rampart/kept
+        sed -i 's/append.*/& restarted=yes/' /boot/extlinux/extlinux.conf
+        reboot
+        sleep 60";
+    let lost = finish(run(&[], &["sh", "-ec", script]));
+    assert_eq!(exit_code(&lost), MACHINE_LOST, "{lost:?}");
+    assert!(next().contains("restarts"));
+    assert!(next().contains("is up after"));
+    let script = "cat /var/lib/rampart/kept /proc/cmdline";
+    let text = stdout(&finish(run(&[], &["sh", "-c", script])), 0);
+    assert!(text.starts_with("kept\n"), "{text}");
+    assert!(
+        text.contains("domain,1 ") && text.contains(" restarted=yes -- "),
+        "{text}"
+    );
+    assert_eq!(exit_code(&finish(sim(&["down"]))), 0);
+    assert_eq!(ended(&mut held.0).code(), Some(0));
+}
+
+#[test]
 fn a_signal_ends_a_boot() {
     let _alone = alone();
     let mut held = KillAtEnd(sim(&["up"]).stderr(Stdio::null()).spawn().expect("started"));

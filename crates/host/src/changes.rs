@@ -67,6 +67,15 @@ impl Changes {
         }
     }
 
+    /// No changes yet, of a kind that stands after this process and after a restart.
+    pub(crate) fn outliving(kernel: Arc<dyn Kernel>, state: &StateDirectory) -> Self {
+        Self {
+            journal: Journal::new(Arc::clone(&kernel), state).outliving(),
+            kernel,
+            made: Vec::new(),
+        }
+    }
+
     /// No changes yet, that will stand after this process has ended.
     pub(crate) fn standing(kernel: Arc<dyn Kernel>, state: &StateDirectory) -> Self {
         Self {

@@ -39,6 +39,9 @@ pub(crate) struct Header {
     /// Whether its changes stand after that process ended: those of an applied plan do.
     #[serde(default)]
     pub(crate) standing: bool,
+    /// Whether what it tells of outlives a restart of the machine, as files of the boot loader do.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) outlives_restart: bool,
 }
 
 /// One intended change, with all that is needed to undo it.
@@ -93,6 +96,33 @@ pub(crate) enum Change {
     TracingInstance { path: PathBuf },
     /// A file system of the kernel is mounted.
     Mount { point: PathBuf },
+    /// A file of the boot loader gets another text, or is made.
+    BootFile {
+        path: PathBuf,
+        old: Option<String>,
+        new: String,
+        /// The directories that were made with it, the innermost first.
+        made_directories: Vec<PathBuf>,
+        /// A program made it, and can make it again.
+        is_made: bool,
+    },
+    /// A program of the boot loader makes `output` from files whose changes are recorded after this.
+    BootCommand {
+        words: Vec<String>,
+        output: PathBuf,
+        old: Option<String>,
+    },
+    /// A unit of systemd gets another value of a property until the next restart.
+    UnitProperty {
+        unit: String,
+        property: String,
+        old: String,
+        new: String,
+        /// A file of systemd's held the old value.
+        had_drop_in: bool,
+    },
+    /// A service of systemd is stopped.
+    ServiceStopped { unit: String },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -113,6 +143,7 @@ pub(crate) struct Journal {
     file: Option<File>,
     /// Number of the next change.
     next: usize,
+    outlives_restart: bool,
     standing: bool,
 }
 
@@ -228,6 +259,15 @@ impl Journal {
             file: None,
             next: 0,
             standing: false,
+            outlives_restart: false,
+        }
+    }
+
+    /// The same for changes that no restart undoes, and which stand until then.
+    pub(crate) fn outliving(self) -> Self {
+        Self {
+            outlives_restart: true,
+            ..self
         }
     }
 
@@ -286,6 +326,7 @@ impl Journal {
                 boot: boot_id(&*self.kernel),
                 owner,
                 owner_start: tasks::stat_of(&*self.kernel, owner).map_or(0, |stat| stat.start),
+                outlives_restart: self.outlives_restart,
                 standing: self.standing,
             });
             serde_json::to_writer(&mut text, &header)?;

@@ -5,11 +5,14 @@
 use std::fmt;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use rampart_model::{CpuId, CpuSet};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet as KernelCpuSet, sched_getaffinity, sched_setaffinity};
 
+use crate::Said;
+use crate::boot_loader::files;
 use crate::policy::{self, Attributes};
 
 /// Files and affinities of a machine. Paths are absolute.
@@ -42,6 +45,22 @@ pub(crate) trait Kernel: fmt::Debug + Send + Sync {
     }
     /// Unmounts what is mounted there.
     fn unmount(&self, _point: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Replaces a file on a disk as a whole, or makes it.
+    fn replace_file(&self, _path: &Path, _text: &str) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Removes a file on a disk, if it is there.
+    fn remove_file(&self, _path: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Removes what a replacement that was broken off left beside a file.
+    fn remove_temporary_file(&self, _path: &Path) -> io::Result<()> {
+        Ok(())
+    }
+    /// Runs a program, by its absolute path, to its end, and kills it after `limit`.
+    fn run(&self, _words: &[String], _limit: Duration) -> io::Result<Said> {
         Err(io::ErrorKind::Unsupported.into())
     }
     /// Called around each step that must survive a sudden end; tests end here.
@@ -146,6 +165,28 @@ impl Kernel for RunningKernel {
     fn unmount(&self, point: &Path) -> io::Result<()> {
         rustix::mount::unmount(point, rustix::mount::UnmountFlags::empty())?;
         Ok(())
+    }
+
+    fn replace_file(&self, path: &Path, text: &str) -> io::Result<()> {
+        files::replace(path, text, &mut || self.step())
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        files::remove(path)
+    }
+
+    fn remove_temporary_file(&self, path: &Path) -> io::Result<()> {
+        files::remove_temporary(path)
+    }
+
+    fn run(&self, words: &[String], limit: Duration) -> io::Result<Said> {
+        let (program, arguments) = words
+            .split_first()
+            .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+        let mut command = std::process::Command::new(program);
+        // What it says is shown to nobody who could choose a language.
+        command.args(arguments).env("LC_ALL", "C");
+        crate::run_within(command, limit)
     }
 }
 

@@ -7,6 +7,7 @@
 #![deny(unsafe_code)]
 
 mod apply;
+mod boot_loader;
 mod changes;
 mod child;
 mod error;
@@ -31,11 +32,16 @@ mod root;
 mod shield;
 mod standing;
 mod state;
+mod systemd;
 mod tasks;
 mod tracing;
 mod undo;
 
 pub use apply::{Application, apply, check_that_nothing_stands};
+pub use boot_loader::{
+    BootCommand, BootFileChange, BootLoader, BootPlan, BootReport, boot_loader, plan_boot,
+    prepare_boot,
+};
 pub use child::{AtOurEnd, end_child, spawn_tied, wait_within};
 pub use error::HostError;
 pub use facts::{

@@ -46,7 +46,8 @@ pub struct PendingJournal {
     pub owner_alive: bool,
     /// How many changes it holds.
     pub changes: usize,
-    /// Whether they are those of an applied plan, which stands without its process.
+    /// Whether they are those of an applied plan, which stands without its process, or its boot
+    /// line.
     pub standing: bool,
 }
 
@@ -85,7 +86,7 @@ pub fn pending(state: &StateDirectory) -> Vec<PendingJournal> {
                 owner: header.owner,
                 owner_alive: is_alive(&RunningKernel, &header),
                 changes: recorded.changes.len(),
-                standing: header.standing,
+                standing: header.standing || header.outlives_restart,
             })
         })
         .collect()
@@ -121,11 +122,11 @@ fn release_those(
     let mut report = ReleaseReport::default();
     for path in journal::files(state) {
         let recorded = journal::read(&path)?;
-        let stands = recorded
+        let is_standing = recorded
             .header
             .as_ref()
-            .is_some_and(|header| header.standing && header.boot == journal::boot_id(kernel));
-        if which == Which::Ended && stands {
+            .is_some_and(|header| stands(kernel, header));
+        if which == Which::Ended && is_standing {
             continue;
         }
         if release_one(kernel, &path, &recorded, &mut report)? {
@@ -134,6 +135,11 @@ fn release_those(
         }
     }
     Ok(report)
+}
+
+/// Whether what a journal tells of is there until somebody asks for its release.
+fn stands(kernel: &dyn Kernel, header: &Header) -> bool {
+    header.outlives_restart || (header.standing && header.boot == journal::boot_id(kernel))
 }
 
 /// Whether the journal is done with.
@@ -160,7 +166,7 @@ fn release_one(
         );
         return Ok(false);
     }
-    if header.boot != journal::boot_id(kernel) {
+    if header.boot != journal::boot_id(kernel) && !header.outlives_restart {
         report.left.push(Finding::new(
             Severity::Note,
             place,
@@ -201,7 +207,8 @@ fn release_one(
     Ok(done)
 }
 
-/// Puts back what an ended process left, and tells.
+/// Puts back what an ended process left, and tells. What was written for the boot loader is not
+/// left, but stands until somebody asks for its release.
 pub(crate) fn release_first(
     kernel: &dyn Kernel,
     state: &StateDirectory,

@@ -14,12 +14,14 @@ use std::time::{Duration, Instant};
 
 use rampart_model::{Finding, SchedulingPolicy, Severity};
 
+use crate::boot_loader::undo as boot_undo;
 use crate::groups;
 use crate::journal::Change;
 use crate::kernel::Kernel;
 use crate::notation::Notation;
 use crate::policy::Attributes;
 use crate::release::Restored;
+use crate::systemd::undo as systemd_undo;
 use crate::tasks::{self, Task};
 use crate::tracing::undo as tracing_undo;
 
@@ -91,6 +93,37 @@ pub(crate) fn undo(
                 tracing_undo::instance(kernel, path, &mut undone)?;
             }
             Change::Mount { point } => tracing_undo::mount(kernel, point, &mut undone),
+            Change::BootFile {
+                path,
+                old,
+                new,
+                made_directories,
+                is_made,
+            } => {
+                let old = old.as_deref();
+                boot_undo::file(
+                    kernel,
+                    path,
+                    old,
+                    new,
+                    made_directories,
+                    *is_made,
+                    &mut undone,
+                )?;
+            }
+            Change::UnitProperty {
+                unit,
+                property,
+                old,
+                new,
+                had_drop_in,
+            } => {
+                systemd_undo::property(kernel, unit, property, old, new, *had_drop_in, &mut undone)?
+            }
+            Change::ServiceStopped { unit } => systemd_undo::service(kernel, unit, &mut undone),
+            Change::BootCommand { words, output, old } => {
+                boot_undo::command(kernel, words, output, old.as_deref(), &mut undone);
+            }
         }
         kernel.step()?;
         if undone.failed.len() == failures {

@@ -194,7 +194,7 @@ fn plan() -> impl Strategy<Value = Plan> {
 }
 
 fn machines() -> impl Strategy<Value = rampart_model::Machine> {
-    prop::sample::select(vec![0usize, 1, 2, 3, 4, 5]).prop_map(|index| match index {
+    prop::sample::select(vec![0usize, 1, 2, 3, 4, 5, 6]).prop_map(|index| match index {
         0 => machine(&["0"], &[], &[]),
         1 => machine(
             &["0,4", "1,5", "2,6", "3,7"],

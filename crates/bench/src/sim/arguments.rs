@@ -25,6 +25,9 @@ pub(super) struct BootFiles<'a> {
     pub(super) initramfs: &'a Path,
     pub(super) root: &'a Path,
     pub(super) directory: &'a Path,
+    pub(super) disk: Option<&'a Path>,
+    /// The kernel's command line.
+    pub(super) line: &'a str,
 }
 
 /// The complete command line but for what `rampart-qemu` adds.
@@ -59,6 +62,13 @@ pub(super) fn qemu_arguments(
     arguments.push("-drive".into());
     arguments.push(root);
     arguments.extend(["-device", "virtio-blk-pci,drive=root"].map(OsString::from));
+    if let Some(disk) = files.disk {
+        let mut drive = OsString::from("if=none,id=disk,format=raw,file=");
+        drive.push(escaped(disk));
+        arguments.push("-drive".into());
+        arguments.push(drive);
+        arguments.extend(["-device", "virtio-blk-pci,drive=disk"].map(OsString::from));
+    }
     if !options.forwards.is_empty() {
         let mut network = "user,id=network".to_owned();
         for forward in &options.forwards {
@@ -73,16 +83,15 @@ pub(super) fn qemu_arguments(
     arguments.push("-initrd".into());
     arguments.push(files.initramfs.into());
     arguments.push("-append".into());
-    arguments.push(complete_boot_line(architecture, options).into());
+    arguments.push(complete_boot_line(files.line).into());
     arguments
 }
 
 /// The kernel's words, then those of the first process (after `--`): go to the root, become the
 /// agent.
-fn complete_boot_line(architecture: &Architecture, options: &SimOptions) -> String {
+fn complete_boot_line(line: &str) -> String {
     format!(
-        "{} -- enter-root /dev/vda {} agent --init --stay --port {}",
-        options.boot_line(architecture),
+        "{line} -- enter-root /dev/vda {} agent --init --stay --port {}",
         super::initramfs::METER,
         port_name(0)
     )
@@ -108,6 +117,8 @@ mod tests {
             initramfs: Path::new("/run/initramfs"),
             root: Path::new("/image/a,b"),
             directory: Path::new("/run"),
+            disk: None,
+            line: &options.boot_line(ARCHITECTURES[0]),
         };
         let arguments = qemu_arguments(ARCHITECTURES[0], &options, &files);
         let lines: Vec<_> = arguments
@@ -116,5 +127,25 @@ mod tests {
             .filter(|word| !(1..AGENTS - 1).any(|number| word.contains(&port_name(number))))
             .collect();
         insta::assert_snapshot!(lines.join("\n"));
+    }
+    #[test]
+    fn a_disk_comes_after_the_root() {
+        let options = SimOptions::new(PathBuf::from("/bin/rampart-meter"));
+        let files = BootFiles {
+            kernel: Path::new("/image/kernel"),
+            initramfs: Path::new("/run/initramfs"),
+            root: Path::new("/image/root"),
+            directory: Path::new("/run"),
+            disk: Some(Path::new("/home/a,b")),
+            line: "quiet",
+        };
+        let arguments = qemu_arguments(ARCHITECTURES[0], &options, &files);
+        let place = |wanted: &str| arguments.iter().position(|word| word == wanted);
+        let root = place("virtio-blk-pci,drive=root").expect("a root");
+        assert_eq!(
+            place("if=none,id=disk,format=raw,file=/home/a,,b"),
+            Some(root + 2)
+        );
+        assert!(place("quiet -- enter-root /dev/vda /usr/bin/rampart-meter agent --init --stay --port org.rampart.agent.0").is_some());
     }
 }

@@ -19,6 +19,9 @@ use super::options::SimOptions;
 /// Where the first process is in the machine once it has its root.
 pub(super) const METER: &str = "/usr/bin/rampart-meter";
 
+/// Restarts the machine. Without a disk that is its end.
+const REBOOT: &str = "#!/bin/sh\nsync\necho b > /proc/sysrq-trigger\n";
+
 /// Writes the archive for one boot to a file.
 pub(super) fn write(
     to: &Path,
@@ -44,6 +47,12 @@ pub(super) fn write(
     file(INIT, 0o755, &meter)?;
     file(&format!("{CARRIED}{METER}"), 0o755, &meter)?;
 
+    file(
+        &format!("{CARRIED}/usr/sbin/reboot"),
+        0o755,
+        REBOOT.as_bytes(),
+    )?;
+
     let early = ordered(architecture.early_modules)?;
     let mut list = String::new();
     for module in &early {
@@ -57,6 +66,9 @@ pub(super) fn write(
     let mut names = architecture.late_modules.to_vec();
     if !options.forwards.is_empty() {
         names.push("virtio_net");
+    }
+    if options.disk.is_some() {
+        names.extend(["crc32c_generic", "ext4"]);
     }
     let below = format!("/usr/lib/modules/{release}");
     let mut list: String = ordered(&names)?

@@ -13,6 +13,7 @@ use rampart_qemu::Qemu;
 use super::architecture::Architecture;
 use super::arguments::{AGENTS, BootFiles, port_name, qemu_arguments};
 use super::cache::{Cache, RunDirectory};
+use super::disk::{Disk, MOUNTED};
 use super::error::SimError;
 use super::image::{BuildStep, Image};
 use super::initramfs;
@@ -67,6 +68,13 @@ impl Sim {
         options.check()?;
         let began = Instant::now();
         let architecture = Architecture::of_this_machine()?;
+        let disk = options.disk.as_ref();
+        let disk = disk.map(|path| Disk::open(path, &options.machine_line(architecture)));
+        let disk = disk.transpose()?;
+        let line = match &disk {
+            Some(disk) => options.with_append(&disk.boot_line()?),
+            None => options.boot_line(architecture),
+        };
         let directory = Cache::of_this_user()?.running()?;
         let archive = directory.path().join("initramfs");
         initramfs::write(&archive, &image, architecture, options)?;
@@ -75,6 +83,8 @@ impl Sim {
             initramfs: &archive,
             root: &image.root(),
             directory: directory.path(),
+            disk: disk.as_ref().map(Disk::path),
+            line: &line,
         };
         let arguments = qemu_arguments(architecture, options, &files);
         let qemu = Qemu::start(architecture.emulator, arguments, directory.path())?;
@@ -89,6 +99,9 @@ impl Sim {
         };
         sim.watch
             .start(&sim.qemu, sim.agent.clone(), options.after_panic)?;
+        if disk.is_some() {
+            sim.mount_disk()?;
+        }
         if !options.forwards.is_empty() {
             sim.set_up_network()?;
         }
@@ -207,6 +220,22 @@ impl Sim {
     fn set_up_network(&self) -> Result<(), SimError> {
         let script = "set -e; ip link set lo up; ip link set eth0 up; \
                       ip address add 10.0.2.15/24 dev eth0; ip route add default via 10.0.2.2";
+        self.run_script(script)
+    }
+
+    /// What is on the disk appears where it belongs. The rest of `/boot` is the image's.
+    fn mount_disk(&self) -> Result<(), SimError> {
+        let script = format!(
+            "set -e; mkdir -p {MOUNTED} /var/lib/rampart /boot/extlinux; \
+             mount -t ext4 /dev/vdb {MOUNTED}; \
+             mount --bind {MOUNTED}/rampart /var/lib/rampart; \
+             mount --bind {MOUNTED}/boot/extlinux /boot/extlinux"
+        );
+        self.run_script(&script)
+    }
+
+    /// Runs commands of a shell inside to their end.
+    fn run_script(&self, script: &str) -> Result<(), SimError> {
         let process = self
             .agent
             .spawn(&AgentCommand::new(["/bin/sh", "-c", script]))

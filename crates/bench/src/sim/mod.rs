@@ -13,6 +13,7 @@ mod architecture;
 mod arguments;
 mod cache;
 mod content;
+mod disk;
 mod error;
 mod image;
 mod initramfs;

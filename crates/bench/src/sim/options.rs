@@ -60,6 +60,10 @@ pub struct SimOptions {
     pub mebibytes: u64,
     /// More words for the kernel's command line.
     pub append: Option<String>,
+    /// A disk that outlives the machine, in a file that is made where there is none. It holds
+    /// `/var/lib/rampart` and `/boot/extlinux`, and the boot line comes from there: that which
+    /// follows from these options when the disk is made, and later what the machine wrote.
+    pub disk: Option<PathBuf>,
     /// Ports that lead inside; without any it has no network.
     pub forwards: Vec<Forward>,
     /// The static program that is its first process.
@@ -82,6 +86,7 @@ impl SimOptions {
             real_time: (1..USUAL_CPUS).map(CpuId).collect(),
             mebibytes: USUAL_MEBIBYTES,
             append: None,
+            disk: None,
             forwards: Vec::new(),
             own_modules: meter
                 .parent()
@@ -143,13 +148,26 @@ impl SimOptions {
         Ok(())
     }
 
-    /// The kernel's command line.
+    /// The kernel's command line, as far as these options tell it.
+    pub(super) fn boot_line(&self, architecture: &Architecture) -> String {
+        self.with_append(&self.machine_line(architecture))
+    }
+
+    /// A boot line with the words of `--append`.
+    pub(super) fn with_append(&self, line: &str) -> String {
+        match &self.append {
+            Some(words) => format!("{line} {words}"),
+            None => line.to_owned(),
+        }
+    }
+
+    /// The kernel's command line without the words of `--append`.
     ///
     /// `panic=-1`: a panic before anybody could tell of it resets the machine at once, which QEMU
     /// tells; the first process sets it to 0. The isolating words are those of the kernel's
     /// Documentation/admin-guide/kernel-parameters.txt; `nohz_full` equals `isolcpus`, because
     /// either without the other leaves work on the CPU.
-    pub(super) fn boot_line(&self, architecture: &Architecture) -> String {
+    pub(super) fn machine_line(&self, architecture: &Architecture) -> String {
         let mut words: Vec<String> = vec![
             format!("console={}", architecture.console),
             "quiet".to_owned(),
@@ -167,7 +185,6 @@ impl SimOptions {
             words.push(format!("rcu_nocbs={real_time}"));
             words.push(format!("irqaffinity={rest}"));
         }
-        words.extend(self.append.clone());
         words.join(" ")
     }
 }

@@ -19,6 +19,11 @@ fn a_virtual_machine() {
 }
 
 #[test]
+fn a_simulated_machine() {
+    insta::assert_json_snapshot!(read_machine(&recorded("simulated")));
+}
+
+#[test]
 fn a_laptop_with_two_kinds_of_cores() {
     insta::assert_json_snapshot!(read_machine(&recorded("laptop")));
 }
@@ -97,7 +102,7 @@ fn files_full_of_rubbish_are_read_too() {
 
 #[test]
 fn every_finding_of_a_running_machine_says_what_mends_it() {
-    for root in ["virtual-machine", "laptop", "server", "board"] {
+    for root in ["virtual-machine", "simulated", "laptop", "server", "board"] {
         for finding in read_machine(&recorded(root)).findings {
             assert!(finding.present.is_some(), "{finding}");
             assert!(finding.needed.is_some(), "{finding}");

@@ -14,6 +14,7 @@ use crate::kernel::Kernel;
 use crate::policy::Attributes;
 
 mod rules;
+mod systemd;
 
 pub(crate) const V1: &str = "/sys/fs/cgroup/cpuset";
 pub(crate) const V1_CPU: &str = "/sys/fs/cgroup/cpu";
@@ -77,6 +78,8 @@ pub(crate) struct Machine {
     pub(crate) threads: BTreeMap<u32, Thread>,
     /// Forks still to come, one with each move of a thread.
     pub(crate) forks: u32,
+    /// Units of systemd.
+    pub(crate) units: BTreeMap<String, systemd::Unit>,
 }
 
 #[derive(Debug)]
@@ -139,6 +142,7 @@ impl Machine {
             groups,
             threads: BTreeMap::new(),
             forks: 0,
+            units: BTreeMap::new(),
             online,
         }
     }
@@ -425,6 +429,15 @@ impl Kernel for FakeKernel {
         thread.affinity = if thread.kernel { cpus.clone() } else { allowed };
         thread.wish = Some(cpus.clone());
         Ok(())
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.alive()?.files.remove(path);
+        Ok(())
+    }
+
+    fn run(&self, words: &[String], _limit: std::time::Duration) -> io::Result<crate::Said> {
+        self.alive()?.run(words)
     }
 
     fn attributes(&self, thread: u32) -> io::Result<Attributes> {

@@ -10,7 +10,8 @@ use rampart_model::{
     Surroundings, Topology,
 };
 
-pub(crate) const RECORDED: [&str; 4] = ["board", "laptop", "server", "virtual-machine"];
+pub(crate) const RECORDED: [&str; 5] =
+    ["board", "laptop", "server", "simulated", "virtual-machine"];
 
 pub(crate) fn cpus(text: &str) -> CpuSet {
     text.parse().expect("CPUs")

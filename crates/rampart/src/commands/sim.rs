@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rampart sim`: builds, boots and enters the simulated machine.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -25,6 +26,8 @@ Examples:
   tar c DIR | rampart sim run -- tar xC /tmp
   rampart sim up                        hold a machine; `run` and `shell` elsewhere join it
   rampart sim up --forward 2222:22 &    with a port for ssh
+  rampart sim run --disk state.img -- ls /var/lib/rampart
+  rampart sim up --disk state.img       `reboot` inside starts it again, with what it wrote
   rampart sim down                      end the machine that is up
 
 Packages come from deb.debian.org, or the mirror that this machine's own apt uses for bookworm, or
@@ -73,6 +76,12 @@ struct MachineArguments {
     #[arg(long, value_name = "WORDS")]
     append: Option<String>,
 
+    /// A disk that outlives the machine, in a file that is made where there is none: it holds
+    /// /var/lib/rampart and /boot/extlinux, whose `append` line the machine is started with. With
+    /// `up` the machine may restart
+    #[arg(long, value_name = "FILE")]
+    disk: Option<PathBuf>,
+
     /// A port of this machine's loopback that leads to a port inside; may be repeated
     #[arg(long, value_name = "HERE:THERE")]
     forward: Vec<Forward>,
@@ -113,6 +122,7 @@ impl MachineArguments {
         }
         options.mebibytes = self.memory;
         options.append.clone_from(&self.append);
+        options.disk.clone_from(&self.disk);
         options.forwards.clone_from(&self.forward);
         options.patience = Duration::from_secs(self.patience);
         Ok(options)
@@ -125,6 +135,7 @@ impl MachineArguments {
             || self.real_time_cpus.is_some()
             || self.memory != USUAL_MEBIBYTES
             || self.append.is_some()
+            || self.disk.is_some()
             || !self.forward.is_empty()
     }
 }
@@ -176,7 +187,23 @@ fn up(machine: &MachineArguments) -> Result<ExitCode, Failure> {
     // Before the first thread: a signal while it boots ends the machine too.
     let stop = signals::stop_flag()?;
     Up::refuse_second()?;
-    let up = Up::hold(boot(machine, Some(&stop))?)?;
+    while hold(machine, &stop)? == After::Restart {
+        output::say("rampart: the simulated machine restarts");
+    }
+    Ok(ExitCode::Success)
+}
+
+/// What follows when a machine has ended.
+#[derive(Debug, PartialEq, Eq)]
+enum After {
+    /// It asked for a restart, and has what it needs to go on.
+    Restart,
+    Nothing,
+}
+
+/// Boots a machine and holds it until it is not needed any longer, or has ended.
+fn hold(machine: &MachineArguments, stop: &AtomicBool) -> Result<After, Failure> {
+    let up = Up::hold(boot(machine, Some(stop))?)?;
     output::say(&format!(
         "rampart: the simulated machine is up after {:.1} s: Linux {}; enter it with `rampart sim \
          shell`, end it with Ctrl-C or `rampart sim down`",
@@ -185,17 +212,23 @@ fn up(machine: &MachineArguments) -> Result<ExitCode, Failure> {
     ));
     loop {
         if stop.load(Ordering::Relaxed) {
-            return Ok(ExitCode::Success);
+            return Ok(After::Nothing);
         }
         if up.sim().wait_lost(Duration::from_millis(100)).is_some() {
             return match up.sim().loss_error() {
                 // Somebody inside switched it off.
                 Some(SimError::Ended { how, .. }) if how == "guest-shutdown" => {
                     output::say("rampart: the simulated machine was switched off from inside");
-                    Ok(ExitCode::Success)
+                    Ok(After::Nothing)
+                }
+                // Without a disk it would come up as if nothing had been.
+                Some(SimError::Ended { how, .. })
+                    if how == "guest-reset" && machine.disk.is_some() =>
+                {
+                    Ok(After::Restart)
                 }
                 Some(error) => Err(error.into()),
-                None => Ok(ExitCode::Success),
+                None => Ok(After::Nothing),
             };
         }
     }

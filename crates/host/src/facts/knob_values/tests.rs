@@ -55,6 +55,11 @@ fn a_virtual_machine_is_checked() {
 }
 
 #[test]
+fn a_simulated_machine_is_checked() {
+    insta::assert_snapshot!(verbose(&checked(&recorded("simulated"), "1-3")));
+}
+
+#[test]
 fn a_laptop_is_checked() {
     insta::assert_snapshot!(check_text(
         &checked(&recorded("laptop"), "6-7"),
@@ -76,6 +81,7 @@ fn a_board_is_checked() {
 fn every_finding_says_what_mends_it_and_no_line_is_too_long() {
     for (name, cpus) in [
         ("virtual-machine", "1"),
+        ("simulated", "1-3"),
         ("laptop", "6-7"),
         ("server", "2-3,6-7"),
         ("board", "4-5"),

@@ -116,7 +116,7 @@ fn what_is_there_is_read() {
 fn the_running_machine_and_the_recorded_ones_are_read() {
     let _ = read_surroundings(&MachineRoot::system(), &[]);
     let machines = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/machines");
-    for name in ["board", "laptop", "server", "virtual-machine"] {
+    for name in ["board", "laptop", "server", "simulated", "virtual-machine"] {
         let found = read_surroundings(&MachineRoot::at(machines.join(name)), &[]);
         assert!(
             found.kernel_options.contains_key("CONFIG_CPUSETS"),

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A small disk that outlives the simulated machine, with what a restart must find again: Rampart's
+//! state and the boot loader's configuration.
+//!
+//! The machine's boot loader is whoever starts QEMU, and it reads what a boot loader would: the
+//! `append` line of `extlinux.conf` on that disk. The disk is an ext4 file system in a plain file,
+//! made and read with e2fsprogs, which needs no root.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::error::SimError;
+use super::program::Program;
+
+/// Room for journals and plans; the file takes what is written.
+const SIZE: &str = "64M";
+
+/// Where the machine mounts it.
+pub(super) const MOUNTED: &str = "/state";
+
+const CONFIGURATION: &str = "boot/extlinux/extlinux.conf";
+
+const MAKE: Program = Program {
+    name: "mkfs.ext4",
+    purpose: "make the disk of the simulated machine",
+    package: "e2fsprogs",
+};
+const CHECK: Program = Program {
+    name: "e2fsck",
+    purpose: "read the disk of the simulated machine",
+    package: "e2fsprogs",
+};
+const DEBUG: Program = Program {
+    name: "debugfs",
+    purpose: "read the disk of the simulated machine",
+    package: "e2fsprogs",
+};
+
+/// A disk that is there.
+#[derive(Debug)]
+pub(super) struct Disk {
+    path: PathBuf,
+}
+
+impl Disk {
+    /// The disk in a file. If there is none it is made, with `boot_line` in its configuration.
+    ///
+    /// # Errors
+    /// If a program of e2fsprogs is missing or fails.
+    pub(super) fn open(path: &Path, boot_line: &str) -> Result<Self, SimError> {
+        let disk = Self {
+            path: std::path::absolute(path).map_err(SimError::file("find", path))?,
+        };
+        if !disk.path.exists() {
+            disk.make(boot_line)?;
+        }
+        Ok(disk)
+    }
+
+    /// Its file.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn make(&self, boot_line: &str) -> Result<(), SimError> {
+        let beside = self.path.parent().unwrap_or(Path::new("/"));
+        let content = tempfile::tempdir_in(beside).map_err(SimError::file("write in", beside))?;
+        let tree = content.path().join("tree");
+        let configuration = tree.join(CONFIGURATION);
+        for directory in [configuration.parent(), Some(&*tree.join("rampart"))] {
+            let directory = directory.unwrap_or(&tree);
+            super::cache::make_directory(directory)?;
+        }
+        fs::write(&configuration, configuration_text(boot_line))
+            .map_err(SimError::file("write", &configuration))?;
+        let image = content.path().join("disk");
+        let mut make = command(&MAKE);
+        make.args([
+            "-q",
+            "-F",
+            "-L",
+            "rampart-state",
+            "-E",
+            "root_owner=0:0",
+            "-d",
+        ]);
+        make.arg(&tree).arg(&image).arg(SIZE);
+        MAKE.run(make, &mut || 0)?;
+        // What was taken from here belongs to who made it; inside, all of it is the first user's.
+        for path in ["boot", "boot/extlinux", CONFIGURATION, "rampart"] {
+            for field in ["uid", "gid"] {
+                let request = format!("set_inode_field /{path} {field} 0");
+                ask(&image, &["-w"], &request)?;
+            }
+        }
+        fs::rename(&image, &self.path).map_err(SimError::file("make", &self.path))
+    }
+
+    /// The line that its boot loader starts the kernel with.
+    ///
+    /// # Errors
+    /// If there is none, or the disk cannot be read.
+    pub(super) fn boot_line(&self) -> Result<String, SimError> {
+        // The machine may have ended without unmounting: what it brought to the disk may stand in
+        // the file system's journal alone.
+        let mut check = command(&CHECK);
+        check.args(["-p", "-E", "journal_only"]).arg(&self.path);
+        CHECK.run(check, &mut || 0)?;
+        let text = ask(&self.path, &[], &format!("cat /{CONFIGURATION}"))?;
+        append_line(&text).ok_or_else(|| {
+            SimError::Image(format!(
+                "{}: /{CONFIGURATION} on it has no `append` line for its default label; mend: \
+                 restore it with debugfs, or remove the disk",
+                self.path.display()
+            ))
+        })
+    }
+}
+
+/// A program of e2fsprogs, which are on the path of root alone.
+fn command(program: &Program) -> Command {
+    let beside = ["/usr/sbin", "/sbin"]
+        .map(|directory| Path::new(directory).join(program.name))
+        .into_iter()
+        .find(|path| path.is_file());
+    Command::new(beside.unwrap_or_else(|| PathBuf::from(program.name)))
+}
+
+fn ask(image: &Path, options: &[&str], request: &str) -> Result<String, SimError> {
+    let mut debug = command(&DEBUG);
+    debug.args(options).args(["-R", request]).arg(image);
+    DEBUG.run(debug, &mut || 0)
+}
+
+fn configuration_text(boot_line: &str) -> String {
+    format!(
+        "# The boot loader of the simulated machine is `rampart sim`, which reads the line of the\n\
+         # default label at each start.\n\
+         default linux\n\
+         label linux\n\
+         \tlinux /boot/vmlinuz\n\
+         \tappend {boot_line}\n"
+    )
+}
+
+/// The line of the default label; without a default that of the first
+/// (syslinux, "Config file format").
+fn append_line(configuration: &str) -> Option<String> {
+    let mut default = None;
+    let mut label = None;
+    let mut lines: Vec<(Option<&str>, &str)> = Vec::new();
+    for line in configuration.lines() {
+        let line = line.trim();
+        let (key, value) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        match key.to_ascii_lowercase().as_str() {
+            "default" => default = Some(value.trim()),
+            "label" => label = Some(value.trim()),
+            "append" => lines.push((label, value.trim())),
+            _ => {}
+        }
+    }
+    let of_default = lines.iter().find(|(label, _)| *label == default);
+    let of_default = of_default.or_else(|| match default {
+        // What stands before all labels is for all of them.
+        Some(_) => lines.iter().find(|(label, _)| label.is_none()),
+        None => lines.first(),
+    });
+    of_default.map(|(_, line)| (*line).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_is_that_of_the_default_label() {
+        let two = "default b\nlabel a\n append one\nLABEL b\n\tAPPEND two  words \n";
+        assert_eq!(append_line(two).as_deref(), Some("two  words"));
+        assert_eq!(append_line("label a\nappend one\n").as_deref(), Some("one"));
+        let common = "append all\ndefault x\nlabel x\nlinux /k\n";
+        assert_eq!(append_line(common).as_deref(), Some("all"));
+        assert_eq!(append_line("default x\nlabel y\nappend y\n"), None);
+        assert_eq!(append_line("not at all"), None);
+        assert_eq!(
+            append_line(&configuration_text("quiet x=1")).as_deref(),
+            Some("quiet x=1")
+        );
+    }
+
+    #[test]
+    fn a_disk_is_made_once_and_read_again() {
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().join("disk");
+        let disk = match Disk::open(&path, "quiet isolcpus=1") {
+            Err(SimError::ProgramMissing { program, .. }) => {
+                return eprintln!("not tested: {program} is missing");
+            }
+            disk => disk.expect("made"),
+        };
+        assert_eq!(disk.boot_line().expect("read"), "quiet isolcpus=1");
+        let listed = ask(&path, &[], "stat /rampart").expect("read");
+        assert!(listed.contains("User:     0"), "{listed}");
+        let again = Disk::open(&path, "another line").expect("there");
+        assert_eq!(again.boot_line().expect("read"), "quiet isolcpus=1");
+        ask(&path, &["-w"], &format!("rm /{CONFIGURATION}")).expect("removed");
+        let error = again.boot_line().expect_err("no line").to_string();
+        assert!(error.contains("mend"), "{error}");
+        // Nothing else is left beside it.
+        assert_eq!(fs::read_dir(directory.path()).expect("list").count(), 1);
+    }
+}

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The words of a boot line, and how wanted ones take the place of those that are there
+//! (Documentation/admin-guide/kernel-parameters.rst).
+
+use crate::HostError;
+
+/// Parameters whose order among each other matters: `hugepages=` is about the size before it.
+const TOGETHER: &[&str] = &["hugepagesz", "hugepages"];
+
+/// The words of a line. Space between quotation marks parts nothing; the marks stay.
+pub(super) fn words(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word = String::new();
+    let mut quoted = None;
+    for character in line.chars() {
+        match (character, quoted) {
+            ('"' | '\'', None) => quoted = Some(character),
+            (mark, Some(open)) if mark == open => quoted = None,
+            (space, None) if space.is_whitespace() => {
+                if !word.is_empty() {
+                    words.push(std::mem::take(&mut word));
+                }
+                continue;
+            }
+            _ => {}
+        }
+        word.push(character);
+    }
+    if !word.is_empty() {
+        words.push(word);
+    }
+    words
+}
+
+/// The name of a parameter as the kernel compares it: `-` and `_` are the same.
+pub(super) fn name(word: &str) -> String {
+    let bare = word.trim_start_matches(['"', '\'']);
+    let name = bare.split_once('=').map_or(bare, |(name, _)| name);
+    name.replace('-', "_")
+}
+
+/// The names that the wanted arguments stand for, each once.
+pub(super) fn names(wanted: &[String]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for word in wanted {
+        let name = name(word);
+        let all = match TOGETHER.contains(&name.as_str()) {
+            true => TOGETHER.iter().map(|name| (*name).to_owned()).collect(),
+            false => vec![name],
+        };
+        for name in all {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+    }
+    names
+}
+
+/// A line that holds the wanted arguments, and no other value of their parameters; the line as
+/// it is where it holds them already. What follows a lone `--` is for the first process and stays.
+pub(super) fn merged(line: &str, wanted: &[String]) -> String {
+    if holds(line, wanted) {
+        return line.to_owned();
+    }
+    let names = names(wanted);
+    let all = words(line);
+    let end = all.iter().position(|word| word == "--");
+    let (ours, theirs) = all.split_at(end.unwrap_or(all.len()));
+    let kept = ours.iter().filter(|word| !names.contains(&name(word)));
+    kept.chain(wanted)
+        .chain(theirs)
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// Whether a line holds the wanted arguments, and no other value of their parameters.
+pub(super) fn holds(line: &str, wanted: &[String]) -> bool {
+    let names = names(wanted);
+    let bare = |word: &str| word.replace(['"', '\''], "");
+    let mut present: Vec<(usize, String)> = Vec::new();
+    for word in words(line).iter().take_while(|word| *word != "--") {
+        if let Some(place) = names.iter().position(|known| *known == name(word)) {
+            present.push((group(&names, place), value_of(&bare(word))));
+        }
+    }
+    let mut needed: Vec<(usize, String)> = Vec::new();
+    for word in wanted {
+        if let Some(place) = names.iter().position(|known| *known == name(word)) {
+            needed.push((group(&names, place), value_of(&bare(word))));
+        }
+    }
+    // The order matters among the values of one parameter alone.
+    present.sort_by_key(|(place, _)| *place);
+    needed.sort_by_key(|(place, _)| *place);
+    present == needed
+}
+
+/// Parameters whose order among each other matters count as one.
+fn group(names: &[String], place: usize) -> usize {
+    let is_together = |name: &String| TOGETHER.contains(&name.as_str());
+    match names.get(place).is_some_and(is_together) {
+        true => names.iter().position(is_together).unwrap_or(place),
+        false => place,
+    }
+}
+
+/// A word with its name as the kernel compares it.
+fn value_of(word: &str) -> String {
+    match word.split_once('=') {
+        Some((left, value)) => format!("{}={value}", name(left)),
+        None => name(word),
+    }
+}
+
+/// Refuses what is no argument, or cannot be one of a boot line.
+pub(super) fn check(wanted: &[String]) -> Result<(), HostError> {
+    let refuse = |word: &String, what: &str, needed: &str| {
+        Err(HostError::Request {
+            place: "the boot line".to_owned(),
+            what: what.to_owned(),
+            present: format!("{word:?}"),
+            needed: needed.to_owned(),
+            mend: "correct the argument in the plan".to_owned(),
+        })
+    };
+    if wanted.is_empty() {
+        return refuse(
+            &String::new(),
+            "no argument is wanted",
+            "at least one argument",
+        );
+    }
+    for word in wanted {
+        if word.chars().any(char::is_control) || word.contains('\'') {
+            return refuse(
+                word,
+                "no boot loader hands this character on",
+                "text without control characters and without '",
+            );
+        }
+        if words(word) != [word.clone()] || word.matches('"').count() % 2 == 1 {
+            return refuse(word, "it is not one argument", "spaces between \" alone");
+        }
+        let name = name(word);
+        if name.is_empty() || name.chars().all(|character| character == '_') {
+            return refuse(word, "it names no parameter", "NAME or NAME=VALUE");
+        }
+        let is_plain =
+            |character: char| character.is_ascii_alphanumeric() || "_.:/".contains(character);
+        if !name.chars().all(is_plain) {
+            return refuse(
+                word,
+                "no parameter has such a name",
+                "letters, digits and _ - . : /",
+            );
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn wanted(text: &str) -> Vec<String> {
+        words(text)
+    }
+
+    #[test]
+    fn another_value_is_replaced_and_not_doubled() {
+        let line =
+            "root=/dev/sda1 isolcpus=3 nohz-full=3 dyndbg=\"file a.c +p\" quiet -- isolcpus=9";
+        assert_eq!(
+            merged(line, &wanted("isolcpus=domain,2-3 nohz_full=2-3 nosmt")),
+            "root=/dev/sda1 dyndbg=\"file a.c +p\" quiet isolcpus=domain,2-3 nohz_full=2-3 nosmt -- isolcpus=9"
+        );
+    }
+
+    #[test]
+    fn a_line_that_has_them_stays_as_it_is() {
+        for line in [
+            "  root=/x   nohz-full=2-3 isolcpus=2-3",
+            "isolcpus=2-3 'nohz_full=2-3'",
+        ] {
+            assert_eq!(merged(line, &wanted("isolcpus=2-3 nohz_full=2-3")), line);
+        }
+        let doubled = "isolcpus=2-3 isolcpus=2-3";
+        assert_eq!(merged(doubled, &wanted("isolcpus=2-3")), "isolcpus=2-3");
+    }
+
+    #[test]
+    fn sizes_of_pages_stay_before_their_numbers() {
+        let pages = wanted("hugepagesz=1G hugepages=4 hugepagesz=2M hugepages=64");
+        assert_eq!(
+            merged(
+                "hugepagesz=2M hugepages=64 hugepagesz=1G hugepages=4 ro",
+                &pages
+            ),
+            "ro hugepagesz=1G hugepages=4 hugepagesz=2M hugepages=64"
+        );
+        assert!(!holds(
+            "hugepages=4 hugepagesz=1G",
+            &wanted("hugepagesz=1G hugepages=4")
+        ));
+    }
+
+    #[test]
+    fn what_is_no_argument_is_refused() {
+        check(&wanted(
+            "isolcpus=2-3 dyndbg=\"file a +p\" nosmt kvm-amd.avic=1",
+        ))
+        .expect("arguments");
+        for wrong in [
+            "", "a b", "--", "x=\n", "x='1'", "x=\"1", "=3", "a;b=1", "$(id)",
+        ] {
+            let error = check(&[wrong.to_owned()]).expect_err(wrong).to_string();
+            assert!(error.contains("mend"), "{error}");
+        }
+        check(&[]).expect_err("none");
+    }
+
+    proptest! {
+        #[test]
+        fn a_merged_line_holds_what_is_wanted(line in "[a-c=_\" -]{0,30}", value in "[a-c0-9,-]{0,5}") {
+            let wanted = [format!("a_b={value}"), "c".to_owned()];
+            let once = merged(&line, &wanted);
+            // An open quotation mark swallows what follows it, for the kernel as well.
+            if line.matches('"').count() % 2 == 0 {
+                prop_assert!(holds(&once, &wanted), "{once}");
+                prop_assert_eq!(merged(&once, &wanted), once);
+            }
+        }
+    }
+}

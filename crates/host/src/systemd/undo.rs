@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Gives systemd's units back what they had.
+
+use std::io;
+use std::path::Path;
+
+use rampart_model::{Finding, Severity};
+
+use super::systemctl::{self, Unit};
+use super::{drop_in, same};
+use crate::HostError;
+use crate::kernel::Kernel;
+use crate::undo::Undone;
+
+/// A property has its old value again, if it still has Rampart's. `systemctl revert` would take the
+/// administrator's own changes along; so the value is set back, and then the file that holds it is
+/// removed, if there was none before.
+///
+/// # Errors
+/// Only where a test ends the machine.
+pub(crate) fn property(
+    kernel: &dyn Kernel,
+    unit: &str,
+    property: &str,
+    old: &str,
+    new: &str,
+    had_drop_in: bool,
+    undone: &mut Undone,
+) -> io::Result<()> {
+    let place = format!("{unit}: {property}");
+    let place = Path::new(&place);
+    let mend = format!("systemctl set-property --runtime {unit} {property}={old}");
+    let present = match Unit::read(kernel, unit) {
+        // Gone, and its properties with it.
+        Ok(present) if !present.is_loaded => return Ok(()),
+        Ok(present) => present.allowed_cpus,
+        Err(error) => {
+            undone.failed(place, error.to_string(), &mend);
+            return Ok(());
+        }
+    };
+    if !same(&present, old) {
+        if !same(&present, new) {
+            undone.left.push(
+                Finding::new(
+                    Severity::Warning,
+                    place.display().to_string(),
+                    format!(
+                        "someone else changed it after Rampart set it to {new}, so it was left"
+                    ),
+                )
+                .values(present, if old.is_empty() { "no limit" } else { old })
+                .mend(mend),
+            );
+            return Ok(());
+        }
+        if let Err(error) = systemctl::set_property(kernel, unit, property, old) {
+            undone.failed(place, error.to_string(), &mend);
+            return Ok(());
+        }
+        let words = if old.is_empty() {
+            "no limit again".to_owned()
+        } else {
+            format!("{old} again")
+        };
+        undone.restored(place, words);
+    }
+    kernel.step()?;
+    let file = drop_in(unit, property);
+    if !had_drop_in && kernel.exists(&file) {
+        let removed = kernel.remove_file(&file).map_err(|error| error.to_string());
+        if let Some(directory) = file.parent() {
+            // Other properties of the unit may be set there.
+            let _ = kernel.remove_directory(directory);
+        }
+        let reloaded = systemctl::reload(kernel).map_err(|error: HostError| error.to_string());
+        if let Err(error) = removed.and(reloaded) {
+            undone.failed(
+                &file,
+                format!("it holds the value that was there before, and cannot go: {error}"),
+                &format!("rm {}; systemctl daemon-reload", file.display()),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// A service that was stopped runs again.
+pub(crate) fn service(kernel: &dyn Kernel, unit: &str, undone: &mut Undone) {
+    let answer = Unit::read(kernel, unit).and_then(|present| {
+        if present.is_active || !present.is_loaded {
+            return Ok(false);
+        }
+        systemctl::start(kernel, unit).map(|()| true)
+    });
+    match answer {
+        Ok(false) => {}
+        Ok(true) => undone.restored(Path::new(unit), "started again"),
+        Err(error) => undone.failed(
+            Path::new(unit),
+            error.to_string(),
+            &format!("systemctl start {unit}"),
+        ),
+    }
+}
