@@ -10,6 +10,7 @@ use rampart_model::{Disturbance, Evaluation, EvaluationState, TransferGroup};
 pub fn is_complete(evaluation: &Evaluation) -> bool {
     evaluation.state == EvaluationState::Complete
         && has_every_record(evaluation)
+        && has_every_comparison(evaluation)
         && has_every_round(evaluation)
 }
 
@@ -26,6 +27,17 @@ fn has_every_record(evaluation: &Evaluation) -> bool {
                 })
             })
         })
+    })
+}
+
+/// Each leg that is compared with the whole plan has a valid run of each cell too.
+fn has_every_comparison(evaluation: &Evaluation) -> bool {
+    let plan = &evaluation.plan;
+    let cells = plan.domains.len() * plan.meters.len() * plan.conditions.len();
+    plan.legs.iter().skip(1).all(|leg| {
+        let records = evaluation.plan_effects.iter().flat_map(|all| &all.records);
+        let valid = records.filter(|one| one.leg == leg.leg && one.record.exposure.runs > 0);
+        valid.count() == cells
     })
 }
 

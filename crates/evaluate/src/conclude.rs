@@ -5,16 +5,17 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use rampart_model::{
-    Condition, DomainPlan, Evaluation, Exposure, Finding, GuestRole, MeterPlan, NotMeasured,
-    Record, Severity, Verdict,
+    Condition, DomainPlan, Evaluation, Exposure, Finding, GuestRole, LegRecord, MeterPlan,
+    NotMeasured, Record, Severity, Verdict,
 };
 
 use crate::Cell;
 use crate::collect::RecordCollector;
 use crate::comparison::compare;
+use crate::effects::judge::judge_effects;
 use crate::experiment::{since_epoch, timestamp};
 use crate::failures::Failures;
-use crate::judge::judge_records;
+use crate::judge::{Evidence, judge_records};
 use crate::steal;
 use crate::transfer::judge::TransferVerdicts;
 
@@ -85,12 +86,27 @@ impl Concluding {
             .sum();
         if runs != self.runs {
             self.runs = runs;
-            // A cell's order is domain, meter, condition: the order of the report.
+            // A cell's order is leg, domain, meter, condition: the order of the report.
+            let made = |record: &Record| !record.runs.is_empty();
             evaluation.records = collectors
-                .values()
-                .map(|collector| collector.record.clone())
-                .filter(|record| !record.runs.is_empty())
+                .iter()
+                .filter(|(cell, _)| cell.leg == 0)
+                .map(|(_, collector)| collector.record.clone())
+                .filter(made)
                 .collect();
+            if let Some(effects) = &mut evaluation.plan_effects {
+                effects.records = collectors
+                    .iter()
+                    .filter(|(cell, _)| cell.leg > 0)
+                    .filter_map(|(cell, collector)| {
+                        Some(LegRecord {
+                            leg: evaluation.plan.legs.get(cell.leg)?.leg.clone(),
+                            record: collector.record.clone(),
+                        })
+                    })
+                    .filter(|leg| made(&leg.record))
+                    .collect();
+            }
         }
         evaluation.not_measured = [
             self.planned.clone(),
@@ -112,6 +128,17 @@ impl Concluding {
                 .collect();
             let verdicts = judge_records(&evaluation.plan, &evaluation.records, &blocks, emulated);
             self.matrix = (self.runs, verdicts);
+            if let Some(effects) = &mut evaluation.plan_effects {
+                let evidence = Evidence {
+                    plan: &evaluation.plan,
+                    records: &evaluation.records,
+                    blocks: &blocks,
+                    transfers: &[],
+                    crash: None,
+                    emulated,
+                };
+                judge_effects(effects, &evidence);
+            }
         }
         evaluation.verdicts.clone_from(&self.matrix.1);
         evaluation.verdicts.extend(self.transfers.judge(
@@ -141,6 +168,7 @@ fn gaps(
             for (condition, load) in evaluation.plan.conditions.iter().enumerate() {
                 let id = record_id(domain_plan, meter_plan, *load);
                 let findings = match collectors.get(&Cell {
+                    leg: 0,
                     domain,
                     meter,
                     condition,
@@ -195,11 +223,21 @@ pub(crate) fn empty_record(evaluation: &Evaluation, cell: Cell) -> Record {
     Record {
         emulated: evaluation.machine.virtualisation.emulated
             || domain.selection.guest == Some(GuestRole::Emulated),
-        id: record_id(domain, meter, condition),
+        id: format!(
+            "{}{}",
+            evaluation
+                .plan
+                .legs
+                .get(cell.leg)
+                .map_or_else(String::new, |leg| leg.leg.prefix()),
+            record_id(domain, meter, condition)
+        ),
         domain: domain.name.clone(),
         kind: domain.selection.kind,
         plan: MeterPlan {
             cpus: domain.cpus.clone(),
+            policy: domain.policy.unwrap_or(meter.policy),
+            deadline: domain.deadline.or(meter.deadline),
             ..meter.clone()
         },
         condition,
