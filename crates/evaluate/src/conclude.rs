@@ -162,40 +162,64 @@ fn gaps(
     collectors: &BTreeMap<Cell, RecordCollector>,
     failures: &Failures,
 ) -> Vec<NotMeasured> {
+    let plan = &evaluation.plan;
     let mut gaps = Vec::new();
-    for (domain, domain_plan) in evaluation.plan.domains.iter().enumerate() {
-        for (meter, meter_plan) in evaluation.plan.meters.iter().enumerate() {
-            for (condition, load) in evaluation.plan.conditions.iter().enumerate() {
-                let id = record_id(domain_plan, meter_plan, *load);
-                let findings = match collectors.get(&Cell {
-                    leg: 0,
-                    domain,
-                    meter,
-                    condition,
-                }) {
-                    Some(collector) if collector.record.exposure.runs > 0 => continue,
-                    Some(collector) if !collector.record.runs.is_empty() => collector
-                        .record
-                        .runs
-                        .iter()
-                        .flat_map(|run| run.invalid.clone())
-                        .collect(),
-                    _ => vec![failures.left_out(&domain_plan.name).unwrap_or_else(|| {
-                        Finding::new(
-                            Severity::Note,
-                            id.clone(),
-                            "the evaluation ended before its turn came",
-                        )
-                    })],
-                };
-                gaps.push(NotMeasured {
-                    what: format!("record {id}"),
-                    findings,
-                });
+    for leg in 0..plan.legs.len().max(1) {
+        for domain in 0..plan.domains.len() {
+            for meter in 0..plan.meters.len() {
+                for condition in 0..plan.conditions.len() {
+                    let cell = Cell {
+                        leg,
+                        domain,
+                        meter,
+                        condition,
+                    };
+                    gaps.extend(gap(evaluation, cell, collectors.get(&cell), failures));
+                }
             }
         }
     }
     gaps
+}
+
+/// A cell without a valid run; none for one with.
+fn gap(
+    evaluation: &Evaluation,
+    cell: Cell,
+    collector: Option<&RecordCollector>,
+    failures: &Failures,
+) -> Option<NotMeasured> {
+    let empty;
+    let record = match collector {
+        Some(collector) => &collector.record,
+        None => {
+            empty = empty_record(evaluation, cell);
+            &empty
+        }
+    };
+    if record.exposure.runs > 0 {
+        return None;
+    }
+    let findings = if record.runs.is_empty() {
+        vec![failures.left_out(&record.domain).unwrap_or_else(|| {
+            Finding::new(
+                Severity::Note,
+                record.id.clone(),
+                if evaluation.plan.legs.is_empty() {
+                    "the evaluation ended before its turn came"
+                } else {
+                    "its turn did not come, or what it was to be measured in did not stand"
+                },
+            )
+        })]
+    } else {
+        let runs = record.runs.iter();
+        runs.flat_map(|run| run.invalid.clone()).collect()
+    };
+    Some(NotMeasured {
+        what: format!("record {}", record.id),
+        findings,
+    })
 }
 
 /// Rounds that were made and do not count, with their reasons.

@@ -6,6 +6,7 @@
 //! groups that the crate made itself need no record: they go with the group.
 #![deny(unsafe_code)]
 
+mod apply;
 mod changes;
 mod child;
 mod error;
@@ -21,6 +22,7 @@ mod layout;
 mod lock;
 mod notation;
 mod panic;
+mod policy;
 mod processor_times;
 mod real_time;
 mod release;
@@ -32,6 +34,7 @@ mod tasks;
 mod tracing;
 mod undo;
 
+pub use apply::{Application, apply};
 pub use child::{AtOurEnd, Said, end_child, run_within, spawn_tied, wait_within};
 pub use error::HostError;
 pub use facts::{read_knob_values, read_machine, read_surroundings};
@@ -39,6 +42,7 @@ pub use isolated::reach_isolated_cpus;
 pub use kernel_config::kernel_option;
 pub use layout::control_group_layout;
 pub use panic::PanicTrigger;
+pub use policy::{set_thread_policy, thread_policy};
 pub use processor_times::{ProcessorTimes, processor_times, read_smi_count};
 pub use real_time::{RealTimeBudget, diagnose_real_time_policy, free_real_time_budget};
 pub use release::{PendingJournal, ReleaseReport, Restored, pending, release};

@@ -72,11 +72,13 @@ pub(crate) enum Command {
     Domains(Domains),
     /// Write, check and show the plan of a machine: who owns which CPU
     Plan(crate::commands::plan::PlanArguments),
+    /// Make a plan real on this machine, until `rampart release`
+    Apply(crate::commands::apply::ApplyArguments),
     /// Build, boot and enter the simulated machine
     Sim(crate::commands::sim::SimArguments),
     /// Tell what rtla or cyclictest measured, read from its output
     Import(crate::commands::import::Import),
-    /// Restore what a killed run left changed on this machine
+    /// Take the applied plan back, and what a killed run left changed
     Release(Release),
     /// Write a domain in the words of another tool
     Export(crate::commands::export::Export),

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // What the plan of the machine changed, and which of its changes mattered.
-import { type Child, element, findingList, row, scrolling, section, table, withCode, wordBadge } from "../dom";
+import {
+  type Child,
+  element,
+  findingList,
+  row,
+  scrolling,
+  section,
+  table,
+  withCode,
+  wordBadge,
+} from "../dom";
 import type {
   ChangeOutcome,
   EffectOutcome,
@@ -119,13 +129,7 @@ function figuresOf(one: EffectRatio, axis: readonly [number, number]): Child[] {
     one.quantile >= 1 ? "worst of a run" : quantileName(one.quantile),
     element(one.differs ? "b" : "span", {}, ratio(one.ratio.estimate)),
     `${ratio(one.ratio.low)} – ${ratio(one.ratio.high)}`,
-    intervalDrawing(
-      one.ratio,
-      (value) => ratioPlace(value, axis),
-      [1 / TOLERANCE, TOLERANCE],
-      1,
-      drawn,
-    ),
+    intervalDrawing(one.ratio, (value) => ratioPlace(value, axis), [1 / TOLERANCE, TOLERANCE], 1, drawn),
   ];
 }
 

@@ -18,7 +18,7 @@ use crate::tasks::{self, Task};
 /// The group for processes inside a shield whose own group could not be made threaded. That one
 /// stays empty of processes, so that controllers can be switched on for a container's group
 /// beside it: a group with processes of its own cannot hand controllers down.
-pub(super) const PROCESSES: &str = "processes";
+const PROCESSES: &str = "processes";
 
 /// Raises the wall in the hierarchy mounted at `root`.
 pub(super) fn raise(

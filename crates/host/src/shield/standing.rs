@@ -8,7 +8,7 @@ use rampart_model::{
     CpuSet, Finding, Severity, ShieldReport, StandingDomain, StandingPlan, StandingState,
 };
 
-use super::{ControlGroup, ControlGroupVersion, Shield, partition};
+use super::{ControlGroup, ControlGroupVersion, Shield};
 use crate::changes::Changes;
 use crate::groups::Hierarchies;
 use crate::journal::boot_id;
@@ -106,13 +106,10 @@ fn enter(
     let path = mount
         .and_then(|mount| group.strip_prefix(mount).ok())
         .ok_or_else(|| gone("a directory in no mounted hierarchy"))?;
-    // A group that could not be made threaded has its processes in one below it.
-    let below = group.join(partition::PROCESSES);
-    let admit_to = if kernel.is_directory(&below) {
-        below
-    } else {
-        group.to_owned()
-    };
+    let admit_to = domain
+        .members
+        .as_ref()
+        .map_or_else(|| group.to_owned(), PathBuf::from);
     let control_group = ControlGroup {
         version,
         path: format!("/{}", path.display()),
@@ -201,6 +198,7 @@ mod tests {
             },
             partition: None,
             group: group.map(|group| group.display().to_string()),
+            members: None,
             unified,
         }
     }

@@ -5,12 +5,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use rampart_evaluate::{Context, DisturbanceWish, Request, ResultStream, evaluate, is_complete};
+use rampart_evaluate::{
+    Context, DisturbanceWish, PlanSwitch, Request, ResultStream, evaluate, is_complete,
+};
 use rampart_model::{
     Condition, Evaluation, ExitCode, LoadKind, LoadPlace, Question, VerdictOutcome,
 };
 
-use super::evaluate_plan::selections;
+use super::evaluate_plan::{Switch, selections};
+use super::plan::ReadPlan;
 use super::report::render;
 use crate::arguments::{Evaluate, Format, Loads, Wish};
 use crate::failure::Failure;
@@ -24,7 +27,9 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
         return super::evaluate_on::run(arguments, colour);
     }
     super::evaluate_on::refuse_crash_here(arguments)?;
-    let request = request(arguments)?;
+    let read = arguments.plan.read()?;
+    let request = request(arguments, read.as_ref())?;
+    let switch = read.as_ref().map(Switch);
     let meter = super::meter_program()?;
     let streamed = arguments.out.as_deref() == Some(Path::new("-"));
     // What streams away also needs a place to be in while it is made.
@@ -46,7 +51,7 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
         stream: stream.clone(),
         crash_host: arguments.crash_host,
         explain: arguments.explain,
-        switch: None,
+        switch: switch.as_ref().map(|switch| switch as &dyn PlanSwitch),
         command: std::env::args().collect(),
         tool_version: super::VERSION,
     };
@@ -61,7 +66,7 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
     Ok(exit_code(&evaluation))
 }
 
-fn request(arguments: &Evaluate) -> Result<Request, Failure> {
+fn request(arguments: &Evaluate, read: Option<&ReadPlan>) -> Result<Request, Failure> {
     let disturbances = arguments.disturb.as_ref().map(|wishes| {
         let mut wishes: Vec<_> = wishes
             .iter()
@@ -75,7 +80,7 @@ fn request(arguments: &Evaluate) -> Result<Request, Failure> {
         }
         wishes
     });
-    let plan = arguments.plan.request(&arguments.domains)?;
+    let plan = read.map(|read| arguments.plan.request(read, &arguments.domains));
     let domains = match &plan {
         Some(_) => Vec::new(),
         None => selections(&arguments.domains)?,

@@ -5,11 +5,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use rampart_evaluate::PlanRequest;
-use rampart_host::{MachineRoot, read_machine, read_surroundings};
-use rampart_model::{DomainSelection, ExitCode};
-use rampart_plan::Places;
+use rampart_evaluate::{PlanRequest, PlanSwitch};
+use rampart_host::{Application, HostError, MachineRoot, StateDirectory};
+use rampart_model::{
+    ChangeList, DomainSelection, ExitCode, Finding, PlanChange, Severity, StandingPlan, StepAction,
+};
 
+use super::VERSION;
+use super::apply::{change_list, refuse};
+use super::plan::{ReadPlan, read_plan_text};
 use crate::failure::Failure;
 
 /// The plan to measure.
@@ -60,59 +64,83 @@ impl PlanOptions {
     }
 
     /// The plan on this machine; none where none is named.
-    pub(crate) fn request(&self, domains: &[String]) -> Result<Option<PlanRequest>, Failure> {
+    pub(crate) fn read(&self) -> Result<Option<ReadPlan>, Failure> {
         let Some(file) = &self.plan else {
             return Ok(None);
         };
         let text = self.text(file)?;
-        let name = file.display().to_string();
-        let plan = rampart_plan::parse(&text, &name)
-            .map_err(|error| Failure::new(ExitCode::Usage, error))?;
-        let root = MachineRoot::system();
-        let machine = read_machine(&root);
-        let kernels: Vec<PathBuf> = plan
-            .domains
-            .iter()
-            .filter_map(|domain| domain.kernel.as_ref().map(PathBuf::from))
-            .collect();
-        let surroundings = read_surroundings(&root, &kernels);
-        let resolved = rampart_plan::resolve(&machine, &plan, &surroundings);
-        if resolved.is_refused() {
-            return Err(refused(&name, &text, &resolved));
-        }
-        Ok(Some(PlanRequest {
-            file: name,
-            plan,
-            resolved,
+        let read = read_plan_text(file, text, &MachineRoot::system())?;
+        refuse(&read)?;
+        Ok(Some(read))
+    }
+
+    /// What is asked of the evaluation of a plan.
+    pub(crate) fn request(&self, read: &ReadPlan, domains: &[String]) -> PlanRequest {
+        let compares = self.before_after || self.ablate;
+        PlanRequest {
+            file: read.file.clone(),
+            plan: read.plan.clone(),
+            resolved: read.resolved.clone(),
             names: domains.to_vec(),
             before_after: self.before_after,
             ablate: self.ablate,
-            steps: Vec::new(),
-        }))
+            steps: if compares {
+                change_list(&MachineRoot::system(), read).steps
+            } else {
+                Vec::new()
+            },
+        }
     }
 }
 
-/// The findings that refuse a plan on this machine.
-fn refused(file: &str, text: &str, resolved: &rampart_model::ResolvedPlan) -> Failure {
-    let places = Places::of(text);
-    let findings: String = resolved
-        .findings
-        .iter()
-        .filter(|finding| finding.refuses())
-        .map(|finding| {
-            let place = match places.line(finding.domain.as_deref()) {
-                Some(line) => format!("{file}:{line}"),
-                None => file.to_owned(),
-            };
-            rampart_plan::finding_line(&place, finding)
-        })
-        .collect();
-    Failure::new(
-        ExitCode::PreconditionMissing,
-        anyhow::anyhow!(
-            "{file}: the plan is refused on this machine, and nothing was measured\n{}",
-            findings.trim_end()
-        ),
+/// Applies a plan as `rampart apply` does, and takes it back as `rampart release` does.
+#[derive(Debug)]
+pub(crate) struct Switch<'a>(pub(crate) &'a ReadPlan);
+
+impl PlanSwitch for Switch<'_> {
+    fn apply(&self, leave_out: &[PlanChange]) -> Result<StandingPlan, Box<Finding>> {
+        // As the machine is now: numbers of threads and interrupts move.
+        let mut changes = change_list(&MachineRoot::system(), self.0);
+        leave(&mut changes, leave_out);
+        let application = Application {
+            tool_version: VERSION,
+            file: &self.0.file,
+            text: &self.0.text,
+            resolved: &self.0.resolved,
+            changes: &changes,
+        };
+        rampart_host::apply(&StateDirectory::standard(), &application, &mut |_| {})
+            .map_err(|error| problem(&self.0.file, &error))
+    }
+
+    fn release(&self) -> Result<Vec<Finding>, Box<Finding>> {
+        let report = rampart_host::release(&StateDirectory::standard())
+            .map_err(|error| problem(&self.0.file, &error))?;
+        match report
+            .left
+            .iter()
+            .find(|left| left.severity == Severity::Problem)
+        {
+            Some(kept) => Err(Box::new(kept.clone())),
+            None => Ok(report.left),
+        }
+    }
+}
+
+/// Makes skipped steps of those to leave out.
+fn leave(changes: &mut ChangeList, leave_out: &[PlanChange]) {
+    for step in &mut changes.steps {
+        let named = |change: &PlanChange| change.kind == step.kind && change.name == step.name;
+        if leave_out.iter().any(named) {
+            step.action = StepAction::Skip;
+            "left out, to see what it does".clone_into(&mut step.why);
+        }
+    }
+}
+
+fn problem(place: &str, error: &HostError) -> Box<Finding> {
+    Box::new(
+        Finding::new(Severity::Problem, place, error.to_string()).mend("run `rampart release`"),
     )
 }
 
@@ -134,6 +162,7 @@ pub(crate) fn selections(domains: &[String]) -> Result<Vec<DomainSelection>, Fai
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rampart_model::StepKind;
 
     #[test]
     fn a_far_side_gets_the_text_of_the_plan() {
@@ -155,6 +184,37 @@ mod tests {
             plan_text: Some("[machine".to_owned()),
             ..options
         };
-        there.request(&[]).expect_err("no plan");
+        there.read().expect_err("no plan");
+    }
+
+    #[test]
+    fn what_is_left_out_is_skipped_and_nothing_else() {
+        let step = |kind, name: &str| rampart_model::ChangeStep {
+            kind,
+            name: name.to_owned(),
+            title: String::new(),
+            action: StepAction::Apply,
+            why: String::new(),
+            present: String::new(),
+            wanted: String::new(),
+            places: Vec::new(),
+            disruptive: None,
+            mend: None,
+            source: String::new(),
+        };
+        let mut changes = ChangeList {
+            schema_version: 1,
+            tool_version: String::new(),
+            steps: vec![step(StepKind::Wall, "ksm"), step(StepKind::Knob, "ksm")],
+            boot_arguments: Vec::new(),
+        };
+        let change = PlanChange {
+            kind: StepKind::Knob,
+            name: "ksm".to_owned(),
+            title: String::new(),
+        };
+        leave(&mut changes, &[change]);
+        let actions: Vec<StepAction> = changes.steps.iter().map(|step| step.action).collect();
+        assert_eq!(actions, [StepAction::Apply, StepAction::Skip]);
     }
 }

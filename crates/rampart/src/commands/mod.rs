@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One module a command.
 
+pub(crate) mod apply;
 pub(crate) mod block;
 pub(crate) mod blocktest;
 pub(crate) mod check;

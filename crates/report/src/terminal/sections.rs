@@ -327,7 +327,9 @@ fn once(all: &[&Finding]) -> Vec<String> {
 /// Invalid records first, then what weakens the rest.
 pub(crate) fn warnings(page: &mut Page, evaluation: &Evaluation) {
     let mut lines: Vec<(bool, String)> = Vec::new();
-    for record in &evaluation.records {
+    let legs = evaluation.plan_effects.iter().flat_map(|all| &all.records);
+    let records = evaluation.records.iter().chain(legs.map(|leg| &leg.record));
+    for record in records {
         lines.extend(record.invalid.iter().map(|finding| {
             (
                 true,
