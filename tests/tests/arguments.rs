@@ -47,6 +47,14 @@ fn bad_arguments_exit_with_2_and_name_the_place() {
         (vec!["evaluate", "--for", "1ms"], "too short"),
         (vec!["evaluate", "--deadline", "fast"], "length of time"),
         (vec!["evaluate", "--domains", "moon"], "no domain"),
+        (vec!["evaluate", "--ablate"], "--plan"),
+        (vec!["evaluate", "--before-after"], "--plan"),
+        (vec!["evaluate", "--plan", "/nowhere"], "/nowhere"),
+        (vec!["evaluate", "--plan", "x", "--cpus", "0"], "--cpus"),
+        (
+            vec!["evaluate", "--plan", "x", "--plan-text", "[machine"],
+            "x:1",
+        ),
         (vec!["evaluate", "--loads", "gpu"], "no load"),
         (vec!["evaluate", "--loads", "cpu@moon"], "no place"),
         (
@@ -104,6 +112,9 @@ fn bad_arguments_exit_with_2_and_name_the_place() {
     }
 }
 
+/// A plan that no machine fits.
+const ABSENT_CPU: &str = "[[domain]]\nname = \"press\"\nkind = \"task\"\ncpus = \"9999\"\n";
+
 #[test]
 fn what_is_missing_exits_with_4_and_says_what_mends_it() {
     for (arguments, named) in [
@@ -115,6 +126,10 @@ fn what_is_missing_exits_with_4_and_says_what_mends_it() {
         (
             vec!["evaluate", "--domains", "container:docker", "--for", "1m"],
             "docker",
+        ),
+        (
+            vec!["evaluate", "--plan", "x", "--plan-text", ABSENT_CPU],
+            "9999",
         ),
     ] {
         refused(&arguments, 4, named);

@@ -140,6 +140,8 @@ fn a_planted_false_wall_is_called_leaking() {
     let cpu = CpuSet::single(usable_cpus().iter().next_back().expect("a CPU"));
     let place = tempfile::tempdir().expect("a directory");
     let domain = |name: &str, kind: DomainKind| DomainPlan {
+        policy: None,
+        deadline: None,
         name: name.to_owned(),
         selection: DomainSelection::of(kind),
         cpus: cpu.clone(),
@@ -261,6 +263,8 @@ fn experiment(
     transfer: TransferPlan,
 ) -> ExperimentPlan {
     ExperimentPlan {
+        measured: None,
+        legs: Vec::new(),
         housekeeping,
         domains,
         meters: vec![MeterPlan::new(MeterKind::Wakeup, CpuSet::new())],

@@ -72,6 +72,17 @@ export function badge(outcome: VerdictOutcome, before = "", attributes: Attribut
   );
 }
 
+/** A word that amounts to this outcome, coloured so; plain where it amounts to none. */
+export function wordBadge(outcome: VerdictOutcome | null, word: string): HTMLElement {
+  if (outcome === null) return element("span", {}, word);
+  return element(
+    "span",
+    { class: `badge ${outcome}` },
+    element("span", { "aria-hidden": true }, `${GLYPHS[outcome]} `),
+    word,
+  );
+}
+
 /** A badge whose sign stands for the outcome; the word is there for those who do not see it. */
 export function shortBadge(outcome: VerdictOutcome, about: string, attributes: Attributes): HTMLElement {
   return element(

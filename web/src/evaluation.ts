@@ -11,6 +11,7 @@ export type Evaluation = {
   machine: Machine;
   not_measured: NotMeasured[];
   plan: ExperimentPlan;
+  plan_effects?: PlanEffects | null;
   records: Record[];
   runs: [number, number];
   schema_version: number;
@@ -78,6 +79,14 @@ export type Cause = {
 };
 
 export type CauseKind = "nmi" | "interrupt" | "softirq" | "thread" | "unseen";
+
+export type ChangeEffect = {
+  change: PlanChange;
+  outcome: ChangeOutcome;
+  statement: string;
+};
+
+export type ChangeOutcome = "mattered" | "backfired" | "mixed" | "no-difference-shown" | "inconclusive";
 
 export type ClockRelation = {
   at: Nanos;
@@ -182,8 +191,10 @@ export type DomainKind = "host" | "task" | "container" | "vm" | "detached" | "ce
 
 export type DomainPlan = {
   cpus: CpuSet;
+  deadline?: Nanos | null;
   description: string;
   name: string;
+  policy?: SchedulingPolicy | null;
   selection: DomainSelection;
 };
 
@@ -191,6 +202,15 @@ export type DomainSelection = {
   engine?: ContainerEngine | null;
   guest?: GuestRole | null;
   kind: DomainKind;
+};
+
+export type EffectOutcome = "better" | "worse" | "no-difference-shown" | "inconclusive";
+
+export type EffectRatio = {
+  differs: boolean;
+  p_value: number;
+  quantile: number;
+  ratio: Interval;
 };
 
 export type EffectivePlacement = {
@@ -212,6 +232,8 @@ export type ExperimentPlan = {
   domains: DomainPlan[];
   findings: Finding[];
   housekeeping: CpuSet;
+  legs?: LegPlan[];
+  measured?: MeasuredPlan | null;
   meters: MeterPlan[];
   repetitions: number;
   run_duration: Nanos;
@@ -321,6 +343,16 @@ export type Interval = {
   low: number;
 };
 
+export type LegPlan = {
+  leg: PlanLeg;
+  visits: number;
+};
+
+export type LegRecord = {
+  leg: PlanLeg;
+  record: Record;
+};
+
 export type LoadKind = "idle" | "cpu" | "memory" | "cache" | "io";
 
 export type LoadPlace = "same" | "others";
@@ -364,6 +396,12 @@ export type Machine = {
   topology: Topology;
   transparent_huge_pages?: string | null;
   virtualisation: Virtualisation;
+};
+
+export type MeasuredPlan = {
+  file: string;
+  fingerprint: string;
+  stands: boolean;
 };
 
 export type MemoryNode = {
@@ -435,6 +473,37 @@ export type Participant = {
 
 export type PlacedBy = "itself" | "outside";
 
+export type PlanChange = {
+  kind: StepKind;
+  name: string;
+  title: string;
+};
+
+export type PlanEffect = {
+  condition: Condition;
+  domain: string;
+  exposure: [Exposure, Exposure];
+  leg: PlanLeg;
+  meter: MeterKind;
+  outcome: EffectOutcome;
+  ratios: EffectRatio[];
+  records: [string, string];
+  smallest_detectable?: number | null;
+  statement: string;
+};
+
+export type PlanEffects = {
+  ablation: ChangeEffect[];
+  changes: PlanChange[];
+  effects: PlanEffect[];
+  not_compared: NotMeasured[];
+  records: LegRecord[];
+};
+
+export type PlanLeg = "after" | "before" | {
+  without: PlanChange;
+};
+
 export type PreemptionModel = "none" | "voluntary" | "full" | "lazy" | "real-time" | "dynamic" | "unknown";
 
 export type Question = "deadline" | "same-as-host" | "interference" | "transfer" | "crash";
@@ -497,6 +566,8 @@ export type Side = "inside" | "under";
 export type SignPath = "through-host" | "own-channel";
 
 export type SignedNanos = number;
+
+export type StepKind = "wall" | "knob" | "boot-line";
 
 export type StressorRecord = {
   command: string[];

@@ -5,6 +5,7 @@ import type { Evaluation } from "./evaluation";
 import { exactSeed } from "./figures";
 import { comparison, head, sentences, verdictPlaces } from "./sections/answer";
 import { crash } from "./sections/crash";
+import { planEffects } from "./sections/effects";
 import { granted, machineFacts } from "./sections/facts";
 import { guests } from "./sections/guests";
 import { latency } from "./sections/latency";
@@ -47,6 +48,8 @@ function navigation(page: HTMLElement): HTMLElement {
 
 /** Short names for the bar. */
 const NAMES: { [id: string]: string } = {
+  "plan-effects": "Plan",
+  ablation: "Changes",
   walls: "Walls",
   crash: "Crash",
   "same-as-host": "Host",
@@ -73,6 +76,7 @@ function render(text: string): HTMLElement {
     element("header", { id: "top" }, ...head(evaluation)),
     sentences(evaluation, places),
     comparison(evaluation, places),
+    ...planEffects(evaluation),
     walls(evaluation, places),
     crash(evaluation, places),
     ...latency(evaluation),

@@ -29,6 +29,7 @@ use rampart_model::{
 
 pub use container::{ReleasedContainers, release_containers};
 pub use error::DomainError;
+pub use surroundings::WallChoice;
 pub use vm::{ExportedGuest, ReleasedGuests, export_libvirt, release_guests};
 
 /// What mends a meter that cannot be started.
@@ -78,17 +79,29 @@ pub fn domain(selection: DomainSelection) -> Box<dyn Domain> {
 /// end.
 #[must_use]
 pub fn domain_in(selection: DomainSelection, state: &StateDirectory) -> Box<dyn Domain> {
+    domain_behind(selection, WallChoice::Usual, state)
+}
+
+/// The same behind a wall of choice; `host` has none whatever is chosen.
+#[must_use]
+pub fn domain_behind(
+    selection: DomainSelection,
+    wall: WallChoice,
+    state: &StateDirectory,
+) -> Box<dyn Domain> {
     let state = state.clone();
     match selection.kind {
         DomainKind::Host => Box::new(host::HostDomain),
-        DomainKind::Task => Box::new(task::TaskDomain { state }),
+        DomainKind::Task => Box::new(task::TaskDomain { state, wall }),
         DomainKind::Container => Box::new(container::ContainerDomain {
             engine: selection.engine.unwrap_or(ContainerEngine::Embedded),
             state,
+            wall,
         }),
         DomainKind::Vm => Box::new(vm::VmDomain::new(
             selection.guest.unwrap_or(GuestRole::RealTime),
             state,
+            wall,
         )),
         kind @ (DomainKind::Detached | DomainKind::Cell) => Box::new(not_built::NotBuilt(kind)),
     }

@@ -2,7 +2,7 @@
 //! What stands around a meter's process while it measures: the shield if there is one, and the
 //! places of its threads.
 
-use rampart_host::{Shield, StateDirectory};
+use rampart_host::{Shield, StateDirectory, standing_domain};
 use rampart_model::{CpuSet, Finding, MeterPlan, Nanos, PlacedBy, Severity, ShieldReport, Wall};
 
 use crate::placement::{self, MeterThreads};
@@ -12,6 +12,17 @@ use crate::{DomainError, Start};
 /// The real-time budget asked for a meter's control group in each second: what the kernel
 /// grants the whole machine by default, so that a group of its own makes no difference.
 pub(crate) const REAL_TIME_BUDGET: Nanos = Nanos::from_millis(950);
+
+/// The wall that a domain stands behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WallChoice {
+    /// The one that an applied plan keeps around its CPUs; without such a plan one that is raised
+    /// for the time that it is up.
+    #[default]
+    Usual,
+    /// None: its threads are bound to its CPUs, and nothing keeps others away.
+    Bare,
+}
 
 /// A shield, or the lack of one, and what was found weak on the way.
 #[derive(Debug)]
@@ -29,10 +40,25 @@ pub(crate) struct Surroundings {
 impl Surroundings {
     /// Raises a shield around the plan's CPUs. Where no CPU would be left for ordinary work
     /// there is none, and a finding says what that costs.
-    pub(crate) fn raise(state: &StateDirectory, start: &Start<'_>) -> Result<Self, DomainError> {
+    ///
+    /// The wall of an applied plan is entered instead, and where none is wanted there is none.
+    pub(crate) fn raise(
+        state: &StateDirectory,
+        wall: WallChoice,
+        start: &Start<'_>,
+    ) -> Result<Self, DomainError> {
         let cpus = start.plan.cpus.clone();
         let mut findings = Vec::new();
-        let shield = if can_be_shielded(&cpus, start.housekeeping) {
+        let standing = match wall {
+            WallChoice::Usual => standing_domain(state, &cpus)?,
+            WallChoice::Bare => None,
+        };
+        let shield = if let Some(domain) = standing {
+            Some(Shield::standing(state, &domain)?)
+        } else if wall == WallChoice::Bare {
+            findings.push(no_wall_wanted(&cpus));
+            None
+        } else if can_be_shielded(&cpus, start.housekeeping) {
             Some(Shield::raise(state, &cpus, start.housekeeping)?)
         } else {
             findings.push(no_shield(&cpus, start.housekeeping));
@@ -208,6 +234,14 @@ fn no_shield(cpus: &CpuSet, housekeeping: &CpuSet) -> Finding {
         "a housekeeping CPU that is not measured",
     )
     .mend("give the machine a second CPU, or measure fewer")
+}
+
+fn no_wall_wanted(cpus: &CpuSet) -> Finding {
+    Finding::new(
+        Severity::Note,
+        format!("CPU {cpus}"),
+        "measured without a wall, as asked, to compare with",
+    )
 }
 
 fn shared_cpu(process: u32, plan: &MeterPlan) -> Finding {

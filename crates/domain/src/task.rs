@@ -11,13 +11,14 @@ use rampart_model::{
 
 use crate::running::RunningProcess;
 use crate::session::{Session, Tie};
-use crate::surroundings::{self, Surroundings};
+use crate::surroundings::{self, Surroundings, WallChoice};
 use crate::{Domain, DomainError, METER_MEND, Running, Start};
 
 /// A process inside a shield.
 #[derive(Debug, Clone)]
 pub(crate) struct TaskDomain {
     pub(crate) state: StateDirectory,
+    pub(crate) wall: WallChoice,
 }
 
 impl Domain for TaskDomain {
@@ -40,7 +41,7 @@ impl Domain for TaskDomain {
 
     fn start(&self, start: &Start<'_>) -> Result<Box<dyn Running>, DomainError> {
         let plan = surroundings::plan_inside(start.plan);
-        let surroundings = Surroundings::raise(&self.state, start)?;
+        let surroundings = Surroundings::raise(&self.state, self.wall, start)?;
         let command = Command::new(start.meter);
         let program = start.meter.display().to_string();
         let session = Session::start(command, &program, Tie::Killed, METER_MEND)?;

@@ -5,7 +5,7 @@ use rampart_model::{
     Disturbance, Evaluation, EvaluationState, Finding, TransferGroup, TransferRecord,
 };
 
-use crate::conclude::record_id;
+use crate::conclude::{id_in_leg, record_id};
 
 /// Whether an evaluation came to its end with a valid run of each cell of its matrix, and with a
 /// valid round for each domain of each group, quiet and under each disturbance. What failed once
@@ -51,34 +51,52 @@ pub(crate) fn missing(evaluation: &Evaluation) -> Vec<Missing> {
     missing
 }
 
+/// Cells of the matrix, and of each leg that is compared with the whole plan.
 fn missing_cells(evaluation: &Evaluation) -> Vec<Missing> {
     let plan = &evaluation.plan;
     let mut missing = Vec::new();
-    for domain in &plan.domains {
-        for meter in &plan.meters {
-            for condition in &plan.conditions {
-                let id = record_id(domain, meter, *condition);
-                let record = evaluation.records.iter().find(|record| record.id == id);
-                if record.is_some_and(|record| record.exposure.runs > 0) {
-                    continue;
+    for leg in 0..plan.legs.len().max(1) {
+        for domain in &plan.domains {
+            for meter in &plan.meters {
+                for condition in &plan.conditions {
+                    let cell = record_id(domain, meter, *condition);
+                    missing.extend(missing_cell(evaluation, leg, cell, &domain.name));
                 }
-                let runs = record.iter().flat_map(|record| &record.runs);
-                let reasons: Vec<Finding> = runs.flat_map(|run| run.invalid.clone()).collect();
-                let name = vec![domain.name.clone()];
-                missing.push(Missing {
-                    what: format!("record {id}"),
-                    unexplained: if reasons.is_empty() {
-                        name.clone()
-                    } else {
-                        Vec::new()
-                    },
-                    domains: name,
-                    reasons,
-                });
             }
         }
     }
     missing
+}
+
+fn missing_cell(
+    evaluation: &Evaluation,
+    leg: usize,
+    cell: String,
+    domain: &str,
+) -> Option<Missing> {
+    let id = id_in_leg(evaluation.plan.legs.get(leg), cell);
+    let others = evaluation.plan_effects.iter().flat_map(|all| &all.records);
+    let record = evaluation
+        .records
+        .iter()
+        .chain(others.map(|one| &one.record))
+        .find(|record| record.id == id);
+    if record.is_some_and(|record| record.exposure.runs > 0) {
+        return None;
+    }
+    let runs = record.iter().flat_map(|record| &record.runs);
+    let reasons: Vec<Finding> = runs.flat_map(|run| run.invalid.clone()).collect();
+    let name = vec![domain.to_owned()];
+    Some(Missing {
+        what: format!("record {id}"),
+        unexplained: if reasons.is_empty() {
+            name.clone()
+        } else {
+            Vec::new()
+        },
+        domains: name,
+        reasons,
+    })
 }
 
 /// The domains that no valid round of this disturbance watched; none where all were.

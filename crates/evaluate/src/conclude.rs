@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use rampart_model::{
-    Condition, DomainPlan, Evaluation, Exposure, Finding, GuestRole, MeterPlan, NotMeasured,
-    Record, Severity,
+    Condition, DomainPlan, Evaluation, Exposure, Finding, GuestRole, LegPlan, LegRecord, MeterPlan,
+    NotMeasured, Record, Severity,
 };
 
 use crate::Cell;
 use crate::collect::RecordCollector;
 use crate::complete::{Missing, missing};
+use crate::effects::judge::judge_effects;
 use crate::experiment::{since_epoch, timestamp};
 use crate::failures::Failures;
 use crate::judge::{Evidence, Judging};
@@ -31,6 +32,8 @@ pub(crate) struct Concluding {
     /// Runs that are in the document.
     runs: usize,
     judging: Judging,
+    /// On how many runs what is said of the plan's changes rests.
+    effects_of: Option<usize>,
 }
 
 impl Concluding {
@@ -42,6 +45,7 @@ impl Concluding {
             spent: Duration::ZERO,
             runs: 0,
             judging: Judging::default(),
+            effects_of: None,
         }
     }
 
@@ -81,19 +85,34 @@ impl Concluding {
             .sum();
         if runs != self.runs {
             self.runs = runs;
-            // A cell's order is domain, meter, condition: the order of the report.
+            // A cell's order is leg, domain, meter, condition: the order of the report.
+            let made = |record: &Record| !record.runs.is_empty();
             evaluation.records = collectors
-                .values()
-                .map(|collector| collector.record.clone())
-                .filter(|record| !record.runs.is_empty())
+                .iter()
+                .filter(|(cell, _)| cell.leg == 0)
+                .map(|(_, collector)| collector.record.clone())
+                .filter(made)
                 .collect();
+            if let Some(effects) = &mut evaluation.plan_effects {
+                effects.records = collectors
+                    .iter()
+                    .filter(|(cell, _)| cell.leg > 0)
+                    .filter_map(|(cell, collector)| {
+                        Some(LegRecord {
+                            leg: evaluation.plan.legs.get(cell.leg)?.leg.clone(),
+                            record: collector.record.clone(),
+                        })
+                    })
+                    .filter(|leg| made(&leg.record))
+                    .collect();
+            }
         }
         let missing = missing(evaluation);
         let matters = |domain: &str| missing.iter().any(|one| one.is_of(domain));
         evaluation.not_measured = [
             self.planned.clone(),
             failures.not_measured(matters),
-            gaps(missing, failures),
+            gaps(missing, failures, !evaluation.plan.legs.is_empty()),
         ]
         .concat();
         evaluation.written = timestamp(since_epoch());
@@ -105,13 +124,20 @@ impl Concluding {
             .values()
             .map(|collector| (collector.record.id.clone(), collector.blocks.as_slice()))
             .collect();
-        let judged = self.judging.judge(&Evidence {
+        let evidence = Evidence {
             plan: &evaluation.plan,
             records: &evaluation.records,
             blocks: &blocks,
             transfers: &evaluation.transfers,
             emulated: evaluation.machine.virtualisation.emulated,
-        });
+        };
+        let judged = self.judging.judge(&evidence);
+        if let Some(effects) = &mut evaluation.plan_effects
+            && self.effects_of != Some(self.runs)
+        {
+            judge_effects(effects, &evidence);
+            self.effects_of = Some(self.runs);
+        }
         evaluation.verdicts = judged.verdicts;
         evaluation.comparison = judged.comparison;
         self.spent += begin.elapsed();
@@ -119,7 +145,7 @@ impl Concluding {
 }
 
 /// What is missing, each with the reasons.
-fn gaps(missing: Vec<Missing>, failures: &Failures) -> Vec<NotMeasured> {
+fn gaps(missing: Vec<Missing>, failures: &Failures, compared: bool) -> Vec<NotMeasured> {
     let with_reasons = |one: Missing| {
         let left_out = one.unexplained.iter().map(|name| failures.left_out(name));
         let mut findings = one.reasons;
@@ -128,7 +154,11 @@ fn gaps(missing: Vec<Missing>, failures: &Failures) -> Vec<NotMeasured> {
             findings.push(Finding::new(
                 Severity::Note,
                 one.what.as_str(),
-                "the evaluation ended before its turn came",
+                if compared {
+                    "its turn did not come, or what it was to be measured in did not stand"
+                } else {
+                    "the evaluation ended before its turn came"
+                },
             ));
         }
         NotMeasured {
@@ -137,6 +167,14 @@ fn gaps(missing: Vec<Missing>, failures: &Failures) -> Vec<NotMeasured> {
         }
     };
     missing.into_iter().map(with_reasons).collect()
+}
+
+/// The record of a cell in one leg: of several, each has its own before it.
+pub(crate) fn id_in_leg(leg: Option<&LegPlan>, cell: String) -> String {
+    match leg {
+        Some(leg) => format!("{}{cell}", leg.leg.prefix()),
+        None => cell,
+    }
 }
 
 /// `DOMAIN/METER/CONDITION`
@@ -152,11 +190,16 @@ pub(crate) fn empty_record(evaluation: &Evaluation, cell: Cell) -> Record {
     Record {
         emulated: evaluation.machine.virtualisation.emulated
             || domain.selection.guest == Some(GuestRole::Emulated),
-        id: record_id(domain, meter, condition),
+        id: id_in_leg(
+            evaluation.plan.legs.get(cell.leg),
+            record_id(domain, meter, condition),
+        ),
         domain: domain.name.clone(),
         kind: domain.selection.kind,
         plan: MeterPlan {
             cpus: domain.cpus.clone(),
+            policy: domain.policy.unwrap_or(meter.policy),
+            deadline: domain.deadline.or(meter.deadline),
             ..meter.clone()
         },
         condition,

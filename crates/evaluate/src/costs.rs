@@ -14,6 +14,8 @@ pub(crate) struct Costs {
     /// What one run costs besides its measured time: raising and lowering the wall, starting a
     /// container and a load, warming up.
     pub(crate) run_overhead: Nanos,
+    /// What applying a plan, or taking it back, costs.
+    pub(crate) switch: Nanos,
     /// What a round costs besides its own time: walls, meters, a load, warming up.
     pub(crate) round_overhead: Nanos,
     /// Percent of the time that disturbances get where they are measured, below 100.
@@ -37,6 +39,7 @@ impl Costs {
         total: Nanos::from_secs(120),
         interval: Nanos::from_micros(500),
         run_overhead: Nanos::from_millis(500),
+        switch: Nanos::from_secs(1),
         round_overhead: Nanos::from_millis(1300),
         disturbance_percent: 50,
         loads: &[LoadKind::Cpu, LoadKind::Cache],
@@ -56,6 +59,7 @@ impl Costs {
         total: Nanos::from_secs(240),
         interval: Nanos::from_millis(4),
         run_overhead: Nanos::from_secs(4),
+        switch: Nanos::from_secs(8),
         round_overhead: Nanos::from_secs(5),
         disturbance_percent: 70,
         loads: &[],

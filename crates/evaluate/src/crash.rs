@@ -184,6 +184,7 @@ fn candidates<'a>(
             name: &domain.name,
             domain: starters.of(place),
             cpus,
+            policy: domain.policy,
             stay_up: true,
         });
     }

@@ -137,6 +137,8 @@ mod tests {
     #[test]
     fn guests_have_the_time_that_they_need() {
         let domain = |kind| DomainPlan {
+            policy: None,
+            deadline: None,
             name: String::new(),
             selection: DomainSelection::of(kind),
             cpus: CpuSet::new(),

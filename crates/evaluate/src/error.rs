@@ -51,6 +51,45 @@ pub enum EvaluateError {
         /// The shortest total that would do, with the disturbances that were asked for.
         needed: Nanos,
     },
+    /// The time does not suffice to compare with the plan and without.
+    #[error(
+        "--for {total}: too short to compare the plan with and without {}, which needs {needed} at least; give more time, or fewer --domains, --loads or --meters, or leave --for out", if *legs > 2 { format!("each of {} parts", legs - 1) } else { "it".to_owned() }
+    )]
+    TooShortToCompare {
+        /// The time asked for.
+        total: Nanos,
+        /// What is compared, the whole plan among it.
+        legs: usize,
+        /// The shortest time that would do.
+        needed: Nanos,
+    },
+    /// A domain is named that the plan does not have.
+    #[error("--domains: `{asked}` is not in the plan; it has {}", names.join(", "))]
+    NotInPlan {
+        /// What was asked for.
+        asked: String,
+        /// What could be.
+        names: Vec<String>,
+    },
+    /// The plan leaves nothing to measure.
+    #[error("{file}: no domain of the plan can be measured here{}", list(findings))]
+    NothingInPlan {
+        /// The plan's file.
+        file: String,
+        /// The reasons with their mends.
+        findings: Vec<Finding>,
+    },
+    /// A plan stands applied, and the comparison has to begin without.
+    #[error(
+        "{file}: stands applied, and the comparison begins without it; take it back with `rampart release`, and apply it again afterwards"
+    )]
+    PlanStands {
+        /// The plan's file.
+        file: String,
+    },
+    /// The machine cannot be changed, or a plan is in the way.
+    #[error(transparent)]
+    Host(#[from] rampart_host::HostError),
     /// The time does not suffice for the disturbances that were asked for.
     #[error(
         "--disturb: {budget} of the time is too short for {rounds} disturbances, which need {needed} at least; give more time with --for {}, or fewer disturbances or domains",
@@ -144,13 +183,18 @@ impl EvaluateError {
             Self::CpusUnusable { .. }
             | Self::NoOtherCpu { .. }
             | Self::TooShort { .. }
+            | Self::TooShortToCompare { .. }
+            | Self::NotInPlan { .. }
             | Self::TooShortForDisturbances { .. }
             | Self::NoSuchDisturbance { .. }
             | Self::BadPlan { .. }
             | Self::OutputTaken { .. } => ExitCode::Usage,
-            Self::NoCpu | Self::DomainUnavailable { .. } | Self::Load(_) => {
-                ExitCode::PreconditionMissing
-            }
+            Self::NoCpu
+            | Self::DomainUnavailable { .. }
+            | Self::NothingInPlan { .. }
+            | Self::PlanStands { .. }
+            | Self::Host(_)
+            | Self::Load(_) => ExitCode::PreconditionMissing,
             Self::Domain(rampart_domain::DomainError::Refused(refusal)) => {
                 if refusal.kind == rampart_model::RefusalKind::BadPlan {
                     ExitCode::Usage

@@ -6,9 +6,12 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use rampart_host::{MachineRoot, processor_times, read_machine, read_smi_count};
+use rampart_host::{
+    MachineRoot, StateDirectory, processor_times, read_machine, read_smi_count,
+    refuse_beside_a_plan, standing_domain, standing_plan,
+};
 use rampart_model::{
-    Condition, DisturbanceKind, EVALUATION_SCHEMA_VERSION, Evaluation, EvaluationState,
+    Condition, DisturbanceKind, DomainKind, EVALUATION_SCHEMA_VERSION, Evaluation, EvaluationState,
     ExperimentPlan, Finding, LoadKind, LoadPlace, Nanos, Run, SchedulingPolicy, Severity,
     TransferRecord,
 };
@@ -17,6 +20,8 @@ use crate::collect::RecordCollector;
 use crate::conclude::{Concluding, empty_record};
 use crate::costs::Costs;
 use crate::crash;
+use crate::effects::PlanSwitch;
+use crate::effects::switching::Switching;
 use crate::ending::{Ending, longest};
 use crate::pace::Pace;
 use crate::run::{RunMade, RunRequest, make_run};
@@ -44,6 +49,8 @@ pub struct Context<'a> {
     pub crash_host: bool,
     /// Whether to name the causes of the worst samples of each run, from the kernel's own trace.
     pub explain: bool,
+    /// What applies the plan and takes it back, where it is compared.
+    pub switch: Option<&'a dyn PlanSwitch>,
     /// The command line, for the document.
     pub command: Vec<String>,
     /// Version of the tool, for the document.
@@ -104,8 +111,10 @@ pub fn evaluate(
         mut plan,
         neighbours,
         not_measured,
+        plan_effects,
     } = propose(&machine, &availability, request)?;
     plan.findings.extend(refused);
+    look_for_a_plan(&mut plan)?;
     for condition in loads_needed(&plan) {
         rampart_load::check(condition)?;
     }
@@ -127,6 +136,7 @@ pub fn evaluate(
     let mut evaluation = Evaluation {
         bench: rampart_model::Bench::Local,
         crash: None,
+        plan_effects,
         transfers: Vec::new(),
         schema_version: EVALUATION_SCHEMA_VERSION,
         tool_version: context.tool_version.to_owned(),
@@ -165,6 +175,8 @@ pub fn evaluate(
         &evaluation.plan.housekeeping,
         &mut evaluation.findings,
     );
+    // Dropped after all that stands within the plan's walls.
+    let mut switching = Switching::new(context.switch, &evaluation.plan.legs);
     let mut starters = Starters::new(&evaluation.plan.domains);
     // Dropped before what started it.
     let mut standing = Standing::default();
@@ -179,9 +191,14 @@ pub fn evaluate(
         &order,
         &mut evaluation,
         &mut collectors,
-        &starters,
+        (&mut starters, &mut switching),
         &mut beside,
     )?;
+    if !evaluation.plan.legs.is_empty() {
+        starters.renew(&evaluation.plan.domains);
+        switching.take_back();
+        evaluation.findings.extend(switching.findings());
+    }
     place.rounds(
         &rounds,
         &mut evaluation,
@@ -229,6 +246,33 @@ pub fn evaluate(
     Ok(evaluation)
 }
 
+/// Finds out whether a plan stands applied: one that is to be compared must not, and one that is
+/// measured must have a wall for each domain.
+fn look_for_a_plan(plan: &mut ExperimentPlan) -> Result<(), EvaluateError> {
+    let state = StateDirectory::standard();
+    let Some(standing) = standing_plan(&state)? else {
+        return Ok(());
+    };
+    if !plan.legs.is_empty() {
+        return Err(EvaluateError::PlanStands {
+            file: standing.file,
+        });
+    }
+    let mut all_stand = true;
+    for domain in &plan.domains {
+        if domain.selection.kind != DomainKind::Host
+            && standing_domain(&state, &domain.cpus)?.is_none()
+        {
+            refuse_beside_a_plan(&state, &domain.cpus)?;
+            all_stand = false;
+        }
+    }
+    if let Some(measured) = &mut plan.measured {
+        measured.stands = all_stand;
+    }
+    Ok(())
+}
+
 /// Every load of the plan, in conditions and in disturbances.
 fn loads_needed(plan: &ExperimentPlan) -> Vec<Condition> {
     let groups = plan.transfer.iter().flat_map(|transfer| &transfer.groups);
@@ -272,7 +316,7 @@ impl Place<'_> {
         order: &[Cell],
         evaluation: &mut Evaluation,
         collectors: &mut BTreeMap<Cell, RecordCollector>,
-        starters: &Starters,
+        (starters, switching): (&mut Starters, &mut Switching<'_>),
         beside: &mut Beside<'_>,
     ) -> Result<(), EvaluateError> {
         let Beside {
@@ -304,6 +348,21 @@ impl Place<'_> {
                 failures >= FAILURES_BEFORE_GIVING_UP && failures == collector.record.runs.len();
             let name = collector.record.domain.clone();
             if hopeless || standing.failures.left_out(&name).is_some() {
+                evaluation.runs.0 = number + 1;
+                continue;
+            }
+            if switching.changes(cell.leg) {
+                // What is up stands in the walls of the leg before.
+                starters.renew_behind(&evaluation.plan.domains, &|domain| {
+                    switching.wall(cell.leg, domain)
+                });
+            }
+            let stands = switching.enter(cell.leg);
+            evaluation.findings.extend(switching.findings());
+            if switching.is_lost() {
+                break;
+            }
+            if !stands {
                 evaluation.runs.0 = number + 1;
                 continue;
             }

@@ -176,8 +176,9 @@ fn verdict(
 /// its corrected lateness does.
 fn judge_deadline(plan: &ExperimentPlan, record: &Record, emulated: bool) -> Verdict {
     let whole = whole_series(record, record.plan.meter.primary_series());
+    let deadline = plan.deadline_of(&record.domain);
     let (max, missed_late) = whole.as_ref().map_or((Nanos::ZERO, 0), |series| {
-        let late = |distribution: &Distribution| distribution.count_above(plan.deadline);
+        let late = |distribution: &Distribution| distribution.count_above(deadline);
         let missed_late = series.corrected.as_ref().map_or(0, |corrected| {
             late(corrected).saturating_sub(late(&series.seen))
         });
@@ -196,7 +197,7 @@ fn judge_deadline(plan: &ExperimentPlan, record: &Record, emulated: bool) -> Ver
         deadline_outcome(exceedances, cycles)
     };
     let figures = VerdictFigures::Deadline {
-        deadline: plan.deadline,
+        deadline,
         cycles,
         exceedances,
         upper_bound,

@@ -3,13 +3,16 @@
 
 use rampart_model::{
     Availability, Condition, CpuSet, DomainKind, DomainPlan, DomainSelection, ExperimentPlan,
-    Finding, GuestRole, LoadKind, LoadPlace, Machine, MeterKind, MeterPlan, Nanos, NotMeasured,
-    SchedulingPolicy, Severity, TransferPlan,
+    Finding, GuestRole, LoadKind, LoadPlace, Machine, MeasuredPlan, MeterKind, MeterPlan, Nanos,
+    NotMeasured, PlanEffects, SchedulingPolicy, Severity, TransferPlan,
 };
 
 use crate::EvaluateError;
 use crate::costs::Costs;
 use crate::cpus::{host_cpus, own_cpus, real_time_cpus, usable};
+use crate::effects::PlanRequest;
+use crate::effects::legs::{Legs, share_time_of_legs};
+use crate::propose_plan::plan_places;
 use crate::time::{block_of, least_time, share_time};
 use crate::transfer::plan::{self as transfers, Planned, Wanted};
 use crate::transfer::wish::DisturbanceWish;
@@ -23,6 +26,9 @@ pub struct Request {
     pub deadline: Option<Nanos>,
     /// The domains; one that is named twice is there twice.
     pub domains: Vec<DomainSelection>,
+    /// A plan of the machine, whose domains are measured instead of proposed ones; `domains` and
+    /// `cpus` are then not looked at.
+    pub plan: Option<PlanRequest>,
     /// The loads with their places.
     pub conditions: Vec<Condition>,
     /// What is done to one domain while the others are watched; none: the usual, where the
@@ -53,6 +59,8 @@ pub struct Proposal {
     pub neighbours: Vec<DomainPlan>,
     /// What was left out, and why.
     pub not_measured: Vec<NotMeasured>,
+    /// What of the plan is compared, still without figures; none where nothing is.
+    pub plan_effects: Option<PlanEffects>,
 }
 
 /// Proposes the matrix for a machine.
@@ -68,12 +76,33 @@ pub fn propose(
     let usable = usable(machine)?;
     let costs = Costs::of(machine.virtualisation.emulated);
     let mut not_measured = Vec::new();
-    let (chosen, neighbours) = chosen(availability, request, &mut not_measured)?;
-    let wishes = wishes(request, costs, &mut not_measured);
-    let places = places(machine, &usable, request, chosen, wishes.is_some())?;
+    let legs = request.plan.as_ref().map(Legs::of).unwrap_or_default();
+    let wishes = if legs.legs.is_empty() {
+        wishes(request, costs, &mut not_measured)
+    } else {
+        no_disturbances(request, &mut not_measured)?
+    };
+    let (places, neighbours) = match &request.plan {
+        Some(plan) => {
+            let found = plan_places(plan, availability, &usable, &mut not_measured)?;
+            let places = Places {
+                real_time: found.real_time,
+                housekeeping: found.housekeeping,
+                domains: found.domains,
+                findings: found.findings,
+            };
+            (places, found.neighbours)
+        }
+        None => {
+            let (chosen, neighbours) = chosen(availability, request, &mut not_measured)?;
+            let places = places(machine, &usable, request, chosen, wishes.is_some())?;
+            let neighbours = planned(neighbours, &places.housekeeping);
+            (places, neighbours)
+        }
+    };
     let mut findings = places.findings;
     let (domains, housekeeping) = (places.domains, places.housekeeping);
-    let neighbours = beside(neighbours, &housekeeping, &mut findings);
+    findings.extend(neighbours.iter().map(told_neighbour));
     let conditions = conditions(
         &usable,
         &places.real_time,
@@ -88,8 +117,8 @@ pub fn propose(
     };
     let interval = request.interval.unwrap_or(costs.interval);
     let deadline = request.deadline.unwrap_or(interval);
-    let total = request.total.unwrap_or(costs.total);
     let cells = (domains.len() * conditions.len() * meters.len()) as u64;
+    let total = request.total.unwrap_or(costs.total);
     let transfer = disturbances(
         wishes.as_deref(),
         request,
@@ -102,7 +131,12 @@ pub fn propose(
         Some(_) => total.saturating_sub(costs.disturbance_budget(total)),
         None => total,
     };
-    let (repetitions, run_duration) = share_time(matrix_time, cells, costs.run_overhead)?;
+    let (total, repetitions, run_duration) = if legs.legs.is_empty() {
+        let (repetitions, run) = share_time(matrix_time, cells, costs.run_overhead)?;
+        (total, repetitions, run)
+    } else {
+        share_time_of_legs(&legs, cells, request.total, costs)?
+    };
     let meters = meters
         .into_iter()
         .map(|kind| meter_plan(kind, request, run_duration, (interval, deadline)))
@@ -117,9 +151,20 @@ pub fn propose(
             return Err(EvaluateError::BadPlan { findings: problems });
         }
     }
+    let plan_effects = (!legs.legs.is_empty()).then(|| PlanEffects {
+        changes: legs.changes,
+        not_compared: legs.not_compared,
+        ..PlanEffects::default()
+    });
     Ok(Proposal {
         plan: ExperimentPlan {
             transfer,
+            measured: request.plan.as_ref().map(|plan| MeasuredPlan {
+                file: plan.file.clone(),
+                fingerprint: plan.resolved.fingerprint.clone(),
+                stands: false,
+            }),
+            legs: legs.legs,
             housekeeping,
             domains,
             meters,
@@ -134,6 +179,7 @@ pub fn propose(
         },
         neighbours,
         not_measured,
+        plan_effects,
     })
 }
 
@@ -234,28 +280,27 @@ fn domain_plan(name: String, availability: &Availability, cpus: CpuSet) -> Domai
         selection: availability.domain,
         cpus,
         description: availability.description.clone(),
+        policy: None,
+        deadline: None,
     }
 }
 
-/// The neighbours, which are told of because all figures are with them.
-fn beside(
-    neighbours: Named<'_>,
-    housekeeping: &CpuSet,
-    findings: &mut Vec<Finding>,
-) -> Vec<DomainPlan> {
-    let neighbours: Vec<DomainPlan> = neighbours
+/// The neighbours on the housekeeping CPUs.
+fn planned(neighbours: Named<'_>, housekeeping: &CpuSet) -> Vec<DomainPlan> {
+    neighbours
         .into_iter()
         .map(|(name, availability)| domain_plan(name, availability, housekeeping.clone()))
-        .collect();
-    findings.extend(neighbours.iter().map(|neighbour| {
-        Finding::new(
-            Severity::Note,
-            neighbour.name.as_str(),
-            "a neighbour: it is up and loaded for the whole evaluation, on the housekeeping CPUs, and is not measured",
-        )
-        .values(neighbour.description.as_str(), "nothing")
-    }));
-    neighbours
+        .collect()
+}
+
+/// A neighbour, which is told of because all figures are with it.
+fn told_neighbour(neighbour: &DomainPlan) -> Finding {
+    Finding::new(
+        Severity::Note,
+        neighbour.name.as_str(),
+        "a neighbour: it is up and loaded for the whole evaluation, on the housekeeping CPUs, and is not measured",
+    )
+    .values(neighbour.description.as_str(), "nothing")
 }
 
 /// Domains by the names that they get, in the order of the kinds.
@@ -362,6 +407,33 @@ fn wishes(
         return None;
     }
     Some(DisturbanceWish::usual(costs))
+}
+
+/// Where a plan is compared all the time goes to that.
+fn no_disturbances(
+    request: &Request,
+    not_measured: &mut Vec<NotMeasured>,
+) -> Result<Option<Vec<DisturbanceWish>>, EvaluateError> {
+    let nothing = |wish: &DisturbanceWish| *wish == DisturbanceWish::Nothing;
+    let mut asked = request.disturbances.iter().flatten();
+    if let Some(wish) = asked.find(|wish| !nothing(wish)) {
+        return Err(EvaluateError::NoSuchDisturbance {
+            asked: wish.to_string(),
+            possible: vec!["none with --before-after or --ablate".to_owned()],
+        });
+    }
+    not_measured.push(NotMeasured {
+        what: DISTURBANCES.to_owned(),
+        findings: vec![
+            Finding::new(
+                Severity::Note,
+                "--disturb",
+                "the time goes to the comparison of the plan",
+            )
+            .mend("rampart evaluate --plan FILE without --before-after and --ablate"),
+        ],
+    });
+    Ok(None)
 }
 
 /// What the document calls the part that says who disturbs whom.

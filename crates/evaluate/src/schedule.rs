@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! In what order the cells of the matrix are measured. Pure.
 
-use rampart_model::ExperimentPlan;
-use rand::SeedableRng;
+use rampart_model::{ExperimentPlan, LegPlan};
 use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
 
 /// One cell of the matrix, as indices into the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Cell {
+    /// Index of what stands of the plan of the machine; 0 where nothing is compared.
+    pub(crate) leg: usize,
     /// Index of the domain.
     pub(crate) domain: usize,
     /// Index of the meter.
@@ -20,26 +22,71 @@ pub(crate) struct Cell {
 /// that a slow change of the machine (heat, a neighbour on the same host) meets every domain
 /// alike; within a condition the domains follow each other directly, in an order that changes
 /// from repetition to repetition, so that none is always the first.
+///
+/// Where the machine is compared with its plan and without, each repetition goes through all legs,
+/// and in each leg through all cells. Every second repetition goes through the legs in the opposite
+/// order of the one before (A B, B A): what drifts slowly meets every leg alike, and the plan is
+/// switched no more often than needed.
 #[must_use]
 pub(crate) fn schedule(plan: &ExperimentPlan) -> Vec<Cell> {
     let mut generator = rand_pcg::Pcg64Mcg::seed_from_u64(plan.seed);
     let mut order = Vec::new();
-    for _ in 0..plan.repetitions {
-        let mut groups: Vec<(usize, usize)> = (0..plan.meters.len())
-            .flat_map(|meter| (0..plan.conditions.len()).map(move |condition| (meter, condition)))
-            .collect();
-        groups.shuffle(&mut generator);
-        for (meter, condition) in groups {
-            let mut domains: Vec<usize> = (0..plan.domains.len()).collect();
-            domains.shuffle(&mut generator);
-            order.extend(domains.into_iter().map(|domain| Cell {
-                domain,
-                meter,
-                condition,
-            }));
+    let mut legs = Vec::new();
+    for repetition in 0..plan.repetitions {
+        if repetition % 2 == 0 {
+            legs = legs_in_turn(&plan.legs, &mut generator);
+        } else {
+            legs.reverse();
+        }
+        for leg in &legs {
+            visit(plan, *leg, &mut generator, &mut order);
         }
     }
     order
+}
+
+/// Every cell once.
+fn visit(
+    plan: &ExperimentPlan,
+    leg: usize,
+    generator: &mut rand_pcg::Pcg64Mcg,
+    order: &mut Vec<Cell>,
+) {
+    let mut groups: Vec<(usize, usize)> = (0..plan.meters.len())
+        .flat_map(|meter| (0..plan.conditions.len()).map(move |condition| (meter, condition)))
+        .collect();
+    groups.shuffle(generator);
+    for (meter, condition) in groups {
+        let mut domains: Vec<usize> = (0..plan.domains.len()).collect();
+        domains.shuffle(generator);
+        order.extend(domains.into_iter().map(|domain| Cell {
+            leg,
+            domain,
+            meter,
+            condition,
+        }));
+    }
+}
+
+/// The legs of one repetition in random order, the one that comes several times evenly among the
+/// others.
+fn legs_in_turn(legs: &[LegPlan], generator: &mut rand_pcg::Pcg64Mcg) -> Vec<usize> {
+    let Some((first, rest)) = legs.split_first() else {
+        return vec![0];
+    };
+    let mut others: Vec<usize> = (1..=rest.len()).collect();
+    others.shuffle(generator);
+    let visits = first.visits.max(1) as usize;
+    let mut turn = Vec::with_capacity(visits + others.len());
+    for visit in 0..visits {
+        turn.push(0);
+        let part = visit * others.len() / visits..(visit + 1) * others.len() / visits;
+        turn.extend_from_slice(&others[part]);
+    }
+    if generator.random::<bool>() {
+        turn.reverse();
+    }
+    turn
 }
 
 #[cfg(test)]
@@ -47,12 +94,14 @@ mod tests {
     use super::*;
     use rampart_model::{
         Condition, CpuSet, DomainKind, DomainPlan, DomainSelection, LoadKind, LoadPlace, MeterKind,
-        MeterPlan, Nanos,
+        MeterPlan, Nanos, PlanLeg,
     };
     use std::collections::BTreeSet;
 
     fn plan(domains: usize, repetitions: u32, seed: u64) -> ExperimentPlan {
         let domain = |number: usize| DomainPlan {
+            policy: None,
+            deadline: None,
             name: number.to_string(),
             selection: DomainSelection {
                 guest: None,
@@ -63,6 +112,8 @@ mod tests {
             description: String::new(),
         };
         ExperimentPlan {
+            measured: None,
+            legs: Vec::new(),
             transfer: None,
             housekeeping: CpuSet::new(),
             domains: (0..domains).map(domain).collect(),
@@ -98,6 +149,72 @@ mod tests {
                             .all(|cell| cell.condition == domains[0].condition)
                     );
                 }
+            }
+        }
+    }
+
+    fn compared(others: usize, visits: u32, repetitions: u32, seed: u64) -> ExperimentPlan {
+        let change = |number: usize| rampart_model::PlanChange {
+            kind: rampart_model::StepKind::Knob,
+            name: number.to_string(),
+            title: String::new(),
+        };
+        let after = LegPlan {
+            leg: PlanLeg::After,
+            visits,
+        };
+        let rest = (0..others).map(|number| LegPlan {
+            leg: match number {
+                0 => PlanLeg::Before,
+                _ => PlanLeg::Without(change(number)),
+            },
+            visits: 1,
+        });
+        ExperimentPlan {
+            legs: [after].into_iter().chain(rest).collect(),
+            ..plan(2, repetitions, seed)
+        }
+    }
+
+    /// The legs in the order of their turns, equal neighbours within a turn counted once.
+    fn turns(plan: &ExperimentPlan) -> Vec<usize> {
+        schedule(plan)
+            .chunks(plan.domains.len() * plan.conditions.len())
+            .map(|visit| {
+                assert!(visit.iter().all(|cell| cell.leg == visit[0].leg));
+                assert_eq!(visit.iter().collect::<BTreeSet<_>>().len(), visit.len());
+                visit[0].leg
+            })
+            .collect()
+    }
+
+    #[test]
+    fn two_legs_alternate_and_neither_is_always_the_first() {
+        let mut firsts = BTreeSet::new();
+        for seed in 0..20 {
+            let turns = turns(&compared(1, 1, 6, seed));
+            assert_eq!(turns.len(), 12);
+            for four in turns.chunks(4) {
+                assert!(four == [0, 1, 1, 0] || four == [1, 0, 0, 1], "{turns:?}");
+            }
+            firsts.insert(turns[0]);
+        }
+        assert_eq!(firsts.len(), 2);
+    }
+
+    #[test]
+    fn the_whole_plan_comes_evenly_among_the_legs_without_a_part() {
+        for seed in 0..20 {
+            for repetition in turns(&compared(9, 3, 4, seed)).chunks(12) {
+                let mut counts = [0; 10];
+                repetition.iter().for_each(|leg| counts[*leg] += 1);
+                assert_eq!(counts[0], 3);
+                assert!(counts[1..].iter().all(|count| *count == 1));
+                let places: Vec<usize> = (0..12).filter(|place| repetition[*place] == 0).collect();
+                assert!(
+                    places.windows(2).all(|pair| pair[1] - pair[0] == 4),
+                    "{places:?}"
+                );
             }
         }
     }

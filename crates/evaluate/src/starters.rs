@@ -3,7 +3,8 @@
 
 use std::path::Path;
 
-use rampart_domain::{Domain, Running, Start};
+use rampart_domain::{Domain, Running, Start, WallChoice, domain_behind};
+use rampart_host::StateDirectory;
 use rampart_model::{CpuSet, DomainPlan, Finding, MeterKind, MeterPlan, Severity};
 
 use crate::run::reason;
@@ -16,10 +17,16 @@ pub(crate) struct Starters(Vec<Box<dyn Domain>>);
 
 impl Starters {
     pub(crate) fn new(domains: &[DomainPlan]) -> Self {
+        Self::behind(domains, &|_| WallChoice::Usual)
+    }
+
+    /// Each behind the wall that is chosen for it.
+    fn behind(domains: &[DomainPlan], wall: &dyn Fn(&DomainPlan) -> WallChoice) -> Self {
+        let state = StateDirectory::standard();
         Self(
             domains
                 .iter()
-                .map(|domain| rampart_domain::domain(domain.selection))
+                .map(|domain| domain_behind(domain.selection, wall(domain), &state))
                 .collect(),
         )
     }
@@ -33,6 +40,16 @@ impl Starters {
     pub(crate) fn renew(&mut self, domains: &[DomainPlan]) {
         self.end();
         *self = Self::new(domains);
+    }
+
+    /// Ends all that stayed up; from now on each stands behind the wall that is chosen for it.
+    pub(crate) fn renew_behind(
+        &mut self,
+        domains: &[DomainPlan],
+        wall: &dyn Fn(&DomainPlan) -> WallChoice,
+    ) {
+        self.end();
+        *self = Self::behind(domains, wall);
     }
 
     fn end(&mut self) {

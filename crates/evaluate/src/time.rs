@@ -58,6 +58,11 @@ pub(crate) fn share_time(
     ))
 }
 
+/// What so many repetitions of these runs take, each as long as this with all that it costs.
+pub(crate) fn time_needed(runs: u64, repetitions: u64, each: Nanos) -> Nanos {
+    Nanos(runs.saturating_mul(repetitions).saturating_mul(each.0))
+}
+
 /// A run is cut into equal blocks of about a second, in long runs up to ten seconds.
 pub(crate) fn block_of(run: Nanos) -> Nanos {
     let wanted = (run.0 / 6).clamp(1_000_000_000, 10_000_000_000);

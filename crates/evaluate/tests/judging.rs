@@ -17,6 +17,8 @@ const CPU_LOAD: Condition = Condition {
 
 fn plan(deadline: Nanos) -> ExperimentPlan {
     let domain = |kind: DomainKind| DomainPlan {
+        policy: None,
+        deadline: None,
         name: kind.word().to_owned(),
         selection: DomainSelection {
             kind,
@@ -27,6 +29,8 @@ fn plan(deadline: Nanos) -> ExperimentPlan {
         description: String::new(),
     };
     ExperimentPlan {
+        measured: None,
+        legs: Vec::new(),
         transfer: None,
         housekeeping: CpuSet::single(CpuId(0)),
         domains: vec![domain(DomainKind::Host), domain(DomainKind::Task)],

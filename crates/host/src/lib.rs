@@ -58,7 +58,9 @@ pub use processor_times::{ProcessorTimes, processor_times, read_smi_count};
 pub use real_time::{RealTimeBudget, diagnose_real_time_policy, free_real_time_budget};
 pub use release::{PendingJournal, ReleaseReport, Restored, pending, release};
 pub use root::MachineRoot;
-pub use shield::{ControlGroup, ControlGroupVersion, Shield};
+pub use shield::{
+    ControlGroup, ControlGroupVersion, Shield, refuse_beside_a_plan, standing_domain,
+};
 pub use standing::standing_plan;
 pub use state::StateDirectory;
 pub use tracing::{Interval, Source, Span, Trace, TracedSample, Tracing, explain};

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Availability, Bench, Condition, CpuSet, CrashRecord, DomainKind, DomainSelection, Finding,
-    Machine, MeterPlan, Nanos, Record, TransferPlan, TransferRecord, Verdict, VerdictOutcome,
+    Machine, MeterPlan, Nanos, PlanEffects, PlanLeg, Record, SchedulingPolicy, TransferPlan,
+    TransferRecord, Verdict, VerdictOutcome,
 };
 
 /// Version of the document. A reader refuses a newer one; fields are only added within one.
@@ -34,6 +35,34 @@ pub struct DomainPlan {
     pub cpus: CpuSet,
     /// What it would be here, in a sentence.
     pub description: String,
+    /// The policy of its measuring threads, where the plan of the machine says one; otherwise that
+    /// of the meter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<SchedulingPolicy>,
+    /// Its own deadline, where the plan of the machine says one; otherwise that of all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Nanos>,
+}
+
+/// The plan of the machine that was measured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct MeasuredPlan {
+    /// Its file.
+    pub file: String,
+    /// The topology that it was resolved on.
+    pub fingerprint: String,
+    /// Whether it stood applied all the time; otherwise each domain got a wall for its runs, or
+    /// the plan was applied and taken back in turn ([`ExperimentPlan::legs`]).
+    pub stands: bool,
+}
+
+/// One thing that is compared: the machine with the plan, without it, or without a part of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct LegPlan {
+    /// What stands in it.
+    pub leg: PlanLeg,
+    /// How often its turn comes in each repetition.
+    pub visits: u32,
 }
 
 /// What an evaluation sets out to do.
@@ -62,8 +91,35 @@ pub struct ExperimentPlan {
     /// How disturbances are measured; none if they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transfer: Option<TransferPlan>,
+    /// The plan of the machine that is measured; none where the domains were proposed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<MeasuredPlan>,
+    /// What is compared with what, [`PlanLeg::After`] first; empty where nothing is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub legs: Vec<LegPlan>,
     /// What this machine makes weaker than it could be, for example a single CPU.
     pub findings: Vec<Finding>,
+}
+
+impl ExperimentPlan {
+    /// The deadline that a domain is judged by.
+    #[must_use]
+    pub fn deadline_of(&self, domain: &str) -> Nanos {
+        self.own_deadline(domain).unwrap_or(self.deadline)
+    }
+
+    /// Whether a person named that deadline, on the command line or in the plan.
+    #[must_use]
+    pub fn deadline_is_named(&self, domain: &str) -> bool {
+        self.deadline_from_user || self.own_deadline(domain).is_some()
+    }
+
+    fn own_deadline(&self, domain: &str) -> Option<Nanos> {
+        self.domains
+            .iter()
+            .find(|plan| plan.name == domain)
+            .and_then(|plan| plan.deadline)
+    }
 }
 
 /// Something that was not measured, and why.
@@ -138,6 +194,9 @@ pub struct Evaluation {
     pub availability: Vec<Availability>,
     /// What was measured.
     pub records: Vec<Record>,
+    /// What the plan changed, and which parts of it mattered; none where that was not asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan_effects: Option<PlanEffects>,
     /// Who was disturbed, and what the others saw of it.
     #[serde(default)]
     pub transfers: Vec<TransferRecord>,

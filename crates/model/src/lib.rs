@@ -26,6 +26,8 @@ mod distribution;
 #[cfg(feature = "std")]
 mod domain;
 #[cfg(feature = "std")]
+mod effect;
+#[cfg(feature = "std")]
 mod evaluation;
 #[cfg(feature = "std")]
 mod exit_code;
@@ -89,9 +91,14 @@ pub use domain::{
     InterruptMove, ParseDomainError, ShieldReport, Wall,
 };
 #[cfg(feature = "std")]
+pub use effect::{
+    ChangeEffect, ChangeOutcome, EffectOutcome, EffectRatio, LegRecord, PlanChange, PlanEffect,
+    PlanEffects, PlanLeg,
+};
+#[cfg(feature = "std")]
 pub use evaluation::{
     Comparison, ComparisonCell, ComparisonRow, DomainPlan, EVALUATION_SCHEMA_VERSION, Evaluation,
-    EvaluationState, ExperimentPlan, NotMeasured,
+    EvaluationState, ExperimentPlan, LegPlan, MeasuredPlan, NotMeasured,
 };
 #[cfg(feature = "std")]
 pub use exit_code::ExitCode;

@@ -110,6 +110,8 @@ Examples:
   rampart evaluate --meters wakeup,noise,loop   more meters
   rampart evaluate --for 5m --disturb block     who is stopped when another domain's CPUs are
   rampart evaluate --domains host,container:podman
+  rampart evaluate --plan plan.toml --before-after   what applying the plan changes
+  rampart evaluate --plan plan.toml --ablate    which of its changes matter, and which backfire
   rampart evaluate --on sim --for 5m            on a simulated PREEMPT_RT machine
   rampart evaluate --on ssh:root@board          on another machine; the results come here
 
@@ -127,9 +129,13 @@ pub(crate) struct Evaluate {
     pub(crate) deadline: Option<Nanos>,
 
     /// Domains: host, task, container, container:podman, container:docker, vm, vm:noisy (a
-    /// neighbour, loaded and not measured), vm:tcg (emulated); one named twice is there twice
+    /// neighbour, loaded and not measured), vm:tcg (emulated); one named twice is there twice. With
+    /// --plan also names of its domains
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub(crate) domains: Vec<DomainSelection>,
+    pub(crate) domains: Vec<String>,
+
+    #[command(flatten)]
+    pub(crate) plan: crate::commands::evaluate_plan::PlanOptions,
 
     /// Loads: idle, cpu, memory, cache, io, each with @same or @others for its place, or `all`
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = loads)]
@@ -148,7 +154,7 @@ pub(crate) struct Evaluate {
 
     /// The real-time CPUs; without it those that are isolated, or the last cores: one, and where
     /// domains are disturbed one for each of them beside the host
-    #[arg(long, value_name = "CPUS")]
+    #[arg(long, value_name = "CPUS", conflicts_with = "plan")]
     pub(crate) cpus: Option<CpuSet>,
 
     /// Policy of the measuring threads: other, fifo:N, rr:N, deadline:RUNTIME/DEADLINE/PERIOD

@@ -108,6 +108,16 @@ impl Observer for EvaluationProgress {
             plan.run_duration,
             plan.total,
         ));
+        if let Some(effects) = &evaluation.plan_effects {
+            let changes = effects.changes.len();
+            let parts = plan.legs.len().saturating_sub(1);
+            self.line(&format!(
+                "The plan, {changes} changes, is applied and taken back in turn, {} times each, and \
+                 compared with {parts} other {}.",
+                plan.repetitions,
+                if parts == 1 { "state" } else { "states" }
+            ));
+        }
     }
 
     fn progress(&mut self, progress: &Progress) {

@@ -3,7 +3,7 @@
 
 use rampart_model::{
     Bench, CpuRecord, Distribution, Evaluation, EvaluationState, Exposure, GuestReport, Machine,
-    Nanos, PreemptionModel, Record,
+    MeasuredPlan, Nanos, PreemptionModel, Record,
 };
 
 /// A count with its thousands apart, or in three figures where that would be wide.
@@ -234,6 +234,29 @@ pub(crate) fn chance(probability: f64) -> String {
     let inverse = (1.0 / probability).min(1e18);
     let scale = 10f64.powi((inverse.log10().floor() as i32 - 1).max(0));
     format!("1 in {}", count(((inverse / scale).floor() * scale) as u64))
+}
+
+/// Which plan was measured, and whether it stood.
+pub(crate) fn measured_plan(evaluation: &Evaluation, measured: &MeasuredPlan) -> String {
+    let how = if !evaluation.plan.legs.is_empty() {
+        "applied and taken back in turn"
+    } else if measured.stands {
+        "which stood applied"
+    } else {
+        "which was not applied: each domain had a wall for its runs, and no knob was set"
+    };
+    let own: Vec<String> = evaluation
+        .plan
+        .domains
+        .iter()
+        .filter_map(|domain| Some(format!("{} {}", domain.name, time(domain.deadline?))))
+        .collect();
+    let own = if own.is_empty() {
+        String::new()
+    } else {
+        format!(" Deadlines of its domains: {}.", own.join(", "))
+    };
+    format!("Measured by the plan {}, {how}.{own}", measured.file)
 }
 
 #[cfg(test)]

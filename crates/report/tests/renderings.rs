@@ -42,6 +42,11 @@ fn the_terminal_says_why_nothing_was_measured() {
 }
 
 #[test]
+fn the_terminal_says_what_the_plan_changed() {
+    insta::assert_snapshot!(plain(support::named("plan"), 100));
+}
+
+#[test]
 fn the_terminal_copes_with_wide_machines() {
     insta::assert_snapshot!(plain(support::named("wide"), 80));
 }

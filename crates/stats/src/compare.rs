@@ -31,9 +31,9 @@ const TAIL: f64 = 0.99;
 /// Chance that a verdict names any quantile worse that is not; likewise that it misses one.
 const FAMILY_ERROR: f64 = 0.05;
 /// The chance with which the smallest detectable ratio is detected.
-const POWER: f64 = 0.8;
+pub(crate) const POWER: f64 = 0.8;
 /// Ratios are held within this and its inverse, so that they remain numbers.
-const LARGEST_LN_RATIO: f64 = 27.6;
+pub(crate) const LARGEST_LN_RATIO: f64 = 27.6;
 
 /// What intervals rest on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,7 +146,7 @@ fn ratio(
 }
 
 /// Satterthwaite's degrees of freedom of a sum of two variances.
-fn welch_freedom(a: &Spread, b: &Spread) -> f64 {
+pub(crate) fn welch_freedom(a: &Spread, b: &Spread) -> f64 {
     let (va, vb) = (a.ln_variance, b.ln_variance);
     let sum = va + vb;
     // Against the larger first, so that tiny variances do not underflow when squared.

@@ -8,6 +8,7 @@
 mod beta;
 mod bounds;
 mod compare;
+mod effect;
 mod median;
 mod spread;
 mod student;
@@ -21,6 +22,7 @@ pub use compare::{
     Basis, Factors, INTERFERENCE_TOLERANCE, QUANTILES, SAME_AS_HOST_TOLERANCE, SameAs,
     interference, quantile_ratio, reportable_quantiles, same_as,
 };
+pub use effect::{EFFECT_RISK, EFFECT_TOLERANCE, Effect, RatioWith, WORST_OF_RUN, effect, holm};
 pub use median::median_interval;
 pub use spread::Resampling;
 pub use transfer::{

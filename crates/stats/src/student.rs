@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Quantiles of Student's t distribution.
 
-use crate::beta::inverse_regularised_beta;
+use crate::beta::{inverse_regularised_beta, regularised_beta};
 
 /// The value that Student's t with `freedom` degrees of freedom (at least 1, need not be whole)
 /// stays under with the chance `probability` (½ to under 1). Infinite freedom is held at 10^9.
@@ -16,6 +16,17 @@ pub(crate) fn student_quantile(probability: f64, freedom: f64) -> f64 {
     // Solved for 1 − x, which keeps its digits where the freedom is large.
     let rest = inverse_regularised_beta(0.5, freedom / 2.0, 1.0 - outside, outside);
     (freedom * rest / (1.0 - rest)).sqrt()
+}
+
+/// The chance that Student's t with `freedom` degrees of freedom is further from 0 than `t`, by the
+/// same formula.
+pub(crate) fn student_two_sided(t: f64, freedom: f64) -> f64 {
+    let freedom = freedom.clamp(1.0, 1e9);
+    if !t.is_finite() {
+        return 0.0;
+    }
+    // The upper end of 1 − x, for the same reason.
+    regularised_beta(0.5, freedom / 2.0, t * t / (freedom + t * t)).1
 }
 
 #[cfg(test)]
@@ -42,6 +53,19 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn two_sided_chances_invert_the_quantiles() {
+        for freedom in [1.0, 2.7, 8.0, 33.3] {
+            for probability in [0.6, 0.9, 0.975, 0.9999] {
+                let t = student_quantile(probability, freedom);
+                let found = student_two_sided(t, freedom);
+                assert!((found - 2.0 * (1.0 - probability)).abs() < 1e-9, "{found}");
+            }
+        }
+        assert_eq!(student_two_sided(f64::INFINITY, 3.0), 0.0);
+        assert_eq!(student_two_sided(0.0, 3.0), 1.0);
     }
 
     #[test]

@@ -12,8 +12,12 @@ function group(title: string, findings: readonly Finding[]): Child[] {
 
 /** Everything that is amiss, from what ruins a figure to what could be better. */
 export function findings(evaluation: Evaluation): HTMLElement {
-  const invalid = evaluation.records.flatMap((record) => record.invalid);
-  const runs = evaluation.records.flatMap((record) =>
+  const records = [
+    ...evaluation.records,
+    ...(evaluation.plan_effects?.records ?? []).map((one) => one.record),
+  ];
+  const invalid = records.flatMap((record) => record.invalid);
+  const runs = records.flatMap((record) =>
     record.runs.flatMap((run) =>
       run.invalid.map((one) => {
         const of = `${record.id}, run ${run.order}`;
@@ -21,10 +25,8 @@ export function findings(evaluation: Evaluation): HTMLElement {
       }),
     ),
   );
-  const shields = evaluation.records.flatMap((record) =>
-    record.runs.flatMap((run) => run.shield?.findings ?? []),
-  );
-  const weak = evaluation.records.flatMap((record) => record.runs.flatMap((run) => run.findings));
+  const shields = records.flatMap((record) => record.runs.flatMap((run) => run.shield?.findings ?? []));
+  const weak = records.flatMap((record) => record.runs.flatMap((run) => run.findings));
   const transfers = evaluation.transfers ?? [];
   const of = (place: string) => (one: Finding) => ({ ...one, place: `${place}: ${one.place}` });
   const rounds = transfers.flatMap((round) => [

@@ -17,6 +17,7 @@ export function deadline(evaluation: Evaluation, places: VerdictPlaces): HTMLEle
   const verdicts = asked(evaluation, "deadline");
   if (verdicts.length === 0) return null;
   const several = meterColumn(verdicts);
+  const own = evaluation.plan.domains.some((one) => one.deadline != null);
   const levels = verdicts.flatMap((verdict) =>
     verdict.figures && "deadline" in verdict.figures ? verdict.figures.deadline.confidence : [],
   );
@@ -26,13 +27,25 @@ export function deadline(evaluation: Evaluation, places: VerdictPlaces): HTMLEle
     "condition",
     ...(several ? ["meter"] : []),
     "verdict",
+    ...(own ? ["deadline"] : []),
     "over",
     "cycles",
     "latest",
     `what can be said${level ? ` with ${level} confidence` : ""}`,
     "exposure",
   ];
-  const classes = ["", "", ...(several ? [""] : []), "", "figure", "figure", "figure", "", "exposure"];
+  const classes = [
+    "",
+    "",
+    ...(several ? [""] : []),
+    "",
+    ...(own ? ["figure"] : []),
+    "figure",
+    "figure",
+    "figure",
+    "",
+    "exposure",
+  ];
   const rows = verdicts.map((verdict) => {
     const figures = verdict.figures && "deadline" in verdict.figures ? verdict.figures.deadline : null;
     return row(
@@ -41,6 +54,7 @@ export function deadline(evaluation: Evaluation, places: VerdictPlaces): HTMLEle
         conditionName(verdict.condition),
         ...(several ? [verdict.meter] : []),
         badge(verdict.outcome),
+        ...(own ? [figures ? time(figures.deadline) : "–"] : []),
         figures ? grouped(figures.exceedances) : "–",
         figures ? count(figures.cycles) : "–",
         figures ? time(figures.max) : "–",
@@ -64,7 +78,7 @@ export function deadline(evaluation: Evaluation, places: VerdictPlaces): HTMLEle
   });
   return section(
     "deadline",
-    `Deadline ${time(evaluation.plan.deadline)}`,
+    own ? "Deadline of each domain" : `Deadline ${time(evaluation.plan.deadline)}`,
     element(
       "p",
       { class: "remark" },

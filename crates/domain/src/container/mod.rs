@@ -23,7 +23,7 @@ use self::bundle::Contents;
 use self::engine::{Engine, MemoryGrant, Wishes};
 use crate::running::RunningProcess;
 use crate::session::{Session, Tie};
-use crate::surroundings::{self, REAL_TIME_BUDGET, Surroundings};
+use crate::surroundings::{self, REAL_TIME_BUDGET, Surroundings, WallChoice};
 use crate::{Domain, DomainError, Running, Start, task};
 
 pub(crate) use self::store::Container;
@@ -34,6 +34,7 @@ pub use self::store::{ReleasedContainers, release_containers};
 pub(crate) struct ContainerDomain {
     pub(crate) engine: ContainerEngine,
     pub(crate) state: StateDirectory,
+    pub(crate) wall: WallChoice,
 }
 
 impl Domain for ContainerDomain {
@@ -75,7 +76,7 @@ impl Domain for ContainerDomain {
         let control_groups = rampart_host::control_group_layout();
         let engine = Engine::find(self.engine, control_groups)
             .map_err(|finding| DomainError::Unavailable(*finding))?;
-        let surroundings = Surroundings::raise(&self.state, start)?;
+        let surroundings = Surroundings::raise(&self.state, self.wall, start)?;
         let container = Container::create(&self.state, self.engine, &engine.program)?;
         let mut prepared = Prepared {
             wishes: wishes(&engine, &surroundings, &plan, start),

@@ -44,7 +44,7 @@ use self::kernel::{GuestKernel, Places};
 use self::libraries::Libraries;
 use self::modules::{Module, ModuleTree};
 use self::running::{RunningGuest, Slot};
-use crate::surroundings::Surroundings;
+use crate::surroundings::{Surroundings, WallChoice};
 use crate::{Domain, DomainError, Running, Start};
 
 pub(crate) use self::kernel::KERNEL_VARIABLE;
@@ -68,15 +68,17 @@ const BLOCKS: &str = "blocksys";
 pub(crate) struct VmDomain {
     role: GuestRole,
     state: StateDirectory,
+    wall: WallChoice,
     /// The guest that stayed up after a run.
     up: Slot,
 }
 
 impl VmDomain {
-    pub(crate) fn new(role: GuestRole, state: StateDirectory) -> Self {
+    pub(crate) fn new(role: GuestRole, state: StateDirectory, wall: WallChoice) -> Self {
         Self {
             role,
             state,
+            wall,
             up: Slot::default(),
         }
     }
@@ -164,7 +166,7 @@ impl Domain for VmDomain {
         }
         let kept = self.take_guest(start);
         // If anything fails from here on, the guest ends before the wall falls.
-        let mut surroundings = Surroundings::raise(&self.state, start)?;
+        let mut surroundings = Surroundings::raise(&self.state, self.wall, start)?;
         let resumed = kept.and_then(|mut guest| {
             // One that died or hangs is replaced.
             guest.resume(&mut surroundings).ok().map(|()| guest)

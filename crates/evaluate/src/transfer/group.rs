@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rampart_domain::{Domain, Running, Start};
 use rampart_model::{
     Block, ClockRelation, CpuId, CpuSet, Distribution, DomainKind, Finding, GuestReport,
-    MeterEvent, MeterPlan, Nanos, Phase, Severity, ThreadOutcome, Timeline,
+    MeterEvent, MeterPlan, Nanos, Phase, SchedulingPolicy, Severity, ThreadOutcome, Timeline,
 };
 
 use crate::failures::Failures;
@@ -27,6 +27,8 @@ pub(crate) struct Candidate<'a> {
     pub(crate) domain: &'a dyn Domain,
     /// The CPUs that it measures on; no other member's.
     pub(crate) cpus: &'a CpuSet,
+    /// The policy of its meter's threads, where it has one of its own.
+    pub(crate) policy: Option<SchedulingPolicy>,
     /// Whether it may stay up afterwards ([`Start::stay_up`]).
     pub(crate) stay_up: bool,
 }
@@ -47,6 +49,7 @@ pub(crate) struct Heard {
 pub(crate) struct Member {
     pub(crate) name: String,
     pub(crate) cpus: CpuSet,
+    policy: Option<SchedulingPolicy>,
     /// None where it did not start, or has failed since.
     pub(crate) running: Option<Box<dyn Running>>,
     /// Start of the warm-up on the meter's clock, and when that was heard of here.
@@ -67,10 +70,11 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    fn new(name: &str, cpus: &CpuSet) -> Self {
+    fn new(name: &str, cpus: &CpuSet, policy: Option<SchedulingPolicy>) -> Self {
         Self {
             name: name.to_owned(),
             cpus: cpus.clone(),
+            policy,
             running: None,
             started: None,
             last_sign: None,
@@ -93,6 +97,7 @@ impl Member {
     fn again(&mut self, plan: &MeterPlan) -> bool {
         let plan = MeterPlan {
             cpus: self.cpus.clone(),
+            policy: self.policy.unwrap_or(plan.policy),
             ..plan.clone()
         };
         let running = self.running.as_mut();
@@ -101,7 +106,7 @@ impl Member {
         }
         *self = Self {
             running: self.running.take(),
-            ..Self::new(&self.name, &self.cpus)
+            ..Self::new(&self.name, &self.cpus, self.policy)
         };
         true
     }
@@ -284,7 +289,7 @@ impl Group {
         let mut group = Self {
             members: candidates
                 .iter()
-                .map(|candidate| Member::new(candidate.name, candidate.cpus))
+                .map(|candidate| Member::new(candidate.name, candidate.cpus, candidate.policy))
                 .collect(),
             order: (0..candidates.len()).collect(),
             slots: Slots::of(plan),
@@ -299,6 +304,7 @@ impl Group {
             let candidate = &candidates[place];
             let plan = MeterPlan {
                 cpus: candidate.cpus.clone(),
+                policy: candidate.policy.unwrap_or(plan.policy),
                 ..plan.clone()
             };
             let started = candidate.domain.start(&Start {
@@ -604,7 +610,7 @@ mod tests {
             timeline: vec![Some(Nanos(1)); slots],
         };
         let started = Nanos::from_secs(100);
-        let mut member = Member::new("vm", &cpus);
+        let mut member = Member::new("vm", &cpus, None);
         member.hear(
             MeterEvent::Started {
                 at: started,
@@ -622,7 +628,7 @@ mod tests {
             block(3, Nanos(1), 1),
             block(4, sound, 1),
         ] {
-            let mut member = Member::new("vm", &cpus);
+            let mut member = Member::new("vm", &cpus, None);
             member.started = Some((started, Instant::now()));
             member.hear_block(&bad, slots);
             assert_eq!(member.invalid.len(), 1);

@@ -351,6 +351,8 @@ mod tests {
 
     fn domain(name: &str, kind: DomainKind, cpus: &str) -> DomainPlan {
         DomainPlan {
+            policy: None,
+            deadline: None,
             name: name.to_owned(),
             selection: DomainSelection::of(kind),
             cpus: cpus.parse().expect("CPUs"),

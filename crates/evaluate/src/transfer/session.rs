@@ -181,6 +181,7 @@ impl<'a> Surroundings<'a> {
                     name: &self.domains[place].name,
                     domain: self.starters.of(place),
                     cpus: &participant.cpus,
+                    policy: self.domains[place].policy,
                     stay_up: self.stay_up,
                 })
             })

@@ -40,11 +40,15 @@ fn as_they_should_be(by: &Disturbance, domain: &str) -> f64 {
 
 fn plan() -> ExperimentPlan {
     ExperimentPlan {
+        measured: None,
+        legs: Vec::new(),
         housekeeping: CpuSet::single(CpuId(0)),
         domains: DOMAINS
             .iter()
             .enumerate()
             .map(|(place, (name, kind))| DomainPlan {
+                policy: None,
+                deadline: None,
                 name: (*name).to_owned(),
                 selection: DomainSelection::of(*kind),
                 cpus: CpuSet::single(CpuId(place as u32)),

@@ -7,9 +7,12 @@ mod interrupts;
 #[cfg(test)]
 mod live_tests;
 mod partition;
+mod standing;
 #[cfg(test)]
 mod tests;
 mod threads;
+
+pub use standing::{refuse_beside_a_plan, standing_domain};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -116,8 +119,8 @@ impl Shield {
     /// lowered in the opposite order, because each finds the machine as the one before left it.
     ///
     /// # Errors
-    /// If the CPUs make no sense here, a shield of another process stands, or the journal cannot
-    /// be written. What had been changed by then is restored.
+    /// If the CPUs make no sense here, a shield of another process or an applied plan stands (its
+    /// walls are entered with [`Shield::standing`]), or the journal cannot be written. What had been changed by then is restored.
     pub fn raise(
         state: &StateDirectory,
         cpus: &CpuSet,
@@ -128,6 +131,7 @@ impl Shield {
             return Ok(Self::without_root(state, cpus));
         }
         let lock = SharedLock::take(state, true)?;
+        standing::refuse_beside_a_plan(state, cpus)?;
         Self::raise_on(
             Arc::new(RunningKernel),
             Some(lock),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Single threads of a process that is inside the shield.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::{ControlGroup, ControlGroupVersion, Shield};
 use crate::HostError;
@@ -93,7 +93,15 @@ fn home_file(
     match group.version {
         ControlGroupVersion::V1 => {
             let mount = hierarchies.legacy_with("cpuset")?;
-            Some(mount.join(format!("{name}-rest")).join("tasks"))
+            let rest = mount.join(format!("{name}-rest"));
+            if kernel.is_directory(&rest) {
+                return Some(rest.join("tasks"));
+            }
+            // The wall of a plan has no such group of its own: where ordinary work is, the first
+            // process is.
+            let first = kernel.read(Path::new("/proc/1/cgroup")).ok()?;
+            let group = groups::group_in(&first, "cpuset")?;
+            Some(mount.join(group.trim_start_matches('/')).join("tasks"))
         }
         ControlGroupVersion::V2 => {
             let mount = hierarchies.unified.as_deref()?;

@@ -5,11 +5,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use rampart_evaluate::{Context, DisturbanceWish, Request, ResultStream, evaluate, is_complete};
+use rampart_evaluate::{
+    Context, DisturbanceWish, PlanSwitch, Request, ResultStream, evaluate, is_complete,
+};
 use rampart_model::{
     Condition, Evaluation, ExitCode, LoadKind, LoadPlace, Question, VerdictOutcome,
 };
 
+use super::evaluate_plan::{Switch, selections};
+use super::plan::ReadPlan;
 use super::report::render;
 use crate::arguments::{Evaluate, Format, Loads, Wish};
 use crate::failure::Failure;
@@ -23,8 +27,10 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
         return super::evaluate_on::run(arguments, colour);
     }
     super::evaluate_on::refuse_crash_here(arguments)?;
+    let read = arguments.plan.read()?;
+    let request = request(arguments, read.as_ref())?;
+    let switch = read.as_ref().map(Switch);
     let meter = super::meter_program()?;
-    let request = request(arguments);
     let streamed = arguments.out.as_deref() == Some(Path::new("-"));
     // What streams away also needs a place to be in while it is made.
     let temporary = streamed
@@ -45,6 +51,7 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
         stream: stream.clone(),
         crash_host: arguments.crash_host,
         explain: arguments.explain,
+        switch: switch.as_ref().map(|switch| switch as &dyn PlanSwitch),
         command: std::env::args().collect(),
         tool_version: super::VERSION,
     };
@@ -59,7 +66,7 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
     Ok(exit_code(&evaluation))
 }
 
-fn request(arguments: &Evaluate) -> Request {
+fn request(arguments: &Evaluate, read: Option<&ReadPlan>) -> Result<Request, Failure> {
     let disturbances = arguments.disturb.as_ref().map(|wishes| {
         let mut wishes: Vec<_> = wishes
             .iter()
@@ -73,10 +80,16 @@ fn request(arguments: &Evaluate) -> Request {
         }
         wishes
     });
-    Request {
+    let plan = read.map(|read| arguments.plan.request(read, &arguments.domains));
+    let domains = match &plan {
+        Some(_) => Vec::new(),
+        None => selections(&arguments.domains)?,
+    };
+    Ok(Request {
         total: arguments.duration,
         deadline: arguments.deadline,
-        domains: arguments.domains.clone(),
+        domains,
+        plan,
         conditions: conditions(&arguments.loads),
         disturbances,
         meters: arguments.meters.clone(),
@@ -85,7 +98,7 @@ fn request(arguments: &Evaluate) -> Request {
         interval: arguments.interval,
         work: arguments.work,
         seed: arguments.seed,
-    }
+    })
 }
 
 /// Writes the page, prints the report, and says where the page is.
@@ -147,9 +160,11 @@ pub(crate) fn exit_code(evaluation: &Evaluation) -> ExitCode {
         return ExitCode::Partial;
     }
     let missed = evaluation.verdicts.iter().any(|verdict| {
-        verdict.question == Question::Deadline && verdict.outcome != VerdictOutcome::Holds
+        verdict.question == Question::Deadline
+            && verdict.outcome != VerdictOutcome::Holds
+            && evaluation.plan.deadline_is_named(&verdict.domain)
     });
-    if evaluation.plan.deadline_from_user && missed {
+    if missed {
         return ExitCode::VerdictNegative;
     }
     ExitCode::Success

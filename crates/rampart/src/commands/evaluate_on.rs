@@ -13,6 +13,7 @@ use rampart_evaluate::{CRASH_SIGNS, DOCUMENT, ResultDirectory, add_crash, confir
 use rampart_model::{Bench, CrashRecord, Evaluation, ExitCode, Finding, Nanos, Severity};
 
 use super::evaluate::{directory_of_now, exit_code, show};
+use super::evaluate_plan::selections;
 use super::on::{Elsewhere, arguments_without, programs};
 use crate::arguments::{Evaluate, ShowProgress, Wish};
 use crate::failure::Failure;
@@ -56,6 +57,10 @@ struct Came {
 
 pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failure> {
     let crash = crash_wanted(arguments)?;
+    let plan = arguments.plan.words_there()?;
+    if arguments.plan.plan.is_none() {
+        selections(&arguments.domains)?;
+    }
     let stop = signals::stop_flag()?;
     let path = arguments.out.clone().unwrap_or_else(directory_of_now);
     let directory = ResultDirectory::create(&path)?;
@@ -78,7 +83,8 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
     let carried = programs()
         .and_then(|programs| Ok(carry(machine, &programs)?))
         .inspect_err(|_| remove_if_empty(&path))?;
-    let argv = command_there(arguments, carried.rampart, crash);
+    let mut argv = command_there(arguments, carried.rampart, crash);
+    argv.extend(plan);
     let bench = machine.bench();
     let command: Vec<String> = std::env::args().collect();
     let came = Mutex::new(Came::default());
@@ -159,7 +165,7 @@ fn patience(arguments: &Evaluate) -> Patience {
 fn command_there(arguments: &Evaluate, program: String, crash: bool) -> Vec<String> {
     let mut argv = vec![program, "--color".to_owned(), "never".to_owned()];
     argv.extend(arguments_without(
-        &["--out", "--show-progress", "--disturb"],
+        &["--out", "--show-progress", "--disturb", "--plan"],
         &["--json", "--allow-crash"],
     ));
     if let Some(wishes) = &arguments.disturb {

@@ -9,6 +9,7 @@ pub(crate) mod documents;
 pub(crate) mod domains;
 pub(crate) mod evaluate;
 mod evaluate_on;
+pub(crate) mod evaluate_plan;
 pub(crate) mod export;
 pub(crate) mod import;
 pub(crate) mod knobs;

@@ -142,6 +142,7 @@ fn write_proposal(arguments: &Propose) -> Result<ExitCode, Failure> {
 }
 
 /// A plan with all that is needed to speak of it.
+#[derive(Debug)]
 pub(crate) struct ReadPlan {
     pub(crate) file: String,
     pub(crate) text: String,
@@ -167,6 +168,15 @@ pub(crate) fn read_plan(file: &Path, root: &MachineRoot) -> Result<ReadPlan, Fai
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("{}: the plan cannot be read", file.display()))
         .map_err(|error| Failure::new(ExitCode::Usage, error))?;
+    read_plan_text(file, text, root)
+}
+
+/// The same of a text that came from that file.
+pub(crate) fn read_plan_text(
+    file: &Path,
+    text: String,
+    root: &MachineRoot,
+) -> Result<ReadPlan, Failure> {
     let plan = rampart_plan::parse(&text, &file.display().to_string())
         .map_err(|error| Failure::new(ExitCode::Usage, error))?;
     let machine = read_machine(root);

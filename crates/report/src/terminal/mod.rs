@@ -2,6 +2,7 @@
 //! The evaluation as text for a terminal, a log or a mail.
 
 mod causes;
+mod effects;
 mod guests;
 mod records;
 mod sections;
@@ -37,8 +38,8 @@ impl Default for TerminalOptions {
     }
 }
 
-/// The evaluation as text: machine, one sentence for each domain, the comparison, who disturbs
-/// whom, every record with its exposure, interference, worst events and their causes, guests, what
+/// The evaluation as text: machine, one sentence for each domain, the comparison, what the plan
+/// changed, who disturbs whom, every record with its exposure, interference, worst events and their causes, guests, what
 /// was not measured, warnings.
 #[must_use]
 pub fn terminal(evaluation: &Evaluation, options: TerminalOptions) -> String {
@@ -51,6 +52,7 @@ pub fn terminal(evaluation: &Evaluation, options: TerminalOptions) -> String {
     head(&mut page, evaluation);
     sections::sentences(&mut page, evaluation);
     sections::comparison(&mut page, evaluation);
+    effects::effects(&mut page, evaluation);
     walls::matrix(&mut page, evaluation);
     walls::crash(&mut page, evaluation);
     records::records(&mut page, evaluation);
@@ -86,6 +88,9 @@ fn head(page: &mut Page, evaluation: &Evaluation) {
             ),
             0,
         );
+        if let Some(measured) = &evaluation.plan.measured {
+            page.paragraph(&format::measured_plan(evaluation, measured), 0);
+        }
     }
     match &evaluation.bench {
         Bench::Local => {}

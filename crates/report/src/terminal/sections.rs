@@ -66,16 +66,30 @@ pub(crate) fn deadline(page: &mut Page, evaluation: &Evaluation) {
     if verdicts.is_empty() {
         return;
     }
-    page.heading(&format!(
-        "Deadline {}: the chance that a cycle misses it, and how long between misses",
+    let own = evaluation
+        .plan
+        .domains
+        .iter()
+        .any(|one| one.deadline.is_some());
+    let deadline = if own {
+        "of each domain".to_owned()
+    } else {
         format::time(evaluation.plan.deadline)
+    };
+    page.heading(&format!(
+        "Deadline {deadline}: the chance that a cycle misses it, and how long between misses"
     ));
     let mut header = vec!["domain", "condition"];
     let several = several_meters(&verdicts);
     header.extend(several.then_some("meter"));
-    header.extend(["verdict", "over", "cycles", "chance", "between", "sure"]);
+    header.push("verdict");
+    header.extend(own.then_some("deadline"));
+    header.extend(["over", "cycles", "chance", "between", "sure"]);
     let rows = verdicts.into_iter().map(|verdict| {
         let mut row = names(page, verdict, several);
+        if own {
+            row.push(page.cell(&format::time(evaluation.plan.deadline_of(&verdict.domain))));
+        }
         let Some(VerdictFigures::Deadline {
             cycles,
             exceedances,
@@ -185,7 +199,7 @@ fn intervals(verdict: &Verdict) -> &[(f64, Interval)] {
     }
 }
 
-fn with_ends(interval: &Interval) -> String {
+pub(crate) fn with_ends(interval: &Interval) -> String {
     format!(
         "{} ({}–{})",
         format::ratio(interval.estimate),
@@ -257,7 +271,7 @@ pub(crate) fn worst(page: &mut Page, evaluation: &Evaluation) {
 }
 
 /// A finding under a heading that already names its place.
-fn said_of(finding: &Finding, heading: &str) -> String {
+pub(crate) fn said_of(finding: &Finding, heading: &str) -> String {
     let text = finding.to_string();
     let without_place = text.strip_prefix(&format!("{}: ", finding.place));
     match without_place {
@@ -313,7 +327,9 @@ fn once(all: &[&Finding]) -> Vec<String> {
 /// Invalid records first, then what weakens the rest.
 pub(crate) fn warnings(page: &mut Page, evaluation: &Evaluation) {
     let mut lines: Vec<(bool, String)> = Vec::new();
-    for record in &evaluation.records {
+    let legs = evaluation.plan_effects.iter().flat_map(|all| &all.records);
+    let records = evaluation.records.iter().chain(legs.map(|leg| &leg.record));
+    for record in records {
         lines.extend(record.invalid.iter().map(|finding| {
             (
                 true,

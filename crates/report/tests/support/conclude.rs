@@ -17,7 +17,10 @@ pub(crate) fn conclude(evaluation: &mut Evaluation) {
         .iter()
         .filter(|record| record.plan.deadline.is_some())
     {
-        verdicts.push(deadline(record, evaluation.plan.deadline));
+        verdicts.push(deadline(
+            record,
+            evaluation.plan.deadline_of(&record.domain),
+        ));
     }
     for record in &records {
         let other = |domain: &str, condition: Condition| {

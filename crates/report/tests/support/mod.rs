@@ -11,6 +11,7 @@ mod guest;
 mod judged;
 mod machine;
 mod measure;
+mod plan;
 mod transfers;
 mod walls;
 
@@ -54,6 +55,8 @@ pub(crate) fn cpus(text: &str) -> CpuSet {
 pub(crate) fn domain(name: &str, kind: DomainKind, on: &str, description: &str) -> DomainPlan {
     let engine = (kind == DomainKind::Container).then_some(ContainerEngine::Embedded);
     DomainPlan {
+        policy: None,
+        deadline: None,
         name: name.to_owned(),
         selection: DomainSelection {
             kind,
@@ -84,6 +87,7 @@ impl Scenario {
     pub(crate) fn evaluation(&self) -> Evaluation {
         let machine = machine::machine(&self.housekeeping, &self.domains);
         let mut evaluation = Evaluation {
+            plan_effects: None,
             bench: rampart_model::Bench::Local,
             crash: None,
             transfers: Vec::new(),
@@ -102,6 +106,8 @@ impl Scenario {
             runs: (self.made, self.planned()),
             machine,
             plan: ExperimentPlan {
+                measured: None,
+                legs: Vec::new(),
                 transfer: None,
                 housekeeping: self.housekeeping.clone(),
                 domains: self.domains.clone(),
@@ -374,8 +380,8 @@ pub(crate) fn wide() -> Evaluation {
 }
 
 /// Every document with the name of its file. Made once: it takes a while in a debug build.
-pub(crate) fn all() -> &'static [(&'static str, Evaluation); 6] {
-    static ALL: std::sync::LazyLock<[(&str, Evaluation); 6]> = std::sync::LazyLock::new(|| {
+pub(crate) fn all() -> &'static [(&'static str, Evaluation); 7] {
+    static ALL: std::sync::LazyLock<[(&str, Evaluation); 7]> = std::sync::LazyLock::new(|| {
         [
             ("full", full()),
             ("killed", killed()),
@@ -383,6 +389,7 @@ pub(crate) fn all() -> &'static [(&'static str, Evaluation); 6] {
             ("empty", empty()),
             ("wide", wide()),
             ("walls", walls::walls()),
+            ("plan", plan::plan()),
         ]
     });
     &ALL

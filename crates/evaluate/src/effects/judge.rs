@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the plan and each of its changes did. Pure; the formulae are in `rampart-stats`.
+
+use rampart_model::{
+    ChangeEffect, ChangeOutcome, Distribution, EffectOutcome, EffectRatio, PlanChange, PlanEffect,
+    PlanEffects, PlanLeg, Record,
+};
+use rampart_stats::{
+    Basis, EFFECT_RISK, EFFECT_TOLERANCE, Effect, QUANTILES, Resampling, WORST_OF_RUN, effect, holm,
+};
+
+use crate::judge::Evidence;
+use crate::wording::{factor, quantile_name};
+
+/// Without a quantile as high as this nothing is said to make no difference.
+const TAIL: f64 = 0.99;
+
+/// What is said of figures from an emulated machine.
+const EMULATED: &str = "; this machine is emulated, and on a real one it may be otherwise";
+
+/// A comparison before it is known how many there are.
+struct Found<'a> {
+    leg: &'a PlanLeg,
+    with: &'a Record,
+    without: &'a Record,
+    effect: Option<Effect>,
+}
+
+/// Judges all comparisons anew: each record of another leg against the evaluation's own of the same
+/// cell.
+pub fn judge_effects(effects: &mut PlanEffects, evidence: &Evidence<'_>) {
+    let Evidence {
+        plan,
+        records,
+        blocks,
+        emulated,
+        ..
+    } = *evidence;
+    let resampling = Resampling {
+        seed: plan.seed,
+        ..Resampling::default()
+    };
+    let runs = |record: &Record| -> &[Vec<Distribution>] {
+        blocks.get(&record.id).copied().unwrap_or(&[])
+    };
+    let found: Vec<Found<'_>> = effects
+        .records
+        .iter()
+        .filter(|leg| leg.record.exposure.runs > 0)
+        .filter_map(|leg| {
+            let without = &leg.record;
+            let with = records.iter().find(|with| {
+                with.domain == without.domain
+                    && with.plan.meter == without.plan.meter
+                    && with.condition == without.condition
+                    && with.exposure.runs > 0
+            })?;
+            Some(Found {
+                leg: &leg.leg,
+                with,
+                without,
+                effect: effect(runs(with), runs(without), &QUANTILES, &resampling),
+            })
+        })
+        .collect();
+    // Two questions, two families: whether the plan does anything, and which change does.
+    let (whole, parts): (Vec<_>, Vec<_>) = found
+        .into_iter()
+        .partition(|found| *found.leg == PlanLeg::Before);
+    let mut judged = family(&whole, emulated);
+    judged.extend(family(&parts, emulated));
+    effects.ablation = effects
+        .changes
+        .iter()
+        .filter_map(|change| over_all(change, &judged))
+        .collect();
+    sort(&mut effects.ablation, &judged);
+    effects.effects = judged;
+}
+
+/// Judges comparisons that are corrected for each other.
+fn family(found: &[Found<'_>], emulated: bool) -> Vec<PlanEffect> {
+    let decides = |effect: &&Effect| effect.basis == Basis::Runs;
+    let chances: Vec<f64> = found
+        .iter()
+        .filter_map(|found| found.effect.as_ref())
+        .filter(decides)
+        .flat_map(|effect| effect.ratios.iter().map(|ratio| ratio.p_value))
+        .collect();
+    let mut adjusted = holm(&chances).into_iter();
+    found
+        .iter()
+        .map(|found| {
+            let ratios = found.effect.as_ref().map_or_else(Vec::new, |effect| {
+                let decides = decides(&effect);
+                let ratios = effect.ratios.iter().map(|ratio| {
+                    let p_value = if decides {
+                        adjusted.next().unwrap_or(1.0)
+                    } else {
+                        1.0
+                    };
+                    EffectRatio {
+                        quantile: ratio.quantile,
+                        ratio: ratio.ratio,
+                        p_value,
+                        differs: p_value <= EFFECT_RISK,
+                    }
+                });
+                ratios.collect()
+            });
+            judge(found, ratios, emulated)
+        })
+        .collect()
+}
+
+fn judge(found: &Found<'_>, ratios: Vec<EffectRatio>, emulated: bool) -> PlanEffect {
+    let basis = found.effect.as_ref().map(|effect| effect.basis);
+    let outcome = outcome(basis, &ratios);
+    let smallest = found
+        .effect
+        .as_ref()
+        .map(|effect| effect.smallest_detectable);
+    let mut statement = statement(outcome, basis, &ratios, smallest, found.leg);
+    if emulated {
+        statement.push_str(EMULATED);
+    }
+    PlanEffect {
+        leg: found.leg.clone(),
+        domain: found.with.domain.clone(),
+        meter: found.with.plan.meter,
+        condition: found.with.condition,
+        outcome,
+        statement,
+        ratios,
+        smallest_detectable: smallest,
+        exposure: (found.with.exposure, found.without.exposure),
+        records: (found.with.id.clone(), found.without.id.clone()),
+    }
+}
+
+/// The highest quantile that differs: deadlines live in the tail.
+fn decisive(ratios: &[EffectRatio]) -> Option<&EffectRatio> {
+    ratios.iter().rev().find(|ratio| ratio.differs)
+}
+
+fn outcome(basis: Option<Basis>, ratios: &[EffectRatio]) -> EffectOutcome {
+    if basis != Some(Basis::Runs) {
+        return EffectOutcome::Inconclusive;
+    }
+    match decisive(ratios) {
+        Some(ratio) if ratio.ratio.estimate < 1.0 => return EffectOutcome::Better,
+        Some(_) => return EffectOutcome::Worse,
+        None => {}
+    }
+    // The worst of a few runs varies too much to be shown the same.
+    let mut quantiles = ratios
+        .iter()
+        .filter(|ratio| ratio.quantile < WORST_OF_RUN)
+        .peekable();
+    let reaches_tail = ratios
+        .iter()
+        .any(|ratio| (TAIL..WORST_OF_RUN).contains(&ratio.quantile));
+    let within = |ratio: &EffectRatio| {
+        ratio.ratio.low >= 1.0 / EFFECT_TOLERANCE && ratio.ratio.high <= EFFECT_TOLERANCE
+    };
+    if reaches_tail && quantiles.peek().is_some() && quantiles.all(within) {
+        EffectOutcome::NoDifferenceShown
+    } else {
+        EffectOutcome::Inconclusive
+    }
+}
+
+fn name(quantile: f64) -> String {
+    if quantile >= WORST_OF_RUN {
+        "worst of a run".to_owned()
+    } else {
+        quantile_name(quantile)
+    }
+}
+
+fn figure(ratio: &EffectRatio) -> String {
+    format!(
+        "{} ×{} ({} to {})",
+        name(ratio.quantile),
+        factor(ratio.ratio.estimate),
+        factor(ratio.ratio.low),
+        factor(ratio.ratio.high)
+    )
+}
+
+fn statement(
+    outcome: EffectOutcome,
+    basis: Option<Basis>,
+    ratios: &[EffectRatio],
+    smallest: Option<f64>,
+    leg: &PlanLeg,
+) -> String {
+    if ratios.is_empty() {
+        return "there are too few samples to compare".to_owned();
+    }
+    let figures: Vec<String> = ratios.iter().map(figure).collect();
+    let differing = |shorter: bool| -> Vec<String> {
+        ratios
+            .iter()
+            .filter(|ratio| ratio.differs && (ratio.ratio.estimate < 1.0) == shorter)
+            .map(|ratio| name(ratio.quantile))
+            .collect()
+    };
+    let smallest = smallest.map_or_else(String::new, |ratio| {
+        format!(
+            "; a ratio of {} would probably have been seen",
+            factor(ratio)
+        )
+    });
+    let conclusion = match outcome {
+        EffectOutcome::Better | EffectOutcome::Worse => {
+            let said: Vec<String> = [(true, "shorter"), (false, "longer")]
+                .into_iter()
+                .map(|(shorter, word)| (differing(shorter), word))
+                .filter(|(names, _)| !names.is_empty())
+                .map(|(names, word)| format!("{word} at {}", names.join(", ")))
+                .collect();
+            said.join(", ")
+        }
+        EffectOutcome::NoDifferenceShown => {
+            format!("no difference shown, all within ×{EFFECT_TOLERANCE}{smallest}")
+        }
+        EffectOutcome::Inconclusive if basis == Some(Basis::Runs) => {
+            format!("the intervals do not decide; measure longer{smallest}")
+        }
+        EffectOutcome::Inconclusive => "a single run does not tell how runs differ".to_owned(),
+    };
+    format!("{} of those {leg}: {conclusion}", figures.join(", "))
+}
+
+/// One change over all its comparisons; none where there is none.
+fn over_all(change: &PlanChange, effects: &[PlanEffect]) -> Option<ChangeEffect> {
+    let own: Vec<&PlanEffect> = of(change, effects).collect();
+    if own.is_empty() {
+        return None;
+    }
+    let count = |outcome| {
+        own.iter()
+            .filter(|effect| effect.outcome == outcome)
+            .count()
+    };
+    let (better, worse) = (count(EffectOutcome::Better), count(EffectOutcome::Worse));
+    let outcome = match (better, worse) {
+        (0, 0) if count(EffectOutcome::NoDifferenceShown) == own.len() => {
+            ChangeOutcome::NoDifferenceShown
+        }
+        (0, 0) => ChangeOutcome::Inconclusive,
+        (_, 0) => ChangeOutcome::Mattered,
+        (0, _) => ChangeOutcome::Backfired,
+        _ => ChangeOutcome::Mixed,
+    };
+    let of_all = format!("of {} comparisons", own.len());
+    let statement = match strongest(&own) {
+        Some((effect, ratio)) => format!(
+            "better in {better} and worse in {worse} {of_all}; most: with it {} of {} by {} under \
+             {}, p {}",
+            figure(ratio),
+            effect.domain,
+            effect.meter,
+            effect.condition,
+            chance(ratio.p_value)
+        ),
+        None => {
+            let smallest = own
+                .iter()
+                .filter_map(|effect| effect.smallest_detectable)
+                .fold(1.0, f64::max);
+            format!(
+                "none {of_all} differs; a ratio of {} would probably have been seen in each",
+                factor(smallest)
+            )
+        }
+    };
+    Some(ChangeEffect {
+        change: change.clone(),
+        outcome,
+        statement,
+    })
+}
+
+fn of<'a>(
+    change: &'a PlanChange,
+    effects: &'a [PlanEffect],
+) -> impl Iterator<Item = &'a PlanEffect> {
+    effects
+        .iter()
+        .filter(move |effect| matches!(&effect.leg, PlanLeg::Without(other) if other == change))
+}
+
+/// The largest decisive ratio.
+fn strongest<'a>(effects: &[&'a PlanEffect]) -> Option<(&'a PlanEffect, &'a EffectRatio)> {
+    effects
+        .iter()
+        .filter_map(|effect| Some((*effect, decisive(&effect.ratios)?)))
+        .max_by(|(_, one), (_, other)| size(one).total_cmp(&size(other)))
+}
+
+fn size(ratio: &EffectRatio) -> f64 {
+    ratio.ratio.estimate.ln().abs()
+}
+
+/// What harms first, then what helps, the largest first; what shows nothing last.
+fn sort(ablation: &mut [ChangeEffect], effects: &[PlanEffect]) {
+    let rank = |outcome: ChangeOutcome| match outcome {
+        ChangeOutcome::Backfired => 0,
+        ChangeOutcome::Mixed => 1,
+        ChangeOutcome::Mattered => 2,
+        ChangeOutcome::NoDifferenceShown => 3,
+        ChangeOutcome::Inconclusive => 4,
+    };
+    let largest = |change: &PlanChange| {
+        let own: Vec<&PlanEffect> = of(change, effects).collect();
+        strongest(&own).map_or(0.0, |(_, ratio)| size(ratio))
+    };
+    ablation.sort_by(|one, other| {
+        rank(one.outcome)
+            .cmp(&rank(other.outcome))
+            .then(largest(&other.change).total_cmp(&largest(&one.change)))
+    });
+}
+
+fn chance(value: f64) -> String {
+    if value < 0.001 {
+        "under 0.001".to_owned()
+    } else {
+        format!("{value:.3}")
+    }
+}

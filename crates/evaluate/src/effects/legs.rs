@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a plan is compared with, and the time that it takes. Pure.
+
+use rampart_model::{
+    ChangeStep, Finding, LegPlan, Nanos, NotMeasured, PlanChange, PlanLeg, Severity, StepAction,
+    StepKind,
+};
+
+use super::PlanRequest;
+use crate::EvaluateError;
+use crate::costs::Costs;
+use crate::time::{share_time, time_needed};
+
+/// Runs of one leg of a comparison; with fewer the spread between runs is hardly known.
+pub(crate) const FEWEST_REPETITIONS: u64 = 4;
+/// How often each is measured unless a time is given.
+const USUAL_REPETITIONS: u64 = 5;
+/// How long then.
+const USUAL_RUN: Nanos = Nanos::from_secs(2);
+
+/// What is compared with what.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Legs {
+    /// The legs; none where nothing is compared.
+    pub(crate) legs: Vec<LegPlan>,
+    /// The changes that applying the plan makes.
+    pub(crate) changes: Vec<PlanChange>,
+    /// Parts of the plan that are the same in all legs.
+    pub(crate) not_compared: Vec<NotMeasured>,
+}
+
+impl Legs {
+    /// The legs that a plan asks for.
+    pub(crate) fn of(request: &PlanRequest) -> Self {
+        if !request.compares() {
+            return Self::default();
+        }
+        let changes: Vec<PlanChange> = request
+            .steps
+            .iter()
+            .filter(|step| is_switched(step))
+            .map(change)
+            .collect();
+        let others: Vec<PlanLeg> = request
+            .before_after
+            .then_some(PlanLeg::Before)
+            .into_iter()
+            .chain(
+                changes
+                    .iter()
+                    .filter(|_| request.ablate)
+                    .cloned()
+                    .map(PlanLeg::Without),
+            )
+            .collect();
+        let after = LegPlan {
+            leg: PlanLeg::After,
+            visits: visits(others.len()),
+        };
+        let others = others.into_iter().map(|leg| LegPlan { leg, visits: 1 });
+        Self {
+            legs: [after].into_iter().chain(others).collect(),
+            changes,
+            not_compared: request.steps.iter().filter_map(same_in_all).collect(),
+        }
+    }
+
+    /// Turns of one repetition.
+    fn turns(&self) -> u64 {
+        self.legs.iter().map(|leg| u64::from(leg.visits)).sum()
+    }
+}
+
+/// How often the whole plan is measured for once of each that is compared with it: where one stands
+/// against k others, the comparisons are sharpest with √k of it (C. W. Dunnett, "A multiple
+/// comparison procedure for comparing several treatments with a control", 1955).
+fn visits(others: usize) -> u32 {
+    ((others as f64).sqrt().round() as u32).max(1)
+}
+
+fn is_switched(step: &ChangeStep) -> bool {
+    step.action == StepAction::Apply && step.kind != StepKind::BootLine
+}
+
+fn change(step: &ChangeStep) -> PlanChange {
+    PlanChange {
+        kind: step.kind,
+        name: step.name.clone(),
+        title: step.title.clone(),
+    }
+}
+
+/// Why a part of the plan is not part of the comparison; none for what is, and for what the plan
+/// leaves alone.
+fn same_in_all(step: &ChangeStep) -> Option<NotMeasured> {
+    let why = match step.action {
+        _ if is_switched(step) => return None,
+        StepAction::Skip => return None,
+        StepAction::AsWanted => "it is as wanted without the plan too, and stays so in all legs",
+        StepAction::Expect => "the plan expects somebody else to make it, and nobody has",
+        StepAction::ByHand => "it is made by hand, and not switched between runs",
+        StepAction::Apply | StepAction::AtRestart => {
+            "it needs a restart, and is the same in all legs: as the machine was started"
+        }
+    };
+    let mut finding =
+        Finding::new(Severity::Note, step.name.as_str(), why).values(&*step.present, &*step.wanted);
+    if let Some(mend) = &step.mend {
+        finding = finding.mend(mend.as_str());
+    }
+    Some(NotMeasured {
+        what: change(step).to_string(),
+        findings: vec![finding],
+    })
+}
+
+/// The whole time, the repetitions, and the length of a run. Without a time asked for, as much as
+/// the comparison needs.
+///
+/// # Errors
+/// If the time asked for is too short for a fewest number of short runs of each leg.
+pub(crate) fn share_time_of_legs(
+    legs: &Legs,
+    cells: u64,
+    total: Option<Nanos>,
+    costs: &Costs,
+) -> Result<(Nanos, u32, Nanos), EvaluateError> {
+    let cells = cells.max(1);
+    let runs = cells.saturating_mul(legs.turns());
+    let overhead = costs.run_overhead + Nanos(costs.switch.0 / cells);
+    let total = total.unwrap_or_else(|| {
+        time_needed(runs, USUAL_REPETITIONS, USUAL_RUN + overhead).max(costs.total)
+    });
+    let too_short = || EvaluateError::TooShortToCompare {
+        total,
+        legs: legs.legs.len(),
+        needed: time_needed(runs, FEWEST_REPETITIONS, Nanos::SECOND + overhead),
+    };
+    let (repetitions, run) = share_time(total, runs, overhead).map_err(|_| too_short())?;
+    if u64::from(repetitions) < FEWEST_REPETITIONS {
+        return Err(too_short());
+    }
+    Ok((total, repetitions, run))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rampart_model::{MachineSection, Plan};
+
+    pub(crate) fn step(kind: StepKind, name: &str, action: StepAction) -> ChangeStep {
+        ChangeStep {
+            kind,
+            name: name.to_owned(),
+            title: format!("what {name} is"),
+            action,
+            why: String::new(),
+            present: "0".to_owned(),
+            wanted: "1".to_owned(),
+            places: Vec::new(),
+            disruptive: None,
+            mend: None,
+            source: String::new(),
+        }
+    }
+
+    fn request(before_after: bool, ablate: bool, knobs: usize) -> PlanRequest {
+        let knobs = (0..knobs)
+            .map(|number| step(StepKind::Knob, &format!("knob-{number}"), StepAction::Apply));
+        PlanRequest {
+            file: "plan.toml".to_owned(),
+            plan: Plan {
+                machine: MachineSection::default(),
+                ..Plan::default()
+            },
+            resolved: serde_json::from_value(serde_json::json!({
+                "schema_version": 1, "fingerprint": "", "housekeeping": "0", "real_time": "1",
+                "smt": "idle-sibling", "cpus": [], "domains": [], "interrupts": [], "caches": [],
+                "nodes": [], "host": {}, "boot": {}, "findings": []
+            }))
+            .expect("a resolved plan"),
+            names: Vec::new(),
+            before_after,
+            ablate,
+            steps: [
+                step(StepKind::Wall, "press", StepAction::Apply),
+                step(StepKind::BootLine, "nohz_full", StepAction::AtRestart),
+                step(StepKind::Knob, "swappiness", StepAction::AsWanted),
+                step(StepKind::Knob, "governor", StepAction::Skip),
+            ]
+            .into_iter()
+            .chain(knobs)
+            .collect(),
+        }
+    }
+
+    #[test]
+    fn each_applied_change_is_a_leg_and_what_cannot_be_switched_is_named() {
+        let legs = Legs::of(&request(true, true, 8));
+        assert_eq!(legs.changes.len(), 9);
+        // 10 others: before, the wall, eight knobs.
+        assert_eq!(legs.legs.len(), 11);
+        assert_eq!(legs.legs[0].visits, 3);
+        assert_eq!(legs.turns(), 13);
+        let named: Vec<&str> = legs.not_compared.iter().map(|one| &*one.what).collect();
+        assert_eq!(named, ["boot line nohz_full", "swappiness"]);
+        assert!(legs.not_compared[0].findings[0].what.contains("restart"));
+        assert_eq!(legs.legs[2].leg.prefix(), "without wall of press/");
+
+        let two = Legs::of(&request(true, false, 8));
+        assert_eq!((two.legs.len(), two.turns()), (2, 2));
+        assert_eq!(Legs::of(&request(false, false, 8)), Legs::default());
+    }
+
+    #[test]
+    fn too_short_a_time_tells_the_time_that_suffices() {
+        let legs = Legs::of(&request(false, true, 8));
+        let share = |total| share_time_of_legs(&legs, 6, total, &Costs::REAL);
+        let Err(EvaluateError::TooShortToCompare {
+            needed, legs: 10, ..
+        }) = share(Some(Nanos::from_secs(120)))
+        else {
+            panic!("two minutes are enough");
+        };
+        let (_, repetitions, run) = share(Some(needed)).expect("the time needed");
+        assert_eq!(
+            (u64::from(repetitions), run),
+            (FEWEST_REPETITIONS, Nanos::SECOND)
+        );
+        let (total, repetitions, run) = share(None).expect("as long as it takes");
+        assert!(u64::from(repetitions) == USUAL_REPETITIONS && run >= USUAL_RUN);
+        assert!(total > needed);
+    }
+}

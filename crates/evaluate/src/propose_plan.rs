@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From a resolved plan of the machine to the domains of the matrix. Pure.
+
+use std::collections::BTreeSet;
+
+use rampart_model::{
+    Availability, CpuSet, DomainKind, DomainPlan, DomainSelection, Finding, GuestRole, NotMeasured,
+    PlannedDomain, ResolvedDomain, Severity,
+};
+
+use crate::EvaluateError;
+use crate::cpus::host_cpus;
+use crate::effects::PlanRequest;
+
+/// What of a plan is measured.
+pub(crate) struct PlanPlaces {
+    pub(crate) real_time: CpuSet,
+    pub(crate) housekeeping: CpuSet,
+    pub(crate) domains: Vec<DomainPlan>,
+    /// Neighbours that were named.
+    pub(crate) neighbours: Vec<DomainPlan>,
+    pub(crate) findings: Vec<Finding>,
+}
+
+/// The domains of a plan that are to be measured and can be, each on its own CPUs under its own
+/// policy with its own deadline, and the host to compare with.
+pub(crate) fn plan_places(
+    request: &PlanRequest,
+    availability: &[Availability],
+    usable: &CpuSet,
+    not_measured: &mut Vec<NotMeasured>,
+) -> Result<PlanPlaces, EvaluateError> {
+    let resolved = &request.resolved;
+    let mut names = Names::of(request);
+    let mut findings = Vec::new();
+    let mut unavailable = Vec::new();
+    let mut domains = Vec::new();
+    for domain in &resolved.domains {
+        let planned = request.plan.domain(&domain.name);
+        let selection = selection(domain.kind, planned);
+        let asked = names.takes(&[&domain.name, &selection.to_string(), domain.kind.word()]);
+        if !asked {
+            not_measured.push(not_asked_for(&domain.name));
+            continue;
+        }
+        if domain.kind == DomainKind::Host {
+            domains.push(measured(domain, selection, planned, String::new()));
+            continue;
+        }
+        match possible(domain, selection, availability, usable) {
+            Ok(description) => domains.push(measured(domain, selection, planned, description)),
+            Err(reasons) if names.named => {
+                return Err(EvaluateError::DomainUnavailable {
+                    domain: domain.name.clone(),
+                    findings: reasons,
+                });
+            }
+            Err(reasons) => {
+                unavailable.extend(reasons.clone());
+                not_measured.push(NotMeasured {
+                    what: format!("domain {}", domain.name),
+                    findings: reasons,
+                });
+            }
+        }
+        findings.extend(planned.and_then(stand_in));
+    }
+    let real_time: CpuSet = domains
+        .iter()
+        .filter(|domain| domain.selection.kind != DomainKind::Host)
+        .fold(CpuSet::new(), |all, domain| all.union(&domain.cpus));
+    let housekeeping = resolved.housekeeping.intersection(usable);
+    let host = DomainKind::Host.word();
+    if !request.plan.domains.iter().any(|one| one.name == host) && names.takes(&[host]) {
+        if housekeeping.is_empty() {
+            not_measured.push(NotMeasured {
+                what: "domain host".to_owned(),
+                findings: vec![Finding::new(
+                    Severity::Note,
+                    request.file.as_str(),
+                    "the plan leaves no usable CPU for housekeeping",
+                )],
+            });
+        } else {
+            domains.insert(0, host_beside(&housekeeping, &domains, availability));
+        }
+    }
+    let noisy = DomainSelection {
+        guest: Some(GuestRole::Noisy),
+        ..DomainSelection::of(DomainKind::Vm)
+    };
+    let wants_neighbour = names.named && names.takes(&[&noisy.to_string()]);
+    names.check(request)?;
+    if real_time.is_empty() {
+        return Err(EvaluateError::NothingInPlan {
+            file: request.file.clone(),
+            findings: unavailable,
+        });
+    }
+    let neighbours = match (wants_neighbour, available(availability, noisy)) {
+        (false, _) => Vec::new(),
+        (true, Ok(description)) => vec![DomainPlan {
+            name: noisy.to_string(),
+            selection: noisy,
+            cpus: housekeeping.clone(),
+            description,
+            policy: None,
+            deadline: None,
+        }],
+        (true, Err(findings)) => {
+            return Err(EvaluateError::DomainUnavailable {
+                domain: noisy.to_string(),
+                findings,
+            });
+        }
+    };
+    Ok(PlanPlaces {
+        real_time,
+        housekeeping,
+        domains,
+        neighbours,
+        findings,
+    })
+}
+
+/// The names of `--domains`, and which of them meant something.
+struct Names<'a> {
+    names: &'a [String],
+    used: BTreeSet<&'a str>,
+    /// Whether any were given.
+    named: bool,
+}
+
+impl<'a> Names<'a> {
+    fn of(request: &'a PlanRequest) -> Self {
+        Self {
+            names: &request.names,
+            used: BTreeSet::new(),
+            named: !request.names.is_empty(),
+        }
+    }
+
+    /// Whether what goes by these names is asked for.
+    fn takes(&mut self, by: &[&str]) -> bool {
+        let mut asked = !self.named;
+        for name in self.names.iter().filter(|name| by.contains(&name.as_str())) {
+            self.used.insert(name);
+            asked = true;
+        }
+        asked
+    }
+
+    fn check(&self, request: &PlanRequest) -> Result<(), EvaluateError> {
+        let unknown = self
+            .names
+            .iter()
+            .find(|name| !self.used.contains(name.as_str()));
+        unknown.map_or(Ok(()), |asked| {
+            let domains = &request.resolved.domains;
+            Err(EvaluateError::NotInPlan {
+                asked: asked.clone(),
+                names: domains
+                    .iter()
+                    .map(|domain| domain.name.clone())
+                    .chain(["host".to_owned(), "vm:noisy".to_owned()])
+                    .collect(),
+            })
+        })
+    }
+}
+
+/// What measures a domain of the plan.
+fn selection(kind: DomainKind, planned: Option<&PlannedDomain>) -> DomainSelection {
+    let engine = planned
+        .and_then(|planned| planned.container.as_ref())
+        .and_then(|container| container.engine);
+    let usual = DomainSelection::of(kind);
+    DomainSelection {
+        engine: engine.or(usual.engine),
+        ..usual
+    }
+}
+
+fn available(
+    availability: &[Availability],
+    selection: DomainSelection,
+) -> Result<String, Vec<Finding>> {
+    match availability.iter().find(|one| one.domain == selection) {
+        Some(one) if one.available => Ok(one.description.clone()),
+        Some(one) => Err(one.findings.clone()),
+        None => Err(vec![Finding::new(
+            Severity::Problem,
+            selection.to_string(),
+            "domains of this kind are not built",
+        )]),
+    }
+}
+
+/// What a domain would be here, or why it cannot be measured.
+fn possible(
+    domain: &ResolvedDomain,
+    selection: DomainSelection,
+    availability: &[Availability],
+    usable: &CpuSet,
+) -> Result<String, Vec<Finding>> {
+    if domain.cpus.is_empty() || !domain.cpus.is_subset(usable) {
+        return Err(vec![
+            Finding::new(
+                Severity::Problem,
+                domain.name.as_str(),
+                "not all CPUs of this domain can be used",
+            )
+            .values(format!("usable: {usable}"), domain.cpus.to_string())
+            .mend("bring them online, or widen the cpuset that rampart was started in"),
+        ]);
+    }
+    available(availability, selection)
+}
+
+fn measured(
+    domain: &ResolvedDomain,
+    selection: DomainSelection,
+    planned: Option<&PlannedDomain>,
+    description: String,
+) -> DomainPlan {
+    DomainPlan {
+        name: domain.name.clone(),
+        selection,
+        cpus: domain.cpus.clone(),
+        description,
+        policy: domain.policy,
+        deadline: planned.and_then(|planned| planned.deadline),
+    }
+}
+
+/// The housekeeping CPUs, as many as the smallest domain has, so that maxima over CPUs compare.
+fn host_beside(
+    housekeeping: &CpuSet,
+    domains: &[DomainPlan],
+    availability: &[Availability],
+) -> DomainPlan {
+    let selection = DomainSelection::of(DomainKind::Host);
+    let count = domains.iter().map(|domain| domain.cpus.len()).min();
+    DomainPlan {
+        name: selection.to_string(),
+        selection,
+        cpus: host_cpus(housekeeping, count.unwrap_or(1)),
+        description: available(availability, selection).unwrap_or_default(),
+        policy: None,
+        deadline: None,
+    }
+}
+
+fn not_asked_for(name: &str) -> NotMeasured {
+    NotMeasured {
+        what: format!("domain {name}"),
+        findings: vec![
+            Finding::new(Severity::Note, "--domains", "not asked for")
+                .mend(format!("rampart evaluate --domains host,{name}")),
+        ],
+    }
+}
+
+/// What the meter stands in for.
+fn stand_in(planned: &PlannedDomain) -> Option<Finding> {
+    let stands_in = planned
+        .container
+        .as_ref()
+        .is_some_and(|container| container.image.is_some() || container.rootfs.is_some())
+        || planned.kernel.is_some()
+        || planned.disk.is_some();
+    stands_in.then(|| {
+        Finding::new(
+            Severity::Note,
+            planned.name.as_str(),
+            "measured with a container or guest that holds the meter alone, on the CPUs of the plan: \
+             its own image, kernel and disk are not part of the figures",
+        )
+    })
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a plan and its changes did, from simulated runs whose truth is known.
+
+use std::collections::BTreeMap;
+
+use rampart_evaluate::{BlocksByRecord, Evidence, judge_effects};
+use rampart_model::{
+    ChangeOutcome, Condition, CpuId, CpuSet, Distribution, DomainKind, EffectOutcome,
+    ExperimentPlan, Exposure, LegPlan, LegRecord, MeterKind, MeterPlan, Nanos, PlanChange,
+    PlanEffects, PlanLeg, Record, StepKind,
+};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+fn change(name: &str) -> PlanChange {
+    PlanChange {
+        kind: StepKind::Knob,
+        name: name.to_owned(),
+        title: format!("what {name} is"),
+    }
+}
+
+/// Runs whose level differs by a few percent; `factor` is on everything.
+fn runs(generator: &mut Pcg64Mcg, count: usize, factor: f64) -> Vec<Vec<Distribution>> {
+    (0..count)
+        .map(|_| {
+            let level = 5_000.0 * factor * (1.0 + 0.04 * (generator.random::<f64>() - 0.5));
+            (0..4)
+                .map(|_| {
+                    Distribution::from_values((0..3_000).map(|_| {
+                        let tail = -generator.random::<f64>().max(1e-9).ln();
+                        Nanos((level * (1.0 + 0.2 * tail)) as u64)
+                    }))
+                })
+                .collect()
+        })
+        .collect()
+}
+
+fn record(leg: &PlanLeg, runs: usize) -> Record {
+    Record {
+        emulated: false,
+        id: format!("{}press/wakeup/idle", leg.prefix()),
+        domain: "press".to_owned(),
+        kind: DomainKind::Task,
+        plan: MeterPlan::new(MeterKind::Wakeup, CpuSet::single(CpuId(1))),
+        condition: Condition::IDLE,
+        exposure: Exposure {
+            samples: runs as u64 * 12_000,
+            duration: Nanos::from_secs(runs as u64 * 4),
+            cpus: 1,
+            runs: runs as u32,
+            missed: 0,
+        },
+        cpus: Vec::new(),
+        worst: Vec::new(),
+        runs: Vec::new(),
+        invalid: Vec::new(),
+    }
+}
+
+/// What is judged where each leg's latencies are those with the plan times a factor.
+fn judged(legs: &[(PlanLeg, f64)], count: usize, emulated: bool) -> PlanEffects {
+    let mut generator = Pcg64Mcg::seed_from_u64(5);
+    let mut made = BTreeMap::new();
+    let with = record(&PlanLeg::After, count);
+    made.insert(with.id.clone(), runs(&mut generator, count, 1.0));
+    let mut effects = PlanEffects::default();
+    for (leg, factor) in legs {
+        let record = record(leg, count);
+        made.insert(record.id.clone(), runs(&mut generator, count, *factor));
+        effects.records.push(LegRecord {
+            leg: leg.clone(),
+            record,
+        });
+        if let PlanLeg::Without(change) = leg {
+            effects.changes.push(change.clone());
+        }
+    }
+    let all = [&PlanLeg::After]
+        .into_iter()
+        .chain(legs.iter().map(|leg| &leg.0));
+    let plan = ExperimentPlan {
+        measured: None,
+        legs: all
+            .map(|leg| LegPlan {
+                leg: leg.clone(),
+                visits: 1,
+            })
+            .collect(),
+        transfer: None,
+        housekeeping: CpuSet::single(CpuId(0)),
+        domains: Vec::new(),
+        meters: Vec::new(),
+        conditions: Vec::new(),
+        repetitions: 5,
+        run_duration: Nanos::from_secs(4),
+        deadline: Nanos::from_micros(100),
+        deadline_from_user: false,
+        total: Nanos::from_secs(120),
+        seed: 1,
+        findings: Vec::new(),
+    };
+    let blocks: BlocksByRecord<'_> = made
+        .iter()
+        .map(|(id, runs)| (id.clone(), runs.as_slice()))
+        .collect();
+    judge_effects(
+        &mut effects,
+        &Evidence {
+            plan: &plan,
+            records: &[with],
+            blocks: &blocks,
+            transfers: &[],
+            emulated,
+        },
+    );
+    effects
+}
+
+#[test]
+fn a_plan_that_helps_is_better_and_one_that_harms_is_worse() {
+    for (factor, expected, word) in [
+        (2.0, EffectOutcome::Better, "shorter at p50, p99, p99.9"),
+        (0.5, EffectOutcome::Worse, "longer at p50, p99, p99.9"),
+        (
+            1.0,
+            EffectOutcome::NoDifferenceShown,
+            "would probably have been seen",
+        ),
+    ] {
+        let effects = judged(&[(PlanLeg::Before, factor)], 6, false);
+        let [effect] = effects.effects.as_slice() else {
+            panic!("one effect: {effects:?}");
+        };
+        assert_eq!(effect.outcome, expected, "{}", effect.statement);
+        assert!(effect.statement.contains(word), "{}", effect.statement);
+        assert!(effect.statement.contains("without the plan"));
+        assert_eq!(effect.ratios.len(), 4, "three quantiles and the worst");
+        let median = effect.ratios[0].ratio;
+        assert!(
+            median.low <= 1.0 / factor && 1.0 / factor <= median.high,
+            "{median:?}"
+        );
+        assert!(effects.ablation.is_empty());
+    }
+}
+
+#[test]
+fn one_run_decides_nothing_and_an_emulated_machine_is_told() {
+    let effects = judged(&[(PlanLeg::Before, 3.0)], 1, false);
+    let effect = &effects.effects[0];
+    assert_eq!(effect.outcome, EffectOutcome::Inconclusive);
+    assert!(
+        effect.statement.contains("a single run"),
+        "{}",
+        effect.statement
+    );
+    assert!(effect.ratios.iter().all(|ratio| !ratio.differs));
+    let effects = judged(&[(PlanLeg::Before, 3.0)], 6, true);
+    let effect = &effects.effects[0];
+    assert_eq!(effect.outcome, EffectOutcome::Better);
+    assert!(
+        effect.statement.contains("emulated"),
+        "{}",
+        effect.statement
+    );
+}
+
+#[test]
+fn changes_are_sorted_by_what_they_did() {
+    let without = |name: &str, factor: f64| (PlanLeg::Without(change(name)), factor);
+    let effects = judged(
+        &[
+            without("nothing", 1.0),
+            without("little", 1.3),
+            without("harm", 0.6),
+            without("much", 3.0),
+        ],
+        6,
+        false,
+    );
+    let told: Vec<(&str, ChangeOutcome)> = effects
+        .ablation
+        .iter()
+        .map(|one| (&*one.change.name, one.outcome))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("harm", ChangeOutcome::Backfired),
+            ("much", ChangeOutcome::Mattered),
+            ("little", ChangeOutcome::Mattered),
+            ("nothing", ChangeOutcome::NoDifferenceShown),
+        ],
+        "{:#?}",
+        effects.ablation
+    );
+    assert!(
+        effects.ablation[1].statement.contains("×0.3"),
+        "{:?}",
+        effects.ablation[1]
+    );
+    assert!(
+        effects.ablation[3].statement.contains("none of 1"),
+        "{:?}",
+        effects.ablation[3]
+    );
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Matrices from a plan of the machine.
+
+use rampart_evaluate::{EvaluateError, PlanRequest, Proposal, Request, propose};
+use rampart_host::{MachineRoot, read_machine};
+use rampart_model::{
+    Availability, ChangeStep, DomainKind, DomainSelection, GuestRole, Machine, Nanos, Plan,
+    PlanLeg, PlannedDomain, SchedulingPolicy, StepAction, StepKind,
+};
+
+/// This machine with processors 0 to 4.
+fn machine() -> Machine {
+    let mut machine = read_machine(&MachineRoot::system());
+    machine.topology.online = "0-4".parse().expect("CPUs");
+    machine.topology.allowed = machine.topology.online.clone();
+    machine.virtualisation.emulated = false;
+    machine
+}
+
+fn availability() -> Vec<Availability> {
+    [
+        DomainSelection::of(DomainKind::Host),
+        DomainSelection::of(DomainKind::Task),
+        DomainSelection::of(DomainKind::Container),
+        DomainSelection::of(DomainKind::Vm),
+        DomainSelection {
+            guest: Some(GuestRole::Noisy),
+            ..DomainSelection::of(DomainKind::Vm)
+        },
+    ]
+    .into_iter()
+    .map(|domain| Availability {
+        domain,
+        available: domain.guest != Some(GuestRole::RealTime),
+        description: domain.to_string(),
+        findings: Vec::new(),
+    })
+    .collect()
+}
+
+/// Two tasks and a guest, which this machine cannot host.
+fn plan(names: &[&str]) -> PlanRequest {
+    let planned = |name: &str, kind, deadline| PlannedDomain {
+        deadline,
+        ..PlannedDomain::new(name, kind)
+    };
+    let domain = |name: &str, kind: &str, cpus: &str, policy: serde_json::Value| {
+        serde_json::json!({
+            "name": name, "kind": kind, "cpus": cpus, "policy": policy, "reasons": []
+        })
+    };
+    PlanRequest {
+        file: "press.toml".to_owned(),
+        plan: Plan {
+            domains: vec![
+                planned("press", DomainKind::Task, Some(Nanos::from_micros(100))),
+                planned("vision", DomainKind::Vm, None),
+                planned("log", DomainKind::Task, None),
+            ],
+            ..Plan::default()
+        },
+        resolved: serde_json::from_value(serde_json::json!({
+            "schema_version": 1, "fingerprint": "five CPUs", "housekeeping": "0-1",
+            "real_time": "2-4", "smt": "idle-sibling", "cpus": [],
+            "domains": [
+                domain("press", "task", "3", serde_json::json!("fifo:70")),
+                domain("vision", "vm", "4", serde_json::json!("fifo:1")),
+                domain("log", "task", "2", serde_json::json!(null)),
+            ],
+            "interrupts": [], "caches": [], "nodes": [], "host": {}, "boot": {}, "findings": []
+        }))
+        .expect("a resolved plan"),
+        names: names.iter().map(|name| (*name).to_owned()).collect(),
+        before_after: false,
+        ablate: false,
+        steps: [
+            (StepKind::Wall, "press", StepAction::Apply),
+            (StepKind::Knob, "ksm", StepAction::Apply),
+            (StepKind::BootLine, "nohz_full", StepAction::AtRestart),
+        ]
+        .into_iter()
+        .map(|(kind, name, action)| ChangeStep {
+            kind,
+            name: name.to_owned(),
+            title: String::new(),
+            action,
+            why: String::new(),
+            present: "a".to_owned(),
+            wanted: "b".to_owned(),
+            places: Vec::new(),
+            disruptive: None,
+            mend: None,
+            source: String::new(),
+        })
+        .collect(),
+    }
+}
+
+fn proposed(plan: PlanRequest, total: Option<u64>) -> Result<Proposal, EvaluateError> {
+    let request = Request {
+        plan: Some(plan),
+        total: total.map(Nanos::from_secs),
+        ..Request::default()
+    };
+    propose(&machine(), &availability(), &request)
+}
+
+fn names(proposal: &Proposal) -> Vec<String> {
+    let domains = proposal.plan.domains.iter();
+    domains
+        .map(|domain| format!("{} {}", domain.name, domain.cpus))
+        .collect()
+}
+
+#[test]
+fn each_domain_of_the_plan_has_its_own_cpus_policy_and_deadline() {
+    let proposal = proposed(plan(&[]), Some(300)).expect("a matrix");
+    assert_eq!(names(&proposal), ["host 1", "press 3", "log 2"]);
+    let matrix = &proposal.plan;
+    assert_eq!(matrix.housekeeping.to_string(), "0-1");
+    assert_eq!(matrix.domains[1].policy, Some(SchedulingPolicy::Fifo(70)));
+    assert_eq!(matrix.deadline_of("press"), Nanos::from_micros(100));
+    assert!(matrix.deadline_is_named("press") && !matrix.deadline_is_named("log"));
+    assert_eq!(matrix.deadline_of("log"), matrix.deadline);
+    let missing = |what: &str| proposal.not_measured.iter().any(|one| one.what == what);
+    assert!(missing("domain vision"));
+    let transfer = matrix.transfer.as_ref().expect("disturbances");
+    assert_eq!(transfer.groups[0].participants.len(), 3);
+    assert!(matrix.legs.is_empty() && proposal.plan_effects.is_none());
+    assert_eq!(
+        matrix.measured.as_ref().map(|one| &*one.file),
+        Some("press.toml")
+    );
+}
+
+#[test]
+fn domains_are_named_as_the_plan_names_them_or_by_kind() {
+    let proposal = proposed(plan(&["press", "host"]), Some(300)).expect("a matrix");
+    assert_eq!(names(&proposal), ["host 1", "press 3"]);
+    let proposal = proposed(plan(&["task", "vm:noisy"]), Some(300)).expect("a matrix");
+    assert_eq!(names(&proposal), ["press 3", "log 2"]);
+    assert_eq!(proposal.neighbours.len(), 1);
+    for (asked, said) in [
+        ("moon", "press, vision, log"),
+        ("vision", "vision"),
+        ("host", "press.toml"),
+    ] {
+        let refused = proposed(plan(&[asked]), Some(300))
+            .expect_err(asked)
+            .to_string();
+        assert!(refused.contains(said), "{refused}");
+    }
+}
+
+#[test]
+fn what_is_compared_takes_all_the_time_and_says_how_much_it_needs() {
+    let compared = |before_after, ablate| PlanRequest {
+        before_after,
+        ablate,
+        ..plan(&["press"])
+    };
+    let proposal = proposed(compared(true, true), None).expect("a matrix");
+    let matrix = &proposal.plan;
+    assert!(matrix.transfer.is_none());
+    let legs: Vec<String> = matrix.legs.iter().map(|leg| leg.leg.to_string()).collect();
+    assert_eq!(
+        legs,
+        [
+            "with the plan",
+            "without the plan",
+            "without wall of press",
+            "without ksm"
+        ]
+    );
+    let order = rampart_evaluate::schedule(matrix);
+    let visits: u32 = matrix.legs.iter().map(|leg| leg.visits).sum();
+    let cells = matrix.conditions.len() * matrix.meters.len();
+    assert_eq!(order.len(), cells * (visits * matrix.repetitions) as usize);
+    let effects = proposal.plan_effects.expect("effects");
+    assert_eq!(effects.changes.len(), 2);
+    assert_eq!(effects.not_compared[0].what, "boot line nohz_full");
+
+    let refused = proposed(compared(false, true), Some(10)).expect_err("too short");
+    assert!(
+        matches!(refused, EvaluateError::TooShortToCompare { .. }),
+        "{refused}"
+    );
+    assert!(refused.to_string().contains("at least"), "{refused}");
+    let order = proposed(compared(true, false), Some(60))
+        .expect("a matrix")
+        .plan
+        .legs;
+    assert_eq!(order[0].leg, PlanLeg::After);
+    assert_eq!(order.len(), 2);
+}

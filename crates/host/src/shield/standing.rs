@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The wall of a plan that stands applied: entered, never raised nor taken down.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use rampart_model::{
+    CpuSet, Finding, Severity, ShieldReport, StandingDomain, StandingPlan, StandingState,
+};
+
+use super::{ControlGroup, ControlGroupVersion, Shield};
+use crate::changes::Changes;
+use crate::groups::Hierarchies;
+use crate::journal::boot_id;
+use crate::kernel::{Kernel, RunningKernel};
+use crate::lock::{Lock, SharedLock};
+use crate::state::is_root;
+use crate::{HostError, StateDirectory, standing_plan};
+
+impl Shield {
+    /// Enters the wall that an applied plan keeps around a domain: [`Shield::admit`] moves into
+    /// that control group, or binds to the CPUs where the wall is affinity alone, and
+    /// [`Shield::lower`] takes back what was done to processes and leaves the wall as it stands.
+    ///
+    /// # Errors
+    /// If another process changes the machine now, or the group is not there any more.
+    pub fn standing(state: &StateDirectory, domain: &StandingDomain) -> Result<Self, HostError> {
+        let lock = is_root()
+            .then(|| SharedLock::take(state, true))
+            .transpose()?;
+        Self::standing_on(
+            Arc::new(RunningKernel),
+            lock.map(|shared| shared.lock),
+            state,
+            domain,
+        )
+    }
+
+    pub(super) fn standing_on(
+        kernel: Arc<dyn Kernel>,
+        lock: Option<Arc<Lock>>,
+        state: &StateDirectory,
+        domain: &StandingDomain,
+    ) -> Result<Self, HostError> {
+        let hierarchies = Hierarchies::of(&*kernel);
+        let entered = domain
+            .group
+            .as_deref()
+            .map(|group| enter(&*kernel, &hierarchies, domain, Path::new(group)))
+            .transpose()?;
+        let (group, admit_to) = entered.unzip();
+        let note = Finding::new(
+            Severity::Note,
+            domain.name.as_str(),
+            "this is the wall of the plan that stands applied; interrupts and workqueues are where \
+             that plan put them",
+        );
+        Ok(Self {
+            changes: Mutex::new(Changes::new(Arc::clone(&kernel), state)),
+            kernel,
+            hierarchies,
+            report: ShieldReport {
+                cpus: domain.cpus.clone(),
+                wall: domain.wall,
+                partition: domain.partition.clone(),
+                interrupts: Vec::new(),
+                workqueues: None,
+                tasks_moved: 0,
+                tasks_left: 0,
+                findings: vec![note],
+            },
+            group,
+            admit_to,
+            recorded: lock.is_some(),
+            lowered: false,
+            _lock: lock,
+        })
+    }
+}
+
+/// The group as containers name it, and where processes are moved to.
+fn enter(
+    kernel: &dyn Kernel,
+    hierarchies: &Hierarchies,
+    domain: &StandingDomain,
+    group: &Path,
+) -> Result<(ControlGroup, PathBuf), HostError> {
+    let gone = |present: &str| HostError::Request {
+        place: group.display().to_string(),
+        what: format!(
+            "the wall of `{}`, which stands applied, cannot be entered",
+            domain.name
+        ),
+        present: present.to_owned(),
+        needed: "the control group that the plan was applied with".to_owned(),
+        mend: "take the plan back with `rampart release` and apply it again".to_owned(),
+    };
+    if !kernel.is_directory(group) {
+        return Err(gone("no such group"));
+    }
+    let (version, mount) = if domain.unified {
+        (ControlGroupVersion::V2, hierarchies.unified.as_deref())
+    } else {
+        (ControlGroupVersion::V1, hierarchies.legacy_with("cpuset"))
+    };
+    let path = mount
+        .and_then(|mount| group.strip_prefix(mount).ok())
+        .ok_or_else(|| gone("a directory in no mounted hierarchy"))?;
+    let admit_to = domain
+        .members
+        .as_ref()
+        .map_or_else(|| group.to_owned(), PathBuf::from);
+    let control_group = ControlGroup {
+        version,
+        path: format!("/{}", path.display()),
+    };
+    Ok((control_group, admit_to))
+}
+
+/// The domain of the plan that stands applied which has these CPUs; none where no plan does, or it
+/// has no such domain, or was broken off.
+///
+/// # Errors
+/// If what stands applied cannot be read.
+pub fn standing_domain(
+    state: &StateDirectory,
+    cpus: &CpuSet,
+) -> Result<Option<StandingDomain>, HostError> {
+    standing_domain_on(&RunningKernel, state, cpus)
+}
+
+fn standing_domain_on(
+    kernel: &dyn Kernel,
+    state: &StateDirectory,
+    cpus: &CpuSet,
+) -> Result<Option<StandingDomain>, HostError> {
+    let plan = standing_plan(state)?
+        .filter(|plan| plan.boot == boot_id(kernel) && plan.state != StandingState::Begun);
+    let mut domains = plan.into_iter().flat_map(|plan| plan.domains);
+    Ok(domains.find(|domain| !cpus.is_empty() && cpus.is_subset(&domain.cpus)))
+}
+
+/// Refuses to raise a wall while a plan stands applied: the plan owns the machine's CPUs, and what
+/// a raised wall first puts back of ended processes would be the plan's own changes.
+///
+/// # Errors
+/// If one stands.
+pub fn refuse_beside_a_plan(state: &StateDirectory, cpus: &CpuSet) -> Result<(), HostError> {
+    refuse_beside_a_plan_on(&RunningKernel, state, cpus)
+}
+
+pub(super) fn refuse_beside_a_plan_on(
+    kernel: &dyn Kernel,
+    state: &StateDirectory,
+    cpus: &CpuSet,
+) -> Result<(), HostError> {
+    match standing_plan(state)?.filter(|plan| plan.boot == boot_id(kernel)) {
+        Some(plan) => Err(in_the_way(&plan, cpus)),
+        None => Ok(()),
+    }
+}
+
+fn in_the_way(plan: &StandingPlan, cpus: &CpuSet) -> HostError {
+    HostError::Request {
+        place: format!("shield of CPUs `{cpus}`"),
+        what: "a plan stands applied, and no domain of it has these CPUs".to_owned(),
+        present: format!(
+            "{}: {}",
+            plan.file,
+            plan.domains
+                .iter()
+                .map(|domain| format!("{} on {}", domain.name, domain.cpus))
+                .collect::<Vec<_>>()
+                .join(", ")
+        ),
+        needed: "no applied plan, or one with a domain on these CPUs".to_owned(),
+        mend: format!(
+            "measure the plan with `rampart evaluate --plan {}`, or take it back with `rampart release`",
+            plan.file
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rampart_model::{APPLICATION_SCHEMA_VERSION, ChangeList, DomainKind, ResolvedPlan, Wall};
+
+    fn domain(group: Option<&Path>, unified: bool) -> StandingDomain {
+        StandingDomain {
+            name: "press".to_owned(),
+            kind: DomainKind::Task,
+            cpus: "1".parse().expect("a CPU"),
+            wall: if group.is_some() {
+                Wall::CpusetV1
+            } else {
+                Wall::AffinityOnly
+            },
+            partition: None,
+            group: group.map(|group| group.display().to_string()),
+            members: None,
+            unified,
+        }
+    }
+
+    fn plan(boot: String) -> StandingPlan {
+        StandingPlan {
+            schema_version: APPLICATION_SCHEMA_VERSION,
+            tool_version: "0".to_owned(),
+            state: StandingState::Stands,
+            applied_at: rampart_model::Nanos::ZERO,
+            boot,
+            file: "press.toml".to_owned(),
+            text: String::new(),
+            resolved: serde_json::from_value::<ResolvedPlan>(serde_json::json!({
+                "schema_version": 1, "fingerprint": "", "housekeeping": "0", "real_time": "1",
+                "smt": "idle-sibling", "cpus": [], "domains": [], "interrupts": [], "caches": [],
+                "nodes": [], "host": {}, "boot": {}, "findings": []
+            }))
+            .expect("a resolved plan"),
+            domains: vec![domain(None, false)],
+            changes: ChangeList {
+                schema_version: APPLICATION_SCHEMA_VERSION,
+                tool_version: "0".to_owned(),
+                steps: Vec::new(),
+                boot_arguments: Vec::new(),
+            },
+            findings: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_wall_of_affinity_alone_binds_and_is_told_as_it_stands() {
+        let directory = tempfile::tempdir().expect("directory");
+        let state = StateDirectory::at(directory.path());
+        let shield =
+            Shield::standing_on(Arc::new(RunningKernel), None, &state, &domain(None, true))
+                .expect("a shield");
+        assert!(shield.control_group().is_none());
+        assert_eq!(shield.report().wall, Wall::AffinityOnly);
+        let report = shield.lower().expect("nothing to take down");
+        assert!(report.findings[0].what.contains("stands applied"));
+    }
+
+    #[test]
+    fn a_group_that_is_gone_is_told_with_the_mend() {
+        let directory = tempfile::tempdir().expect("directory");
+        let state = StateDirectory::at(directory.path());
+        for group in [directory.path().join("gone"), directory.path().to_owned()] {
+            let refused = Shield::standing_on(
+                Arc::new(RunningKernel),
+                None,
+                &state,
+                &domain(Some(&group), false),
+            )
+            .expect_err("no such group")
+            .to_string();
+            assert!(refused.contains("rampart release"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn no_wall_is_raised_beside_a_plan_of_this_boot() {
+        let directory = tempfile::tempdir().expect("directory");
+        let state = StateDirectory::at(directory.path());
+        let cpus: CpuSet = "1".parse().expect("a CPU");
+        let ask = || refuse_beside_a_plan(&state, &cpus);
+        ask().expect("no plan stands");
+        crate::standing::write(&state, &plan(boot_id(&RunningKernel))).expect("written");
+        let refused = ask().expect_err("a plan stands").to_string();
+        let found = |cpus: &str| {
+            let cpus = cpus.parse().expect("CPUs");
+            standing_domain_on(&RunningKernel, &state, &cpus).expect("read")
+        };
+        assert_eq!(
+            found("1").map(|domain| domain.name).as_deref(),
+            Some("press")
+        );
+        assert!(found("0-1").is_none());
+        assert!(
+            refused.contains("press on 1") && refused.contains("--plan press.toml"),
+            "{refused}"
+        );
+        crate::standing::write(&state, &plan("another boot".to_owned())).expect("written");
+        ask().expect("the restart undid it");
+        let cpus = "1".parse().expect("a CPU");
+        assert!(
+            standing_domain_on(&RunningKernel, &state, &cpus)
+                .expect("read")
+                .is_none()
+        );
+    }
+}

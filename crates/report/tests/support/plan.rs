@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A made-up evaluation of a plan of the machine: without it, with it, and without each of its
+//! changes.
+
+use rampart_model::{
+    ChangeEffect, ChangeOutcome, DomainKind, EffectOutcome, EffectRatio, Evaluation, Finding,
+    Interval, LegPlan, LegRecord, LoadKind, LoadPlace, MeasuredPlan, MeterKind, Nanos, NotMeasured,
+    PlanChange, PlanEffect, PlanEffects, PlanLeg, Record, SchedulingPolicy, Severity, StepKind,
+};
+
+use super::{IDLE, Scenario, conclude, cpus, domain, loaded};
+
+pub(crate) fn plan() -> Evaluation {
+    let mut domains = vec![
+        domain(
+            "host",
+            DomainKind::Host,
+            "0",
+            "a plain real-time thread on CPU 0",
+        ),
+        domain(
+            "press",
+            DomainKind::Task,
+            "1",
+            "a process in an isolated partition of CPU 1",
+        ),
+    ];
+    domains[1].policy = Some(SchedulingPolicy::Fifo(70));
+    domains[1].deadline = Some(Nanos::from_micros(60));
+    let mut evaluation = Scenario {
+        housekeeping: cpus("0"),
+        domains,
+        conditions: vec![IDLE, loaded(LoadKind::Cpu, LoadPlace::Others)],
+        meters: vec![MeterKind::Wakeup],
+        repetitions: 4,
+        run_duration: Nanos::from_millis(1_500),
+        interval: Nanos::from_micros(500),
+        deadline: Nanos::from_micros(500),
+        slowness: 1.0,
+        made: 16,
+        seed: 34,
+    }
+    .evaluation();
+    evaluation.plan.deadline_from_user = false;
+    for record in &mut evaluation.records {
+        record.plan.deadline = Some(evaluation.plan.deadline_of(&record.domain));
+    }
+    conclude::conclude(&mut evaluation);
+    evaluation.plan.measured = Some(MeasuredPlan {
+        file: "press.toml".to_owned(),
+        fingerprint: "2 CPUs".to_owned(),
+        stands: false,
+    });
+    let changes = [
+        (
+            StepKind::Wall,
+            "press",
+            "control group, interrupts, workqueues",
+        ),
+        (
+            StepKind::Knob,
+            "timer-migration",
+            "timers stay where they are set",
+        ),
+        (StepKind::Knob, "cpu-idle", "no deep idle states"),
+        (StepKind::Knob, "ksm", "no merging of equal pages"),
+        (StepKind::Knob, "swappiness", "little swapping"),
+    ]
+    .map(|(kind, name, title)| PlanChange {
+        kind,
+        name: name.to_owned(),
+        title: title.to_owned(),
+    })
+    .to_vec();
+    let without = changes.iter().cloned().map(PlanLeg::Without);
+    evaluation.plan.legs = [PlanLeg::After, PlanLeg::Before]
+        .into_iter()
+        .chain(without)
+        .map(|leg| LegPlan {
+            visits: if leg == PlanLeg::After { 2 } else { 1 },
+            leg,
+        })
+        .collect();
+    evaluation.plan_effects = Some(effects(&evaluation, changes));
+    evaluation
+}
+
+fn effects(evaluation: &Evaluation, changes: Vec<PlanChange>) -> PlanEffects {
+    let of = |leg: &PlanLeg, record: &Record, factors: [f64; 4], outcome: EffectOutcome| {
+        effect(leg, record, factors, outcome)
+    };
+    let mut effects = Vec::new();
+    for (place, record) in evaluation.records.iter().enumerate() {
+        let (factors, outcome) = match place {
+            0 => ([1.0, 1.02, 1.05, 1.1], EffectOutcome::NoDifferenceShown),
+            1 => ([1.04, 1.3, 1.6, 1.2], EffectOutcome::Worse),
+            2 => ([0.98, 0.9, 0.7, 0.6], EffectOutcome::Inconclusive),
+            _ => ([0.95, 0.4, 0.21, 0.12], EffectOutcome::Better),
+        };
+        effects.push(of(&PlanLeg::Before, record, factors, outcome));
+    }
+    let press = evaluation.records.last().expect("a record");
+    let judged = [
+        (
+            [0.99, 0.5, 0.3, 0.2],
+            EffectOutcome::Better,
+            ChangeOutcome::Mattered,
+        ),
+        (
+            [1.0, 1.01, 1.0, 0.9],
+            EffectOutcome::NoDifferenceShown,
+            ChangeOutcome::NoDifferenceShown,
+        ),
+        (
+            [1.4, 1.5, 1.3, 1.1],
+            EffectOutcome::Worse,
+            ChangeOutcome::Backfired,
+        ),
+        (
+            [1.0, 0.98, 0.9, 0.8],
+            EffectOutcome::Inconclusive,
+            ChangeOutcome::Inconclusive,
+        ),
+        (
+            [1.2, 0.98, 0.6, 0.8],
+            EffectOutcome::Better,
+            ChangeOutcome::Mixed,
+        ),
+    ];
+    let mut ablation = Vec::new();
+    for (change, (factors, outcome, all)) in changes.iter().zip(judged) {
+        let one = of(&PlanLeg::Without(change.clone()), press, factors, outcome);
+        ablation.push(ChangeEffect {
+            change: change.clone(),
+            outcome: all,
+            statement: format!("of 1 comparison; {}", one.statement),
+        });
+        effects.push(one);
+    }
+    ablation.sort_by_key(|one| match one.outcome {
+        ChangeOutcome::Backfired => 0,
+        ChangeOutcome::Mixed => 1,
+        ChangeOutcome::Mattered => 2,
+        ChangeOutcome::NoDifferenceShown => 3,
+        ChangeOutcome::Inconclusive => 4,
+    });
+    PlanEffects {
+        changes,
+        not_compared: vec![NotMeasured {
+            what: "boot line nohz_full".to_owned(),
+            findings: vec![
+                Finding::new(
+                    Severity::Note,
+                    "nohz_full",
+                    "it needs a restart, and is the same in all legs: as the machine was started",
+                )
+                .values("absent", "nohz_full=1")
+                .mend("rampart apply press.toml --boot, then restart"),
+            ],
+        }],
+        records: vec![LegRecord {
+            leg: PlanLeg::Before,
+            record: Record {
+                id: format!("{}{}", PlanLeg::Before.prefix(), press.id),
+                ..press.clone()
+            },
+        }],
+        effects,
+        ablation,
+    }
+}
+
+fn effect(leg: &PlanLeg, record: &Record, factors: [f64; 4], outcome: EffectOutcome) -> PlanEffect {
+    let ratios: Vec<EffectRatio> = [0.5, 0.99, 0.999, 1.0]
+        .into_iter()
+        .zip(factors)
+        .map(|(quantile, factor)| {
+            let differs = match outcome {
+                EffectOutcome::Better => factor < 0.8,
+                EffectOutcome::Worse => factor > 1.25,
+                _ => false,
+            };
+            EffectRatio {
+                quantile,
+                ratio: Interval {
+                    estimate: factor,
+                    low: factor * 0.85,
+                    high: factor * 1.18,
+                    confidence: 0.95,
+                },
+                p_value: if differs { 0.004 } else { 0.6 },
+                differs,
+            }
+        })
+        .collect();
+    PlanEffect {
+        leg: leg.clone(),
+        domain: record.domain.clone(),
+        meter: record.plan.meter,
+        condition: record.condition,
+        outcome,
+        statement: format!("p99.9 ×{} of those {leg}: {outcome}", factors[2]),
+        ratios,
+        smallest_detectable: Some(1.4),
+        exposure: (record.exposure, record.exposure),
+        records: (record.id.clone(), format!("{}{}", leg.prefix(), record.id)),
+    }
+}
