@@ -8,6 +8,7 @@
 
 mod changes;
 mod child;
+mod enter;
 mod error;
 mod facts;
 #[cfg(test)]
@@ -20,6 +21,7 @@ mod kernel_config;
 mod layout;
 mod lock;
 mod notation;
+mod observe;
 mod panic;
 mod processor_times;
 mod real_time;
@@ -33,11 +35,13 @@ mod tracing;
 mod undo;
 
 pub use child::{AtOurEnd, Said, end_child, run_within, spawn_tied, wait_within};
+pub use enter::enter_standing;
 pub use error::HostError;
 pub use facts::{read_knob_values, read_machine, read_surroundings};
 pub use isolated::reach_isolated_cpus;
 pub use kernel_config::kernel_option;
 pub use layout::control_group_layout;
+pub use observe::{Watch, observe};
 pub use panic::PanicTrigger;
 pub use processor_times::{ProcessorTimes, processor_times, read_smi_count};
 pub use real_time::{RealTimeBudget, diagnose_real_time_policy, free_real_time_budget};
