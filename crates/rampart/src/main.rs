@@ -39,6 +39,7 @@ fn main() -> std::process::ExitCode {
         Command::Knobs(knobs) => commands::knobs::run(&knobs),
         Command::Domains(domains) => commands::domains::run(&domains),
         Command::Plan(plan) => commands::plan::run(&plan),
+        Command::Status(status) => commands::status::run(&status),
         Command::Import(import) => commands::import::run(&import),
         Command::Release(release) => commands::release::run(&release),
         Command::Export(export) => commands::export::run(&export),
