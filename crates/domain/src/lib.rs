@@ -13,6 +13,7 @@ mod placement;
 mod process;
 mod running;
 mod session;
+mod standing;
 mod surroundings;
 mod task;
 mod vm;
@@ -24,7 +25,7 @@ use std::time::Duration;
 use rampart_host::{Shield, StateDirectory};
 use rampart_model::{
     Availability, ClockRelation, ContainerEngine, CpuId, CpuSet, DomainKind, DomainSelection,
-    Granted, GuestReport, GuestRole, Machine, MeterEvent, MeterPlan, ShieldReport,
+    Granted, GuestReport, GuestRole, Machine, MeterEvent, MeterPlan, ShieldReport, StandingDomain,
 };
 
 pub use container::{ReleasedContainers, release_containers};
@@ -105,6 +106,13 @@ pub fn domain_behind(
         )),
         kind @ (DomainKind::Detached | DomainKind::Cell) => Box::new(not_built::NotBuilt(kind)),
     }
+}
+
+/// A domain of an applied plan as a place for a meter: inside its wall, which stays as it is. The
+/// meter is a process of this machine, whatever the kind.
+#[must_use]
+pub fn standing(domain: &StandingDomain) -> Box<dyn Domain> {
+    Box::new(standing::Standing(domain.clone()))
 }
 
 /// For each domain that can be named: whether this machine can host it, and if not, why and

@@ -2,7 +2,7 @@
 //! The experiment: which meter, where, under what, for how long, in what order; then the
 //! verdicts.
 //!
-//! [`propose`] makes a matrix from the machine, `schedule` an order of runs, [`evaluate`] makes
+//! [`propose`] makes a matrix from the machine, [`schedule`] an order of runs, [`evaluate`] makes
 //! the runs and writes the evaluation document after each, [`judge`] draws the verdicts.
 //! [`measure`] is the short way: one meter, one run, no document.
 
@@ -39,7 +39,7 @@ mod time;
 mod transfer;
 mod wording;
 
-use schedule::{Cell, schedule};
+pub use schedule::{Cell, schedule};
 
 pub use blocktest::BlocktestLatencies;
 pub use complete::is_complete;

@@ -7,15 +7,15 @@ use rand::{RngExt, SeedableRng};
 
 /// One cell of the matrix, as indices into the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Cell {
+pub struct Cell {
     /// Index of what stands of the plan of the machine; 0 where nothing is compared.
-    pub(crate) leg: usize,
+    pub leg: usize,
     /// Index of the domain.
-    pub(crate) domain: usize,
+    pub domain: usize,
     /// Index of the meter.
-    pub(crate) meter: usize,
+    pub meter: usize,
     /// Index of the condition.
-    pub(crate) condition: usize,
+    pub condition: usize,
 }
 
 /// The order of all runs. Each repetition visits every cell once before any cell comes again, so
@@ -28,7 +28,7 @@ pub(crate) struct Cell {
 /// order of the one before (A B, B A): what drifts slowly meets every leg alike, and the plan is
 /// switched no more often than needed.
 #[must_use]
-pub(crate) fn schedule(plan: &ExperimentPlan) -> Vec<Cell> {
+pub fn schedule(plan: &ExperimentPlan) -> Vec<Cell> {
     let mut generator = rand_pcg::Pcg64Mcg::seed_from_u64(plan.seed);
     let mut order = Vec::new();
     let mut legs = Vec::new();

@@ -10,6 +10,7 @@ mod apply;
 mod boot_loader;
 mod changes;
 mod child;
+mod enter;
 mod error;
 mod facts;
 #[cfg(test)]
@@ -22,6 +23,7 @@ mod kernel_config;
 mod layout;
 mod lock;
 mod notation;
+mod observe;
 mod output;
 mod panic;
 mod policy;
@@ -43,6 +45,7 @@ pub use boot_loader::{
     prepare_boot,
 };
 pub use child::{AtOurEnd, end_child, spawn_tied, wait_within};
+pub use enter::enter_standing;
 pub use error::HostError;
 pub use facts::{
     is_of_manager, kernel_image_version, network_queues, read_knob_values, read_machine,
@@ -51,6 +54,7 @@ pub use facts::{
 pub use isolated::reach_isolated_cpus;
 pub use kernel_config::KernelConfig;
 pub use layout::control_group_layout;
+pub use observe::{Watch, observe};
 pub use output::{Said, output_within, run_within};
 pub use panic::PanicTrigger;
 pub use policy::{set_thread_policy, thread_policy};

@@ -71,6 +71,19 @@ impl MachineRoot {
         names
     }
 
+    /// Names of the directories in a directory in alphabetical order.
+    pub(crate) fn directories(&self, inside: &str) -> Vec<String> {
+        let mut names: Vec<String> = std::fs::read_dir(self.path(inside))
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect();
+        names.sort();
+        names
+    }
+
     /// The numbers of names such as `node0`, in rising order.
     pub(crate) fn numbered(&self, inside: &str, prefix: &str) -> Vec<u32> {
         let mut numbers: Vec<u32> = self

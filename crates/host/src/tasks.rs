@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rampart_model::{CpuSet, Nanos, SchedulingPolicy};
+use rampart_model::{CpuId, CpuSet, Nanos, SchedulingPolicy};
 use serde::{Deserialize, Serialize};
 
 use crate::kernel::Kernel;
@@ -33,6 +33,14 @@ pub(crate) struct TaskStat {
     pub(crate) start: u64,
     /// Its policy and priority; the figures of `SCHED_DEADLINE` are not told here.
     pub(crate) policy: Option<SchedulingPolicy>,
+    /// `R` where it runs or wants to, `Z` where it has ended.
+    pub(crate) state: char,
+    /// The process that started its process.
+    pub(crate) parent: u32,
+    /// CPU time that it used, in clock ticks.
+    pub(crate) ticks: u64,
+    /// The CPU that it ran on last.
+    pub(crate) cpu: Option<CpuId>,
     flags: u64,
 }
 
@@ -45,6 +53,17 @@ impl TaskStat {
         let fields: Vec<&str> = tail.split_whitespace().collect();
         Some(Self {
             name,
+            state: fields.first()?.chars().next()?,
+            parent: fields.get(1)?.parse().ok()?,
+            // Fields 14 and 15: time in user mode and in the kernel.
+            ticks: [fields.get(11)?, fields.get(12)?]
+                .into_iter()
+                .filter_map(|field| field.parse::<u64>().ok())
+                .sum(),
+            cpu: fields
+                .get(36)
+                .and_then(|field| field.parse().ok())
+                .map(CpuId),
             // Fields 9 and 22 of the line; the first one after the name is number 3.
             flags: fields.get(6)?.parse().ok()?,
             start: fields.get(19)?.parse().ok()?,
@@ -134,7 +153,8 @@ mod tests {
         assert_eq!(stat.name, "a b) (c)");
         assert_eq!(stat.start, 777);
         assert!(stat.is_bound() && stat.is_kernel_thread());
-        assert_eq!(stat.policy, None);
+        assert_eq!((stat.policy, stat.cpu), (None, None));
+        assert_eq!((stat.state, stat.parent), ('S', 1));
         let rest = "18446744073709551615 0 0 0 0 0 0 0 0 0 0 0 0 17 1 50 1 0 0";
         let stat = TaskStat::parse(&format!("{line} {rest}")).expect("stat");
         assert_eq!(
@@ -142,6 +162,7 @@ mod tests {
             Some(SchedulingPolicy::Fifo(50)),
             "{line} {rest}"
         );
+        assert_eq!(stat.cpu, Some(CpuId(1)));
         for line in ["", "1 (x", "1 (x) S", "1 (x) S a b c d e f"] {
             assert_eq!(TaskStat::parse(line), None, "{line}");
         }

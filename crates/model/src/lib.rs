@@ -42,11 +42,15 @@ mod machine;
 #[cfg(feature = "std")]
 mod meter;
 #[cfg(feature = "std")]
+mod observation;
+#[cfg(feature = "std")]
 mod plan;
 #[cfg(feature = "std")]
 mod policy;
 #[cfg(feature = "std")]
 mod record;
+#[cfg(feature = "std")]
+mod status;
 #[cfg(feature = "std")]
 mod surroundings;
 #[cfg(feature = "std")]
@@ -121,6 +125,11 @@ pub use meter::{
     ParseMeterKindError, Phase, PlacedBy, Refusal, RefusalKind, Series, SeriesBlock, ThreadReady,
 };
 #[cfg(feature = "std")]
+pub use observation::{
+    Observation, ObservedCount, ObservedCpu, ObservedGroup, ObservedInterrupt, ObservedIsolation,
+    ObservedPartition, ObservedProgram, ObservedThread,
+};
+#[cfg(feature = "std")]
 pub use plan::{
     BootSection, ByteSize, CacheShare, CacheSharing, ContainerSource, CpuOwnership, CpuRequest,
     CpuRole, CpuSelector, Enforcement, GuestMemory, InterruptMatch, InterruptOwnership, KnobAction,
@@ -135,6 +144,12 @@ pub use record::{
     Cause, CauseKind, CpuRecord, EffectivePlacement, ExplainedWorst, Exposure, LoadRecord,
     LocatedWorst, MEASUREMENT_SCHEMA_VERSION, Measurement, MeterDetail, Record, Run, SeriesRecord,
     StressorRecord, ThreadCounters, ThreadOutcome, WarmUp, WorstEvent,
+};
+#[cfg(feature = "std")]
+pub use status::{
+    CountStatus, CpuStatus, DomainStatus, Intruder, IntruderKind, ProgramState, ProgramStatus,
+    STATUS_SCHEMA_VERSION, Status, StatusFinding, StatusFindingKind, StatusPlan, StatusSubject,
+    ThreadStatus,
 };
 #[cfg(feature = "std")]
 pub use surroundings::{

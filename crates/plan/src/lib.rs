@@ -32,6 +32,7 @@ pub use export::{
     kubernetes, libvirt, systemd, tuned,
 };
 pub use fingerprint::{difference, fingerprint};
+pub use names::matches;
 pub use parse::parse;
 pub use picture::{PictureOptions, finding_line, html, terminal};
 pub use places::Places;

@@ -13,8 +13,10 @@ pub(crate) fn is_name(name: &str) -> bool {
         && name != HOUSEKEEPING
 }
 
-/// Whether `text` matches `pattern`, in which `*` stands for any text.
-pub(crate) fn matches(pattern: &str, text: &str) -> bool {
+/// Whether `text` matches `pattern`, in which `*` stands for any text: names of threads and of
+/// interrupts in a plan.
+#[must_use]
+pub fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = text.strip_prefix(first) else {

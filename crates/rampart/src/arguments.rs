@@ -15,8 +15,8 @@ Exit codes:
   1    an error of the environment, or a bug
   2    the arguments or the plan make no sense; nothing was changed or measured
   3    everything was measured, and the deadline given with --deadline does not hold
-  4    something that the work needs is missing, this machine does not fit the plan, or `check` found a
-       problem; the message names it and the mend
+  4    something that the work needs is missing, this machine does not fit the plan, `check` found a
+       problem, or `status` drift from the plan; the message names it and the mend
   5    ended early, or part of it failed; what was measured is kept
   6    the machine of --on panicked, hung, ended, was lost or never came up
   130  interrupted a second time
@@ -76,6 +76,8 @@ pub(crate) enum Command {
     Plan(crate::commands::plan::PlanArguments),
     /// Make a plan real on this machine, until `rampart release`
     Apply(crate::commands::apply::ApplyArguments),
+    /// Say what is true now: who owns which CPU, what runs there, what of the plan does not hold
+    Status(crate::commands::status::StatusArguments),
     /// Build, boot and enter the simulated machine
     Sim(crate::commands::sim::SimArguments),
     /// Tell what rtla or cyclictest measured, read from its output
@@ -412,6 +414,8 @@ pub(crate) enum Document {
     Plan,
     /// Output of `rampart plan show --json`
     ResolvedPlan,
+    /// Output of `rampart status --json`
+    Status,
 }
 
 #[derive(Debug, Args)]

@@ -40,6 +40,7 @@ fn main() -> std::process::ExitCode {
         Command::Domains(domains) => commands::domains::run(&domains),
         Command::Plan(plan) => commands::plan::run(&plan),
         Command::Apply(apply) => commands::apply::run(&apply),
+        Command::Status(status) => commands::status::run(&status),
         Command::Import(import) => commands::import::run(&import),
         Command::Release(release) => commands::release::run(&release),
         Command::Export(export) => commands::export::run(&export),

@@ -5,7 +5,7 @@ use anyhow::Context;
 use clap::CommandFactory;
 use rampart_model::{
     BlockerEvent, BlockerRequest, Blocking, Blocktest, Check, Evaluation, ExitCode, KnobCatalogue,
-    Measurement, MeterEvent, MeterRequest, ResolvedPlan,
+    Measurement, MeterEvent, MeterRequest, ResolvedPlan, Status,
 };
 use schemars::schema_for;
 
@@ -27,6 +27,7 @@ pub(crate) fn schema(arguments: &Schema) -> Result<ExitCode, Failure> {
         Document::Blocktest => schema_for!(Blocktest),
         Document::Plan => rampart_plan::schema(),
         Document::ResolvedPlan => schema_for!(ResolvedPlan),
+        Document::Status => schema_for!(Status),
     };
     output::print(&serde_json::to_string_pretty(&schema)?)?;
     Ok(ExitCode::Success)

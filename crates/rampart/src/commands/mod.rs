@@ -21,6 +21,7 @@ pub(crate) mod release;
 pub(crate) mod report;
 pub(crate) mod sim;
 mod sim_program;
+pub(crate) mod status;
 
 use std::path::PathBuf;
 

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What runs on a machine at one moment, and what holds of a plan. Reads only.
+
+mod counters;
+mod groups;
+mod programs;
+#[cfg(test)]
+mod tests;
+mod threads;
+
+use std::path::PathBuf;
+
+use rampart_model::{ChangeTarget, CpuSet, Nanos, Observation, StandingPlan};
+
+use crate::{MachineRoot, StateDirectory};
+
+/// What an observation looks at more closely than at the rest.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Watch {
+    /// CPUs whose threads are asked where they may run.
+    pub cpus: CpuSet,
+    /// Absolute paths of control groups.
+    pub groups: Vec<String>,
+    /// Places whose values are read.
+    pub places: Vec<ChangeTarget>,
+    /// The file of the plan; one that is not absolute was named in a directory that is not known
+    /// any more, and is not read.
+    pub plan_file: Option<String>,
+    /// Names of the domains whose programs are looked for.
+    pub domains: Vec<String>,
+    /// The directory with the supervisors' files.
+    pub programs: PathBuf,
+}
+
+impl Watch {
+    /// Everything that a plan says something about; without one only the CPUs that are isolated.
+    #[must_use]
+    pub fn of(plan: Option<&StandingPlan>, root: &MachineRoot, state: &StateDirectory) -> Self {
+        let programs = state.path().join("domains");
+        let Some(plan) = plan else {
+            return Self {
+                cpus: isolated(root),
+                programs,
+                ..Self::default()
+            };
+        };
+        Self {
+            cpus: plan.resolved.real_time.clone(),
+            groups: plan
+                .domains
+                .iter()
+                .filter_map(|domain| domain.group.clone())
+                .collect(),
+            places: plan
+                .changes
+                .to_apply()
+                .flat_map(|step| &step.places)
+                .map(|place| place.target.clone())
+                .collect(),
+            plan_file: Some(plan.file.clone()),
+            domains: plan
+                .domains
+                .iter()
+                .map(|domain| domain.name.clone())
+                .collect(),
+            programs,
+        }
+    }
+}
+
+/// Looks at a machine. Never fails: what cannot be read is none or not in it.
+#[must_use]
+pub fn observe(root: &MachineRoot, watch: &Watch) -> Observation {
+    let online = cpus(root, "sys/devices/system/cpu/online");
+    let groups: std::collections::BTreeMap<_, _> = watch
+        .groups
+        .iter()
+        .map(|path| (path.clone(), groups::read(root, path)))
+        .collect();
+    let programs = programs::read(root, watch);
+    let mut closely: std::collections::BTreeSet<u32> = groups
+        .values()
+        .flat_map(|group| group.threads.iter().copied())
+        .collect();
+    closely.extend(programs.iter().filter_map(|program| program.process));
+    // The counters last and together: their difference is over one interval.
+    let isolation = groups::isolation(root);
+    let plan = watch
+        .plan_file
+        .as_deref()
+        .filter(|file| file.starts_with('/'));
+    let plan_text = plan.map(|file| text(root, file));
+    let values = watch
+        .places
+        .iter()
+        .filter_map(|target| Some((target.clone(), value(root, target)?)))
+        .collect();
+    Observation {
+        host_name: root.line("proc/sys/kernel/hostname").unwrap_or_default(),
+        boot: root.line("proc/sys/kernel/random/boot_id"),
+        isolation,
+        plan_gone: matches!(plan_text, Some(Some(None))),
+        plan_text: plan_text.flatten().flatten(),
+        values,
+        groups,
+        programs,
+        at: now(root),
+        interrupts: counters::interrupts(root),
+        softirqs: counters::softirqs(root),
+        cpus: counters::cpus(root, &online),
+        threads: threads::read(root, &watch.cpus, &closely),
+        online,
+    }
+}
+
+/// The value of a place of the plan; none where it may not be read, and none of it where it is
+/// not there.
+fn value(root: &MachineRoot, target: &ChangeTarget) -> Option<Option<String>> {
+    match target {
+        ChangeTarget::File(path)
+        | ChangeTarget::CpuListFile(path)
+        | ChangeTarget::CpuMaskFile(path) => {
+            let text = text(root, path)?;
+            Some(text.map(|text| text.trim().to_owned()))
+        }
+        ChangeTarget::ThreadPolicy(thread) => Some(threads::policy(root, *thread)),
+        ChangeTarget::ThreadAffinity(thread) => {
+            Some(threads::affinity(root, *thread).map(|cpus| cpus.to_string()))
+        }
+    }
+}
+
+/// The text of a file by its absolute path; none where it may not be read, and none of it where it
+/// is not there.
+fn text(root: &MachineRoot, path: &str) -> Option<Option<String>> {
+    match std::fs::read(root.path(path.trim_start_matches('/'))) {
+        Ok(bytes) => Some(Some(String::from_utf8_lossy(&bytes).into_owned())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some(None),
+        Err(_) => None,
+    }
+}
+
+fn cpus(root: &MachineRoot, file: &str) -> CpuSet {
+    // An empty file, and `(null)` of `nohz_full` on a kernel without it, are no CPUs.
+    root.value(file).unwrap_or_default()
+}
+
+fn isolated(root: &MachineRoot) -> CpuSet {
+    let isolation = groups::isolation(root);
+    let exclusive = isolation
+        .partitions
+        .iter()
+        .filter(|partition| partition.kind == "isolated");
+    exclusive.fold(isolation.isolated.clone(), |all, partition| {
+        all.union(&partition.cpus)
+    })
+}
+
+/// The moment since boot.
+fn now(root: &MachineRoot) -> Nanos {
+    if root.is_system() {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
+        let nanos = u64::try_from(now.tv_nsec).unwrap_or_default();
+        return Nanos::from_secs(seconds) + Nanos(nanos);
+    }
+    let uptime = root.line("proc/uptime").unwrap_or_default();
+    let seconds: f64 = uptime
+        .split_whitespace()
+        .next()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or_default();
+    Nanos((seconds * 1e9) as u64)
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The low-rate meter: a thread on each CPU that wakes 100 times a second, inside the domain that
+//! owns the CPU.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rampart_domain::Domain;
+use rampart_evaluate::{EvaluateError, MeasureContext, measure};
+use rampart_host::{MachineRoot, StateDirectory, read_machine};
+use rampart_model::{
+    CpuSet, DomainKind, DomainSelection, MeterKind, MeterPlan, Nanos, SchedulingPolicy,
+    StandingPlan, Status,
+};
+use rampart_status::Latencies;
+
+use crate::commands::{VERSION, meter_program};
+use crate::failure::Failure;
+
+/// A hundred wakes a second: what they cost is not seen, and ten seconds have a thousand of them.
+const PERIOD: Nanos = Nanos::from_millis(10);
+/// Longer than anybody watches.
+const FOR_EVER: Nanos = Nanos::from_secs(100 * 24 * 3600);
+/// A real-time thread that uses this part of a CPU leaves no room for another one.
+const SPINS: f64 = 0.5;
+/// How long the meters are waited for at the end; the kernel ends them with us in any case.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+#[derive(Debug, Default)]
+struct Heard {
+    latencies: Latencies,
+    remarks: Vec<String>,
+}
+
+/// Meters that run. Dropping them ends them.
+#[derive(Debug, Default)]
+pub(super) struct Meters {
+    heard: Arc<Mutex<Heard>>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// CPUs that are measured together, and what is started there.
+#[derive(Debug)]
+struct Place {
+    domain: Option<rampart_model::StandingDomain>,
+    cpus: CpuSet,
+}
+
+impl Meters {
+    /// No meter, and why.
+    pub(super) fn off(why: &str) -> Self {
+        let meters = Self::default();
+        meters.remark(why.to_owned());
+        meters
+    }
+
+    /// Starts them where nobody spins.
+    pub(super) fn start(plan: Option<&StandingPlan>, status: &Status) -> Result<Self, Failure> {
+        let program = meter_program()?;
+        let meters = Self::default();
+        let usable = {
+            let topology = read_machine(&MachineRoot::system()).topology;
+            topology.online.intersection(&topology.allowed)
+        };
+        let (places, left_out) = places(plan, status, &usable);
+        for remark in left_out {
+            meters.remark(remark);
+        }
+        let mut running = meters;
+        for place in places {
+            let heard = Arc::clone(&running.heard);
+            let stop = Arc::clone(&running.stop);
+            let program = program.clone();
+            running.threads.push(thread::spawn(move || {
+                if let Err(remark) = run(&place, &program, &heard, &stop) {
+                    let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+                    heard.remarks.push(remark);
+                }
+            }));
+        }
+        Ok(running)
+    }
+
+    fn remark(&self, remark: String) {
+        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.remarks.push(remark);
+    }
+
+    /// What was measured until now, and what is to be said of it.
+    pub(super) fn heard(&self) -> (Latencies, Vec<String>) {
+        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        (heard.latencies.clone(), heard.remarks.clone())
+    }
+}
+
+impl Drop for Meters {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let end = Instant::now() + LAST_WORDS;
+        while Instant::now() < end && self.threads.iter().any(|thread| !thread.is_finished()) {
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Where meters go, and what is said of the CPUs that get none.
+fn places(
+    plan: Option<&StandingPlan>,
+    status: &Status,
+    usable: &CpuSet,
+) -> (Vec<Place>, Vec<String>) {
+    let Some(plan) = plan else {
+        let place = Place {
+            domain: None,
+            cpus: usable.clone(),
+        };
+        return (vec![place], Vec::new());
+    };
+    let mut places = vec![Place {
+        domain: None,
+        cpus: plan.resolved.housekeeping.intersection(usable),
+    }];
+    let mut left_out = Vec::new();
+    for domain in &plan.domains {
+        // What is spun on gives a thread of ours nothing, or is kept from spinning by it.
+        let spins = status
+            .cpus
+            .iter()
+            .flat_map(|cpu| &cpu.threads)
+            .filter(|thread| thread.domain.as_deref() == Some(domain.name.as_str()))
+            .any(|thread| {
+                let share = thread.cpu_time.0 as f64 / status.interval.0.max(1) as f64;
+                thread.policy.is_some_and(SchedulingPolicy::is_real_time) && share >= SPINS
+            });
+        if spins {
+            left_out.push(format!(
+                "no meter on CPUs {}: a real-time thread of {} spins there",
+                domain.cpus, domain.name
+            ));
+            continue;
+        }
+        places.push(Place {
+            domain: Some(domain.clone()),
+            cpus: domain.cpus.clone(),
+        });
+    }
+    places.retain(|place| !place.cpus.is_empty());
+    (places, left_out)
+}
+
+fn domain_of(place: &Place) -> Box<dyn Domain> {
+    match &place.domain {
+        Some(domain) => rampart_domain::standing(domain),
+        None => rampart_domain::domain_in(
+            DomainSelection::of(DomainKind::Host),
+            &StateDirectory::standard(),
+        ),
+    }
+}
+
+/// Measures until it is asked to end.
+fn run(
+    place: &Place,
+    program: &std::path::Path,
+    heard: &Mutex<Heard>,
+    stop: &AtomicBool,
+) -> Result<(), String> {
+    let domain = domain_of(place);
+    let nobody = CpuSet::new();
+    let context = MeasureContext {
+        meter: program,
+        housekeeping: &nobody,
+        histogram_log: None,
+        explain: false,
+        tool_version: VERSION,
+    };
+    let attempt = |policy| -> Result<(), EvaluateError> {
+        let plan = MeterPlan {
+            policy,
+            interval: PERIOD,
+            duration: FOR_EVER,
+            warm_up: Nanos::from_millis(500),
+            worst: 0,
+            lock_memory: false,
+            ..MeterPlan::new(MeterKind::Wakeup, place.cpus.clone())
+        };
+        let mut hear = |block: Option<&rampart_model::Block>| {
+            if let Some(block) = block {
+                let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+                heard.latencies.add(block);
+            }
+        };
+        measure(domain.as_ref(), &plan, &context, &mut hear, stop).map(|_| ())
+    };
+    let Err(first) = attempt(SchedulingPolicy::Fifo(1)) else {
+        return Ok(());
+    };
+    if stop.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    // Without the privilege latencies under the time-sharing policy say something too.
+    {
+        let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.remarks.push(format!(
+            "meter on CPUs {} under other, not fifo:1",
+            place.cpus
+        ));
+    }
+    match attempt(SchedulingPolicy::Other) {
+        Ok(()) => Ok(()),
+        Err(_) if stop.load(Ordering::Relaxed) => Ok(()),
+        Err(_) => Err(format!("no meter on CPUs {}: {first}", place.cpus)),
+    }
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rampart status`: what is true of this machine now, against the plan that stands.
+
+mod meter;
+mod sampler;
+mod serve;
+mod watch;
+
+use std::net::SocketAddr;
+
+use clap::Args;
+use rampart_model::{ExitCode, Nanos};
+
+use super::report::terminal_width;
+use crate::failure::Failure;
+use crate::{output, signals};
+use sampler::Sampler;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  rampart status                          who owns which CPU, what runs there, what does not hold
+  rampart status --json                   the same as a document (rampart schema status)
+  rampart status --watch                  live, with wakeup latencies of each CPU
+  rampart status --serve 127.0.0.1:9100   for Prometheus, at /metrics
+
+It changes nothing. Exit codes: 0 all that was applied holds, or no plan is applied; 4 something of
+the plan does not hold any more.")]
+pub(crate) struct StatusArguments {
+    /// Print the status as JSON
+    #[arg(long, conflicts_with_all = ["watch", "serve"])]
+    pub(crate) json: bool,
+
+    /// Show it live on this terminal; ? tells the keys
+    #[arg(long, conflicts_with = "serve")]
+    pub(crate) watch: bool,
+
+    /// Serve it to Prometheus over HTTP, at /metrics
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) serve: Option<SocketAddr>,
+
+    /// How long to watch the machine, and with --watch how often; 100ms to 1h
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    pub(crate) interval: Nanos,
+
+    /// With --watch: measure no latencies
+    #[arg(long, requires = "watch")]
+    pub(crate) no_meter: bool,
+
+    /// With --serve: measure latencies too, with a thread on each CPU that wakes 100 times a second
+    #[arg(long, requires = "serve")]
+    pub(crate) meter: bool,
+}
+
+fn interval(text: &str) -> Result<Nanos, String> {
+    let interval: Nanos = text
+        .parse()
+        .map_err(|error: rampart_model::ParseNanosError| error.to_string())?;
+    if (Nanos::from_millis(100)..=Nanos::from_secs(3600)).contains(&interval) {
+        Ok(interval)
+    } else {
+        Err(format!("it is {interval}; write 100ms to 1h"))
+    }
+}
+
+pub(crate) fn run(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
+    if arguments.watch {
+        return watch::run(arguments);
+    }
+    if let Some(address) = arguments.serve {
+        return serve::run(address, arguments.meter);
+    }
+    let stop = signals::stop_flag()?;
+    let mut sampler = Sampler::start()?;
+    if !sampler::wait(arguments.interval, &stop) {
+        return Ok(ExitCode::Partial);
+    }
+    let status = sampler.next()?;
+    if arguments.json {
+        output::print(&serde_json::to_string_pretty(&status)?)?;
+    } else {
+        let options = rampart_status::TextOptions {
+            width: terminal_width(),
+        };
+        output::print(&rampart_status::terminal(&status, options))?;
+        if status.plan.is_none() && !rustix::process::geteuid().is_root() {
+            output::say(&format!(
+                "rampart: looked for a plan in {}; run it as root to see one that root applied",
+                rampart_host::StateDirectory::standard().path().display()
+            ));
+        }
+    }
+    Ok(if status.has_drift() {
+        ExitCode::PreconditionMissing
+    } else {
+        ExitCode::Success
+    })
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One status after another, each over the time since the one before.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rampart_host::{HostError, MachineRoot, StateDirectory, Watch, observe, standing_plan};
+use rampart_model::{ExitCode, Nanos, Observation, StandingPlan, Status};
+use rampart_status::Asker;
+
+use crate::commands::VERSION;
+use crate::failure::Failure;
+
+/// How long anything here sleeps without looking whether it is to end.
+pub(super) const LOOK: Duration = Duration::from_millis(50);
+
+/// Reads this machine and its plan.
+#[derive(Debug)]
+pub(super) struct Sampler {
+    root: MachineRoot,
+    state: StateDirectory,
+    earlier: Observation,
+}
+
+impl Sampler {
+    /// The first look.
+    pub(super) fn start() -> Result<Self, Failure> {
+        let root = MachineRoot::system();
+        let state = StateDirectory::standard();
+        let plan = plan(&state)?;
+        let earlier = observe(&root, &Watch::of(plan.as_ref(), &root, &state));
+        Ok(Self {
+            root,
+            state,
+            earlier,
+        })
+    }
+
+    /// The status since the look before. The plan is read each time: it may be applied or released
+    /// meanwhile.
+    pub(super) fn next(&mut self) -> Result<Status, Failure> {
+        let plan = self.plan()?;
+        let watch = Watch::of(plan.as_ref(), &self.root, &self.state);
+        let later = observe(&self.root, &watch);
+        let asker = Asker {
+            tool_version: VERSION,
+            process: Some(std::process::id()),
+        };
+        let status = rampart_status::status(plan.as_ref(), &self.earlier, &later, asker);
+        self.earlier = later;
+        Ok(status)
+    }
+
+    /// The plan that stands.
+    pub(super) fn plan(&self) -> Result<Option<StandingPlan>, Failure> {
+        plan(&self.state)
+    }
+}
+
+fn plan(state: &StateDirectory) -> Result<Option<StandingPlan>, Failure> {
+    standing_plan(state)
+        .map_err(|error: HostError| Failure::new(ExitCode::PreconditionMissing, error))
+}
+
+/// Sleeps; false where it was asked to end before.
+pub(super) fn wait(time: Nanos, stop: &AtomicBool) -> bool {
+    let end = Instant::now() + Duration::from(time);
+    loop {
+        if stop.load(Ordering::Relaxed) {
+            return false;
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return true;
+        }
+        thread::sleep(left.min(LOOK));
+    }
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `--watch`: the live view on this terminal, which is as it was when the view ends.
+
+use std::io::{self, IsTerminal as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rampart_model::{ExitCode, Status};
+use rampart_status::{Key, Shown, View, draw};
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use super::StatusArguments;
+use super::meter::Meters;
+use super::sampler::{LOOK, Sampler, wait};
+use crate::failure::Failure;
+
+/// The terminal, given back whatever happens; the library does the same before a panic is told.
+#[derive(Debug)]
+struct Screen(DefaultTerminal);
+
+impl Screen {
+    fn take() -> io::Result<Self> {
+        ratatui::try_init().map(Self).inspect_err(|_| {
+            ratatui::restore();
+        })
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        ratatui::restore();
+    }
+}
+
+pub(super) fn run(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
+    if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+        return Err(Failure::new(
+            ExitCode::Usage,
+            anyhow::anyhow!(
+                "--watch: standard input and output are not both a terminal, and the view needs \
+                 one; mend: run it on a terminal (ssh -t), or use `rampart status`, --json or --serve"
+            ),
+        ));
+    }
+    // No second signal ends us at once: the terminal would stay as it is.
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    let mut sampler = Sampler::start()?;
+    if !wait(arguments.interval, &stop) {
+        return Ok(ExitCode::Success);
+    }
+    let first = sampler.next()?;
+    let meters = if arguments.no_meter {
+        Meters::off("no latencies: --no-meter")
+    } else {
+        match Meters::start(sampler.plan()?.as_ref(), &first) {
+            Ok(meters) => meters,
+            // The view is worth something without them.
+            Err(_) => {
+                Meters::off("no latencies: rampart-meter is not there; RAMPART_METER names it")
+            }
+        }
+    };
+    let mut screen = Screen::take()?;
+    let result = live(&mut screen, &mut sampler, first, &meters, arguments, &stop);
+    drop(screen);
+    drop(meters);
+    result.map(|()| ExitCode::Success)
+}
+
+fn live(
+    screen: &mut Screen,
+    sampler: &mut Sampler,
+    first: Status,
+    meters: &Meters,
+    arguments: &StatusArguments,
+    stop: &AtomicBool,
+) -> Result<(), Failure> {
+    let interval = Duration::from(arguments.interval);
+    let (mut status, mut heard) = (first, meters.heard());
+    let mut view = View::default();
+    let mut next = Instant::now() + interval;
+    while !stop.load(Ordering::Relaxed) {
+        if Instant::now() >= next {
+            // Read while it stands still too, so that the next interval is a short one.
+            let read = sampler.next()?;
+            if !view.is_paused() {
+                (status, heard) = (read, meters.heard());
+            }
+            next = Instant::now() + interval;
+        }
+        let shown = Shown {
+            status: &status,
+            latencies: &heard.0,
+            remarks: &heard.1,
+        };
+        screen.0.draw(|frame| draw(frame, &shown, &view))?;
+        // A key is answered at once; a signal within this time.
+        let left = next.saturating_duration_since(Instant::now());
+        if event::poll(left.clamp(Duration::from_millis(1), 2 * LOOK))?
+            && let Event::Key(key) = event::read()?
+            && key.kind == KeyEventKind::Press
+            && let Some(key) = meaning(key.code, key.modifiers)
+            && !view.press(key)
+        {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+fn meaning(code: KeyCode, modifiers: KeyModifiers) -> Option<Key> {
+    Some(match code {
+        KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => Key::Quit,
+        KeyCode::Char('q') | KeyCode::Esc => Key::Quit,
+        KeyCode::Char('p') => Key::Pause,
+        KeyCode::Char('?') => Key::Help,
+        KeyCode::Left => Key::Left,
+        KeyCode::Right => Key::Right,
+        KeyCode::Up => Key::Up,
+        KeyCode::Down => Key::Down,
+        KeyCode::PageDown => Key::NextPage,
+        KeyCode::PageUp => Key::PreviousPage,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_mean_what_the_last_line_says() {
+        let plain = KeyModifiers::NONE;
+        assert_eq!(meaning(KeyCode::Char('q'), plain), Some(Key::Quit));
+        assert_eq!(
+            meaning(KeyCode::Char('c'), KeyModifiers::CONTROL),
+            Some(Key::Quit)
+        );
+        assert_eq!(meaning(KeyCode::Char('c'), plain), None);
+        assert_eq!(meaning(KeyCode::PageDown, plain), Some(Key::NextPage));
+    }
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Interrupts that may come again to CPUs that the plan took from them.
+
+use std::collections::BTreeMap;
+
+use rampart_model::{
+    ChangeTarget, CpuSet, Finding, ObservedInterrupt, Severity, StandingPlan, StatusFinding,
+    StatusFindingKind,
+};
+
+use crate::drift::{interrupt_of, written};
+use crate::seen::Seen;
+use crate::{finding, some_of};
+
+pub(crate) fn find(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<StatusFinding>) {
+    let granted: BTreeMap<u32, CpuSet> = written(plan)
+        .into_iter()
+        .filter_map(|(_, place, _)| {
+            let number = interrupt_of(&place.target)?;
+            let cpus = match &place.target {
+                ChangeTarget::CpuMaskFile(_) => place
+                    .value
+                    .parse()
+                    .or_else(|_| CpuSet::from_mask(&place.value)),
+                _ => place.value.parse(),
+            };
+            Some((number, cpus.ok()?))
+        })
+        .collect();
+    let mut moved = Vec::new();
+    for interrupt in &seen.later.interrupts {
+        let (Ok(number), Some(present)) = (interrupt.name.parse::<u32>(), &interrupt.affinity)
+        else {
+            continue;
+        };
+        let planned = plan.resolved.interrupts.iter().find(|planned| {
+            planned.number == number
+                && planned.action == interrupt.action
+                && planned.owner.is_some()
+        });
+        let stray = match (granted.get(&number), planned) {
+            (Some(cpus), _) => present.difference(cpus),
+            (None, Some(planned)) => present.difference(&planned.cpus),
+            // Those of each CPU, and those that could not be moved when the plan was applied, are
+            // where they were then.
+            (None, None) if is_kept(plan, number, interrupt, seen) => continue,
+            (None, None) => interrupt
+                .effective
+                .as_ref()
+                .unwrap_or(present)
+                .intersection(&plan.resolved.real_time),
+        };
+        if !stray.is_empty() {
+            moved.push(format!("{number} ({}) on {stray}", interrupt.action));
+        }
+    }
+    if moved.is_empty() {
+        return;
+    }
+    findings.push(finding(
+        StatusFindingKind::InterruptMoved,
+        None,
+        Finding::new(
+            Severity::Warning,
+            "/proc/irq",
+            "interrupts may come to CPUs that the plan keeps them from",
+        )
+        .values(
+            some_of(&moved),
+            format!("housekeeping CPUs {}, or their domain's", plan.resolved.housekeeping),
+        )
+        .mend(format!(
+            "stop what moves them (irqbalance, tuned); echo {} > /proc/irq/NUMBER/smp_affinity_list",
+            plan.resolved.housekeeping
+        )),
+    ));
+}
+
+/// Whether an interrupt was never ours to move: what was not granted names it, or it is the timer
+/// of each CPU.
+fn is_kept(
+    plan: &StandingPlan,
+    number: u32,
+    interrupt: &ObservedInterrupt,
+    seen: &Seen<'_>,
+) -> bool {
+    let named = [format!("irq/{number}"), format!("interrupt {number}")];
+    let told = plan.findings.iter().any(|finding| {
+        named.iter().any(|name| {
+            [&finding.place, &finding.what].iter().any(|text| {
+                text.match_indices(name.as_str()).any(|(at, _)| {
+                    let rest = text.get(at + name.len()..).unwrap_or_default();
+                    !rest.starts_with(|c: char| c.is_ascii_digit())
+                })
+            })
+        })
+    });
+    // The timer of each CPU counts on all of them and is delivered to none in particular; number 0 is
+    // that of every x86 machine.
+    let online = &seen.later.online;
+    let of_each_cpu = interrupt.effective.is_none()
+        && interrupt
+            .affinity
+            .as_ref()
+            .is_some_and(|cpus| online.is_subset(cpus))
+        && online
+            .iter()
+            .all(|cpu| interrupt.counts.get(&cpu).is_some_and(|count| *count > 0));
+    told || of_each_cpu || number == 0
+}

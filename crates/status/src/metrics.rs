@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A status as OpenMetrics text (OpenMetrics 1.0), and as the text that Prometheus spoke before
+//! (exposition format 0.0.4), for those that ask for no other.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+use rampart_model::{Bucket, Distribution, Nanos, Status, StatusFindingKind, StatusSubject};
+
+use crate::{Latencies, Totals};
+
+/// What [`open_metrics`] is.
+pub const OPEN_METRICS_CONTENT_TYPE: &str =
+    "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// What [`classic`] is.
+pub const CLASSIC_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Upper bounds of the histogram of latencies. From a microsecond, which the fastest machines
+/// reach, to 100 ms, steps of 1, 2 and 5.
+const BOUNDS: [Nanos; 16] = [
+    Nanos::from_micros(1),
+    Nanos::from_micros(2),
+    Nanos::from_micros(5),
+    Nanos::from_micros(10),
+    Nanos::from_micros(20),
+    Nanos::from_micros(50),
+    Nanos::from_micros(100),
+    Nanos::from_micros(200),
+    Nanos::from_micros(500),
+    Nanos::from_millis(1),
+    Nanos::from_millis(2),
+    Nanos::from_millis(5),
+    Nanos::from_millis(10),
+    Nanos::from_millis(20),
+    Nanos::from_millis(50),
+    Nanos::from_millis(100),
+];
+
+type Labels = Vec<(&'static str, String)>;
+
+/// Renders a status. `latencies` holds nothing where no meter runs.
+#[must_use]
+pub fn open_metrics(status: &Status, totals: &Totals, latencies: &Latencies) -> String {
+    let mut registry = Registry::with_prefix("rampart");
+    registry.register_collector(Box::new(Figures {
+        status: status.clone(),
+        totals: totals.clone(),
+        latencies: latencies.clone(),
+    }));
+    let mut text = String::new();
+    // Writing to a text in memory fails never.
+    let _ = prometheus_client::encoding::text::encode(&mut text, &registry);
+    text
+}
+
+#[derive(Debug)]
+struct Figures {
+    status: Status,
+    totals: Totals,
+    latencies: Latencies,
+}
+
+impl Collector for Figures {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        self.plan(&mut encoder)?;
+        self.cpus(&mut encoder)?;
+        self.counts(&mut encoder)?;
+        self.domains(&mut encoder)?;
+        self.findings(&mut encoder)?;
+        self.latency(&mut encoder)
+    }
+}
+
+fn gauges(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    values: impl IntoIterator<Item = (Labels, f64)>,
+) -> fmt::Result {
+    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for (labels, value) in values {
+        if labels.is_empty() {
+            metric.encode_gauge(&value)?;
+        } else {
+            metric.encode_family(&labels)?.encode_gauge(&value)?;
+        }
+    }
+    Ok(())
+}
+
+fn counters(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    values: impl IntoIterator<Item = (Labels, u64)>,
+) -> fmt::Result {
+    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for (labels, value) in values {
+        metric
+            .encode_family(&labels)?
+            .encode_counter::<NoLabelSet, _, f64>(&value, None)?;
+    }
+    Ok(())
+}
+
+impl Figures {
+    fn plan(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let stands = if self.status.plan.is_some() { 1.0 } else { 0.0 };
+        gauges(
+            encoder,
+            "plan_stands",
+            "Whether a plan is applied to this machine",
+            [(Vec::new(), stands)],
+        )?;
+        let Some(plan) = &self.status.plan else {
+            return Ok(());
+        };
+        let state = serde_word(plan.state);
+        let labels: Labels = vec![
+            ("file", plan.file.clone()),
+            ("state", state),
+            ("fingerprint", plan.fingerprint.clone()),
+            ("housekeeping", plan.housekeeping.to_string()),
+            ("real_time", plan.real_time.to_string()),
+            ("tool_version", self.status.tool_version.clone()),
+        ];
+        encoder
+            .encode_descriptor("plan", "The plan that is applied", None, MetricType::Info)?
+            .encode_info(&labels)
+    }
+
+    fn cpus(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let cpus = &self.status.cpus;
+        gauges(
+            encoder,
+            "cpu_owner",
+            "Who owns a CPU and what it is for, always 1",
+            cpus.iter().filter_map(|cpu| {
+                let labels = vec![
+                    ("cpu", cpu.cpu.to_string()),
+                    ("owner", cpu.owner.clone().unwrap_or_default()),
+                    ("role", cpu.role?.to_string()),
+                ];
+                Some((labels, 1.0))
+            }),
+        )?;
+        let flag = |value: bool| if value { 1.0 } else { 0.0 };
+        gauges(
+            encoder,
+            "cpu_online",
+            "Whether a CPU is online",
+            cpus.iter()
+                .map(|cpu| (vec![("cpu", cpu.cpu.to_string())], flag(cpu.online))),
+        )?;
+        gauges(
+            encoder,
+            "cpu_busy_ratio",
+            "Part of the time since the last scrape that a CPU was not idle",
+            cpus.iter()
+                .map(|cpu| (vec![("cpu", cpu.cpu.to_string())], cpu.busy)),
+        )
+    }
+
+    fn counts(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let by_cpu = |counts: &std::collections::BTreeMap<_, u64>| {
+            counts
+                .iter()
+                .map(|(cpu, count): (&rampart_model::CpuId, &u64)| {
+                    (vec![("cpu", cpu.to_string())], *count)
+                })
+                .collect::<Vec<(Labels, u64)>>()
+        };
+        counters(
+            encoder,
+            "cpu_interrupts",
+            "Interrupts since this server began",
+            by_cpu(&self.totals.interrupts),
+        )?;
+        counters(
+            encoder,
+            "cpu_softirqs",
+            "Softirqs since this server began",
+            by_cpu(&self.totals.softirqs),
+        )?;
+        let intrusions = self.totals.intrusions.iter().map(|((cpu, kind), count)| {
+            let labels = vec![("cpu", cpu.to_string()), ("kind", kind.word().to_owned())];
+            (labels, *count)
+        });
+        counters(
+            encoder,
+            "intrusions",
+            "What came to a real-time CPU and is not of its domain, since this server began",
+            intrusions,
+        )
+    }
+
+    fn domains(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let domains = &self.status.domains;
+        let flag = |value: bool| if value { 1.0 } else { 0.0 };
+        gauges(
+            encoder,
+            "domain_wall_valid",
+            "Whether the wall of a domain is as it was when the plan was applied",
+            domains.iter().map(|domain| {
+                let labels = vec![
+                    ("domain", domain.name.clone()),
+                    ("kind", domain.kind.to_string()),
+                    ("wall", domain.wall.to_string()),
+                ];
+                (labels, flag(domain.wall_valid))
+            }),
+        )?;
+        let named = |name: &str| vec![("domain", name.to_owned())];
+        gauges(
+            encoder,
+            "domain_up",
+            "Whether a domain's program runs",
+            domains
+                .iter()
+                .map(|domain| (named(&domain.name), flag(domain.is_up()))),
+        )?;
+        counters(
+            encoder,
+            "domain_restarts",
+            "How often a domain's program was started again",
+            domains.iter().filter_map(|domain| {
+                let program = domain.program.as_ref()?;
+                Some((named(&domain.name), program.restarts))
+            }),
+        )
+    }
+
+    fn findings(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        // Every kind each time: what is 0 can be waited for.
+        let counted = |subject: StatusSubject| {
+            StatusFindingKind::ALL
+                .into_iter()
+                .filter(move |kind| kind.subject() == subject)
+                .map(|kind| {
+                    let count = self
+                        .status
+                        .findings
+                        .iter()
+                        .filter(|finding| finding.kind == kind)
+                        .count();
+                    (vec![("kind", kind.word().to_owned())], count as f64)
+                })
+                .collect::<Vec<(Labels, f64)>>()
+        };
+        gauges(
+            encoder,
+            "drift",
+            "What does not hold any more of the plan, by kind",
+            counted(StatusSubject::Drift),
+        )?;
+        gauges(
+            encoder,
+            "colocations",
+            "What runs together and hurts, by kind",
+            counted(StatusSubject::Colocation),
+        )
+    }
+
+    fn latency(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        if self.latencies.iter().next().is_none() {
+            return Ok(());
+        }
+        let unit = Unit::Seconds;
+        let mut metric = encoder.encode_descriptor(
+            "wakeup_latency",
+            "How late a thread of the meter woke, since this server began",
+            Some(&unit),
+            MetricType::Histogram,
+        )?;
+        for (cpu, latency) in self.latencies.iter() {
+            let labels: Labels = vec![("cpu", cpu.to_string())];
+            Histogram(&latency.all).encode(metric.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}
+
+/// A state as the document writes it.
+fn serde_word(state: rampart_model::StandingState) -> String {
+    use rampart_model::StandingState::{AwaitsRestart, Begun, Stands};
+    match state {
+        Begun => "begun",
+        AwaitsRestart => "awaits-restart",
+        Stands => "stands",
+    }
+    .to_owned()
+}
+
+/// A distribution in few buckets.
+#[derive(Debug)]
+struct Histogram<'a>(&'a Distribution);
+
+impl EncodeMetric for Histogram<'_> {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
+        let seconds = |nanos: Nanos| nanos.as_secs_f64();
+        let mut buckets: Vec<(f64, u64)> =
+            BOUNDS.iter().map(|bound| (seconds(*bound), 0)).collect();
+        buckets.push((f64::INFINITY, 0));
+        for Bucket(lowest, count) in &self.0.buckets {
+            // By its upper edge: no sample is counted as faster than it was.
+            let place = BOUNDS
+                .iter()
+                .position(|bound| Bucket::highest(*lowest) <= *bound)
+                .unwrap_or(BOUNDS.len());
+            if let Some(bucket) = buckets.get_mut(place) {
+                bucket.1 += count;
+            }
+        }
+        let mean = self.0.mean().unwrap_or_default();
+        let sum = seconds(mean) * self.0.samples as f64;
+        encoder.encode_histogram::<NoLabelSet>(sum, self.0.samples, &buckets, None)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Histogram
+    }
+}
+
+/// OpenMetrics text as exposition format 0.0.4: there a counter's name ends in `_total` where it is
+/// described too, an info is a gauge, and units and the end are not marked.
+#[must_use]
+pub fn classic(open_metrics: &str) -> String {
+    let mut text = String::with_capacity(open_metrics.len());
+    let mut help: Option<&str> = None;
+    for line in open_metrics.lines() {
+        if let Some(described) = line.strip_prefix("# HELP ") {
+            help = Some(described);
+        } else if let Some((name, kind)) = line
+            .strip_prefix("# TYPE ")
+            .and_then(|described| described.split_once(' '))
+        {
+            let (suffix, kind) = match kind {
+                "counter" => ("_total", kind),
+                "info" => ("_info", "gauge"),
+                _ => ("", kind),
+            };
+            let words = help
+                .take()
+                .and_then(|described| described.strip_prefix(name));
+            text.push_str(&format!(
+                "# HELP {name}{suffix}{}\n",
+                words.unwrap_or_default()
+            ));
+            text.push_str(&format!("# TYPE {name}{suffix} {kind}\n"));
+        } else if !line.starts_with("# ") {
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+    text
+}

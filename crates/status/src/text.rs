@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A status for a terminal. Words say everything; colour is not used.
+
+use comfy_table::{ContentArrangement, Table, presets};
+use rampart_model::{
+    CpuStatus, DomainStatus, ProgramState, Severity, StandingState, Status, StatusPlan,
+    StatusSubject,
+};
+
+/// How the terminal wants it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TextOptions {
+    /// Columns; under 60 counts as 60.
+    pub width: u16,
+}
+
+/// Renders a status: who owns which CPU, what runs there, what does not hold, what hurts, what
+/// came where it should not.
+#[must_use]
+pub fn terminal(status: &Status, options: TextOptions) -> String {
+    let width = usize::from(options.width.max(60));
+    let mut lines = Vec::new();
+    let watched = format!("{}, watched for {}", status.host_name, status.interval);
+    hanging(&mut lines, "", &watched, width);
+    match &status.plan {
+        Some(plan) => head(&mut lines, plan, width),
+        None => hanging(
+            &mut lines,
+            "No plan is applied. ",
+            "`rampart apply PLAN` applies one, `rampart plan propose` writes one.",
+            width,
+        ),
+    }
+    isolation(&mut lines, status, width);
+    domains(&mut lines, &status.domains, width);
+    cpus(&mut lines, &status.cpus, width);
+    for (subject, title) in [
+        (StatusSubject::Drift, "Drift from the plan"),
+        (StatusSubject::Colocation, "Colocations that hurt"),
+        (StatusSubject::Intrusion, "Intruders"),
+    ] {
+        findings(&mut lines, status, subject, title, width);
+    }
+    if status.plan.is_some() && !status.has_drift() {
+        lines.push(String::new());
+        lines.push("No drift: what was applied holds.".to_owned());
+    }
+    let mut text = lines.join("\n");
+    text.push('\n');
+    text
+}
+
+fn head(lines: &mut Vec<String>, plan: &StatusPlan, width: usize) {
+    let applied = i64::try_from(plan.applied_at.0 / 1_000_000_000)
+        .ok()
+        .and_then(|seconds| jiff::Timestamp::from_second(seconds).ok())
+        .map_or_else(|| "at an unknown time".to_owned(), |time| time.to_string());
+    let state = match plan.state {
+        StandingState::Stands => "stands",
+        StandingState::Begun => "was begun and is not whole",
+        StandingState::AwaitsRestart => "awaits a restart",
+    };
+    let text = format!(
+        "{} {state}, applied {applied}; housekeeping CPUs {}, real-time CPUs {}",
+        plan.file, plan.housekeeping, plan.real_time
+    );
+    hanging(lines, "Plan  ", &text, width);
+    for finding in &plan.not_granted {
+        hanging(lines, "not granted  ", &finding.to_string(), width);
+    }
+}
+
+fn isolation(lines: &mut Vec<String>, status: &Status, width: usize) {
+    let isolation = &status.isolation;
+    let or_none = |text: String| {
+        if text.is_empty() {
+            "none".to_owned()
+        } else {
+            text
+        }
+    };
+    let partitions: Vec<String> = isolation
+        .partitions
+        .iter()
+        .map(|partition| {
+            format!(
+                "{} ({}, CPUs {})",
+                partition.group,
+                partition.kind,
+                or_none(partition.cpus.to_string())
+            )
+        })
+        .collect();
+    let text = format!(
+        "isolated CPUs {}; without a tick (nohz_full) {}; partitions {}",
+        or_none(isolation.isolated.to_string()),
+        or_none(isolation.nohz_full.to_string()),
+        or_none(partitions.join(", "))
+    );
+    hanging(lines, "Isolation  ", &text, width);
+}
+
+fn domains(lines: &mut Vec<String>, domains: &[DomainStatus], width: usize) {
+    if domains.is_empty() {
+        return;
+    }
+    lines.push(String::new());
+    let rows = domains.iter().map(|domain| {
+        vec![
+            domain.name.clone(),
+            domain.kind.to_string(),
+            domain.cpus.to_string(),
+            if domain.wall_valid {
+                domain.wall.to_string()
+            } else {
+                format!("BROKEN: {}", domain.wall)
+            },
+            program(domain),
+        ]
+    });
+    table(
+        lines,
+        width,
+        &["domain", "kind", "CPUs", "wall", "program"],
+        rows,
+    );
+}
+
+fn program(domain: &DomainStatus) -> String {
+    let Some(program) = &domain.program else {
+        return match domain.threads {
+            0 => "nothing runs".to_owned(),
+            1 => "1 thread".to_owned(),
+            threads => format!("{threads} threads"),
+        };
+    };
+    let mut text = match (program.state, program.process) {
+        (ProgramState::Running, Some(process)) => format!("running, process {process}"),
+        (ProgramState::Running, None) => "running".to_owned(),
+        (ProgramState::Restarting, _) => "restarting".to_owned(),
+        (ProgramState::Stopped, _) => "stopped".to_owned(),
+    };
+    if program.restarts > 0 {
+        text.push_str(&format!(", restarted {} times", program.restarts));
+    }
+    if let Some(exit) = program
+        .last_exit
+        .as_ref()
+        .filter(|_| program.state != ProgramState::Running)
+    {
+        text.push_str(&format!(", ended last with {exit}"));
+    }
+    text
+}
+
+/// The owner of a CPU in a word.
+pub(crate) fn owner(cpu: &CpuStatus) -> String {
+    let role = cpu.role.map(|role| role.to_string());
+    match (&cpu.owner, role) {
+        _ if !cpu.online => "offline".to_owned(),
+        (Some(owner), Some(role)) => format!("{owner} ({role})"),
+        (Some(owner), None) => owner.clone(),
+        (None, Some(role)) => role,
+        (None, None) => "–".to_owned(),
+    }
+}
+
+/// The busiest threads of a CPU.
+pub(crate) fn running(cpu: &CpuStatus, shown: usize) -> String {
+    let names: Vec<String> = cpu
+        .threads
+        .iter()
+        .take(shown)
+        .map(|thread| {
+            let policy = thread
+                .policy
+                .filter(|policy| policy.is_real_time())
+                .map_or_else(String::new, |policy| match policy {
+                    rampart_model::SchedulingPolicy::Deadline { .. } => " deadline".to_owned(),
+                    policy => format!(" {policy}"),
+                });
+            let name = if thread.kernel {
+                format!("[{}]", thread.name)
+            } else {
+                format!("{} {}", thread.name, thread.thread)
+            };
+            format!("{name}{policy} {}", thread.cpu_time)
+        })
+        .collect();
+    let mut text = names.join(", ");
+    if cpu.threads.len() > shown {
+        text.push_str(&format!(" and {} more", cpu.threads.len() - shown));
+    }
+    text
+}
+
+fn cpus(lines: &mut Vec<String>, cpus: &[CpuStatus], width: usize) {
+    lines.push(String::new());
+    let rows = cpus.iter().map(|cpu| {
+        vec![
+            cpu.cpu.to_string(),
+            owner(cpu),
+            format!("{:.0} %", 100.0 * cpu.busy),
+            format!("{:.0}", cpu.interrupts_per_second),
+            format!("{:.0}", cpu.softirqs_per_second),
+            running(cpu, 3),
+        ]
+    });
+    table(
+        lines,
+        width,
+        &[
+            "CPU",
+            "owner",
+            "busy",
+            "irq/s",
+            "softirq/s",
+            "runs, CPU time",
+        ],
+        rows,
+    );
+}
+
+fn findings(
+    lines: &mut Vec<String>,
+    status: &Status,
+    subject: StatusSubject,
+    title: &str,
+    width: usize,
+) {
+    let mut some = status.of(subject).peekable();
+    if some.peek().is_none() {
+        return;
+    }
+    lines.push(String::new());
+    lines.push(title.to_owned());
+    for finding in some {
+        let word = match finding.finding.severity {
+            Severity::Problem => "problem",
+            Severity::Warning => "warning",
+            Severity::Note => "note",
+        };
+        let text = format!("{} [{}]", finding.finding, finding.kind.word());
+        hanging(lines, &format!("{word:8}"), &text, width);
+    }
+}
+
+/// Names of threads are anybody's to choose: nothing of them may steer the terminal.
+pub(crate) fn clean(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect()
+}
+
+fn table(
+    lines: &mut Vec<String>,
+    width: usize,
+    header: &[&str],
+    rows: impl Iterator<Item = Vec<String>>,
+) {
+    let mut table = Table::new();
+    table
+        .load_style(presets::UTF8_FULL_CONDENSED)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(u16::try_from(width).unwrap_or(u16::MAX))
+        .set_header(header.iter().copied())
+        .force_no_tty();
+    for row in rows {
+        table.add_row(row.iter().map(|cell| clean(cell)));
+    }
+    lines.extend(table.lines().map(|line| line.trim_end().to_owned()));
+}
+
+/// Text after a label, broken at spaces; further lines stand under the first.
+fn hanging(lines: &mut Vec<String>, label: &str, text: &str, width: usize) {
+    let indent = label.chars().count();
+    let mut line = label.to_owned();
+    let mut used = 0;
+    for word in clean(text).split(' ').filter(|word| !word.is_empty()) {
+        let length = word.chars().count();
+        if used > 0 && indent + used + 1 + length > width {
+            lines.push(std::mem::replace(&mut line, " ".repeat(indent)));
+            used = 0;
+        }
+        if used > 0 {
+            line.push(' ');
+            used += 1;
+        }
+        line.push_str(word);
+        used += length;
+    }
+    lines.push(line.trim_end().to_owned());
+}

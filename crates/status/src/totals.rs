@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Counts over the life of a server: each status adds its interval, none is counted twice.
+
+use std::collections::BTreeMap;
+
+use rampart_model::{CpuId, IntruderKind, Status};
+
+/// Counters that only grow.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Totals {
+    pub(crate) interrupts: BTreeMap<CpuId, u64>,
+    pub(crate) softirqs: BTreeMap<CpuId, u64>,
+    pub(crate) intrusions: BTreeMap<(CpuId, IntruderKind), u64>,
+}
+
+impl Totals {
+    /// Takes up a status whose interval begins where the one before ended.
+    pub fn add(&mut self, status: &Status) {
+        for cpu in &status.cpus {
+            let interrupts: u64 = cpu.interrupts.iter().map(|count| count.count).sum();
+            let softirqs: u64 = cpu.softirqs.iter().map(|count| count.count).sum();
+            grow(self.interrupts.entry(cpu.cpu).or_default(), interrupts);
+            grow(self.softirqs.entry(cpu.cpu).or_default(), softirqs);
+            for intruder in &cpu.intruders {
+                let key = (cpu.cpu, intruder.kind);
+                grow(self.intrusions.entry(key).or_default(), intruder.count);
+            }
+        }
+    }
+}
+
+fn grow(total: &mut u64, by: u64) {
+    *total = total.saturating_add(by);
+}

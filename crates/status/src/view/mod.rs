@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The live view of a status: what is shown, and what keys do to it. Rendering is pure; who reads
+//! keys and owns the terminal is elsewhere.
+
+mod draw;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Ordering;
+
+use rampart_model::{CpuStatus, Nanos, Status};
+
+use crate::Latencies;
+
+pub use draw::draw;
+
+/// What there is to show.
+#[derive(Debug, Clone, Copy)]
+pub struct Shown<'a> {
+    /// The last status.
+    pub status: &'a Status,
+    /// Latencies of the meter, where one runs.
+    pub latencies: &'a Latencies,
+    /// What is to be said of the meter: that it is off, or where it does not run and why.
+    pub remarks: &'a [String],
+}
+
+/// A key that means something here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Key {
+    /// `q`, Escape or Ctrl-C.
+    Quit,
+    /// `p`: the picture stands still.
+    Pause,
+    /// `?`
+    Help,
+    /// The next column to the left is sorted by.
+    Left,
+    /// The next column to the right is sorted by.
+    Right,
+    /// Smallest first.
+    Up,
+    /// Greatest first.
+    Down,
+    /// Further CPUs.
+    NextPage,
+    /// Back.
+    PreviousPage,
+}
+
+/// A column to sort by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Column {
+    Cpu,
+    Owner,
+    Busy,
+    Interrupts,
+    Softirqs,
+    Median,
+    Maximum,
+    Intruders,
+}
+
+impl Column {
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Cpu,
+        Self::Owner,
+        Self::Busy,
+        Self::Interrupts,
+        Self::Softirqs,
+        Self::Median,
+        Self::Maximum,
+        Self::Intruders,
+    ];
+
+    pub(crate) const fn title(self) -> &'static str {
+        match self {
+            Self::Cpu => "CPU",
+            Self::Owner => "owner",
+            Self::Busy => "busy",
+            Self::Interrupts => "irq/s",
+            Self::Softirqs => "soft/s",
+            Self::Median => "p50",
+            Self::Maximum => "max",
+            Self::Intruders => "intr",
+        }
+    }
+
+    fn step(self, by: isize) -> Self {
+        let count = Self::ALL.len() as isize;
+        let place = Self::ALL
+            .iter()
+            .position(|column| *column == self)
+            .unwrap_or_default() as isize;
+        let next = (place + by).rem_euclid(count) as usize;
+        Self::ALL.get(next).copied().unwrap_or(Self::Cpu)
+    }
+}
+
+/// What a person chose.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct View {
+    pub(crate) paused: bool,
+    pub(crate) help: bool,
+    pub(crate) sorted_by: Column,
+    pub(crate) descending: bool,
+    pub(crate) first: usize,
+}
+
+impl Default for View {
+    fn default() -> Self {
+        Self {
+            paused: false,
+            help: false,
+            sorted_by: Column::Cpu,
+            descending: false,
+            first: 0,
+        }
+    }
+}
+
+/// CPUs that a page key moves by: fewer than any terminal shows.
+const PAGE: usize = 8;
+
+impl View {
+    /// Takes a key; false where the view is to end.
+    pub fn press(&mut self, key: Key) -> bool {
+        match key {
+            Key::Quit if self.help => self.help = false,
+            Key::Quit => return false,
+            Key::Pause => self.paused = !self.paused,
+            Key::Help => self.help = !self.help,
+            Key::Left => self.sorted_by = self.sorted_by.step(-1),
+            Key::Right => self.sorted_by = self.sorted_by.step(1),
+            Key::Up => self.descending = false,
+            Key::Down => self.descending = true,
+            Key::NextPage => self.first = self.first.saturating_add(PAGE),
+            Key::PreviousPage => self.first = self.first.saturating_sub(PAGE),
+        }
+        true
+    }
+
+    /// Whether the picture stands still.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.paused
+    }
+
+    /// The CPUs in the order in which they are shown.
+    pub(crate) fn order<'a>(&self, shown: &Shown<'a>) -> Vec<&'a CpuStatus> {
+        let mut cpus: Vec<&CpuStatus> = shown.status.cpus.iter().collect();
+        let latency = |cpu: &CpuStatus| -> (Nanos, Nanos) {
+            shown
+                .latencies
+                .of(cpu.cpu)
+                .and_then(crate::CpuLatency::recent)
+                .unwrap_or_default()
+        };
+        cpus.sort_by(|a, b| {
+            let by = match self.sorted_by {
+                Column::Cpu => Ordering::Equal,
+                Column::Owner => a.owner.cmp(&b.owner),
+                Column::Busy => a.busy.total_cmp(&b.busy),
+                Column::Interrupts => a.interrupts_per_second.total_cmp(&b.interrupts_per_second),
+                Column::Softirqs => a.softirqs_per_second.total_cmp(&b.softirqs_per_second),
+                Column::Median => latency(a).0.cmp(&latency(b).0),
+                Column::Maximum => latency(a).1.cmp(&latency(b).1),
+                Column::Intruders => a.intruders.len().cmp(&b.intruders.len()),
+            };
+            let by = by.then(a.cpu.cmp(&b.cpu));
+            if self.descending { by.reverse() } else { by }
+        });
+        cpus
+    }
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The view on a terminal of 80 columns and 24 lines, and on others.
+
+use rampart_model::{Block, CpuId, Distribution, Nanos, Phase, Series, SeriesBlock, Status};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+
+use super::{Key, Shown, View, draw};
+use crate::Latencies;
+use crate::tests::amiss;
+
+fn latencies() -> Latencies {
+    let mut latencies = Latencies::default();
+    for cpu in 0..4 {
+        latencies.add(&Block {
+            cpu: CpuId(cpu),
+            phase: Phase::Measured,
+            at: Nanos::ZERO,
+            length: Nanos::SECOND,
+            series: vec![SeriesBlock {
+                series: Series::Lateness,
+                seen: Distribution::from_values(
+                    (1..=100).map(|sample| Nanos(sample * 1_000 + u64::from(cpu) * 50)),
+                ),
+                corrected: None,
+            }],
+            missed: 0,
+            over_deadline: 0,
+            lost: 0,
+            timeline: Vec::new(),
+        });
+    }
+    latencies
+}
+
+fn drawn(status: &Status, view: &View, size: (u16, u16)) -> String {
+    let latencies = latencies();
+    let remarks = ["no meter on CPUs 3: a real-time thread of vision spins there".to_owned()];
+    let shown = Shown {
+        status,
+        latencies: &latencies,
+        remarks: &remarks,
+    };
+    let mut terminal = Terminal::new(TestBackend::new(size.0, size.1)).expect("a terminal");
+    terminal
+        .draw(|frame| draw(frame, &shown, view))
+        .expect("drawn");
+    terminal.backend().to_string()
+}
+
+/// The CPUs in the order in which they stand.
+fn order(view: &View) -> String {
+    let text = drawn(&amiss(), view, (80, 24));
+    text.lines()
+        .skip(4)
+        .take(4)
+        .filter_map(|line| line.trim_start_matches('"').chars().next())
+        .collect()
+}
+
+#[test]
+fn it_fits_80_columns_and_24_lines() {
+    insta::assert_snapshot!(drawn(&amiss(), &View::default(), (80, 24)));
+}
+
+#[test]
+fn any_size_is_drawn() {
+    let mut view = View::default();
+    view.press(Key::Help);
+    for size in [(1, 1), (20, 5), (40, 10), (300, 100)] {
+        drawn(&amiss(), &view, size);
+    }
+}
+
+#[test]
+fn arrows_sort_and_pages_turn() {
+    let mut view = View::default();
+    assert_eq!(order(&view), "0123");
+    view.press(Key::Down);
+    assert_eq!(order(&view), "3210");
+    view.press(Key::Left);
+    // By intruders: CPUs 2 and 3 have one each.
+    assert_eq!(order(&view), "3210");
+    view.press(Key::Up);
+    assert_eq!(order(&view), "0123");
+    view.press(Key::NextPage);
+    assert!(order(&view).starts_with('3'), "the last one stays");
+    view.press(Key::PreviousPage);
+    assert_eq!(order(&view), "0123");
+}
+
+#[test]
+fn keys_pause_help_and_end() {
+    let mut view = View::default();
+    assert!(view.press(Key::Pause) && view.is_paused());
+    assert!(drawn(&amiss(), &view, (80, 24)).contains("PAUSED"));
+    assert!(view.press(Key::Help));
+    assert!(drawn(&amiss(), &view, (80, 24)).contains("sorts of intruders"));
+    assert!(view.press(Key::Quit), "the help is closed first");
+    assert!(!view.press(Key::Quit));
+}

@@ -1,0 +1,583 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rampart status`: on this machine without a plan and with one, as text, as a document, live on a
+//! terminal of its own, and to a real Prometheus.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rampart_model::{
+    APPLICATION_SCHEMA_VERSION, ChangeList, ChangePlace, ChangeStep, ChangeTarget, CpuSet,
+    DomainKind, Nanos, ResolvedPlan, StandingDomain, StandingPlan, StandingState, Status,
+    StatusFindingKind, StepAction, StepKind, Wall,
+};
+use rampart_tests::limited::Limited as _;
+use rampart_tests::programs::{exit_code, rampart, stdout, usable_cpus};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn run(state: &Path, arguments: &[&str]) -> Output {
+    let arguments = [&["status", "--interval", "200ms"], arguments].concat();
+    rampart(state, &arguments).finish().expect("rampart starts")
+}
+
+fn document(output: &Output, code: i32) -> Status {
+    serde_json::from_str(&stdout(output, code)).expect("a status")
+}
+
+/// A plan that says that the last CPU belongs to the task `press`, with nothing around it.
+fn standing(state: &Path, boot: &str) -> StandingPlan {
+    let cpus = usable_cpus();
+    let last = cpus.iter().next_back().expect("a CPU");
+    let house = cpus.difference(&CpuSet::single(last));
+    let text = format!(
+        "[machine]\nhousekeeping = \"{house}\"\n[[domain]]\nname = \"press\"\nkind = \"task\"\ncpus = \"{last}\"\nrun = [\"/bin/true\"]\n"
+    );
+    let file = state.join("plan.toml");
+    std::fs::write(&file, &text).expect("the plan");
+    let cpu = |cpu: rampart_model::CpuId, own: bool| rampart_model::CpuOwnership {
+        cpu,
+        owner: own.then(|| "press".to_owned()),
+        role: if own {
+            rampart_model::CpuRole::RealTime
+        } else {
+            rampart_model::CpuRole::Housekeeping
+        },
+        policy: None,
+        node: None,
+    };
+    StandingPlan {
+        schema_version: APPLICATION_SCHEMA_VERSION,
+        tool_version: "0".to_owned(),
+        state: StandingState::Stands,
+        applied_at: Nanos::from_secs(1_700_000_000),
+        boot: boot.to_owned(),
+        file: file.display().to_string(),
+        text,
+        resolved: ResolvedPlan {
+            tool_version: String::new(),
+            schema_version: 1,
+            fingerprint: "this machine".to_owned(),
+            housekeeping: house,
+            real_time: CpuSet::single(last),
+            smt: Default::default(),
+            cpus: cpus.iter().map(|one| cpu(one, one == last)).collect(),
+            domains: Vec::new(),
+            interrupts: Vec::new(),
+            caches: Vec::new(),
+            nodes: Vec::new(),
+            host: Default::default(),
+            boot: Default::default(),
+            findings: Vec::new(),
+        },
+        domains: vec![StandingDomain {
+            name: "press".to_owned(),
+            kind: DomainKind::Task,
+            cpus: CpuSet::single(last),
+            wall: Wall::AffinityOnly,
+            partition: None,
+            group: None,
+            members: None,
+            unified: false,
+        }],
+        changes: ChangeList {
+            schema_version: APPLICATION_SCHEMA_VERSION,
+            tool_version: "0".to_owned(),
+            steps: vec![ChangeStep {
+                kind: StepKind::Knob,
+                name: "a-knob".to_owned(),
+                title: String::new(),
+                action: StepAction::Apply,
+                why: String::new(),
+                present: String::new(),
+                wanted: String::new(),
+                places: vec![ChangePlace {
+                    target: ChangeTarget::CpuListFile(state.join("knob").display().to_string()),
+                    place: "a knob".to_owned(),
+                    present: String::new(),
+                    value: "0,1".to_owned(),
+                }],
+                disruptive: None,
+                mend: None,
+                source: String::new(),
+            }],
+            boot_arguments: Vec::new(),
+        },
+        findings: Vec::new(),
+    }
+}
+
+fn this_boot() -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("boot id");
+    boot.trim().to_owned()
+}
+
+fn write(state: &Path, plan: &StandingPlan) {
+    let text = serde_json::to_vec(plan).expect("JSON");
+    std::fs::write(state.join("plan.json"), text).expect("plan.json");
+    std::fs::write(state.join("knob"), "0-1\n").expect("the knob");
+}
+
+#[test]
+fn without_a_plan_the_isolation_is_told() {
+    let state = tempfile::tempdir().expect("directory");
+    let output = run(state.path(), &[]);
+    let text = stdout(&output, 0);
+    assert!(
+        text.contains("No plan is applied.") && text.contains("isolated CPUs"),
+        "{text}"
+    );
+    let status = document(&run(state.path(), &["--json"]), 0);
+    assert!(status.plan.is_none() && status.findings.is_empty());
+    assert!(
+        status
+            .cpus
+            .iter()
+            .any(|cpu| cpu.interrupts_per_second > 0.0),
+        "{status:#?}"
+    );
+    let schema = rampart(state.path(), &["schema", "status"])
+        .finish()
+        .expect("rampart");
+    let schema: serde_json::Value = serde_json::from_str(&stdout(&schema, 0)).expect("JSON");
+    let value = serde_json::to_value(&status).expect("JSON");
+    jsonschema::validate(&schema, &value).expect("the document is as its schema says");
+}
+
+#[test]
+fn drift_is_told_by_its_kind_and_ends_with_4() {
+    let state = tempfile::tempdir().expect("directory");
+    let mut plan = standing(state.path(), &this_boot());
+    let drift = |status: &Status| -> Vec<StatusFindingKind> {
+        let drift = status.of(rampart_model::StatusSubject::Drift);
+        // What this machine's interrupts do is its own affair.
+        drift
+            .map(|finding| finding.kind)
+            .filter(|kind| *kind != StatusFindingKind::InterruptMoved)
+            .collect()
+    };
+    let at = |code: Option<i32>| {
+        let output = run(state.path(), &["--json"]);
+        let code = code.unwrap_or_else(|| exit_code(&output));
+        document(&output, code)
+    };
+    write(state.path(), &plan);
+    let status = at(None);
+    assert_eq!(drift(&status), [], "{:#?}", status.findings);
+    assert_eq!(status.domains[0].name, "press");
+
+    std::fs::write(state.path().join("knob"), "0-3\n").expect("the knob");
+    let status = at(Some(4));
+    assert_eq!(drift(&status), [StatusFindingKind::ValueChanged]);
+
+    write(state.path(), &plan);
+    plan.domains[0].group = Some("/sys/fs/cgroup/rampart-is-not-there".to_owned());
+    write(state.path(), &plan);
+    assert_eq!(drift(&at(Some(4))), [StatusFindingKind::GroupGone]);
+    let text = stdout(&run(state.path(), &[]), 4);
+    assert!(
+        text.contains("BROKEN") && text.contains("rampart apply"),
+        "{text}"
+    );
+
+    plan.boot = "another".to_owned();
+    write(state.path(), &plan);
+    assert_eq!(drift(&at(Some(4))), [StatusFindingKind::KernelRestarted]);
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_its_mend() {
+    let state = tempfile::tempdir().expect("directory");
+    let watch = run(state.path(), &["--watch"]);
+    let told = String::from_utf8_lossy(&watch.stderr).into_owned();
+    assert_eq!(exit_code(&watch), 2, "{told}");
+    assert!(told.contains("mend: ") && watch.stdout.is_empty(), "{told}");
+    let short = rampart(state.path(), &["status", "--interval", "1ms"])
+        .finish()
+        .expect("rampart");
+    let told = String::from_utf8_lossy(&short.stderr).into_owned();
+    assert_eq!(exit_code(&short), 2, "{told}");
+    assert!(told.contains("100ms to 1h"), "{told}");
+    std::fs::write(state.path().join("plan.json"), "{").expect("plan.json");
+    let broken = run(state.path(), &[]);
+    assert_eq!(exit_code(&broken), 4);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("address").to_string();
+    std::fs::remove_file(state.path().join("plan.json")).expect("removed");
+    let refused = rampart(state.path(), &["status", "--serve", &address])
+        .finish()
+        .expect("rampart");
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(exit_code(&refused), 4, "{told}");
+    assert!(told.contains("cannot listen there"), "{told}");
+}
+
+/// The view on a terminal that script(1) makes: what is left of it when it is asked to end.
+#[test]
+#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
+fn the_view_gives_the_terminal_back() {
+    if Command::new("script").arg("--version").output().is_err() {
+        eprintln!("left out: the view on a terminal: it needs script(1)");
+        return;
+    }
+    let state = tempfile::tempdir().expect("directory");
+    let program = rampart_tests::programs::directory().join("rampart");
+    for end in ["q", "TERM"] {
+        let script = format!(
+            "stty rows 24 cols 80; before=$(stty -g); {program} status --watch --no-meter --interval 100ms; \
+             code=$?; [ \"$before\" = \"$(stty -g)\" ] && echo restored; echo code $code",
+            program = program.display(),
+        );
+        let mut child = Command::new("script")
+            .args(["--quiet", "--return", "--command", &script, "/dev/null"])
+            .env("RAMPART_STATE_DIR", state.path())
+            .env("TERM", "xterm")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("script");
+        let mut input = child.stdin.take().expect("input");
+        let mut output = child.stdout.take().expect("output");
+        let all = Arc::new(Mutex::new(Vec::new()));
+        let reader = std::thread::spawn({
+            let all = Arc::clone(&all);
+            move || {
+                let mut part = [0; 4096];
+                while let Ok(length @ 1..) = output.read(&mut part) {
+                    let read = part.get(..length).unwrap_or_default();
+                    all.lock().expect("the output").extend_from_slice(read);
+                }
+            }
+        });
+        let shown = || String::from_utf8_lossy(&all.lock().expect("the output")).into_owned();
+        let begin = Instant::now();
+        while !shown().contains("no plan is applied") {
+            assert!(begin.elapsed() < LIMIT, "no view: {}", shown());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        if end == "q" {
+            // The first closes the help.
+            input.write_all(b"?pqq").expect("keys");
+        } else {
+            let view = process_of(&program, state.path());
+            let pid = rustix::process::Pid::from_raw(view).expect("a process");
+            rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("signal");
+        }
+        let _ = rampart_tests::limited::ended(&mut child);
+        drop(input);
+        reader.join().expect("the output");
+        let shown = shown();
+        assert!(
+            shown.contains("\u{1b}[?1049h") && shown.contains("\u{1b}[?1049l"),
+            "{shown}"
+        );
+        assert!(shown.contains("restored"), "{shown}");
+        assert!(shown.contains("code 0"), "{shown}");
+    }
+}
+
+/// The process of the view whose state is in this directory.
+fn process_of(program: &Path, state: &Path) -> i32 {
+    let begin = Instant::now();
+    while begin.elapsed() < LIMIT {
+        for entry in std::fs::read_dir("/proc").expect("processes").flatten() {
+            let Some(number) = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok())
+            else {
+                continue;
+            };
+            let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
+            let wanted = format!("RAMPART_STATE_DIR={}", state.display());
+            if line.starts_with(format!("{}\0status", program.display()).as_bytes())
+                && String::from_utf8_lossy(&environment).contains(&wanted)
+            {
+                return number;
+            }
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("the view did not start within {} s", LIMIT.as_secs());
+}
+
+/// A server that ends with the test.
+struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Server {
+    fn start(state: &Path) -> Self {
+        Self::start_with(state, &[])
+    }
+
+    fn start_with(state: &Path, more: &[&str]) -> Self {
+        let arguments = [&["status", "--serve", "127.0.0.1:0"], more].concat();
+        let mut child = rampart(state, &arguments)
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("rampart starts");
+        let mut line = String::new();
+        BufReader::new(child.stderr.take().expect("stderr"))
+            .read_line(&mut line)
+            .expect("a line");
+        let address = line
+            .split("http://")
+            .nth(1)
+            .and_then(|rest| rest.split('/').next())
+            .unwrap_or_else(|| panic!("{line}"))
+            .to_owned();
+        Self { child, address }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What an HTTP server answers.
+fn get(address: &str, path: &str, headers: &str) -> String {
+    let ask = || -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        write!(stream, "GET {path} HTTP/1.0\r\nHost: x\r\n{headers}\r\n")?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer)?;
+        Ok(String::from_utf8_lossy(&answer).into_owned())
+    };
+    ask().unwrap_or_default()
+}
+
+fn body(answer: &str) -> &str {
+    answer.split_once("\r\n\r\n").map_or("", |(_, body)| body)
+}
+
+#[test]
+#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
+fn scrapes_are_open_metrics_and_promtool_agrees() {
+    let state = tempfile::tempdir().expect("directory");
+    write(state.path(), &standing(state.path(), &this_boot()));
+    let server = Server::start(state.path());
+    let modern = get(
+        &server.address,
+        "/metrics",
+        "Accept: application/openmetrics-text\r\n",
+    );
+    assert!(
+        modern.contains("application/openmetrics-text; version=1.0.0"),
+        "{modern}"
+    );
+    assert!(body(&modern).ends_with("# EOF\n"), "{modern}");
+    std::thread::sleep(Duration::from_millis(400));
+    let classic = get(&server.address, "/metrics", "");
+    assert!(classic.contains("text/plain; version=0.0.4"), "{classic}");
+    assert!(get(&server.address, "/else", "").contains(" 404 "));
+    let count = |text: &str| -> u64 {
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("rampart_cpu_interrupts_total{cpu=\"0\"} "));
+        line.and_then(|value| value.parse().ok())
+            .expect("a counter")
+    };
+    assert!(count(&classic) > count(&modern), "counters grow");
+    if Command::new("promtool").arg("--version").output().is_err() {
+        eprintln!("left out: promtool's opinion of the figures: it is not installed");
+        return;
+    }
+    let checked = Command::new("promtool")
+        .args(["check", "metrics"])
+        .finish_within(LIMIT, body(&classic).as_bytes().to_vec())
+        .expect("promtool");
+    assert_eq!(exit_code(&checked), 0, "{checked:?}\n{}", body(&classic));
+    assert!(
+        checked.stderr.is_empty() && checked.stdout.is_empty(),
+        "{checked:?}"
+    );
+}
+
+#[test]
+#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
+fn a_real_prometheus_scrapes_it() {
+    if Command::new("prometheus")
+        .arg("--version")
+        .output()
+        .is_err()
+    {
+        eprintln!("left out: a real Prometheus: it is not installed");
+        return;
+    }
+    let state = tempfile::tempdir().expect("directory");
+    write(state.path(), &standing(state.path(), &this_boot()));
+    let server = Server::start(state.path());
+    let home = tempfile::tempdir().expect("directory");
+    let configuration = home.path().join("prometheus.yml");
+    std::fs::write(
+        &configuration,
+        format!(
+            "scrape_configs:\n  - job_name: rampart\n    scrape_interval: 1s\n    scrape_timeout: 1s\n    static_configs:\n      - targets: ['{}']\n",
+            server.address
+        ),
+    )
+    .expect("configuration");
+    // A port that was free a moment ago: Prometheus does not tell which it was given.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = free.local_addr().expect("address").to_string();
+    drop(free);
+    let child = Command::new("prometheus")
+        .arg(format!("--config.file={}", configuration.display()))
+        .arg(format!(
+            "--storage.tsdb.path={}",
+            home.path().join("data").display()
+        ))
+        .arg(format!("--web.listen-address={address}"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("prometheus starts");
+    let _prometheus = Server {
+        child,
+        address: address.clone(),
+    };
+    let wait = |query: &str, wanted: &str| {
+        let begin = Instant::now();
+        let mut last = String::new();
+        while begin.elapsed() < LIMIT {
+            last = get(&address, &format!("/api/v1/query?query={query}"), "");
+            if body(&last).contains(wanted) {
+                return last;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        panic!("{query} within {} s: {last}", LIMIT.as_secs());
+    };
+    wait("up", "\"1\"]");
+    wait("rampart_plan_info", "\"state\":\"stands\"");
+    wait("rampart_cpu_owner", "\"owner\":\"press\"");
+    wait("rampart_drift", "\"kind\":\"partition-invalid\"");
+    wait("rate(rampart_cpu_interrupts_total[10s])", "\"cpu\":\"0\"");
+}
+
+/// A control group with the last CPU, which goes with the test.
+struct Group(std::path::PathBuf);
+
+impl Group {
+    /// None where this machine has no cpusets that a group can be given without changing others.
+    fn make(cpus: &CpuSet) -> Option<Self> {
+        let name = format!("rampart-status-test-{}", std::process::id());
+        let old = Path::new("/sys/fs/cgroup/cpuset");
+        let new = Path::new("/sys/fs/cgroup");
+        let controllers = std::fs::read_to_string(new.join("cgroup.subtree_control"));
+        let mount = if old.join("cpuset.cpus").exists() {
+            old
+        } else if controllers.is_ok_and(|text| text.contains("cpuset")) {
+            new
+        } else {
+            return None;
+        };
+        let group = Self(mount.join(name));
+        std::fs::create_dir(&group.0).ok()?;
+        if mount == old {
+            let memory = std::fs::read_to_string(old.join("cpuset.mems")).ok()?;
+            group.write("cpuset.mems", memory.trim());
+        }
+        group.write("cpuset.cpus", &cpus.to_string());
+        Some(group)
+    }
+
+    fn write(&self, file: &str, value: &str) {
+        std::fs::write(self.0.join(file), value).expect("a file of the group");
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // A thread that was killed may be buried a moment later.
+        for _ in 0..100 {
+            if std::fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+#[test]
+#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
+fn a_wall_of_the_kernels_is_watched_and_measured_inside() {
+    let Some(_machine) = rampart_tests::programs::machine("a wall that is watched", 2) else {
+        return;
+    };
+    let state = tempfile::tempdir().expect("directory");
+    let mut plan = standing(state.path(), &this_boot());
+    let Some(group) = Group::make(&plan.domains[0].cpus) else {
+        eprintln!("left out: a wall that is watched: no group can have CPUs of its own here");
+        return;
+    };
+    plan.domains[0].group = Some(group.0.display().to_string());
+    write(state.path(), &plan);
+    // Something that runs now and then.
+    let child = Command::new("sh")
+        .args(["-c", "while :; do sleep 0.01; done"])
+        .spawn()
+        .expect("sh");
+    let number = child.id();
+    let _ended_with_us = Server {
+        child,
+        address: String::new(),
+    };
+    group.write("cgroup.procs", &number.to_string());
+    let output = run(state.path(), &["--json"]);
+    let status = document(&output, exit_code(&output));
+    let domain = &status.domains[0];
+    assert!(domain.wall_valid && domain.threads >= 1, "{domain:#?}");
+    let last = status.cpus.last().expect("a CPU");
+    let own = |thread: &rampart_model::ThreadStatus| thread.domain.as_deref() == Some("press");
+    assert!(last.threads.iter().any(own), "{last:#?}");
+
+    let mut server = Server::start_with(state.path(), &["--meter"]);
+    let begin = Instant::now();
+    let wanted = format!(
+        "rampart_wakeup_latency_seconds_count{{cpu=\"{}\"}}",
+        last.cpu
+    );
+    loop {
+        let answer = get(&server.address, "/metrics", "");
+        if body(&answer).contains(&wanted) {
+            break;
+        }
+        assert!(
+            begin.elapsed() < LIMIT,
+            "no latency of CPU {}: {answer}",
+            last.cpu
+        );
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    let members = std::fs::read_to_string(group.0.join("cgroup.procs")).expect("members");
+    let meter = members.lines().any(|member| {
+        let name = std::fs::read_to_string(format!("/proc/{member}/comm")).unwrap_or_default();
+        name.trim() == "rampart-meter"
+    });
+    assert!(meter, "the meter is inside the wall: {members}");
+    let pid = i32::try_from(server.child.id())
+        .ok()
+        .and_then(rustix::process::Pid::from_raw)
+        .expect("a process");
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("signal");
+    let ended = rampart_tests::limited::ended(&mut server.child);
+    assert_eq!(ended.code(), Some(0), "{ended:?}");
+
+    group.write("cpuset.cpus", &usable_cpus().to_string());
+    let status = document(&run(state.path(), &["--json"]), 4);
+    let kinds: Vec<StatusFindingKind> = status.findings.iter().map(|found| found.kind).collect();
+    assert!(kinds.contains(&StatusFindingKind::GroupCpus), "{kinds:?}");
+    assert!(!status.domains[0].wall_valid);
+}
