@@ -29,6 +29,8 @@ pub(crate) struct Task {
 pub(crate) struct TaskStat {
     /// Its name.
     pub(crate) name: String,
+    /// The process that made its process, or adopted it.
+    pub(crate) parent: u32,
     /// Clock ticks since boot.
     pub(crate) start: u64,
     /// Its policy and priority; the figures of `SCHED_DEADLINE` are not told here.
@@ -45,7 +47,8 @@ impl TaskStat {
         let fields: Vec<&str> = tail.split_whitespace().collect();
         Some(Self {
             name,
-            // Fields 9 and 22 of the line; the first one after the name is number 3.
+            // Fields 4, 9 and 22 of the line; the first one after the name is number 3.
+            parent: fields.get(1)?.parse().ok()?,
             flags: fields.get(6)?.parse().ok()?,
             start: fields.get(19)?.parse().ok()?,
             // Fields 40 and 41: priority and policy (include/uapi/linux/sched.h).
@@ -132,7 +135,7 @@ mod tests {
         let line = "42 (a b) (c)) S 1 42 42 0 -1 69238848 0 0 0 0 0 0 0 0 20 0 1 0 777 0 0";
         let stat = TaskStat::parse(line).expect("stat");
         assert_eq!(stat.name, "a b) (c)");
-        assert_eq!(stat.start, 777);
+        assert_eq!((stat.parent, stat.start), (1, 777));
         assert!(stat.is_bound() && stat.is_kernel_thread());
         assert_eq!(stat.policy, None);
         let rest = "18446744073709551615 0 0 0 0 0 0 0 0 0 0 0 0 17 1 50 1 0 0";

@@ -46,6 +46,8 @@ mod policy;
 #[cfg(feature = "std")]
 mod record;
 #[cfg(feature = "std")]
+mod supervision;
+#[cfg(feature = "std")]
 mod surroundings;
 #[cfg(feature = "std")]
 mod transfer;
@@ -126,6 +128,11 @@ pub use record::{
     Cause, CauseKind, CpuRecord, EffectivePlacement, ExplainedWorst, Exposure, LoadRecord,
     LocatedWorst, MEASUREMENT_SCHEMA_VERSION, Measurement, MeterDetail, Record, Run, SeriesRecord,
     StressorRecord, ThreadCounters, ThreadOutcome, WarmUp, WorstEvent,
+};
+#[cfg(feature = "std")]
+pub use supervision::{
+    LastExit, ProcessIdentity, SUPERVISION_SCHEMA_VERSION, SupervisedContainer, SupervisedDomain,
+    SupervisedState,
 };
 #[cfg(feature = "std")]
 pub use surroundings::{

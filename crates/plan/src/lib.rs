@@ -27,6 +27,7 @@ mod write;
 
 pub use error::PlanError;
 pub use fingerprint::{difference, fingerprint};
+pub use names::matches;
 pub use parse::parse;
 pub use picture::{PictureOptions, finding_line, html, terminal};
 pub use places::Places;

@@ -14,7 +14,8 @@ pub(crate) fn is_name(name: &str) -> bool {
 }
 
 /// Whether `text` matches `pattern`, in which `*` stands for any text.
-pub(crate) fn matches(pattern: &str, text: &str) -> bool {
+#[must_use]
+pub fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = text.strip_prefix(first) else {

@@ -12,12 +12,15 @@ pub(crate) mod export;
 pub(crate) mod import;
 pub(crate) mod knobs;
 pub(crate) mod measure;
+pub(crate) mod moving;
 pub(crate) mod on;
 pub(crate) mod plan;
 pub(crate) mod release;
 pub(crate) mod report;
+pub(crate) mod run;
 pub(crate) mod sim;
 mod sim_program;
+pub(crate) mod up;
 
 use std::path::PathBuf;
 
