@@ -148,6 +148,8 @@ pub(super) struct PlannedContents<'a> {
     pub(super) cpus: &'a CpuSet,
     /// Its control group, relative to the root of each hierarchy.
     pub(super) control_group: String,
+    /// How it may lock its memory.
+    pub(super) memory: MemoryGrant,
 }
 
 /// What root may do in a container of a plan: files of its own root directory, its own processes.
@@ -170,7 +172,7 @@ pub(super) fn planned_configuration(contents: &PlannedContents<'_>) -> Value {
         control_group: contents.control_group.clone(),
         cpus: Some(contents.cpus.clone()),
         real_time: None,
-        memory: MemoryGrant::Limit,
+        memory: contents.memory,
         seccomp: false,
         architecture: String::new(),
     });
@@ -178,9 +180,15 @@ pub(super) fn planned_configuration(contents: &PlannedContents<'_>) -> Value {
     process["user"] = json!({ "uid": 0, "gid": 0 });
     process["args"] = json!(contents.run);
     process["env"] = json!(["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]);
-    for set in ["bounding", "effective", "permitted"] {
-        process["capabilities"][set] = json!(PLANNED_CAPABILITIES);
+    let mut capabilities = PLANNED_CAPABILITIES.to_vec();
+    if contents.memory == MemoryGrant::Capability {
+        capabilities.push("CAP_IPC_LOCK");
     }
+    for set in ["bounding", "effective", "permitted"] {
+        process["capabilities"][set] = json!(capabilities);
+    }
+    process["capabilities"]["inheritable"] = json!([]);
+    process["capabilities"]["ambient"] = json!([]);
     all["root"] = json!({ "path": contents.root, "readonly": false });
     all["hostname"] = json!(contents.name);
     all
@@ -257,6 +265,7 @@ mod tests {
             run: &["/bin/log".to_owned(), "-v".to_owned()],
             cpus: &cpus,
             control_group: "/rampart-logger/c".to_owned(),
+            memory: MemoryGrant::Limit,
         });
         assert_eq!(all["process"]["args"], json!(["/bin/log", "-v"]));
         assert_eq!(

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rampart_model::{ContainerEngine, ContainerSource, CpuSet, Finding, Severity};
 
 use super::bundle;
-use super::engine::Engine;
+use super::engine::{Engine, MemoryGrant};
 use super::helper;
 use crate::DomainError;
 
@@ -73,6 +73,7 @@ impl PlannedContainer {
                     run: order.run,
                     cpus: order.cpus,
                     control_group: format!("{}/{}", parent.unwrap_or(""), container.id),
+                    memory: MemoryGrant::to_lock(),
                 },
             )?;
             command
@@ -239,7 +240,10 @@ fn arguments(
         .map(str::to_owned)
         .to_vec();
     let mut add = |words: &[&str]| list.extend(words.iter().map(|&word| word.to_owned()));
-    add(&["--ulimit", "memlock=-1:-1"]);
+    match MemoryGrant::to_lock() {
+        MemoryGrant::Capability => add(&["--cap-add", "IPC_LOCK"]),
+        _ => add(&["--ulimit", "memlock=-1:-1"]),
+    }
     // Without its parent it has to be moved behind the wall afterwards, and the engine's own group
     // may not have the CPUs.
     if let Some(parent) = parent {
@@ -300,10 +304,12 @@ mod tests {
             arguments(&order, "rampart-logger", ContainerEngine::Podman, parent)
                 .expect("arguments")
                 .join(" ")
+                .replace("--ulimit memlock=-1:-1", "LOCK")
+                .replace("--cap-add IPC_LOCK", "LOCK")
         };
         assert_eq!(
             words(Some("/rampart-logger")),
-            "run --name rampart-logger --rm --log-driver none --ulimit memlock=-1:-1 \
+            "run --name rampart-logger --rm --log-driver none LOCK \
              --cpuset-cpus 2-3 --cgroup-parent /rampart-logger registry.example/logger:1 log"
         );
         assert!(!words(None).contains("cpuset"));

@@ -164,7 +164,9 @@ fn settle(
         }
         answer = answer.and_then(|()| set_policy(thread, place.policy));
     }
-    if let Some(nice) = place.nice {
+    // sched_setattr(2) sets the nice value with a time-sharing policy; nobody asked for another.
+    let kept = was.as_ref().filter(|_| outgoing).map(|was| was.nice);
+    if let Some(nice) = place.nice.or(kept) {
         answer = answer.and_then(|()| {
             set_nice(thread, nice).map_err(|cause| {
                 refusal(
