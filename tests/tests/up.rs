@@ -209,7 +209,10 @@ run = [\"sh\", \"-c\", \"exit 3\"]
         record.state == SupervisedState::Ended
     });
     let last = short.last_exit.expect("an end");
-    assert_eq!((last.status.as_str(), last.success), ("exit status: 3", false));
+    assert_eq!(
+        (last.status.as_str(), last.success),
+        ("exit status: 3", false)
+    );
     assert_eq!(record(state, "lost").state, SupervisedState::Failed);
     let known = record(state, "stubborn");
     kill("-KILL", known.supervisor.process);

@@ -4,7 +4,6 @@
 
 use std::io;
 
-pub(crate) use rampart_host::thread_policy as policy;
 use rampart_model::{CpuId, CpuSet, Finding, SchedulingPolicy, Severity};
 use rustix::process::Pid;
 use rustix::thread::CpuSet as KernelCpuSet;
@@ -123,6 +122,11 @@ pub(crate) fn schedule(
         });
         not_placed(process, finding)
     })
+}
+
+/// The policy of a thread; none where it is gone.
+pub(crate) fn policy(thread: u32) -> Option<SchedulingPolicy> {
+    rampart_host::thread_policy(thread).ok()
 }
 
 pub(crate) fn pid(process: u32) -> Option<Pid> {

@@ -6,11 +6,12 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rampart_model::CpuSet;
+use rampart_model::{CpuSet, SchedulingPolicy};
 
 use crate::journal::{self, Change, Journal};
 use crate::kernel::Kernel;
 use crate::notation::Notation;
+use crate::policy::Attributes;
 use crate::tasks::Task;
 use crate::undo::{Undone, undo};
 use crate::{HostError, StateDirectory};
@@ -61,6 +62,15 @@ impl Changes {
     pub(crate) fn new(kernel: Arc<dyn Kernel>, state: &StateDirectory) -> Self {
         Self {
             journal: Journal::new(Arc::clone(&kernel), state),
+            kernel,
+            made: Vec::new(),
+        }
+    }
+
+    /// No changes yet, that will stand after this process has ended.
+    pub(crate) fn standing(kernel: Arc<dyn Kernel>, state: &StateDirectory) -> Self {
+        Self {
+            journal: Journal::new(Arc::clone(&kernel), state).standing(),
             kernel,
             made: Vec::new(),
         }
@@ -155,6 +165,25 @@ impl Changes {
             answers.push(self.kernel.set_affinity(task.thread, &new));
         }
         Ok(answers)
+    }
+
+    /// Records and sets the policy of a thread.
+    pub(crate) fn set_policy(
+        &mut self,
+        task: Task,
+        policy: SchedulingPolicy,
+    ) -> Result<io::Result<()>, HostError> {
+        let old = match self.kernel.attributes(task.thread) {
+            Ok(old) => old,
+            Err(error) => return Ok(Err(error)),
+        };
+        let new = Attributes::of(policy);
+        let thread = task.thread;
+        self.prepare(vec![Change::Policy { task, old, new }])?;
+        self.step()?;
+        let answer = self.kernel.set_attributes(thread, &new);
+        self.step()?;
+        Ok(answer)
     }
 
     /// Undoes all changes. With nothing left to undo the journal is removed; else it stays, and

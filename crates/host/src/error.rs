@@ -43,6 +43,16 @@ pub enum HostError {
         /// What mends it.
         mend: String,
     },
+    /// A step of a plan is not granted, so that none of it stands.
+    #[error("{step}: {what}; all that was changed before is taken back; mend: {mend}")]
+    Step {
+        /// Name of the step.
+        step: String,
+        /// What the kernel said, with its place.
+        what: String,
+        /// What mends it.
+        mend: String,
+    },
     /// Some changes could not be undone; they are still in the journal.
     #[error(
         "{journal}: {count} changes could not be undone, first: {first}; mend: remove the cause and run `rampart release`"

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::kernel::Kernel;
 use crate::notation::Notation;
+use crate::policy::Attributes;
 use crate::tasks::{self, Task};
 use crate::{HostError, StateDirectory};
 
@@ -35,6 +36,9 @@ pub(crate) struct Header {
     pub(crate) owner: u32,
     /// When that process started, in clock ticks since boot.
     pub(crate) owner_start: u64,
+    /// Whether its changes stand after that process ended: those of an applied plan do.
+    #[serde(default)]
+    pub(crate) standing: bool,
 }
 
 /// One intended change, with all that is needed to undo it.
@@ -73,6 +77,12 @@ pub(crate) enum Change {
         task: Task,
         new: rampart_model::CpuSet,
     },
+    /// A thread gets another policy.
+    Policy {
+        task: Task,
+        old: Attributes,
+        new: Attributes,
+    },
     /// A file that lists words, each a switch, has `on` in it, and gets `off` in its place.
     Switch {
         path: PathBuf,
@@ -103,6 +113,7 @@ pub(crate) struct Journal {
     file: Option<File>,
     /// Number of the next change.
     next: usize,
+    standing: bool,
 }
 
 /// What a journal file holds.
@@ -216,6 +227,15 @@ impl Journal {
             path,
             file: None,
             next: 0,
+            standing: false,
+        }
+    }
+
+    /// The same for changes that stand after this process has ended.
+    pub(crate) fn standing(self) -> Self {
+        Self {
+            standing: true,
+            ..self
         }
     }
 
@@ -266,6 +286,7 @@ impl Journal {
                 boot: boot_id(&*self.kernel),
                 owner,
                 owner_start: tasks::stat_of(&*self.kernel, owner).map_or(0, |stat| stat.start),
+                standing: self.standing,
             });
             serde_json::to_writer(&mut text, &header)?;
             text.push(b'\n');

@@ -10,6 +10,8 @@ use rampart_model::{CpuId, CpuSet};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet as KernelCpuSet, sched_getaffinity, sched_setaffinity};
 
+use crate::policy::{self, Attributes};
+
 /// Files and affinities of a machine. Paths are absolute.
 pub(crate) trait Kernel: fmt::Debug + Send + Sync {
     /// The text of a file.
@@ -30,6 +32,10 @@ pub(crate) trait Kernel: fmt::Debug + Send + Sync {
     fn affinity(&self, thread: u32) -> io::Result<CpuSet>;
     /// Sets the CPUs that a thread may run on.
     fn set_affinity(&self, thread: u32, cpus: &CpuSet) -> io::Result<()>;
+    /// What the scheduler knows of a thread.
+    fn attributes(&self, thread: u32) -> io::Result<Attributes>;
+    /// Tells the scheduler of a thread.
+    fn set_attributes(&self, thread: u32, attributes: &Attributes) -> io::Result<()>;
     /// Mounts a file system of the kernel that has no device, such as `tracefs`.
     fn mount(&self, _kind: &str, _point: &Path) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
@@ -120,6 +126,14 @@ impl Kernel for RunningKernel {
         }
         sched_setaffinity(Some(thread_id(thread)?), &set)?;
         Ok(())
+    }
+
+    fn attributes(&self, thread: u32) -> io::Result<Attributes> {
+        policy::attributes(thread)
+    }
+
+    fn set_attributes(&self, thread: u32, attributes: &Attributes) -> io::Result<()> {
+        policy::set_attributes(thread, attributes)
     }
 
     fn mount(&self, kind: &str, point: &Path) -> io::Result<()> {

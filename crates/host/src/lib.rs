@@ -6,6 +6,7 @@
 //! groups that the crate made itself need no record: they go with the group.
 #![deny(unsafe_code)]
 
+mod apply;
 mod changes;
 mod child;
 mod error;
@@ -22,11 +23,11 @@ mod lock;
 mod notation;
 mod panic;
 mod placing;
+mod policy;
 mod processor_times;
 mod real_time;
 mod release;
 mod root;
-mod scheduling;
 mod shield;
 mod standing;
 mod state;
@@ -34,6 +35,7 @@ mod tasks;
 mod tracing;
 mod undo;
 
+pub use apply::{Application, apply};
 pub use child::{AtOurEnd, Said, end_child, run_within, spawn_detached, spawn_tied, wait_within};
 pub use error::HostError;
 pub use facts::{read_knob_values, read_machine, read_surroundings};
@@ -45,11 +47,11 @@ pub use placing::{
     Place, PlaceGroup, PlacedThread, ThreadState, descendants, home_group, is_leader,
     place_process, place_thread, process_start, process_threads, thread_state,
 };
+pub use policy::{set_thread_policy, thread_policy};
 pub use processor_times::{ProcessorTimes, processor_times, read_smi_count};
 pub use real_time::{RealTimeBudget, diagnose_real_time_policy, free_real_time_budget};
 pub use release::{PendingJournal, ReleaseReport, Restored, pending, release};
 pub use root::MachineRoot;
-pub use scheduling::{set_thread_policy, thread_policy};
 pub use shield::{ControlGroup, ControlGroupVersion, Shield};
 pub use standing::standing_plan;
 pub use state::StateDirectory;

@@ -14,6 +14,8 @@ pub(crate) enum Notation {
     Mask,
     /// A text or number; space around it does not count.
     Text,
+    /// One of several words, between brackets, as in `always [madvise] never`; it alone is written.
+    Marked,
 }
 
 impl Notation {
@@ -22,6 +24,7 @@ impl Notation {
         let (left, right) = (left.trim(), right.trim());
         match self {
             Self::Text => left == right,
+            Self::Marked => marked(left) == marked(right),
             Self::List | Self::Mask => match (self.cpus(left), self.cpus(right)) {
                 (Some(left), Some(right)) => left == right,
                 _ => left == right,
@@ -34,7 +37,15 @@ impl Notation {
         match self {
             Self::List => value.trim().parse().ok(),
             Self::Mask => CpuSet::from_mask(value).ok(),
-            Self::Text => None,
+            Self::Text | Self::Marked => None,
+        }
+    }
+
+    /// What is to be written so that a file reads as this text.
+    pub(crate) fn to_write(self, text: &str) -> &str {
+        match self {
+            Self::Marked => marked(text),
+            Self::List | Self::Mask | Self::Text => text.trim(),
         }
     }
 
@@ -42,9 +53,16 @@ impl Notation {
     pub(crate) fn write(self, cpus: &CpuSet) -> String {
         match self {
             Self::Mask => cpus.to_mask(),
-            Self::List | Self::Text => cpus.to_string(),
+            Self::List | Self::Text | Self::Marked => cpus.to_string(),
         }
     }
+}
+
+/// The word between brackets; the whole text where there are none.
+fn marked(text: &str) -> &str {
+    text.split_once('[')
+        .and_then(|(_, rest)| rest.split_once(']'))
+        .map_or(text.trim(), |(word, _)| word)
 }
 
 #[cfg(test)]
@@ -58,5 +76,8 @@ mod tests {
         assert!(!Notation::List.same("0-2", "0-3"));
         assert!(Notation::Text.same("950000\n", "950000"));
         assert!(!Notation::Text.same("0-2", "0,1,2"));
+        assert!(Notation::Marked.same("always [madvise] never\n", "madvise"));
+        assert!(!Notation::Marked.same("always [madvise] never", "never"));
+        assert_eq!(Notation::Marked.to_write("a [b] c\n"), "b");
     }
 }

@@ -8,6 +8,7 @@ use rampart_model::{Finding, Severity};
 use crate::journal::{self, Header, JOURNAL_VERSION, Recorded};
 use crate::kernel::{Kernel, RunningKernel};
 use crate::lock::Lock;
+use crate::standing;
 use crate::state::is_root;
 use crate::tasks;
 use crate::undo::undo;
@@ -45,9 +46,12 @@ pub struct PendingJournal {
     pub owner_alive: bool,
     /// How many changes it holds.
     pub changes: usize,
+    /// Whether they are those of an applied plan, which stands without its process.
+    pub standing: bool,
 }
 
-/// Puts back everything that ended processes left changed. Nothing to do is no error.
+/// Puts back everything that ended processes left changed, and takes back the applied plan.
+/// Nothing to do is no error.
 ///
 /// # Errors
 /// If a living process holds the machine, or a journal cannot be read or removed.
@@ -57,6 +61,15 @@ pub fn release(state: &StateDirectory) -> Result<ReleaseReport, HostError> {
     }
     let _lock = Lock::take(state, is_root())?;
     release_locked(&RunningKernel, state)
+}
+
+/// Which journals are released.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Which {
+    /// All.
+    All,
+    /// Those of processes that have ended; an applied plan stands.
+    Ended,
 }
 
 /// The journals that were not released yet.
@@ -72,6 +85,7 @@ pub fn pending(state: &StateDirectory) -> Vec<PendingJournal> {
                 owner: header.owner,
                 owner_alive: is_alive(&RunningKernel, &header),
                 changes: recorded.changes.len(),
+                standing: header.standing,
             })
         })
         .collect()
@@ -83,13 +97,37 @@ fn is_alive(kernel: &dyn Kernel, header: &Header) -> bool {
 }
 
 /// Releases every journal of a state directory whose lock is held: whoever wrote them is done.
+/// Where nothing of an applied plan is left, its document goes too.
 pub(crate) fn release_locked(
     kernel: &dyn Kernel,
     state: &StateDirectory,
 ) -> Result<ReleaseReport, HostError> {
+    let report = release_those(kernel, state, Which::All)?;
+    if journal::files(state).is_empty() {
+        kernel.step().map_err(|cause| {
+            let mend = "run `rampart release` again";
+            HostError::file("go on", state.path(), cause, mend)
+        })?;
+        standing::remove(state)?;
+    }
+    Ok(report)
+}
+
+fn release_those(
+    kernel: &dyn Kernel,
+    state: &StateDirectory,
+    which: Which,
+) -> Result<ReleaseReport, HostError> {
     let mut report = ReleaseReport::default();
     for path in journal::files(state) {
         let recorded = journal::read(&path)?;
+        let stands = recorded
+            .header
+            .as_ref()
+            .is_some_and(|header| header.standing && header.boot == journal::boot_id(kernel));
+        if which == Which::Ended && stands {
+            continue;
+        }
         if release_one(kernel, &path, &recorded, &mut report)? {
             journal::remove(&path)?;
             report.journals.push(path);
@@ -168,7 +206,7 @@ pub(crate) fn release_first(
     kernel: &dyn Kernel,
     state: &StateDirectory,
 ) -> Result<Vec<Finding>, HostError> {
-    let report = release_locked(kernel, state)?;
+    let report = release_those(kernel, state, Which::Ended)?;
     let mut findings = Vec::new();
     if !report.restored.is_empty() {
         findings.push(Finding::new(

@@ -12,12 +12,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rampart_model::{Finding, Severity};
+use rampart_model::{Finding, SchedulingPolicy, Severity};
 
 use crate::groups;
 use crate::journal::Change;
 use crate::kernel::Kernel;
 use crate::notation::Notation;
+use crate::policy::Attributes;
 use crate::release::Restored;
 use crate::tasks::{self, Task};
 use crate::tracing::undo as tracing_undo;
@@ -82,6 +83,7 @@ pub(crate) fn undo(
             } => undo_tasks(kernel, from, to, *sweep, tasks, &mut undone)?,
             Change::Affinities { tasks } => undo_widening(kernel, tasks, &mut undone)?,
             Change::Affinity { task, new } => undo_affinity(kernel, task, new, &mut undone),
+            Change::Policy { task, old, new } => undo_policy(kernel, task, old, new, &mut undone),
             Change::Switch { path, on, off } => {
                 tracing_undo::switch(kernel, path, on, off, &mut undone);
             }
@@ -117,6 +119,7 @@ fn undo_value(
     if notation.same(&present, old) {
         return;
     }
+    let old = notation.to_write(old);
     if !notation.same(&present, new) {
         let finding = Finding::new(
             Severity::Warning,
@@ -126,32 +129,24 @@ fn undo_value(
                 new.trim()
             ),
         )
-        .values(present.trim(), old.trim())
-        .mend(format!("echo {} > {}", old.trim(), path.display()));
+        .values(present.trim(), old)
+        .mend(format!("echo {old} > {}", path.display()));
         return undone.left.push(finding);
     }
-    let mend = format!("echo {} > {}", old.trim(), path.display());
-    match write_back(kernel, path, old.trim()) {
+    let mend = format!("echo {old} > {}", path.display());
+    match write_back(kernel, path, old) {
         Ok(()) => match kernel.read(path) {
             Ok(present) if notation.same(&present, old) => {
-                undone.restored(path, format!("{} again", old.trim()));
+                undone.restored(path, format!("{old} again"));
             }
             Ok(present) => undone.failed(
                 path,
-                format!(
-                    "the kernel took {} and made it {}",
-                    old.trim(),
-                    present.trim()
-                ),
+                format!("the kernel took {old} and made it {}", present.trim()),
                 &mend,
             ),
             Err(error) => undone.failed(path, format!("cannot be read back: {error}"), &mend),
         },
-        Err(error) => undone.failed(
-            path,
-            format!("the kernel refuses {}: {error}", old.trim()),
-            &mend,
-        ),
+        Err(error) => undone.failed(path, format!("the kernel refuses {old}: {error}"), &mend),
     }
 }
 
@@ -390,6 +385,67 @@ fn undo_affinity(
             &place,
             format!("cannot have its affinity {} back: {error}", task.affinity),
             &mend,
+        ),
+    }
+}
+
+fn undo_policy(
+    kernel: &dyn Kernel,
+    task: &Task,
+    old: &Attributes,
+    new: &Attributes,
+    undone: &mut Undone,
+) {
+    let Ok(present) = kernel.attributes(task.thread) else {
+        return;
+    };
+    let same = |other: &Attributes| {
+        (present.policy, present.priority, present.nice)
+            == (other.policy, other.priority, other.nice)
+            && present.policy() == other.policy()
+    };
+    if same(old) || !tasks::is_same(kernel, task) {
+        return;
+    }
+    let place = thread_path(task.thread);
+    let mend = chrt(task.thread, old.policy());
+    if present.policy() != new.policy() {
+        let finding = Finding::new(
+            Severity::Warning,
+            place.display().to_string(),
+            format!(
+                "someone else changed its policy after Rampart set it to {}, so it was left",
+                new.policy()
+            ),
+        )
+        .values(present.policy().to_string(), old.policy().to_string())
+        .mend(mend);
+        return undone.left.push(finding);
+    }
+    match kernel.set_attributes(task.thread, old) {
+        Ok(()) => undone.restored(&place, format!("policy {} again", old.policy())),
+        Err(error) if groups::is_gone(&error) => {}
+        Err(error) => undone.failed(
+            &place,
+            format!("cannot have its policy {} back: {error}", old.policy()),
+            &mend,
+        ),
+    }
+}
+
+/// The command that gives a thread a policy (chrt(1)).
+fn chrt(thread: u32, policy: SchedulingPolicy) -> String {
+    match policy {
+        SchedulingPolicy::Other => format!("chrt --other --pid 0 {thread}"),
+        SchedulingPolicy::Fifo(priority) => format!("chrt --fifo --pid {priority} {thread}"),
+        SchedulingPolicy::RoundRobin(priority) => format!("chrt --rr --pid {priority} {thread}"),
+        SchedulingPolicy::Deadline {
+            runtime,
+            deadline,
+            period,
+        } => format!(
+            "chrt --deadline --sched-runtime {} --sched-deadline {} --sched-period {} --pid 0 {thread}",
+            runtime.0, deadline.0, period.0
         ),
     }
 }

@@ -297,7 +297,7 @@ fn is_named(name: &str, patterns: &[&str], isolation: &Isolation) -> bool {
     })
 }
 
-fn threads<'a>(
+pub(crate) fn threads<'a>(
     names: &[&str],
     subject: &'a Subject<'_>,
     isolation: &Isolation,

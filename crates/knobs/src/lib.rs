@@ -12,6 +12,8 @@
 mod assess;
 mod boot_line;
 mod catalogue;
+mod changes;
+mod changes_text;
 mod check;
 mod compare;
 mod entry;
@@ -25,6 +27,8 @@ mod text;
 
 pub use boot_line::BootLine;
 pub use catalogue::{all, named};
+pub use changes::{EVERY_OTHER, change_list};
+pub use changes_text::changes_text;
 pub use check::{Subject, check};
 pub use compare::{satisfies, to_write, wanted_text};
 pub use entry::{catalogue_document, entry};

@@ -141,6 +141,10 @@ pub struct StandingDomain {
     /// Absolute path of its control group; none where the wall is affinity alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
+    /// Absolute path of the group that its processes enter: its own, or one below it where a v2
+    /// group could not be made threaded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub members: Option<String>,
     /// Whether that group is of cgroup v2.
     #[serde(default)]
     pub unified: bool,

@@ -76,15 +76,19 @@ pub(crate) enum Command {
     Run(crate::commands::run::RunArguments),
     /// Move running processes or threads into a domain of the plan that stands
     Move(crate::commands::moving::MoveArguments),
+    /// Put a wall around CPUs by hand, and run a program behind it
+    Shield(crate::commands::shield::ShieldArguments),
     /// Start what the domains of the plan that stands run, and watch over it
     Up(crate::commands::up::UpArguments),
     /// End what `up` started
     Down(crate::commands::up::DownArguments),
+    /// Make a plan real on this machine, until `rampart release`
+    Apply(crate::commands::apply::ApplyArguments),
     /// Build, boot and enter the simulated machine
     Sim(crate::commands::sim::SimArguments),
     /// Tell what rtla or cyclictest measured, read from its output
     Import(crate::commands::import::Import),
-    /// Restore what a killed run left changed on this machine
+    /// Take the applied plan back, and what a killed run left changed
     Release(Release),
     /// Write a domain in the words of another tool
     Export(crate::commands::export::Export),

@@ -7,10 +7,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rampart_model::{CpuId, CpuSet};
+use rampart_model::{CpuId, CpuSet, SchedulingPolicy};
 use rustix::io::Errno;
 
 use crate::kernel::Kernel;
+use crate::policy::Attributes;
 
 mod rules;
 
@@ -55,6 +56,7 @@ pub(crate) struct Thread {
     /// What it asked for, remembered by kernels from 6.2.
     pub(crate) wish: Option<CpuSet>,
     pub(crate) affinity: CpuSet,
+    pub(crate) attributes: Attributes,
 }
 
 /// Everything that a shield may change.
@@ -161,6 +163,7 @@ impl Machine {
                 cpu_group: V1_CPU.into(),
                 wish,
                 affinity,
+                attributes: Attributes::of(SchedulingPolicy::Other),
             },
         );
     }
@@ -421,6 +424,22 @@ impl Kernel for FakeKernel {
         }
         thread.affinity = if thread.kernel { cpus.clone() } else { allowed };
         thread.wish = Some(cpus.clone());
+        Ok(())
+    }
+
+    fn attributes(&self, thread: u32) -> io::Result<Attributes> {
+        self.machine()
+            .threads
+            .get(&thread)
+            .map(|thread| thread.attributes)
+            .ok_or_else(|| errno(Errno::SRCH))
+    }
+
+    fn set_attributes(&self, thread: u32, attributes: &Attributes) -> io::Result<()> {
+        match self.alive()?.threads.get_mut(&thread) {
+            Some(thread) => thread.attributes = *attributes,
+            None => return Err(errno(Errno::SRCH)),
+        }
         Ok(())
     }
 

@@ -20,8 +20,8 @@ use serde::Serialize;
 use crate::HostError;
 use crate::groups::Hierarchies;
 use crate::kernel::{Kernel, RunningKernel};
+use crate::policy::set_thread_policy;
 use crate::real_time::diagnose_real_time_policy;
-use crate::scheduling::set_thread_policy;
 use crate::tasks;
 
 pub use groups::home_group;

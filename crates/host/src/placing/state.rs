@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::{Place, PlaceGroup};
 use crate::groups::{Hierarchies, group_in};
 use crate::kernel::{Kernel, RunningKernel};
-use crate::scheduling::thread_policy;
+use crate::policy::thread_policy;
 use crate::tasks;
 
 /// A thread's place, read from the kernel.
@@ -44,7 +44,7 @@ pub fn thread_state(thread: u32) -> Option<ThreadState> {
         name: name.trim_end().to_owned(),
         group: group_in(&text, "cpuset").or_else(|| group_in(&text, "")),
         cpus: kernel.affinity(thread).ok()?,
-        policy: thread_policy(thread)?,
+        policy: thread_policy(thread).ok()?,
         nice: rustix::process::getpriority_process(number(thread)).ok()?,
     })
 }

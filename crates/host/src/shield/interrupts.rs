@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rampart_model::{CpuSet, Finding, InterruptMove, Severity};
 use rustix::io::Errno;
 
-use super::Request;
+use super::KeptAway;
 use crate::HostError;
 use crate::changes::{Changes, Setting};
 use crate::kernel::Kernel;
@@ -22,36 +22,53 @@ const TIMER_MIGRATION: &str = "/proc/sys/kernel/timer_migration";
 
 /// What was reached.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
-    pub(super) interrupts: Vec<InterruptMove>,
-    pub(super) workqueues: Option<CpuSet>,
-    pub(super) findings: Vec<Finding>,
+pub(crate) struct Kept {
+    pub(crate) interrupts: Vec<InterruptMove>,
+    pub(crate) workqueues: Option<CpuSet>,
+    pub(crate) findings: Vec<Finding>,
 }
 
 /// Moves what can be moved. The old values of all of it reach the disk together.
-pub(super) fn keep_away(changes: &mut Changes, request: &Request<'_>) -> Result<Kept, HostError> {
+pub(crate) fn keep_away(
+    changes: &mut Changes,
+    cpus: &CpuSet,
+    housekeeping: &CpuSet,
+    wish: &KeptAway,
+) -> Result<Kept, HostError> {
     let kernel = changes.kernel();
     let mut kept = Kept::default();
-    let away = |path: PathBuf, notation: Notation| away(&*kernel, path, notation, request);
+    let away =
+        |path: PathBuf, notation: Notation| away(&*kernel, path, notation, (cpus, housekeeping));
 
-    let mut settings: Vec<Setting> = timers_stay(&*kernel, request).into_iter().collect();
+    let mut settings: Vec<Setting> = timers_stay(&*kernel, cpus).into_iter().collect();
     let workqueues = Path::new(WORKQUEUES);
     let global = workqueues.join("cpumask");
-    settings.extend(away(global.clone(), Notation::Mask));
-    for name in kernel.names(workqueues) {
-        settings.extend(away(workqueues.join(name).join("cpumask"), Notation::Mask));
+    if !wish.leave_workqueues {
+        settings.extend(away(global.clone(), Notation::Mask));
+        for name in kernel.names(workqueues) {
+            settings.extend(away(workqueues.join(name).join("cpumask"), Notation::Mask));
+        }
     }
-    let default = Path::new(INTERRUPTS).join("default_smp_affinity");
-    settings.extend(away(default, Notation::Mask));
+    let mut requested = Vec::new();
+    if !wish.leave_interrupts {
+        let default = Path::new(INTERRUPTS).join("default_smp_affinity");
+        settings.extend(away(default, Notation::Mask));
+        requested = requested_interrupts(&*kernel);
+    }
     let first_interrupt = settings.len();
     let mut interrupts = Vec::new();
-    for (number, name) in requested_interrupts(&*kernel) {
+    for (number, name) in requested {
         let path = Path::new(INTERRUPTS)
             .join(number.to_string())
             .join("smp_affinity_list");
-        if let Some(setting) = away(path, Notation::List) {
+        let owner = wish.owned.get(&number);
+        let setting = match owner {
+            Some(owner) => Some(Setting::cpus(path, owner, Notation::List)),
+            None => away(path, Notation::List),
+        };
+        if let Some(setting) = setting {
             settings.push(setting);
-            interrupts.push((number, name));
+            interrupts.push((number, name, owner.is_none()));
         }
     }
 
@@ -77,10 +94,11 @@ pub(super) fn keep_away(changes: &mut Changes, request: &Request<'_>) -> Result<
         .read(&global)
         .ok()
         .and_then(|text| Notation::Mask.cpus(&text))
-        .filter(|cpus| cpus.intersection(request.cpus).is_empty());
-    for ((interrupt, name), answer) in interrupts.into_iter().zip(interrupt_answers) {
+        .filter(|named| named.intersection(cpus).is_empty());
+    for ((interrupt, name, leaves), answer) in interrupts.into_iter().zip(interrupt_answers) {
         let reason = match answer {
-            Ok(_) => still_there(&*kernel, interrupt, request.cpus),
+            Ok(_) if leaves => still_there(&*kernel, interrupt, cpus),
+            Ok(_) => None,
             Err(error) => Some(refusal(&error)),
         };
         kept.interrupts.push(InterruptMove {
@@ -96,9 +114,9 @@ pub(super) fn keep_away(changes: &mut Changes, request: &Request<'_>) -> Result<
 /// A thread that sleeps on a `nohz_full` CPU has its timer armed on a housekeeping CPU
 /// (`get_nohz_timer_target` in kernel/sched/core.c), so that whatever holds up that one holds up
 /// the thread: a wall that leaks by the kernel's own doing. Without migration timers stay.
-fn timers_stay(kernel: &dyn Kernel, request: &Request<'_>) -> Option<Setting> {
+fn timers_stay(kernel: &dyn Kernel, cpus: &CpuSet) -> Option<Setting> {
     let tickless = Notation::List.cpus(&kernel.read(Path::new(TICKLESS)).ok()?)?;
-    (!tickless.intersection(request.cpus).is_empty()).then(|| Setting::text(TIMER_MIGRATION, "0"))
+    (!tickless.intersection(cpus).is_empty()).then(|| Setting::text(TIMER_MIGRATION, "0"))
 }
 
 /// The setting that takes the shielded CPUs from a file; none where it does not name them.
@@ -106,18 +124,14 @@ fn away(
     kernel: &dyn Kernel,
     path: PathBuf,
     notation: Notation,
-    request: &Request<'_>,
+    (cpus, housekeeping): (&CpuSet, &CpuSet),
 ) -> Option<Setting> {
     let present = notation.cpus(&kernel.read(&path).ok()?)?;
-    if present.intersection(request.cpus).is_empty() {
+    if present.intersection(cpus).is_empty() {
         return None;
     }
-    let kept = present.intersection(request.housekeeping);
-    let kept = if kept.is_empty() {
-        request.housekeeping
-    } else {
-        &kept
-    };
+    let kept = present.intersection(housekeeping);
+    let kept = if kept.is_empty() { housekeeping } else { &kept };
     Some(Setting::cpus(path, kept, notation))
 }
 

@@ -16,6 +16,7 @@ use super::Shield;
 use crate::groups::Hierarchies;
 use crate::kernel::{Kernel, RunningKernel};
 use crate::lock::{Lock, SharedLock};
+use crate::policy::Attributes;
 use crate::release::release_locked;
 use crate::tasks::{self, processes, threads_of};
 use crate::{AtOurEnd, HostError, StateDirectory, journal, spawn_tied};
@@ -53,6 +54,12 @@ impl Kernel for Ending {
     }
     fn affinity(&self, thread: u32) -> io::Result<CpuSet> {
         RunningKernel.affinity(thread)
+    }
+    fn attributes(&self, thread: u32) -> io::Result<Attributes> {
+        RunningKernel.attributes(thread)
+    }
+    fn set_attributes(&self, thread: u32, attributes: &Attributes) -> io::Result<()> {
+        RunningKernel.set_attributes(thread, attributes)
     }
     fn set_affinity(&self, thread: u32, cpus: &CpuSet) -> io::Result<()> {
         RunningKernel.set_affinity(thread, cpus)

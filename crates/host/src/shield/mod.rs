@@ -11,7 +11,7 @@ mod partition;
 mod tests;
 mod threads;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,6 +29,7 @@ use crate::state::is_root;
 use crate::tasks::{self, Task};
 use crate::undo::Undone;
 use crate::{HostError, RealTimeBudget, StateDirectory};
+pub(crate) use interrupts::keep_away;
 
 /// Which kind of control group hierarchy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,22 +69,33 @@ pub struct Shield {
 static TURN: Mutex<()> = Mutex::new(());
 
 /// What is asked of a wall.
-struct Request<'a> {
-    cpus: &'a CpuSet,
-    housekeeping: &'a CpuSet,
+pub(crate) struct Request<'a> {
+    pub(crate) cpus: &'a CpuSet,
+    pub(crate) housekeeping: &'a CpuSet,
     /// Name of the shield's group.
-    name: String,
+    pub(crate) name: String,
+}
+
+/// What is kept off real-time CPUs besides tasks, and what belongs there.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct KeptAway {
+    /// Interrupts stay where they are.
+    pub(crate) leave_interrupts: bool,
+    /// Workqueues stay where they are.
+    pub(crate) leave_workqueues: bool,
+    /// Interrupts that belong to a domain, with its CPUs.
+    pub(crate) owned: BTreeMap<u32, CpuSet>,
 }
 
 /// A wall that stands.
-struct Raised {
-    wall: Wall,
-    partition: Option<String>,
-    admit_to: Option<PathBuf>,
-    group: Option<ControlGroup>,
+pub(crate) struct Raised {
+    pub(crate) wall: Wall,
+    pub(crate) partition: Option<String>,
+    pub(crate) admit_to: Option<PathBuf>,
+    pub(crate) group: Option<ControlGroup>,
     tasks_moved: u32,
     tasks_left: u32,
-    findings: Vec<Finding>,
+    pub(crate) findings: Vec<Finding>,
 }
 
 /// Whether a kind of wall is to be had here.
@@ -382,7 +394,7 @@ impl Drop for Shield {
 
 const ALIVE: &str = "name a process that is alive";
 
-fn recorded(kernel: &dyn Kernel, thread: u32) -> Option<Task> {
+pub(crate) fn recorded(kernel: &dyn Kernel, thread: u32) -> Option<Task> {
     Some(Task {
         thread,
         start: tasks::stat_of(kernel, thread)?.start,
@@ -399,7 +411,11 @@ fn online(kernel: &dyn Kernel) -> CpuSet {
         .unwrap_or_default()
 }
 
-fn check(kernel: &dyn Kernel, cpus: &CpuSet, housekeeping: &CpuSet) -> Result<(), HostError> {
+pub(crate) fn check(
+    kernel: &dyn Kernel,
+    cpus: &CpuSet,
+    housekeeping: &CpuSet,
+) -> Result<(), HostError> {
     let online = online(kernel);
     let request = |what: &str, present: String, needed: String, mend: &str| HostError::Request {
         place: format!("shield of CPUs `{cpus}` with housekeeping `{housekeeping}`"),
@@ -474,6 +490,22 @@ fn raise_all(
     hierarchies: &Hierarchies,
     request: &Request<'_>,
 ) -> Result<(Raised, interrupts::Kept), HostError> {
+    let raised = raise_wall(changes, hierarchies, request)?;
+    let kept = keep_away(
+        changes,
+        request.cpus,
+        request.housekeeping,
+        &KeptAway::default(),
+    )?;
+    Ok((raised, kept))
+}
+
+/// The wall of control groups, or affinity alone, with the kernel's reasons.
+pub(crate) fn raise_wall(
+    changes: &mut Changes,
+    hierarchies: &Hierarchies,
+    request: &Request<'_>,
+) -> Result<Raised, HostError> {
     let kernel = changes.kernel();
     let mut refusals = Vec::new();
     let before = changes.count();
@@ -513,6 +545,5 @@ fn raise_all(
             }
         }
     };
-    let kept = interrupts::keep_away(changes, request)?;
-    Ok((raised, kept))
+    Ok(raised)
 }

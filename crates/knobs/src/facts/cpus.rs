@@ -7,7 +7,7 @@ use rampart_model::{CheckPlace, CpuId, CpuSet, Machine, Nanos};
 
 use super::Judgement;
 use super::machine::DEEP;
-use crate::{Isolation, Reading, Readings};
+use crate::{Isolation, PlaceValue, Reading, Readings};
 
 pub(super) fn enough(machine: &Machine, isolation: &Isolation) -> Judgement {
     let rest = machine.topology.online.difference(&isolation.real_time);
@@ -237,11 +237,48 @@ pub(super) fn banned_cpus(readings: &Readings, isolation: &Isolation) -> Judgeme
 }
 
 pub(super) fn idle_latency(readings: &Readings) -> Judgement {
+    if idle_files(readings, "latency").is_empty() {
+        return Judgement::not_here("the kernel rules no idle states here");
+    }
+    match allowed_idle_states(readings).into_iter().max() {
+        Some(state) => Judgement::is(
+            format!("{} takes {}", state.name, state.latency),
+            state.latency <= DEEP,
+        ),
+        None => Judgement::is("no state is allowed", true),
+    }
+}
+
+/// The files that switch off the idle states from which real-time CPUs wake too slowly.
+pub(crate) fn deep_idle_states(readings: &Readings) -> Vec<String> {
+    let deep: Vec<IdleState<'_>> = allowed_idle_states(readings)
+        .into_iter()
+        .filter(|state| state.latency > DEEP)
+        .collect();
+    idle_files(readings, "disable")
+        .into_iter()
+        .filter(|place| deep.iter().any(|state| state.keys == place.keys))
+        .map(|place| place.path.clone())
+        .collect()
+}
+
+/// An idle state that a real-time CPU may enter.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct IdleState<'a> {
+    latency: Nanos,
+    name: &'a str,
+    keys: &'a [String],
+}
+
+fn idle_files<'a>(readings: &'a Readings, file: &str) -> Vec<&'a PlaceValue> {
     const STATE: &str = "/sys/devices/system/cpu/cpu{real-time-cpu}/cpuidle/state{state}";
+    readings.of(&format!("{STATE}/{file}")).iter().collect()
+}
+
+fn allowed_idle_states(readings: &Readings) -> Vec<IdleState<'_>> {
     let values = |file: &str| -> BTreeMap<&[String], &str> {
-        readings
-            .of(&format!("{STATE}/{file}"))
-            .iter()
+        idle_files(readings, file)
+            .into_iter()
             .filter_map(|place| match &place.reading {
                 Reading::Value(text) => Some((place.keys.as_slice(), text.as_str())),
                 Reading::Refused(_) => None,
@@ -249,9 +286,6 @@ pub(super) fn idle_latency(readings: &Readings) -> Judgement {
             .collect()
     };
     let (latencies, disabled, names) = (values("latency"), values("disable"), values("name"));
-    if latencies.is_empty() {
-        return Judgement::not_here("the kernel rules no idle states here");
-    }
     let limits: BTreeMap<&str, &str> = readings
         .of("/sys/devices/system/cpu/cpu{real-time-cpu}/power/pm_qos_resume_latency_us")
         .iter()
@@ -266,19 +300,19 @@ pub(super) fn idle_latency(readings: &Readings) -> Judgement {
         Some(&"0") | None => None,
         Some(text) => text.parse().ok().map(Nanos::from_micros),
     };
-    let deepest = latencies
+    latencies
         .iter()
         .filter(|(keys, _)| disabled.get(*keys).is_none_or(|value| *value == "0"))
         .filter_map(|(keys, text)| {
             let latency = Nanos::from_micros(text.parse::<u32>().ok()?.into());
             let allowed = limit(keys).is_none_or(|limit| latency <= limit);
-            allowed.then(|| (latency, names.get(*keys).copied().unwrap_or("a state")))
+            allowed.then(|| IdleState {
+                latency,
+                name: names.get(*keys).copied().unwrap_or("a state"),
+                keys,
+            })
         })
-        .max();
-    match deepest {
-        Some((latency, name)) => Judgement::is(format!("{name} takes {latency}"), latency <= DEEP),
-        None => Judgement::is("no state is allowed", true),
-    }
+        .collect()
 }
 
 pub(super) fn network_queues(readings: &Readings, isolation: &Isolation) -> Judgement {

@@ -7,6 +7,8 @@ mod machine;
 
 use rampart_model::CheckPlace;
 
+pub(crate) use cpus::deep_idle_states;
+
 use crate::check::Subject;
 use crate::{Isolation, Unread};
 

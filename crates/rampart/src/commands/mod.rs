@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One module a command.
 
+pub(crate) mod apply;
 pub(crate) mod block;
 pub(crate) mod blocktest;
 pub(crate) mod check;
@@ -18,6 +19,7 @@ pub(crate) mod plan;
 pub(crate) mod release;
 pub(crate) mod report;
 pub(crate) mod run;
+pub(crate) mod shield;
 pub(crate) mod sim;
 mod sim_program;
 pub(crate) mod up;

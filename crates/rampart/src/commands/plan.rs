@@ -40,7 +40,7 @@ enum Action {
 }
 
 #[derive(Debug, Args)]
-struct RecordedMachine {
+pub(crate) struct RecordedMachine {
     /// Read a recorded machine: a directory with its proc, sys, etc and boot
     #[arg(long, value_name = "DIR")]
     machine: Option<PathBuf>,
@@ -111,7 +111,11 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<ExitCode, Failure> {
 }
 
 impl RecordedMachine {
-    fn root(&self) -> Result<MachineRoot, Failure> {
+    pub(crate) fn is_given(&self) -> bool {
+        self.machine.is_some()
+    }
+
+    pub(crate) fn root(&self) -> Result<MachineRoot, Failure> {
         match &self.machine {
             None => Ok(MachineRoot::system()),
             Some(directory) if directory.join("sys").is_dir() => Ok(MachineRoot::at(directory)),
@@ -160,23 +164,41 @@ fn write_proposal(arguments: &Propose) -> Result<ExitCode, Failure> {
 }
 
 /// A plan with all that is needed to speak of it.
-struct Read {
+pub(crate) struct ReadPlan {
+    pub(crate) file: String,
+    pub(crate) text: String,
     places: Places,
-    resolved: ResolvedPlan,
+    pub(crate) plan: Plan,
+    pub(crate) machine: Machine,
+    pub(crate) resolved: ResolvedPlan,
 }
 
-fn read(file: &Path, recorded: &RecordedMachine) -> Result<Read, Failure> {
+impl ReadPlan {
+    /// Where in the file a domain is.
+    pub(crate) fn place(&self, domain: Option<&str>) -> String {
+        match self.places.line(domain) {
+            Some(line) => format!("{}:{line}", self.file),
+            None => self.file.clone(),
+        }
+    }
+}
+
+/// Reads a plan and resolves it on a machine.
+pub(crate) fn read_plan(file: &Path, root: &MachineRoot) -> Result<ReadPlan, Failure> {
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("{}: the plan cannot be read", file.display()))
         .map_err(|error| Failure::new(ExitCode::Usage, error))?;
     let plan = rampart_plan::parse(&text, &file.display().to_string())
         .map_err(|error| Failure::new(ExitCode::Usage, error))?;
-    let root = recorded.root()?;
-    let machine: Machine = read_machine(&root);
-    let surroundings = read_surroundings(&root, &guest_kernels(&plan));
-    Ok(Read {
+    let machine = read_machine(root);
+    let surroundings = read_surroundings(root, &guest_kernels(&plan));
+    Ok(ReadPlan {
+        file: file.display().to_string(),
         places: Places::of(&text),
         resolved: rampart_plan::resolve(&machine, &plan, &surroundings),
+        text,
+        plan,
+        machine,
     })
 }
 
@@ -196,7 +218,7 @@ fn outcome(resolved: &ResolvedPlan) -> ExitCode {
 }
 
 fn check(arguments: &Check) -> Result<ExitCode, Failure> {
-    let read = read(&arguments.plan, &arguments.recorded)?;
+    let read = read_plan(&arguments.plan, &arguments.recorded.root()?)?;
     let findings = &read.resolved.findings;
     if arguments.json {
         output::print(&serde_json::to_string_pretty(findings)?)?;
@@ -205,10 +227,7 @@ fn check(arguments: &Check) -> Result<ExitCode, Failure> {
     let file = arguments.plan.display();
     let mut text = String::new();
     for finding in findings {
-        let place = match read.places.line(finding.domain.as_deref()) {
-            Some(line) => format!("{file}:{line}"),
-            None => file.to_string(),
-        };
+        let place = read.place(finding.domain.as_deref());
         text.push_str(&rampart_plan::finding_line(&place, finding));
     }
     let count = |severity: Severity| {
@@ -237,7 +256,7 @@ fn check(arguments: &Check) -> Result<ExitCode, Failure> {
 }
 
 fn show(arguments: &Show) -> Result<ExitCode, Failure> {
-    let read = read(&arguments.plan, &arguments.recorded)?;
+    let read = read_plan(&arguments.plan, &arguments.recorded.root()?)?;
     if let Some(page) = &arguments.html {
         let title = format!("Plan {}", arguments.plan.display());
         output::write(Some(page), &rampart_plan::html(&read.resolved, &title))?;

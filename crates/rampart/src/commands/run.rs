@@ -87,13 +87,21 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
 
 /// Puts this process in its place and lets the program take over; returns where it cannot.
 fn become_program(state: &StateDirectory, arguments: &RunArguments) -> Result<ExitCode, Failure> {
-    let Some((program, rest)) = arguments.command.split_first() else {
+    if arguments.command.is_empty() {
         return Err(usage(
             "run: no program is named; write it after `--`, as in `rampart run DOMAIN -- PROGRAM`",
         ));
-    };
+    }
     let place = place(state, arguments)?;
-    let placed = place_process(std::process::id(), &place)
+    enter(&place, &arguments.command, arguments.launched)
+}
+
+/// Puts this process in a place and lets the program take over; returns where it cannot.
+pub(super) fn enter(place: &Place, words: &[String], launched: bool) -> Result<ExitCode, Failure> {
+    let Some((program, rest)) = words.split_first() else {
+        return Err(usage("no program is named"));
+    };
+    let placed = place_process(std::process::id(), place)
         .map_err(|error| Failure::new(ExitCode::PreconditionMissing, error))?;
     for thread in placed {
         if let Some(finding) = thread.refused {
@@ -105,7 +113,7 @@ fn become_program(state: &StateDirectory, arguments: &RunArguments) -> Result<Ex
     }
     let mut command = Command::new(program);
     command.args(rest);
-    if arguments.launched {
+    if launched {
         command.stdin(Stdio::null());
     }
     let cause = command.exec();

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Applies a plan: the walls of its domains, then the knobs. All of it stands when the process has
+//! ended, until [`crate::release`].
+
+mod steps;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rampart_model::{
+    APPLICATION_SCHEMA_VERSION, ChangeList, ChangeStep, CpuSet, Finding, Nanos, ResolvedDomain,
+    ResolvedPlan, StandingDomain, StandingPlan, StandingState, StepAction, StepKind, Wall,
+};
+
+use crate::changes::Changes;
+use crate::groups::Hierarchies;
+use crate::kernel::{Kernel, RunningKernel};
+use crate::lock::Lock;
+use crate::release::release_first;
+use crate::shield::{self, ControlGroupVersion, KeptAway, Raised};
+use crate::standing;
+use crate::state::is_root;
+use crate::{HostError, StateDirectory, journal};
+
+/// Knobs that the walls move along with themselves. Where a plan skips one, they leave it.
+const INTERRUPTS: &str = "interrupt-affinity";
+const WORKQUEUES: &str = "unbound-workqueues";
+
+/// A plan that is to stand.
+#[derive(Debug)]
+pub struct Application<'a> {
+    /// Version of the tool.
+    pub tool_version: &'a str,
+    /// The plan's file.
+    pub file: &'a str,
+    /// Its text.
+    pub text: &'a str,
+    /// It, resolved on this machine.
+    pub resolved: &'a ResolvedPlan,
+    /// What is done.
+    pub changes: &'a ChangeList,
+}
+
+/// Applies a plan and answers what stands. Each step is told to `progress` before it is made.
+///
+/// Every old value is on the disk before it is changed, and every new one is read back. The first
+/// step that the kernel does not grant ends it, and what was changed by then is taken back.
+///
+/// # Errors
+/// Without root, if another plan stands or another process changes the machine, if the journal
+/// cannot be written, or a step is not granted.
+pub fn apply(
+    state: &StateDirectory,
+    application: &Application<'_>,
+    progress: &mut dyn FnMut(&ChangeStep),
+) -> Result<StandingPlan, HostError> {
+    if !is_root() {
+        return Err(HostError::Request {
+            place: application.file.to_owned(),
+            what: "only root may change the machine".to_owned(),
+            present: format!("user {}", rustix::process::geteuid().as_raw()),
+            needed: "root".to_owned(),
+            mend: "run the same command with sudo".to_owned(),
+        });
+    }
+    let _lock = Lock::take(state, true)?;
+    apply_on(Arc::new(RunningKernel), state, application, progress)
+}
+
+fn apply_on(
+    kernel: Arc<dyn Kernel>,
+    state: &StateDirectory,
+    application: &Application<'_>,
+    progress: &mut dyn FnMut(&ChangeStep),
+) -> Result<StandingPlan, HostError> {
+    refuse_second(&*kernel, state)?;
+    let findings = release_first(&*kernel, state)?;
+    let mut plan = StandingPlan {
+        schema_version: APPLICATION_SCHEMA_VERSION,
+        tool_version: application.tool_version.to_owned(),
+        state: StandingState::Begun,
+        applied_at: now(),
+        boot: journal::boot_id(&*kernel),
+        file: application.file.to_owned(),
+        text: application.text.to_owned(),
+        resolved: application.resolved.clone(),
+        domains: Vec::new(),
+        changes: application.changes.clone(),
+        findings,
+    };
+    standing::write(state, &plan)?;
+    let mut changes = Changes::standing(Arc::clone(&kernel), state);
+    let made = make(&mut changes, &mut plan, progress).and_then(|()| {
+        plan.state = StandingState::Stands;
+        changes.step()?;
+        standing::write(state, &plan)?;
+        changes.step()
+    });
+    match made {
+        Ok(()) => Ok(plan),
+        Err(error) => {
+            // If this fails too, the journal still has it all, for `release`.
+            if changes.undo().is_ok() {
+                let _ = standing::remove(state);
+            }
+            Err(error)
+        }
+    }
+}
+
+/// One plan stands at a time. One that stood before a restart does not stand any more.
+fn refuse_second(kernel: &dyn Kernel, state: &StateDirectory) -> Result<(), HostError> {
+    let Some(present) = standing::standing_plan(state)? else {
+        return Ok(());
+    };
+    if present.boot != journal::boot_id(kernel) {
+        return Ok(());
+    }
+    let (what, mend) = match present.state {
+        StandingState::Begun => (
+            "the application of a plan was broken off",
+            "run `rampart release`, and apply again",
+        ),
+        StandingState::AwaitsRestart => return Ok(()),
+        StandingState::Stands => (
+            "a plan stands already",
+            "run `rampart release` first; `rampart status` shows what stands",
+        ),
+    };
+    Err(HostError::Request {
+        place: state.path().join("plan.json").display().to_string(),
+        what: what.to_owned(),
+        present: present.file,
+        needed: "no plan".to_owned(),
+        mend: mend.to_owned(),
+    })
+}
+
+fn now() -> Nanos {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map(Nanos::from)
+        .unwrap_or(Nanos::ZERO)
+}
+
+fn make(
+    changes: &mut Changes,
+    plan: &mut StandingPlan,
+    progress: &mut dyn FnMut(&ChangeStep),
+) -> Result<(), HostError> {
+    let kernel = changes.kernel();
+    let steps: Vec<ChangeStep> = plan.changes.to_apply().cloned().collect();
+    let (first, others): (Vec<_>, Vec<_>) = steps.into_iter().partition(steps::comes_before_walls);
+    for step in &first {
+        progress(step);
+        plan.findings.extend(steps::make(changes, step)?);
+    }
+    raise_walls(changes, &*kernel, plan, &others, progress)?;
+    for step in others.iter().filter(|step| step.kind == StepKind::Knob) {
+        progress(step);
+        plan.findings.extend(steps::make(changes, step)?);
+    }
+    Ok(())
+}
+
+fn raise_walls(
+    changes: &mut Changes,
+    kernel: &dyn Kernel,
+    plan: &mut StandingPlan,
+    steps: &[ChangeStep],
+    progress: &mut dyn FnMut(&ChangeStep),
+) -> Result<(), HostError> {
+    let hierarchies = Hierarchies::of(kernel);
+    let mut shielded = CpuSet::new();
+    let resolved = plan.resolved.clone();
+    for domain in &resolved.domains {
+        let wall = steps
+            .iter()
+            .find(|step| step.kind == StepKind::Wall && step.name == domain.name);
+        let Some(step) = wall else {
+            continue;
+        };
+        progress(step);
+        shield::check(kernel, &domain.cpus, &resolved.housekeeping)?;
+        let request = shield::Request {
+            cpus: &domain.cpus,
+            housekeeping: &resolved.housekeeping,
+            name: format!("rampart-{}", domain.name),
+        };
+        refuse_taken_name(kernel, &hierarchies, &request)?;
+        let raised = shield::raise_wall(changes, &hierarchies, &request)?;
+        let (stands, findings) = standing_domain(&hierarchies, domain, raised)?;
+        plan.domains.push(stands);
+        plan.findings.extend(findings);
+        shielded = shielded.union(&domain.cpus);
+    }
+    if shielded.is_empty() {
+        return Ok(());
+    }
+    let kept = shield::keep_away(
+        changes,
+        &shielded,
+        &resolved.housekeeping,
+        &kept_away(&resolved, &plan.changes),
+    )?;
+    plan.findings.extend(kept.findings);
+    for interrupt in kept.interrupts {
+        if let Some(reason) = interrupt.reason {
+            plan.findings.push(
+                Finding::new(
+                    rampart_model::Severity::Warning,
+                    format!("interrupt {} ({})", interrupt.interrupt, interrupt.name),
+                    reason,
+                )
+                .mend("boot with irqaffinity= and isolcpus=managed_irq, as `rampart apply --boot` writes them"),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Another group of this name would be somebody else's.
+fn refuse_taken_name(
+    kernel: &dyn Kernel,
+    hierarchies: &Hierarchies,
+    request: &shield::Request<'_>,
+) -> Result<(), HostError> {
+    let mounts = hierarchies
+        .unified
+        .as_deref()
+        .into_iter()
+        .chain(hierarchies.legacy_with("cpuset"));
+    for mount in mounts {
+        let group = mount.join(&request.name);
+        if kernel.exists(&group) {
+            return Err(HostError::Request {
+                place: group.display().to_string(),
+                what: "the domain's control group is there already, and is not of this plan"
+                    .to_owned(),
+                present: "a group".to_owned(),
+                needed: "none".to_owned(),
+                mend: format!(
+                    "end what runs in it and remove it: rmdir {}",
+                    group.display()
+                ),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// A plan stands behind real walls or not at all: bound threads alone would keep nobody else off.
+fn standing_domain(
+    hierarchies: &Hierarchies,
+    domain: &ResolvedDomain,
+    raised: Raised,
+) -> Result<(StandingDomain, Vec<Finding>), HostError> {
+    if matches!(raised.wall, Wall::None | Wall::AffinityOnly) {
+        let reasons: Vec<String> = raised.findings.iter().map(ToString::to_string).collect();
+        return Err(HostError::Step {
+            step: format!("wall of {}", domain.name),
+            what: format!(
+                "the kernel grants no control group of its own on CPUs {}: {}",
+                domain.cpus,
+                reasons.join("; ")
+            ),
+            mend: "remove what these reasons name".to_owned(),
+        });
+    }
+    let version = raised.group.as_ref().map(|group| group.version);
+    let unified = version == Some(ControlGroupVersion::V2);
+    let mount = if unified {
+        hierarchies.unified.as_deref()
+    } else {
+        hierarchies.legacy_with("cpuset")
+    };
+    let group = raised
+        .group
+        .as_ref()
+        .zip(mount)
+        .map(|(group, mount)| mount.join(group.path.trim_start_matches('/')));
+    let text = |path: &Path| path.display().to_string();
+    Ok((
+        StandingDomain {
+            name: domain.name.clone(),
+            kind: domain.kind,
+            cpus: domain.cpus.clone(),
+            wall: raised.wall,
+            partition: raised.partition,
+            group: group.as_deref().map(text),
+            members: raised.admit_to.as_deref().map(text),
+            unified,
+        },
+        raised.findings,
+    ))
+}
+
+fn kept_away(resolved: &ResolvedPlan, changes: &ChangeList) -> KeptAway {
+    let skipped = |name: &str| {
+        changes
+            .steps
+            .iter()
+            .any(|step| step.name == name && step.action != StepAction::Apply)
+    };
+    KeptAway {
+        leave_interrupts: skipped(INTERRUPTS),
+        leave_workqueues: skipped(WORKQUEUES),
+        owned: resolved
+            .interrupts
+            .iter()
+            .filter(|interrupt| interrupt.owner.is_some())
+            .map(|interrupt| (interrupt.number, interrupt.cpus.clone()))
+            .collect(),
+    }
+}

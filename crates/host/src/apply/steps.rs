@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One knob: recorded, written, read back.
+
+use std::io;
+use std::path::Path;
+
+use rampart_model::{ChangePlace, ChangeStep, ChangeTarget, CpuSet, Finding, Severity};
+
+use crate::HostError;
+use crate::changes::{Changes, Setting};
+use crate::groups;
+use crate::notation::Notation;
+use crate::shield::recorded;
+
+/// Whether a step is made before the walls are raised. A CPU that is taken away rewrites the CPUs
+/// of groups and interrupts. A thread that is behind a wall already has what the wall left it for
+/// its affinity, and giving that back later would keep it there when the wall is gone.
+pub(super) fn comes_before_walls(step: &ChangeStep) -> bool {
+    step.places.iter().any(|place| match &place.target {
+        ChangeTarget::File(path) => {
+            path.starts_with("/sys/devices/system/cpu/cpu") && path.ends_with("/online")
+        }
+        ChangeTarget::ThreadAffinity(_) => true,
+        _ => false,
+    })
+}
+
+/// Makes a step, and answers what did not come out as asked without being a reason to stop.
+pub(super) fn make(changes: &mut Changes, step: &ChangeStep) -> Result<Vec<Finding>, HostError> {
+    let mut findings = Vec::new();
+    let mut settings = Vec::new();
+    for place in &step.places {
+        match &place.target {
+            ChangeTarget::ThreadPolicy(thread) => {
+                findings.extend(set_policy(changes, step, place, *thread)?);
+            }
+            ChangeTarget::ThreadAffinity(thread) => {
+                findings.extend(set_affinity(changes, step, place, *thread)?);
+            }
+            ChangeTarget::File(path) => settings.push((place, file(changes, path, place))),
+            ChangeTarget::CpuListFile(path) => {
+                settings.push((place, cpus(step, path, place, Notation::List)?));
+            }
+            ChangeTarget::CpuMaskFile(path) => {
+                settings.push((place, cpus(step, path, place, Notation::Mask)?));
+            }
+        }
+    }
+    let (places, settings): (Vec<&ChangePlace>, Vec<Setting>) = settings.into_iter().unzip();
+    let answers = changes.set(&settings)?;
+    for ((place, setting), answer) in places.into_iter().zip(&settings).zip(answers) {
+        match answer {
+            Ok(present) if reads_as(setting, &present) => {}
+            Ok(present) => {
+                let what = format!(
+                    "{}: the kernel took {} and made it {present}",
+                    place.place, setting.value
+                );
+                return Err(not_granted(step, what));
+            }
+            Err(error) => {
+                let what = format!(
+                    "{}: the kernel refuses {}: {error}",
+                    place.place, setting.value
+                );
+                return Err(not_granted(step, what));
+            }
+        }
+    }
+    Ok(findings)
+}
+
+/// Some files hold several numbers, of which the first is the one that is written
+/// (`kernel.printk`).
+fn reads_as(setting: &Setting, present: &str) -> bool {
+    setting.notation.same(present, &setting.value)
+        || (setting.notation == Notation::Text
+            && present.split_whitespace().next() == Some(setting.value.as_str()))
+}
+
+fn not_granted(step: &ChangeStep, what: String) -> HostError {
+    HostError::Step {
+        step: step.name.clone(),
+        what,
+        mend: format!("write `{} = \"skip\"` under [host] of the plan", step.name),
+    }
+}
+
+fn file(changes: &Changes, path: &str, place: &ChangePlace) -> Setting {
+    let marked = changes
+        .kernel()
+        .read(Path::new(path))
+        .is_ok_and(|present| present.contains('[') && present.contains(']'));
+    Setting {
+        notation: if marked {
+            Notation::Marked
+        } else {
+            Notation::Text
+        },
+        ..Setting::text(path, place.value.clone())
+    }
+}
+
+fn cpus(
+    step: &ChangeStep,
+    path: &str,
+    place: &ChangePlace,
+    notation: Notation,
+) -> Result<Setting, HostError> {
+    Ok(Setting::cpus(path, &set_of(step, place)?, notation))
+}
+
+fn set_of(step: &ChangeStep, place: &ChangePlace) -> Result<CpuSet, HostError> {
+    place.value.parse().map_err(|_| {
+        not_granted(
+            step,
+            format!("{}: `{}` are no CPUs", place.place, place.value),
+        )
+    })
+}
+
+fn set_policy(
+    changes: &mut Changes,
+    step: &ChangeStep,
+    place: &ChangePlace,
+    thread: u32,
+) -> Result<Option<Finding>, HostError> {
+    let kernel = changes.kernel();
+    let Ok(policy) = place.value.parse() else {
+        let what = format!("{}: `{}` is no policy", place.place, place.value);
+        return Err(not_granted(step, what));
+    };
+    let Some(task) = recorded(&*kernel, thread) else {
+        return Ok(Some(gone(place)));
+    };
+    let answer = changes.set_policy(task, policy)?;
+    let present = answer.and_then(|()| kernel.attributes(thread));
+    match present {
+        Ok(present) if present.policy() == policy => Ok(None),
+        Ok(present) => {
+            let what = format!(
+                "{}: the kernel took {policy} and made it {}",
+                place.place,
+                present.policy()
+            );
+            Err(not_granted(step, what))
+        }
+        Err(error) if groups::is_gone(&error) => Ok(Some(gone(place))),
+        Err(error) => {
+            let what = format!("{}: the kernel refuses {policy}: {error}", place.place);
+            Err(not_granted(step, what))
+        }
+    }
+}
+
+fn set_affinity(
+    changes: &mut Changes,
+    step: &ChangeStep,
+    place: &ChangePlace,
+    thread: u32,
+) -> Result<Option<Finding>, HostError> {
+    let kernel = changes.kernel();
+    let cpus = set_of(step, place)?;
+    let Some(task) = recorded(&*kernel, thread) else {
+        return Ok(Some(gone(place)));
+    };
+    if task.affinity == cpus {
+        return Ok(None);
+    }
+    let answer = changes
+        .set_affinities(vec![(task, cpus.clone())])?
+        .pop()
+        .unwrap_or(Ok(()));
+    match answer.and_then(|()| kernel.affinity(thread)) {
+        Ok(present) if present == cpus => Ok(None),
+        Ok(present) => Ok(Some(stays(place, &format!("it is on CPUs {present}")))),
+        Err(error) if groups::is_gone(&error) => Ok(Some(gone(place))),
+        // Threads of the kernel come and go, and some are bound after they were listed.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+            Ok(Some(stays(place, &error.to_string())))
+        }
+        Err(error) => {
+            let what = format!("{}: the kernel refuses CPUs {cpus}: {error}", place.place);
+            Err(not_granted(step, what))
+        }
+    }
+}
+
+fn gone(place: &ChangePlace) -> Finding {
+    Finding::new(
+        Severity::Note,
+        place.place.clone(),
+        "it ended before it could be changed",
+    )
+}
+
+fn stays(place: &ChangePlace, why: &str) -> Finding {
+    Finding::new(
+        Severity::Note,
+        place.place.clone(),
+        format!("the kernel leaves it where it is: {why}"),
+    )
+    .values(place.present.clone(), format!("CPUs {}", place.value))
+    .mend("isolate the CPUs on the boot line: `rampart apply --boot`")
+}

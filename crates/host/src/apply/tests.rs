@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Plans applied to machines in memory: what stands, and that every way of ending leads back.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use rampart_model::{
+    APPLICATION_SCHEMA_VERSION, BootSection, ChangeList, ChangePlace, ChangeStep, ChangeTarget,
+    CpuOwnership, CpuRole, CpuSet, DomainKind, InterruptOwnership, ResolvedDomain, ResolvedPlan,
+    SchedulingPolicy, SmtPolicy, StandingPlan, StandingState, StepAction, StepKind, Wall,
+};
+use tempfile::TempDir;
+
+use super::{Application, apply_on};
+use crate::fake::{FakeKernel, Layout, Machine, V2};
+use crate::policy::Attributes;
+use crate::release::release_locked;
+use crate::{HostError, StateDirectory, journal, standing_plan};
+
+const THP: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+const WATCHDOG: &str = "/proc/sys/kernel/nmi_watchdog";
+const WRITEBACK: &str = "/sys/devices/virtual/workqueue/writeback/cpumask";
+
+fn cpus(text: &str) -> CpuSet {
+    text.parse().expect("CPUs")
+}
+
+/// In memory where possible: hundreds of journals are written and synced.
+fn directory() -> TempDir {
+    tempfile::tempdir_in("/dev/shm")
+        .or_else(|_| tempfile::tempdir())
+        .expect("directory")
+}
+
+fn machine(layout: Layout) -> Machine {
+    let mut machine = Machine::new(4, layout);
+    for number in 10..14 {
+        machine.add_thread(number, false, None);
+    }
+    machine.add_thread(20, false, Some(cpus("1")));
+    machine.add_thread(22, false, Some(cpus("3")));
+    machine.add_thread(30, true, None);
+    machine.add_thread(2, true, None);
+    if let Some(thread) = machine.threads.get_mut(&2) {
+        thread.name = "kthreadd".to_owned();
+    }
+    machine.add_interrupt(4, &cpus("0-3"), false);
+    machine.add_interrupt(5, &cpus("3"), false);
+    machine.add_interrupt(6, &cpus("2-3"), true);
+    for (path, text) in [
+        (THP, "always madvise never\n"),
+        (WATCHDOG, "1\n"),
+        (WRITEBACK, "0f\n"),
+    ] {
+        machine.files.insert(path.into(), text.into());
+    }
+    machine
+}
+
+fn domain(name: &str, list: &str) -> ResolvedDomain {
+    ResolvedDomain {
+        name: name.to_owned(),
+        kind: DomainKind::Task,
+        cpus: cpus(list),
+        virtual_cpus: Vec::new(),
+        emulator: CpuSet::new(),
+        service: CpuSet::new(),
+        policy: Some(SchedulingPolicy::Fifo(10)),
+        reasons: Vec::new(),
+    }
+}
+
+fn resolved() -> ResolvedPlan {
+    ResolvedPlan {
+        findings: Vec::new(),
+        schema_version: 1,
+        fingerprint: String::new(),
+        housekeeping: cpus("0-1"),
+        real_time: cpus("2-3"),
+        smt: SmtPolicy::default(),
+        cpus: cpus("0-3")
+            .iter()
+            .map(|cpu| CpuOwnership {
+                cpu,
+                owner: None,
+                role: CpuRole::Housekeeping,
+                policy: None,
+                node: None,
+            })
+            .collect(),
+        domains: vec![domain("press", "2"), domain("vision", "3")],
+        interrupts: vec![InterruptOwnership {
+            number: 5,
+            action: "eth1".to_owned(),
+            owner: Some("press".to_owned()),
+            cpus: cpus("2"),
+        }],
+        caches: Vec::new(),
+        nodes: Vec::new(),
+        host: Default::default(),
+        boot: BootSection::default(),
+    }
+}
+
+fn step(kind: StepKind, name: &str, places: Vec<ChangePlace>) -> ChangeStep {
+    ChangeStep {
+        kind,
+        name: name.to_owned(),
+        title: String::new(),
+        action: StepAction::Apply,
+        why: String::new(),
+        present: String::new(),
+        wanted: String::new(),
+        places,
+        disruptive: None,
+        mend: None,
+        source: String::new(),
+    }
+}
+
+fn place(target: ChangeTarget, value: &str) -> ChangePlace {
+    ChangePlace {
+        place: format!("{target:?}"),
+        target,
+        present: String::new(),
+        value: value.to_owned(),
+    }
+}
+
+fn file(path: &str, value: &str) -> Vec<ChangePlace> {
+    vec![place(ChangeTarget::File(path.to_owned()), value)]
+}
+
+fn changes() -> ChangeList {
+    ChangeList {
+        schema_version: APPLICATION_SCHEMA_VERSION,
+        tool_version: String::new(),
+        steps: vec![
+            step(StepKind::Wall, "press", Vec::new()),
+            step(StepKind::Wall, "vision", Vec::new()),
+            step(StepKind::Knob, "watchdog", file(WATCHDOG, "0")),
+            step(StepKind::Knob, "huge-pages", file(THP, "never")),
+            step(
+                StepKind::Knob,
+                "threads",
+                vec![
+                    place(ChangeTarget::ThreadPolicy(30), "fifo:11"),
+                    place(ChangeTarget::ThreadAffinity(30), "0"),
+                ],
+            ),
+            step(
+                StepKind::Knob,
+                "writeback",
+                vec![place(ChangeTarget::CpuMaskFile(WRITEBACK.to_owned()), "1")],
+            ),
+        ],
+        boot_arguments: Vec::new(),
+    }
+}
+
+fn apply(
+    kernel: &Arc<FakeKernel>,
+    state: &StateDirectory,
+    changes: &ChangeList,
+) -> Result<StandingPlan, HostError> {
+    let resolved = resolved();
+    let application = Application {
+        tool_version: "test",
+        file: "plan.toml",
+        text: "",
+        resolved: &resolved,
+        changes,
+    };
+    let kernel: Arc<FakeKernel> = Arc::clone(kernel);
+    apply_on(kernel, state, &application, &mut |_| ())
+}
+
+/// All that must be as before. What threads wish is the kernel's to remember, not ours.
+fn picture(machine: &Machine) -> Machine {
+    let mut picture = machine.clone();
+    picture.settle();
+    for thread in picture.threads.values_mut() {
+        thread.wish = None;
+    }
+    for text in picture.files.values_mut() {
+        *text = text.trim().trim_start_matches('0').to_owned();
+    }
+    picture
+}
+
+fn text(kernel: &FakeKernel, path: &str) -> String {
+    kernel.machine().files[Path::new(path)].trim().to_owned()
+}
+
+#[test]
+fn a_plan_stands_without_its_process_and_release_takes_it_back() {
+    for layout in [Layout::V1, Layout::V2] {
+        let directory = directory();
+        let state = StateDirectory::at(directory.path());
+        let mut before = machine(layout);
+        // Brackets mark what is chosen; the word alone is written.
+        before
+            .files
+            .insert(THP.into(), "[always] madvise never\n".into());
+        let kernel = Arc::new(FakeKernel::new(before.clone()));
+        let plan = apply(&kernel, &state, &changes()).expect("apply");
+        assert_eq!(plan.state, StandingState::Stands);
+        assert_eq!(standing_plan(&state).expect("read"), Some(plan.clone()));
+        let expected = match layout {
+            Layout::V2 => Wall::IsolatedPartition,
+            _ => Wall::CpusetV1,
+        };
+        for (name, list) in [("press", "2"), ("vision", "3")] {
+            let stands = plan.domain(name).expect("domain");
+            assert_eq!((stands.wall, &stands.cpus), (expected, &cpus(list)));
+            let group = PathBuf::from(stands.group.as_deref().expect("group"));
+            assert_eq!(kernel.machine().groups[&group].cpus, cpus(list));
+        }
+        assert_eq!(text(&kernel, WATCHDOG), "0");
+        assert_eq!(text(&kernel, THP), "never");
+        assert_eq!(text(&kernel, WRITEBACK).trim_start_matches('0'), "2");
+        // An interrupt that belongs to a domain goes there, the others leave.
+        assert_eq!(text(&kernel, "/proc/irq/5/smp_affinity_list"), "2");
+        assert_eq!(text(&kernel, "/proc/irq/4/smp_affinity_list"), "0-1");
+        let thread = kernel.machine().threads[&30].clone();
+        assert_eq!(thread.attributes.policy(), SchedulingPolicy::Fifo(11));
+        assert_eq!(thread.affinity, cpus("0"));
+        assert!(
+            plan.findings
+                .iter()
+                .any(|finding| finding.place.contains("interrupt 6"))
+        );
+
+        // What ended processes left is put back before each shield; a plan is not of that kind.
+        crate::release::release_first(&*kernel, &state).expect("release what ended");
+        assert_eq!(text(&kernel, WATCHDOG), "0");
+        let second = apply(&kernel, &state, &changes()).expect_err("one plan at a time");
+        assert!(second.to_string().contains("rampart release"), "{second}");
+
+        // The fake keeps the text that is written; the kernel shows all words again.
+        kernel
+            .machine()
+            .files
+            .insert(THP.into(), "always madvise [never]\n".into());
+        let report = release_locked(&*kernel, &state).expect("release");
+        assert!(report.left.is_empty(), "{:?}", report.left);
+        assert_eq!(text(&kernel, THP), "always");
+        before.files.insert(THP.into(), "always\n".into());
+        assert_eq!(picture(&kernel.machine()), picture(&before));
+        assert_eq!(standing_plan(&state).expect("read"), None);
+        assert!(journal::files(&state).is_empty());
+    }
+}
+
+#[test]
+fn the_first_step_that_is_refused_ends_it_and_all_is_taken_back() {
+    let directory = directory();
+    let state = StateDirectory::at(directory.path());
+    let mut before = machine(Layout::V2);
+    before.refusing.insert(WRITEBACK.into());
+    let kernel = Arc::new(FakeKernel::new(before.clone()));
+    let mut list = changes();
+    // The walls would move it first.
+    for step in &mut list.steps {
+        step.kind = match step.name.as_str() {
+            "press" | "vision" => StepKind::BootLine,
+            _ => step.kind,
+        };
+    }
+    let refusal = apply(&kernel, &state, &list)
+        .expect_err("refused")
+        .to_string();
+    for part in ["writeback", "skip", "[host]", "refuses"] {
+        assert!(refusal.contains(part), "{refusal}");
+    }
+    assert_eq!(picture(&kernel.machine()), picture(&before));
+    assert_eq!(standing_plan(&state).expect("read"), None);
+}
+
+#[test]
+fn what_someone_else_changed_since_is_left_and_told() {
+    let directory = directory();
+    let state = StateDirectory::at(directory.path());
+    let kernel = Arc::new(FakeKernel::new(machine(Layout::V2)));
+    apply(&kernel, &state, &changes()).expect("apply");
+    kernel.machine().files.insert(WATCHDOG.into(), "5\n".into());
+    if let Some(thread) = kernel.machine().threads.get_mut(&30) {
+        thread.attributes = Attributes::of(SchedulingPolicy::Fifo(77));
+    }
+    let report = release_locked(&*kernel, &state).expect("release");
+    let places: Vec<&str> = report.left.iter().map(|left| left.place.as_str()).collect();
+    assert_eq!(places, [WATCHDOG, "/proc/30"]);
+    assert_eq!(text(&kernel, WATCHDOG), "5");
+    let thread = kernel.machine().threads[&30].clone();
+    assert_eq!(thread.attributes.policy(), SchedulingPolicy::Fifo(77));
+    assert_eq!(standing_plan(&state).expect("read"), None);
+}
+
+/// Ends the process at every step of `apply`, then every step of the `release` after it.
+fn survives_every_end(layout: Layout) {
+    let before = machine(layout);
+    let mut steps = 1;
+    loop {
+        let directory = directory();
+        let state = StateDirectory::at(directory.path());
+        let kernel = Arc::new(FakeKernel::new(before.clone()));
+        kernel.end_after(Some(steps));
+        let answer = apply(&kernel, &state, &changes());
+        let whole = !kernel.ended();
+        assert_eq!(answer.is_ok(), whole, "after {steps} steps: {answer:?}");
+        // The release is killed too, later each time.
+        kernel.end_after(Some(1 + steps / 2));
+        let _ = release_locked(&*kernel, &state);
+        kernel.end_after(None);
+        let report = release_locked(&*kernel, &state).expect("release");
+        assert!(report.left.is_empty(), "after {steps}: {:?}", report.left);
+        assert_eq!(
+            picture(&kernel.machine()),
+            picture(&before),
+            "after {steps} steps"
+        );
+        assert_eq!(standing_plan(&state).expect("read"), None);
+        assert!(journal::files(&state).is_empty());
+        if whole {
+            assert!(steps > 60, "an application of {steps} steps is none");
+            return;
+        }
+        steps += 1;
+    }
+}
+
+#[test]
+fn v1_survives_every_end() {
+    survives_every_end(Layout::V1);
+}
+
+#[test]
+fn v2_survives_every_end() {
+    survives_every_end(Layout::V2);
+}
+
+#[test]
+fn after_a_restart_nothing_stands_and_the_plan_is_applied_anew() {
+    let directory = directory();
+    let state = StateDirectory::at(directory.path());
+    let kernel = Arc::new(FakeKernel::new(machine(Layout::V2)));
+    apply(&kernel, &state, &changes()).expect("apply");
+    let mut restarted = machine(Layout::V2);
+    restarted
+        .files
+        .insert("/proc/sys/kernel/random/boot_id".into(), "another\n".into());
+    let kernel = Arc::new(FakeKernel::new(restarted));
+    let plan = apply(&kernel, &state, &changes()).expect("apply again");
+    assert_eq!(plan.boot, "another");
+    assert!(
+        kernel
+            .machine()
+            .groups
+            .contains_key(&Path::new(V2).join("rampart-press"))
+    );
+    assert_eq!(journal::files(&state).len(), 1);
+    release_locked(&*kernel, &state).expect("release");
+}
+
+#[test]
+fn without_a_journal_nothing_is_changed() {
+    let directory = directory();
+    let state = StateDirectory::at(directory.path().join("state"));
+    std::fs::create_dir_all(state.path()).expect("directory");
+    std::fs::write(state.path().join("journal"), "a file in its place").expect("file");
+    let before = machine(Layout::V2);
+    let kernel = Arc::new(FakeKernel::new(before.clone()));
+    let refusal = apply(&kernel, &state, &changes()).expect_err("no journal");
+    assert!(
+        refusal.to_string().contains("RAMPART_STATE_DIR"),
+        "{refusal}"
+    );
+    assert_eq!(picture(&kernel.machine()), picture(&before));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever of the plan's steps are asked for, release leads back.
+    #[test]
+    fn release_undoes_apply(
+        chosen in proptest::collection::vec(any::<bool>(), 6),
+        v2 in any::<bool>(),
+        watchdog in 0..3_u8,
+    ) {
+        let directory = directory();
+        let state = StateDirectory::at(directory.path());
+        let mut before = machine(if v2 { Layout::V2 } else { Layout::V1 });
+        before.files.insert(WATCHDOG.into(), format!("{watchdog}\n"));
+        let kernel = Arc::new(FakeKernel::new(before.clone()));
+        let mut list = changes();
+        for (step, chosen) in list.steps.iter_mut().zip(chosen) {
+            if !chosen {
+                step.action = StepAction::Skip;
+            }
+        }
+        apply(&kernel, &state, &list).expect("apply");
+        let report = release_locked(&*kernel, &state).expect("release");
+        prop_assert!(report.left.is_empty(), "{:?}", report.left);
+        prop_assert_eq!(picture(&kernel.machine()), picture(&before));
+    }
+}

@@ -1,0 +1,459 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What applying a plan changes: the walls of its domains and every knob that is not as wanted, in
+//! the order in which it is done.
+
+use rampart_model::{
+    APPLICATION_SCHEMA_VERSION, ChangeList, ChangePlace, ChangeStep, ChangeTarget, CpuRole, CpuSet,
+    DomainKind, KnobAction, KnobChoice, KnobEffect, ResolvedPlan, SchedulingPolicy, StepAction,
+    StepKind,
+};
+
+use crate::assess::assess;
+use crate::check::Subject;
+use crate::compare::{cpus, satisfies, to_write, wanted_text};
+use crate::facts::{Judgement, deep_idle_states};
+use crate::mend::mend;
+use crate::{Fact, Format, Isolation, Knob, Place, Reading, Wanted};
+
+/// The name under `[host]` whose choice holds for every knob that is not named.
+pub const EVERY_OTHER: &str = "default";
+
+/// Knobs that the walls move along with themselves (`host::Shield`).
+const WITH_THE_WALLS: [&str; 4] = [
+    "interrupt-affinity",
+    "default-interrupt-affinity",
+    "unbound-workqueues",
+    "workqueue-masks",
+];
+
+/// What applying `plan` to a machine changes. What a restart would change is in it too, marked so.
+#[must_use]
+pub fn change_list(
+    plan: &ResolvedPlan,
+    subject: Subject<'_>,
+    isolation: &Isolation,
+    tool_version: &str,
+) -> ChangeList {
+    let mut steps: Vec<ChangeStep> = offline(plan).into_iter().chain(walls(plan)).collect();
+    let mut knobs: Vec<ChangeStep> = crate::all()
+        .filter_map(|knob| step(knob, plan, &subject, isolation))
+        .collect();
+    // What disturbs comes last: where something before it is refused, nobody was disturbed.
+    knobs.sort_by_key(|step| (step.kind, step.disruptive.is_some()));
+    let boot_arguments = boot_arguments(plan, &knobs);
+    steps.extend(knobs);
+    ChangeList {
+        schema_version: APPLICATION_SCHEMA_VERSION,
+        tool_version: tool_version.to_owned(),
+        steps,
+        boot_arguments,
+    }
+}
+
+/// Threads of cores that are to have one thread each.
+fn offline(plan: &ResolvedPlan) -> Option<ChangeStep> {
+    let cpus = plan.with_role(CpuRole::Offline);
+    (!cpus.is_empty()).then(|| ChangeStep {
+        kind: StepKind::Knob,
+        name: "simultaneous-multithreading".to_owned(),
+        title: "second threads of cores".to_owned(),
+        action: StepAction::Apply,
+        why: "smt = \"off\" in the plan".to_owned(),
+        present: "online".to_owned(),
+        wanted: format!("CPUs {cpus} offline"),
+        places: cpus
+            .iter()
+            .map(|cpu| {
+                let path = format!("/sys/devices/system/cpu/cpu{cpu}/online");
+                ChangePlace {
+                    place: path.clone(),
+                    target: ChangeTarget::File(path),
+                    present: "1".to_owned(),
+                    value: "0".to_owned(),
+                }
+            })
+            .collect(),
+        disruptive: Some("what runs on these CPUs is moved to others".to_owned()),
+        mend: None,
+        source: "Documentation/core-api/cpu_hotplug.rst".to_owned(),
+    })
+}
+
+fn walls(plan: &ResolvedPlan) -> Vec<ChangeStep> {
+    plan.domains
+        .iter()
+        .filter(|domain| domain.kind != DomainKind::Host && !domain.cpus.is_empty())
+        .map(|domain| ChangeStep {
+            kind: StepKind::Wall,
+            name: domain.name.clone(),
+            title: format!("the wall around {}", domain.name),
+            action: StepAction::Apply,
+            why: String::new(),
+            present: "everybody's".to_owned(),
+            wanted: format!("CPUs {} for it alone", domain.cpus),
+            places: Vec::new(),
+            disruptive: Some("what runs on these CPUs is moved to others".to_owned()),
+            mend: None,
+            source: "Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/cpusets.rst".to_owned(),
+        })
+        .collect()
+}
+
+/// What a knob shall be.
+enum Aim<'a> {
+    Wanted(Wanted),
+    /// The plan names the value itself.
+    Literal(&'a str),
+}
+
+fn step(
+    knob: &Knob,
+    plan: &ResolvedPlan,
+    subject: &Subject<'_>,
+    isolation: &Isolation,
+) -> Option<ChangeStep> {
+    let named = plan.host.get(knob.name);
+    let choice = named.or_else(|| plan.host.get(EVERY_OTHER));
+    let aim = aim(knob, named, isolation);
+    let (present, as_wanted, places) = match assess(knob, subject, isolation) {
+        Judgement::Is {
+            present,
+            as_wanted,
+            places,
+        } => (present, as_wanted, places),
+        Judgement::NotHere(_) | Judgement::Unread(_) => return None,
+    };
+    let mut step = ChangeStep {
+        kind: StepKind::Knob,
+        name: knob.name.to_owned(),
+        title: knob.title.to_owned(),
+        action: StepAction::AsWanted,
+        why: String::new(),
+        present,
+        wanted: match aim {
+            Aim::Wanted(wanted) => wanted_text(wanted, Some(isolation)),
+            Aim::Literal(value) => value.to_owned(),
+        },
+        places: Vec::new(),
+        disruptive: knob.disruptive.map(str::to_owned),
+        mend: None,
+        source: knob.source.to_owned(),
+    };
+    let is_so = match aim {
+        Aim::Literal(value) => Some(is_literally(knob, subject, isolation, value)),
+        Aim::Wanted(Wanted::Told) => None,
+        Aim::Wanted(_) => as_wanted,
+    };
+    // What is only told is nobody's to change, unless the plan names a value.
+    if is_so? {
+        return Some(step);
+    }
+    if let Aim::Wanted(wanted) = aim {
+        step.mend = mend(knob, wanted, &places, subject.machine, isolation);
+    }
+    decide(&mut step, knob, &aim, choice, subject, isolation);
+    Some(step)
+}
+
+fn aim<'a>(knob: &Knob, named: Option<&'a KnobChoice>, isolation: &Isolation) -> Aim<'a> {
+    let value = named.and_then(|choice| choice.value.as_deref());
+    match value {
+        Some(value) if !knob.choices.iter().any(|choice| choice.name == value) => {
+            Aim::Literal(value)
+        }
+        Some(value) => Aim::Wanted(
+            knob.choices
+                .iter()
+                .find(|choice| choice.name == value)
+                .map_or(knob.wanted, |choice| choice.wanted),
+        ),
+        None => Aim::Wanted(knob.wanted_by(isolation)),
+    }
+}
+
+/// What is done about a knob that is not as wanted.
+fn decide(
+    step: &mut ChangeStep,
+    knob: &Knob,
+    aim: &Aim<'_>,
+    choice: Option<&KnobChoice>,
+    subject: &Subject<'_>,
+    isolation: &Isolation,
+) {
+    match choice.map(|choice| choice.action) {
+        Some(KnobAction::Skip) => {
+            step.action = StepAction::Skip;
+            step.why = "the plan leaves it alone".to_owned();
+            return;
+        }
+        Some(KnobAction::Expect) => {
+            step.action = StepAction::Expect;
+            step.why = "the plan expects somebody else to set it, and nobody has".to_owned();
+            return;
+        }
+        Some(KnobAction::Apply) | None => {}
+    }
+    if WITH_THE_WALLS.contains(&knob.name) {
+        step.action = StepAction::Apply;
+        step.why = "with the walls".to_owned();
+        return;
+    }
+    if let Some(argument) = boot_argument(knob, aim, isolation) {
+        step.kind = StepKind::BootLine;
+        step.action = StepAction::AtRestart;
+        step.why = argument;
+        return;
+    }
+    step.places = places(knob, aim, subject, isolation);
+    if step.places.is_empty() {
+        step.action = StepAction::ByHand;
+        step.why = crate::entry::effect(knob).words().to_owned();
+    } else {
+        step.action = StepAction::Apply;
+    }
+}
+
+/// Where writing works at once, or for what starts next.
+fn is_written(knob: &Knob) -> bool {
+    matches!(
+        crate::entry::effect(knob),
+        KnobEffect::AtOnce | KnobEffect::ForWhatStartsNext
+    )
+}
+
+/// Every place of a knob that gets another value; empty where writing is not how it is done.
+fn places(
+    knob: &Knob,
+    aim: &Aim<'_>,
+    subject: &Subject<'_>,
+    isolation: &Isolation,
+) -> Vec<ChangePlace> {
+    if !is_written(knob) {
+        return Vec::new();
+    }
+    match knob.place {
+        Place::File(format, templates) => files(templates, format, aim, subject, isolation),
+        Place::ThreadPolicy(names) => policies(names, aim, subject, isolation),
+        Place::ThreadAffinity(names) => affinities(names, aim, subject, isolation),
+        Place::Fact(Fact::IdleLatency, _) => deep_idle_states(subject.readings)
+            .into_iter()
+            .map(|path| ChangePlace {
+                place: path.clone(),
+                target: ChangeTarget::File(path),
+                present: "0".to_owned(),
+                value: "1".to_owned(),
+            })
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn files(
+    templates: &[&str],
+    format: Format,
+    aim: &Aim<'_>,
+    subject: &Subject<'_>,
+    isolation: &Isolation,
+) -> Vec<ChangePlace> {
+    let found = templates
+        .iter()
+        .map(|template| subject.readings.of(template))
+        .find(|places| !places.is_empty())
+        .unwrap_or(&[]);
+    let mut changed = Vec::new();
+    for place in found {
+        let Reading::Value(text) = &place.reading else {
+            continue;
+        };
+        // Groups belong to their managers, and files elsewhere are nobody's settings of a kernel.
+        let ours = ["/proc/sys/", "/sys/"]
+            .iter()
+            .any(|root| place.path.starts_with(root))
+            && !place.path.starts_with("/sys/fs/cgroup/");
+        if !ours {
+            return Vec::new();
+        }
+        let value = match aim {
+            Aim::Literal(value) if text.trim() == *value => None,
+            Aim::Literal(value) => Some((*value).to_owned()),
+            Aim::Wanted(wanted) if satisfies(*wanted, format, text, isolation) == Some(false) => {
+                value_for(*wanted, format, text, isolation)
+            }
+            Aim::Wanted(_) => None,
+        };
+        let Some(value) = value else {
+            continue;
+        };
+        let path = place.path.clone();
+        changed.push(ChangePlace {
+            place: path.clone(),
+            target: match format {
+                Format::Text => ChangeTarget::File(path),
+                Format::List => ChangeTarget::CpuListFile(path),
+                Format::Mask => ChangeTarget::CpuMaskFile(path),
+            },
+            present: text.trim().to_owned(),
+            value,
+        });
+        if matches!(aim, Aim::Wanted(Wanted::SomeAtLeast(_))) {
+            break;
+        }
+    }
+    changed
+}
+
+/// What to write; CPUs as a list, whatever the file's own notation.
+fn value_for(wanted: Wanted, format: Format, text: &str, isolation: &Isolation) -> Option<String> {
+    match wanted {
+        Wanted::NoRealTime => {
+            let kept = cpus(format, text)?.intersection(&isolation.housekeeping);
+            let all = &isolation.housekeeping;
+            let chosen: &CpuSet = if kept.is_empty() { all } else { &kept };
+            (!chosen.is_empty()).then(|| chosen.to_string())
+        }
+        Wanted::CoversRealTime => Some(cpus(format, text)?.union(&isolation.real_time).to_string()),
+        _ => to_write(wanted, format, isolation),
+    }
+}
+
+fn policies(
+    names: &[&str],
+    aim: &Aim<'_>,
+    subject: &Subject<'_>,
+    isolation: &Isolation,
+) -> Vec<ChangePlace> {
+    let value = match aim {
+        Aim::Literal(value) => literal_policy(value).map(|policy| policy.to_string()),
+        Aim::Wanted(wanted) => to_write(*wanted, Format::Text, isolation),
+    };
+    let Some(value) = value else {
+        return Vec::new();
+    };
+    crate::assess::threads(names, subject, isolation)
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(|thread| {
+            let present = thread.policy?.to_string();
+            let is_so = match aim {
+                Aim::Literal(_) => present == value,
+                Aim::Wanted(wanted) => {
+                    satisfies(*wanted, Format::Text, &present, isolation) != Some(false)
+                }
+            };
+            (!is_so).then(|| ChangePlace {
+                place: format!("thread {} ({})", thread.thread, thread.name),
+                target: ChangeTarget::ThreadPolicy(thread.thread),
+                present,
+                value: value.clone(),
+            })
+        })
+        .collect()
+}
+
+/// A policy as a plan writes it for threads of the kernel: `fifo:11`, or `11` alone.
+fn literal_policy(text: &str) -> Option<SchedulingPolicy> {
+    match text.parse::<u8>() {
+        Ok(priority @ 1..=99) => Some(SchedulingPolicy::Fifo(priority)),
+        _ => text.parse().ok(),
+    }
+}
+
+fn affinities(
+    names: &[&str],
+    aim: &Aim<'_>,
+    subject: &Subject<'_>,
+    isolation: &Isolation,
+) -> Vec<ChangePlace> {
+    crate::assess::threads(names, subject, isolation)
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|thread| !thread.bound)
+        .filter_map(|thread| {
+            let present = thread.affinity.as_ref()?.to_string();
+            let value = match aim {
+                Aim::Literal(value) => (*value).to_owned(),
+                Aim::Wanted(wanted)
+                    if satisfies(*wanted, Format::List, &present, isolation) == Some(false) =>
+                {
+                    value_for(*wanted, Format::List, &present, isolation)?
+                }
+                Aim::Wanted(_) => return None,
+            };
+            Some(ChangePlace {
+                place: format!("thread {} ({})", thread.thread, thread.name),
+                target: ChangeTarget::ThreadAffinity(thread.thread),
+                present,
+                value,
+            })
+        })
+        .collect()
+}
+
+/// Whether a knob holds exactly what the plan says, everywhere.
+fn is_literally(knob: &Knob, subject: &Subject<'_>, isolation: &Isolation, value: &str) -> bool {
+    match knob.place {
+        Place::Boot { parameter, .. } => subject.readings.boot_line.value(parameter) == Some(value),
+        _ => is_written(knob) && places(knob, &Aim::Literal(value), subject, isolation).is_empty(),
+    }
+}
+
+/// The argument of the boot line that sets a knob; none where it is not set there.
+fn boot_argument(knob: &Knob, aim: &Aim<'_>, isolation: &Isolation) -> Option<String> {
+    let real_time = &isolation.real_time;
+    if knob.name == "managed-interrupts" {
+        return Some(format!("isolcpus=managed_irq,domain,{real_time}"));
+    }
+    let (parameter, format) = match knob.place {
+        Place::Boot {
+            parameter, format, ..
+        } => (parameter.to_owned(), format),
+        Place::File(format, paths) if knob.effect.needs_restart() => {
+            (parameter_of(paths.first()?)?, format)
+        }
+        _ => return None,
+    };
+    match aim {
+        Aim::Literal(value) => Some(format!("{parameter}={value}")),
+        Aim::Wanted(Wanted::Present) => Some(parameter),
+        Aim::Wanted(Wanted::NoRealTime) => Some(format!("{parameter}={}", isolation.housekeeping)),
+        Aim::Wanted(Wanted::CoversRealTime) => Some(format!("{parameter}={real_time}")),
+        Aim::Wanted(wanted) => {
+            to_write(*wanted, format, isolation).map(|value| format!("{parameter}={value}"))
+        }
+    }
+}
+
+/// The boot parameter behind a file that only shows what was given at boot.
+fn parameter_of(path: &str) -> Option<String> {
+    if path == "/sys/devices/system/cpu/nohz_full" {
+        return Some("nohz_full".to_owned());
+    }
+    // Documentation/admin-guide/kernel-parameters.rst: MODULE.PARAMETER for what is built in, and
+    // for modules, which read it when they are loaded.
+    let (module, parameter) = path
+        .strip_prefix("/sys/module/")?
+        .split_once("/parameters/")?;
+    Some(format!("{module}.{parameter}"))
+}
+
+/// Arguments of the boot line: what the knobs ask for, and what the plan says, which wins.
+fn boot_arguments(plan: &ResolvedPlan, steps: &[ChangeStep]) -> Vec<String> {
+    let name = |argument: &str| {
+        argument
+            .split('=')
+            .next()
+            .unwrap_or(argument)
+            .replace('-', "_")
+    };
+    let mut arguments: Vec<String> = Vec::new();
+    let asked = steps
+        .iter()
+        .filter(|step| step.action == StepAction::AtRestart)
+        .map(|step| &step.why);
+    for argument in plan.boot.arguments.iter().chain(asked) {
+        if !arguments.iter().any(|other| name(other) == name(argument)) {
+            arguments.push(argument.clone());
+        }
+    }
+    arguments
+}

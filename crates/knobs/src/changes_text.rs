@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A list of changes for the terminal.
+
+use std::fmt::Write as _;
+
+use rampart_model::{ChangeList, ChangeStep, StepAction, StepKind};
+
+/// What applying a plan changes, in the order in which it does, and what it does not.
+#[must_use]
+pub fn changes_text(changes: &ChangeList) -> String {
+    let of = |action: StepAction| -> Vec<&ChangeStep> {
+        changes
+            .steps
+            .iter()
+            .filter(|step| step.action == action)
+            .collect()
+    };
+    let mut text = String::new();
+    let apply = of(StepAction::Apply);
+    heading(&mut text, "Changed now, in this order", apply.len());
+    for step in &apply {
+        changed(&mut text, step);
+    }
+    let later = of(StepAction::AtRestart);
+    heading(&mut text, "At a restart, with --boot", later.len());
+    for step in &later {
+        line(&mut text, step, &step.why);
+    }
+    let expected = of(StepAction::Expect);
+    heading(&mut text, "Expected of others, and not so", expected.len());
+    for step in &expected {
+        let values = format!("is {}, expected {}", step.present, step.wanted);
+        line(&mut text, step, &values);
+    }
+    let by_hand = of(StepAction::ByHand);
+    heading(&mut text, "Not Rampart's to change", by_hand.len());
+    for step in &by_hand {
+        let values = format!("is {}, wanted {}", step.present, step.wanted);
+        line(&mut text, step, &values);
+        if let Some(mend) = &step.mend {
+            let _ = writeln!(text, "      {mend}");
+        }
+    }
+    let skipped = of(StepAction::Skip);
+    heading(&mut text, "Left alone by the plan", skipped.len());
+    for step in &skipped {
+        let values = format!("is {}, wanted {}", step.present, step.wanted);
+        line(&mut text, step, &values);
+    }
+    let _ = writeln!(text, "{} as wanted already", of(StepAction::AsWanted).len());
+    if apply.iter().any(|step| step.disruptive.is_some()) {
+        text.push_str("! disturbs what runs while it is changed\n");
+    }
+    text
+}
+
+fn heading(text: &mut String, words: &str, count: usize) {
+    if count > 0 {
+        let _ = writeln!(text, "{words} ({count})");
+    }
+}
+
+fn line(text: &mut String, step: &ChangeStep, rest: &str) {
+    let mark = if step.disruptive.is_some() { '!' } else { ' ' };
+    let _ = writeln!(text, "  {mark} {:<28} {rest}", step.name);
+}
+
+fn changed(text: &mut String, step: &ChangeStep) {
+    match (step.kind, step.places.as_slice()) {
+        (StepKind::Wall, _) => line(text, step, &format!("wall: {}", step.wanted)),
+        (_, []) => line(text, step, &format!("{}; {}", step.wanted, step.why)),
+        (_, [only]) => line(
+            text,
+            step,
+            &format!("{} -> {}  {}", only.present, only.value, only.place),
+        ),
+        (_, [first, ..]) => line(
+            text,
+            step,
+            &format!(
+                "{} -> {}  {} and {} more",
+                first.present,
+                first.value,
+                first.place,
+                step.places.len().saturating_sub(1)
+            ),
+        ),
+    }
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rampart apply`: a plan becomes what this machine is, until `rampart release`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use rampart_host::{Application, MachineRoot, StateDirectory, read_knob_values};
+use rampart_knobs::{Isolation, Subject, changes_text};
+use rampart_model::{
+    ChangeList, DomainKind, ExitCode, PlanFinding, ResolvedPlan, StandingPlan, StepAction,
+};
+
+use super::VERSION;
+use super::plan::{ReadPlan, RecordedMachine, read_plan};
+use crate::failure::Failure;
+use crate::output;
+
+const EXAMPLES: &str = "\
+Examples:
+  rampart apply plan.toml --dry-run   what would change, in order, and what it disturbs
+  rampart apply plan.toml             change it; `rampart release` takes it back exactly
+
+Every old value is on the disk before it is changed, and every new one is read back. The first that the
+kernel does not grant ends it, and all is taken back. Nothing is undone when the command ends, nor by
+any other command than `release`.
+Exit codes: 0, the plan stands; 2, the file is no plan; 4, the plan does not fit, another one stands, or
+a step is not granted; 5, it stands, and something that it expects of others is not so.";
+
+/// Make a plan real on this machine, until `rampart release`
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ApplyArguments {
+    /// The plan
+    plan: PathBuf,
+
+    /// Only say what would change
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Print the changes, or what stands, as JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    recorded: RecordedMachine,
+}
+
+pub(crate) fn run(arguments: &ApplyArguments) -> Result<ExitCode, Failure> {
+    if arguments.recorded.is_given() && !arguments.dry_run {
+        return Err(Failure::new(
+            ExitCode::Usage,
+            anyhow::anyhow!(
+                "--machine: a recorded machine cannot be changed; add --dry-run, or leave --machine out"
+            ),
+        ));
+    }
+    let root = arguments.recorded.root()?;
+    let read = read_plan(&arguments.plan, &root)?;
+    refuse(&read)?;
+    let changes = change_list(&root, &read);
+    if arguments.dry_run {
+        if arguments.json {
+            output::print(&serde_json::to_string_pretty(&changes)?)?;
+        } else {
+            output::print(&changes_text(&changes))?;
+        }
+        return Ok(ExitCode::Success);
+    }
+    let standing = apply(&read, &changes)?;
+    if arguments.json {
+        output::print(&serde_json::to_string_pretty(&standing)?)?;
+    } else {
+        output::print(&standing_text(&standing))?;
+    }
+    let expected = changes
+        .steps
+        .iter()
+        .any(|step| step.action == StepAction::Expect);
+    Ok(if expected {
+        ExitCode::Partial
+    } else {
+        ExitCode::Success
+    })
+}
+
+/// A plan that does not fit is not applied; each reason is told.
+pub(crate) fn refuse(read: &ReadPlan) -> Result<(), Failure> {
+    if !read.resolved.is_refused() {
+        return Ok(());
+    }
+    let refusing: Vec<&PlanFinding> = read
+        .resolved
+        .findings
+        .iter()
+        .filter(|finding| finding.refuses())
+        .collect();
+    let lines: String = refusing
+        .iter()
+        .map(|finding| rampart_plan::finding_line(&read.place(finding.domain.as_deref()), finding))
+        .collect();
+    Err(Failure::new(
+        ExitCode::PreconditionMissing,
+        anyhow::anyhow!(
+            "{}: the plan does not fit this machine\n{}",
+            read.file,
+            lines.trim_end()
+        ),
+    ))
+}
+
+/// What applying a plan changes on a machine.
+pub(crate) fn change_list(root: &MachineRoot, read: &ReadPlan) -> ChangeList {
+    let isolation = isolation(&read.resolved);
+    let readings = read_knob_values(root, &read.resolved.real_time);
+    let subject = Subject {
+        machine: &read.machine,
+        readings: &readings,
+    };
+    rampart_knobs::change_list(&read.resolved, subject, &isolation, VERSION)
+}
+
+fn isolation(resolved: &ResolvedPlan) -> Isolation {
+    Isolation {
+        real_time: resolved.real_time.clone(),
+        housekeeping: resolved.housekeeping.clone(),
+        has_guests: resolved
+            .domains
+            .iter()
+            .any(|domain| domain.kind == DomainKind::Vm),
+        ..Isolation::default()
+    }
+}
+
+/// Applies it, with a line on standard error for each step.
+pub(crate) fn apply(read: &ReadPlan, changes: &ChangeList) -> Result<StandingPlan, Failure> {
+    let application = Application {
+        tool_version: VERSION,
+        file: &read.file,
+        text: &read.text,
+        resolved: &read.resolved,
+        changes,
+    };
+    let mut progress = |step: &rampart_model::ChangeStep| {
+        output::say(&format!("rampart: {}: {}", step.name, step.wanted));
+    };
+    rampart_host::apply(&StateDirectory::standard(), &application, &mut progress)
+        .map_err(|error| Failure::new(ExitCode::PreconditionMissing, error))
+}
+
+fn standing_text(standing: &StandingPlan) -> String {
+    let mut text = String::new();
+    for domain in &standing.domains {
+        text.push_str(&format!(
+            "{}: CPUs {}, {}\n",
+            domain.name, domain.cpus, domain.wall
+        ));
+    }
+    for finding in &standing.findings {
+        text.push_str(&format!("{finding}\n"));
+    }
+    let count = |action: StepAction| {
+        standing
+            .changes
+            .steps
+            .iter()
+            .filter(|step| step.action == action)
+            .count()
+    };
+    text.push_str(&format!(
+        "{} stands: {} changed, {} were as wanted, {} left alone, {} wait for a restart, {} are not Rampart's to change (rampart apply {} --dry-run names them)\n",
+        standing.file,
+        count(StepAction::Apply),
+        count(StepAction::AsWanted),
+        count(StepAction::Skip),
+        count(StepAction::AtRestart),
+        count(StepAction::ByHand),
+        standing.file,
+    ));
+    text.push_str("next: rampart status; rampart release takes it back\n");
+    text
+}
