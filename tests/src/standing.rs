@@ -92,6 +92,7 @@ pub fn stand(state: &Path, text: &str, groups: &[(&str, &Group)]) -> StandingPla
                 },
                 partition: None,
                 group: group.map(|(_, group)| group.0.display().to_string()),
+                members: None,
                 unified: false,
             }
         })

@@ -140,7 +140,10 @@ impl Standing {
                 kind: Some(standing.kind),
                 cpus: standing.cpus.clone(),
                 wall: Some(standing.wall),
-                group: match (&standing.group, standing.unified) {
+                group: match (
+                    standing.members.as_ref().or(standing.group.as_ref()),
+                    standing.unified,
+                ) {
                     (None, _) => PlaceGroup::AsIs,
                     (Some(path), false) => PlaceGroup::V1(PathBuf::from(path)),
                     (Some(path), true) => PlaceGroup::V2(PathBuf::from(path)),
