@@ -9,3 +9,4 @@ pub mod disturbance;
 pub mod limited;
 pub mod machine_state;
 pub mod programs;
+pub mod standing;

@@ -28,10 +28,13 @@ use rampart_model::{
     Granted, GuestReport, GuestRole, Machine, MeterEvent, MeterPlan, ShieldReport, StandingDomain,
 };
 
-pub use container::{ReleasedContainers, release_containers};
+pub use container::{ContainerOrder, PlannedContainer, ReleasedContainers, release_containers};
 pub use error::DomainError;
 pub use surroundings::WallChoice;
-pub use vm::{ExportedGuest, ReleasedGuests, export_libvirt, release_guests};
+pub use vm::{
+    ExportedGuest, GuestEnd, GuestOrder, PlannedGuest, ReleasedGuests, VirtualCpuPlace,
+    export_libvirt, release_guests,
+};
 
 /// What mends a meter that cannot be started.
 const METER_MEND: &str =

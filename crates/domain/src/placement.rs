@@ -4,7 +4,7 @@
 
 use std::io;
 
-use rampart_model::{CpuId, CpuSet, Finding, Nanos, SchedulingPolicy, Severity};
+use rampart_model::{CpuId, CpuSet, Finding, SchedulingPolicy, Severity};
 use rustix::process::Pid;
 use rustix::thread::CpuSet as KernelCpuSet;
 
@@ -100,7 +100,7 @@ pub(crate) fn schedule(
     thread: &Thread,
     policy: SchedulingPolicy,
 ) -> Result<(), DomainError> {
-    set_policy(thread.id, policy).map_err(|cause| {
+    rampart_host::set_thread_policy(thread.id, policy).map_err(|cause| {
         let place = format!("thread {} (`{}`)", thread.id, thread.name);
         let diagnosis = (cause.raw_os_error() == Some(libc::EPERM) && policy.is_real_time())
             .then(|| rampart_host::diagnose_real_time_policy(thread.id))
@@ -124,95 +124,9 @@ pub(crate) fn schedule(
     })
 }
 
-fn set_policy(thread: u32, policy: SchedulingPolicy) -> io::Result<()> {
-    let mut attributes = libc::sched_attr {
-        size: size_of::<libc::sched_attr>() as u32,
-        sched_policy: libc::SCHED_OTHER as u32,
-        sched_flags: 0,
-        sched_nice: 0,
-        sched_priority: 0,
-        sched_runtime: 0,
-        sched_deadline: 0,
-        sched_period: 0,
-    };
-    match policy {
-        SchedulingPolicy::Other => {}
-        SchedulingPolicy::Fifo(priority) => {
-            attributes.sched_policy = libc::SCHED_FIFO as u32;
-            attributes.sched_priority = u32::from(priority);
-        }
-        SchedulingPolicy::RoundRobin(priority) => {
-            attributes.sched_policy = libc::SCHED_RR as u32;
-            attributes.sched_priority = u32::from(priority);
-        }
-        SchedulingPolicy::Deadline {
-            runtime,
-            deadline,
-            period,
-        } => {
-            attributes.sched_policy = libc::SCHED_DEADLINE as u32;
-            attributes.sched_runtime = runtime.0;
-            attributes.sched_deadline = deadline.0;
-            attributes.sched_period = period.0;
-        }
-    }
-    // SAFETY: sched_setattr(2) reads `size` bytes of the structure, which lives through the
-    // call, and keeps no pointer to it; glibc and musl have no wrapper for it.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_sched_setattr,
-            libc::pid_t::try_from(thread).map_err(|_| io::ErrorKind::InvalidInput)?,
-            &raw const attributes,
-            0u32,
-        )
-    };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
-}
-
 /// The policy of a thread; none where it is gone.
 pub(crate) fn policy(thread: u32) -> Option<SchedulingPolicy> {
-    let thread = libc::pid_t::try_from(thread).ok()?;
-    let mut attributes = libc::sched_attr {
-        size: 0,
-        sched_policy: 0,
-        sched_flags: 0,
-        sched_nice: 0,
-        sched_priority: 0,
-        sched_runtime: 0,
-        sched_deadline: 0,
-        sched_period: 0,
-    };
-    let size = size_of::<libc::sched_attr>();
-    // SAFETY: sched_getattr(2) writes at most `size` bytes to the structure, which lives through
-    // the call, and keeps no pointer to it; glibc and musl have no wrapper for it.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_sched_getattr,
-            thread,
-            &raw mut attributes,
-            u32::try_from(size).ok()?,
-            0u32,
-        )
-    };
-    if result != 0 {
-        return None;
-    }
-    let priority = u8::try_from(attributes.sched_priority).ok()?;
-    Some(match i32::try_from(attributes.sched_policy).ok()? {
-        libc::SCHED_FIFO => SchedulingPolicy::Fifo(priority),
-        libc::SCHED_RR => SchedulingPolicy::RoundRobin(priority),
-        libc::SCHED_DEADLINE => SchedulingPolicy::Deadline {
-            runtime: Nanos(attributes.sched_runtime),
-            deadline: Nanos(attributes.sched_deadline),
-            period: Nanos(attributes.sched_period),
-        },
-        // Batch and idle are time-sharing policies too.
-        _ => SchedulingPolicy::Other,
-    })
+    rampart_host::thread_policy(thread).ok()
 }
 
 pub(crate) fn pid(process: u32) -> Option<Pid> {

@@ -65,6 +65,24 @@ pub fn spawn_tied(mut command: Command, at_our_end: AtOurEnd) -> io::Result<Chil
     answer.recv().map_err(|_| gone())?
 }
 
+/// Starts `command` in a session of its own (setsid(2)), so that it goes on when this process and
+/// its terminal are gone. What it reads and writes must not be tied to them either.
+///
+/// # Errors
+/// If the program cannot be started.
+#[expect(
+    unsafe_code,
+    reason = "the standard library has no safe way to run code between fork and exec"
+)]
+pub fn spawn_detached(mut command: Command) -> io::Result<Child> {
+    // SAFETY: between fork and exec only the system call setsid is made, which is
+    // async-signal-safe; nothing is allocated or locked.
+    unsafe {
+        command.pre_exec(|| Ok(rustix::process::setsid().map(drop)?));
+    }
+    command.spawn()
+}
+
 /// Waits until `child` has ended, for at most `limit`; none if it has not by then.
 ///
 /// # Errors

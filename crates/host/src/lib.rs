@@ -26,6 +26,7 @@ mod notation;
 mod observe;
 mod output;
 mod panic;
+mod placing;
 mod policy;
 mod processor_times;
 mod real_time;
@@ -44,7 +45,7 @@ pub use boot_loader::{
     BootCommand, BootFileChange, BootLoader, BootPlan, BootReport, boot_loader, plan_boot,
     prepare_boot,
 };
-pub use child::{AtOurEnd, end_child, spawn_tied, wait_within};
+pub use child::{AtOurEnd, end_child, spawn_detached, spawn_tied, wait_within};
 pub use enter::enter_standing;
 pub use error::HostError;
 pub use facts::{
@@ -57,6 +58,10 @@ pub use layout::control_group_layout;
 pub use observe::{Watch, observe};
 pub use output::{Said, output_within, run_within};
 pub use panic::PanicTrigger;
+pub use placing::{
+    Place, PlaceGroup, PlacedThread, ThreadState, descendants, home_group, is_leader,
+    place_process, place_thread, process_start, process_threads, thread_state,
+};
 pub use policy::{set_thread_policy, thread_policy};
 pub use processor_times::{ProcessorTimes, processor_times, read_smi_count};
 pub use real_time::{RealTimeBudget, diagnose_real_time_policy, free_real_time_budget};

@@ -185,6 +185,21 @@ fn group_with_budget(
     kernel.exists(&file).then(|| (root.to_owned(), path))
 }
 
+/// Mount point of the `cpu` controller and the group of a thread in it, where that has no
+/// real-time budget and needs one.
+pub(crate) fn group_without_budget(
+    kernel: &dyn Kernel,
+    hierarchies: &Hierarchies,
+    thread: u32,
+) -> Option<(PathBuf, String)> {
+    if is_unlimited(kernel) {
+        return None;
+    }
+    let (root, path) = group_with_budget(kernel, hierarchies, thread)?;
+    let file = root.join(path.trim_start_matches('/')).join(RUNTIME);
+    (number(kernel, &file) == Some(0)).then_some((root, path))
+}
+
 /// Whether the limit is off, in which case the kernel asks no group for a budget.
 fn is_unlimited(kernel: &dyn Kernel) -> bool {
     number(kernel, Path::new(GLOBAL_RUNTIME)) == Some(-1)

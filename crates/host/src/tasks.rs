@@ -29,14 +29,14 @@ pub(crate) struct Task {
 pub(crate) struct TaskStat {
     /// Its name.
     pub(crate) name: String,
+    /// The process that made its process, or adopted it.
+    pub(crate) parent: u32,
     /// Clock ticks since boot.
     pub(crate) start: u64,
     /// Its policy and priority; the figures of `SCHED_DEADLINE` are not told here.
     pub(crate) policy: Option<SchedulingPolicy>,
     /// `R` where it runs or wants to, `Z` where it has ended.
     pub(crate) state: char,
-    /// The process that started its process.
-    pub(crate) parent: u32,
     /// CPU time that it used, in clock ticks.
     pub(crate) ticks: u64,
     /// The CPU that it ran on last.
@@ -151,7 +151,7 @@ mod tests {
         let line = "42 (a b) (c)) S 1 42 42 0 -1 69238848 0 0 0 0 0 0 0 0 20 0 1 0 777 0 0";
         let stat = TaskStat::parse(line).expect("stat");
         assert_eq!(stat.name, "a b) (c)");
-        assert_eq!(stat.start, 777);
+        assert_eq!((stat.parent, stat.start), (1, 777));
         assert!(stat.is_bound() && stat.is_kernel_thread());
         assert_eq!((stat.policy, stat.cpu), (None, None));
         assert_eq!((stat.state, stat.parent), ('S', 1));

@@ -52,6 +52,8 @@ mod record;
 #[cfg(feature = "std")]
 mod status;
 #[cfg(feature = "std")]
+mod supervision;
+#[cfg(feature = "std")]
 mod surroundings;
 #[cfg(feature = "std")]
 mod transfer;
@@ -150,6 +152,11 @@ pub use status::{
     CountStatus, CpuStatus, DomainStatus, Intruder, IntruderKind, ProgramState, ProgramStatus,
     STATUS_SCHEMA_VERSION, Status, StatusFinding, StatusFindingKind, StatusPlan, StatusSubject,
     ThreadStatus,
+};
+#[cfg(feature = "std")]
+pub use supervision::{
+    LastExit, ProcessIdentity, SUPERVISION_SCHEMA_VERSION, SupervisedContainer, SupervisedDomain,
+    SupervisedState,
 };
 #[cfg(feature = "std")]
 pub use surroundings::{

@@ -74,6 +74,16 @@ pub(crate) enum Command {
     Domains(Domains),
     /// Write, check and show the plan of a machine: who owns which CPU
     Plan(crate::commands::plan::PlanArguments),
+    /// Run a program in a domain of the plan that stands
+    Run(crate::commands::run::RunArguments),
+    /// Move running processes or threads into a domain of the plan that stands
+    Move(crate::commands::moving::MoveArguments),
+    /// Put a wall around CPUs by hand, and run a program behind it
+    Shield(crate::commands::shield::ShieldArguments),
+    /// Start what the domains of the plan that stands run, and watch over it
+    Up(crate::commands::up::UpArguments),
+    /// End what `up` started
+    Down(crate::commands::up::DownArguments),
     /// Make a plan real on this machine, until `rampart release`
     Apply(crate::commands::apply::ApplyArguments),
     /// Say what is true now: who owns which CPU, what runs there, what of the plan does not hold
@@ -410,6 +420,8 @@ pub(crate) enum Document {
     Block,
     /// Output of `rampart blocktest --json`
     Blocktest,
+    /// domains/NAME.json in the state directory: what `rampart up` keeps of a domain
+    SupervisedDomain,
     /// A plan; it is TOML, and its values are those of JSON
     Plan,
     /// Output of `rampart plan show --json`

@@ -38,6 +38,12 @@ impl Failure {
     }
 }
 
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:#}", self.error)
+    }
+}
+
 impl From<EvaluateError> for Failure {
     fn from(error: EvaluateError) -> Self {
         Self::new(error.exit_code(), error)

@@ -135,6 +135,75 @@ pub(super) fn configuration(contents: &Contents) -> Value {
     })
 }
 
+/// What differs from one container of a plan to another.
+#[derive(Debug, Clone)]
+pub(super) struct PlannedContents<'a> {
+    /// Name of its domain, which becomes its host name.
+    pub(super) name: &'a str,
+    /// Its root directory.
+    pub(super) root: &'a Path,
+    /// Program and arguments inside.
+    pub(super) run: &'a [String],
+    /// The CPUs of its group.
+    pub(super) cpus: &'a CpuSet,
+    /// Its control group, relative to the root of each hierarchy.
+    pub(super) control_group: String,
+    /// How it may lock its memory.
+    pub(super) memory: MemoryGrant,
+}
+
+/// What root may do in a container of a plan: files of its own root directory, its own processes.
+const PLANNED_CAPABILITIES: [&str; 8] = [
+    "CAP_CHOWN",
+    "CAP_DAC_OVERRIDE",
+    "CAP_FOWNER",
+    "CAP_FSETID",
+    "CAP_KILL",
+    "CAP_NET_BIND_SERVICE",
+    "CAP_SETGID",
+    "CAP_SETUID",
+];
+
+/// The configuration of a container of a plan: as that of a meter, with a root directory that can
+/// be written to, root inside with few capabilities, and any system call that these allow. Its
+/// network is a loopback device alone.
+pub(super) fn planned_configuration(contents: &PlannedContents<'_>) -> Value {
+    let mut all = configuration(&Contents {
+        control_group: contents.control_group.clone(),
+        cpus: Some(contents.cpus.clone()),
+        real_time: None,
+        memory: contents.memory,
+        seccomp: false,
+        architecture: String::new(),
+    });
+    let process = &mut all["process"];
+    process["user"] = json!({ "uid": 0, "gid": 0 });
+    process["args"] = json!(contents.run);
+    process["env"] = json!(["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]);
+    let mut capabilities = PLANNED_CAPABILITIES.to_vec();
+    if contents.memory == MemoryGrant::Capability {
+        capabilities.push("CAP_IPC_LOCK");
+    }
+    for set in ["bounding", "effective", "permitted"] {
+        process["capabilities"][set] = json!(capabilities);
+    }
+    process["capabilities"]["inheritable"] = json!([]);
+    process["capabilities"]["ambient"] = json!([]);
+    all["root"] = json!({ "path": contents.root, "readonly": false });
+    all["hostname"] = json!(contents.name);
+    all
+}
+
+/// Writes that configuration into `directory`.
+pub(super) fn write_planned(
+    directory: &Path,
+    contents: &PlannedContents<'_>,
+) -> Result<(), DomainError> {
+    let path = directory.join("config.json");
+    let text = format!("{:#}\n", planned_configuration(contents));
+    fs::write(&path, text).map_err(DomainError::file("write the configuration", path))
+}
+
 /// Makes the root file system below `directory` and says where it is.
 pub(super) fn write_root(directory: &Path, meter: &Path) -> Result<PathBuf, DomainError> {
     let root = directory.join("rootfs");
@@ -185,6 +254,28 @@ mod tests {
         insta::with_settings!({ sort_maps => true }, {
             insta::assert_json_snapshot!(configuration(&contents()));
         });
+    }
+
+    #[test]
+    fn a_container_of_a_plan_runs_its_program_in_its_root() {
+        let cpus = "3".parse().expect("cpus");
+        let all = planned_configuration(&PlannedContents {
+            name: "logger",
+            root: Path::new("/srv/logger"),
+            run: &["/bin/log".to_owned(), "-v".to_owned()],
+            cpus: &cpus,
+            control_group: "/rampart-logger/c".to_owned(),
+            memory: MemoryGrant::Limit,
+        });
+        assert_eq!(all["process"]["args"], json!(["/bin/log", "-v"]));
+        assert_eq!(
+            all["root"],
+            json!({ "path": "/srv/logger", "readonly": false })
+        );
+        assert_eq!(all["linux"]["resources"]["cpu"]["cpus"], "3");
+        let capabilities = &all["process"]["capabilities"];
+        assert!(!capabilities.to_string().contains("SYS_"), "{capabilities}");
+        assert_eq!(capabilities["ambient"], json!([]));
     }
 
     #[test]

@@ -104,6 +104,11 @@ impl Engine {
         self.takes_parent
     }
 
+    /// Options before any command.
+    pub(super) fn options(&self) -> &[String] {
+        &self.options
+    }
+
     /// The command that runs the container in the foreground, with the meter's streams.
     pub(super) fn run(&self, container: &Container, wishes: &Wishes) -> Command {
         let mut command = Command::new(&self.program);

@@ -46,6 +46,11 @@ pub(super) fn persist(program: &Path, arguments: &[&str]) -> Result<String, Doma
 
 /// Runs a prepared command to its end and returns its standard output.
 pub(super) fn finish(command: Command) -> Result<String, DomainError> {
+    finish_within(command, PATIENCE)
+}
+
+/// The same for a command that may take so long.
+pub(super) fn finish_within(command: Command, patience: Duration) -> Result<String, DomainError> {
     let words: Vec<String> = std::iter::once(command.get_program())
         .chain(command.get_args())
         .map(|word| word.to_string_lossy().into_owned())
@@ -56,13 +61,13 @@ pub(super) fn finish(command: Command) -> Result<String, DomainError> {
         source,
         mend: "install it again".to_owned(),
     };
-    let said = rampart_host::run_within(command, PATIENCE).map_err(not_started)?;
+    let said = rampart_host::run_within(command, patience).map_err(not_started)?;
     match said.status {
         Some(status) if status.success() => Ok(said.output),
         status => Err(DomainError::Helper {
             command: line,
             status: status.map_or_else(
-                || format!("no end within {} s", PATIENCE.as_secs()),
+                || format!("no end within {} s", patience.as_secs()),
                 |status| status.to_string(),
             ),
             stderr: said.errors,

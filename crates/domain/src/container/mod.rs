@@ -8,6 +8,7 @@
 mod bundle;
 mod engine;
 mod helper;
+mod planned;
 mod seccomp;
 mod store;
 
@@ -26,6 +27,7 @@ use crate::session::{Session, Tie};
 use crate::surroundings::{self, REAL_TIME_BUDGET, Surroundings, WallChoice};
 use crate::{Domain, DomainError, Running, Start, task};
 
+pub use self::planned::{ContainerOrder, PlannedContainer};
 pub(crate) use self::store::Container;
 pub use self::store::{ReleasedContainers, release_containers};
 

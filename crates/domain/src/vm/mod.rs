@@ -7,6 +7,7 @@
 //! - `host`, `probe`, `availability`: what the machine has for guests.
 //! - `watch`, `guest`, `threads`, `store`: a guest that boots and is up.
 //! - `running`, `noisy`: a meter, or a load, in it.
+//! - `planned`: a guest of a plan, with a kernel or disk of its own.
 //! - `knobs`, `checks`: what real-time guests are known to need, as it is.
 
 mod arguments;
@@ -23,6 +24,7 @@ mod libraries;
 mod libvirt;
 mod modules;
 mod noisy;
+mod planned;
 mod probe;
 mod running;
 mod store;
@@ -50,6 +52,7 @@ use crate::{Domain, DomainError, Running, Start};
 pub(crate) use self::kernel::KERNEL_VARIABLE;
 
 pub use self::export::{ExportedGuest, export_libvirt};
+pub use self::planned::{GuestEnd, GuestOrder, PlannedGuest, VirtualCpuPlace};
 pub use self::store::{ReleasedGuests, release_guests};
 
 /// Memory of a guest in MiB: its kernel, the meter, and a load program with its libraries.

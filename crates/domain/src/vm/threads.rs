@@ -195,12 +195,12 @@ impl Placement {
     }
 }
 
-fn exists(process: u32, thread: u32) -> bool {
+pub(super) fn exists(process: u32, thread: u32) -> bool {
     fs::exists(format!("/proc/{process}/task/{thread}")).unwrap_or(false)
 }
 
 /// `thread-id` of each CPU in the answer to `query-cpus-fast`, by `cpu-index`.
-fn threads_in(answer: &Value) -> Vec<u32> {
+pub(super) fn threads_in(answer: &Value) -> Vec<u32> {
     let mut found: Vec<(u64, u32)> = answer
         .as_array()
         .into_iter()
@@ -216,7 +216,7 @@ fn threads_in(answer: &Value) -> Vec<u32> {
 
 /// The kernel's own threads that work for a process's guest: `vhost-PID` (before Linux 6.4, since
 /// when they are threads of the process) and `kvm-pit/PID`.
-fn kernel_helpers(process: u32) -> Vec<Thread> {
+pub(super) fn kernel_helpers(process: u32) -> Vec<Thread> {
     let names = [format!("vhost-{process}"), format!("kvm-pit/{process}")];
     fs::read_dir("/proc")
         .into_iter()

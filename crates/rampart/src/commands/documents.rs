@@ -5,7 +5,7 @@ use anyhow::Context;
 use clap::CommandFactory;
 use rampart_model::{
     BlockerEvent, BlockerRequest, Blocking, Blocktest, Check, Evaluation, ExitCode, KnobCatalogue,
-    Measurement, MeterEvent, MeterRequest, ResolvedPlan, Status,
+    Measurement, MeterEvent, MeterRequest, ResolvedPlan, Status, SupervisedDomain,
 };
 use schemars::schema_for;
 
@@ -26,6 +26,7 @@ pub(crate) fn schema(arguments: &Schema) -> Result<ExitCode, Failure> {
         Document::Block => schema_for!(Blocking),
         Document::Blocktest => schema_for!(Blocktest),
         Document::Plan => rampart_plan::schema(),
+        Document::SupervisedDomain => schema_for!(SupervisedDomain),
         Document::ResolvedPlan => schema_for!(ResolvedPlan),
         Document::Status => schema_for!(Status),
     };

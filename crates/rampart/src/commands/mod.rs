@@ -14,14 +14,18 @@ pub(crate) mod export;
 pub(crate) mod import;
 pub(crate) mod knobs;
 pub(crate) mod measure;
+pub(crate) mod moving;
 pub(crate) mod on;
 pub(crate) mod plan;
 pub(crate) mod recorded;
 pub(crate) mod release;
 pub(crate) mod report;
+pub(crate) mod run;
+pub(crate) mod shield;
 pub(crate) mod sim;
 mod sim_program;
 pub(crate) mod status;
+pub(crate) mod up;
 
 use std::path::PathBuf;
 

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A container that runs what a plan says, in the foreground of its engine.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rampart_model::{ContainerEngine, ContainerSource, CpuSet, Finding, Severity};
+
+use super::bundle;
+use super::engine::{Engine, MemoryGrant};
+use super::helper;
+use crate::DomainError;
+
+/// Pause between two questions whether a container's process is there.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// What a container of a plan is made of.
+#[derive(Debug, Clone)]
+pub struct ContainerOrder<'a> {
+    /// Name of its domain.
+    pub name: &'a str,
+    /// Image or root directory, and who runs it.
+    pub source: &'a ContainerSource,
+    /// Program and arguments inside; empty for those of the image.
+    pub run: &'a [String],
+    /// Its CPUs.
+    pub cpus: &'a CpuSet,
+    /// The control group above its own, relative to the hierarchy's root; none for the engine's.
+    pub parent: Option<String>,
+    /// A directory of its own for what the runtime needs; emptied first.
+    pub directory: PathBuf,
+}
+
+/// A container of a plan, started or about to be.
+#[derive(Debug, Clone)]
+pub struct PlannedContainer {
+    kind: ContainerEngine,
+    program: PathBuf,
+    id: String,
+    directory: PathBuf,
+}
+
+impl PlannedContainer {
+    /// Finds the engine, writes what it reads, removes a container of that name that is left, and
+    /// gives the command that runs the container in the foreground.
+    ///
+    /// # Errors
+    /// If no engine works here, or it cannot run such a source.
+    pub fn prepare(order: &ContainerOrder<'_>) -> Result<(Self, Command), DomainError> {
+        let kind = order.source.engine.unwrap_or(ContainerEngine::Embedded);
+        let engine = Engine::find(kind, rampart_host::control_group_layout())
+            .map_err(|finding| DomainError::Unavailable(*finding))?;
+        let container = Self::left(
+            order.name,
+            kind,
+            engine.program.clone(),
+            order.directory.clone(),
+        );
+        container.remove()?;
+        fs::create_dir_all(&order.directory)
+            .map_err(DomainError::file("make the directory", &order.directory))?;
+        let parent = order.parent.as_deref().filter(|_| engine.takes_parent());
+        let mut command = Command::new(&engine.program);
+        if kind == ContainerEngine::Embedded {
+            let root = runnable_root(order)?;
+            bundle::write_planned(
+                &order.directory,
+                &bundle::PlannedContents {
+                    name: order.name,
+                    root: &root,
+                    run: order.run,
+                    cpus: order.cpus,
+                    control_group: format!("{}/{}", parent.unwrap_or(""), container.id),
+                    memory: MemoryGrant::to_lock(),
+                },
+            )?;
+            command
+                .arg("--root")
+                .arg(container.runtime_state())
+                .arg("run")
+                .arg("--bundle")
+                .arg(&order.directory)
+                .arg("--pid-file")
+                .arg(container.process_file())
+                .arg(&container.id);
+        } else {
+            command.args(engine.options());
+            command.args(arguments(order, &container.id, kind, parent)?);
+        }
+        Ok((container, command))
+    }
+
+    /// One that a supervisor left, known from its record.
+    #[must_use]
+    pub fn left(name: &str, kind: ContainerEngine, program: PathBuf, directory: PathBuf) -> Self {
+        Self {
+            kind,
+            program,
+            id: format!("rampart-{name}"),
+            directory,
+        }
+    }
+
+    /// Who runs it.
+    #[must_use]
+    pub fn engine(&self) -> ContainerEngine {
+        self.kind
+    }
+
+    /// The program of the runtime or engine.
+    #[must_use]
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// Whether its control group lies below the one that was asked for.
+    #[must_use]
+    pub fn takes_parent(&self) -> bool {
+        Engine::find(self.kind, rampart_host::control_group_layout())
+            .is_ok_and(|engine| engine.takes_parent())
+    }
+
+    /// Its first process, as soon as it runs; none where it does not within `limit`, or `gone` says
+    /// that its command has ended.
+    pub fn process(&self, limit: Duration, mut gone: impl FnMut() -> bool) -> Option<u32> {
+        let begin = Instant::now();
+        loop {
+            let text = match self.kind {
+                ContainerEngine::Embedded => fs::read_to_string(self.process_file()).ok(),
+                ContainerEngine::Podman | ContainerEngine::Docker => helper::run(
+                    &self.program,
+                    &["inspect", "--format", "{{.State.Pid}}", &self.id],
+                )
+                .ok(),
+            };
+            let process = text.and_then(|text| text.trim().parse().ok());
+            if let Some(process) = process.filter(|process| *process > 0) {
+                return Some(process);
+            }
+            if gone() || begin.elapsed() >= limit {
+                return None;
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    /// Asks it to end in its engine's way, which kills it when `limit` is over.
+    ///
+    /// # Errors
+    /// If the engine does not do it.
+    pub fn stop(&self, limit: Duration) -> Result<(), DomainError> {
+        if self.kind == ContainerEngine::Embedded {
+            // Whoever waits for its process sees whether that was enough.
+            let root = self.runtime_state().display().to_string();
+            return helper::run(&self.program, &["--root", &root, "kill", &self.id, "TERM"])
+                .map(drop);
+        }
+        let seconds = limit.as_secs().max(1).to_string();
+        let mut command = Command::new(&self.program);
+        command.args(["stop", "--time", &seconds, &self.id]);
+        helper::finish_within(command, limit + Duration::from_secs(20)).map(drop)
+    }
+
+    /// Removes it, whether or not it still runs, and its directory. Nothing there is no error.
+    ///
+    /// # Errors
+    /// If the engine does not do it.
+    pub fn remove(&self) -> Result<(), DomainError> {
+        let id = self.id.as_str();
+        match self.kind {
+            ContainerEngine::Embedded => {
+                let root = self.runtime_state();
+                if root.join(id).exists() {
+                    let root = root.display().to_string();
+                    helper::persist(&self.program, &["--root", &root, "delete", "--force", id])?;
+                }
+            }
+            ContainerEngine::Podman => {
+                let arguments = ["rm", "--force", "--ignore", "--time", "0", id];
+                helper::persist(&self.program, &arguments)?;
+            }
+            ContainerEngine::Docker => {
+                // One that is not there is an error for docker, and none here.
+                let _ = helper::run(&self.program, &["rm", "--force", id]);
+            }
+        }
+        match fs::remove_dir_all(&self.directory) {
+            Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => Err(DomainError::file(
+                "remove the directory",
+                &self.directory,
+            )(cause)),
+            _ => Ok(()),
+        }
+    }
+
+    fn runtime_state(&self) -> PathBuf {
+        self.directory.join("runtime")
+    }
+
+    fn process_file(&self) -> PathBuf {
+        self.directory.join("process")
+    }
+}
+
+fn cannot(order: &ContainerOrder<'_>, what: &str, mend: &str) -> DomainError {
+    DomainError::Unavailable(
+        Finding::new(Severity::Problem, format!("domain {}", order.name), what).mend(mend),
+    )
+}
+
+/// The root directory of a container without an engine.
+fn runnable_root(order: &ContainerOrder<'_>) -> Result<PathBuf, DomainError> {
+    let Some(root) = &order.source.rootfs else {
+        return Err(cannot(
+            order,
+            "the container has neither an image nor a root directory",
+            "write container = { rootfs = \"DIRECTORY\" }, or { engine = \"podman\", image = \"NAME\" }",
+        ));
+    };
+    if order.run.is_empty() {
+        return Err(cannot(
+            order,
+            "a root directory does not say which program to run",
+            "write run = [\"/path/inside\"]",
+        ));
+    }
+    fs::canonicalize(root).map_err(DomainError::file("find the root directory", root))
+}
+
+/// What podman and docker are told.
+fn arguments(
+    order: &ContainerOrder<'_>,
+    id: &str,
+    kind: ContainerEngine,
+    parent: Option<&str>,
+) -> Result<Vec<String>, DomainError> {
+    let mut list: Vec<String> = ["run", "--name", id, "--rm", "--log-driver", "none"]
+        .map(str::to_owned)
+        .to_vec();
+    let mut add = |words: &[&str]| list.extend(words.iter().map(|&word| word.to_owned()));
+    match MemoryGrant::to_lock() {
+        MemoryGrant::Capability => add(&["--cap-add", "IPC_LOCK"]),
+        _ => add(&["--ulimit", "memlock=-1:-1"]),
+    }
+    // Without its parent it has to be moved behind the wall afterwards, and the engine's own group
+    // may not have the CPUs.
+    if let Some(parent) = parent {
+        add(&["--cpuset-cpus", &order.cpus.to_string()]);
+        add(&["--cgroup-parent", parent]);
+    }
+    match (&order.source.image, &order.source.rootfs) {
+        (Some(image), _) => add(&[image]),
+        (None, Some(root)) if kind == ContainerEngine::Podman => add(&["--rootfs", root]),
+        (None, Some(_)) => {
+            return Err(cannot(
+                order,
+                "docker runs images, and no root directory",
+                "write { engine = \"podman\", rootfs = … }, or import it: tar -C DIRECTORY -c . | docker import - NAME",
+            ));
+        }
+        (None, None) => {
+            return Err(cannot(
+                order,
+                "the container has neither an image nor a root directory",
+                "write container = { engine = \"podman\", image = \"NAME\" }",
+            ));
+        }
+    }
+    list.extend(order.run.iter().cloned());
+    Ok(list)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order<'a>(
+        source: &'a ContainerSource,
+        run: &'a [String],
+        cpus: &'a CpuSet,
+    ) -> ContainerOrder<'a> {
+        ContainerOrder {
+            name: "logger",
+            source,
+            run,
+            cpus,
+            parent: Some("/rampart-logger".to_owned()),
+            directory: "/nowhere".into(),
+        }
+    }
+
+    #[test]
+    fn engines_are_told_image_cpus_and_group() {
+        let source = ContainerSource {
+            engine: Some(ContainerEngine::Podman),
+            image: Some("registry.example/logger:1".to_owned()),
+            rootfs: None,
+        };
+        let (run, cpus) = (["log".to_owned()], "2-3".parse().expect("CPUs"));
+        let order = order(&source, &run, &cpus);
+        let words = |parent| {
+            arguments(&order, "rampart-logger", ContainerEngine::Podman, parent)
+                .expect("arguments")
+                .join(" ")
+                .replace("--ulimit memlock=-1:-1", "LOCK")
+                .replace("--cap-add IPC_LOCK", "LOCK")
+        };
+        assert_eq!(
+            words(Some("/rampart-logger")),
+            "run --name rampart-logger --rm --log-driver none LOCK \
+             --cpuset-cpus 2-3 --cgroup-parent /rampart-logger registry.example/logger:1 log"
+        );
+        assert!(!words(None).contains("cpuset"));
+    }
+
+    #[test]
+    fn what_cannot_be_run_is_told_with_its_mend() {
+        let root = ContainerSource {
+            engine: None,
+            image: None,
+            rootfs: Some("/srv".to_owned()),
+        };
+        let cpus = CpuSet::new();
+        let nothing = order(&root, &[], &cpus);
+        let docker = arguments(&nothing, "id", ContainerEngine::Docker, None);
+        assert!(
+            docker
+                .expect_err("refused")
+                .to_string()
+                .contains("docker import")
+        );
+        let no_program = runnable_root(&nothing).expect_err("no program");
+        assert!(no_program.to_string().contains("run = ["), "{no_program}");
+        let empty = ContainerSource::default();
+        let no_source = order(&empty, &[], &cpus);
+        assert!(runnable_root(&no_source).is_err());
+        assert!(arguments(&no_source, "id", ContainerEngine::Podman, None).is_err());
+    }
+}

@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A guest of a plan: its own kernel or disk, every thread of its emulator in its place.
+
+mod arguments;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rampart_host::{MachineRoot, Place, PlaceGroup, PlacedThread, place_thread};
+use rampart_model::{CpuId, CpuSet, Finding, SchedulingPolicy, Severity};
+use rampart_qemu::Qemu;
+use serde_json::json;
+
+use self::arguments::Facilities;
+use super::host::{self, Program};
+use super::threads::{exists, kernel_helpers, threads_in};
+use crate::DomainError;
+use crate::process::{self, Thread};
+
+/// How long a guest may take from the word to go on until QEMU says that it runs.
+const RUN_LIMIT: Duration = Duration::from_secs(10);
+/// Beginning of a disk in QEMU's own format (QEMU's `docs/interop/qcow2`).
+const QCOW2: [u8; 4] = *b"QFI\xfb";
+
+/// Where a virtual CPU runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VirtualCpuPlace {
+    /// The CPUs of the host: one, where it is bound.
+    pub cpus: CpuSet,
+    /// The policy of its thread.
+    pub policy: SchedulingPolicy,
+}
+
+/// A guest that a plan asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuestOrder {
+    /// Name of its domain.
+    pub name: String,
+    /// Its kernel's image.
+    pub kernel: Option<PathBuf>,
+    /// Its initial file system.
+    pub initramfs: Option<PathBuf>,
+    /// Its disk.
+    pub disk: Option<PathBuf>,
+    /// Its memory.
+    pub memory_bytes: u64,
+    /// Size of the huge pages behind it, in bytes; none for ordinary ones.
+    pub huge_page: Option<u64>,
+    /// The memory node that the plan names.
+    pub node: Option<u32>,
+    /// Its virtual CPUs by their number.
+    pub virtual_cpus: Vec<VirtualCpuPlace>,
+    /// Where the threads of the emulator run that are no virtual CPU.
+    pub emulator: CpuSet,
+    /// Where the threads run that serve its devices.
+    pub service: CpuSet,
+    /// Whether an idle virtual CPU keeps its CPU.
+    pub cpu_pm: bool,
+    /// Whether it is told that its CPUs are its own.
+    pub hint_dedicated: bool,
+    /// PCI devices that it is given.
+    pub devices: Vec<String>,
+    /// A directory of its own, for sockets; emptied first.
+    pub directory: PathBuf,
+    /// The file that its console is appended to.
+    pub log: PathBuf,
+}
+
+impl GuestOrder {
+    /// Whether any of its virtual CPUs has a real-time policy.
+    #[must_use]
+    pub fn is_real_time(&self) -> bool {
+        !self.real_time_inside().is_empty()
+    }
+
+    /// The virtual CPUs that have a real-time policy, as the guest numbers them.
+    fn real_time_inside(&self) -> CpuSet {
+        (0u32..)
+            .zip(&self.virtual_cpus)
+            .filter(|(_, cpu)| cpu.policy.is_real_time())
+            .map(|(number, _)| CpuId(number))
+            .collect()
+    }
+
+    /// Where a thread belongs.
+    fn place(&self, number: Option<usize>, name: &str, group: &PlaceGroup) -> Place {
+        let virtual_cpu = number.and_then(|number| self.virtual_cpus.get(number));
+        let (group, cpus, policy) = match virtual_cpu {
+            Some(cpu) => (group.clone(), &cpu.cpus, cpu.policy),
+            // QEMU names the threads that serve devices `IO …`, the kernel its own `vhost-…`.
+            None if name.starts_with("IO ") || name.starts_with("vhost") => {
+                (PlaceGroup::AsIs, &self.service, SchedulingPolicy::Other)
+            }
+            None => (PlaceGroup::AsIs, &self.emulator, SchedulingPolicy::Other),
+        };
+        Place {
+            group,
+            cpus: Some(cpus.clone()),
+            policy: Some(policy),
+            nice: None,
+        }
+    }
+}
+
+/// How a guest ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuestEnd {
+    /// In words.
+    pub status: String,
+    /// Whether it powered off by itself.
+    pub success: bool,
+}
+
+/// A guest of a plan that runs. Dropping it kills it, and it does not outlive this process.
+#[derive(Debug)]
+pub struct PlannedGuest {
+    qemu: Qemu,
+    order: GuestOrder,
+    group: PlaceGroup,
+    virtual_cpus: Vec<u32>,
+    placed: BTreeSet<u32>,
+    reason: Option<String>,
+}
+
+impl PlannedGuest {
+    /// Starts a guest whose virtual CPUs belong into `group`, and lets it run when all its threads
+    /// are in their places. The answer holds what was not granted as asked.
+    ///
+    /// # Errors
+    /// If there is no QEMU, no KVM, or a virtual CPU does not get its place.
+    pub fn start(
+        order: GuestOrder,
+        group: PlaceGroup,
+    ) -> Result<(Self, Vec<Finding>), DomainError> {
+        let unavailable = |finding: Box<Finding>| DomainError::Unavailable(*finding);
+        if order.kernel.is_none() && order.disk.is_none() {
+            let finding = Finding::new(
+                Severity::Problem,
+                format!("domain {}", order.name),
+                "the guest has neither a kernel nor a disk",
+            );
+            return Err(DomainError::Unavailable(finding.mend(
+                "write kernel = \"/boot/vmlinuz-…\" or disk = \"FILE\" in the plan",
+            )));
+        }
+        let program = Program::find().map_err(unavailable)?;
+        host::kvm().map_err(unavailable)?;
+        for file in [&order.kernel, &order.initramfs, &order.disk]
+            .into_iter()
+            .flatten()
+        {
+            fs::File::open(file).map_err(DomainError::file("read", file))?;
+        }
+        // Sockets of one that was killed would be in the way.
+        let _ = fs::remove_dir_all(&order.directory);
+        fs::create_dir_all(&order.directory)
+            .map_err(DomainError::file("make the directory", &order.directory))?;
+        let facilities = facilities(&order);
+        let qemu = Qemu::start(
+            &program.path,
+            arguments::arguments(&order, &facilities),
+            &order.directory,
+        )?;
+        let answer = qemu.qmp().execute("query-cpus-fast", json!({}))?;
+        let mut guest = Self {
+            virtual_cpus: threads_in(&answer),
+            qemu,
+            order,
+            group,
+            placed: BTreeSet::new(),
+            reason: None,
+        };
+        let findings = guest.place_all()?;
+        guest.qemu.qmp().execute("cont", json!({}))?;
+        guest.await_running()?;
+        Ok((guest, findings))
+    }
+
+    /// The process that emulates it.
+    #[must_use]
+    pub fn process(&self) -> u32 {
+        self.qemu.process()
+    }
+
+    /// Puts all threads in their places. A virtual CPU has to get its own; what is not granted to
+    /// others is told.
+    fn place_all(&mut self) -> Result<Vec<Finding>, DomainError> {
+        let mut findings = Vec::new();
+        if let PlaceGroup::V2(_) = self.group {
+            // cgroup v2 keeps the threads of a process together.
+            let place = Place {
+                group: self.group.clone(),
+                cpus: None,
+                policy: None,
+                nice: None,
+            };
+            rampart_host::place_process(self.process(), &place)?;
+        }
+        findings.extend(self.place_new()?);
+        for helper in kernel_helpers(self.process()) {
+            let place = self.order.place(None, &helper.name, &self.group);
+            let place = Place {
+                policy: None,
+                ..place
+            };
+            findings.extend(
+                place_thread(helper.id, &place)
+                    .ok()
+                    .and_then(|placed| placed.refused),
+            );
+        }
+        Ok(findings)
+    }
+
+    /// Looks for threads that were born since, and puts them in their places.
+    ///
+    /// # Errors
+    /// If a virtual CPU does not get its place.
+    pub fn place_new(&mut self) -> Result<Vec<Finding>, DomainError> {
+        let mut findings = Vec::new();
+        for thread in process::threads(self.process()) {
+            if self.placed.contains(&thread.id) {
+                continue;
+            }
+            let number = self.virtual_cpus.iter().position(|id| *id == thread.id);
+            match self.place_one(&thread, number) {
+                Ok(placed) if number.is_none() => findings.extend(placed.refused),
+                Ok(placed) => match placed.refused {
+                    Some(finding) => {
+                        return Err(DomainError::NotPlaced {
+                            process: self.process(),
+                            finding: Box::new(finding),
+                        });
+                    }
+                    None => findings.extend(placed.notes),
+                },
+                // A worker may end while it is looked at.
+                Err(_) if !exists(self.process(), thread.id) => continue,
+                Err(error) => return Err(error),
+            }
+            self.placed.insert(thread.id);
+        }
+        Ok(findings)
+    }
+
+    fn place_one(
+        &self,
+        thread: &Thread,
+        number: Option<usize>,
+    ) -> Result<PlacedThread, DomainError> {
+        let mut place = self.order.place(number, &thread.name, &self.group);
+        if matches!(self.group, PlaceGroup::V2(_)) {
+            place.group = PlaceGroup::AsIs;
+        }
+        Ok(place_thread(thread.id, &place)?)
+    }
+
+    fn await_running(&self) -> Result<(), DomainError> {
+        let begin = Instant::now();
+        loop {
+            let answer = self.qemu.qmp().execute("query-status", json!({}))?;
+            let status = answer.get("status").and_then(serde_json::Value::as_str);
+            match status {
+                Some("running") => return Ok(()),
+                // KVM could not run it.
+                Some("internal-error" | "guest-panicked") => {}
+                _ if begin.elapsed() < RUN_LIMIT => {
+                    std::thread::sleep(Duration::from_millis(20));
+                    continue;
+                }
+                _ => {}
+            }
+            return Err(DomainError::Guest {
+                guest: self.order.name.clone(),
+                what: format!(
+                    "it is `{}` after it was let go",
+                    status.unwrap_or("unknown")
+                ),
+                said: self.qemu.said(),
+                console: rampart_qemu::last_lines(&self.order.log, 12).unwrap_or_default(),
+            });
+        }
+    }
+
+    /// How it ended; none as long as it runs. One that resets itself has failed: a kernel that
+    /// panics does so.
+    pub fn ended(&mut self) -> Option<GuestEnd> {
+        while let Some(event) = self.qemu.qmp().next_event(Duration::ZERO) {
+            if event.name == "SHUTDOWN" {
+                let reason = event.data.get("reason").and_then(|reason| reason.as_str());
+                self.reason = Some(reason.unwrap_or("unknown").to_owned());
+            }
+        }
+        let status = self.qemu.ended()?;
+        let reason = self.reason.as_deref();
+        let success = status.success()
+            && !matches!(reason, Some("guest-reset" | "guest-panic" | "host-error"));
+        let words = match reason {
+            Some(reason) => format!("{status} ({reason})"),
+            None if status.success() => status.to_string(),
+            None => format!("{status}; QEMU says: {}", self.qemu.said()),
+        };
+        Some(GuestEnd {
+            status: words,
+            success,
+        })
+    }
+
+    /// Asks it to power off, by ACPI. Whoever asks waits, and ends it where it does not.
+    pub fn power_down(&self) {
+        // One that is gone already does not answer, which is as well.
+        let _ = self.qemu.qmp().execute("system_powerdown", json!({}));
+    }
+
+    /// Ends the emulator: asks it over QMP, then kills it.
+    pub fn end(self) {
+        let directory = self.order.directory.clone();
+        self.qemu.end();
+        let _ = fs::remove_dir_all(directory);
+    }
+}
+
+fn facilities(order: &GuestOrder) -> Facilities {
+    let machine = rampart_host::read_machine(&MachineRoot::system());
+    let bound: CpuSet = order
+        .virtual_cpus
+        .iter()
+        .filter(|cpu| cpu.cpus.len() == 1)
+        .flat_map(|cpu| cpu.cpus.iter())
+        .collect();
+    let mebibytes = order.memory_bytes >> 20;
+    let backing = host::backing(
+        Path::new("/"),
+        mebibytes,
+        &bound,
+        &machine.topology,
+        order.is_real_time(),
+    );
+    Facilities {
+        locked: backing.locked,
+        node: order.node.or(backing.node),
+        disk_format: order.disk.as_deref().map_or("raw", disk_format),
+    }
+}
+
+/// QEMU would guess the format of a disk from its first bytes too, and then refuse a guest that
+/// writes such bytes; said once at the start, it is not guessed again.
+fn disk_format(disk: &Path) -> &'static str {
+    let mut begin = [0; 4];
+    let read = fs::File::open(disk).and_then(|mut file| file.read_exact(&mut begin));
+    if read.is_ok() && begin == QCOW2 {
+        "qcow2"
+    } else {
+        "raw"
+    }
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Into a control group, and out of those that grant no real-time budget.
+
+use std::path::{Path, PathBuf};
+
+use rampart_model::{CpuSet, Finding, Severity};
+
+use super::{Place, PlaceGroup, refusal};
+use crate::HostError;
+use crate::groups::{Hierarchies, group_in};
+use crate::kernel::{Kernel, RunningKernel};
+use crate::real_time;
+
+/// The group of this machine's first process in the hierarchy that decides on CPUs: whoever raises
+/// a wall leaves it among the housekeeping. None where there is no such hierarchy.
+#[must_use]
+pub fn home_group(unified: bool) -> Option<PathBuf> {
+    let kernel = &RunningKernel;
+    let hierarchies = Hierarchies::of(kernel);
+    let text = kernel.read(Path::new("/proc/1/cgroup")).ok()?;
+    let (root, controller) = if unified {
+        (hierarchies.unified.as_deref()?, "")
+    } else {
+        (hierarchies.legacy_with("cpuset")?, "cpuset")
+    };
+    let path = group_in(&text, controller)?;
+    Some(root.join(path.trim_start_matches('/')))
+}
+
+/// Moves a process with all its threads.
+pub(super) fn enter(
+    kernel: &dyn Kernel,
+    process: u32,
+    group: &PlaceGroup,
+) -> Result<(), HostError> {
+    let (PlaceGroup::V1(path) | PlaceGroup::V2(path)) = group else {
+        return Ok(());
+    };
+    write(kernel, &path.join("cgroup.procs"), process)
+}
+
+fn write(kernel: &dyn Kernel, file: &Path, number: u32) -> Result<(), HostError> {
+    kernel.write(file, &number.to_string()).map_err(|cause| {
+        let mend = match cause.kind() {
+            std::io::ErrorKind::NotFound => {
+                "see with `rampart run --list` what stands; `rampart release` and `rampart apply` raise it again"
+            }
+            std::io::ErrorKind::PermissionDenied => "run the same command as root",
+            _ => "name a process that is alive and no thread of the kernel's own",
+        };
+        HostError::file("move the process into its control group", file, cause, mend)
+    })
+}
+
+/// Moves one thread alone. Says what was done instead, where its group cannot be another than its
+/// process's and has the CPUs.
+pub(super) fn enter_alone(
+    kernel: &dyn Kernel,
+    thread: u32,
+    place: &Place,
+) -> Result<Option<Finding>, HostError> {
+    let path = match &place.group {
+        PlaceGroup::AsIs => return Ok(None),
+        PlaceGroup::V1(path) => return write(kernel, &path.join("tasks"), thread).map(|()| None),
+        PlaceGroup::V2(path) => path,
+    };
+    let file = path.join("cgroup.threads");
+    let Err(cause) = kernel.write(&file, &thread.to_string()) else {
+        return Ok(None);
+    };
+    let hierarchies = Hierarchies::of(kernel);
+    let text = kernel
+        .read(&PathBuf::from(format!("/proc/{thread}/cgroup")))
+        .unwrap_or_default();
+    let own = group_in(&text, "")
+        .zip(hierarchies.unified.as_deref())
+        .map(|(group, root)| root.join(group.trim_start_matches('/')));
+    let reach = own.as_ref().map(|own| reach(kernel, own));
+    let shown = own.map_or_else(
+        || "a group that is not known".to_owned(),
+        |own| own.display().to_string(),
+    );
+    match (&place.cpus, reach) {
+        (Some(cpus), Some(reach)) if cpus.is_subset(&reach) => Ok(Some(
+            Finding::new(
+                Severity::Note,
+                format!("thread {thread}"),
+                "cgroup v2 keeps the threads of a process in one group, so it got CPUs and policy inside its own",
+            )
+            .values(shown, path.display().to_string())
+            .mend("move the whole process to have it behind the wall"),
+        )),
+        (_, reach) => Err(HostError::Request {
+            place: format!("thread {thread}"),
+            what: format!(
+                "cgroup v2 keeps the threads of a process in one group, and its own does not have the CPUs ({}: {cause})",
+                file.display()
+            ),
+            present: format!(
+                "{shown} with CPUs {}",
+                reach.unwrap_or_default()
+            ),
+            needed: format!(
+                "{} with CPUs {}",
+                path.display(),
+                place.cpus.clone().unwrap_or_default()
+            ),
+            mend: "move the whole process: name its number (PID), without --thread".to_owned(),
+        }),
+    }
+}
+
+/// The CPUs that the members of a v2 group can have: its own, or those of the nearest group above
+/// that the controller is switched on for, or all.
+fn reach(kernel: &dyn Kernel, group: &Path) -> CpuSet {
+    let read = |path: &Path| kernel.read(path).ok()?.trim().parse::<CpuSet>().ok();
+    group
+        .ancestors()
+        .find_map(|group| read(&group.join("cpuset.cpus.effective")))
+        .or_else(|| read(Path::new("/sys/devices/system/cpu/online")))
+        .unwrap_or_default()
+}
+
+/// Lets a thread have a real-time policy: where `CONFIG_RT_GROUP_SCHED` asks its group of the v1
+/// controller `cpu` for a budget and that has none, it moves to the root group, which always has
+/// one. A budget of its own would be a change of the machine, and this is none.
+pub(super) fn reach_budget(
+    kernel: &dyn Kernel,
+    hierarchies: &Hierarchies,
+    thread: u32,
+) -> Result<Option<Finding>, Finding> {
+    let Some((root, group)) = real_time::group_without_budget(kernel, hierarchies, thread) else {
+        return Ok(None);
+    };
+    let file = root.join("tasks");
+    match kernel.write(&file, &thread.to_string()) {
+        Ok(()) => Ok(Some(
+            Finding::new(
+                Severity::Note,
+                format!("thread {thread}"),
+                "its group of the controller `cpu` has no real-time budget (CONFIG_RT_GROUP_SCHED), so it was moved to the root group",
+            )
+            .values(group, "/"),
+        )),
+        Err(cause) => Err(refusal(
+            thread,
+            format!(
+                "its group of the controller `cpu` has no real-time budget (CONFIG_RT_GROUP_SCHED), and {} refuses it: {cause}",
+                file.display()
+            ),
+        )
+        .values(group, "a group with a budget")
+        .mend("run the same command as root")),
+    }
+}

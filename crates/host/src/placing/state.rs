@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the kernel says about a thread's place.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use rampart_model::{CpuSet, Finding, SchedulingPolicy, Severity};
+use serde::Serialize;
+
+use super::{Place, PlaceGroup};
+use crate::groups::{Hierarchies, group_in};
+use crate::kernel::{Kernel, RunningKernel};
+use crate::policy::thread_policy;
+use crate::tasks;
+
+/// A thread's place, read from the kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ThreadState {
+    /// Its name.
+    pub name: String,
+    /// Its group in the hierarchy that decides on CPUs, relative to the hierarchy's root; none
+    /// where no such hierarchy is mounted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// The CPUs that it may use.
+    pub cpus: CpuSet,
+    /// Its policy.
+    pub policy: SchedulingPolicy,
+    /// Its nice value.
+    pub nice: i32,
+}
+
+/// The place of a thread; none where it is gone.
+#[must_use]
+pub fn thread_state(thread: u32) -> Option<ThreadState> {
+    let kernel = &RunningKernel;
+    let name = kernel
+        .read(&PathBuf::from(format!("/proc/{thread}/comm")))
+        .ok()?;
+    let text = kernel
+        .read(&PathBuf::from(format!("/proc/{thread}/cgroup")))
+        .unwrap_or_default();
+    Some(ThreadState {
+        name: name.trim_end().to_owned(),
+        group: group_in(&text, "cpuset").or_else(|| group_in(&text, "")),
+        cpus: kernel.affinity(thread).ok()?,
+        policy: thread_policy(thread).ok()?,
+        nice: rustix::process::getpriority_process(number(thread)).ok()?,
+    })
+}
+
+/// The threads of a process by number and name; empty where it is gone.
+#[must_use]
+pub fn process_threads(process: u32) -> Vec<(u32, String)> {
+    tasks::threads_of(&RunningKernel, process)
+        .into_iter()
+        .filter_map(|thread| {
+            let path = format!("/proc/{process}/task/{thread}/comm");
+            let name = std::fs::read_to_string(path).ok()?;
+            Some((thread, name.trim_end().to_owned()))
+        })
+        .collect()
+}
+
+/// When a process started, in clock ticks since boot, which tells it from a later one of the same
+/// number; none where it is gone or waits to be buried.
+#[must_use]
+pub fn process_start(process: u32) -> Option<u64> {
+    let path = PathBuf::from(format!("/proc/{process}/stat"));
+    let line = RunningKernel.read(&path).ok()?;
+    let state = line.rsplit_once(')')?.1.split_whitespace().next()?;
+    if matches!(state, "Z" | "X") {
+        return None;
+    }
+    tasks::TaskStat::parse(&line).map(|stat| stat.start)
+}
+
+/// Whether a number is that of a process, and not of one of its further threads; none where there
+/// is neither.
+#[must_use]
+pub fn is_leader(thread: u32) -> Option<bool> {
+    let status = RunningKernel
+        .read(&PathBuf::from(format!("/proc/{thread}/status")))
+        .ok()?;
+    let group = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+    Some(group.trim().parse() == Ok(thread))
+}
+
+/// All processes that a process has made, and those that these have made, without itself.
+#[must_use]
+pub fn descendants(process: u32) -> Vec<u32> {
+    let kernel = &RunningKernel;
+    let parents: Vec<(u32, u32)> = tasks::processes(kernel)
+        .into_iter()
+        .filter_map(|child| Some((child, tasks::stat_of(kernel, child)?.parent)))
+        .collect();
+    let mut found = BTreeSet::from([process]);
+    loop {
+        let before = found.len();
+        for (child, parent) in &parents {
+            if found.contains(parent) {
+                found.insert(*child);
+            }
+        }
+        if found.len() == before {
+            break;
+        }
+    }
+    found.remove(&process);
+    found.into_iter().collect()
+}
+
+pub(super) fn number(thread: u32) -> Option<rustix::process::Pid> {
+    i32::try_from(thread)
+        .ok()
+        .and_then(rustix::process::Pid::from_raw)
+}
+
+/// What of a thread's place is not as asked; none where all is.
+pub(super) fn difference(
+    kernel: &dyn Kernel,
+    hierarchies: &Hierarchies,
+    thread: u32,
+    state: &ThreadState,
+    place: &Place,
+) -> Option<Finding> {
+    let finding = |what: &str, present: String, needed: String| {
+        Finding::new(
+            Severity::Problem,
+            format!("thread {thread} (`{}`)", state.name),
+            what,
+        )
+        .values(present, needed)
+    };
+    let group = match &place.group {
+        PlaceGroup::AsIs => None,
+        PlaceGroup::V1(path) => Some((path, hierarchies.legacy_with("cpuset"), "cpuset")),
+        PlaceGroup::V2(path) => Some((path, hierarchies.unified.as_deref(), "")),
+    };
+    if let Some((wanted, root, controller)) = group {
+        let text = kernel
+            .read(&PathBuf::from(format!("/proc/{thread}/cgroup")))
+            .unwrap_or_default();
+        let present = group_in(&text, controller)
+            .zip(root)
+            .map(|(path, root)| root.join(path.trim_start_matches('/')));
+        if present.as_ref() != Some(wanted) {
+            let present =
+                present.map_or_else(|| "not known".to_owned(), |path| path.display().to_string());
+            return Some(
+                finding(
+                    "the thread is in another control group",
+                    present,
+                    wanted.display().to_string(),
+                )
+                .mend("see what moves it back: another manager of control groups"),
+            );
+        }
+    }
+    if let Some(cpus) = &place.cpus
+        && state.cpus != *cpus
+    {
+        return Some(
+            finding(
+                "the thread may use other CPUs",
+                state.cpus.to_string(),
+                cpus.to_string(),
+            )
+            .mend("choose CPUs that are online and within the thread's control group"),
+        );
+    }
+    if let Some(policy) = place.policy
+        && state.policy != policy
+    {
+        return Some(finding(
+            "the thread has another policy",
+            state.policy.to_string(),
+            policy.to_string(),
+        ));
+    }
+    if let Some(nice) = place.nice
+        && state.nice != nice
+    {
+        return Some(finding(
+            "the thread has another nice value",
+            state.nice.to_string(),
+            nice.to_string(),
+        ));
+    }
+    None
+}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rampart run`: a program in a domain of the standing plan, or on CPUs alone.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::os::fd::AsFd as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+
+use clap::Args;
+use rampart_host::{Place, PlaceGroup, PlacedThread, StateDirectory, place_process};
+use rampart_model::{CpuSet, ExitCode, Finding, SchedulingPolicy, Severity};
+use rampart_supervise::{Destination, Standing, SuperviseError};
+
+use crate::failure::Failure;
+use crate::output;
+
+const EXAMPLES: &str = "\
+Examples:
+  rampart run press-control -- /opt/press/control   in a domain of the plan, with its policy
+  rampart run press-control --policy fifo:70 --cpus 2 -- cyclictest -m
+  rampart run housekeeping -- make                  kept off the domains
+  rampart run --cpus 3 -- ./program                 on a CPU alone, where no plan stands
+  rampart run --list                                the domains, their CPUs, walls and policies
+
+The program takes the place of `rampart`: terminal, signals and exit code are its own. Locks on memory
+end with exec(2), so a program has to lock its memory itself.";
+
+/// Run a program in a domain of the plan that stands
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct RunArguments {
+    /// A domain, or `housekeeping`; without it the one that has --cpus, or the plan's only one
+    domain: Option<String>,
+
+    /// other, fifo:N, rr:N, deadline:RUNTIME/DEADLINE/PERIOD; without it what the plan says
+    #[arg(long, value_name = "POLICY")]
+    policy: Option<SchedulingPolicy>,
+
+    /// Nice value, -20 to 19, under the policy `other`
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
+    nice: Option<i32>,
+
+    /// Only these CPUs of the domain
+    #[arg(long, value_name = "CPUS")]
+    cpus: Option<CpuSet>,
+
+    /// List where programs can be run
+    #[arg(long, conflicts_with_all = ["domain", "policy", "nice", "cpus", "command"])]
+    list: bool,
+
+    /// Print the list as JSON
+    #[arg(long, requires = "list")]
+    json: bool,
+
+    /// Started by a supervisor, which hears on standard input what went wrong
+    #[arg(long, hide = true)]
+    launched: bool,
+
+    /// The program and its arguments, after `--`
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+impl From<SuperviseError> for Failure {
+    fn from(error: SuperviseError) -> Self {
+        Self::new(error.exit_code(), error)
+    }
+}
+
+pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
+    let state = StateDirectory::standard();
+    if arguments.list {
+        return list(&Standing::required(&state)?, arguments.json);
+    }
+    if !arguments.launched {
+        return become_program(&state, arguments);
+    }
+    // Closes when the program takes over.
+    let report = std::io::stdin().as_fd().try_clone_to_owned()?;
+    become_program(&state, arguments).inspect_err(|failure| {
+        let mut report = std::fs::File::from(report);
+        // Where nobody listens any more, the log has it.
+        let _ = writeln!(report, "{failure}");
+    })
+}
+
+/// Puts this process in its place and lets the program take over; returns where it cannot.
+fn become_program(state: &StateDirectory, arguments: &RunArguments) -> Result<ExitCode, Failure> {
+    if arguments.command.is_empty() {
+        return Err(usage(
+            "run: no program is named; write it after `--`, as in `rampart run DOMAIN -- PROGRAM`",
+        ));
+    }
+    let place = place(state, arguments)?;
+    enter(&place, &arguments.command, arguments.launched)
+}
+
+/// Puts this process in a place and lets the program take over; returns where it cannot.
+pub(super) fn enter(place: &Place, words: &[String], launched: bool) -> Result<ExitCode, Failure> {
+    let Some((program, rest)) = words.split_first() else {
+        return Err(usage("no program is named"));
+    };
+    let placed = place_process(std::process::id(), place)
+        .map_err(|error| Failure::new(ExitCode::PreconditionMissing, error))?;
+    for thread in placed {
+        if let Some(finding) = thread.refused {
+            return Err(Failure::new(
+                ExitCode::PreconditionMissing,
+                anyhow::anyhow!("{finding}"),
+            ));
+        }
+    }
+    let mut command = Command::new(program);
+    command.args(rest);
+    if launched {
+        command.stdin(Stdio::null());
+    }
+    let cause = command.exec();
+    Err(Failure::new(
+        ExitCode::PreconditionMissing,
+        anyhow::anyhow!(
+            "{program}: cannot be started: {cause}; mend: name a program that is there and executable, best by its path"
+        ),
+    ))
+}
+
+fn place(state: &StateDirectory, arguments: &RunArguments) -> Result<Place, Failure> {
+    let cpus = arguments.cpus.as_ref();
+    let standing = match (&arguments.domain, cpus) {
+        (None, Some(cpus)) => match Standing::load(state)? {
+            Some(standing) => standing,
+            None => {
+                output::say(&format!("rampart: {}", alone(cpus)));
+                return Ok(on_cpus(cpus, arguments.policy, arguments.nice));
+            }
+        },
+        _ => Standing::required(state)?,
+    };
+    let destination = choose(&standing, arguments.domain.as_deref(), cpus)?;
+    let own = std::process::id();
+    Ok(standing.place(&destination, own, cpus, arguments.policy, arguments.nice)?)
+}
+
+/// The destination that is named, or that has the CPUs, or the only domain.
+pub(super) fn choose(
+    standing: &Standing,
+    name: Option<&str>,
+    cpus: Option<&CpuSet>,
+) -> Result<Destination, Failure> {
+    if let Some(name) = name {
+        return Ok(standing.destination(name)?);
+    }
+    let all = standing.destinations();
+    let found = match cpus {
+        Some(cpus) => all
+            .iter()
+            .find(|destination| !cpus.is_empty() && cpus.is_subset(&destination.cpus)),
+        // The last is housekeeping.
+        None if all.len() == 2 => all.first(),
+        None => None,
+    };
+    found.cloned().ok_or_else(|| {
+        let names: Vec<&str> = all
+            .iter()
+            .map(|destination| destination.name.as_str())
+            .collect();
+        let what = match cpus {
+            Some(cpus) => format!("no domain of the plan has all of CPUs {cpus}"),
+            None => "the plan has several domains".to_owned(),
+        };
+        usage(&format!("{what}; mend: name one of {}", names.join(", ")))
+    })
+}
+
+/// CPUs and policy alone.
+pub(super) fn on_cpus(cpus: &CpuSet, policy: Option<SchedulingPolicy>, nice: Option<i32>) -> Place {
+    Place {
+        group: PlaceGroup::AsIs,
+        cpus: Some(cpus.clone()),
+        policy,
+        nice,
+    }
+}
+
+/// What is missing where no plan stands.
+pub(super) fn alone(cpus: &CpuSet) -> Finding {
+    Finding::new(
+        Severity::Warning,
+        format!("CPUs {cpus}"),
+        "no plan stands, so nothing keeps other programs, interrupts and kernel work off them",
+    )
+    .mend("rampart apply PLAN")
+}
+
+pub(super) fn usage(text: &str) -> Failure {
+    Failure::new(ExitCode::Usage, anyhow::anyhow!("{text}"))
+}
+
+/// Notes of what was done in another way than asked, each once.
+pub(super) fn say_notes(placed: &[PlacedThread]) {
+    let mut said: Vec<&str> = Vec::new();
+    for note in placed.iter().flat_map(|thread| &thread.notes) {
+        if !said.contains(&note.what.as_str()) {
+            output::say(&format!("rampart: {note}"));
+            said.push(&note.what);
+        }
+    }
+}
+
+fn list(standing: &Standing, json: bool) -> Result<ExitCode, Failure> {
+    let all = standing.destinations();
+    if json {
+        let rows: Vec<serde_json::Value> = all.iter().map(row).collect();
+        output::print(&serde_json::to_string_pretty(&rows)?)?;
+        return Ok(ExitCode::Success);
+    }
+    let width = all
+        .iter()
+        .map(|destination| destination.name.len())
+        .max()
+        .unwrap_or(0);
+    let mut text = String::new();
+    for destination in &all {
+        let policy = destination
+            .policy
+            .map_or_else(|| "as it is".to_owned(), |policy| policy.to_string());
+        let kind = destination.kind.map_or("-", |kind| kind.word());
+        let group = match &destination.group {
+            PlaceGroup::AsIs => "no control group of its own".to_owned(),
+            PlaceGroup::V1(path) | PlaceGroup::V2(path) => path.display().to_string(),
+        };
+        let _ = writeln!(
+            text,
+            "{:width$}  {kind:9}  CPUs {:8}  policy {policy:10}  {group}",
+            destination.name,
+            destination.cpus.to_string(),
+        );
+    }
+    output::print(&text)?;
+    Ok(ExitCode::Success)
+}
+
+fn row(destination: &Destination) -> serde_json::Value {
+    let group = match &destination.group {
+        PlaceGroup::AsIs => None,
+        PlaceGroup::V1(path) | PlaceGroup::V2(path) => Some(path.display().to_string()),
+    };
+    serde_json::json!({
+        "name": destination.name,
+        "kind": destination.kind,
+        "cpus": destination.cpus,
+        "wall": destination.wall,
+        "group": group,
+        "policy": destination.policy.map(|policy| policy.to_string()),
+    })
+}

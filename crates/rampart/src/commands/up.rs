@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rampart up` and `rampart down`: what the domains of the standing plan run.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use clap::Args;
+use rampart_host::StateDirectory;
+use rampart_model::{ExitCode, Nanos, SupervisedDomain, SupervisedState};
+use rampart_supervise::{
+    Downed, Launcher, Standing, SuperviseError, Upped, down, supervise, supervised_all, up,
+};
+use serde_json::{Value, json};
+
+use super::VERSION;
+use super::run::usage;
+use crate::failure::Failure;
+use crate::{output, signals};
+
+const UP_EXAMPLES: &str = "\
+Examples:
+  rampart up                          all that the plan's domains run
+  rampart up press-control vision     these domains
+  rampart up --foreground vision      its supervisor itself, as a service manager starts it
+
+A domain that runs a program has a supervisor, which keeps itself on the housekeeping CPUs, starts the
+program again as the plan's `restart` says (after 100 ms, doubling up to 30 s, anew after a minute of
+running; given up after 10 restarts within 10 minutes), and gives threads that appear the place that
+the plan's `threads` say. It writes domains/NAME.json in the state directory, the program writes
+NAME.log there (set aside at 4 MiB). Exit codes: 0 all run in their place; 4 none, 5 some do not.";
+
+/// Start what the domains of the plan that stands run, and watch over it
+#[derive(Debug, Args)]
+#[command(after_help = UP_EXAMPLES)]
+pub(crate) struct UpArguments {
+    /// Domains; without any, all that have something to run
+    domains: Vec<String>,
+
+    /// Be the supervisor of one domain, until its program has ended or SIGTERM comes
+    #[arg(long)]
+    foreground: bool,
+
+    /// Print what was done as JSON
+    #[arg(long, conflicts_with = "foreground")]
+    json: bool,
+}
+
+const DOWN_EXAMPLES: &str = "\
+Examples:
+  rampart down                        everything that `up` started
+  rampart down vision --within 30s    one domain, with more time to end
+
+A task gets SIGTERM, a container its engine's stop, a guest ACPI power-down. What has not ended by then
+is killed. Exit codes: 0 nothing of it runs; 4 none, 5 some could not be ended.";
+
+/// End what `up` started
+#[derive(Debug, Args)]
+#[command(after_help = DOWN_EXAMPLES)]
+pub(crate) struct DownArguments {
+    /// Domains; without any, all that are up
+    domains: Vec<String>,
+
+    /// How long each may take to end by itself
+    #[arg(long, value_name = "DURATION", default_value = "10s")]
+    within: Nanos,
+
+    /// Print what was done as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn launcher() -> Result<Launcher, Failure> {
+    Ok(Launcher {
+        program: std::env::current_exe()?,
+        version: VERSION.to_owned(),
+    })
+}
+
+/// What became of one domain.
+struct Row {
+    name: String,
+    word: &'static str,
+    text: String,
+    failed: bool,
+    record: Option<SupervisedDomain>,
+}
+
+pub(crate) fn run_up(arguments: &UpArguments) -> Result<ExitCode, Failure> {
+    let state = StateDirectory::standard();
+    let launcher = launcher()?;
+    if arguments.foreground {
+        let [name] = arguments.domains.as_slice() else {
+            return Err(usage("up --foreground: name one domain"));
+        };
+        return foreground(&state, name, &launcher);
+    }
+    let standing = Standing::required(&state)?;
+    let named = !arguments.domains.is_empty();
+    let names: Vec<String> = if named {
+        arguments.domains.clone()
+    } else {
+        let domains = standing.planned.domains.iter();
+        domains.map(|domain| domain.name.clone()).collect()
+    };
+    for name in &names {
+        standing.domain(name)?;
+    }
+    let mut rows = Vec::new();
+    for name in names {
+        match up(&state, &standing, &name, &launcher) {
+            Ok(Upped::Nothing) if !named => {}
+            answer => rows.push(upped(name, answer)),
+        }
+    }
+    if rows.is_empty() {
+        output::say(
+            "rampart: no domain of the plan has anything to run; mend: write run = [\"PROGRAM\"] into the plan and apply it again",
+        );
+    }
+    finish(&rows, arguments.json)
+}
+
+fn upped(name: String, answer: Result<Upped, SuperviseError>) -> Row {
+    let row = |word, text: String, failed, record| Row {
+        name: name.clone(),
+        word,
+        text,
+        failed,
+        record,
+    };
+    match answer {
+        Ok(Upped::Running(record)) => row("running", told(&record), false, Some(record)),
+        Ok(Upped::Already(record)) => row("is up", told(&record), false, Some(record)),
+        Ok(Upped::Ended(record)) => {
+            let last = record.last_exit.as_ref();
+            let failed = last.is_none_or(|last| !last.success);
+            let how = last.map_or("", |last| last.status.as_str());
+            row("ended", format!("{how}; log {}", record.log), failed, Some(record.clone()))
+        }
+        Ok(Upped::Nothing) => row(
+            "failed",
+            "the plan does not say what it runs; mend: write run = [\"PROGRAM\"] into the plan and apply it again".to_owned(),
+            true,
+            None,
+        ),
+        Err(error) => row("failed", error.to_string(), true, None),
+    }
+}
+
+fn told(record: &SupervisedDomain) -> String {
+    let process = record.program.map_or_else(
+        || "no process".to_owned(),
+        |program| format!("process {}", program.process),
+    );
+    let mut text = format!(
+        "{process}, supervisor {}, log {}",
+        record.supervisor.process, record.log
+    );
+    for finding in &record.findings {
+        let _ = write!(text, "\n          {finding}");
+    }
+    text
+}
+
+fn foreground(
+    state: &StateDirectory,
+    name: &str,
+    launcher: &Launcher,
+) -> Result<ExitCode, Failure> {
+    let stop = signals::stop_flag()?;
+    let end = supervise(state, name, launcher, &stop, |record| {
+        let last = record.last_exit.as_ref().filter(|_| {
+            !matches!(
+                record.state,
+                SupervisedState::Starting | SupervisedState::Running
+            )
+        });
+        let how = last.map_or_else(String::new, |last| format!(": {}", last.status));
+        output::say(&format!(
+            "rampart: {}: {}{how}",
+            record.name,
+            record.state.word()
+        ));
+    })?;
+    Ok(match end {
+        SupervisedState::Failed => ExitCode::Partial,
+        _ => ExitCode::Success,
+    })
+}
+
+pub(crate) fn run_down(arguments: &DownArguments) -> Result<ExitCode, Failure> {
+    let state = StateDirectory::standard();
+    let known: Vec<String> = supervised_all(&state)?
+        .into_iter()
+        .map(|record| record.name)
+        .collect();
+    let named = !arguments.domains.is_empty();
+    let names = if named {
+        // One that was never up is down, as long as there is such a domain.
+        for name in &arguments.domains {
+            if !known.contains(name) {
+                Standing::required(&state)?.domain(name)?;
+            }
+        }
+        arguments.domains.clone()
+    } else {
+        known
+    };
+    let limit = Duration::from_nanos(arguments.within.0);
+    let mut rows = Vec::new();
+    for name in names {
+        let (word, text, failed) = match down(&state, &name, limit) {
+            Ok(Downed::Ended(how)) => ("ended", how, false),
+            Ok(Downed::WasDown) if !named => continue,
+            Ok(Downed::WasDown) => ("was down", String::new(), false),
+            Err(error) => ("failed", error.to_string(), true),
+        };
+        rows.push(Row {
+            name,
+            word,
+            text,
+            failed,
+            record: None,
+        });
+    }
+    if rows.is_empty() {
+        output::say("rampart: nothing is up");
+    }
+    finish(&rows, arguments.json)
+}
+
+fn finish(rows: &[Row], json: bool) -> Result<ExitCode, Failure> {
+    if json {
+        let all: Vec<Value> = rows
+            .iter()
+            .map(|row| {
+                json!({
+                    "name": row.name,
+                    "outcome": row.word.replace(' ', "-"),
+                    "text": row.text,
+                    "domain": row.record,
+                })
+            })
+            .collect();
+        output::print(&serde_json::to_string_pretty(&all)?)?;
+    } else if !rows.is_empty() {
+        let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
+        let mut text = String::new();
+        for row in rows {
+            let line = format!("{:width$}  {:8}  {}", row.name, row.word, row.text);
+            let _ = writeln!(text, "{}", line.trim_end());
+        }
+        output::print(&text)?;
+    }
+    let failed = rows.iter().filter(|row| row.failed).count();
+    Ok(match failed {
+        0 => ExitCode::Success,
+        count if count == rows.len() => ExitCode::PreconditionMissing,
+        _ => ExitCode::Partial,
+    })
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Why a program is not where a plan wants it.
+
+use std::io;
+use std::path::PathBuf;
+
+use rampart_domain::DomainError;
+use rampart_host::HostError;
+use rampart_model::{ExitCode, Finding};
+use rampart_plan::PlanError;
+
+/// Why a program is not where a plan wants it.
+#[derive(Debug, thiserror::Error)]
+pub enum SuperviseError {
+    /// The request names something that is not there.
+    #[error("{0}")]
+    Usage(Finding),
+    /// Something that it needs is missing: a standing plan, a supervisor, a place.
+    #[error("{0}")]
+    Missing(Finding),
+    /// The machine refuses.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// The container or guest did not start.
+    #[error(transparent)]
+    Domain(#[from] DomainError),
+    /// The text of the standing plan is none.
+    #[error("the plan that stands cannot be read: {0}")]
+    Plan(#[from] PlanError),
+    /// A program could not be started.
+    #[error("{program}: cannot be started: {cause}; mend: {mend}")]
+    NotStarted {
+        /// The program.
+        program: String,
+        /// The kernel's answer.
+        cause: io::Error,
+        /// What mends it.
+        mend: String,
+    },
+    /// A file could not be read, written or made.
+    #[error("{}: cannot {action}: {cause}; mend: make its directory writable and free some space there, or name another one in RAMPART_STATE_DIR", .path.display())]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// The kernel's answer.
+        cause: io::Error,
+    },
+}
+
+impl SuperviseError {
+    pub(crate) fn file(
+        action: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |cause| Self::File {
+            action,
+            path,
+            cause,
+        }
+    }
+
+    /// The exit code of a command that ends with this.
+    #[must_use]
+    pub const fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Usage(_) => ExitCode::Usage,
+            Self::Missing(_)
+            | Self::Host(_)
+            | Self::Domain(_)
+            | Self::Plan(_)
+            | Self::NotStarted { .. } => ExitCode::PreconditionMissing,
+            Self::File { .. } => ExitCode::Failure,
+        }
+    }
+}

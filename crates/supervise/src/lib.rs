@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Keeps what the domains of a standing plan run: started in its place, watched, restarted, ended.
+//!
+//! - `standing`: the plan that stands, and where each of its domains is.
+//! - `restart`, `rules`: when a program is started again, where a thread belongs; pure.
+//! - `program`: one module a kind of program: a task, a container, a guest.
+//! - `supervisor`: the process that watches over one program.
+//! - `control`: `up` and `down`, which start and end supervisors.
+//! - `record`, `log`: what is known of each domain, on disk.
+#![forbid(unsafe_code)]
+
+mod control;
+mod error;
+mod log;
+mod program;
+mod record;
+mod restart;
+mod rules;
+mod standing;
+mod supervisor;
+
+pub use control::{Downed, Launcher, Upped, down, up};
+pub use error::SuperviseError;
+pub use record::{Liveness, liveness, supervised, supervised_all};
+pub use restart::{Decision, Ending, decide};
+pub use standing::{Destination, HOUSEKEEPING, Standing};
+pub use supervisor::{END_LIMIT, supervise};

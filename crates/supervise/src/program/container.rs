@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A container: its engine runs it in the foreground below us, below the domain's control group
+//! where the engine takes one; its threads are placed from outside, so that it needs no privilege
+//! for that.
+
+use std::process::{Child, Command};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rampart_domain::{ContainerOrder, PlannedContainer};
+use rampart_host::{Place, PlaceGroup, descendants, place_process};
+use rampart_model::{ContainerSource, Finding, Severity, SupervisedContainer};
+
+use super::{Ended, Order, Program, Tended, end, judge, logged, wait};
+use crate::SuperviseError;
+
+/// How long an engine may take until the container's first process runs; it may have to fetch an
+/// image.
+const START_LIMIT: Duration = Duration::from_secs(300);
+
+struct Container {
+    child: Child,
+    container: PlannedContainer,
+    process: u32,
+    tended: Tended,
+    record: SupervisedContainer,
+}
+
+pub(super) fn start(order: &Order<'_>) -> Result<(Box<dyn Program>, Vec<Finding>), SuperviseError> {
+    let nothing = ContainerSource::default();
+    let destination = order.destination;
+    let (PlaceGroup::V1(path) | PlaceGroup::V2(path)) = &destination.group else {
+        return run(order, &nothing, None, destination.group.clone());
+    };
+    // The engine has the group relative to the root of each hierarchy.
+    let parent = parent_of(path);
+    run(order, &nothing, parent, destination.group.clone())
+}
+
+/// A group relative to its hierarchy's root: hierarchies are mounted below `/sys/fs/cgroup`, each
+/// where control groups of version 1 are, and there itself where they are not.
+fn parent_of(path: &std::path::Path) -> Option<String> {
+    let text = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let root = text
+        .lines()
+        .filter_map(|line| {
+            let (left, right) = line.split_once(" - ")?;
+            right
+                .starts_with("cgroup")
+                .then(|| left.split(' ').nth(4))?
+        })
+        .filter(|point| path.starts_with(point))
+        .max_by_key(|point| point.len())?;
+    let relative = path.strip_prefix(root).ok()?;
+    Some(format!("/{}", relative.display()))
+}
+
+fn run(
+    order: &Order<'_>,
+    nothing: &ContainerSource,
+    parent: Option<String>,
+    group: PlaceGroup,
+) -> Result<(Box<dyn Program>, Vec<Finding>), SuperviseError> {
+    let (container, command) = PlannedContainer::prepare(&ContainerOrder {
+        name: &order.domain.name,
+        source: order.domain.container.as_ref().unwrap_or(nothing),
+        run: &order.domain.run,
+        cpus: &order.destination.cpus,
+        parent,
+        directory: order.files.inside(),
+    })?;
+    let mut child = spawn(command, order)?;
+    let process = container.process(START_LIMIT, || {
+        order.stop.load(Ordering::Relaxed) || child.try_wait().ok().flatten().is_some()
+    });
+    let Some(process) = process else {
+        let ended = wait(&mut child, Duration::ZERO);
+        end(&mut child, Duration::from_secs(1));
+        let _ = container.remove();
+        let log = crate::log::tail(&order.files.log(), 3).join("; ");
+        return Err(SuperviseError::Missing(
+            Finding::new(
+                Severity::Problem,
+                format!("domain {}", order.domain.name),
+                match ended {
+                    Some(ended) => format!("the container ended before it ran: {}", ended.status),
+                    None => format!("no container within {} s", START_LIMIT.as_secs()),
+                },
+            )
+            .mend(format!(
+                "see {}, which ends with: {log}",
+                order.files.log().display()
+            )),
+        ));
+    };
+    let mut program = Container {
+        record: SupervisedContainer {
+            engine: container.engine(),
+            program: container.program().display().to_string(),
+            directory: order.files.inside().display().to_string(),
+        },
+        child,
+        process,
+        tended: Tended::new(order),
+        container,
+    };
+    match program.place(order, group) {
+        Ok(mut findings) => {
+            findings.extend(program.tend());
+            Ok((Box::new(program), findings))
+        }
+        Err(error) => {
+            program.stop(Duration::from_secs(1));
+            Err(error)
+        }
+    }
+}
+
+fn spawn(command: Command, order: &Order<'_>) -> Result<Child, SuperviseError> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    logged(command, order.files)?
+        .spawn()
+        .map_err(|cause| SuperviseError::NotStarted {
+            program,
+            cause,
+            mend: "install it again".to_owned(),
+        })
+}
+
+impl Container {
+    /// Gives all threads inside the domain's CPUs and policy, and the domain's group to what stands
+    /// in one that the engine has chosen.
+    fn place(&self, order: &Order<'_>, group: PlaceGroup) -> Result<Vec<Finding>, SuperviseError> {
+        let place = Place {
+            group: if self.container.takes_parent() {
+                PlaceGroup::AsIs
+            } else {
+                group
+            },
+            cpus: Some(order.destination.cpus.clone()),
+            policy: order.destination.policy,
+            nice: None,
+        };
+        let mut placed = place_process(self.process, &place)?;
+        for child in descendants(self.process) {
+            // One that has ended meanwhile needs no place.
+            placed.extend(place_process(child, &place).unwrap_or_default());
+        }
+        judge(placed)
+    }
+}
+
+impl Program for Container {
+    fn process(&self) -> u32 {
+        self.process
+    }
+
+    fn ended(&mut self) -> Option<Ended> {
+        let ended = self.child.try_wait().ok().flatten().map(Ended::from)?;
+        // A directory that stays is emptied at the next start.
+        let _ = self.container.remove();
+        Some(ended)
+    }
+
+    fn tend(&mut self) -> Vec<Finding> {
+        self.tended.tend(self.process)
+    }
+
+    fn stop(&mut self, limit: Duration) -> Ended {
+        let asked = self.container.stop(limit);
+        let mut ended = wait(&mut self.child, limit);
+        if ended.is_none() || asked.is_err() {
+            // Whatever is in its way, it does not stay.
+            let _ = self.container.remove();
+            ended = ended.map(Some).unwrap_or_else(|| {
+                wait(&mut self.child, Duration::from_secs(10)).map(|ended| Ended {
+                    status: format!(
+                        "{}, removed after it had not stopped within {} s",
+                        ended.status,
+                        limit.as_secs_f64()
+                    ),
+                    success: false,
+                })
+            });
+        }
+        let ended = ended.unwrap_or_else(|| end(&mut self.child, Duration::from_secs(1)));
+        let _ = self.container.remove();
+        ended
+    }
+
+    fn container(&self) -> Option<SupervisedContainer> {
+        Some(self.record.clone())
+    }
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is known of each domain, on disk: `domains/NAME.json` in the state directory, replaced as a
+//! whole.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use rampart_host::{StateDirectory, process_start};
+use rampart_model::{ProcessIdentity, SupervisedDomain};
+
+use crate::SuperviseError;
+use crate::standing::boot_id;
+
+/// The files of one domain.
+#[derive(Debug, Clone)]
+pub(crate) struct Files {
+    directory: PathBuf,
+    name: String,
+}
+
+impl Files {
+    /// Those of a domain; their directory is made.
+    pub(crate) fn of(state: &StateDirectory, name: &str) -> Result<Self, SuperviseError> {
+        // Programs run elsewhere than here, so no path may be relative.
+        let directory = std::path::absolute(directory(state))
+            .map_err(SuperviseError::file("find", directory(state)))?;
+        fs::create_dir_all(&directory)
+            .map_err(SuperviseError::file("make the directory", &directory))?;
+        Ok(Self {
+            directory,
+            name: name.to_owned(),
+        })
+    }
+
+    fn with(&self, end: &str) -> PathBuf {
+        self.directory.join(format!("{}.{end}", self.name))
+    }
+
+    /// Its record.
+    pub(crate) fn record(&self) -> PathBuf {
+        self.with("json")
+    }
+
+    /// The output of its program.
+    pub(crate) fn log(&self) -> PathBuf {
+        self.with("log")
+    }
+
+    /// Held by its supervisor.
+    pub(crate) fn lock(&self) -> PathBuf {
+        self.with("lock")
+    }
+
+    /// How long its program may take to end, from whoever asks for that.
+    pub(crate) fn limit(&self) -> PathBuf {
+        self.with("limit")
+    }
+
+    /// What its container or guest needs.
+    pub(crate) fn inside(&self) -> PathBuf {
+        self.with("run")
+    }
+
+    /// Replaces the record.
+    pub(crate) fn write(&self, domain: &SupervisedDomain) -> Result<(), SuperviseError> {
+        let path = self.record();
+        let new = self.with("json.new");
+        let replace = || -> io::Result<()> {
+            let mut file = File::create(&new)?;
+            file.write_all(&serde_json::to_vec_pretty(domain)?)?;
+            file.sync_all()?;
+            fs::rename(&new, &path)
+        };
+        replace().map_err(SuperviseError::file("write the domain's record", path))
+    }
+}
+
+fn directory(state: &StateDirectory) -> PathBuf {
+    state.path().join("domains")
+}
+
+/// What is known of a domain; none where nobody has started it.
+///
+/// # Errors
+/// If its record cannot be read.
+pub fn supervised(
+    state: &StateDirectory,
+    name: &str,
+) -> Result<Option<SupervisedDomain>, SuperviseError> {
+    read(&directory(state).join(format!("{name}.json")))
+}
+
+fn read(path: &Path) -> Result<Option<SupervisedDomain>, SuperviseError> {
+    let text = match fs::read(path) {
+        Ok(text) => text,
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(cause) => return Err(SuperviseError::file("read", path)(cause)),
+    };
+    serde_json::from_slice(&text)
+        .map(Some)
+        .map_err(|cause| SuperviseError::file("understand", path)(cause.into()))
+}
+
+/// What is known of every domain that anybody has started, by name.
+///
+/// # Errors
+/// If a record cannot be read.
+pub fn supervised_all(state: &StateDirectory) -> Result<Vec<SupervisedDomain>, SuperviseError> {
+    let mut paths: Vec<PathBuf> = fs::read_dir(directory(state))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|end| end == "json"))
+        .collect();
+    paths.sort();
+    paths
+        .iter()
+        .filter_map(|path| read(path).transpose())
+        .collect()
+}
+
+/// Who of a domain is alive, whatever its record says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Liveness {
+    /// Its supervisor.
+    pub supervisor: bool,
+    /// Its program.
+    pub program: bool,
+}
+
+impl Liveness {
+    /// Whether the program runs and nobody watches over it: its supervisor was killed.
+    #[must_use]
+    pub const fn is_orphaned(self) -> bool {
+        self.program && !self.supervisor
+    }
+}
+
+/// Who of a domain is alive.
+#[must_use]
+pub fn liveness(domain: &SupervisedDomain) -> Liveness {
+    let same_boot = domain.boot == boot_id();
+    let alive = |identity: &ProcessIdentity| {
+        same_boot && process_start(identity.process) == Some(identity.start)
+    };
+    Liveness {
+        supervisor: alive(&domain.supervisor),
+        program: domain.program.as_ref().is_some_and(alive),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use rampart_model::{DomainKind, SUPERVISION_SCHEMA_VERSION, SupervisedState};
+
+    pub(crate) fn example() -> SupervisedDomain {
+        let own = std::process::id();
+        let identity = ProcessIdentity {
+            process: own,
+            start: process_start(own).expect("alive"),
+        };
+        SupervisedDomain {
+            schema_version: SUPERVISION_SCHEMA_VERSION,
+            tool_version: "0.1.0".to_owned(),
+            name: "press".to_owned(),
+            kind: DomainKind::Task,
+            state: SupervisedState::Running,
+            boot: boot_id(),
+            supervisor: identity,
+            program: Some(identity),
+            started_at: None,
+            restarts: 0,
+            last_exit: None,
+            log: "/nowhere".to_owned(),
+            container: None,
+            findings: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_record_is_replaced_and_read_again() {
+        let directory = tempfile::tempdir().expect("directory");
+        let state = StateDirectory::at(directory.path());
+        assert_eq!(supervised(&state, "press").expect("none"), None);
+        assert!(supervised_all(&state).expect("none").is_empty());
+        let mut domain = example();
+        let files = Files::of(&state, "press").expect("files");
+        files.write(&domain).expect("written");
+        domain.restarts = 3;
+        files.write(&domain).expect("written again");
+        assert_eq!(
+            supervised(&state, "press").expect("read"),
+            Some(domain.clone())
+        );
+        assert_eq!(supervised_all(&state).expect("read"), [domain]);
+        fs::write(files.record(), "{").expect("damaged");
+        assert!(supervised(&state, "press").is_err());
+    }
+
+    #[test]
+    fn the_living_are_told_from_those_with_their_number() {
+        let mut domain = example();
+        let both = Liveness {
+            supervisor: true,
+            program: true,
+        };
+        assert_eq!(liveness(&domain), both);
+        domain.supervisor.start += 1;
+        assert!(liveness(&domain).is_orphaned(), "the number is another's");
+        domain.boot = "another".to_owned();
+        assert!(!liveness(&domain).program && !liveness(&domain).is_orphaned());
+    }
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where a thread of a domain belongs, by its name. Pure.
+
+use rampart_host::{Place, PlaceGroup};
+use rampart_model::{CpuSet, PlannedDomain};
+
+/// The place that the plan's `threads` give to a thread of this name; none where no entry matches,
+/// and it keeps what it has. The first entry that matches counts.
+pub(crate) fn place(domain: &PlannedDomain, cpus: &CpuSet, name: &str) -> Option<Place> {
+    let rule = domain
+        .threads
+        .iter()
+        .find(|rule| rampart_plan::matches(&rule.r#match, name))?;
+    Some(Place {
+        group: PlaceGroup::AsIs,
+        cpus: Some(rule.cpus.clone().unwrap_or_else(|| cpus.clone())),
+        policy: rule.policy.or(domain.policy).map(|policy| policy.0),
+        nice: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rampart_model::{DomainKind, PlannedPolicy, SchedulingPolicy, ThreadRule};
+
+    #[test]
+    fn the_first_rule_that_matches_counts_and_the_domain_fills_the_rest() {
+        let rule = |pattern: &str, cpus: Option<&str>, policy| ThreadRule {
+            r#match: pattern.to_owned(),
+            cpus: cpus.map(|cpus| cpus.parse().expect("CPUs")),
+            policy: Option::map(policy, PlannedPolicy),
+        };
+        let mut domain = PlannedDomain::new("press", DomainKind::Task);
+        domain.policy = Some(PlannedPolicy(SchedulingPolicy::Fifo(80)));
+        domain.threads = vec![
+            rule("flush*", Some("2"), Some(SchedulingPolicy::Other)),
+            rule("*", None, None),
+        ];
+        let cpus = "2-3".parse().expect("CPUs");
+        let flush = place(&domain, &cpus, "flush-7").expect("a rule");
+        assert_eq!(flush.cpus, Some("2".parse().expect("CPUs")));
+        assert_eq!(flush.policy, Some(SchedulingPolicy::Other));
+        let other = place(&domain, &cpus, "main").expect("the last rule");
+        assert_eq!(other.cpus, Some(cpus.clone()));
+        assert_eq!(other.policy, Some(SchedulingPolicy::Fifo(80)));
+        domain.threads.pop();
+        assert_eq!(place(&domain, &cpus, "main"), None);
+    }
+}

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The plan that stands, and where each of its domains is.
+
+use std::path::PathBuf;
+
+use rampart_host::{Place, PlaceGroup, StateDirectory, home_group, standing_plan};
+use rampart_model::{
+    CpuSet, DomainKind, Finding, Plan, PlannedDomain, SchedulingPolicy, Severity, StandingPlan,
+    StandingState, Wall,
+};
+
+use crate::SuperviseError;
+
+/// The word that stands for the housekeeping CPUs where a domain's name could stand.
+pub const HOUSEKEEPING: &str = "housekeeping";
+
+/// `/proc/sys/kernel/random/boot_id`.
+pub(crate) fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
+}
+
+/// The plan that stands applied.
+#[derive(Debug, Clone)]
+pub struct Standing {
+    /// What stands.
+    pub plan: StandingPlan,
+    /// The plan as its text says it.
+    pub planned: Plan,
+}
+
+/// Where programs can be put.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Destination {
+    /// Name of the domain, or `housekeeping`.
+    pub name: String,
+    /// Its kind; none for housekeeping.
+    pub kind: Option<DomainKind>,
+    /// Its CPUs.
+    pub cpus: CpuSet,
+    /// The wall around them; none for housekeeping.
+    pub wall: Option<Wall>,
+    /// Its control group; [`PlaceGroup::AsIs`] where it has none.
+    pub group: PlaceGroup,
+    /// The policy that the plan gives to what runs there; none where it does not say.
+    pub policy: Option<SchedulingPolicy>,
+}
+
+fn missing(place: &str, what: &str, mend: String) -> SuperviseError {
+    SuperviseError::Missing(Finding::new(Severity::Problem, place, what).mend(mend))
+}
+
+impl Standing {
+    /// The plan that stands; none where none is applied.
+    ///
+    /// # Errors
+    /// If it cannot be read, or only a part of it stands.
+    pub fn load(state: &StateDirectory) -> Result<Option<Self>, SuperviseError> {
+        let Some(plan) = standing_plan(state)? else {
+            return Ok(None);
+        };
+        let file = plan.file.clone();
+        let apply = format!("rampart apply {file}");
+        match plan.state {
+            _ if plan.boot != boot_id() => {
+                return Err(missing(
+                    &file,
+                    "the machine was restarted since the plan was applied, so its walls are gone",
+                    apply,
+                ));
+            }
+            StandingState::Stands => {}
+            StandingState::Begun => {
+                return Err(missing(
+                    &file,
+                    "the plan is being applied, or its application was broken off",
+                    format!("wait for it, or `rampart release`, then `{apply}`"),
+                ));
+            }
+            StandingState::AwaitsRestart => {
+                return Err(missing(
+                    &file,
+                    "the plan waits for a restart of the machine, so its walls do not stand yet",
+                    format!("restart the machine, then `{apply}`"),
+                ));
+            }
+        }
+        let planned = rampart_plan::parse(&plan.text, &file)?;
+        Ok(Some(Self { plan, planned }))
+    }
+
+    /// The plan that stands.
+    ///
+    /// # Errors
+    /// If none does.
+    pub fn required(state: &StateDirectory) -> Result<Self, SuperviseError> {
+        Self::load(state)?.ok_or_else(|| {
+            missing(
+                &state.path().join("plan.json").display().to_string(),
+                "no plan stands on this machine",
+                "rampart apply PLAN".to_owned(),
+            )
+        })
+    }
+
+    /// What the plan says of a domain.
+    ///
+    /// # Errors
+    /// If it has none of this name.
+    pub fn domain(&self, name: &str) -> Result<&PlannedDomain, SuperviseError> {
+        self.planned.domain(name).ok_or_else(|| self.unknown(name))
+    }
+
+    fn unknown(&self, name: &str) -> SuperviseError {
+        let names: Vec<String> = self
+            .destinations()
+            .into_iter()
+            .map(|destination| destination.name)
+            .collect();
+        SuperviseError::Usage(
+            Finding::new(
+                Severity::Problem,
+                self.plan.file.clone(),
+                format!("the plan that stands has no domain `{name}`"),
+            )
+            .values(format!("`{name}`"), format!("one of {}", names.join(", ")))
+            .mend("rampart run --list"),
+        )
+    }
+
+    /// Where programs can be put: every domain in the order of the plan, then housekeeping.
+    #[must_use]
+    pub fn destinations(&self) -> Vec<Destination> {
+        let domains = self.plan.domains.iter().map(|standing| {
+            let planned = self.planned.domain(&standing.name);
+            Destination {
+                name: standing.name.clone(),
+                kind: Some(standing.kind),
+                cpus: standing.cpus.clone(),
+                wall: Some(standing.wall),
+                group: match (
+                    standing.members.as_ref().or(standing.group.as_ref()),
+                    standing.unified,
+                ) {
+                    (None, _) => PlaceGroup::AsIs,
+                    (Some(path), false) => PlaceGroup::V1(PathBuf::from(path)),
+                    (Some(path), true) => PlaceGroup::V2(PathBuf::from(path)),
+                },
+                policy: planned.and_then(|domain| domain.policy.map(|policy| policy.0)),
+            }
+        });
+        let housekeeping = Destination {
+            name: HOUSEKEEPING.to_owned(),
+            kind: None,
+            cpus: self.plan.resolved.housekeeping.clone(),
+            wall: None,
+            group: PlaceGroup::AsIs,
+            policy: None,
+        };
+        domains.chain([housekeeping]).collect()
+    }
+
+    /// Where programs of a domain, or of `housekeeping`, are put.
+    ///
+    /// # Errors
+    /// If the plan has none of this name.
+    pub fn destination(&self, name: &str) -> Result<Destination, SuperviseError> {
+        self.destinations()
+            .into_iter()
+            .find(|destination| destination.name == name)
+            .ok_or_else(|| self.unknown(name))
+    }
+
+    /// The place of a process in a destination. What has no control group of its own leaves that of
+    /// another domain, and stays in any other.
+    ///
+    /// # Errors
+    /// If `cpus` are not the destination's.
+    pub fn place(
+        &self,
+        destination: &Destination,
+        process: u32,
+        cpus: Option<&CpuSet>,
+        policy: Option<SchedulingPolicy>,
+        nice: Option<i32>,
+    ) -> Result<Place, SuperviseError> {
+        let wanted = cpus.unwrap_or(&destination.cpus);
+        if wanted.is_empty() || !wanted.is_subset(&destination.cpus) {
+            let finding = Finding::new(
+                Severity::Problem,
+                format!("--cpus {wanted}"),
+                format!("these are not all CPUs of `{}`", destination.name),
+            );
+            return Err(SuperviseError::Usage(
+                finding
+                    .values(wanted.to_string(), format!("some of {}", destination.cpus))
+                    .mend("name some of these, or another domain"),
+            ));
+        }
+        let group = match &destination.group {
+            PlaceGroup::AsIs => self.way_out(process),
+            group => group.clone(),
+        };
+        Ok(Place {
+            group,
+            cpus: Some(wanted.clone()),
+            policy: policy.or(destination.policy),
+            nice,
+        })
+    }
+
+    /// Out of the control group of a domain, where a process is in one.
+    fn way_out(&self, process: u32) -> PlaceGroup {
+        let text = std::fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
+        for domain in &self.plan.domains {
+            let Some(group) = &domain.group else { continue };
+            let inside = text
+                .lines()
+                .filter_map(|line| line.splitn(3, ':').nth(2))
+                // The line has the path below the hierarchy's root only.
+                .any(|path| path.len() > 1 && (group.ends_with(path) || below(path, group)));
+            if !inside {
+                continue;
+            }
+            return match home_group(domain.unified) {
+                Some(home) if domain.unified => PlaceGroup::V2(home),
+                Some(home) => PlaceGroup::V1(home),
+                None => PlaceGroup::AsIs,
+            };
+        }
+        PlaceGroup::AsIs
+    }
+}
+
+/// Whether a path relative to its hierarchy's root lies below a group.
+fn below(path: &str, group: &str) -> bool {
+    let mut whole = path;
+    while let Some((above, _)) = whole.rsplit_once('/') {
+        if above.len() > 1 && group.ends_with(above) {
+            return true;
+        }
+        whole = above;
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_below_a_domains_is_inside() {
+        let group = "/sys/fs/cgroup/cpuset/rampart-press";
+        assert!(below("/rampart-press/container-1", group));
+        assert!(below("/rampart-press/a/b", group));
+        assert!(!below("/rampart-pre", group));
+        assert!(!below("/user.slice/press", group));
+    }
+
+    #[test]
+    fn without_a_plan_the_mend_is_to_apply_one() {
+        let directory = tempfile::tempdir().expect("directory");
+        let state = StateDirectory::at(directory.path());
+        assert!(Standing::load(&state).expect("none").is_none());
+        let error = Standing::required(&state).expect_err("none stands");
+        assert!(error.to_string().contains("rampart apply PLAN"), "{error}");
+        assert_eq!(
+            error.exit_code(),
+            rampart_model::ExitCode::PreconditionMissing
+        );
+    }
+}

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The process that watches over what one domain runs.
+
+use std::fs::File;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rampart_host::{Place, StateDirectory, place_process, process_start};
+use rampart_model::{
+    Finding, LastExit, Nanos, ProcessIdentity, SUPERVISION_SCHEMA_VERSION, Severity,
+    SupervisedDomain, SupervisedState,
+};
+
+use crate::control::Launcher;
+use crate::program::{self, Ended, Order, Program};
+use crate::record::Files;
+use crate::restart::{Decision, Ending, MOST_RESTARTS, WINDOW, decide};
+use crate::standing::{HOUSEKEEPING, Standing, boot_id};
+use crate::{SuperviseError, log};
+
+/// How long a program may take to end where nobody says otherwise.
+pub const END_LIMIT: Duration = Duration::from_secs(10);
+/// Pause between two looks whether the program, or the wish that it ends, has come.
+const LOOK: Duration = Duration::from_millis(50);
+/// Pause between two looks at its threads and its log.
+const TEND: Duration = Duration::from_secs(1);
+/// Findings that a record keeps; a program that makes wrong threads all the time makes many.
+const FINDINGS_KEPT: usize = 20;
+
+/// Starts what a domain of the standing plan runs, and watches over it until it has ended for good
+/// or `stop` is set. This process keeps itself on the housekeeping CPUs. `on_change` hears of each
+/// new state.
+///
+/// # Errors
+/// If no plan stands, the domain runs nothing, or another supervisor has it.
+pub fn supervise(
+    state: &StateDirectory,
+    name: &str,
+    launcher: &Launcher,
+    stop: &AtomicBool,
+    mut on_change: impl FnMut(&SupervisedDomain),
+) -> Result<SupervisedState, SuperviseError> {
+    let standing = Standing::required(state)?;
+    let domain = standing.domain(name)?;
+    let destination = standing.destination(name)?;
+    if !program::has_work(domain) {
+        return Err(SuperviseError::Usage(nothing_to_run(&standing, name)));
+    }
+    let files = Files::of(state, name)?;
+    let _lock = lock(&files, name)?;
+    keep_house(&standing)?;
+    let own = std::process::id();
+    let mut watch = Watch {
+        record: SupervisedDomain {
+            schema_version: SUPERVISION_SCHEMA_VERSION,
+            tool_version: launcher.version.clone(),
+            name: name.to_owned(),
+            kind: domain.kind,
+            state: SupervisedState::Starting,
+            boot: boot_id(),
+            supervisor: ProcessIdentity {
+                process: own,
+                start: process_start(own).unwrap_or(0),
+            },
+            program: None,
+            started_at: None,
+            restarts: 0,
+            last_exit: None,
+            log: files.log().display().to_string(),
+            container: None,
+            findings: Vec::new(),
+        },
+        order: Order {
+            state,
+            standing: &standing,
+            domain,
+            destination: &destination,
+            files: &files,
+            launcher,
+            stop,
+        },
+        stop,
+        on_change: &mut on_change,
+    };
+    watch.run()
+}
+
+/// What to say of a domain without anything to run.
+pub(crate) fn nothing_to_run(standing: &Standing, name: &str) -> Finding {
+    Finding::new(
+        Severity::Problem,
+        format!("domain {name}"),
+        "the plan does not say what it runs",
+    )
+    .mend(format!(
+        "write run = [\"PROGRAM\"] (for a guest kernel or disk) into {} and apply it again, or `rampart run {name} -- PROGRAM`",
+        standing.plan.file
+    ))
+}
+
+fn lock(files: &Files, name: &str) -> Result<File, SuperviseError> {
+    let path = files.lock();
+    let file = File::create(&path).map_err(SuperviseError::file("open the lock", &path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(_) => Err(SuperviseError::Missing(
+            Finding::new(
+                Severity::Problem,
+                path.display().to_string(),
+                format!("another supervisor has the domain `{name}`"),
+            )
+            .mend(format!("rampart down {name}")),
+        )),
+    }
+}
+
+/// Moves this process to where ordinary work is.
+fn keep_house(standing: &Standing) -> Result<(), SuperviseError> {
+    let own = std::process::id();
+    let house = standing.destination(HOUSEKEEPING)?;
+    let place = Place {
+        policy: None,
+        ..standing.place(&house, own, None, None, None)?
+    };
+    let refused = place_process(own, &place)?
+        .into_iter()
+        .find_map(|thread| thread.refused);
+    match refused {
+        Some(finding) => Err(SuperviseError::Missing(finding)),
+        None => Ok(()),
+    }
+}
+
+struct Watch<'a> {
+    record: SupervisedDomain,
+    order: Order<'a>,
+    stop: &'a AtomicBool,
+    on_change: &'a mut dyn FnMut(&SupervisedDomain),
+}
+
+impl Watch<'_> {
+    fn run(&mut self) -> Result<SupervisedState, SuperviseError> {
+        let clock = Instant::now();
+        let mut endings: Vec<Ending> = Vec::new();
+        self.change(SupervisedState::Starting)?;
+        loop {
+            let begin = clock.elapsed();
+            let ended = match program::start(&self.order) {
+                Ok((program, findings)) => {
+                    self.note(findings);
+                    match self.attend(program)? {
+                        Some(ended) => ended,
+                        None => return Ok(SupervisedState::Stopped),
+                    }
+                }
+                // What does not start the first time is told at once, to whoever waits for it.
+                Err(error) if endings.is_empty() => {
+                    self.note(vec![failure(self.order.domain.name.as_str(), &error)]);
+                    self.change(SupervisedState::Failed)?;
+                    return Err(error);
+                }
+                Err(error) => Ended {
+                    status: format!("not started: {error}"),
+                    success: false,
+                },
+            };
+            endings.push(Ending {
+                at: nanos(clock.elapsed()),
+                ran: nanos(clock.elapsed().saturating_sub(begin)),
+                success: ended.success,
+            });
+            if endings.len() > MOST_RESTARTS + 1 {
+                endings.remove(0);
+            }
+            self.record.program = None;
+            self.record.container = None;
+            self.record.last_exit = Some(LastExit {
+                at: now(),
+                status: ended.status.clone(),
+                success: ended.success,
+            });
+            match decide(self.order.domain.restart, &endings) {
+                Decision::Stay => {
+                    self.change(SupervisedState::Ended)?;
+                    return Ok(SupervisedState::Ended);
+                }
+                Decision::GiveUp(restarts) => {
+                    self.note(vec![gave_up(&self.record, restarts)]);
+                    self.change(SupervisedState::Failed)?;
+                    return Ok(SupervisedState::Failed);
+                }
+                Decision::Restart(pause) => {
+                    self.change(SupervisedState::Waiting)?;
+                    if self.sleep(pause) {
+                        self.change(SupervisedState::Stopped)?;
+                        return Ok(SupervisedState::Stopped);
+                    }
+                    self.record.restarts += 1;
+                    self.change(SupervisedState::Starting)?;
+                }
+            }
+        }
+    }
+
+    /// Watches over a program that runs; how it ended, none where it was stopped.
+    fn attend(&mut self, mut program: Box<dyn Program>) -> Result<Option<Ended>, SuperviseError> {
+        let process = program.process();
+        self.record.program =
+            process_start(process).map(|start| ProcessIdentity { process, start });
+        self.record.container = program.container();
+        self.record.started_at = Some(now());
+        if let Err(error) = self.change(SupervisedState::Running) {
+            // Nothing runs that nobody can know of.
+            program.stop(END_LIMIT);
+            return Err(error);
+        }
+        let mut tended = Instant::now();
+        loop {
+            if let Some(ended) = program.ended() {
+                return Ok(Some(ended));
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                let ended = program.stop(self.end_limit());
+                self.record.program = None;
+                self.record.container = None;
+                self.record.last_exit = Some(LastExit {
+                    at: now(),
+                    status: ended.status,
+                    success: ended.success,
+                });
+                self.change(SupervisedState::Stopped)?;
+                return Ok(None);
+            }
+            if tended.elapsed() >= TEND {
+                tended = Instant::now();
+                let findings = program.tend();
+                if self.note(findings) {
+                    self.change(SupervisedState::Running)?;
+                }
+                // A log that cannot be set aside now may be the next time.
+                let _ = log::rotate(&self.order.files.log(), log::LIMIT);
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// The limit that whoever ends it has left, once.
+    fn end_limit(&self) -> Duration {
+        let path = self.order.files.limit();
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        let _ = std::fs::remove_file(&path);
+        text.trim()
+            .parse::<u64>()
+            .map_or(END_LIMIT, Duration::from_millis)
+    }
+
+    /// Whether it was to stop meanwhile.
+    fn sleep(&self, pause: Nanos) -> bool {
+        let until = Instant::now() + Duration::from_nanos(pause.0);
+        loop {
+            if self.stop.load(Ordering::Relaxed) {
+                return true;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            std::thread::sleep(left.min(LOOK));
+        }
+    }
+
+    /// Keeps what is new of these findings; whether anything is.
+    fn note(&mut self, findings: Vec<Finding>) -> bool {
+        let before = self.record.findings.len();
+        for finding in findings {
+            let known = self.record.findings.contains(&finding);
+            if !known && self.record.findings.len() < FINDINGS_KEPT {
+                self.record.findings.push(finding);
+            }
+        }
+        self.record.findings.len() > before
+    }
+
+    fn change(&mut self, state: SupervisedState) -> Result<(), SuperviseError> {
+        self.record.state = state;
+        self.order.files.write(&self.record)?;
+        (self.on_change)(&self.record);
+        Ok(())
+    }
+}
+
+fn failure(name: &str, error: &SuperviseError) -> Finding {
+    match error {
+        SuperviseError::Missing(finding) | SuperviseError::Usage(finding) => finding.clone(),
+        other => Finding::new(
+            Severity::Problem,
+            format!("domain {name}"),
+            other.to_string(),
+        ),
+    }
+}
+
+fn gave_up(record: &SupervisedDomain, restarts: usize) -> Finding {
+    Finding::new(
+        Severity::Problem,
+        format!("domain {}", record.name),
+        format!(
+            "its program was started again {restarts} times within {} minutes and is given up",
+            WINDOW.0 / 60_000_000_000
+        ),
+    )
+    .mend(format!(
+        "see {}, mend the program, then `rampart up {}`",
+        record.log, record.name
+    ))
+}
+
+fn now() -> Nanos {
+    nanos(
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default(),
+    )
+}
+
+fn nanos(time: Duration) -> Nanos {
+    Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}

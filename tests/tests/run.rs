@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rampart run` and `rampart move`, in control groups that each test makes for itself.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Output};
+
+use rampart_model::{CpuSet, StandingState};
+use rampart_tests::limited::Limited as _;
+use rampart_tests::programs::{exit_code, machine, rampart, stdout};
+use rampart_tests::standing::{Group, stand, write};
+
+const PLAN: &str = r#"
+[machine]
+housekeeping = "0"
+policy = "warn"
+
+[[domain]]
+name   = "press"
+kind   = "task"
+cpus   = "1"
+policy = { fifo = 7 }
+"#;
+
+/// The CPUs, policy and cpuset of the shell that prints them.
+const TELL: &str =
+    "grep Cpus_allowed_list /proc/self/status; chrt -p $$; grep :cpuset: /proc/self/cgroup";
+
+fn run(state: &Path, arguments: &[&str]) -> Output {
+    rampart(state, arguments).finish().expect("rampart starts")
+}
+
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn refused(state: &Path, arguments: &[&str], code: i32, named: &[&str]) {
+    let output = run(state, arguments);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(exit_code(&output), code, "{arguments:?}: {stderr}");
+    for name in named {
+        assert!(stderr.contains(name), "{name} is not in: {stderr}");
+    }
+    assert!(output.stdout.is_empty(), "{output:?}");
+}
+
+#[test]
+fn without_a_plan_it_says_so_and_cpus_alone_do() {
+    let state = tempfile::tempdir().expect("directory");
+    let state = state.path();
+    let apply = ["no plan stands", "rampart apply PLAN"];
+    for arguments in [
+        vec!["run", "press", "--", "true"],
+        vec!["run", "--", "true"],
+        vec!["run", "--list"],
+        vec!["move", "1", "--to", "press"],
+        vec!["up"],
+        vec!["up", "press"],
+        vec!["up", "--foreground", "press"],
+        vec!["down", "press"],
+    ] {
+        refused(state, &arguments, 4, &apply);
+    }
+    refused(state, &["run", "press"], 2, &["after `--`"]);
+    refused(
+        state,
+        &["run", "--nice", "20", "--", "true"],
+        2,
+        &["-20..=19"],
+    );
+    refused(state, &["move", "1"], 2, &["--to"]);
+    refused(state, &["up", "--foreground"], 2, &["name one domain"]);
+    let output = run(
+        state,
+        &[
+            "run",
+            "--cpus",
+            "0",
+            "--",
+            "sh",
+            "-c",
+            "grep Cpus_allowed_list /proc/self/status; exit 77",
+        ],
+    );
+    assert!(stdout(&output, 77).ends_with("\t0\n"), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("nothing keeps other programs"), "{said}");
+    let sleeping = Ended(Command::new("sleep").arg("600").spawn().expect("sleep"));
+    let number = sleeping.0.id().to_string();
+    let moved = run(state, &["move", &number, "--cpus", "0", "--nice", "19"]);
+    assert!(stdout(&moved, 0).contains("nice 19"), "{moved:?}");
+    refused(
+        state,
+        &["run", "--cpus", "1000", "--", "true"],
+        4,
+        &["CPUs 1000"],
+    );
+    refused(
+        state,
+        &["run", "--cpus", "0", "--", "/nowhere/x"],
+        4,
+        &["/nowhere/x", "by its path"],
+    );
+    let nothing = run(state, &["down"]);
+    assert_eq!(exit_code(&nothing), 0, "{nothing:?}");
+}
+
+#[test]
+fn a_program_runs_in_its_domain() {
+    let Some(_machine) = machine("a program runs in its domain", 2) else {
+        return;
+    };
+    let cpus: CpuSet = "1".parse().expect("CPUs");
+    let name = format!("rampart-test-run-{}", std::process::id());
+    let Some(group) = Group::make(&name, &cpus) else {
+        return;
+    };
+    let directory = tempfile::tempdir().expect("directory");
+    let state = directory.path();
+    let mut plan = stand(state, PLAN, &[("press", &group)]);
+    let output = run(state, &["run", "press", "--", "sh", "-c", TELL]);
+    let text = stdout(&output, 0);
+    for part in ["\t1\n", "SCHED_FIFO", "priority: 7", &format!("/{name}\n")] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    // Without a name it is the plan's only domain; what is asked goes before the plan.
+    let output = run(
+        state,
+        &[
+            "run", "--policy", "other", "--nice", "19", "--", "sh", "-c", TELL,
+        ],
+    );
+    let text = stdout(&output, 0);
+    assert!(
+        text.contains("SCHED_OTHER") && text.contains(&name),
+        "{text}"
+    );
+    let output = run(state, &["run", "housekeeping", "--", "sh", "-c", TELL]);
+    let text = stdout(&output, 0);
+    assert!(text.contains("\t0\n") && !text.contains(&name), "{text}");
+    let list = stdout(&run(state, &["run", "--list"]), 0);
+    assert!(
+        list.contains("press") && list.contains("housekeeping"),
+        "{list}"
+    );
+    let rows: serde_json::Value =
+        serde_json::from_str(&stdout(&run(state, &["run", "--list", "--json"]), 0)).expect("JSON");
+    assert_eq!(rows[0]["policy"], "fifo:7");
+    assert_eq!(rows[0]["group"], group.0.display().to_string());
+
+    refused(
+        state,
+        &["run", "moon", "--", "true"],
+        2,
+        &["no domain `moon`", "press, housekeeping"],
+    );
+    refused(
+        state,
+        &["run", "press", "--cpus", "0", "--", "true"],
+        2,
+        &["some of 1"],
+    );
+    refused(
+        state,
+        &["run", "press", "--", "/nowhere"],
+        4,
+        &["/nowhere: cannot be started"],
+    );
+    for (word, named) in [
+        (StandingState::Begun, "being applied"),
+        (StandingState::AwaitsRestart, "waits for a restart"),
+    ] {
+        plan.state = word;
+        write(state, &plan);
+        refused(state, &["run", "press", "--", "true"], 4, &[named]);
+    }
+    plan.state = StandingState::Stands;
+    plan.boot = "another".to_owned();
+    write(state, &plan);
+    refused(
+        state,
+        &["run", "press", "--", "true"],
+        4,
+        &["was restarted"],
+    );
+}
+
+#[test]
+fn processes_and_threads_are_moved_and_read_back() {
+    let Some(_machine) = machine("processes and threads are moved", 2) else {
+        return;
+    };
+    let cpus: CpuSet = "1".parse().expect("CPUs");
+    let name = format!("rampart-test-move-{}", std::process::id());
+    let Some(group) = Group::make(&name, &cpus) else {
+        return;
+    };
+    let directory = tempfile::tempdir().expect("directory");
+    let state = directory.path();
+    stand(state, PLAN, &[("press", &group)]);
+    let parent = Command::new("sh")
+        .args(["-c", "sleep 600 & wait"])
+        .spawn()
+        .expect("sh");
+    let parent = Ended(parent);
+    let number = parent.0.id().to_string();
+    let children = format!("/proc/{number}/task/{number}/children");
+    let child = loop {
+        let text = fs::read_to_string(&children).expect("children");
+        if let Some(child) = text.split_whitespace().next() {
+            break child.to_owned();
+        }
+    };
+    let moved = run(
+        state,
+        &[
+            "move",
+            &number,
+            "--to",
+            "press",
+            "--with-children",
+            "--json",
+        ],
+    );
+    let rows: serde_json::Value = serde_json::from_str(&stdout(&moved, 0)).expect("JSON");
+    let of = |process: &str| {
+        let row = rows
+            .as_array()
+            .expect("rows")
+            .iter()
+            .find(|row| row["thread"].to_string() == process);
+        row.expect("a row").clone()
+    };
+    for process in [&number, &child] {
+        assert_eq!(of(process)["is"]["cpus"], "1", "{rows}");
+        assert_eq!(of(process)["is"]["group"], format!("/{name}"));
+        assert_ne!(of(process)["was"]["group"], of(process)["is"]["group"]);
+        assert!(group.has(process.parse().expect("a number")));
+    }
+    let back = run(
+        state,
+        &[
+            "move",
+            &number,
+            &child,
+            "--to",
+            "housekeeping",
+            "--policy",
+            "other",
+        ],
+    );
+    let text = stdout(&back, 0);
+    assert!(
+        text.contains(&format!("group /{name}, CPUs 1, fifo:7")),
+        "{text}"
+    );
+    assert!(text.contains("CPUs 0, other"), "{text}");
+    assert!(!group.has(parent.0.id()), "{text}");
+
+    // One thread alone, and numbers of nobody.
+    let thread = run(
+        state,
+        &[
+            "move", &child, "--to", "press", "--thread", "--policy", "rr:3",
+        ],
+    );
+    assert!(stdout(&thread, 0).contains("rr:3"), "{thread:?}");
+    let part = run(
+        state,
+        &[
+            "move",
+            &child,
+            "4194304",
+            "--to",
+            "housekeeping",
+            "--policy",
+            "other",
+        ],
+    );
+    assert!(stdout(&part, 5).contains("no such process"), "{part:?}");
+    let none = run(state, &["move", "4194304", "--to", "press"]);
+    assert!(stdout(&none, 4).contains("refused"), "{none:?}");
+    let _ = Command::new("kill").arg(&child).status();
+}
