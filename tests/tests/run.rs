@@ -233,7 +233,7 @@ fn processes_and_threads_are_moved_and_read_back() {
             .as_array()
             .expect("rows")
             .iter()
-            .find(|row| row["thread"].to_string() == process);
+            .find(|row| row["thread"].as_u64() == process.parse().ok());
         row.expect("a row").clone()
     };
     for process in [&number, &child] {

@@ -40,7 +40,7 @@ mod tasks;
 mod tracing;
 mod undo;
 
-pub use apply::{Application, apply, check_that_nothing_stands};
+pub use apply::{Application, apply, check_that_nothing_stands, prepare_restart};
 pub use boot_loader::{
     BootCommand, BootFileChange, BootLoader, BootPlan, BootReport, boot_loader, plan_boot,
     prepare_boot,

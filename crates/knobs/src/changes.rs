@@ -161,6 +161,7 @@ fn step(
     if let Aim::Wanted(wanted) = aim {
         step.mend = mend(knob, wanted, &found, subject.machine, isolation);
     }
+    let choice = (choice, named.is_some());
     decide(&mut step, knob, &aim, choice, subject, isolation);
     Some(step)
 }
@@ -186,7 +187,7 @@ fn decide(
     step: &mut ChangeStep,
     knob: &Knob,
     aim: &Aim<'_>,
-    choice: Option<&KnobChoice>,
+    (choice, is_named): (Option<&KnobChoice>, bool),
     subject: &Subject<'_>,
     isolation: &Isolation,
 ) {
@@ -222,13 +223,34 @@ fn decide(
         step.why = argument;
         return;
     }
-    step.places = places(knob, aim, subject, isolation);
+    step.places = match knob.place {
+        // Nobody's service is stopped because a catalogue wants it so.
+        Place::Program(names) if is_named => services(names, subject),
+        _ => places(knob, aim, subject, isolation),
+    };
     if step.places.is_empty() {
         step.action = StepAction::ByHand;
         step.why = crate::entry::effect(knob).words().to_owned();
     } else {
         step.action = StepAction::Apply;
     }
+}
+
+/// The services of programs that run and should not.
+fn services(names: &[&str], subject: &Subject<'_>) -> Vec<ChangePlace> {
+    names
+        .iter()
+        .filter(|name| {
+            let programs = subject.readings.programs.as_ref();
+            programs.is_some_and(|programs| programs.contains(**name))
+        })
+        .map(|name| ChangePlace {
+            target: ChangeTarget::Service(format!("{name}.service")),
+            place: format!("{name}.service"),
+            present: "running".to_owned(),
+            value: "stopped".to_owned(),
+        })
+        .collect()
 }
 
 /// Where writing works at once, or for what starts next.

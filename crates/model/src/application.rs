@@ -54,6 +54,8 @@ pub enum ChangeTarget {
     ThreadPolicy(u32),
     /// The CPUs of a thread, by its number.
     ThreadAffinity(u32),
+    /// A service that is stopped, by systemd's own means.
+    Service(String),
 }
 
 /// One place that gets another value.

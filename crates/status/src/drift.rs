@@ -179,7 +179,9 @@ fn path(target: &ChangeTarget) -> Option<&str> {
         ChangeTarget::File(path)
         | ChangeTarget::CpuListFile(path)
         | ChangeTarget::CpuMaskFile(path) => Some(path),
-        ChangeTarget::ThreadPolicy(_) | ChangeTarget::ThreadAffinity(_) => None,
+        ChangeTarget::ThreadPolicy(_)
+        | ChangeTarget::ThreadAffinity(_)
+        | ChangeTarget::Service(_) => None,
     }
 }
 
@@ -267,6 +269,7 @@ pub(crate) fn same(target: &ChangeTarget, written: &str, present: &str) -> bool 
                 || CpuSet::from_mask(written).ok().as_ref() == Some(&present)
         }),
         ChangeTarget::ThreadPolicy(_) => same_kind(written, present),
+        ChangeTarget::Service(_) => false,
         ChangeTarget::File(_) => {
             let marked = present
                 .split_once('[')

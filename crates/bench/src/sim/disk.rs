@@ -189,6 +189,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::print_stderr, reason = "a test that is left out says why")]
     fn a_disk_is_made_once_and_read_again() {
         let directory = tempfile::tempdir().expect("directory");
         let path = directory.path().join("disk");

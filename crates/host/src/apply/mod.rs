@@ -15,6 +15,7 @@ use rampart_model::{
     ResolvedPlan, StandingDomain, StandingPlan, StandingState, StepAction, StepKind, Wall,
 };
 
+use crate::boot_loader::{BootReport, prepare_boot_locked};
 use crate::changes::Changes;
 use crate::groups::Hierarchies;
 use crate::kernel::{Kernel, RunningKernel};
@@ -23,11 +24,13 @@ use crate::release::release_first;
 use crate::shield::{self, ControlGroupVersion, KeptAway, Raised};
 use crate::standing;
 use crate::state::is_root;
+use crate::systemd;
 use crate::{HostError, StateDirectory, journal};
 
 /// Knobs that the walls move along with themselves. Where a plan skips one, they leave it.
 const INTERRUPTS: &str = "interrupt-affinity";
 const WORKQUEUES: &str = "unbound-workqueues";
+const SLICES: &str = "system-slice-cpus";
 
 /// A plan that is to stand.
 #[derive(Debug)]
@@ -57,15 +60,7 @@ pub fn apply(
     application: &Application<'_>,
     progress: &mut dyn FnMut(&ChangeStep),
 ) -> Result<StandingPlan, HostError> {
-    if !is_root() {
-        return Err(HostError::Request {
-            place: application.file.to_owned(),
-            what: "only root may change the machine".to_owned(),
-            present: format!("user {}", rustix::process::geteuid().as_raw()),
-            needed: "root".to_owned(),
-            mend: "run the same command with sudo".to_owned(),
-        });
-    }
+    refuse_other_than_root(application)?;
     let _lock = Lock::take(state, true)?;
     apply_on(Arc::new(RunningKernel), state, application, progress)
 }
@@ -77,19 +72,9 @@ fn apply_on(
     progress: &mut dyn FnMut(&ChangeStep),
 ) -> Result<StandingPlan, HostError> {
     refuse_second(&*kernel, state)?;
-    let findings = release_first(&*kernel, state)?;
     let mut plan = StandingPlan {
-        schema_version: APPLICATION_SCHEMA_VERSION,
-        tool_version: application.tool_version.to_owned(),
-        state: StandingState::Begun,
-        applied_at: now(),
-        boot: journal::boot_id(&*kernel),
-        file: application.file.to_owned(),
-        text: application.text.to_owned(),
-        resolved: application.resolved.clone(),
-        domains: Vec::new(),
-        changes: application.changes.clone(),
-        findings,
+        findings: release_first(&*kernel, state)?,
+        ..begun(&*kernel, application)
     };
     standing::write(state, &plan)?;
     let mut changes = Changes::standing(Arc::clone(&kernel), state);
@@ -109,6 +94,61 @@ fn apply_on(
             Err(error)
         }
     }
+}
+
+/// Writes what the boot loader needs to start the kernel as the plan wants it, and remembers the plan
+/// until then. After the restart [`apply`] goes on; [`crate::release`] takes all of it back. Nothing
+/// is written where the kernel is started so already.
+///
+/// # Errors
+/// As [`apply`], and as [`crate::prepare_boot`].
+pub fn prepare_restart(
+    state: &StateDirectory,
+    application: &Application<'_>,
+) -> Result<BootReport, HostError> {
+    refuse_other_than_root(application)?;
+    let _lock = Lock::take(state, true)?;
+    let kernel: Arc<dyn Kernel> = Arc::new(RunningKernel);
+    refuse_second(&*kernel, state)?;
+    let arguments = &application.changes.boot_arguments;
+    let report = prepare_boot_locked(Arc::clone(&kernel), state, arguments)?;
+    if report.changed {
+        let plan = StandingPlan {
+            state: StandingState::AwaitsRestart,
+            ..begun(&*kernel, application)
+        };
+        standing::write(state, &plan)?;
+    }
+    Ok(report)
+}
+
+fn begun(kernel: &dyn Kernel, application: &Application<'_>) -> StandingPlan {
+    StandingPlan {
+        schema_version: APPLICATION_SCHEMA_VERSION,
+        tool_version: application.tool_version.to_owned(),
+        state: StandingState::Begun,
+        applied_at: now(),
+        boot: journal::boot_id(kernel),
+        file: application.file.to_owned(),
+        text: application.text.to_owned(),
+        resolved: application.resolved.clone(),
+        domains: Vec::new(),
+        changes: application.changes.clone(),
+        findings: Vec::new(),
+    }
+}
+
+fn refuse_other_than_root(application: &Application<'_>) -> Result<(), HostError> {
+    if is_root() {
+        return Ok(());
+    }
+    Err(HostError::Request {
+        place: application.file.to_owned(),
+        what: "only root may change the machine".to_owned(),
+        present: format!("user {}", rustix::process::geteuid().as_raw()),
+        needed: "root".to_owned(),
+        mend: "run the same command with sudo".to_owned(),
+    })
 }
 
 /// Whether a plan can be applied, or one stands already.
@@ -181,6 +221,12 @@ fn raise_walls(
     steps: &[ChangeStep],
     progress: &mut dyn FnMut(&ChangeStep),
 ) -> Result<(), HostError> {
+    // Before the walls: a slice of systemd that lists their CPUs would make partitions invalid.
+    let leaves_slices = is_left(&plan.changes, SLICES);
+    if steps.iter().any(|step| step.kind == StepKind::Wall) && !leaves_slices {
+        let told = systemd::keep_slices_on(changes, &plan.resolved.housekeeping)?;
+        plan.findings.extend(told);
+    }
     let hierarchies = Hierarchies::of(kernel);
     let mut shielded = CpuSet::new();
     let resolved = plan.resolved.clone();
@@ -306,16 +352,18 @@ fn standing_domain(
     ))
 }
 
+/// Whether the plan leaves a knob alone that the walls bring along.
+fn is_left(changes: &ChangeList, name: &str) -> bool {
+    changes
+        .steps
+        .iter()
+        .any(|step| step.name == name && step.action == StepAction::Skip)
+}
+
 fn kept_away(resolved: &ResolvedPlan, changes: &ChangeList) -> KeptAway {
-    let skipped = |name: &str| {
-        changes
-            .steps
-            .iter()
-            .any(|step| step.name == name && step.action != StepAction::Apply)
-    };
     KeptAway {
-        leave_interrupts: skipped(INTERRUPTS),
-        leave_workqueues: skipped(WORKQUEUES),
+        leave_interrupts: is_left(changes, INTERRUPTS),
+        leave_workqueues: is_left(changes, WORKQUEUES),
         owned: resolved
             .interrupts
             .iter()

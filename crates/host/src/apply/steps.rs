@@ -11,6 +11,7 @@ use crate::changes::{Changes, Setting};
 use crate::groups;
 use crate::notation::Notation;
 use crate::shield::recorded;
+use crate::systemd;
 
 /// Whether a step is made before the walls are raised. A CPU that is taken away rewrites the CPUs
 /// of groups and interrupts. A thread that is behind a wall already has what the wall left it for
@@ -37,6 +38,7 @@ pub(super) fn make(changes: &mut Changes, step: &ChangeStep) -> Result<Vec<Findi
             ChangeTarget::ThreadAffinity(thread) => {
                 findings.extend(set_affinity(changes, step, place, *thread)?);
             }
+            ChangeTarget::Service(unit) => findings.extend(stop(changes, place, unit)?),
             ChangeTarget::File(path) => settings.push((place, file(changes, path, place))),
             ChangeTarget::CpuListFile(path) => {
                 settings.push((place, cpus(step, path, place, Notation::List)?));
@@ -68,6 +70,25 @@ pub(super) fn make(changes: &mut Changes, step: &ChangeStep) -> Result<Vec<Findi
         }
     }
     Ok(findings)
+}
+
+fn stop(
+    changes: &mut Changes,
+    place: &ChangePlace,
+    unit: &str,
+) -> Result<Option<Finding>, HostError> {
+    if systemd::stop_service(changes, unit)? {
+        return Ok(None);
+    }
+    Ok(Some(
+        Finding::new(
+            Severity::Warning,
+            place.place.clone(),
+            "it runs, and no service of systemd started it, so it was left",
+        )
+        .values("running", "stopped")
+        .mend("stop it by the means that started it"),
+    ))
 }
 
 /// Some files hold several numbers, of which the first is the one that is written

@@ -24,6 +24,7 @@ use serde::Serialize;
 use crate::{HostError, MachineRoot};
 use tree::BootTree;
 
+pub(crate) use prepare::prepare_boot_locked;
 pub use prepare::{BootReport, prepare_boot};
 
 /// What starts the kernel of a machine.

@@ -13,6 +13,7 @@ mod virtualisation;
 
 pub use findings::is_of_manager;
 pub use knob_values::read_knob_values;
+pub(crate) use knob_values::running_programs;
 use rampart_model::{ClockSource, Machine, PreemptionModel, SystemManagementInterrupts};
 
 pub use surroundings::{kernel_image_version, network_queues, read_surroundings};

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 
 use rampart_model::{ChangeTarget, CpuSet, Nanos, Observation, StandingPlan};
 
+use crate::facts::running_programs;
 use crate::{MachineRoot, StateDirectory};
 
 /// What an observation looks at more closely than at the rest.
@@ -124,6 +125,11 @@ fn value(root: &MachineRoot, target: &ChangeTarget) -> Option<Option<String>> {
             Some(text.map(|text| text.trim().to_owned()))
         }
         ChangeTarget::ThreadPolicy(thread) => Some(threads::policy(root, *thread)),
+        ChangeTarget::Service(unit) => {
+            let program = unit.strip_suffix(".service").unwrap_or(unit);
+            let runs = running_programs(root)?.contains(program);
+            Some(Some(if runs { "running" } else { "stopped" }.to_owned()))
+        }
         ChangeTarget::ThreadAffinity(thread) => {
             Some(threads::affinity(root, *thread).map(|cpus| cpus.to_string()))
         }

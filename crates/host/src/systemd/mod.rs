@@ -34,7 +34,6 @@ pub(crate) fn is_manager(kernel: &dyn Kernel) -> bool {
 ///
 /// # Errors
 /// If the journal cannot be written or systemd refuses.
-#[allow(dead_code, reason = "a part of applying a plan")]
 pub(crate) fn keep_slices_on(
     changes: &mut Changes,
     cpus: &CpuSet,
@@ -90,7 +89,6 @@ pub(crate) fn keep_slices_on(
 ///
 /// # Errors
 /// If the journal cannot be written, or systemd does not stop it.
-#[allow(dead_code, reason = "a part of applying a plan")]
 pub(crate) fn stop_service(changes: &mut Changes, name: &str) -> Result<bool, HostError> {
     let kernel = changes.kernel();
     if !is_manager(&*kernel) || !Unit::read(&*kernel, name)?.is_active {

@@ -183,7 +183,12 @@ fn sort_in(step: &ChangeStep, sections: &mut Sections, gaps: &mut Gaps) {
                 }
                 _ => strange = true,
             },
-            (ChangeTarget::ThreadPolicy(_) | ChangeTarget::ThreadAffinity(_), _) => strange = true,
+            (
+                ChangeTarget::ThreadPolicy(_)
+                | ChangeTarget::ThreadAffinity(_)
+                | ChangeTarget::Service(_),
+                _,
+            ) => strange = true,
             (
                 ChangeTarget::File(path)
                 | ChangeTarget::CpuListFile(path)

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use rampart_host::{Application, MachineRoot, StateDirectory, read_knob_values};
 use rampart_knobs::{Isolation, Subject, changes_text};
-use rampart_model::{ChangeList, ExitCode, PlanFinding, StandingPlan, StepAction};
+use rampart_model::{ChangeList, ExitCode, PlanFinding, Reboot, StandingPlan, StepAction};
 
 use super::VERSION;
 use super::plan::{ReadPlan, read_plan};
@@ -18,6 +18,7 @@ const EXAMPLES: &str = "\
 Examples:
   rampart apply plan.toml --dry-run   what would change, in order, and what it disturbs
   rampart apply plan.toml             change it; `rampart release` takes it back exactly
+  rampart apply plan.toml --boot      first the boot line; after the restart: rampart apply plan.toml
 
 Every old value is on the disk before it is changed, and every new one is read back. The first that the
 kernel does not grant ends it, and all is taken back. Nothing is undone when the command ends, nor by
@@ -35,6 +36,11 @@ pub(crate) struct ApplyArguments {
     /// Only say what would change
     #[arg(long)]
     dry_run: bool,
+
+    /// Write what needs a restart into the boot loader's files; `apply` after the restart goes on. With
+    /// --dry-run: show those files
+    #[arg(long)]
+    boot: bool,
 
     /// Print the changes, or what stands, as JSON
     #[arg(long)]
@@ -61,12 +67,22 @@ pub(crate) fn run(arguments: &ApplyArguments) -> Result<ExitCode, Failure> {
     let read = read_plan(&arguments.plan, &root)?;
     refuse(&read)?;
     let changes = change_list(&root, &read);
+    if arguments.boot {
+        refuse_unasked_restart(&read)?;
+    }
     if arguments.dry_run {
         if arguments.json {
             output::print(&serde_json::to_string_pretty(&changes)?)?;
         } else {
-            output::print(&changes_text(&changes))?;
+            let mut text = changes_text(&changes);
+            if arguments.boot {
+                text.push_str(&boot_text(&root, &changes)?);
+            }
+            output::print(&text)?;
         }
+        return Ok(ExitCode::Success);
+    }
+    if arguments.boot && prepare_restart(&read, &changes)? {
         return Ok(ExitCode::Success);
     }
     let standing = apply(&read, &changes)?;
@@ -84,6 +100,63 @@ pub(crate) fn run(arguments: &ApplyArguments) -> Result<ExitCode, Failure> {
     } else {
         ExitCode::Success
     })
+}
+
+/// Whether a restart may be needed is the plan's to say.
+fn refuse_unasked_restart(read: &ReadPlan) -> Result<(), Failure> {
+    if read.resolved.boot.reboot == Reboot::Plan {
+        return Ok(());
+    }
+    Err(Failure::new(
+        ExitCode::PreconditionMissing,
+        anyhow::anyhow!(
+            "{}: --boot changes the boot line, and the plan allows no restart (is reboot = \"never\", \
+             needed \"plan\"); mend: write reboot = \"plan\" under [boot]",
+            read.file
+        ),
+    ))
+}
+
+/// The files that the boot loader needs.
+fn boot_text(root: &MachineRoot, changes: &ChangeList) -> Result<String, Failure> {
+    let plan = rampart_host::plan_boot(root, &changes.boot_arguments)
+        .map_err(|error| Failure::new(ExitCode::PreconditionMissing, error))?;
+    let mut text = format!("Boot line: {}\n", changes.boot_arguments.join(" "));
+    for file in &plan.files {
+        text.push_str(&format!("  written: {}\n", file.path.display()));
+    }
+    if let Some(command) = &plan.command {
+        text.push_str(&format!("  then run: {}\n", command.words.join(" ")));
+    }
+    if plan.is_as_wanted() {
+        text.push_str("  it is so already\n");
+    }
+    Ok(text)
+}
+
+/// Writes what the boot loader needs; answers whether the machine has to be restarted.
+fn prepare_restart(read: &ReadPlan, changes: &ChangeList) -> Result<bool, Failure> {
+    let report =
+        rampart_host::prepare_restart(&StateDirectory::standard(), &application(read, changes))
+            .map_err(|error| Failure::new(ExitCode::PreconditionMissing, error))?;
+    for finding in &report.findings {
+        output::say(&format!("rampart: {finding}"));
+    }
+    if !report.changed {
+        output::say("rampart: the boot line is as the plan wants it");
+        return Ok(false);
+    }
+    let mut text = String::new();
+    for file in &report.plan.files {
+        text.push_str(&format!("written: {}\n", file.path.display()));
+    }
+    text.push_str(&format!(
+        "The next start has: {}\nnext: restart the machine, then rampart apply {}; rampart release takes it back\n",
+        changes.boot_arguments.join(" "),
+        read.file
+    ));
+    output::print(&text)?;
+    Ok(true)
 }
 
 /// A plan that does not fit is not applied; each reason is told.
@@ -124,18 +197,22 @@ pub(crate) fn change_list(root: &MachineRoot, read: &ReadPlan) -> ChangeList {
 
 /// Applies it, with a line on standard error for each step.
 pub(crate) fn apply(read: &ReadPlan, changes: &ChangeList) -> Result<StandingPlan, Failure> {
-    let application = Application {
-        tool_version: VERSION,
-        file: &read.file,
-        text: &read.text,
-        resolved: &read.resolved,
-        changes,
-    };
+    let application = application(read, changes);
     let mut progress = |step: &rampart_model::ChangeStep| {
         output::say(&format!("rampart: {}: {}", step.name, step.wanted));
     };
     rampart_host::apply(&StateDirectory::standard(), &application, &mut progress)
         .map_err(|error| Failure::new(ExitCode::PreconditionMissing, error))
+}
+
+fn application<'a>(read: &'a ReadPlan, changes: &'a ChangeList) -> Application<'a> {
+    Application {
+        tool_version: VERSION,
+        file: &read.path,
+        text: &read.text,
+        resolved: &read.resolved,
+        changes,
+    }
 }
 
 fn standing_text(standing: &StandingPlan) -> String {

@@ -144,7 +144,10 @@ fn write_proposal(arguments: &Propose) -> Result<ExitCode, Failure> {
 /// A plan with all that is needed to speak of it.
 #[derive(Debug)]
 pub(crate) struct ReadPlan {
+    /// As it was named.
     pub(crate) file: String,
+    /// From the root.
+    pub(crate) path: String,
     pub(crate) text: String,
     places: Places,
     pub(crate) plan: Plan,
@@ -182,6 +185,7 @@ pub(crate) fn read_plan_text(
     let machine = read_machine(root);
     let surroundings = read_surroundings(root, &guest_kernels(&plan));
     Ok(ReadPlan {
+        path: std::path::absolute(file)?.display().to_string(),
         file: file.display().to_string(),
         places: Places::of(&text),
         resolved: rampart_plan::resolve(&machine, &plan, &surroundings),

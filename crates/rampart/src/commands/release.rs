@@ -10,6 +10,7 @@ use crate::output;
 
 pub(crate) fn run(arguments: &Release) -> Result<ExitCode, Failure> {
     let state = StateDirectory::standard();
+    refuse_under_programs(&state)?;
     // Containers first: the control groups around them can only go when they are gone.
     let containers = rampart_domain::release_containers(&state);
     let mut report = rampart_host::release(&state)
@@ -38,6 +39,29 @@ pub(crate) fn run(arguments: &Release) -> Result<ExitCode, Failure> {
     } else {
         ExitCode::Partial
     })
+}
+
+/// What runs in the domains would run on without its walls.
+fn refuse_under_programs(state: &StateDirectory) -> Result<(), Failure> {
+    let up: Vec<String> = rampart_supervise::supervised_all(state)?
+        .into_iter()
+        .filter(|domain| {
+            let alive = rampart_supervise::liveness(domain);
+            alive.supervisor || alive.program
+        })
+        .map(|domain| domain.name)
+        .collect();
+    if up.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(
+        ExitCode::PreconditionMissing,
+        anyhow::anyhow!(
+            "{}: what the plan runs is up, and would run on without its walls (is up, needed down); \
+             mend: rampart down",
+            up.join(", ")
+        ),
+    ))
 }
 
 fn text(report: &ReleaseReport) -> String {

@@ -33,6 +33,11 @@ pub(super) fn read(root: &MachineRoot) -> Option<(Vec<KernelThread>, BTreeSet<St
     Some((threads, programs))
 }
 
+/// Names of running programs; none where they are not seen.
+pub(crate) fn running_programs(root: &MachineRoot) -> Option<BTreeSet<String>> {
+    read(root).map(|(_, programs)| programs)
+}
+
 fn affinity(root: &MachineRoot, process: u32) -> Option<rampart_model::CpuSet> {
     root.text(&format!("proc/{process}/status"))?
         .lines()
