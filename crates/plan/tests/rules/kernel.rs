@@ -246,9 +246,15 @@ fn what_no_wall_stops_is_named() {
         firmware_interrupts: Some((count, Nanos::SECOND)),
         ..Surroundings::default()
     };
+    let left = format!("{plan}[host]\nnmi-watchdog = \"skip\"\n");
+    assert_eq!(
+        broken(&resolve_in(&quad, &left, &with(true, 2)), rule).len(),
+        2
+    );
+    // A knob that the plan does not name is applied.
     assert_eq!(
         broken(&resolve_in(&quad, &plan, &with(true, 2)), rule).len(),
-        2
+        1
     );
     assert!(found(&resolve_in(&quad, &plan, &with(false, 0)), rule).is_empty());
     assert_eq!(
