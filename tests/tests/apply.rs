@@ -36,15 +36,23 @@ ktimers-priority = { action = "apply", value = "11" }
 rcuc-priority = { action = "apply", value = "11" }
 real-time-throttling = "apply"
 swappiness = "skip"
+
+[boot]
+reboot = "plan"
 "#;
 
-const CARRIED: &str = "set -e; cd \"$(mktemp -d)\"; tar -x; chmod +x apply-*; \
-    RAMPART_BIN=$PWD RAMPART_TEST_IN_THE_MACHINE=1 timeout 200 ./apply-* \
-    --exact a_plan_stands_until_it_is_released --nocapture";
+/// One test of this program, in the machine.
+fn carried(test: &str) -> String {
+    format!(
+        "set -e; cd \"$(mktemp -d)\"; tar -x; chmod +x apply-*; \
+         RAMPART_BIN=$PWD RAMPART_TEST_IN_THE_MACHINE=1 timeout 200 ./apply-* \
+         --exact {test} --nocapture"
+    )
+}
 
 #[test]
-fn a_plan_stands_on_a_real_time_kernel_until_it_is_released() {
-    let name = "a_plan_stands_on_a_real_time_kernel_until_it_is_released";
+fn a_plan_goes_over_a_restart_of_a_real_time_kernel_and_leaves_everything_as_it_was() {
+    let name = "a_plan_goes_over_a_restart";
     let Some(_machine) = machine(name, 2) else {
         return;
     };
@@ -58,15 +66,61 @@ fn a_plan_stands_on_a_real_time_kernel_until_it_is_released() {
         .finish()
         .expect("tar starts");
     assert!(archive.status.success(), "{archive:?}");
-    let output = Command::new(directory().join("rampart"))
-        .args(["sim", "run", "--own", "--cpus", "3"])
-        .args(["--real-time-cpus", "none", "--", "sh", "-c", CARRIED])
-        .env_remove("RAMPART_METER")
-        .finish_within(Duration::from_secs(280), archive.stdout)
-        .expect("rampart starts");
-    let text = stdout(&output, 0);
-    assert!(text.contains("1 passed"), "{text}");
-    assert!(text.contains("seen to the end"), "{text}");
+    let place = tempfile::tempdir().expect("a directory");
+    // The same disk: the second machine starts with what the first one wrote.
+    for test in [
+        "the_boot_line_is_written",
+        "a_plan_stands_until_it_is_released",
+    ] {
+        let output = Command::new(directory().join("rampart"))
+            .args(["sim", "run", "--own", "--cpus", "3"])
+            .args(["--real-time-cpus", "none", "--disk"])
+            .arg(place.path().join("disk"))
+            .args(["--", "sh", "-c", &carried(test)])
+            .env_remove("RAMPART_METER")
+            .finish_within(Duration::from_secs(280), archive.stdout.clone())
+            .expect("rampart starts");
+        let text = stdout(&output, 0);
+        assert!(text.contains("1 passed"), "{text}");
+        assert!(text.contains("seen to the end"), "{text}");
+    }
+}
+
+const STATE: &str = "/var/lib/rampart";
+const LOADER: &str = "/boot/extlinux/extlinux.conf";
+/// What was there before, kept on the disk.
+const LOADER_BEFORE: &str = "/var/lib/rampart/loader-before";
+const PLAN_FILE: &str = "/var/lib/rampart/plan.toml";
+
+/// Runs in the simulated machine only, before its restart.
+#[test]
+#[expect(clippy::print_stdout, reason = "the one outside sees that it ran")]
+fn the_boot_line_is_written() {
+    if std::env::var_os(IN_THE_MACHINE).is_none() {
+        return;
+    }
+    let state = Path::new(STATE);
+    let before = read(LOADER);
+    std::fs::write(LOADER_BEFORE, std::fs::read(LOADER).expect("loader")).expect("copy");
+    assert!(!before.contains("isolcpus"), "{before}");
+    let call = |arguments: &[&str]| rampart(state, arguments).finish().expect("rampart");
+    // Only where the plan allows a restart.
+    std::fs::write(PLAN_FILE, PLAN.replace("reboot = \"plan\"", "")).expect("plan");
+    let refused = call(&["apply", PLAN_FILE, "--boot"]);
+    assert_eq!(exit_code(&refused), 4);
+    let refusal = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refusal.contains("reboot = \"plan\""), "{refusal}");
+    std::fs::write(PLAN_FILE, PLAN).expect("plan");
+    let told = stdout(&call(&["apply", PLAN_FILE, "--boot", "--dry-run"]), 0);
+    assert!(told.contains(LOADER), "{told}");
+    assert_eq!(read(LOADER), before);
+
+    let told = stdout(&call(&["apply", PLAN_FILE, "--boot"]), 0);
+    assert!(told.contains("restart the machine"), "{told}");
+    let stands = standing(state).expect("it is remembered");
+    assert_eq!(stands.state, StandingState::AwaitsRestart);
+    assert!(read(LOADER).contains("nohz_full=1-2"), "{}", read(LOADER));
+    println!("seen to the end");
 }
 
 fn read(path: &str) -> String {
@@ -88,24 +142,25 @@ fn a_plan_stands_until_it_is_released() {
     if std::env::var_os(IN_THE_MACHINE).is_none() {
         return;
     }
-    let directory = tempfile::tempdir().expect("directory");
-    let state = directory.path().join("state");
-    let plan = directory.path().join("plan.toml");
-    std::fs::write(&plan, PLAN).expect("plan");
-    let plan = plan.to_str().expect("path");
-    let call = |arguments: &[&str]| rampart(&state, arguments).finish().expect("rampart");
+    let line = read("/proc/cmdline");
+    assert!(line.contains("nohz_full=1-2"), "{line}");
+    let (state, plan) = (Path::new(STATE), PLAN_FILE);
+    let waiting = standing(state).map(|plan| plan.state);
+    assert_eq!(waiting, Some(StandingState::AwaitsRestart));
+    let call = |arguments: &[&str]| rampart(state, arguments).finish().expect("rampart");
     let before = MachineState::whole();
 
     let told = stdout(&call(&["apply", plan, "--dry-run"]), 0);
-    for part in ["press", "vision", "governor", "swappiness", "nohz_full=1-2"] {
-        let expected = part != "governor";
-        assert_eq!(told.contains(part), expected, "{part}: {told}");
+    for part in ["press", "vision", "swappiness", "rcuc-priority"] {
+        assert!(told.contains(part), "{part}: {told}");
     }
+    // The restart brought it.
+    assert!(!told.contains("nohz_full="), "{told}");
     assert_eq!(before.differences(&MachineState::whole()), [""; 0]);
 
     // As the kernel tells it.
     let _ = stdout(&call(&["apply", plan]), 0);
-    let stands = standing(&state).expect("it stands");
+    let stands = standing(state).expect("it stands");
     assert_eq!(stands.state, StandingState::Stands);
     for (name, cpu) in [("press", "1"), ("vision", "2")] {
         let domain = stands.domain(name).expect("domain");
@@ -123,20 +178,26 @@ fn a_plan_stands_until_it_is_released() {
     assert_eq!(exit_code(&second), 4);
     let refusal = String::from_utf8_lossy(&second.stderr).into_owned();
     assert!(refusal.contains("rampart release"), "{refusal}");
+    let status = stdout(&call(&["status"]), 0);
+    assert!(status.contains("press"), "{status}");
     let _ = stdout(&call(&["release"]), 0);
     assert_eq!(before.differences(&MachineState::whole()), [""; 0]);
-    assert_eq!(standing(&state), None);
+    assert_eq!(standing(state), None);
+    let loader = |path| std::fs::read(path).expect("loader");
+    assert_eq!(loader(LOADER), loader(LOADER_BEFORE));
+    let journals = std::fs::read_dir(state.join("journal")).expect("journals");
+    assert_eq!(journals.count(), 0);
 
     // Killed on the way, earlier and later.
     for milliseconds in [40, 90, 150, 220, 300, 400] {
-        let mut child = rampart(&state, &["apply", plan]).spawn().expect("rampart");
+        let mut child = rampart(state, &["apply", plan]).spawn().expect("rampart");
         thread::sleep(Duration::from_millis(milliseconds));
         let _ = child.kill();
         ended(&mut child);
         let _ = stdout(&call(&["release"]), 0);
         let told = before.differences(&MachineState::whole());
         assert_eq!(told, [""; 0], "killed after {milliseconds} ms");
-        assert_eq!(standing(&state), None);
+        assert_eq!(standing(state), None);
     }
     println!("seen to the end");
 }

@@ -299,8 +299,7 @@ fn what_someone_else_changed_since_is_left_and_told() {
 }
 
 /// Ends the process at every step of `apply`, then every step of the `release` after it.
-fn survives_every_end(layout: Layout) {
-    let before = machine(layout);
+fn survives_every_end(before: &Machine) {
     let mut steps = 1;
     loop {
         let directory = directory();
@@ -318,7 +317,7 @@ fn survives_every_end(layout: Layout) {
         assert!(report.left.is_empty(), "after {steps}: {:?}", report.left);
         assert_eq!(
             picture(&kernel.machine()),
-            picture(&before),
+            picture(before),
             "after {steps} steps"
         );
         assert_eq!(standing_plan(&state).expect("read"), None);
@@ -333,12 +332,21 @@ fn survives_every_end(layout: Layout) {
 
 #[test]
 fn v1_survives_every_end() {
-    survives_every_end(Layout::V1);
+    survives_every_end(&machine(Layout::V1));
 }
 
 #[test]
 fn v2_survives_every_end() {
-    survives_every_end(Layout::V2);
+    survives_every_end(&machine(Layout::V2));
+}
+
+/// The kernel forgets what its own threads were told, those that isolcpus= keeps elsewhere too.
+#[test]
+fn v2_before_6_2_survives_every_end() {
+    let mut before = machine(Layout::V2);
+    before.remembers = false;
+    before.add_thread(31, true, Some(cpus("0")));
+    survives_every_end(&before);
 }
 
 #[test]

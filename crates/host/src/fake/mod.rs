@@ -235,8 +235,8 @@ impl Machine {
         let Some(thread) = self.threads.get(&number) else {
             return;
         };
-        // A partition of v2 leaves kernel threads of the root group alone.
-        if thread.bound || (self.is_v2() && thread.kernel) {
+        // A partition of v2 leaves kernel threads of the root group alone, from 6.2 on.
+        if thread.bound || (self.is_v2() && thread.kernel && self.remembers) {
             return;
         }
         let effective = self.effective(&thread.group);

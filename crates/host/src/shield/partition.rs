@@ -34,7 +34,7 @@ pub(super) fn raise(
 
     let before = touching(&*kernel, request.cpus);
     let mut intended = Vec::new();
-    let affinities = affinities_at_risk(&*kernel, request.cpus);
+    let affinities = affinities_at_risk(&*kernel);
     if !affinities.is_empty() {
         intended.push(Change::Affinities {
             tasks: affinities.clone(),
@@ -214,17 +214,14 @@ fn invalid(
 }
 
 /// Tasks that asked for certain CPUs, some of them now to be shielded. Their groups lose those
-/// CPUs and get them back; before 6.2 the kernel forgets the tasks' wish on the way.
-fn affinities_at_risk(kernel: &dyn Kernel, cpus: &CpuSet) -> Vec<Task> {
+/// CPUs and get them back; before 6.2 the kernel forgets the tasks' wish on the way, that of its own
+/// threads too, whatever CPUs they are on (`update_tasks_cpumask` in kernel/cgroup/cpuset.c): those
+/// that isolcpus= keeps on the first CPU are then everywhere.
+fn affinities_at_risk(kernel: &dyn Kernel) -> Vec<Task> {
     let online = super::online(kernel);
     each_thread(kernel)
         .filter(|(task, stat)| {
             !stat.is_bound() && task.affinity != online && !task.affinity.is_empty()
-        })
-        .filter(|(task, stat)| {
-            // Moving a group's CPUs rewrites all its tasks, but kernel threads only where
-            // they touch the shield.
-            !stat.is_kernel_thread() || !task.affinity.intersection(cpus).is_empty()
         })
         .map(|(task, _)| task)
         .collect()
