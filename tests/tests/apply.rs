@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A plan on the simulated machine: applied, broken off, taken back, and every file as before.
 
+use std::fs::File;
+use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
@@ -101,16 +103,16 @@ fn the_boot_line_is_written() {
     }
     let state = Path::new(STATE);
     let before = read(LOADER);
-    std::fs::write(LOADER_BEFORE, std::fs::read(LOADER).expect("loader")).expect("copy");
+    write(LOADER_BEFORE, &std::fs::read(LOADER).expect("loader"));
     assert!(!before.contains("isolcpus"), "{before}");
     let call = |arguments: &[&str]| rampart(state, arguments).finish().expect("rampart");
     // Only where the plan allows a restart.
-    std::fs::write(PLAN_FILE, PLAN.replace("reboot = \"plan\"", "")).expect("plan");
+    write(PLAN_FILE, PLAN.replace("reboot = \"plan\"", "").as_bytes());
     let refused = call(&["apply", PLAN_FILE, "--boot"]);
     assert_eq!(exit_code(&refused), 4);
     let refusal = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(refusal.contains("reboot = \"plan\""), "{refusal}");
-    std::fs::write(PLAN_FILE, PLAN).expect("plan");
+    write(PLAN_FILE, PLAN.as_bytes());
     let told = stdout(&call(&["apply", PLAN_FILE, "--boot", "--dry-run"]), 0);
     assert!(told.contains(LOADER), "{told}");
     assert_eq!(read(LOADER), before);
@@ -121,6 +123,13 @@ fn the_boot_line_is_written() {
     assert_eq!(stands.state, StandingState::AwaitsRestart);
     assert!(read(LOADER).contains("nohz_full=1-2"), "{}", read(LOADER));
     println!("seen to the end");
+}
+
+/// The machine ends without a word when its program does: what it is to keep must be on the disk.
+fn write(path: &str, content: &[u8]) {
+    let mut file = File::create(path).expect(path);
+    file.write_all(content).expect(path);
+    file.sync_all().expect(path);
 }
 
 fn read(path: &str) -> String {
