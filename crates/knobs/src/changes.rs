@@ -43,6 +43,7 @@ pub fn change_list(
         .collect();
     // What disturbs comes last: where something before it is refused, nobody was disturbed.
     knobs.sort_by_key(|step| (step.kind, step.disruptive.is_some()));
+    write_once(&mut knobs);
     let boot_arguments = boot_arguments(plan, &knobs);
     steps.extend(knobs);
     ChangeList {
@@ -50,6 +51,28 @@ pub fn change_list(
         tool_version: tool_version.to_owned(),
         steps,
         boot_arguments,
+    }
+}
+
+/// Knobs overlap: the threads of one are among all threads of the kernel. What an earlier step
+/// writes, a later one does not write again.
+fn write_once(steps: &mut [ChangeStep]) {
+    let mut written: Vec<(ChangeTarget, String)> = Vec::new();
+    for step in steps {
+        if step.action != StepAction::Apply || step.places.is_empty() {
+            continue;
+        }
+        let earlier = |place: &ChangePlace| {
+            let same = |(target, _): &&(ChangeTarget, String)| *target == place.target;
+            written.iter().find(same).map(|(_, name)| name.clone())
+        };
+        let first = step.places.first().and_then(earlier);
+        step.places.retain(|place| earlier(place).is_none());
+        if let (true, Some(name)) = (step.places.is_empty(), first) {
+            step.why = format!("with {name}");
+        }
+        let own = step.places.iter().map(|place| place.target.clone());
+        written.extend(own.map(|target| (target, step.name.clone())));
     }
 }
 
@@ -152,6 +175,10 @@ fn step(
     };
     // What is only told is nobody's to change, unless the plan names a value.
     if is_so? {
+        // What the plan leaves to others is theirs even where it is as it should be.
+        if choice.is_some_and(|choice| choice.action != KnobAction::Apply) {
+            return Some(step);
+        }
         match boot_argument(knob, &aim, isolation) {
             Some(argument) => (step.kind, step.why) = (StepKind::BootLine, argument),
             None => step.places = places(knob, &Aim::AsItIs, subject, isolation),
