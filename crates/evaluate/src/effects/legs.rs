@@ -90,13 +90,13 @@ fn change(step: &ChangeStep) -> PlanChange {
     }
 }
 
-/// Why a part of the plan is not part of the comparison; none for what is, and for what the plan
-/// leaves alone.
+/// Why a part of the plan is not part of the comparison; none for what is, for what the plan leaves
+/// alone, and for what is as wanted without it.
 fn same_in_all(step: &ChangeStep) -> Option<NotMeasured> {
     let why = match step.action {
         _ if is_switched(step) => return None,
-        StepAction::Skip => return None,
-        StepAction::AsWanted => "it is as wanted without the plan too, and stays so in all legs",
+        // Nothing changes there, with the plan or without.
+        StepAction::Skip | StepAction::AsWanted => return None,
         StepAction::Expect => "the plan expects somebody else to make it, and nobody has",
         StepAction::ByHand => "it is made by hand, and not switched between runs",
         StepAction::Apply | StepAction::AtRestart => {
