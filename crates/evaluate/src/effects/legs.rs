@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(legs.legs[0].visits, 3);
         assert_eq!(legs.turns(), 13);
         let named: Vec<&str> = legs.not_compared.iter().map(|one| &*one.what).collect();
-        assert_eq!(named, ["boot line nohz_full", "swappiness"]);
+        assert_eq!(named, ["boot line nohz_full"]);
         assert!(legs.not_compared[0].findings[0].what.contains("restart"));
         assert_eq!(legs.legs[2].leg.prefix(), "without wall of press/");
 
