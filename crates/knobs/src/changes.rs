@@ -86,7 +86,7 @@ fn offline(plan: &ResolvedPlan) -> Option<ChangeStep> {
         action: StepAction::Apply,
         why: "smt = \"off\" in the plan".to_owned(),
         present: "online".to_owned(),
-        wanted: format!("CPUs {cpus} offline"),
+        wanted: format!("{} offline", cpus.named()),
         places: cpus
             .iter()
             .map(|cpu| {
@@ -116,7 +116,7 @@ fn walls(plan: &ResolvedPlan) -> Vec<ChangeStep> {
             action: StepAction::Apply,
             why: String::new(),
             present: "everybody's".to_owned(),
-            wanted: format!("CPUs {} for it alone", domain.cpus),
+            wanted: format!("{} for it alone", domain.cpus.named()),
             places: Vec::new(),
             disruptive: Some("what runs on these CPUs is moved to others".to_owned()),
             mend: None,

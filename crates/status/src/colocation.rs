@@ -146,7 +146,7 @@ fn unbound(
             format!("CPU {}", cpu.cpu),
             "work that is not of its domain rests here and may run here",
         )
-        .values(some_of(&resting), format!("CPUs {house}"))
+        .values(some_of(&resting), house.named().to_string())
         .mend(format!("taskset --pid --cpu-list {house} THREAD for each")),
     ));
 }

@@ -42,7 +42,7 @@ pub(crate) fn find(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<Stat
                     format!("domain {}", domain.name),
                     "threads of the domain may run on other CPUs",
                 )
-                .values(some_of(&strayed), format!("CPUs {}", domain.cpus))
+                .values(some_of(&strayed), domain.cpus.named().to_string())
                 .mend("move them back: rampart move PID, or taskset --pid --cpu-list CPUS THREAD"),
             ));
         }

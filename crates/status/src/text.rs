@@ -84,10 +84,10 @@ fn isolation(lines: &mut Vec<String>, status: &Status, width: usize) {
         .iter()
         .map(|partition| {
             format!(
-                "{} ({}, CPUs {})",
+                "{} ({}, {})",
                 partition.group,
                 partition.kind,
-                or_none(partition.cpus.to_string())
+                partition.cpus.named()
             )
         })
         .collect();

@@ -317,8 +317,8 @@ fn standing_domain(
         return Err(HostError::Step {
             step: format!("wall of {}", domain.name),
             what: format!(
-                "the kernel grants no control group of its own on CPUs {}: {}",
-                domain.cpus,
+                "the kernel grants no control group of its own on {}: {}",
+                domain.cpus.named(),
                 reasons.join("; ")
             ),
             mend: "remove what these reasons name".to_owned(),

@@ -194,14 +194,18 @@ fn set_affinity(
         .unwrap_or(Ok(()));
     match answer.and_then(|()| kernel.affinity(thread)) {
         Ok(present) if present == cpus => Ok(None),
-        Ok(present) => Ok(Some(stays(place, &format!("it is on CPUs {present}")))),
+        Ok(present) => Ok(Some(stays(place, &format!("it is on {}", present.named())))),
         Err(error) if groups::is_gone(&error) => Ok(Some(gone(place))),
         // Threads of the kernel come and go, and some are bound after they were listed.
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
             Ok(Some(stays(place, &error.to_string())))
         }
         Err(error) => {
-            let what = format!("{}: the kernel refuses CPUs {cpus}: {error}", place.place);
+            let what = format!(
+                "{}: the kernel refuses {}: {error}",
+                place.place,
+                cpus.named()
+            );
             Err(not_granted(step, what))
         }
     }

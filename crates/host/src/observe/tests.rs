@@ -231,16 +231,24 @@ fn the_running_machine_counts_on() {
     let (root, state) = (MachineRoot::system(), StateDirectory::at("/none"));
     let watch = Watch::of(None, &root, &state);
     let before = observe(&root, &watch);
-    let own = std::process::id();
-    let busy = std::time::Instant::now();
-    while busy.elapsed() < std::time::Duration::from_millis(30) {
+    // This thread alone: those of other tests come and go.
+    let own = rustix::thread::gettid()
+        .as_raw_nonzero()
+        .get()
+        .unsigned_abs();
+    let used = || -> std::time::Duration {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        time.try_into().expect("a time")
+    };
+    let begin = used();
+    while used() < begin + std::time::Duration::from_millis(30) {
         std::hint::spin_loop();
     }
     let after = observe(&root, &watch);
     assert!(after.at > before.at && !after.online.is_empty());
     assert_eq!(after.cpus.len(), after.online.len());
     let time = |seen: &rampart_model::Observation| -> Nanos {
-        let own = seen.threads.iter().filter(|thread| thread.process == own);
+        let own = seen.threads.iter().filter(|thread| thread.thread == own);
         own.map(|thread| thread.cpu_time).sum()
     };
     assert!(time(&after) > time(&before));

@@ -149,7 +149,7 @@ fn settle(
     if let Some(cpus) = &place.cpus {
         answer = answer.and_then(|()| {
             kernel.set_affinity(thread, cpus).map_err(|cause| {
-                let what = format!("the thread cannot be bound to CPUs {cpus}: {cause}");
+                let what = format!("the thread cannot be bound to {}: {cause}", cpus.named());
                 refusal(thread, what)
                     .mend("choose CPUs that are online and within the thread's control group")
             })

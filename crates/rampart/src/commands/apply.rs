@@ -219,8 +219,10 @@ fn standing_text(standing: &StandingPlan) -> String {
     let mut text = String::new();
     for domain in &standing.domains {
         text.push_str(&format!(
-            "{}: CPUs {}, {}\n",
-            domain.name, domain.cpus, domain.wall
+            "{}: {}, {}\n",
+            domain.name,
+            domain.cpus.named(),
+            domain.wall
         ));
     }
     for finding in &standing.findings {

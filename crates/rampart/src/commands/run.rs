@@ -166,7 +166,7 @@ pub(super) fn choose(
             .map(|destination| destination.name.as_str())
             .collect();
         let what = match cpus {
-            Some(cpus) => format!("no domain of the plan has all of CPUs {cpus}"),
+            Some(cpus) => format!("no domain of the plan has all of {}", cpus.named()),
             None => "the plan has several domains".to_owned(),
         };
         usage(&format!("{what}; mend: name one of {}", names.join(", ")))
@@ -187,7 +187,7 @@ pub(super) fn on_cpus(cpus: &CpuSet, policy: Option<SchedulingPolicy>, nice: Opt
 pub(super) fn alone(cpus: &CpuSet) -> Finding {
     Finding::new(
         Severity::Warning,
-        format!("CPUs {cpus}"),
+        cpus.named().to_string(),
         "no plan stands, so nothing keeps other programs, interrupts and kernel work off them",
     )
     .mend("rampart apply PLAN")

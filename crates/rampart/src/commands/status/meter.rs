@@ -137,8 +137,9 @@ fn places(
             });
         if spins {
             left_out.push(format!(
-                "no meter on CPUs {}: a real-time thread of {} spins there",
-                domain.cpus, domain.name
+                "no meter on {}: a real-time thread of {} spins there",
+                domain.cpus.named(),
+                domain.name
             ));
             continue;
         }
@@ -205,13 +206,13 @@ fn run(
     {
         let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
         heard.remarks.push(format!(
-            "meter on CPUs {} under other, not fifo:1",
-            place.cpus
+            "meter on {} under other, not fifo:1",
+            place.cpus.named()
         ));
     }
     match attempt(SchedulingPolicy::Other) {
         Ok(()) => Ok(()),
         Err(_) if stop.load(Ordering::Relaxed) => Ok(()),
-        Err(_) => Err(format!("no meter on CPUs {}: {first}", place.cpus)),
+        Err(_) => Err(format!("no meter on {}: {first}", place.cpus.named())),
     }
 }
