@@ -415,3 +415,95 @@ proptest! {
         prop_assert_eq!(picture(&kernel.machine()), picture(&before));
     }
 }
+
+/// A recorded machine in memory: what the changes of a plan touch, as it was recorded.
+fn in_memory(name: &str, cpus: &str) -> (Machine, ResolvedPlan, ChangeList) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/machines");
+    let root = crate::MachineRoot::at(root.join(name));
+    let text = format!(
+        "[[domain]]\nname = \"press\"\nkind = \"task\"\ncpus = \"{cpus}\"\n\
+         [host]\nreal-time-throttling = \"apply\"\n"
+    );
+    let planned = rampart_plan::parse(&text, "plan.toml").unwrap_or_else(|error| panic!("{error}"));
+    let facts = crate::read_machine(&root);
+    let around = crate::read_surroundings(&root, &[]);
+    let resolved = rampart_plan::resolve(&facts, &planned, &around);
+    let readings = crate::read_knob_values(&root, &resolved.real_time);
+    let subject = rampart_knobs::Subject {
+        machine: &facts,
+        readings: &readings,
+    };
+    let isolation = rampart_knobs::Isolation::of(&resolved);
+    let list = rampart_knobs::change_list(&resolved, subject, &isolation, "test");
+    let count = u32::try_from(facts.topology.online.len()).expect("a number");
+    let layout = match facts.control_groups.as_str() {
+        "v2" => Layout::V2,
+        _ => Layout::V1,
+    };
+    let mut machine = Machine::new(count, layout);
+    for place in list.steps.iter().flat_map(|step| &step.places) {
+        match &place.target {
+            ChangeTarget::File(path)
+            | ChangeTarget::CpuListFile(path)
+            | ChangeTarget::CpuMaskFile(path) => {
+                let present = format!("{}\n", place.present);
+                machine.files.entry(path.into()).or_insert(present);
+            }
+            ChangeTarget::ThreadPolicy(thread) | ChangeTarget::ThreadAffinity(thread) => {
+                if !machine.threads.contains_key(thread) {
+                    machine.add_thread(*thread, true, None);
+                }
+            }
+            ChangeTarget::Service(_) => {}
+        }
+    }
+    (machine, resolved, list)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Whatever part of a plan is applied to a recorded machine, release leads back.
+    #[test]
+    fn release_undoes_apply_on_recorded_machines(
+        name in prop_oneof![
+            Just("board"), Just("laptop"), Just("server"), Just("simulated"), Just("virtual-machine"),
+        ],
+        skipped in proptest::collection::vec(any::<bool>(), 40),
+    ) {
+        let (mut before, resolved, mut list) = in_memory(name, "1");
+        for (step, skipped) in list.steps.iter_mut().zip(skipped) {
+            if skipped && step.action == StepAction::Apply {
+                step.action = StepAction::Skip;
+            }
+        }
+        let directory = directory();
+        let state = StateDirectory::at(directory.path());
+        let kernel = Arc::new(FakeKernel::new(before.clone()));
+        let application = Application {
+            tool_version: "test",
+            file: "plan.toml",
+            text: "",
+            resolved: &resolved,
+            changes: &list,
+        };
+        let own: Arc<FakeKernel> = Arc::clone(&kernel);
+        apply_on(own, &state, &application, &mut |_| ()).expect(name);
+        // The fake shows the word that was written; the kernel shows all with one marked.
+        for (path, text) in &mut kernel.machine().files {
+            let marked = before.files.get(path).is_some_and(|text| text.contains('['));
+            if marked && !text.contains('[') {
+                *text = format!("[{}]\n", text.trim());
+            }
+        }
+        let report = release_locked(&*kernel, &state).expect("release");
+        prop_assert!(report.left.is_empty(), "{name}: {:?}", report.left);
+        for text in before.files.values_mut() {
+            *text = crate::notation::Notation::Marked.to_write(text).to_owned();
+        }
+        for text in kernel.machine().files.values_mut() {
+            *text = crate::notation::Notation::Marked.to_write(text).to_owned();
+        }
+        prop_assert_eq!(picture(&kernel.machine()), picture(&before));
+    }
+}
