@@ -105,6 +105,15 @@ impl GuestOrder {
     }
 }
 
+/// cgroup v2 keeps the threads of a process together, unless the group is threaded, as that of a wall
+/// is where the kernel allows it (Documentation/admin-guide/cgroup-v2.rst, "Threads").
+fn stays_whole(group: &PlaceGroup) -> bool {
+    let PlaceGroup::V2(path) = group else {
+        return false;
+    };
+    fs::read_to_string(path.join("cgroup.type")).is_ok_and(|kind| kind.trim() != "threaded")
+}
+
 /// How a guest ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuestEnd {
@@ -120,6 +129,8 @@ pub struct PlannedGuest {
     qemu: Qemu,
     order: GuestOrder,
     group: PlaceGroup,
+    /// Whether its threads stay together in the group: those of the emulator are then behind the wall.
+    stays_whole: bool,
     virtual_cpus: Vec<u32>,
     placed: BTreeSet<u32>,
     reason: Option<String>,
@@ -169,6 +180,7 @@ impl PlannedGuest {
             virtual_cpus: threads_in(&answer),
             qemu,
             order,
+            stays_whole: stays_whole(&group),
             group,
             placed: BTreeSet::new(),
             reason: None,
@@ -189,8 +201,7 @@ impl PlannedGuest {
     /// others is told.
     fn place_all(&mut self) -> Result<Vec<Finding>, DomainError> {
         let mut findings = Vec::new();
-        if let PlaceGroup::V2(_) = self.group {
-            // cgroup v2 keeps the threads of a process together.
+        if self.stays_whole {
             let place = Place {
                 group: self.group.clone(),
                 cpus: None,
@@ -252,7 +263,7 @@ impl PlannedGuest {
         number: Option<usize>,
     ) -> Result<PlacedThread, DomainError> {
         let mut place = self.order.place(number, &thread.name, &self.group);
-        if matches!(self.group, PlaceGroup::V2(_)) {
+        if self.stays_whole {
             place.group = PlaceGroup::AsIs;
         }
         Ok(place_thread(thread.id, &place)?)
