@@ -98,7 +98,7 @@ fn without_a_plan_it_says_so_and_cpus_alone_do() {
         state,
         &["run", "--cpus", "1000", "--", "true"],
         4,
-        &["CPUs 1000"],
+        &["CPU 1000"],
     );
     refused(
         state,
