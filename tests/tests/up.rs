@@ -139,12 +139,21 @@ kind = \"host\"
     }
 
     // A program that was killed comes back.
+    let children = format!("/proc/{process}/task/{process}/children");
+    let child = fs::read_to_string(children).expect("children");
+    let child = child.trim().to_owned();
+    assert!(group.has(child.parse().expect("one child")), "{child}");
     kill("-KILL", process);
     let second = await_record(state, "press", |record| {
         record.restarts == 1 && record.state == SupervisedState::Running
     });
     assert_ne!(program(&second), process);
     assert!(group.has(program(&second)));
+    let members = fs::read_to_string(group.0.join("tasks")).expect("members");
+    assert!(
+        !members.lines().any(|line| line == child),
+        "what the killed one had started ended with it: {members}"
+    );
     let last = second.last_exit.as_ref().expect("an end");
     assert!(
         last.status.contains("signal: 9") && !last.success,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rampart_host::{PlacedThread, StateDirectory};
 use rampart_model::{DomainKind, Finding, PlannedDomain, Severity, SupervisedContainer};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use crate::SuperviseError;
 use crate::control::Launcher;
@@ -171,6 +171,18 @@ fn end(child: &mut Child, limit: Duration) -> Ended {
     // Children of its own that stayed.
     signal(Signal::KILL);
     ended
+}
+
+/// Where a program has ended by itself: ends what it started and left, which would run on beside its
+/// next start. Before it is reaped, so that its number is nobody else's yet.
+fn end_what_stayed(child: &Child) {
+    let Some(group) = group_of(child.id()) else {
+        return;
+    };
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    if matches!(waitid(WaitId::Pid(group), look), Ok(Some(_))) {
+        let _ = kill_process_group(group, Signal::KILL);
+    }
 }
 
 /// Whether a process with this start is gone within `limit`.

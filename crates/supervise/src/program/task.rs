@@ -82,6 +82,7 @@ impl Program for Task {
     }
 
     fn ended(&mut self) -> Option<Ended> {
+        super::end_what_stayed(&self.child);
         self.child.try_wait().ok().flatten().map(Ended::from)
     }
 
