@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A meter that runs as a process of this machine's own kernel, whatever stands around it.
 
+use std::process::Command;
 use std::time::Duration;
 
 use rampart_host::Shield;
 use rampart_model::{Granted, MeterEvent, MeterPlan, PlacedBy, ShieldReport};
 
 use crate::container::Container;
-use crate::session::Session;
+use crate::session::{Session, Tie};
 use crate::surroundings::{self, Surroundings};
-use crate::{DomainError, Running, process};
+use crate::{DomainError, METER_MEND, Running, Start, process};
 
 /// A process that measures. Dropped in the order of the fields: a container's runtime is there to
 /// bury its processes, so it outlives the container; the wall falls last.
@@ -26,6 +27,29 @@ pub(crate) struct RunningProcess {
 }
 
 impl RunningProcess {
+    /// Starts a meter that places itself, with nothing raised around it. `enter` has its process
+    /// before it makes threads: they are born where it brings them.
+    pub(crate) fn bare(
+        start: &Start<'_>,
+        enter: impl FnOnce(u32) -> Result<(), DomainError>,
+    ) -> Result<Box<dyn Running>, DomainError> {
+        let plan = plan_for_itself(start.plan);
+        let command = Command::new(start.meter);
+        let program = start.meter.display().to_string();
+        let mut session = Session::start(command, &program, Tie::Killed, METER_MEND)?;
+        enter(session.process())?;
+        session.prepare(&plan)?;
+        let mut running = Self {
+            process: session.process(),
+            container: None,
+            session,
+            surroundings: None,
+            granted: Granted::default(),
+        };
+        running.place(&plan, "")?;
+        Ok(Box::new(running))
+    }
+
     /// Puts the threads of the meter, which waits, in their places and reads back what it was
     /// granted; `runtime` is what runs the container.
     pub(crate) fn place(&mut self, plan: &MeterPlan, runtime: &str) -> Result<(), DomainError> {
@@ -40,7 +64,7 @@ impl RunningProcess {
 }
 
 /// The plan as a meter gets it that places itself.
-pub(crate) fn plan_for_itself(plan: &MeterPlan) -> MeterPlan {
+fn plan_for_itself(plan: &MeterPlan) -> MeterPlan {
     MeterPlan {
         placed_by: PlacedBy::Itself,
         ..plan.clone()

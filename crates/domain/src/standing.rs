@@ -2,13 +2,11 @@
 //! A meter inside a wall that stands already: that of an applied plan. It raises and lowers
 //! nothing.
 
-use std::process::Command;
+use rampart_host::{Place, PlaceGroup};
+use rampart_model::{Availability, DomainSelection, Machine, StandingDomain};
 
-use rampart_model::{Availability, DomainSelection, Granted, Machine, StandingDomain};
-
-use crate::running::{self, RunningProcess};
-use crate::session::{Session, Tie};
-use crate::{Domain, DomainError, METER_MEND, Running, Start};
+use crate::running::RunningProcess;
+use crate::{Domain, DomainError, Running, Start};
 
 /// A domain of an applied plan, as a place for a meter.
 #[derive(Debug, Clone)]
@@ -29,21 +27,15 @@ impl Domain for Standing {
     }
 
     fn start(&self, start: &Start<'_>) -> Result<Box<dyn Running>, DomainError> {
-        let plan = running::plan_for_itself(start.plan);
-        let command = Command::new(start.meter);
-        let program = start.meter.display().to_string();
-        let mut session = Session::start(command, &program, Tie::Killed, METER_MEND)?;
-        // Before its threads are made: they are born inside.
-        rampart_host::enter_standing(&self.0, session.process())?;
-        session.prepare(&plan)?;
-        let mut running = RunningProcess {
-            process: session.process(),
-            container: None,
-            session,
-            surroundings: None,
-            granted: Granted::default(),
+        let place = Place {
+            group: PlaceGroup::of(&self.0),
+            cpus: None,
+            policy: None,
+            nice: None,
         };
-        running.place(&plan, "")?;
-        Ok(Box::new(running))
+        RunningProcess::bare(start, |process| {
+            rampart_host::place_process(process, &place)?;
+            Ok(())
+        })
     }
 }

@@ -381,29 +381,19 @@ fn wishes(
     if let Some(asked) = &request.disturbances {
         let nothing = asked.is_empty() || asked.contains(&DisturbanceWish::Nothing);
         if nothing {
-            not_measured.push(NotMeasured {
-                what: DISTURBANCES.to_owned(),
-                findings: vec![
-                    Finding::new(Severity::Note, "--disturb", "not asked for")
-                        .mend("rampart evaluate --disturb block,cpu,cache"),
-                ],
-            });
+            not_measured.push(undisturbed(
+                "not asked for",
+                "rampart evaluate --disturb block,cpu,cache",
+            ));
         }
         return (!nothing).then(|| asked.clone());
     }
     let real_time = request.policy.is_none_or(|policy| policy.is_real_time());
     if !real_time {
-        not_measured.push(NotMeasured {
-            what: DISTURBANCES.to_owned(),
-            findings: vec![
-                Finding::new(
-                    Severity::Note,
-                    "--disturb",
-                    "under a time-sharing policy latencies depend on everything that runs, so that what crosses a wall does not stand out",
-                )
-                .mend("run where real-time policies are granted, or insist with --disturb block"),
-            ],
-        });
+        not_measured.push(undisturbed(
+            "under a time-sharing policy latencies depend on everything that runs, so that what crosses a wall does not stand out",
+            "run where real-time policies are granted, or insist with --disturb block",
+        ));
         return None;
     }
     Some(DisturbanceWish::usual(costs))
@@ -422,22 +412,23 @@ fn no_disturbances(
             possible: vec!["none with --before-after or --ablate".to_owned()],
         });
     }
-    not_measured.push(NotMeasured {
-        what: DISTURBANCES.to_owned(),
-        findings: vec![
-            Finding::new(
-                Severity::Note,
-                "--disturb",
-                "the time goes to the comparison of the plan",
-            )
-            .mend("rampart evaluate --plan FILE without --before-after and --ablate"),
-        ],
-    });
+    not_measured.push(undisturbed(
+        "the time goes to the comparison of the plan",
+        "rampart evaluate --plan FILE without --before-after and --ablate",
+    ));
     Ok(None)
 }
 
 /// What the document calls the part that says who disturbs whom.
 const DISTURBANCES: &str = "who disturbs whom";
+
+/// That it is not measured, why, and what measures it.
+fn undisturbed(why: &str, mend: &str) -> NotMeasured {
+    NotMeasured {
+        what: DISTURBANCES.to_owned(),
+        findings: vec![Finding::new(Severity::Note, "--disturb", why).mend(mend)],
+    }
+}
 
 /// Plans who disturbs whom within its part of the time; what cannot be done is told.
 fn disturbances(

@@ -10,7 +10,6 @@ mod apply;
 mod boot_loader;
 mod changes;
 mod child;
-mod enter;
 mod error;
 mod facts;
 #[cfg(test)]
@@ -46,7 +45,6 @@ pub use boot_loader::{
     prepare_boot,
 };
 pub use child::{AtOurEnd, end_child, spawn_detached, spawn_tied, wait_within};
-pub use enter::enter_standing;
 pub use error::HostError;
 pub use facts::{
     is_of_manager, kernel_image_version, network_queues, read_knob_values, read_machine,

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The plan that stands, and where each of its domains is.
 
-use std::path::PathBuf;
-
 use rampart_host::{Place, PlaceGroup, StateDirectory, home_group, standing_plan};
 use rampart_model::{
     CpuSet, DomainKind, Finding, Plan, PlannedDomain, SchedulingPolicy, Severity, StandingPlan,
@@ -140,14 +138,7 @@ impl Standing {
                 kind: Some(standing.kind),
                 cpus: standing.cpus.clone(),
                 wall: Some(standing.wall),
-                group: match (
-                    standing.members.as_ref().or(standing.group.as_ref()),
-                    standing.unified,
-                ) {
-                    (None, _) => PlaceGroup::AsIs,
-                    (Some(path), false) => PlaceGroup::V1(PathBuf::from(path)),
-                    (Some(path), true) => PlaceGroup::V2(PathBuf::from(path)),
-                },
+                group: PlaceGroup::of(standing),
                 policy: planned.and_then(|domain| domain.policy.map(|policy| policy.0)),
             }
         });

@@ -10,10 +10,9 @@ use rampart_model::{
     CpuOwnership, CpuRole, CpuSet, DomainKind, InterruptOwnership, ResolvedDomain, ResolvedPlan,
     SchedulingPolicy, SmtPolicy, StandingPlan, StandingState, StepAction, StepKind, Wall,
 };
-use tempfile::TempDir;
 
 use super::{Application, apply_on};
-use crate::fake::{FakeKernel, Layout, Machine, V2};
+use crate::fake::{FakeKernel, Layout, Machine, V2, cpus, directory, ordinary};
 use crate::policy::Attributes;
 use crate::release::release_locked;
 use crate::{HostError, StateDirectory, journal, standing_plan};
@@ -22,32 +21,8 @@ const THP: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 const WATCHDOG: &str = "/proc/sys/kernel/nmi_watchdog";
 const WRITEBACK: &str = "/sys/devices/virtual/workqueue/writeback/cpumask";
 
-fn cpus(text: &str) -> CpuSet {
-    text.parse().expect("CPUs")
-}
-
-/// In memory where possible: hundreds of journals are written and synced.
-fn directory() -> TempDir {
-    tempfile::tempdir_in("/dev/shm")
-        .or_else(|_| tempfile::tempdir())
-        .expect("directory")
-}
-
 fn machine(layout: Layout) -> Machine {
-    let mut machine = Machine::new(4, layout);
-    for number in 10..14 {
-        machine.add_thread(number, false, None);
-    }
-    machine.add_thread(20, false, Some(cpus("1")));
-    machine.add_thread(22, false, Some(cpus("3")));
-    machine.add_thread(30, true, None);
-    machine.add_thread(2, true, None);
-    if let Some(thread) = machine.threads.get_mut(&2) {
-        thread.name = "kthreadd".to_owned();
-    }
-    machine.add_interrupt(4, &cpus("0-3"), false);
-    machine.add_interrupt(5, &cpus("3"), false);
-    machine.add_interrupt(6, &cpus("2-3"), true);
+    let mut machine = ordinary(layout);
     for (path, text) in [
         (THP, "always madvise never\n"),
         (WATCHDOG, "1\n"),

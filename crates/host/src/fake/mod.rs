@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rampart_model::{CpuId, CpuSet, SchedulingPolicy};
 use rustix::io::Errno;
+use tempfile::TempDir;
 
 use crate::kernel::Kernel;
 use crate::policy::Attributes;
@@ -19,6 +20,36 @@ mod systemd;
 pub(crate) const V1: &str = "/sys/fs/cgroup/cpuset";
 pub(crate) const V1_CPU: &str = "/sys/fs/cgroup/cpu";
 pub(crate) const V2: &str = "/sys/fs/cgroup";
+
+pub(crate) fn cpus(text: &str) -> CpuSet {
+    text.parse().expect("CPUs")
+}
+
+/// For a state directory. In memory where possible: hundreds of journals are written and synced.
+pub(crate) fn directory() -> TempDir {
+    tempfile::tempdir_in("/dev/shm")
+        .or_else(|_| tempfile::tempdir())
+        .expect("directory")
+}
+
+/// A machine of four CPUs with programs, threads of the kernel and interrupts.
+pub(crate) fn ordinary(layout: Layout) -> Machine {
+    let mut machine = Machine::new(4, layout);
+    for number in 10..14 {
+        machine.add_thread(number, false, None);
+    }
+    machine.add_thread(20, false, Some(cpus("1")));
+    machine.add_thread(22, false, Some(cpus("3")));
+    machine.add_thread(30, true, None);
+    machine.add_thread(2, true, None);
+    if let Some(thread) = machine.threads.get_mut(&2) {
+        thread.name = "kthreadd".to_owned();
+    }
+    machine.add_interrupt(4, &cpus("0-3"), false);
+    machine.add_interrupt(5, &cpus("3"), false);
+    machine.add_interrupt(6, &cpus("2-3"), true);
+    machine
+}
 
 /// How control groups are mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 
-use rampart_model::{CpuSet, Finding, SchedulingPolicy, Severity};
+use rampart_model::{CpuSet, Finding, SchedulingPolicy, Severity, StandingDomain};
 use serde::Serialize;
 
 use crate::HostError;
@@ -42,6 +42,21 @@ pub enum PlaceGroup {
     V1(PathBuf),
     /// This one of cgroup v2, by its absolute path.
     V2(PathBuf),
+}
+
+impl PlaceGroup {
+    /// Where processes of a domain that stands belong; as they are where its wall is affinity alone.
+    #[must_use]
+    pub fn of(domain: &StandingDomain) -> Self {
+        let Some(path) = domain.members.as_ref().or(domain.group.as_ref()) else {
+            return Self::AsIs;
+        };
+        if domain.unified {
+            Self::V2(PathBuf::from(path))
+        } else {
+            Self::V1(PathBuf::from(path))
+        }
+    }
 }
 
 /// Where threads belong. What is none stays as it is.

@@ -6,46 +6,21 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use rampart_model::{CpuId, CpuSet, Nanos, Wall};
-use tempfile::TempDir;
 
 use super::Shield;
-use crate::fake::{FakeKernel, Group, Layout, Machine, V1, V1_CPU, V2};
+use crate::fake::{self, FakeKernel, Group, Layout, Machine, V1, V1_CPU, V2, cpus, directory};
 use crate::lock::SharedLock;
 use crate::release::release_locked;
 use crate::{HostError, StateDirectory, journal};
 
-fn cpus(text: &str) -> CpuSet {
-    text.parse().expect("CPUs")
-}
-
-/// In memory where possible: hundreds of journals are written and synced.
-fn directory() -> TempDir {
-    tempfile::tempdir_in("/dev/shm")
-        .or_else(|_| tempfile::tempdir())
-        .expect("directory")
-}
-
 /// A machine of four CPUs with a bit of everything.
 fn ordinary(layout: Layout) -> Machine {
-    let mut machine = Machine::new(4, layout);
-    for number in 10..14 {
-        machine.add_thread(number, false, None);
-    }
-    machine.add_thread(20, false, Some(cpus("1")));
+    let mut machine = fake::ordinary(layout);
     machine.add_thread(21, false, Some(cpus("2-3")));
-    machine.add_thread(22, false, Some(cpus("3")));
-    machine.add_thread(30, true, None);
     machine.add_thread(31, true, Some(cpus("3")));
     if let Some(thread) = machine.threads.get_mut(&31) {
         thread.bound = true;
     }
-    machine.add_thread(2, true, None);
-    if let Some(thread) = machine.threads.get_mut(&2) {
-        thread.name = "kthreadd".to_owned();
-    }
-    machine.add_interrupt(4, &cpus("0-3"), false);
-    machine.add_interrupt(5, &cpus("3"), false);
-    machine.add_interrupt(6, &cpus("2-3"), true);
     machine.add_interrupt(7, &cpus("0"), false);
     machine.files.insert(
         "/sys/devices/virtual/workqueue/writeback/cpumask".into(),

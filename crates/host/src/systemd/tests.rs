@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::StateDirectory;
-use crate::fake::{FakeKernel, Layout, Machine};
+use crate::fake::{FakeKernel, Layout, Machine, cpus};
 use crate::release::release_locked;
 
 fn machine() -> Machine {
@@ -26,10 +26,6 @@ fn machine_with(layout: Layout) -> Machine {
     machine.add_unit("irqbalance.service", true, "");
     machine.add_unit("tuned.service", false, "");
     machine
-}
-
-fn cpus(text: &str) -> CpuSet {
-    text.parse().expect("CPUs")
 }
 
 fn change(kernel: &Arc<FakeKernel>, state: &StateDirectory) -> Result<(), HostError> {
