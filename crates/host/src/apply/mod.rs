@@ -155,21 +155,17 @@ pub fn check_that_nothing_stands(state: &StateDirectory) -> Result<(), HostError
     refuse_second(&RunningKernel, state)
 }
 
-/// One plan stands at a time. One that stood before a restart does not stand any more.
+/// One plan stands at a time.
 fn refuse_second(kernel: &dyn Kernel, state: &StateDirectory) -> Result<(), HostError> {
-    let Some(present) = standing::standing_plan(state)? else {
+    let Some(present) = standing::in_force(kernel, state)? else {
         return Ok(());
     };
-    if present.boot != journal::boot_id(kernel) {
-        return Ok(());
-    }
-    let (what, mend) = match present.state {
-        StandingState::Begun => (
+    let (what, mend) = match present.state == StandingState::Begun {
+        true => (
             "the application of a plan was broken off",
             "run `rampart release`, and apply again",
         ),
-        StandingState::AwaitsRestart => return Ok(()),
-        StandingState::Stands => (
+        false => (
             "a plan stands already",
             "run `rampart release` first; `rampart status` shows what stands",
         ),
