@@ -40,10 +40,7 @@ mod tracing;
 mod undo;
 
 pub use apply::{Application, apply, check_that_nothing_stands, prepare_restart};
-pub use boot_loader::{
-    BootCommand, BootFileChange, BootLoader, BootPlan, BootReport, boot_loader, plan_boot,
-    prepare_boot,
-};
+pub use boot_loader::{BootCommand, BootFileChange, BootLoader, BootPlan, BootReport, plan_boot};
 pub use child::{AtOurEnd, end_child, spawn_detached, spawn_tied, wait_within};
 pub use error::HostError;
 pub use facts::{

@@ -16,7 +16,7 @@ use rampart_model::{
     ResolvedPlan, StandingDomain, StandingPlan, StandingState, StepKind, Wall,
 };
 
-use crate::boot_loader::{BootReport, prepare_boot_locked};
+use crate::boot_loader::{self, BootReport};
 use crate::changes::Changes;
 use crate::groups::Hierarchies;
 use crate::kernel::{Kernel, RunningKernel};
@@ -97,7 +97,9 @@ fn apply_on(
 /// is written where the kernel is started so already.
 ///
 /// # Errors
-/// As [`apply`], and as [`crate::prepare_boot`].
+/// As [`apply`], and as [`crate::plan_boot`]; and if a file cannot be written, or the loader's own
+/// program fails or makes a configuration without the arguments. Then everything is as before, or in
+/// the journal for `release`.
 pub fn prepare_restart(
     state: &StateDirectory,
     application: &Application<'_>,
@@ -107,7 +109,7 @@ pub fn prepare_restart(
     let kernel: Arc<dyn Kernel> = Arc::new(RunningKernel);
     refuse_second(&*kernel, state)?;
     let arguments = &application.changes.boot_arguments;
-    let report = prepare_boot_locked(Arc::clone(&kernel), state, arguments)?;
+    let report = boot_loader::prepare(Arc::clone(&kernel), state, arguments)?;
     if report.changed {
         let plan = StandingPlan {
             state: StandingState::AwaitsRestart,

@@ -81,23 +81,29 @@ pub(super) fn change(
             ),
         });
     }
-    let path = PathBuf::from(NEXT_KERNELS);
-    if let Some(old) = tree.text(&path)? {
-        let end = if old.ends_with('\n') { "\n" } else { "" };
-        let line = old.trim_end();
-        let new = format!("{}{end}", arguments::merged(line, wanted));
-        let new = if arguments::holds(line, wanted) {
-            old.clone()
-        } else {
-            new
-        };
-        changes.push(BootFileChange {
-            path,
-            old: Some(old),
-            new,
-        });
-    }
+    changes.extend(change_next_kernels(tree, wanted)?);
     Ok(changes)
+}
+
+/// The line for kernels to come, where the machine has one. All lines of the file count as one: so do
+/// `kernel-install` and `u-boot-update` take them (kernel-install(8)).
+pub(super) fn change_next_kernels(
+    tree: &dyn BootTree,
+    wanted: &[String],
+) -> Result<Option<BootFileChange>, HostError> {
+    let path = PathBuf::from(NEXT_KERNELS);
+    let Some(old) = tree.text(&path)? else {
+        return Ok(None);
+    };
+    let new = match arguments::holds(&old, wanted) {
+        true => old.clone(),
+        false => format!("{}\n", arguments::merged(&old, wanted)),
+    };
+    Ok(Some(BootFileChange {
+        path,
+        old: Some(old),
+        new,
+    }))
 }
 
 /// An entry with its `options` lines, which count as one, made one with the arguments. A variable of

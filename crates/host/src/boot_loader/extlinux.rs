@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::arguments;
 use super::tree::BootTree;
-use super::{BootCommand, BootFileChange, BootLoader, shell};
+use super::{BootCommand, BootFileChange, BootLoader, entries, shell};
 use crate::HostError;
 
 const CONFIGURATIONS: &[&str] = &["/boot/extlinux/extlinux.conf", "/extlinux/extlinux.conf"];
@@ -14,7 +14,6 @@ const UPDATE: &str = "/usr/sbin/u-boot-update";
 const MENU_DEFAULTS: &str = "/etc/default/u-boot";
 const MENU_DROP_INS: &[&str] = &["/usr/share/u-boot-menu/conf.d", "/etc/u-boot-menu/conf.d"];
 const MENU_DROP_IN: &str = "/etc/u-boot-menu/conf.d/zz-rampart.conf";
-const KERNEL_LINE: &str = "/etc/kernel/cmdline";
 const RASPBERRY_PI: &[&str] = &["/boot/firmware", "/boot"];
 
 /// The loader that reads an `extlinux.conf` of this machine.
@@ -50,36 +49,25 @@ pub(super) fn find_raspberry_pi(tree: &dyn BootTree) -> Option<BootLoader> {
         })
 }
 
-/// What has to be written to the line of a Raspberry Pi.
+/// What has to be written to the line of a Raspberry Pi, whose firmware reads the first line alone.
 pub(super) fn change_raspberry_pi(
     tree: &dyn BootTree,
     path: &Path,
     wanted: &[String],
 ) -> Result<Vec<BootFileChange>, HostError> {
-    change_line(tree, path, wanted).map(|change| change.into_iter().collect())
-}
-
-/// A file whose only line is the boot line.
-fn change_line(
-    tree: &dyn BootTree,
-    path: &Path,
-    wanted: &[String],
-) -> Result<Option<BootFileChange>, HostError> {
     let Some(old) = tree.text(path)? else {
-        return Ok(None);
+        return Ok(Vec::new());
     };
-    let new = if arguments::holds(&old, wanted) {
-        old.clone()
-    } else {
-        // The firmware reads the first line alone.
-        let (line, rest) = old.split_once('\n').unwrap_or((&old, ""));
-        format!("{}\n{rest}", arguments::merged(line, wanted))
+    let (line, rest) = old.split_once('\n').unwrap_or((&old, ""));
+    let new = match arguments::holds(line, wanted) {
+        true => old.clone(),
+        false => format!("{}\n{rest}", arguments::merged(line, wanted)),
     };
-    Ok(Some(BootFileChange {
+    Ok(vec![BootFileChange {
         path: path.to_owned(),
         old: Some(old),
         new,
-    }))
+    }])
 }
 
 /// What has to be written where `u-boot-update` makes the configuration.
@@ -89,7 +77,7 @@ pub(super) fn change_menu(
 ) -> Result<Vec<BootFileChange>, HostError> {
     // With a line for all kernels and no setting of its own, it takes that line.
     if !sets_parameters(tree)?
-        && let Some(change) = change_line(tree, Path::new(KERNEL_LINE), wanted)?
+        && let Some(change) = entries::change_next_kernels(tree, wanted)?
     {
         return Ok(vec![change]);
     }

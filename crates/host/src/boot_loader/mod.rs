@@ -2,8 +2,8 @@
 //! The boot loader of a machine: which it is, and what must be written so that it starts the
 //! kernel with other arguments.
 //!
-//! [`plan_boot`] is a function of the machine's files and the arguments; [`prepare_boot`] makes the
-//! changes, each with the old text on disk before, in a journal that outlives the restart.
+//! [`plan_boot`] is a function of the machine's files and the arguments; [`crate::prepare_restart`]
+//! makes the changes, each with the old text on disk before, in a journal that outlives the restart.
 
 mod arguments;
 mod entries;
@@ -24,8 +24,8 @@ use serde::Serialize;
 use crate::{HostError, MachineRoot};
 use tree::BootTree;
 
-pub(crate) use prepare::prepare_boot_locked;
-pub use prepare::{BootReport, prepare_boot};
+pub use prepare::BootReport;
+pub(crate) use prepare::prepare;
 
 /// What starts the kernel of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -60,25 +60,6 @@ pub enum BootLoader {
         /// The file with the line.
         line: PathBuf,
     },
-}
-
-impl BootLoader {
-    /// Its name, with what it reads.
-    #[must_use]
-    pub fn words(&self) -> String {
-        match self {
-            Self::Grub { configuration, .. } => format!("GRUB ({})", configuration.display()),
-            Self::GrubEntries => "GRUB (/boot/loader/entries)".to_owned(),
-            Self::SystemdBoot { partition } => {
-                format!("systemd-boot ({}/loader/entries)", partition.display())
-            }
-            Self::UBootMenu { configuration } => {
-                format!("u-boot-menu ({})", configuration.display())
-            }
-            Self::Extlinux { configuration } => format!("extlinux ({})", configuration.display()),
-            Self::RaspberryPi { line } => format!("Raspberry Pi ({})", line.display()),
-        }
-    }
 }
 
 /// A file that gets another text.
@@ -130,12 +111,6 @@ impl BootPlan {
 /// [`HostError::File`] where a file cannot be read.
 pub fn plan_boot(root: &MachineRoot, arguments: &[String]) -> Result<BootPlan, HostError> {
     plan(root, arguments)
-}
-
-/// The boot loader of a machine; none where none is known.
-#[must_use]
-pub fn boot_loader(root: &MachineRoot) -> Option<BootLoader> {
-    find(root)
 }
 
 /// The variable by which a boot loader tells the system its name (systemd, "The Boot Loader
@@ -192,20 +167,10 @@ fn plan(tree: &dyn BootTree, wanted: &[String]) -> Result<BootPlan, HostError> {
             (extlinux::change_raspberry_pi(tree, line, wanted)?, None)
         }
     };
-    // Another may have given the arguments by its own means; what Rampart wrote before is renewed.
-    let is_ours = changes.iter().any(|change| {
-        change
-            .old
-            .as_ref()
-            .is_some_and(|old| old.contains(shell::HEAD) && *old != change.new)
-    });
-    let is_made = command.as_ref().is_some_and(|command| {
-        let lines = made_lines(tree, &command.output);
-        lines
-            .first()
-            .is_some_and(|line| arguments::holds(line, wanted))
-    });
-    let (files, command) = match is_made && !is_ours {
+    let is_as_wanted = command
+        .as_ref()
+        .is_some_and(|command| is_made_as_wanted(tree, &command.output, &changes, wanted));
+    let (files, command) = match is_as_wanted {
         true => (Vec::new(), None),
         false => {
             let needed = changes.into_iter();
@@ -219,6 +184,35 @@ fn plan(tree: &dyn BootTree, wanted: &[String]) -> Result<BootPlan, HostError> {
         files,
         command,
     })
+}
+
+/// Whether the next start has the arguments by what a program made.
+fn is_made_as_wanted(
+    tree: &dyn BootTree,
+    output: &Path,
+    changes: &[BootFileChange],
+    wanted: &[String],
+) -> bool {
+    let is_written = |change: &BootFileChange| change.old.as_ref() == Some(&change.new);
+    if changes.iter().all(is_written) {
+        return is_made(tree, output, wanted);
+    }
+    // Another may have given them by its own means, to the entry that starts by itself; what Rampart
+    // wrote before is renewed.
+    let is_ours = |change: &BootFileChange| {
+        let old = change.old.as_deref().unwrap_or_default();
+        old.contains(shell::HEAD) && !is_written(change)
+    };
+    let lines = made_lines(tree, output);
+    let first = lines.first();
+    !changes.iter().any(is_ours) && first.is_some_and(|line| arguments::holds(line, wanted))
+}
+
+/// Whether what Rampart wrote reached an entry that a program made: the first may be another
+/// system's.
+fn is_made(tree: &dyn BootTree, output: &Path, wanted: &[String]) -> bool {
+    let lines = made_lines(tree, output);
+    lines.iter().any(|line| arguments::holds(line, wanted))
 }
 
 /// The boot lines that a program made, those for recovery left out.

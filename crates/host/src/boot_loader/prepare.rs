@@ -5,16 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rampart_model::Finding;
 use serde::Serialize;
 
 use super::tree::Live;
-use super::{BootCommand, BootPlan, arguments, made_lines, plan};
+use super::{BootCommand, BootPlan, is_made, made_lines, plan};
 use crate::changes::Changes;
 use crate::journal::Change;
-use crate::kernel::{Kernel, RunningKernel};
-use crate::lock::SharedLock;
-use crate::state::is_root;
+use crate::kernel::Kernel;
 use crate::{HostError, StateDirectory};
 
 /// How long a program that makes a configuration may take: `grub-mkconfig` looks for other systems
@@ -28,25 +25,18 @@ pub struct BootReport {
     pub plan: BootPlan,
     /// Whether anything was written; if not, the next start has the arguments already.
     pub changed: bool,
-    /// What is good to know.
-    pub findings: Vec<Finding>,
 }
 
 /// Writes what this machine's boot loader needs to start the kernel with `arguments`, for example
 /// `isolcpus=domain,2-3`, at the next restart and those after it. [`crate::release`] takes it back,
-/// after any number of restarts. Nothing is written where the next start has them already.
+/// after any number of restarts. Nothing is written where the next start has them already. The lock
+/// is held.
 ///
 /// # Errors
 /// As [`crate::plan_boot`]; and if a file cannot be written or the loader's own program fails, or
 /// makes a configuration without the arguments. Then everything is as before, or in the journal for
 /// `release`.
-pub fn prepare_boot(state: &StateDirectory, arguments: &[String]) -> Result<BootReport, HostError> {
-    let _lock = SharedLock::take(state, is_root())?;
-    prepare_boot_locked(Arc::new(RunningKernel), state, arguments)
-}
-
-/// The same where the lock is held.
-pub(crate) fn prepare_boot_locked(
+pub(crate) fn prepare(
     kernel: Arc<dyn Kernel>,
     state: &StateDirectory,
     arguments: &[String],
@@ -61,11 +51,7 @@ pub(crate) fn prepare_boot_locked(
             return Err(error);
         }
     }
-    Ok(BootReport {
-        plan,
-        changed,
-        findings: Vec::new(),
-    })
+    Ok(BootReport { plan, changed })
 }
 
 fn write(plan: &BootPlan, kernel: &dyn Kernel, changes: &mut Changes) -> Result<(), HostError> {
@@ -141,11 +127,7 @@ fn run(
             is_made: true,
         }])?;
     }
-    let lines = made_lines(&Live(kernel), &command.output);
-    if lines
-        .iter()
-        .any(|line| arguments::holds(line, &plan.arguments))
-    {
+    if is_made(&Live(kernel), &command.output, &plan.arguments) {
         return Ok(());
     }
     Err(HostError::Request {
@@ -154,9 +136,9 @@ fn run(
             "`{}` made it without the arguments of the plan",
             command.words.join(" ")
         ),
-        present: lines
-            .first()
-            .cloned()
+        present: made_lines(&Live(kernel), &command.output)
+            .into_iter()
+            .next()
             .unwrap_or_else(|| "no boot line".to_owned()),
         needed: plan.arguments.join(" "),
         mend: "look for a file that sets the boot line after Rampart's".to_owned(),

@@ -12,7 +12,6 @@ use std::time::Duration;
 use proptest::prelude::*;
 use rampart_model::{CpuSet, Severity};
 
-use super::prepare::prepare_boot_locked;
 use super::{BootLoader, arguments, files, plan_boot};
 use crate::kernel::Kernel;
 use crate::policy::Attributes;
@@ -120,6 +119,7 @@ const UPDATE_GRUB: &str = r#"
 . "$ROOT/etc/default/grub"
 for file in "$ROOT"/etc/default/grub.d/*.cfg; do [ ! -e "$file" ] || . "$file"; done
 {
+    [ ! -e "$ROOT/etc/grub.d/06_other" ] || cat "$ROOT/etc/grub.d/06_other"
     echo "menuentry 'Debian' {"
     echo "	linux	/vmlinuz root=/dev/sda1 ro ${GRUB_CMDLINE_LINUX} ${GRUB_CMDLINE_LINUX_DEFAULT}"
     echo "}"
@@ -310,7 +310,7 @@ fn prepare(
     machine: &Arc<Directory>,
     state: &StateDirectory,
 ) -> Result<super::BootReport, HostError> {
-    prepare_boot_locked(Arc::clone(machine) as Arc<dyn Kernel>, state, &wanted())
+    super::prepare(Arc::clone(machine) as Arc<dyn Kernel>, state, &wanted())
 }
 
 fn state() -> (tempfile::TempDir, StateDirectory) {
@@ -320,27 +320,36 @@ fn state() -> (tempfile::TempDir, StateDirectory) {
 }
 
 fn loader(files: &[(&str, &str)]) -> Option<BootLoader> {
-    super::boot_loader(&MachineRoot::at(Directory::new(files).root.path()))
+    super::find(&MachineRoot::at(Directory::new(files).root.path()))
 }
 
 #[test]
 fn each_loader_is_recognised() {
-    let words: Vec<String> = MACHINES
-        .iter()
-        .map(|files| loader(files).expect("a loader").words())
-        .collect();
-    assert_eq!(
-        words,
-        [
-            "GRUB (/boot/grub/grub.cfg)",
-            "GRUB (/boot/loader/entries)",
-            "systemd-boot (/efi/loader/entries)",
-            "u-boot-menu (/boot/extlinux/extlinux.conf)",
-            "u-boot-menu (/boot/extlinux/extlinux.conf)",
-            "extlinux (/boot/extlinux/extlinux.conf)",
-            "Raspberry Pi (/boot/firmware/cmdline.txt)",
-        ]
-    );
+    let extlinux = || PathBuf::from("/boot/extlinux/extlinux.conf");
+    let menu = || BootLoader::UBootMenu {
+        configuration: extlinux(),
+    };
+    let expected = [
+        BootLoader::Grub {
+            configuration: "/boot/grub/grub.cfg".into(),
+            command: vec!["/usr/sbin/update-grub".to_owned()],
+        },
+        BootLoader::GrubEntries,
+        BootLoader::SystemdBoot {
+            partition: "/efi".into(),
+        },
+        menu(),
+        menu(),
+        BootLoader::Extlinux {
+            configuration: extlinux(),
+        },
+        BootLoader::RaspberryPi {
+            line: "/boot/firmware/cmdline.txt".into(),
+        },
+    ];
+    for (files, expected) in MACHINES.iter().zip(expected) {
+        assert_eq!(loader(files), Some(expected));
+    }
     assert_eq!(loader(&[]), None);
     // What the firmware was told by who started the kernel goes first.
     let mut both = DEBIAN.to_vec();
@@ -423,6 +432,42 @@ fn every_loader_gets_the_arguments_and_all_is_as_before_after_a_restart() {
     }
 }
 
+/// The firmware of a Raspberry Pi reads the first line; what makes entries reads all lines as one.
+#[test]
+fn lines_are_read_as_their_readers_do() {
+    for (loader, path, old, new) in [
+        (
+            RASPBERRY_PI,
+            "/boot/firmware/cmdline.txt",
+            "a\nnosmt\n",
+            "a nosmt\nnosmt\n",
+        ),
+        (
+            MENU_WITH_LINE,
+            "/etc/kernel/cmdline",
+            "a nosmt=force\nb\n",
+            "a b nosmt\n",
+        ),
+        (
+            FEDORA,
+            "/etc/kernel/cmdline",
+            "a nosmt=force\nb",
+            "a b nosmt\n",
+        ),
+        (FEDORA, "/etc/kernel/cmdline", "a\nnosmt", "a\nnosmt"),
+    ] {
+        let machine = Directory::new(loader);
+        machine.put(path, old);
+        let root = MachineRoot::at(machine.root.path());
+        let plan = plan_boot(&root, &["nosmt".to_owned()]).expect("plan");
+        let change = plan
+            .files
+            .iter()
+            .find(|change| change.path == Path::new(path));
+        assert_eq!(change.map_or(old, |change| &change.new), new, "{path}");
+    }
+}
+
 #[test]
 fn other_arguments_take_the_place_of_the_first() {
     for files in MACHINES {
@@ -432,7 +477,7 @@ fn other_arguments_take_the_place_of_the_first() {
         prepare(&machine, &state).expect("prepared");
         let other = vec!["isolcpus=1".to_owned()];
         let kernel = Arc::clone(&machine) as Arc<dyn Kernel>;
-        prepare_boot_locked(kernel, &state, &other).expect("prepared");
+        super::prepare(kernel, &state, &other).expect("prepared");
         for line in next_lines(&machine) {
             assert!(arguments::holds(&line, &other), "{line}");
         }
@@ -522,6 +567,31 @@ fn a_configuration_that_was_made_again_meanwhile_is_made_without_them() {
     );
 }
 
+/// An entry of another system comes first, or one that somebody made with the same arguments.
+#[test]
+fn the_arguments_are_looked_for_in_every_entry_once_they_are_written() {
+    for line in ["root=/dev/sdb1 quiet".to_owned(), wanted().join(" ")] {
+        let mut files = DEBIAN.to_vec();
+        let other = format!("\tlinux /vmlinuz {line}\n");
+        files.push(("/etc/grub.d/06_other", &other));
+        let machine = Directory::new(&files);
+        let (_directory, state) = state();
+        assert!(prepare(&machine, &state).expect("prepared").changed);
+        machine.restart();
+        assert!(!prepare(&machine, &state).expect("there").changed, "{line}");
+        release_locked(&*machine, &state).expect("released");
+    }
+    // Where nothing is written yet, what starts by itself counts.
+    for (line, changed) in [("quiet", true), ("quiet nosmt", false)] {
+        let mut files = DEBIAN.to_vec();
+        let made = format!("\tlinux /vmlinuz {line}\n\tlinux /vmlinuz nosmt\n");
+        files.push(("/boot/grub/grub.cfg", &made));
+        let machine = Directory::new(&files);
+        let plan = plan_boot(&MachineRoot::at(machine.root.path()), &["nosmt".to_owned()]);
+        assert_eq!(plan.expect("plan").is_as_wanted(), !changed, "{line}");
+    }
+}
+
 #[test]
 fn arguments_that_do_not_arrive_change_nothing() {
     let mut files = DEBIAN.to_vec();
@@ -545,7 +615,7 @@ fn arguments_with_spaces_come_through_grub() {
     let (_directory, state) = state();
     let wanted = vec!["dyndbg=\"file a.c +p; x\"".to_owned()];
     let kernel = Arc::clone(&machine) as Arc<dyn Kernel>;
-    prepare_boot_locked(kernel, &state, &wanted).expect("prepared");
+    super::prepare(kernel, &state, &wanted).expect("prepared");
     let made = machine.text("/boot/grub/grub.cfg");
     assert!(made.contains("'dyndbg=file a.c +p; x'"), "{made}");
 }
@@ -606,7 +676,7 @@ proptest! {
         let before = machine.all();
         let kernel = Arc::clone(&machine) as Arc<dyn Kernel>;
         // Refused or not, it is undone.
-        let _ = prepare_boot_locked(kernel, &state, &words);
+        let _ = super::prepare(kernel, &state, &words);
         machine.restart();
         let report = release_locked(&*machine, &state).expect("released");
         prop_assert!(report.left.is_empty());

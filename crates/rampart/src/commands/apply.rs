@@ -141,9 +141,6 @@ fn prepare_restart(read: &ReadPlan, changes: &ChangeList) -> Result<bool, Failur
     let report =
         rampart_host::prepare_restart(&StateDirectory::standard(), &application(read, changes))
             .map_err(|error| Failure::new(ExitCode::PreconditionMissing, error))?;
-    for finding in &report.findings {
-        output::say(&format!("rampart: {finding}"));
-    }
     if !report.changed {
         output::say("rampart: the boot line is as the plan wants it");
         return Ok(false);
