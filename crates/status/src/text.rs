@@ -4,7 +4,7 @@
 use comfy_table::{ContentArrangement, Table, presets};
 use rampart_model::{
     CpuStatus, DomainStatus, ProgramState, Severity, StandingState, Status, StatusPlan,
-    StatusSubject,
+    StatusSubject, plural,
 };
 
 /// How the terminal wants it.
@@ -141,7 +141,7 @@ fn program(domain: &DomainStatus) -> String {
         (ProgramState::Stopped, _) => "stopped".to_owned(),
     };
     if program.restarts > 0 {
-        text.push_str(&format!(", restarted {} times", program.restarts));
+        text.push_str(&format!(", restarted {}", plural(program.restarts, "time")));
     }
     if let Some(exit) = program
         .last_exit

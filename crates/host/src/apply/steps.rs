@@ -182,6 +182,7 @@ fn set_affinity(
 ) -> Result<Option<Finding>, HostError> {
     let kernel = changes.kernel();
     let cpus = set_of(step, place)?;
+    let stays = |why: &str| stays(place, &cpus, why);
     let Some(task) = recorded(&*kernel, thread) else {
         return Ok(Some(gone(place)));
     };
@@ -194,11 +195,11 @@ fn set_affinity(
         .unwrap_or(Ok(()));
     match answer.and_then(|()| kernel.affinity(thread)) {
         Ok(present) if present == cpus => Ok(None),
-        Ok(present) => Ok(Some(stays(place, &format!("it is on {}", present.named())))),
+        Ok(present) => Ok(Some(stays(&format!("it is on {}", present.named())))),
         Err(error) if groups::is_gone(&error) => Ok(Some(gone(place))),
         // Threads of the kernel come and go, and some are bound after they were listed.
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-            Ok(Some(stays(place, &error.to_string())))
+            Ok(Some(stays(&error.to_string())))
         }
         Err(error) => {
             let what = format!(
@@ -219,12 +220,14 @@ fn gone(place: &ChangePlace) -> Finding {
     )
 }
 
-fn stays(place: &ChangePlace, why: &str) -> Finding {
+fn stays(place: &ChangePlace, wanted: &CpuSet, why: &str) -> Finding {
+    let present = place.present.parse::<CpuSet>();
+    let present = present.map_or_else(|_| place.present.clone(), |cpus| cpus.named().to_string());
     Finding::new(
         Severity::Note,
         place.place.clone(),
         format!("the kernel leaves it where it is: {why}"),
     )
-    .values(place.present.clone(), format!("CPUs {}", place.value))
+    .values(present, wanted.named().to_string())
     .mend("isolate the CPUs on the boot line: `rampart apply --boot`")
 }

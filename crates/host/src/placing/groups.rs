@@ -97,13 +97,13 @@ pub(super) fn enter_alone(
                 file.display()
             ),
             present: format!(
-                "{shown} with CPUs {}",
-                reach.unwrap_or_default()
+                "{shown} with {}",
+                reach.unwrap_or_default().named()
             ),
             needed: format!(
-                "{} with CPUs {}",
+                "{} with {}",
                 path.display(),
-                place.cpus.clone().unwrap_or_default()
+                place.cpus.clone().unwrap_or_default().named()
             ),
             mend: "move the whole process: name its number (PID), without --thread".to_owned(),
         }),

@@ -168,8 +168,10 @@ fn still_there(kernel: &dyn Kernel, interrupt: u32, cpus: &CpuSet) -> Option<Str
         .join(interrupt.to_string())
         .join("effective_affinity_list");
     let effective = Notation::List.cpus(&kernel.read(&path).ok()?)?;
-    (!effective.intersection(cpus).is_empty())
-        .then(|| format!("it still arrives at CPU {effective} and moves with its next arrival"))
+    (!effective.intersection(cpus).is_empty()).then(|| {
+        let named = effective.named();
+        format!("it still arrives at {named} and moves with its next arrival")
+    })
 }
 
 fn refusal(error: &io::Error) -> String {

@@ -231,7 +231,8 @@ pub(crate) fn apply(read: &ReadPlan, changes: &ChangeList) -> Result<StandingPla
         .map_err(|error| Failure::new(ExitCode::PreconditionMissing, error))
 }
 
-fn application<'a>(read: &'a ReadPlan, changes: &'a ChangeList) -> Application<'a> {
+/// What applying it takes.
+pub(crate) fn application<'a>(read: &'a ReadPlan, changes: &'a ChangeList) -> Application<'a> {
     Application {
         tool_version: VERSION,
         file: &read.path,

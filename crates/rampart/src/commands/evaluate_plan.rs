@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::Args;
 use rampart_evaluate::{PlanRequest, PlanSwitch};
-use rampart_host::{Application, HostError, MachineRoot, StateDirectory};
+use rampart_host::{HostError, MachineRoot, StateDirectory};
 use rampart_model::{
     ChangeList, DomainSelection, ExitCode, Finding, PlanChange, Severity, StandingPlan, StepAction,
 };
 
-use super::VERSION;
-use super::apply::{change_list, refuse};
+use super::apply::{application, change_list, refuse};
 use super::plan::{ReadPlan, read_plan_text};
 use crate::failure::Failure;
 
@@ -102,13 +101,7 @@ impl PlanSwitch for Switch<'_> {
         // As the machine is now: numbers of threads and interrupts move.
         let mut changes = change_list(&MachineRoot::system(), self.0);
         leave(&mut changes, leave_out);
-        let application = Application {
-            tool_version: VERSION,
-            file: &self.0.file,
-            text: &self.0.text,
-            resolved: &self.0.resolved,
-            changes: &changes,
-        };
+        let application = application(self.0, &changes);
         rampart_host::apply(&StateDirectory::standard(), &application, &mut |_| {})
             .map_err(|error| problem(&self.0.file, &error))
     }

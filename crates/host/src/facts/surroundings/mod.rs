@@ -163,9 +163,8 @@ fn interrupts(root: &MachineRoot) -> Option<Vec<Interrupt>> {
     Some(interrupts.collect())
 }
 
-/// Interfaces of devices; bridges, tunnels and the like have none.
 /// The queues of network interfaces of hardware, of the direction that has more: each can have an
-/// interrupt of its own. None where interfaces are not shown.
+/// interrupt of its own. Bridges, tunnels and the like are left out. None where interfaces are not shown.
 #[must_use]
 pub fn network_queues(root: &MachineRoot) -> Option<Vec<NetworkQueues>> {
     let directory = "sys/class/net";
