@@ -11,6 +11,25 @@ use crate::tasks;
 /// Time in which the kernel may bury a thread that is ending.
 pub(crate) const SHORT: Duration = Duration::from_millis(2);
 
+/// Which kind of control group hierarchy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ControlGroupVersion {
+    /// One hierarchy for each controller.
+    V1,
+    /// One for all.
+    V2,
+}
+
+impl ControlGroupVersion {
+    /// As `/proc/PID/cgroup` names the controller that decides on CPUs.
+    pub(crate) fn controller(self) -> &'static str {
+        match self {
+            Self::V1 => "cpuset",
+            Self::V2 => "",
+        }
+    }
+}
+
 /// The mounted hierarchies.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Hierarchies {
@@ -70,6 +89,26 @@ impl Hierarchies {
             .map(|(point, _)| point.as_path())
     }
 
+    /// Mount point of the hierarchy of this version that decides on CPUs.
+    pub(crate) fn cpus(&self, version: ControlGroupVersion) -> Option<&Path> {
+        match version {
+            ControlGroupVersion::V1 => self.legacy_with("cpuset"),
+            ControlGroupVersion::V2 => self.unified.as_deref(),
+        }
+    }
+
+    /// The group of a thread in that hierarchy, by its absolute path; none where there is no such
+    /// hierarchy or the thread is gone.
+    pub(crate) fn group_of(
+        &self,
+        kernel: &dyn Kernel,
+        thread: u32,
+        version: ControlGroupVersion,
+    ) -> Option<PathBuf> {
+        let path = relative_group_of(kernel, thread, version)?;
+        Some(self.cpus(version)?.join(path.trim_start_matches('/')))
+    }
+
     /// `v1`, `v2`, `hybrid` or `none`.
     pub(crate) fn word(&self) -> &'static str {
         let legacy = self.legacy.iter().any(|(_, controllers)| {
@@ -84,6 +123,19 @@ impl Hierarchies {
             (false, false) => "none",
         }
     }
+}
+
+/// The group of a thread in the hierarchy that decides on CPUs, from its root with a leading slash;
+/// none where it is gone.
+pub(crate) fn relative_group_of(
+    kernel: &dyn Kernel,
+    thread: u32,
+    version: ControlGroupVersion,
+) -> Option<String> {
+    let text = kernel
+        .read(Path::new(&format!("/proc/{thread}/cgroup")))
+        .ok()?;
+    group_in(&text, version.controller())
 }
 
 /// The group of a process in the hierarchy of a v1 controller, or with an empty name in the v2

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! When two texts of a file mean the same.
 
+use rampart_knobs::marked;
 use rampart_model::CpuSet;
 use serde::{Deserialize, Serialize};
 
@@ -56,13 +57,6 @@ impl Notation {
             Self::List | Self::Text | Self::Marked => cpus.to_string(),
         }
     }
-}
-
-/// The word between brackets; the whole text where there are none.
-fn marked(text: &str) -> &str {
-    text.split_once('[')
-        .and_then(|(_, rest)| rest.split_once(']'))
-        .map_or(text.trim(), |(word, _)| word)
 }
 
 #[cfg(test)]

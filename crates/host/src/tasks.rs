@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use rampart_model::{CpuId, CpuSet, Nanos, SchedulingPolicy};
 use serde::{Deserialize, Serialize};
 
+use crate::MachineRoot;
 use crate::kernel::Kernel;
 
 /// `PF_NO_SETAFFINITY` of include/linux/sched.h: the kernel lets nobody move it.
@@ -109,6 +110,17 @@ fn policy(priority: Option<&str>, policy: Option<&str>) -> Option<SchedulingPoli
 pub(crate) fn stat_of(kernel: &dyn Kernel, thread: u32) -> Option<TaskStat> {
     let path = PathBuf::from(format!("/proc/{thread}/stat"));
     TaskStat::parse(&kernel.read(&path).ok()?)
+}
+
+/// The CPUs that a thread may run on, as `/proc/TID/status` tells; `thread` is a number or `self`. The
+/// kernel has intersected them with the cpuset.
+pub(crate) fn allowed(root: &MachineRoot, thread: impl std::fmt::Display) -> Option<CpuSet> {
+    root.text(&format!("proc/{thread}/status"))?
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?
+        .trim()
+        .parse()
+        .ok()
 }
 
 /// Whether the thread that was recorded still lives: its number may belong to another by now.

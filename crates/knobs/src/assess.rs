@@ -121,22 +121,7 @@ fn files(
     subject: &Subject<'_>,
     isolation: &Isolation,
 ) -> Judgement {
-    let there = || {
-        templates
-            .iter()
-            .map(|template| subject.readings.of(template))
-            .filter(|places| !places.is_empty())
-    };
-    // A file that can be read counts before the other name's that cannot.
-    let readable = |places: &&[PlaceValue]| {
-        places
-            .iter()
-            .any(|place| matches!(place.reading, Reading::Value(_)))
-    };
-    let found = there()
-        .find(readable)
-        .or_else(|| there().next())
-        .unwrap_or(&[]);
+    let found = subject.readings.first_readable(templates);
     if found.is_empty() {
         return Judgement::NotHere(format!("there is no {} here", templates.join(" or ")));
     }

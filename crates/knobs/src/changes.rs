@@ -277,11 +277,7 @@ fn files(
     subject: &Subject<'_>,
     isolation: &Isolation,
 ) -> Vec<ChangePlace> {
-    let found = templates
-        .iter()
-        .map(|template| subject.readings.of(template))
-        .find(|places| !places.is_empty())
-        .unwrap_or(&[]);
+    let found = subject.readings.first_readable(templates);
     let mut changed = Vec::new();
     for place in found {
         let Reading::Value(text) = &place.reading else {

@@ -92,10 +92,11 @@ pub fn satisfies(
 }
 
 /// The word between brackets among several; the whole text where there are none.
-pub(crate) fn marked(text: &str) -> &str {
+#[must_use]
+pub fn marked(text: &str) -> &str {
     text.split_once('[')
         .and_then(|(_, rest)| rest.split_once(']'))
-        .map_or(text, |(word, _)| word)
+        .map_or(text.trim(), |(word, _)| word)
 }
 
 /// What to write so that it is as wanted; none where writing is not how it is done.

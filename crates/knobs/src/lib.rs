@@ -32,7 +32,7 @@ pub use changes::change_list;
 pub use changes_text::changes_text;
 pub use check::{Subject, check};
 pub use choice::{DEFAULT, allowed, chosen, unknown};
-pub use compare::{satisfies, to_write, wanted_text};
+pub use compare::{marked, satisfies, to_write, wanted_text};
 pub use entry::{catalogue_document, entry};
 pub use facts::Fact;
 pub use isolation::Isolation;

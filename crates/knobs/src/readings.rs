@@ -176,6 +176,24 @@ impl Readings {
         self.files.get(template).map_or(&[], Vec::as_slice)
     }
 
+    /// The files of the first of these templates that has one which can be read, else of the first
+    /// that has any: names of different kernels stand in the catalogue together.
+    #[must_use]
+    pub fn first_readable(&self, templates: &[&str]) -> &[PlaceValue] {
+        let there = || {
+            let found = templates.iter().map(|template| self.of(template));
+            found.filter(|places| !places.is_empty())
+        };
+        let readable = |places: &&[PlaceValue]| {
+            let mut readings = places.iter().map(|place| &place.reading);
+            readings.any(|reading| matches!(reading, Reading::Value(_)))
+        };
+        there()
+            .find(readable)
+            .or_else(|| there().next())
+            .unwrap_or(&[])
+    }
+
     /// The text of the first file that a template stands for.
     #[must_use]
     pub fn value(&self, template: &str) -> Option<&str> {
@@ -222,4 +240,36 @@ pub fn presence_templates() -> BTreeSet<&'static str> {
         .flatten()
         .copied()
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_can_be_read_counts_before_the_other_names_that_cannot() {
+        let file = |path: &str, reading| {
+            let place = PlaceValue {
+                path: path.to_owned(),
+                keys: Vec::new(),
+                reading,
+            };
+            (path.to_owned(), vec![place])
+        };
+        let readings = Readings {
+            files: BTreeMap::from([
+                file("/hidden", Reading::Refused(Unread::Privilege)),
+                file("/shown", Reading::Value("1".to_owned())),
+            ]),
+            ..Readings::default()
+        };
+        let first = |templates: &[&str]| {
+            let places = readings.first_readable(templates);
+            places.first().map(|place| place.path.clone())
+        };
+        let all = ["/absent", "/hidden", "/shown"];
+        assert_eq!(first(&all).as_deref(), Some("/shown"));
+        assert_eq!(first(&all[..2]).as_deref(), Some("/hidden"));
+        assert_eq!(first(&all[..1]), None);
+    }
 }

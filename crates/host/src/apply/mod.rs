@@ -318,18 +318,11 @@ fn standing_domain(
             mend: "remove what these reasons name".to_owned(),
         });
     }
-    let version = raised.group.as_ref().map(|group| group.version);
-    let unified = version == Some(ControlGroupVersion::V2);
-    let mount = if unified {
-        hierarchies.unified.as_deref()
-    } else {
-        hierarchies.legacy_with("cpuset")
-    };
-    let group = raised
-        .group
-        .as_ref()
-        .zip(mount)
-        .map(|(group, mount)| mount.join(group.path.trim_start_matches('/')));
+    let own = raised.group.as_ref();
+    let group = own.and_then(|group| {
+        let mount = hierarchies.cpus(group.version)?;
+        Some(mount.join(group.path.trim_start_matches('/')))
+    });
     let text = |path: &Path| path.display().to_string();
     Ok((
         StandingDomain {
@@ -340,7 +333,7 @@ fn standing_domain(
             partition: raised.partition,
             group: group.as_deref().map(text),
             members: raised.admit_to.as_deref().map(text),
-            unified,
+            unified: own.is_some_and(|group| group.version == ControlGroupVersion::V2),
         },
         raised.findings,
     ))

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use rampart_model::{Cache, CacheKind, Cpu, CpuId, CpuSet, MemoryNode, Topology};
 
-use crate::MachineRoot;
+use crate::{MachineRoot, tasks};
 
 const CPUS: &str = "sys/devices/system/cpu";
 const NODES: &str = "sys/devices/system/node";
@@ -29,7 +29,7 @@ pub(super) fn read(root: &MachineRoot) -> Topology {
         } else {
             possible
         },
-        allowed: allowed(root).unwrap_or_else(|| online.clone()),
+        allowed: tasks::allowed(root, "self").unwrap_or_else(|| online.clone()),
         isolated: set(root, &format!("{CPUS}/isolated")),
         nohz_full: set(root, &format!("{CPUS}/nohz_full")),
         caches: caches(root, &online),
@@ -42,16 +42,6 @@ pub(super) fn read(root: &MachineRoot) -> Topology {
 /// A CPU list; empty where there is none. Without `nohz_full=` the kernel writes `(null)`.
 fn set(root: &MachineRoot, path: &str) -> CpuSet {
     root.value(path).unwrap_or_default()
-}
-
-/// The affinity of this process; the kernel has intersected it with the cpuset already.
-fn allowed(root: &MachineRoot) -> Option<CpuSet> {
-    root.text("proc/self/status")?
-        .lines()
-        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?
-        .trim()
-        .parse()
-        .ok()
 }
 
 fn cpu(

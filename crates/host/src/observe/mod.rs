@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use rampart_model::{ChangeTarget, CpuSet, Nanos, Observation, StandingPlan};
 
 use crate::facts::running_programs;
-use crate::{MachineRoot, StateDirectory};
+use crate::{MachineRoot, StateDirectory, tasks};
 
 /// What an observation looks at more closely than at the rest.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -131,7 +131,7 @@ fn value(root: &MachineRoot, target: &ChangeTarget) -> Option<Option<String>> {
             Some(Some(if runs { "running" } else { "stopped" }.to_owned()))
         }
         ChangeTarget::ThreadAffinity(thread) => {
-            Some(threads::affinity(root, *thread).map(|cpus| cpus.to_string()))
+            Some(tasks::allowed(root, *thread).map(|cpus| cpus.to_string()))
         }
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use rampart_model::{CpuSet, Nanos, ObservedThread};
 
 use crate::MachineRoot;
-use crate::tasks::TaskStat;
+use crate::tasks::{self, TaskStat};
 
 /// Nanoseconds of a tick of `USER_HZ`, which is 100 for all architectures that Rampart runs on
 /// (include/uapi/asm-generic/param.h).
@@ -38,7 +38,7 @@ pub(super) fn read(
     for thread in &mut threads {
         let close = closely.contains(&thread.thread) || closely.contains(&thread.process);
         if close || cpus.contains(thread.cpu) {
-            thread.affinity = affinity(root, thread.thread);
+            thread.affinity = tasks::allowed(root, thread.thread);
         }
     }
     threads
@@ -71,15 +71,6 @@ fn thread(
         affinity: None,
         name: stat.name,
     })
-}
-
-/// Where a thread may run.
-pub(super) fn affinity(root: &MachineRoot, thread: u32) -> Option<CpuSet> {
-    let status = root.text(&format!("proc/{thread}/status"))?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
-    line.trim().parse().ok()
 }
 
 /// The policy of a thread, as a plan writes it.

@@ -7,7 +7,7 @@ use rampart_model::{CpuSet, Finding, Severity};
 
 use super::{Place, PlaceGroup, refusal};
 use crate::HostError;
-use crate::groups::{Hierarchies, group_in};
+use crate::groups::{ControlGroupVersion, Hierarchies};
 use crate::kernel::{Kernel, RunningKernel};
 use crate::real_time;
 
@@ -15,16 +15,11 @@ use crate::real_time;
 /// a wall leaves it among the housekeeping. None where there is no such hierarchy.
 #[must_use]
 pub fn home_group(unified: bool) -> Option<PathBuf> {
-    let kernel = &RunningKernel;
-    let hierarchies = Hierarchies::of(kernel);
-    let text = kernel.read(Path::new("/proc/1/cgroup")).ok()?;
-    let (root, controller) = if unified {
-        (hierarchies.unified.as_deref()?, "")
-    } else {
-        (hierarchies.legacy_with("cpuset")?, "cpuset")
+    let version = match unified {
+        true => ControlGroupVersion::V2,
+        false => ControlGroupVersion::V1,
     };
-    let path = group_in(&text, controller)?;
-    Some(root.join(path.trim_start_matches('/')))
+    Hierarchies::of(&RunningKernel).group_of(&RunningKernel, 1, version)
 }
 
 /// Moves a process with all its threads.
@@ -68,13 +63,7 @@ pub(super) fn enter_alone(
     let Err(cause) = kernel.write(&file, &thread.to_string()) else {
         return Ok(None);
     };
-    let hierarchies = Hierarchies::of(kernel);
-    let text = kernel
-        .read(&PathBuf::from(format!("/proc/{thread}/cgroup")))
-        .unwrap_or_default();
-    let own = group_in(&text, "")
-        .zip(hierarchies.unified.as_deref())
-        .map(|(group, root)| root.join(group.trim_start_matches('/')));
+    let own = Hierarchies::of(kernel).group_of(kernel, thread, ControlGroupVersion::V2);
     let reach = own.as_ref().map(|own| reach(kernel, own));
     let shown = own.map_or_else(
         || "a group that is not known".to_owned(),

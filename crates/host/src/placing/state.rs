@@ -8,7 +8,7 @@ use rampart_model::{CpuSet, Finding, SchedulingPolicy, Severity};
 use serde::Serialize;
 
 use super::{Place, PlaceGroup};
-use crate::groups::{Hierarchies, group_in};
+use crate::groups::{ControlGroupVersion, Hierarchies, group_in};
 use crate::kernel::{Kernel, RunningKernel};
 use crate::policy::thread_policy;
 use crate::tasks;
@@ -66,13 +66,9 @@ pub fn process_threads(process: u32) -> Vec<(u32, String)> {
 /// number; none where it is gone or waits to be buried.
 #[must_use]
 pub fn process_start(process: u32) -> Option<u64> {
-    let path = PathBuf::from(format!("/proc/{process}/stat"));
-    let line = RunningKernel.read(&path).ok()?;
-    let state = line.rsplit_once(')')?.1.split_whitespace().next()?;
-    if matches!(state, "Z" | "X") {
-        return None;
-    }
-    tasks::TaskStat::parse(&line).map(|stat| stat.start)
+    tasks::stat_of(&RunningKernel, process)
+        .filter(|stat| !stat.is_gone())
+        .map(|stat| stat.start)
 }
 
 /// Whether a number is that of a process, and not of one of its further threads; none where there
@@ -134,16 +130,11 @@ pub(super) fn difference(
     };
     let group = match &place.group {
         PlaceGroup::AsIs => None,
-        PlaceGroup::V1(path) => Some((path, hierarchies.legacy_with("cpuset"), "cpuset")),
-        PlaceGroup::V2(path) => Some((path, hierarchies.unified.as_deref(), "")),
+        PlaceGroup::V1(path) => Some((path, ControlGroupVersion::V1)),
+        PlaceGroup::V2(path) => Some((path, ControlGroupVersion::V2)),
     };
-    if let Some((wanted, root, controller)) = group {
-        let text = kernel
-            .read(&PathBuf::from(format!("/proc/{thread}/cgroup")))
-            .unwrap_or_default();
-        let present = group_in(&text, controller)
-            .zip(root)
-            .map(|(path, root)| root.join(path.trim_start_matches('/')));
+    if let Some((wanted, version)) = group {
+        let present = hierarchies.group_of(kernel, thread, version);
         if present.as_ref() != Some(wanted) {
             let present =
                 present.map_or_else(|| "not known".to_owned(), |path| path.display().to_string());

@@ -12,6 +12,7 @@ mod standing;
 mod tests;
 mod threads;
 
+pub use crate::groups::ControlGroupVersion;
 pub use standing::{refuse_beside_a_plan, standing_domain};
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,15 +34,6 @@ use crate::tasks::{self, Task};
 use crate::undo::Undone;
 use crate::{HostError, RealTimeBudget, StateDirectory};
 pub(crate) use interrupts::keep_away;
-
-/// Which kind of control group hierarchy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ControlGroupVersion {
-    /// One hierarchy for each controller.
-    V1,
-    /// One for all.
-    V2,
-}
 
 /// A control group under which a container's group inherits the shield's CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -256,23 +248,20 @@ impl Shield {
         group: &Path,
     ) -> Result<(), HostError> {
         let kernel = &*self.kernel;
-        let (root, controller) = match self.group.as_ref().map(|group| group.version) {
-            Some(ControlGroupVersion::V2) => (self.hierarchies.unified.as_deref(), ""),
-            _ => (self.hierarchies.legacy_with("cpuset"), "cpuset"),
-        };
+        let version = self
+            .group
+            .as_ref()
+            .map_or(ControlGroupVersion::V1, |group| group.version);
         let cgroup = PathBuf::from(format!("/proc/{process}/cgroup"));
-        let present = kernel
+        kernel
             .read(&cgroup)
             .map_err(|cause| HostError::file("find the process", &cgroup, cause, ALIVE))?;
         // v1 lists threads, v2 processes.
-        let members = if controller.is_empty() {
-            vec![process]
-        } else {
-            tasks::threads_of(kernel, process)
+        let members = match version {
+            ControlGroupVersion::V1 => tasks::threads_of(kernel, process),
+            ControlGroupVersion::V2 => vec![process],
         };
-        let from = groups::group_in(&present, controller)
-            .zip(root)
-            .map(|(path, root)| root.join(path.trim_start_matches('/')));
+        let from = self.hierarchies.group_of(kernel, process, version);
         if let Some(from) = from.filter(|from| from != group && kernel.is_directory(from)) {
             changes.prepare(vec![Change::Tasks {
                 from,

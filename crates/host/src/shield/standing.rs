@@ -97,12 +97,12 @@ fn enter(
     if !kernel.is_directory(group) {
         return Err(gone("no such group"));
     }
-    let (version, mount) = if domain.unified {
-        (ControlGroupVersion::V2, hierarchies.unified.as_deref())
-    } else {
-        (ControlGroupVersion::V1, hierarchies.legacy_with("cpuset"))
+    let version = match domain.unified {
+        true => ControlGroupVersion::V2,
+        false => ControlGroupVersion::V1,
     };
-    let path = mount
+    let path = hierarchies
+        .cpus(version)
         .and_then(|mount| group.strip_prefix(mount).ok())
         .ok_or_else(|| gone("a directory in no mounted hierarchy"))?;
     let admit_to = domain

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Single threads of a process that is inside the shield.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::{ControlGroup, ControlGroupVersion, Shield};
 use crate::HostError;
@@ -41,13 +41,7 @@ impl Shield {
     /// the wall is affinity alone or the thread is gone.
     #[must_use]
     pub fn group_of(&self, thread: u32) -> Option<String> {
-        let controller = match self.group.as_ref()?.version {
-            ControlGroupVersion::V1 => "cpuset",
-            ControlGroupVersion::V2 => "",
-        };
-        let cgroup = PathBuf::from(format!("/proc/{thread}/cgroup"));
-        let present = self.kernel.read(&cgroup).ok()?;
-        groups::group_in(&present, controller)
+        groups::relative_group_of(&*self.kernel, thread, self.group.as_ref()?.version)
     }
 
     /// Moves one thread of an admitted process to the `group` that [`Shield::group_of`] told for
@@ -56,18 +50,16 @@ impl Shield {
     /// # Errors
     /// If the kernel refuses.
     pub fn bring_back(&self, thread: u32, group: &str) -> Result<(), HostError> {
-        let Some(present) = self.group_of(thread) else {
+        let (Some(present), Some(own)) = (self.group_of(thread), &self.group) else {
             return Ok(());
         };
-        let version = self.group.as_ref().map(|group| group.version);
-        let (root, file) = match version {
-            Some(ControlGroupVersion::V2) => {
-                (&self.hierarchies.unified.as_deref(), "cgroup.threads")
-            }
-            _ => (&self.hierarchies.legacy_with("cpuset"), "tasks"),
-        };
+        let root = self.hierarchies.cpus(own.version);
         let Some(root) = root.filter(|_| present != group) else {
             return Ok(());
+        };
+        let file = match own.version {
+            ControlGroupVersion::V1 => "tasks",
+            ControlGroupVersion::V2 => "cgroup.threads",
         };
         // Nothing is to be recorded: the group is the shield's or below it, and is emptied with it.
         let target = root.join(group.trim_start_matches('/')).join(file);
@@ -90,21 +82,19 @@ fn home_file(
     group: &ControlGroup,
 ) -> Option<PathBuf> {
     let name = group.path.trim_start_matches('/');
+    let mount = hierarchies.cpus(group.version)?;
     match group.version {
         ControlGroupVersion::V1 => {
-            let mount = hierarchies.legacy_with("cpuset")?;
             let rest = mount.join(format!("{name}-rest"));
             if kernel.is_directory(&rest) {
                 return Some(rest.join("tasks"));
             }
             // The wall of a plan has no such group of its own: where ordinary work is, the first
             // process is.
-            let first = kernel.read(Path::new("/proc/1/cgroup")).ok()?;
-            let group = groups::group_in(&first, "cpuset")?;
-            Some(mount.join(group.trim_start_matches('/')).join("tasks"))
+            let home = hierarchies.group_of(kernel, 1, group.version)?;
+            Some(home.join("tasks"))
         }
         ControlGroupVersion::V2 => {
-            let mount = hierarchies.unified.as_deref()?;
             let kind = kernel.read(&mount.join(name).join("cgroup.type")).ok()?;
             (kind.trim() == "threaded").then(|| mount.join("cgroup.threads"))
         }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use rampart_knobs::KernelThread;
 
 use crate::MachineRoot;
-use crate::tasks::TaskStat;
+use crate::tasks::{self, TaskStat};
 
 /// Kernel threads and programs; none where the kernel's threads are not seen, as in a container.
 pub(super) fn read(root: &MachineRoot) -> Option<(Vec<KernelThread>, BTreeSet<String>)> {
@@ -24,7 +24,7 @@ pub(super) fn read(root: &MachineRoot) -> Option<(Vec<KernelThread>, BTreeSet<St
                 thread: process,
                 bound: stat.is_bound(),
                 policy: stat.policy,
-                affinity: affinity(root, process),
+                affinity: tasks::allowed(root, process),
                 name: stat.name,
             }),
             _ => programs.extend(root.line(&format!("proc/{process}/comm"))),
@@ -36,13 +36,4 @@ pub(super) fn read(root: &MachineRoot) -> Option<(Vec<KernelThread>, BTreeSet<St
 /// Names of running programs; none where they are not seen.
 pub(crate) fn running_programs(root: &MachineRoot) -> Option<BTreeSet<String>> {
     read(root).map(|(_, programs)| programs)
-}
-
-fn affinity(root: &MachineRoot, process: u32) -> Option<rampart_model::CpuSet> {
-    root.text(&format!("proc/{process}/status"))?
-        .lines()
-        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?
-        .trim()
-        .parse()
-        .ok()
 }
