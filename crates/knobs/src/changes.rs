@@ -13,7 +13,7 @@ use crate::check::Subject;
 use crate::compare::{cpus, marked, satisfies, to_write, wanted_text};
 use crate::facts::{Judgement, deep_idle_states};
 use crate::mend::mend;
-use crate::{Fact, Format, Isolation, Knob, Place, Reading, Wanted};
+use crate::{Fact, Format, Isolation, Knob, Place, Reading, Wanted, is_safety_net};
 
 /// Knobs that the walls move along with themselves (`host::Shield`). The thread of an interrupt
 /// follows it (`irq_thread_check_affinity` in kernel/irq/manage.c).
@@ -24,10 +24,6 @@ const WITH_THE_WALLS: [&str; 5] = [
     "unbound-workqueues",
     "workqueue-masks",
 ];
-
-/// Knobs that take away what stops a real-time thread that never sleeps. They are changed only
-/// where a plan names them.
-const SAFETY_NETS: [&str; 3] = ["real-time-throttling", "fair-server", "extensible-server"];
 
 /// What applying `plan` to a machine changes. What a restart would change is in it too, marked so.
 #[must_use]
@@ -229,7 +225,7 @@ fn decide(
             step.why = "the plan expects somebody else to set it, and nobody has".to_owned();
             return;
         }
-        None if SAFETY_NETS.contains(&knob.name) => {
+        Some(KnobAction::Apply) | None if !is_named && is_safety_net(knob.name) => {
             step.action = StepAction::Skip;
             step.why = format!(
                 "it stops threads that never sleep; write {} = \"apply\" to change it",

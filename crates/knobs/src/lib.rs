@@ -31,7 +31,7 @@ pub use catalogue::{all, named};
 pub use changes::change_list;
 pub use changes_text::changes_text;
 pub use check::{Subject, check};
-pub use choice::{DEFAULT, allowed, chosen, unknown};
+pub use choice::{DEFAULT, allowed, chosen, is_safety_net, unknown};
 pub use compare::{satisfies, to_write, wanted_text};
 pub use entry::{catalogue_document, entry};
 pub use facts::Fact;

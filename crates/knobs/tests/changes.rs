@@ -135,3 +135,15 @@ fn the_boot_line_is_whole_and_the_plan_wins() {
     let server = changes("server", "2-3", "").boot_arguments;
     assert!(server.contains(&"skew_tick=1".to_owned()), "{server:?}");
 }
+
+/// What stops a thread that never sleeps goes by its name alone.
+#[test]
+fn no_default_takes_a_safety_net_away() {
+    let net = "real-time-throttling";
+    for host in ["", "[host]\ndefault = \"apply\"\n"] {
+        let list = changes("laptop", "1", host);
+        assert_eq!(action(&list, net), Some(StepAction::Skip), "{host}");
+    }
+    let named = changes("laptop", "1", &format!("[host]\n{net} = \"apply\"\n"));
+    assert_eq!(action(&named, net), Some(StepAction::Apply));
+}
