@@ -128,15 +128,10 @@ pub fn difference(recorded: &str, machine: &Machine) -> Vec<String> {
 
 /// The groups that both sides do not have in common.
 fn sentence(name: &str, before: &str, now: &str) -> String {
-    // Nodes have their numbers before their CPUs.
-    let named = |group: &str| {
-        let cpus = group.parse::<CpuSet>();
-        cpus.map_or_else(|_| group.to_owned(), |cpus| cpus.named().to_string())
-    };
     let groups = |text: &str| -> BTreeSet<String> {
         text.split('/')
-            .filter(|group| *group != "none")
-            .map(named)
+            .map(str::to_owned)
+            .filter(|group| group != "none")
             .collect()
     };
     let (old, new) = (groups(before), groups(now));
@@ -152,8 +147,8 @@ fn sentence(name: &str, before: &str, now: &str) -> String {
     match name {
         "architecture" => format!("the architecture was {before} and is {now}"),
         "online" => format!("the online CPUs were {before} and are {now}"),
-        "siblings" => format!("threads of one core were {was}, and are now {is}"),
-        "last-level" => format!("a last-level cache was shared by {was}, and is now by {is}"),
+        "siblings" => format!("threads of one core were CPUs {was}, and are now {is}"),
+        "last-level" => format!("a last-level cache was shared by CPUs {was}, and is now by {is}"),
         "nodes" => format!("memory nodes and their CPUs were {was}, and are now {is}"),
         _ => format!("{name} was {was}, and is now {is}"),
     }

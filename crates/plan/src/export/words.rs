@@ -9,7 +9,7 @@ const WIDTH: usize = 96;
 
 /// An entry of a list, broken into lines.
 pub(super) fn listed(text: &str) -> Vec<String> {
-    wrapped("- ", "  ", &clean(text), WIDTH)
+    wrapped("- ", "  ", &clean(text), WIDTH + 2)
 }
 
 /// A text in lines that fit a comment. What could end a comment becomes visible.
