@@ -34,9 +34,14 @@ pub fn change_list(
     tool_version: &str,
 ) -> ChangeList {
     let mut steps: Vec<ChangeStep> = offline(plan).into_iter().chain(walls(plan)).collect();
+    steps.extend(crate::cache_steps::steps(plan));
+    let pages = crate::pages_reserved::steps(plan, subject.readings);
     let mut knobs: Vec<ChangeStep> = crate::all()
+        // What the guests of the plan need says more than the catalogue.
+        .filter(|knob| pages.iter().all(|step| step.name != knob.name))
         .filter_map(|knob| step(knob, plan, &subject, isolation))
         .collect();
+    knobs.extend(pages);
     // What disturbs comes last: where something before it is refused, nobody was disturbed.
     knobs.sort_by_key(|step| (step.kind, step.disruptive.is_some()));
     write_once(&mut knobs);
@@ -525,7 +530,10 @@ fn boot_arguments(plan: &ResolvedPlan, steps: &[ChangeStep]) -> Vec<String> {
         })
         .map(|step| &step.why);
     for argument in plan.boot.arguments.iter().chain(asked) {
-        if !arguments.iter().any(|other| name(other) == name(argument)) {
+        // Numbers of pages come with their sizes, in one step, and more than once.
+        if argument.starts_with("hugepages") && argument.contains(' ') {
+            arguments.extend(argument.split(' ').map(str::to_owned));
+        } else if !arguments.iter().any(|other| name(other) == name(argument)) {
             arguments.push(argument.clone());
         }
     }

@@ -21,7 +21,7 @@ const THP: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 const WATCHDOG: &str = "/proc/sys/kernel/nmi_watchdog";
 const WRITEBACK: &str = "/sys/devices/virtual/workqueue/writeback/cpumask";
 
-fn machine(layout: Layout) -> Machine {
+pub(super) fn machine(layout: Layout) -> Machine {
     let mut machine = ordinary(layout);
     for (path, text) in [
         (THP, "always madvise never\n"),
@@ -33,7 +33,7 @@ fn machine(layout: Layout) -> Machine {
     machine
 }
 
-fn domain(name: &str, list: &str) -> ResolvedDomain {
+pub(super) fn domain(name: &str, list: &str) -> ResolvedDomain {
     ResolvedDomain {
         name: name.to_owned(),
         kind: DomainKind::Task,
@@ -43,10 +43,13 @@ fn domain(name: &str, list: &str) -> ResolvedDomain {
         service: CpuSet::new(),
         policy: Some(SchedulingPolicy::Fifo(10)),
         reasons: Vec::new(),
+        cache: None,
+        cache_ways: Vec::new(),
+        huge_pages: None,
     }
 }
 
-fn resolved() -> ResolvedPlan {
+pub(super) fn resolved() -> ResolvedPlan {
     ResolvedPlan {
         findings: Vec::new(),
         schema_version: 1,
@@ -79,7 +82,7 @@ fn resolved() -> ResolvedPlan {
     }
 }
 
-fn step(kind: StepKind, name: &str, places: Vec<ChangePlace>) -> ChangeStep {
+pub(super) fn step(kind: StepKind, name: &str, places: Vec<ChangePlace>) -> ChangeStep {
     ChangeStep {
         kind,
         name: name.to_owned(),
@@ -95,7 +98,7 @@ fn step(kind: StepKind, name: &str, places: Vec<ChangePlace>) -> ChangeStep {
     }
 }
 
-fn place(target: ChangeTarget, value: &str) -> ChangePlace {
+pub(super) fn place(target: ChangeTarget, value: &str) -> ChangePlace {
     ChangePlace {
         place: format!("{target:?}"),
         target,
@@ -104,11 +107,11 @@ fn place(target: ChangeTarget, value: &str) -> ChangePlace {
     }
 }
 
-fn file(path: &str, value: &str) -> Vec<ChangePlace> {
+pub(super) fn file(path: &str, value: &str) -> Vec<ChangePlace> {
     vec![place(ChangeTarget::File(path.to_owned()), value)]
 }
 
-fn changes() -> ChangeList {
+pub(super) fn changes() -> ChangeList {
     ChangeList {
         schema_version: APPLICATION_SCHEMA_VERSION,
         tool_version: String::new(),
@@ -140,12 +143,20 @@ fn apply(
     state: &StateDirectory,
     changes: &ChangeList,
 ) -> Result<StandingPlan, HostError> {
-    let resolved = resolved();
+    apply_plan(kernel, state, &resolved(), changes)
+}
+
+pub(super) fn apply_plan(
+    kernel: &Arc<FakeKernel>,
+    state: &StateDirectory,
+    resolved: &ResolvedPlan,
+    changes: &ChangeList,
+) -> Result<StandingPlan, HostError> {
     let application = Application {
         tool_version: "test",
         file: "plan.toml",
         text: "",
-        resolved: &resolved,
+        resolved,
         changes,
     };
     let kernel: Arc<FakeKernel> = Arc::clone(kernel);
@@ -153,7 +164,7 @@ fn apply(
 }
 
 /// All that must be as before. What threads wish is the kernel's to remember, not ours.
-fn picture(machine: &Machine) -> Machine {
+pub(super) fn picture(machine: &Machine) -> Machine {
     let mut picture = machine.clone();
     picture.settle();
     for thread in picture.threads.values_mut() {
@@ -165,7 +176,7 @@ fn picture(machine: &Machine) -> Machine {
     picture
 }
 
-fn text(kernel: &FakeKernel, path: &str) -> String {
+pub(super) fn text(kernel: &FakeKernel, path: &str) -> String {
     kernel.machine().files[Path::new(path)].trim().to_owned()
 }
 
@@ -275,13 +286,17 @@ fn what_someone_else_changed_since_is_left_and_told() {
 
 /// Ends the process at every step of `apply`, then every step of the `release` after it.
 fn survives_every_end(before: &Machine) {
+    survives_every_end_of(before, &resolved(), &changes());
+}
+
+pub(super) fn survives_every_end_of(before: &Machine, resolved: &ResolvedPlan, list: &ChangeList) {
     let mut steps = 1;
     loop {
         let directory = directory();
         let state = StateDirectory::at(directory.path());
         let kernel = Arc::new(FakeKernel::new(before.clone()));
         kernel.end_after(Some(steps));
-        let answer = apply(&kernel, &state, &changes());
+        let answer = apply_plan(&kernel, &state, resolved, list);
         let whole = !kernel.ended();
         assert_eq!(answer.is_ok(), whole, "after {steps} steps: {answer:?}");
         // The release is killed too, later each time.
@@ -420,7 +435,8 @@ fn in_memory(name: &str, cpus: &str) -> (Machine, ResolvedPlan, ChangeList) {
         match &place.target {
             ChangeTarget::File(path)
             | ChangeTarget::CpuListFile(path)
-            | ChangeTarget::CpuMaskFile(path) => {
+            | ChangeTarget::CpuMaskFile(path)
+            | ChangeTarget::Schemata(path) => {
                 let present = format!("{}\n", place.present);
                 machine.files.entry(path.into()).or_insert(present);
             }

@@ -2,6 +2,7 @@
 //! The rules that a plan has to keep, each with a name by which it can be waived.
 
 mod boot;
+mod caches;
 mod cores;
 mod guests;
 mod host;
@@ -12,7 +13,7 @@ mod owners;
 mod priorities;
 mod table;
 
-use rampart_knobs::{Isolation, Wanted, When};
+use rampart_knobs::{Division, Indivisible, Isolation, Wanted, When};
 use rampart_model::{
     Enforcement, Finding, KnobAction, Machine, Plan, PlanFinding, PlannedDomain, PreemptionModel,
     ResolvedDomain, ResolvedPlan, Severity, Surroundings,
@@ -31,6 +32,8 @@ pub(crate) struct Context<'a> {
     pub(crate) claims: &'a Claims,
     /// Without findings.
     pub(crate) resolved: &'a ResolvedPlan,
+    /// The caches as the shares of the plan divide them, where that is known.
+    pub(crate) division: Option<&'a Result<Division, Box<Indivisible>>>,
 }
 
 /// A domain as planned, as it asked, and as it was resolved.
@@ -77,6 +80,12 @@ impl<'a> Context<'a> {
     pub(crate) fn leaves(&self, knob: &str) -> bool {
         rampart_knobs::chosen(&self.plan.host, knob)
             .is_some_and(|choice| choice.action != KnobAction::Apply)
+    }
+
+    /// Whether the plan leaves what it asks for itself to somebody else, by the knob's name.
+    pub(crate) fn leaves_by_name(&self, knob: &str) -> bool {
+        let choice = self.plan.host.get(knob);
+        choice.is_some_and(|choice| choice.action != KnobAction::Apply)
     }
 
     /// Whether the plan names this knob, for Rampart to give it a value.
