@@ -21,6 +21,7 @@ mod kernel;
 mod kernel_config;
 mod layout;
 mod lock;
+mod mounts;
 mod notation;
 mod observe;
 mod output;

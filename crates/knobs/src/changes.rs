@@ -13,11 +13,7 @@ use crate::choice::WITH_THE_WALLS;
 use crate::compare::{cpus, marked, satisfies, to_write, wanted_text};
 use crate::facts::{Judgement, deep_idle_states};
 use crate::mend::mend;
-use crate::{Fact, Format, Isolation, Knob, Place, Reading, Wanted};
-
-/// Knobs that take away what stops a real-time thread that never sleeps. They are changed only
-/// where a plan names them.
-const SAFETY_NETS: [&str; 3] = ["real-time-throttling", "fair-server", "extensible-server"];
+use crate::{Fact, Format, Isolation, Knob, Place, Reading, Wanted, is_safety_net};
 
 /// What applying `plan` to a machine changes. What a restart would change is in it too, marked so.
 #[must_use]
@@ -28,9 +24,14 @@ pub fn change_list(
     tool_version: &str,
 ) -> ChangeList {
     let mut steps: Vec<ChangeStep> = offline(plan).into_iter().chain(walls(plan)).collect();
+    steps.extend(crate::cache_steps::steps(plan));
+    let pages = crate::pages_reserved::steps(plan, subject.readings);
     let mut knobs: Vec<ChangeStep> = crate::all()
+        // What the guests of the plan need says more than the catalogue.
+        .filter(|knob| pages.iter().all(|step| step.name != knob.name))
         .filter_map(|knob| step(knob, plan, &subject, isolation))
         .collect();
+    knobs.extend(pages);
     // What disturbs comes last: where something before it is refused, nobody was disturbed.
     knobs.sort_by_key(|step| (step.kind, step.disruptive.is_some()));
     write_once(&mut knobs);
@@ -189,7 +190,7 @@ fn decide(
             step.why = "the plan expects somebody else to set it, and nobody has".to_owned();
             return;
         }
-        None if SAFETY_NETS.contains(&knob.name) => {
+        Some(KnobAction::Apply) | None if !is_named && is_safety_net(knob.name) => {
             step.action = StepAction::Skip;
             step.why = format!(
                 "it stops threads that never sleep; write {} = \"apply\" to change it",
@@ -477,7 +478,10 @@ fn boot_arguments(plan: &ResolvedPlan, steps: &[ChangeStep]) -> Vec<String> {
         })
         .map(|step| &step.why);
     for argument in plan.boot.arguments.iter().chain(asked) {
-        if !arguments.iter().any(|other| name(other) == name(argument)) {
+        // Numbers of pages come with their sizes, in one step, and more than once.
+        if argument.starts_with("hugepages") && argument.contains(' ') {
+            arguments.extend(argument.split(' ').map(str::to_owned));
+        } else if !arguments.iter().any(|other| name(other) == name(argument)) {
             arguments.push(argument.clone());
         }
     }

@@ -22,6 +22,16 @@ pub(crate) const WITH_THE_WALLS: [&str; 5] = [
     "workqueue-masks",
 ];
 
+/// Knobs that take away what stops a real-time thread that never sleeps.
+const SAFETY_NETS: [&str; 3] = ["real-time-throttling", "fair-server", "extensible-server"];
+
+/// Whether a knob takes away what stops a real-time thread that never sleeps: only a plan that
+/// names it changes it.
+#[must_use]
+pub fn is_safety_net(knob: &str) -> bool {
+    SAFETY_NETS.contains(&knob)
+}
+
 /// What a plan says about a knob: by its name, else by [`DEFAULT`]; none where it says nothing.
 #[must_use]
 pub fn chosen<'a>(host: &'a BTreeMap<String, KnobChoice>, knob: &str) -> Option<&'a KnobChoice> {

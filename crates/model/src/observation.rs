@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{ChangeTarget, CpuId, CpuSet, Nanos, SchedulingPolicy, SupervisedState};
+use crate::{Allocation, ChangeTarget, CpuId, CpuSet, Nanos, SchedulingPolicy, SupervisedState};
 
 /// What was seen at one moment. Counters run since boot; a rate is the difference of two.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -31,6 +31,8 @@ pub struct Observation {
     /// The places that were asked for, but for those that this process may not read; none: it is
     /// not there.
     pub values: Vec<(ChangeTarget, Option<String>)>,
+    /// How caches are divided, where the plan has shares of them.
+    pub allocation: Option<Allocation>,
     /// The text of the plan's file; none where it is not there, or cannot be read.
     pub plan_text: Option<String>,
     /// Whether the plan's file is not there.

@@ -2,9 +2,10 @@
 //! Each finding, made by the one thing that it is about.
 
 use rampart_model::{
-    ChangeTarget, CpuId, Finding, Nanos, Observation, ObservedInterrupt, ObservedProgram,
-    ProgramState, SchedulingPolicy, Severity, StandingState, Status, StatusFindingKind, StepKind,
-    SupervisedState,
+    Allocation, AllocationGroup, CacheResource, CacheShare, CacheWays, ChangeTarget, CpuId,
+    Finding, Nanos, Observation, ObservedInterrupt, ObservedProgram, ProgramState,
+    SchedulingPolicy, Schemata, Severity, StandingState, Status, StatusFindingKind, StepKind,
+    SupervisedState, WayMask,
 };
 
 use crate::support::{GROUP, after, after_with, observation, place, plan, step, thread};
@@ -167,6 +168,81 @@ fn of_two_writes_the_last_counts_and_threads_that_ended_do_not() {
     assert_eq!(kinds(&with("1", None)), [StatusFindingKind::ValueChanged]);
     assert_eq!(
         kinds(&with("0", Some("fifo:1"))),
+        [StatusFindingKind::ValueChanged]
+    );
+}
+
+#[test]
+fn ways_that_others_may_fill_are_drift() {
+    let mut plan = plan();
+    let schemata = |group: &str| ChangeTarget::Schemata(format!("/sys/fs/resctrl{group}/schemata"));
+    let places = vec![
+        place(schemata("/rampart-press"), "L3:0=f"),
+        place(schemata(""), "L3:0=f0"),
+    ];
+    plan.changes
+        .steps
+        .push(step(StepKind::Cache, "press", places));
+    let domain = plan.resolved.domains.first_mut().expect("a domain");
+    domain.cache = Some(CacheShare {
+        ways: Some(4),
+        exclusive: true,
+        ..CacheShare::default()
+    });
+    domain.cache_ways = vec![CacheWays {
+        level: 3,
+        id: 0,
+        ways: WayMask(0xf),
+        all: WayMask(0xff),
+        size: 0,
+        exclusive: true,
+    }];
+    let name = domain.name.clone();
+    let with = |default: &str, theirs: &str| {
+        let group = |name: &str, text: &str| AllocationGroup {
+            name: name.to_owned(),
+            mode: "shareable".to_owned(),
+            schemata: Schemata::parse(text),
+            ..AllocationGroup::default()
+        };
+        let cache = CacheResource {
+            name: "L3".to_owned(),
+            level: 3,
+            all: WayMask(0xff),
+            fewest: 1,
+            shareable: WayMask(0),
+            sparse: false,
+            instances: Vec::new(),
+        };
+        let allocation = Allocation {
+            point: "/sys/fs/resctrl".to_owned(),
+            caches: vec![cache],
+            groups: vec![
+                group("", default),
+                group(&AllocationGroup::name_of(&name), "L3:0=f"),
+                group("theirs", theirs),
+            ],
+            ..Allocation::default()
+        };
+        after_with(&plan, |machine| {
+            let own = "    MB:0=100\n    L3:0=00f".to_owned();
+            machine.values.push((schemata("/rampart-press"), Some(own)));
+            machine
+                .values
+                .push((schemata(""), Some(default.to_owned())));
+            machine.allocation = Some(allocation);
+        })
+    };
+    assert_eq!(kinds(&with("L3:0=f0", "L3:0=f0")), []);
+    let shared = with("L3:0=f0", "L3:0=1f");
+    assert_eq!(kinds(&shared), [StatusFindingKind::CacheShared]);
+    let text = shared.findings[0].finding.to_string();
+    assert!(
+        text.contains("/sys/fs/resctrl/theirs") && text.contains("L3:0=1f"),
+        "{text}"
+    );
+    assert_eq!(
+        kinds(&with("L3:0=ff", "L3:0=f0")),
         [StatusFindingKind::ValueChanged]
     );
 }

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Applies a plan: the walls of its domains, then the knobs. All of it stands when the process has
+//! Applies a plan: the walls of its domains, their shares of caches, then the knobs. All of it stands when the process has
 //! ended, until [`crate::release`].
 
+mod caches;
 mod left;
+#[cfg(test)]
+mod live_tests;
+#[cfg(test)]
+mod resource_tests;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -201,6 +206,7 @@ fn make(
         plan.findings.extend(steps::make(changes, step)?);
     }
     raise_walls(changes, &*kernel, plan, &others, progress)?;
+    caches::share(changes, plan, &others, progress)?;
     for step in others.iter().filter(|step| step.kind == StepKind::Knob) {
         progress(step);
         plan.findings.extend(steps::make(changes, step)?);

@@ -23,7 +23,7 @@ const TICKLESS: &str = "/sys/devices/system/cpu/nohz_full";
 const TIMERS: &str = "/proc/sys/kernel/timer_migration";
 const WRITEBACK: &str = "/sys/devices/virtual/workqueue/writeback/cpumask";
 
-fn machine(layout: Layout) -> Machine {
+pub(super) fn machine(layout: Layout) -> Machine {
     let mut machine = ordinary(layout);
     for (path, text) in [
         (THP, "always madvise never\n"),
@@ -35,7 +35,7 @@ fn machine(layout: Layout) -> Machine {
     machine
 }
 
-fn domain(name: &str, list: &str) -> ResolvedDomain {
+pub(super) fn domain(name: &str, list: &str) -> ResolvedDomain {
     ResolvedDomain {
         name: name.to_owned(),
         kind: DomainKind::Task,
@@ -45,10 +45,13 @@ fn domain(name: &str, list: &str) -> ResolvedDomain {
         service: CpuSet::new(),
         policy: Some(SchedulingPolicy::Fifo(10)),
         reasons: Vec::new(),
+        cache: None,
+        cache_ways: Vec::new(),
+        huge_pages: None,
     }
 }
 
-fn resolved() -> ResolvedPlan {
+pub(super) fn resolved() -> ResolvedPlan {
     ResolvedPlan {
         findings: Vec::new(),
         schema_version: 1,
@@ -81,7 +84,7 @@ fn resolved() -> ResolvedPlan {
     }
 }
 
-fn step(kind: StepKind, name: &str, places: Vec<ChangePlace>) -> ChangeStep {
+pub(super) fn step(kind: StepKind, name: &str, places: Vec<ChangePlace>) -> ChangeStep {
     ChangeStep {
         kind,
         name: name.to_owned(),
@@ -97,7 +100,7 @@ fn step(kind: StepKind, name: &str, places: Vec<ChangePlace>) -> ChangeStep {
     }
 }
 
-fn place(target: ChangeTarget, value: &str) -> ChangePlace {
+pub(super) fn place(target: ChangeTarget, value: &str) -> ChangePlace {
     ChangePlace {
         place: format!("{target:?}"),
         target,
@@ -106,11 +109,11 @@ fn place(target: ChangeTarget, value: &str) -> ChangePlace {
     }
 }
 
-fn file(path: &str, value: &str) -> Vec<ChangePlace> {
+pub(super) fn file(path: &str, value: &str) -> Vec<ChangePlace> {
     vec![place(ChangeTarget::File(path.to_owned()), value)]
 }
 
-fn changes() -> ChangeList {
+pub(super) fn changes() -> ChangeList {
     ChangeList {
         schema_version: APPLICATION_SCHEMA_VERSION,
         tool_version: String::new(),
@@ -142,10 +145,10 @@ fn apply(
     state: &StateDirectory,
     changes: &ChangeList,
 ) -> Result<StandingPlan, HostError> {
-    apply_as(kernel, state, &resolved(), changes)
+    apply_plan(kernel, state, &resolved(), changes)
 }
 
-fn apply_as(
+pub(super) fn apply_plan(
     kernel: &Arc<FakeKernel>,
     state: &StateDirectory,
     resolved: &ResolvedPlan,
@@ -163,7 +166,7 @@ fn apply_as(
 }
 
 /// All that must be as before. What threads wish is the kernel's to remember, not ours.
-fn picture(machine: &Machine) -> Machine {
+pub(super) fn picture(machine: &Machine) -> Machine {
     let mut picture = machine.clone();
     picture.settle();
     for thread in picture.threads.values_mut() {
@@ -175,7 +178,7 @@ fn picture(machine: &Machine) -> Machine {
     picture
 }
 
-fn text(kernel: &FakeKernel, path: &str) -> String {
+pub(super) fn text(kernel: &FakeKernel, path: &str) -> String {
     kernel.machine().files[Path::new(path)].trim().to_owned()
 }
 
@@ -270,7 +273,7 @@ fn walls_alone(host: &str) -> Arc<FakeKernel> {
     let state = StateDirectory::at(directory.path());
     let before = managed();
     let kernel = Arc::new(FakeKernel::new(before.clone()));
-    apply_as(&kernel, &state, &resolved, &list).expect("apply");
+    apply_plan(&kernel, &state, &resolved, &list).expect("apply");
     let applied = kernel.machine().clone();
     let report = release_locked(&*kernel, &state).expect("release");
     assert!(report.left.is_empty(), "{:?}", report.left);
@@ -397,13 +400,17 @@ fn what_someone_else_changed_since_is_left_and_told() {
 
 /// Ends the process at every step of `apply`, then every step of the `release` after it.
 fn survives_every_end(before: &Machine) {
+    survives_every_end_of(before, &resolved(), &changes());
+}
+
+pub(super) fn survives_every_end_of(before: &Machine, resolved: &ResolvedPlan, list: &ChangeList) {
     let mut steps = 1;
     loop {
         let directory = directory();
         let state = StateDirectory::at(directory.path());
         let kernel = Arc::new(FakeKernel::new(before.clone()));
         kernel.end_after(Some(steps));
-        let answer = apply(&kernel, &state, &changes());
+        let answer = apply_plan(&kernel, &state, resolved, list);
         let whole = !kernel.ended();
         assert_eq!(answer.is_ok(), whole, "after {steps} steps: {answer:?}");
         // The release is killed too, later each time.
@@ -542,7 +549,8 @@ fn in_memory(name: &str, cpus: &str) -> (Machine, ResolvedPlan, ChangeList) {
         match &place.target {
             ChangeTarget::File(path)
             | ChangeTarget::CpuListFile(path)
-            | ChangeTarget::CpuMaskFile(path) => {
+            | ChangeTarget::CpuMaskFile(path)
+            | ChangeTarget::Schemata(path) => {
                 let present = format!("{}\n", place.present);
                 machine.files.entry(path.into()).or_insert(present);
             }

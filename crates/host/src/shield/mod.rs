@@ -5,7 +5,7 @@ mod affinity;
 mod cpuset_v1;
 mod interrupts;
 #[cfg(test)]
-mod live_tests;
+pub(crate) mod live_tests;
 mod partition;
 mod standing;
 #[cfg(test)]
