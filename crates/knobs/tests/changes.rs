@@ -5,20 +5,31 @@ use std::path::Path;
 
 use rampart_host::{MachineRoot, read_knob_values, read_machine, read_surroundings};
 use rampart_knobs::{
-    BootLine, Isolation, KernelVersion, PlaceValue, Reading, Subject, change_list,
+    BootLine, Isolation, KernelVersion, PlaceValue, Reading, Readings, Subject, change_list,
 };
-use rampart_model::{ChangeList, ChangeTarget, StepAction, StepKind};
+use rampart_model::{ChangeList, ChangeTarget, SchedulingPolicy, StepAction, StepKind};
 
 const RECORDED: [&str; 5] = ["board", "laptop", "server", "simulated", "virtual-machine"];
 
 fn changes(machine: &str, cpus: &str, host: &str) -> ChangeList {
+    changes_where(machine, cpus, host, |_| ())
+}
+
+/// The same where something of the machine is otherwise.
+fn changes_where(
+    machine: &str,
+    cpus: &str,
+    host: &str,
+    edit: impl FnOnce(&mut Readings),
+) -> ChangeList {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/fixtures/machines");
     let root = MachineRoot::at(root.join(machine));
     let text = format!("[[domain]]\nname = \"press\"\nkind = \"task\"\ncpus = \"{cpus}\"\n{host}");
     let plan = rampart_plan::parse(&text, "plan.toml").unwrap_or_else(|error| panic!("{error}"));
     let machine = read_machine(&root);
     let resolved = rampart_plan::resolve(&machine, &plan, &read_surroundings(&root, &[]));
-    let readings = read_knob_values(&root, &resolved.real_time);
+    let mut readings = read_knob_values(&root, &resolved.real_time);
+    edit(&mut readings);
     let subject = Subject {
         machine: &machine,
         readings: &readings,
@@ -123,19 +134,120 @@ fn the_boot_line_is_whole_and_the_plan_wins() {
     );
     let arguments = &list.boot_arguments;
     assert_eq!(arguments[..2], ["nohz_full=none", "quiet"]);
-    for expected in [
-        "isolcpus=managed_irq,domain,1",
-        "rcu_nocbs=1",
-        "irqaffinity=0,2-3",
-    ] {
+    for expected in ["isolcpus=managed_irq,domain,1", "rcu_nocbs=1"] {
         let found = arguments.iter().filter(|argument| *argument == expected);
         assert_eq!(found.count(), 1, "{expected}: {arguments:?}");
     }
     let named = |argument: &&String| argument.starts_with("nohz_full");
     assert_eq!(arguments.iter().filter(named).count(), 1, "{arguments:?}");
-    // What the next start has already stays in it.
+    // What the next start has already stays in it, as it is: threads that stay idle may be set aside
+    // too, and fewer CPUs may get interrupts than could.
+    assert!(
+        arguments.contains(&"irqaffinity=0".to_owned()),
+        "{arguments:?}"
+    );
     let server = changes("server", "2-3", "").boot_arguments;
     assert!(server.contains(&"skew_tick=1".to_owned()), "{server:?}");
+    let started_with = |line: &str| {
+        let line = BootLine::parse(line);
+        changes_where("laptop", "2", "", |readings| readings.boot_line = line).boot_arguments
+    };
+    for (line, expected) in [
+        (
+            "isolcpus=domain,managed_irq,2-3",
+            "isolcpus=domain,managed_irq,2-3",
+        ),
+        (
+            "isolcpus=domain,managed_irq,2-5",
+            "isolcpus=managed_irq,domain,2",
+        ),
+        ("rcu_nocbs=2-3", "rcu_nocbs=2-3"),
+        ("rcu_nocbs=2-5", "rcu_nocbs=2"),
+    ] {
+        let arguments = started_with(line);
+        assert!(
+            arguments.contains(&expected.to_owned()),
+            "{line}: {arguments:?}"
+        );
+    }
+    // Lists that set aside other CPUs than the plan are its own.
+    for cpus in ["1", "2"] {
+        let server = changes("server", cpus, "").boot_arguments;
+        let isolated = format!("isolcpus=managed_irq,domain,{cpus}");
+        assert!(server.contains(&isolated), "{server:?}");
+    }
+}
+
+/// What the check takes for as wanted is not written, and what is written is what it wants: CPUs as
+/// sets, a priority as the least one, of several words the marked one.
+#[test]
+fn a_value_of_the_plan_means_what_it_means_to_the_check() {
+    let said = |name: &str, value: &str| {
+        format!("[host]\n{name} = {{ action = \"apply\", value = \"{value}\" }}\n")
+    };
+    let outcome = |list: &ChangeList, name: &str| {
+        let step = list.steps.iter().find(|step| step.name == name);
+        let step = step.unwrap_or_else(|| panic!("no step {name}"));
+        let mut values: Vec<String> = step
+            .places
+            .iter()
+            .map(|place| place.value.clone())
+            .collect();
+        values.dedup();
+        (step.action, values.join(" "))
+    };
+    let (apply, as_wanted) = (StepAction::Apply, StepAction::AsWanted);
+
+    let steering = "receive-steering";
+    let mask = |text: &'static str| {
+        move |readings: &mut Readings| {
+            let files = &mut readings.files;
+            let queues = files
+                .iter_mut()
+                .filter(|(path, _)| path.ends_with("/rps_cpus"));
+            for place in queues.flat_map(|(_, places)| places) {
+                place.reading = Reading::Value(text.to_owned());
+            }
+        }
+    };
+    for (present, expected) in [
+        ("00", apply),
+        ("00000000,0000000c", apply),
+        ("00000000,00000003", as_wanted),
+    ] {
+        let list = changes_where("server", "2", &said(steering, "3"), mask(present));
+        assert_eq!(
+            outcome(&list, steering),
+            (expected, "0-1".to_owned()),
+            "{present}"
+        );
+    }
+
+    let pages = "transparent-huge-pages";
+    for (value, expected) in [("always", as_wanted), ("never", apply)] {
+        let list = changes("laptop", "1", &said(pages, value));
+        assert_eq!(outcome(&list, pages), (expected, value.to_owned()));
+    }
+
+    let threads = "rcuc-priority";
+    for (present, expected, written) in [
+        (50, as_wanted, "fifo:50"),
+        (11, as_wanted, "fifo:11"),
+        (1, apply, "fifo:11"),
+    ] {
+        for value in ["11", "fifo:11"] {
+            let list = changes_where("board", "4", &said(threads, value), |readings| {
+                for thread in readings.threads.iter_mut().flatten() {
+                    thread.policy = Some(SchedulingPolicy::Fifo(present));
+                }
+            });
+            assert_eq!(
+                outcome(&list, threads),
+                (expected, written.to_owned()),
+                "{present}"
+            );
+        }
+    }
 }
 
 /// What stops a thread that never sleeps goes by its name alone.

@@ -5,7 +5,7 @@ use rampart_model::{
     Allocation, AllocationGroup, CacheResource, CacheShare, CacheWays, ChangeTarget, CpuId,
     Finding, Nanos, Observation, ObservedInterrupt, ObservedProgram, ProgramState,
     SchedulingPolicy, Schemata, Severity, StandingState, Status, StatusFindingKind, StepKind,
-    WayMask,
+    SupervisedState, WayMask,
 };
 
 use crate::support::{GROUP, after, after_with, observation, place, plan, step, thread};
@@ -318,13 +318,13 @@ fn what_measures_inside_a_domain_is_none_of_its_threads() {
     assert_eq!(status.domains[0].threads, 1);
 }
 
-fn program(state: &str, alive: bool, supervised: bool) -> ObservedProgram {
+fn program(state: SupervisedState, alive: bool, supervised: bool) -> ObservedProgram {
     ObservedProgram {
         domain: "vision".to_owned(),
         process: Some(200),
-        supervised: Some(supervised),
+        supervised,
         alive,
-        state: state.to_owned(),
+        state,
         restarts: 3,
         last_exit: Some("signal 9".to_owned()),
     }
@@ -339,23 +339,42 @@ fn programs_run_restart_or_are_gone() {
             .as_ref()
             .map(|program| program.state)
     };
-    let running = of(program("running", true, true));
+    let running = of(program(SupervisedState::Running, true, true));
     assert_eq!(state(&running), Some(ProgramState::Running));
     assert!(running.domains[1].is_up());
-    let restarting = of(program("restarting", false, true));
-    assert_eq!(state(&restarting), Some(ProgramState::Restarting));
-    let gone = of(program("running", false, false));
-    assert_eq!(state(&gone), Some(ProgramState::Stopped));
-    assert_eq!(kinds(&gone), [StatusFindingKind::ProgramGone]);
-    assert!(gone.findings[0].finding.to_string().contains("signal 9"));
-    let stopped = of(program("stopped", false, false));
-    assert_eq!(kinds(&stopped), []);
+    for up in [
+        SupervisedState::Starting,
+        SupervisedState::Running,
+        SupervisedState::Waiting,
+    ] {
+        let restarting = of(program(up, false, true));
+        assert_eq!(state(&restarting), Some(ProgramState::Restarting));
+        assert_eq!(kinds(&restarting), []);
+        // Its supervisor was killed, in a pause before the next start too.
+        let gone = of(program(up, false, false));
+        assert_eq!(state(&gone), Some(ProgramState::Stopped));
+        assert_eq!(kinds(&gone), [StatusFindingKind::ProgramGone], "{up:?}");
+        assert!(gone.findings[0].finding.to_string().contains("signal 9"));
+    }
+    for down in [
+        SupervisedState::Ended,
+        SupervisedState::Failed,
+        SupervisedState::Stopped,
+    ] {
+        for supervised in [true, false] {
+            let stopped = of(program(down, false, supervised));
+            assert_eq!(state(&stopped), Some(ProgramState::Stopped), "{down:?}");
+            assert_eq!(kinds(&stopped), [], "{down:?}");
+        }
+    }
 }
 
 #[test]
 fn what_descends_from_a_program_is_of_its_domain() {
     let status = after(|machine| {
-        machine.programs.push(program("running", true, true));
+        machine
+            .programs
+            .push(program(SupervisedState::Running, true, true));
         let mut child = thread(201, "vision", 3, SchedulingPolicy::Fifo(10));
         child.parent = 200;
         child.cpu_time = Nanos::from_millis(5);
@@ -504,7 +523,9 @@ pub(crate) fn amiss() -> Status {
         cron.cpu_time = Nanos::from_micros(70);
         machine.threads.push(cron);
         machine.interrupts[0].counts.insert(CpuId(2), 7);
-        machine.programs.push(program("running", false, false));
+        machine
+            .programs
+            .push(program(SupervisedState::Running, false, false));
     })
 }
 

@@ -3,6 +3,7 @@
 //! ended, until [`crate::release`].
 
 mod caches;
+mod left;
 #[cfg(test)]
 mod live_tests;
 #[cfg(test)]
@@ -17,7 +18,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rampart_model::{
     APPLICATION_SCHEMA_VERSION, ChangeList, ChangeStep, CpuSet, Finding, Nanos, ResolvedDomain,
-    ResolvedPlan, StandingDomain, StandingPlan, StandingState, StepAction, StepKind, Wall,
+    ResolvedPlan, StandingDomain, StandingPlan, StandingState, StepKind, Wall,
 };
 
 use crate::boot_loader::{BootReport, prepare_boot_locked};
@@ -26,16 +27,11 @@ use crate::groups::Hierarchies;
 use crate::kernel::{Kernel, RunningKernel};
 use crate::lock::Lock;
 use crate::release::release_first;
-use crate::shield::{self, ControlGroupVersion, KeptAway, Raised};
+use crate::shield::{self, ControlGroupVersion, Raised};
 use crate::standing;
 use crate::state::is_root;
 use crate::systemd;
 use crate::{HostError, StateDirectory, journal};
-
-/// Knobs that the walls move along with themselves. Where a plan skips one, they leave it.
-const INTERRUPTS: &str = "interrupt-affinity";
-const WORKQUEUES: &str = "unbound-workqueues";
-const SLICES: &str = "system-slice-cpus";
 
 /// A plan that is to stand.
 #[derive(Debug)]
@@ -164,21 +160,17 @@ pub fn check_that_nothing_stands(state: &StateDirectory) -> Result<(), HostError
     refuse_second(&RunningKernel, state)
 }
 
-/// One plan stands at a time. One that stood before a restart does not stand any more.
+/// One plan stands at a time.
 fn refuse_second(kernel: &dyn Kernel, state: &StateDirectory) -> Result<(), HostError> {
-    let Some(present) = standing::standing_plan(state)? else {
+    let Some(present) = standing::in_force(kernel, state)? else {
         return Ok(());
     };
-    if present.boot != journal::boot_id(kernel) {
-        return Ok(());
-    }
-    let (what, mend) = match present.state {
-        StandingState::Begun => (
+    let (what, mend) = match present.state == StandingState::Begun {
+        true => (
             "the application of a plan was broken off",
             "run `rampart release`, and apply again",
         ),
-        StandingState::AwaitsRestart => return Ok(()),
-        StandingState::Stands => (
+        false => (
             "a plan stands already",
             "run `rampart release` first; `rampart status` shows what stands",
         ),
@@ -228,9 +220,9 @@ fn raise_walls(
     progress: &mut dyn FnMut(&ChangeStep),
 ) -> Result<(), HostError> {
     // Before the walls: a slice of systemd that lists their CPUs would make partitions invalid.
-    let leaves_slices = is_left(&plan.changes, SLICES);
-    if steps.iter().any(|step| step.kind == StepKind::Wall) && !leaves_slices {
-        let told = systemd::keep_slices_on(changes, &plan.resolved.housekeeping)?;
+    let slices = left::slices(&plan.resolved, &plan.changes);
+    if steps.iter().any(|step| step.kind == StepKind::Wall) && !slices.is_empty() {
+        let told = systemd::keep_slices_on(changes, &slices, &plan.resolved.housekeeping)?;
         plan.findings.extend(told);
     }
     let hierarchies = Hierarchies::of(kernel);
@@ -264,7 +256,7 @@ fn raise_walls(
         changes,
         &shielded,
         &resolved.housekeeping,
-        &kept_away(&resolved, &plan.changes),
+        &left::kept_away(&resolved, &plan.changes),
     )?;
     plan.findings.extend(kept.findings);
     for interrupt in kept.interrupts {
@@ -356,25 +348,4 @@ fn standing_domain(
         },
         raised.findings,
     ))
-}
-
-/// Whether the plan leaves a knob alone that the walls bring along.
-fn is_left(changes: &ChangeList, name: &str) -> bool {
-    changes
-        .steps
-        .iter()
-        .any(|step| step.name == name && step.action == StepAction::Skip)
-}
-
-fn kept_away(resolved: &ResolvedPlan, changes: &ChangeList) -> KeptAway {
-    KeptAway {
-        leave_interrupts: is_left(changes, INTERRUPTS),
-        leave_workqueues: is_left(changes, WORKQUEUES),
-        owned: resolved
-            .interrupts
-            .iter()
-            .filter(|interrupt| interrupt.owner.is_some())
-            .map(|interrupt| (interrupt.number, interrupt.cpus.clone()))
-            .collect(),
-    }
 }

@@ -19,6 +19,8 @@ use crate::{HostError, StateDirectory, journal, standing_plan};
 
 const THP: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 const WATCHDOG: &str = "/proc/sys/kernel/nmi_watchdog";
+const TICKLESS: &str = "/sys/devices/system/cpu/nohz_full";
+const TIMERS: &str = "/proc/sys/kernel/timer_migration";
 const WRITEBACK: &str = "/sys/devices/virtual/workqueue/writeback/cpumask";
 
 pub(super) fn machine(layout: Layout) -> Machine {
@@ -238,6 +240,118 @@ fn a_plan_stands_without_its_process_and_release_takes_it_back() {
         assert_eq!(standing_plan(&state).expect("read"), None);
         assert!(journal::files(&state).is_empty());
     }
+}
+
+/// A tickless machine whose systemd has units.
+fn managed() -> Machine {
+    let mut machine = machine(Layout::V2);
+    for (path, text) in [
+        (TICKLESS, "2-3\n"),
+        (TIMERS, "1\n"),
+        ("/run/systemd/system/x", ""),
+        ("/usr/bin/systemctl", ""),
+    ] {
+        machine.files.insert(path.into(), text.into());
+    }
+    for unit in ["init.scope", "system.slice", "user.slice"] {
+        machine.add_unit(unit, true, "");
+    }
+    machine
+}
+
+/// What the walls alone make of that machine, for a plan that says this under `[host]`.
+fn walls_alone(host: &str) -> Arc<FakeKernel> {
+    let text = format!("[[domain]]\nname = \"press\"\nkind = \"task\"\ncpus = \"2\"\n{host}");
+    let plan = rampart_plan::parse(&text, "plan.toml").unwrap_or_else(|error| panic!("{error}"));
+    let resolved = ResolvedPlan {
+        host: plan.host,
+        ..resolved()
+    };
+    let mut list = changes();
+    list.steps.retain(|step| step.kind == StepKind::Wall);
+    let directory = directory();
+    let state = StateDirectory::at(directory.path());
+    let before = managed();
+    let kernel = Arc::new(FakeKernel::new(before.clone()));
+    apply_plan(&kernel, &state, &resolved, &list).expect("apply");
+    let applied = kernel.machine().clone();
+    let report = release_locked(&*kernel, &state).expect("release");
+    assert!(report.left.is_empty(), "{:?}", report.left);
+    assert_eq!(picture(&kernel.machine()), picture(&before));
+    Arc::new(FakeKernel::new(applied))
+}
+
+/// The files that are not as they were, and the units of systemd that got CPUs.
+fn moved(host: &str) -> Vec<String> {
+    let (before, kernel) = (managed(), walls_alone(host));
+    let machine = kernel.machine();
+    let files = before.files.iter().filter(|(path, text)| {
+        let present = machine.files.get(*path);
+        present.is_none_or(|present| present.trim() != text.trim())
+    });
+    let units = machine
+        .units
+        .iter()
+        .filter(|(_, unit)| !unit.allowed_cpus.is_empty());
+    let names = files.map(|(path, _)| path.display().to_string());
+    names.chain(units.map(|(name, _)| name.clone())).collect()
+}
+
+/// The walls bring settings along that have names of their own: each is left by its name, and all
+/// where the plan leaves to others what it does not name.
+#[test]
+fn walls_leave_what_the_plan_leaves_to_others() {
+    let all = [
+        "/proc/irq/4/smp_affinity_list",
+        "/proc/irq/5/smp_affinity_list",
+        "/proc/irq/default_smp_affinity",
+        TIMERS,
+        "/sys/devices/virtual/workqueue/cpumask",
+        WRITEBACK,
+        "init.scope",
+        "system.slice",
+        "user.slice",
+    ];
+    assert_eq!(moved(""), all);
+    for (host, left) in [
+        ("interrupt-affinity = \"skip\"", &all[0..2]),
+        ("default-interrupt-affinity = \"expect\"", &all[2..3]),
+        ("timer-migration = \"skip\"", &all[3..4]),
+        // Its own step writes it where it is not so.
+        (
+            "timer-migration = { action = \"apply\", value = \"migrate\" }",
+            &all[3..4],
+        ),
+        ("unbound-workqueues = \"skip\"", &all[4..5]),
+        ("workqueue-masks = \"skip\"", &all[5..6]),
+        ("system-slice-cpus = \"expect\"", &all[6..8]),
+        (
+            "user-slice-cpus = { action = \"apply\", value = \"partition\" }",
+            &all[8..9],
+        ),
+        ("default = \"skip\"", &all[..]),
+        (
+            "default = \"expect\"\nuser-slice-cpus = \"apply\"",
+            &all[..8],
+        ),
+    ] {
+        let expected: Vec<&str> = all
+            .into_iter()
+            .filter(|name| !left.contains(name))
+            .collect();
+        assert_eq!(moved(&format!("[host]\n{host}\n")), expected, "{host}");
+    }
+}
+
+/// The example of docs/plan.md: interrupts, workqueues and slices are somebody else's, and timers
+/// migrate.
+#[test]
+fn the_plan_of_the_documentation_is_applied_as_it_says() {
+    let page = include_str!("../../../../docs/plan.md");
+    let (_, example) = page.split_once("[host]\n").expect("an example");
+    let (host, _) = example.split_once("\n\n").expect("its end");
+    assert!(host.contains("default = \"expect\""), "{host}");
+    assert_eq!(moved(&format!("[host]\n{host}\n")), Vec::<String>::new());
 }
 
 #[test]
