@@ -11,6 +11,16 @@ use crate::{Format, Knob, Place, Wanted, named};
 /// The name in a plan that stands for every knob that the plan does not name.
 pub const DEFAULT: &str = "default";
 
+/// Knobs that take away what stops a real-time thread that never sleeps.
+const SAFETY_NETS: [&str; 3] = ["real-time-throttling", "fair-server", "extensible-server"];
+
+/// Whether a knob takes away what stops a real-time thread that never sleeps: only a plan that
+/// names it changes it.
+#[must_use]
+pub fn is_safety_net(knob: &str) -> bool {
+    SAFETY_NETS.contains(&knob)
+}
+
 /// Knobs that the walls move along with themselves (`host::Shield`), to the housekeeping CPUs and
 /// nowhere else. The thread of an interrupt follows it (`irq_thread_check_affinity` in
 /// kernel/irq/manage.c).
@@ -21,16 +31,6 @@ pub(crate) const WITH_THE_WALLS: [&str; 5] = [
     "unbound-workqueues",
     "workqueue-masks",
 ];
-
-/// Knobs that take away what stops a real-time thread that never sleeps.
-const SAFETY_NETS: [&str; 3] = ["real-time-throttling", "fair-server", "extensible-server"];
-
-/// Whether a knob takes away what stops a real-time thread that never sleeps: only a plan that
-/// names it changes it.
-#[must_use]
-pub fn is_safety_net(knob: &str) -> bool {
-    SAFETY_NETS.contains(&knob)
-}
 
 /// What a plan says about a knob: by its name, else by [`DEFAULT`]; none where it says nothing.
 #[must_use]
