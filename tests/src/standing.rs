@@ -128,3 +128,4 @@ pub fn write(state: &Path, plan: &StandingPlan) {
     let text = serde_json::to_vec_pretty(plan).expect("a document");
     fs::write(state.join("plan.json"), text).expect("plan.json");
 }
+        kept_interrupts: Vec::new(),

@@ -108,6 +108,7 @@ fn standing(state: &Path, boot: &str) -> StandingPlan {
         },
         findings: Vec::new(),
     }
+        kept_interrupts: Vec::new(),
 }
 
 fn this_boot() -> String {

@@ -150,6 +150,7 @@ fn refuse_other_than_root(application: &Application<'_>) -> Result<(), HostError
         mend: "run the same command with sudo".to_owned(),
     })
 }
+        kept_interrupts: Vec::new(),
 
 /// Whether a plan can be applied, or one stands already.
 ///
@@ -242,6 +243,7 @@ fn raise_walls(
         let request = shield::Request {
             cpus: &domain.cpus,
             housekeeping: &resolved.housekeeping,
+            plan.kept_interrupts.push(interrupt.interrupt);
             name: format!("rampart-{}", domain.name),
         };
         refuse_taken_name(kernel, &hierarchies, &request)?;
