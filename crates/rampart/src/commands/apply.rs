@@ -54,11 +54,8 @@ pub(crate) struct ApplyArguments {
 
 pub(crate) fn run(arguments: &ApplyArguments) -> Result<ExitCode, Failure> {
     if arguments.recorded.is_given() && !arguments.dry_run {
-        return Err(Failure::new(
-            ExitCode::Usage,
-            anyhow::anyhow!(
-                "--machine: a recorded machine cannot be changed; add --dry-run, or leave --machine out"
-            ),
+        return Err(Failure::usage(
+            "--machine: a recorded machine cannot be changed; add --dry-run, or leave --machine out",
         ));
     }
     if !arguments.dry_run {

@@ -13,7 +13,6 @@ use rampart_supervise::{
 use serde_json::{Value, json};
 
 use super::VERSION;
-use super::run::usage;
 use crate::failure::Failure;
 use crate::{output, signals};
 
@@ -90,7 +89,7 @@ pub(crate) fn run_up(arguments: &UpArguments) -> Result<ExitCode, Failure> {
     let launcher = launcher()?;
     if arguments.foreground {
         let [name] = arguments.domains.as_slice() else {
-            return Err(usage("up --foreground: name one domain"));
+            return Err(Failure::usage("up --foreground: name one domain"));
         };
         return foreground(&state, name, &launcher);
     }
