@@ -57,8 +57,8 @@ pub use observe::{Watch, observe};
 pub use output::{Said, output_within, run_within};
 pub use panic::PanicTrigger;
 pub use placing::{
-    Place, PlaceGroup, PlacedThread, ThreadState, descendants, home_group, is_leader,
-    place_process, place_thread, process_start, process_threads, thread_state,
+    Place, PlaceGroup, PlacedThread, ThreadState, boot_id, descendants, home_group, is_inside,
+    is_leader, place_process, place_thread, process_start, process_threads, thread_state,
 };
 pub use policy::{set_thread_policy, thread_policy};
 pub use processor_times::{ProcessorTimes, processor_times, read_smi_count};

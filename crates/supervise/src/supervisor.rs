@@ -5,7 +5,7 @@ use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rampart_host::{Place, StateDirectory, place_process, process_start};
+use rampart_host::{Place, StateDirectory, boot_id, place_process, process_start};
 use rampart_model::{
     Finding, LastExit, Nanos, ProcessIdentity, SUPERVISION_SCHEMA_VERSION, Severity,
     SupervisedDomain, SupervisedState,
@@ -15,7 +15,7 @@ use crate::control::Launcher;
 use crate::program::{self, Ended, Order, Program};
 use crate::record::Files;
 use crate::restart::{Decision, Ending, MOST_RESTARTS, WINDOW, decide};
-use crate::standing::{HOUSEKEEPING, Standing, boot_id};
+use crate::standing::{HOUSEKEEPING, Standing};
 use crate::{SuperviseError, log};
 
 /// How long a program may take to end where nobody says otherwise.

@@ -222,10 +222,10 @@ fn list(standing: &Standing, json: bool) -> Result<ExitCode, Failure> {
             .policy
             .map_or_else(|| "as it is".to_owned(), |policy| policy.to_string());
         let kind = destination.kind.map_or("-", |kind| kind.word());
-        let group = match &destination.group {
-            PlaceGroup::AsIs => "no control group of its own".to_owned(),
-            PlaceGroup::V1(path) | PlaceGroup::V2(path) => path.display().to_string(),
-        };
+        let group = destination.group.path().map_or_else(
+            || "no control group of its own".to_owned(),
+            |path| path.display().to_string(),
+        );
         let _ = writeln!(
             text,
             "{:width$}  {kind:9}  CPUs {:8}  policy {policy:10}  {group}",
@@ -238,16 +238,13 @@ fn list(standing: &Standing, json: bool) -> Result<ExitCode, Failure> {
 }
 
 fn row(destination: &Destination) -> serde_json::Value {
-    let group = match &destination.group {
-        PlaceGroup::AsIs => None,
-        PlaceGroup::V1(path) | PlaceGroup::V2(path) => Some(path.display().to_string()),
-    };
+    let group = destination.group.path();
     serde_json::json!({
         "name": destination.name,
         "kind": destination.kind,
         "cpus": destination.cpus,
         "wall": destination.wall,
-        "group": group,
+        "group": group.map(|path| path.display().to_string()),
         "policy": destination.policy.map(|policy| policy.to_string()),
     })
 }
