@@ -49,6 +49,19 @@ fn await_record(
     }
 }
 
+/// What a file says as soon as that is in it.
+fn await_text(path: &Path, wanted: &str) -> String {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        if text.contains(wanted) {
+            return text;
+        }
+        assert!(Instant::now() < end, "{wanted} is not in: {text}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 fn program(record: &SupervisedDomain) -> u32 {
     record.program.expect("it runs").process
 }
@@ -159,6 +172,19 @@ kind = \"host\"
         "{last:?}"
     );
 
+    // Where its record cannot be written, as on a full disk, it is watched all the same.
+    let in_the_way = state.join("domains/press.json.new");
+    fs::create_dir(&in_the_way).expect("a directory");
+    kill("-KILL", program(&second));
+    let log = await_text(Path::new(&second.log), "press.json: cannot write");
+    assert!(log.contains("watched all the same"), "{log}");
+    assert!(is_alive(second.supervisor.process), "{log}");
+    fs::remove_dir(&in_the_way).expect("removed");
+    let second = await_record(state, "press", |record| {
+        record.restarts == 2 && record.state == SupervisedState::Running
+    });
+    assert!(group.has(program(&second)));
+
     let down = run(state, &["down", "press"]);
     assert!(stdout(&down, 0).contains("signal: 15"), "{down:?}");
     let ended = record(state, "press");
@@ -206,7 +232,15 @@ run = [\"sh\", \"-c\", \"exit 3\"]
     );
     stand(state, &plan, &[]);
     let _down = Down(state);
+    // From a `down` whose supervisor had no program to end.
+    let domains = state.join("domains");
+    fs::create_dir(&domains).expect("a directory");
+    fs::write(domains.join("stubborn.limit"), "1").expect("a limit");
     let output = run(state, &["up"]);
+    assert!(
+        !domains.join("stubborn.limit").exists(),
+        "it is none of its"
+    );
     let text = stdout(&output, 5);
     assert!(text.contains("stubborn  running"), "{text}");
     assert!(
@@ -266,6 +300,7 @@ fn a_container_runs_behind_the_wall() {
     let directory = tempfile::tempdir().expect("directory");
     let state = directory.path();
     let Some(root) = root_with_sleep(state) else {
+        left_out("a container runs behind the wall: /bin/sleep and its libraries cannot be copied");
         return;
     };
     let plan = format!(
@@ -285,6 +320,10 @@ run = [\"/bin/sleep\", \"600\"]
     let output = run(state, &["up"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if text.contains("not installed") {
+        left_out(&format!(
+            "a container runs behind the wall: {}",
+            text.trim()
+        ));
         return;
     }
     assert_eq!(exit_code(&output), 0, "{output:?}");
@@ -300,7 +339,6 @@ run = [\"/bin/sleep\", \"600\"]
         .args(["-p", &process.to_string()])
         .output();
     let said = String::from_utf8_lossy(&said.expect("chrt").stdout).into_owned();
-        left_out("a container runs behind the wall: /bin/sleep and its libraries cannot be copied");
     assert!(
         said.contains("SCHED_FIFO") && said.contains("priority: 5"),
         "{said}"
@@ -311,7 +349,3 @@ run = [\"/bin/sleep\", \"600\"]
     assert!(stdout(&down, 0).contains("its runtime"), "{down:?}");
     assert!(!is_alive(process));
 }
-        left_out(&format!(
-            "a container runs behind the wall: {}",
-            text.trim()
-        ));
