@@ -39,7 +39,9 @@ mod tasks;
 mod tracing;
 mod undo;
 
-pub use apply::{Application, apply, check_that_nothing_stands, prepare_restart};
+pub use apply::{
+    Application, apply, check_before_restart, check_that_nothing_stands, prepare_restart,
+};
 pub use boot_loader::{
     BootCommand, BootFileChange, BootLoader, BootPlan, BootReport, boot_loader, plan_boot,
     prepare_boot,

@@ -2,6 +2,7 @@
 //! Applies a plan: the walls of its domains, then the knobs. All of it stands when the process has
 //! ended, until [`crate::release`].
 
+mod second;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ use rampart_model::{
     ResolvedPlan, StandingDomain, StandingPlan, StandingState, StepAction, StepKind, Wall,
 };
 
+use self::second::{Waiting, refuse_second, standing_here};
 use crate::boot_loader::{BootReport, prepare_boot_locked};
 use crate::changes::Changes;
 use crate::groups::Hierarchies;
@@ -26,6 +28,8 @@ use crate::standing;
 use crate::state::is_root;
 use crate::systemd;
 use crate::{HostError, StateDirectory, journal};
+
+pub use self::second::{check_before_restart, check_that_nothing_stands};
 
 /// Knobs that the walls move along with themselves. Where a plan skips one, they leave it.
 const INTERRUPTS: &str = "interrupt-affinity";
@@ -71,7 +75,7 @@ fn apply_on(
     application: &Application<'_>,
     progress: &mut dyn FnMut(&ChangeStep),
 ) -> Result<StandingPlan, HostError> {
-    refuse_second(&*kernel, state)?;
+    refuse_second(&*kernel, state, Waiting::Refused)?;
     let mut plan = StandingPlan {
         findings: release_first(&*kernel, state)?,
         ..begun(&*kernel, application)
@@ -98,7 +102,8 @@ fn apply_on(
 
 /// Writes what the boot loader needs to start the kernel as the plan wants it, and remembers the plan
 /// until then. After the restart [`apply`] goes on; [`crate::release`] takes all of it back. Nothing
-/// is written where the kernel is started so already.
+/// is written where the next start has the arguments already; it is awaited all the same where they
+/// were written under this boot.
 ///
 /// # Errors
 /// As [`apply`], and as [`crate::prepare_boot`].
@@ -108,10 +113,20 @@ pub fn prepare_restart(
 ) -> Result<BootReport, HostError> {
     refuse_other_than_root(application)?;
     let _lock = Lock::take(state, true)?;
-    let kernel: Arc<dyn Kernel> = Arc::new(RunningKernel);
-    refuse_second(&*kernel, state)?;
+    prepare_restart_on(Arc::new(RunningKernel), state, application)
+}
+
+fn prepare_restart_on(
+    kernel: Arc<dyn Kernel>,
+    state: &StateDirectory,
+    application: &Application<'_>,
+) -> Result<BootReport, HostError> {
+    refuse_second(&*kernel, state, Waiting::Granted)?;
+    let waits = standing_here(&*kernel, state)?
+        .is_some_and(|present| present.state == StandingState::AwaitsRestart);
     let arguments = &application.changes.boot_arguments;
-    let report = prepare_boot_locked(Arc::clone(&kernel), state, arguments)?;
+    let mut report = prepare_boot_locked(Arc::clone(&kernel), state, arguments)?;
+    report.changed |= waits;
     if report.changed {
         let plan = StandingPlan {
             state: StandingState::AwaitsRestart,
@@ -135,6 +150,7 @@ fn begun(kernel: &dyn Kernel, application: &Application<'_>) -> StandingPlan {
         domains: Vec::new(),
         changes: application.changes.clone(),
         findings: Vec::new(),
+        kept_interrupts: Vec::new(),
     }
 }
 
@@ -148,43 +164,6 @@ fn refuse_other_than_root(application: &Application<'_>) -> Result<(), HostError
         present: format!("user {}", rustix::process::geteuid().as_raw()),
         needed: "root".to_owned(),
         mend: "run the same command with sudo".to_owned(),
-    })
-}
-        kept_interrupts: Vec::new(),
-
-/// Whether a plan can be applied, or one stands already.
-///
-/// # Errors
-/// If one stands, or was begun and broken off: the message says what to do.
-pub fn check_that_nothing_stands(state: &StateDirectory) -> Result<(), HostError> {
-    refuse_second(&RunningKernel, state)
-}
-
-/// One plan stands at a time. One that stood before a restart does not stand any more.
-fn refuse_second(kernel: &dyn Kernel, state: &StateDirectory) -> Result<(), HostError> {
-    let Some(present) = standing::standing_plan(state)? else {
-        return Ok(());
-    };
-    if present.boot != journal::boot_id(kernel) {
-        return Ok(());
-    }
-    let (what, mend) = match present.state {
-        StandingState::Begun => (
-            "the application of a plan was broken off",
-            "run `rampart release`, and apply again",
-        ),
-        StandingState::AwaitsRestart => return Ok(()),
-        StandingState::Stands => (
-            "a plan stands already",
-            "run `rampart release` first; `rampart status` shows what stands",
-        ),
-    };
-    Err(HostError::Request {
-        place: state.path().join("plan.json").display().to_string(),
-        what: what.to_owned(),
-        present: present.file,
-        needed: "no plan".to_owned(),
-        mend: mend.to_owned(),
     })
 }
 
@@ -243,7 +222,6 @@ fn raise_walls(
         let request = shield::Request {
             cpus: &domain.cpus,
             housekeeping: &resolved.housekeeping,
-            plan.kept_interrupts.push(interrupt.interrupt);
             name: format!("rampart-{}", domain.name),
         };
         refuse_taken_name(kernel, &hierarchies, &request)?;
@@ -265,6 +243,7 @@ fn raise_walls(
     plan.findings.extend(kept.findings);
     for interrupt in kept.interrupts {
         if let Some(reason) = interrupt.reason {
+            plan.kept_interrupts.push(interrupt.interrupt);
             plan.findings.push(
                 Finding::new(
                     rampart_model::Severity::Warning,

@@ -462,6 +462,12 @@ impl Kernel for FakeKernel {
         Ok(())
     }
 
+    fn replace_file(&self, path: &Path, text: &str) -> io::Result<()> {
+        let mut machine = self.alive()?;
+        machine.files.insert(path.to_owned(), text.to_owned());
+        Ok(())
+    }
+
     fn remove_file(&self, path: &Path) -> io::Result<()> {
         self.alive()?.files.remove(path);
         Ok(())
