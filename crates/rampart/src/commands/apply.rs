@@ -296,7 +296,7 @@ fn standing_text(standing: &StandingPlan) -> String {
             .count()
     };
     text.push_str(&format!(
-        "{} stands: {} changed, {} were as wanted, {} left alone, {} wait for a restart, {} are not Rampart's to change (rampart apply {} --dry-run names them)\n",
+        "{} stands: changed {}, as wanted before {}, left alone {}, waiting for a restart {}, not Rampart's to change {} (rampart apply {} --dry-run names them)\n",
         standing.file,
         count(StepAction::Apply),
         count(StepAction::AsWanted),
