@@ -225,7 +225,7 @@ fn a_machine_that_never_comes_up_ends_the_command_with_its_code() {
 
 #[test]
 fn a_machine_that_hangs_is_noticed() {
-    let _alone = alone();
+    let alone = alone();
     let mut command = run(&SMALL, &["sh", "-c", "echo up; sleep 1000"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = KillAtEnd(command.spawn().expect("started"));
@@ -236,6 +236,8 @@ fn a_machine_that_hangs_is_noticed() {
     // Stopped as a whole: to us as if every CPU hung with its interrupts off.
     let emulator = emulators_of(child.0.id())[0];
     signal(emulator, rustix::process::Signal::STOP);
+    // It takes no CPU any more, and a minute until somebody notices.
+    drop(alone);
     let status = ended(&mut child.0);
     let mut text = String::new();
     let mut errors = child.0.stderr.take().expect("a pipe");

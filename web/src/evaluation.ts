@@ -567,7 +567,7 @@ export type SignPath = "through-host" | "own-channel";
 
 export type SignedNanos = number;
 
-export type StepKind = "wall" | "knob" | "boot-line";
+export type StepKind = "wall" | "cache" | "knob" | "boot-line";
 
 export type StressorRecord = {
   command: string[];

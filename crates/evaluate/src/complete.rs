@@ -20,7 +20,8 @@ pub fn is_complete(evaluation: &Evaluation) -> bool {
 pub(crate) struct Missing {
     /// `record DOMAIN/METER/CONDITION`, or `round DISTURBANCE/GROUP in DOMAIN, DOMAIN`.
     pub(crate) what: String,
-    /// The domains of which it is missing.
+    /// The domains of which it is missing, each as its failures are counted: in each leg by itself
+    /// ([`id_in_leg`]).
     domains: Vec<String>,
     /// Why what was made of it does not count.
     pub(crate) reasons: Vec<Finding>,
@@ -60,7 +61,8 @@ fn missing_cells(evaluation: &Evaluation) -> Vec<Missing> {
             for meter in &plan.meters {
                 for condition in &plan.conditions {
                     let cell = record_id(domain, meter, *condition);
-                    missing.extend(missing_cell(evaluation, leg, cell, &domain.name));
+                    let domain = id_in_leg(plan.legs.get(leg), domain.name.clone());
+                    missing.extend(missing_cell(evaluation, leg, cell, domain));
                 }
             }
         }
@@ -72,7 +74,7 @@ fn missing_cell(
     evaluation: &Evaluation,
     leg: usize,
     cell: String,
-    domain: &str,
+    domain: String,
 ) -> Option<Missing> {
     let id = id_in_leg(evaluation.plan.legs.get(leg), cell);
     let others = evaluation.plan_effects.iter().flat_map(|all| &all.records);
@@ -86,7 +88,7 @@ fn missing_cell(
     }
     let runs = record.iter().flat_map(|record| &record.runs);
     let reasons: Vec<Finding> = runs.flat_map(|run| run.invalid.clone()).collect();
-    let name = vec![domain.to_owned()];
+    let name = vec![domain];
     Some(Missing {
         what: format!("record {id}"),
         unexplained: if reasons.is_empty() {
@@ -161,6 +163,8 @@ fn watches(round: &TransferRecord, domain: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use rampart_model::{LegPlan, PlanLeg};
+
     use super::*;
 
     /// What a made-up evaluation on a simulated machine holds, as the page is tested with.
@@ -212,5 +216,17 @@ mod tests {
         let mut ended = walls();
         ended.state = EvaluationState::EndedEarly;
         assert!(!is_complete(&ended));
+    }
+    #[test]
+    fn each_leg_is_missing_by_itself() {
+        let mut evaluation = walls();
+        for leg in [PlanLeg::After, PlanLeg::Before] {
+            evaluation.plan.legs.push(LegPlan { leg, visits: 1 });
+        }
+        let missing = missing(&evaluation);
+        let host = &evaluation.plan.domains[0].name;
+        let is_of = |domain: &str| missing.iter().any(|one| one.is_of(domain));
+        assert!(is_of(&format!("before/{host}")), "{missing:?}");
+        assert!(!is_of(host), "{missing:?}");
     }
 }

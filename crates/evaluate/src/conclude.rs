@@ -169,7 +169,7 @@ fn gaps(missing: Vec<Missing>, failures: &Failures, compared: bool) -> Vec<NotMe
     missing.into_iter().map(with_reasons).collect()
 }
 
-/// The record of a cell in one leg: of several, each has its own before it.
+/// The record of a cell in one leg, or a domain in it: of several legs, each has its own name before.
 pub(crate) fn id_in_leg(leg: Option<&LegPlan>, cell: String) -> String {
     match leg {
         Some(leg) => format!("{}{cell}", leg.leg.prefix()),

@@ -87,6 +87,16 @@ pub enum EvaluateError {
         /// The plan's file.
         file: String,
     },
+    /// Another plan than the one that is to be measured stands applied.
+    #[error(
+        "{file}: cannot be measured while {standing} stands applied, whose settings or domains are others; take that back with `rampart release` first"
+    )]
+    AnotherPlanStands {
+        /// The file of the plan to be measured.
+        file: String,
+        /// The file of the plan that stands.
+        standing: String,
+    },
     /// The machine cannot be changed, or a plan is in the way.
     #[error(transparent)]
     Host(#[from] rampart_host::HostError),
@@ -193,6 +203,7 @@ impl EvaluateError {
             | Self::DomainUnavailable { .. }
             | Self::NothingInPlan { .. }
             | Self::PlanStands { .. }
+            | Self::AnotherPlanStands { .. }
             | Self::Host(_)
             | Self::Load(_) => ExitCode::PreconditionMissing,
             Self::Domain(rampart_domain::DomainError::Refused(refusal)) => {

@@ -17,11 +17,11 @@ use rampart_model::{
 };
 
 use crate::collect::RecordCollector;
-use crate::conclude::{Concluding, empty_record};
+use crate::conclude::{Concluding, empty_record, id_in_leg};
 use crate::costs::Costs;
 use crate::crash;
-use crate::effects::PlanSwitch;
 use crate::effects::switching::Switching;
+use crate::effects::{PlanRequest, PlanSwitch};
 use crate::ending::{Ending, longest};
 use crate::pace::Pace;
 use crate::run::{RunMade, RunRequest, make_run};
@@ -114,7 +114,7 @@ pub fn evaluate(
         plan_effects,
     } = propose(&machine, &availability, request)?;
     plan.findings.extend(refused);
-    look_for_a_plan(&mut plan)?;
+    look_for_a_plan(&mut plan, request.plan.as_ref())?;
     for condition in loads_needed(&plan) {
         rampart_load::check(condition)?;
     }
@@ -248,7 +248,10 @@ pub fn evaluate(
 
 /// Finds out whether a plan stands applied: one that is to be compared must not, and one that is
 /// measured must have a wall for each domain.
-fn look_for_a_plan(plan: &mut ExperimentPlan) -> Result<(), EvaluateError> {
+fn look_for_a_plan(
+    plan: &mut ExperimentPlan,
+    request: Option<&PlanRequest>,
+) -> Result<(), EvaluateError> {
     let state = StateDirectory::standard();
     let Some(standing) = standing_plan(&state)? else {
         return Ok(());
@@ -256,6 +259,14 @@ fn look_for_a_plan(plan: &mut ExperimentPlan) -> Result<(), EvaluateError> {
     if !plan.legs.is_empty() {
         return Err(EvaluateError::PlanStands {
             file: standing.file,
+        });
+    }
+    if let Some(request) = request
+        && !request.is(&standing.resolved)
+    {
+        return Err(EvaluateError::AnotherPlanStands {
+            file: request.file.clone(),
+            standing: standing.file,
         });
     }
     let mut all_stand = true;
@@ -347,7 +358,9 @@ impl Place<'_> {
             let hopeless =
                 failures >= FAILURES_BEFORE_GIVING_UP && failures == collector.record.runs.len();
             let name = collector.record.domain.clone();
-            if hopeless || standing.failures.left_out(&name).is_some() {
+            // What does not come up without a part of the plan may come up with it.
+            let counted = id_in_leg(evaluation.plan.legs.get(cell.leg), name.clone());
+            if hopeless || standing.failures.left_out(&counted).is_some() {
                 evaluation.runs.0 = number + 1;
                 continue;
             }
@@ -397,8 +410,8 @@ impl Place<'_> {
                 self.ending.flag(),
             );
             match &failed {
-                Some(why) => standing.failures.failed(&name, why),
-                None => standing.failures.came_through(&name),
+                Some(why) => standing.failures.failed(&counted, why),
+                None => standing.failures.came_through(&counted),
             }
             if self.ending.look() && !run.invalid.is_empty() {
                 // Cut off before it had a sample: it never was a run.

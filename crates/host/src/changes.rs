@@ -146,8 +146,8 @@ impl Changes {
             Err(error) => return Ok(Err(error)),
         };
         // The kernel may make something else of a value; undoing must know that as Rampart's.
-        let known =
-            setting.notation.same(&present, &setting.value) || setting.notation.same(&present, old);
+        let known = setting.notation.comes_of(&present, old, &setting.value)
+            || setting.notation.same(&present, old);
         if !known {
             self.prepare(vec![value_change(setting, old, &present)])?;
         }
@@ -243,8 +243,8 @@ impl Changes {
 fn value_change(setting: &Setting, old: &str, new: &str) -> Change {
     Change::Value {
         path: setting.path.clone(),
-        old: old.trim().to_owned(),
-        new: new.trim().to_owned(),
+        old: setting.notation.about(old, &setting.value),
+        new: setting.notation.about(new, &setting.value),
         notation: setting.notation,
     }
 }

@@ -95,7 +95,13 @@ pub(crate) enum Change {
     /// An instance of the kernel's tracing is made.
     TracingInstance { path: PathBuf },
     /// A file system of the kernel is mounted.
-    Mount { point: PathBuf },
+    Mount {
+        #[serde(default = "tracefs")]
+        kind: String,
+        point: PathBuf,
+    },
+    /// A group of resctrl is made. Its tasks and CPUs are the default group's when it is removed.
+    CacheGroup { path: PathBuf },
     /// A file of the boot loader gets another text, or is made.
     BootFile {
         path: PathBuf,
@@ -123,6 +129,11 @@ pub(crate) enum Change {
     },
     /// A service of systemd is stopped.
     ServiceStopped { unit: String },
+}
+
+/// What was mounted when only that was.
+fn tracefs() -> String {
+    "tracefs".to_owned()
 }
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -21,6 +21,7 @@ mod kernel;
 mod kernel_config;
 mod layout;
 mod lock;
+mod mounts;
 mod notation;
 mod observe;
 mod output;
@@ -70,6 +71,6 @@ pub use root::MachineRoot;
 pub use shield::{
     ControlGroup, ControlGroupVersion, Shield, refuse_beside_a_plan, standing_domain,
 };
-pub use standing::standing_plan;
+pub use standing::{plan_in_force, standing_plan};
 pub use state::StateDirectory;
 pub use tracing::{Interval, Source, Span, Trace, TracedSample, Tracing, explain};

@@ -57,11 +57,21 @@ pub struct PendingJournal {
 /// # Errors
 /// If a living process holds the machine, or a journal cannot be read or removed.
 pub fn release(state: &StateDirectory) -> Result<ReleaseReport, HostError> {
-    if !journal::directory(state).is_dir() {
+    release_on(&RunningKernel, state, is_root())
+}
+
+/// With `machine` the lock of the whole machine is taken too.
+fn release_on(
+    kernel: &dyn Kernel,
+    state: &StateDirectory,
+    machine: bool,
+) -> Result<ReleaseReport, HostError> {
+    // An application that ends before its first change leaves its document alone.
+    if !journal::directory(state).is_dir() && !standing::is_there(state) {
         return Ok(ReleaseReport::default());
     }
-    let _lock = Lock::take(state, is_root())?;
-    release_locked(&RunningKernel, state)
+    let _lock = Lock::take(state, machine)?;
+    release_locked(kernel, state)
 }
 
 /// Which journals are released.
@@ -103,13 +113,19 @@ pub(crate) fn release_locked(
     kernel: &dyn Kernel,
     state: &StateDirectory,
 ) -> Result<ReleaseReport, HostError> {
-    let report = release_those(kernel, state, Which::All)?;
-    if journal::files(state).is_empty() {
+    let mut report = release_those(kernel, state, Which::All)?;
+    if journal::files(state).is_empty() && standing::is_there(state) {
         kernel.step().map_err(|cause| {
             let mend = "run `rampart release` again";
             HostError::file("go on", state.path(), cause, mend)
         })?;
         standing::remove(state)?;
+        if report == ReleaseReport::default() {
+            report.restored.push(Restored {
+                place: state.path().join("plan.json").display().to_string(),
+                what: "removed; the plan had changed nothing".to_owned(),
+            });
+        }
     }
     Ok(report)
 }
@@ -227,4 +243,30 @@ pub(crate) fn release_first(
     }
     findings.extend(report.left);
     Ok(findings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::{FakeKernel, Layout, ordinary};
+
+    /// Killed between the document and the first line of the journal, or of a plan that needed no
+    /// change: there is no journal, and the plan is released all the same.
+    #[test]
+    fn a_plan_without_a_journal_is_released() {
+        let directory = crate::fake::directory();
+        let state = StateDirectory::at(directory.path().join("state"));
+        let kernel = FakeKernel::new(ordinary(Layout::V2));
+        let release = || release_on(&kernel, &state, false).expect("released");
+        assert_eq!(release(), ReleaseReport::default());
+        assert!(!state.path().exists(), "nothing to do makes no directory");
+
+        std::fs::create_dir_all(state.path()).expect("directory");
+        for text in ["{\"state\": \"begun\"}", "cut o"] {
+            std::fs::write(state.path().join("plan.json"), text).expect("written");
+            let report = release();
+            assert!(!standing::is_there(&state), "{text}");
+            assert_eq!(report.restored.len(), 1, "{report:?}");
+        }
+    }
 }

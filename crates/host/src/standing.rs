@@ -5,8 +5,10 @@ use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 
-use rampart_model::StandingPlan;
+use rampart_model::{StandingPlan, StandingState};
 
+use crate::journal::boot_id;
+use crate::kernel::{Kernel, RunningKernel};
 use crate::{HostError, StateDirectory};
 
 const MEND: &str = "run `rampart release`, which needs the journal alone";
@@ -29,6 +31,30 @@ pub fn standing_plan(state: &StateDirectory) -> Result<Option<StandingPlan>, Hos
     serde_json::from_slice(&text)
         .map(Some)
         .map_err(|cause| HostError::file("understand", &path, cause.into(), MEND))
+}
+
+/// The plan that holds the machine's CPUs now: applied since the machine was started, or begun to be
+/// ([`StandingState::Begun`]). Nothing stands yet of one that awaits a restart, and nothing any more
+/// of one from before a restart.
+///
+/// # Errors
+/// As [`standing_plan`].
+pub fn plan_in_force(state: &StateDirectory) -> Result<Option<StandingPlan>, HostError> {
+    in_force(&RunningKernel, state)
+}
+
+pub(crate) fn in_force(
+    kernel: &dyn Kernel,
+    state: &StateDirectory,
+) -> Result<Option<StandingPlan>, HostError> {
+    let plan = standing_plan(state)?;
+    Ok(plan
+        .filter(|plan| plan.boot == boot_id(kernel) && plan.state != StandingState::AwaitsRestart))
+}
+
+/// Whether there is a plan, one that cannot be understood among them.
+pub(crate) fn is_there(state: &StateDirectory) -> bool {
+    path(state).exists()
 }
 
 /// Brings it to the disk, as a whole.

@@ -72,6 +72,12 @@ impl TaskStat {
         })
     }
 
+    /// Whether it has ended: a zombie waits only for its parent to ask, a dead one for nobody
+    /// (proc_pid_stat(5)).
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self.state, 'Z' | 'X' | 'x')
+    }
+
     /// Whether the kernel keeps it where it is.
     pub(crate) fn is_bound(&self) -> bool {
         self.flags & BOUND != 0

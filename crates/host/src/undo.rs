@@ -18,6 +18,7 @@ use crate::boot_loader::undo as boot_undo;
 use crate::groups;
 use crate::journal::Change;
 use crate::kernel::Kernel;
+use crate::mounts;
 use crate::notation::Notation;
 use crate::policy::Attributes;
 use crate::release::Restored;
@@ -92,7 +93,8 @@ pub(crate) fn undo(
             Change::TracingInstance { path } => {
                 tracing_undo::instance(kernel, path, &mut undone)?;
             }
-            Change::Mount { point } => tracing_undo::mount(kernel, point, &mut undone),
+            Change::Mount { kind, point } => mounts::undo(kernel, kind, point, &mut undone),
+            Change::CacheGroup { path } => undo_cache_group(kernel, path, &mut undone)?,
             Change::BootFile {
                 path,
                 old,
@@ -153,7 +155,7 @@ fn undo_value(
         return;
     }
     let old = notation.to_write(old);
-    if !notation.same(&present, new) {
+    if !notation.comes_of(&present, old, new) {
         let finding = Finding::new(
             Severity::Warning,
             path.display().to_string(),
@@ -297,6 +299,24 @@ fn remove_group(
         }
         return Ok(());
     }
+}
+
+/// Removes a group of resctrl: its tasks, CPUs and ways are the default group's again.
+fn undo_cache_group(kernel: &dyn Kernel, path: &Path, undone: &mut Undone) -> io::Result<()> {
+    if !kernel.is_directory(path) {
+        return Ok(());
+    }
+    kernel.step()?;
+    match kernel.remove_directory(path) {
+        Ok(()) => undone.restored(path, "removed"),
+        Err(error) if groups::is_gone(&error) => {}
+        Err(error) => undone.failed(
+            path,
+            format!("cannot be removed: {error}"),
+            &format!("rmdir {}", path.display()),
+        ),
+    }
+    Ok(())
 }
 
 fn undo_tasks(

@@ -56,6 +56,22 @@ impl BootLine {
             .and_then(|(_, value)| value.as_deref())
     }
 
+    /// Each `hugepages=` in its order, with the `hugepagesz=` before it; without one it is about the
+    /// default size (Documentation/admin-guide/kernel-parameters.txt).
+    pub(crate) fn huge_pages(&self) -> Vec<(Option<String>, String)> {
+        let mut size = None;
+        let mut all = Vec::new();
+        for (name, value) in &self.0 {
+            let Some(value) = value else { continue };
+            if same_name(name, "hugepagesz") {
+                size = Some(value.clone());
+            } else if same_name(name, "hugepages") {
+                all.push((size.take(), value.clone()));
+            }
+        }
+        all
+    }
+
     /// What `isolcpus=` says; none where it is not given, or its CPUs are not to be understood.
     /// `last` is the machine's last CPU, for `all` and `N`.
     #[must_use]

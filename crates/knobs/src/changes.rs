@@ -4,30 +4,16 @@
 
 use rampart_model::{
     APPLICATION_SCHEMA_VERSION, ChangeList, ChangePlace, ChangeStep, ChangeTarget, CpuRole, CpuSet,
-    DomainKind, KnobAction, KnobChoice, KnobEffect, ResolvedPlan, SchedulingPolicy, StepAction,
-    StepKind,
+    DomainKind, KnobAction, KnobChoice, KnobEffect, ResolvedPlan, StepAction, StepKind,
 };
 
 use crate::assess::assess;
 use crate::check::Subject;
+use crate::choice::WITH_THE_WALLS;
 use crate::compare::{cpus, marked, satisfies, to_write, wanted_text};
 use crate::facts::{Judgement, deep_idle_states};
 use crate::mend::mend;
-use crate::{Fact, Format, Isolation, Knob, Place, Reading, Wanted};
-
-/// Knobs that the walls move along with themselves (`host::Shield`). The thread of an interrupt
-/// follows it (`irq_thread_check_affinity` in kernel/irq/manage.c).
-const WITH_THE_WALLS: [&str; 5] = [
-    "interrupt-affinity",
-    "interrupt-thread-affinity",
-    "default-interrupt-affinity",
-    "unbound-workqueues",
-    "workqueue-masks",
-];
-
-/// Knobs that take away what stops a real-time thread that never sleeps. They are changed only
-/// where a plan names them.
-const SAFETY_NETS: [&str; 3] = ["real-time-throttling", "fair-server", "extensible-server"];
+use crate::{Fact, Format, Isolation, Knob, Place, Reading, Wanted, is_safety_net};
 
 /// What applying `plan` to a machine changes. What a restart would change is in it too, marked so.
 #[must_use]
@@ -38,9 +24,14 @@ pub fn change_list(
     tool_version: &str,
 ) -> ChangeList {
     let mut steps: Vec<ChangeStep> = offline(plan).into_iter().chain(walls(plan)).collect();
+    steps.extend(crate::cache_steps::steps(plan));
+    let pages = crate::pages_reserved::steps(plan, subject.readings);
     let mut knobs: Vec<ChangeStep> = crate::all()
+        // What the guests of the plan need says more than the catalogue.
+        .filter(|knob| pages.iter().all(|step| step.name != knob.name))
         .filter_map(|knob| step(knob, plan, &subject, isolation))
         .collect();
+    knobs.extend(pages);
     // What disturbs comes last: where something before it is refused, nobody was disturbed.
     knobs.sort_by_key(|step| (step.kind, step.disruptive.is_some()));
     write_once(&mut knobs);
@@ -125,14 +116,8 @@ fn walls(plan: &ResolvedPlan) -> Vec<ChangeStep> {
         .collect()
 }
 
-/// What a knob shall be.
-enum Aim<'a> {
-    Wanted(Wanted),
-    /// The plan names the value itself.
-    Literal(&'a str),
-    /// What it is already.
-    AsItIs,
-}
+/// What a knob shall be; none: what it is already.
+type Aim = Option<Wanted>;
 
 fn step(
     knob: &Knob,
@@ -142,7 +127,7 @@ fn step(
 ) -> Option<ChangeStep> {
     let named = plan.host.get(knob.name);
     let choice = crate::chosen(&plan.host, knob.name);
-    let aim = aim(knob, named, isolation);
+    let wanted = knob.wanted_by(isolation);
     let (present, as_wanted, found) = match assess(knob, subject, isolation) {
         Judgement::Is {
             present,
@@ -158,62 +143,38 @@ fn step(
         action: StepAction::AsWanted,
         why: String::new(),
         present,
-        wanted: match aim {
-            Aim::Wanted(wanted) => wanted_text(wanted, Some(isolation)),
-            Aim::Literal(value) => value.to_owned(),
-            Aim::AsItIs => String::new(),
-        },
+        wanted: wanted_text(wanted, Some(isolation)),
         places: Vec::new(),
         disruptive: knob.disruptive.map(str::to_owned),
         mend: None,
         source: knob.source.to_owned(),
     };
-    let is_so = match aim {
-        Aim::Literal(value) => Some(is_literally(knob, subject, isolation, value)),
-        Aim::Wanted(Wanted::Told) | Aim::AsItIs => None,
-        Aim::Wanted(_) => as_wanted,
-    };
     // What is only told is nobody's to change, unless the plan names a value.
-    if is_so? {
+    if as_wanted.filter(|_| wanted != Wanted::Told)? {
         // What the plan leaves to others is theirs even where it is as it should be.
         if choice.is_some_and(|choice| choice.action != KnobAction::Apply) {
             return Some(step);
         }
-        match boot_argument(knob, &aim, isolation) {
-            Some(argument) => (step.kind, step.why) = (StepKind::BootLine, argument),
-            None => step.places = places(knob, &Aim::AsItIs, subject, isolation),
+        match boot_argument(knob, wanted, isolation) {
+            Some(argument) => {
+                step.kind = StepKind::BootLine;
+                step.why = given(&argument, plan, subject).unwrap_or(argument);
+            }
+            None => step.places = places(knob, None, subject, isolation),
         }
         return Some(step);
     }
-    if let Aim::Wanted(wanted) = aim {
-        step.mend = mend(knob, wanted, &found, subject.machine, isolation);
-    }
+    step.mend = mend(knob, wanted, &found, subject.machine, isolation);
     let choice = (choice, named.is_some());
-    decide(&mut step, knob, &aim, choice, subject, isolation);
+    decide(&mut step, knob, wanted, choice, subject, isolation);
     Some(step)
-}
-
-fn aim<'a>(knob: &Knob, named: Option<&'a KnobChoice>, isolation: &Isolation) -> Aim<'a> {
-    let value = named.and_then(|choice| choice.value.as_deref());
-    match value {
-        Some(value) if !knob.choices.iter().any(|choice| choice.name == value) => {
-            Aim::Literal(value)
-        }
-        Some(value) => Aim::Wanted(
-            knob.choices
-                .iter()
-                .find(|choice| choice.name == value)
-                .map_or(knob.wanted, |choice| choice.wanted),
-        ),
-        None => Aim::Wanted(knob.wanted_by(isolation)),
-    }
 }
 
 /// What is done about a knob that is not as wanted.
 fn decide(
     step: &mut ChangeStep,
     knob: &Knob,
-    aim: &Aim<'_>,
+    wanted: Wanted,
     (choice, is_named): (Option<&KnobChoice>, bool),
     subject: &Subject<'_>,
     isolation: &Isolation,
@@ -229,7 +190,7 @@ fn decide(
             step.why = "the plan expects somebody else to set it, and nobody has".to_owned();
             return;
         }
-        None if SAFETY_NETS.contains(&knob.name) => {
+        Some(KnobAction::Apply) | None if !is_named && is_safety_net(knob.name) => {
             step.action = StepAction::Skip;
             step.why = format!(
                 "it stops threads that never sleep; write {} = \"apply\" to change it",
@@ -244,7 +205,7 @@ fn decide(
         step.why = "with the walls".to_owned();
         return;
     }
-    if let Some(argument) = boot_argument(knob, aim, isolation) {
+    if let Some(argument) = boot_argument(knob, wanted, isolation) {
         step.kind = StepKind::BootLine;
         step.action = StepAction::AtRestart;
         step.why = argument;
@@ -253,7 +214,7 @@ fn decide(
     step.places = match knob.place {
         // Nobody's service is stopped because a catalogue wants it so.
         Place::Program(names) if is_named => services(names, subject),
-        _ => places(knob, aim, subject, isolation),
+        _ => places(knob, Some(wanted), subject, isolation),
     };
     if step.places.is_empty() {
         step.action = StepAction::ByHand;
@@ -289,12 +250,7 @@ fn is_written(knob: &Knob) -> bool {
 }
 
 /// Every place of a knob that gets another value; empty where writing is not how it is done.
-fn places(
-    knob: &Knob,
-    aim: &Aim<'_>,
-    subject: &Subject<'_>,
-    isolation: &Isolation,
-) -> Vec<ChangePlace> {
+fn places(knob: &Knob, aim: Aim, subject: &Subject<'_>, isolation: &Isolation) -> Vec<ChangePlace> {
     if !is_written(knob) {
         return Vec::new();
     }
@@ -318,7 +274,7 @@ fn places(
 fn files(
     templates: &[&str],
     format: Format,
-    aim: &Aim<'_>,
+    aim: Aim,
     subject: &Subject<'_>,
     isolation: &Isolation,
 ) -> Vec<ChangePlace> {
@@ -341,13 +297,11 @@ fn files(
             return Vec::new();
         }
         let value = match aim {
-            Aim::Literal(value) if text.trim() == *value => None,
-            Aim::Literal(value) => Some((*value).to_owned()),
-            Aim::Wanted(wanted) if satisfies(*wanted, format, text, isolation) == Some(false) => {
-                value_for(*wanted, format, text, isolation)
+            Some(wanted) if satisfies(wanted, format, text, isolation) == Some(false) => {
+                value_for(wanted, format, text, isolation)
             }
-            Aim::Wanted(_) => None,
-            Aim::AsItIs => Some(match cpus(format, text) {
+            Some(_) => None,
+            None => Some(match cpus(format, text) {
                 Some(cpus) => cpus.to_string(),
                 None => marked(text).to_owned(),
             }),
@@ -366,7 +320,7 @@ fn files(
             present: text.trim().to_owned(),
             value,
         });
-        if matches!(aim, Aim::Wanted(Wanted::SomeAtLeast(_))) {
+        if matches!(aim, Some(Wanted::SomeAtLeast(_))) {
             break;
         }
     }
@@ -383,22 +337,22 @@ fn value_for(wanted: Wanted, format: Format, text: &str, isolation: &Isolation) 
             (!chosen.is_empty()).then(|| chosen.to_string())
         }
         Wanted::CoversRealTime => Some(cpus(format, text)?.union(&isolation.real_time).to_string()),
+        Wanted::Chosen(knob) => {
+            let chosen = isolation.choices.get(knob)?.trim();
+            Some(cpus(format, chosen).map_or_else(|| chosen.to_owned(), |cpus| cpus.to_string()))
+        }
         _ => to_write(wanted, format, isolation),
     }
 }
 
 fn policies(
     names: &[&str],
-    aim: &Aim<'_>,
+    aim: Aim,
     subject: &Subject<'_>,
     isolation: &Isolation,
 ) -> Vec<ChangePlace> {
-    let value = match aim {
-        Aim::Literal(value) => literal_policy(value).map(|policy| policy.to_string()),
-        Aim::Wanted(wanted) => to_write(*wanted, Format::Text, isolation),
-        Aim::AsItIs => None,
-    };
-    if value.is_none() && !matches!(aim, Aim::AsItIs) {
+    let value = aim.and_then(|wanted| to_write(wanted, Format::Text, isolation));
+    if value.is_none() && aim.is_some() {
         return Vec::new();
     }
     crate::assess::threads(names, subject, isolation)
@@ -407,13 +361,9 @@ fn policies(
         .filter_map(|thread| {
             let present = thread.policy?.to_string();
             let value = value.clone().unwrap_or_else(|| present.clone());
-            let is_so = match aim {
-                Aim::Literal(_) => present == value,
-                Aim::Wanted(wanted) => {
-                    satisfies(*wanted, Format::Text, &present, isolation) != Some(false)
-                }
-                Aim::AsItIs => false,
-            };
+            let is_so = aim.is_some_and(|wanted| {
+                satisfies(wanted, Format::Text, &present, isolation) != Some(false)
+            });
             (!is_so).then(|| ChangePlace {
                 place: format!("thread {} ({})", thread.thread, thread.name),
                 target: ChangeTarget::ThreadPolicy(thread.thread),
@@ -424,17 +374,9 @@ fn policies(
         .collect()
 }
 
-/// A policy as a plan writes it for threads of the kernel: `fifo:11`, or `11` alone.
-fn literal_policy(text: &str) -> Option<SchedulingPolicy> {
-    match text.parse::<u8>() {
-        Ok(priority @ 1..=99) => Some(SchedulingPolicy::Fifo(priority)),
-        _ => text.parse().ok(),
-    }
-}
-
 fn affinities(
     names: &[&str],
-    aim: &Aim<'_>,
+    aim: Aim,
     subject: &Subject<'_>,
     isolation: &Isolation,
 ) -> Vec<ChangePlace> {
@@ -445,13 +387,12 @@ fn affinities(
         .filter_map(|thread| {
             let present = thread.affinity.as_ref()?.to_string();
             let value = match aim {
-                Aim::Literal(value) => (*value).to_owned(),
-                Aim::Wanted(wanted)
-                    if satisfies(*wanted, Format::List, &present, isolation) == Some(false) =>
+                Some(wanted)
+                    if satisfies(wanted, Format::List, &present, isolation) == Some(false) =>
                 {
-                    value_for(*wanted, Format::List, &present, isolation)?
+                    value_for(wanted, Format::List, &present, isolation)?
                 }
-                Aim::Wanted(_) | Aim::AsItIs => return None,
+                _ => return None,
             };
             Some(ChangePlace {
                 place: format!("thread {} ({})", thread.thread, thread.name),
@@ -463,16 +404,8 @@ fn affinities(
         .collect()
 }
 
-/// Whether a knob holds exactly what the plan says, everywhere.
-fn is_literally(knob: &Knob, subject: &Subject<'_>, isolation: &Isolation, value: &str) -> bool {
-    match knob.place {
-        Place::Boot { parameter, .. } => subject.readings.boot_line.value(parameter) == Some(value),
-        _ => is_written(knob) && places(knob, &Aim::Literal(value), subject, isolation).is_empty(),
-    }
-}
-
 /// The argument of the boot line that sets a knob; none where it is not set there.
-fn boot_argument(knob: &Knob, aim: &Aim<'_>, isolation: &Isolation) -> Option<String> {
+fn boot_argument(knob: &Knob, wanted: Wanted, isolation: &Isolation) -> Option<String> {
     let real_time = &isolation.real_time;
     if knob.name == "managed-interrupts" {
         return Some(format!("isolcpus=managed_irq,domain,{real_time}"));
@@ -486,16 +419,36 @@ fn boot_argument(knob: &Knob, aim: &Aim<'_>, isolation: &Isolation) -> Option<St
         }
         _ => return None,
     };
-    match aim {
-        Aim::AsItIs => None,
-        Aim::Literal(value) => Some(format!("{parameter}={value}")),
-        Aim::Wanted(Wanted::Present) => Some(parameter),
-        Aim::Wanted(Wanted::NoRealTime) => Some(format!("{parameter}={}", isolation.housekeeping)),
-        Aim::Wanted(Wanted::CoversRealTime) => Some(format!("{parameter}={real_time}")),
-        Aim::Wanted(wanted) => {
-            to_write(*wanted, format, isolation).map(|value| format!("{parameter}={value}"))
+    match wanted {
+        Wanted::Present => Some(parameter),
+        Wanted::NoRealTime => Some(format!("{parameter}={}", isolation.housekeeping)),
+        Wanted::CoversRealTime => Some(format!("{parameter}={real_time}")),
+        _ => to_write(wanted, format, isolation).map(|value| format!("{parameter}={value}")),
+    }
+}
+
+/// The argument of the boot line as it was given, where it is as wanted: another value that is wanted
+/// too is somebody's choice. None where it is not given, or names CPUs that the plan does not set aside:
+/// these lists are one with the plan's, as its rule `boot-line` says.
+fn given(argument: &str, plan: &ResolvedPlan, subject: &Subject<'_>) -> Option<String> {
+    let line = &subject.readings.boot_line;
+    let topology = &subject.machine.topology;
+    let parameter = argument.split('=').next()?;
+    if !line.has(parameter) {
+        return None;
+    }
+    if ["isolcpus", "nohz_full", "rcu_nocbs"].contains(&parameter) {
+        let last = topology.possible.iter().next_back()?;
+        let named = line.cpus(parameter, last)?.intersection(&topology.online);
+        let most = plan.real_time.union(&plan.with_role(CpuRole::IdleSibling));
+        if !plan.real_time.is_subset(&named) || !named.is_subset(&most) {
+            return None;
         }
     }
+    Some(match line.value(parameter) {
+        Some(value) => format!("{parameter}={value}"),
+        None => parameter.to_owned(),
+    })
 }
 
 /// The boot parameter behind a file that only shows what was given at boot.
@@ -529,7 +482,10 @@ fn boot_arguments(plan: &ResolvedPlan, steps: &[ChangeStep]) -> Vec<String> {
         })
         .map(|step| &step.why);
     for argument in plan.boot.arguments.iter().chain(asked) {
-        if !arguments.iter().any(|other| name(other) == name(argument)) {
+        // Numbers of pages come with their sizes, in one step, and more than once.
+        if argument.starts_with("hugepages") && argument.contains(' ') {
+            arguments.extend(argument.split(' ').map(str::to_owned));
+        } else if !arguments.iter().any(|other| name(other) == name(argument)) {
             arguments.push(argument.clone());
         }
     }

@@ -68,6 +68,7 @@ fn line(text: &mut String, step: &ChangeStep, rest: &str) {
 fn changed(text: &mut String, step: &ChangeStep) {
     match (step.kind, step.places.as_slice()) {
         (StepKind::Wall, _) => line(text, step, &format!("wall: {}", step.wanted)),
+        (StepKind::Cache, _) => line(text, step, &format!("cache: {}", step.wanted)),
         (_, []) => line(text, step, &format!("{}; {}", step.wanted, step.why)),
         (_, [only]) => line(
             text,

@@ -11,6 +11,27 @@ use crate::{Format, Knob, Place, Wanted, named};
 /// The name in a plan that stands for every knob that the plan does not name.
 pub const DEFAULT: &str = "default";
 
+/// Knobs that take away what stops a real-time thread that never sleeps.
+const SAFETY_NETS: [&str; 3] = ["real-time-throttling", "fair-server", "extensible-server"];
+
+/// Whether a knob takes away what stops a real-time thread that never sleeps: only a plan that
+/// names it changes it.
+#[must_use]
+pub fn is_safety_net(knob: &str) -> bool {
+    SAFETY_NETS.contains(&knob)
+}
+
+/// Knobs that the walls move along with themselves (`host::Shield`), to the housekeeping CPUs and
+/// nowhere else. The thread of an interrupt follows it (`irq_thread_check_affinity` in
+/// kernel/irq/manage.c).
+pub(crate) const WITH_THE_WALLS: [&str; 5] = [
+    "interrupt-affinity",
+    "interrupt-thread-affinity",
+    "default-interrupt-affinity",
+    "unbound-workqueues",
+    "workqueue-masks",
+];
+
 /// What a plan says about a knob: by its name, else by [`DEFAULT`]; none where it says nothing.
 #[must_use]
 pub fn chosen<'a>(host: &'a BTreeMap<String, KnobChoice>, knob: &str) -> Option<&'a KnobChoice> {
@@ -84,11 +105,24 @@ impl Knob {
         self.choices.iter().any(|choice| choice.name == value) || self.takes_literally(value)
     }
 
-    /// Whether this is a value itself.
-    fn takes_literally(&self, value: &str) -> bool {
+    /// Whether a file of it is written with a value that a plan names.
+    fn is_written_literally(&self) -> bool {
         match self.place {
             // The file tells only what the boot line or the firmware decides.
             Place::File(_, _) if self.effect.needs_restart() => false,
+            // Groups belong to their managers.
+            Place::File(_, paths) => {
+                !WITH_THE_WALLS.contains(&self.name)
+                    && !paths.iter().any(|path| path.starts_with("/sys/fs/cgroup/"))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether this is a value itself.
+    fn takes_literally(&self, value: &str) -> bool {
+        match self.place {
+            Place::File(_, _) if !self.is_written_literally() => false,
             Place::ThreadPolicy(_) => priority(value).is_some(),
             Place::File(Format::Text, _) => {
                 let one_line = !value.trim().is_empty() && !value.contains(char::is_control);
@@ -121,7 +155,7 @@ impl Knob {
     /// The values that a plan may choose, in words; empty where there are none.
     fn values(&self) -> String {
         let itself = match self.place {
-            Place::File(_, _) if self.effect.needs_restart() => None,
+            Place::File(_, _) if !self.is_written_literally() => None,
             Place::ThreadPolicy(_) => Some("a priority from 1 to 99"),
             Place::File(Format::Text, _) if self.is_number() => Some("a number"),
             Place::File(Format::Text, _) => Some("one line of text"),
@@ -189,8 +223,9 @@ mod tests {
             ("timer-migration", "stay"),
             ("timer-migration", "1"),
             ("governor", "schedutil"),
-            ("default-interrupt-affinity", "3"),
+            ("receive-steering", "3"),
             ("nohz-full", "ticking"),
+            ("system-slice-cpus", "partition"),
         ] {
             assert_eq!(allowed(name, &choice(value)), Ok(()), "{name} {value}");
         }
@@ -203,7 +238,11 @@ mod tests {
             ("ksoftirqd-priority", "other", "a priority from 1 to 99"),
             ("timer-migration", "yes", "a number"),
             ("governor", "a\nb", "one line"),
-            ("default-interrupt-affinity", "x", "as a mask"),
+            ("receive-steering", "x", "as a mask"),
+            ("default-interrupt-affinity", "3", "leave the value out"),
+            ("workqueue-masks", "3", "leave the value out"),
+            ("unbound-workqueues", "3", "leave the value out"),
+            ("system-slice-cpus", "0", "slices or partition, or leave"),
             ("nohz-full", "2-3", "tickless or ticking, or leave"),
             ("preempt-rt", "y", "leave the value out"),
             ("default", "1", "default = \"apply\""),
@@ -222,7 +261,7 @@ mod tests {
         for (knob, value, right, wrong) in [
             ("governor", "schedutil", "schedutil\n", "performance"),
             ("timer-migration", "1", "1", "0"),
-            ("default-interrupt-affinity", "3", "00000000,00000003", "f"),
+            ("receive-steering", "3", "00000000,00000003", "f"),
             (
                 "transparent-huge-pages",
                 "always",

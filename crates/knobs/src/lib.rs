@@ -11,28 +11,34 @@
 
 mod assess;
 mod boot_line;
+mod cache_steps;
 mod catalogue;
 mod changes;
 mod changes_text;
 mod check;
 mod choice;
 mod compare;
+mod division;
+mod division_ways;
 mod entry;
 mod facts;
 mod isolation;
 mod knob;
 mod mend;
 mod page;
+mod pages_reserved;
 pub mod readings;
 mod text;
 
 pub use boot_line::{BootLine, IsolatedCpus};
+pub use cache_steps::cache_share_text;
 pub use catalogue::{all, named};
 pub use changes::change_list;
 pub use changes_text::changes_text;
 pub use check::{Subject, check};
-pub use choice::{DEFAULT, allowed, chosen, unknown};
+pub use choice::{DEFAULT, allowed, chosen, is_safety_net, unknown};
 pub use compare::{satisfies, to_write, wanted_text};
+pub use division::{CacheRequest, DividedGroup, Division, Indivisible, cache_requests, divide};
 pub use entry::{catalogue_document, entry};
 pub use facts::Fact;
 pub use isolation::Isolation;

@@ -17,7 +17,7 @@ use rampart_model::{CpuSet, SchedulingPolicy};
 use crate::{BootLine, KernelVersion, Place};
 
 /// Templates that facts need besides the places of the catalogue.
-pub const MORE_FILES: [&str; 13] = [
+pub const MORE_FILES: [&str; 16] = [
     "/proc/1/status",
     "/proc/swaps",
     "/etc/default/irqbalance",
@@ -31,6 +31,9 @@ pub const MORE_FILES: [&str; 13] = [
     "/sys/fs/resctrl/info/{resource}/num_closids",
     "/sys/class/net/{device}/queues/rx-{queue}/rps_cpus",
     "/sys/devices/system/node/node{node}/hugepages/hugepages-{size}/nr_hugepages",
+    "/sys/devices/system/node/node{node}/hugepages/hugepages-{size}/free_hugepages",
+    "/sys/kernel/mm/hugepages/hugepages-{size}/nr_hugepages",
+    "/sys/kernel/mm/hugepages/hugepages-{size}/free_hugepages",
 ];
 
 /// Why something could not be read.

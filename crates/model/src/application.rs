@@ -18,6 +18,8 @@ pub const APPLICATION_SCHEMA_VERSION: u32 = 1;
 pub enum StepKind {
     /// The wall around a domain's CPUs: control groups, interrupts, workqueues.
     Wall,
+    /// A domain's share of a cache and of memory bandwidth.
+    Cache,
     /// A knob of the catalogue.
     Knob,
     /// The boot line.
@@ -60,6 +62,9 @@ pub enum ChangeTarget {
     ThreadAffinity(u32),
     /// A service that is stopped, by systemd's own means.
     Service(String),
+    /// A file that says which ways of caches and how much memory bandwidth a group may use. Other
+    /// resources that it names are not meant.
+    Schemata(String),
 }
 
 /// One place that gets another value.
@@ -80,7 +85,7 @@ pub struct ChangePlace {
 pub struct ChangeStep {
     /// What it changes.
     pub kind: StepKind,
-    /// Name of the domain whose wall it is, of the knob, or of the boot parameter.
+    /// Name of the domain whose wall or share it is, of the knob, or of the boot parameter.
     pub name: String,
     /// What it is, in a few words.
     pub title: String,

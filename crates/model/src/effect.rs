@@ -14,7 +14,7 @@ use crate::{Condition, Exposure, Interval, MeterKind, NotMeasured, Record, StepK
 pub struct PlanChange {
     /// What it changes.
     pub kind: StepKind,
-    /// The domain whose wall it is, or the knob.
+    /// The domain whose wall or share of a cache it is, or the knob.
     pub name: String,
     /// What it is, in a few words.
     pub title: String,
@@ -24,6 +24,7 @@ impl fmt::Display for PlanChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.kind {
             StepKind::Wall => "wall of ",
+            StepKind::Cache => "cache of ",
             StepKind::Knob => "",
             StepKind::BootLine => "boot line ",
         };

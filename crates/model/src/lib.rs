@@ -10,6 +10,8 @@
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "std")]
+mod allocation;
+#[cfg(feature = "std")]
 mod application;
 #[cfg(feature = "std")]
 mod blocker;
@@ -65,6 +67,11 @@ mod verdict;
 #[cfg(feature = "std")]
 mod words;
 
+#[cfg(feature = "std")]
+pub use allocation::{
+    Allocation, AllocationGroup, BandwidthResource, CacheControl, CacheResource, CacheWays,
+    ResourceInstance, Schemata, WayMask,
+};
 #[cfg(feature = "std")]
 pub use application::{
     APPLICATION_SCHEMA_VERSION, ChangeList, ChangePlace, ChangeStep, ChangeTarget, StandingDomain,
@@ -134,9 +141,9 @@ pub use observation::{
 #[cfg(feature = "std")]
 pub use plan::{
     BootSection, ByteSize, CacheShare, CacheSharing, ContainerSource, CpuOwnership, CpuRequest,
-    CpuRole, CpuSelector, Enforcement, GuestMemory, InterruptMatch, InterruptOwnership, KnobAction,
-    KnobChoice, MachineSection, NodeSharing, PLAN_SCHEMA_VERSION, ParseByteSizeError, Plan,
-    PlanFinding, PlannedDomain, PlannedPolicy, Reboot, ResolvedDomain, ResolvedPlan, Restart,
+    CpuRole, CpuSelector, Enforcement, GuestMemory, GuestPages, InterruptMatch, InterruptOwnership,
+    KnobAction, KnobChoice, MachineSection, NodeSharing, PLAN_SCHEMA_VERSION, ParseByteSizeError,
+    Plan, PlanFinding, PlannedDomain, PlannedPolicy, Reboot, ResolvedDomain, ResolvedPlan, Restart,
     SmtPolicy, ThreadRule, VirtualCpuRequest, VirtualCpus, Waiver,
 };
 #[cfg(feature = "std")]

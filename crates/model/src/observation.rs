@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{ChangeTarget, CpuId, CpuSet, Nanos, SchedulingPolicy};
+use crate::{Allocation, ChangeTarget, CpuId, CpuSet, Nanos, SchedulingPolicy, SupervisedState};
 
 /// What was seen at one moment. Counters run since boot; a rate is the difference of two.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -31,6 +31,8 @@ pub struct Observation {
     /// The places that were asked for, but for those that this process may not read; none: it is
     /// not there.
     pub values: Vec<(ChangeTarget, Option<String>)>,
+    /// How caches are divided, where the plan has shares of them.
+    pub allocation: Option<Allocation>,
     /// The text of the plan's file; none where it is not there, or cannot be read.
     pub plan_text: Option<String>,
     /// Whether the plan's file is not there.
@@ -147,20 +149,20 @@ pub struct ObservedGroup {
 }
 
 /// What the supervisor of a domain's program wrote last, and whether they still are.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedProgram {
     /// The domain.
     pub domain: String,
     /// The program's process.
     pub process: Option<u32>,
-    /// Whether the supervisor is alive; none where the file does not name it.
-    pub supervised: Option<bool>,
+    /// Whether the supervisor is alive.
+    pub supervised: bool,
     /// Whether the program is alive.
     pub alive: bool,
-    /// What the file says it does.
-    pub state: String,
+    /// How the file says it stands.
+    pub state: SupervisedState,
     /// How often it was started again.
     pub restarts: u64,
-    /// How it ended last.
+    /// How it ended last, in words.
     pub last_exit: Option<String>,
 }

@@ -278,6 +278,8 @@ pub enum StatusFindingKind {
     InterruptMoved,
     /// A setting is not what was written.
     ValueChanged,
+    /// Another group may use ways of a cache that are a domain's own.
+    CacheShared,
     /// A thread of a domain is on another CPU.
     ThreadCpu,
     /// A thread of a domain has another policy.
@@ -304,7 +306,7 @@ pub enum StatusFindingKind {
 
 impl StatusFindingKind {
     /// Every kind.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::NotWhole,
         Self::KernelRestarted,
         Self::PlanEdited,
@@ -314,6 +316,7 @@ impl StatusFindingKind {
         Self::PartitionInvalid,
         Self::InterruptMoved,
         Self::ValueChanged,
+        Self::CacheShared,
         Self::ThreadCpu,
         Self::ThreadPolicy,
         Self::ProgramGone,
@@ -340,6 +343,7 @@ impl StatusFindingKind {
             Self::PartitionInvalid => "partition-invalid",
             Self::InterruptMoved => "interrupt-moved",
             Self::ValueChanged => "value-changed",
+            Self::CacheShared => "cache-shared",
             Self::ThreadCpu => "thread-cpu",
             Self::ThreadPolicy => "thread-policy",
             Self::ProgramGone => "program-gone",

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{CpuId, CpuSet, Nanos, SchedulingPolicy};
+use crate::{CacheControl, CpuId, CpuSet, Nanos, SchedulingPolicy};
 
 /// Facts around a plan. None, or a missing entry, means that it is not known: a rule then says so
 /// and guesses nothing.
@@ -11,6 +11,8 @@ use crate::{CpuId, CpuSet, Nanos, SchedulingPolicy};
 pub struct Surroundings {
     /// Huge pages by node and size.
     pub huge_pages: Option<Vec<HugePages>>,
+    /// How caches and memory bandwidth can be divided.
+    pub cache_control: Option<CacheControl>,
     /// The kernel's own threads for each CPU whose priority matters.
     pub kernel_threads: Option<Vec<KernelThread>>,
     /// Options that the kernel was built with, by name, and whether they are on.

@@ -17,12 +17,26 @@ pub fn resolve(machine: &Machine, plan: &Plan, surroundings: &Surroundings) -> R
     let claims = Claims::of(machine, plan);
     let idle = idle_siblings(machine, &claims);
     let housekeeping = housekeeping(machine, plan, &claims, &idle);
-    let domains: Vec<ResolvedDomain> = plan
+    let mut domains: Vec<ResolvedDomain> = plan
         .domains
         .iter()
         .zip(&claims.domains)
         .map(|(domain, claim)| resolved(domain, &claim.got, &claim.reasons, &housekeeping))
         .collect();
+    for (domain, planned) in domains.iter_mut().zip(&plan.domains) {
+        domain.huge_pages = shares::huge_pages(machine, planned, &domain.cpus);
+    }
+    let division = shares::division(surroundings, &domains);
+    if let Some(Ok(division)) = &division {
+        for group in &division.groups {
+            for domain in domains
+                .iter_mut()
+                .filter(|domain| domain.name == group.domain)
+            {
+                domain.cache_ways.clone_from(&group.ways);
+            }
+        }
+    }
     let cpus = machine
         .topology
         .online
@@ -60,6 +74,7 @@ pub fn resolve(machine: &Machine, plan: &Plan, surroundings: &Surroundings) -> R
         surroundings,
         claims: &claims,
         resolved: &resolved,
+        division: division.as_ref(),
     });
     resolved
 }
@@ -136,6 +151,9 @@ fn resolved(
         } else {
             reasons.to_vec()
         },
+        cache: domain.cache.clone(),
+        cache_ways: Vec::new(),
+        huge_pages: None,
         cpus,
     }
 }

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who owns each interrupt, and who shares each cache and memory node.
+//! Who owns each interrupt, who shares each cache and memory node, and who has a part of one alone.
 
 use std::collections::BTreeSet;
 
+use rampart_knobs::{Division, Indivisible, cache_requests, divide};
 use rampart_model::{
-    CacheKind, CacheSharing, CpuSet, DomainKind, Interrupt, InterruptMatch, InterruptOwnership,
-    Machine, NodeSharing, Plan, ResolvedDomain, Surroundings,
+    AllocationGroup, CacheControl, CacheKind, CacheSharing, CpuSet, DomainKind, GuestPages,
+    Interrupt, InterruptMatch, InterruptOwnership, Machine, NodeSharing, Plan, PlannedDomain,
+    ResolvedDomain, Surroundings,
 };
 
 use crate::names::{HOUSEKEEPING, matches};
+use crate::view;
 
 /// Whether an interrupt is what the plan describes.
 pub(crate) fn is_match(rule: &InterruptMatch, interrupt: &Interrupt) -> bool {
@@ -107,4 +110,44 @@ pub(crate) fn nodes(
             domains: on(&node.cpus, domains, housekeeping),
         })
         .collect()
+}
+
+/// The caches as the domains' shares divide them; none where nobody asks, or what can be divided is
+/// not known. Groups of the plan itself, where it is applied, are not in the way.
+pub(crate) fn division(
+    surroundings: &Surroundings,
+    domains: &[ResolvedDomain],
+) -> Option<Result<Division, Box<Indivisible>>> {
+    let requests = cache_requests(domains);
+    let Some(CacheControl::Mounted(allocation)) = &surroundings.cache_control else {
+        return None;
+    };
+    if requests.is_empty() {
+        return None;
+    }
+    let mut allocation = allocation.clone();
+    allocation.groups.retain(|group| {
+        let ours = |domain: &ResolvedDomain| AllocationGroup::name_of(&domain.name) == group.name;
+        !domains.iter().any(ours)
+    });
+    Some(divide(&allocation, &requests))
+}
+
+/// The huge pages of a guest: on the node that the plan names, else on that of its first CPU.
+pub(crate) fn huge_pages(
+    machine: &Machine,
+    domain: &PlannedDomain,
+    cpus: &CpuSet,
+) -> Option<GuestPages> {
+    let memory = domain.memory.as_ref()?;
+    let size = memory.hugepage.filter(|size| size.0 > 0)?;
+    let of_cpus = cpus
+        .iter()
+        .filter_map(|cpu| view::node(&machine.topology, cpu))
+        .min();
+    Some(GuestPages {
+        node: memory.node.or(of_cpus).unwrap_or(0),
+        size,
+        count: memory.size.0.div_ceil(size.0),
+    })
 }

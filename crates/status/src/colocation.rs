@@ -16,7 +16,14 @@ const BUSY: f64 = 0.25;
 /// Housekeeping that is so busy serves the domains late.
 const OVERLOADED: f64 = 0.95;
 /// The threads of the kernel that a CPU cannot do without for long.
-const VITAL: [&str; 5] = ["rcuc/", "rcub/", "ksoftirqd/", "ktimers/", "ktimersoftd/"];
+const VITAL: [&str; 6] = [
+    "rcuc/",
+    "rcub/",
+    "ksoftirqd/",
+    "ktimers/",
+    "ktimersd/",
+    "ktimersoftd/",
+];
 
 pub(crate) fn find(
     seen: &Seen<'_>,

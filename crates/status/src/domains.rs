@@ -49,7 +49,7 @@ pub(crate) fn of(
 pub(crate) fn state(program: &ObservedProgram) -> ProgramState {
     if program.alive {
         ProgramState::Running
-    } else if program.supervised == Some(true) && program.state != "stopped" {
+    } else if program.supervised && program.state.is_up() {
         ProgramState::Restarting
     } else {
         ProgramState::Stopped

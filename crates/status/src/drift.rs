@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 
 use rampart_model::{
-    ChangePlace, ChangeTarget, CpuSet, Finding, ObservedGroup, Severity, StandingDomain,
+    ChangePlace, ChangeTarget, CpuSet, Finding, ObservedGroup, Schemata, Severity, StandingDomain,
     StandingPlan, StandingState, StatusFinding, StatusFindingKind, StepKind,
 };
 
 use crate::seen::Seen;
-use crate::{finding, interrupts};
+use crate::{caches, finding, interrupts};
 
 /// What makes a wall or a setting anew.
 const AGAIN: &str = "rampart release, then rampart apply the plan again";
@@ -25,6 +25,7 @@ pub(crate) fn find(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<Stat
         wall(seen, domain, findings);
     }
     values(seen, plan, findings);
+    caches::find(seen, plan, findings);
     interrupts::find(seen, plan, findings);
 }
 
@@ -178,7 +179,8 @@ fn path(target: &ChangeTarget) -> Option<&str> {
     match target {
         ChangeTarget::File(path)
         | ChangeTarget::CpuListFile(path)
-        | ChangeTarget::CpuMaskFile(path) => Some(path),
+        | ChangeTarget::CpuMaskFile(path)
+        | ChangeTarget::Schemata(path) => Some(path),
         ChangeTarget::ThreadPolicy(_)
         | ChangeTarget::ThreadAffinity(_)
         | ChangeTarget::Service(_) => None,
@@ -232,8 +234,17 @@ fn values(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<StatusFinding
             (None, ChangeTarget::ThreadPolicy(_) | ChangeTarget::ThreadAffinity(_)) => continue,
             (None, _) => "not there",
         };
+        let kind = StatusFindingKind::ValueChanged;
+        let all = findings.iter();
+        // Several domains' shares are taken from the same default group.
+        if all
+            .clone()
+            .any(|told| told.kind == kind && told.finding.place == place.place)
+        {
+            continue;
+        }
         findings.push(finding(
-            StatusFindingKind::ValueChanged,
+            kind,
             plan.domain(name).map(|domain| domain.name.as_str()),
             Finding::new(
                 Severity::Warning,
@@ -270,6 +281,11 @@ pub(crate) fn same(target: &ChangeTarget, written: &str, present: &str) -> bool 
         }),
         ChangeTarget::ThreadPolicy(_) => same_kind(written, present),
         ChangeTarget::Service(_) => false,
+        // A file has lines of other resources as well.
+        ChangeTarget::Schemata(_) => {
+            let written = Schemata::parse(written);
+            Schemata::parse(present).about(&written) == written
+        }
         ChangeTarget::File(_) => {
             let marked = present
                 .split_once('[')

@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod caches;
 mod colocation;
 mod cpus;
 mod domains;

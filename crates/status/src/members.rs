@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::mem::discriminant;
 
 use rampart_model::{
-    CpuSet, DomainKind, Finding, ObservedThread, ProgramState, Restart, SchedulingPolicy, Severity,
+    CpuSet, DomainKind, Finding, ObservedThread, ProgramState, SchedulingPolicy, Severity,
     StandingPlan, StatusFinding, StatusFindingKind,
 };
 
@@ -165,15 +165,9 @@ fn program(seen: &Seen<'_>, name: &str, findings: &mut Vec<StatusFinding>) {
     else {
         return;
     };
-    let wanted = seen
-        .planned
-        .as_ref()
-        .and_then(|planned| planned.domain(name))
-        .map_or(Restart::Never, |domain| domain.restart);
-    // What was stopped, and what need not be started again, is as it should be.
-    let expected =
-        program.state == "running" || (program.state == "restarting" && wanted != Restart::Never);
-    if domains::state(program) != ProgramState::Stopped || !expected {
+    // What ended or was stopped in the sight of its supervisor is as the plan has it. What was up and
+    // is not was left by a supervisor that is gone itself.
+    if domains::state(program) != ProgramState::Stopped || !program.state.is_up() {
         return;
     }
     let present = program

@@ -39,7 +39,8 @@ pub(crate) fn place(target: ChangeTarget, value: &str) -> ChangePlace {
         place: match &target {
             ChangeTarget::File(path)
             | ChangeTarget::CpuListFile(path)
-            | ChangeTarget::CpuMaskFile(path) => path.clone(),
+            | ChangeTarget::CpuMaskFile(path)
+            | ChangeTarget::Schemata(path) => path.clone(),
             other => format!("{other:?}"),
         },
         target,
@@ -96,6 +97,9 @@ pub(crate) fn plan() -> StandingPlan {
         service: Default::default(),
         policy: Some(SchedulingPolicy::Fifo(priority)),
         reasons: Vec::new(),
+        cache: None,
+        cache_ways: Vec::new(),
+        huge_pages: None,
     };
     StandingPlan {
         schema_version: APPLICATION_SCHEMA_VERSION,
@@ -282,6 +286,7 @@ pub(crate) fn observation(second: u64) -> Observation {
                 Some("always madvise [never]".to_owned()),
             ),
         ],
+        allocation: None,
         plan_text: Some(plan.text),
         plan_gone: false,
         programs: Vec::new(),

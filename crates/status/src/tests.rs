@@ -2,9 +2,10 @@
 //! Each finding, made by the one thing that it is about.
 
 use rampart_model::{
-    ChangeTarget, CpuId, Finding, Nanos, Observation, ObservedInterrupt, ObservedProgram,
-    ProgramState, SchedulingPolicy, Severity, StandingPlan, StandingState, Status,
-    StatusFindingKind, StepKind,
+    Allocation, AllocationGroup, CacheResource, CacheShare, CacheWays, ChangeTarget, CpuId,
+    Finding, Nanos, Observation, ObservedInterrupt, ObservedProgram, ProgramState,
+    SchedulingPolicy, Schemata, Severity, StandingPlan, StandingState, Status, StatusFindingKind,
+    StepKind, SupervisedState, WayMask,
 };
 
 use crate::support::{GROUP, after, after_with, observation, place, plan, step, thread};
@@ -172,6 +173,81 @@ fn of_two_writes_the_last_counts_and_threads_that_ended_do_not() {
 }
 
 #[test]
+fn ways_that_others_may_fill_are_drift() {
+    let mut plan = plan();
+    let schemata = |group: &str| ChangeTarget::Schemata(format!("/sys/fs/resctrl{group}/schemata"));
+    let places = vec![
+        place(schemata("/rampart-press"), "L3:0=f"),
+        place(schemata(""), "L3:0=f0"),
+    ];
+    plan.changes
+        .steps
+        .push(step(StepKind::Cache, "press", places));
+    let domain = plan.resolved.domains.first_mut().expect("a domain");
+    domain.cache = Some(CacheShare {
+        ways: Some(4),
+        exclusive: true,
+        ..CacheShare::default()
+    });
+    domain.cache_ways = vec![CacheWays {
+        level: 3,
+        id: 0,
+        ways: WayMask(0xf),
+        all: WayMask(0xff),
+        size: 0,
+        exclusive: true,
+    }];
+    let name = domain.name.clone();
+    let with = |default: &str, theirs: &str| {
+        let group = |name: &str, text: &str| AllocationGroup {
+            name: name.to_owned(),
+            mode: "shareable".to_owned(),
+            schemata: Schemata::parse(text),
+            ..AllocationGroup::default()
+        };
+        let cache = CacheResource {
+            name: "L3".to_owned(),
+            level: 3,
+            all: WayMask(0xff),
+            fewest: 1,
+            shareable: WayMask(0),
+            sparse: false,
+            instances: Vec::new(),
+        };
+        let allocation = Allocation {
+            point: "/sys/fs/resctrl".to_owned(),
+            caches: vec![cache],
+            groups: vec![
+                group("", default),
+                group(&AllocationGroup::name_of(&name), "L3:0=f"),
+                group("theirs", theirs),
+            ],
+            ..Allocation::default()
+        };
+        after_with(&plan, |machine| {
+            let own = "    MB:0=100\n    L3:0=00f".to_owned();
+            machine.values.push((schemata("/rampart-press"), Some(own)));
+            machine
+                .values
+                .push((schemata(""), Some(default.to_owned())));
+            machine.allocation = Some(allocation);
+        })
+    };
+    assert_eq!(kinds(&with("L3:0=f0", "L3:0=f0")), []);
+    let shared = with("L3:0=f0", "L3:0=1f");
+    assert_eq!(kinds(&shared), [StatusFindingKind::CacheShared]);
+    let text = shared.findings[0].finding.to_string();
+    assert!(
+        text.contains("/sys/fs/resctrl/theirs") && text.contains("L3:0=1f"),
+        "{text}"
+    );
+    assert_eq!(
+        kinds(&with("L3:0=ff", "L3:0=f0")),
+        [StatusFindingKind::ValueChanged]
+    );
+}
+
+#[test]
 fn interrupts_that_moved_back_are_drift() {
     let text = only(StatusFindingKind::InterruptMoved, |machine| {
         machine.interrupts[0].affinity = "0-3".parse().ok();
@@ -244,13 +320,13 @@ fn what_measures_inside_a_domain_is_none_of_its_threads() {
     assert_eq!(status.domains[0].threads, 1);
 }
 
-fn program(state: &str, alive: bool, supervised: bool) -> ObservedProgram {
+fn program(state: SupervisedState, alive: bool, supervised: bool) -> ObservedProgram {
     ObservedProgram {
         domain: "vision".to_owned(),
         process: Some(200),
-        supervised: Some(supervised),
+        supervised,
         alive,
-        state: state.to_owned(),
+        state,
         restarts: 3,
         last_exit: Some("signal 9".to_owned()),
     }
@@ -265,23 +341,42 @@ fn programs_run_restart_or_are_gone() {
             .as_ref()
             .map(|program| program.state)
     };
-    let running = of(program("running", true, true));
+    let running = of(program(SupervisedState::Running, true, true));
     assert_eq!(state(&running), Some(ProgramState::Running));
     assert!(running.domains[1].is_up());
-    let restarting = of(program("restarting", false, true));
-    assert_eq!(state(&restarting), Some(ProgramState::Restarting));
-    let gone = of(program("running", false, false));
-    assert_eq!(state(&gone), Some(ProgramState::Stopped));
-    assert_eq!(kinds(&gone), [StatusFindingKind::ProgramGone]);
-    assert!(gone.findings[0].finding.to_string().contains("signal 9"));
-    let stopped = of(program("stopped", false, false));
-    assert_eq!(kinds(&stopped), []);
+    for up in [
+        SupervisedState::Starting,
+        SupervisedState::Running,
+        SupervisedState::Waiting,
+    ] {
+        let restarting = of(program(up, false, true));
+        assert_eq!(state(&restarting), Some(ProgramState::Restarting));
+        assert_eq!(kinds(&restarting), []);
+        // Its supervisor was killed, in a pause before the next start too.
+        let gone = of(program(up, false, false));
+        assert_eq!(state(&gone), Some(ProgramState::Stopped));
+        assert_eq!(kinds(&gone), [StatusFindingKind::ProgramGone], "{up:?}");
+        assert!(gone.findings[0].finding.to_string().contains("signal 9"));
+    }
+    for down in [
+        SupervisedState::Ended,
+        SupervisedState::Failed,
+        SupervisedState::Stopped,
+    ] {
+        for supervised in [true, false] {
+            let stopped = of(program(down, false, supervised));
+            assert_eq!(state(&stopped), Some(ProgramState::Stopped), "{down:?}");
+            assert_eq!(kinds(&stopped), [], "{down:?}");
+        }
+    }
 }
 
 #[test]
 fn what_descends_from_a_program_is_of_its_domain() {
     let status = after(|machine| {
-        machine.programs.push(program("running", true, true));
+        machine
+            .programs
+            .push(program(SupervisedState::Running, true, true));
         let mut child = thread(201, "vision", 3, SchedulingPolicy::Fifo(10));
         child.parent = 200;
         child.cpu_time = Nanos::from_millis(5);
@@ -457,7 +552,9 @@ pub(crate) fn amiss() -> Status {
         cron.cpu_time = Nanos::from_micros(70);
         machine.threads.push(cron);
         machine.interrupts[0].counts.insert(CpuId(2), 7);
-        machine.programs.push(program("running", false, false));
+        machine
+            .programs
+            .push(program(SupervisedState::Running, false, false));
     })
 }
 

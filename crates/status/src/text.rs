@@ -3,7 +3,8 @@
 
 use comfy_table::{ContentArrangement, Table, presets};
 use rampart_model::{
-    CpuStatus, DomainStatus, ProgramState, Severity, Status, StatusPlan, StatusSubject, plural,
+    CpuStatus, DomainStatus, ProgramState, Severity, Status, StatusPlan, StatusSubject, clean,
+    plural, wrapped,
 };
 
 /// How the terminal wants it.
@@ -241,13 +242,6 @@ fn findings(
     }
 }
 
-/// Names of threads are anybody's to choose: nothing of them may steer the terminal.
-pub(crate) fn clean(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect()
-}
-
 fn table(
     lines: &mut Vec<String>,
     width: usize,
@@ -267,23 +261,10 @@ fn table(
     lines.extend(table.lines().map(|line| line.trim_end().to_owned()));
 }
 
-/// Text after a label, broken at spaces; further lines stand under the first.
+/// Text after a label; further lines stand under the first. Names of threads are anybody's to
+/// choose: nothing of them may steer the terminal.
 fn hanging(lines: &mut Vec<String>, label: &str, text: &str, width: usize) {
-    let indent = label.chars().count();
-    let mut line = label.to_owned();
-    let mut used = 0;
-    for word in clean(text).split(' ').filter(|word| !word.is_empty()) {
-        let length = word.chars().count();
-        if used > 0 && indent + used + 1 + length > width {
-            lines.push(std::mem::replace(&mut line, " ".repeat(indent)));
-            used = 0;
-        }
-        if used > 0 {
-            line.push(' ');
-            used += 1;
-        }
-        line.push_str(word);
-        used += length;
-    }
-    lines.push(line.trim_end().to_owned());
+    let indent = " ".repeat(label.chars().count());
+    let wrapped = wrapped(label, &indent, &clean(text), width);
+    lines.extend(wrapped.iter().map(|line| line.trim_end().to_owned()));
 }

@@ -239,7 +239,7 @@ function recordDetails(
       [
         "placement read back",
         threads.length > 0 &&
-          `policy ${unique((thread) => thread.placement.policy)}; on CPUs ${unique((thread) => thread.placement.cpus_seen)}; memory ${threads.every((thread) => thread.placement.memory_locked) ? "locked" : "not locked"}; clock ${unique((thread) => thread.placement.clock_source)}; rest of the program on CPUs ${unique((thread) => thread.placement.housekeeping) || "–"}`,
+          `policy ${unique((thread) => thread.placement.policy)}; on ${namedCpus(unique((thread) => thread.placement.cpus_seen))}; memory ${threads.every((thread) => thread.placement.memory_locked) ? "locked" : "not locked"}; clock ${unique((thread) => thread.placement.clock_source)}; rest of the program on ${namedCpus(unique((thread) => thread.placement.housekeeping))}`,
       ],
       [
         "disturbances counted",

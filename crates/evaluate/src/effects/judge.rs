@@ -2,8 +2,8 @@
 //! What the plan and each of its changes did. Pure; the formulae are in `rampart-stats`.
 
 use rampart_model::{
-    ChangeEffect, ChangeOutcome, Distribution, EffectOutcome, EffectRatio, PlanChange, PlanEffect,
-    PlanEffects, PlanLeg, Record,
+    ChangeEffect, ChangeOutcome, Distribution, EffectOutcome, EffectRatio, Exposure, Nanos,
+    PlanChange, PlanEffect, PlanEffects, PlanLeg, Record, plural,
 };
 use rampart_stats::{
     Basis, EFFECT_RISK, EFFECT_TOLERANCE, Effect, QUANTILES, Resampling, WORST_OF_RUN, effect, holm,
@@ -119,6 +119,7 @@ fn judge(found: &Found<'_>, ratios: Vec<EffectRatio>, emulated: bool) -> PlanEff
     let smallest = found
         .effect
         .as_ref()
+        .filter(|effect| effect.basis == Basis::Runs)
         .map(|effect| effect.smallest_detectable);
     let mut statement = statement(outcome, basis, &ratios, smallest, found.leg);
     if emulated {
@@ -254,33 +255,62 @@ fn over_all(change: &PlanChange, effects: &[PlanEffect]) -> Option<ChangeEffect>
         (0, _) => ChangeOutcome::Backfired,
         _ => ChangeOutcome::Mixed,
     };
-    let of_all = format!("of {} comparisons", own.len());
-    let statement = match strongest(&own) {
+    let compared = plural(own.len(), "comparison");
+    let found = match strongest(&own) {
         Some((effect, ratio)) => format!(
-            "better in {better} and worse in {worse} {of_all}; most: with it {} of {} by {} under \
-             {}, p {}",
+            "better in {better} and worse in {worse} of {compared}; most: with it {} of {} by {} \
+             under {}, p {}",
             figure(ratio),
             effect.domain,
             effect.meter,
             effect.condition,
             chance(ratio.p_value)
         ),
-        None => {
-            let smallest = own
-                .iter()
-                .filter_map(|effect| effect.smallest_detectable)
-                .fold(1.0, f64::max);
-            format!(
-                "none {of_all} differs; a ratio of {} would probably have been seen in each",
-                factor(smallest)
-            )
-        }
+        None => format!(
+            "nothing differs in {compared}; {}",
+            would_be_seen(&own, &compared)
+        ),
     };
+    let statement = format!("{found}; {}", exposure(&own));
     Some(ChangeEffect {
         change: change.clone(),
         outcome,
         statement,
     })
+}
+
+/// What could have been shown: only where all comparisons could have shown something.
+fn would_be_seen(effects: &[&PlanEffect], compared: &str) -> String {
+    let blind = effects
+        .iter()
+        .filter(|effect| effect.smallest_detectable.is_none())
+        .count();
+    if blind > 0 {
+        return format!("{blind} of {compared} had too few runs or samples to show anything");
+    }
+    let smallest = effects
+        .iter()
+        .filter_map(|effect| effect.smallest_detectable)
+        .fold(1.0, f64::max);
+    format!(
+        "a ratio of {} would probably have been seen in each",
+        factor(smallest)
+    )
+}
+
+/// What all comparisons of a change rest on together.
+fn exposure(effects: &[&PlanEffect]) -> String {
+    let all = |side: fn(&PlanEffect) -> &Exposure, word: &str| {
+        let sides = || effects.iter().map(|effect| side(effect));
+        let runs: u32 = sides().map(|exposure| exposure.runs).sum();
+        let duration = sides().fold(Nanos::ZERO, |sum, exposure| sum + exposure.duration);
+        format!("{} and {duration} {word} it", plural(runs, "run"))
+    };
+    format!(
+        "{}, {}",
+        all(|effect| &effect.exposure.0, "with"),
+        all(|effect| &effect.exposure.1, "without")
+    )
 }
 
 fn of<'a>(

@@ -127,7 +127,10 @@ pub(crate) fn share_time_of_legs(
 ) -> Result<(Nanos, u32, Nanos), EvaluateError> {
     let cells = cells.max(1);
     let runs = cells.saturating_mul(legs.turns());
-    let overhead = costs.run_overhead + Nanos(costs.switch.0 / cells);
+    // Against the machine without it a plan is applied or taken back at each turn; of several
+    // plans one is taken back and the next applied.
+    let switches = if legs.legs.len() > 2 { 2 } else { 1 };
+    let overhead = costs.run_overhead + Nanos(costs.switch.0 * switches / cells);
     let total = total.unwrap_or_else(|| {
         time_needed(runs, USUAL_REPETITIONS, USUAL_RUN + overhead).max(costs.total)
     });
@@ -210,6 +213,33 @@ mod tests {
         let two = Legs::of(&request(true, false, 8));
         assert_eq!((two.legs.len(), two.turns()), (2, 2));
         assert_eq!(Legs::of(&request(false, false, 8)), Legs::default());
+    }
+
+    #[test]
+    fn a_plan_that_stands_is_this_one_or_another() {
+        let request = request(false, false, 0);
+        let mut standing = request.resolved.clone();
+        standing.fingerprint = "of another day".to_owned();
+        assert!(request.is(&standing));
+        let skip = serde_json::from_value(serde_json::json!({ "action": "skip" }));
+        standing
+            .host
+            .insert("swappiness".to_owned(), skip.expect("a choice"));
+        assert!(!request.is(&standing));
+    }
+
+    #[test]
+    fn an_ablation_pays_for_both_plans_of_a_turn() {
+        let needed = |ablate: bool| {
+            let legs = Legs::of(&request(!ablate, ablate, 1));
+            assert_eq!(legs.legs.len(), if ablate { 3 } else { 2 });
+            let least = share_time_of_legs(&legs, 1, Some(Nanos::SECOND), &Costs::EMULATED);
+            let Err(EvaluateError::TooShortToCompare { needed, .. }) = least else {
+                panic!("a second is enough");
+            };
+            needed.0 / legs.turns()
+        };
+        assert!(needed(true) > needed(false) + Costs::EMULATED.switch.0);
     }
 
     #[test]

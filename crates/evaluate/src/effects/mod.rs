@@ -49,4 +49,21 @@ impl PlanRequest {
     pub const fn compares(&self) -> bool {
         self.before_after || self.ablate
     }
+
+    /// Whether a plan that stands is this one: the same settings, and the same domains in the same
+    /// places. What was found when it was resolved may have changed since.
+    pub(crate) fn is(&self, standing: &ResolvedPlan) -> bool {
+        let places = |plan: &ResolvedPlan| -> Vec<_> {
+            let domains = plan.domains.iter();
+            domains
+                .map(|domain| {
+                    let name = domain.name.clone();
+                    (name, domain.kind, domain.cpus.clone(), domain.policy)
+                })
+                .collect()
+        };
+        self.resolved.host == standing.host
+            && self.resolved.boot == standing.boot
+            && places(&self.resolved) == places(standing)
+    }
 }

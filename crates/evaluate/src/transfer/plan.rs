@@ -227,7 +227,7 @@ fn count(groups: &[TransferGroup], of: impl Fn(&Disturbance) -> bool) -> usize {
 fn placed(domains: &[DomainPlan]) -> String {
     let placed: Vec<String> = domains
         .iter()
-        .map(|domain| format!("{} on CPU {}", domain.name, domain.cpus))
+        .map(|domain| format!("{} on {}", domain.name, domain.cpus.named()))
         .collect();
     placed.join(", ")
 }

@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Applies a plan: the walls of its domains, then the knobs. All of it stands when the process has
+//! Applies a plan: the walls of its domains, their shares of caches, then the knobs. All of it stands when the process has
 //! ended, until [`crate::release`].
 
+mod caches;
+mod left;
+#[cfg(test)]
+mod live_tests;
+#[cfg(test)]
+mod resource_tests;
 mod second;
 mod steps;
 #[cfg(test)]
@@ -13,7 +19,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rampart_model::{
     APPLICATION_SCHEMA_VERSION, ChangeList, ChangeStep, CpuSet, Finding, Nanos, ResolvedDomain,
-    ResolvedPlan, StandingDomain, StandingPlan, StandingState, StepAction, StepKind, Wall,
+    ResolvedPlan, StandingDomain, StandingPlan, StandingState, StepKind, Wall,
 };
 
 use self::second::{Waiting, refuse_second, standing_here};
@@ -23,18 +29,13 @@ use crate::groups::Hierarchies;
 use crate::kernel::{Kernel, RunningKernel};
 use crate::lock::Lock;
 use crate::release::release_first;
-use crate::shield::{self, ControlGroupVersion, KeptAway, Raised};
+use crate::shield::{self, ControlGroupVersion, Raised};
 use crate::standing;
 use crate::state::is_root;
 use crate::systemd;
 use crate::{HostError, StateDirectory, journal};
 
 pub use self::second::{check_before_restart, check_that_nothing_stands};
-
-/// Knobs that the walls move along with themselves. Where a plan skips one, they leave it.
-const INTERRUPTS: &str = "interrupt-affinity";
-const WORKQUEUES: &str = "unbound-workqueues";
-const SLICES: &str = "system-slice-cpus";
 
 /// A plan that is to stand.
 #[derive(Debug)]
@@ -187,6 +188,7 @@ fn make(
         plan.findings.extend(steps::make(changes, step)?);
     }
     raise_walls(changes, &*kernel, plan, &others, progress)?;
+    caches::share(changes, plan, &others, progress)?;
     for step in others.iter().filter(|step| step.kind == StepKind::Knob) {
         progress(step);
         plan.findings.extend(steps::make(changes, step)?);
@@ -202,9 +204,9 @@ fn raise_walls(
     progress: &mut dyn FnMut(&ChangeStep),
 ) -> Result<(), HostError> {
     // Before the walls: a slice of systemd that lists their CPUs would make partitions invalid.
-    let leaves_slices = is_left(&plan.changes, SLICES);
-    if steps.iter().any(|step| step.kind == StepKind::Wall) && !leaves_slices {
-        let told = systemd::keep_slices_on(changes, &plan.resolved.housekeeping)?;
+    let slices = left::slices(&plan.resolved, &plan.changes);
+    if steps.iter().any(|step| step.kind == StepKind::Wall) && !slices.is_empty() {
+        let told = systemd::keep_slices_on(changes, &slices, &plan.resolved.housekeeping)?;
         plan.findings.extend(told);
     }
     let hierarchies = Hierarchies::of(kernel);
@@ -238,7 +240,7 @@ fn raise_walls(
         changes,
         &shielded,
         &resolved.housekeeping,
-        &kept_away(&resolved, &plan.changes),
+        &left::kept_away(&resolved, &plan.changes),
     )?;
     plan.findings.extend(kept.findings);
     for interrupt in kept.interrupts {
@@ -331,25 +333,4 @@ fn standing_domain(
         },
         raised.findings,
     ))
-}
-
-/// Whether the plan leaves a knob alone that the walls bring along.
-fn is_left(changes: &ChangeList, name: &str) -> bool {
-    changes
-        .steps
-        .iter()
-        .any(|step| step.name == name && step.action == StepAction::Skip)
-}
-
-fn kept_away(resolved: &ResolvedPlan, changes: &ChangeList) -> KeptAway {
-    KeptAway {
-        leave_interrupts: is_left(changes, INTERRUPTS),
-        leave_workqueues: is_left(changes, WORKQUEUES),
-        owned: resolved
-            .interrupts
-            .iter()
-            .filter(|interrupt| interrupt.owner.is_some())
-            .map(|interrupt| (interrupt.number, interrupt.cpus.clone()))
-            .collect(),
-    }
 }

@@ -15,11 +15,13 @@ use crate::systemd;
 
 /// Whether a step is made before the walls are raised. A CPU that is taken away rewrites the CPUs
 /// of groups and interrupts. A thread that is behind a wall already has what the wall left it for
-/// its affinity, and giving that back later would keep it there when the wall is gone.
+/// its affinity, and giving that back later would keep it there when the wall is gone. Huge pages
+/// may not be had, and memory is moved for them: better before a wall than behind it.
 pub(super) fn comes_before_walls(step: &ChangeStep) -> bool {
     step.places.iter().any(|place| match &place.target {
         ChangeTarget::File(path) => {
-            path.starts_with("/sys/devices/system/cpu/cpu") && path.ends_with("/online")
+            (path.starts_with("/sys/devices/system/cpu/cpu") && path.ends_with("/online"))
+                || is_huge_pages(path)
         }
         ChangeTarget::ThreadAffinity(_) => true,
         _ => false,
@@ -39,7 +41,17 @@ pub(super) fn make(changes: &mut Changes, step: &ChangeStep) -> Result<Vec<Findi
                 findings.extend(set_affinity(changes, step, place, *thread)?);
             }
             ChangeTarget::Service(unit) => findings.extend(stop(changes, place, unit)?),
+            ChangeTarget::File(path) if is_huge_pages(path) => {
+                reserve(changes, step, path, place)?;
+            }
             ChangeTarget::File(path) => settings.push((place, file(changes, path, place))),
+            ChangeTarget::Schemata(path) => settings.push((
+                place,
+                Setting {
+                    notation: Notation::Schemata,
+                    ..Setting::text(path, place.value.clone())
+                },
+            )),
             ChangeTarget::CpuListFile(path) => {
                 settings.push((place, cpus(step, path, place, Notation::List)?));
             }
@@ -70,6 +82,62 @@ pub(super) fn make(changes: &mut Changes, step: &ChangeStep) -> Result<Vec<Findi
         }
     }
     Ok(findings)
+}
+
+fn is_huge_pages(path: &str) -> bool {
+    path.ends_with("/nr_hugepages")
+}
+
+/// How often the kernel is asked again for the rest of the huge pages, while it finds more.
+const ASKED_AGAIN: usize = 4;
+
+/// Reserves huge pages. The kernel gives as many as it finds memory in one piece for, says nothing
+/// where that is fewer, and may find more when it is asked again
+/// (Documentation/admin-guide/mm/hugetlbpage.rst).
+fn reserve(
+    changes: &mut Changes,
+    step: &ChangeStep,
+    path: &str,
+    place: &ChangePlace,
+) -> Result<(), HostError> {
+    let setting = Setting {
+        notation: Notation::Pages,
+        ..Setting::text(path, place.value.clone())
+    };
+    let wanted: u64 = place
+        .value
+        .parse()
+        .map_err(|_| not_granted(step, format!("{path}: `{}` is no number", place.value)))?;
+    let mut given = None;
+    for _ in 0..ASKED_AGAIN {
+        let answer = changes.set(std::slice::from_ref(&setting))?.pop();
+        let present = match answer {
+            Some(Ok(present)) => present,
+            Some(Err(error)) => {
+                let what = format!("{path}: the kernel refuses {wanted}: {error}");
+                return Err(not_granted(step, what));
+            }
+            None => String::new(),
+        };
+        let now = present.parse::<u64>().ok();
+        if now == Some(wanted) {
+            return Ok(());
+        }
+        if now <= given {
+            break;
+        }
+        given = now;
+    }
+    Err(HostError::Request {
+        place: path.to_owned(),
+        what: "the kernel does not find so much memory in pieces of this size; all that was changed before is taken back".to_owned(),
+        present: given.map_or_else(|| "no number".to_owned(), |given| format!("{given} pages")),
+        needed: format!("{wanted}"),
+        mend: format!(
+            "free memory on that node (echo 1 > /proc/sys/vm/compact_memory after ending what uses it), apply the plan early after the start, give the guests less memory, or write `{} = \"skip\"` under [host]; pages of 1 GiB come with `rampart apply --boot`",
+            step.name
+        ),
+    })
 }
 
 fn stop(

@@ -19,9 +19,11 @@ use crate::{HostError, StateDirectory, journal, standing_plan};
 
 const THP: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 const WATCHDOG: &str = "/proc/sys/kernel/nmi_watchdog";
+const TICKLESS: &str = "/sys/devices/system/cpu/nohz_full";
+const TIMERS: &str = "/proc/sys/kernel/timer_migration";
 const WRITEBACK: &str = "/sys/devices/virtual/workqueue/writeback/cpumask";
 
-fn machine(layout: Layout) -> Machine {
+pub(super) fn machine(layout: Layout) -> Machine {
     let mut machine = ordinary(layout);
     for (path, text) in [
         (THP, "always madvise never\n"),
@@ -33,7 +35,7 @@ fn machine(layout: Layout) -> Machine {
     machine
 }
 
-fn domain(name: &str, list: &str) -> ResolvedDomain {
+pub(super) fn domain(name: &str, list: &str) -> ResolvedDomain {
     ResolvedDomain {
         name: name.to_owned(),
         kind: DomainKind::Task,
@@ -43,10 +45,13 @@ fn domain(name: &str, list: &str) -> ResolvedDomain {
         service: CpuSet::new(),
         policy: Some(SchedulingPolicy::Fifo(10)),
         reasons: Vec::new(),
+        cache: None,
+        cache_ways: Vec::new(),
+        huge_pages: None,
     }
 }
 
-fn resolved() -> ResolvedPlan {
+pub(super) fn resolved() -> ResolvedPlan {
     ResolvedPlan {
         findings: Vec::new(),
         schema_version: 1,
@@ -79,7 +84,7 @@ fn resolved() -> ResolvedPlan {
     }
 }
 
-fn step(kind: StepKind, name: &str, places: Vec<ChangePlace>) -> ChangeStep {
+pub(super) fn step(kind: StepKind, name: &str, places: Vec<ChangePlace>) -> ChangeStep {
     ChangeStep {
         kind,
         name: name.to_owned(),
@@ -95,7 +100,7 @@ fn step(kind: StepKind, name: &str, places: Vec<ChangePlace>) -> ChangeStep {
     }
 }
 
-fn place(target: ChangeTarget, value: &str) -> ChangePlace {
+pub(super) fn place(target: ChangeTarget, value: &str) -> ChangePlace {
     ChangePlace {
         place: format!("{target:?}"),
         target,
@@ -104,11 +109,11 @@ fn place(target: ChangeTarget, value: &str) -> ChangePlace {
     }
 }
 
-fn file(path: &str, value: &str) -> Vec<ChangePlace> {
+pub(super) fn file(path: &str, value: &str) -> Vec<ChangePlace> {
     vec![place(ChangeTarget::File(path.to_owned()), value)]
 }
 
-fn changes() -> ChangeList {
+pub(super) fn changes() -> ChangeList {
     ChangeList {
         schema_version: APPLICATION_SCHEMA_VERSION,
         tool_version: String::new(),
@@ -140,13 +145,18 @@ fn apply(
     state: &StateDirectory,
     changes: &ChangeList,
 ) -> Result<StandingPlan, HostError> {
+    apply_plan(kernel, state, &resolved(), changes)
+}
+
+pub(super) fn apply_plan(
+    kernel: &Arc<FakeKernel>,
+    state: &StateDirectory,
+    resolved: &ResolvedPlan,
+    changes: &ChangeList,
+) -> Result<StandingPlan, HostError> {
     let kernel: Arc<FakeKernel> = Arc::clone(kernel);
-    apply_on(
-        kernel,
-        state,
-        &application(&resolved(), changes),
-        &mut |_| (),
-    )
+    let application = application(resolved, changes);
+    apply_on(kernel, state, &application, &mut |_| ())
 }
 
 fn application<'a>(resolved: &'a ResolvedPlan, changes: &'a ChangeList) -> Application<'a> {
@@ -193,7 +203,7 @@ fn a_restart_that_was_asked_for_is_awaited() {
 }
 
 /// All that must be as before. What threads wish is the kernel's to remember, not ours.
-fn picture(machine: &Machine) -> Machine {
+pub(super) fn picture(machine: &Machine) -> Machine {
     let mut picture = machine.clone();
     picture.settle();
     for thread in picture.threads.values_mut() {
@@ -205,7 +215,7 @@ fn picture(machine: &Machine) -> Machine {
     picture
 }
 
-fn text(kernel: &FakeKernel, path: &str) -> String {
+pub(super) fn text(kernel: &FakeKernel, path: &str) -> String {
     kernel.machine().files[Path::new(path)].trim().to_owned()
 }
 
@@ -269,6 +279,118 @@ fn a_plan_stands_without_its_process_and_release_takes_it_back() {
     }
 }
 
+/// A tickless machine whose systemd has units.
+fn managed() -> Machine {
+    let mut machine = machine(Layout::V2);
+    for (path, text) in [
+        (TICKLESS, "2-3\n"),
+        (TIMERS, "1\n"),
+        ("/run/systemd/system/x", ""),
+        ("/usr/bin/systemctl", ""),
+    ] {
+        machine.files.insert(path.into(), text.into());
+    }
+    for unit in ["init.scope", "system.slice", "user.slice"] {
+        machine.add_unit(unit, true, "");
+    }
+    machine
+}
+
+/// What the walls alone make of that machine, for a plan that says this under `[host]`.
+fn walls_alone(host: &str) -> Arc<FakeKernel> {
+    let text = format!("[[domain]]\nname = \"press\"\nkind = \"task\"\ncpus = \"2\"\n{host}");
+    let plan = rampart_plan::parse(&text, "plan.toml").unwrap_or_else(|error| panic!("{error}"));
+    let resolved = ResolvedPlan {
+        host: plan.host,
+        ..resolved()
+    };
+    let mut list = changes();
+    list.steps.retain(|step| step.kind == StepKind::Wall);
+    let directory = directory();
+    let state = StateDirectory::at(directory.path());
+    let before = managed();
+    let kernel = Arc::new(FakeKernel::new(before.clone()));
+    apply_plan(&kernel, &state, &resolved, &list).expect("apply");
+    let applied = kernel.machine().clone();
+    let report = release_locked(&*kernel, &state).expect("release");
+    assert!(report.left.is_empty(), "{:?}", report.left);
+    assert_eq!(picture(&kernel.machine()), picture(&before));
+    Arc::new(FakeKernel::new(applied))
+}
+
+/// The files that are not as they were, and the units of systemd that got CPUs.
+fn moved(host: &str) -> Vec<String> {
+    let (before, kernel) = (managed(), walls_alone(host));
+    let machine = kernel.machine();
+    let files = before.files.iter().filter(|(path, text)| {
+        let present = machine.files.get(*path);
+        present.is_none_or(|present| present.trim() != text.trim())
+    });
+    let units = machine
+        .units
+        .iter()
+        .filter(|(_, unit)| !unit.allowed_cpus.is_empty());
+    let names = files.map(|(path, _)| path.display().to_string());
+    names.chain(units.map(|(name, _)| name.clone())).collect()
+}
+
+/// The walls bring settings along that have names of their own: each is left by its name, and all
+/// where the plan leaves to others what it does not name.
+#[test]
+fn walls_leave_what_the_plan_leaves_to_others() {
+    let all = [
+        "/proc/irq/4/smp_affinity_list",
+        "/proc/irq/5/smp_affinity_list",
+        "/proc/irq/default_smp_affinity",
+        TIMERS,
+        "/sys/devices/virtual/workqueue/cpumask",
+        WRITEBACK,
+        "init.scope",
+        "system.slice",
+        "user.slice",
+    ];
+    assert_eq!(moved(""), all);
+    for (host, left) in [
+        ("interrupt-affinity = \"skip\"", &all[0..2]),
+        ("default-interrupt-affinity = \"expect\"", &all[2..3]),
+        ("timer-migration = \"skip\"", &all[3..4]),
+        // Its own step writes it where it is not so.
+        (
+            "timer-migration = { action = \"apply\", value = \"migrate\" }",
+            &all[3..4],
+        ),
+        ("unbound-workqueues = \"skip\"", &all[4..5]),
+        ("workqueue-masks = \"skip\"", &all[5..6]),
+        ("system-slice-cpus = \"expect\"", &all[6..8]),
+        (
+            "user-slice-cpus = { action = \"apply\", value = \"partition\" }",
+            &all[8..9],
+        ),
+        ("default = \"skip\"", &all[..]),
+        (
+            "default = \"expect\"\nuser-slice-cpus = \"apply\"",
+            &all[..8],
+        ),
+    ] {
+        let expected: Vec<&str> = all
+            .into_iter()
+            .filter(|name| !left.contains(name))
+            .collect();
+        assert_eq!(moved(&format!("[host]\n{host}\n")), expected, "{host}");
+    }
+}
+
+/// The example of docs/plan.md: interrupts, workqueues and slices are somebody else's, and timers
+/// migrate.
+#[test]
+fn the_plan_of_the_documentation_is_applied_as_it_says() {
+    let page = include_str!("../../../../docs/plan.md");
+    let (_, example) = page.split_once("[host]\n").expect("an example");
+    let (host, _) = example.split_once("\n\n").expect("its end");
+    assert!(host.contains("default = \"expect\""), "{host}");
+    assert_eq!(moved(&format!("[host]\n{host}\n")), Vec::<String>::new());
+}
+
 #[test]
 fn the_first_step_that_is_refused_ends_it_and_all_is_taken_back() {
     let directory = directory();
@@ -315,13 +437,17 @@ fn what_someone_else_changed_since_is_left_and_told() {
 
 /// Ends the process at every step of `apply`, then every step of the `release` after it.
 fn survives_every_end(before: &Machine) {
+    survives_every_end_of(before, &resolved(), &changes());
+}
+
+pub(super) fn survives_every_end_of(before: &Machine, resolved: &ResolvedPlan, list: &ChangeList) {
     let mut steps = 1;
     loop {
         let directory = directory();
         let state = StateDirectory::at(directory.path());
         let kernel = Arc::new(FakeKernel::new(before.clone()));
         kernel.end_after(Some(steps));
-        let answer = apply(&kernel, &state, &changes());
+        let answer = apply_plan(&kernel, &state, resolved, list);
         let whole = !kernel.ended();
         assert_eq!(answer.is_ok(), whole, "after {steps} steps: {answer:?}");
         // The release is killed too, later each time.
@@ -460,7 +586,8 @@ fn in_memory(name: &str, cpus: &str) -> (Machine, ResolvedPlan, ChangeList) {
         match &place.target {
             ChangeTarget::File(path)
             | ChangeTarget::CpuListFile(path)
-            | ChangeTarget::CpuMaskFile(path) => {
+            | ChangeTarget::CpuMaskFile(path)
+            | ChangeTarget::Schemata(path) => {
                 let present = format!("{}\n", place.present);
                 machine.files.entry(path.into()).or_insert(present);
             }

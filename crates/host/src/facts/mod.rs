@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Everything about a machine that a figure depends on.
 
+pub(crate) mod allocation;
 mod findings;
 mod knob_values;
 mod power;
+pub(crate) mod processes;
 mod processor;
 mod surroundings;
 #[cfg(test)]
@@ -13,7 +15,6 @@ mod virtualisation;
 
 pub use findings::is_of_manager;
 pub use knob_values::read_knob_values;
-pub(crate) use knob_values::running_programs;
 use rampart_model::{ClockSource, Machine, PreemptionModel, SystemManagementInterrupts};
 
 pub use surroundings::{kernel_image_version, network_queues, read_surroundings};

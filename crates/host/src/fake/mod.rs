@@ -14,6 +14,7 @@ use tempfile::TempDir;
 use crate::kernel::Kernel;
 use crate::policy::Attributes;
 
+pub(crate) mod resctrl;
 mod rules;
 mod systemd;
 
@@ -109,6 +110,10 @@ pub(crate) struct Machine {
     pub(crate) threads: BTreeMap<u32, Thread>,
     /// Forks still to come, one with each move of a thread.
     pub(crate) forks: u32,
+    /// What caches can be divided into.
+    pub(crate) resctrl: Option<resctrl::Resctrl>,
+    /// How many huge pages there can be of a size, and how many more one writing finds.
+    pub(crate) huge_pages: Option<(u64, u64)>,
     /// Units of systemd.
     pub(crate) units: BTreeMap<String, systemd::Unit>,
 }
@@ -174,6 +179,8 @@ impl Machine {
             threads: BTreeMap::new(),
             forks: 0,
             units: BTreeMap::new(),
+            resctrl: None,
+            huge_pages: None,
             online,
         }
     }
@@ -341,6 +348,7 @@ impl Kernel for FakeKernel {
         let (directory, name) = split(path);
         machine
             .read_group(&directory, &name)
+            .or_else(|| machine.read_resctrl(path))
             .or_else(|| machine.files.get(path).cloned())
             .or_else(|| machine.read_process(path))
             .ok_or_else(|| errno(Errno::NOENT))
@@ -351,13 +359,24 @@ impl Kernel for FakeKernel {
         if machine.refusing.contains(path) {
             return Err(errno(Errno::IO));
         }
+        if path.starts_with(resctrl::POINT) {
+            return machine.write_resctrl(path, value);
+        }
         let (directory, name) = split(path);
         // A threaded group's processes can be written but not read.
         let unreadable = name == "cgroup.procs" && machine.groups.contains_key(&directory);
         if unreadable || machine.read_group(&directory, &name).is_some() {
             return machine.write_group(&directory, &name, value);
         }
+        let pages = machine.huge_pages.filter(|_| name == "nr_hugepages");
         match machine.files.get_mut(path) {
+            Some(text) if pages.is_some() => {
+                let (most, more) = pages.unwrap_or_default();
+                let number = |text: &str| text.trim().parse().unwrap_or(0_u64);
+                let found = number(text).saturating_add(more).min(most);
+                *text = format!("{}\n", number(value).min(found));
+                Ok(())
+            }
             Some(text) => {
                 *text = format!("{value}\n");
                 Ok(())
@@ -368,6 +387,9 @@ impl Kernel for FakeKernel {
 
     fn make_directory(&self, path: &Path) -> io::Result<()> {
         let mut machine = self.alive()?;
+        if path.starts_with(resctrl::POINT) {
+            return machine.make_cache_group(path);
+        }
         if machine.parent(path).is_none() {
             return Err(errno(Errno::NOENT));
         }
@@ -384,6 +406,9 @@ impl Kernel for FakeKernel {
 
     fn remove_directory(&self, path: &Path) -> io::Result<()> {
         let mut machine = self.alive()?;
+        if path.starts_with(resctrl::POINT) {
+            return machine.remove_cache_group(path);
+        }
         let busy = machine.children(path).next().is_some()
             || machine
                 .threads
@@ -402,6 +427,9 @@ impl Kernel for FakeKernel {
 
     fn names(&self, path: &Path) -> Vec<String> {
         let machine = self.machine();
+        if path.starts_with(resctrl::POINT) {
+            return machine.resctrl_names(path);
+        }
         let first = |other: &Path| {
             let inside = other.strip_prefix(path).ok()?;
             Some(inside.iter().next()?.to_string_lossy().into_owned())
@@ -427,6 +455,7 @@ impl Kernel for FakeKernel {
     fn is_directory(&self, path: &Path) -> bool {
         let machine = self.machine();
         machine.groups.contains_key(path)
+            || machine.is_cache_directory(path)
             || (!machine.files.contains_key(path)
                 && machine.files.keys().any(|file| file.starts_with(path)))
     }
@@ -466,6 +495,14 @@ impl Kernel for FakeKernel {
         let mut machine = self.alive()?;
         machine.files.insert(path.to_owned(), text.to_owned());
         Ok(())
+    }
+
+    fn mount(&self, kind: &str, point: &Path) -> io::Result<()> {
+        self.alive()?.mount(kind, point, true)
+    }
+
+    fn unmount(&self, point: &Path) -> io::Result<()> {
+        self.alive()?.mount("resctrl", point, false)
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {

@@ -10,9 +10,12 @@ mod threads;
 
 use std::path::PathBuf;
 
-use rampart_model::{ChangeTarget, CpuSet, Nanos, Observation, StandingPlan};
+use rampart_model::{
+    Allocation, CacheControl, ChangeTarget, CpuSet, Nanos, Observation, StandingPlan, StepKind,
+};
 
-use crate::facts::running_programs;
+use crate::facts::allocation;
+use crate::facts::processes::running_programs;
 use crate::{MachineRoot, StateDirectory};
 
 /// What an observation looks at more closely than at the rest.
@@ -24,6 +27,8 @@ pub struct Watch {
     pub groups: Vec<String>,
     /// Places whose values are read.
     pub places: Vec<ChangeTarget>,
+    /// Whether the plan has shares of caches.
+    pub caches: bool,
     /// The file of the plan; one that is not absolute was named in a directory that is not known
     /// any more, and is not read.
     pub plan_file: Option<String>,
@@ -58,6 +63,10 @@ impl Watch {
                 .flat_map(|step| &step.places)
                 .map(|place| place.target.clone())
                 .collect(),
+            caches: plan
+                .changes
+                .to_apply()
+                .any(|step| step.kind == StepKind::Cache),
             plan_file: Some(plan.file.clone()),
             domains: plan
                 .domains
@@ -100,6 +109,7 @@ pub fn observe(root: &MachineRoot, watch: &Watch) -> Observation {
         host_name: root.line("proc/sys/kernel/hostname").unwrap_or_default(),
         boot: root.line("proc/sys/kernel/random/boot_id"),
         isolation,
+        allocation: watch.caches.then(|| allocation(root)).flatten(),
         plan_gone: matches!(plan_text, Some(Some(None))),
         plan_text: plan_text.flatten().flatten(),
         values,
@@ -114,13 +124,21 @@ pub fn observe(root: &MachineRoot, watch: &Watch) -> Observation {
     }
 }
 
+fn allocation(root: &MachineRoot) -> Option<Allocation> {
+    match allocation::read(root)? {
+        CacheControl::Mounted(allocation) => Some(allocation),
+        CacheControl::Absent | CacheControl::NotMounted => None,
+    }
+}
+
 /// The value of a place of the plan; none where it may not be read, and none of it where it is
 /// not there.
 fn value(root: &MachineRoot, target: &ChangeTarget) -> Option<Option<String>> {
     match target {
         ChangeTarget::File(path)
         | ChangeTarget::CpuListFile(path)
-        | ChangeTarget::CpuMaskFile(path) => {
+        | ChangeTarget::CpuMaskFile(path)
+        | ChangeTarget::Schemata(path) => {
             let text = text(root, path)?;
             Some(text.map(|text| text.trim().to_owned()))
         }

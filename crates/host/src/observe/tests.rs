@@ -3,7 +3,10 @@
 
 use std::path::Path;
 
-use rampart_model::{ChangeTarget, CpuId, Nanos, SchedulingPolicy};
+use rampart_model::{
+    ChangeTarget, CpuId, DomainKind, LastExit, Nanos, ProcessIdentity, SUPERVISION_SCHEMA_VERSION,
+    SchedulingPolicy, SupervisedDomain, SupervisedState,
+};
 
 use super::{Watch, observe};
 use crate::{MachineRoot, StateDirectory};
@@ -192,38 +195,81 @@ fn a_recorded_machine_is_read() {
     assert_eq!((seen.plan_text, seen.plan_gone), (None, true));
 }
 
+/// A supervisor's record as it writes it.
+fn record(name: &str) -> SupervisedDomain {
+    SupervisedDomain {
+        schema_version: SUPERVISION_SCHEMA_VERSION,
+        tool_version: "0".to_owned(),
+        name: name.to_owned(),
+        kind: DomainKind::Task,
+        state: SupervisedState::Waiting,
+        boot: "this".to_owned(),
+        supervisor: ProcessIdentity {
+            process: 100,
+            start: 777,
+        },
+        program: None,
+        started_at: None,
+        restarts: 2,
+        last_exit: Some(LastExit {
+            at: Nanos::ZERO,
+            status: "exit status: 3".to_owned(),
+            success: false,
+        }),
+        log: String::new(),
+        container: None,
+        findings: Vec::new(),
+    }
+}
+
 #[test]
-fn supervisors_files_are_read_leniently() {
+fn supervisors_records_are_read_as_they_write_them() {
     let directory = machine();
     let programs = directory.path().join("domains");
+    let process = |process, start| Some(ProcessIdentity { process, start });
+    let press = SupervisedDomain {
+        program: process(20, 1),
+        ..record("press")
+    };
+    let vision = SupervisedDomain {
+        state: SupervisedState::Running,
+        program: process(100, 777),
+        last_exit: None,
+        ..record("vision")
+    };
+    let earlier = SupervisedDomain {
+        boot: "another".to_owned(),
+        ..vision.clone()
+    };
+    let text = |record| serde_json::to_string(record).expect("a record");
     write(
         &programs,
         &[
-            (
-                "press.json",
-                r#"{"name":"press","supervisor":{"process":100,"start":777},"program":{"process":20,"start":1},"restarts":2,"last_exit":"exit status: 3","state":"restarting","later":{}}"#,
-            ),
-            ("vision.json", r#"{"program":null,"last_exit":{"code":1}}"#),
+            ("press.json", &text(&press)),
+            ("vision.json", &text(&vision)),
+            ("earlier.json", &text(&earlier)),
             ("broken.json", "{"),
         ],
     );
     let watch = Watch {
-        domains: ["press", "vision", "broken", "absent"]
+        domains: ["press", "vision", "earlier", "broken", "absent"]
             .map(str::to_owned)
             .to_vec(),
         programs,
         ..Watch::default()
     };
     let seen = observe(&MachineRoot::at(directory.path()), &watch).programs;
-    assert_eq!(seen.len(), 2, "{seen:#?}");
-    assert_eq!(seen[0].supervised, Some(true));
+    assert_eq!(seen.len(), 3, "{seen:#?}");
+    assert!(seen[0].supervised);
     assert!(!seen[0].alive, "process 20 is another by now");
     assert_eq!(
-        (seen[0].restarts, seen[0].state.as_str()),
-        (2, "restarting")
+        (seen[0].restarts, seen[0].state),
+        (2, SupervisedState::Waiting)
     );
-    assert_eq!((seen[1].supervised, seen[1].process), (None, None));
-    assert_eq!(seen[1].last_exit.as_deref(), Some("{\"code\":1}"));
+    assert_eq!(seen[0].last_exit.as_deref(), Some("exit status: 3"));
+    assert_eq!((seen[1].process, seen[1].alive), (Some(100), true));
+    assert_eq!(seen[1].last_exit, None);
+    assert!(!seen[2].supervised && !seen[2].alive, "of another boot");
 }
 
 #[test]

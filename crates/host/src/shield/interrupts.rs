@@ -40,21 +40,28 @@ pub(crate) fn keep_away(
     let away =
         |path: PathBuf, notation: Notation| away(&*kernel, path, notation, (cpus, housekeeping));
 
-    let mut settings: Vec<Setting> = timers_stay(&*kernel, cpus).into_iter().collect();
+    let mut settings = Vec::new();
+    if !wish.leave_timers {
+        settings.extend(timers_stay(&*kernel, cpus));
+    }
     let workqueues = Path::new(WORKQUEUES);
     let global = workqueues.join("cpumask");
     if !wish.leave_workqueues {
         settings.extend(away(global.clone(), Notation::Mask));
+    }
+    if !wish.leave_workqueue_masks {
         for name in kernel.names(workqueues) {
             settings.extend(away(workqueues.join(name).join("cpumask"), Notation::Mask));
         }
     }
-    let mut requested = Vec::new();
-    if !wish.leave_interrupts {
+    if !wish.leave_default_interrupts {
         let default = Path::new(INTERRUPTS).join("default_smp_affinity");
         settings.extend(away(default, Notation::Mask));
-        requested = requested_interrupts(&*kernel);
     }
+    let requested = match wish.leave_interrupts {
+        true => Vec::new(),
+        false => requested_interrupts(&*kernel),
+    };
     let first_interrupt = settings.len();
     let mut interrupts = Vec::new();
     for (number, name) in requested {

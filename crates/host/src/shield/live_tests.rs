@@ -83,7 +83,7 @@ fn split() -> Option<(CpuSet, CpuSet)> {
 }
 
 /// The machine's lock, as soon as whoever has it is done.
-fn machine_lock(state: &StateDirectory) -> Lock {
+pub(crate) fn machine_lock(state: &StateDirectory) -> Lock {
     let begin = Instant::now();
     loop {
         match Lock::take(state, true) {

@@ -5,7 +5,7 @@ mod affinity;
 mod cpuset_v1;
 mod interrupts;
 #[cfg(test)]
-mod live_tests;
+pub(crate) mod live_tests;
 mod partition;
 mod standing;
 #[cfg(test)]
@@ -84,8 +84,14 @@ pub(crate) struct Request<'a> {
 pub(crate) struct KeptAway {
     /// Interrupts stay where they are.
     pub(crate) leave_interrupts: bool,
-    /// Workqueues stay where they are.
+    /// So do the CPUs that new interrupts get.
+    pub(crate) leave_default_interrupts: bool,
+    /// Unbound workqueues stay where they are.
     pub(crate) leave_workqueues: bool,
+    /// So do those that have a mask of their own.
+    pub(crate) leave_workqueue_masks: bool,
+    /// Timers of tickless CPUs go where the kernel moves them.
+    pub(crate) leave_timers: bool,
     /// Interrupts that belong to a domain, with its CPUs.
     pub(crate) owned: BTreeMap<u32, CpuSet>,
 }

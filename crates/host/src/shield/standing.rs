@@ -11,11 +11,10 @@ use rampart_model::{
 use super::{ControlGroup, ControlGroupVersion, Shield};
 use crate::changes::Changes;
 use crate::groups::Hierarchies;
-use crate::journal::boot_id;
 use crate::kernel::{Kernel, RunningKernel};
 use crate::lock::{Lock, SharedLock};
 use crate::state::is_root;
-use crate::{HostError, StateDirectory, standing_plan};
+use crate::{HostError, StateDirectory, standing};
 
 impl Shield {
     /// Enters the wall that an applied plan keeps around a domain: [`Shield::admit`] moves into
@@ -134,17 +133,18 @@ fn standing_domain_on(
     state: &StateDirectory,
     cpus: &CpuSet,
 ) -> Result<Option<StandingDomain>, HostError> {
-    let plan = standing_plan(state)?
-        .filter(|plan| plan.boot == boot_id(kernel) && plan.state != StandingState::Begun);
+    let plan =
+        standing::in_force(kernel, state)?.filter(|plan| plan.state == StandingState::Stands);
     let mut domains = plan.into_iter().flat_map(|plan| plan.domains);
     Ok(domains.find(|domain| !cpus.is_empty() && cpus.is_subset(&domain.cpus)))
 }
 
-/// Refuses to raise a wall while a plan stands applied: the plan owns the machine's CPUs, and what
-/// a raised wall first puts back of ended processes would be the plan's own changes.
+/// Refuses to raise a wall while a plan is in force ([`crate::plan_in_force`]): the plan owns the
+/// machine's CPUs, and what a raised wall first puts back of ended processes would be the plan's own
+/// changes.
 ///
 /// # Errors
-/// If one stands.
+/// If one is.
 pub fn refuse_beside_a_plan(state: &StateDirectory, cpus: &CpuSet) -> Result<(), HostError> {
     refuse_beside_a_plan_on(&RunningKernel, state, cpus)
 }
@@ -154,22 +154,32 @@ pub(super) fn refuse_beside_a_plan_on(
     state: &StateDirectory,
     cpus: &CpuSet,
 ) -> Result<(), HostError> {
-    match standing_plan(state)?.filter(|plan| plan.boot == boot_id(kernel)) {
+    match standing::in_force(kernel, state)? {
         Some(plan) => Err(in_the_way(&plan, cpus)),
         None => Ok(()),
     }
 }
 
 fn in_the_way(plan: &StandingPlan, cpus: &CpuSet) -> HostError {
+    let place = format!("shield of {}", cpus.named());
+    if plan.state == StandingState::Begun {
+        return HostError::Request {
+            place,
+            what: "a plan is being applied, or that was broken off".to_owned(),
+            present: format!("{}: begun", plan.file),
+            needed: "no plan, or one that is applied to its end".to_owned(),
+            mend: "wait if another rampart is at it, else run `rampart release`".to_owned(),
+        };
+    }
     HostError::Request {
-        place: format!("shield of CPUs `{cpus}`"),
+        place,
         what: "a plan stands applied, and no domain of it has these CPUs".to_owned(),
         present: format!(
             "{}: {}",
             plan.file,
             plan.domains
                 .iter()
-                .map(|domain| format!("{} on {}", domain.name, domain.cpus))
+                .map(|domain| format!("{} on {}", domain.name, domain.cpus.named()))
                 .collect::<Vec<_>>()
                 .join(", ")
         ),
@@ -267,7 +277,8 @@ mod tests {
         let cpus: CpuSet = "1".parse().expect("a CPU");
         let ask = || refuse_beside_a_plan(&state, &cpus);
         ask().expect("no plan stands");
-        crate::standing::write(&state, &plan(boot_id(&RunningKernel))).expect("written");
+        let boot = crate::journal::boot_id(&RunningKernel);
+        standing::write(&state, &plan(boot)).expect("written");
         let refused = ask().expect_err("a plan stands").to_string();
         let found = |cpus: &str| {
             let cpus = cpus.parse().expect("CPUs");
@@ -279,10 +290,24 @@ mod tests {
         );
         assert!(found("0-1").is_none());
         assert!(
-            refused.contains("press on 1") && refused.contains("--plan press.toml"),
+            refused.contains("press on CPU 1") && refused.contains("--plan press.toml"),
             "{refused}"
         );
-        crate::standing::write(&state, &plan("another boot".to_owned())).expect("written");
+        let of_state = |state| StandingPlan {
+            state,
+            ..plan(crate::journal::boot_id(&RunningKernel))
+        };
+        standing::write(&state, &of_state(StandingState::AwaitsRestart)).expect("written");
+        ask().expect("nothing of it stands before the restart");
+        assert!(found("1").is_none());
+        standing::write(&state, &of_state(StandingState::Begun)).expect("written");
+        let begun = ask().expect_err("it was broken off").to_string();
+        assert!(
+            begun.contains("rampart release") && !begun.contains("--plan"),
+            "{begun}"
+        );
+        assert!(found("1").is_none());
+        standing::write(&state, &plan("another boot".to_owned())).expect("written");
         ask().expect("the restart undid it");
         let cpus = "1".parse().expect("a CPU");
         assert!(

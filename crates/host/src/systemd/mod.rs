@@ -19,8 +19,13 @@ use crate::kernel::Kernel;
 use systemctl::Unit;
 
 /// Everything that is not a plan's: the first process, services, logins, guests and containers that
-/// systemd-machined knows.
-const SLICES: &[&str] = &["init.scope", "system.slice", "user.slice", "machine.slice"];
+/// systemd-machined knows; each with the knob by which a plan speaks of it.
+pub(crate) const SLICES: [(&str, &str); 4] = [
+    ("init.scope", "system-slice-cpus"),
+    ("system.slice", "system-slice-cpus"),
+    ("user.slice", "user-slice-cpus"),
+    ("machine.slice", "machine-slice-cpus"),
+];
 
 const ALLOWED: &str = "AllowedCPUs";
 
@@ -29,13 +34,14 @@ pub(crate) fn is_manager(kernel: &dyn Kernel) -> bool {
     kernel.is_directory(Path::new("/run/systemd/system"))
 }
 
-/// Keeps services, logins and what systemd knows besides on `cpus` until [`crate::release`] or the
-/// next restart. Without systemd nothing is done. Units that are not loaded are left out.
+/// Keeps these units, of [`SLICES`], on `cpus` until [`crate::release`] or the next restart. Without
+/// systemd nothing is done. Units that are not loaded are left out.
 ///
 /// # Errors
 /// If the journal cannot be written or systemd refuses.
 pub(crate) fn keep_slices_on(
     changes: &mut Changes,
+    units: &[&str],
     cpus: &CpuSet,
 ) -> Result<Vec<Finding>, HostError> {
     let kernel = changes.kernel();
@@ -55,13 +61,13 @@ pub(crate) fn keep_slices_on(
         ]);
     }
     let wanted = cpus.to_string();
-    for name in SLICES {
+    for &name in units {
         let unit = Unit::read(&*kernel, name)?;
         if !unit.is_loaded || same(&unit.allowed_cpus, &wanted) {
             continue;
         }
         changes.prepare(vec![Change::UnitProperty {
-            unit: (*name).to_owned(),
+            unit: name.to_owned(),
             property: ALLOWED.to_owned(),
             old: unit.allowed_cpus.clone(),
             new: wanted.clone(),

@@ -8,6 +8,8 @@ use crate::StateDirectory;
 use crate::fake::{FakeKernel, Layout, Machine, cpus};
 use crate::release::release_locked;
 
+const UNITS: [&str; 4] = ["init.scope", "system.slice", "user.slice", "machine.slice"];
+
 fn machine() -> Machine {
     machine_with(Layout::V2)
 }
@@ -30,7 +32,7 @@ fn machine_with(layout: Layout) -> Machine {
 
 fn change(kernel: &Arc<FakeKernel>, state: &StateDirectory) -> Result<(), HostError> {
     let mut changes = Changes::new(Arc::clone(kernel) as Arc<dyn Kernel>, state);
-    let findings = keep_slices_on(&mut changes, &cpus("0-1"))?;
+    let findings = keep_slices_on(&mut changes, &UNITS, &cpus("0-1"))?;
     assert!(findings.is_empty(), "{findings:?}");
     assert!(stop_service(&mut changes, "irqbalance.service")?);
     assert!(!stop_service(&mut changes, "tuned.service")?);
@@ -108,7 +110,7 @@ fn without_systemd_or_cgroup_v2_nothing_is_changed() {
     let kernel = Arc::new(FakeKernel::new(bare.clone()));
     let mut changes = Changes::new(Arc::clone(&kernel) as Arc<dyn Kernel>, &state);
     assert!(
-        keep_slices_on(&mut changes, &cpus("0"))
+        keep_slices_on(&mut changes, &UNITS, &cpus("0"))
             .expect("nothing")
             .is_empty()
     );
@@ -117,7 +119,7 @@ fn without_systemd_or_cgroup_v2_nothing_is_changed() {
     let old = machine_with(Layout::V1);
     let kernel = Arc::new(FakeKernel::new(old.clone()));
     let mut changes = Changes::new(Arc::clone(&kernel) as Arc<dyn Kernel>, &state);
-    let findings = keep_slices_on(&mut changes, &cpus("0")).expect("told");
+    let findings = keep_slices_on(&mut changes, &UNITS, &cpus("0")).expect("told");
     assert_eq!(findings.len(), 1);
     assert_eq!(*kernel.machine(), old);
 }

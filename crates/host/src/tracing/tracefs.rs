@@ -12,6 +12,7 @@ use crate::HostError;
 use crate::changes::{Changes, Setting};
 use crate::journal::Change;
 use crate::kernel::Kernel;
+use crate::mounts;
 
 /// Where it is mounted where nobody chose another place.
 const USUAL_POINT: &str = "/sys/kernel/tracing";
@@ -38,44 +39,16 @@ const PLAIN: [&str; 5] = [
 /// What the tracer brings beside them.
 const MACHINE_OWN: [&str; 2] = ["irq_vectors", "ipi"];
 
-/// Where tracefs is mounted, by the shortest path.
-pub(crate) fn mounted(kernel: &dyn Kernel) -> Option<PathBuf> {
-    let mounts = kernel.read(Path::new("/proc/self/mountinfo")).ok()?;
-    let mut points: Vec<&str> = mounts
-        .lines()
-        .filter_map(|line| {
-            let (left, right) = line.split_once(" - ")?;
-            (right.split(' ').next()? == "tracefs").then(|| left.split(' ').nth(4))?
-        })
-        .collect();
-    points.sort_by_key(|point| point.len());
-    points.first().map(PathBuf::from)
-}
-
 /// Where tracefs is mounted; mounted there if it was not.
 pub(super) fn find(changes: &mut Changes) -> Result<PathBuf, HostError> {
     let kernel = changes.kernel();
-    if let Some(point) = mounted(&*kernel) {
+    if let Some(point) = mounts::mounted(&*kernel, "tracefs") {
         return Ok(point);
     }
     let point = PathBuf::from(USUAL_POINT);
     let mend = "use a kernel with CONFIG_FTRACE, or mount tracefs there";
-    if !kernel.is_directory(&point) {
-        let cause = std::io::ErrorKind::NotFound.into();
-        return Err(HostError::file(
-            "find the kernel's tracing",
-            &point,
-            cause,
-            mend,
-        ));
-    }
-    changes.prepare(vec![Change::Mount {
-        point: point.clone(),
-    }])?;
-    changes.step()?;
-    kernel
-        .mount("tracefs", &point)
-        .map_err(|cause| HostError::file("mount the kernel's tracing", &point, cause, mend))?;
+    let action = ("find the kernel's tracing", "mount the kernel's tracing");
+    mounts::mount(changes, "tracefs", &point, action, mend)?;
     Ok(point)
 }
 

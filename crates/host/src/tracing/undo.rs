@@ -5,8 +5,6 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rampart_model::{Finding, Severity};
-
 use crate::groups;
 use crate::kernel::Kernel;
 use crate::undo::Undone;
@@ -57,27 +55,5 @@ pub(crate) fn instance(kernel: &dyn Kernel, path: &Path, undone: &mut Undone) ->
             ),
         }
         return Ok(());
-    }
-}
-
-/// Unmounts a file system, unless it is in use by now.
-pub(crate) fn mount(kernel: &dyn Kernel, point: &Path, undone: &mut Undone) {
-    if super::tracefs::mounted(kernel).as_deref() != Some(point) {
-        return;
-    }
-    match kernel.unmount(point) {
-        Ok(()) => undone.restored(point, "unmounted"),
-        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-            undone.left.push(Finding::new(
-                Severity::Note,
-                point.display().to_string(),
-                "somebody else uses it by now, so it stays mounted",
-            ))
-        }
-        Err(error) => undone.failed(
-            point,
-            format!("cannot be unmounted: {error}"),
-            &format!("umount {}", point.display()),
-        ),
     }
 }

@@ -25,8 +25,8 @@ pub use guest::{CacheShare, GuestMemory, VirtualCpuRequest, VirtualCpus};
 pub use host::{BootSection, KnobAction, KnobChoice, Reboot, Waiver};
 pub use policy::PlannedPolicy;
 pub use resolved::{
-    CacheSharing, CpuOwnership, CpuRole, InterruptOwnership, NodeSharing, ResolvedDomain,
-    ResolvedPlan,
+    CacheSharing, CpuOwnership, CpuRole, GuestPages, InterruptOwnership, NodeSharing,
+    ResolvedDomain, ResolvedPlan,
 };
 pub use selector::{CpuRequest, CpuSelector};
 pub use size::{ByteSize, ParseByteSizeError};

@@ -6,8 +6,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{BootSection, KnobChoice, PlanFinding, SmtPolicy};
-use crate::{CacheKind, CpuId, CpuSet, DomainKind, SchedulingPolicy};
+use super::{BootSection, ByteSize, CacheShare, KnobChoice, PlanFinding, SmtPolicy};
+use crate::{CacheKind, CacheWays, CpuId, CpuSet, DomainKind, SchedulingPolicy};
 
 /// What a CPU is for.
 #[derive(
@@ -90,6 +90,27 @@ pub struct ResolvedDomain {
     pub policy: Option<SchedulingPolicy>,
     /// How its CPUs were chosen, one sentence each.
     pub reasons: Vec<String>,
+    /// The share of a cache and of memory bandwidth that it asks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheShare>,
+    /// The ways that it gets for that; empty where that is not known before resctrl is mounted, and
+    /// where it asks for none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cache_ways: Vec<CacheWays>,
+    /// For a guest: the huge pages of its memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub huge_pages: Option<GuestPages>,
+}
+
+/// The huge pages of a guest's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct GuestPages {
+    /// The memory node that they are on.
+    pub node: u32,
+    /// Size of one.
+    pub size: ByteSize,
+    /// How many.
+    pub count: u64,
 }
 
 /// One interrupt and where it belongs.

@@ -89,6 +89,16 @@ impl Engine {
                     add("--cpu-rt-period", "1000000".to_owned());
                     add("--cpu-rt-runtime", share.to_string());
                 }
+                Budget::NoneLeft => findings.push(
+                    Finding::new(
+                        Severity::Warning,
+                        format!("domain `{}`, policy", planned.name),
+                        "this kernel gives real-time policies to groups that have a budget \
+                         (CONFIG_RT_GROUP_SCHED), and none is left",
+                    )
+                    .values("no real-time time left", "a budget in cpu.rt_runtime_us")
+                    .mend("lower cpu.rt_runtime_us of other groups, or sysctl kernel.sched_rt_runtime_us=-1"),
+                ),
                 Budget::Unknown => findings.push(
                     Finding::new(
                         Severity::Warning,
@@ -227,6 +237,8 @@ enum Budget {
     NotAsked,
     /// In each second.
     Microseconds(u64),
+    /// It asks for one, and none is left.
+    NoneLeft,
     /// It asks for one, and what is left is not known.
     Unknown,
 }
@@ -234,11 +246,10 @@ enum Budget {
 /// What each container with a real-time policy gets of what is left, where budgets belong to
 /// groups (Linux Documentation/scheduler/sched-rt-group.rst). Engines know it for cgroup v1 alone.
 fn budget(subject: &Subject<'_>) -> Budget {
-    let asked = subject
-        .surroundings
-        .kernel_options
-        .get("CONFIG_RT_GROUP_SCHED")
-        == Some(&true)
+    let throttling = &subject.machine.throttling;
+    // Without a limit the kernel asks no group for a budget (kernel/sched/core.c).
+    let asked = throttling.group_scheduling == Some(true)
+        && throttling.runtime.is_some()
         && matches!(subject.machine.control_groups.as_str(), "v1" | "hybrid");
     if !asked {
         return Budget::NotAsked;
@@ -255,7 +266,8 @@ fn budget(subject: &Subject<'_>) -> Budget {
         (Some(left), Ok(sharers)) if left.0 / 1_000 / sharers > 0 => {
             Budget::Microseconds(left.0 / 1_000 / sharers)
         }
-        _ => Budget::Unknown,
+        (Some(_), _) => Budget::NoneLeft,
+        (None, _) => Budget::Unknown,
     }
 }
 

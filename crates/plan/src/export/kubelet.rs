@@ -36,12 +36,15 @@ pub(super) fn configuration(
     let reserved = topology.online.difference(&given);
     let others = reserved.difference(&subject.resolved.housekeeping);
     let mut why = vec![format!(
-        "The kubelet gives out CPUs {given} and no others: what is reserved are the housekeeping \
-         CPUs{}.",
+        "The kubelet gives out {} and no others: what is reserved are the housekeeping CPUs{}.",
+        given.named(),
         if others.is_empty() {
             String::new()
         } else {
-            format!(", and CPUs {others}, which other domains own or nobody may use")
+            format!(
+                ", and {}, which other domains own or nobody may use",
+                others.named()
+            )
         }
     )];
     let mut options = BTreeMap::new();

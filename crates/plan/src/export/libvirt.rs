@@ -469,14 +469,15 @@ fn clock(writer: &mut Output, guest: &Guest<'_>) -> io::Result<()> {
 }
 
 fn events(writer: &mut Output, restart: Restart) -> io::Result<()> {
-    let (end, crash) = match restart {
+    // A guest that resets itself has failed, as it has under `rampart up`.
+    let (end, failure) = match restart {
         Restart::Never => ("destroy", "destroy"),
         Restart::OnFailure => ("destroy", "restart"),
         Restart::Always => ("restart", "restart"),
     };
     text(writer, "on_poweroff", end)?;
-    text(writer, "on_reboot", "restart")?;
-    text(writer, "on_crash", crash)
+    text(writer, "on_reboot", failure)?;
+    text(writer, "on_crash", failure)
 }
 
 /// What libvirt has no element for and QEMU has: a second `-overcommit` sets everything of it anew,

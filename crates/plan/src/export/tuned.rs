@@ -186,6 +186,7 @@ fn sort_in(step: &ChangeStep, sections: &mut Sections, gaps: &mut Gaps) {
             (
                 ChangeTarget::ThreadPolicy(_)
                 | ChangeTarget::ThreadAffinity(_)
+                | ChangeTarget::Schemata(_)
                 | ChangeTarget::Service(_),
                 _,
             ) => strange = true,

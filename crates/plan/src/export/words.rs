@@ -3,33 +3,18 @@
 
 use std::collections::BTreeSet;
 
+use rampart_model::{clean, wrapped};
+
 const WIDTH: usize = 96;
 
 /// An entry of a list, broken into lines.
 pub(super) fn listed(text: &str) -> Vec<String> {
-    broken(text)
-        .into_iter()
-        .enumerate()
-        .map(|(number, line)| format!("{} {line}", if number == 0 { "-" } else { " " }))
-        .collect()
+    wrapped("- ", "  ", &clean(text), WIDTH + 2)
 }
 
-/// A text in lines that fit a comment. What could end a comment is taken out of it.
+/// A text in lines that fit a comment. What could end a comment becomes visible.
 pub(super) fn broken(text: &str) -> Vec<String> {
-    let mut lines = Vec::new();
-    let mut line = String::new();
-    for word in text.split_whitespace() {
-        let word: String = word.chars().filter(|c| !c.is_control()).collect();
-        if !line.is_empty() && line.chars().count() + word.chars().count() >= WIDTH {
-            lines.push(std::mem::take(&mut line));
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(&word);
-    }
-    lines.push(line);
-    lines
+    wrapped("", "", &clean(text), WIDTH)
 }
 
 /// Lines as comments that begin with `#`.
@@ -97,10 +82,10 @@ mod tests {
     fn comments_stay_comments() {
         let lines = broken(&format!("a\nb\u{1b}c {}", "word ".repeat(40)));
         assert!(
-            lines.len() > 1 && lines.iter().all(|line| line.len() <= WIDTH),
+            lines.len() > 1 && lines.iter().all(|line| line.chars().count() <= WIDTH),
             "{lines:?}"
         );
-        assert_eq!(lines.first().map(|line| &line[..5]), Some("a bc "));
+        assert!(lines[0].starts_with("a b\u{fffd}c word"), "{lines:?}");
         assert_eq!(hash(&["x\\".to_owned()]), "# x\n");
         assert_eq!(listed("a")[0], "- a");
     }

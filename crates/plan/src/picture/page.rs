@@ -55,7 +55,13 @@ pub fn html(plan: &ResolvedPlan, title: &str) -> String {
             domain.kind.to_string(),
             domain.cpus.to_string(),
             domain.emulator.to_string(),
-            domain.reasons.join("; "),
+            domain
+                .reasons
+                .iter()
+                .cloned()
+                .chain(parts::owned(domain))
+                .collect::<Vec<_>>()
+                .join("; "),
         ]
     });
     table(

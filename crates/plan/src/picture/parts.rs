@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use rampart_knobs::cache_share_text;
 use rampart_model::{
-    CacheSharing, CpuOwnership, CpuRole, CpuSet, PlanFinding, ResolvedPlan, Severity,
+    CacheSharing, CpuOwnership, CpuRole, CpuSet, PlanFinding, ResolvedDomain, ResolvedPlan,
+    Severity, plural,
 };
 
 use crate::names::HOUSEKEEPING;
@@ -107,6 +109,21 @@ pub(super) fn by_node(plan: &ResolvedPlan) -> BTreeMap<Option<u32>, Vec<&CpuOwne
         nodes.entry(cpu.node).or_default().push(cpu);
     }
     nodes
+}
+
+/// What a domain has of caches, memory bandwidth and huge pages, one sentence each.
+pub(super) fn owned(domain: &ResolvedDomain) -> Vec<String> {
+    let cache = cache_share_text(domain);
+    let pages = domain.huge_pages.map(|pages| {
+        format!(
+            "{} of {} on memory node {}",
+            plural(pages.count, "huge page"),
+            pages.size,
+            pages.node
+        )
+    });
+    let cache = Some(cache).filter(|text| !text.is_empty());
+    cache.into_iter().chain(pages).collect()
 }
 
 /// Owner, number of interrupts, their CPUs, and names.

@@ -99,7 +99,7 @@ fn domains(lines: &mut Vec<String>, plan: &ResolvedPlan, width: usize) {
         if !domain.emulator.is_empty() {
             text.push_str(&format!(", emulator on {}", domain.emulator));
         }
-        for reason in &domain.reasons {
+        for reason in domain.reasons.iter().chain(&parts::owned(domain)) {
             text.push_str(&format!("; {reason}"));
         }
         hanging(lines, &format!("{letter} "), &text, width);

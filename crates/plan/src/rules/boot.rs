@@ -125,7 +125,7 @@ pub(super) fn kernel_options(context: &Context<'_>) -> Vec<PlanFinding> {
             .arguments
             .iter()
             .any(|argument| argument.starts_with("nohz_full="))
-            || context.applies("nohz-full");
+            || context.asks_for("nohz-full");
         needs.push((
             None,
             Need {

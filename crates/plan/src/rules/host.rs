@@ -13,6 +13,8 @@ pub(super) fn settable(context: &Context<'_>) -> Vec<PlanFinding> {
         .filter(|(_, choice)| choice.action == KnobAction::Apply)
         .filter_map(|(name, _)| rampart_knobs::named(name))
         .filter(|knob| !knob.is_settable())
+        // What its guests need is set, and what no guest needs is nobody's to say.
+        .filter(|knob| knob.name != "huge-pages" || !has_huge_pages(context))
         .map(|knob| {
             machine(
                 "host-settings",
@@ -24,4 +26,9 @@ pub(super) fn settable(context: &Context<'_>) -> Vec<PlanFinding> {
             .mend(format!("write {} = \"expect\"", knob.name))
         })
         .collect()
+}
+
+fn has_huge_pages(context: &Context<'_>) -> bool {
+    let mut domains = context.resolved.domains.iter();
+    domains.any(|domain| domain.huge_pages.is_some())
 }

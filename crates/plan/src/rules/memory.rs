@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rampart_model::{ByteSize, PlanFinding, Severity};
+use rampart_model::{ByteSize, PlanFinding, PlannedDomain, Reboot, Severity};
 
 use super::{Context, Each, Say, about, unknown_of};
 use crate::view;
@@ -119,6 +119,9 @@ pub(super) fn one_node(context: &Context<'_>) -> Vec<PlanFinding> {
     findings
 }
 
+/// Pages that hardly any memory has side by side once it was used.
+const GIGANTIC: u64 = 1 << 30;
+
 /// Sizes of huge pages that processors have with pages of 4 KiB
 /// (Documentation/admin-guide/mm/hugetlbpage.rst, Documentation/arch/arm64/hugetlbpage.rst).
 fn sizes(architecture: &str) -> &'static [u64] {
@@ -127,6 +130,53 @@ fn sizes(architecture: &str) -> &'static [u64] {
         "aarch64" => &[64 << 10, 2 << 20, 32 << 20, 1 << 30],
         _ => &[],
     }
+}
+
+/// Pages that `rampart apply` reserves. What the node does not have at all nobody reserves.
+fn reserved_later(
+    context: &Context<'_>,
+    domain: &PlannedDomain,
+    (node, page): (u32, ByteSize),
+    left: u64,
+    needed: u64,
+    all: u64,
+) -> PlanFinding {
+    let rule = "huge-pages";
+    let nodes = &context.machine.topology.nodes;
+    let memory = nodes
+        .iter()
+        .find(|known| known.id == node)
+        .map_or(context.machine.memory, |known| known.memory);
+    let asked = ByteSize(all.saturating_mul(page.0));
+    if memory > 0 && asked.0 >= memory {
+        return about(
+            rule,
+            domain,
+            Severity::Problem,
+            "the node has less memory than the huge pages of its guests",
+        )
+        .values(
+            format!("{} MiB on node {node}", memory >> 20),
+            format!("more than {asked}"),
+        )
+        .mend("ask for less memory, or for memory of another node")
+        .impossible();
+    }
+    about(
+        rule,
+        domain,
+        Severity::Note,
+        "the huge pages of its memory are not free on its node yet; `rampart apply` reserves them",
+    )
+    .values(
+        format!("{left} of {page} on node {node}"),
+        format!("{needed}"),
+    )
+    .mend(if page.0 >= GIGANTIC {
+        "memory that was used for long has none in one piece: write reboot = \"plan\" in [boot], and `rampart apply --boot` asks for them at the start"
+    } else {
+        "apply the plan early, while memory is in large pieces"
+    })
 }
 
 pub(super) fn huge_pages(context: &Context<'_>) -> Vec<PlanFinding> {
@@ -210,6 +260,22 @@ pub(super) fn huge_pages(context: &Context<'_>) -> Vec<PlanFinding> {
             // Those of the guests before are missing too.
             let all = before.saturating_add(needed);
             let total = free.1.saturating_add(all.saturating_sub(free.0));
+            let offered_there = reserved
+                .iter()
+                .any(|pages| pages.node == node && pages.size == page.0);
+            let at_boot = context.plan.boot.reboot == Reboot::Plan && page.0 >= GIGANTIC;
+            if (offered_there || at_boot) && !context.leaves_by_name("huge-pages") {
+                findings.push(reserved_later(
+                    context,
+                    domain,
+                    (node, page),
+                    left,
+                    needed,
+                    all,
+                ));
+                *before = all;
+                continue;
+            }
             findings.push(
                 about(rule, domain, Severity::Problem, "the huge pages of its memory are not free on its node")
                     .values(

@@ -2,6 +2,7 @@
 //! The rules that a plan has to keep, each with a name by which it can be waived.
 
 mod boot;
+mod caches;
 mod cores;
 mod guests;
 mod host;
@@ -12,7 +13,7 @@ mod owners;
 mod priorities;
 mod table;
 
-use rampart_knobs::{Isolation, Wanted, When};
+use rampart_knobs::{Division, Indivisible, Isolation, Wanted, When};
 use rampart_model::{
     Enforcement, Finding, KnobAction, Machine, Plan, PlanFinding, PlannedDomain, PreemptionModel,
     ResolvedDomain, ResolvedPlan, Severity, Surroundings,
@@ -31,6 +32,8 @@ pub(crate) struct Context<'a> {
     pub(crate) claims: &'a Claims,
     /// Without findings.
     pub(crate) resolved: &'a ResolvedPlan,
+    /// The caches as the shares of the plan divide them, where that is known.
+    pub(crate) division: Option<&'a Result<Division, Box<Indivisible>>>,
 }
 
 /// A domain as planned, as it asked, and as it was resolved.
@@ -56,10 +59,13 @@ impl<'a> Context<'a> {
             })
     }
 
-    /// What Rampart sets this knob to; none where the plan does not say that it does, and where
-    /// the machine's kernel is not one that it is for.
+    /// What Rampart sets this knob to, as it does where the plan says nothing; none where the plan
+    /// leaves it to others, and where the machine's kernel is not one that it is for.
     pub(crate) fn wanted(&self, knob: &str) -> Option<Wanted> {
-        let choice = rampart_knobs::chosen(&self.plan.host, knob)?;
+        let is_named = self.plan.host.contains_key(knob);
+        if self.leaves(knob) || (rampart_knobs::is_safety_net(knob) && !is_named) {
+            return None;
+        }
         let knob = rampart_knobs::named(knob)?;
         let real_time = self.machine.preemption == PreemptionModel::RealTime;
         let for_others = knob.applies.iter().any(|when| match when {
@@ -67,8 +73,7 @@ impl<'a> Context<'a> {
             When::OrdinaryKernel => real_time,
             _ => false,
         });
-        (choice.action == KnobAction::Apply && !for_others)
-            .then(|| knob.wanted_by(&Isolation::of(self.resolved)))
+        (!for_others).then(|| knob.wanted_by(&Isolation::of(self.resolved)))
     }
 
     /// Whether the plan leaves this knob to somebody else, or as it is.
@@ -77,10 +82,16 @@ impl<'a> Context<'a> {
             .is_some_and(|choice| choice.action != KnobAction::Apply)
     }
 
-    /// Whether the plan says that Rampart gives this knob a value.
-    pub(crate) fn applies(&self, knob: &str) -> bool {
-        self.wanted(knob)
-            .is_some_and(|wanted| wanted != Wanted::Told)
+    /// Whether the plan leaves what it asks for itself to somebody else, by the knob's name.
+    pub(crate) fn leaves_by_name(&self, knob: &str) -> bool {
+        let choice = self.plan.host.get(knob);
+        choice.is_some_and(|choice| choice.action != KnobAction::Apply)
+    }
+
+    /// Whether the plan names this knob, for Rampart to give it a value.
+    pub(crate) fn asks_for(&self, knob: &str) -> bool {
+        let wanted = self.wanted(knob).filter(|wanted| *wanted != Wanted::Told);
+        wanted.is_some() && rampart_knobs::chosen(&self.plan.host, knob).is_some()
     }
 }
 

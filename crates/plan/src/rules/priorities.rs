@@ -46,8 +46,8 @@ fn relief(context: &Context<'_>) -> Relief {
         .fair_server
         .is_some_and(|(runtime, _)| runtime > Nanos::ZERO);
     // A plan that sets a knob of this kind takes the relief away.
-    if (throttled && !context.applies("real-time-throttling"))
-        || (fair && !context.applies("fair-server"))
+    if (throttled && !context.asks_for("real-time-throttling"))
+        || (fair && !context.asks_for("fair-server"))
     {
         Relief::TimeSharing
     } else {

@@ -5,7 +5,9 @@ use std::fmt;
 
 use rampart_model::{PlanFinding, Severity};
 
-use super::{Context, boot, cores, guests, host, isolation, limits, memory, owners, priorities};
+use super::{
+    Context, boot, caches, cores, guests, host, isolation, limits, memory, owners, priorities,
+};
 
 /// A rule.
 #[derive(Clone, Copy)]
@@ -50,7 +52,7 @@ macro_rules! rule {
 }
 
 /// Every rule, in the order in which they are checked.
-pub const RULES: [Rule; 25] = [
+pub const RULES: [Rule; 26] = [
     rule!(
         "same-machine",
         E,
@@ -241,6 +243,14 @@ pub const RULES: [Rule; 25] = [
         true,
         isolation::shared_cache,
         "No last-level cache is shared with others, or the domain has ways of its own",
+        "Linux Documentation/filesystems/resctrl.rst"
+    ),
+    rule!(
+        "cache-share",
+        E,
+        false,
+        caches::shares,
+        "The shares of caches and memory bandwidth that the plan asks for can be had",
         "Linux Documentation/filesystems/resctrl.rst"
     ),
     rule!(

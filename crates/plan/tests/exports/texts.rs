@@ -86,13 +86,12 @@ fn a_budget_where_groups_have_one() {
     let script = |groups: &str, asked: bool, left: Option<Nanos>| {
         let mut machine = support::quad();
         machine.control_groups = groups.to_owned();
-        let mut around = Surroundings {
+        machine.throttling.group_scheduling = Some(asked);
+        machine.throttling.runtime = Some(Nanos::from_millis(950));
+        let around = Surroundings {
             group_budget: left,
             ..Surroundings::default()
         };
-        around
-            .kernel_options
-            .insert("CONFIG_RT_GROUP_SCHED".to_owned(), asked);
         let resolved = Resolved::of(machine, around, plan);
         let exported = containers(&resolved.subject(), Engine::Docker);
         let script = text(&exported, "docker.sh").to_owned();
@@ -109,7 +108,12 @@ fn a_budget_where_groups_have_one() {
         let (without, _) = script(groups, asked, left);
         assert!(!without.contains("--cpu-rt"), "{groups} {asked}: {without}");
     }
-    assert!(script("v1", true, None).1.contains("CONFIG_RT_GROUP_SCHED"));
+    assert!(script("v1", true, None).1.contains("cannot be read"));
+    assert!(
+        script("v1", true, Some(Nanos::ZERO))
+            .1
+            .contains("none is left")
+    );
 }
 
 #[test]

@@ -98,6 +98,14 @@ fn huge_pages_are_there() {
         }]),
         ..Surroundings::default()
     };
+    // What Rampart reserves is told; what the plan leaves to others has to be there.
+    let few = resolve_in(&threads, &with("2MiB"), &pages(1, 20));
+    assert!(broken(&few, rule).is_empty());
+    let note = found(&few, rule)[0].finding.to_string();
+    assert!(note.contains("`rampart apply` reserves them"), "{note}");
+    let large = with("2MiB").replace("64MiB", "9GiB");
+    assert!(one(&resolve_in(&threads, &large, &pages(1, 20)), rule).impossible);
+    let with = |page: &str| format!("{}[host]\nhuge-pages = \"expect\"\n", with(page));
     let few = resolve_in(&threads, &with("2MiB"), &pages(1, 20));
     let text = one(&few, rule).finding.to_string();
     assert!(
@@ -111,9 +119,9 @@ fn huge_pages_are_there() {
         broken(&resolve_in(&threads, &with("2MiB"), &pages(0, 32)), rule).len(),
         1
     );
+    let bare = with("2MiB").replace("[host]\nhuge-pages = \"expect\"\n", "");
     let two = format!(
-        "{}{}",
-        with("2MiB"),
+        "{bare}{}",
         with("2MiB").replace("\"g\"", "\"h\"").replace("4,6", "5,7")
     );
     let both = resolve_in(&threads, &two, &pages(1, 40));
@@ -172,4 +180,78 @@ fn a_shared_cache_is_a_leak() {
         task("\"3\"")
     );
     assert!(broken(&resolve(&machine, &own), rule).is_empty());
+}
+
+#[test]
+fn shares_of_caches_can_be_had() {
+    let rule = "cache-share";
+    let quad = quad();
+    let plan = |share: &str| format!("{}cache = {{ {share} }}\n", task("\"3\""));
+    let with = |control: CacheControl| Surroundings {
+        cache_control: Some(control),
+        ..Surroundings::default()
+    };
+    let own = plan("ways = 4, exclusive = true");
+    assert_eq!(
+        found(&resolve(&quad, &own), rule).len(),
+        1,
+        "not known: a note"
+    );
+    assert!(broken(&resolve(&quad, &own), rule).is_empty());
+    assert!(found(&resolve(&quad, &task("\"3\"")), rule).is_empty());
+    let absent = with(CacheControl::Absent);
+    assert!(one(&resolve_in(&quad, &own, &absent), rule).impossible);
+    let left = format!("{own}[host]\ncache-schemata = \"expect\"\n");
+    assert_eq!(
+        severity(&quad, &left, &absent, rule),
+        Some(Severity::Warning)
+    );
+    let unmounted = resolve_in(&quad, &own, &with(CacheControl::NotMounted));
+    assert!(broken(&unmounted, rule).is_empty());
+    assert!(unmounted.domains[0].cache_ways.is_empty());
+
+    let instances = vec![ResourceInstance {
+        id: 0,
+        cpus: cpus("0-3"),
+        size: 8 << 20,
+    }];
+    let mut allocation = Allocation {
+        point: "/sys/fs/resctrl".to_owned(),
+        caches: vec![CacheResource {
+            name: "L3".to_owned(),
+            level: 3,
+            all: WayMask(0xff),
+            fewest: 1,
+            shareable: WayMask(0),
+            sparse: false,
+            instances,
+        }],
+        bandwidth: None,
+        most_groups: 4,
+        groups: vec![AllocationGroup {
+            mode: "shareable".to_owned(),
+            schemata: Schemata::parse("L3:0=ff"),
+            ..AllocationGroup::default()
+        }],
+    };
+    let mounted = with(CacheControl::Mounted(allocation.clone()));
+    let resolved = resolve_in(&quad, &own, &mounted);
+    assert!(found(&resolved, rule).is_empty());
+    let text = rampart_plan::terminal(&resolved, rampart_plan::PictureOptions::default());
+    assert!(text.contains("4 of 8 ways of L3 cache 0"), "{text}");
+    let refused = resolve_in(&quad, &plan("ways = 8, exclusive = true"), &mounted);
+    assert!(one(&refused, rule).impossible);
+    assert!(one(&refused, rule).finding.mend.is_some());
+    let bandwidth = resolve_in(&quad, &plan("bandwidth-percent = 50"), &mounted);
+    assert_eq!(broken(&bandwidth, rule).len(), 1);
+    // Where the plan stands already, its own group is no other's.
+    allocation.groups.push(AllocationGroup {
+        name: AllocationGroup::name_of("a"),
+        cpus: cpus("3"),
+        mode: "exclusive".to_owned(),
+        schemata: Schemata::parse("L3:0=f"),
+    });
+    allocation.groups[0].schemata = Schemata::parse("L3:0=f0");
+    let stands = resolve_in(&quad, &own, &with(CacheControl::Mounted(allocation)));
+    assert_eq!(stands.domains[0].cache_ways, resolved.domains[0].cache_ways);
 }

@@ -72,12 +72,20 @@ fn the_kernels_own_threads_get_to_run() {
     let lifted = format!("{plan}[host]\nreal-time-throttling = \"apply\"\n");
     assert_eq!(severity(&quad, &lifted, &ordinary, rule), problem);
     let all = format!("{plan}[host]\ndefault = \"apply\"\nrcuc-priority = \"skip\"\n");
-    assert_eq!(severity(&quad, &all, &low, rule), problem, "no relief");
     assert_eq!(
-        severity(&quad, &all, &ordinary, rule),
-        problem,
-        "to 2 alone"
+        severity(&quad, &all, &low, rule),
+        Some(Severity::Warning),
+        "no default takes the relief away"
     );
+    assert_eq!(severity(&quad, &all, &ordinary, rule), None);
+    // What the plan says nothing about is set as the catalogue wants it.
+    quad.throttling.runtime = None;
+    let modest = plan.replace("fifo = 10", "fifo = 3");
+    let idle = kernel_thread("rcuc/3", SchedulingPolicy::Fifo(1));
+    assert_eq!(severity(&quad, &modest, &idle, rule), None, "raised to 4");
+    let skipped = format!("{modest}[host]\nrcuc-priority = \"skip\"\n");
+    assert_eq!(severity(&quad, &skipped, &idle, rule), problem);
+    quad.throttling.runtime = Some(Nanos::from_millis(950));
     let kept = format!(
         "{plan}[host]\nreal-time-throttling = {{ action = \"apply\", value = \"safety-net\" }}\n"
     );

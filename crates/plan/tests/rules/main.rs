@@ -11,8 +11,9 @@ mod owners;
 mod surroundings;
 
 use rampart_model::{
-    CpuId, HugePages, Interrupt, KernelThread, Machine, Nanos, NetworkQueues, PreemptionModel,
-    ResourceLimits, SchedulingPolicy, Severity, Surroundings,
+    Allocation, AllocationGroup, CacheControl, CacheResource, CpuId, HugePages, Interrupt,
+    KernelThread, Machine, Nanos, NetworkQueues, PreemptionModel, ResourceInstance, ResourceLimits,
+    SchedulingPolicy, Schemata, Severity, Surroundings, WayMask,
 };
 use support::{broken, cpus, found, machine, one, quad, resolve, resolve_in, threads};
 

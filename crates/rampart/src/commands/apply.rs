@@ -9,7 +9,7 @@ use rampart_host::{
 };
 use rampart_knobs::{Isolation, Subject, changes_text};
 use rampart_model::{
-    ChangeList, ChangeStep, ExitCode, PlanFinding, Reboot, StandingPlan, StepAction, StepKind,
+    ChangeList, ChangeStep, ExitCode, PlanFinding, Reboot, StandingPlan, StepAction,
 };
 use serde::Serialize;
 
@@ -225,34 +225,7 @@ pub(crate) fn change_list(root: &MachineRoot, read: &ReadPlan) -> ChangeList {
         machine: &read.machine,
         readings: &readings,
     };
-    let mut changes = rampart_knobs::change_list(&read.resolved, subject, &isolation, VERSION);
-    changes.steps.extend(cache_shares(read));
-    changes
-}
-
-/// Shares of a cache are checked and shown, and not set yet.
-fn cache_shares(read: &ReadPlan) -> impl Iterator<Item = ChangeStep> {
-    let shared = read.plan.domains.iter();
-    shared
-        .filter(|domain| domain.cache.is_some())
-        .map(|domain| {
-            ChangeStep {
-            kind: StepKind::Knob,
-            name: format!("cache of {}", domain.name),
-            title: "a share of the last-level cache and of memory bandwidth".to_owned(),
-            action: StepAction::ByHand,
-            why: "Rampart does not set it".to_owned(),
-            present: "everybody's".to_owned(),
-            wanted: "what the plan says".to_owned(),
-            places: Vec::new(),
-            disruptive: None,
-            mend: Some(
-                "mount -t resctrl resctrl /sys/fs/resctrl, then make a group and write its schemata"
-                    .to_owned(),
-            ),
-            source: "Documentation/arch/x86/resctrl.rst".to_owned(),
-        }
-        })
+    rampart_knobs::change_list(&read.resolved, subject, &isolation, VERSION)
 }
 
 /// Applies it, with a line on standard error for each step.

@@ -133,7 +133,7 @@ fn effects(evaluation: &Evaluation, changes: Vec<PlanChange>) -> PlanEffects {
         ablation.push(ChangeEffect {
             change: change.clone(),
             outcome: all,
-            statement: format!("of 1 comparison; {}", one.statement),
+            statement: over_all(&one, all),
         });
         effects.push(one);
     }
@@ -205,4 +205,21 @@ fn effect(leg: &PlanLeg, record: &Record, factors: [f64; 4], outcome: EffectOutc
         exposure: (record.exposure, record.exposure),
         records: (record.id.clone(), format!("{}{}", leg.prefix(), record.id)),
     }
+}
+
+/// As an evaluation words it.
+fn over_all(one: &PlanEffect, outcome: ChangeOutcome) -> String {
+    let found = match outcome {
+        ChangeOutcome::Mattered => "better in 1 and worse in 0 of 1 comparison; most: with it",
+        ChangeOutcome::Backfired => "better in 0 and worse in 1 of 1 comparison; most: with it",
+        ChangeOutcome::Mixed => "better in 1 and worse in 1 of 2 comparisons; most: with it",
+        ChangeOutcome::NoDifferenceShown | ChangeOutcome::Inconclusive => {
+            "nothing differs in 1 comparison; a ratio of 1.3 would probably have been seen in each;"
+        }
+    };
+    let (with, without) = one.exposure;
+    format!(
+        "{found} {}; {} runs and {} with it, {} runs and {} without it",
+        one.statement, with.runs, with.duration, without.runs, without.duration
+    )
 }

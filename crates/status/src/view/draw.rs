@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The picture. It is made for 80 columns and 24 lines; more room shows more.
 
-use rampart_model::{CpuStatus, Severity, StatusSubject};
+use rampart_model::{CpuStatus, Severity, StatusSubject, clean};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style};
@@ -9,7 +9,7 @@ use ratatui::text::Line;
 use ratatui::widgets::{Block, Clear, Paragraph, Row, Table, Wrap};
 
 use super::{Column, Shown, View};
-use crate::text::{clean, owner, running};
+use crate::text::{owner, running};
 
 const KEYS: &str = " q quit  p pause  ←→ column  ↑↓ order  PgUp PgDn CPUs  ? help";
 

@@ -12,8 +12,6 @@ use rustix::process::{Resource, getrlimit};
 use crate::MachineRoot;
 use crate::kernel_config::KernelConfig;
 
-pub(crate) use processes::running_programs;
-
 /// `CAP_IPC_LOCK` and `CAP_SYS_NICE` of include/uapi/linux/capability.h.
 const CAPABILITIES: u64 = 1 << 14 | 1 << 23;
 

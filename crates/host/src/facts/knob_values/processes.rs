@@ -6,36 +6,27 @@ use std::collections::BTreeSet;
 use rampart_knobs::KernelThread;
 
 use crate::MachineRoot;
-use crate::tasks::TaskStat;
+use crate::facts::processes::{names_of_programs, with_kernel_threads};
 
 /// Kernel threads and programs; none where the kernel's threads are not seen, as in a container.
 pub(super) fn read(root: &MachineRoot) -> Option<(Vec<KernelThread>, BTreeSet<String>)> {
-    if root.line("proc/2/comm").as_deref() != Some("kthreadd") {
-        return None;
-    }
-    let mut threads = Vec::new();
-    let mut programs = BTreeSet::new();
-    for process in root.numbered("proc", "") {
-        let stat = root
-            .text(&format!("proc/{process}/stat"))
-            .and_then(|line| TaskStat::parse(&line));
-        match stat {
-            Some(stat) if stat.is_kernel_thread() => threads.push(KernelThread {
-                thread: process,
+    let processes = with_kernel_threads(root)?;
+    let programs = names_of_programs(&processes);
+    let threads = processes
+        .into_iter()
+        .filter(|process| process.is_kernel_thread())
+        .filter_map(|process| {
+            let stat = process.stat?;
+            Some(KernelThread {
+                thread: process.number,
                 bound: stat.is_bound(),
                 policy: stat.policy,
-                affinity: affinity(root, process),
+                affinity: affinity(root, process.number),
                 name: stat.name,
-            }),
-            _ => programs.extend(root.line(&format!("proc/{process}/comm"))),
-        }
-    }
+            })
+        })
+        .collect();
     Some((threads, programs))
-}
-
-/// Names of running programs; none where they are not seen.
-pub(crate) fn running_programs(root: &MachineRoot) -> Option<BTreeSet<String>> {
-    read(root).map(|(_, programs)| programs)
 }
 
 fn affinity(root: &MachineRoot, process: u32) -> Option<rampart_model::CpuSet> {

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 pub use images::kernel_image_version;
 use rampart_model::{HugePages, Interrupt, Nanos, NetworkQueues, ResourceLimits, Surroundings};
 
+use crate::facts::processes::{self, Process};
 use crate::kernel_config::KernelConfig;
 use crate::{MachineRoot, processor_times, real_time};
 
@@ -57,9 +58,10 @@ pub fn read_surroundings(root: &MachineRoot, guest_kernels: &[PathBuf]) -> Surro
         .then(processor_times::read_smi_count)
         .flatten()
         .map(|count| (count, Instant::now()));
-    let processes = threads::processes(root);
+    let processes = Some(processes::processes(root)).filter(|processes| !processes.is_empty());
     Surroundings {
         huge_pages: huge_pages(root),
+        cache_control: crate::facts::allocation::read(root),
         kernel_threads: processes.as_deref().and_then(threads::vital),
         kernel_options: OPTIONS
             .iter()
@@ -92,7 +94,7 @@ pub fn read_surroundings(root: &MachineRoot, guest_kernels: &[PathBuf]) -> Surro
     }
 }
 
-fn managers(processes: &[threads::Process]) -> Vec<String> {
+fn managers(processes: &[Process]) -> Vec<String> {
     MANAGERS
         .iter()
         .filter(|(name, _)| processes.iter().any(|process| process.name == *name))

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Huge pages of the kernel at hand, as root. Elsewhere this test says so and passes.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rampart_model::StepKind;
+
+use super::tests::{changes, file, resolved, step};
+use super::{Application, apply_on};
+use crate::fake::directory;
+use crate::kernel::{Kernel as _, RunningKernel};
+use crate::release::release_locked;
+use crate::shield::live_tests::machine_lock;
+use crate::state::is_root;
+use crate::{StateDirectory, standing_plan};
+
+const PAGES: &str = "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages";
+
+#[test]
+#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
+fn pages_are_reserved_and_given_back() {
+    let number = || {
+        let text = RunningKernel.read(Path::new(PAGES)).ok()?;
+        text.trim().parse::<u64>().ok()
+    };
+    let Some(before) = number().filter(|_| is_root()) else {
+        eprintln!("left out: huge pages: it needs root, and pages of 2 MiB on memory node 0");
+        return;
+    };
+    let directory = directory();
+    let state = StateDirectory::at(directory.path());
+    let _lock = machine_lock(&state);
+    let wanted = (before + 2).to_string();
+    let mut list = changes();
+    list.steps = vec![step(StepKind::Knob, "huge-pages", file(PAGES, &wanted))];
+    let resolved = resolved();
+    let application = Application {
+        tool_version: "test",
+        file: "plan.toml",
+        text: "",
+        resolved: &resolved,
+        changes: &list,
+    };
+    match apply_on(Arc::new(RunningKernel), &state, &application, &mut |_| ()) {
+        Ok(_) => assert_eq!(number(), Some(before + 2)),
+        // Memory may be in small pieces: then it says so, and nothing stands.
+        Err(refusal) => assert!(refusal.to_string().contains(PAGES), "{refusal}"),
+    }
+    let report = release_locked(&RunningKernel, &state).expect("release");
+    assert!(report.left.is_empty(), "{:?}", report.left);
+    assert_eq!(number(), Some(before));
+    assert_eq!(standing_plan(&state).expect("read"), None);
+}

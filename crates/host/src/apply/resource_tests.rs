@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Shares of caches, and huge pages: what stands, what is refused, and that every way of ending
+//! leads back.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use rampart_model::{
+    ByteSize, CacheShare, ChangeList, ChangeTarget, ResolvedPlan, StandingPlan, StepKind, WayMask,
+};
+
+use super::tests::{
+    apply_plan, changes, file, machine, picture, resolved, step, survives_every_end_of, text,
+};
+use crate::fake::resctrl::{POINT, Resctrl};
+use crate::fake::{FakeKernel, Layout, Machine, cpus, directory};
+use crate::release::release_locked;
+use crate::{HostError, StateDirectory, journal, standing_plan};
+
+const PAGES: &str = "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages";
+
+fn exclusive(ways: u32) -> CacheShare {
+    CacheShare {
+        ways: Some(ways),
+        exclusive: true,
+        ..CacheShare::default()
+    }
+}
+
+/// A plan of two domains, `press` on CPU 2 and `vision` on CPU 3, with these shares.
+fn shared(press: Option<CacheShare>, vision: Option<CacheShare>) -> (ResolvedPlan, ChangeList) {
+    let (mut plan, mut list) = (resolved(), changes());
+    for (domain, share) in plan.domains.iter_mut().zip([press, vision]) {
+        domain.cache = share;
+        if domain.cache.is_some() {
+            list.steps
+                .insert(2, step(StepKind::Cache, &domain.name, Vec::new()));
+        }
+    }
+    (plan, list)
+}
+
+fn with_resctrl(mounted: bool, cpus_of_each: u32) -> Machine {
+    let mut machine = machine(Layout::V2);
+    machine.add_resctrl(mounted, cpus_of_each);
+    machine
+}
+
+fn resctrl(kernel: &FakeKernel) -> Resctrl {
+    kernel.machine().resctrl.clone().expect("resctrl")
+}
+
+fn ways(kernel: &FakeKernel, group: &str, id: u32) -> u64 {
+    resctrl(kernel).groups[group].ways[&("L3", id)].0
+}
+
+/// Applies, hands what stands to `look`, releases, and compares with the machine before.
+fn there_and_back(
+    before: Machine,
+    plan: &(ResolvedPlan, ChangeList),
+    look: impl FnOnce(&FakeKernel, &StandingPlan),
+) {
+    let directory = directory();
+    let state = StateDirectory::at(directory.path());
+    let kernel = Arc::new(FakeKernel::new(before.clone()));
+    let stands = apply_plan(&kernel, &state, &plan.0, &plan.1).expect("apply");
+    look(&kernel, &stands);
+    let report = release_locked(&*kernel, &state).expect("release");
+    assert!(report.left.is_empty(), "{:?}", report.left);
+    assert_eq!(picture(&kernel.machine()), picture(&before));
+    assert_eq!(standing_plan(&state).expect("read"), None);
+}
+
+/// Applies what is refused, and compares with the machine before.
+fn refusal(before: &Machine, plan: &(ResolvedPlan, ChangeList)) -> HostError {
+    let directory = directory();
+    let state = StateDirectory::at(directory.path());
+    let kernel = Arc::new(FakeKernel::new(before.clone()));
+    let refusal = apply_plan(&kernel, &state, &plan.0, &plan.1).expect_err("refused");
+    assert_eq!(picture(&kernel.machine()), picture(before), "{refusal}");
+    assert!(journal::files(&state).is_empty());
+    refusal
+}
+
+#[test]
+fn a_share_is_a_group_and_all_else_has_the_rest() {
+    let limited = CacheShare {
+        bytes: Some(ByteSize(3 << 19)),
+        bandwidth_percent: Some(45),
+        ..CacheShare::default()
+    };
+    let plan = shared(Some(exclusive(4)), Some(limited));
+    there_and_back(with_resctrl(true, 4), &plan, |kernel, stands| {
+        assert_eq!(ways(kernel, "rampart-press", 0), 0x00f);
+        // One and a half MiB are two ways, beside the others and away from those of devices.
+        assert_eq!(ways(kernel, "rampart-vision", 0), 0x030);
+        assert_eq!(ways(kernel, "", 0), 0x7f0);
+        let resctrl = resctrl(kernel);
+        let press = &resctrl.groups["rampart-press"];
+        assert!(press.exclusive && press.cpus == cpus("2"));
+        let vision = &resctrl.groups["rampart-vision"];
+        assert!(!vision.exclusive && vision.cpus == cpus("3"));
+        assert_eq!((press.bandwidth[&0], vision.bandwidth[&0]), (100, 50));
+        let got = &stands.resolved.domains[0].cache_ways;
+        assert_eq!(got.len(), 1);
+        assert_eq!((got[0].ways, got[0].size), (WayMask(0xf), 4 << 20));
+        // What was written is in the plan, for the status.
+        let places: Vec<(String, &str)> = stands
+            .changes
+            .steps
+            .iter()
+            .filter(|step| step.kind == StepKind::Cache && step.name == "press")
+            .flat_map(|step| &step.places)
+            .map(|place| (place.place.replace(POINT, ""), place.value.as_str()))
+            .collect();
+        let expected = [
+            ("/rampart-press/schemata", "L3:0=f"),
+            ("/rampart-press/cpus_list", "2"),
+            ("/schemata", "L3:0=7f0"),
+        ];
+        assert_eq!(
+            places,
+            expected.map(|(path, value)| (path.to_owned(), value))
+        );
+    });
+}
+
+#[test]
+fn a_cache_that_the_domain_does_not_use_stays_whole() {
+    let plan = shared(None, Some(exclusive(3)));
+    there_and_back(with_resctrl(true, 2), &plan, |kernel, stands| {
+        assert_eq!(ways(kernel, "rampart-vision", 1), 0x007);
+        assert_eq!(ways(kernel, "", 1), 0x7f8);
+        assert_eq!(ways(kernel, "", 0), 0x7ff);
+        // The kernel's own mode would be about the other cache too.
+        assert!(!resctrl(kernel).groups["rampart-vision"].exclusive);
+        assert!(
+            stands
+                .findings
+                .iter()
+                .all(|told| !told.place.contains("mode"))
+        );
+    });
+}
+
+#[test]
+fn code_and_data_are_divided_alike() {
+    let mut before = with_resctrl(false, 4);
+    if let Some(resctrl) = &mut before.resctrl {
+        resctrl.resources = vec!["L3CODE", "L3DATA"];
+        resctrl.mounted = true;
+    }
+    let kernel = FakeKernel::new(before.clone());
+    // As it is after a mount.
+    let _ = kernel
+        .machine()
+        .resctrl
+        .as_mut()
+        .map(|resctrl| resctrl.mounted = false);
+    crate::kernel::Kernel::mount(&kernel, "resctrl", Path::new(POINT)).expect("mount");
+    let before = kernel.machine().clone();
+    let plan = shared(Some(exclusive(4)), None);
+    there_and_back(before, &plan, |kernel, stands| {
+        let group = &resctrl(kernel).groups["rampart-press"];
+        for resource in ["L3CODE", "L3DATA"] {
+            assert_eq!(group.ways[&(resource, 0)], WayMask(0xf));
+        }
+        assert!(group.exclusive);
+        assert_eq!(stands.resolved.domains[0].cache_ways.len(), 1);
+    });
+}
+
+#[test]
+fn resctrl_is_mounted_and_unmounted_again_unless_others_use_it() {
+    let plan = shared(Some(exclusive(4)), None);
+    let before = with_resctrl(false, 4);
+    there_and_back(before.clone(), &plan, |kernel, _| {
+        assert!(resctrl(kernel).mounted);
+    });
+
+    let directory = directory();
+    let state = StateDirectory::at(directory.path());
+    let kernel = Arc::new(FakeKernel::new(before));
+    apply_plan(&kernel, &state, &plan.0, &plan.1).expect("apply");
+    kernel.machine().add_cache_group("theirs", 0x700, Some(0));
+    let report = release_locked(&*kernel, &state).expect("release");
+    let told: Vec<String> = report.left.iter().map(ToString::to_string).collect();
+    assert!(told.len() == 1 && told[0].contains("theirs"), "{told:?}");
+    let after = resctrl(&kernel);
+    assert!(after.mounted && after.groups.contains_key("theirs"));
+    assert_eq!(ways(&kernel, "", 0), 0x7ff);
+    assert!(!after.groups.contains_key("rampart-press"));
+}
+
+#[test]
+fn a_share_that_is_not_to_be_had_is_refused_and_all_is_taken_back() {
+    // No resctrl at all.
+    let plan = shared(Some(exclusive(4)), None);
+    let text = refusal(&machine(Layout::V2), &plan).to_string();
+    assert!(
+        text.contains("press") && text.contains("/proc/filesystems"),
+        "{text}"
+    );
+
+    for (ways, ours, expected) in [
+        // Nothing would be left.
+        (11, None, "too little"),
+        (12, None, "side by side"),
+        // Somebody has ways in the middle, and somebody has the CPU.
+        (6, Some((0x070, None)), "rmdir /sys/fs/resctrl/theirs"),
+        (2, Some((0x070, Some(2))), "rmdir /sys/fs/resctrl/theirs"),
+    ] {
+        let mut before = with_resctrl(true, 4);
+        if let Some((mask, cpu)) = ours {
+            before.add_cache_group("theirs", mask, cpu);
+        }
+        let plan = shared(Some(exclusive(ways)), None);
+        let text = refusal(&before, &plan).to_string();
+        assert!(text.contains(expected), "{ways} ways: {text}");
+        assert!(text.contains("mend: "), "{text}");
+    }
+
+    // The first share is made, and the second is not.
+    let mut before = with_resctrl(false, 4);
+    if let Some(resctrl) = &mut before.resctrl {
+        resctrl.most_groups = 2;
+    }
+    let plan = shared(Some(exclusive(1)), Some(exclusive(1)));
+    let text = refusal(&before, &plan).to_string();
+    assert!(
+        text.contains("vision") && text.contains("no further group"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_shares_of_others_stay() {
+    let mut before = with_resctrl(true, 4);
+    before.add_cache_group("theirs", 0x003, Some(0));
+    let plan = shared(Some(exclusive(4)), None);
+    there_and_back(before, &plan, |kernel, _| {
+        assert_eq!(ways(kernel, "theirs", 0), 0x003);
+        assert_eq!(ways(kernel, "rampart-press", 0), 0x03c);
+        // The longer part of what is left: the kernel takes ways side by side alone.
+        assert_eq!(ways(kernel, "", 0), 0x7c0);
+    });
+}
+
+#[test]
+fn huge_pages_are_counted_when_they_were_given() {
+    let mut before = machine(Layout::V2);
+    before.files.insert(PAGES.into(), "3\n".into());
+    let (plan, mut list) = (resolved(), changes());
+    list.steps
+        .push(step(StepKind::Knob, "huge-pages", file(PAGES, "40")));
+    let plan = (plan, list);
+    // The kernel finds some more each time that it is asked.
+    before.huge_pages = Some((100, 15));
+    there_and_back(before.clone(), &plan, |kernel, _| {
+        assert_eq!(text(kernel, PAGES), "40");
+    });
+    before.huge_pages = Some((20, 100));
+    let told = refusal(&before, &plan).to_string();
+    for part in [PAGES, "is 20 pages", "needed 40", "--boot", "taken back"] {
+        assert!(told.contains(part), "{told}");
+    }
+}
+
+#[test]
+fn every_end_leads_back() {
+    for mounted in [false, true] {
+        let mut before = with_resctrl(mounted, 2);
+        before.files.insert(PAGES.into(), "0\n".into());
+        before.huge_pages = Some((100, 30));
+        let limited = CacheShare {
+            ways: Some(2),
+            bandwidth_percent: Some(50),
+            ..CacheShare::default()
+        };
+        let (plan, mut list) = shared(Some(exclusive(2)), Some(limited));
+        list.steps
+            .push(step(StepKind::Knob, "huge-pages", file(PAGES, "50")));
+        // These are ended elsewhere.
+        list.steps.retain(|step| {
+            let is_thread = |target: &ChangeTarget| {
+                matches!(
+                    target,
+                    ChangeTarget::ThreadPolicy(_) | ChangeTarget::ThreadAffinity(_)
+                )
+            };
+            !step.places.iter().any(|place| is_thread(&place.target))
+        });
+        survives_every_end_of(&before, &plan, &list);
+    }
+}
+
+fn any_share() -> impl Strategy<Value = Option<CacheShare>> {
+    let share = (1..7_u32, any::<bool>(), proptest::option::of(1..=100_u32)).prop_map(
+        |(ways, exclusive, bandwidth_percent)| CacheShare {
+            ways: Some(ways),
+            exclusive,
+            bandwidth_percent,
+            ..CacheShare::default()
+        },
+    );
+    proptest::option::of(share)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever shares are asked for, granted or not, and whoever has ways already: the machine is
+    /// as before in the end.
+    #[test]
+    fn release_undoes_apply(
+        press in any_share(),
+        vision in any_share(),
+        mounted in any::<bool>(),
+        cpus_of_each in 1..5_u32,
+        theirs in proptest::option::of((0..9_u32, 1..3_u32)),
+    ) {
+        let mut before = with_resctrl(mounted, cpus_of_each);
+        if let (true, Some((first, count))) = (mounted, theirs) {
+            let ways = WayMask::run(first, count).unwrap_or_default();
+            before.add_cache_group("theirs", ways.0, Some(1));
+        }
+        let (plan, list) = shared(press, vision);
+        let directory = directory();
+        let state = StateDirectory::at(directory.path());
+        let kernel = Arc::new(FakeKernel::new(before.clone()));
+        if let Ok(stands) = apply_plan(&kernel, &state, &plan, &list) {
+            let resctrl = resctrl(&kernel);
+            for domain in stands.resolved.domains.iter().filter(|domain| domain.cache.is_some()) {
+                for got in domain.cache_ways.iter().filter(|got| got.exclusive) {
+                    let own = format!("rampart-{}", domain.name);
+                    let others = resctrl.groups.iter().filter(|(name, _)| **name != own);
+                    for (name, group) in others {
+                        let theirs = group.ways[&("L3", got.id)];
+                        prop_assert!(!theirs.overlaps(got.ways), "{name} has {theirs} of {got}");
+                    }
+                }
+            }
+        }
+        let report = release_locked(&*kernel, &state).expect("release");
+        prop_assert!(report.left.is_empty(), "{:?}", report.left);
+        prop_assert_eq!(picture(&kernel.machine()), picture(&before));
+    }
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Processes, and the kernel's own threads among them (proc_pid_stat(5)).
+
+use std::collections::BTreeSet;
+
+use crate::MachineRoot;
+use crate::tasks::TaskStat;
+
+/// A process, or a thread of the kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Process {
+    /// Its number.
+    pub(crate) number: u32,
+    /// What the kernel calls it.
+    pub(crate) name: String,
+    /// None where it could not be read.
+    pub(crate) stat: Option<TaskStat>,
+}
+
+impl Process {
+    /// Whether it belongs to the kernel.
+    pub(crate) fn is_kernel_thread(&self) -> bool {
+        self.stat.as_ref().is_some_and(TaskStat::is_kernel_thread)
+    }
+}
+
+/// Every process that has a name, by its number.
+pub(crate) fn processes(root: &MachineRoot) -> Vec<Process> {
+    root.numbered("proc", "")
+        .into_iter()
+        .filter_map(|number| {
+            let stat = root
+                .text(&format!("proc/{number}/stat"))
+                .and_then(|line| TaskStat::parse(&line));
+            let name = root
+                .line(&format!("proc/{number}/comm"))
+                .or_else(|| stat.as_ref().map(|stat| stat.name.clone()))?;
+            Some(Process { number, name, stat })
+        })
+        .collect()
+}
+
+/// Every process where the kernel's threads are among them; none where they are not seen, as in a
+/// container.
+pub(crate) fn with_kernel_threads(root: &MachineRoot) -> Option<Vec<Process>> {
+    let is_seen = root.line("proc/2/comm").as_deref() == Some("kthreadd");
+    is_seen.then(|| processes(root))
+}
+
+/// Names of running programs; none where they are not seen.
+pub(crate) fn running_programs(root: &MachineRoot) -> Option<BTreeSet<String>> {
+    let all = with_kernel_threads(root)?;
+    Some(names_of_programs(&all))
+}
+
+/// Names of those that are no threads of the kernel.
+pub(crate) fn names_of_programs(processes: &[Process]) -> BTreeSet<String> {
+    let programs = processes
+        .iter()
+        .filter(|process| !process.is_kernel_thread());
+    programs.map(|process| process.name.clone()).collect()
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The shares of a plan's domains in caches and memory bandwidth, as changes.
+
+use rampart_model::{ChangeStep, KnobAction, ResolvedDomain, ResolvedPlan, StepAction, StepKind};
+
+/// The knob by whose name a plan leaves the shares to others.
+const SCHEMATA: &str = "cache-schemata";
+
+/// One change for each domain with a share. The ways are chosen when it is applied; where resctrl
+/// is mounted they are in the plan already.
+pub(crate) fn steps(plan: &ResolvedPlan) -> Vec<ChangeStep> {
+    plan.domains
+        .iter()
+        .filter(|domain| domain.cache.is_some() && !domain.cpus.is_empty())
+        .map(|domain| step(plan, domain))
+        .collect()
+}
+
+fn step(plan: &ResolvedPlan, domain: &ResolvedDomain) -> ChangeStep {
+    let (action, why) = match plan.host.get(SCHEMATA).map(|choice| choice.action) {
+        Some(KnobAction::Skip) => (StepAction::Skip, "the plan leaves it alone"),
+        Some(KnobAction::Expect) => (
+            StepAction::Expect,
+            "the plan expects somebody else to divide the caches; whether that is so is not looked at",
+        ),
+        Some(KnobAction::Apply) | None => (StepAction::Apply, ""),
+    };
+    ChangeStep {
+        kind: StepKind::Cache,
+        name: domain.name.clone(),
+        title: format!(
+            "the share of {} in caches and memory bandwidth",
+            domain.name
+        ),
+        action,
+        why: why.to_owned(),
+        present: "everybody's".to_owned(),
+        wanted: cache_share_text(domain),
+        places: Vec::new(),
+        disruptive: None,
+        mend: None,
+        source: "Documentation/filesystems/resctrl.rst".to_owned(),
+    }
+}
+
+/// The share of a domain in words: its ways where they are chosen, else what it asks for.
+#[must_use]
+pub fn cache_share_text(domain: &ResolvedDomain) -> String {
+    let Some(share) = &domain.cache else {
+        return String::new();
+    };
+    let mut parts: Vec<String> = domain.cache_ways.iter().map(ToString::to_string).collect();
+    if parts.is_empty() {
+        let own = if share.exclusive { ", its own" } else { "" };
+        let size = match (share.ways, share.bytes) {
+            (Some(ways), _) => Some(rampart_model::plural(ways, "way")),
+            (None, Some(bytes)) => Some(bytes.to_string()),
+            (None, None) => None,
+        };
+        parts.extend(size.map(|size| {
+            format!("{size} of the last cache{own}; which ways is chosen when it is applied")
+        }));
+    }
+    parts.extend(
+        share
+            .bandwidth_percent
+            .map(|percent| format!("{percent} % of memory bandwidth")),
+    );
+    parts.join("; ")
+}

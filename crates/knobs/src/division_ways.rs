@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The ways of one cache: whose they are.
+
+use rampart_model::{
+    Allocation, CacheResource, CacheWays, Finding, ResourceInstance, Severity, WayMask, plural,
+};
+
+use crate::division::{CacheRequest, Indivisible, indivisible};
+
+/// The caches that are divided: those of the last level that can be. Where code and data are divided
+/// apart, both are divided alike.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Level<'a> {
+    pub(crate) level: u32,
+    pub(crate) all: WayMask,
+    pub(crate) fewest: u32,
+    pub(crate) shareable: WayMask,
+    pub(crate) sparse: bool,
+    pub(crate) instances: &'a [ResourceInstance],
+}
+
+impl<'a> Level<'a> {
+    pub(crate) fn of(resources: &[&'a CacheResource]) -> Option<Self> {
+        let first = resources.first()?;
+        Some(Self {
+            level: first.level,
+            all: first.all,
+            fewest: resources
+                .iter()
+                .map(|resource| resource.fewest)
+                .max()
+                .unwrap_or(1)
+                .max(1),
+            shareable: resources
+                .iter()
+                .fold(WayMask(0), |all, resource| all.union(resource.shareable)),
+            sparse: resources.iter().all(|resource| resource.sparse),
+            instances: &first.instances,
+        })
+    }
+}
+
+impl Level<'_> {
+    /// The most of these ways that a group can have: side by side, where the processor wants it so.
+    pub(crate) fn takes(&self, ways: WayMask) -> WayMask {
+        if self.sparse {
+            ways
+        } else {
+            ways.longest_run()
+        }
+    }
+}
+
+/// Who gets which ways of one cache.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct InstanceWays {
+    /// What each request gets, in their order; none where it asks for nothing here.
+    pub(crate) each: Vec<Option<CacheWays>>,
+    /// What is not quite as each asked.
+    pub(crate) findings: Vec<Vec<Finding>>,
+    /// What nobody else may use.
+    pub(crate) taken: WayMask,
+}
+
+pub(crate) fn ways_of_instance(
+    allocation: &Allocation,
+    level: &Level<'_>,
+    instance: &ResourceInstance,
+    requests: &[CacheRequest<'_>],
+) -> Result<InstanceWays, Box<Indivisible>> {
+    let mut ways = InstanceWays {
+        each: vec![None; requests.len()],
+        findings: vec![Vec::new(); requests.len()],
+        taken: WayMask(0),
+    };
+    let of_groups = |only_exclusive: bool| {
+        allocation
+            .groups
+            .iter()
+            .filter(|group| !group.name.is_empty())
+            .filter(|group| !only_exclusive || group.mode != "shareable")
+            .flat_map(|group| {
+                let names = allocation.caches.iter();
+                names
+                    .filter(|cache| cache.level == level.level)
+                    .filter_map(|cache| group.ways(&cache.name, instance.id))
+            })
+            .fold(WayMask(0), WayMask::union)
+    };
+    let (theirs, theirs_alone) = (of_groups(false), of_groups(true));
+    // Ways of earlier shares that others may use too: the next is beside them, where there is room.
+    let mut shared = WayMask(0);
+    for exclusive in [true, false] {
+        for (index, request) in requests.iter().enumerate() {
+            if request.share.exclusive != exclusive
+                || request.cpus.intersection(&instance.cpus).is_empty()
+            {
+                continue;
+            }
+            let Some((count, raised)) = number_of_ways(level, instance, request)? else {
+                continue;
+            };
+            let free = if exclusive {
+                level.all.without(theirs.union(ways.taken))
+            } else {
+                level.all.without(theirs_alone.union(ways.taken))
+            };
+            let avoided = level.shareable.union(shared);
+            let Some(mask) = place(free, count, avoided) else {
+                return Err(no_room(allocation, level, instance, request, count, free));
+            };
+            if exclusive {
+                ways.taken = ways.taken.union(mask);
+            } else {
+                shared = shared.union(mask);
+            }
+            let findings = [
+                raised,
+                (exclusive && mask.overlaps(level.shareable))
+                    .then(|| of_devices(level, instance, mask)),
+            ];
+            if let Some(all) = ways.findings.get_mut(index) {
+                all.extend(findings.into_iter().flatten());
+            }
+            if let Some(got) = ways.each.get_mut(index) {
+                *got = Some(CacheWays {
+                    level: level.level,
+                    id: instance.id,
+                    ways: mask,
+                    all: level.all,
+                    size: way_size(level, instance).saturating_mul(u64::from(count)),
+                    exclusive,
+                });
+            }
+        }
+    }
+    Ok(ways)
+}
+
+fn way_size(level: &Level<'_>, instance: &ResourceInstance) -> u64 {
+    instance.size / u64::from(level.all.count().max(1))
+}
+
+/// How many ways a request is, and what is to be said of it; none where it asks for no ways.
+fn number_of_ways(
+    level: &Level<'_>,
+    instance: &ResourceInstance,
+    request: &CacheRequest<'_>,
+) -> Result<Option<(u32, Option<Finding>)>, Box<Indivisible>> {
+    let place = format!("L{} cache {}", level.level, instance.id);
+    let asked = match (request.share.ways, request.share.bytes) {
+        (Some(ways), _) => ways,
+        (None, Some(bytes)) => {
+            let size = way_size(level, instance);
+            if size == 0 {
+                return Err(indivisible(
+                    request,
+                    place,
+                    "the size of the cache is not known",
+                    (
+                        "no size of a way".to_owned(),
+                        format!("{bytes} in whole ways"),
+                    ),
+                    format!("write `ways`, of {}", level.all.count()),
+                ));
+            }
+            u32::try_from(bytes.0.div_ceil(size)).unwrap_or(u32::MAX)
+        }
+        (None, None) => return Ok(None),
+    };
+    let count = asked.max(level.fewest);
+    let raised = (count > asked).then(|| {
+        Finding::new(
+            Severity::Note,
+            place,
+            format!(
+                "domain `{}` gets more ways than it asks for, as the processor gives no fewer",
+                request.domain
+            ),
+        )
+        .values(plural(count, "way"), plural(asked, "way"))
+    });
+    Ok(Some((count, raised)))
+}
+
+/// `count` free ways side by side, with as few of the avoided ones as can be, the lowest of those.
+fn place(free: WayMask, count: u32, avoided: WayMask) -> Option<WayMask> {
+    (0..free.end())
+        .filter_map(|first| WayMask::run(first, count))
+        .filter(|run| run.without(free) == WayMask(0))
+        .min_by_key(|run| WayMask(run.0 & avoided.0).count())
+}
+
+fn no_room(
+    allocation: &Allocation,
+    level: &Level<'_>,
+    instance: &ResourceInstance,
+    request: &CacheRequest<'_>,
+    count: u32,
+    free: WayMask,
+) -> Box<Indivisible> {
+    let groups: Vec<String> = allocation
+        .groups
+        .iter()
+        .filter(|group| !group.name.is_empty())
+        .map(|group| format!("{}/{}", allocation.point, group.name))
+        .collect();
+    let mend = if groups.is_empty() {
+        "ask for fewer ways, here or in another domain".to_owned()
+    } else {
+        format!(
+            "ask for fewer ways, or remove a group that is there already: rmdir {}",
+            groups.join(" ")
+        )
+    };
+    let most = free.longest_run();
+    indivisible(
+        request,
+        format!("L{} cache {}", level.level, instance.id),
+        "so many ways are not free side by side",
+        (
+            format!(
+                "{} side by side of {} (mask {free})",
+                plural(most.count(), "free way"),
+                level.all.count()
+            ),
+            plural(count, "way"),
+        ),
+        mend,
+    )
+}
+
+fn of_devices(level: &Level<'_>, instance: &ResourceInstance, mask: WayMask) -> Finding {
+    Finding::new(
+        Severity::Warning,
+        format!("L{} cache {}", level.level, instance.id),
+        "some ways of the share are written by devices too, whatever groups there are",
+    )
+    .values(
+        format!("mask {mask}, of devices {}", level.shareable),
+        "ways that devices do not use",
+    )
+    .mend("ask for fewer ways, or switch the devices' writing into the cache off in the firmware")
+}

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The huge pages that a plan's guests need, as changes: reserved on their node, and on the boot
+//! line where they are so large that memory has them only then
+//! (Documentation/admin-guide/mm/hugetlbpage.rst).
+
+use std::collections::BTreeMap;
+
+use rampart_model::{
+    ByteSize, ChangePlace, ChangeStep, ChangeTarget, KnobAction, Reboot, ResolvedPlan, StepAction,
+    StepKind,
+};
+
+use crate::{BootLine, KernelVersion, Reading, Readings};
+
+/// The knobs by whose names a plan leaves these changes to others.
+pub(crate) const PAGES: &str = "huge-pages";
+pub(crate) const PAGES_AT_BOOT: &str = "huge-pages-at-boot";
+
+const SOURCE: &str = "Documentation/admin-guide/mm/hugetlbpage.rst";
+/// Pages that hardly any memory has side by side once it was used.
+const GIGANTIC: u64 = 1 << 30;
+/// The first kernel whose `hugepages=` takes nodes.
+const NODES_AT_BOOT: KernelVersion = KernelVersion {
+    major: 5,
+    minor: 16,
+};
+
+/// Huge pages of one size on one node.
+#[derive(Debug)]
+struct Pool {
+    node: u32,
+    size: ByteSize,
+    needed: u64,
+    /// Where their number is; none where the kernel has no pages of this size.
+    path: Option<String>,
+    total: u64,
+    free: u64,
+}
+
+impl Pool {
+    /// How many there have to be, those that are in use among them.
+    fn target(&self) -> u64 {
+        self.total
+            .saturating_add(self.needed.saturating_sub(self.free))
+    }
+
+    fn name(&self) -> String {
+        format!("{} on node {}", self.size, self.node)
+    }
+}
+
+/// The changes; empty where no guest of the plan has huge pages.
+pub(crate) fn steps(plan: &ResolvedPlan, readings: &Readings) -> Vec<ChangeStep> {
+    let pools = pools(plan, readings);
+    if pools.is_empty() {
+        return Vec::new();
+    }
+    let at_boot = at_boot(plan, readings, &pools);
+    let mut steps = vec![now(plan, &pools, at_boot.is_some())];
+    steps.extend(at_boot);
+    steps
+}
+
+fn pools(plan: &ResolvedPlan, readings: &Readings) -> Vec<Pool> {
+    let mut needed: BTreeMap<(u32, ByteSize), u64> = BTreeMap::new();
+    for pages in plan.domains.iter().filter_map(|domain| domain.huge_pages) {
+        let count = needed.entry((pages.node, pages.size)).or_default();
+        *count = count.saturating_add(pages.count);
+    }
+    needed
+        .into_iter()
+        .map(|((node, size), needed)| {
+            let [(path, total), (_, free)] =
+                ["nr_hugepages", "free_hugepages"].map(|file| number(readings, node, size, file));
+            Pool {
+                node,
+                size,
+                needed,
+                path,
+                total,
+                free,
+            }
+        })
+        .collect()
+}
+
+/// A number of a node's pages, and its file; of the machine's where it has no nodes.
+fn number(readings: &Readings, node: u32, size: ByteSize, file: &str) -> (Option<String>, u64) {
+    let size = format!("{}kB", size.0 >> 10);
+    let of_nodes = readings.of(&format!(
+        "/sys/devices/system/node/node{{node}}/hugepages/hugepages-{{size}}/{file}"
+    ));
+    let whole = readings.of(&format!(
+        "/sys/kernel/mm/hugepages/hugepages-{{size}}/{file}"
+    ));
+    let node = node.to_string();
+    let found = if of_nodes.is_empty() {
+        whole.iter().find(|place| place.keys.first() == Some(&size))
+    } else {
+        of_nodes
+            .iter()
+            .find(|place| place.keys.first() == Some(&node) && place.keys.get(1) == Some(&size))
+    };
+    let Some(place) = found else {
+        return (None, 0);
+    };
+    match &place.reading {
+        Reading::Value(text) => (Some(place.path.clone()), text.parse().unwrap_or(0)),
+        Reading::Refused(_) => (None, 0),
+    }
+}
+
+/// What the plan says by name about a knob; what it says of all others is about the catalogue's.
+fn left(plan: &ResolvedPlan, knob: &str) -> Option<(StepAction, &'static str)> {
+    match plan.host.get(knob)?.action {
+        KnobAction::Skip => Some((StepAction::Skip, "the plan leaves it alone")),
+        KnobAction::Expect => Some((
+            StepAction::Expect,
+            "the plan expects somebody else to set it, and nobody has",
+        )),
+        KnobAction::Apply => None,
+    }
+}
+
+fn now(plan: &ResolvedPlan, pools: &[Pool], is_at_boot: bool) -> ChangeStep {
+    let missing: Vec<&Pool> = pools
+        .iter()
+        .filter(|pool| pool.free < pool.needed)
+        .collect();
+    let say = |number: fn(&Pool) -> u64| {
+        let each = pools.iter();
+        each.map(|pool| format!("{} of {}", number(pool), pool.name()))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let mut step = ChangeStep {
+        kind: StepKind::Knob,
+        name: PAGES.to_owned(),
+        title: "huge pages kept for guests".to_owned(),
+        action: StepAction::AsWanted,
+        why: String::new(),
+        present: format!("{} free", say(|pool| pool.free)),
+        wanted: format!("{} free", say(|pool| pool.needed)),
+        places: Vec::new(),
+        disruptive: Some("memory is moved until there are pages in one piece".to_owned()),
+        mend: None,
+        source: SOURCE.to_owned(),
+    };
+    if let Some((action, why)) = left(plan, PAGES) {
+        if !missing.is_empty() {
+            (step.action, step.why) = (action, why.to_owned());
+        }
+        return step;
+    }
+    let pages = if missing.is_empty() {
+        pools.iter().collect()
+    } else {
+        missing
+    };
+    step.places = pages
+        .iter()
+        .filter_map(|pool| {
+            let path = pool.path.clone()?;
+            Some(ChangePlace {
+                place: path.clone(),
+                target: ChangeTarget::File(path),
+                present: pool.total.to_string(),
+                value: pool.target().to_string(),
+            })
+        })
+        .collect();
+    if pages.iter().all(|pool| pool.free >= pool.needed) {
+        return step;
+    }
+    // A size that the kernel does not show is none that can be reserved now.
+    let Some(hidden) = pages.iter().find(|pool| pool.path.is_none()) else {
+        step.action = StepAction::Apply;
+        return step;
+    };
+    step.places = Vec::new();
+    (step.action, step.why) = if is_at_boot && hidden.size.0 >= GIGANTIC {
+        (StepAction::AtRestart, format!("with {PAGES_AT_BOOT}"))
+    } else {
+        step.mend = Some("choose a size that /sys/kernel/mm/hugepages shows".to_owned());
+        let why = format!("the kernel shows no huge pages of {}", hidden.name());
+        (StepAction::ByHand, why)
+    };
+    step
+}
+
+/// The arguments of the boot line, in [`ChangeStep::why`]: what is there for other sizes first,
+/// because the words have to stay in their order. None where the plan wants no restart, or nothing
+/// there.
+fn at_boot(plan: &ResolvedPlan, readings: &Readings, pools: &[Pool]) -> Option<ChangeStep> {
+    let first = pools.iter().find(|pool| pool.size.0 >= GIGANTIC)?;
+    let pools: Vec<&Pool> = pools
+        .iter()
+        .filter(|pool| pool.size == first.size)
+        .collect();
+    let names_them = |argument: &String| argument.starts_with("hugepages");
+    if plan.boot.reboot != Reboot::Plan || plan.boot.arguments.iter().any(names_them) {
+        return None;
+    }
+    let (mut words, present) = words_of_others(&readings.boot_line, first.size);
+    let missing = pools.iter().any(|pool| pool.free < pool.needed);
+    // Pages that somebody reserved otherwise are there.
+    if !missing && present.is_none() {
+        return None;
+    }
+    let count = count_at_boot(readings, &pools);
+    words.push(format!("hugepagesz={}G", first.size.0 >> 30));
+    words.push(format!("hugepages={count}"));
+    let is_so = present.as_deref() == Some(count.as_str());
+    let mut step = ChangeStep {
+        kind: StepKind::BootLine,
+        name: PAGES_AT_BOOT.to_owned(),
+        title: "huge pages asked for at boot".to_owned(),
+        action: if is_so && !missing {
+            StepAction::AsWanted
+        } else {
+            StepAction::AtRestart
+        },
+        why: words.join(" "),
+        present: present.unwrap_or_else(|| "none".to_owned()),
+        wanted: count,
+        places: Vec::new(),
+        disruptive: None,
+        mend: None,
+        source: "Documentation/admin-guide/kernel-parameters.txt, hugepages=".to_owned(),
+    };
+    if let Some((action, why)) = left(plan, PAGES_AT_BOOT) {
+        (step.action, step.why) = (action, why.to_owned());
+    }
+    Some(step)
+}
+
+/// What the boot line says of other sizes, and of this one.
+fn words_of_others(line: &BootLine, size: ByteSize) -> (Vec<String>, Option<String>) {
+    let (mut words, mut present) = (Vec::new(), None);
+    for (name, value) in line.huge_pages() {
+        match name.as_deref() {
+            Some(text) if bytes(text) == Some(size.0) => present = Some(value),
+            Some(text) => {
+                words.push(format!("hugepagesz={text}"));
+                words.push(format!("hugepages={value}"));
+            }
+            None => words.push(format!("hugepages={value}")),
+        }
+    }
+    (words, present)
+}
+
+/// A size as the boot line writes it (lib/cmdline.c, `memparse`).
+fn bytes(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text.get(digits.len()..)?.to_ascii_uppercase().as_str() {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+/// `hugepages=` for these pools: by node where the kernel knows nodes there, else enough for each
+/// node, as the kernel then spreads them evenly.
+fn count_at_boot(readings: &Readings, pools: &[&Pool]) -> String {
+    let nodes = readings
+        .of("/sys/devices/system/node/node{node}/hugepages/hugepages-{size}/nr_hugepages")
+        .iter()
+        .filter_map(|place| place.keys.first())
+        .collect::<std::collections::BTreeSet<_>>()
+        .len()
+        .max(1);
+    let most = pools.iter().map(|pool| pool.target()).max().unwrap_or(0);
+    if nodes == 1 {
+        return most.to_string();
+    }
+    if readings
+        .kernel
+        .is_some_and(|kernel| kernel >= NODES_AT_BOOT)
+    {
+        let each = pools.iter();
+        let each: Vec<String> = each
+            .map(|pool| format!("{}:{}", pool.node, pool.target()))
+            .collect();
+        return each.join(",");
+    }
+    most.saturating_mul(u64::try_from(nodes).unwrap_or(u64::MAX))
+        .to_string()
+}
