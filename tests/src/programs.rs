@@ -2,6 +2,7 @@
 //! Runs the built programs.
 
 use std::fs::File;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -114,19 +115,36 @@ pub struct Machine {
     _lock: File,
 }
 
-/// Waits for the machine. None, with the reason on standard error, where a test that needs root
-/// or so many CPUs cannot run.
+/// Tells of a test, or a part of one, that cannot run here, and why: on standard error, which is shown
+/// of a test that fails, and in the list of `make test`, which is shown at its end.
+#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
+pub fn left_out(what: &str) {
+    eprintln!("left out: {what}");
+    if let Some(list) = std::env::var_os("RAMPART_SKIPPED") {
+        note(Path::new(&list), what);
+    }
+}
+
+/// A line more in a list that is there.
+fn note(list: &Path, what: &str) {
+    if let Ok(mut list) = File::options().append(true).open(list) {
+        // One write: several tests write to it at a time.
+        let _ = list.write_all(format!("{what}\n").as_bytes());
+    }
+}
+
+/// Waits for the machine. None, with the reason told, where a test that needs root or so many CPUs
+/// cannot run.
 ///
 /// # Panics
 /// If the lock cannot be had.
-#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
 pub fn machine(test: &str, cpus: usize) -> Option<Machine> {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("left out: {test}: it needs root");
+        left_out(&format!("{test}: it needs root"));
         return None;
     }
     if usable_cpus().len() < cpus {
-        eprintln!("left out: {test}: it needs {cpus} CPUs");
+        left_out(&format!("{test}: it needs {cpus} CPUs"));
         return None;
     }
     let lock = File::create(std::env::temp_dir().join("rampart-tests.lock")).expect("a lock file");
@@ -138,9 +156,8 @@ pub fn machine(test: &str, cpus: usize) -> Option<Machine> {
 const LIBRARY_INSIDE: (u32, u32) = (2, 36);
 
 /// Whether a test program can be carried into the simulated machine: one that is linked with a newer
-/// C library does not start there. If not, the reason is on standard error.
+/// C library does not start there. If not, the reason is told.
 #[must_use]
-#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
 pub fn starts_inside(test: &str) -> bool {
     // glibc's getconf(1) tells its version; who has another library has another answer, or none.
     let answer = Command::new("getconf").arg("GNU_LIBC_VERSION").finish();
@@ -149,9 +166,9 @@ pub fn starts_inside(test: &str) -> bool {
     let starts = library_version(&answer).is_none_or(|version| version <= LIBRARY_INSIDE);
     if !starts {
         let (major, minor) = LIBRARY_INSIDE;
-        eprintln!(
-            "left out: {test}: it is linked with {answer}, and needs one no newer than glibc {major}.{minor} to start in the simulated machine"
-        );
+        left_out(&format!(
+            "{test}: it is linked with {answer}, and needs one no newer than glibc {major}.{minor} to start in the simulated machine"
+        ));
     }
     starts
 }
@@ -165,6 +182,15 @@ fn library_version(answer: &str) -> Option<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_left_out_is_a_line_of_the_list() {
+        let list = tempfile::NamedTempFile::new().expect("a file");
+        note(list.path(), "one: no reason");
+        note(list.path(), "two: none");
+        let text = std::fs::read_to_string(list.path()).expect("read");
+        assert_eq!(text, "one: no reason\ntwo: none\n");
+    }
 
     #[test]
     fn a_newer_c_library_is_seen() {

@@ -12,33 +12,93 @@ use rampart_model::{
 };
 
 use crate::limited::Limited as _;
-use crate::programs::rampart;
+use crate::programs::{left_out, rampart};
 
 /// Where control groups of version 1 with CPUs are, on the machines that have them.
 const CPUSETS: &str = "/sys/fs/cgroup/cpuset";
+/// Where those of version 2 are, on machines that have no others.
+const UNIFIED: &str = "/sys/fs/cgroup";
 
-/// A control group of cgroup v1 with CPUs of its own. Dropping it removes it, and what a container
-/// engine made below it or beside it.
+/// A control group with CPUs of its own. Dropping it removes it, and what a container engine made
+/// below it or beside it.
 #[derive(Debug)]
-pub struct Group(pub PathBuf);
+pub struct Group(PathBuf);
 
 impl Group {
-    /// Makes one with this name; none where the machine has no such groups.
+    /// Makes one whose name ends so; none, with the reason told, where no group can have CPUs of its own
+    /// without a change of others.
     #[must_use]
-    pub fn make(name: &str, cpus: &CpuSet) -> Option<Self> {
-        let memory = fs::read_to_string(Path::new(CPUSETS).join("cpuset.mems")).ok()?;
-        let path = Path::new(CPUSETS).join(name);
-        fs::create_dir(&path).ok()?;
-        let group = Self(path);
-        fs::write(group.0.join("cpuset.mems"), memory.trim()).ok()?;
-        fs::write(group.0.join("cpuset.cpus"), cpus.to_string()).ok()?;
+    pub fn make(test: &str, end: &str, cpus: &CpuSet) -> Option<Self> {
+        let name = format!("rampart-test-{end}-{}", std::process::id());
+        let made = Self::try_make(&name, cpus);
+        if made.is_none() {
+            left_out(&format!(
+                "{test}: no control group can have CPUs of its own here"
+            ));
+        }
+        made
+    }
+
+    fn try_make(name: &str, cpus: &CpuSet) -> Option<Self> {
+        if let Ok(memory) = fs::read_to_string(Path::new(CPUSETS).join("cpuset.mems")) {
+            let group = Self::at(Path::new(CPUSETS).join(name))?;
+            fs::write(group.0.join("cpuset.mems"), memory.trim()).ok()?;
+            fs::write(group.0.join("cpuset.cpus"), cpus.to_string()).ok()?;
+            return Some(group);
+        }
+        let controllers = Path::new(UNIFIED).join("cgroup.subtree_control");
+        let controllers = fs::read_to_string(controllers).ok()?;
+        controllers
+            .split_whitespace()
+            .find(|controller| *controller == "cpuset")?;
+        let group = Self::at(Path::new(UNIFIED).join(name))?;
+        group.write("cpuset.cpus", &cpus.to_string());
         Some(group)
+    }
+
+    fn at(path: PathBuf) -> Option<Self> {
+        fs::create_dir(&path).ok()?;
+        Some(Self(path))
+    }
+
+    /// Its absolute path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// It as `/proc/PID/cgroup` names it, with its hierarchy before: `cpuset:/NAME`, or `:/NAME` of
+    /// version 2.
+    ///
+    /// # Panics
+    /// Never: it has a name.
+    #[must_use]
+    pub fn told(&self) -> String {
+        let name = self.0.file_name().expect("a name").display();
+        match self.is_unified() {
+            true => format!(":/{name}"),
+            false => format!("cpuset:/{name}"),
+        }
+    }
+
+    /// Whether it is of cgroup v2.
+    #[must_use]
+    pub fn is_unified(&self) -> bool {
+        !self.0.starts_with(CPUSETS)
+    }
+
+    /// Writes to one of its files.
+    ///
+    /// # Panics
+    /// If the kernel refuses it.
+    pub fn write(&self, file: &str, value: &str) {
+        fs::write(self.0.join(file), value).expect("a file of the group");
     }
 
     /// Whether a process is in it.
     #[must_use]
     pub fn has(&self, process: u32) -> bool {
-        let members = fs::read_to_string(self.0.join("tasks")).unwrap_or_default();
+        let members = fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default();
         members.lines().any(|line| line == process.to_string())
     }
 }
@@ -49,12 +109,9 @@ impl Drop for Group {
             return;
         };
         let end = Instant::now() + Duration::from_secs(5);
-        for hierarchy in fs::read_dir("/sys/fs/cgroup")
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
-            let group = hierarchy.path().join(name);
+        let beside = fs::read_dir(UNIFIED).into_iter().flatten().flatten();
+        let beside = beside.map(|hierarchy| hierarchy.path().join(name));
+        for group in std::iter::once(self.0.clone()).chain(beside) {
             // A group can be removed some time after its last member has ended.
             while group.is_dir() && fs::remove_dir(&group).is_err() && Instant::now() < end {
                 std::thread::sleep(Duration::from_millis(20));
@@ -87,13 +144,14 @@ pub fn stand(state: &Path, text: &str, groups: &[(&str, &Group)]) -> StandingPla
                 kind: domain.kind,
                 cpus: domain.cpus.clone(),
                 wall: match group {
+                    Some((_, group)) if group.is_unified() => Wall::IsolatedPartition,
                     Some(_) => Wall::CpusetV1,
                     None => Wall::AffinityOnly,
                 },
                 partition: None,
-                group: group.map(|(_, group)| group.0.display().to_string()),
+                group: group.map(|(_, group)| group.path().display().to_string()),
                 members: None,
-                unified: false,
+                unified: group.is_some_and(|(_, group)| group.is_unified()),
             }
         })
         .collect();
@@ -115,6 +173,7 @@ pub fn stand(state: &Path, text: &str, groups: &[(&str, &Group)]) -> StandingPla
             boot_arguments: Vec::new(),
         },
         findings: Vec::new(),
+        kept_interrupts: Vec::new(),
     };
     write(state, &plan);
     plan

@@ -138,8 +138,9 @@ fn files_of_others_are_left_and_bad_requests_refused() {
     .finish()
     .expect("rampart starts");
     assert_eq!(exit_code(&output), 4, "{output:?}");
+    let refusal = text(&output.stderr);
     assert!(
-        text(&output.stderr).contains("rampart plan check"),
-        "{output:?}"
+        refusal.contains("does not fit") && refusal.contains("\nplan.toml:"),
+        "each reason has its line: {refusal}"
     );
 }

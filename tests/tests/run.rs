@@ -22,9 +22,8 @@ cpus   = "1"
 policy = { fifo = 7 }
 "#;
 
-/// The CPUs, policy and cpuset of the shell that prints them.
-const TELL: &str =
-    "grep Cpus_allowed_list /proc/self/status; chrt -p $$; grep :cpuset: /proc/self/cgroup";
+/// The CPUs, policy and control groups of the shell that prints them.
+const TELL: &str = "grep Cpus_allowed_list /proc/self/status; chrt -p $$; cat /proc/self/cgroup";
 
 fn run(state: &Path, arguments: &[&str]) -> Output {
     rampart(state, arguments).finish().expect("rampart starts")
@@ -116,16 +115,16 @@ fn a_program_runs_in_its_domain() {
         return;
     };
     let cpus: CpuSet = "1".parse().expect("CPUs");
-    let name = format!("rampart-test-run-{}", std::process::id());
-    let Some(group) = Group::make(&name, &cpus) else {
+    let Some(group) = Group::make("a program runs in its domain", "run", &cpus) else {
         return;
     };
+    let name = group.told();
     let directory = tempfile::tempdir().expect("directory");
     let state = directory.path();
     let mut plan = stand(state, PLAN, &[("press", &group)]);
     let output = run(state, &["run", "press", "--", "sh", "-c", TELL]);
     let text = stdout(&output, 0);
-    for part in ["\t1\n", "SCHED_FIFO", "priority: 7", &format!("/{name}\n")] {
+    for part in ["\t1\n", "SCHED_FIFO", "priority: 7", &format!("{name}\n")] {
         assert!(text.contains(part), "{part} is not in {text}");
     }
     // Without a name it is the plan's only domain; what is asked goes before the plan.
@@ -151,7 +150,7 @@ fn a_program_runs_in_its_domain() {
     let rows: serde_json::Value =
         serde_json::from_str(&stdout(&run(state, &["run", "--list", "--json"]), 0)).expect("JSON");
     assert_eq!(rows[0]["policy"], "fifo:7");
-    assert_eq!(rows[0]["group"], group.0.display().to_string());
+    assert_eq!(rows[0]["group"], group.path().display().to_string());
 
     refused(
         state,
@@ -196,10 +195,10 @@ fn processes_and_threads_are_moved_and_read_back() {
         return;
     };
     let cpus: CpuSet = "1".parse().expect("CPUs");
-    let name = format!("rampart-test-move-{}", std::process::id());
-    let Some(group) = Group::make(&name, &cpus) else {
+    let Some(group) = Group::make("processes and threads are moved", "move", &cpus) else {
         return;
     };
+    let name = group.path().file_name().expect("a name").display();
     let directory = tempfile::tempdir().expect("directory");
     let state = directory.path();
     stand(state, PLAN, &[("press", &group)]);

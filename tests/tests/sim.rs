@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use rampart_model::Measurement;
 use rampart_tests::limited::{Limited as _, ended};
-use rampart_tests::programs::{directory, exit_code, stdout};
+use rampart_tests::programs::{directory, exit_code, left_out, stdout};
 
 /// Far longer than anything here takes; only a failure waits for it.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -387,11 +387,10 @@ fn copy_for_nobody(to: &Path) -> PathBuf {
 }
 
 #[test]
-#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
 fn it_needs_no_root() {
     let _alone = alone();
     if !rustix::process::geteuid().is_root() {
-        eprintln!("left out: the other tests are without root already");
+        left_out("the simulated machine without root: its other tests are without root already");
         return;
     }
     let home = tempfile::Builder::new()

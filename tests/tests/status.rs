@@ -15,7 +15,8 @@ use rampart_model::{
     StatusFindingKind, StepAction, StepKind, Wall,
 };
 use rampart_tests::limited::Limited as _;
-use rampart_tests::programs::{exit_code, rampart, stdout, usable_cpus};
+use rampart_tests::programs::{exit_code, left_out, rampart, stdout, usable_cpus};
+use rampart_tests::standing::Group;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -107,6 +108,7 @@ fn standing(state: &Path, boot: &str) -> StandingPlan {
             boot_arguments: Vec::new(),
         },
         findings: Vec::new(),
+        kept_interrupts: Vec::new(),
     }
 }
 
@@ -217,10 +219,9 @@ fn what_cannot_be_is_refused_with_its_mend() {
 
 /// The view on a terminal that script(1) makes: what is left of it when it is asked to end.
 #[test]
-#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
 fn the_view_gives_the_terminal_back() {
     if Command::new("script").arg("--version").output().is_err() {
-        eprintln!("left out: the view on a terminal: it needs script(1)");
+        left_out("the view on a terminal: it needs script(1)");
         return;
     }
     let state = tempfile::tempdir().expect("directory");
@@ -362,7 +363,6 @@ fn body(answer: &str) -> &str {
 }
 
 #[test]
-#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
 fn scrapes_are_open_metrics_and_promtool_agrees() {
     let state = tempfile::tempdir().expect("directory");
     write(state.path(), &standing(state.path(), &this_boot()));
@@ -390,7 +390,7 @@ fn scrapes_are_open_metrics_and_promtool_agrees() {
     };
     assert!(count(&classic) > count(&modern), "counters grow");
     if Command::new("promtool").arg("--version").output().is_err() {
-        eprintln!("left out: promtool's opinion of the figures: it is not installed");
+        left_out("promtool's opinion of the figures: it is not installed");
         return;
     }
     let checked = Command::new("promtool")
@@ -405,14 +405,13 @@ fn scrapes_are_open_metrics_and_promtool_agrees() {
 }
 
 #[test]
-#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
 fn a_real_prometheus_scrapes_it() {
     if Command::new("prometheus")
         .arg("--version")
         .output()
         .is_err()
     {
-        eprintln!("left out: a real Prometheus: it is not installed");
+        left_out("a real Prometheus: it is not installed");
         return;
     }
     let state = tempfile::tempdir().expect("directory");
@@ -466,63 +465,18 @@ fn a_real_prometheus_scrapes_it() {
     wait("rate(rampart_cpu_interrupts_total[10s])", "\"cpu\":\"0\"");
 }
 
-/// A control group with the last CPU, which goes with the test.
-struct Group(std::path::PathBuf);
-
-impl Group {
-    /// None where this machine has no cpusets that a group can be given without changing others.
-    fn make(cpus: &CpuSet) -> Option<Self> {
-        let name = format!("rampart-status-test-{}", std::process::id());
-        let old = Path::new("/sys/fs/cgroup/cpuset");
-        let new = Path::new("/sys/fs/cgroup");
-        let controllers = std::fs::read_to_string(new.join("cgroup.subtree_control"));
-        let mount = if old.join("cpuset.cpus").exists() {
-            old
-        } else if controllers.is_ok_and(|text| text.contains("cpuset")) {
-            new
-        } else {
-            return None;
-        };
-        let group = Self(mount.join(name));
-        std::fs::create_dir(&group.0).ok()?;
-        if mount == old {
-            let memory = std::fs::read_to_string(old.join("cpuset.mems")).ok()?;
-            group.write("cpuset.mems", memory.trim());
-        }
-        group.write("cpuset.cpus", &cpus.to_string());
-        Some(group)
-    }
-
-    fn write(&self, file: &str, value: &str) {
-        std::fs::write(self.0.join(file), value).expect("a file of the group");
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // A thread that was killed may be buried a moment later.
-        for _ in 0..100 {
-            if std::fs::remove_dir(&self.0).is_ok() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-}
-
 #[test]
-#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
 fn a_wall_of_the_kernels_is_watched_and_measured_inside() {
     let Some(_machine) = rampart_tests::programs::machine("a wall that is watched", 2) else {
         return;
     };
     let state = tempfile::tempdir().expect("directory");
     let mut plan = standing(state.path(), &this_boot());
-    let Some(group) = Group::make(&plan.domains[0].cpus) else {
-        eprintln!("left out: a wall that is watched: no group can have CPUs of its own here");
+    let Some(group) = Group::make("a wall that is watched", "status", &plan.domains[0].cpus) else {
         return;
     };
-    plan.domains[0].group = Some(group.0.display().to_string());
+    plan.domains[0].group = Some(group.path().display().to_string());
+    plan.domains[0].unified = group.is_unified();
     write(state.path(), &plan);
     // Something that runs now and then.
     let child = Command::new("sh")
@@ -561,7 +515,7 @@ fn a_wall_of_the_kernels_is_watched_and_measured_inside() {
         );
         std::thread::sleep(Duration::from_millis(300));
     }
-    let members = std::fs::read_to_string(group.0.join("cgroup.procs")).expect("members");
+    let members = std::fs::read_to_string(group.path().join("cgroup.procs")).expect("members");
     let meter = members.lines().any(|member| {
         let name = std::fs::read_to_string(format!("/proc/{member}/comm")).unwrap_or_default();
         name.trim() == "rampart-meter"

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rampart_model::{CpuSet, SupervisedDomain, SupervisedState};
 use rampart_tests::limited::Limited as _;
-use rampart_tests::programs::{exit_code, machine, rampart, stdout};
+use rampart_tests::programs::{exit_code, left_out, machine, rampart, stdout};
 use rampart_tests::standing::{Group, stand};
 
 const MACHINE: &str = "[machine]\nhousekeeping = \"0\"\npolicy = \"warn\"\n";
@@ -49,6 +49,19 @@ fn await_record(
     }
 }
 
+/// What a file says as soon as that is in it.
+fn await_text(path: &Path, wanted: &str) -> String {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        if text.contains(wanted) {
+            return text;
+        }
+        assert!(Instant::now() < end, "{wanted} is not in: {text}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 fn program(record: &SupervisedDomain) -> u32 {
     record.program.expect("it runs").process
 }
@@ -79,7 +92,7 @@ fn a_task_is_started_restarted_placed_and_ended() {
         return;
     };
     let cpus: CpuSet = "1".parse().expect("CPUs");
-    let Some(group) = Group::make(&format!("rampart-test-up-{}", std::process::id()), &cpus) else {
+    let Some(group) = Group::make("a task is started, restarted and ended", "up", &cpus) else {
         return;
     };
     let directory = tempfile::tempdir().expect("directory");
@@ -149,16 +162,28 @@ kind = \"host\"
     });
     assert_ne!(program(&second), process);
     assert!(group.has(program(&second)));
-    let members = fs::read_to_string(group.0.join("tasks")).expect("members");
     assert!(
-        !members.lines().any(|line| line == child),
-        "what the killed one had started ended with it: {members}"
+        !group.has(child.parse().expect("one child")),
+        "what the killed one had started ended with it"
     );
     let last = second.last_exit.as_ref().expect("an end");
     assert!(
         last.status.contains("signal: 9") && !last.success,
         "{last:?}"
     );
+
+    // Where its record cannot be written, as on a full disk, it is watched all the same.
+    let in_the_way = state.join("domains/press.json.new");
+    fs::create_dir(&in_the_way).expect("a directory");
+    kill("-KILL", program(&second));
+    let log = await_text(Path::new(&second.log), "press.json: cannot write");
+    assert!(log.contains("watched all the same"), "{log}");
+    assert!(is_alive(second.supervisor.process), "{log}");
+    fs::remove_dir(&in_the_way).expect("removed");
+    let second = await_record(state, "press", |record| {
+        record.restarts == 2 && record.state == SupervisedState::Running
+    });
+    assert!(group.has(program(&second)));
 
     let down = run(state, &["down", "press"]);
     assert!(stdout(&down, 0).contains("signal: 15"), "{down:?}");
@@ -207,7 +232,15 @@ run = [\"sh\", \"-c\", \"exit 3\"]
     );
     stand(state, &plan, &[]);
     let _down = Down(state);
+    // From a `down` whose supervisor had no program to end.
+    let domains = state.join("domains");
+    fs::create_dir(&domains).expect("a directory");
+    fs::write(domains.join("stubborn.limit"), "1").expect("a limit");
     let output = run(state, &["up"]);
+    assert!(
+        !domains.join("stubborn.limit").exists(),
+        "it is none of its"
+    );
     let text = stdout(&output, 5);
     assert!(text.contains("stubborn  running"), "{text}");
     assert!(
@@ -261,13 +294,13 @@ fn a_container_runs_behind_the_wall() {
         return;
     };
     let cpus: CpuSet = "1".parse().expect("CPUs");
-    let name = format!("rampart-test-box-{}", std::process::id());
-    let Some(group) = Group::make(&name, &cpus) else {
+    let Some(group) = Group::make("a container runs behind the wall", "box", &cpus) else {
         return;
     };
     let directory = tempfile::tempdir().expect("directory");
     let state = directory.path();
     let Some(root) = root_with_sleep(state) else {
+        left_out("a container runs behind the wall: /bin/sleep and its libraries cannot be copied");
         return;
     };
     let plan = format!(
@@ -287,6 +320,10 @@ run = [\"/bin/sleep\", \"600\"]
     let output = run(state, &["up"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if text.contains("not installed") {
+        left_out(&format!(
+            "a container runs behind the wall: {}",
+            text.trim()
+        ));
         return;
     }
     assert_eq!(exit_code(&output), 0, "{output:?}");
@@ -295,7 +332,7 @@ run = [\"/bin/sleep\", \"600\"]
     assert_eq!(allowed(process), "1");
     let groups = fs::read_to_string(format!("/proc/{process}/cgroup")).expect("groups");
     assert!(
-        groups.contains(&format!(":cpuset:/{name}/rampart-box")),
+        groups.contains(&format!(":{}/rampart-box", group.told())),
         "{groups}"
     );
     let said = Command::new("chrt")

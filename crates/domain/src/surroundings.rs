@@ -239,7 +239,7 @@ fn no_shield(cpus: &CpuSet, housekeeping: &CpuSet) -> Finding {
 fn no_wall_wanted(cpus: &CpuSet) -> Finding {
     Finding::new(
         Severity::Note,
-        format!("CPU {cpus}"),
+        cpus.named().to_string(),
         "measured without a wall, as asked, to compare with",
     )
 }

@@ -7,8 +7,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use rampart_host::{
-    MachineRoot, StateDirectory, processor_times, read_machine, read_smi_count,
-    refuse_beside_a_plan, standing_domain, standing_plan,
+    MachineRoot, StateDirectory, plan_in_force, processor_times, read_machine, read_smi_count,
+    refuse_beside_a_plan, standing_domain,
 };
 use rampart_model::{
     Condition, DisturbanceKind, DomainKind, EVALUATION_SCHEMA_VERSION, Evaluation, EvaluationState,
@@ -253,7 +253,7 @@ fn look_for_a_plan(
     request: Option<&PlanRequest>,
 ) -> Result<(), EvaluateError> {
     let state = StateDirectory::standard();
-    let Some(standing) = standing_plan(&state)? else {
+    let Some(standing) = plan_in_force(&state)? else {
         return Ok(());
     };
     if !plan.legs.is_empty() {

@@ -40,7 +40,9 @@ mod tasks;
 mod tracing;
 mod undo;
 
-pub use apply::{Application, apply, check_that_nothing_stands, prepare_restart};
+pub use apply::{
+    Application, apply, check_before_restart, check_that_nothing_stands, prepare_restart,
+};
 pub use boot_loader::{BootCommand, BootFileChange, BootLoader, BootPlan, BootReport, plan_boot};
 pub use child::{AtOurEnd, end_child, spawn_detached, spawn_tied, wait_within};
 pub use error::HostError;
@@ -55,8 +57,8 @@ pub use observe::{Watch, observe};
 pub use output::{Said, output_within, run_within};
 pub use panic::PanicTrigger;
 pub use placing::{
-    Place, PlaceGroup, PlacedThread, ThreadState, descendants, home_group, is_leader,
-    place_process, place_thread, process_start, process_threads, thread_state,
+    Place, PlaceGroup, PlacedThread, ThreadState, boot_id, descendants, home_group, is_inside,
+    is_leader, place_process, place_thread, process_start, process_threads, thread_state,
 };
 pub use policy::{set_thread_policy, thread_policy};
 pub use processor_times::{ProcessorTimes, processor_times, read_smi_count};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What applying a plan does to a machine, and what stands applied.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{CpuSet, DomainKind, Finding, Nanos, ResolvedPlan, Wall};
@@ -43,7 +45,9 @@ pub enum StepAction {
 }
 
 /// Where a value is written.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChangeTarget {
     /// A file with a text or a number.
@@ -169,6 +173,29 @@ pub enum StandingState {
     Stands,
 }
 
+impl StandingState {
+    /// The word for it, as documents have it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Begun => "begun",
+            Self::AwaitsRestart => "awaits-restart",
+            Self::Stands => "stands",
+        }
+    }
+}
+
+/// What a sentence says of the plan.
+impl fmt::Display for StandingState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Begun => "was begun and is not whole",
+            Self::AwaitsRestart => "awaits a restart",
+            Self::Stands => "stands",
+        })
+    }
+}
+
 /// A plan that is applied to this machine: what `plan.json` in the state directory holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct StandingPlan {
@@ -195,6 +222,10 @@ pub struct StandingPlan {
     /// What was not granted as asked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<Finding>,
+    /// Numbers of the interrupts that the kernel did not let be moved off the domains' CPUs; each is
+    /// among the findings too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept_interrupts: Vec<u32>,
 }
 
 impl StandingPlan {

@@ -23,6 +23,11 @@ impl Failure {
         }
     }
 
+    /// What was asked makes no sense.
+    pub(crate) fn usage(text: impl std::fmt::Display) -> Self {
+        Self::new(ExitCode::Usage, anyhow::anyhow!("{text}"))
+    }
+
     /// Tells the user, unless the reader of our output simply went away.
     pub(crate) fn report(self) -> ExitCode {
         let broken_pipe = |cause: &(dyn Error + 'static)| {

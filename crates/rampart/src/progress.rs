@@ -109,13 +109,12 @@ impl Observer for EvaluationProgress {
             plan.total,
         ));
         if let Some(effects) = &evaluation.plan_effects {
-            let changes = effects.changes.len();
+            let changes = plural(effects.changes.len(), "change");
             let parts = plan.legs.len().saturating_sub(1);
             self.line(&format!(
-                "The plan, {changes} changes, is applied and taken back in turn, {} times each, and \
-                 compared with {parts} other {}.",
-                plan.repetitions,
-                if parts == 1 { "state" } else { "states" }
+                "The plan, {changes}, is applied and taken back in turn, {} each, and compared with {}.",
+                plural(plan.repetitions, "time"),
+                plural(parts, "other state")
             ));
         }
     }

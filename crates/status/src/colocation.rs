@@ -53,10 +53,15 @@ fn is_real_time(thread: &ObservedThread) -> bool {
     thread.policy.is_some_and(SchedulingPolicy::is_real_time)
 }
 
-/// A real-time thread of one domain on a CPU of another.
+/// A real-time thread of one domain on a CPU of another. One that sleeps is shown where it ran last;
+/// there it does nothing any more unless it may run there again.
 fn foreign(seen: &Seen<'_>, cpu: &CpuStatus, findings: &mut Vec<StatusFinding>) {
     let Some(owner) = &cpu.owner else { return };
-    for thread in on(seen, cpu).filter(|thread| is_real_time(thread)) {
+    let may_run = |thread: &ObservedThread| {
+        let affinity = thread.affinity.as_ref();
+        seen.used(thread).0 > 0 || affinity.is_none_or(|cpus| cpus.contains(cpu.cpu))
+    };
+    for thread in on(seen, cpu).filter(|thread| is_real_time(thread) && may_run(thread)) {
         let Some(domain) = seen.domain_of(thread).filter(|domain| domain != owner) else {
             continue;
         };
@@ -69,7 +74,10 @@ fn foreign(seen: &Seen<'_>, cpu: &CpuStatus, findings: &mut Vec<StatusFinding>) 
                 format!("a real-time thread of `{domain}` is on a CPU of `{owner}`"),
             )
             .values(named(thread), format!("threads of `{owner}` alone"))
-            .mend(format!("move it back: rampart move {}", thread.process)),
+            .mend(format!(
+                "move it back: rampart move {} --to {domain}",
+                thread.process
+            )),
         ));
     }
 }
@@ -216,7 +224,7 @@ fn housekeeping(plan: &StandingPlan, cpus: &[CpuStatus], findings: &mut Vec<Stat
         None,
         Finding::new(
             Severity::Warning,
-            format!("housekeeping CPUs {}", plan.resolved.housekeeping),
+            format!("housekeeping {}", plan.resolved.housekeeping.named()),
             "they are busy all the time, and what serves the domains waits",
         )
         .values(format!("busy {:.0} %", 100.0 * busy), "time left over")

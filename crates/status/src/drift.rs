@@ -208,11 +208,11 @@ pub(crate) fn written(plan: &StandingPlan) -> Vec<(&str, &ChangePlace, Option<&s
 }
 
 fn values(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<StatusFinding>) {
-    let present: BTreeMap<String, Option<&String>> = seen
+    let present: BTreeMap<&ChangeTarget, Option<&str>> = seen
         .later
         .values
         .iter()
-        .map(|(target, value)| (format!("{target:?}"), value.as_ref()))
+        .map(|(target, value)| (target, value.as_deref()))
         .collect();
     for (name, place, mend) in written(plan) {
         // Interrupts and groups have findings of their own.
@@ -224,12 +224,12 @@ fn values(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<StatusFinding
         if in_group || interrupt_of(&place.target).is_some() {
             continue;
         }
-        let Some(value) = present.get(&format!("{:?}", place.target)) else {
+        let Some(value) = present.get(&place.target) else {
             continue;
         };
         let found = match (value, &place.target) {
             (Some(value), _) if same(&place.target, &place.value, value) => continue,
-            (Some(value), _) => value.as_str(),
+            (Some(value), _) => value,
             // A thread that ended took its setting along.
             (None, ChangeTarget::ThreadPolicy(_) | ChangeTarget::ThreadAffinity(_)) => continue,
             (None, _) => "not there",

@@ -67,7 +67,10 @@ pub(crate) fn find(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<Stat
         )
         .values(
             some_of(&moved),
-            format!("housekeeping CPUs {}, or their domain's", plan.resolved.housekeeping),
+            format!(
+                "housekeeping {}, or their domain's",
+                plan.resolved.housekeeping.named()
+            ),
         )
         .mend(format!(
             "stop what moves them (irqbalance, tuned); echo {} > /proc/irq/NUMBER/smp_affinity_list",
@@ -76,25 +79,14 @@ pub(crate) fn find(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<Stat
     ));
 }
 
-/// Whether an interrupt was never ours to move: what was not granted names it, or it is the timer
-/// of each CPU.
+/// Whether an interrupt was never ours to move: the kernel kept it when the plan was applied, or it is
+/// the timer of each CPU.
 fn is_kept(
     plan: &StandingPlan,
     number: u32,
     interrupt: &ObservedInterrupt,
     seen: &Seen<'_>,
 ) -> bool {
-    let named = [format!("irq/{number}"), format!("interrupt {number}")];
-    let told = plan.findings.iter().any(|finding| {
-        named.iter().any(|name| {
-            [&finding.place, &finding.what].iter().any(|text| {
-                text.match_indices(name.as_str()).any(|(at, _)| {
-                    let rest = text.get(at + name.len()..).unwrap_or_default();
-                    !rest.starts_with(|c: char| c.is_ascii_digit())
-                })
-            })
-        })
-    });
     // The timer of each CPU counts on all of them and is delivered to none in particular; number 0 is
     // that of every x86 machine.
     let online = &seen.later.online;
@@ -106,5 +98,5 @@ fn is_kept(
         && online
             .iter()
             .all(|cpu| interrupt.counts.get(&cpu).is_some_and(|count| *count > 0));
-    told || of_each_cpu || number == 0
+    plan.kept_interrupts.contains(&number) || of_each_cpu || number == 0
 }

@@ -3,7 +3,7 @@
 
 use rampart_model::{
     CpuStatus, Finding, Intruder, IntruderKind, Severity, StandingPlan, StatusFinding,
-    StatusFindingKind,
+    StatusFindingKind, plural,
 };
 
 use crate::{finding, some_of};
@@ -41,7 +41,7 @@ fn of(
         .iter()
         .map(|intruder| match intruder.cpu_time {
             Some(time) => format!("{}, {time}", intruder.name),
-            None => format!("{}, {} times", intruder.name, intruder.count),
+            None => format!("{}, {}", intruder.name, plural(intruder.count, "time")),
         })
         .collect();
     let (sort, severity, what, mend) = match kind {
@@ -49,7 +49,14 @@ fn of(
             StatusFindingKind::ProcessIntruded,
             Severity::Warning,
             "processes that are not of its domain ran here",
-            "give them other CPUs: taskset --pid --all-tasks --cpu-list HOUSEKEEPING PID, or make them part of the domain: rampart move",
+            match &cpu.owner {
+                Some(_) => {
+                    "give them other CPUs: taskset --pid --all-tasks --cpu-list HOUSEKEEPING PID, or make them part of the domain: rampart move PID --to OWNER"
+                }
+                None => {
+                    "give them other CPUs: taskset --pid --all-tasks --cpu-list HOUSEKEEPING PID"
+                }
+            },
         ),
         IntruderKind::KernelThread => (
             StatusFindingKind::KernelIntruded,
@@ -82,11 +89,14 @@ fn of(
             "rampart knobs tells what causes such calls",
         ),
     };
+    let mend = mend
+        .replace("HOUSEKEEPING", &house)
+        .replace("OWNER", cpu.owner.as_deref().unwrap_or_default());
     finding(
         sort,
         cpu.owner.as_deref(),
         Finding::new(severity, format!("CPU {}", cpu.cpu), what)
             .values(some_of(&names), "nothing but its domain")
-            .mend(mend.replace("HOUSEKEEPING", &house)),
+            .mend(mend),
     )
 }

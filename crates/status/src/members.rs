@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The threads of the domains: on their CPUs, under their policy; and their programs.
 
+use std::collections::BTreeSet;
 use std::mem::discriminant;
 
 use rampart_model::{
@@ -14,6 +15,7 @@ use crate::{domains, finding, some_of};
 pub(crate) fn find(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<StatusFinding>) {
     for domain in &plan.domains {
         let (mut strayed, mut otherwise) = (Vec::new(), Vec::new());
+        let (mut away, mut changed) = (BTreeSet::new(), BTreeSet::new());
         for thread in seen.members(&domain.name).filter(|thread| !thread.kernel) {
             let wanted = Wanted::of(seen, plan, &domain.name, thread);
             let place = thread
@@ -22,11 +24,13 @@ pub(crate) fn find(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<Stat
                 .unwrap_or_else(|| CpuSet::single(thread.cpu));
             let ran = seen.used(thread).0 > 0;
             if !place.is_subset(&wanted.cpus) || (ran && !wanted.cpus.contains(thread.cpu)) {
+                away.insert(thread.process);
                 strayed.push(format!("{} ({}) on {place}", thread.name, thread.thread));
             }
             if let (Some(policy), Some(present)) = (wanted.policy, thread.policy)
                 && !same(policy, present)
             {
+                changed.insert(thread.process);
                 otherwise.push(format!(
                     "{} ({}) {present}, not {policy}",
                     thread.name, thread.thread
@@ -43,7 +47,7 @@ pub(crate) fn find(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<Stat
                     "threads of the domain may run on other CPUs",
                 )
                 .values(some_of(&strayed), domain.cpus.named().to_string())
-                .mend("move them back: rampart move PID, or taskset --pid --cpu-list CPUS THREAD"),
+                .mend(format!("move them back: {}", back(&away, &domain.name))),
             ));
         }
         if !otherwise.is_empty() {
@@ -56,13 +60,20 @@ pub(crate) fn find(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<Stat
                     "threads of the domain have another policy than the plan's",
                 )
                 .values(some_of(&otherwise), "the policy of the plan")
-                .mend(
-                    "chrt --pid, or an entry of the domain's `threads` in the plan that allows it",
-                ),
+                .mend(format!(
+                    "{}, which sets the plan's policy, or an entry of the domain's `threads` in the plan that allows it",
+                    back(&changed, &domain.name)
+                )),
             ));
         }
         program(seen, &domain.name, findings);
     }
+}
+
+/// The command that moves processes into their domain, under its policy.
+fn back(processes: &BTreeSet<u32>, domain: &str) -> String {
+    let numbers: Vec<String> = processes.iter().map(ToString::to_string).collect();
+    format!("rampart move {} --to {domain}", numbers.join(" "))
 }
 
 /// What the plan wants of a thread.

@@ -118,7 +118,7 @@ impl Figures {
         let Some(plan) = &self.status.plan else {
             return Ok(());
         };
-        let state = serde_word(plan.state);
+        let state = plan.state.word().to_owned();
         let labels: Labels = vec![
             ("file", plan.file.clone()),
             ("state", state),
@@ -281,17 +281,6 @@ impl Figures {
         }
         Ok(())
     }
-}
-
-/// A state as the document writes it.
-fn serde_word(state: rampart_model::StandingState) -> String {
-    use rampart_model::StandingState::{AwaitsRestart, Begun, Stands};
-    match state {
-        Begun => "begun",
-        AwaitsRestart => "awaits-restart",
-        Stands => "stands",
-    }
-    .to_owned()
 }
 
 /// A distribution in few buckets.

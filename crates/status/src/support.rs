@@ -180,6 +180,7 @@ pub(crate) fn plan() -> StandingPlan {
             boot_arguments: Vec::new(),
         },
         findings: Vec::new(),
+        kept_interrupts: Vec::new(),
     }
 }
 

@@ -4,8 +4,8 @@
 use rampart_model::{
     Allocation, AllocationGroup, CacheResource, CacheShare, CacheWays, ChangeTarget, CpuId,
     Finding, Nanos, Observation, ObservedInterrupt, ObservedProgram, ProgramState,
-    SchedulingPolicy, Schemata, Severity, StandingState, Status, StatusFindingKind, StepKind,
-    SupervisedState, WayMask,
+    SchedulingPolicy, Schemata, Severity, StandingPlan, StandingState, Status, StatusFindingKind,
+    StepKind, SupervisedState, WayMask,
 };
 
 use crate::support::{GROUP, after, after_with, observation, place, plan, step, thread};
@@ -270,14 +270,14 @@ fn interrupts_that_moved_back_are_drift() {
     assert!(text.contains("40 (usb) on 2"), "{text}");
     // What could not be moved when the plan was applied was told then.
     let mut plan = plan();
-    let told = Finding::new(
-        Severity::Warning,
-        "/proc/irq/40/smp_affinity_list",
-        "managed",
-    );
+    let told = Finding::new(Severity::Warning, "interrupt 40 (usb)", "managed");
     plan.findings.push(told);
-    let status = after_with(&plan, |machine| machine.interrupts.push(new));
-    assert_eq!(kinds(&status), []);
+    let with =
+        |plan: &StandingPlan| after_with(plan, |machine| machine.interrupts.push(new.clone()));
+    let status = with(&plan);
+    assert_eq!(kinds(&status), [StatusFindingKind::InterruptMoved]);
+    plan.kept_interrupts.push(40);
+    assert_eq!(kinds(&with(&plan)), []);
 }
 
 #[test]
@@ -286,6 +286,7 @@ fn threads_of_a_domain_are_held_to_their_cpus_and_policies() {
         machine.threads[0].affinity = "0-2".parse().ok();
     });
     assert!(strayed.contains("press (100) on 0-2"), "{strayed}");
+    assert!(strayed.contains("rampart move 100 --to press"), "{strayed}");
     let policy = only(StatusFindingKind::ThreadPolicy, |machine| {
         machine.threads[0].policy = Some(SchedulingPolicy::Other);
     });
@@ -293,6 +294,7 @@ fn threads_of_a_domain_are_held_to_their_cpus_and_policies() {
         policy.contains("press (100) other, not fifo:80"),
         "{policy}"
     );
+    assert!(policy.contains("rampart move 100 --to press"), "{policy}");
     let member = |name: &'static str| {
         after(move |machine| {
             machine
@@ -400,6 +402,33 @@ fn a_real_time_thread_on_a_cpu_of_another_domain_hurts() {
         found.contains(&StatusFindingKind::ProcessIntruded),
         "{found:?}"
     );
+    let told: String = status
+        .findings
+        .iter()
+        .map(|finding| format!("{}\n", finding.finding))
+        .collect();
+    for mend in [
+        "back: rampart move 100 --to press",
+        "rampart move PID --to vision",
+    ] {
+        assert!(told.contains(mend), "{told}");
+    }
+}
+
+#[test]
+fn a_thread_that_sleeps_where_it_ran_last_is_not_there() {
+    let sleeps = |affinity: &str| {
+        after(|machine| {
+            let mut sleeping = thread(101, "press", 3, SchedulingPolicy::Fifo(80));
+            sleeping.affinity = affinity.parse().ok();
+            machine.threads.push(sleeping);
+            group(machine).threads.push(101);
+        })
+    };
+    assert_eq!(kinds(&sleeps("1-2")), []);
+    let may_come = kinds(&sleeps("1-3"));
+    let found = may_come.contains(&StatusFindingKind::ForeignRealTime);
+    assert!(found, "{may_come:?}");
 }
 
 #[test]

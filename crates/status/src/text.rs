@@ -3,8 +3,8 @@
 
 use comfy_table::{ContentArrangement, Table, presets};
 use rampart_model::{
-    CpuStatus, DomainStatus, ProgramState, Severity, StandingState, Status, StatusPlan,
-    StatusSubject, clean, plural, wrapped,
+    CpuStatus, DomainStatus, ProgramState, Severity, Status, StatusPlan, StatusSubject, clean,
+    plural, wrapped,
 };
 
 /// How the terminal wants it.
@@ -55,14 +55,12 @@ fn head(lines: &mut Vec<String>, plan: &StatusPlan, width: usize) {
         .ok()
         .and_then(|seconds| jiff::Timestamp::from_second(seconds).ok())
         .map_or_else(|| "at an unknown time".to_owned(), |time| time.to_string());
-    let state = match plan.state {
-        StandingState::Stands => "stands",
-        StandingState::Begun => "was begun and is not whole",
-        StandingState::AwaitsRestart => "awaits a restart",
-    };
     let text = format!(
-        "{} {state}, applied {applied}; housekeeping CPUs {}, real-time CPUs {}",
-        plan.file, plan.housekeeping, plan.real_time
+        "{} {}, applied {applied}; housekeeping {}, real-time {}",
+        plan.file,
+        plan.state,
+        plan.housekeeping.named(),
+        plan.real_time.named()
     );
     hanging(lines, "Plan  ", &text, width);
     for finding in &plan.not_granted {
@@ -130,8 +128,7 @@ fn program(domain: &DomainStatus) -> String {
     let Some(program) = &domain.program else {
         return match domain.threads {
             0 => "nothing runs".to_owned(),
-            1 => "1 thread".to_owned(),
-            threads => format!("{threads} threads"),
+            threads => plural(threads, "thread"),
         };
     };
     let mut text = match (program.state, program.process) {

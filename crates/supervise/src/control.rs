@@ -44,8 +44,10 @@ pub enum Upped {
     Already(SupervisedDomain),
     /// Its program has ended by now, and is not started again.
     Ended(SupervisedDomain),
+    /// Its program has ended by now, and is started again after a pause.
+    Restarting(SupervisedDomain),
     /// The plan gives it nothing to run.
-    Nothing,
+    Nothing(Finding),
 }
 
 /// Starts what a domain of the standing plan runs under a supervisor that goes on alone, and waits
@@ -61,7 +63,7 @@ pub fn up(
 ) -> Result<Upped, SuperviseError> {
     let domain = standing.domain(name)?;
     if !has_work(domain) {
-        return Ok(Upped::Nothing);
+        return Ok(Upped::Nothing(nothing_to_run(standing, name)));
     }
     if let Some(known) = supervised(state, name)? {
         let alive = liveness(&known);
@@ -80,15 +82,8 @@ pub fn up(
             known.supervisor.process == supervisor.id() && liveness(known).supervisor
                 || !known.state.is_up() && known.supervisor.process == supervisor.id()
         });
-        match known {
-            Some(known) if known.state == SupervisedState::Running => {
-                return Ok(Upped::Running(known));
-            }
-            Some(known) if known.state == SupervisedState::Failed => {
-                return Err(SuperviseError::Missing(last_finding(&known)));
-            }
-            Some(known) if known.last_exit.is_some() => return Ok(Upped::Ended(known)),
-            _ => {}
+        if let Some(answer) = known.and_then(reached) {
+            return answer;
         }
         if let Ok(Some(status)) = supervisor.try_wait() {
             let said = log::tail(&files.log(), 3).join("; ");
@@ -98,11 +93,7 @@ pub fn up(
                     format!("domain {name}"),
                     format!("its supervisor ended before the program ran ({status}): {said}"),
                 )
-                .mend(
-                    nothing_to_run(standing, name)
-                        .mend
-                        .map_or_else(String::new, |_| format!("see {}", files.log().display())),
-                ),
+                .mend(format!("see {}", files.log().display())),
             ));
         }
         if begin.elapsed() >= UP_LIMIT {
@@ -120,6 +111,17 @@ pub fn up(
             ));
         }
         std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// What a record answers to who waits for its program; none as long as it is not known.
+fn reached(known: SupervisedDomain) -> Option<Result<Upped, SuperviseError>> {
+    match known.state {
+        SupervisedState::Running => Some(Ok(Upped::Running(known))),
+        SupervisedState::Ended => Some(Ok(Upped::Ended(known))),
+        SupervisedState::Waiting => Some(Ok(Upped::Restarting(known))),
+        SupervisedState::Failed => Some(Err(SuperviseError::Missing(last_finding(&known)))),
+        SupervisedState::Starting | SupervisedState::Stopped => None,
     }
 }
 
@@ -201,23 +203,27 @@ pub fn down(state: &StateDirectory, name: &str, limit: Duration) -> Result<Downe
         return Ok(Downed::WasDown);
     }
     let files = Files::of(state, name)?;
+    let mut record = known;
     if alive.supervisor {
         let path = files.limit();
-        fs::write(&path, limit.as_millis().to_string())
-            .map_err(SuperviseError::file("write the limit", &path))?;
-        signal(known.supervisor, Signal::TERM);
-        if gone(known.supervisor, limit + SUPERVISOR_LIMIT) {
-            let last = supervised(state, name)?.and_then(|known| known.last_exit);
-            return Ok(Downed::Ended(last.map_or_else(
-                || "it had no program at that moment".to_owned(),
-                |last| last.status,
-            )));
+        // Where it cannot be written, on a full disk perhaps, the supervisor's own does.
+        let _ = fs::write(&path, limit.as_millis().to_string());
+        signal(record.supervisor, Signal::TERM);
+        if gone(record.supervisor, limit + SUPERVISOR_LIMIT) {
+            record = supervised(state, name)?.unwrap_or(record);
+            // One that was killed at that moment leaves its program.
+            if !liveness(&record).program {
+                return Ok(Downed::Ended(record.last_exit.map_or_else(
+                    || "it had no program at that moment".to_owned(),
+                    |last| last.status,
+                )));
+            }
+        } else {
+            signal(record.supervisor, Signal::KILL);
+            gone(record.supervisor, KILLED);
         }
-        signal(known.supervisor, Signal::KILL);
-        gone(known.supervisor, KILLED);
     }
-    let how = end_orphan(&known, &files, limit)?;
-    let mut record = known;
+    let how = end_orphan(&record, &files, limit)?;
     record.state = SupervisedState::Stopped;
     record.program = None;
     record.container = None;
@@ -314,5 +320,45 @@ fn signal(identity: ProcessIdentity, signal: Signal) {
 fn signal_group(identity: ProcessIdentity, signal: Signal) {
     if let Some(pid) = pid(identity) {
         let _ = kill_process_group(pid, signal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rampart_model::{LastExit, Nanos};
+
+    use super::*;
+    use crate::record::tests::example;
+
+    #[test]
+    fn a_program_that_is_started_again_has_not_ended_for_good() {
+        let after_an_end = |state| {
+            reached(SupervisedDomain {
+                state,
+                last_exit: Some(LastExit {
+                    at: Nanos::ZERO,
+                    status: "exit status: 3".to_owned(),
+                    success: false,
+                }),
+                ..example()
+            })
+        };
+        assert!(matches!(
+            after_an_end(SupervisedState::Waiting),
+            Some(Ok(Upped::Restarting(_)))
+        ));
+        assert!(after_an_end(SupervisedState::Starting).is_none());
+        assert!(matches!(
+            after_an_end(SupervisedState::Running),
+            Some(Ok(Upped::Running(_)))
+        ));
+        assert!(matches!(
+            after_an_end(SupervisedState::Ended),
+            Some(Ok(Upped::Ended(_)))
+        ));
+        assert!(matches!(
+            after_an_end(SupervisedState::Failed),
+            Some(Err(SuperviseError::Missing(_)))
+        ));
     }
 }

@@ -6,11 +6,10 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use rampart_host::{StateDirectory, process_start};
+use rampart_host::{StateDirectory, boot_id, process_start};
 use rampart_model::{ProcessIdentity, SupervisedDomain};
 
 use crate::SuperviseError;
-use crate::standing::boot_id;
 
 /// The files of one domain.
 #[derive(Debug, Clone)]

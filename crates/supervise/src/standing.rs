@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The plan that stands, and where each of its domains is.
 
-use rampart_host::{Place, PlaceGroup, StateDirectory, home_group, standing_plan};
+use rampart_host::{
+    Place, PlaceGroup, StateDirectory, boot_id, home_group, is_inside, standing_plan,
+};
 use rampart_model::{
     CpuSet, DomainKind, Finding, Plan, PlannedDomain, SchedulingPolicy, Severity, StandingPlan,
     StandingState, Wall,
@@ -11,14 +13,6 @@ use crate::SuperviseError;
 
 /// The word that stands for the housekeeping CPUs where a domain's name could stand.
 pub const HOUSEKEEPING: &str = "housekeeping";
-
-/// `/proc/sys/kernel/random/boot_id`.
-pub(crate) fn boot_id() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
-        .unwrap_or_default()
-        .trim()
-        .to_owned()
-}
 
 /// The plan that stands applied.
 #[derive(Debug, Clone)]
@@ -204,15 +198,13 @@ impl Standing {
 
     /// Out of the control group of a domain, where a process is in one.
     fn way_out(&self, process: u32) -> PlaceGroup {
-        let text = std::fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
         for domain in &self.plan.domains {
             let Some(group) = &domain.group else { continue };
-            let inside = text
-                .lines()
-                .filter_map(|line| line.splitn(3, ':').nth(2))
-                // The line has the path below the hierarchy's root only.
-                .any(|path| path.len() > 1 && (group.ends_with(path) || below(path, group)));
-            if !inside {
+            let group = match domain.unified {
+                true => PlaceGroup::V2(group.into()),
+                false => PlaceGroup::V1(group.into()),
+            };
+            if !is_inside(process, &group) {
                 continue;
             }
             return match home_group(domain.unified) {
@@ -225,30 +217,9 @@ impl Standing {
     }
 }
 
-/// Whether a path relative to its hierarchy's root lies below a group.
-fn below(path: &str, group: &str) -> bool {
-    let mut whole = path;
-    while let Some((above, _)) = whole.rsplit_once('/') {
-        if above.len() > 1 && group.ends_with(above) {
-            return true;
-        }
-        whole = above;
-    }
-    false
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_group_below_a_domains_is_inside() {
-        let group = "/sys/fs/cgroup/cpuset/rampart-press";
-        assert!(below("/rampart-press/container-1", group));
-        assert!(below("/rampart-press/a/b", group));
-        assert!(!below("/rampart-pre", group));
-        assert!(!below("/user.slice/press", group));
-    }
 
     #[test]
     fn without_a_plan_the_mend_is_to_apply_one() {

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rampart_host::{Place, StateDirectory, place_process, process_start};
+use rampart_host::{Place, StateDirectory, boot_id, place_process, process_start};
 use rampart_model::{
     Finding, LastExit, Nanos, ProcessIdentity, SUPERVISION_SCHEMA_VERSION, Severity,
     SupervisedDomain, SupervisedState,
@@ -15,7 +15,7 @@ use crate::control::Launcher;
 use crate::program::{self, Ended, Order, Program};
 use crate::record::Files;
 use crate::restart::{Decision, Ending, MOST_RESTARTS, WINDOW, decide};
-use crate::standing::{HOUSEKEEPING, Standing, boot_id};
+use crate::standing::{HOUSEKEEPING, Standing};
 use crate::{SuperviseError, log};
 
 /// How long a program may take to end where nobody says otherwise.
@@ -29,16 +29,19 @@ const FINDINGS_KEPT: usize = 20;
 
 /// Starts what a domain of the standing plan runs, and watches over it until it has ended for good
 /// or `stop` is set. This process keeps itself on the housekeeping CPUs. `on_change` hears of each
-/// new state.
+/// new state, `on_trouble` of a record that cannot be written while the program runs: it is watched
+/// all the same, and the record is tried again each second.
 ///
 /// # Errors
-/// If no plan stands, the domain runs nothing, or another supervisor has it.
+/// If no plan stands, the domain runs nothing, another supervisor has it, or the record of its first
+/// start cannot be written.
 pub fn supervise(
     state: &StateDirectory,
     name: &str,
     launcher: &Launcher,
     stop: &AtomicBool,
     mut on_change: impl FnMut(&SupervisedDomain),
+    mut on_trouble: impl FnMut(&SuperviseError),
 ) -> Result<SupervisedState, SuperviseError> {
     let standing = Standing::required(state)?;
     let domain = standing.domain(name)?;
@@ -48,6 +51,9 @@ pub fn supervise(
     }
     let files = Files::of(state, name)?;
     let _lock = lock(&files, name)?;
+    // From a `down` whose supervisor had no program at that moment. None is for this one yet: nobody
+    // knows of it before its first record.
+    let _ = std::fs::remove_file(files.limit());
     keep_house(&standing)?;
     let own = std::process::id();
     let mut watch = Watch {
@@ -79,8 +85,9 @@ pub fn supervise(
             launcher,
             stop,
         },
-        stop,
         on_change: &mut on_change,
+        on_trouble: &mut on_trouble,
+        is_unwritten: false,
     };
     watch.run()
 }
@@ -134,8 +141,10 @@ fn keep_house(standing: &Standing) -> Result<(), SuperviseError> {
 struct Watch<'a> {
     record: SupervisedDomain,
     order: Order<'a>,
-    stop: &'a AtomicBool,
     on_change: &'a mut dyn FnMut(&SupervisedDomain),
+    on_trouble: &'a mut dyn FnMut(&SuperviseError),
+    /// Whether the record on disk is an older one.
+    is_unwritten: bool,
 }
 
 impl Watch<'_> {
@@ -156,7 +165,7 @@ impl Watch<'_> {
                 // What does not start the first time is told at once, to whoever waits for it.
                 Err(error) if endings.is_empty() => {
                     self.note(vec![failure(self.order.domain.name.as_str(), &error)]);
-                    self.change(SupervisedState::Failed)?;
+                    self.keep(SupervisedState::Failed);
                     return Err(error);
                 }
                 Err(error) => Ended {
@@ -172,31 +181,25 @@ impl Watch<'_> {
             if endings.len() > MOST_RESTARTS + 1 {
                 endings.remove(0);
             }
-            self.record.program = None;
-            self.record.container = None;
-            self.record.last_exit = Some(LastExit {
-                at: now(),
-                status: ended.status.clone(),
-                success: ended.success,
-            });
+            self.ended(ended);
             match decide(self.order.domain.restart, &endings) {
                 Decision::Stay => {
-                    self.change(SupervisedState::Ended)?;
+                    self.keep(SupervisedState::Ended);
                     return Ok(SupervisedState::Ended);
                 }
                 Decision::GiveUp(restarts) => {
                     self.note(vec![gave_up(&self.record, restarts)]);
-                    self.change(SupervisedState::Failed)?;
+                    self.keep(SupervisedState::Failed);
                     return Ok(SupervisedState::Failed);
                 }
                 Decision::Restart(pause) => {
-                    self.change(SupervisedState::Waiting)?;
+                    self.keep(SupervisedState::Waiting);
                     if self.sleep(pause) {
-                        self.change(SupervisedState::Stopped)?;
+                        self.keep(SupervisedState::Stopped);
                         return Ok(SupervisedState::Stopped);
                     }
                     self.record.restarts += 1;
-                    self.change(SupervisedState::Starting)?;
+                    self.keep(SupervisedState::Starting);
                 }
             }
         }
@@ -209,7 +212,9 @@ impl Watch<'_> {
             process_start(process).map(|start| ProcessIdentity { process, start });
         self.record.container = program.container();
         self.record.started_at = Some(now());
-        if let Err(error) = self.change(SupervisedState::Running) {
+        if self.record.restarts > 0 {
+            self.keep(SupervisedState::Running);
+        } else if let Err(error) = self.change(SupervisedState::Running) {
             // Nothing runs that nobody can know of.
             program.stop(END_LIMIT);
             return Err(error);
@@ -219,23 +224,19 @@ impl Watch<'_> {
             if let Some(ended) = program.ended() {
                 return Ok(Some(ended));
             }
-            if self.stop.load(Ordering::Relaxed) {
+            if self.order.stop.load(Ordering::Relaxed) {
                 let ended = program.stop(self.end_limit());
-                self.record.program = None;
-                self.record.container = None;
-                self.record.last_exit = Some(LastExit {
-                    at: now(),
-                    status: ended.status,
-                    success: ended.success,
-                });
-                self.change(SupervisedState::Stopped)?;
+                self.ended(ended);
+                self.keep(SupervisedState::Stopped);
                 return Ok(None);
             }
             if tended.elapsed() >= TEND {
                 tended = Instant::now();
                 let findings = program.tend();
                 if self.note(findings) {
-                    self.change(SupervisedState::Running)?;
+                    self.keep(SupervisedState::Running);
+                } else if self.is_unwritten {
+                    self.write();
                 }
                 // A log that cannot be set aside now may be the next time.
                 let _ = log::rotate(&self.order.files.log(), log::LIMIT);
@@ -258,7 +259,7 @@ impl Watch<'_> {
     fn sleep(&self, pause: Nanos) -> bool {
         let until = Instant::now() + Duration::from_nanos(pause.0);
         loop {
-            if self.stop.load(Ordering::Relaxed) {
+            if self.order.stop.load(Ordering::Relaxed) {
                 return true;
             }
             let left = until.saturating_duration_since(Instant::now());
@@ -281,11 +282,39 @@ impl Watch<'_> {
         self.record.findings.len() > before
     }
 
+    fn ended(&mut self, ended: Ended) {
+        self.record.program = None;
+        self.record.container = None;
+        self.record.last_exit = Some(LastExit {
+            at: now(),
+            status: ended.status,
+            success: ended.success,
+        });
+    }
+
+    /// A new state of a program that nobody knows of before it is on disk.
     fn change(&mut self, state: SupervisedState) -> Result<(), SuperviseError> {
         self.record.state = state;
         self.order.files.write(&self.record)?;
         (self.on_change)(&self.record);
         Ok(())
+    }
+
+    /// A new state of a program that is known: it is watched also where the disk is full.
+    fn keep(&mut self, state: SupervisedState) {
+        self.record.state = state;
+        self.write();
+        (self.on_change)(&self.record);
+    }
+
+    fn write(&mut self) {
+        let written = self.order.files.write(&self.record);
+        if let Err(error) = &written
+            && !self.is_unwritten
+        {
+            (self.on_trouble)(error);
+        }
+        self.is_unwritten = written.is_err();
     }
 }
 

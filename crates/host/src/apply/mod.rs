@@ -8,6 +8,7 @@ mod left;
 mod live_tests;
 #[cfg(test)]
 mod resource_tests;
+mod second;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ use rampart_model::{
     ResolvedPlan, StandingDomain, StandingPlan, StandingState, StepKind, Wall,
 };
 
+use self::second::{Waiting, refuse_second, standing_here};
 use crate::boot_loader::{self, BootReport};
 use crate::changes::Changes;
 use crate::groups::Hierarchies;
@@ -32,6 +34,8 @@ use crate::standing;
 use crate::state::is_root;
 use crate::systemd;
 use crate::{HostError, StateDirectory, journal};
+
+pub use self::second::{check_before_restart, check_that_nothing_stands};
 
 /// A plan that is to stand.
 #[derive(Debug)]
@@ -72,7 +76,7 @@ fn apply_on(
     application: &Application<'_>,
     progress: &mut dyn FnMut(&ChangeStep),
 ) -> Result<StandingPlan, HostError> {
-    refuse_second(&*kernel, state)?;
+    refuse_second(&*kernel, state, Waiting::Refused)?;
     let mut plan = StandingPlan {
         findings: release_first(&*kernel, state)?,
         ..begun(&*kernel, application)
@@ -99,7 +103,8 @@ fn apply_on(
 
 /// Writes what the boot loader needs to start the kernel as the plan wants it, and remembers the plan
 /// until then. After the restart [`apply`] goes on; [`crate::release`] takes all of it back. Nothing
-/// is written where the kernel is started so already.
+/// is written where the next start has the arguments already; it is awaited all the same where they
+/// were written under this boot.
 ///
 /// # Errors
 /// As [`apply`], and as [`crate::plan_boot`]; and if a file cannot be written, or the loader's own
@@ -111,10 +116,20 @@ pub fn prepare_restart(
 ) -> Result<BootReport, HostError> {
     refuse_other_than_root(application)?;
     let _lock = Lock::take(state, true)?;
-    let kernel: Arc<dyn Kernel> = Arc::new(RunningKernel);
-    refuse_second(&*kernel, state)?;
+    prepare_restart_on(Arc::new(RunningKernel), state, application)
+}
+
+fn prepare_restart_on(
+    kernel: Arc<dyn Kernel>,
+    state: &StateDirectory,
+    application: &Application<'_>,
+) -> Result<BootReport, HostError> {
+    refuse_second(&*kernel, state, Waiting::Granted)?;
+    let waits = standing_here(&*kernel, state)?
+        .is_some_and(|present| present.state == StandingState::AwaitsRestart);
     let arguments = &application.changes.boot_arguments;
-    let report = boot_loader::prepare(Arc::clone(&kernel), state, arguments)?;
+    let mut report = boot_loader::prepare(Arc::clone(&kernel), state, arguments)?;
+    report.changed |= waits;
     if report.changed {
         let plan = StandingPlan {
             state: StandingState::AwaitsRestart,
@@ -138,6 +153,7 @@ fn begun(kernel: &dyn Kernel, application: &Application<'_>) -> StandingPlan {
         domains: Vec::new(),
         changes: application.changes.clone(),
         findings: Vec::new(),
+        kept_interrupts: Vec::new(),
     }
 }
 
@@ -151,38 +167,6 @@ fn refuse_other_than_root(application: &Application<'_>) -> Result<(), HostError
         present: format!("user {}", rustix::process::geteuid().as_raw()),
         needed: "root".to_owned(),
         mend: "run the same command with sudo".to_owned(),
-    })
-}
-
-/// Whether a plan can be applied, or one stands already.
-///
-/// # Errors
-/// If one stands, or was begun and broken off: the message says what to do.
-pub fn check_that_nothing_stands(state: &StateDirectory) -> Result<(), HostError> {
-    refuse_second(&RunningKernel, state)
-}
-
-/// One plan stands at a time.
-fn refuse_second(kernel: &dyn Kernel, state: &StateDirectory) -> Result<(), HostError> {
-    let Some(present) = standing::in_force(kernel, state)? else {
-        return Ok(());
-    };
-    let (what, mend) = match present.state == StandingState::Begun {
-        true => (
-            "the application of a plan was broken off",
-            "run `rampart release`, and apply again",
-        ),
-        false => (
-            "a plan stands already",
-            "run `rampart release` first; `rampart status` shows what stands",
-        ),
-    };
-    Err(HostError::Request {
-        place: state.path().join("plan.json").display().to_string(),
-        what: what.to_owned(),
-        present: present.file,
-        needed: "no plan".to_owned(),
-        mend: mend.to_owned(),
     })
 }
 
@@ -263,6 +247,7 @@ fn raise_walls(
     plan.findings.extend(kept.findings);
     for interrupt in kept.interrupts {
         if let Some(reason) = interrupt.reason {
+            plan.kept_interrupts.push(interrupt.interrupt);
             plan.findings.push(
                 Finding::new(
                     rampart_model::Severity::Warning,

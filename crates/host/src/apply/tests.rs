@@ -11,7 +11,7 @@ use rampart_model::{
     SchedulingPolicy, SmtPolicy, StandingPlan, StandingState, StepAction, StepKind, Wall,
 };
 
-use super::{Application, apply_on};
+use super::{Application, apply_on, prepare_restart_on};
 use crate::fake::{FakeKernel, Layout, Machine, V2, cpus, directory, ordinary};
 use crate::policy::Attributes;
 use crate::release::release_locked;
@@ -154,15 +154,52 @@ pub(super) fn apply_plan(
     resolved: &ResolvedPlan,
     changes: &ChangeList,
 ) -> Result<StandingPlan, HostError> {
-    let application = Application {
+    let kernel: Arc<FakeKernel> = Arc::clone(kernel);
+    let application = application(resolved, changes);
+    apply_on(kernel, state, &application, &mut |_| ())
+}
+
+fn application<'a>(resolved: &'a ResolvedPlan, changes: &'a ChangeList) -> Application<'a> {
+    Application {
         tool_version: "test",
         file: "plan.toml",
         text: "",
         resolved,
         changes,
-    };
-    let kernel: Arc<FakeKernel> = Arc::clone(kernel);
-    apply_on(kernel, state, &application, &mut |_| ())
+    }
+}
+
+#[test]
+fn a_restart_that_was_asked_for_is_awaited() {
+    let directory = directory();
+    let state = StateDirectory::at(directory.path());
+    let kernel = Arc::new(FakeKernel::new(machine(Layout::V2)));
+    let loader = "/boot/extlinux/extlinux.conf";
+    let before = "label mine\n  linux /vmlinuz\n  append root=/dev/vda1\n";
+    kernel.machine().files.insert(loader.into(), before.into());
+    let mut list = changes();
+    list.boot_arguments = vec!["isolcpus=domain,2-3".to_owned()];
+    let (resolved, own) = (resolved(), || -> Arc<FakeKernel> { Arc::clone(&kernel) });
+    let application = application(&resolved, &list);
+    for time in ["once", "again"] {
+        let report = prepare_restart_on(own(), &state, &application).expect(time);
+        assert!(report.changed, "{time}: {report:?}");
+        let refusal = apply(&kernel, &state, &list).expect_err(time).to_string();
+        for part in ["restart the machine", "rampart release", "plan.toml"] {
+            assert!(refusal.contains(part), "{time}: {refusal}");
+        }
+        let waits = standing_plan(&state).expect("read").expect("a plan");
+        assert_eq!(waits.state, StandingState::AwaitsRestart);
+    }
+    assert!(text(&kernel, loader).contains("isolcpus=domain,2-3"));
+    let boot = "/proc/sys/kernel/random/boot_id";
+    kernel
+        .machine()
+        .files
+        .insert(boot.into(), "another\n".into());
+    let report = prepare_restart_on(own(), &state, &application).expect("after the restart");
+    assert!(!report.changed, "{report:?}");
+    apply(&kernel, &state, &list).expect("it goes on");
 }
 
 /// All that must be as before. What threads wish is the kernel's to remember, not ours.

@@ -23,7 +23,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(300);
 pub struct BootReport {
     /// What was found and written.
     pub plan: BootPlan,
-    /// Whether anything was written; if not, the next start has the arguments already.
+    /// Whether anything was written, by this call or another under the same boot that awaits the
+    /// restart; if not, the next start has the arguments already.
     pub changed: bool,
 }
 

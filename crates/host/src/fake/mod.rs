@@ -491,6 +491,12 @@ impl Kernel for FakeKernel {
         Ok(())
     }
 
+    fn replace_file(&self, path: &Path, text: &str) -> io::Result<()> {
+        let mut machine = self.alive()?;
+        machine.files.insert(path.to_owned(), text.to_owned());
+        Ok(())
+    }
+
     fn mount(&self, kind: &str, point: &Path) -> io::Result<()> {
         self.alive()?.mount(kind, point, true)
     }

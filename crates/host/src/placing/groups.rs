@@ -7,7 +7,7 @@ use rampart_model::{CpuSet, Finding, Severity};
 
 use super::{Place, PlaceGroup, refusal};
 use crate::HostError;
-use crate::groups::{ControlGroupVersion, Hierarchies};
+use crate::groups::{ControlGroupVersion, Hierarchies, group_in};
 use crate::kernel::{Kernel, RunningKernel};
 use crate::real_time;
 
@@ -20,6 +20,37 @@ pub fn home_group(unified: bool) -> Option<PathBuf> {
         false => ControlGroupVersion::V1,
     };
     Hierarchies::of(&RunningKernel).group_of(&RunningKernel, 1, version)
+}
+
+/// Whether a process is in a group or in one below it. Nobody is in none.
+#[must_use]
+pub fn is_inside(process: u32, group: &PlaceGroup) -> bool {
+    let kernel = &RunningKernel;
+    let text = kernel
+        .read(&PathBuf::from(format!("/proc/{process}/cgroup")))
+        .unwrap_or_default();
+    names(&Hierarchies::of(kernel), &text, group)
+}
+
+/// Whether the text of a `/proc/PID/cgroup` names a group, or one below it, in its own hierarchy.
+fn names(hierarchies: &Hierarchies, cgroup: &str, group: &PlaceGroup) -> bool {
+    let controller = match group {
+        PlaceGroup::AsIs => return false,
+        PlaceGroup::V1(_) => "cpuset",
+        PlaceGroup::V2(_) => "",
+    };
+    in_hierarchy(hierarchies, group)
+        .zip(group_in(cgroup, controller))
+        .is_some_and(|(group, own)| Path::new(&own).starts_with(group))
+}
+
+pub(super) fn in_hierarchy(hierarchies: &Hierarchies, group: &PlaceGroup) -> Option<PathBuf> {
+    let (path, root) = match group {
+        PlaceGroup::AsIs => return None,
+        PlaceGroup::V1(path) => (path, hierarchies.legacy_with("cpuset")?),
+        PlaceGroup::V2(path) => (path, hierarchies.unified.as_deref()?),
+    };
+    Some(Path::new("/").join(path.strip_prefix(root).ok()?))
 }
 
 /// Moves a process with all its threads.
@@ -140,5 +171,37 @@ pub(super) fn reach_budget(
         )
         .values(group, "a group with a budget")
         .mend("run the same command as root")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_counts_in_its_own_hierarchy() {
+        let hierarchies = Hierarchies {
+            unified: Some("/sys/fs/cgroup/unified".into()),
+            legacy: vec![("/sys/fs/cgroup/cpuset".into(), vec!["cpuset".to_owned()])],
+        };
+        let old = PlaceGroup::V1("/sys/fs/cgroup/cpuset/rampart/press".into());
+        let new = PlaceGroup::V2("/sys/fs/cgroup/unified/rampart/press".into());
+        for (cgroup, in_old, in_new) in [
+            ("3:cpuset:/rampart/press\n0::/\n", true, false),
+            ("3:cpuset:/rampart/press/box\n0::/\n", true, false),
+            ("3:cpuset:/\n0::/rampart/press/box\n", false, true),
+            // The same names elsewhere.
+            ("4:cpu:/press\n3:cpuset:/press\n0::/press\n", false, false),
+            ("4:cpu:/rampart/press\n3:cpuset:/\n0::/\n", false, false),
+            ("3:cpuset:/rampart/press-2\n0::/rampart\n", false, false),
+            ("", false, false),
+        ] {
+            assert_eq!(names(&hierarchies, cgroup, &old), in_old, "{cgroup}");
+            assert_eq!(names(&hierarchies, cgroup, &new), in_new, "{cgroup}");
+            assert!(!names(&hierarchies, cgroup, &PlaceGroup::AsIs));
+        }
+        let found = in_hierarchy(&hierarchies, &old).expect("mounted");
+        assert_eq!(found, Path::new("/rampart/press"));
+        assert_eq!(in_hierarchy(&Hierarchies::default(), &old), None);
     }
 }

@@ -12,7 +12,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rampart_model::{CpuSet, Finding, SchedulingPolicy, Severity, StandingDomain};
 use serde::Serialize;
@@ -24,9 +24,9 @@ use crate::policy::set_thread_policy;
 use crate::real_time::diagnose_real_time_policy;
 use crate::tasks;
 
-pub use groups::home_group;
+pub use groups::{home_group, is_inside};
 pub use state::{
-    ThreadState, descendants, is_leader, process_start, process_threads, thread_state,
+    ThreadState, boot_id, descendants, is_leader, process_start, process_threads, thread_state,
 };
 
 /// How often the threads of a process are looked for: one that makes threads all the time has new
@@ -56,6 +56,22 @@ impl PlaceGroup {
         } else {
             Self::V1(PathBuf::from(path))
         }
+    }
+
+    /// The absolute path of a group that is named.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::AsIs => None,
+            Self::V1(path) | Self::V2(path) => Some(path),
+        }
+    }
+
+    /// The group relative to the root of its hierarchy, as `/proc/PID/cgroup` and container engines
+    /// name it; none where its hierarchy is not mounted here.
+    #[must_use]
+    pub fn in_hierarchy(&self) -> Option<PathBuf> {
+        groups::in_hierarchy(&Hierarchies::of(&RunningKernel), self)
     }
 }
 

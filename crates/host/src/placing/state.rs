@@ -62,6 +62,13 @@ pub fn process_threads(process: u32) -> Vec<(u32, String)> {
         .collect()
 }
 
+/// Identifier of the present boot (`/proc/sys/kernel/random/boot_id`), empty where the kernel does not
+/// tell: with its start it tells a process from a later one with the same number.
+#[must_use]
+pub fn boot_id() -> String {
+    crate::journal::boot_id(&RunningKernel)
+}
+
 /// When a process started, in clock ticks since boot, which tells it from a later one of the same
 /// number; none where it is gone or waits to be buried.
 #[must_use]

@@ -236,6 +236,7 @@ mod tests {
                 boot_arguments: Vec::new(),
             },
             findings: Vec::new(),
+            kept_interrupts: Vec::new(),
         }
     }
 

@@ -4,11 +4,14 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use rampart_host::{Application, MachineRoot, StateDirectory, read_knob_values};
+use rampart_host::{
+    Application, BootPlan, HostError, MachineRoot, StateDirectory, read_knob_values,
+};
 use rampart_knobs::{Isolation, Subject, changes_text};
 use rampart_model::{
     ChangeList, ChangeStep, ExitCode, PlanFinding, Reboot, StandingPlan, StepAction,
 };
+use serde::Serialize;
 
 use super::VERSION;
 use super::plan::{ReadPlan, read_plan};
@@ -44,7 +47,7 @@ pub(crate) struct ApplyArguments {
     #[arg(long)]
     boot: bool,
 
-    /// Print the changes, or what stands, as JSON
+    /// Print the changes, or what stands, as JSON; with --boot the boot loader's files beside it
     #[arg(long)]
     json: bool,
 
@@ -54,16 +57,17 @@ pub(crate) struct ApplyArguments {
 
 pub(crate) fn run(arguments: &ApplyArguments) -> Result<ExitCode, Failure> {
     if arguments.recorded.is_given() && !arguments.dry_run {
-        return Err(Failure::new(
-            ExitCode::Usage,
-            anyhow::anyhow!(
-                "--machine: a recorded machine cannot be changed; add --dry-run, or leave --machine out"
-            ),
+        return Err(Failure::usage(
+            "--machine: a recorded machine cannot be changed; add --dry-run, or leave --machine out",
         ));
     }
     if !arguments.dry_run {
-        rampart_host::check_that_nothing_stands(&StateDirectory::standard())
-            .map_err(|error| Failure::new(ExitCode::PreconditionMissing, error))?;
+        let state = StateDirectory::standard();
+        match arguments.boot {
+            true => rampart_host::check_before_restart(&state),
+            false => rampart_host::check_that_nothing_stands(&state),
+        }
+        .map_err(refusal)?;
     }
     let root = arguments.recorded.root()?;
     let read = read_plan(&arguments.plan, &root)?;
@@ -73,23 +77,28 @@ pub(crate) fn run(arguments: &ApplyArguments) -> Result<ExitCode, Failure> {
         refuse_unasked_restart(&read)?;
     }
     if arguments.dry_run {
+        let boot = match arguments.boot {
+            true => Some(rampart_host::plan_boot(&root, &changes.boot_arguments).map_err(refusal)?),
+            false => None,
+        };
         if arguments.json {
-            output::print(&serde_json::to_string_pretty(&changes)?)?;
+            let document = changes;
+            print_document(&WithBoot { document, boot })?;
         } else {
             let mut text = changes_text(&changes);
-            if arguments.boot {
-                text.push_str(&boot_text(&root, &changes)?);
+            if let Some(boot) = &boot {
+                text.push_str(&boot_text(boot));
             }
             output::print(&text)?;
         }
         return Ok(ExitCode::Success);
     }
-    if arguments.boot && prepare_restart(&read, &changes)? {
+    if arguments.boot && prepare_restart(&read, &changes, arguments.json)? {
         return Ok(ExitCode::Success);
     }
     let standing = apply(&read, &changes)?;
     if arguments.json {
-        output::print(&serde_json::to_string_pretty(&standing)?)?;
+        print_document(&standing)?;
     } else {
         output::print(&standing_text(&standing))?;
     }
@@ -119,11 +128,27 @@ fn refuse_unasked_restart(read: &ReadPlan) -> Result<(), Failure> {
     ))
 }
 
+fn refusal(error: HostError) -> Failure {
+    Failure::new(ExitCode::PreconditionMissing, error)
+}
+
+/// A document, and what the boot loader needs beside it.
+#[derive(Debug, Serialize)]
+struct WithBoot<T> {
+    #[serde(flatten)]
+    document: T,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    boot: Option<BootPlan>,
+}
+
+fn print_document(document: &impl Serialize) -> Result<(), Failure> {
+    output::print(&serde_json::to_string_pretty(document)?)?;
+    Ok(())
+}
+
 /// The files that the boot loader needs.
-fn boot_text(root: &MachineRoot, changes: &ChangeList) -> Result<String, Failure> {
-    let plan = rampart_host::plan_boot(root, &changes.boot_arguments)
-        .map_err(|error| Failure::new(ExitCode::PreconditionMissing, error))?;
-    let mut text = format!("Boot line: {}\n", changes.boot_arguments.join(" "));
+fn boot_text(plan: &BootPlan) -> String {
+    let mut text = format!("Boot line: {}\n", plan.arguments.join(" "));
     for file in &plan.files {
         text.push_str(&format!("  written: {}\n", file.path.display()));
     }
@@ -133,17 +158,23 @@ fn boot_text(root: &MachineRoot, changes: &ChangeList) -> Result<String, Failure
     if plan.is_as_wanted() {
         text.push_str("  it is so already\n");
     }
-    Ok(text)
+    text
 }
 
 /// Writes what the boot loader needs; answers whether the machine has to be restarted.
-fn prepare_restart(read: &ReadPlan, changes: &ChangeList) -> Result<bool, Failure> {
+fn prepare_restart(read: &ReadPlan, changes: &ChangeList, json: bool) -> Result<bool, Failure> {
+    let state = StateDirectory::standard();
     let report =
-        rampart_host::prepare_restart(&StateDirectory::standard(), &application(read, changes))
-            .map_err(|error| Failure::new(ExitCode::PreconditionMissing, error))?;
+        rampart_host::prepare_restart(&state, &application(read, changes)).map_err(refusal)?;
     if !report.changed {
         output::say("rampart: the boot line is as the plan wants it");
         return Ok(false);
+    }
+    if json {
+        let document = rampart_host::standing_plan(&state).map_err(refusal)?;
+        let boot = Some(report.plan);
+        print_document(&WithBoot { document, boot })?;
+        return Ok(true);
     }
     let mut text = String::new();
     for file in &report.plan.files {
@@ -200,8 +231,7 @@ pub(crate) fn apply(read: &ReadPlan, changes: &ChangeList) -> Result<StandingPla
     let mut progress = |step: &ChangeStep| {
         output::say(&format!("rampart: {}: {}", step.name, step.wanted));
     };
-    rampart_host::apply(&StateDirectory::standard(), &application, &mut progress)
-        .map_err(|error| Failure::new(ExitCode::PreconditionMissing, error))
+    rampart_host::apply(&StateDirectory::standard(), &application, &mut progress).map_err(refusal)
 }
 
 /// What applying it takes.
@@ -237,7 +267,7 @@ fn standing_text(standing: &StandingPlan) -> String {
             .count()
     };
     text.push_str(&format!(
-        "{} stands: {} changed, {} were as wanted, {} left alone, {} wait for a restart, {} are not Rampart's to change (rampart apply {} --dry-run names them)\n",
+        "{} stands: changed {}, as wanted before {}, left alone {}, waiting for a restart {}, not Rampart's to change {} (rampart apply {} --dry-run names them)\n",
         standing.file,
         count(StepAction::Apply),
         count(StepAction::AsWanted),

@@ -117,12 +117,10 @@ pub(crate) fn run(arguments: &Export) -> Result<ExitCode, Failure> {
 }
 
 fn write_libvirt(arguments: &Libvirt) -> Result<ExitCode, Failure> {
-    let usage = |text: String| Failure::new(ExitCode::Usage, anyhow::anyhow!(text));
     if arguments.recorded.is_given() {
-        return Err(usage(
+        return Err(Failure::usage(
             "export libvirt: --machine goes with --plan; without a plan the guest is for this \
-             machine"
-                .to_owned(),
+             machine",
         ));
     }
     let domain: DomainSelection = arguments
@@ -132,7 +130,7 @@ fn write_libvirt(arguments: &Libvirt) -> Result<ExitCode, Failure> {
         .parse()
         .map_err(|error| Failure::new(ExitCode::Usage, error))?;
     if domain.kind != DomainKind::Vm {
-        return Err(usage(format!(
+        return Err(Failure::usage(format!(
             "export libvirt: the domain `{domain}` is no guest; write vm, vm:noisy or vm:tcg",
         )));
     }
@@ -141,7 +139,7 @@ fn write_libvirt(arguments: &Libvirt) -> Result<ExitCode, Failure> {
         None => domain.to_string().replace(':', "-"),
     };
     if name.is_empty() || name.contains(['/', '\n']) || name.starts_with('.') {
-        return Err(usage(format!(
+        return Err(Failure::usage(format!(
             "export libvirt: `{name}` cannot be the name of a guest; write one without `/`, line \
              breaks and leading points"
         )));
@@ -159,7 +157,7 @@ fn write_libvirt(arguments: &Libvirt) -> Result<ExitCode, Failure> {
     };
     for (option, set) in [("--cpus", &cpus), ("--housekeeping", &housekeeping)] {
         if set.is_empty() || !set.is_subset(&topology.possible) {
-            return Err(usage(format!(
+            return Err(Failure::usage(format!(
                 "export libvirt: {option} is `{set}`; needed at least one CPU of {}",
                 topology.possible
             )));
@@ -167,7 +165,7 @@ fn write_libvirt(arguments: &Libvirt) -> Result<ExitCode, Failure> {
     }
     let shared = cpus.intersection(&housekeeping);
     if !shared.is_empty() {
-        return Err(usage(format!(
+        return Err(Failure::usage(format!(
             "export libvirt: both --cpus and --housekeeping name {}; a real-time CPU of the guest \
              needs one for itself",
             shared.named()

@@ -11,7 +11,7 @@ use rampart_host::{
 use rampart_model::{CpuSet, ExitCode, Finding, SchedulingPolicy, Severity};
 use rampart_supervise::{Destination, Standing};
 
-use super::run::{alone, choose, on_cpus, say_notes, usage};
+use super::run::{alone, choose, on_cpus, say_notes};
 use crate::failure::Failure;
 use crate::output;
 
@@ -129,7 +129,7 @@ impl Target {
                     return Ok(Self::Cpus(cpus.clone()));
                 }
             },
-            (None, None) => return Err(usage("move: name where to, with --to DOMAIN")),
+            (None, None) => return Err(Failure::usage("move: name where to, with --to DOMAIN")),
             (Some(_), _) => Standing::required(&state)?,
         };
         let destination = choose(&standing, arguments.to.as_deref(), cpus)?;

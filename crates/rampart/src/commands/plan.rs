@@ -106,10 +106,6 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<ExitCode, Failure> {
     }
 }
 
-fn usage(text: String) -> Failure {
-    Failure::new(ExitCode::Usage, anyhow::anyhow!(text))
-}
-
 fn write_proposal(arguments: &Propose) -> Result<ExitCode, Failure> {
     let machine = read_machine(&arguments.recorded.root()?);
     let wish = Wish {
@@ -127,7 +123,7 @@ fn write_proposal(arguments: &Propose) -> Result<ExitCode, Failure> {
     };
     // A plan is edited by hand; no command may take that work away.
     if file.exists() {
-        return Err(usage(format!(
+        return Err(Failure::usage(format!(
             "--out {}: there is a file already; name another, or remove it",
             file.display()
         )));
@@ -184,8 +180,15 @@ pub(crate) fn read_plan_text(
         .map_err(|error| Failure::new(ExitCode::Usage, error))?;
     let machine = read_machine(root);
     let surroundings = read_surroundings(root, &guest_kernels(&plan));
+    let path = std::path::absolute(file)?;
+    let path = path.to_str().ok_or_else(|| {
+        Failure::usage(format!(
+            "{}: its path is no UTF-8, and could not be written into a file; rename it",
+            file.display()
+        ))
+    })?;
     Ok(ReadPlan {
-        path: std::path::absolute(file)?.display().to_string(),
+        path: path.to_owned(),
         file: file.display().to_string(),
         places: Places::of(&text),
         resolved: rampart_plan::resolve(&machine, &plan, &surroundings),

@@ -88,7 +88,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
 /// Puts this process in its place and lets the program take over; returns where it cannot.
 fn become_program(state: &StateDirectory, arguments: &RunArguments) -> Result<ExitCode, Failure> {
     if arguments.command.is_empty() {
-        return Err(usage(
+        return Err(Failure::usage(
             "run: no program is named; write it after `--`, as in `rampart run DOMAIN -- PROGRAM`",
         ));
     }
@@ -99,7 +99,7 @@ fn become_program(state: &StateDirectory, arguments: &RunArguments) -> Result<Ex
 /// Puts this process in a place and lets the program take over; returns where it cannot.
 pub(super) fn enter(place: &Place, words: &[String], launched: bool) -> Result<ExitCode, Failure> {
     let Some((program, rest)) = words.split_first() else {
-        return Err(usage("no program is named"));
+        return Err(Failure::usage("no program is named"));
     };
     let placed = place_process(std::process::id(), place)
         .map_err(|error| Failure::new(ExitCode::PreconditionMissing, error))?;
@@ -169,7 +169,7 @@ pub(super) fn choose(
             Some(cpus) => format!("no domain of the plan has all of {}", cpus.named()),
             None => "the plan has several domains".to_owned(),
         };
-        usage(&format!("{what}; mend: name one of {}", names.join(", ")))
+        Failure::usage(format!("{what}; mend: name one of {}", names.join(", ")))
     })
 }
 
@@ -191,10 +191,6 @@ pub(super) fn alone(cpus: &CpuSet) -> Finding {
         "no plan stands, so nothing keeps other programs, interrupts and kernel work off them",
     )
     .mend("rampart apply PLAN")
-}
-
-pub(super) fn usage(text: &str) -> Failure {
-    Failure::new(ExitCode::Usage, anyhow::anyhow!("{text}"))
 }
 
 /// Notes of what was done in another way than asked, each once.
@@ -226,10 +222,10 @@ fn list(standing: &Standing, json: bool) -> Result<ExitCode, Failure> {
             .policy
             .map_or_else(|| "as it is".to_owned(), |policy| policy.to_string());
         let kind = destination.kind.map_or("-", |kind| kind.word());
-        let group = match &destination.group {
-            PlaceGroup::AsIs => "no control group of its own".to_owned(),
-            PlaceGroup::V1(path) | PlaceGroup::V2(path) => path.display().to_string(),
-        };
+        let group = destination.group.path().map_or_else(
+            || "no control group of its own".to_owned(),
+            |path| path.display().to_string(),
+        );
         let _ = writeln!(
             text,
             "{:width$}  {kind:9}  CPUs {:8}  policy {policy:10}  {group}",
@@ -242,16 +238,13 @@ fn list(standing: &Standing, json: bool) -> Result<ExitCode, Failure> {
 }
 
 fn row(destination: &Destination) -> serde_json::Value {
-    let group = match &destination.group {
-        PlaceGroup::AsIs => None,
-        PlaceGroup::V1(path) | PlaceGroup::V2(path) => Some(path.display().to_string()),
-    };
+    let group = destination.group.path();
     serde_json::json!({
         "name": destination.name,
         "kind": destination.kind,
         "cpus": destination.cpus,
         "wall": destination.wall,
-        "group": group,
+        "group": group.map(|path| path.display().to_string()),
         "policy": destination.policy.map(|policy| policy.to_string()),
     })
 }

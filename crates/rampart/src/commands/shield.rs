@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rampart shield`: a wall by hand. It is a plan of one domain, applied with nothing but its wall.
 
+use std::path::Path;
+
 use clap::Args;
 use rampart_bench::BenchSelection;
 use rampart_bench::sim::{USUAL_CPUS, USUAL_MEBIBYTES};
-use rampart_host::{MachineRoot, StateDirectory};
+use rampart_host::{HostError, MachineRoot, StateDirectory, standing_plan};
 use rampart_model::{
     CpuRequest, CpuSet, DomainKind, Enforcement, ExitCode, Plan, PlannedDomain, PlannedPolicy,
     SchedulingPolicy, StepKind,
@@ -50,6 +52,9 @@ pub(crate) struct ShieldArguments {
 }
 
 pub(crate) fn run(arguments: &ShieldArguments) -> Result<ExitCode, Failure> {
+    let state = StateDirectory::standard();
+    let file = state.path().join("shield.toml");
+    refuse_beside_another(&state, &file)?;
     let Some(cpus) = arguments.cpus.as_ref().filter(|_| !arguments.off) else {
         return release::run(&Release {
             json: false,
@@ -62,8 +67,8 @@ pub(crate) fn run(arguments: &ShieldArguments) -> Result<ExitCode, Failure> {
             },
         });
     };
-    let state = StateDirectory::standard();
-    let file = state.path().join("shield.toml");
+    rampart_host::check_that_nothing_stands(&state)
+        .map_err(|error| Failure::new(ExitCode::PreconditionMissing, error))?;
     std::fs::create_dir_all(state.path())?;
     output::write(
         Some(&file),
@@ -87,6 +92,27 @@ pub(crate) fn run(arguments: &ShieldArguments) -> Result<ExitCode, Failure> {
     let destination = standing.destination(NAME)?;
     let place = standing.place(&destination, std::process::id(), None, None, None)?;
     run::enter(&place, &arguments.command, false)
+}
+
+/// What is known of another plan, also of one that waits for a restart or had one, would be gone with
+/// a wall by hand: both are the one plan that is released.
+fn refuse_beside_another(state: &StateDirectory, file: &Path) -> Result<(), Failure> {
+    let refuse = |error| Failure::new(ExitCode::PreconditionMissing, error);
+    let own = std::path::absolute(file)?.display().to_string();
+    let Some(present) = standing_plan(state).map_err(refuse)? else {
+        return Ok(());
+    };
+    if present.file == own {
+        return Ok(());
+    }
+    Err(refuse(HostError::Request {
+        place: state.path().join("plan.json").display().to_string(),
+        what: "a plan is applied that is no wall by hand, and `rampart shield` leaves it alone"
+            .to_owned(),
+        present: present.file,
+        needed: format!("{own}, or no plan"),
+        mend: "`rampart release` takes it back; `rampart status` shows what stands".to_owned(),
+    }))
 }
 
 /// The plan of one task on these CPUs. Whoever raises a wall by hand is warned, and not refused for

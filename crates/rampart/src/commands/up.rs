@@ -13,7 +13,6 @@ use rampart_supervise::{
 use serde_json::{Value, json};
 
 use super::VERSION;
-use super::run::usage;
 use crate::failure::Failure;
 use crate::{output, signals};
 
@@ -90,7 +89,7 @@ pub(crate) fn run_up(arguments: &UpArguments) -> Result<ExitCode, Failure> {
     let launcher = launcher()?;
     if arguments.foreground {
         let [name] = arguments.domains.as_slice() else {
-            return Err(usage("up --foreground: name one domain"));
+            return Err(Failure::usage("up --foreground: name one domain"));
         };
         return foreground(&state, name, &launcher);
     }
@@ -108,7 +107,7 @@ pub(crate) fn run_up(arguments: &UpArguments) -> Result<ExitCode, Failure> {
     let mut rows = Vec::new();
     for name in names {
         match up(&state, &standing, &name, &launcher) {
-            Ok(Upped::Nothing) if !named => {}
+            Ok(Upped::Nothing(_)) if !named => {}
             answer => rows.push(upped(name, answer)),
         }
     }
@@ -135,14 +134,20 @@ fn upped(name: String, answer: Result<Upped, SuperviseError>) -> Row {
             let last = record.last_exit.as_ref();
             let failed = last.is_none_or(|last| !last.success);
             let how = last.map_or("", |last| last.status.as_str());
-            row("ended", format!("{how}; log {}", record.log), failed, Some(record.clone()))
+            row(
+                "ended",
+                format!("{how}; log {}", record.log),
+                failed,
+                Some(record.clone()),
+            )
         }
-        Ok(Upped::Nothing) => row(
-            "failed",
-            "the plan does not say what it runs; mend: write run = [\"PROGRAM\"] into the plan and apply it again".to_owned(),
-            true,
-            None,
-        ),
+        Ok(Upped::Restarting(record)) => {
+            let last = record.last_exit.as_ref();
+            let how = last.map_or("", |last| last.status.as_str());
+            let text = format!("it ended with {how}; log {}", record.log);
+            row("is started again", text, true, Some(record.clone()))
+        }
+        Ok(Upped::Nothing(finding)) => row("failed", finding.to_string(), true, None),
         Err(error) => row("failed", error.to_string(), true, None),
     }
 }
@@ -168,7 +173,12 @@ fn foreground(
     launcher: &Launcher,
 ) -> Result<ExitCode, Failure> {
     let stop = signals::stop_flag()?;
-    let end = supervise(state, name, launcher, &stop, |record| {
+    let trouble = |error: &SuperviseError| {
+        output::say(&format!(
+            "rampart: {name}: its program is watched all the same: {error}"
+        ));
+    };
+    let change = |record: &SupervisedDomain| {
         let last = record.last_exit.as_ref().filter(|_| {
             !matches!(
                 record.state,
@@ -181,7 +191,8 @@ fn foreground(
             record.name,
             record.state.word()
         ));
-    })?;
+    };
+    let end = supervise(state, name, launcher, &stop, change, trouble)?;
     Ok(match end {
         SupervisedState::Failed => ExitCode::Partial,
         _ => ExitCode::Success,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The picture. It is made for 80 columns and 24 lines; more room shows more.
 
-use rampart_model::{CpuStatus, Severity, StandingState, StatusSubject, clean};
+use rampart_model::{CpuStatus, Severity, StatusSubject, clean};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style};
@@ -58,14 +58,7 @@ pub fn draw(frame: &mut Frame<'_>, shown: &Shown<'_>, view: &View) {
 fn heading(shown: &Shown<'_>, view: &View) -> Vec<Line<'static>> {
     let status = shown.status;
     let plan = match &status.plan {
-        Some(plan) => {
-            let state = match plan.state {
-                StandingState::Stands => "stands",
-                StandingState::Begun => "is not whole",
-                StandingState::AwaitsRestart => "awaits a restart",
-            };
-            format!("plan {} {state}", plan.file)
-        }
+        Some(plan) => format!("plan {} {}", plan.file, plan.state),
         None => "no plan is applied".to_owned(),
     };
     let count = |subject| status.of(subject).count();

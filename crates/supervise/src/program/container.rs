@@ -29,30 +29,10 @@ struct Container {
 pub(super) fn start(order: &Order<'_>) -> Result<(Box<dyn Program>, Vec<Finding>), SuperviseError> {
     let nothing = ContainerSource::default();
     let destination = order.destination;
-    let (PlaceGroup::V1(path) | PlaceGroup::V2(path)) = &destination.group else {
-        return run(order, &nothing, None, destination.group.clone());
-    };
     // The engine has the group relative to the root of each hierarchy.
-    let parent = parent_of(path);
+    let parent = destination.group.in_hierarchy();
+    let parent = parent.map(|group| group.display().to_string());
     run(order, &nothing, parent, destination.group.clone())
-}
-
-/// A group relative to its hierarchy's root: hierarchies are mounted below `/sys/fs/cgroup`, each
-/// where control groups of version 1 are, and there itself where they are not.
-fn parent_of(path: &std::path::Path) -> Option<String> {
-    let text = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let root = text
-        .lines()
-        .filter_map(|line| {
-            let (left, right) = line.split_once(" - ")?;
-            right
-                .starts_with("cgroup")
-                .then(|| left.split(' ').nth(4))?
-        })
-        .filter(|point| path.starts_with(point))
-        .max_by_key(|point| point.len())?;
-    let relative = path.strip_prefix(root).ok()?;
-    Some(format!("/{}", relative.display()))
 }
 
 fn run(

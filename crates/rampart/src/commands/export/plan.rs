@@ -10,7 +10,7 @@ use clap::Args;
 use rampart_model::ExitCode;
 use rampart_plan::{Engine, Exported, MARK, Means, Subject};
 
-use crate::commands::apply::change_list;
+use crate::commands::apply::{change_list, refuse};
 use crate::commands::plan::{ReadPlan, read_plan};
 use crate::commands::recorded::RecordedMachine;
 use crate::failure::Failure;
@@ -45,64 +45,31 @@ pub(super) struct Systemd {
     program: Option<PathBuf>,
 }
 
-/// A plan that fits, and where it is.
-struct Fitting {
-    read: ReadPlan,
-    file: String,
+/// Reads a plan. One that is refused would be carried out as little by another tool.
+fn fitting(from: &Path, recorded: &RecordedMachine) -> Result<ReadPlan, Failure> {
+    let read = read_plan(from, &recorded.root()?)?;
+    refuse(&read)?;
+    Ok(read)
 }
 
-impl Fitting {
-    /// Reads a plan. One that is refused would be carried out as little by another tool.
-    fn of(plan: &Path, recorded: &RecordedMachine) -> Result<Self, Failure> {
-        let read = read_plan(plan, &recorded.root()?)?;
-        if read.resolved.is_refused() {
-            let refusing = read.resolved.findings.iter().filter(|one| one.refuses());
-            for finding in refusing {
-                output::say(&format!("rampart: {}", finding.finding));
-            }
-            return Err(Failure::new(
-                ExitCode::PreconditionMissing,
-                anyhow!(
-                    "{}: the plan is refused on this machine, and nothing is exported; see: \
-                     rampart plan check {}",
-                    plan.display(),
-                    plan.display()
-                ),
-            ));
-        }
-        let file = std::path::absolute(plan).map_err(Failure::from)?;
-        let file = file.to_str().map(str::to_owned).ok_or_else(|| {
-            usage(format!(
-                "--plan {}: its path is no UTF-8, and could not be written into a file; rename it",
-                plan.display()
-            ))
-        })?;
-        Ok(Self { read, file })
+fn subject(read: &ReadPlan) -> Subject<'_> {
+    Subject {
+        machine: &read.machine,
+        surroundings: &read.surroundings,
+        plan: &read.plan,
+        resolved: &read.resolved,
+        file: &read.path,
     }
-
-    fn subject(&self) -> Subject<'_> {
-        Subject {
-            machine: &self.read.machine,
-            surroundings: &self.read.surroundings,
-            plan: &self.read.plan,
-            resolved: &self.read.resolved,
-            file: &self.file,
-        }
-    }
-}
-
-fn usage(text: String) -> Failure {
-    Failure::new(ExitCode::Usage, anyhow!(text))
 }
 
 pub(super) fn systemd(arguments: &Systemd) -> Result<ExitCode, Failure> {
-    let fitting = Fitting::of(&arguments.from.plan, &arguments.from.recorded)?;
+    let read = fitting(&arguments.from.plan, &arguments.from.recorded)?;
     let program = match &arguments.program {
         Some(program) => std::path::absolute(program).map_err(Failure::from)?,
         None => std::env::current_exe().map_err(Failure::from)?,
     };
     let program = program.to_str().ok_or_else(|| {
-        usage(format!(
+        Failure::usage(format!(
             "{}: its path is no UTF-8; name another with --program",
             program.display()
         ))
@@ -112,26 +79,26 @@ pub(super) fn systemd(arguments: &Systemd) -> Result<ExitCode, Failure> {
     } else {
         Means::Rampart(program)
     };
-    let exported = rampart_plan::systemd(&fitting.subject(), means);
+    let exported = rampart_plan::systemd(&subject(&read), means);
     deliver(&exported, arguments.from.out.as_deref())
 }
 
 pub(super) fn tuned(from: &FromPlan) -> Result<ExitCode, Failure> {
-    let fitting = Fitting::of(&from.plan, &from.recorded)?;
-    let settings = change_list(&from.recorded.root()?, &fitting.read);
-    let exported = rampart_plan::tuned(&fitting.subject(), &settings);
+    let read = fitting(&from.plan, &from.recorded)?;
+    let settings = change_list(&from.recorded.root()?, &read);
+    let exported = rampart_plan::tuned(&subject(&read), &settings);
     deliver(&exported, from.out.as_deref())
 }
 
 pub(super) fn containers(from: &FromPlan, engine: Engine) -> Result<ExitCode, Failure> {
-    let fitting = Fitting::of(&from.plan, &from.recorded)?;
-    let exported = rampart_plan::containers(&fitting.subject(), engine);
+    let read = fitting(&from.plan, &from.recorded)?;
+    let exported = rampart_plan::containers(&subject(&read), engine);
     deliver(&exported, from.out.as_deref())
 }
 
 pub(super) fn kubernetes(from: &FromPlan) -> Result<ExitCode, Failure> {
-    let fitting = Fitting::of(&from.plan, &from.recorded)?;
-    let exported = rampart_plan::kubernetes(&fitting.subject())
+    let read = fitting(&from.plan, &from.recorded)?;
+    let exported = rampart_plan::kubernetes(&subject(&read))
         .map_err(|error| Failure::new(ExitCode::Failure, error))?;
     deliver(&exported, from.out.as_deref())
 }
@@ -142,16 +109,14 @@ pub(super) fn libvirt(
     domain: Option<&str>,
     out: &Path,
 ) -> Result<ExitCode, Failure> {
-    let fitting = Fitting::of(plan, recorded)?;
+    let read = fitting(plan, recorded)?;
     if let Some(name) = domain
-        && fitting.read.plan.domain(name).is_none()
+        && read.plan.domain(name).is_none()
     {
-        return Err(usage(format!(
+        return Err(Failure::usage(format!(
             "--domain {name}: {} has no such domain; it has: {}",
             plan.display(),
-            fitting
-                .read
-                .plan
+            read.plan
                 .domains
                 .iter()
                 .map(|domain| domain.name.as_str())
@@ -159,7 +124,7 @@ pub(super) fn libvirt(
                 .join(", ")
         )));
     }
-    let exported = rampart_plan::libvirt(&fitting.subject(), domain).map_err(Failure::from)?;
+    let exported = rampart_plan::libvirt(&subject(&read), domain).map_err(Failure::from)?;
     deliver(&exported, Some(out))
 }
 
@@ -226,7 +191,7 @@ fn refuse_strange(path: &Path) -> Result<(), Failure> {
     if String::from_utf8_lossy(head).contains(MARK) {
         return Ok(());
     }
-    Err(usage(format!(
+    Err(Failure::usage(format!(
         "{}: there is a file that no export wrote; move it away, or name another directory with \
          --out",
         path.display()

@@ -61,10 +61,7 @@ impl Meters {
     pub(super) fn start(plan: Option<&StandingPlan>, status: &Status) -> Result<Self, Failure> {
         let program = meter_program()?;
         let meters = Self::default();
-        let usable = {
-            let topology = read_machine(&MachineRoot::system()).topology;
-            topology.online.intersection(&topology.allowed)
-        };
+        let usable = read_machine(&MachineRoot::system()).topology.usable();
         let (places, left_out) = places(plan, status, &usable);
         for remark in left_out {
             meters.remark(remark);

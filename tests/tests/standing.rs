@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is said of a plan that stands or would stand, where nothing of this machine is changed.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use rampart_model::{ChangeList, StandingState};
+use rampart_tests::limited::Limited as _;
+use rampart_tests::programs::{exit_code, rampart, stdout};
+use rampart_tests::standing::{stand, write};
+
+const PLAN: &str = "[machine]\nhousekeeping = \"0\"\npolicy = \"warn\"\n";
+
+fn run(state: &Path, arguments: &[&str]) -> Output {
+    rampart(state, arguments).finish().expect("rampart starts")
+}
+
+fn refused(state: &Path, arguments: &[&str], named: &[&str]) {
+    let output = run(state, arguments);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(exit_code(&output), 4, "{arguments:?}: {stderr}");
+    for name in named {
+        assert!(stderr.contains(name), "{name} is not in: {stderr}");
+    }
+    assert!(output.stdout.is_empty(), "{output:?}");
+}
+
+#[test]
+fn a_wall_by_hand_leaves_the_plan_of_another_alone() {
+    let directory = tempfile::tempdir().expect("directory");
+    let state = directory.path();
+    let mut plan = stand(state, PLAN, &[]);
+    let own = state.join("shield.toml");
+    // Also one that waits for its restart, or had it.
+    for (word, boot) in [
+        (StandingState::Stands, None),
+        (StandingState::AwaitsRestart, None),
+        (StandingState::AwaitsRestart, Some("another")),
+    ] {
+        plan.state = word;
+        if let Some(boot) = boot {
+            plan.boot = boot.to_owned();
+        }
+        write(state, &plan);
+        let before = fs::read(state.join("plan.json")).expect("it stands");
+        for arguments in [["shield", "--off"], ["shield", "1"]] {
+            refused(
+                state,
+                &arguments,
+                &["plan.toml", "shield.toml", "rampart release"],
+            );
+        }
+        assert!(!own.exists());
+        assert_eq!(fs::read(state.join("plan.json")).expect("left"), before);
+    }
+    // Its own stands once.
+    let mut plan = stand(state, PLAN, &[]);
+    plan.file = own.display().to_string();
+    write(state, &plan);
+    fs::write(&own, "as it was").expect("written");
+    refused(state, &["shield", "0"], &["a plan stands already"]);
+    assert_eq!(fs::read_to_string(&own).expect("left"), "as it was");
+    let off = run(state, &["shield", "--off"]);
+    assert!(stdout(&off, 0).contains("Nothing to restore"), "{off:?}");
+}
+
+#[test]
+fn a_restart_that_is_asked_for_is_not_forgotten() {
+    let directory = tempfile::tempdir().expect("directory");
+    let state = directory.path();
+    let mut plan = stand(state, PLAN, &[]);
+    plan.state = StandingState::AwaitsRestart;
+    write(state, &plan);
+    let file = plan.file.as_str();
+    refused(
+        state,
+        &["apply", file],
+        &["restart the machine", "rampart release"],
+    );
+}
+
+#[test]
+fn the_boot_loaders_files_are_in_the_document() {
+    let directory = tempfile::tempdir().expect("directory");
+    let here = directory.path();
+    let recorded = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../crates/host/fixtures/machines")
+        .join("server");
+    let machine = here.join("machine");
+    let copied = Command::new("cp")
+        .arg("-r")
+        .args([&recorded, &machine])
+        .finish()
+        .expect("cp");
+    assert!(copied.status.success(), "{copied:?}");
+    let loader = machine.join("boot/extlinux");
+    fs::create_dir_all(&loader).expect("a directory");
+    fs::write(
+        loader.join("extlinux.conf"),
+        "label mine\n  linux /vmlinuz\n  append root=/dev/sda1\n",
+    )
+    .expect("written");
+    let text = "[[domain]]\nname = \"press\"\nkind = \"task\"\ncpus = \"1\"\n\
+                [machine]\npolicy = \"warn\"\n[boot]\nreboot = \"plan\"\n";
+    let plan = here.join("plan.toml");
+    fs::write(&plan, text).expect("written");
+    let [plan, machine] = [&plan, &machine].map(|path| path.to_str().expect("a path"));
+    let asked = ["apply", plan, "--machine", machine, "--dry-run", "--json"];
+    let document = |arguments: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&stdout(&run(here, arguments), 0)).expect("JSON")
+    };
+    let alone = document(&asked);
+    assert!(alone.get("boot").is_none(), "{alone}");
+    let with_boot = document(&[asked.as_slice(), &["--boot"]].concat());
+    let changes: ChangeList = serde_json::from_value(with_boot.clone()).expect("changes");
+    assert!(!changes.boot_arguments.is_empty());
+    let files = with_boot["boot"]["files"].as_array().expect("files");
+    let new = files[0]["new"].as_str().expect("a text");
+    assert!(
+        files[0]["path"] == "/boot/extlinux/extlinux.conf"
+            && new.contains(&changes.boot_arguments[0]),
+        "{with_boot:#}"
+    );
+}
