@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rampart_knobs::{DividedGroup, cache_requests, divide};
+use rampart_knobs::{DividedGroup, cache_requests, cache_share_text, divide};
 use rampart_model::{
     Allocation, CacheControl, ChangePlace, ChangeStep, ChangeTarget, CpuSet, Finding, Schemata,
     Severity, StandingPlan, StepKind,
@@ -56,15 +56,18 @@ pub(super) fn share(
     for group in &division.groups {
         let step =
             |step: &&mut ChangeStep| step.kind == StepKind::Cache && step.name == group.domain;
-        let mut places = make_group(changes, &point, group)?;
-        places.extend(rest.clone());
-        if let Some(step) = plan.changes.steps.iter_mut().find(step) {
-            progress(step);
-            step.places = places;
-        }
+        let mut wanted = String::new();
         let mut known = plan.resolved.domains.iter_mut();
         if let Some(domain) = known.find(|domain| domain.name == group.domain) {
             domain.cache_ways.clone_from(&group.ways);
+            wanted = cache_share_text(domain);
+        }
+        let chosen = plan.changes.steps.iter_mut().find(step);
+        if let Some(step) = chosen {
+            step.wanted = wanted;
+            progress(step);
+            step.places = make_group(changes, &point, group)?;
+            step.places.extend(rest.clone());
         }
         plan.findings.extend(group.findings.iter().cloned());
         plan.findings

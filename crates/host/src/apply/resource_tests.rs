@@ -105,6 +105,15 @@ fn a_share_is_a_group_and_all_else_has_the_rest() {
         let got = &stands.resolved.domains[0].cache_ways;
         assert_eq!(got.len(), 1);
         assert_eq!((got[0].ways, got[0].size), (WayMask(0xf), 4 << 20));
+        let told = stands
+            .changes
+            .steps
+            .iter()
+            .find(|step| step.kind == StepKind::Cache && step.name == "vision");
+        assert_eq!(
+            told.map(|step| step.wanted.as_str()),
+            Some("2 of 11 ways of L3 cache 0 (mask 30); 45 % of memory bandwidth")
+        );
         // What was written is in the plan, for the status.
         let places: Vec<(String, &str)> = stands
             .changes

@@ -204,9 +204,9 @@ fn state(state: &ThreadState) -> String {
         nice => format!(", nice {nice}"),
     };
     format!(
-        "group {}, CPUs {}, {}{nice}",
+        "group {}, {}, {}{nice}",
         state.group.as_deref().unwrap_or("-"),
-        state.cpus,
+        state.cpus.named(),
         state.policy
     )
 }

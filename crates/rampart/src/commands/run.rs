@@ -228,9 +228,9 @@ fn list(standing: &Standing, json: bool) -> Result<ExitCode, Failure> {
         );
         let _ = writeln!(
             text,
-            "{:width$}  {kind:9}  CPUs {:8}  policy {policy:10}  {group}",
+            "{:width$}  {kind:9}  {:13}  policy {policy:10}  {group}",
             destination.name,
-            destination.cpus.to_string(),
+            destination.cpus.named().to_string(),
         );
     }
     output::print(&text)?;

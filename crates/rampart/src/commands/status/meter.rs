@@ -2,6 +2,7 @@
 //! The low-rate meter: a thread on each CPU that wakes 100 times a second, inside the domain that
 //! owns the CPU.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -12,7 +13,7 @@ use rampart_evaluate::{EvaluateError, MeasureContext, measure};
 use rampart_host::{MachineRoot, StateDirectory, read_machine};
 use rampart_model::{
     CpuSet, DomainKind, DomainSelection, MeterKind, MeterPlan, Nanos, SchedulingPolicy,
-    StandingPlan, Status,
+    StandingPlan, StandingState, Status,
 };
 use rampart_status::Latencies;
 
@@ -40,6 +41,26 @@ pub(super) struct Meters {
     heard: Arc<Mutex<Heard>>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
+    /// None: there is no meter.
+    program: Option<PathBuf>,
+    placed_for: Option<Standing>,
+}
+
+/// One application of a plan: what meters are placed by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Standing {
+    boot: String,
+    applied_at: Nanos,
+}
+
+impl Standing {
+    /// None where none stands.
+    fn of(plan: Option<&StandingPlan>) -> Option<Self> {
+        plan.map(|plan| Self {
+            boot: plan.boot.clone(),
+            applied_at: plan.applied_at,
+        })
+    }
 }
 
 /// CPUs that are measured together, and what is started there.
@@ -59,26 +80,54 @@ impl Meters {
 
     /// Starts them where nobody spins.
     pub(super) fn start(plan: Option<&StandingPlan>, status: &Status) -> Result<Self, Failure> {
-        let program = meter_program()?;
-        let meters = Self::default();
+        let mut meters = Self::default();
+        meters.program = Some(meter_program()?);
+        meters.place(plan.filter(is_whole), status);
+        Ok(meters)
+    }
+
+    /// Places them anew where a plan was applied or released since. While one is being applied they
+    /// stay where they are.
+    pub(super) fn follow(&mut self, plan: Option<&StandingPlan>, status: &Status) {
+        let is_begun = plan.is_some_and(|plan| plan.state == StandingState::Begun);
+        let plan = plan.filter(is_whole);
+        if self.program.is_none() || is_begun || Standing::of(plan) == self.placed_for {
+            return;
+        }
+        self.stop.store(true, Ordering::Relaxed);
+        self.stop = Arc::default();
+        {
+            let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+            heard.remarks.clear();
+        }
+        self.place(plan, status);
+    }
+
+    fn place(&mut self, plan: Option<&StandingPlan>, status: &Status) {
+        let Some(program) = self.program.clone() else {
+            return;
+        };
+        self.placed_for = Standing::of(plan);
         let usable = read_machine(&MachineRoot::system()).topology.usable();
         let (places, left_out) = places(plan, status, &usable);
         for remark in left_out {
-            meters.remark(remark);
+            self.remark(remark);
         }
-        let mut running = meters;
+        // Those that were asked to end may not have ended yet.
+        self.threads.retain(|thread| !thread.is_finished());
         for place in places {
-            let heard = Arc::clone(&running.heard);
-            let stop = Arc::clone(&running.stop);
+            let heard = Arc::clone(&self.heard);
+            let stop = Arc::clone(&self.stop);
             let program = program.clone();
-            running.threads.push(thread::spawn(move || {
-                if let Err(remark) = run(&place, &program, &heard, &stop) {
+            self.threads.push(thread::spawn(move || {
+                if let Err(remark) = run(&place, &program, &heard, &stop)
+                    && !stop.load(Ordering::Relaxed)
+                {
                     let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
                     heard.remarks.push(remark);
                 }
             }));
         }
-        Ok(running)
     }
 
     fn remark(&self, remark: String) {
@@ -101,6 +150,11 @@ impl Drop for Meters {
             thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+/// A plan that is applied to its end; another one has no walls to measure behind.
+fn is_whole(plan: &&StandingPlan) -> bool {
+    plan.state == StandingState::Stands
 }
 
 /// Where meters go, and what is said of the CPUs that get none.

@@ -82,6 +82,9 @@ impl Scrapes {
         }
         let status = self.sampler.next()?;
         self.totals.add(&status);
+        if let Some(meters) = &mut self.meters {
+            meters.follow(self.sampler.plan()?.as_ref(), &status);
+        }
         let latencies = self
             .meters
             .as_ref()

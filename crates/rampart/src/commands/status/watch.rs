@@ -55,7 +55,7 @@ pub(super) fn run(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::Success);
     }
     let first = sampler.next()?;
-    let meters = if arguments.no_meter {
+    let mut meters = if arguments.no_meter {
         Meters::off("no latencies: --no-meter")
     } else {
         match Meters::start(sampler.plan()?.as_ref(), &first) {
@@ -67,7 +67,14 @@ pub(super) fn run(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
         }
     };
     let mut screen = Screen::take()?;
-    let result = live(&mut screen, &mut sampler, first, &meters, arguments, &stop);
+    let result = live(
+        &mut screen,
+        &mut sampler,
+        first,
+        &mut meters,
+        arguments,
+        &stop,
+    );
     drop(screen);
     drop(meters);
     result.map(|()| ExitCode::Success)
@@ -77,7 +84,7 @@ fn live(
     screen: &mut Screen,
     sampler: &mut Sampler,
     first: Status,
-    meters: &Meters,
+    meters: &mut Meters,
     arguments: &StatusArguments,
     stop: &AtomicBool,
 ) -> Result<(), Failure> {
@@ -89,6 +96,7 @@ fn live(
         if Instant::now() >= next {
             // Read while it stands still too, so that the next interval is a short one.
             let read = sampler.next()?;
+            meters.follow(sampler.plan()?.as_ref(), &read);
             if !view.is_paused() {
                 (status, heard) = (read, meters.heard());
             }
