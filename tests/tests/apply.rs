@@ -32,6 +32,13 @@ name = "vision"
 kind = "container"
 cpus = "2"
 
+[[domain]]
+name = "inspection"
+kind = "vm"
+vcpus = "3"
+emulator = "0"
+memory = { size = "8MiB", hugepage = "2MiB" }
+
 [host]
 ksoftirqd-priority = { action = "apply", value = "11" }
 ktimers-priority = { action = "apply", value = "11" }
@@ -75,7 +82,7 @@ fn a_plan_goes_over_a_restart_of_a_real_time_kernel_and_leaves_everything_as_it_
         "a_plan_stands_until_it_is_released",
     ] {
         let output = Command::new(directory().join("rampart"))
-            .args(["sim", "run", "--own", "--cpus", "3"])
+            .args(["sim", "run", "--own", "--cpus", "4"])
             .args(["--real-time-cpus", "none", "--disk"])
             .arg(place.path().join("disk"))
             .args(["--", "sh", "-c", &carried(test)])
@@ -92,6 +99,7 @@ const STATE: &str = "/var/lib/rampart";
 const LOADER: &str = "/boot/extlinux/extlinux.conf";
 /// What was there before, kept on the disk.
 const LOADER_BEFORE: &str = "/var/lib/rampart/loader-before";
+const PAGES: &str = "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages";
 const PLAN_FILE: &str = "/var/lib/rampart/plan.toml";
 
 /// Runs in the simulated machine only, before its restart.
@@ -121,7 +129,7 @@ fn the_boot_line_is_written() {
     assert!(told.contains("restart the machine"), "{told}");
     let stands = standing(state).expect("it is remembered");
     assert_eq!(stands.state, StandingState::AwaitsRestart);
-    assert!(read(LOADER).contains("nohz_full=1-2"), "{}", read(LOADER));
+    assert!(read(LOADER).contains("nohz_full=1-3"), "{}", read(LOADER));
     println!("seen to the end");
 }
 
@@ -152,7 +160,7 @@ fn a_plan_stands_until_it_is_released() {
         return;
     }
     let line = read("/proc/cmdline");
-    assert!(line.contains("nohz_full=1-2"), "{line}");
+    assert!(line.contains("nohz_full=1-3"), "{line}");
     let (state, plan) = (Path::new(STATE), PLAN_FILE);
     let waiting = standing(state).map(|plan| plan.state);
     assert_eq!(waiting, Some(StandingState::AwaitsRestart));
@@ -171,7 +179,7 @@ fn a_plan_stands_until_it_is_released() {
     let _ = stdout(&call(&["apply", plan]), 0);
     let stands = standing(state).expect("it stands");
     assert_eq!(stands.state, StandingState::Stands);
-    for (name, cpu) in [("press", "1"), ("vision", "2")] {
+    for (name, cpu) in [("press", "1"), ("vision", "2"), ("inspection", "3")] {
         let domain = stands.domain(name).expect("domain");
         assert_eq!(domain.wall, Wall::IsolatedPartition);
         let group = domain.group.as_deref().expect("group");
@@ -183,6 +191,7 @@ fn a_plan_stands_until_it_is_released() {
     assert_eq!(read("/proc/irq/default_smp_affinity"), "1");
     assert_eq!(read("/proc/sys/kernel/sched_rt_runtime_us"), "-1");
     assert_eq!(read("/proc/sys/kernel/watchdog_cpumask"), "0");
+    assert_eq!(read(PAGES), "4", "those of the guest");
     let second = call(&["apply", plan]);
     assert_eq!(exit_code(&second), 4);
     let refusal = String::from_utf8_lossy(&second.stderr).into_owned();
@@ -191,6 +200,7 @@ fn a_plan_stands_until_it_is_released() {
     assert!(status.contains("press"), "{status}");
     let _ = stdout(&call(&["release"]), 0);
     assert_eq!(before.differences(&MachineState::whole()), [""; 0]);
+    assert_eq!(read(PAGES), "0");
     assert_eq!(standing(state), None);
     let loader = |path| std::fs::read(path).expect("loader");
     assert_eq!(loader(LOADER), loader(LOADER_BEFORE));
@@ -206,6 +216,7 @@ fn a_plan_stands_until_it_is_released() {
         let _ = stdout(&call(&["release"]), 0);
         let told = before.differences(&MachineState::whole());
         assert_eq!(told, [""; 0], "killed after {milliseconds} ms");
+        assert_eq!(read(PAGES), "0", "killed after {milliseconds} ms");
         assert_eq!(standing(state), None);
     }
     println!("seen to the end");
