@@ -122,6 +122,8 @@ test-modules: setup-test ## Build the kernel module for old and new kernels; war
 .PHONY: test-code
 test-code: setup-test build modules ## Run the unit, property, documentation and end-to-end tests
 	$(heading) 'unit, property, documentation and end-to-end tests'
+	scripts/build aarch64
+	$(within) kernel/build --out bin/modules aarch64 bookworm
 	cargo test --locked --workspace --no-fail-fast \
 		--config 'target."cfg(unix)".runner = ["scripts/within", "$(TEST_SECONDS)"]'
 

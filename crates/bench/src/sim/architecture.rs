@@ -193,6 +193,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_machine_without_one_of_its_own_is_told_which_there_are() {
+        let error = SimError::NoArchitecture {
+            present: "riscv64",
+            known: Architecture::names().to_vec(),
+        };
+        let text = error.to_string();
+        assert!(
+            text.contains("riscv64") && text.contains("--on sim:x86_64"),
+            "{text}"
+        );
+        assert_eq!(
+            error.exit_code(),
+            rampart_model::ExitCode::PreconditionMissing
+        );
+    }
+
+    #[test]
     fn what_is_of_another_architecture_is_named() {
         let debian = |name| Architecture::named(name).map(|architecture| architecture.debian);
         assert_eq!(debian("x86_64"), Some("amd64"));

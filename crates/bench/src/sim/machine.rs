@@ -194,7 +194,7 @@ impl Sim {
     pub fn panic_sign(&self) -> &'static str {
         match self.architecture.panic_device {
             Some(_) => "QEMU: the kernel told its pvpanic device of a panic",
-            None => "the kernel told its console of a panic",
+            None => "its console: the kernel told of a panic",
         }
     }
 
