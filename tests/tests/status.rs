@@ -509,7 +509,7 @@ fn a_wall_of_the_kernels_is_watched_and_measured_inside() {
     );
     loop {
         let answer = get(&server.address, "/metrics", "");
-        let members = std::fs::read_to_string(group.0.join("cgroup.procs")).expect("members");
+        let members = std::fs::read_to_string(group.path().join("cgroup.procs")).expect("members");
         let is_inside = members.lines().any(|member| {
             let name = std::fs::read_to_string(format!("/proc/{member}/comm")).unwrap_or_default();
             name.trim() == "rampart-meter"
