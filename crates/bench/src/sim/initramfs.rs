@@ -58,6 +58,10 @@ pub(super) fn write(
         REBOOT.as_bytes(),
     )?;
 
+    for (path, text) in options.init.files() {
+        file(&format!("{CARRIED}{path}"), 0o644, text.as_bytes())?;
+    }
+
     let early = ordered(architecture.early_modules)?;
     let mut list = String::new();
     for module in &early {

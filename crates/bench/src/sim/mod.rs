@@ -16,6 +16,7 @@ mod content;
 mod disk;
 mod error;
 mod image;
+mod init;
 mod initramfs;
 mod kernel;
 mod machine;
@@ -31,6 +32,7 @@ mod watch;
 
 pub use error::SimError;
 pub use image::{BuildStep, Image, ImageRecord};
+pub use init::Init;
 pub use machine::Sim;
 pub use options::{Forward, SimOptions, USUAL_CPUS, USUAL_MEBIBYTES, USUAL_PATIENCE};
 pub use packages::Package;
