@@ -327,6 +327,8 @@ impl Kernel for FakeKernel {
             return machine.write_group(&directory, &name, value);
         }
         match machine.files.get_mut(path) {
+            // The group of a unit, which has processes.
+            Some(_) if name == "cpuset.cpus" && value.is_empty() => Err(errno(Errno::NOSPC)),
             Some(text) => {
                 *text = format!("{value}\n");
                 Ok(())

@@ -8,6 +8,8 @@ use crate::StateDirectory;
 use crate::fake::{FakeKernel, Layout, Machine};
 use crate::release::release_locked;
 
+const GROUP: &str = "/sys/fs/cgroup/system.slice/cpuset.cpus";
+
 fn machine() -> Machine {
     machine_with(Layout::V2)
 }
@@ -19,6 +21,10 @@ fn machine_with(layout: Layout) -> Machine {
     }
     machine.add_unit("init.scope", true, "");
     machine.add_unit("system.slice", true, "");
+    // Another group beside it needs the controller.
+    machine.files.insert(GROUP.into(), "\n".to_owned());
+    let possible = "/sys/devices/system/cpu/possible";
+    machine.files.insert(possible.into(), "0-3\n".to_owned());
     // Set by the administrator until the next restart.
     machine.add_unit("user.slice", true, "0-2");
     let file = drop_in("user.slice", ALLOWED);
@@ -26,6 +32,17 @@ fn machine_with(layout: Layout) -> Machine {
     machine.add_unit("irqbalance.service", true, "");
     machine.add_unit("tuned.service", false, "");
     machine
+}
+
+/// Where all CPUs are as good as no limit.
+fn picture(machine: &Machine) -> Machine {
+    let mut picture = machine.clone();
+    if let Some(text) = picture.files.get_mut(Path::new(GROUP))
+        && text == "0-3\n"
+    {
+        "\n".clone_into(text);
+    }
+    picture
 }
 
 fn cpus(text: &str) -> CpuSet {
@@ -58,6 +75,7 @@ fn slices_get_their_cpus_and_have_the_old_ones_again() {
         let unit = Unit::read(&*kernel, name).expect("read");
         assert!(same(&unit.allowed_cpus, "0-1"), "{unit:?}");
     }
+    assert_eq!(kernel.machine().files[Path::new(GROUP)], "0-1\n");
     assert!(
         !Unit::read(&*kernel, "irqbalance.service")
             .expect("read")
@@ -65,7 +83,8 @@ fn slices_get_their_cpus_and_have_the_old_ones_again() {
     );
     let report = release_locked(&*kernel, &state).expect("released");
     assert!(report.left.is_empty(), "{:?}", report.left);
-    assert_eq!(*kernel.machine(), before);
+    assert_eq!(kernel.machine().files[Path::new(GROUP)], "0-3\n");
+    assert_eq!(picture(&kernel.machine()), before);
 }
 
 #[test]
@@ -85,7 +104,7 @@ fn the_end_at_any_step_leaves_units_that_release_restores() {
         kernel.end_after(None);
         let report = release_locked(&*kernel, &state).expect("released");
         assert!(report.left.is_empty(), "{:?}", report.left);
-        assert_eq!(*kernel.machine(), before, "step {end}");
+        assert_eq!(picture(&kernel.machine()), before, "step {end}");
     }
 }
 
