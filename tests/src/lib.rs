@@ -6,6 +6,7 @@
 //! user runs. `RAMPART_BIN` names another directory.
 
 pub mod disturbance;
+pub mod inside;
 pub mod limited;
 pub mod machine_state;
 pub mod programs;

@@ -4,17 +4,14 @@
 use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
-use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use rampart_model::{StandingPlan, StandingState, Wall};
+use rampart_tests::inside::{is_inside, run_inside, seen_to_the_end};
 use rampart_tests::limited::{Limited as _, ended};
 use rampart_tests::machine_state::MachineState;
-use rampart_tests::programs::{directory, exit_code, machine, rampart, starts_inside, stdout};
-
-/// Set in the simulated machine: elsewhere nobody's settings are changed by a test.
-const IN_THE_MACHINE: &str = "RAMPART_TEST_IN_THE_MACHINE";
+use rampart_tests::programs::{exit_code, machine, rampart, starts_inside, stdout};
 
 const PLAN: &str = r#"
 [machine]
@@ -50,48 +47,22 @@ swappiness = "skip"
 reboot = "plan"
 "#;
 
-/// One test of this program, in the machine.
-fn carried(test: &str) -> String {
-    format!(
-        "set -e; cd \"$(mktemp -d)\"; tar -x; chmod +x apply-*; \
-         RAMPART_BIN=$PWD RAMPART_TEST_IN_THE_MACHINE=1 timeout 200 ./apply-* \
-         --exact {test} --nocapture"
-    )
-}
-
 #[test]
 fn a_plan_goes_over_a_restart_of_a_real_time_kernel_and_leaves_everything_as_it_was() {
     let name = "a_plan_goes_over_a_restart";
     let Some(_machine) = machine(name, 2).filter(|_| starts_inside(name)) else {
         return;
     };
-    let ourselves = std::env::current_exe().expect("this program");
-    let archive = Command::new("tar")
-        .args(["-c", "-C"])
-        .arg(directory())
-        .args(["rampart", "rampart-meter", "-C"])
-        .arg(ourselves.parent().expect("a directory"))
-        .arg(ourselves.file_name().expect("a name"))
-        .finish()
-        .expect("tar starts");
-    assert!(archive.status.success(), "{archive:?}");
     let place = tempfile::tempdir().expect("a directory");
+    let disk = place.path().join("disk");
+    let disk = disk.to_str().expect("a path");
     // The same disk: the second machine starts with what the first one wrote.
     for test in [
         "the_boot_line_is_written",
         "a_plan_stands_until_it_is_released",
     ] {
-        let output = Command::new(directory().join("rampart"))
-            .args(["sim", "run", "--own", "--cpus", "4"])
-            .args(["--real-time-cpus", "none", "--disk"])
-            .arg(place.path().join("disk"))
-            .args(["--", "sh", "-c", &carried(test)])
-            .env_remove("RAMPART_METER")
-            .finish_within(Duration::from_secs(280), archive.stdout.clone())
-            .expect("rampart starts");
-        let text = stdout(&output, 0);
-        assert!(text.contains("1 passed"), "{text}");
-        assert!(text.contains("seen to the end"), "{text}");
+        let options = ["--cpus", "4", "--real-time-cpus", "none", "--disk", disk];
+        run_inside(test, &options, Duration::from_secs(200));
     }
 }
 
@@ -104,9 +75,8 @@ const PLAN_FILE: &str = "/var/lib/rampart/plan.toml";
 
 /// Runs in the simulated machine only, before its restart.
 #[test]
-#[expect(clippy::print_stdout, reason = "the one outside sees that it ran")]
 fn the_boot_line_is_written() {
-    if std::env::var_os(IN_THE_MACHINE).is_none() {
+    if !is_inside() {
         return;
     }
     let state = Path::new(STATE);
@@ -130,7 +100,7 @@ fn the_boot_line_is_written() {
     let stands = standing(state).expect("it is remembered");
     assert_eq!(stands.state, StandingState::AwaitsRestart);
     assert!(read(LOADER).contains("nohz_full=1-3"), "{}", read(LOADER));
-    println!("seen to the end");
+    seen_to_the_end();
 }
 
 /// The machine ends without a word when its program does: what it is to keep must be on the disk.
@@ -154,9 +124,8 @@ fn standing(state: &Path) -> Option<StandingPlan> {
 
 /// Runs in the simulated machine only.
 #[test]
-#[expect(clippy::print_stdout, reason = "the one outside sees that it ran")]
 fn a_plan_stands_until_it_is_released() {
-    if std::env::var_os(IN_THE_MACHINE).is_none() {
+    if !is_inside() {
         return;
     }
     let line = read("/proc/cmdline");
@@ -219,5 +188,5 @@ fn a_plan_stands_until_it_is_released() {
         assert_eq!(read(PAGES), "0", "killed after {milliseconds} ms");
         assert_eq!(standing(state), None);
     }
-    println!("seen to the end");
+    seen_to_the_end();
 }

@@ -343,6 +343,16 @@ export type Interval = {
   low: number;
 };
 
+export type Intrusions = {
+  cross_calls: number;
+  device_interrupts: number;
+  device_softirqs: number;
+  kernel_threads: Nanos;
+  programs: Nanos;
+  timer_interrupts: number;
+  watched: Nanos;
+};
+
 export type LegPlan = {
   leg: PlanLeg;
   visits: number;
@@ -483,6 +493,7 @@ export type PlanEffect = {
   condition: Condition;
   domain: string;
   exposure: [Exposure, Exposure];
+  intrusions?: [Intrusions, Intrusions] | null;
   leg: PlanLeg;
   meter: MeterKind;
   outcome: EffectOutcome;
@@ -529,6 +540,7 @@ export type Run = {
   granted: Granted;
   guest?: GuestReport | null;
   histogram_log: string;
+  intrusions?: Intrusions | null;
   invalid: Finding[];
   load: LoadRecord;
   order: number;

@@ -404,6 +404,7 @@ impl Place<'_> {
                     meter: self.context.meter,
                     scratch: self.scratch,
                     explain: self.context.explain,
+                    intrusions: !evaluation.plan.legs.is_empty(),
                     log: self.directory.histogram_log(number, &id)?,
                 },
                 &mut tick,

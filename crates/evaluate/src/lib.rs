@@ -22,6 +22,7 @@ mod experiment;
 mod explain;
 mod failures;
 mod interference;
+mod intrusions;
 mod judge;
 mod measure;
 mod pace;

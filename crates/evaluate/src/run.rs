@@ -15,6 +15,7 @@ use rampart_model::{
 
 use crate::collect::Collected;
 use crate::explain::Explaining;
+use crate::intrusions;
 use crate::steal;
 use crate::store::HistogramLog;
 
@@ -50,6 +51,8 @@ pub(crate) struct RunRequest<'a> {
     pub(crate) meter: &'a Path,
     pub(crate) scratch: &'a Path,
     pub(crate) explain: bool,
+    /// Whether what comes to its CPUs from elsewhere is counted.
+    pub(crate) intrusions: bool,
     pub(crate) log: (String, HistogramLog),
 }
 
@@ -100,6 +103,7 @@ pub(crate) fn make_run(
     let mut granted = Granted::default();
     let mut guest = None;
     let mut shield = None;
+    let mut intrusions = None;
     let RunRequest {
         log: (histogram_log, mut log),
         ..
@@ -135,6 +139,7 @@ pub(crate) fn make_run(
             match load {
                 Err(error) => invalid.push(problem(error.to_string())),
                 Ok(mut load) => {
+                    let earlier = request.intrusions.then(intrusions::look);
                     let result = listen(
                         running.as_mut(),
                         &mut load,
@@ -144,6 +149,10 @@ pub(crate) fn make_run(
                         tick,
                         stop,
                     );
+                    intrusions = earlier.map(|earlier| {
+                        let cpus = &request.plan.cpus;
+                        intrusions::between(&earlier, &intrusions::look(), cpus, std::process::id())
+                    });
                     granted = running.granted();
                     guest = running.guest();
                     load_record = load.stop();
@@ -180,6 +189,7 @@ pub(crate) fn make_run(
     let run = Run {
         explained,
         guest,
+        intrusions,
         order: request.order,
         started: crate::experiment::timestamp(started_monotonic + offset),
         started_monotonic,
@@ -407,6 +417,7 @@ mod tests {
             meter: Path::new("/nowhere"),
             scratch: place.path(),
             explain: false,
+            intrusions: false,
             log: (String::new(), log),
         };
         let mut look = || {

@@ -97,6 +97,11 @@ impl Changes {
         Ok(())
     }
 
+    /// Whether this very change was recorded before.
+    pub(crate) fn has(&self, change: &Change) -> bool {
+        self.made.iter().any(|(_, made)| made == change)
+    }
+
     /// A point where a test may end the machine.
     pub(crate) fn step(&self) -> Result<(), HostError> {
         self.kernel.step().map_err(|cause| {

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Condition, Exposure, Interval, MeterKind, NotMeasured, Record, StepKind};
+use crate::{Condition, Exposure, Interval, Intrusions, MeterKind, NotMeasured, Record, StepKind};
 
 /// One change of a plan, by what applying it calls the step.
 #[derive(
@@ -139,6 +139,9 @@ pub struct PlanEffect {
     /// The smallest ratio that would probably have been told from 1, of quantiles under 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub smallest_detectable: Option<f64>,
+    /// What came to the domain's CPUs in the valid runs: with it, and without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub intrusions: Option<(Intrusions, Intrusions)>,
     /// What it rests on: with it, and without.
     pub exposure: (Exposure, Exposure),
     /// The records: with it, and without.

@@ -38,6 +38,7 @@ mod finding;
 #[cfg(feature = "std")]
 mod guest;
 #[cfg(feature = "std")]
+mod intrusion;
 mod knob;
 #[cfg(feature = "std")]
 mod machine;
@@ -120,6 +121,7 @@ pub use finding::{Finding, Severity};
 #[cfg(feature = "std")]
 pub use guest::{Accelerator, ClockRelation, GuestKnob, GuestReport, GuestThread, GuestThreadRole};
 #[cfg(feature = "std")]
+pub use intrusion::{InterruptSort, Intrusions, is_device_softirq};
 pub use knob::{
     KNOB_CATALOGUE_SCHEMA_VERSION, KnobCatalogue, KnobEffect, KnobEntry, KnobGroup, KnobOpinion,
 };

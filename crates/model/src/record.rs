@@ -4,8 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Condition, CpuId, CpuSet, Distribution, DomainKind, Finding, Granted, GuestReport, MeterPlan,
-    Nanos, SchedulingPolicy, Series, ShieldReport,
+    Condition, CpuId, CpuSet, Distribution, DomainKind, Finding, Granted, GuestReport, Intrusions,
+    MeterPlan, Nanos, SchedulingPolicy, Series, ShieldReport,
 };
 
 /// What one measuring thread got and saw, told by the meter at its end.
@@ -279,6 +279,9 @@ pub struct Run {
     /// The worst samples with their causes, where the kernel was asked for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub explained: Vec<ExplainedWorst>,
+    /// What came to its CPUs that was not of the evaluation; where a plan is compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub intrusions: Option<Intrusions>,
     /// File of the histogram log in the result directory, with every block.
     pub histogram_log: String,
     /// Why this run does not count; empty for a valid one.

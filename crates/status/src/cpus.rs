@@ -5,25 +5,11 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use rampart_model::{
-    CountStatus, CpuId, CpuSet, CpuStatus, Intruder, IntruderKind, ObservedInterrupt, ThreadStatus,
+    CountStatus, CpuId, CpuSet, CpuStatus, InterruptSort, Intruder, IntruderKind,
+    ObservedInterrupt, ThreadStatus, is_device_softirq,
 };
 
 use crate::seen::Seen;
-
-/// Softirqs that do the work of devices (include/linux/interrupt.h). The others serve the CPU
-/// itself and its own timers.
-const DEVICE_SOFTIRQS: [&str; 6] = ["HI", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET"];
-/// Numbered interrupts that belong to each CPU: the timers of Arm.
-const TIMERS: [&str; 4] = [
-    "arch_timer",
-    "kvm guest vtimer",
-    "kvm guest ptimer",
-    "arch_mem_timer",
-];
-/// What the kernel calls interrupts by which one CPU makes another do something: `CAL`, `TLB` and
-/// `IWI` of x86, and the inter-processor interrupts of Arm. Rescheduling is a wake, the domain's own
-/// as a rule.
-const CROSS_CALLS: [&str; 3] = ["Function call", "TLB shootdowns", "IRQ work"];
 
 /// Every CPU of the plan and of the machine.
 pub(crate) fn of(seen: &Seen<'_>) -> Vec<CpuStatus> {
@@ -167,15 +153,10 @@ fn intruders(
         })
         .collect();
     intruders.extend(interrupts.iter().filter_map(|interrupt| {
-        let kind = if interrupt.name.parse::<u32>().is_ok() {
-            let at_home = owns(seen, owner, &interrupt.name);
-            let timer = TIMERS.contains(&interrupt.action.as_str());
-            (!at_home && !timer).then_some(IntruderKind::Interrupt)?
-        } else {
-            CROSS_CALLS
-                .iter()
-                .any(|call| interrupt.action.contains(call))
-                .then_some(IntruderKind::CrossCall)?
+        let kind = match InterruptSort::of(&interrupt.name, &interrupt.action) {
+            InterruptSort::Device if !owns(seen, owner, &interrupt.name) => IntruderKind::Interrupt,
+            InterruptSort::CrossCall => IntruderKind::CrossCall,
+            _ => return None,
         };
         Some(Intruder {
             kind,
@@ -187,7 +168,7 @@ fn intruders(
     intruders.extend(
         softirqs
             .iter()
-            .filter(|softirq| DEVICE_SOFTIRQS.contains(&softirq.name.as_str()))
+            .filter(|softirq| is_device_softirq(&softirq.name))
             .map(|softirq| Intruder {
                 kind: IntruderKind::Softirq,
                 name: softirq.name.clone(),

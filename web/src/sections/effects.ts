@@ -24,6 +24,7 @@ import type {
 import { exposure, plural, prose, quantileName, ratio } from "../figures";
 import { intervalDrawing, ratioAxis, ratioMarks, ratioPlace } from "../interval";
 import { conditionName, domainName } from "../select";
+import { intrusionTable, summed } from "./intrusions";
 
 /** Within this and its inverse nothing is said to differ (rampart-stats, EFFECT_TOLERANCE). */
 const TOLERANCE = 1.25;
@@ -69,6 +70,20 @@ function whole(evaluation: Evaluation, effects: PlanEffects): HTMLElement | null
             `${plural(effects.changes.length, "change")}: ${effects.changes.map(changeName).join(", ")}.`,
           ),
           effectTable(evaluation, rows),
+          ...intrusionTable(
+            "What came to the domains’ CPUs in each second",
+            ["domain", "condition"],
+            rows.flatMap((effect) =>
+              effect.intrusions
+                ? [
+                    {
+                      names: [domainName(evaluation, effect.domain), conditionName(effect.condition)],
+                      of: effect.intrusions,
+                    },
+                  ]
+                : [],
+            ),
+          ),
         ];
   return section(
     "plan-effects",
@@ -154,5 +169,19 @@ function parts(effects: PlanEffects): HTMLElement | null {
       `The whole plan against the plan without each change, measured in turn: ${plural(compared, "comparison")}, corrected for each other (Holm), so that any at all is named a difference by mistake in at most one evaluation of twenty.`,
     ),
     scrolling(caption, table(caption, ["change", "verdict", "why"], ["", "", ""], [rows])),
+    ...intrusionTable(
+      "What came to the domains’ CPUs in each second, with the plan and without each change",
+      ["change"],
+      effects.changes.flatMap((change) => {
+        const all = effects.effects.flatMap((effect) =>
+          isWithout(effect.leg, change) && effect.intrusions ? [effect.intrusions] : [],
+        );
+        return all.length === 0 ? [] : [{ names: [changeName(change)], of: summed(all) }];
+      }),
+    ),
   );
+}
+
+function isWithout(leg: PlanEffect["leg"], change: PlanChange): boolean {
+  return typeof leg === "object" && leg.without.kind === change.kind && leg.without.name === change.name;
 }

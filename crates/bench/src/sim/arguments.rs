@@ -25,7 +25,7 @@ pub(super) struct BootFiles<'a> {
     pub(super) root: &'a Path,
     pub(super) directory: &'a Path,
     pub(super) disk: Option<&'a Path>,
-    /// The kernel's command line.
+    /// The kernel's command line, but for the words of process 1.
     pub(super) line: &'a str,
 }
 
@@ -81,18 +81,8 @@ pub(super) fn qemu_arguments(options: &SimOptions, files: &BootFiles<'_>) -> Vec
     arguments.push("-initrd".into());
     arguments.push(files.initramfs.into());
     arguments.push("-append".into());
-    arguments.push(complete_boot_line(files.line).into());
+    arguments.push(format!("{} {}", files.line, options.init.boot_words()).into());
     arguments
-}
-
-/// The kernel's words, then those of the first process (after `--`): go to the root, become the
-/// agent.
-fn complete_boot_line(line: &str) -> String {
-    format!(
-        "{line} -- enter-root /dev/vda {} agent --init --stay --port {}",
-        super::initramfs::METER,
-        port_name(0)
-    )
 }
 
 #[cfg(test)]

@@ -61,6 +61,10 @@ pub(super) fn write(to: &Path, image: &Image, options: &SimOptions) -> Result<()
         file(&path, metadata.permissions().mode() & 0o777, &content)?;
     }
 
+    for (path, text) in options.init.files() {
+        file(&format!("{CARRIED}{path}"), 0o644, text.as_bytes())?;
+    }
+
     let early = ordered(architecture.early_modules)?;
     let mut list = String::new();
     for module in &early {

@@ -16,6 +16,7 @@ use super::cache::{Cache, RunDirectory};
 use super::disk::{Disk, MOUNTED};
 use super::error::SimError;
 use super::image::{BuildStep, Image};
+use super::init::{Init, SYSTEMD_PACKAGE};
 use super::initramfs;
 use super::options::SimOptions;
 use super::watch::{LOOK_AGAIN, Loss, Losses, SILENCE_LIMIT, Watch};
@@ -71,6 +72,17 @@ impl Sim {
     /// come up in time; then with the end of its console.
     pub fn boot(image: Image, options: &SimOptions) -> Result<Self, SimError> {
         options.check()?;
+        let packages = &image.record().packages;
+        if options.init == Init::Systemd
+            && !packages
+                .iter()
+                .any(|package| package.name == SYSTEMD_PACKAGE)
+        {
+            return Err(SimError::Options(
+                "--init is systemd, and the image was made without it; mend: rampart sim build"
+                    .to_owned(),
+            ));
+        }
         let began = Instant::now();
         let architecture = options.architecture;
         let disk = options.disk.as_ref();

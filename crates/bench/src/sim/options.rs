@@ -9,6 +9,7 @@ use rampart_model::{CpuId, CpuSet};
 
 use super::architecture::Architecture;
 use super::error::SimError;
+use super::init::Init;
 
 /// More makes no sense with software emulation, and the machine type ends at 255.
 const MOST_CPUS: u32 = 64;
@@ -101,6 +102,8 @@ pub struct SimOptions {
     /// `/var/lib/rampart` and `/boot/extlinux`, and the boot line comes from there: that which
     /// follows from these options when the disk is made, and later what the machine wrote.
     pub disk: Option<PathBuf>,
+    /// What its process 1 is.
+    pub init: Init,
     /// Ports that lead inside; without any it has no network.
     pub forwards: Vec<Forward>,
     /// Files that are put into it before its programs start and its own modules are loaded:
@@ -132,6 +135,7 @@ impl SimOptions {
             mebibytes: USUAL_MEBIBYTES,
             append: None,
             disk: None,
+            init: Init::default(),
             forwards: Vec::new(),
             files: Vec::new(),
             own_modules,

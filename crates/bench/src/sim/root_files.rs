@@ -16,13 +16,15 @@ const FILES: &[(&str, u32, &str)] = &[
         "root:x:0:0:root:/root:/bin/bash\n\
          daemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin\n\
          sshd:x:100:65534::/run/sshd:/usr/sbin/nologin\n\
+         messagebus:x:101:101::/nonexistent:/usr/sbin/nologin\n\
          user:x:1000:1000::/home/user:/bin/bash\n\
          nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
     ),
     (
         "etc/group",
         0o644,
-        "root:x:0:\ndaemon:x:1:\ntty:x:5:\nkvm:x:106:user\nuser:x:1000:\nnogroup:x:65534:\n",
+        "root:x:0:\ndaemon:x:1:\ntty:x:5:\nmessagebus:x:101:\nkvm:x:106:user\nuser:x:1000:\n\
+         nogroup:x:65534:\n",
     ),
     // No password fits; a key does.
     (
@@ -30,6 +32,8 @@ const FILES: &[(&str, u32, &str)] = &[
         0o640,
         "root:*:19000:0:99999:7:::\nuser:*:19000:0:99999:7:::\nsshd:!:19000::::::\n",
     ),
+    // Empty: systemd makes one at each start, and does not take it for the first (machine-id(5)).
+    ("etc/machine-id", 0o444, ""),
     ("etc/hostname", 0o644, "rampart-sim\n"),
     (
         "etc/hosts",

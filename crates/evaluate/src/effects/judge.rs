@@ -2,8 +2,8 @@
 //! What the plan and each of its changes did. Pure; the formulae are in `rampart-stats`.
 
 use rampart_model::{
-    ChangeEffect, ChangeOutcome, Distribution, EffectOutcome, EffectRatio, Exposure, Nanos,
-    PlanChange, PlanEffect, PlanEffects, PlanLeg, Record, plural,
+    ChangeEffect, ChangeOutcome, Distribution, EffectOutcome, EffectRatio, Exposure, Intrusions,
+    Nanos, PlanChange, PlanEffect, PlanEffects, PlanLeg, Record, plural,
 };
 use rampart_stats::{
     Basis, EFFECT_RISK, EFFECT_TOLERANCE, Effect, QUANTILES, Resampling, WORST_OF_RUN, effect, holm,
@@ -134,9 +134,17 @@ fn judge(found: &Found<'_>, ratios: Vec<EffectRatio>, emulated: bool) -> PlanEff
         statement,
         ratios,
         smallest_detectable: smallest,
+        intrusions: intrusions(found.with).zip(intrusions(found.without)),
         exposure: (found.with.exposure, found.without.exposure),
         records: (found.with.id.clone(), found.without.id.clone()),
     }
+}
+
+/// Of the valid runs; none where none was counted.
+fn intrusions(record: &Record) -> Option<Intrusions> {
+    let valid = record.runs.iter().filter(|run| run.invalid.is_empty());
+    let counted = valid.filter_map(|run| run.intrusions);
+    counted.reduce(Intrusions::and)
 }
 
 /// The highest quantile that differs: deadlines live in the tail.

@@ -16,14 +16,15 @@ use crate::systemd;
 /// Whether a step is made before the walls are raised. A CPU that is taken away rewrites the CPUs
 /// of groups and interrupts. A thread that is behind a wall already has what the wall left it for
 /// its affinity, and giving that back later would keep it there when the wall is gone. Huge pages
-/// may not be had, and memory is moved for them: better before a wall than behind it.
+/// may not be had, and memory is moved for them: better before a wall than behind it. A service that
+/// works against the plan would move meanwhile what the walls move, and again before they are down.
 pub(super) fn comes_before_walls(step: &ChangeStep) -> bool {
     step.places.iter().any(|place| match &place.target {
         ChangeTarget::File(path) => {
             (path.starts_with("/sys/devices/system/cpu/cpu") && path.ends_with("/online"))
                 || is_huge_pages(path)
         }
-        ChangeTarget::ThreadAffinity(_) => true,
+        ChangeTarget::ThreadAffinity(_) | ChangeTarget::Service(_) => true,
         _ => false,
     })
 }

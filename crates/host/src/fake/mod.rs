@@ -377,6 +377,8 @@ impl Kernel for FakeKernel {
                 *text = format!("{}\n", number(value).min(found));
                 Ok(())
             }
+            // The group of a unit, which has processes.
+            Some(_) if name == "cpuset.cpus" && value.is_empty() => Err(errno(Errno::NOSPC)),
             Some(text) => {
                 *text = format!("{value}\n");
                 Ok(())

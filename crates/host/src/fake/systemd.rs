@@ -54,6 +54,12 @@ impl Machine {
                     "/run/systemd/system.control/{name}.d/50-AllowedCPUs.conf"
                 ));
                 self.files.insert(file, format!("AllowedCPUs={value}\n"));
+                let group = PathBuf::from(format!("/sys/fs/cgroup/{name}/cpuset.cpus"));
+                match self.files.get_mut(&group) {
+                    // Nothing is written to a group without a limit.
+                    Some(text) if !value.is_empty() => *text = format!("{value}\n"),
+                    _ => {}
+                }
                 self.with_unit(name, |unit| unit.allowed_cpus = value.replace(',', " "))
             }
             ["/usr/bin/systemctl", "stop", "--", name] => {

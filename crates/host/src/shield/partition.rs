@@ -41,14 +41,16 @@ pub(super) fn raise(
         });
     }
     // A container runtime switches on every controller on the way to its group, so all that are
-    // off now are recorded, not only the one that is switched on here.
+    // off now are recorded, not only the one that is switched on here. With the first wall alone: it
+    // is taken down last, when no group of a later one uses them any more.
     let present = kernel.read(&root.join("cgroup.controllers"));
     for controller in present.unwrap_or_default().split_whitespace() {
-        if !is_enabled(controller) {
-            intended.push(Change::Controller {
-                path: controllers.clone(),
-                controller: controller.to_owned(),
-            });
+        let change = Change::Controller {
+            path: controllers.clone(),
+            controller: controller.to_owned(),
+        };
+        if !is_enabled(controller) && !changes.has(&change) {
+            intended.push(change);
         }
     }
     // The shield's group goes first when changes are undone from the last to the first, and

@@ -29,6 +29,9 @@ pub(crate) const SLICES: [(&str, &str); 4] = [
 
 const ALLOWED: &str = "AllowedCPUs";
 
+/// Where systemd has the unified hierarchy.
+const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
+
 /// Whether systemd manages this machine (sd_booted(3)).
 pub(crate) fn is_manager(kernel: &dyn Kernel) -> bool {
     kernel.is_directory(Path::new("/run/systemd/system"))
@@ -49,11 +52,11 @@ pub(crate) fn keep_slices_on(
         return Ok(Vec::new());
     }
     // AllowedCPUs= is for the unified hierarchy alone (systemd.resource-control(5)).
-    if !kernel.exists(Path::new("/sys/fs/cgroup/cgroup.controllers")) {
+    if !kernel.exists(&Path::new(CONTROL_GROUPS).join("cgroup.controllers")) {
         return Ok(vec![
             Finding::new(
                 Severity::Note,
-                "/sys/fs/cgroup",
+                CONTROL_GROUPS,
                 "systemd keeps its units on CPUs with cgroup v2 alone, so its slices keep all",
             )
             .values("cgroup v1", "cgroup v2")

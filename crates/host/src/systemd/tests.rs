@@ -8,6 +8,7 @@ use crate::StateDirectory;
 use crate::fake::{FakeKernel, Layout, Machine, cpus};
 use crate::release::release_locked;
 
+const GROUP: &str = "/sys/fs/cgroup/system.slice/cpuset.cpus";
 const UNITS: [&str; 4] = ["init.scope", "system.slice", "user.slice", "machine.slice"];
 
 fn machine() -> Machine {
@@ -21,6 +22,10 @@ fn machine_with(layout: Layout) -> Machine {
     }
     machine.add_unit("init.scope", true, "");
     machine.add_unit("system.slice", true, "");
+    // Another group beside it needs the controller.
+    machine.files.insert(GROUP.into(), "\n".to_owned());
+    let possible = "/sys/devices/system/cpu/possible";
+    machine.files.insert(possible.into(), "0-3\n".to_owned());
     // Set by the administrator until the next restart.
     machine.add_unit("user.slice", true, "0-2");
     let file = drop_in("user.slice", ALLOWED);
@@ -28,6 +33,17 @@ fn machine_with(layout: Layout) -> Machine {
     machine.add_unit("irqbalance.service", true, "");
     machine.add_unit("tuned.service", false, "");
     machine
+}
+
+/// Where all CPUs are as good as no limit.
+fn picture(machine: &Machine) -> Machine {
+    let mut picture = machine.clone();
+    if let Some(text) = picture.files.get_mut(Path::new(GROUP))
+        && text == "0-3\n"
+    {
+        "\n".clone_into(text);
+    }
+    picture
 }
 
 fn change(kernel: &Arc<FakeKernel>, state: &StateDirectory) -> Result<(), HostError> {
@@ -56,6 +72,7 @@ fn slices_get_their_cpus_and_have_the_old_ones_again() {
         let unit = Unit::read(&*kernel, name).expect("read");
         assert!(same(&unit.allowed_cpus, "0-1"), "{unit:?}");
     }
+    assert_eq!(kernel.machine().files[Path::new(GROUP)], "0-1\n");
     assert!(
         !Unit::read(&*kernel, "irqbalance.service")
             .expect("read")
@@ -63,7 +80,8 @@ fn slices_get_their_cpus_and_have_the_old_ones_again() {
     );
     let report = release_locked(&*kernel, &state).expect("released");
     assert!(report.left.is_empty(), "{:?}", report.left);
-    assert_eq!(*kernel.machine(), before);
+    assert_eq!(kernel.machine().files[Path::new(GROUP)], "0-3\n");
+    assert_eq!(picture(&kernel.machine()), before);
 }
 
 #[test]
@@ -83,7 +101,7 @@ fn the_end_at_any_step_leaves_units_that_release_restores() {
         kernel.end_after(None);
         let report = release_locked(&*kernel, &state).expect("released");
         assert!(report.left.is_empty(), "{:?}", report.left);
-        assert_eq!(*kernel.machine(), before, "step {end}");
+        assert_eq!(picture(&kernel.machine()), before, "step {end}");
     }
 }
 

@@ -7,10 +7,13 @@ use std::path::Path;
 use rampart_model::{Finding, Severity};
 
 use super::systemctl::{self, Unit};
-use super::{drop_in, same};
+use super::{CONTROL_GROUPS, drop_in, same};
 use crate::HostError;
 use crate::kernel::Kernel;
 use crate::undo::Undone;
+
+/// CPUs that there can be.
+const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
 
 /// A property has its old value again, if it still has Rampart's. `systemctl revert` would take the
 /// administrator's own changes along; so the value is set back, and then the file that holds it is
@@ -82,7 +85,52 @@ pub(crate) fn property(
             );
         }
     }
+    if old.is_empty() {
+        kernel.step()?;
+        lift(kernel, unit, new, undone);
+    }
     Ok(())
+}
+
+/// The kernel empties no list of a group with processes (ENOSPC, `validate_change` in
+/// kernel/cgroup/cpuset.c), so systemd's own attempt leaves the last limit in the kernel as long as
+/// anything beside the unit needs the controller. All CPUs are as good as no limit; the file is nobody's
+/// then.
+fn lift(kernel: &dyn Kernel, unit: &str, new: &str, undone: &mut Undone) {
+    // Those that are changed have their groups on top.
+    let group = Path::new(CONTROL_GROUPS).join(unit);
+    match Unit::read(kernel, unit) {
+        Ok(present) if !present.allowed_cpus.is_empty() => return,
+        // To set its property made the group of a slice without members.
+        Ok(present) if !present.is_active && kernel.is_directory(&group) => {
+            let _ = kernel.remove_directory(&group);
+            return;
+        }
+        Ok(_) => {}
+        Err(_) => return,
+    }
+    let file = group.join("cpuset.cpus");
+    if !kernel.read(&file).is_ok_and(|present| same(&present, new)) {
+        return;
+    }
+    let possible = kernel.read(Path::new(POSSIBLE)).unwrap_or_default();
+    let above = group.parent().unwrap_or(&group);
+    let above = kernel
+        .read(&above.join("cpuset.cpus.effective"))
+        .unwrap_or_default();
+    let granted = ["", possible.trim(), above.trim()]
+        .into_iter()
+        .map(|cpus| (cpus, kernel.write(&file, cpus)))
+        .find(|(_, answer)| answer.is_ok());
+    match granted {
+        Some((cpus, Ok(()))) if cpus.is_empty() => undone.restored(&file, "no limit again"),
+        Some((cpus, Ok(()))) => undone.restored(&file, format!("all CPUs again, {cpus}")),
+        _ => undone.failed(
+            &file,
+            format!("the unit has no limit, and its group still has {new}"),
+            &format!("echo {} > {}", possible.trim(), file.display()),
+        ),
+    }
 }
 
 /// A service that was stopped runs again.

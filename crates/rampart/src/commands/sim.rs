@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use rampart_bench::sim::{
-    Architecture, BuildStep, CarriedFile, Forward, Image, Joined, Sim, SimError, SimOptions,
+    Architecture, BuildStep, CarriedFile, Forward, Image, Init, Joined, Sim, SimError, SimOptions,
     USUAL_CPUS, USUAL_MEBIBYTES, USUAL_PATIENCE, Up,
 };
 use rampart_model::{CpuSet, ExitCode};
@@ -27,6 +27,7 @@ Examples:
   rampart sim up                        hold a machine; `run` and `shell` elsewhere join it
   rampart sim up --forward 2222:22 &    with a port for ssh
   rampart sim run --disk state.img -- ls /var/lib/rampart
+  rampart sim shell --init systemd      where systemd keeps house, with slices and services
   rampart sim up --disk state.img       `reboot` inside starts it again, with what it wrote
   rampart sim down                      end the machine that is up
   rampart sim --architecture aarch64 run -- uname -m
@@ -89,6 +90,10 @@ struct MachineArguments {
     #[arg(long, value_name = "FILE")]
     disk: Option<PathBuf>,
 
+    /// What its process 1 is: `agent`, beside which nothing runs, or `systemd`, as on a real one
+    #[arg(long, value_name = "INIT", value_parser = init, default_value_t)]
+    init: Init,
+
     /// A port of this machine's loopback that leads to a port inside; may be repeated
     #[arg(long, value_name = "HERE:THERE")]
     forward: Vec<Forward>,
@@ -132,6 +137,12 @@ pub(super) fn real_time_cpus(text: &str) -> Result<CpuSet, String> {
         .map_err(|error: rampart_model::ParseCpuSetError| error.to_string())
 }
 
+fn init(text: &str) -> Result<Init, String> {
+    let known = [Init::Agent, Init::Systemd];
+    let chosen = known.into_iter().find(|init| init.to_string() == text);
+    chosen.ok_or_else(|| format!("`{text}` is no process 1; write agent or systemd"))
+}
+
 impl MachineArguments {
     fn options(&self, architecture: &'static Architecture) -> Result<SimOptions, Failure> {
         let mut options = super::on::sim_options(architecture)?.with_cpus(self.cpus);
@@ -141,6 +152,7 @@ impl MachineArguments {
         options.mebibytes = self.memory;
         options.append.clone_from(&self.append);
         options.disk.clone_from(&self.disk);
+        options.init = self.init;
         options.forwards.clone_from(&self.forward);
         options.files.clone_from(&self.file);
         options.patience = Duration::from_secs(self.patience);
@@ -155,6 +167,7 @@ impl MachineArguments {
             || self.memory != USUAL_MEBIBYTES
             || self.append.is_some()
             || self.disk.is_some()
+            || self.init != Init::default()
             || !self.forward.is_empty()
             || !self.file.is_empty()
     }

@@ -7,6 +7,7 @@ use rampart_model::{
     VerdictOutcome,
 };
 
+use super::intrusions;
 use super::sections::{said_of, with_ends};
 use super::text::Page;
 use crate::format;
@@ -17,7 +18,9 @@ pub(crate) fn effects(page: &mut Page, evaluation: &Evaluation) {
         return;
     };
     whole(page, effects);
+    intrusions::of_plan(page, effects);
     parts(page, effects);
+    intrusions::of_changes(page, effects);
     not_compared(page, effects);
 }
 

@@ -4,6 +4,7 @@
 mod causes;
 mod effects;
 mod guests;
+mod intrusions;
 mod records;
 mod sections;
 mod text;

@@ -4,8 +4,9 @@
 
 use rampart_model::{
     ChangeEffect, ChangeOutcome, DomainKind, EffectOutcome, EffectRatio, Evaluation, Finding,
-    Interval, LegPlan, LegRecord, LoadKind, LoadPlace, MeasuredPlan, MeterKind, Nanos, NotMeasured,
-    PlanChange, PlanEffect, PlanEffects, PlanLeg, Record, SchedulingPolicy, Severity, StepKind,
+    Interval, Intrusions, LegPlan, LegRecord, LoadKind, LoadPlace, MeasuredPlan, MeterKind, Nanos,
+    NotMeasured, PlanChange, PlanEffect, PlanEffects, PlanLeg, Record, SchedulingPolicy, Severity,
+    StepKind,
 };
 
 use super::{IDLE, Scenario, conclude, cpus, domain, loaded};
@@ -170,6 +171,19 @@ fn effects(evaluation: &Evaluation, changes: Vec<PlanChange>) -> PlanEffects {
     }
 }
 
+/// With the plan only ticks are left, without it everything comes.
+fn intrusions(all: u64) -> Intrusions {
+    Intrusions {
+        watched: Nanos::from_secs(40),
+        device_interrupts: 8_412 * all,
+        device_softirqs: 2_310 * all,
+        cross_calls: 12 + 604 * all,
+        timer_interrupts: 40_800 + 10_000 * all,
+        kernel_threads: Nanos::from_millis(3 + 310 * all),
+        programs: Nanos::from_millis(1_870 * all),
+    }
+}
+
 fn effect(leg: &PlanLeg, record: &Record, factors: [f64; 4], outcome: EffectOutcome) -> PlanEffect {
     let ratios: Vec<EffectRatio> = [0.5, 0.99, 0.999, 1.0]
         .into_iter()
@@ -202,6 +216,7 @@ fn effect(leg: &PlanLeg, record: &Record, factors: [f64; 4], outcome: EffectOutc
         statement: format!("p99.9 ×{} of those {leg}: {outcome}", factors[2]),
         ratios,
         smallest_detectable: Some(1.4),
+        intrusions: Some((intrusions(0), intrusions(1))),
         exposure: (record.exposure, record.exposure),
         records: (record.id.clone(), format!("{}{}", leg.prefix(), record.id)),
     }

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What process 1 of the machine is: the agent itself, or systemd with the agent as its service.
+
+use std::fmt;
+
+use rampart_agent::MODULE_LIST;
+
+use super::arguments::port_name;
+use super::initramfs::METER;
+
+const SYSTEMD: &str = "/usr/lib/systemd/systemd";
+
+/// The package that brings systemd.
+pub(super) const SYSTEMD_PACKAGE: &str = "systemd";
+
+/// The agent's service. The machine is up when it is (`After=`).
+const SERVICE: &str = "rampart-agent.service";
+
+/// Process 1 of a simulated machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Init {
+    /// The agent alone; nothing else runs.
+    #[default]
+    Agent,
+    /// The distribution's systemd with its slices, logins and services.
+    Systemd,
+}
+
+impl fmt::Display for Init {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Agent => "agent",
+            Self::Systemd => "systemd",
+        })
+    }
+}
+
+impl Init {
+    /// The kernel's words for it, those of the first process behind `--`: go to the root, become
+    /// process 1.
+    ///
+    /// `systemd.wants=` starts the agent, `systemd.mask=` leaves out the login on the console, which
+    /// would wait there for nobody (kernel-command-line(7)).
+    pub(super) fn boot_words(self) -> String {
+        let enter = "-- enter-root /dev/vda";
+        match self {
+            Self::Agent => format!(
+                "{enter} {METER} agent --init --stay --port {}",
+                port_name(0)
+            ),
+            Self::Systemd => format!(
+                "systemd.wants={SERVICE} systemd.mask=serial-getty@ttyS0.service {enter} {SYSTEMD}"
+            ),
+        }
+    }
+
+    /// What is carried into the machine for it: paths and texts.
+    pub(super) fn files(self) -> Vec<(String, String)> {
+        match self {
+            Self::Agent => Vec::new(),
+            Self::Systemd => vec![(format!("/etc/systemd/system/{SERVICE}"), service())],
+        }
+    }
+}
+
+/// The agent as systemd runs it: what it loads and sets as process 1 is done before it.
+fn service() -> String {
+    format!(
+        "[Unit]\n\
+         Description=Hand of the simulated machine\n\
+         After=multi-user.target\n\
+         \n\
+         [Service]\n\
+         Environment=HOME=/root TERM=linux\n\
+         Environment=PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n\
+         ExecStartPre=-/bin/sh -c 'while read -r module; do insmod $$module; done < {MODULE_LIST}'\n\
+         ExecStart={METER} agent --stay --port {}\n",
+        port_name(0)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn systemd_is_asked_for_the_service_that_is_carried() {
+        let words = Init::Systemd.boot_words();
+        let [(path, text)] = &Init::Systemd.files()[..] else {
+            panic!("one file");
+        };
+        let name = path.rsplit('/').next().expect("a name");
+        assert!(words.contains(&format!("systemd.wants={name}")), "{words}");
+        assert!(words.ends_with("-- enter-root /dev/vda /usr/lib/systemd/systemd"));
+        assert!(text.contains("--port org.rampart.agent.0\n"), "{text}");
+        assert!(Init::Agent.files().is_empty());
+    }
+}

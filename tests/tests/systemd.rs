@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A plan on a machine that systemd manages, by systemd's own tools: slices and services are asked of
+//! `systemctl` and of the kernel's control groups.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rampart_model::{StandingPlan, Status, Wall};
+use rampart_tests::inside::{is_inside, run_inside, seen_to_the_end};
+use rampart_tests::limited::{Limited as _, ended};
+use rampart_tests::machine_state::MachineState;
+use rampart_tests::programs::{directory, machine, rampart, starts_inside, stdout};
+
+const PLAN: &str = r#"
+[machine]
+housekeeping = "0"
+
+[[domain]]
+name = "press"
+kind = "task"
+cpus = "1"
+policy = { fifo = 10 }
+
+[[domain]]
+name = "vision"
+kind = "container"
+cpus = "2"
+
+[host]
+ksoftirqd-priority = { action = "apply", value = "11" }
+ktimers-priority = { action = "apply", value = "11" }
+rcuc-priority = { action = "apply", value = "11" }
+irqbalance = "apply"
+"#;
+
+#[test]
+fn slices_and_services_follow_the_plan_by_systemds_own_means() {
+    let name = "slices_and_services_follow_the_plan";
+    let Some(_machine) = machine(name, 2) else {
+        return;
+    };
+    if !starts_inside(name) {
+        return;
+    }
+    // One that was made before it had systemd is made again.
+    let build = Command::new(directory().join("rampart"))
+        .args(["sim", "build"])
+        .finish_within(Duration::from_secs(600), Vec::new())
+        .expect("rampart starts");
+    let _ = stdout(&build, 0);
+    let options = ["--cpus", "3", "--real-time-cpus", "none"];
+    let options = [&options[..], &["--init", "systemd"]].concat();
+    run_inside(
+        "systemd_has_its_slices_back",
+        &options,
+        Duration::from_secs(500),
+    );
+}
+
+/// Those that the plan's CPUs are kept from.
+const UNITS: [&str; 4] = ["init.scope", "system.slice", "user.slice", "machine.slice"];
+
+/// Runs in the simulated machine only.
+#[test]
+fn systemd_has_its_slices_back() {
+    if !is_inside() {
+        return;
+    }
+    assert!(Path::new("/run/systemd/system").is_dir(), "systemd runs");
+    assert_eq!(read("/proc/1/comm"), "systemd");
+    let place = tempfile::tempdir().expect("a directory");
+    let state = place.path().join("state");
+    let plan = place.path().join("plan.toml");
+    std::fs::write(&plan, PLAN).expect("plan");
+    let plan = plan.to_str().expect("a path");
+    let call = |arguments: &[&str]| rampart(&state, arguments).finish().expect("rampart");
+    // What the administrator has: a slice with CPUs until the restart, a service with CPUs that the
+    // plan will take, and irqbalance.
+    systemctl(&["set-property", "--runtime", "user.slice", "AllowedCPUs=0-1"]);
+    let _ = run(
+        "systemd-run",
+        &[
+            "--unit=pinned",
+            "--property=AllowedCPUs=2",
+            "sleep",
+            "1000000",
+        ],
+    );
+    systemctl(&["start", "irqbalance.service"]);
+    assert_eq!(systemctl(&["is-active", "irqbalance.service"]), "active");
+    let before = Picture::take();
+    assert_eq!(before.units["user.slice"], "0-1");
+    assert_eq!(effective("system.slice/pinned.service"), "2");
+
+    let _ = stdout(&call(&["apply", plan]), 0);
+    follows_the_plan(&state);
+    // systemd writes all of its groups again.
+    systemctl(&["daemon-reload"]);
+    follows_the_plan(&state);
+    systemctl(&["daemon-reexec"]);
+    follows_the_plan(&state);
+    // A service that comes later is where the others are.
+    systemctl(&["restart", "systemd-journald.service"]);
+    let _ = run("systemd-run", &["--unit=later", "sleep", "1000000"]);
+    for unit in ["systemd-journald.service", "later.service"] {
+        let process = systemctl(&["show", "--value", "--property=MainPID", unit]);
+        assert_eq!(allowed(&process), "0", "{unit}");
+    }
+    follows_the_plan(&state);
+    systemctl(&["stop", "later.service"]);
+    // Out of a service of systemd's into the domain.
+    let inside = "cat /proc/self/cgroup; grep Cpus_allowed_list /proc/self/status";
+    let inside = stdout(&call(&["run", "press", "--", "sh", "-c", inside]), 0);
+    assert!(inside.contains("0::/rampart-press"), "{inside}");
+    assert!(inside.contains("Cpus_allowed_list:\t1\n"), "{inside}");
+
+    let _ = stdout(&call(&["release"]), 0);
+    before.is_so_again("release");
+    systemctl(&["daemon-reload"]);
+    before.is_so_again("release and a reload");
+
+    // Killed on the way.
+    for milliseconds in [150, 600, 1500] {
+        let mut child = rampart(&state, &["apply", plan]).spawn().expect("rampart");
+        thread::sleep(Duration::from_millis(milliseconds));
+        let _ = child.kill();
+        ended(&mut child);
+        let _ = stdout(&call(&["release"]), 0);
+        before.is_so_again(&format!("a kill after {milliseconds} ms"));
+    }
+    seen_to_the_end();
+}
+
+/// All that the plan asks of systemd, by its own word and the kernel's.
+fn follows_the_plan(state: &Path) {
+    for unit in UNITS {
+        assert_eq!(property(unit, "AllowedCPUs"), "0", "{unit}");
+    }
+    for group in ["init.scope", "system.slice", "user.slice"] {
+        assert_eq!(
+            read(&format!("/sys/fs/cgroup/{group}/cpuset.cpus")),
+            "0",
+            "{group}"
+        );
+        assert_eq!(effective(group), "0", "{group}");
+    }
+    // It asked for a CPU that is the plan's now.
+    assert_eq!(effective("system.slice/pinned.service"), "0");
+    assert_eq!(allowed("1"), "0");
+    assert_eq!(allowed("self"), "0");
+    assert_eq!(property("irqbalance.service", "ActiveState"), "inactive");
+    for (name, cpu) in [("press", "1"), ("vision", "2")] {
+        let group = format!("rampart-{name}");
+        let partition = format!("/sys/fs/cgroup/{group}/cpuset.cpus.partition");
+        assert_eq!(read(&partition), "isolated");
+        assert_eq!(effective(&group), cpu);
+    }
+    let text = std::fs::read_to_string(state.join("plan.json")).expect("a plan stands");
+    let plan: StandingPlan = serde_json::from_str(&text).expect("a standing plan");
+    assert!(
+        plan.domains
+            .iter()
+            .all(|domain| domain.wall == Wall::IsolatedPartition)
+    );
+    let status = rampart(state, &["status", "--json"]).finish();
+    let status = stdout(&status.expect("rampart"), 0);
+    let status: Status = serde_json::from_str(&status).expect("a status");
+    assert!(!status.has_drift(), "{:?}", status.findings);
+}
+
+/// The machine, and systemd's word for it.
+struct Picture {
+    machine: MachineState,
+    units: BTreeMap<&'static str, String>,
+    /// What is set until the restart.
+    settings: String,
+}
+
+impl Picture {
+    fn take() -> Self {
+        let unit = |name: &'static str| (name, property(name, "AllowedCPUs"));
+        Self {
+            machine: MachineState::whole(),
+            units: UNITS.into_iter().map(unit).collect(),
+            settings: run("find", &["/run/systemd/system.control"]),
+        }
+    }
+
+    fn is_so_again(&self, after: &str) {
+        let now = Self::take();
+        assert_eq!(self.units, now.units, "{after}");
+        assert_eq!(self.settings, now.settings, "{after}");
+        assert_eq!(effective("system.slice/pinned.service"), "2", "{after}");
+        let end = Instant::now() + Duration::from_secs(20);
+        while systemctl(&["is-active", "irqbalance.service"]) != "active" {
+            assert!(Instant::now() < end, "irqbalance runs again after {after}");
+        }
+        for unit in ["init.scope", "system.slice"] {
+            assert_eq!(effective(unit), "0-2", "{unit} after {after}");
+        }
+        // irqbalance moves interrupts all the time, and the kernel gives no empty list back to a group
+        // with processes.
+        let differences = self.machine.differences(&now.machine);
+        let differences: Vec<String> = differences
+            .into_iter()
+            .filter(|told| !told.starts_with("/proc/irq/"))
+            .filter(|told| !told.ends_with("/cpuset.cpus: Some(\"\") then Some(\"0-2\")"))
+            .collect();
+        assert_eq!(differences, [""; 0], "{after}");
+    }
+}
+
+fn property(unit: &str, name: &str) -> String {
+    systemctl(&["show", "--value", &format!("--property={name}"), unit])
+}
+
+fn effective(group: &str) -> String {
+    read(&format!("/sys/fs/cgroup/{group}/cpuset.cpus.effective"))
+}
+
+fn allowed(process: &str) -> String {
+    let status = read(&format!("/proc/{process}/status"));
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    line.expect("its CPUs").trim().to_owned()
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(path)
+        .unwrap_or_else(|error| panic!("{path}: {error}"))
+        .trim()
+        .to_owned()
+}
+
+fn systemctl(arguments: &[&str]) -> String {
+    run("systemctl", arguments)
+}
+
+/// What a program says; `systemctl is-active` says by its exit code what it prints.
+fn run(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).finish();
+    let output = output.expect(program);
+    let asked = matches!(
+        arguments.first(),
+        Some(&"is-active" | &"/run/systemd/system.control")
+    );
+    assert!(
+        asked || output.status.success(),
+        "{program} {arguments:?}: {output:?}"
+    );
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
