@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What each CPU has for itself: at the start of its memory this, at the end its stack.
+
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+use crate::launch::Linux;
+use crate::registers::{read_register, write_register};
+
+/// Of all that is a CPU's own, in bytes; the first page is [`Cpu`], the second is not there, so that
+/// a stack that grows too large faults.
+pub(crate) const PER_CPU_BYTES: usize = 8 * 4096;
+
+/// The registers of whoever was interrupted: x0 to x30, and a place to keep the stack aligned.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(16))]
+pub(crate) struct Registers {
+    /// By their numbers.
+    pub(crate) x: [u64; 31],
+    unused: u64,
+}
+
+impl Registers {
+    /// All 0.
+    pub(crate) const ZERO: Self = Self {
+        x: [0; 31],
+        unused: 0,
+    };
+
+    /// Register of an instruction, of which number 31 is always 0.
+    pub(crate) fn get(&self, number: u8) -> u64 {
+        self.x.get(usize::from(number)).copied().unwrap_or(0)
+    }
+
+    /// Writes it; number 31 stays 0.
+    pub(crate) fn set(&mut self, number: u8, value: u64) {
+        if let Some(register) = self.x.get_mut(usize::from(number)) {
+            *register = value;
+        }
+    }
+}
+
+/// The start of a CPU's memory. Others may look at it and leave orders, so all that changes is atomic.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Cpu {
+    /// The end of its memory. The first field: `vectors.s` reads it.
+    pub(crate) stack_top: AtomicU64,
+    /// Where [`Linux`] lies while the CPU is being launched, then 0.
+    pub(crate) launching: AtomicU64,
+    /// Its place in the header.
+    pub(crate) index: AtomicU32,
+    /// What it does, [`Activity`] as a number.
+    pub(crate) activity: AtomicU32,
+    /// What it is to do, [`Order`] as a number.
+    pub(crate) order: AtomicU32,
+    /// The cell whose code it runs, or ran before it was parked.
+    pub(crate) cell: AtomicU32,
+    /// Where it begins when it is started.
+    pub(crate) entry: AtomicU64,
+    /// Its x0 then.
+    pub(crate) argument: AtomicU64,
+    /// Its redistributor, physically.
+    pub(crate) redistributor: AtomicU64,
+    /// What belongs to Linux's stub: SCTLR_EL2.
+    pub(crate) linux_system_control: AtomicU64,
+    /// VBAR_EL2.
+    pub(crate) linux_vectors: AtomicU64,
+    /// HCR_EL2.
+    pub(crate) linux_hypervisor_control: AtomicU64,
+    /// CPTR_EL2.
+    pub(crate) linux_feature_traps: AtomicU64,
+}
+
+/// What a CPU does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Activity {
+    /// It has not entered.
+    Absent = 0,
+    /// It runs its cell.
+    Running = 1,
+    /// It waits for an order.
+    Parked = 2,
+}
+
+/// What another CPU wants of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Order {
+    /// Nothing.
+    None = 0,
+    /// To leave what it runs and to wait.
+    Park = 1,
+    /// To begin at `entry` in `cell`.
+    Start = 2,
+}
+
+impl Cpu {
+    /// The one that asks.
+    pub(crate) fn this() -> &'static Self {
+        let address = read_register!("tpidr_el2");
+        // SAFETY: the launch has put the address of the CPU's own memory there, which is never
+        // given away while the monitor runs (Arm ARM D24.2.165, TPIDR_EL2: software's own).
+        unsafe { &*(address as *const Self) }
+    }
+
+    /// Makes it the one that asks.
+    pub(crate) fn adopt(&'static self) {
+        write_register!("tpidr_el2", core::ptr::from_ref(self) as u64);
+    }
+}
+
+/// The stack after a launch: above what Linux gets back nothing.
+pub(crate) const LINUX_BYTES: usize = size_of::<Linux>();
+const _: () = assert!(LINUX_BYTES == 160);
+const _: () = assert!(size_of::<Registers>() == 256);
+const _: () = assert!(size_of::<Cpu>() <= 4096);
