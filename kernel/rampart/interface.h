@@ -169,7 +169,9 @@ struct rampart_cell_status {
 	__u64 starts;			/* since it was created */
 	__u64 failure;			/* number of its latest plus one, or 0 */
 	__u64 changed;			/* CNTPCT_EL0 of the latest change */
-	__u64 reserved[7];
+	__u64 kicked;			/* CNTPCT_EL0 of the latest sign of life */
+	__u64 silence;			/* the longest, in its ticks; 0: any */
+	__u64 reserved[5];
 };
 
 /* One CPU. */

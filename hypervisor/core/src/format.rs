@@ -263,3 +263,11 @@ pub enum Refusal {
     /// The hypervisor's memory or the interrupt controller's is not as it should be.
     PlatformShape = 33,
 }
+
+impl InterruptGrant {
+    /// Whether others may make it pending.
+    #[must_use]
+    pub const fn is_doorbell(&self) -> bool {
+        self.flags & InterruptFlags::DOORBELL.bits() != 0
+    }
+}

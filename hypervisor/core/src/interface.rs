@@ -327,8 +327,12 @@ pub struct CellStatus {
     pub failure: AtomicU64,
     /// CNTPCT_EL0 of the latest change of its state.
     pub changed: AtomicU64,
+    /// CNTPCT_EL0 of the latest sign of life that its watchdog asks for.
+    pub kicked: AtomicU64,
+    /// The longest silence that its watchdog allows, in ticks of CNTPCT_EL0; 0 for no watchdog.
+    pub silence: AtomicU64,
     /// 0.
-    pub reserved: [AtomicU64; 7],
+    pub reserved: [AtomicU64; 5],
 }
 
 /// One CPU.

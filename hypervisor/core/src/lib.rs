@@ -4,10 +4,32 @@
 //!
 //! - [`interface`]: what the driver, the monitor and the root's programs share.
 //! - [`format`]: the configuration of the system and of a cell, as bytes.
+//! - [`launch`]: the header that the driver filled.
+//! - [`configuration`]: what a configuration must fulfil; the only way from bytes to one.
+//! - [`state`]: cells and CPUs, failures, exits, the log.
+//! - [`stage2`]: what a cell sees where.
+//! - [`syndrome`]: why a CPU came to EL2.
+//! - [`bus`]: real registers, as the monitor supplies them.
+//! - [`registers`]: device registers shared bit by bit.
+//! - [`gic`]: the interrupt controller.
+//! - [`psci`]: the calls by which a cell manages its CPUs, and other SMCs.
+//! - [`ring`]: records through shared memory.
 //!
-//! **Invariants:** nothing here touches a register, waits, or allocates; nothing panics on what a
-//! cell, the root or a blob says.
-#![cfg_attr(not(test), no_std)]
+//! **Invariants:** nothing here touches a hardware register, waits for another CPU (but for the
+//! holder of a lock over a few accesses), or allocates; nothing panics on what a cell, the root or a
+//! blob says. The feature `std` adds what writes configurations, for programs of the root.
+#![cfg_attr(not(any(test, feature = "std")), no_std)]
+#![forbid(unsafe_code)]
 
+pub mod bus;
+pub mod configuration;
 pub mod format;
+pub mod gic;
 pub mod interface;
+pub mod launch;
+pub mod psci;
+pub mod registers;
+pub mod ring;
+pub mod stage2;
+pub mod state;
+pub mod syndrome;
