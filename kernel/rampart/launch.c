@@ -13,6 +13,7 @@
 #include <linux/firmware.h>
 #include <linux/io.h>
 #include <linux/ioport.h>
+#include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/slab.h>
 #include <linux/smp.h>

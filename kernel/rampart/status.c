@@ -172,7 +172,7 @@ static ssize_t stop_reason_show(struct kobject *kobject, struct kobj_attribute *
 
 static struct kobj_attribute stop_reason_attribute = __ATTR_RO(stop_reason);
 
-static struct attribute *member_attributes[] = {
+static struct attribute *member_attrs[] = {
 	&name_attribute.attr,
 	&cpus_attribute.attr,
 	&state_attribute.attr,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What each CPU has for itself: at the start of its memory this, at the end its stack.
 
+use core::sync::atomic::Ordering::{AcqRel, Acquire};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::launch::Linux;
@@ -53,14 +54,18 @@ pub(crate) struct Cpu {
     pub(crate) activity: AtomicU32,
     /// What it is to do, [`Order`] as a number.
     pub(crate) order: AtomicU32,
-    /// The cell whose code it runs, or ran before it was parked.
-    pub(crate) cell: AtomicU32,
+    /// The root table of its stage-2 translation, physically.
+    pub(crate) translation: AtomicU64,
     /// Where it begins when it is started.
     pub(crate) entry: AtomicU64,
     /// Its x0 then.
     pub(crate) argument: AtomicU64,
-    /// Its redistributor, physically.
-    pub(crate) redistributor: AtomicU64,
+    /// Whether the management interrupt was enabled when Linux had it, its group and priority.
+    pub(crate) linux_enabled: AtomicU64,
+    /// See there.
+    pub(crate) linux_group: AtomicU64,
+    /// See there.
+    pub(crate) linux_priority: AtomicU64,
     /// What belongs to Linux's stub: SCTLR_EL2.
     pub(crate) linux_system_control: AtomicU64,
     /// VBAR_EL2.
@@ -91,11 +96,39 @@ pub(crate) enum Order {
     None = 0,
     /// To leave what it runs and to wait.
     Park = 1,
-    /// To begin at `entry` in `cell`.
+    /// To begin at `entry`.
     Start = 2,
+    /// To leave the machine: the hypervisor goes, and Linux has the CPU turned off.
+    PowerOff = 3,
+}
+
+impl From<u32> for Order {
+    fn from(number: u32) -> Self {
+        match number {
+            1 => Self::Park,
+            2 => Self::Start,
+            3 => Self::PowerOff,
+            _ => Self::None,
+        }
+    }
 }
 
 impl Cpu {
+    /// What it is to do next; it stays until it is taken.
+    pub(crate) fn ordered(&self) -> Order {
+        Order::from(self.order.load(Acquire))
+    }
+
+    /// The same, and it is done with.
+    pub(crate) fn take_order(&self) -> Order {
+        Order::from(self.order.swap(Order::None as u32, AcqRel))
+    }
+
+    /// Whether it waits for an order.
+    pub(crate) fn is_parked(&self) -> bool {
+        self.activity.load(Acquire) == Activity::Parked as u32
+    }
+
     /// The one that asks.
     pub(crate) fn this() -> &'static Self {
         let address = read_register!("tpidr_el2");

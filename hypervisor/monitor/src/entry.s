@@ -150,10 +150,10 @@ abandon_launch:
     mov     sp, x1
     b       launch_undone
 
-// leave(registers, SCTLR_EL2, VBAR_EL2): the stub has EL2 again, after a hypercall. x16 and x17 are
+// leave_to_linux(registers, SCTLR_EL2, VBAR_EL2): the stub has EL2 again, after a hypercall. x16 and x17 are
 // lost. HCR_EL2 and its like have been given back already.
-.global leave
-leave:
+.global leave_to_linux
+leave_to_linux:
     mov     x17, x0
     mov     x9, x1
     mov     x10, x2

@@ -5,17 +5,15 @@
 
 use core::sync::atomic::{AtomicI64, AtomicU32, Ordering::SeqCst};
 
-use rampart_hypervisor_core::interface::{
-    Header, LAUNCH_PREPARE, MAGIC, MAXIMUM_CPUS, MEMORY_ALIGNMENT, Outcome, PAGE_BYTES, REVISION,
-    STATUS_BYTES,
-};
+use rampart_hypervisor_core::configuration::Configuration;
+use rampart_hypervisor_core::interface::{Header, LAUNCH_PREPARE, Outcome, PAGE_BYTES};
+use rampart_hypervisor_core::launch::Layout;
 
 use crate::cpu::{Activity, Cpu, PER_CPU_BYTES};
-use crate::log::log;
 use crate::machine::Machine;
 use crate::memory::{DoesNotFit, Mapping, Use};
 use crate::registers::{WRITE_NEVER_EXECUTE, read_register, synchronise, wait_until, write_register};
-use crate::{root, vectors};
+use crate::{memory, root, vectors};
 
 /// What Linux had when it called; `entry.s` writes it and reads it.
 #[derive(Debug, Clone, Copy)]
@@ -85,79 +83,53 @@ fn prepare(base: u64) -> Result<(), Outcome> {
     // SAFETY: the entry has mapped the hypervisor's memory, which begins with the header; the driver
     // writes nothing while it waits for this call.
     let header = unsafe { *(base as *const Header) };
-    let code = (&raw const image_start) as u64;
-    let core_bytes = (&raw const core_end) as u64 - code;
-    let machine = Machine { header, core_bytes };
-    check(&machine, code)?;
-    map(&machine).map_err(|DoesNotFit| Outcome::Exhausted)?;
+    let layout = header.layout((&raw const image_start) as u64)?;
+    let core_bytes = (&raw const core_end) as u64 - (&raw const image_start) as u64;
+    if header.core_bytes != core_bytes || header.per_cpu_bytes != PER_CPU_BYTES as u64 {
+        return Err(Outcome::Invalid);
+    }
+    // GIC by system registers (ID_AA64PFR0_EL1.GIC, Arm ARM D24.2.191), 4 KiB pages
+    // (ID_AA64MMFR0_EL1.TGran4, D24.2.187).
+    let has_interrupt_registers = read_register!("id_aa64pfr0_el1") >> 24 & 0xf != 0;
+    let has_small_pages = read_register!("id_aa64mmfr0_el1") >> 28 & 0xf != 0xf;
+    if !has_interrupt_registers || !has_small_pages {
+        return Err(Outcome::Unsuitable);
+    }
+    let system = root::read(&layout)?;
+    let cpu_count = header.cpus().len() as u64;
+    map(&layout, cpu_count, &system).map_err(|DoesNotFit| Outcome::Exhausted)?;
+    memory::use_final();
+    let machine = root::discover(header, layout, &system)?;
     for index in 0..machine.cpu_count() {
         let cpu = machine.cpu(index).ok_or(Outcome::Invalid)?;
         let start = core::ptr::from_ref(cpu) as u64;
         cpu.stack_top.store(start + PER_CPU_BYTES as u64, SeqCst);
         cpu.index.store(index as u32, SeqCst);
     }
-    Machine::set(machine);
-    root::prepare(&machine)
+    root::prepare(machine, &system)
 }
 
-/// What the driver said, against what is.
-fn check(machine: &Machine, code: u64) -> Result<(), Outcome> {
-    let header = &machine.header;
-    if header.magic != MAGIC || header.revision != REVISION {
-        return Err(Outcome::WrongRevision);
-    }
-    let cpus = header.cpu_count as usize;
-    let after_cpus = machine.core_bytes + (cpus * PER_CPU_BYTES) as u64;
-    let fits = |start: u64, bytes: u64| {
-        start >= after_cpus
-            && start
-                .checked_add(bytes)
-                .is_some_and(|end| end <= header.memory_bytes)
-    };
-    if header.physical_base != code
-        || !header.physical_base.is_multiple_of(MEMORY_ALIGNMENT)
-        || !header.memory_bytes.is_multiple_of(MEMORY_ALIGNMENT)
-        || cpus == 0
-        || cpus > MAXIMUM_CPUS
-        || !header.status.is_multiple_of(PAGE_BYTES)
-        || !header.configuration.is_multiple_of(PAGE_BYTES)
-        || !fits(header.status, STATUS_BYTES as u64)
-        || !fits(header.configuration, header.configuration_bytes)
-    {
-        return Err(Outcome::Invalid);
-    }
-    // GIC by system registers (ID_AA64PFR0_EL1.GIC, Arm ARM D24.2.191), and a CPU that runs EL1 in
-    // AArch64 and was booted without VHE (HCR_EL2.E2H).
-    let has_interrupt_registers = read_register!("id_aa64pfr0_el1") >> 24 & 0xf != 0;
-    if !has_interrupt_registers {
-        return Err(Outcome::Unsuitable);
-    }
-    Ok(())
-}
-
-fn map(machine: &Machine) -> Result<(), DoesNotFit> {
-    let at = |symbol: *const u8| symbol as u64;
-    let (code, constants, data) = (
-        at(&raw const image_start),
-        at(&raw const rodata_start),
-        at(&raw const data_start),
-    );
-    let base = machine.header.physical_base;
-    let cpus = base + machine.core_bytes;
+fn map(
+    layout: &Layout,
+    cpu_count: u64,
+    system: &Configuration<'_>,
+) -> Result<(), DoesNotFit> {
+    let code = (&raw const image_start) as u64;
+    let constants = (&raw const rodata_start) as u64;
+    let data = (&raw const data_start) as u64;
     let per_cpu = PER_CPU_BYTES as u64;
+    let cpus = layout.per_cpu.clone();
     let mut mapping = Mapping::default();
     mapping.add(code, constants - code, Use::Code)?;
     mapping.add(constants, data - constants, Use::Constants)?;
-    mapping.add(data, cpus - data, Use::Data)?;
-    for index in 0..machine.cpu_count() as u64 {
-        let start = cpus + index * per_cpu;
+    mapping.add(data, cpus.start - data, Use::Data)?;
+    for start in (0..cpu_count).map(|index| cpus.start + index * per_cpu) {
         mapping.add(start, PAGE_BYTES, Use::Data)?;
         // The page between is not there: a stack that grows too large faults.
         mapping.add(start + 2 * PAGE_BYTES, per_cpu - 2 * PAGE_BYTES, Use::Data)?;
     }
-    let after = cpus + machine.cpu_count() as u64 * per_cpu;
-    mapping.add(after, base + machine.header.memory_bytes - after, Use::Data)?;
-    root::map(machine, &mut mapping)
+    mapping.add(cpus.end, layout.memory.end - cpus.end, Use::Data)?;
+    root::map(system, &mut mapping)
 }
 
 /// How many CPUs have come, and what becomes of the launch: [`UNDECIDED`], then an [`Outcome`].
@@ -199,7 +171,6 @@ fn enter(index: u64, linux: &Linux) -> Result<(), Outcome> {
     root::begin(machine, cpu);
     cpu.activity.store(Activity::Running as u32, SeqCst);
     cpu.launching.store(0, SeqCst);
-    log!("CPU {} entered", index);
     Ok(())
 }
 

@@ -2,9 +2,6 @@
 //! The hypervisor's messages, in the status pages: rare, short, and never waited for.
 
 use core::fmt::{self, Write};
-use core::sync::atomic::Ordering::{Relaxed, Release};
-
-use rampart_hypervisor_core::interface::LOG_BYTES;
 
 use crate::machine::Machine;
 
@@ -15,14 +12,7 @@ impl Write for Log {
         let Some(machine) = Machine::get() else {
             return Ok(());
         };
-        let status = machine.status();
-        // Two CPUs that log at once may mix their lines; none waits for the other.
-        let start = status.logged.fetch_add(text.len() as u64, Release);
-        for (byte, at) in text.bytes().zip(start..) {
-            if let Some(place) = status.log.get(at as usize % LOG_BYTES) {
-                place.store(byte, Relaxed);
-            }
-        }
+        machine.status().log(text);
         Ok(())
     }
 }

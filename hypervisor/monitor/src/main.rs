@@ -8,14 +8,23 @@
 #![no_std]
 #![no_main]
 
+mod aborts;
+mod cells;
 mod cpu;
 mod exits;
+mod gic;
+mod guest;
+mod hypercalls;
 mod launch;
 mod log;
 mod machine;
 mod memory;
+mod park;
 mod registers;
 mod root;
+mod smc;
+mod system;
+mod tables;
 mod vectors;
 
 /// A mistake of ours: what it was doing is given up, as after a fault.

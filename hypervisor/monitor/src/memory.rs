@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The monitor's own translation (stage 1 of EL2, Arm ARM D8.2 and D8.3): every address means itself.
 //! Made once, before any CPU uses it, and never changed.
+// The names are those by which `entry.s` knows them.
+#![allow(non_upper_case_globals)]
 
 use core::cell::UnsafeCell;
 
 use rampart_hypervisor_core::interface::PAGE_BYTES;
 
-use crate::registers::{ADDRESS_BITS, stores_seen};
+use crate::registers::{ADDRESS_BITS, instruction, stores_seen, synchronise, write_register};
 
 const ENTRIES: usize = 512;
 const BLOCK_BYTES: u64 = 2 << 20;
@@ -111,7 +113,18 @@ impl Mapping {
         }
         let mut at = start;
         while at < end {
-            let level_2 = self.below(&final_level_1, (at / LEVEL_1_BYTES) as usize)?;
+            let first = (at / LEVEL_1_BYTES) as usize;
+            let whole = at.is_multiple_of(LEVEL_1_BYTES) && end - at >= LEVEL_1_BYTES;
+            if whole && final_level_1.read(first) == 0 {
+                final_level_1.write(first, at | purpose.attributes() | BLOCK);
+                at += LEVEL_1_BYTES;
+                continue;
+            }
+            if final_level_1.read(first) & TABLE == BLOCK {
+                at = (at / LEVEL_1_BYTES + 1) * LEVEL_1_BYTES;
+                continue;
+            }
+            let level_2 = self.below(&final_level_1, first)?;
             let index = (at / BLOCK_BYTES) as usize % ENTRIES;
             let whole = at.is_multiple_of(BLOCK_BYTES) && end - at >= BLOCK_BYTES;
             if whole && level_2.read(index) == 0 {
@@ -138,7 +151,7 @@ impl Mapping {
     fn below(&mut self, table: &Table, index: usize) -> Result<&'static Table, DoesNotFit> {
         let entry = table.read(index);
         if entry != 0 {
-            let address = entry & NEXT_TABLE;
+                        let address = entry & NEXT_TABLE;
             return POOL
                 .iter()
                 .find(|table| table.address() == address)
@@ -149,4 +162,12 @@ impl Mapping {
         table.write(index, new.address() | TABLE);
         Ok(new)
     }
+}
+
+/// Lets the CPU that prepares the launch use the final tables in place of the early ones.
+pub(crate) fn use_final() {
+    stores_seen();
+    write_register!("ttbr0_el2", final_level_1.address());
+    synchronise();
+    instruction!("tlbi alle2", "dsb nsh", "isb");
 }
