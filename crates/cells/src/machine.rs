@@ -7,7 +7,11 @@ use std::{fs, io};
 
 use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::format::{MemoryFlags, MemoryRegion, Platform, SmcGrant};
-use rampart_hypervisor_core::interface::PAGE_BYTES;
+use rampart_hypervisor_core::gic::REDISTRIBUTOR_BYTES;
+use rampart_hypervisor_core::interface::{MAXIMUM_CPUS, PAGE_BYTES};
+
+/// Two frames for each CPU, four where there are virtual LPIs (Arm IHI 0069, 12.1).
+const MOST_REDISTRIBUTOR_BYTES: u64 = 2 * REDISTRIBUTOR_BYTES * MAXIMUM_CPUS as u64;
 
 /// Why the machine is not known.
 #[derive(Debug, thiserror::Error)]
@@ -151,7 +155,8 @@ impl Machine {
             platform: Some(Platform {
                 distributor: self.distributor.0,
                 redistributors: self.redistributors.0,
-                redistributor_bytes: self.redistributors.1,
+                // Room for more CPUs than there can be is nobody's.
+                redistributor_bytes: self.redistributors.1.min(MOST_REDISTRIBUTOR_BYTES),
                 serial_port: 0,
                 event_interrupt: 0,
                 reserved: 0,

@@ -108,9 +108,9 @@ launch_entry:
     str     x7, [x0, x6]
     b       4b
 
-    // launch(base, index, step, the CPU's memory, what Linux gets back): x0 is what Linux is told,
-    // x1 is 0 where EL2 is given back.
-5:  mov     x4, sp
+    // launch(base, index, step, what Linux gets back): x0 is what Linux is told, x1 is 0 where EL2 is
+    // given back.
+5:  mov     x3, sp
     bl      launch
     cbz     x1, launch_undone
     bl      launch_return_registers

@@ -9,7 +9,9 @@ use rampart_hypervisor_core::interface::{
     CellState, CpuPower, Header, MAXIMUM_CELLS, Outcome, PAGE_BYTES, ROOT, STATUS_BYTES,
 };
 use rampart_hypervisor_core::launch::Layout;
-use rampart_hypervisor_core::stage2::{PagePool, Stage2, attributes};
+use rampart_hypervisor_core::stage2::{
+    LEAST_ADDRESS_BITS, MOST_ADDRESS_BITS, PagePool, Stage2, attributes,
+};
 
 use crate::cpu::{Cpu, Order, Registers};
 use crate::exits::Context;
@@ -30,16 +32,17 @@ unsafe extern "C" {
 /// How long a CPU that Linux has turned off may take to leave, in microseconds.
 const POWER_OFF_MICROSECONDS: u64 = 100_000;
 
-/// Physical address bits by ID_AA64MMFR0_EL1.PARange (Arm ARM D24.2.187).
+/// Physical address bits by ID_AA64MMFR0_EL1.PARange (Arm ARM D24.2.187), as far as tables reach.
 fn address_bits() -> u32 {
-    match read_register!("id_aa64mmfr0_el1") & 0xf {
+    let bits = match read_register!("id_aa64mmfr0_el1") & 0xf {
         0 => 32,
         1 => 36,
         2 => 40,
         3 => 42,
         4 => 44,
         _ => 48,
-    }
+    };
+    bits.clamp(LEAST_ADDRESS_BITS, MOST_ADDRESS_BITS)
 }
 
 /// Reads the system's configuration, under the early translation.
