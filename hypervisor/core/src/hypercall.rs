@@ -63,9 +63,9 @@ impl Call {
         };
         let cpu = || {
             let count = status.cpu_count.load(core::sync::atomic::Ordering::Relaxed) as usize;
-            let known = status.cpus.iter().take(count);
+            let mut known = status.cpus.iter().take(count);
             let index = usize::try_from(first).map_err(|_| Outcome::Invalid)?;
-            match known.skip(index).next() {
+            match known.nth(index) {
                 Some(cpu) if cell == ROOT || cpu.cell() == cell => Ok(index),
                 Some(_) => Err(Outcome::NotPermitted),
                 None => Err(Outcome::Invalid),

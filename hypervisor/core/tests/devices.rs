@@ -282,7 +282,7 @@ fn concurrent_changes_of_different_bits_lose_nothing() {
             let (locks, bus) = (&locks, &bus);
             scope.spawn(move || {
                 let own = [bits(0, 0xff << (8 * thread), 0xff << (8 * thread))];
-                for value in 0..500_u64 {
+                for value in 0..200_u64 {
                     let value = (value & 0xff) << (8 * thread);
                     dispatch(&word(CLOCKS, Some(value)), &own, locks, bus).expect("its own");
                     let read = dispatch(&word(CLOCKS, None), &own, locks, bus);

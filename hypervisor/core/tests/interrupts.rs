@@ -146,6 +146,18 @@ fn priorities_are_bytes_and_the_best_are_kept_back() {
         [(DISTRIBUTOR + 0x43f, Width::Byte, Some(0x80))]
     );
     assert_eq!(access(0x43f, Width::Byte, None, &bus), 0x80);
+    // Who owns all four writes them at once.
+    let all = Access {
+        address: DISTRIBUTOR + 0x424,
+        width: Width::Word,
+        write: Some(0x00a0_10ff),
+    };
+    bus.taken();
+    distributor(DISTRIBUTOR, &all, &Interrupts::all(), &CPUS, &bus).expect("inside the frame");
+    assert_eq!(
+        bus.taken(),
+        [(DISTRIBUTOR + 0x424, Width::Word, Some(0x10a0_10ff))]
+    );
 }
 
 #[test]

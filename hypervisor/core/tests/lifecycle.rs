@@ -60,7 +60,8 @@ fn a_header_tells_where_everything_is() {
 
 #[test]
 fn a_header_that_is_out_of_order_is_refused() {
-    let cases: &[(Outcome, fn(&mut Header))] = &[
+    type Change = fn(&mut Header);
+    let cases: &[(Outcome, Change)] = &[
         (Outcome::Invalid, |header| header.magic ^= 1),
         (Outcome::Invalid, |header| header.header_bytes += 8),
         (Outcome::WrongRevision, |header| header.revision += 1),

@@ -50,7 +50,18 @@ fn what_was_overwritten_is_told_and_reading_goes_on() {
     assert!(next(&mut reader).is_ok(), "a full ring can still be read");
     writer.write(1, b"abcdefgh").expect("short");
     writer.write(1, b"abcdefgh").expect("short");
-    assert_eq!(next(&mut reader), Err(Read::Lost(18)));
+    assert_eq!(
+        next(&mut reader),
+        Err(Read::Lost(2)),
+        "one record of two words"
+    );
+    for wanted in [b"12345678"; 6].iter().chain([b"abcdefgh"; 2].iter()) {
+        assert_eq!(
+            next(&mut reader),
+            Ok((1, wanted.to_vec())),
+            "the rest is still there"
+        );
+    }
     assert_eq!(next(&mut reader), Err(Read::Nothing));
     writer.write(2, b"xyz").expect("short");
     assert_eq!(next(&mut reader), Ok((2, b"xyz".to_vec())));
@@ -98,6 +109,26 @@ fn memory_without_room_is_no_ring() {
     let small = memory(HEADER_WORDS + 1);
     let mut writer = Writer::begin(&small).expect("one word");
     assert_eq!(writer.write(0, b""), Err(TooLong));
+}
+
+#[test]
+fn a_writer_is_not_held_up_by_what_others_write_into_its_ring() {
+    let memory = memory(HEADER_WORDS + 16);
+    let mut writer = Writer::begin(&memory).expect("room");
+    let mut generator = Pcg64Mcg::seed_from_u64(4);
+    for _ in 0..10_000 {
+        let at = generator.random_range(0..memory.len());
+        memory[at].store(generator.random(), Relaxed);
+        let length = generator.random_range(0..56);
+        writer.write(1, &[5; 56][..length]).expect("short");
+    }
+    memory[0].store(MAGIC, Relaxed);
+    let mut reader = Reader::new(&memory).expect("room");
+    for _ in 0..9 {
+        writer.write(2, b"after").expect("short");
+    }
+    assert!(matches!(next(&mut reader), Err(Read::Lost(_))));
+    assert_eq!(next(&mut reader), Ok((2, b"after".to_vec())));
 }
 
 /// Random words in the header and the ring, changed between any two reads.
@@ -150,7 +181,7 @@ fn no_memory_makes_the_reader_panic_or_give_more_than_its_room() {
 /// A reader beside a writer that does not wait: each record that comes out is one that went in.
 #[test]
 fn a_record_is_never_torn() {
-    let memory = memory(HEADER_WORDS + 256);
+    let memory = memory(HEADER_WORDS + 1024);
     let mut writer = Writer::begin(&memory).expect("room");
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -160,6 +191,13 @@ fn a_record_is_never_torn() {
                 let length = number as usize % 300;
                 let bytes = [number as u8; 300];
                 writer.write(number, &bytes[..length]).expect("short");
+                // Fast enough to overtake the reader, and slow enough to be overtaken.
+                if number % 16 == 0 {
+                    (0..number % 1024).for_each(|_| std::hint::spin_loop());
+                }
+                if number % 512 == 0 {
+                    std::thread::yield_now();
+                }
             }
             done.store(true, Relaxed);
         });
