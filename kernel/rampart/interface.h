@@ -40,6 +40,9 @@
 #define RAMPART_ROOT			0
 #define RAMPART_NO_CELL			0xffffffff
 
+#define RAMPART_LAUNCH_ENTER		0
+#define RAMPART_LAUNCH_PREPARE		1
+
 /*
  * The start of the image and of the hypervisor's memory, which is aligned to
  * RAMPART_MEMORY_ALIGNMENT. All places are bytes from there. In this order:
@@ -47,8 +50,10 @@
  * configuration, the status pages, free pages.
  *
  * Each CPU enters by the stub's HVC_SOFT_RESTART: to physical_base + entry,
- * with physical_base, its index in mpidrs and 0 as arguments. It comes back
- * after that hvc with an outcome in x0; x0 to x17 are lost.
+ * with physical_base, its index in mpidrs and the step as arguments. It comes
+ * back after that hvc with an outcome in x0; x0 to x17 are lost. The step is
+ * RAMPART_LAUNCH_PREPARE on one CPU, which always has its stub back then, and
+ * after its success RAMPART_LAUNCH_ENTER on all at the same time.
  */
 struct rampart_header {
 	/* What the image says. */

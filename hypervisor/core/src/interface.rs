@@ -16,11 +16,13 @@
 //! ```
 //!
 //! **Launch.** The driver fills the header, cleans the memory to the point of coherency and makes
-//! every CPU execute Linux's stub call `HVC_SOFT_RESTART` with the physical address of the entry,
-//! and as its three arguments: the header's physical address, the CPU's index in `mpidrs`, 0. The
-//! entry runs at EL2 with the MMU off; ELR_EL2 and SPSR_EL2 are those of the `hvc`, and VBAR_EL2 is
-//! Linux's stub. It returns to the instruction after the `hvc` with an [`Outcome`] in x0 (registers
-//! x0 to x17 are lost). All CPUs get the same one; where it is not 0, all have their stub back.
+//! CPUs execute Linux's stub call `HVC_SOFT_RESTART` with the physical address of the entry, and as
+//! its three arguments: the header's physical address, the CPU's index in `mpidrs`, the step:
+//! [`LAUNCH_PREPARE`] on one CPU, which checks and makes everything, and after its success
+//! [`LAUNCH_ENTER`] on all of them at the same time. The entry runs at EL2 with the MMU off; ELR_EL2
+//! and SPSR_EL2 are those of the `hvc`, and VBAR_EL2 is Linux's stub. It returns to the instruction
+//! after the `hvc` with an [`Outcome`] in x0 (registers x0 to x17 are lost). All CPUs get the same one
+//! from the second step; where it is not 0, and always after the first step, all have their stub back.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
@@ -54,6 +56,11 @@ pub const EXIT_SLOTS: usize = 30;
 pub const LOG_BYTES: usize = 8192;
 /// Of the status pages.
 pub const STATUS_BYTES: usize = 0x6000;
+
+/// The step of the launch that all CPUs do at the same time.
+pub const LAUNCH_ENTER: u64 = 0;
+/// The step before it, on one CPU alone.
+pub const LAUNCH_PREPARE: u64 = 1;
 
 /// The start of the image and of the hypervisor's memory. All places are bytes from there.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]

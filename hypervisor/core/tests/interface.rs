@@ -108,6 +108,8 @@ fn constants() -> Expected {
         interface::EXIT_SLOTS,
         interface::LOG_BYTES,
         interface::STATUS_BYTES,
+        interface::LAUNCH_ENTER,
+        interface::LAUNCH_PREPARE,
         format::SYSTEM_MAGIC,
         format::CELL_MAGIC,
         format::MAXIMUM_BLOB_BYTES,

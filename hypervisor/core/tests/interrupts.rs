@@ -9,6 +9,7 @@ use rampart_hypervisor_core::gic::{
     BEST_PRIORITY, ControlRegister, Interrupts, Private, control_read, control_write, distributor,
     hand_over, redistributor, redistributor_owner, send,
 };
+use rampart_hypervisor_core::psci::Caller;
 use support::{DISTRIBUTOR, REDISTRIBUTORS, Registers};
 
 /// The management interrupt and the maintenance interrupt of the virtual CPU interface.
@@ -195,6 +196,26 @@ fn an_interrupt_is_routed_to_own_cpus_alone() {
     ] {
         access(register, Width::Double, Some(wanted), &bus);
         assert_eq!(bus.get(at, Width::Double), 0x100, "{wanted:#x}");
+    }
+    // The caller's CPUs as the status pages have them.
+    let status = support::zeroed_status();
+    status.begin(&support::MPIDRS);
+    status.cpus[2].give(5);
+    let caller = Caller {
+        status: &status,
+        cell: 5,
+    };
+    for (wanted, routed) in [(1, 0x100), (2, 2), (0x100, 2)] {
+        let access = Access {
+            address: at,
+            width: Width::Double,
+            write: Some(wanted),
+        };
+        assert_eq!(
+            distributor(DISTRIBUTOR, &access, &own(), &caller, &bus),
+            Ok(0)
+        );
+        assert_eq!(bus.get(at, Width::Double), routed);
     }
     // By halves, as 32-bit code does.
     access(register, Width::Word, Some(1), &bus);

@@ -4,6 +4,9 @@
 use super::bank::modify;
 use crate::bus::{Bus, Width};
 
+const CONTROL: u64 = 0x000;
+/// GICD_CTLR.RWP (Arm IHI 0069, 12.9.4).
+const WRITE_PENDING: u64 = 1 << 31;
 /// Offsets of the registers with one bit for each interrupt.
 const GROUP: u64 = 0x080;
 const CLEAR_ENABLE: u64 = 0x180;
@@ -20,9 +23,15 @@ const ORDINARY_PRIORITY: u64 = 0xa0;
 pub fn hand_over(base: u64, number: u32, cpu: u64, bus: &impl Bus) {
     let word = u64::from(number / 32 * 4);
     let bit = 1 << (number % 32);
-    for clear in [CLEAR_ENABLE, CLEAR_PENDING, CLEAR_ACTIVE] {
-        bus.write(base + clear + word, Width::Word, bit);
+    bus.write(base + CLEAR_ENABLE + word, Width::Word, bit);
+    // It can still come until this is 0; the bound is against a controller that never answers.
+    for _ in 0..1000 {
+        if bus.read(base + CONTROL, Width::Word) & WRITE_PENDING == 0 {
+            break;
+        }
     }
+    bus.write(base + CLEAR_PENDING + word, Width::Word, bit);
+    bus.write(base + CLEAR_ACTIVE + word, Width::Word, bit);
     modify(base + GROUP + word, Width::Word, bit, bit, bus);
     bus.write(
         base + PRIORITY + u64::from(number),
