@@ -231,6 +231,10 @@ fn what_is_not_a_whole_blob_of_its_kind_is_refused() {
     let mut other = good.clone();
     other[8] ^= 2;
     assert_eq!(of(&other, Kind::Cell), Some(Refusal::WrongRevision));
+    // It says less than its tables take.
+    let mut short = good.clone();
+    short[std::mem::offset_of!(BlobHeader, bytes)] -= 8;
+    assert_eq!(of(&short, Kind::Cell), Some(Refusal::TooLong));
     let mut reserved = good;
     reserved[std::mem::offset_of!(BlobHeader, reserved)] = 1;
     assert_eq!(of(&reserved, Kind::Cell), Some(Refusal::ReservedNotZero));
