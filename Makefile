@@ -100,10 +100,11 @@ test-page: setup-test $(PAGE) ## Lint, type-check and test the page, in a browse
 	cd web && ../$(within) npm test
 
 .PHONY: test-engines
-test-engines: setup-test ## Build the measuring engines for a machine without an operating system
-	$(heading) 'measuring engines without an operating system'
+test-engines: setup-test ## Build what runs without an operating system: measuring engines, hypervisor core
+	$(heading) 'measuring engines and hypervisor core without an operating system'
 	. scripts/rust-target && use_target aarch64-unknown-none-softfloat && \
-	cargo build --locked --package rampart-meter --lib --no-default-features $$target_options
+	cargo build --locked --package rampart-meter --lib --no-default-features $$target_options && \
+	cargo build --locked --package rampart-hypervisor-core $$target_options
 
 .PHONY: test-programs
 test-programs: setup-test $(PAGE) ## Build the programs for both architectures; check that they are static and small

@@ -282,7 +282,7 @@ pub enum Exit {
 }
 
 /// What the root may read of the hypervisor. Each field has one writer; all are single stores.
-#[derive(Debug)]
+#[derive(Debug, FromBytes, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct Status {
     /// [`STATUS_MAGIC`], written last at the launch.
@@ -310,7 +310,7 @@ pub struct Status {
 }
 
 /// One cell.
-#[derive(Debug)]
+#[derive(Debug, FromBytes, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct CellStatus {
     /// [`CellState`].
@@ -336,7 +336,7 @@ pub struct CellStatus {
 }
 
 /// One CPU.
-#[derive(Debug)]
+#[derive(Debug, FromBytes, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct CpuStatus {
     /// Its affinity, as in the header.
@@ -351,7 +351,7 @@ pub struct CpuStatus {
 
 /// What a failing CPU was doing. Read `sequence`, the rest, and `sequence` again: only where both are
 /// the number that is looked for, plus one, is the record whole.
-#[derive(Debug)]
+#[derive(Debug, FromBytes, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct Failure {
     /// Its number plus one; 0 while it is written.

@@ -7,11 +7,12 @@
 //! - [`launch`]: the header that the driver filled.
 //! - [`configuration`]: what a configuration must fulfil; the only way from bytes to one.
 //! - [`state`]: cells and CPUs, failures, exits, the log.
-//! - [`stage2`]: what a cell sees where.
+//! - [`stage2`]: what a cell sees where; [`memory`]: how that moves between root and cells.
 //! - [`syndrome`]: why a CPU came to EL2.
 //! - [`bus`]: real registers, as the monitor supplies them.
 //! - [`registers`]: device registers shared bit by bit.
 //! - [`gic`]: the interrupt controller.
+//! - [`hypercall`]: who may ask the hypervisor for what.
 //! - [`psci`]: the calls by which a cell manages its CPUs, and other SMCs.
 //! - [`ring`]: records through shared memory.
 //!
@@ -25,8 +26,10 @@ pub mod bus;
 pub mod configuration;
 pub mod format;
 pub mod gic;
+pub mod hypercall;
 pub mod interface;
 pub mod launch;
+pub mod memory;
 pub mod psci;
 pub mod registers;
 pub mod ring;

@@ -154,8 +154,9 @@ fn is_served(feature: &PsciFeature) -> bool {
 }
 
 impl Caller<'_> {
-    /// The index of one of the caller's own CPUs.
-    fn cpu(&self, mpidr: u64) -> Option<usize> {
+    /// The index of one of the caller's own CPUs, by its affinity.
+    #[must_use]
+    pub fn cpu(&self, mpidr: u64) -> Option<usize> {
         self.status
             .cpu(mpidr)
             .filter(|cpu| self.status.cpus[*cpu].cell() == self.cell)

@@ -7,9 +7,9 @@
 //! whatever the memory says, and however it changes meanwhile, each call ends after a bounded number
 //! of reads inside the memory, and gives a record of at most the caller's room.
 //!
-//! In words of 64 bits: [`MAGIC`], how far has been written for sure, how far is being written (both
-//! in words since the beginning), five of 0, then the words of the ring, whose number is a power of
-//! two. A record is a word with its length in bytes below and its kind above, then its bytes, filled
+//! In words of 64 bits: [`MAGIC`], how far has been written for sure, how far is being written, where
+//! the oldest record begins that is still whole (all three in words since the beginning), four of 0,
+//! then the words of the ring, whose number is a power of two. A record is a word with its length in bytes below and its kind above, then its bytes, filled
 //! up with zeros to whole words.
 
 use core::sync::atomic::{AtomicU64, Ordering, fence};
@@ -23,6 +23,7 @@ pub const MAXIMUM_RECORD_BYTES: usize = 4096;
 
 const COMMITTED: usize = 1;
 const RESERVED: usize = 2;
+const OLDEST: usize = 3;
 
 /// The words of the ring: a power of two of them, as many as there is room for.
 fn ring(memory: &[AtomicU64]) -> Option<&[AtomicU64]> {
@@ -37,12 +38,18 @@ fn slot(ring: &[AtomicU64], position: u64) -> &AtomicU64 {
     &ring[position as usize & (ring.len() - 1)]
 }
 
+/// The length of a record with this first word, in words.
+const fn words_of(first: u64) -> u64 {
+    1 + (first & 0xffff_ffff).div_ceil(8)
+}
+
 /// The side that writes. Only one may there be.
 #[derive(Debug)]
 pub struct Writer<'a> {
     memory: &'a [AtomicU64],
     ring: &'a [AtomicU64],
     position: u64,
+    oldest: u64,
 }
 
 /// A record that is longer than [`MAXIMUM_RECORD_BYTES`], or than half of the ring.
@@ -64,6 +71,7 @@ impl<'a> Writer<'a> {
             memory,
             ring,
             position: 0,
+            oldest: 0,
         })
     }
 
@@ -77,6 +85,13 @@ impl<'a> Writer<'a> {
             return Err(TooLong);
         }
         let end = self.position.wrapping_add(words as u64);
+        while end.wrapping_sub(self.oldest) > self.ring.len() as u64 {
+            let first = slot(self.ring, self.oldest).load(Ordering::Relaxed);
+            // Its own word, unless somebody else wrote there: then nothing old is whole.
+            let whole = self.position.wrapping_sub(self.oldest);
+            self.oldest = self.oldest.wrapping_add(words_of(first).min(whole));
+        }
+        self.memory[OLDEST].store(self.oldest, Ordering::Relaxed);
         self.memory[RESERVED].store(end, Ordering::Relaxed);
         // A reader that sees any word below also sees how far is being written.
         fence(Ordering::Release);
@@ -146,12 +161,11 @@ impl<'a> Reader<'a> {
             return Read::Nothing;
         }
         if unread > size {
-            // Records begin where the writer stands; behind it nobody can tell where.
             return self.skip(committed);
         }
         let first = slot(self.ring, self.position).load(Ordering::Relaxed);
         let bytes = (first & 0xffff_ffff) as usize;
-        let words = 1 + bytes.div_ceil(8) as u64;
+        let words = words_of(first);
         if self.was_overwritten() {
             return self.skip(committed);
         }
@@ -181,7 +195,16 @@ impl<'a> Reader<'a> {
         reserved.wrapping_sub(self.position) > self.ring.len() as u64
     }
 
-    fn skip(&mut self, to: u64) -> Read {
+    /// Goes on where the oldest record begins, if that can be, else where the writer stands: between
+    /// them nobody can tell where a record begins.
+    fn skip(&mut self, committed: u64) -> Read {
+        let oldest = self.memory[OLDEST].load(Ordering::Relaxed);
+        let ahead = oldest.wrapping_sub(self.position);
+        let after = committed.wrapping_sub(oldest);
+        let sensible = ahead != 0
+            && ahead <= committed.wrapping_sub(self.position)
+            && after <= self.ring.len() as u64;
+        let to = if sensible { oldest } else { committed };
         let lost = to.wrapping_sub(self.position);
         self.position = to;
         Read::Lost(lost)

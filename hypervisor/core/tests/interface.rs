@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use rampart_hypervisor_core::format::{
-    BlobHeader, Doorbell, InterruptGrant, MemoryRegion, Platform, RegisterGrant, SmcGrant,
+    BlobHeader, Doorbell, InterruptGrant, MemoryRegion, Platform, Refusal, RegisterGrant, SmcGrant,
 };
 use rampart_hypervisor_core::interface::{CellStatus, CpuStatus, Failure, Header, Status};
 use rampart_hypervisor_core::{format, interface};
@@ -108,6 +108,8 @@ fn constants() -> Expected {
         interface::EXIT_SLOTS,
         interface::LOG_BYTES,
         interface::STATUS_BYTES,
+        interface::LAUNCH_ENTER,
+        interface::LAUNCH_PREPARE,
         format::SYSTEM_MAGIC,
         format::CELL_MAGIC,
         format::MAXIMUM_BLOB_BYTES,
@@ -221,5 +223,25 @@ fn the_header_in_c_says_the_same() {
         compiler.status.success(),
         "{}",
         String::from_utf8_lossy(&compiler.stderr)
+    );
+}
+
+/// Each refusal stands in the page for people, in its own words.
+#[test]
+fn the_page_names_every_refusal() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/hypervisor.md");
+    let page = std::fs::read_to_string(page).expect("the page");
+    let refusals = (1..).map_while(|code| Refusal::try_from(code).ok());
+    let rows: Vec<String> = refusals
+        .map(|it| format!("| `{it:?}` | {} |", it.words()))
+        .collect();
+    assert!(rows.len() > 30);
+    let there = page
+        .lines()
+        .filter(|line| rows.iter().any(|row| row == line));
+    assert_eq!(
+        there.collect::<Vec<_>>(),
+        rows,
+        "in the order of their codes"
     );
 }

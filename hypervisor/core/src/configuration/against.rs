@@ -104,7 +104,8 @@ pub fn check_cell(
     Ok(())
 }
 
-fn there<'c, 'a>(cells: &'c Cells<'a>) -> impl Iterator<Item = (u32, &'c Configuration<'a>)> {
+/// The cells that are there, with their numbers.
+pub fn there<'c, 'a>(cells: &'c Cells<'a>) -> impl Iterator<Item = (u32, &'c Configuration<'a>)> {
     let numbered = cells.iter().enumerate().skip(ROOT as usize + 1);
     numbered.filter_map(|(number, cell)| Some((number as u32, cell.as_ref()?)))
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Configurations: bytes become a [`Configuration`] only here, and only after every check of
-//! [`shape`]; a cell's becomes part of the machine only after every check of [`against`].
+//! `shape.rs`; a cell's becomes part of the machine only after every check of [`against`].
 //!
 //! The bytes must be a copy that nobody else can write ([`BlobBuffer`]): what is checked is then what
 //! is used.

@@ -94,15 +94,20 @@ fn priority<O: Owned>(offset: u64, access: &Access, owned: &O, bus: &impl Bus) -
     let Some(value) = access.write else {
         return bus.read(access.address, access.width) & mask;
     };
+    let mut clamped = 0;
+    for byte in 0..access.width.bytes() {
+        let priority = ((value >> (8 * byte)) as u8).max(BEST_PRIORITY);
+        clamped |= u64::from(priority) << (8 * byte);
+    }
+    if mask == access.width.mask() {
+        bus.write(access.address, access.width, clamped);
+        return 0;
+    }
     // Each byte is a register of its own, so nothing has to be read first.
     for byte in 0..access.width.bytes() {
         if mask >> (8 * byte) & 1 != 0 {
-            let priority = ((value >> (8 * byte)) as u8).max(BEST_PRIORITY);
-            bus.write(
-                access.address + u64::from(byte),
-                Width::Byte,
-                priority.into(),
-            );
+            let priority = clamped >> (8 * byte) & 0xff;
+            bus.write(access.address + u64::from(byte), Width::Byte, priority);
         }
     }
     0

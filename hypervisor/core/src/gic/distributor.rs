@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The distributor's frame, register by register (Arm IHI 0069, 12.9).
 
-use super::{DISTRIBUTOR_BYTES, Interrupts, bank};
+use super::{DISTRIBUTOR_BYTES, Interrupts, OwnCpus, bank};
 use crate::bus::{Access, Bus, Forbidden, Width};
 
 const TYPER: u64 = 0x0004;
@@ -14,7 +14,8 @@ const ROUTES: core::ops::Range<u64> = 0x6100..0x7fe0;
 const ROUTE_ANYWHERE: u64 = 1 << 31;
 const IDENTIFICATION: u64 = 0xffd0;
 
-/// An access `base` + offset of a cell that owns `interrupts` and the CPUs `cpus` (affinities).
+/// An access `base` + offset of a cell that owns `interrupts` and the CPUs `cpus` (affinities, or the
+/// caller by whom they are looked up).
 /// What it does not own reads as zero, and writing it changes nothing.
 ///
 /// # Errors
@@ -24,7 +25,7 @@ pub fn distributor(
     base: u64,
     access: &Access,
     interrupts: &Interrupts,
-    cpus: &[u64],
+    cpus: &(impl OwnCpus + ?Sized),
     bus: &impl Bus,
 ) -> Result<u64, Forbidden> {
     let offset = access.address.wrapping_sub(base);
@@ -64,7 +65,13 @@ pub fn distributor(
 }
 
 /// GICD_IROUTER: only to a CPU of the caller.
-fn route(base: u64, access: &Access, interrupts: &Interrupts, cpus: &[u64], bus: &impl Bus) -> u64 {
+fn route(
+    base: u64,
+    access: &Access,
+    interrupts: &Interrupts,
+    cpus: &(impl OwnCpus + ?Sized),
+    bus: &impl Bus,
+) -> u64 {
     let register = access.address & !7;
     let number = ((register - base - 0x6000) / 8) as u32;
     if !interrupts.contains(number) || !matches!(access.width, Width::Word | Width::Double) {
@@ -82,7 +89,7 @@ fn route(base: u64, access: &Access, interrupts: &Interrupts, cpus: &[u64], bus:
         bus.read(register, Width::Double) & !mask
     };
     let wanted = kept | (value << shift) & mask;
-    if wanted & ROUTE_ANYWHERE == 0 && cpus.contains(&wanted) {
+    if wanted & ROUTE_ANYWHERE == 0 && cpus.has(wanted) {
         bus.write(register, Width::Double, wanted);
     }
     0

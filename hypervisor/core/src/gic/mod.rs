@@ -9,13 +9,15 @@
 mod bank;
 mod cpu_interface;
 mod distributor;
+mod hand_over;
 mod owned;
 mod redistributor;
 mod software;
 
 pub use cpu_interface::{ControlRegister, control_read, control_write};
 pub use distributor::distributor;
-pub use owned::{Interrupts, Owned, Private};
+pub use hand_over::hand_over;
+pub use owned::{Interrupts, OwnCpus, Owned, Private};
 pub use redistributor::{redistributor, redistributor_owner};
 pub use software::send;
 

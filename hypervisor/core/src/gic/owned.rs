@@ -4,6 +4,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::{FIRST_SPI, LAST_SPI};
+use crate::psci::Caller;
 
 /// A set of shared peripheral interrupts. It is read by each access of its cell's CPUs and changed
 /// while cells come and go, so its words are atomic; a change of one bit needs no more.
@@ -58,6 +59,30 @@ impl Interrupts {
 /// the management interrupt, and the peripherals of EL2 that it uses itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Private(pub u32);
+
+/// The CPUs that an interrupt may be routed to: the caller's own. Asked for a write of IROUTER alone.
+pub trait OwnCpus {
+    /// Whether the CPU with this affinity is one of them.
+    fn has(&self, affinity: u64) -> bool;
+}
+
+impl OwnCpus for [u64] {
+    fn has(&self, affinity: u64) -> bool {
+        self.contains(&affinity)
+    }
+}
+
+impl<const COUNT: usize> OwnCpus for [u64; COUNT] {
+    fn has(&self, affinity: u64) -> bool {
+        self.contains(&affinity)
+    }
+}
+
+impl OwnCpus for Caller<'_> {
+    fn has(&self, affinity: u64) -> bool {
+        self.cpu(affinity).is_some()
+    }
+}
 
 /// Ownership by the number of a 32-bit word of one-bit registers.
 pub trait Owned {
