@@ -4,7 +4,8 @@
 
 ARCH ?= $(shell uname -m)
 ARGS ?=
-SETUP_CROSS := $(if $(filter-out $(shell uname -m),$(ARCH)),setup-cross)
+CROSS := $(filter-out $(shell uname -m),$(ARCH))
+SETUP_CROSS := $(if $(CROSS),setup-cross)
 
 # Where rustup puts cargo. Without rustup (see scripts/setup) the distribution's own must be found.
 ifndef RAMPART_NO_RUSTUP
@@ -41,12 +42,13 @@ evaluate: setup-run build ## Measure this machine and say where the page is (ARG
 	bin/rampart evaluate $(ARGS)
 
 .PHONY: evaluate-sim
-evaluate-sim: setup-sim build modules ## Do the same on a simulated real-time machine (ARGS=...)
-	bin/rampart evaluate --on sim $(ARGS)
+evaluate-sim: setup-sim build modules ## Do the same on a simulated real-time machine (ARGS=... ARCH=...)
+	$(if $(CROSS),scripts/build)
+	bin/rampart evaluate --on sim$(addprefix :,$(CROSS)) $(ARGS)
 
 .PHONY: modules
-modules: setup-sim ## Build the kernel module for the simulated machine into bin/modules
-	$(within) kernel/build --out bin/modules x86_64 bookworm
+modules: setup-sim ## Build the kernel module for the simulated machine into bin/modules (ARCH=...)
+	$(within) kernel/build --out bin/modules $(ARCH) bookworm
 
 .PHONY: build
 build: $(SETUP_CROSS) $(PAGE) ## Build bin/rampart and bin/rampart-meter, static (ARCH=x86_64 or aarch64)
@@ -121,6 +123,8 @@ test-modules: setup-test ## Build the kernel module for old and new kernels; war
 .PHONY: test-code
 test-code: setup-test build modules ## Run the unit, property, documentation and end-to-end tests
 	$(heading) 'unit, property, documentation and end-to-end tests'
+	scripts/build aarch64
+	$(within) kernel/build --out bin/modules aarch64 bookworm
 	cargo test --locked --workspace --no-fail-fast \
 		--config 'target."cfg(unix)".runner = ["scripts/within", "$(TEST_SECONDS)"]'
 
@@ -137,8 +141,8 @@ setup: ## Only install what building and evaluating need (GROUPS="run test bench
 setup-build: ; @scripts/setup build
 setup-run:   ; @scripts/setup build run
 setup-cross: ; @scripts/setup cross
-setup-test:  ; @scripts/setup cross run sim modules test
-setup-sim:   ; @scripts/setup build run sim modules
+setup-test:  ; @scripts/setup cross run sim sim-aarch64 modules test
+setup-sim:   ; @scripts/setup build run sim $(addprefix sim-,$(CROSS)) modules
 setup-bench: ; @scripts/setup bench
 
 .PHONY: clean

@@ -34,25 +34,39 @@ impl Programs {
         if architecture == std::env::consts::ARCH {
             return Ok(self.clone());
         }
-        let beside = |name| self.rampart.with_file_name(architecture).join(name);
-        let programs = Self {
-            rampart: beside("rampart"),
-            meter: beside("rampart-meter"),
-        };
-        for path in [&programs.rampart, &programs.meter] {
-            if !path.is_file() {
-                return Err(BenchError::NoProgram {
-                    machine: machine.to_owned(),
-                    architecture: architecture.to_owned(),
-                    path: path.clone(),
-                });
-            }
-        }
-        Ok(programs)
+        Ok(Self {
+            rampart: self.beside(architecture, "rampart", machine)?,
+            meter: self.beside(architecture, "rampart-meter", machine)?,
+        })
     }
 
-    /// The directory of kernel modules that is kept with the programs, if there is one.
-    fn modules(&self) -> Option<PathBuf> {
+    /// `rampart-meter` for this architecture, as [`Programs::for_architecture`] finds it.
+    ///
+    /// # Errors
+    /// If it is not there.
+    pub fn meter_for(&self, architecture: &str, machine: &str) -> Result<PathBuf, BenchError> {
+        if architecture == std::env::consts::ARCH {
+            return Ok(self.meter.clone());
+        }
+        self.beside(architecture, "rampart-meter", machine)
+    }
+
+    fn beside(&self, architecture: &str, name: &str, machine: &str) -> Result<PathBuf, BenchError> {
+        let path = self.rampart.with_file_name(architecture).join(name);
+        if path.is_file() {
+            return Ok(path);
+        }
+        Err(BenchError::NoProgram {
+            machine: machine.to_owned(),
+            architecture: architecture.to_owned(),
+            path,
+        })
+    }
+
+    /// The directory of kernel modules that is kept with the programs, if there is one: those of
+    /// every architecture, as no two kernels have one release.
+    #[must_use]
+    pub fn modules(&self) -> Option<PathBuf> {
         let modules = self.rampart.with_file_name("modules");
         modules.is_dir().then_some(modules)
     }
@@ -80,6 +94,7 @@ pub(crate) fn carry_within(
     patience: Duration,
 ) -> Result<Carried, BenchError> {
     let directory = machine.directory();
+    let modules = programs.modules();
     let programs =
         programs.for_architecture(&machine.agent().hello().architecture, &machine.name())?;
     let script = "mkdir -p \"$1\" && exec tar -x -f - -C \"$1\"";
@@ -95,7 +110,7 @@ pub(crate) fn carry_within(
     drop(stdout);
     let command = format!("tar -x -C {directory}");
     let (ended, sent, said) = thread::scope(|scope| {
-        let sending = scope.spawn(|| send(stdin, &programs));
+        let sending = scope.spawn(|| send(stdin, &programs, modules.as_deref()));
         let hearing = scope.spawn(move || {
             let mut said = String::new();
             // What it says is short. Without it the status has to do.
@@ -143,15 +158,15 @@ enum SendError {
     There(io::Error),
 }
 
-fn send(to: impl Write, programs: &Programs) -> Result<(), SendError> {
+fn send(to: impl Write, programs: &Programs, modules: Option<&Path>) -> Result<(), SendError> {
     // Large pieces: each is a message to the other side.
     let mut archive = tar::Builder::new(io::BufWriter::with_capacity(32 * 1024, to));
     append(&mut archive, "rampart", &programs.rampart)?;
     append(&mut archive, "rampart-meter", &programs.meter)?;
-    if let Some(modules) = programs.modules() {
-        for (name, path) in files_below(&modules).map_err(|source| {
+    if let Some(modules) = modules {
+        for (name, path) in files_below(modules).map_err(|source| {
             SendError::Here(BenchError::File {
-                path: modules.clone(),
+                path: modules.to_owned(),
                 source,
             })
         })? {
@@ -244,5 +259,8 @@ mod tests {
         }
         let programs = ours.for_architecture("riscv64", "x").expect("theirs");
         assert_eq!(programs.rampart, theirs.join("rampart"));
+        let meter = ours.meter_for("riscv64", "x").expect("theirs");
+        assert_eq!(meter, theirs.join("rampart-meter"));
+        assert_eq!(ours.meter_for(here, "x").expect("ours"), ours.meter);
     }
 }

@@ -9,7 +9,7 @@ use crate::sim::Sim;
 
 /// A machine that programs can be started on, for as long as this lives.
 pub trait Machine: std::fmt::Debug {
-    /// How messages call it: `ssh:HOST`, `sim`.
+    /// How messages call it: `ssh:HOST`, `sim`, `sim:aarch64`.
     fn name(&self) -> String;
 
     /// What starts programs there.
@@ -27,7 +27,7 @@ pub trait Machine: std::fmt::Debug {
 
 impl Machine for Sim {
     fn name(&self) -> String {
-        "sim".to_owned()
+        self.architecture().bench_name()
     }
 
     fn agent(&self) -> &Agent {

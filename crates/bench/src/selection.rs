@@ -4,14 +4,17 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Where to run: `local`, `sim` or `ssh:[USER@]HOST[:PORT]`.
+use crate::sim::{Architecture, SimError};
+
+/// Where to run: `local`, `sim`, `sim:ARCHITECTURE` or `ssh:[USER@]HOST[:PORT]`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum BenchSelection {
     /// This machine.
     #[default]
     Local,
-    /// A simulated machine, booted for the purpose.
-    Sim,
+    /// A simulated machine, booted for the purpose: of this architecture, of this machine's where
+    /// none is named.
+    Sim(Option<&'static Architecture>),
     /// Another machine.
     Ssh(SshHost),
 }
@@ -50,7 +53,8 @@ impl fmt::Display for BenchSelection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Local => f.pad("local"),
-            Self::Sim => f.pad("sim"),
+            Self::Sim(None) => f.pad("sim"),
+            Self::Sim(Some(architecture)) => f.pad(&format!("sim:{architecture}")),
             Self::Ssh(host) => f.pad(&format!("ssh:{host}")),
         }
     }
@@ -58,20 +62,50 @@ impl fmt::Display for BenchSelection {
 
 /// Why a text names no bench.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no bench; write local, sim or ssh:[USER@]HOST[:PORT]")]
-pub struct ParseBenchError(String);
+#[error(
+    "`{text}` is no bench; write local, sim, {}, or ssh:[USER@]HOST[:PORT]",
+    Architecture::names().map(|name| format!("sim:{name}")).join(", ")
+)]
+pub struct ParseBenchError {
+    text: String,
+}
+
+impl ParseBenchError {
+    fn of(text: &str) -> Self {
+        Self {
+            text: text.to_owned(),
+        }
+    }
+}
+
+impl BenchSelection {
+    /// What a simulated machine of this selection simulates; none if it is no simulated machine.
+    ///
+    /// # Errors
+    /// If none is named, and there is none for the machine at hand.
+    pub fn simulated(&self) -> Result<Option<&'static Architecture>, SimError> {
+        match self {
+            Self::Local | Self::Ssh(_) => Ok(None),
+            Self::Sim(Some(architecture)) => Ok(Some(architecture)),
+            Self::Sim(None) => Architecture::of_this_machine().map(Some),
+        }
+    }
+}
 
 impl FromStr for BenchSelection {
     type Err = ParseBenchError;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "local" => Ok(Self::Local),
-            "sim" => Ok(Self::Sim),
-            _ => text
-                .strip_prefix("ssh:")
-                .and_then(|host| host.parse().ok())
-                .map(Self::Ssh)
-                .ok_or_else(|| ParseBenchError(text.to_owned())),
+            "sim" => Ok(Self::Sim(None)),
+            _ => {
+                let simulated = || Architecture::named(text.strip_prefix("sim:")?);
+                let other = || text.strip_prefix("ssh:")?.parse().ok().map(Self::Ssh);
+                simulated()
+                    .map(|architecture| Self::Sim(Some(architecture)))
+                    .or_else(other)
+                    .ok_or_else(|| ParseBenchError::of(text))
+            }
         }
     }
 }
@@ -79,7 +113,7 @@ impl FromStr for BenchSelection {
 impl FromStr for SshHost {
     type Err = ParseBenchError;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let error = || ParseBenchError(text.to_owned());
+        let error = || ParseBenchError::of(text);
         let (user, host) = match text.rsplit_once('@') {
             Some((user, host)) => (Some(user), host),
             None => (None, text),
@@ -139,10 +173,20 @@ mod tests {
             };
             assert_eq!((host.destination(), host.port()), (destination, port));
         }
-        assert_eq!("sim".parse(), Ok(BenchSelection::Sim));
+        assert_eq!("sim".parse(), Ok(BenchSelection::Sim(None)));
+        for name in ["x86_64", "aarch64"] {
+            let text = format!("sim:{name}");
+            let bench: BenchSelection = text.parse().expect("known");
+            assert_eq!(bench.to_string(), text);
+            let architecture = bench.simulated().expect("named").expect("simulated");
+            assert_eq!(architecture.name(), name);
+        }
+        assert_eq!(BenchSelection::Local.simulated().expect("none"), None);
         assert_eq!("local".parse(), Ok(BenchSelection::Local));
         for text in [
             "",
+            "sim:",
+            "sim:riscv64",
             "ssh",
             "ssh:",
             "ssh:-oProxyCommand=x",

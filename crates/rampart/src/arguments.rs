@@ -125,6 +125,7 @@ Examples:
   rampart evaluate --plan plan.toml --before-after   what applying the plan changes
   rampart evaluate --plan plan.toml --ablate    which of its changes matter, and which backfire
   rampart evaluate --on sim --for 5m            on a simulated PREEMPT_RT machine
+  rampart evaluate --on sim:aarch64             on a simulated arm64 one
   rampart evaluate --on ssh:root@board          on another machine; the results come here
 
 Ctrl-C ends early and keeps everything; a second Ctrl-C ends at once.";

@@ -140,8 +140,8 @@ pub(crate) const EMULATED: &str = "EMULATED MACHINE: its CPUs are software, so i
      Only the structure of disturbances, who reaches whom, can be read from this report.";
 
 /// What is real on a simulated machine, and what is not.
-pub(crate) const SIMULATED: &str = "Real here: the kernel with its scheduler and locks, containers, KVM, and so who can \
-     disturb whom. Not real: microseconds. Verdicts rest on whether a disturbance of known length is seen elsewhere.";
+pub(crate) const SIMULATED: &str = "Real here: the kernel with its scheduler and locks, containers, KVM where it has one, and \
+     so who can disturb whom. Not real: microseconds. Verdicts rest on whether a disturbance of known length is seen elsewhere.";
 
 /// Whether the times of a record are those of software that plays a processor.
 pub(crate) fn is_emulated(evaluation: &Evaluation, record: &Record) -> bool {

@@ -35,7 +35,7 @@ function simulation({ emulator, kernel, packages }: Simulated): HTMLElement {
           "ul",
           { class: "plain" },
           element("li", {}, `Linux ${kernel} with its scheduler, its locks and its interrupts`),
-          element("li", {}, "containers and KVM, as this kernel makes them"),
+          element("li", {}, "containers, and KVM where this kernel has it"),
           element("li", {}, "whether a block of known length is seen elsewhere, and what dies in a crash"),
         ),
       ),

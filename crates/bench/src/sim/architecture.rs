@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What differs between processor architectures, in one table. A new one is a new entry.
 
+use std::fmt;
+
 use super::error::SimError;
 
 /// How the distribution packs its kernel image.
@@ -9,11 +11,14 @@ pub(super) enum KernelForm {
     /// x86: a boot loader's header, a program that unpacks, and the packed kernel
     /// (Linux, Documentation/arch/x86/boot.rst).
     BzImage,
+    /// arm64: the kernel as it lies in memory, behind a header, as it is or packed as a whole
+    /// (Linux, Documentation/arch/arm64/booting.rst).
+    Image,
 }
 
 /// One architecture that can be simulated.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Architecture {
+pub struct Architecture {
     /// As `uname -m` says it, and as the cache names its directory.
     pub(super) name: &'static str,
     /// As the distribution says it.
@@ -35,8 +40,9 @@ pub(super) struct Architecture {
     pub(super) early_modules: &'static [&'static str],
     /// Modules loaded when the root file system is there.
     pub(super) late_modules: &'static [&'static str],
-    /// The device that tells QEMU of a panic.
-    pub(super) panic_device: &'static str,
+    /// The device that tells QEMU of a panic; none where the kernel has no driver for one, and its
+    /// console has to tell.
+    pub(super) panic_device: Option<&'static str>,
 }
 
 /// Debian 12 on x86-64.
@@ -72,28 +78,113 @@ static X86_64: Architecture = Architecture {
         "overlay",
     ],
     late_modules: &["kvm_amd"],
-    panic_device: "pvpanic-pci",
+    panic_device: Some("pvpanic-pci"),
+};
+
+/// Debian 12 on arm64.
+///
+/// The kernel is entered at EL2, as on a board whose firmware leaves it there, so that a hypervisor
+/// can be started from it. `its=off`: no device writes its interrupts to memory, each has a line
+/// that the distributor owns. The core is one that has no VHE, with which a kernel stays at EL2.
+static AARCH64: Architecture = Architecture {
+    name: "aarch64",
+    debian: "arm64",
+    // Its real-time kernel has no KVM, so that there is no QEMU for guests.
+    packages: &["linux-image-rt-arm64"],
+    emulator: "qemu-system-aarch64",
+    machine: &[
+        "-machine",
+        "virt,virtualization=on,gic-version=3,its=off",
+        "-cpu",
+        "cortex-a57",
+    ],
+    console: "ttyAMA0",
+    kernel_form: KernelForm::Image,
+    boot_line: &[],
+    early_modules: &[
+        "virtio_pci",
+        "virtio_blk",
+        "virtio_console",
+        "squashfs",
+        "overlay",
+    ],
+    late_modules: &[],
+    panic_device: None,
 };
 
 /// All of them.
-pub(super) static ARCHITECTURES: &[&Architecture] = &[&X86_64];
+pub(super) static ARCHITECTURES: [&Architecture; 2] = [&X86_64, &AARCH64];
 
 impl Architecture {
-    /// The one that simulates the machine at hand. Another could be emulated, but what goes inside
-    /// are this machine's programs.
-    pub(super) fn of_this_machine() -> Result<&'static Self, SimError> {
-        Self::named(std::env::consts::ARCH)
+    /// That of the machine at hand.
+    ///
+    /// # Errors
+    /// If none is simulated for it.
+    pub fn of_this_machine() -> Result<&'static Self, SimError> {
+        let present = std::env::consts::ARCH;
+        Self::named(present).ok_or_else(|| SimError::NoArchitecture {
+            present,
+            known: Self::names().to_vec(),
+        })
     }
 
-    fn named(name: &'static str) -> Result<&'static Self, SimError> {
+    /// The one that `uname -m` calls so.
+    #[must_use]
+    pub fn named(name: &str) -> Option<&'static Self> {
         ARCHITECTURES
             .iter()
             .copied()
             .find(|architecture| architecture.name == name)
-            .ok_or_else(|| SimError::NoArchitecture {
-                present: name,
-                known: ARCHITECTURES.iter().map(|each| each.name).collect(),
-            })
+    }
+
+    /// The names of all.
+    #[must_use]
+    pub fn names() -> [&'static str; ARCHITECTURES.len()] {
+        ARCHITECTURES.map(|each| each.name)
+    }
+
+    /// As `uname -m` says it.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Whether the programs of the machine at hand run in it.
+    #[must_use]
+    pub fn is_of_this_machine(&self) -> bool {
+        self.name == std::env::consts::ARCH
+    }
+
+    /// The word behind `make modules` that builds modules for it.
+    #[must_use]
+    pub fn make_word(&self) -> String {
+        self.unless_here(|name| format!(" ARCH={name}"))
+    }
+
+    /// The option behind `rampart sim up` or another that names it.
+    #[must_use]
+    pub fn option(&self) -> String {
+        self.unless_here(|name| format!(" --architecture {name}"))
+    }
+
+    /// The bench that is simulated so.
+    #[must_use]
+    pub fn bench_name(&self) -> String {
+        format!("sim{}", self.unless_here(|name| format!(":{name}")))
+    }
+
+    fn unless_here(&self, words: impl FnOnce(&str) -> String) -> String {
+        if self.is_of_this_machine() {
+            String::new()
+        } else {
+            words(self.name)
+        }
+    }
+}
+
+impl fmt::Display for Architecture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name)
     }
 }
 
@@ -102,20 +193,47 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_architecture_is_refused_with_those_there_are() {
-        assert_eq!(
-            Architecture::named("x86_64").expect("known").debian,
-            "amd64"
-        );
-        let error = Architecture::named("aarch64").expect_err("unknown");
+    fn a_machine_without_one_of_its_own_is_told_which_there_are() {
+        let error = SimError::NoArchitecture {
+            present: "riscv64",
+            known: Architecture::names().to_vec(),
+        };
         let text = error.to_string();
         assert!(
-            text.contains("aarch64") && text.contains("x86_64"),
+            text.contains("riscv64") && text.contains("--on sim:x86_64"),
             "{text}"
         );
         assert_eq!(
             error.exit_code(),
             rampart_model::ExitCode::PreconditionMissing
         );
+    }
+
+    #[test]
+    fn what_is_of_another_architecture_is_named() {
+        let debian = |name| Architecture::named(name).map(|architecture| architecture.debian);
+        assert_eq!(debian("x86_64"), Some("amd64"));
+        assert_eq!(debian("aarch64"), Some("arm64"));
+        assert_eq!(debian("riscv64"), None);
+        for architecture in ARCHITECTURES {
+            let words = [
+                architecture.make_word(),
+                architecture.option(),
+                architecture.bench_name(),
+            ];
+            if architecture.is_of_this_machine() {
+                assert_eq!(words, ["", "", "sim"]);
+            } else {
+                let name = architecture.name;
+                assert_eq!(
+                    words,
+                    [
+                        format!(" ARCH={name}"),
+                        format!(" --architecture {name}"),
+                        format!("sim:{name}")
+                    ]
+                );
+            }
+        }
     }
 }

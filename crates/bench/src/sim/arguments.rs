@@ -6,7 +6,6 @@ use std::path::Path;
 
 use rampart_qemu::{escaped, socket_option};
 
-use super::architecture::Architecture;
 use super::options::SimOptions;
 
 /// How many agents can be spoken with at once: the first serves who booted the machine, the others
@@ -31,11 +30,8 @@ pub(super) struct BootFiles<'a> {
 }
 
 /// The complete command line but for what `rampart-qemu` adds.
-pub(super) fn qemu_arguments(
-    architecture: &Architecture,
-    options: &SimOptions,
-    files: &BootFiles<'_>,
-) -> Vec<OsString> {
+pub(super) fn qemu_arguments(options: &SimOptions, files: &BootFiles<'_>) -> Vec<OsString> {
+    let architecture = options.architecture;
     let mut arguments: Vec<OsString> = architecture.machine.iter().map(OsString::from).collect();
     let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
     add(&["-accel", "tcg,thread=multi"]);
@@ -48,7 +44,9 @@ pub(super) fn qemu_arguments(
     // changes nothing: who is still alive afterwards is what an evaluation wants to know.
     add(&["-nodefaults", "-no-reboot", "-action", "panic=none"]);
     add(&["-serial", "chardev:console"]);
-    add(&["-device", architecture.panic_device]);
+    if let Some(device) = architecture.panic_device {
+        add(&["-device", device]);
+    }
     add(&["-device", "virtio-serial-pci,id=serial"]);
     for number in 0..AGENTS {
         let name = port_name(number);
@@ -101,36 +99,50 @@ fn complete_boot_line(line: &str) -> String {
 mod tests {
     use std::path::PathBuf;
 
-    use super::super::architecture::ARCHITECTURES;
+    use super::super::architecture::Architecture;
     use super::super::options::Forward;
     use super::*;
 
-    #[test]
-    fn the_command_line_is_this() {
-        let mut options = SimOptions::new(PathBuf::from("/bin/rampart-meter"));
-        options.forwards = vec![Forward {
-            here: 2222,
-            there: 22,
-        }];
+    fn options(architecture: &str) -> SimOptions {
+        let architecture = Architecture::named(architecture).expect("known");
+        SimOptions::new(architecture, PathBuf::from("/bin/rampart-meter"), None)
+    }
+
+    fn lines(options: &SimOptions) -> String {
         let files = BootFiles {
             kernel: Path::new("/image/kernel"),
             initramfs: Path::new("/run/initramfs"),
             root: Path::new("/image/a,b"),
             directory: Path::new("/run"),
             disk: None,
-            line: &options.boot_line(ARCHITECTURES[0]),
+            line: &options.boot_line(),
         };
-        let arguments = qemu_arguments(ARCHITECTURES[0], &options, &files);
-        let lines: Vec<_> = arguments
+        let lines: Vec<_> = qemu_arguments(options, &files)
             .iter()
             .map(|word| word.to_string_lossy().into_owned())
             .filter(|word| !(1..AGENTS - 1).any(|number| word.contains(&port_name(number))))
             .collect();
-        insta::assert_snapshot!(lines.join("\n"));
+        lines.join("\n")
     }
+
+    #[test]
+    fn the_command_line_is_this() {
+        let mut options = options("x86_64");
+        options.forwards = vec![Forward {
+            here: 2222,
+            there: 22,
+        }];
+        insta::assert_snapshot!(lines(&options));
+    }
+
+    #[test]
+    fn the_command_line_of_the_other_architecture_is_this() {
+        insta::assert_snapshot!(lines(&options("aarch64")));
+    }
+
     #[test]
     fn a_disk_comes_after_the_root() {
-        let options = SimOptions::new(PathBuf::from("/bin/rampart-meter"));
+        let options = options("x86_64");
         let files = BootFiles {
             kernel: Path::new("/image/kernel"),
             initramfs: Path::new("/run/initramfs"),
@@ -139,7 +151,7 @@ mod tests {
             disk: Some(Path::new("/home/a,b")),
             line: "quiet",
         };
-        let arguments = qemu_arguments(ARCHITECTURES[0], &options, &files);
+        let arguments = qemu_arguments(&options, &files);
         let place = |wanted: &str| arguments.iter().position(|word| word == wanted);
         let root = place("virtio-blk-pci,drive=root").expect("a root");
         assert_eq!(

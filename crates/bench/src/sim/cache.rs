@@ -4,10 +4,11 @@
 //!
 //! ```text
 //! rampart/sim/
-//!   apt/               lists and packages
+//!   apt/x86_64/        lists and packages of one architecture
 //!   x86_64/current     names the image in use
 //!   x86_64/IDENTITY/   one image; its directory is locked (shared) by who boots from it
 //!   run/NUMBER/        one running machine: sockets, console; locked by who holds it
+//!   up-x86_64          names the one that others may join
 //! ```
 
 use std::fs::{self, File};
@@ -19,6 +20,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
+use super::architecture::Architecture;
 use super::error::SimError;
 
 /// How long another build is waited for. It ends itself when it makes no progress.
@@ -53,14 +55,14 @@ impl Cache {
         Ok(Self { root })
     }
 
-    /// Lists and packages.
-    pub(super) fn apt(&self) -> PathBuf {
-        self.root.join("apt")
+    /// Lists and packages of one architecture.
+    pub(super) fn apt(&self, architecture: &Architecture) -> PathBuf {
+        self.root.join("apt").join(architecture.name)
     }
 
     /// The images of one architecture.
-    pub(super) fn images(&self, architecture: &str) -> PathBuf {
-        self.root.join(architecture)
+    pub(super) fn images(&self, architecture: &Architecture) -> PathBuf {
+        self.root.join(architecture.name)
     }
 
     /// A new directory for one machine, locked until the result is dropped. Directories whose
@@ -86,9 +88,9 @@ impl Cache {
         }
     }
 
-    /// The file that names the machine that `sim up` holds.
-    pub(super) fn up(&self) -> PathBuf {
-        self.root.join("up")
+    /// The file that names the machine of this architecture that `sim up` holds.
+    pub(super) fn up(&self, architecture: &Architecture) -> PathBuf {
+        self.root.join(format!("up-{}", architecture.name))
     }
 
     /// One at a time builds; the rest waits here, and `waiting` is told of it.
@@ -106,12 +108,16 @@ impl Cache {
     }
 
     /// Two that come up at once: one after the other, so that the second sees the first.
-    pub(super) fn lock_for_coming_up(&self) -> Result<File, SimError> {
-        self.lock_for_coming_up_within(COMING_UP_LIMIT)
+    pub(super) fn lock_for_coming_up(&self, architecture: &Architecture) -> Result<File, SimError> {
+        self.lock_for_coming_up_within(architecture, COMING_UP_LIMIT)
     }
 
-    fn lock_for_coming_up_within(&self, limit: Duration) -> Result<File, SimError> {
-        let path = self.up().with_extension("lock");
+    fn lock_for_coming_up_within(
+        &self,
+        architecture: &Architecture,
+        limit: Duration,
+    ) -> Result<File, SimError> {
+        let path = self.up(architecture).with_extension("lock");
         lock_within(&path, limit, &mut || ())?.ok_or(SimError::OtherUp { path, limit })
     }
 }
@@ -230,14 +236,19 @@ mod tests {
     #[test]
     fn another_that_comes_up_is_not_waited_for_without_end() {
         let (_directory, cache) = cache();
-        let held = cache.lock_for_coming_up().expect("free");
+        let [one, other] = ["x86_64", "aarch64"].map(|name| Architecture::named(name).expect(name));
+        let held = cache.lock_for_coming_up(one).expect("free");
         let error = cache
-            .lock_for_coming_up_within(Duration::from_millis(100))
+            .lock_for_coming_up_within(one, Duration::from_millis(100))
             .expect_err("held");
         let text = error.to_string();
-        assert!(text.contains("up.lock") && text.contains("mend:"), "{text}");
+        assert!(
+            text.contains("up-x86_64.lock") && text.contains("mend:"),
+            "{text}"
+        );
+        cache.lock_for_coming_up(other).expect("another machine");
         drop(held);
-        cache.lock_for_coming_up().expect("free again");
+        cache.lock_for_coming_up(one).expect("free again");
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub(super) fn make(
     unpack(&root, apt, &packages, progress)?;
     progress(BuildStep::Pack);
     let release = kernel_release(&root)?;
-    modules::prune(&root, &release)?;
+    modules::prune(&root, architecture, &release)?;
     root_files::write(&root)?;
     take_kernel(&root, &image.join(KERNEL), architecture, &release)?;
     take_modules(&root, &image.join("modules"), architecture, &release)?;

@@ -9,6 +9,8 @@ use rampart_agent::AgentError;
 use rampart_model::ExitCode;
 use rampart_qemu::QemuError;
 
+use super::architecture::Architecture;
+
 /// Why a simulated machine was not built, did not come up, or was lost.
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
@@ -79,10 +81,11 @@ pub enum SimError {
         /// How long was waited.
         limit: Duration,
     },
-    /// There is no simulated machine for this architecture.
+    /// There is no simulated machine of this machine's architecture.
     #[error(
-        "this machine is {present}, and the simulated one is made for {} alone: its programs are \
-         this machine's; mend: run it on such a machine", .known.join(" and ")
+        "this machine is {present}, and there are simulated ones of {}; mend: name one of them, as in \
+         --on sim:{} or rampart sim --architecture {}", .known.join(" and "),
+        .known.first().copied().unwrap_or_default(), .known.first().copied().unwrap_or_default()
     )]
     NoArchitecture {
         /// This machine's.
@@ -158,14 +161,25 @@ pub enum SimError {
     #[error("the simulated machine's agent: {0}")]
     Agent(#[from] AgentError),
     /// One is up already.
-    #[error("a simulated machine is up already (process {process}); mend: `rampart sim down`")]
+    #[error(
+        "a simulated machine ({architecture}) is up already (process {process}); mend: `rampart sim \
+         down{}`", .architecture.option()
+    )]
     AlreadyUp {
+        /// What it simulates.
+        architecture: &'static Architecture,
         /// The process that holds it.
         process: u32,
     },
     /// None is up.
-    #[error("no simulated machine is up; mend: `rampart sim up`")]
-    NoneUp,
+    #[error(
+        "no simulated machine ({architecture}) is up; mend: `rampart sim up{}`",
+        .architecture.option()
+    )]
+    NoneUp {
+        /// What it would simulate.
+        architecture: &'static Architecture,
+    },
     /// All ways in are taken.
     #[error(
         "the simulated machine that is up serves {limit} commands already; mend: end one of them"
@@ -184,7 +198,7 @@ impl SimError {
             Self::ProgramMissing { .. }
             | Self::NotFetched { .. }
             | Self::NoCacheDirectory
-            | Self::NoneUp
+            | Self::NoneUp { .. }
             | Self::NoArchitecture { .. }
             | Self::Qemu(QemuError::NotStarted { .. }) => ExitCode::PreconditionMissing,
             Self::Options(_) => ExitCode::Usage,

@@ -81,7 +81,7 @@ impl Image {
         cache: &Cache,
         architecture: &Architecture,
     ) -> Result<Option<Self>, SimError> {
-        let images = cache.images(architecture.name);
+        let images = cache.images(architecture);
         let current = images.join(CURRENT);
         let Ok(target) = fs::read_link(&current) else {
             return Ok(None);
@@ -123,10 +123,10 @@ impl Image {
     ) -> Result<Self, SimError> {
         let _lock = cache.lock_for_building(&mut || progress(BuildStep::Waiting))?;
         progress(BuildStep::Lists);
-        let apt = Apt::prepare(&cache.apt(), architecture, Mirror::find())?;
+        let apt = Apt::prepare(&cache.apt(architecture), architecture, Mirror::find())?;
         apt.update()?;
         let mut packages = apt.resolve()?;
-        let images = cache.images(architecture.name);
+        let images = cache.images(architecture);
         let directory = images.join(identity(&packages));
         if let Some(image) = Self::open(&directory)? {
             point_to(&images, &directory)?;

@@ -5,12 +5,12 @@
 
 use std::fs::{self, File};
 use std::io::BufWriter;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use rampart_agent::{CARRIED, INIT, MODULE_LIST};
 use rampart_initramfs::Archive;
 
-use super::architecture::Architecture;
 use super::error::SimError;
 use super::image::Image;
 use super::modules::Dependencies;
@@ -23,12 +23,8 @@ pub(super) const METER: &str = "/usr/bin/rampart-meter";
 const REBOOT: &str = "#!/bin/sh\nsync\necho b > /proc/sysrq-trigger\n";
 
 /// Writes the archive for one boot to a file.
-pub(super) fn write(
-    to: &Path,
-    image: &Image,
-    architecture: &Architecture,
-    options: &SimOptions,
-) -> Result<(), SimError> {
+pub(super) fn write(to: &Path, image: &Image, options: &SimOptions) -> Result<(), SimError> {
+    let architecture = options.architecture;
     let failed = || SimError::file("write", to);
     let release = &image.record().kernel_release;
     let dependencies = Dependencies::read(&image.modules())?;
@@ -57,6 +53,13 @@ pub(super) fn write(
         0o755,
         REBOOT.as_bytes(),
     )?;
+    for carried in &options.files {
+        let here = &carried.here;
+        let metadata = fs::metadata(here).map_err(SimError::file("read", here))?;
+        let content = fs::read(here).map_err(SimError::file("read", here))?;
+        let path = format!("{CARRIED}{}", carried.there);
+        file(&path, metadata.permissions().mode() & 0o777, &content)?;
+    }
 
     let early = ordered(architecture.early_modules)?;
     let mut list = String::new();

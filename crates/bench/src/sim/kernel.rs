@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The kernel image, unpacked: to unpack it under emulation takes three seconds of every boot.
 
-use std::io::Read as _;
+use std::io::Read;
 
 use lzma_rust2::XzReader;
 
@@ -15,6 +15,10 @@ const MAGIC: usize = 0x202;
 const PAYLOAD_OFFSET: usize = 0x248;
 const PAYLOAD_LENGTH: usize = 0x24c;
 
+/// Offset of the magic number in the header of an arm64 image (Linux,
+/// Documentation/arch/arm64/booting.rst, "Call the kernel image").
+const ARM64_MAGIC: usize = 56;
+
 const XZ: &[u8] = b"\xfd7zXZ\0";
 const GZIP: &[u8] = b"\x1f\x8b\x08";
 const ELF: &[u8] = b"\x7fELF";
@@ -27,7 +31,25 @@ const LARGEST: u64 = 512 << 20;
 pub(super) fn unpacked(form: KernelForm, image: &[u8]) -> Result<Option<Vec<u8>>, SimError> {
     match form {
         KernelForm::BzImage => unpack_bzimage(image),
+        KernelForm::Image => unpack_image(image),
     }
+}
+
+/// The emulator boots an arm64 image as it is, and one packed by gzip as well; unpacked here it
+/// need not do that at each boot.
+fn unpack_image(image: &[u8]) -> Result<Option<Vec<u8>>, SimError> {
+    let kernel = if image.starts_with(GZIP) {
+        Some(unpack(flate2::read::GzDecoder::new(image))?)
+    } else {
+        None
+    };
+    let bytes = kernel.as_deref().unwrap_or(image);
+    if bytes.get(ARM64_MAGIC..ARM64_MAGIC + 4) != Some(b"ARM\x64") {
+        return Err(SimError::Image(
+            "the kernel of its package is no arm64 Image".to_owned(),
+        ));
+    }
+    Ok(kernel)
 }
 
 fn unpack_bzimage(image: &[u8]) -> Result<Option<Vec<u8>>, SimError> {
@@ -36,20 +58,21 @@ fn unpack_bzimage(image: &[u8]) -> Result<Option<Vec<u8>>, SimError> {
             "the kernel of its package is no bzImage".to_owned(),
         ));
     };
-    let mut kernel = Vec::new();
-    let read = if payload.starts_with(XZ) {
-        XzReader::new(payload, false)
-            .take(LARGEST)
-            .read_to_end(&mut kernel)
+    let kernel = if payload.starts_with(XZ) {
+        unpack(XzReader::new(payload, false))?
     } else if payload.starts_with(GZIP) {
-        flate2::read::GzDecoder::new(payload)
-            .take(LARGEST)
-            .read_to_end(&mut kernel)
+        unpack(flate2::read::GzDecoder::new(payload))?
     } else {
         return Ok(None);
     };
-    read.map_err(|error| SimError::Image(format!("its kernel cannot be unpacked: {error}")))?;
     Ok(kernel.starts_with(ELF).then_some(kernel))
+}
+
+fn unpack(packed: impl Read) -> Result<Vec<u8>, SimError> {
+    let mut kernel = Vec::new();
+    let read = packed.take(LARGEST).read_to_end(&mut kernel);
+    read.map_err(|error| SimError::Image(format!("its kernel cannot be unpacked: {error}")))?;
+    Ok(kernel)
 }
 
 fn payload(image: &[u8]) -> Option<&[u8]> {
@@ -106,5 +129,26 @@ mod tests {
         let mut broken = bzimage(b"\xfd7zXZ\0 but not really");
         broken.truncate(1024 + 16 + 21);
         assert!(unpacked(KernelForm::BzImage, &broken).is_err());
+    }
+
+    #[test]
+    fn an_arm64_image_is_taken_as_it_is_or_unpacked() {
+        let mut image = vec![0; 100];
+        image[ARM64_MAGIC..ARM64_MAGIC + 4].copy_from_slice(b"ARM\x64");
+        let as_it_is = unpacked(KernelForm::Image, &image).expect("an image");
+        assert_eq!(as_it_is, None);
+        let pack = |bytes: &[u8]| {
+            let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            gzip.write_all(bytes).expect("packed");
+            gzip.finish().expect("packed")
+        };
+        let from_packed = unpacked(KernelForm::Image, &pack(&image)).expect("an image");
+        assert_eq!(from_packed, Some(image.clone()));
+        image[ARM64_MAGIC] = 0;
+        for bad in [image.clone(), pack(&image), image[..40].to_vec()] {
+            assert!(unpacked(KernelForm::Image, &bad).is_err());
+        }
+        let whole = pack(&vec![7; 4096]);
+        assert!(unpacked(KernelForm::Image, &whole[..whole.len() - 12]).is_err());
     }
 }

@@ -18,7 +18,7 @@ use super::error::SimError;
 use super::image::{BuildStep, Image};
 use super::initramfs;
 use super::options::SimOptions;
-use super::watch::{LOOK_AGAIN, Loss, SILENCE_LIMIT, Watch, next_loss};
+use super::watch::{LOOK_AGAIN, Loss, Losses, SILENCE_LIMIT, Watch};
 
 /// Lines of the console that a message shows.
 const TAIL: usize = 20;
@@ -31,18 +31,21 @@ pub struct Sim {
     qemu: Arc<Qemu>,
     watch: Arc<Watch>,
     image: Image,
+    architecture: &'static Architecture,
     boot_time: Duration,
     directory: RunDirectory,
 }
 
 impl Sim {
-    /// The image of the architecture of this machine, built now if there is none; `progress` is
-    /// told what is done then. It is not looked whether a newer one could be built.
+    /// The image of an architecture, built now if there is none; `progress` is told what is done
+    /// then. It is not looked whether a newer one could be built.
     ///
     /// # Errors
     /// If there is none and it cannot be built.
-    pub fn image(progress: &mut dyn FnMut(BuildStep)) -> Result<Image, SimError> {
-        let architecture = Architecture::of_this_machine()?;
+    pub fn image(
+        architecture: &'static Architecture,
+        progress: &mut dyn FnMut(BuildStep),
+    ) -> Result<Image, SimError> {
         let cache = Cache::of_this_user()?;
         match Image::present(&cache, architecture)? {
             Some(image) => Ok(image),
@@ -54,8 +57,10 @@ impl Sim {
     ///
     /// # Errors
     /// If the archive cannot be asked, or the image not be made.
-    pub fn build(progress: &mut dyn FnMut(BuildStep)) -> Result<Image, SimError> {
-        let architecture = Architecture::of_this_machine()?;
+    pub fn build(
+        architecture: &'static Architecture,
+        progress: &mut dyn FnMut(BuildStep),
+    ) -> Result<Image, SimError> {
         Image::build(&Cache::of_this_user()?, architecture, progress)
     }
 
@@ -67,17 +72,17 @@ impl Sim {
     pub fn boot(image: Image, options: &SimOptions) -> Result<Self, SimError> {
         options.check()?;
         let began = Instant::now();
-        let architecture = Architecture::of_this_machine()?;
+        let architecture = options.architecture;
         let disk = options.disk.as_ref();
-        let disk = disk.map(|path| Disk::open(path, &options.machine_line(architecture)));
+        let disk = disk.map(|path| Disk::open(path, &options.machine_line()));
         let disk = disk.transpose()?;
         let line = match &disk {
             Some(disk) => options.with_append(&disk.boot_line()?),
-            None => options.boot_line(architecture),
+            None => options.boot_line(),
         };
         let directory = Cache::of_this_user()?.running()?;
         let archive = directory.path().join("initramfs");
-        initramfs::write(&archive, &image, architecture, options)?;
+        initramfs::write(&archive, &image, options)?;
         let files = BootFiles {
             kernel: &image.kernel(),
             initramfs: &archive,
@@ -86,19 +91,24 @@ impl Sim {
             disk: disk.as_ref().map(Disk::path),
             line: &line,
         };
-        let arguments = qemu_arguments(architecture, options, &files);
+        let arguments = qemu_arguments(options, &files);
         let qemu = Qemu::start(architecture.emulator, arguments, directory.path())?;
-        let agent = wait_until_up(&qemu, options.patience)?;
+        let agent = wait_until_up(architecture, &qemu, options.patience)?;
         let sim = Self {
             watch: Arc::default(),
             qemu: Arc::new(qemu),
             agent,
             image,
+            architecture,
             boot_time: began.elapsed(),
             directory,
         };
-        sim.watch
-            .start(&sim.qemu, sim.agent.clone(), options.after_panic)?;
+        sim.watch.start(
+            &sim.qemu,
+            sim.agent.clone(),
+            Losses::of(architecture, &sim.qemu),
+            options.after_panic,
+        )?;
         if disk.is_some() {
             sim.mount_disk()?;
         }
@@ -145,6 +155,12 @@ impl Sim {
         &self.qemu
     }
 
+    /// What it simulates.
+    #[must_use]
+    pub fn architecture(&self) -> &'static Architecture {
+        self.architecture
+    }
+
     /// What it booted.
     #[must_use]
     pub fn booted_image(&self) -> &Image {
@@ -171,6 +187,15 @@ impl Sim {
     #[must_use]
     pub fn wait_lost(&self, timeout: Duration) -> Option<(Loss, Instant)> {
         self.watch.wait(timeout)
+    }
+
+    /// How a panic of its kernel comes to be known.
+    #[must_use]
+    pub fn panic_sign(&self) -> &'static str {
+        match self.architecture.panic_device {
+            Some(_) => "QEMU: the kernel told its pvpanic device of a panic",
+            None => "its console: the kernel told of a panic",
+        }
     }
 
     /// The error that tells how it was lost, with the end of its console.
@@ -261,7 +286,11 @@ impl Drop for Sim {
 }
 
 /// Waits for the agent, and sees if the machine is lost before.
-fn wait_until_up(qemu: &Qemu, patience: Duration) -> Result<Agent, SimError> {
+fn wait_until_up(
+    architecture: &Architecture,
+    qemu: &Qemu,
+    patience: Duration,
+) -> Result<Agent, SimError> {
     let stream = qemu.socket(&port_name(0))?;
     let (sender, connected) = channel();
     thread::Builder::new()
@@ -271,6 +300,7 @@ fn wait_until_up(qemu: &Qemu, patience: Duration) -> Result<Agent, SimError> {
             let _ = sender.send(Agent::connect(stream, patience));
         })
         .map_err(|error| SimError::Agent(AgentError::Here(error)))?;
+    let mut losses = Losses::of(architecture, qemu);
     let deadline = Instant::now() + patience + LOOK_AGAIN;
     let never = || SimError::NeverUp {
         limit: patience,
@@ -288,7 +318,7 @@ fn wait_until_up(qemu: &Qemu, patience: Duration) -> Result<Agent, SimError> {
             }
             Err(RecvTimeoutError::Disconnected) => {}
         }
-        match next_loss(qemu) {
+        match losses.next(qemu) {
             Some(Loss::Panicked) => {
                 // The report of a panic goes on after QEMU was told.
                 let _ = qemu.wait(Duration::from_millis(500));

@@ -2,8 +2,8 @@
 //! The simulated machine: a distribution's own PREEMPT_RT kernel and programs, in QEMU with
 //! software emulation.
 //!
-//! What is real there: the kernel, its scheduler and locks, KVM, containers, who can disturb whom.
-//! What is not: microseconds.
+//! What is real there: the kernel, its scheduler and locks, KVM on x86-64, containers, who can
+//! disturb whom. What is not: microseconds.
 //!
 //! [`Sim::image`] gives an image made of the distribution's packages (`packages`, `image`, `content`),
 //! [`Sim::boot`] a machine, whose agent starts programs inside. It needs no root and installs
@@ -23,16 +23,18 @@ mod mirror;
 mod modules;
 mod options;
 mod packages;
+mod panic_sign;
 mod program;
 mod root_files;
 mod squashfs;
 mod up;
 mod watch;
 
+pub use architecture::Architecture;
 pub use error::SimError;
 pub use image::{BuildStep, Image, ImageRecord};
 pub use machine::Sim;
-pub use options::{Forward, SimOptions, USUAL_CPUS, USUAL_MEBIBYTES, USUAL_PATIENCE};
+pub use options::{CarriedFile, Forward, SimOptions, USUAL_CPUS, USUAL_MEBIBYTES, USUAL_PATIENCE};
 pub use packages::Package;
 pub use up::{Joined, Up};
 pub use watch::Loss;

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::architecture::Architecture;
 use super::error::SimError;
 use super::program::Program;
 
@@ -131,9 +132,13 @@ fn is_called(path: &str, name: &str) -> bool {
 }
 
 /// Leaves only the modules that the machine can use below `root`, and writes what modprobe reads.
-pub(super) fn prune(root: &Path, release: &str) -> Result<(), SimError> {
+pub(super) fn prune(
+    root: &Path,
+    architecture: &Architecture,
+    release: &str,
+) -> Result<(), SimError> {
     let modules = root.join("usr/lib/modules").join(release);
-    depmod(root, release)?;
+    depmod(root, architecture, release)?;
     let dependencies = Dependencies::read(&modules)?;
     let kept = dependencies.closure();
     for module in dependencies.needs.keys() {
@@ -142,11 +147,11 @@ pub(super) fn prune(root: &Path, release: &str) -> Result<(), SimError> {
             fs::remove_file(&path).map_err(SimError::file("remove", &path))?;
         }
     }
-    depmod(root, release)
+    depmod(root, architecture, release)
 }
 
-/// depmod(8) of this machine, or where it has none the one that was just unpacked.
-fn depmod(root: &Path, release: &str) -> Result<(), SimError> {
+/// depmod(8) of this machine, or where it has none the one that was just unpacked, if it runs here.
+fn depmod(root: &Path, architecture: &Architecture, release: &str) -> Result<(), SimError> {
     let own = ["/usr/sbin/depmod", "/sbin/depmod", "/usr/bin/depmod"]
         .iter()
         .map(PathBuf::from)
@@ -154,7 +159,10 @@ fn depmod(root: &Path, release: &str) -> Result<(), SimError> {
     let mut command = match own {
         Some(program) => Command::new(program),
         // There depmod is a link to /bin/kmod, which would be this machine's.
-        None => unpacked_program(root, "usr/bin/kmod", "depmod")?,
+        None if architecture.is_of_this_machine() => {
+            unpacked_program(root, "usr/bin/kmod", "depmod")?
+        }
+        None => Command::new(DEPMOD.name),
     };
     command.arg("--basedir").arg(root).arg(release);
     DEPMOD.run(command, &mut || 0).map(|_| ())

@@ -48,9 +48,46 @@ impl FromStr for Forward {
     }
 }
 
+/// A file of this machine that the simulated one has too.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CarriedFile {
+    /// Where it is here.
+    pub here: PathBuf,
+    /// Where it is inside; absolute. It replaces what the image has there.
+    pub there: String,
+}
+
+impl FromStr for CarriedFile {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let pair = text.rsplit_once(':');
+        let (here, there) = pair
+            .filter(|(here, there)| !here.is_empty() && is_file_name(there))
+            .ok_or_else(|| {
+                format!(
+                    "`{text}` is no pair of files; write HERE:THERE with the whole path inside, as \
+                     image.bin:/usr/lib/firmware/image.bin"
+                )
+            })?;
+        Ok(Self {
+            here: PathBuf::from(here),
+            there: there.to_owned(),
+        })
+    }
+}
+
+/// Whether a text is an absolute path of a file, without steps back.
+fn is_file_name(text: &str) -> bool {
+    text.strip_prefix('/')
+        .is_some_and(|rest| rest.split('/').all(|part| !["", ".", ".."].contains(&part)))
+}
+
 /// What a simulated machine is asked to be.
 #[derive(Debug, Clone)]
 pub struct SimOptions {
+    /// What it simulates.
+    pub architecture: &'static Architecture,
     /// How many CPUs it has.
     pub cpus: u32,
     /// Those that its kernel keeps free of everything (`isolcpus`, `nohz_full`, `rcu_nocbs`, and
@@ -66,7 +103,10 @@ pub struct SimOptions {
     pub disk: Option<PathBuf>,
     /// Ports that lead inside; without any it has no network.
     pub forwards: Vec<Forward>,
-    /// The static program that is its first process.
+    /// Files that are put into it before its programs start and its own modules are loaded:
+    /// programs, firmware. They keep their permissions.
+    pub files: Vec<CarriedFile>,
+    /// The static program that is its first process, built for its architecture.
     pub meter: PathBuf,
     /// A directory with a directory for each kernel release with modules of ours to load.
     pub own_modules: Option<PathBuf>,
@@ -80,18 +120,21 @@ pub struct SimOptions {
 impl SimOptions {
     /// [`USUAL_CPUS`], of which all but the first are kept free, and [`USUAL_MEBIBYTES`].
     #[must_use]
-    pub fn new(meter: PathBuf) -> Self {
+    pub fn new(
+        architecture: &'static Architecture,
+        meter: PathBuf,
+        own_modules: Option<PathBuf>,
+    ) -> Self {
         Self {
+            architecture,
             cpus: USUAL_CPUS,
             real_time: (1..USUAL_CPUS).map(CpuId).collect(),
             mebibytes: USUAL_MEBIBYTES,
             append: None,
             disk: None,
             forwards: Vec::new(),
-            own_modules: meter
-                .parent()
-                .map(|beside| beside.join("modules"))
-                .filter(|modules| modules.is_dir()),
+            files: Vec::new(),
+            own_modules,
             meter,
             patience: USUAL_PATIENCE,
             after_panic: Duration::from_secs(1),
@@ -149,8 +192,8 @@ impl SimOptions {
     }
 
     /// The kernel's command line, as far as these options tell it.
-    pub(super) fn boot_line(&self, architecture: &Architecture) -> String {
-        self.with_append(&self.machine_line(architecture))
+    pub(super) fn boot_line(&self) -> String {
+        self.with_append(&self.machine_line())
     }
 
     /// A boot line with the words of `--append`.
@@ -167,7 +210,8 @@ impl SimOptions {
     /// tells; the first process sets it to 0. The isolating words are those of the kernel's
     /// Documentation/admin-guide/kernel-parameters.txt; `nohz_full` equals `isolcpus`, because
     /// either without the other leaves work on the CPU.
-    pub(super) fn machine_line(&self, architecture: &Architecture) -> String {
+    pub(super) fn machine_line(&self) -> String {
+        let architecture = self.architecture;
         let mut words: Vec<String> = vec![
             format!("console={}", architecture.console),
             "quiet".to_owned(),
@@ -191,11 +235,15 @@ impl SimOptions {
 
 #[cfg(test)]
 mod tests {
-    use super::super::architecture::ARCHITECTURES;
     use super::*;
 
+    fn options_of(architecture: &str) -> SimOptions {
+        let architecture = Architecture::named(architecture).expect("known");
+        SimOptions::new(architecture, PathBuf::from("/nowhere/rampart-meter"), None)
+    }
+
     fn options() -> SimOptions {
-        SimOptions::new(PathBuf::from("/nowhere/rampart-meter"))
+        options_of("x86_64")
     }
 
     #[test]
@@ -203,11 +251,15 @@ mod tests {
         let mut options = options();
         options.append = Some("hugepages=64".to_owned());
         insta::assert_snapshot!(
-            options.boot_line(ARCHITECTURES[0]),
+            options.boot_line(),
             @"console=ttyS0 quiet panic=-1 no_timer_check i8042.noaux i8042.nopnp isolcpus=managed_irq,domain,1-4 nohz_full=1-4 rcu_nocbs=1-4 irqaffinity=0 hugepages=64"
         );
         options.real_time = CpuSet::default();
-        assert!(!options.boot_line(ARCHITECTURES[0]).contains("isolcpus"));
+        assert!(!options.boot_line().contains("isolcpus"));
+        insta::assert_snapshot!(
+            options_of("aarch64").with_cpus(4).boot_line(),
+            @"console=ttyAMA0 quiet panic=-1 isolcpus=managed_irq,domain,1-3 nohz_full=1-3 rcu_nocbs=1-3 irqaffinity=0"
+        );
     }
 
     #[test]
@@ -246,6 +298,18 @@ mod tests {
         );
         for wrong in ["2222", "a:22", "70000:22", ""] {
             assert!(wrong.parse::<Forward>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_pair_of_files() {
+        let file: CarriedFile = "a:b/c.bin:/usr/lib/firmware/c.bin".parse().expect("a pair");
+        assert_eq!(file.here, PathBuf::from("a:b/c.bin"));
+        assert_eq!(file.there, "/usr/lib/firmware/c.bin");
+        for wrong in [
+            "", "a", "a:", ":/a", "a:b", "a:/", "a:/b/", "a:/../b", "a:/b//c",
+        ] {
+            assert!(wrong.parse::<CarriedFile>().is_err(), "{wrong}");
         }
     }
 }

@@ -16,6 +16,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
+use super::architecture::Architecture;
 use super::arguments::{AGENTS, port_name};
 use super::cache::{Cache, lock_directory};
 use super::error::SimError;
@@ -36,8 +37,8 @@ struct UpFile {
 
 impl UpFile {
     /// Of the machine that is up; none if nobody holds one.
-    fn read(cache: &Cache) -> Result<Option<Self>, SimError> {
-        let path = cache.up();
+    fn read(cache: &Cache, architecture: &Architecture) -> Result<Option<Self>, SimError> {
+        let path = cache.up(architecture);
         let Ok(text) = fs::read_to_string(&path) else {
             return Ok(None);
         };
@@ -61,13 +62,14 @@ pub struct Up {
 }
 
 impl Up {
-    /// Whether a machine is up already: the error that says so.
+    /// Whether a machine of this architecture is up already: the error that says so.
     ///
     /// # Errors
     /// [`SimError::AlreadyUp`].
-    pub fn refuse_second() -> Result<(), SimError> {
-        match UpFile::read(&Cache::of_this_user()?)? {
+    pub fn refuse_second(architecture: &'static Architecture) -> Result<(), SimError> {
+        match UpFile::read(&Cache::of_this_user()?, architecture)? {
             Some(up) => Err(SimError::AlreadyUp {
+                architecture,
                 process: up.process,
             }),
             None => Ok(()),
@@ -77,12 +79,13 @@ impl Up {
     /// Opens a machine to others.
     ///
     /// # Errors
-    /// If another is up, or the machine is lost.
+    /// If another of its architecture is up, or the machine is lost.
     pub fn hold(sim: Sim) -> Result<Self, SimError> {
         let cache = Cache::of_this_user()?;
-        let path = cache.up();
-        let _turn = cache.lock_for_coming_up()?;
-        Self::refuse_second()?;
+        let architecture = sim.architecture();
+        let path = cache.up(architecture);
+        let _turn = cache.lock_for_coming_up(architecture)?;
+        Self::refuse_second(architecture)?;
         let agents = sim.serve_others()?;
         let up = UpFile {
             process: std::process::id(),
@@ -106,19 +109,21 @@ impl Up {
         &self.sim
     }
 
-    /// Asks who holds the machine that is up to end it, and waits until it is gone.
+    /// Asks who holds the machine of this architecture that is up to end it, and waits until it is
+    /// gone.
     ///
     /// # Errors
     /// [`SimError::NoneUp`], or if it does not go.
-    pub fn take_down() -> Result<(), SimError> {
+    pub fn take_down(architecture: &'static Architecture) -> Result<(), SimError> {
         let cache = Cache::of_this_user()?;
-        let up = UpFile::read(&cache)?.ok_or(SimError::NoneUp)?;
+        let none = || SimError::NoneUp { architecture };
+        let up = UpFile::read(&cache, architecture)?.ok_or_else(none)?;
         let holder = i32::try_from(up.process).ok().and_then(Pid::from_raw);
-        let holder = holder.ok_or(SimError::NoneUp)?;
+        let holder = holder.ok_or_else(none)?;
         kill_process(holder, Signal::TERM)
             .map_err(|error| SimError::file("signal the holder of", &up.directory)(error.into()))?;
         let deadline = Instant::now() + DOWN_LIMIT;
-        while UpFile::read(&cache)?.is_some_and(|now| now == up) {
+        while UpFile::read(&cache, architecture)?.is_some_and(|now| now == up) {
             if Instant::now() > deadline {
                 return Err(SimError::Image(format!(
                     "process {holder} has not ended its simulated machine in {} s; mend: kill it",
@@ -147,12 +152,12 @@ pub struct Joined {
 }
 
 impl Joined {
-    /// Joins the machine that is up; none if there is none.
+    /// Joins the machine of this architecture that is up; none if there is none.
     ///
     /// # Errors
     /// If it serves as many as it can, or its agent does not answer.
-    pub fn join() -> Result<Option<Self>, SimError> {
-        let Some(up) = UpFile::read(&Cache::of_this_user()?)? else {
+    pub fn join(architecture: &Architecture) -> Result<Option<Self>, SimError> {
+        let Some(up) = UpFile::read(&Cache::of_this_user()?, architecture)? else {
             return Ok(None);
         };
         for number in 1..AGENTS {

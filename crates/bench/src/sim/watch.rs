@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use rampart_agent::{Agent, AgentError};
 use rampart_qemu::Qemu;
 
+use super::architecture::Architecture;
 use super::error::SimError;
+use super::panic_sign::PanicSign;
 
 /// How often the machine is asked whether it is still there. Rarely: to answer is work that a
 /// measurement may see.
@@ -73,6 +75,7 @@ impl Watch {
         self: &Arc<Self>,
         qemu: &Arc<Qemu>,
         agent: Agent,
+        mut losses: Losses,
         after_panic: Duration,
     ) -> Result<(), SimError> {
         let (qemu, watch) = (Arc::downgrade(qemu), Arc::clone(self));
@@ -102,7 +105,7 @@ impl Watch {
                     let loss = if agent.quiet() > SILENCE_LIMIT {
                         Some(Loss::Hung)
                     } else {
-                        next_loss(&qemu)
+                        losses.next(&qemu)
                     };
                     if let Some(loss) = loss {
                         let grace = match loss {
@@ -122,8 +125,31 @@ impl Watch {
     }
 }
 
-/// Waits a moment for an event by which a machine is lost.
-pub(super) fn next_loss(qemu: &Qemu) -> Option<Loss> {
+/// Sees when a machine is lost by what QEMU tells of it.
+#[derive(Debug)]
+pub(super) struct Losses {
+    sign: Option<PanicSign>,
+}
+
+impl Losses {
+    pub(super) fn of(architecture: &Architecture, qemu: &Qemu) -> Self {
+        let told = architecture.panic_device.is_some();
+        Self {
+            sign: (!told).then(|| PanicSign::in_console(&qemu.console())),
+        }
+    }
+
+    /// Waits a moment for an event by which a machine is lost.
+    pub(super) fn next(&mut self, qemu: &Qemu) -> Option<Loss> {
+        let panicked = self.sign.as_mut().is_some_and(PanicSign::is_seen);
+        if panicked {
+            return Some(Loss::Panicked);
+        }
+        next_event(qemu)
+    }
+}
+
+fn next_event(qemu: &Qemu) -> Option<Loss> {
     if let Some(event) = qemu.qmp().next_event(LOOK_AGAIN) {
         return match event.name.as_str() {
             "GUEST_PANICKED" => Some(Loss::Panicked),

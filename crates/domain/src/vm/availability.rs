@@ -12,22 +12,21 @@ use super::{MODULES, accelerator, checks, is_real_time, probe};
 use crate::{Domain as _, task};
 
 pub(super) fn of(domain: &VmDomain, machine: &Machine) -> Availability {
+    if let Err(finding) = architecture(machine) {
+        // What else is missing would not help.
+        return Availability {
+            domain: domain.selection(),
+            available: false,
+            description: description(domain, machine, None),
+            findings: vec![*finding],
+        };
+    }
     let mut problems = Vec::new();
     let mut keep = |result: Result<(), Box<Finding>>| {
         if let Err(finding) = result {
             problems.push(*finding);
         }
     };
-    if machine.architecture != "x86_64" {
-        keep(Err(Box::new(
-            Finding::new(
-                Severity::Problem,
-                "architecture",
-                "guests are built for one architecture so far",
-            )
-            .values(machine.architecture.clone(), "x86_64"),
-        )));
-    }
     let program = Program::find();
     let kernel = Places::standard().find();
     keep(program.clone().map(|_| ()));
@@ -73,6 +72,23 @@ pub(super) fn of(domain: &VmDomain, machine: &Machine) -> Availability {
         description: description(domain, machine, kernel.as_ref().ok()),
         findings,
     }
+}
+
+/// Refuses a machine of another architecture than that of the guests.
+fn architecture(machine: &Machine) -> Result<(), Box<Finding>> {
+    const GUESTS: &str = "x86_64";
+    if machine.architecture == GUESTS {
+        return Ok(());
+    }
+    Err(Box::new(
+        Finding::new(
+            Severity::Problem,
+            "architecture",
+            "guests are built for one architecture so far",
+        )
+        .values(machine.architecture.clone(), GUESTS)
+        .mend("measure guests on such a machine, as with --on ssh:HOST or --on sim:x86_64"),
+    ))
 }
 
 fn description(domain: &VmDomain, machine: &Machine, kernel: Option<&GuestKernel>) -> String {

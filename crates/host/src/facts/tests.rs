@@ -73,6 +73,33 @@ fn a_machine_by_qemu_that_calls_itself_no_guest_is_emulated() {
     }
 }
 
+/// As the simulated arm64 machine is: QEMU's, with an EL2 of its own.
+#[test]
+fn a_machine_by_qemu_that_can_host_guests_is_emulated() {
+    for (compatible, method, emulated) in [
+        ("linux,dummy-virt\0", "smc\0", true),
+        ("linux,dummy-virt\0", "hvc\0", false),
+        ("raspberrypi,4-model-b\0brcm,bcm2711\0", "smc\0", false),
+    ] {
+        let directory = tempfile::tempdir().expect("directory");
+        let cpuinfo = "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd07\n";
+        for (file, text) in [
+            ("proc/cpuinfo", cpuinfo),
+            ("proc/device-tree/compatible", compatible),
+            ("proc/device-tree/psci/method", method),
+        ] {
+            let path = directory.path().join(file);
+            std::fs::create_dir_all(path.parent().expect("parent")).expect("directories");
+            std::fs::write(path, text).expect("write");
+        }
+        let machine = read_machine(&MachineRoot::at(directory.path()));
+        assert_eq!(
+            machine.virtualisation.emulated, emulated,
+            "{compatible}, {method}"
+        );
+    }
+}
+
 #[test]
 fn files_full_of_rubbish_are_read_too() {
     let directory = tempfile::tempdir().expect("directory");

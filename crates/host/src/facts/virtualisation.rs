@@ -66,9 +66,24 @@ pub(super) fn read(root: &MachineRoot, processor: &Processor) -> Virtualisation 
 /// ones so that they can host guests themselves, and lets KVM hide itself only on request; where
 /// somebody asked for that, times are taken for worth less than they are, never for more.
 fn is_hidden_qemu(root: &MachineRoot, processor: &Processor) -> bool {
-    processor.is_x86
-        && !processor.is_guest
-        && root.line("sys/class/dmi/id/sys_vendor").as_deref() == Some("QEMU")
+    if !processor.is_x86 {
+        return is_made_by_qemu(root) && starts_processors_by_monitor_call(root);
+    }
+    !processor.is_guest && root.line("sys/class/dmi/id/sys_vendor").as_deref() == Some("QEMU")
+}
+
+/// Whether the device tree is that of QEMU's arm64 machine `virt`.
+fn is_made_by_qemu(root: &MachineRoot) -> bool {
+    root.line("proc/device-tree/compatible")
+        .is_some_and(|names| names.split('\0').any(|name| name == "linux,dummy-virt"))
+}
+
+/// Whether the kernel asks firmware for its processors (PSCI) by the secure monitor's instruction.
+/// A guest is told to use the hypervisor's. QEMU tells otherwise where the machine has its own EL2
+/// (`virtualization=on`), which it emulates: in a guest of KVM there was none before Linux 6.16
+/// (QEMU, hw/arm/virt.c; Linux, Documentation/devicetree/bindings/arm/psci.yaml).
+fn starts_processors_by_monitor_call(root: &MachineRoot) -> bool {
+    root.line("proc/device-tree/psci/method").as_deref() == Some("smc")
 }
 
 /// The hypervisor's own name, from the running processor.
@@ -101,10 +116,7 @@ fn from_device_tree(root: &MachineRoot) -> Option<String> {
         let first = compatible.split('\0').next().unwrap_or_default();
         return first.split(',').next_back().map(str::to_owned);
     }
-    root.line("proc/device-tree/compatible")?
-        .split('\0')
-        .any(|name| name == "linux,dummy-virt")
-        .then(|| "qemu".to_owned())
+    is_made_by_qemu(root).then(|| "qemu".to_owned())
 }
 
 fn from_firmware(root: &MachineRoot, processor: &Processor) -> Option<String> {

@@ -30,7 +30,7 @@ fn crash_wanted(arguments: &Evaluate) -> Result<bool, Failure> {
         .as_ref()
         .map(|wishes| wishes.contains(&Wish::Crash));
     match (&arguments.on.on, named) {
-        (BenchSelection::Sim, named) => Ok(named.unwrap_or(true)),
+        (BenchSelection::Sim(_), named) => Ok(named.unwrap_or(true)),
         (_, None | Some(false)) => Ok(false),
         (BenchSelection::Ssh(_), Some(true)) if arguments.allow_crash => Ok(true),
         (bench, Some(true)) => Err(Failure::new(
@@ -220,10 +220,7 @@ fn crash_record(
 ) -> Result<CrashRecord, Failure> {
     let (since, confirmed) = match elsewhere {
         Elsewhere::Sim(sim) => match sim.wait_lost(OBSERVED) {
-            Some((Loss::Panicked, at)) => (
-                at,
-                Some("QEMU: the kernel told its pvpanic device of a panic".to_owned()),
-            ),
+            Some((Loss::Panicked, at)) => (at, Some(sim.panic_sign().to_owned())),
             Some((_, at)) => (at, None),
             None => (newest, None),
         },

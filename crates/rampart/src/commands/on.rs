@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::Args;
-use rampart_bench::sim::{Sim, SimOptions, USUAL_CPUS, USUAL_MEBIBYTES};
+use rampart_bench::sim::{Architecture, Sim, SimOptions, USUAL_CPUS, USUAL_MEBIBYTES};
 use rampart_bench::{BenchError, BenchSelection, Machine, Patience, Programs, Ssh, carry};
 use rampart_model::{CpuSet, ExitCode, Nanos};
 
@@ -24,7 +24,8 @@ pub(crate) struct On {
         long,
         value_name = "BENCH",
         default_value = "local",
-        help = "Where to run: local, sim (a simulated machine), or ssh:[USER@]HOST[:PORT]"
+        help = "Where to run: local, sim (a simulated machine), sim:aarch64 (one of another \
+                architecture), or ssh:[USER@]HOST[:PORT]"
     )]
     pub(crate) on: BenchSelection,
 
@@ -96,8 +97,11 @@ impl On {
                 let ssh = Ssh::connect(host, &programs()?, stop)?;
                 Ok(Some(Elsewhere::Ssh(Box::new(ssh))))
             }
-            BenchSelection::Sim => {
-                let mut options = SimOptions::new(super::meter_program()?).with_cpus(self.sim_cpus);
+            BenchSelection::Sim(_) => {
+                let Some(architecture) = self.on.simulated()? else {
+                    return Ok(None);
+                };
+                let mut options = sim_options(architecture)?.with_cpus(self.sim_cpus);
                 options.mebibytes = self.sim_memory;
                 if let Some(real_time) = &self.sim_real_time_cpus {
                     options.real_time.clone_from(real_time);
@@ -106,12 +110,14 @@ impl On {
                 if let Some(after_panic) = after_panic {
                     options.after_panic = after_panic;
                 }
-                let image = Sim::image(&mut super::sim::build_progress())?;
+                let image = Sim::image(architecture, &mut super::sim::build_progress())?;
                 if options.lacks_modules_for(&image.record().kernel_release) {
                     output::say(&format!(
                         "rampart: no kernel module is built for {}, so a spinning thread makes the \
-                         blocks; mend: rampart sim build, and make modules",
-                        image.record().kernel_release
+                         blocks; mend: rampart sim build{}, and make modules{}",
+                        image.record().kernel_release,
+                        architecture.option(),
+                        architecture.make_word()
                     ));
                 }
                 output::say(&format!(
@@ -124,6 +130,14 @@ impl On {
             }
         }
     }
+}
+
+/// What a simulated machine of this architecture is usually asked to be, with the programs and
+/// modules that are kept with this one.
+pub(super) fn sim_options(architecture: &'static Architecture) -> Result<SimOptions, Failure> {
+    let programs = programs()?;
+    let meter = programs.meter_for(architecture.name(), &architecture.bench_name())?;
+    Ok(SimOptions::new(architecture, meter, programs.modules()))
 }
 
 /// The two programs that are carried.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use rampart_bench::sim::{
-    BuildStep, Forward, Image, Joined, Sim, SimError, SimOptions, USUAL_CPUS, USUAL_MEBIBYTES,
-    USUAL_PATIENCE, Up,
+    Architecture, BuildStep, CarriedFile, Forward, Image, Joined, Sim, SimError, SimOptions,
+    USUAL_CPUS, USUAL_MEBIBYTES, USUAL_PATIENCE, Up,
 };
 use rampart_model::{CpuSet, ExitCode};
 
@@ -29,6 +29,8 @@ Examples:
   rampart sim run --disk state.img -- ls /var/lib/rampart
   rampart sim up --disk state.img       `reboot` inside starts it again, with what it wrote
   rampart sim down                      end the machine that is up
+  rampart sim --architecture aarch64 run -- uname -m
+  rampart sim run --file module.ko:/root/module.ko -- insmod /root/module.ko
 
 Packages come from deb.debian.org, or the mirror that this machine's own apt uses for bookworm, or
 RAMPART_DEBIAN_MIRROR. They are kept with the image in ~/.cache/rampart/sim (XDG_CACHE_HOME).
@@ -39,6 +41,11 @@ machine panicked, hung, ended or never came up, with the last lines of its conso
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct SimArguments {
+    /// What the machine simulates, x86_64 or aarch64; without it what this machine is. Another
+    /// architecture's programs are made by `make build ARCH=ARCHITECTURE`
+    #[arg(long, value_name = "ARCHITECTURE", value_parser = architecture, global = true)]
+    architecture: Option<&'static Architecture>,
+
     #[command(subcommand)]
     action: Action,
 }
@@ -86,6 +93,10 @@ struct MachineArguments {
     #[arg(long, value_name = "HERE:THERE")]
     forward: Vec<Forward>,
 
+    /// A file of this machine that is inside, too, under a whole path; may be repeated
+    #[arg(long, value_name = "HERE:THERE")]
+    file: Vec<CarriedFile>,
+
     /// Boot a machine of its own even if one is up
     #[arg(long)]
     own: bool,
@@ -105,6 +116,13 @@ struct RunArguments {
     command: Vec<String>,
 }
 
+fn architecture(text: &str) -> Result<&'static Architecture, String> {
+    Architecture::named(text).ok_or_else(|| {
+        let names = Architecture::names().join(" and ");
+        format!("there are simulated machines of {names}")
+    })
+}
+
 /// A list of CPUs, or `none`.
 pub(super) fn real_time_cpus(text: &str) -> Result<CpuSet, String> {
     if text == "none" {
@@ -115,8 +133,8 @@ pub(super) fn real_time_cpus(text: &str) -> Result<CpuSet, String> {
 }
 
 impl MachineArguments {
-    fn options(&self) -> Result<SimOptions, Failure> {
-        let mut options = SimOptions::new(super::meter_program()?).with_cpus(self.cpus);
+    fn options(&self, architecture: &'static Architecture) -> Result<SimOptions, Failure> {
+        let mut options = super::on::sim_options(architecture)?.with_cpus(self.cpus);
         if let Some(real_time) = &self.real_time_cpus {
             options.real_time = real_time.clone();
         }
@@ -124,6 +142,7 @@ impl MachineArguments {
         options.append.clone_from(&self.append);
         options.disk.clone_from(&self.disk);
         options.forwards.clone_from(&self.forward);
+        options.files.clone_from(&self.file);
         options.patience = Duration::from_secs(self.patience);
         Ok(options)
     }
@@ -137,6 +156,7 @@ impl MachineArguments {
             || self.append.is_some()
             || self.disk.is_some()
             || !self.forward.is_empty()
+            || !self.file.is_empty()
     }
 }
 
@@ -149,26 +169,30 @@ impl From<SimError> for Failure {
 
 /// Runs `rampart sim`.
 pub(crate) fn run(arguments: &SimArguments) -> Result<std::process::ExitCode, Failure> {
+    let architecture = match arguments.architecture {
+        Some(architecture) => architecture,
+        None => Architecture::of_this_machine()?,
+    };
     match &arguments.action {
-        Action::Build => build().map(Into::into),
-        Action::Up(machine) => up(machine).map(Into::into),
+        Action::Build => build(architecture).map(Into::into),
+        Action::Up(machine) => up(architecture, machine).map(Into::into),
         Action::Shell(machine) => {
-            let entered = enter(machine)?;
+            let entered = enter(architecture, machine)?;
             run_shell(&entered)
         }
         Action::Run(run) => {
-            let entered = enter(&run.machine)?;
+            let entered = enter(architecture, &run.machine)?;
             run_program(&entered, &run.command)
         }
         Action::Down => {
-            Up::take_down()?;
+            Up::take_down(architecture)?;
             Ok(ExitCode::Success.into())
         }
     }
 }
 
-fn build() -> Result<ExitCode, Failure> {
-    let image = Sim::build(&mut build_progress())?;
+fn build(architecture: &'static Architecture) -> Result<ExitCode, Failure> {
+    let image = Sim::build(architecture, &mut build_progress())?;
     output::print(&describe(&image))?;
     Ok(ExitCode::Success)
 }
@@ -183,11 +207,14 @@ fn describe(image: &Image) -> String {
     )
 }
 
-fn up(machine: &MachineArguments) -> Result<ExitCode, Failure> {
+fn up(
+    architecture: &'static Architecture,
+    machine: &MachineArguments,
+) -> Result<ExitCode, Failure> {
     // Before the first thread: a signal while it boots ends the machine too.
     let stop = signals::stop_flag()?;
-    Up::refuse_second()?;
-    while hold(machine, &stop)? == After::Restart {
+    Up::refuse_second(architecture)?;
+    while hold(architecture, machine, &stop)? == After::Restart {
         output::say("rampart: the simulated machine restarts");
     }
     Ok(ExitCode::Success)
@@ -202,11 +229,16 @@ enum After {
 }
 
 /// Boots a machine and holds it until it is not needed any longer, or has ended.
-fn hold(machine: &MachineArguments, stop: &AtomicBool) -> Result<After, Failure> {
-    let up = Up::hold(boot(machine, Some(stop))?)?;
+fn hold(
+    architecture: &'static Architecture,
+    machine: &MachineArguments,
+    stop: &AtomicBool,
+) -> Result<After, Failure> {
+    let up = Up::hold(boot(architecture, machine, Some(stop))?)?;
+    let option = architecture.option();
     output::say(&format!(
         "rampart: the simulated machine is up after {:.1} s: Linux {}; enter it with `rampart sim \
-         shell`, end it with Ctrl-C or `rampart sim down`",
+         shell{option}`, end it with Ctrl-C or `rampart sim down{option}`",
         up.sim().boot_time().as_secs_f64(),
         up.sim().agent().hello().kernel_release
     ));
@@ -235,19 +267,26 @@ fn hold(machine: &MachineArguments, stop: &AtomicBool) -> Result<After, Failure>
 }
 
 /// The machine that is up, or one of its own.
-fn enter(machine: &MachineArguments) -> Result<Entered, Failure> {
+fn enter(
+    architecture: &'static Architecture,
+    machine: &MachineArguments,
+) -> Result<Entered, Failure> {
     if !machine.is_particular()
-        && let Some(joined) = Joined::join()?
+        && let Some(joined) = Joined::join(architecture)?
     {
         return Ok(Entered::Joined(joined));
     }
-    Ok(Entered::Own(Box::new(boot(machine, None)?)))
+    Ok(Entered::Own(Box::new(boot(architecture, machine, None)?)))
 }
 
 /// Boots a machine; a signal meanwhile, or `stop`, ends the program, and with it the machine.
-fn boot(machine: &MachineArguments, stop: Option<&AtomicBool>) -> Result<Sim, Failure> {
-    let options = machine.options()?;
-    let image = Sim::image(&mut build_progress())?;
+fn boot(
+    architecture: &'static Architecture,
+    machine: &MachineArguments,
+    stop: Option<&AtomicBool>,
+) -> Result<Sim, Failure> {
+    let options = machine.options(architecture)?;
+    let image = Sim::image(architecture, &mut build_progress())?;
     Ok(match stop {
         Some(stop) => Sim::boot_unless(stop, image, options)?,
         None => Sim::boot(image, &options)?,

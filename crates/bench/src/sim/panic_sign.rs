@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The sign of a panic where the kernel has no driver for QEMU's panic device: its last words.
+
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+
+/// What a kernel that panics writes to its console whatever its log level is
+/// (Linux, kernel/panic.c).
+const WORDS: &[u8] = b"Kernel panic - not syncing";
+
+/// Reads on in the log of a console.
+#[derive(Debug)]
+pub(super) struct PanicSign {
+    console: PathBuf,
+    /// Bytes that were looked through.
+    read: u64,
+    /// The last of them, which may be the beginning of the words.
+    last: Vec<u8>,
+    seen: bool,
+}
+
+impl PanicSign {
+    pub(super) fn in_console(console: &Path) -> Self {
+        Self {
+            console: console.to_owned(),
+            read: 0,
+            last: Vec::new(),
+            seen: false,
+        }
+    }
+
+    /// Whether a panic has been told by now.
+    pub(super) fn is_seen(&mut self) -> bool {
+        if self.seen {
+            return true;
+        }
+        let mut bytes = std::mem::take(&mut self.last);
+        let kept = bytes.len();
+        // What cannot be read now is read the next time.
+        if let Ok(mut file) = File::open(&self.console)
+            && file.seek(SeekFrom::Start(self.read)).is_ok()
+        {
+            let _ = file.read_to_end(&mut bytes);
+        }
+        self.read += (bytes.len() - kept) as u64;
+        self.seen = bytes.windows(WORDS.len()).any(|part| part == WORDS);
+        let rest = bytes.len().saturating_sub(WORDS.len() - 1);
+        self.last = bytes.split_off(rest);
+        self.seen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn it_is_seen_also_where_it_comes_in_pieces() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("console.log");
+        let mut sign = PanicSign::in_console(&path);
+        assert!(!sign.is_seen(), "there is no console yet");
+        let mut log = File::create(&path).expect("made");
+        for piece in ["[    1.0] Kernel pan", "ic - not", " syncin"] {
+            log.write_all(piece.as_bytes()).expect("written");
+            assert!(!sign.is_seen());
+            assert!(!sign.is_seen(), "nothing new");
+        }
+        log.write_all(b"g: sysrq triggered crash\r\n")
+            .expect("written");
+        assert!(sign.is_seen());
+        assert!(sign.is_seen(), "once and for all");
+    }
+}

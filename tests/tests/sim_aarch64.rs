@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The simulated machine of the other architecture: an arm64 PREEMPT_RT kernel, on whatever this
+//! machine is. Much in few boots; what is the same for every architecture is in `sim.rs`.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rampart_model::{Availability, Evaluation, PreemptionModel};
+use rampart_tests::limited::{Limited as _, ended};
+use rampart_tests::programs::{directory, exit_code, stdout};
+use serde_json::Value;
+
+/// A machine was lost (`ExitCode::MachineLost`).
+const MACHINE_LOST: i32 = 6;
+
+/// Something is missing (`ExitCode::PreconditionMissing`).
+const MISSING: i32 = 4;
+
+fn rampart(arguments: &[&str]) -> Command {
+    let mut command = Command::new(directory().join("rampart"));
+    command
+        .args(arguments)
+        .env_remove("RAMPART_METER")
+        .stdin(Stdio::null());
+    command
+}
+
+fn sim(arguments: &[&str]) -> Command {
+    rampart(&[&["sim", "--architecture", "aarch64"], arguments].concat())
+}
+
+fn finish(mut command: Command) -> Output {
+    command.finish().expect("rampart starts")
+}
+
+/// The programs for it are built, by `make test` before this.
+fn programs_are_there() {
+    for name in ["rampart", "rampart-meter"] {
+        let path = directory().join("aarch64").join(name);
+        assert!(
+            path.is_file(),
+            "{}: no program to test; run `make build ARCH=aarch64`",
+            path.display()
+        );
+    }
+}
+
+/// No other test of this file has a machine: two would share the CPUs of a small host.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends what a failed test left.
+struct KillAtEnd(Child);
+
+impl Drop for KillAtEnd {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What is there, on one kernel for all: its own kind, where it was entered, the module of ours, the
+/// file that was carried, and a container's program.
+const LOOK: &str = r#"
+uname -r -v -m
+cat /proc/cmdline
+cat
+dmesg | grep -o 'All CPU(s) started at EL2'
+grep -o '^blocksys ' /proc/modules
+cat /usr/lib/firmware/of-ours.bin
+for program in runc stress-ng cyclictest rtla modprobe; do
+    command -v $program >/dev/null || { echo "no $program"; exit 1; }
+done
+test -d /sys/kernel/tracing/events/osnoise || exit 1
+modprobe virtio_net || exit 1
+echo away >&2
+exit 7
+"#;
+
+#[test]
+fn one_machine_runs_measures_blocks_and_tells_of_its_panic() {
+    let _alone = alone();
+    programs_are_there();
+    let built = finish(sim(&["build"]));
+    assert!(stdout(&built, 0).contains("-rt-arm64"), "{built:?}");
+    let place = tempfile::tempdir().expect("a directory");
+    let firmware = place.path().join("firmware");
+    std::fs::write(&firmware, "carried\n").expect("written");
+    let file = format!("{}:/usr/lib/firmware/of-ours.bin", firmware.display());
+    let mut held = sim(&[
+        "up", "--cpus", "3", "--memory", "1024", "--append", "mem=960M", "--file", &file,
+    ]);
+    let mut held = KillAtEnd(held.stderr(Stdio::piped()).spawn().expect("started"));
+    let mut said = BufReader::new(held.0.stderr.take().expect("a pipe"));
+    let mut line = String::new();
+    said.read_line(&mut line).expect("read");
+    assert!(line.contains("is up after"), "{line}");
+    assert!(
+        line.contains("rampart sim shell --architecture aarch64"),
+        "{line}"
+    );
+
+    let sent = vec![b'~'; 1 << 20];
+    let output = sim(&["run", "--", "sh", "-c", LOOK])
+        .finish_within(Duration::from_secs(120), sent)
+        .expect("rampart starts");
+    let text = stdout(&output, 7);
+    let said_there = String::from_utf8_lossy(&output.stderr);
+    assert!(said_there.contains("away"), "{said_there}");
+    let without = text.replace('~', "");
+    assert_eq!(text.len() - without.len(), 1 << 20, "{without}");
+    for part in [
+        "PREEMPT_RT",
+        "aarch64",
+        "isolcpus=managed_irq,domain,1-2 nohz_full=1-2",
+        "mem=960M",
+        "All CPU(s) started at EL2",
+        "blocksys",
+        "carried",
+    ] {
+        assert!(without.contains(part), "no {part} in {without}");
+    }
+
+    measures();
+    blocks_are_seen_where_they_are_made();
+
+    // The kernel has no driver for QEMU's panic device: its console tells.
+    let panic = "echo c > /proc/sysrq-trigger; sleep 1000";
+    let lost = finish(sim(&["run", "--", "sh", "-c", panic]));
+    assert_eq!(exit_code(&lost), MACHINE_LOST, "{lost:?}");
+    assert_eq!(ended(&mut held.0).code(), Some(MACHINE_LOST));
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).expect("read");
+    assert!(rest.contains("kernel has panicked"), "{rest}");
+    assert!(rest.contains("sysrq triggered crash"), "{rest}");
+    assert_eq!(exit_code(&finish(sim(&["down"]))), MISSING, "none is up");
+}
+
+/// The meter as a task behind a wall, and what is said of its figures.
+fn measures() {
+    let script = "rampart evaluate --domains task --cpus 1 --loads idle --disturb none --for 10s \
+        --show-progress none --out /tmp/result >&2 && cat /tmp/result/evaluation.json";
+    let output = finish(sim(&["run", "--", "sh", "-c", script]));
+    let evaluation: Evaluation = serde_json::from_str(&stdout(&output, 0)).expect("an evaluation");
+    let machine = &evaluation.machine;
+    assert_eq!(machine.architecture, "aarch64");
+    assert_eq!(machine.preemption, PreemptionModel::RealTime);
+    assert!(machine.virtualisation.emulated, "{machine:?}");
+    let [record] = &evaluation.records[..] else {
+        panic!("{:?}", evaluation.records);
+    };
+    assert!(record.emulated, "{record:?}");
+    assert!(
+        record
+            .runs
+            .iter()
+            .all(|run| run.threads.iter().all(|thread| thread.cpu.0 == 1)),
+        "{record:?}"
+    );
+}
+
+/// A CPU that the module stops is late, and the one beside it is not. The blocks are long: on a busy
+/// host an emulated CPU is late by hundreds of milliseconds by itself.
+fn blocks_are_seen_where_they_are_made() {
+    // The CPUs are isolated, so that a shell is not let onto them by itself.
+    let script = "rmmod blocksys
+        insmod /usr/lib/modules/$(uname -r)/extra/blocksys.ko longest_us=1000000 || exit 1
+        taskset -c 0-2 rampart blocktest --cpus 1 --watch 1,2 --length 800ms --count 12 \
+            --pause 900ms --seed 3 --kind module --json --show-progress none";
+    let output = finish(sim(&["run", "--", "sh", "-c", script]));
+    let result: Value = serde_json::from_str(&stdout(&output, 0)).expect("a document");
+    assert_eq!(result["made"]["kind"], "module");
+    let transfer = |cpu: u32| {
+        let mut cpus = result["cpus"].as_array().expect("CPUs").iter();
+        cpus.find(|result| result["cpu"] == cpu)
+            .unwrap_or_else(|| panic!("no CPU {cpu} in {result}"))["transfer"]
+            .clone()
+    };
+    let estimate = |cpu: u32| {
+        transfer(cpu)["interval"]["estimate"]
+            .as_f64()
+            .expect("a number")
+    };
+    // How sure the verdict is depends on how busy this host is; what it rests on does not.
+    assert!((0.5..1.5).contains(&estimate(1)), "{}", transfer(1));
+    let chance = transfer(1)["p_value"].as_f64().expect("a number");
+    assert!(chance < 0.05, "{}", transfer(1));
+    assert!(estimate(2) < 0.3, "{}", transfer(2));
+}
+
+#[test]
+fn programs_that_are_not_built_are_told_with_the_command_that_builds_them() {
+    let place = tempfile::tempdir().expect("a directory");
+    for name in ["rampart", "rampart-meter"] {
+        std::fs::copy(directory().join(name), place.path().join(name)).expect("copied");
+    }
+    for arguments in [
+        &[
+            "sim",
+            "--architecture",
+            "aarch64",
+            "run",
+            "--own",
+            "--",
+            "true",
+        ][..],
+        &["domains", "--on", "sim:aarch64"],
+    ] {
+        let mut command = Command::new(place.path().join("rampart"));
+        command
+            .args(arguments)
+            .env_remove("RAMPART_METER")
+            .stdin(Stdio::null());
+        let output = finish(command);
+        assert_eq!(exit_code(&output), MISSING, "{output:?}");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(text.contains("make build ARCH=aarch64"), "{text}");
+    }
+    let unknown = finish(rampart(&["domains", "--on", "sim:riscv64"]));
+    assert_eq!(exit_code(&unknown), 2, "{unknown:?}");
+    let text = String::from_utf8_lossy(&unknown.stderr);
+    assert!(text.contains("sim:x86_64, sim:aarch64"), "{text}");
+}
+
+#[test]
+fn a_command_runs_there_by_the_name_of_the_bench() {
+    let _alone = alone();
+    programs_are_there();
+    let output = finish(rampart(&[
+        "domains",
+        "--json",
+        "--on",
+        "sim:aarch64",
+        "--sim-cpus",
+        "2",
+    ]));
+    let domains: Vec<Availability> = serde_json::from_str(&stdout(&output, 0)).expect("a document");
+    // Debian's real-time kernel for arm64 is built without KVM.
+    for (name, available) in [
+        ("host", true),
+        ("task", true),
+        ("container", true),
+        ("vm", false),
+    ] {
+        let found = domains
+            .iter()
+            .find(|domain| domain.domain.to_string() == name)
+            .unwrap_or_else(|| panic!("no {name} in {domains:?}"));
+        assert_eq!(found.available, available, "{found:?}");
+    }
+}
