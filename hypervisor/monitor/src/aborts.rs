@@ -122,11 +122,10 @@ fn serve(context: &Context<'_>, access: &Access) -> Served {
     let machine = context.machine;
     if access.address.wrapping_sub(machine.distributor) < DISTRIBUTOR_BYTES {
         context.count(Exit::Distributor);
-        let (own, count) = own_cpus(context);
         let interrupts = &context.shared.interrupts;
         let base = machine.distributor;
         return done(
-            distributor(base, access, interrupts, &own[..count], &Devices),
+            distributor(base, access, interrupts, &context.caller(), &Devices),
             StopReason::DeviceAccess,
         );
     }

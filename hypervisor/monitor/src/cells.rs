@@ -12,9 +12,10 @@ use rampart_hypervisor_core::interface::{
     CellState, CpuPower, MAXIMUM_CELLS, MAXIMUM_CPUS, NO_CELL, Outcome, PAGE_BYTES, ROOT,
     StopReason,
 };
+use rampart_hypervisor_core::gic::hand_over;
 use rampart_hypervisor_core::launch::silence;
-use rampart_hypervisor_core::registers::pages;
-use rampart_hypervisor_core::stage2::{AccessKind, Stage2, attributes};
+use rampart_hypervisor_core::memory;
+use rampart_hypervisor_core::stage2::{AccessKind, Stage2};
 use rampart_hypervisor_core::state::{Event, Snapshot, is_wiped};
 
 use crate::cpu::{Cpu, Order};
@@ -23,7 +24,8 @@ use crate::machine::Machine;
 use crate::registers::{instruction, now, read_register, wait_until};
 use crate::system::{MANAGER, Manager, ROOT_REGISTERS, Shared};
 use crate::tables::Tables;
-use crate::{gic, smc};
+use crate::gic::Devices;
+use crate::smc;
 
 /// How long a CPU may take to park. It comes with its next instruction; what is waited for is an
 /// access of it to a slow device.
@@ -54,7 +56,7 @@ fn cpus(machine: &Machine, cell: u32) -> impl Iterator<Item = (usize, &'static C
 }
 
 /// Makes a cell of a configuration in the root's memory.
-pub(crate) fn create(machine: &Machine, values: &mut Values) -> Done {
+pub(crate) fn create(machine: &Machine, start: u64, bytes: u64, values: &mut Values) -> Done {
     with_manager(|manager| {
         let free = |cell: &u32| state(machine, *cell) == Err(Outcome::NoSuchCell);
         let number = (1..MAXIMUM_CELLS as u32).find(free).ok_or(Outcome::Exhausted)?;
@@ -63,7 +65,6 @@ pub(crate) fn create(machine: &Machine, values: &mut Values) -> Done {
             *values = [reason.into(), refused.index.into(), refused.other.into()];
             Outcome::Refused
         };
-        let [start, bytes, _] = *values;
         if !root_can_read(manager, start, bytes) {
             return Err(Outcome::Invalid);
         }
@@ -76,11 +77,7 @@ pub(crate) fn create(machine: &Machine, values: &mut Values) -> Done {
             .read(number, Kind::Cell, bytes, copy)
             .map_err(|reason| refused(reason, values))?;
         let system = Shared::of(ROOT).configuration().ok_or(Outcome::WrongState)?;
-        let mut there: Cells<'_> = [None; MAXIMUM_CELLS];
-        for (cell, place) in (0..).zip(&mut there).skip(1) {
-            *place = Shared::of(cell).configuration().copied();
-        }
-        check_cell(&new, system, &machine.facts(), &there)
+        check_cell(&new, system, &machine.facts(), &there())
             .map_err(|reason| refused(reason, values))?;
         take_cpus(machine, &new).map_err(|index| {
             *values = [Refusal::CpuOwned as u64, index as u64, ROOT.into()];
@@ -97,6 +94,14 @@ pub(crate) fn create(machine: &Machine, values: &mut Values) -> Done {
         machine.status().describe(number, &new.header.name, mask, silence)?;
         *values = [number.into(), 0, NO_CELL.into()];
         Ok(())
+    })
+}
+
+/// The cells that are there.
+fn there() -> Cells<'static> {
+    core::array::from_fn(|cell| match cell as u32 {
+        ROOT => None,
+        cell => Shared::of(cell).configuration().copied(),
     })
 }
 
@@ -146,17 +151,7 @@ fn build(
 ) -> Done {
     let exhausted = |_| Outcome::Exhausted;
     let (root, mut tables) = manager.translation(ROOT).ok_or(Outcome::WrongState)?;
-    for region in new.memory {
-        let (start, bytes) = (region.physical, region.bytes);
-        match root_flags(region) {
-            Some(flags) => root.map(start, start, bytes, attributes(flags), &mut tables),
-            None => root.unmap(start, bytes, &mut tables),
-        }
-        .map_err(exhausted)?;
-    }
-    for page in pages(new.registers) {
-        root.unmap(page, PAGE_BYTES, &mut tables).map_err(exhausted)?;
-    }
+    memory::take(new, root, &mut tables).map_err(exhausted)?;
     new.memory.iter().for_each(wipe);
 
     let mut tables = Tables {
@@ -164,10 +159,7 @@ fn build(
         cell: number,
     };
     let mut stage_2 = Stage2::new(machine.address_bits, &mut tables).map_err(exhausted)?;
-    let result = new.memory.iter().try_for_each(|region| {
-        let flags = attributes(region.flags());
-        stage_2.map(region.guest, region.physical, region.bytes, flags, &mut tables)
-    });
+    let result = memory::build(&mut stage_2, new, &mut tables);
     let result = result.and_then(|()| {
         indices(machine, new).try_for_each(|index| stage_2.add_cpu(index, &mut tables))
     });
@@ -186,7 +178,7 @@ fn build(
     let first = new.cpus.first().copied().unwrap_or(0);
     for grant in new.interrupts {
         Shared::of(ROOT).interrupts.remove(grant.number);
-        gic::reset_shared(machine, grant.number, first);
+        hand_over(machine.distributor, grant.number, first, &Devices);
         Shared::of(number).interrupts.insert(grant.number);
     }
     share_registers();
@@ -195,19 +187,6 @@ fn build(
 
 fn indices(machine: &Machine, of: &Configuration<'_>) -> impl Iterator<Item = usize> {
     of.cpus.iter().filter_map(|mpidr| machine.status().cpu(*mpidr))
-}
-
-/// What the root keeps of a region that a cell gets.
-fn root_flags(region: &MemoryRegion) -> Option<MemoryFlags> {
-    let flags = region.flags();
-    let mut kept = MemoryFlags::empty();
-    if flags.contains(MemoryFlags::ROOT_READ) {
-        kept |= MemoryFlags::READ;
-    }
-    if flags.contains(MemoryFlags::ROOT_WRITE) {
-        kept |= MemoryFlags::READ | MemoryFlags::WRITE;
-    }
-    (!kept.is_empty()).then_some(kept)
 }
 
 /// The root's shared registers are those that no cell has bits of.
@@ -251,7 +230,7 @@ fn give_back(
     for grant in old.interrupts {
         Shared::of(number).interrupts.remove(grant.number);
         let first = machine.header.cpus().first().copied().unwrap_or(0);
-        gic::reset_shared(machine, grant.number, first);
+        hand_over(machine.distributor, grant.number, first, &Devices);
         Shared::of(ROOT).interrupts.insert(grant.number);
     }
     let Some(system) = Shared::of(ROOT).configuration() else {
@@ -260,44 +239,12 @@ fn give_back(
     let Some((root, mut tables)) = manager.translation(ROOT) else {
         return;
     };
-    let another_has = |region: &MemoryRegion| {
-        (1..MAXIMUM_CELLS as u32)
-            .filter_map(|cell| Shared::of(cell).configuration())
-            .flat_map(|cell| cell.memory)
-            .any(|other| other.meets(region.physical, region.bytes))
-    };
-    for region in old.memory.iter().filter(|region| !another_has(region)) {
-        map_for_root(root, &mut tables, system, region.physical, region.bytes);
-    }
-    let registers = ROOT_REGISTERS.lock();
-    for page in pages(old.registers).filter(|page| !registers.traps(*page)) {
-        map_for_root(root, &mut tables, system, page, PAGE_BYTES);
-    }
-    drop(registers);
+    // What cannot be shown stays hidden: the root loses it, nobody else gets it.
+    let _ = memory::give_back(old, system, &there(), root, &mut tables);
     for index in indices(machine, old) {
         if let (Some(cpu), Some(root)) = (machine.cpu(index), root.root_of(index)) {
             cpu.translation.store(root, SeqCst);
             machine.status().cpus[index].give(ROOT);
-        }
-    }
-}
-
-/// As the system's configuration has it. Pages for it were there before, when it was as it will be.
-fn map_for_root(
-    root: &mut Stage2,
-    tables: &mut Tables<'_>,
-    system: &Configuration<'_>,
-    start: u64,
-    bytes: u64,
-) {
-    let end = start + bytes;
-    for region in system.memory {
-        let from = start.max(region.physical);
-        let to = end.min(region.physical + region.bytes);
-        if from < to {
-            let flags = attributes(region.flags());
-            // What cannot be shown stays hidden: the root loses it, nobody else gets it.
-            let _ = root.map(from, from, to - from, flags, tables);
         }
     }
 }
@@ -309,38 +256,15 @@ pub(crate) fn loadable(machine: &Machine, cell: u32) -> Done {
         // Not while it runs: that is refused here. A failed one's other CPUs may not be parked yet.
         machine.status().advance(cell, Event::Loadable, now())?;
         park_all(manager, machine, cell)?;
-        for_loadable(manager, cell, |root, tables, region| {
-            let flags = attributes(MemoryFlags::READ | MemoryFlags::WRITE);
-            let start = region.physical;
-            root.map(start, start, region.bytes, flags, tables).map_err(|_| Outcome::Exhausted)
-        })
+        show(manager, cell, true)
     })
 }
 
-/// Does something for all loadable memory of a cell.
-fn for_loadable(
-    manager: &mut Manager,
-    cell: u32,
-    mut work: impl FnMut(&mut Stage2, &mut Tables<'_>, &MemoryRegion) -> Done,
-) -> Done {
+/// Shows the loadable memory to the root, or takes it away again.
+fn show(manager: &mut Manager, cell: u32, shown: bool) -> Done {
     let configuration = Shared::of(cell).configuration().ok_or(Outcome::NoSuchCell)?;
     let (root, mut tables) = manager.translation(ROOT).ok_or(Outcome::WrongState)?;
-    configuration
-        .memory
-        .iter()
-        .filter(|region| region.flags().contains(MemoryFlags::LOADABLE))
-        .try_for_each(|region| work(root, &mut tables, region))
-}
-
-/// Takes the loadable memory from the root again.
-fn close(manager: &mut Manager, cell: u32) -> Done {
-    for_loadable(manager, cell, |root, tables, region| {
-        if root_flags(region).is_some() {
-            return Ok(());
-        }
-        let taken = root.unmap(region.physical, region.bytes, tables);
-        taken.map_err(|_| Outcome::Exhausted)
-    })
+    memory::show_loadable(configuration, shown, root, &mut tables).map_err(|_| Outcome::Exhausted)
 }
 
 /// Starts a cell at its entry, on its first CPU.
@@ -350,7 +274,7 @@ pub(crate) fn start(machine: &Machine, cell: u32) -> Done {
             return Err(Outcome::WrongState);
         }
         park_all(manager, machine, cell)?;
-        close(manager, cell)?;
+        show(manager, cell, false)?;
         let configuration = Shared::of(cell).configuration().ok_or(Outcome::NoSuchCell)?;
         let (stage_2, mut tables) = manager.translation(cell).ok_or(Outcome::NoSuchCell)?;
         for (index, _) in cpus(machine, cell) {
@@ -373,7 +297,7 @@ pub(crate) fn stop(machine: &Machine, cell: u32) -> Done {
         state(machine, cell)?;
         machine.status().advance(cell, Event::Stop, now())?;
         park_all(manager, machine, cell)?;
-        close(manager, cell)
+        show(manager, cell, false)
     })
 }
 
@@ -384,7 +308,7 @@ pub(crate) fn destroy(machine: &Machine, cell: u32) -> Done {
             machine.status().advance(cell, Event::Stop, now())?;
         }
         park_all(manager, machine, cell)?;
-        close(manager, cell)?;
+        show(manager, cell, false)?;
         let configuration = *Shared::of(cell).configuration().ok_or(Outcome::NoSuchCell)?;
         give_back(manager, machine, cell, &configuration);
         machine.status().advance(cell, Event::Destroy, now())?;

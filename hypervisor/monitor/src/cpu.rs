@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::launch::Linux;
-use crate::registers::{read_register, write_register};
+use crate::registers::write_register;
 
 /// Of all that is a CPU's own, in bytes; the first page is [`Cpu`], the second is not there, so that
 /// a stack that grows too large faults.
@@ -129,15 +129,8 @@ impl Cpu {
         self.activity.load(Acquire) == Activity::Parked as u32
     }
 
-    /// The one that asks.
-    pub(crate) fn this() -> &'static Self {
-        let address = read_register!("tpidr_el2");
-        // SAFETY: the launch has put the address of the CPU's own memory there, which is never
-        // given away while the monitor runs (Arm ARM D24.2.165, TPIDR_EL2: software's own).
-        unsafe { &*(address as *const Self) }
-    }
-
-    /// Makes it the one that asks.
+    /// Makes it this CPU's: `vectors.s` finds it in TPIDR_EL2, which is software's own (Arm ARM
+    /// D24.2.165).
     pub(crate) fn adopt(&'static self) {
         write_register!("tpidr_el2", core::ptr::from_ref(self) as u64);
     }

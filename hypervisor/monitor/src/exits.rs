@@ -6,6 +6,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use rampart_hypervisor_core::gic::{ControlRegister, control_read, control_write, send};
 use rampart_hypervisor_core::interface::{Exit, ROOT, StopReason};
+use rampart_hypervisor_core::psci::Caller;
 use rampart_hypervisor_core::state::Snapshot;
 use rampart_hypervisor_core::syndrome::{
     SystemAccess, SystemRegister, Trap, guest_address, trap,
@@ -33,6 +34,14 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
+    /// The same for those who look up what it has.
+    pub(crate) fn caller(&self) -> Caller<'static> {
+        Caller {
+            status: self.machine.status(),
+            cell: self.cell,
+        }
+    }
+
     /// Counts why.
     pub(crate) fn count(&self, exit: Exit) {
         self.machine.status().cpus[self.index].count(exit);

@@ -55,7 +55,6 @@ const GICD_ISPENDR: u64 = 0x0200;
 const GICD_ICPENDR: u64 = 0x0280;
 const GICD_ICACTIVER: u64 = 0x0380;
 const GICD_IPRIORITYR: u64 = 0x0400;
-const GICD_IROUTER: u64 = 0x6000;
 /// GICD_CTLR.DS: one security state; EnableGrp0 and EnableGrp1 then (12.9.4).
 const ONE_SECURITY_STATE: u64 = 1 << 6;
 const ENABLE_BOTH_GROUPS: u64 = 0b11;
@@ -218,32 +217,6 @@ pub(crate) fn silence(machine: &Machine, cpu: &Cpu) {
         write_register!("s3_0_c12_c9_3", 0);
     }
     synchronise();
-}
-
-/// A shared interrupt for its next owner: off, not pending, not active, in group 1, to this CPU.
-pub(crate) fn reset_shared(machine: &Machine, number: u32, mpidr: u64) {
-    let distributor = machine.distributor;
-    let word = u64::from(number / 32) * 4;
-    let bit = 1 << (number % 32);
-    write(distributor + GICD_ICENABLER + word, bit);
-    // RWP: the interrupt does not come any more once this is 0 (12.9.4); a few accesses.
-    for _ in 0..1000 {
-        if read(distributor + GICD_CTLR) & 1 << 31 == 0 {
-            break;
-        }
-    }
-    write(distributor + GICD_ICPENDR + word, bit);
-    write(distributor + GICD_ICACTIVER + word, bit);
-    Devices.write(
-        distributor + GICD_IPRIORITYR + u64::from(number),
-        Width::Byte,
-        0xa0,
-    );
-    Devices.write(
-        distributor + GICD_IROUTER + 8 * u64::from(number),
-        Width::Double,
-        mpidr,
-    );
 }
 
 /// Makes a shared interrupt pending.

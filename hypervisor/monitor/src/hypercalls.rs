@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! HVC: what the root asks for, and the little that a cell may.
 
-use rampart_hypervisor_core::interface::{Exit, Hypercall, Outcome, REVISION, ROOT};
+use core::sync::atomic::Ordering::Relaxed;
+
 use rampart_hypervisor_core::format::InterruptFlags;
-use rampart_hypervisor_core::interface::MAXIMUM_CELLS;
+use rampart_hypervisor_core::hypercall::Call;
+use rampart_hypervisor_core::interface::{MAXIMUM_CELLS, Outcome, REVISION, ROOT};
 
 use crate::cpu::Registers;
 use crate::exits::Context;
@@ -18,10 +20,8 @@ pub(crate) type Values = [u64; 3];
 pub(crate) fn handle(context: &Context<'_>, registers: &mut Registers) {
     let [x0, x1, x2, x3, ..] = registers.x;
     let mut values = [x1, x2, x3];
-    let result = u32::try_from(x0)
-        .ok()
-        .and_then(|number| Hypercall::try_from(number).ok())
-        .ok_or(Outcome::NotSupported)
+    let status = context.machine.status();
+    let result = Call::read(&[x0, x1, x2], context.cell, status)
         .and_then(|call| serve(context, call, &mut values, registers));
     registers.set(0, result.err().unwrap_or(Outcome::Success) as i64 as u64);
     for (number, value) in (1..).zip(values) {
@@ -31,60 +31,45 @@ pub(crate) fn handle(context: &Context<'_>, registers: &mut Registers) {
 
 fn serve(
     context: &Context<'_>,
-    call: Hypercall,
+    call: Call,
     values: &mut Values,
     registers: &mut Registers,
 ) -> Result<(), Outcome> {
     let machine = context.machine;
-    let [first, second, _] = *values;
-    let cell = u32::try_from(first).unwrap_or(u32::MAX);
+    let status = machine.status();
     match call {
-        Hypercall::CpuInfo => {
-            let cpu = &machine.status().cpus[visible_cpu(context, first)?];
+        Call::CpuInfo(index) => {
+            let cpu = &status.cpus[index];
             let power: u32 = cpu.power().into();
             *values = [cpu.cell().into(), power.into(), cpu.all_exits()];
             Ok(())
         }
-        Hypercall::CpuExits => {
-            let cpu = &machine.status().cpus[visible_cpu(context, first)?];
-            let exit = u32::try_from(second).ok().and_then(|exit| Exit::try_from(exit).ok());
-            let counter = &cpu.exits[exit.ok_or(Outcome::Invalid)? as usize];
-            values[0] = counter.load(core::sync::atomic::Ordering::Relaxed);
+        Call::CpuExits(index, exit) => {
+            values[0] = status.cpus[index].exits[exit].load(Relaxed);
             Ok(())
         }
-        Hypercall::Doorbell => doorbell(context, first),
-        Hypercall::WatchdogKick => {
-            machine.status().kick(context.cell, now());
+        Call::Doorbell(index) => doorbell(context, index),
+        Call::WatchdogKick => {
+            status.kick(context.cell, now());
             Ok(())
         }
-        Hypercall::Interface => {
+        Call::Interface => {
+            // Linux asks now and then, and so lets the cells be looked after.
             if context.cell == ROOT {
                 cells::watch(machine);
             }
             *values = [REVISION.into(), context.cell.into(), 0];
             Ok(())
         }
-        _ if context.cell != ROOT => Err(Outcome::NotPermitted),
-        Hypercall::Disable => root::leave(context, registers),
-        Hypercall::CellCreate => cells::create(machine, values),
-        Hypercall::CellLoadable => cells::loadable(machine, cell),
-        Hypercall::CellStart => cells::start(machine, cell),
-        Hypercall::CellStop => cells::stop(machine, cell),
-        Hypercall::CellDestroy => cells::destroy(machine, cell),
-    }
-}
-
-/// The root sees all CPUs, a cell its own.
-fn visible_cpu(context: &Context<'_>, index: u64) -> Result<usize, Outcome> {
-    let index = usize::try_from(index).map_err(|_| Outcome::Invalid)?;
-    if index >= context.machine.cpu_count() {
-        return Err(Outcome::Invalid);
-    }
-    let own = context.machine.status().cpus[index].cell() == context.cell;
-    if own || context.cell == ROOT {
-        Ok(index)
-    } else {
-        Err(Outcome::NotPermitted)
+        Call::Disable => root::leave(context, registers),
+        Call::Create {
+            configuration,
+            bytes,
+        } => cells::create(machine, configuration, bytes, values),
+        Call::Loadable(cell) => cells::loadable(machine, cell),
+        Call::Start(cell) => cells::start(machine, cell),
+        Call::Stop(cell) => cells::stop(machine, cell),
+        Call::Destroy(cell) => cells::destroy(machine, cell),
     }
 }
 

@@ -9,6 +9,7 @@ use rampart_hypervisor_core::interface::{
     CellState, CpuPower, Header, MAXIMUM_CELLS, Outcome, PAGE_BYTES, ROOT, STATUS_BYTES,
 };
 use rampart_hypervisor_core::launch::Layout;
+use rampart_hypervisor_core::memory;
 use rampart_hypervisor_core::stage2::{
     LEAST_ADDRESS_BITS, MOST_ADDRESS_BITS, PagePool, Stage2, attributes,
 };
@@ -133,12 +134,7 @@ pub(crate) fn prepare(machine: &Machine, system: &Configuration<'_>) -> Result<(
         cell: ROOT,
     };
     let mut stage_2 = Stage2::new(machine.address_bits, &mut tables).map_err(exhausted)?;
-    for region in system.memory {
-        let flags = attributes(region.flags());
-        stage_2
-            .map(region.guest, region.physical, region.bytes, flags, &mut tables)
-            .map_err(exhausted)?;
-    }
+    memory::build(&mut stage_2, system, &mut tables).map_err(exhausted)?;
     let status = machine.layout.status.start;
     let flags = attributes(MemoryFlags::READ);
     stage_2

@@ -5,7 +5,7 @@ use core::arch::asm;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use rampart_hypervisor_core::interface::{CellState, Exit, ROOT, StopReason};
-use rampart_hypervisor_core::psci::{Answer, Caller, is_psci, serve};
+use rampart_hypervisor_core::psci::{Answer, is_psci, serve};
 use rampart_hypervisor_core::state::Event;
 
 use crate::cpu::{Cpu, Order, Registers};
@@ -24,15 +24,10 @@ pub(crate) fn handle(context: &Context<'_>, registers: &mut Registers) {
     let Some(configuration) = context.shared.configuration() else {
         return;
     };
-    let status = context.machine.status();
-    let caller = Caller {
-        status,
-        cell: context.cell,
-    };
     let [x0, x1, x2, x3, ..] = registers.x;
     let answer = serve(
         &[x0, x1, x2, x3],
-        &caller,
+        &context.caller(),
         |address| configuration.executes(address),
         |function| configuration.forwards(function),
     );

@@ -17,6 +17,7 @@ const TICKS: u64 = 62_500;
 
 #[unsafe(no_mangle)]
 extern "C" fn cell_main(attack: u64) {
+    tell(Word::Result, 0);
     count(Word::Begun);
     match attack {
         1 => tell(Word::Result, load(OUTSIDE).into()),
@@ -50,8 +51,8 @@ extern "C" fn cell_main(attack: u64) {
             // SAFETY: handled by `cell_exception`.
             unsafe { asm!("udf #0", options(nostack)) }
         },
-        // A control register of the implementation (S3_1_C15_C2_0).
-        15 => write_register!("s3_1_c15_c2_0", 0),
+        // The auxiliary control register, which is the implementation's.
+        15 => write_register!("actlr_el1", 0),
         // PSCI SYSTEM_OFF and SYSTEM_RESET: its own end.
         16 => tell(Word::Result, smc(0x8400_0008, 0, 0)),
         17 => tell(Word::Result, smc(0x8400_0009, 0, 0)),
