@@ -52,7 +52,11 @@ fn cells_run_without_exits_and_keep_to_themselves() {
         ("modules", "make modules ARCH=aarch64"),
     ] {
         let path = bin.join(part);
-        assert!(path.exists(), "{}: not there; run `{command}`", path.display());
+        assert!(
+            path.exists(),
+            "{}: not there; run `{command}`",
+            path.display()
+        );
     }
     copy(&bin.join("hypervisor/."), place.path());
     copy(&bin.join("modules"), place.path());
@@ -66,7 +70,15 @@ fn cells_run_without_exits_and_keep_to_themselves() {
     // Linux has the first 768 MiB; the rest is the hypervisor's and its cells'. With iomem=relaxed the
     // kernel lets reads of the hypervisor's memory through, so that it is stage 2 that refuses them.
     let output = Command::new(bin.join("rampart"))
-        .args(["sim", "--architecture", "aarch64", "run", "--own", "--cpus", "4"])
+        .args([
+            "sim",
+            "--architecture",
+            "aarch64",
+            "run",
+            "--own",
+            "--cpus",
+            "4",
+        ])
         .args(["--memory", "1024", "--append", "mem=768M iomem=relaxed"])
         .args(["--", "bash", "-c", SCRIPT])
         .env_remove("RAMPART_METER")
@@ -87,7 +99,11 @@ fn cells_run_without_exits_and_keep_to_themselves() {
     }
     for line in text.lines().filter_map(|line| line.strip_prefix("log ")) {
         for complaint in COMPLAINTS {
-            assert!(!line.contains(complaint), "the kernel's log is not clean: {}", all());
+            assert!(
+                !line.contains(complaint),
+                "the kernel's log is not clean: {}",
+                all()
+            );
         }
     }
 }

@@ -186,9 +186,14 @@ fn leave(device: &Device, turns: usize) -> Done {
     under_load(|| {
         for turn in 0..turns {
             enable(device).map_err(|error| format!("turn {turn}: {error}"))?;
-            device.disable().map_err(|error| format!("turn {turn}: {error}"))?;
+            device
+                .disable()
+                .map_err(|error| format!("turn {turn}: {error}"))?;
         }
-        say(true, &format!("enabled and disabled {turns} times under load"));
+        say(
+            true,
+            &format!("enabled and disabled {turns} times under load"),
+        );
         Ok(())
     })
 }
@@ -212,7 +217,9 @@ fn interrupts(device: &Device, plan: &Plan, wanted: u64) -> (u64, u64) {
     wait_until(Duration::from_secs(20), || page.word(INTERRUPTS) > 10);
     let before: u64 = exits(device, plan.cpu).iter().sum();
     let from = page.word(INTERRUPTS);
-    wait_until(Duration::from_secs(60), || page.word(INTERRUPTS) - from >= wanted);
+    wait_until(Duration::from_secs(60), || {
+        page.word(INTERRUPTS) - from >= wanted
+    });
     let count = page.word(INTERRUPTS) - from;
     let after: u64 = exits(device, plan.cpu).iter().sum();
     (count, after - before)
@@ -237,22 +244,54 @@ const INVALID_PARAMETERS: u64 = -2_i64 as u64;
 const ATTACKS: [(u64, &str, Outcome); 17] = [
     (1, "reads outside", Outcome::Fails(StopReason::MemoryRead)),
     (2, "writes outside", Outcome::Fails(StopReason::MemoryWrite)),
-    (3, "executes outside", Outcome::Fails(StopReason::MemoryExecute)),
+    (
+        3,
+        "executes outside",
+        Outcome::Fails(StopReason::MemoryExecute),
+    ),
     (4, "interrupts everybody", Outcome::Survives(0)),
     (5, "calls the firmware", Outcome::Survives(NOT_SUPPORTED)),
     (6, "spins with everything masked", Outcome::Silent),
-    (7, "faults on its vectors and stack", Outcome::Fails(StopReason::MemoryExecute)),
-    (8, "maintains caches by set and way", Outcome::Fails(StopReason::SetWay)),
+    (
+        7,
+        "faults on its vectors and stack",
+        Outcome::Fails(StopReason::MemoryExecute),
+    ),
+    (
+        8,
+        "maintains caches by set and way",
+        Outcome::Fails(StopReason::SetWay),
+    ),
     (9, "sleeps with everything masked", Outcome::Silent),
-    (10, "reaches for the interrupt controller", Outcome::Survives(0)),
-    (11, "starts the root's CPU", Outcome::Survives(INVALID_PARAMETERS)),
+    (
+        10,
+        "reaches for the interrupt controller",
+        Outcome::Survives(0),
+    ),
+    (
+        11,
+        "starts the root's CPU",
+        Outcome::Survives(INVALID_PARAMETERS),
+    ),
     (12, "masks by priority and spins", Outcome::Silent),
     // QEMU emulates no caches, and does not look whether the address is there.
     (13, "cleans caches outside", Outcome::Survives(0)),
     (14, "faults for ever", Outcome::Silent),
-    (15, "writes the auxiliary control register", Outcome::Fails(StopReason::SystemRegister)),
-    (16, "turns the system off", Outcome::Ends(StopReason::SystemOff)),
-    (17, "resets the system", Outcome::Ends(StopReason::SystemReset)),
+    (
+        15,
+        "writes the auxiliary control register",
+        Outcome::Fails(StopReason::SystemRegister),
+    ),
+    (
+        16,
+        "turns the system off",
+        Outcome::Ends(StopReason::SystemOff),
+    ),
+    (
+        17,
+        "resets the system",
+        Outcome::Ends(StopReason::SystemReset),
+    ),
 ];
 
 fn attack(device: &Device, number: u64, name: &str, outcome: Outcome, program: &[u8]) -> Done {
@@ -270,7 +309,10 @@ fn attack(device: &Device, number: u64, name: &str, outcome: Outcome, program: &
             let met = wait_until(Duration::from_secs(10), || state(device, cell).0 == wanted);
             let found = state(device, cell);
             say(met && found.1 == reason, &format!("{name}: {found:?}"));
-            say(device.wait(Duration::from_secs(1))?, &format!("{name}: told by poll"));
+            say(
+                device.wait(Duration::from_secs(1))?,
+                &format!("{name}: told by poll"),
+            );
         }
         Outcome::Survives(result) => {
             let from = page.word(INTERRUPTS);
@@ -282,12 +324,18 @@ fn attack(device: &Device, number: u64, name: &str, outcome: Outcome, program: &
         }
         Outcome::Silent => {
             std::thread::sleep(Duration::from_millis(300));
-            say(state(device, cell).0 == CellState::Running, &format!("{name}: runs"));
+            say(
+                state(device, cell).0 == CellState::Running,
+                &format!("{name}: runs"),
+            );
         }
     }
     let begin = Instant::now();
     device.destroy(cell)?;
-    say(true, &format!("{name}: its CPU is back after {:?}", begin.elapsed()));
+    say(
+        true,
+        &format!("{name}: its CPU is back after {:?}", begin.elapsed()),
+    );
     Ok(())
 }
 
@@ -298,12 +346,24 @@ fn cells(device: &Device, directory: &Path) -> Done {
     let first = FIRST.start(device, 1000, &irq)?;
     let (count, exits_then) = interrupts(device, &FIRST, 500);
     println!("figure interrupts {count} exits {exits_then}");
-    say(count >= 500 && exits_then == 0, "no exit for the timer's interrupts");
+    say(
+        count >= 500 && exits_then == 0,
+        "no exit for the timer's interrupts",
+    );
 
-    say(read_is_refused(FIRST.memory), "the root cannot read the cell's memory");
-    say(read_is_refused(HYPERVISOR.0), "the root cannot read the hypervisor's memory");
+    say(
+        read_is_refused(FIRST.memory),
+        "the root cannot read the cell's memory",
+    );
+    say(
+        read_is_refused(HYPERVISOR.0),
+        "the root cannot read the hypervisor's memory",
+    );
     let again = FIRST.blob(0).bytes();
-    say(device.create(&again).is_err(), "a CPU and memory have one owner");
+    say(
+        device.create(&again).is_err(),
+        "a CPU and memory have one owner",
+    );
     for (number, name, outcome) in ATTACKS {
         let page = Physical::open(FIRST.shared());
         let (before, exits_before) = (page.word(INTERRUPTS), exits(device, FIRST.cpu));
@@ -311,17 +371,27 @@ fn cells(device: &Device, directory: &Path) -> Done {
         if let Err(error) = attack(device, number, name, outcome, &program) {
             say(false, &format!("{name}: {error}"));
         }
-        let counted = wait_until(Duration::from_secs(20), || page.word(INTERRUPTS) > before + 20);
+        let counted = wait_until(Duration::from_secs(20), || {
+            page.word(INTERRUPTS) > before + 20
+        });
         let same = exits(device, FIRST.cpu) == exits_before && page.word(UNEXPECTED) == unexpected;
-        say(counted && same, &format!("{name}: the neighbour notices nothing"));
+        say(
+            counted && same,
+            &format!("{name}: the neighbour notices nothing"),
+        );
     }
     device.stop(first)?;
     let page = Physical::open(FIRST.shared());
     let stopped = page.word(INTERRUPTS);
     std::thread::sleep(Duration::from_millis(50));
-    say(page.word(INTERRUPTS) == stopped, "a stopped cell does nothing");
+    say(
+        page.word(INTERRUPTS) == stopped,
+        "a stopped cell does nothing",
+    );
     device.start(first)?;
-    let again = wait_until(Duration::from_secs(20), || page.word(INTERRUPTS) > stopped + 10);
+    let again = wait_until(Duration::from_secs(20), || {
+        page.word(INTERRUPTS) > stopped + 10
+    });
     say(again, "it starts again");
     device.destroy(first)?;
     let memory = Physical::open(FIRST.memory);
@@ -350,7 +420,10 @@ fn turns(device: &Device, turns: usize, directory: &Path) -> Done {
         }
     }
     device.disable()?;
-    say(true, &format!("created, started, stopped and destroyed {turns} times"));
+    say(
+        true,
+        &format!("created, started, stopped and destroyed {turns} times"),
+    );
     Ok(())
 }
 

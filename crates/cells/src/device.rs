@@ -143,7 +143,11 @@ impl Device {
         // SAFETY: the command names the size of the request, which is as the driver has it; what
         // it points to lives until the call is over.
         let result = unsafe {
-            libc::ioctl(self.0.as_raw_fd(), command as _, std::ptr::from_mut(request))
+            libc::ioctl(
+                self.0.as_raw_fd(),
+                command as _,
+                std::ptr::from_mut(request),
+            )
         };
         let source = io::Error::last_os_error();
         let answer = answer(request);
@@ -155,9 +159,15 @@ impl Device {
         }
         let outcome = Outcome::try_from(answer.outcome).unwrap_or(Outcome::NotSupported);
         let [refusal, index, _] = answer.values;
-        let refusal = u32::try_from(refusal).ok().and_then(|refusal| Refusal::try_from(refusal).ok());
+        let refusal = u32::try_from(refusal)
+            .ok()
+            .and_then(|refusal| Refusal::try_from(refusal).ok());
         Err(match (outcome, refusal) {
-            (Outcome::Refused, Some(refusal)) => Error::Refused { what, refusal, index },
+            (Outcome::Refused, Some(refusal)) => Error::Refused {
+                what,
+                refusal,
+                index,
+            },
             _ => Error::Hypervisor { what, outcome },
         })
     }

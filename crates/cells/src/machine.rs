@@ -50,7 +50,10 @@ fn words(path: &Path) -> Result<Vec<u64>, Error> {
         path: path.to_owned(),
         source,
     })?;
-    let word = |word: &[u8]| word.iter().fold(0, |value, byte| value << 8 | u64::from(*byte));
+    let word = |word: &[u8]| {
+        word.iter()
+            .fold(0, |value, byte| value << 8 | u64::from(*byte))
+    };
     Ok(bytes.chunks_exact(4).map(word).collect())
 }
 
@@ -69,7 +72,9 @@ fn children(tree: &Path, prefix: &str) -> Result<Vec<PathBuf>, Error> {
     let mut found = Vec::new();
     for entry in fs::read_dir(tree).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        let name = path
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned());
         if name.is_some_and(|name| name.starts_with(prefix)) {
             found.push(path);
         }
@@ -101,7 +106,11 @@ impl Machine {
         let mut cpus = Vec::new();
         for node in children(&tree.join("cpus"), "cpu@")? {
             let affinity = words(&node.join("reg"))?;
-            cpus.push(affinity.into_iter().fold(0, |value, word| value << 32 | word));
+            cpus.push(
+                affinity
+                    .into_iter()
+                    .fold(0, |value, word| value << 32 | word),
+            );
         }
         cpus.sort_unstable();
         Ok(Self {

@@ -60,7 +60,11 @@ pub fn told(word: Word) -> u64 {
 /// Tells the root.
 pub fn tell(word: Word, value: u64) {
     // SAFETY: as for `told`.
-    unsafe { (SHARED as *mut u64).add(word as usize).write_volatile(value) }
+    unsafe {
+        (SHARED as *mut u64)
+            .add(word as usize)
+            .write_volatile(value)
+    }
 }
 
 /// One more.

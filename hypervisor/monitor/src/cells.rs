@@ -8,24 +8,24 @@ use core::sync::atomic::fence;
 use rampart_hypervisor_core::configuration::against::{Cells, check_cell};
 use rampart_hypervisor_core::configuration::{Configuration, Kind, Refused};
 use rampart_hypervisor_core::format::{MAXIMUM_BLOB_BYTES, MemoryFlags, MemoryRegion, Refusal};
+use rampart_hypervisor_core::gic::hand_over;
 use rampart_hypervisor_core::interface::{
     CellState, CpuPower, MAXIMUM_CELLS, MAXIMUM_CPUS, NO_CELL, Outcome, PAGE_BYTES, ROOT,
     StopReason,
 };
-use rampart_hypervisor_core::gic::hand_over;
 use rampart_hypervisor_core::launch::silence;
 use rampart_hypervisor_core::memory;
 use rampart_hypervisor_core::stage2::{AccessKind, Stage2};
 use rampart_hypervisor_core::state::{Event, Snapshot, is_wiped};
 
 use crate::cpu::{Cpu, Order};
+use crate::gic::Devices;
 use crate::hypercalls::Values;
 use crate::machine::Machine;
 use crate::registers::{instruction, now, read_register, wait_until};
+use crate::smc;
 use crate::system::{MANAGER, Manager, ROOT_REGISTERS, Shared};
 use crate::tables::Tables;
-use crate::gic::Devices;
-use crate::smc;
 
 /// How long a CPU may take to park. It comes with its next instruction; what is waited for is an
 /// access of it to a slow device.
@@ -59,7 +59,9 @@ fn cpus(machine: &Machine, cell: u32) -> impl Iterator<Item = (usize, &'static C
 pub(crate) fn create(machine: &Machine, start: u64, bytes: u64, values: &mut Values) -> Done {
     with_manager(|manager| {
         let free = |cell: &u32| state(machine, *cell) == Err(Outcome::NoSuchCell);
-        let number = (1..MAXIMUM_CELLS as u32).find(free).ok_or(Outcome::Exhausted)?;
+        let number = (1..MAXIMUM_CELLS as u32)
+            .find(free)
+            .ok_or(Outcome::Exhausted)?;
         let refused = |refused: Refused, values: &mut Values| {
             let reason: u32 = refused.refusal.into();
             *values = [reason.into(), refused.index.into(), refused.other.into()];
@@ -76,7 +78,9 @@ pub(crate) fn create(machine: &Machine, start: u64, bytes: u64, values: &mut Val
         let new = manager
             .read(number, Kind::Cell, bytes, copy)
             .map_err(|reason| refused(reason, values))?;
-        let system = Shared::of(ROOT).configuration().ok_or(Outcome::WrongState)?;
+        let system = Shared::of(ROOT)
+            .configuration()
+            .ok_or(Outcome::WrongState)?;
         check_cell(&new, system, &machine.facts(), &there())
             .map_err(|reason| refused(reason, values))?;
         take_cpus(machine, &new).map_err(|index| {
@@ -91,7 +95,9 @@ pub(crate) fn create(machine: &Machine, start: u64, bytes: u64, values: &mut Val
         machine.status().advance(number, Event::Create, now())?;
         let mask = cpus(machine, number).fold(0, |mask, (index, _)| mask | 1 << index);
         let silence = silence(&new, read_register!("cntfrq_el0"));
-        machine.status().describe(number, &new.header.name, mask, silence)?;
+        machine
+            .status()
+            .describe(number, &new.header.name, mask, silence)?;
         *values = [number.into(), 0, NO_CELL.into()];
         Ok(())
     })
@@ -143,12 +149,7 @@ fn take_cpus(machine: &Machine, new: &Configuration<'_>) -> Result<(), usize> {
 }
 
 /// Everything that the configuration names goes from the root to the cell.
-fn build(
-    manager: &mut Manager,
-    machine: &Machine,
-    number: u32,
-    new: &Configuration<'_>,
-) -> Done {
+fn build(manager: &mut Manager, machine: &Machine, number: u32, new: &Configuration<'_>) -> Done {
     let exhausted = |_| Outcome::Exhausted;
     let (root, mut tables) = manager.translation(ROOT).ok_or(Outcome::WrongState)?;
     memory::take(new, root, &mut tables).map_err(exhausted)?;
@@ -186,7 +187,9 @@ fn build(
 }
 
 fn indices(machine: &Machine, of: &Configuration<'_>) -> impl Iterator<Item = usize> {
-    of.cpus.iter().filter_map(|mpidr| machine.status().cpu(*mpidr))
+    of.cpus
+        .iter()
+        .filter_map(|mpidr| machine.status().cpu(*mpidr))
 }
 
 /// The root's shared registers are those that no cell has bits of.
@@ -214,12 +217,7 @@ fn wipe(region: &MemoryRegion) {
 }
 
 /// Everything of a cell that is not any more goes back to the root.
-fn give_back(
-    manager: &mut Manager,
-    machine: &Machine,
-    number: u32,
-    old: &Configuration<'_>,
-) {
+fn give_back(manager: &mut Manager, machine: &Machine, number: u32, old: &Configuration<'_>) {
     if let Some(stage_2) = manager.stage_2[number as usize].take() {
         let pool = &mut manager.pool;
         stage_2.release(&mut Tables { pool, cell: number });
@@ -262,7 +260,9 @@ pub(crate) fn loadable(machine: &Machine, cell: u32) -> Done {
 
 /// Shows the loadable memory to the root, or takes it away again.
 fn show(manager: &mut Manager, cell: u32, shown: bool) -> Done {
-    let configuration = Shared::of(cell).configuration().ok_or(Outcome::NoSuchCell)?;
+    let configuration = Shared::of(cell)
+        .configuration()
+        .ok_or(Outcome::NoSuchCell)?;
     let (root, mut tables) = manager.translation(ROOT).ok_or(Outcome::WrongState)?;
     memory::show_loadable(configuration, shown, root, &mut tables).map_err(|_| Outcome::Exhausted)
 }
@@ -275,18 +275,28 @@ pub(crate) fn start(machine: &Machine, cell: u32) -> Done {
         }
         park_all(manager, machine, cell)?;
         show(manager, cell, false)?;
-        let configuration = Shared::of(cell).configuration().ok_or(Outcome::NoSuchCell)?;
+        let configuration = Shared::of(cell)
+            .configuration()
+            .ok_or(Outcome::NoSuchCell)?;
         let (stage_2, mut tables) = manager.translation(cell).ok_or(Outcome::NoSuchCell)?;
         for (index, _) in cpus(machine, cell) {
             stage_2.restore(index, &mut tables);
         }
-        let first = configuration.cpus.first().and_then(|mpidr| machine.status().cpu(*mpidr));
+        let first = configuration
+            .cpus
+            .first()
+            .and_then(|mpidr| machine.status().cpu(*mpidr));
         let first = first.ok_or(Outcome::Invalid)?;
         let cpu = machine.cpu(first).ok_or(Outcome::Invalid)?;
         machine.status().advance(cell, Event::Start, now())?;
         // None but this CPU can turn it on before it has begun.
         let _ = machine.status().cpus[first].begin_to_turn_on();
-        smc::start(machine, cpu, configuration.header.entry, configuration.header.argument);
+        smc::start(
+            machine,
+            cpu,
+            configuration.header.entry,
+            configuration.header.argument,
+        );
         Ok(())
     })
 }
@@ -309,7 +319,9 @@ pub(crate) fn destroy(machine: &Machine, cell: u32) -> Done {
         }
         park_all(manager, machine, cell)?;
         show(manager, cell, false)?;
-        let configuration = *Shared::of(cell).configuration().ok_or(Outcome::NoSuchCell)?;
+        let configuration = *Shared::of(cell)
+            .configuration()
+            .ok_or(Outcome::NoSuchCell)?;
         give_back(manager, machine, cell, &configuration);
         machine.status().advance(cell, Event::Destroy, now())?;
         Ok(())

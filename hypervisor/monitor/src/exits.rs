@@ -8,9 +8,7 @@ use rampart_hypervisor_core::gic::{ControlRegister, control_read, control_write,
 use rampart_hypervisor_core::interface::{Exit, ROOT, StopReason};
 use rampart_hypervisor_core::psci::Caller;
 use rampart_hypervisor_core::state::Snapshot;
-use rampart_hypervisor_core::syndrome::{
-    SystemAccess, SystemRegister, Trap, guest_address, trap,
-};
+use rampart_hypervisor_core::syndrome::{SystemAccess, SystemRegister, Trap, guest_address, trap};
 
 use crate::cpu::{Cpu, Order, Registers};
 use crate::log::log;

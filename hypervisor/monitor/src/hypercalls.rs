@@ -77,17 +77,26 @@ fn serve(
 fn doorbell(context: &Context<'_>, index: u64) -> Result<(), Outcome> {
     // Others' configurations are looked at: none comes or goes meanwhile.
     let _held = MANAGER.try_lock().ok_or(Outcome::Busy)?;
-    let configuration = context.shared.configuration().ok_or(Outcome::NotPermitted)?;
+    let configuration = context
+        .shared
+        .configuration()
+        .ok_or(Outcome::NotPermitted)?;
     let index = usize::try_from(index).map_err(|_| Outcome::Invalid)?;
-    let number = configuration.doorbells.get(index).ok_or(Outcome::Invalid)?.interrupt;
+    let number = configuration
+        .doorbells
+        .get(index)
+        .ok_or(Outcome::Invalid)?
+        .interrupt;
     let is_bell = |cell: u32| {
         Shared::of(cell).interrupts.contains(number)
-            && Shared::of(cell).configuration().is_some_and(|configuration| {
-                configuration.interrupts.iter().any(|grant| {
-                    let flags = InterruptFlags::from_bits_truncate(grant.flags);
-                    grant.number == number && flags.contains(InterruptFlags::DOORBELL)
+            && Shared::of(cell)
+                .configuration()
+                .is_some_and(|configuration| {
+                    configuration.interrupts.iter().any(|grant| {
+                        let flags = InterruptFlags::from_bits_truncate(grant.flags);
+                        grant.number == number && flags.contains(InterruptFlags::DOORBELL)
+                    })
                 })
-            })
     };
     if !(0..MAXIMUM_CELLS as u32).any(is_bell) {
         return Err(Outcome::NotPermitted);

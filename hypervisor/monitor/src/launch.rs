@@ -12,7 +12,9 @@ use rampart_hypervisor_core::launch::Layout;
 use crate::cpu::{Activity, Cpu, PER_CPU_BYTES};
 use crate::machine::Machine;
 use crate::memory::{DoesNotFit, Mapping, Use};
-use crate::registers::{WRITE_NEVER_EXECUTE, read_register, synchronise, wait_until, write_register};
+use crate::registers::{
+    WRITE_NEVER_EXECUTE, read_register, synchronise, wait_until, write_register,
+};
 use crate::{memory, root, vectors};
 
 /// What Linux had when it called; `entry.s` writes it and reads it.
@@ -109,11 +111,7 @@ fn prepare(base: u64) -> Result<(), Outcome> {
     root::prepare(machine, &system)
 }
 
-fn map(
-    layout: &Layout,
-    cpu_count: u64,
-    system: &Configuration<'_>,
-) -> Result<(), DoesNotFit> {
+fn map(layout: &Layout, cpu_count: u64, system: &Configuration<'_>) -> Result<(), DoesNotFit> {
     let code = (&raw const image_start) as u64;
     let constants = (&raw const rodata_start) as u64;
     let data = (&raw const data_start) as u64;
@@ -141,14 +139,19 @@ fn enter(index: u64, linux: &Linux) -> Result<(), Outcome> {
     let machine = Machine::get().ok_or(Outcome::WrongState)?;
     let cpu = machine.cpu(index as usize).ok_or(Outcome::Invalid)?;
     cpu.adopt();
-    cpu.launching.store(core::ptr::from_ref(linux) as u64, SeqCst);
+    cpu.launching
+        .store(core::ptr::from_ref(linux) as u64, SeqCst);
     cpu.linux_system_control.store(linux.system_control, SeqCst);
     cpu.linux_vectors.store(linux.vectors, SeqCst);
-    cpu.linux_hypervisor_control.store(linux.hypervisor_control, SeqCst);
+    cpu.linux_hypervisor_control
+        .store(linux.hypervisor_control, SeqCst);
     cpu.linux_feature_traps.store(linux.feature_traps, SeqCst);
     // From here on a fault of the hypervisor comes to `handle_fault`.
     write_register!("vbar_el2", vectors::address());
-    write_register!("sctlr_el2", read_register!("sctlr_el2") | WRITE_NEVER_EXECUTE);
+    write_register!(
+        "sctlr_el2",
+        read_register!("sctlr_el2") | WRITE_NEVER_EXECUTE
+    );
     synchronise();
 
     let own = root::check_cpu(machine, cpu);

@@ -65,7 +65,9 @@ struct Table(UnsafeCell<[u64; ENTRIES]>);
 unsafe impl Sync for Table {}
 
 impl Table {
-    const EMPTY: Self = Self(UnsafeCell::new([0; ENTRIES]));
+    const fn empty() -> Self {
+        Self(UnsafeCell::new([0; ENTRIES]))
+    }
 
     fn read(&self, index: usize) -> u64 {
         // SAFETY: the index is below 512 by its mask, and nobody writes at this time.
@@ -90,13 +92,13 @@ impl Table {
 
 /// What `entry.s` fills for the first step, with the MMU off.
 #[unsafe(no_mangle)]
-static early_level_1: Table = Table::EMPTY;
+static early_level_1: Table = Table::empty();
 #[unsafe(no_mangle)]
-static early_level_2: Table = Table::EMPTY;
+static early_level_2: Table = Table::empty();
 /// What all CPUs use from the second step on.
 #[unsafe(no_mangle)]
-static final_level_1: Table = Table::EMPTY;
-static POOL: [Table; TABLES] = [Table::EMPTY; TABLES];
+static final_level_1: Table = Table::empty();
+static POOL: [Table; TABLES] = [const { Table::empty() }; TABLES];
 
 /// The final tables while they are made.
 #[derive(Debug, Default)]
@@ -151,7 +153,7 @@ impl Mapping {
     fn below(&mut self, table: &Table, index: usize) -> Result<&'static Table, DoesNotFit> {
         let entry = table.read(index);
         if entry != 0 {
-                        let address = entry & NEXT_TABLE;
+            let address = entry & NEXT_TABLE;
             return POOL
                 .iter()
                 .find(|table| table.address() == address)

@@ -12,7 +12,9 @@ use crate::cpu::{Cpu, Order, Registers};
 use crate::exits::Context;
 use crate::machine::Machine;
 use crate::park::park;
-use crate::registers::{hypervisor_control as hcr, instruction, now, read_register, write_register};
+use crate::registers::{
+    hypervisor_control as hcr, instruction, now, read_register, write_register,
+};
 use crate::{cells, gic, guest};
 
 /// PSCI CPU_OFF (Arm DEN 0022, 5.5).

@@ -13,7 +13,10 @@ static TICKS: AtomicU64 = AtomicU64::new(0);
 
 #[unsafe(no_mangle)]
 extern "C" fn cell_main(microseconds: u64) {
-    TICKS.store(read_register!("cntfrq_el0") * microseconds / 1_000_000, Relaxed);
+    TICKS.store(
+        read_register!("cntfrq_el0") * microseconds / 1_000_000,
+        Relaxed,
+    );
     enable(TIMER);
     arm_timer(TICKS.load(Relaxed));
     unmask();
