@@ -3,6 +3,7 @@
 
 use super::{DISTRIBUTOR_BYTES, Interrupts, OwnCpus, bank};
 use crate::bus::{Access, Bus, Forbidden, Width};
+use crate::lock::hold;
 
 const TYPER: u64 = 0x0004;
 /// Message-based interrupts, LPIs and virtual LPIs, which no cell has: MBIS, LPIS, DVIS.
@@ -80,7 +81,9 @@ fn route(
     let Some(value) = access.write else {
         return bus.read(access.address, access.width);
     };
-    let _held = bank::LOCK.lock();
+    let Some(_held) = hold(&bank::LOCK) else {
+        return 0;
+    };
     let shift = 8 * (access.address & 7);
     let mask = access.width.mask() << shift;
     let kept = if mask == u64::MAX {
