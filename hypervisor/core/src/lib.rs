@@ -16,8 +16,8 @@
 //! - [`psci`]: the calls by which a cell manages its CPUs, and other SMCs.
 //! - [`ring`]: records through shared memory.
 //!
-//! **Invariants:** nothing here touches a hardware register, waits for another CPU (but for the
-//! holder of a lock over a few accesses), or allocates; nothing panics on what a cell, the root or a
+//! **Invariants:** nothing here touches a hardware register, waits for another CPU without a limit (a
+//! lock is held over a few accesses, and given up where its holder does not come back), or allocates; nothing panics on what a cell, the root or a
 //! blob says. The feature `std` adds what writes configurations, for programs of the root.
 #![cfg_attr(not(any(test, feature = "std")), no_std)]
 #![forbid(unsafe_code)]
@@ -29,6 +29,7 @@ pub mod gic;
 pub mod hypercall;
 pub mod interface;
 pub mod launch;
+mod lock;
 pub mod memory;
 pub mod psci;
 pub mod registers;

@@ -11,6 +11,7 @@ use crate::bus::{Access, Bus, Forbidden};
 use crate::configuration::Configuration;
 use crate::format::{MAXIMUM_REGISTERS, RegisterFlags, RegisterGrant};
 use crate::interface::PAGE_BYTES;
+use crate::lock::hold;
 
 /// One lock for several registers, so that read-modify-write loses nothing. It is held for two
 /// accesses to a device, by code that nothing interrupts and that waits for nothing inside.
@@ -57,7 +58,8 @@ fn find(registers: &[RegisterGrant], address: u64) -> Option<&RegisterGrant> {
 /// none to read is not read at all.
 ///
 /// # Errors
-/// [`Forbidden`]: it owns no bit there, or the register has another width.
+/// [`Forbidden`]: it owns no bit there, the register has another width, or another CPU does not come
+/// back from it.
 #[inline]
 pub fn dispatch(
     access: &Access,
@@ -83,7 +85,7 @@ pub fn dispatch(
             bus.write(access.address, access.width, value & writable);
         }
     } else if writable != 0 {
-        let _held = locks.of(access.address).lock();
+        let _held = hold(locks.of(access.address)).ok_or(Forbidden)?;
         let kept = bus.read(access.address, access.width) & !writable;
         bus.write(access.address, access.width, kept | value & writable);
     }

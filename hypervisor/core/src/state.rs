@@ -13,6 +13,7 @@ use crate::interface::{
     CellState, CellStatus, CpuPower, CpuStatus, Exit, FAILURE_SLOTS, LOG_BYTES, MAXIMUM_CPUS,
     NO_CELL, Outcome, REVISION, STATUS_MAGIC, Status, StopReason,
 };
+use crate::lock::hold;
 
 /// What happens to a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -179,7 +180,7 @@ impl Status {
     ) -> bool {
         let number = self.record(cell, cpu, reason, snapshot, now);
         let failed = self.advance(cell, Event::Fail(reason), now).is_ok();
-        if failed && let Ok(cell) = self.cell(cell) {
+        if failed && let (Ok(cell), Some(number)) = (self.cell(cell), number) {
             cell.failure.store(number + 1, Release);
         }
         failed
@@ -192,8 +193,8 @@ impl Status {
         reason: StopReason,
         snapshot: &Snapshot,
         now: u64,
-    ) -> u64 {
-        let _held = WRITING.lock();
+    ) -> Option<u64> {
+        let _held = hold(&WRITING)?;
         let number = self.failures.load(Relaxed);
         let slot = &self.failure[(number % FAILURE_SLOTS as u64) as usize];
         slot.sequence.store(0, Relaxed);
@@ -216,7 +217,7 @@ impl Status {
         }
         slot.sequence.store(number + 1, Release);
         self.failures.store(number + 1, Release);
-        number
+        Some(number)
     }
 
     /// The cell shows that it is alive.
@@ -239,7 +240,7 @@ impl Status {
 
     /// Adds to the log; the oldest goes.
     pub fn log(&self, text: &str) {
-        let _held = WRITING.lock();
+        let Some(_held) = hold(&WRITING) else { return };
         let mut at = self.logged.load(Relaxed);
         for byte in text.bytes() {
             self.log[(at % LOG_BYTES as u64) as usize].store(byte, Relaxed);

@@ -362,6 +362,9 @@ fn what_another_has_is_refused_and_the_other_named() {
             }];
         }),
         (Refusal::RegisterBitsOwned, 0, 3, |new| {
+            new.registers = vec![bits(4, 0, 1 << 20)] // neither reads it
+        }),
+        (Refusal::RegisterBitsOwned, 0, 3, |new| {
             new.registers = vec![bits(0, 0, 0x8)]
         }),
         (Refusal::RegisterBitsOwned, 0, 3, |new| {

@@ -259,6 +259,38 @@ fn the_root_has_what_no_cell_has() {
     assert_eq!(pages(&[]).count(), 0);
 }
 
+/// A register that does not answer until it is told to.
+struct Stuck(std::sync::Barrier, std::sync::Barrier);
+
+impl Bus for Stuck {
+    fn read(&self, _: u64, _: Width) -> u64 {
+        self.0.wait();
+        self.1.wait();
+        0
+    }
+
+    fn write(&self, _: u64, _: Width, _: u64) {}
+}
+
+#[test]
+fn nobody_waits_without_end_for_who_does_not_come_back() {
+    let stuck = Stuck(std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+    let (locks, own) = (Locks::new(), [bits(0, 1, 1)]);
+    std::thread::scope(|scope| {
+        let holder = scope.spawn(|| dispatch(&word(CLOCKS, Some(1)), &own, &locks, &stuck));
+        stuck.0.wait();
+        let bus = Registers::default();
+        assert_eq!(
+            dispatch(&word(CLOCKS, Some(1)), &own, &locks, &bus),
+            Err(Forbidden)
+        );
+        assert_eq!(bus.taken(), []);
+        stuck.1.wait();
+        assert_eq!(holder.join().expect("no panic"), Ok(0));
+        assert_eq!(dispatch(&word(CLOCKS, Some(1)), &own, &locks, &bus), Ok(0));
+    });
+}
+
 /// A register that loses nothing by itself, and shows what would be lost between read and write.
 struct Slow(AtomicU64);
 

@@ -6,6 +6,7 @@ use spin::Mutex;
 
 use super::{BEST_PRIORITY, Owned};
 use crate::bus::{Access, Bus, Width};
+use crate::lock::hold;
 
 /// For read-modify-write of a register that several cells have bits in. One for the whole
 /// controller: it is held for two accesses to a register, and nothing waits inside.
@@ -78,7 +79,7 @@ pub(super) fn modify(address: u64, width: Width, value: u64, mask: u64, bus: &im
     if mask == 0 {
         return;
     }
-    let _held = LOCK.lock();
+    let Some(_held) = hold(&LOCK) else { return };
     let kept = bus.read(address, width) & !mask;
     bus.write(address, width, kept | value & mask);
 }

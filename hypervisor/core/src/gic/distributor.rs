@@ -3,6 +3,7 @@
 
 use super::{DISTRIBUTOR_BYTES, Interrupts, OwnCpus, bank};
 use crate::bus::{Access, Bus, Forbidden, Width};
+use crate::lock::hold;
 
 const TYPER: u64 = 0x0004;
 /// Message-based interrupts, LPIs and virtual LPIs, which no cell has: MBIS, LPIS, DVIS.
@@ -10,8 +11,6 @@ const TYPER_MESSAGES: u64 = 0b111 << 16;
 const SET_PENDING: u64 = 0x0040;
 const CLEAR_PENDING: u64 = 0x0048;
 const ROUTES: core::ops::Range<u64> = 0x6100..0x7fe0;
-/// IROUTER.Interrupt_Routing_Mode: to any CPU that takes part, also another cell's.
-const ROUTE_ANYWHERE: u64 = 1 << 31;
 const IDENTIFICATION: u64 = 0xffd0;
 
 /// An access `base` + offset of a cell that owns `interrupts` and the CPUs `cpus` (affinities, or the
@@ -80,7 +79,9 @@ fn route(
     let Some(value) = access.write else {
         return bus.read(access.address, access.width);
     };
-    let _held = bank::LOCK.lock();
+    let Some(_held) = hold(&bank::LOCK) else {
+        return 0;
+    };
     let shift = 8 * (access.address & 7);
     let mask = access.width.mask() << shift;
     let kept = if mask == u64::MAX {
@@ -89,7 +90,8 @@ fn route(
         bus.read(register, Width::Double) & !mask
     };
     let wanted = kept | (value << shift) & mask;
-    if wanted & ROUTE_ANYWHERE == 0 && cpus.has(wanted) {
+    // No CPU's affinity has Interrupt_Routing_Mode set, which means any CPU, also another cell's.
+    if cpus.has(wanted) {
         bus.write(register, Width::Double, wanted);
     }
     0
