@@ -31,6 +31,9 @@ use crate::tables::Tables;
 /// access of it to a slow device.
 const PARK_MICROSECONDS: u64 = 100_000;
 
+/// How long another CPU may take for one access to a register.
+const ACCESS_MICROSECONDS: u64 = 10_000;
+
 type Done = Result<(), Outcome>;
 
 fn with_manager(work: impl FnOnce(&mut Manager) -> Done) -> Done {
@@ -182,8 +185,7 @@ fn build(manager: &mut Manager, machine: &Machine, number: u32, new: &Configurat
         hand_over(machine.distributor, grant.number, first, &Devices);
         Shared::of(number).interrupts.insert(grant.number);
     }
-    share_registers();
-    Ok(())
+    share_registers()
 }
 
 fn indices(machine: &Machine, of: &Configuration<'_>) -> impl Iterator<Item = usize> {
@@ -193,10 +195,20 @@ fn indices(machine: &Machine, of: &Configuration<'_>) -> impl Iterator<Item = us
 }
 
 /// The root's shared registers are those that no cell has bits of.
-fn share_registers() {
-    let cells = (1..MAXIMUM_CELLS as u32).filter_map(|cell| Shared::of(cell).configuration());
-    // Held for one access of another CPU of the root.
-    ROOT_REGISTERS.lock().set(cells);
+fn share_registers() -> Done {
+    let mut set = || {
+        let cells = (1..MAXIMUM_CELLS as u32).filter_map(|cell| Shared::of(cell).configuration());
+        ROOT_REGISTERS
+            .try_lock()
+            .map(|mut registers| registers.set(cells))
+            .is_some()
+    };
+    // Another CPU of the root holds it for one access.
+    if wait_until(ACCESS_MICROSECONDS, &mut set) {
+        Ok(())
+    } else {
+        Err(Outcome::TimedOut)
+    }
 }
 
 /// Zeros, also where a CPU looks that has its caches off.
@@ -224,7 +236,8 @@ fn give_back(manager: &mut Manager, machine: &Machine, number: u32, old: &Config
     }
     old.memory.iter().for_each(wipe);
     manager.forget(number);
-    share_registers();
+    // Where the lock cannot be had the root has fewer bits than it could, and nobody more.
+    let _ = share_registers();
     for grant in old.interrupts {
         Shared::of(number).interrupts.remove(grant.number);
         let first = machine.header.cpus().first().copied().unwrap_or(0);

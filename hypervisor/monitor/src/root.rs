@@ -48,7 +48,7 @@ fn address_bits() -> u32 {
 
 /// Reads the system's configuration, under the early translation.
 pub(crate) fn read(layout: &Layout) -> Result<Configuration<'static>, Outcome> {
-    let mut manager = MANAGER.lock();
+    let mut manager = MANAGER.try_lock().ok_or(Outcome::Busy)?;
     let start = layout.pool.start;
     let pages = (layout.pool.end - start) / PAGE_BYTES;
     let manager = manager.insert(Manager {
@@ -127,7 +127,7 @@ pub(crate) fn discover(
 /// to be read.
 pub(crate) fn prepare(machine: &Machine, system: &Configuration<'_>) -> Result<(), Outcome> {
     let exhausted = |_| Outcome::Exhausted;
-    let mut manager = MANAGER.lock();
+    let mut manager = MANAGER.try_lock().ok_or(Outcome::Busy)?;
     let manager = manager.as_mut().ok_or(Outcome::WrongState)?;
     let mut tables = Tables {
         pool: &mut manager.pool,
