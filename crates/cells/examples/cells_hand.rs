@@ -2,7 +2,7 @@
 //! What the tests do in a booted root, whose memory from 0x7000_0000 Linux leaves alone (`mem=`):
 //!
 //! ```text
-//! cells_hand enable | disable | leave TURNS | cells DIRECTORY | turns TURNS DIRECTORY | peek ADDRESS
+//! cells_hand enable | disable | start DIRECTORY | leave TURNS | cells DIRECTORY | turns TURNS DIRECTORY | peek ADDRESS
 //! ```
 //!
 //! Each check is a line that begins with `ok` or `FAILED`; figures begin with `figure`.
@@ -19,7 +19,7 @@ use rampart_cells::device::{Device, Error};
 use rampart_cells::machine::Machine;
 use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::format::{MemoryFlags, MemoryRegion};
-use rampart_hypervisor_core::interface::{CellState, StopReason};
+use rampart_hypervisor_core::interface::{CellState, FAILURE_SLOTS, StopReason};
 
 const HYPERVISOR: (u64, u64) = (0x7000_0000, 8 << 20);
 const CODE: u64 = 0x4000_0000;
@@ -211,6 +211,22 @@ fn state(device: &Device, cell: u32) -> (CellState, StopReason) {
     )
 }
 
+/// Whether the latest failure is this one, whole, and from where the program is.
+fn is_recorded(device: &Device, cell: u32, reason: StopReason) -> bool {
+    let status = device.status().unwrap();
+    let number = status.get().failures.load(Relaxed);
+    let record = &status.get().failure[(number.wrapping_sub(1) % FAILURE_SLOTS as u64) as usize];
+    let counter = record.program_counter.load(Relaxed);
+    let outside = reason == StopReason::MemoryExecute;
+    record.sequence.load(Relaxed) == number
+        && status.get().cells[cell as usize].failure.load(Relaxed) == number
+        && record.cell.load(Relaxed) == cell
+        && record.cpu.load(Relaxed) as usize == SECOND.cpu
+        && record.reason.load(Relaxed) == u32::from(reason)
+        && (outside || (CODE..CODE + CODE_BYTES).contains(&counter))
+        && (!outside || record.guest_address.load(Relaxed) & !0xfff == HYPERVISOR.0)
+}
+
 /// The timer's interrupts in a cell, and how often it came to the hypervisor meanwhile.
 fn interrupts(device: &Device, plan: &Plan, wanted: u64) -> (u64, u64) {
     let page = Physical::open(plan.shared());
@@ -313,6 +329,12 @@ fn attack(device: &Device, number: u64, name: &str, outcome: Outcome, program: &
                 device.wait(Duration::from_secs(1))?,
                 &format!("{name}: told by poll"),
             );
+            if let Outcome::Fails(_) = outcome {
+                say(
+                    is_recorded(device, cell, reason),
+                    &format!("{name}: recorded"),
+                );
+            }
         }
         Outcome::Survives(result) => {
             let from = page.word(INTERRUPTS);
@@ -438,6 +460,13 @@ fn main() -> Done {
     match words[..] {
         ["enable"] => enable(&device),
         ["disable"] => Ok(device.disable()?),
+        // The cell stays when this program ends.
+        ["start", directory] => {
+            enable(&device)?;
+            let program = std::fs::read(Path::new(directory).join("rampart-cell-irq"))?;
+            FIRST.start(&device, 1000, &program)?;
+            Ok(())
+        }
         ["leave", count] => leave(&device, count.parse()?),
         ["cells", directory] => cells(&device, Path::new(directory)),
         ["turns", count, directory] => turns(&device, count.parse()?, Path::new(directory)),

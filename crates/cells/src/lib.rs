@@ -5,3 +5,6 @@
 
 pub mod device;
 pub mod machine;
+
+#[cfg(test)]
+mod tests;
