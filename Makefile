@@ -50,6 +50,10 @@ evaluate-sim: setup-sim build modules ## Do the same on a simulated real-time ma
 modules: setup-sim ## Build the kernel module for the simulated machine into bin/modules (ARCH=...)
 	$(within) kernel/build --out bin/modules $(ARCH) bookworm
 
+.PHONY: hypervisor
+hypervisor: setup-build ## Build the hypervisor for arm64 and programs for its cells into bin/hypervisor
+	@scripts/hypervisor
+
 .PHONY: build
 build: $(SETUP_CROSS) $(PAGE) ## Build bin/rampart and bin/rampart-meter, static (ARCH=x86_64 or aarch64)
 	@scripts/build $(ARCH)
@@ -84,6 +88,7 @@ test-format: setup-build ## Check the formatting of the Rust code
 test-lints: $(PAGE) ## Lint the Rust code
 	$(heading) 'lints of the Rust code'
 	cargo clippy --locked --workspace --all-targets -- -D warnings
+	scripts/hypervisor --lint
 
 .PHONY: test-scripts
 test-scripts: setup-test ## Lint the shell scripts
@@ -102,10 +107,11 @@ test-page: setup-test $(PAGE) ## Lint, type-check and test the page, in a browse
 	cd web && ../$(within) npm test
 
 .PHONY: test-engines
-test-engines: setup-test ## Build the measuring engines for a machine without an operating system
-	$(heading) 'measuring engines without an operating system'
+test-engines: setup-test ## Build what runs without an operating system: measuring engines, hypervisor core
+	$(heading) 'measuring engines and hypervisor core without an operating system'
 	. scripts/rust-target && use_target aarch64-unknown-none-softfloat && \
-	cargo build --locked --package rampart-meter --lib --no-default-features $$target_options
+	cargo build --locked --package rampart-meter --lib --no-default-features $$target_options && \
+	cargo build --locked --package rampart-hypervisor-core $$target_options
 
 .PHONY: test-programs
 test-programs: setup-test $(PAGE) ## Build the programs for both architectures; check that they are static and small
@@ -124,6 +130,7 @@ test-code: setup-test build modules ## Run the unit, property, documentation and
 	$(heading) 'unit, property, documentation and end-to-end tests'
 	scripts/build aarch64
 	$(within) kernel/build --out bin/modules aarch64 bookworm
+	scripts/hypervisor
 	cargo test --locked --workspace --no-fail-fast \
 		--config 'target."cfg(unix)".runner = ["scripts/within", "$(TEST_SECONDS)"]'
 

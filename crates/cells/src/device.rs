@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `/dev/rampart`, as `kernel/rampart/rampart.h` describes it.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::path::Path;
+use std::ptr::NonNull;
+use std::time::Duration;
+
+use rampart_hypervisor_core::format::Refusal;
+use rampart_hypervisor_core::interface::{MAXIMUM_CPUS, Outcome, STATUS_BYTES, Status};
+
+/// The driver's device.
+pub const DEVICE: &str = "/dev/rampart";
+
+/// Why something was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The device cannot be opened.
+    #[error("{path}: {source}; load the driver: modprobe rampart")]
+    Open {
+        /// Of the device.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The driver refused; it says in the kernel's log what is missing.
+    #[error("{what}: {source}; the reason is in the kernel's log: dmesg")]
+    Driver {
+        /// What was asked for.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// The hypervisor refused.
+    #[error("{what}: the hypervisor answers {outcome:?}")]
+    Hypervisor {
+        /// What was asked for.
+        what: &'static str,
+        /// Its answer.
+        outcome: Outcome,
+    },
+    /// The hypervisor refused a configuration.
+    #[error("{what}: entry {index} of its table: {}", .refusal.words())]
+    Refused {
+        /// What was asked for.
+        what: &'static str,
+        /// Why.
+        refusal: Refusal,
+        /// Of the entry, from 0.
+        index: u64,
+    },
+}
+
+/// `struct rampart_answer`.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+struct Answer {
+    outcome: i64,
+    values: [u64; 3],
+}
+
+#[derive(Debug, Default)]
+#[repr(C)]
+struct Enable {
+    memory: u64,
+    memory_bytes: u64,
+    configuration: u64,
+    configuration_bytes: u64,
+    answer: Answer,
+}
+
+#[derive(Debug, Default)]
+#[repr(C)]
+struct Create {
+    configuration: u64,
+    configuration_bytes: u64,
+    answer: Answer,
+}
+
+#[derive(Debug, Default)]
+#[repr(C)]
+struct Load {
+    cell: u32,
+    reserved: u32,
+    guest: u64,
+    data: u64,
+    bytes: u64,
+    answer: Answer,
+}
+
+#[derive(Debug, Default)]
+#[repr(C)]
+struct Cell {
+    cell: u32,
+    reserved: u32,
+    answer: Answer,
+}
+
+/// `_IOC` of the kernel: reads and writes, `'R'`.
+const fn command(number: u32, direction: u32, bytes: usize) -> u32 {
+    direction << 30 | (bytes as u32) << 16 | (b'R' as u32) << 8 | number
+}
+
+const READ_WRITE: u32 = 3;
+const ENABLE: u32 = command(0xa1, READ_WRITE, size_of::<Enable>());
+const DISABLE: u32 = command(0xa2, 0, 0);
+const CREATE: u32 = command(0xa3, READ_WRITE, size_of::<Create>());
+const LOAD: u32 = command(0xa4, READ_WRITE, size_of::<Load>());
+const START: u32 = command(0xa5, READ_WRITE, size_of::<Cell>());
+const STOP: u32 = command(0xa6, READ_WRITE, size_of::<Cell>());
+const DESTROY: u32 = command(0xa7, READ_WRITE, size_of::<Cell>());
+
+/// The driver.
+#[derive(Debug)]
+pub struct Device(File);
+
+impl Device {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// If the driver is not loaded, or the caller may not.
+    pub fn open() -> Result<Self, Error> {
+        Self::open_at(Path::new(DEVICE))
+    }
+
+    fn open_at(path: &Path) -> Result<Self, Error> {
+        let file = OpenOptions::new().read(true).write(true).open(path);
+        file.map(Self).map_err(|source| Error::Open {
+            path: path.display().to_string(),
+            source,
+        })
+    }
+
+    fn call<T>(
+        &self,
+        what: &'static str,
+        command: u32,
+        request: &mut T,
+        answer: impl Fn(&T) -> Answer,
+    ) -> Result<Answer, Error> {
+        // SAFETY: the command names the size of the request, which is as the driver has it; what
+        // it points to lives until the call is over.
+        let result = unsafe {
+            libc::ioctl(
+                self.0.as_raw_fd(),
+                command as _,
+                std::ptr::from_mut(request),
+            )
+        };
+        let source = io::Error::last_os_error();
+        let answer = answer(request);
+        if result == 0 {
+            return Ok(answer);
+        }
+        if source.raw_os_error() != Some(libc::EREMOTEIO) {
+            return Err(Error::Driver { what, source });
+        }
+        let outcome = Outcome::try_from(answer.outcome).unwrap_or(Outcome::NotSupported);
+        let [refusal, index, _] = answer.values;
+        let refusal = u32::try_from(refusal)
+            .ok()
+            .and_then(|refusal| Refusal::try_from(refusal).ok());
+        Err(match (outcome, refusal) {
+            (Outcome::Refused, Some(refusal)) => Error::Refused {
+                what,
+                refusal,
+                index,
+            },
+            _ => Error::Hypervisor { what, outcome },
+        })
+    }
+
+    /// Launches the hypervisor in physical memory that Linux does not use.
+    ///
+    /// # Errors
+    /// What the driver or the hypervisor refuses; the machine is then as before.
+    pub fn enable(&self, memory: u64, bytes: u64, configuration: &[u8]) -> Result<(), Error> {
+        let mut request = Enable {
+            memory,
+            memory_bytes: bytes,
+            configuration: configuration.as_ptr() as u64,
+            configuration_bytes: configuration.len() as u64,
+            answer: Answer::default(),
+        };
+        self.call("enable", ENABLE, &mut request, |request| request.answer)?;
+        Ok(())
+    }
+
+    /// Ends the hypervisor.
+    ///
+    /// # Errors
+    /// While there are cells.
+    pub fn disable(&self) -> Result<(), Error> {
+        self.call("disable", DISABLE, &mut (), |()| Answer::default())?;
+        Ok(())
+    }
+
+    /// Makes a cell, whose CPUs leave Linux; its number.
+    ///
+    /// # Errors
+    /// What the driver or the hypervisor refuses; the CPUs are then Linux's again.
+    pub fn create(&self, configuration: &[u8]) -> Result<u32, Error> {
+        let mut request = Create {
+            configuration: configuration.as_ptr() as u64,
+            configuration_bytes: configuration.len() as u64,
+            answer: Answer::default(),
+        };
+        let answer = self.call("create", CREATE, &mut request, |request| request.answer)?;
+        Ok(answer.values[0] as u32)
+    }
+
+    /// Writes into loadable memory, at an address as the cell sees it.
+    ///
+    /// # Errors
+    /// Of a running cell, or where no such memory is.
+    pub fn load(&self, cell: u32, guest: u64, data: &[u8]) -> Result<(), Error> {
+        let mut request = Load {
+            cell,
+            reserved: 0,
+            guest,
+            data: data.as_ptr() as u64,
+            bytes: data.len() as u64,
+            answer: Answer::default(),
+        };
+        self.call("load", LOAD, &mut request, |request| request.answer)?;
+        Ok(())
+    }
+
+    fn cell(&self, what: &'static str, command: u32, cell: u32) -> Result<(), Error> {
+        let mut request = Cell {
+            cell,
+            ..Cell::default()
+        };
+        self.call(what, command, &mut request, |request| request.answer)?;
+        Ok(())
+    }
+
+    /// Starts a cell at its entry.
+    ///
+    /// # Errors
+    /// Of one that runs, or was never loaded.
+    pub fn start(&self, cell: u32) -> Result<(), Error> {
+        self.cell("start", START, cell)
+    }
+
+    /// Parks its CPUs; its memory stays.
+    ///
+    /// # Errors
+    /// If a CPU of it cannot be taken in time.
+    pub fn stop(&self, cell: u32) -> Result<(), Error> {
+        self.cell("stop", STOP, cell)
+    }
+
+    /// Ends a cell; its CPUs come back to Linux.
+    ///
+    /// # Errors
+    /// As [`Device::stop`].
+    pub fn destroy(&self, cell: u32) -> Result<(), Error> {
+        self.cell("destroy", DESTROY, cell)
+    }
+
+    /// Waits until the state of any cell changes, no longer than `limit`; whether it did.
+    ///
+    /// # Errors
+    /// Of poll or read.
+    pub fn wait(&self, limit: Duration) -> io::Result<bool> {
+        let mut poll = libc::pollfd {
+            fd: self.0.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let limit = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX);
+        // SAFETY: one descriptor, which is open, and the structure lives.
+        match unsafe { libc::poll(&raw mut poll, 1, limit) } {
+            0 => Ok(false),
+            1 => {
+                let mut count = [0; 8];
+                io::Read::read_exact(&mut &self.0, &mut count)?;
+                Ok(true)
+            }
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// What the hypervisor says of itself, while it is enabled.
+    ///
+    /// # Errors
+    /// While it is not.
+    pub fn status(&self) -> io::Result<StatusPages> {
+        // SAFETY: a new mapping, for reading, of what the driver shows.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                STATUS_BYTES,
+                libc::PROT_READ,
+                libc::MAP_SHARED,
+                self.0.as_raw_fd(),
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(StatusPages(start))
+    }
+}
+
+/// The status pages, seen while this lives.
+#[derive(Debug)]
+pub struct StatusPages(NonNull<Status>);
+
+impl StatusPages {
+    /// The pages. They are read alone: a store would fault.
+    #[must_use]
+    pub fn get(&self) -> &Status {
+        // SAFETY: mapped as long as `self` lives, whole, and all fields are atomic.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// The exits of one CPU by their kind, since its cell has it.
+    #[must_use]
+    pub fn exits(&self, cpu: usize) -> Vec<u64> {
+        let cpu = &self.get().cpus[cpu.min(MAXIMUM_CPUS - 1)];
+        let load = |counter: &std::sync::atomic::AtomicU64| {
+            counter.load(std::sync::atomic::Ordering::Relaxed)
+        };
+        cpu.exits.iter().map(load).collect()
+    }
+}
+
+impl Drop for StatusPages {
+    fn drop(&mut self) {
+        // SAFETY: what `Device::status` has mapped; no reference outlives `self`.
+        unsafe {
+            libc::munmap(self.0.as_ptr().cast(), STATUS_BYTES);
+        }
+    }
+}

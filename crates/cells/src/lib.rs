@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The root's side of the partitioning hypervisor: [`device`] speaks with `kernel/rampart`, [`machine`]
+//! makes the system's configuration of what the device tree says. Cells are described with
+//! `rampart_hypervisor_core::configuration::build::Blob`.
+
+pub mod device;
+pub mod machine;
+
+#[cfg(test)]
+mod tests;

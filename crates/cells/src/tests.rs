@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+use std::fs;
+use std::path::Path;
+
+use rampart_hypervisor_core::format::MemoryFlags;
+
+use crate::machine::{Error, Machine};
+
+fn property(tree: &Path, name: &str, words: &[u32]) {
+    let path = tree.join(name);
+    fs::create_dir_all(path.parent().expect("a directory")).expect("made");
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+    fs::write(path, bytes).expect("written");
+}
+
+/// The tree of QEMU's `virt` with 1 GiB and four CPUs, as far as it is read.
+fn virt(tree: &Path) {
+    property(
+        tree,
+        "memory@40000000/reg",
+        &[0, 0x4000_0000, 0, 0x4000_0000],
+    );
+    let frames = [0, 0x0800_0000, 0, 0x1_0000, 0, 0x080a_0000, 0, 0x00f6_0000];
+    property(tree, "intc@8000000/reg", &frames);
+    for cpu in 0..4 {
+        property(tree, &format!("cpus/cpu@{cpu}/reg"), &[cpu]);
+    }
+}
+
+#[test]
+fn the_root_has_everything_but_the_hypervisor_and_the_interrupt_controller() {
+    let tree = tempfile::tempdir().expect("a directory");
+    virt(tree.path());
+    let machine = Machine::read(tree.path(), 40).expect("a machine");
+    assert_eq!(machine.cpus, [0, 1, 2, 3]);
+    let blob = machine.system((0x7000_0000, 0x80_0000));
+    blob.checked().expect("the hypervisor would read it");
+    let has = |address: u64| {
+        let region = blob
+            .memory
+            .iter()
+            .find(|region| (region.physical..region.physical + region.bytes).contains(&address));
+        region.map(|region| MemoryFlags::from_bits_retain(region.flags))
+    };
+    let nobody = [
+        0x0800_0000,
+        0x0800_ffff,
+        0x080a_0000,
+        0x08ff_ffff,
+        0x7000_0000,
+        0x707f_ffff,
+        1 << 40,
+    ];
+    for address in nobody {
+        assert_eq!(has(address), None, "{address:#x}");
+    }
+    for address in [
+        0,
+        0x0801_0000,
+        0x0900_0000,
+        0x3fff_ffff,
+        0x8000_0000,
+        (1 << 40) - 1,
+    ] {
+        let flags = has(address).unwrap_or_else(|| panic!("nothing at {address:#x}"));
+        assert!(flags.contains(MemoryFlags::DEVICE), "{address:#x}");
+        assert!(!flags.contains(MemoryFlags::EXECUTE), "{address:#x}");
+    }
+    for address in [0x4000_0000, 0x6fff_ffff, 0x7080_0000, 0x7fff_ffff] {
+        let flags = has(address).unwrap_or_else(|| panic!("nothing at {address:#x}"));
+        assert!(!flags.contains(MemoryFlags::DEVICE), "{address:#x}");
+        assert!(flags.contains(MemoryFlags::EXECUTE), "{address:#x}");
+    }
+}
+
+#[test]
+fn what_is_missing_is_told() {
+    let tree = tempfile::tempdir().expect("a directory");
+    let error = Machine::read(tree.path(), 40).expect_err("nothing there");
+    assert!(
+        matches!(error, Error::Missing("interrupt-controller")),
+        "{error}"
+    );
+    virt(tree.path());
+    property(
+        tree.path(),
+        "intc@8000000/reg",
+        &[0, 0x0800_0000, 0, 0x1_0000],
+    );
+    let error = Machine::read(tree.path(), 40).expect_err("half of it");
+    assert!(
+        error
+            .to_string()
+            .contains("reg of the interrupt controller"),
+        "{error}"
+    );
+    let error = Machine::read(&tree.path().join("none"), 40).expect_err("no tree");
+    assert!(error.to_string().contains("device tree"), "{error}");
+}

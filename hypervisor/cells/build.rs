@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Links the programs by their own script, as the bytes that are loaded into a cell.
+
+fn main() {
+    println!("cargo:rerun-if-changed=cell.ld");
+    if std::env::var("CARGO_CFG_TARGET_OS").as_deref() != Ok("none") {
+        return;
+    }
+    let directory = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
+    println!("cargo:rustc-link-arg-bins=-T{directory}/cell.ld");
+    println!("cargo:rustc-link-arg-bins=--oformat=binary");
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The part that needs the processor. Sections are of the GIC architecture specification (Arm
+//! IHI 0069) and of the Arm Architecture Reference Manual (DDI 0487).
+
+use core::arch::{asm, global_asm};
+
+use crate::{SHARED, Word};
+
+global_asm!(include_str!("entry.s"));
+
+/// GICR of the first CPU, on QEMU's `virt`; the frames of the others follow.
+const REDISTRIBUTORS: u64 = 0x080a_0000;
+/// GICD there.
+pub const DISTRIBUTOR: u64 = 0x0800_0000;
+/// The virtual timer's interrupt (Arm BSA, B.2).
+pub const TIMER: u64 = 27;
+
+/// Reads a system register.
+#[macro_export]
+macro_rules! read_register {
+    ($name:literal) => {{
+        let value: u64;
+        // SAFETY: reading one of them changes nothing.
+        unsafe { core::arch::asm!(concat!("mrs {}, ", $name), out(reg) value, options(nostack)) }
+        value
+    }};
+}
+
+/// Writes one.
+#[macro_export]
+macro_rules! write_register {
+    ($name:literal, $value:expr) => {{
+        let value: u64 = $value;
+        // SAFETY: none of them takes memory away from the program, except where it means to.
+        unsafe { core::arch::asm!(concat!("msr ", $name, ", {}"), "isb", in(reg) value, options(nostack)) }
+    }};
+}
+
+/// A word of memory or of a device. By an instruction that the hypervisor can decode: one that changes
+/// its base register at the same time, as compilers like, it cannot (Arm ARM D24.2.37, ESR_EL2.ISV).
+pub fn load(address: u64) -> u32 {
+    let value;
+    // SAFETY: what is not there is an exception, and what is there is the program's to read.
+    unsafe { asm!("ldr {:w}, [{}]", out(reg) value, in(reg) address, options(nostack)) }
+    value
+}
+
+/// Writes one.
+pub fn store(address: u64, value: u32) {
+    // SAFETY: as for `load`; nothing of the program itself is written to by address.
+    unsafe { asm!("str {:w}, [{}]", in(reg) value, in(reg) address, options(nostack)) }
+}
+
+/// A word of the shared page.
+pub fn told(word: Word) -> u64 {
+    // SAFETY: the page is there by the cell's configuration, and nobody else writes to it.
+    unsafe { (SHARED as *const u64).add(word as usize).read_volatile() }
+}
+
+/// Tells the root.
+pub fn tell(word: Word, value: u64) {
+    // SAFETY: as for `told`.
+    unsafe {
+        (SHARED as *mut u64)
+            .add(word as usize)
+            .write_volatile(value)
+    }
+}
+
+/// One more.
+pub fn count(word: Word) {
+    tell(word, told(word) + 1);
+}
+
+/// This CPU's redistributor: the one whose GICR_TYPER (12.10.26) has its affinity.
+pub fn redistributor() -> u64 {
+    let mpidr = read_register!("mpidr_el1");
+    let own = (mpidr >> 32 & 0xff) << 24 | mpidr & 0xff_ffff;
+    let mut at = REDISTRIBUTORS;
+    while u64::from(load(at + 0xc)) != own {
+        at += 0x2_0000;
+    }
+    at
+}
+
+/// Lets this private interrupt come.
+pub fn enable(interrupt: u64) {
+    let frame = redistributor() + 0x1_0000;
+    store(frame + 0x400 + interrupt / 4 * 4, 0xa0a0_a0a0);
+    store(frame + 0x100, 1 << interrupt);
+    // ICC_PMR_EL1: everything may come; ICC_CTLR_EL1: ending deactivates; ICC_IGRPEN1_EL1.
+    write_register!("s3_0_c4_c6_0", 0xf0);
+    write_register!("s3_0_c12_c12_4", 0);
+    write_register!("s3_0_c12_c12_7", 1);
+}
+
+/// Lets the timer interrupt after so many of its ticks (D24.10.25).
+pub fn arm_timer(ticks: u64) {
+    write_register!("cntv_tval_el0", ticks);
+    write_register!("cntv_ctl_el0", 1);
+}
+
+/// Interrupts are taken.
+pub fn unmask() {
+    // SAFETY: the vectors are in place.
+    unsafe { asm!("msr daifclr, #3", options(nostack)) }
+}
+
+/// Waits for one.
+pub fn wait() {
+    // SAFETY: changes nothing.
+    unsafe { asm!("wfi", options(nostack)) }
+}
+
+/// `smc #0` (Arm DEN 0028).
+pub fn smc(function: u64, first: u64, second: u64) -> u64 {
+    let mut x0 = function;
+    // SAFETY: by the calling convention x0 to x17 change at most.
+    unsafe {
+        asm!("smc #0", inout("x0") x0, inout("x1") first => _, inout("x2") second => _,
+            inout("x3") 0_u64 => _, out("x4") _, out("x5") _, out("x6") _, out("x7") _,
+            out("x8") _, out("x9") _, out("x10") _, out("x11") _, out("x12") _, out("x13") _,
+            out("x14") _, out("x15") _, out("x16") _, out("x17") _, options(nostack));
+    }
+    x0
+}
+
+/// `hvc #0`: a call of the hypervisor.
+pub fn hvc(function: u64, first: u64) -> u64 {
+    let mut x0 = function;
+    // SAFETY: only x0 to x3 change.
+    unsafe {
+        asm!("hvc #0", inout("x0") x0, inout("x1") first => _, out("x2") _, out("x3") _,
+            options(nostack));
+    }
+    x0
+}
+
+/// Serves the timer: to be called by `cell_exception`. `ticks` until it comes again.
+pub fn serve_timer(ticks: u64) {
+    // ICC_IAR1_EL1 and ICC_EOIR1_EL1 are the real ones, and cost no exit.
+    let interrupt = read_register!("s3_0_c12_c12_0");
+    if interrupt == TIMER {
+        write_register!("cntv_tval_el0", ticks);
+        count(Word::Interrupts);
+    } else {
+        count(Word::Unexpected);
+    }
+    if interrupt < 1020 {
+        write_register!("s3_0_c12_c12_1", interrupt);
+    }
+}
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    loop {
+        count(Word::Exceptions);
+        wait();
+    }
+}

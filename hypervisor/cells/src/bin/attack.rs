@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a cell may not do, one thing at a time: the argument says which. Where the attack is to be
+//! survived without effect, the outcome is in the shared page and the program goes on counting.
+#![no_std]
+#![no_main]
+
+use core::arch::asm;
+
+use rampart_hypervisor_cells::{
+    DISTRIBUTOR, TIMER, Word, arm_timer, count, enable, load, read_register, redistributor,
+    serve_timer, smc, store, tell, unmask, wait, write_register,
+};
+
+/// Where the hypervisor's memory lies in the machine of the tests; a cell has nothing there.
+const OUTSIDE: u64 = 0x7000_0000;
+const TICKS: u64 = 62_500;
+
+#[unsafe(no_mangle)]
+extern "C" fn cell_main(attack: u64) {
+    tell(Word::Result, 0);
+    count(Word::Begun);
+    match attack {
+        1 => tell(Word::Result, load(OUTSIDE).into()),
+        2 => store(OUTSIDE, 0xdead_beef),
+        // SAFETY: meant to fail.
+        3 => unsafe { asm!("br {}", in(reg) OUTSIDE, options(noreturn)) },
+        4 => software_interrupts(),
+        5 => tell(Word::Result, smc(0xc200_0001, 0, 0)),
+        6 => spin(),
+        // No vectors and no stack where it faults, for ever.
+        7 => {
+            write_register!("vbar_el1", OUTSIDE);
+            // SAFETY: meant to fail.
+            unsafe { asm!("mov sp, {}", "udf #0", in(reg) OUTSIDE, options(noreturn)) }
+        }
+        // SAFETY: DC CISW moves no data of the program; meant to fail.
+        8 => unsafe { asm!("dc cisw, {}", in(reg) 0_u64, options(nostack)) },
+        9 => sleep(),
+        10 => controller(),
+        // PSCI CPU_ON of the first CPU, which is the root's.
+        11 => tell(Word::Result, smc(0xc400_0003, 0, 0x4000_0000)),
+        // ICC_PMR_EL1: nothing may come.
+        12 => {
+            write_register!("s3_0_c4_c6_0", 0);
+            spin();
+        }
+        // SAFETY: meant to fail: cleaning where it has nothing.
+        13 => unsafe { asm!("dc civac, {}", in(reg) OUTSIDE, options(nostack)) },
+        // Its own exceptions, as fast as they come.
+        14 => loop {
+            // SAFETY: handled by `cell_exception`.
+            unsafe { asm!("udf #0", options(nostack)) }
+        },
+        // The auxiliary control register, which is the implementation's.
+        15 => write_register!("actlr_el1", 0),
+        // PSCI SYSTEM_OFF and SYSTEM_RESET: its own end.
+        16 => tell(Word::Result, smc(0x8400_0008, 0, 0)),
+        17 => tell(Word::Result, smc(0x8400_0009, 0, 0)),
+        _ => {}
+    }
+    // Still here: it goes on as if nothing had been.
+    enable(TIMER);
+    arm_timer(TICKS);
+    unmask();
+    loop {
+        wait();
+    }
+}
+
+/// To all others, and to the first CPUs by name, of each number and group.
+fn software_interrupts() {
+    for number in 0..16_u64 {
+        write_register!("s3_0_c12_c11_5", 1 << 40 | number << 24);
+        write_register!("s3_0_c12_c11_5", number << 24 | 0xf);
+        write_register!("s3_0_c12_c11_6", number << 24 | 0xf);
+        write_register!("s3_0_c12_c11_7", number << 24 | 0xf);
+    }
+}
+
+/// Everything masked, and never giving the core away.
+fn spin() -> ! {
+    // SAFETY: masks, and spins.
+    unsafe { asm!("msr daifset, #15", "1:", "b 1b", options(noreturn)) }
+}
+
+/// Everything masked and off, and asleep.
+fn sleep() -> ! {
+    write_register!("s3_0_c12_c12_7", 0);
+    write_register!("s3_0_c4_c6_0", 0);
+    loop {
+        // SAFETY: masks.
+        unsafe { asm!("msr daifset, #15", options(nostack)) }
+        wait();
+    }
+}
+
+/// Everything that is not its own in the distributor, in its redistributor and in the first one.
+/// The result is what could be read back of others' bits: 0 where the controller is well guarded.
+fn controller() {
+    let mut seen = 0;
+    let own = redistributor() + 0x1_0000;
+    let first = 0x080a_0000 + 0x1_0000;
+    for word in 1..9 {
+        // Off, pending and active, of all shared interrupts.
+        for register in [0x180, 0x200, 0x280, 0x300, 0x380] {
+            store(DISTRIBUTOR + register + 4 * word, u32::MAX);
+        }
+        seen |= load(DISTRIBUTOR + 0x100 + 4 * word) | load(DISTRIBUTOR + 0x80 + 4 * word);
+    }
+    for interrupt in 32..288 {
+        // GICD_IROUTER: to itself.
+        store(DISTRIBUTOR + 0x6000 + 8 * interrupt, 2);
+    }
+    // GICD_CTLR: everything off.
+    store(DISTRIBUTOR, 0);
+    for frame in [own, first] {
+        // The management interrupt: off, group 1, not pending, the worst priority.
+        store(frame + 0x180, 1 << 15 | 1 << 7);
+        store(frame + 0x80, 1 << 15 | 1 << 7);
+        store(frame + 0x280, 1 << 15 | 1 << 7);
+        store(frame + 0x40c, u32::MAX);
+    }
+    // The first CPU's timer and software interrupts.
+    store(first + 0x180, u32::MAX);
+    store(first + 0x200, 0xff);
+    seen |= load(first + 0x100);
+    // GICR_WAKER and the tables of LPIs.
+    store(first - 0x1_0000 + 0x14, 2);
+    store(first - 0x1_0000 + 0x70, u32::MAX);
+    tell(Word::Result, seen.into());
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cell_exception() {
+    // ESR_EL1.EC 0: undefined, as in an endless chain of faults.
+    if read_register!("isr_el1") == 0 {
+        count(Word::Exceptions);
+        write_register!("elr_el1", read_register!("elr_el1") + 4);
+        return;
+    }
+    serve_timer(TICKS);
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// How a program of a cell begins, at EL1 with everything masked and its MMU off, and where its
+// exceptions go (Arm ARM D1.3.1).
+
+.section .entry, "ax"
+.global cell_entry
+cell_entry:
+    adrp    x1, bss_start
+    add     x1, x1, :lo12:bss_start
+    adrp    x2, bss_end
+    add     x2, x2, :lo12:bss_end
+0:  cmp     x1, x2
+    b.hs    1f
+    stp     xzr, xzr, [x1], #16
+    b       0b
+1:  adrp    x1, stack_top
+    add     x1, x1, :lo12:stack_top
+    mov     sp, x1
+    adrp    x1, cell_vectors
+    add     x1, x1, :lo12:cell_vectors
+    msr     vbar_el1, x1
+    isb
+    bl      cell_main
+2:  wfi
+    b       2b
+
+.section .text.vectors, "ax"
+.balign 0x800
+cell_vectors:
+.rept 16
+    .balign 0x80
+    stp     x0, x1, [sp, #-176]!
+    stp     x2, x3, [sp, #16]
+    stp     x4, x5, [sp, #32]
+    stp     x6, x7, [sp, #48]
+    stp     x8, x9, [sp, #64]
+    stp     x10, x11, [sp, #80]
+    stp     x12, x13, [sp, #96]
+    stp     x14, x15, [sp, #112]
+    stp     x16, x17, [sp, #128]
+    stp     x18, x30, [sp, #144]
+    bl      cell_exception
+    b       3f
+.endr
+3:  ldp     x2, x3, [sp, #16]
+    ldp     x4, x5, [sp, #32]
+    ldp     x6, x7, [sp, #48]
+    ldp     x8, x9, [sp, #64]
+    ldp     x10, x11, [sp, #80]
+    ldp     x12, x13, [sp, #96]
+    ldp     x14, x15, [sp, #112]
+    ldp     x16, x17, [sp, #128]
+    ldp     x18, x30, [sp, #144]
+    ldp     x0, x1, [sp], #176
+    eret

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a configuration must fulfil in this machine and beside the cells that are there.
+
+use core::ops::Range;
+
+use super::shape::meet;
+use super::{Configuration, Refused};
+use crate::format::{
+    MAXIMUM_REGISTERS, MemoryFlags, MemoryRegion, Refusal, RegisterFlags, RegisterGrant,
+};
+use crate::gic::DISTRIBUTOR_BYTES;
+use crate::interface::{MAXIMUM_CELLS, NO_CELL, PAGE_BYTES, ROOT};
+
+/// What the launch found.
+#[derive(Debug, Clone)]
+pub struct Machine<'a> {
+    /// The hypervisor's own memory, physically.
+    pub hypervisor: Range<u64>,
+    /// The CPUs that entered, by their affinity.
+    pub mpidrs: &'a [u64],
+    /// The first interrupt number that the distributor does not have.
+    pub interrupt_end: u32,
+    /// Physical addresses have so many bits (ID_AA64MMFR0_EL1.PARange, and what the tables reach).
+    pub address_bits: u32,
+}
+
+/// The cells that are there, by number; the root is the system's configuration instead.
+pub type Cells<'a> = [Option<Configuration<'a>>; MAXIMUM_CELLS];
+
+/// Checks the system's configuration at the launch.
+///
+/// # Errors
+/// The first thing that does not fit this machine.
+pub fn check_system(system: &Configuration<'_>, machine: &Machine<'_>) -> Result<(), Refused> {
+    // In the header's order: an index means the same CPU everywhere.
+    if system.cpus != machine.mpidrs {
+        let differs = |(one, other)| one != other;
+        let index = system.cpus.iter().zip(machine.mpidrs).position(differs);
+        let shorter = system.cpus.len().min(machine.mpidrs.len());
+        return Err(Refused::at(Refusal::CpuUnknown, index.unwrap_or(shorter)));
+    }
+    for (index, region) in system.memory.iter().enumerate() {
+        if reserved(region, system, machine) {
+            return Err(Refused::at(Refusal::MemoryReserved, index));
+        }
+        if !reachable(region, machine) {
+            return Err(Refused::at(Refusal::MemoryRange, index));
+        }
+    }
+    for (index, grant) in system.interrupts.iter().enumerate() {
+        if grant.number >= machine.interrupt_end {
+            return Err(Refused::at(Refusal::InterruptRange, index));
+        }
+    }
+    Ok(())
+}
+
+/// Checks a cell's configuration before it is created beside the `cells` that are there.
+///
+/// # Errors
+/// The first thing that is not the root's to give, or not there at all.
+pub fn check_cell(
+    new: &Configuration<'_>,
+    system: &Configuration<'_>,
+    machine: &Machine<'_>,
+    cells: &Cells<'_>,
+) -> Result<(), Refused> {
+    if new.name() == system.name() {
+        return Err(Refused::with(Refusal::BadName, 0, ROOT));
+    }
+    cpus(new, system, cells)?;
+    for (index, region) in new.memory.iter().enumerate() {
+        memory_of_root(region, system, machine).map_err(|refusal| Refused::at(refusal, index))?;
+    }
+    for (index, register) in new.registers.iter().enumerate() {
+        if !register_of_root(register, system) {
+            return Err(Refused::at(Refusal::RegisterPlace, index));
+        }
+    }
+    let event = system
+        .platform
+        .map_or(0, |platform| platform.event_interrupt);
+    for (index, grant) in new.interrupts.iter().enumerate() {
+        if grant.number >= machine.interrupt_end {
+            return Err(Refused::at(Refusal::InterruptRange, index));
+        }
+        let bell = |own: &crate::format::InterruptGrant| own.number == grant.number;
+        if grant.number == event || system.interrupts.iter().any(bell) {
+            return Err(Refused::with(Refusal::InterruptOwned, index, ROOT));
+        }
+    }
+    for (number, cell) in there(cells) {
+        if cell.name() == new.name() {
+            return Err(Refused::with(Refusal::BadName, 0, number));
+        }
+        beside(new, cell, number)?;
+    }
+    let granted = there(cells)
+        .map(|(_, cell)| cell.registers.len())
+        .sum::<usize>();
+    if granted + new.registers.len() > MAXIMUM_REGISTERS {
+        return Err(Refused::of(Refusal::TooManyShared));
+    }
+    Ok(())
+}
+
+/// The cells that are there, with their numbers.
+pub fn there<'c, 'a>(cells: &'c Cells<'a>) -> impl Iterator<Item = (u32, &'c Configuration<'a>)> {
+    let numbered = cells.iter().enumerate().skip(ROOT as usize + 1);
+    numbered.filter_map(|(number, cell)| Some((number as u32, cell.as_ref()?)))
+}
+
+fn owner(cpu: u64, cells: &Cells<'_>) -> u32 {
+    let has = there(cells).find(|(_, cell)| cell.cpus.contains(&cpu));
+    has.map_or(ROOT, |(number, _)| number)
+}
+
+fn cpus(
+    new: &Configuration<'_>,
+    system: &Configuration<'_>,
+    cells: &Cells<'_>,
+) -> Result<(), Refused> {
+    for (index, cpu) in new.cpus.iter().enumerate() {
+        if !system.cpus.contains(cpu) {
+            return Err(Refused::at(Refusal::CpuUnknown, index));
+        }
+        let owner = owner(*cpu, cells);
+        if owner != ROOT {
+            return Err(Refused::with(Refusal::CpuOwned, index, owner));
+        }
+    }
+    let left = |cpu: &&u64| !new.cpus.contains(cpu) && owner(**cpu, cells) == ROOT;
+    if system.cpus.iter().any(|cpu| left(&cpu)) {
+        Ok(())
+    } else {
+        Err(Refused::with(Refusal::CpuOwned, new.cpus.len() - 1, ROOT))
+    }
+}
+
+/// The hypervisor's memory, or the interrupt controller's registers.
+fn reserved(region: &MemoryRegion, system: &Configuration<'_>, machine: &Machine<'_>) -> bool {
+    let own = &machine.hypervisor;
+    region.meets(own.start, own.end.saturating_sub(own.start))
+        || system.platform.is_some_and(|platform| {
+            region.meets(platform.distributor, DISTRIBUTOR_BYTES)
+                || region.meets(platform.redistributors, platform.redistributor_bytes)
+        })
+}
+
+fn reachable(region: &MemoryRegion, machine: &Machine<'_>) -> bool {
+    let end = 1_u64.checked_shl(machine.address_bits).unwrap_or(u64::MAX);
+    region.physical + region.bytes <= end && region.guest + region.bytes <= end
+}
+
+/// Every byte is in a region of the root, of the same kind and with at least the same rights: what
+/// the machine's description does not name may alias something, and is given to nobody.
+fn memory_of_root(
+    region: &MemoryRegion,
+    system: &Configuration<'_>,
+    machine: &Machine<'_>,
+) -> Result<(), Refusal> {
+    if !reachable(region, machine) {
+        return Err(Refusal::MemoryRange);
+    }
+    if reserved(region, system, machine) || hides_controller(region, system) {
+        return Err(Refusal::MemoryReserved);
+    }
+    let rights = MemoryFlags::READ | MemoryFlags::WRITE | MemoryFlags::EXECUTE;
+    let end = region.physical + region.bytes;
+    let mut covered = region.physical;
+    while covered < end {
+        let holds = |root: &&MemoryRegion| root.meets(covered, 1);
+        let Some(root) = system.memory.iter().find(holds) else {
+            return Err(Refusal::MemoryNotRoot);
+        };
+        let (wanted, there) = (region.flags(), root.flags());
+        if wanted.contains(MemoryFlags::DEVICE) != there.contains(MemoryFlags::DEVICE)
+            || !there.contains(wanted & rights)
+        {
+            return Err(Refusal::MemoryFlags);
+        }
+        covered = root.physical + root.bytes;
+    }
+    Ok(())
+}
+
+/// Whether the cell would see this where its interrupt controller must trap.
+fn hides_controller(region: &MemoryRegion, system: &Configuration<'_>) -> bool {
+    let seen = (region.guest, region.bytes);
+    system.platform.is_some_and(|platform| {
+        meet(seen, (platform.distributor, DISTRIBUTOR_BYTES))
+            || meet(
+                seen,
+                (platform.redistributors, platform.redistributor_bytes),
+            )
+    })
+}
+
+/// The page of a shared register is a device page of the root, in whole.
+fn register_of_root(register: &RegisterGrant, system: &Configuration<'_>) -> bool {
+    let page = register.address & !(PAGE_BYTES - 1);
+    let wanted = MemoryFlags::DEVICE | MemoryFlags::READ | MemoryFlags::WRITE;
+    system.memory.iter().any(|root| {
+        root.flags().contains(wanted) && root.meets(page, 1) // regions are whole pages
+    })
+}
+
+/// Two cells side by side.
+fn beside(new: &Configuration<'_>, cell: &Configuration<'_>, number: u32) -> Result<(), Refused> {
+    for (index, region) in new.memory.iter().enumerate() {
+        for theirs in cell.memory {
+            share(region, theirs).map_err(|refusal| Refused::with(refusal, index, number))?;
+        }
+        if cell
+            .registers
+            .iter()
+            .any(|register| holds_page_of(region, register))
+        {
+            return Err(Refused::with(Refusal::MemoryOwned, index, number));
+        }
+    }
+    for (index, grant) in new.interrupts.iter().enumerate() {
+        if cell
+            .interrupts
+            .iter()
+            .any(|theirs| theirs.number == grant.number)
+        {
+            return Err(Refused::with(Refusal::InterruptOwned, index, number));
+        }
+    }
+    for (index, register) in new.registers.iter().enumerate() {
+        if cell
+            .memory
+            .iter()
+            .any(|theirs| holds_page_of(theirs, register))
+        {
+            return Err(Refused::with(Refusal::RegisterPlace, index, number));
+        }
+        for theirs in cell.registers {
+            share_bits(register, theirs)
+                .map_err(|refusal| Refused::with(refusal, index, number))?;
+        }
+    }
+    Ok(())
+}
+
+/// Shared memory is shared in whole, with one writer at most.
+fn share(one: &MemoryRegion, other: &MemoryRegion) -> Result<(), Refusal> {
+    if !one.meets(other.physical, other.bytes) {
+        return Ok(());
+    }
+    let both = one.flags() & other.flags();
+    let same = one.physical == other.physical && one.bytes == other.bytes;
+    if !both.contains(MemoryFlags::SHARED) || !same {
+        return Err(Refusal::MemoryOwned);
+    }
+    let kind = MemoryFlags::DEVICE | MemoryFlags::ROOT_READ | MemoryFlags::ROOT_WRITE;
+    if one.flags() & kind != other.flags() & kind {
+        return Err(Refusal::MemoryFlags);
+    }
+    // The root as the only writer excludes WRITE in both, by the check of the shape.
+    if both.contains(MemoryFlags::WRITE) {
+        return Err(Refusal::MemoryTwoWriters);
+    }
+    Ok(())
+}
+
+fn holds_page_of(region: &MemoryRegion, register: &RegisterGrant) -> bool {
+    region.meets(register.address & !(PAGE_BYTES - 1), PAGE_BYTES)
+}
+
+/// A register that two cells have must be the same to both, and no bit may be both's.
+fn share_bits(one: &RegisterGrant, other: &RegisterGrant) -> Result<(), Refusal> {
+    if !meet(
+        (one.address, one.width.into()),
+        (other.address, other.width.into()),
+    ) {
+        return Ok(());
+    }
+    let (flags, theirs) = (one.flags(), other.flags());
+    if one.address != other.address
+        || one.width != other.width
+        || flags.contains(RegisterFlags::WRITE_ACTS) != theirs.contains(RegisterFlags::WRITE_ACTS)
+    {
+        return Err(Refusal::RegisterDiffers);
+    }
+    let both_read = flags & theirs & RegisterFlags::SHARED_READ == RegisterFlags::SHARED_READ;
+    let sees = (one.readable & (other.readable | other.writable))
+        | (other.readable & (one.readable | one.writable));
+    if one.writable & other.writable != 0 || (sees != 0 && !both_read) {
+        return Err(Refusal::RegisterBitsOwned);
+    }
+    Ok(())
+}
+
+/// The index of a CPU in the header, by its affinity.
+#[must_use]
+pub fn cpu_index(mpidrs: &[u64], mpidr: u64) -> Option<usize> {
+    mpidrs.iter().position(|known| *known == mpidr)
+}
+
+/// The cell that has this shared interrupt: the root where no cell has it.
+#[must_use]
+pub fn interrupt_owner(number: u32, cells: &Cells<'_>) -> u32 {
+    let owns = |cell: &Configuration<'_>| cell.interrupts.iter().any(|own| own.number == number);
+    there(cells)
+        .find(|(_, cell)| owns(cell))
+        .map_or(ROOT, |(number, _)| number)
+}
+
+/// The interrupt that the caller's doorbell makes pending, where its present owner has it as a bell.
+#[must_use]
+pub fn doorbell_target(
+    caller: &Configuration<'_>,
+    index: u64,
+    system: &Configuration<'_>,
+    cells: &Cells<'_>,
+) -> Option<u32> {
+    let number = caller
+        .doorbells
+        .get(usize::try_from(index).ok()?)?
+        .interrupt;
+    let owner = match interrupt_owner(number, cells) {
+        ROOT | NO_CELL => system,
+        cell => cells.get(cell as usize)?.as_ref()?,
+    };
+    let bell = |own: &&crate::format::InterruptGrant| own.number == number && own.is_doorbell();
+    owner.interrupts.iter().find(bell).map(|own| own.number)
+}

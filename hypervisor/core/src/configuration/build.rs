@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Writes configurations: for the programs of the root, and for tests. Needs the standard library.
+
+use std::vec::Vec;
+
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::{Configuration, Kind, Refused};
+use crate::format::{
+    BlobHeader, CELL_MAGIC, Doorbell, InterruptGrant, MemoryRegion, NAME_BYTES, Platform,
+    RegisterGrant, SYSTEM_MAGIC, SmcGrant,
+};
+use crate::interface::REVISION;
+
+/// A configuration to be written.
+#[derive(Debug, Clone, Default)]
+pub struct Blob {
+    /// Its name; more than fits is cut off.
+    pub name: std::string::String,
+    /// Where the first CPU begins.
+    pub entry: u64,
+    /// Its x0.
+    pub argument: u64,
+    /// 0 for none.
+    pub watchdog_milliseconds: u32,
+    /// Only for the system.
+    pub platform: Option<Platform>,
+    /// Affinities.
+    pub cpus: Vec<u64>,
+    /// Memory and devices.
+    pub memory: Vec<MemoryRegion>,
+    /// Shared peripheral interrupts.
+    pub interrupts: Vec<InterruptGrant>,
+    /// Bits of shared registers.
+    pub registers: Vec<RegisterGrant>,
+    /// Forwarded SMC functions.
+    pub smcs: Vec<SmcGrant>,
+    /// Neighbours' bells.
+    pub doorbells: Vec<Doorbell>,
+}
+
+impl Blob {
+    /// The bytes, unchecked.
+    #[must_use]
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut header = BlobHeader::new_zeroed();
+        header.magic = if self.platform.is_some() {
+            SYSTEM_MAGIC
+        } else {
+            CELL_MAGIC
+        };
+        header.revision = REVISION;
+        let kept = self.name.len().min(NAME_BYTES);
+        header.name[..kept].copy_from_slice(&self.name.as_bytes()[..kept]);
+        header.entry = self.entry;
+        header.argument = self.argument;
+        header.watchdog_milliseconds = self.watchdog_milliseconds;
+        header.cpu_count = self.cpus.len() as u32;
+        header.memory_count = self.memory.len() as u32;
+        header.interrupt_count = self.interrupts.len() as u32;
+        header.register_count = self.registers.len() as u32;
+        header.smc_count = self.smcs.len() as u32;
+        header.doorbell_count = self.doorbells.len() as u32;
+        let mut tables = Vec::new();
+        tables.extend_from_slice(
+            self.platform
+                .as_ref()
+                .map_or(&[], |platform| platform.as_bytes()),
+        );
+        tables.extend_from_slice(self.cpus.as_bytes());
+        tables.extend_from_slice(self.memory.as_bytes());
+        tables.extend_from_slice(self.interrupts.as_bytes());
+        tables.extend_from_slice(self.registers.as_bytes());
+        tables.extend_from_slice(self.smcs.as_bytes());
+        tables.extend_from_slice(self.doorbells.as_bytes());
+        header.bytes = (size_of::<BlobHeader>() + tables.len()) as u32;
+        let mut bytes = header.as_bytes().to_vec();
+        bytes.append(&mut tables);
+        bytes
+    }
+
+    /// The bytes, if the hypervisor would read them.
+    ///
+    /// # Errors
+    /// What it would refuse by the configuration alone.
+    pub fn checked(&self) -> Result<Vec<u8>, Refused> {
+        let bytes = self.bytes();
+        let kind = if self.platform.is_some() {
+            Kind::System
+        } else {
+            Kind::Cell
+        };
+        // A copy of whole words, because entries must be aligned.
+        let mut words = std::vec![0_u64; bytes.len().div_ceil(8)];
+        words.as_mut_bytes()[..bytes.len()].copy_from_slice(&bytes);
+        Configuration::read(&words.as_bytes()[..bytes.len()], kind)?;
+        Ok(bytes)
+    }
+}

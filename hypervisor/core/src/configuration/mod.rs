@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Configurations: bytes become a [`Configuration`] only here, and only after every check of
+//! `shape.rs`; a cell's becomes part of the machine only after every check of [`against`].
+//!
+//! The bytes must be a copy that nobody else can write ([`BlobBuffer`]): what is checked is then what
+//! is used.
+
+pub mod against;
+#[cfg(feature = "std")]
+pub mod build;
+mod refused;
+mod shape;
+
+use zerocopy::{FromBytes, Immutable, KnownLayout};
+
+use crate::format::{
+    BlobHeader, CELL_MAGIC, Doorbell, InterruptGrant, MAXIMUM_BLOB_BYTES, MAXIMUM_DOORBELLS,
+    MAXIMUM_INTERRUPTS, MAXIMUM_MEMORY_REGIONS, MAXIMUM_REGISTERS, MAXIMUM_SMCS, MemoryFlags,
+    MemoryRegion, Platform, Refusal, RegisterGrant, SYSTEM_MAGIC, SmcGrant,
+};
+use crate::interface::{MAXIMUM_CPUS, REVISION};
+
+pub use refused::Refused;
+
+/// A checked configuration, over the bytes that it was made of.
+#[derive(Debug, Clone, Copy)]
+pub struct Configuration<'a> {
+    /// The start of the blob.
+    pub header: &'a BlobHeader,
+    /// Only in the system's.
+    pub platform: Option<&'a Platform>,
+    /// The affinity fields of MPIDR_EL1.
+    pub cpus: &'a [u64],
+    /// Memory and devices.
+    pub memory: &'a [MemoryRegion],
+    /// Shared peripheral interrupts.
+    pub interrupts: &'a [InterruptGrant],
+    /// Bits of shared registers, in ascending order of their addresses.
+    pub registers: &'a [RegisterGrant],
+    /// Forwarded SMC functions.
+    pub smcs: &'a [SmcGrant],
+    /// Neighbours' bells.
+    pub doorbells: &'a [Doorbell],
+}
+
+/// Whose configuration is expected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The machine and the root.
+    System,
+    /// One cell.
+    Cell,
+}
+
+impl<'a> Configuration<'a> {
+    /// Reads and checks a blob, as far as it can be checked alone.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it.
+    pub fn read(bytes: &'a [u8], kind: Kind) -> Result<Self, Refused> {
+        let configuration = Self::split(bytes, kind)?;
+        shape::check(&configuration, kind)?;
+        Ok(configuration)
+    }
+
+    /// The tables, whatever is in them.
+    fn split(bytes: &'a [u8], kind: Kind) -> Result<Self, Refused> {
+        let refuse = |refusal| Err(Refused::of(refusal));
+        let Ok((header, mut rest)) = BlobHeader::ref_from_prefix(bytes) else {
+            return refuse(Refusal::Truncated);
+        };
+        let wanted = match kind {
+            Kind::System => SYSTEM_MAGIC,
+            Kind::Cell => CELL_MAGIC,
+        };
+        if header.magic != wanted {
+            return refuse(Refusal::WrongMagic);
+        }
+        if header.revision != REVISION {
+            return refuse(Refusal::WrongRevision);
+        }
+        if bytes.len() > MAXIMUM_BLOB_BYTES {
+            return refuse(Refusal::TooLong);
+        }
+        if header.bytes as usize > bytes.len() {
+            return refuse(Refusal::Truncated);
+        }
+        if (header.bytes as usize) < bytes.len() {
+            return refuse(Refusal::TooLong);
+        }
+        if header.reserved != 0 {
+            return refuse(Refusal::ReservedNotZero);
+        }
+        let platform = match kind {
+            Kind::System => Some(&table::<Platform>(&mut rest, 1, 1)?[0]),
+            Kind::Cell => None,
+        };
+        let configuration = Self {
+            header,
+            platform,
+            cpus: table(&mut rest, header.cpu_count, MAXIMUM_CPUS)?,
+            memory: table(&mut rest, header.memory_count, MAXIMUM_MEMORY_REGIONS)?,
+            interrupts: table(&mut rest, header.interrupt_count, MAXIMUM_INTERRUPTS)?,
+            registers: table(&mut rest, header.register_count, MAXIMUM_REGISTERS)?,
+            smcs: table(&mut rest, header.smc_count, MAXIMUM_SMCS)?,
+            doorbells: table(&mut rest, header.doorbell_count, MAXIMUM_DOORBELLS)?,
+        };
+        if !rest.is_empty() {
+            return refuse(Refusal::TooLong);
+        }
+        Ok(configuration)
+    }
+
+    /// The name, without what it is filled up with.
+    #[must_use]
+    pub fn name(&self) -> &'a str {
+        let end = self.header.name.iter().position(|byte| *byte == 0);
+        let name = &self.header.name[..end.unwrap_or(self.header.name.len())];
+        // Only letters, digits and marks of ASCII passed the check.
+        core::str::from_utf8(name).unwrap_or_default()
+    }
+
+    /// Whether the cell may execute at this address of its own.
+    #[must_use]
+    pub fn executes(&self, guest: u64) -> bool {
+        self.memory.iter().any(|region| {
+            region.flags().contains(MemoryFlags::EXECUTE)
+                && guest
+                    .checked_sub(region.guest)
+                    .is_some_and(|offset| offset < region.bytes)
+        })
+    }
+
+    /// Whether this SMC function is forwarded to the firmware.
+    #[must_use]
+    pub fn forwards(&self, function: u32) -> bool {
+        self.smcs
+            .iter()
+            .any(|range| (range.first..=range.last).contains(&function))
+    }
+}
+
+/// The next `count` entries of `rest`.
+fn table<'a, T: FromBytes + Immutable + KnownLayout>(
+    rest: &mut &'a [u8],
+    count: u32,
+    most: usize,
+) -> Result<&'a [T], Refused> {
+    let count = count as usize;
+    if count > most {
+        return Err(Refused::of(Refusal::TooManyEntries));
+    }
+    let Ok((entries, after)) = <[T]>::ref_from_prefix_with_elems(rest, count) else {
+        return Err(Refused::of(Refusal::Truncated));
+    };
+    *rest = after;
+    Ok(entries)
+}
+
+impl MemoryRegion {
+    /// Its flags; bits without a meaning were refused.
+    #[must_use]
+    pub const fn flags(&self) -> MemoryFlags {
+        MemoryFlags::from_bits_truncate(self.flags)
+    }
+
+    /// Whether the two have physical memory in common.
+    #[must_use]
+    pub const fn meets(&self, start: u64, bytes: u64) -> bool {
+        // None wraps around: that was refused.
+        self.physical < start.saturating_add(bytes)
+            && start < self.physical.saturating_add(self.bytes)
+    }
+}
+
+/// Room for the copy of one blob, aligned as its entries need.
+#[derive(Debug)]
+#[repr(C, align(8))]
+pub struct BlobBuffer([u8; MAXIMUM_BLOB_BYTES]);
+
+impl BlobBuffer {
+    /// Empty.
+    pub const EMPTY: Self = Self([0; MAXIMUM_BLOB_BYTES]);
+
+    /// Lets `copy` fill the first `bytes` of the buffer from where others can write, once.
+    ///
+    /// # Errors
+    /// [`Refusal::TooLong`], before anything is copied.
+    pub fn fill(&mut self, bytes: u64, copy: impl FnOnce(&mut [u8])) -> Result<&[u8], Refused> {
+        let room = usize::try_from(bytes)
+            .ok()
+            .and_then(|bytes| self.0.get_mut(..bytes));
+        let Some(room) = room else {
+            return Err(Refused::of(Refusal::TooLong));
+        };
+        copy(room);
+        Ok(room)
+    }
+
+    /// What was copied last, where its length is known.
+    #[must_use]
+    pub fn bytes(&self, bytes: usize) -> &[u8] {
+        &self.0[..bytes.min(MAXIMUM_BLOB_BYTES)]
+    }
+}

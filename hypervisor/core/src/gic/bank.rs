@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The registers that the distributor and the redistributors' second frames have alike: some bits
+//! for each interrupt, at the same offsets in both (Arm IHI 0069, 12.8 and 12.10).
+
+use spin::Mutex;
+
+use super::{BEST_PRIORITY, Owned};
+use crate::bus::{Access, Bus, Width};
+use crate::lock::hold;
+
+/// For read-modify-write of a register that several cells have bits in. One for the whole
+/// controller: it is held for two accesses to a register, and nothing waits inside.
+pub(super) static LOCK: Mutex<()> = Mutex::new(());
+
+const PRIORITIES: core::ops::Range<u64> = 0x400..0x800;
+
+/// An access to such a register, `offset` from its frame; `None` if none is there.
+#[inline]
+pub(super) fn access<O: Owned>(
+    offset: u64,
+    access: &Access,
+    owned: &O,
+    bus: &impl Bus,
+) -> Option<u64> {
+    if PRIORITIES.contains(&offset) {
+        return Some(priority(offset, access, owned, bus));
+    }
+    if access.width != Width::Word {
+        // The only ones that may be read in other widths are the priorities (and IROUTER).
+        return None;
+    }
+    let word = (offset as u32 & 0x7f) / 4;
+    match offset >> 7 {
+        // GICx_IGROUPR: what a cell owns is in group 1, and stays there; a group 0 interrupt would
+        // come to EL2.
+        1 => Some(read(access, owned.word(word), bus)),
+        // ISENABLER, ICENABLER, ISPENDR, ICPENDR, ISACTIVER, ICACTIVER: a written 1 acts.
+        2..=7 => {
+            let mask = owned.word(word);
+            match access.write {
+                Some(value) => {
+                    let value = value as u32 & mask;
+                    if value != 0 {
+                        bus.write(access.address, Width::Word, value.into());
+                    }
+                    Some(0)
+                }
+                None => Some(read(access, mask, bus)),
+            }
+        }
+        // ICFGR, two registers for each word of the others.
+        0x18 | 0x19 => {
+            let mask = owned.pairs((offset as u32 & 0xff) * 4);
+            match access.write {
+                Some(value) => {
+                    modify(access.address, Width::Word, value, mask.into(), bus);
+                    Some(0)
+                }
+                None => Some(read(access, mask, bus)),
+            }
+        }
+        // IGRPMODR and NSACR are for a secure state that no cell is in.
+        0x1a | 0x1c | 0x1d => Some(0),
+        _ => None,
+    }
+}
+
+#[inline]
+fn read(access: &Access, mask: u32, bus: &impl Bus) -> u64 {
+    // What a write to a read-only register returns is not used.
+    if mask == 0 || access.write.is_some() {
+        return 0;
+    }
+    bus.read(access.address, access.width) & u64::from(mask)
+}
+
+/// Changes the bits of `mask` alone.
+pub(super) fn modify(address: u64, width: Width, value: u64, mask: u64, bus: &impl Bus) {
+    if mask == 0 {
+        return;
+    }
+    let Some(_held) = hold(&LOCK) else { return };
+    let kept = bus.read(address, width) & !mask;
+    bus.write(address, width, kept | value & mask);
+}
+
+/// GICx_IPRIORITYR: a byte for each interrupt, by bytes or by words.
+fn priority<O: Owned>(offset: u64, access: &Access, owned: &O, bus: &impl Bus) -> u64 {
+    let first = (offset - PRIORITIES.start) as u32;
+    let mask = u64::from(owned.bytes(first & !3) >> (8 * (first & 3)));
+    let mask = mask & access.width.mask();
+    if !matches!(access.width, Width::Byte | Width::Word) || mask == 0 {
+        return 0;
+    }
+    let Some(value) = access.write else {
+        return bus.read(access.address, access.width) & mask;
+    };
+    let mut clamped = 0;
+    for byte in 0..access.width.bytes() {
+        let priority = ((value >> (8 * byte)) as u8).max(BEST_PRIORITY);
+        clamped |= u64::from(priority) << (8 * byte);
+    }
+    if mask == access.width.mask() {
+        bus.write(access.address, access.width, clamped);
+        return 0;
+    }
+    // Each byte is a register of its own, so nothing has to be read first.
+    for byte in 0..access.width.bytes() {
+        if mask >> (8 * byte) & 1 != 0 {
+            let priority = clamped >> (8 * byte) & 0xff;
+            bus.write(access.address + u64::from(byte), Width::Byte, priority);
+        }
+    }
+    0
+}

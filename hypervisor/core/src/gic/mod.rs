@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The interrupt controller, GICv3 (Arm IHI 0069): the distributor's and redistributors' registers
+//! as each cell may see and change them, the sending of software-generated interrupts, and the few
+//! registers of the CPU interface that trap. Interrupts themselves come to the cell without us.
+//!
+//! A cell sees the bits of its own interrupts; the rest reads as zero and stays as it is. Nothing
+//! that it writes reaches the interrupt by which it is managed: not its enable, group or priority.
+
+mod bank;
+mod cpu_interface;
+mod distributor;
+mod hand_over;
+mod owned;
+mod redistributor;
+mod software;
+
+pub use cpu_interface::{ControlRegister, control_read, control_write};
+pub use distributor::distributor;
+pub use hand_over::hand_over;
+pub use owned::{Interrupts, OwnCpus, Owned, Private};
+pub use redistributor::{redistributor, redistributor_owner};
+pub use software::send;
+
+/// The distributor's frame, in bytes.
+pub const DISTRIBUTOR_BYTES: u64 = 0x1_0000;
+/// A redistributor's two frames, in bytes; four where it has virtual LPIs.
+pub const REDISTRIBUTOR_BYTES: u64 = 0x2_0000;
+/// The first shared peripheral interrupt.
+pub const FIRST_SPI: u32 = 32;
+/// The last shared peripheral interrupt; the four numbers after it mean something else.
+pub const LAST_SPI: u32 = 1019;
+/// The best priority that a cell can give an interrupt: better ones, smaller numbers, are kept for
+/// the management interrupt. 16 levels is the least that a distributor has (Arm IHI 0069, 4.8), so
+/// this is a level of its own everywhere.
+pub const BEST_PRIORITY: u8 = 0x10;

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which interrupts a caller owns: of each register with so many bits for an interrupt, the mask.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use super::{FIRST_SPI, LAST_SPI};
+use crate::psci::Caller;
+
+/// A set of shared peripheral interrupts. It is read by each access of its cell's CPUs and changed
+/// while cells come and go, so its words are atomic; a change of one bit needs no more.
+#[derive(Debug)]
+pub struct Interrupts([AtomicU32; 32]);
+
+impl Interrupts {
+    /// None.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self([const { AtomicU32::new(0) }; 32])
+    }
+
+    /// All of them: the root's, before the first cell.
+    #[must_use]
+    pub fn all() -> Self {
+        let all = Self::none();
+        for number in FIRST_SPI..=LAST_SPI {
+            all.insert(number);
+        }
+        all
+    }
+
+    fn word(&self, number: u32) -> Option<&AtomicU32> {
+        let shared = (FIRST_SPI..=LAST_SPI).contains(&number);
+        self.0.get(number as usize / 32).filter(|_| shared)
+    }
+
+    /// Adds one; what is no shared peripheral interrupt is left out.
+    pub fn insert(&self, number: u32) {
+        if let Some(word) = self.word(number) {
+            word.fetch_or(1 << (number % 32), Ordering::Release);
+        }
+    }
+
+    /// Takes one away.
+    pub fn remove(&self, number: u32) {
+        if let Some(word) = self.word(number) {
+            word.fetch_and(!(1 << (number % 32)), Ordering::Release);
+        }
+    }
+
+    /// Whether this one is in the set.
+    #[must_use]
+    pub fn contains(&self, number: u32) -> bool {
+        self.word(number)
+            .is_some_and(|word| word.load(Ordering::Acquire) & 1 << (number % 32) != 0)
+    }
+}
+
+/// The private interrupts, 0 to 31, that a cell has on its own CPUs; the rest is the hypervisor's:
+/// the management interrupt, and the peripherals of EL2 that it uses itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Private(pub u32);
+
+/// The CPUs that an interrupt may be routed to: the caller's own. Asked for a write of IROUTER alone.
+pub trait OwnCpus {
+    /// Whether the CPU with this affinity is one of them.
+    fn has(&self, affinity: u64) -> bool;
+}
+
+impl OwnCpus for [u64] {
+    fn has(&self, affinity: u64) -> bool {
+        self.contains(&affinity)
+    }
+}
+
+impl<const COUNT: usize> OwnCpus for [u64; COUNT] {
+    fn has(&self, affinity: u64) -> bool {
+        self.contains(&affinity)
+    }
+}
+
+impl OwnCpus for Caller<'_> {
+    fn has(&self, affinity: u64) -> bool {
+        self.cpu(affinity).is_some()
+    }
+}
+
+/// Ownership by the number of a 32-bit word of one-bit registers.
+pub trait Owned {
+    /// A bit for each of the interrupts `32 * word` to `32 * word + 31`.
+    fn word(&self, word: u32) -> u32;
+
+    /// Four bytes for the interrupts from `first`, a multiple of four.
+    #[inline]
+    fn bytes(&self, first: u32) -> u32 {
+        let bits = self.word(first / 32) >> (first % 32);
+        spread(bits & 0xf, 8) * 0xff
+    }
+
+    /// Sixteen pairs of bits for the interrupts from `first`, a multiple of sixteen.
+    #[inline]
+    fn pairs(&self, first: u32) -> u32 {
+        let bits = self.word(first / 32) >> (first % 32);
+        // Each bit to twice its place, by halves.
+        let mut spread = bits & 0xffff;
+        spread = (spread | spread << 8) & 0x00ff_00ff;
+        spread = (spread | spread << 4) & 0x0f0f_0f0f;
+        spread = (spread | spread << 2) & 0x3333_3333;
+        spread = (spread | spread << 1) & 0x5555_5555;
+        spread * 3
+    }
+}
+
+/// Four bits, each to `distance` times its place.
+#[inline]
+const fn spread(bits: u32, distance: u32) -> u32 {
+    (bits & 1)
+        | (bits >> 1 & 1) << distance
+        | (bits >> 2 & 1) << (2 * distance)
+        | (bits >> 3 & 1) << (3 * distance)
+}
+
+impl Owned for Interrupts {
+    #[inline]
+    fn word(&self, word: u32) -> u32 {
+        self.0
+            .get(word as usize)
+            .map_or(0, |word| word.load(Ordering::Acquire))
+    }
+}
+
+impl Owned for Private {
+    #[inline]
+    fn word(&self, word: u32) -> u32 {
+        if word == 0 { self.0 } else { 0 }
+    }
+}

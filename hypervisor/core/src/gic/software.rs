@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Software-generated interrupts: ICC_SGI1R_EL1 as a cell writes it, and what of it stays inside
+//! (Arm IHI 0069, 12.2.22). ICC_SGI0R_EL1 and ICC_ASGI1R_EL1 send group 0, or the other security
+//! state's, which no cell has: such a write sends nothing.
+
+use super::Private;
+
+/// IRM: to all CPUs but the sender.
+const TO_ALL_OTHERS: u64 = 1 << 40;
+
+/// Passes to `write` the values of ICC_SGI1R_EL1 that reach those of the wanted CPUs that are in
+/// `cpus` (affinities). Nothing is sent if the interrupt is not the cell's own.
+///
+/// `sender` is the affinity of the CPU that wrote.
+#[inline]
+pub fn send(value: u64, sender: u64, cpus: &[u64], private: Private, mut write: impl FnMut(u64)) {
+    let number = value >> 24 & 0xf;
+    if private.0 >> number & 1 == 0 {
+        return;
+    }
+    if value & TO_ALL_OTHERS != 0 {
+        for cpu in cpus.iter().filter(|cpu| **cpu != sender) {
+            let affinity_0 = cpu & 0xff;
+            write(
+                cluster_of(*cpu) | affinity_0 >> 4 << 44 | number << 24 | 1 << (affinity_0 & 0xf),
+            );
+        }
+        return;
+    }
+    // Aff3, Aff2 and Aff1 at their places in the register, and the range of Aff0.
+    const CLUSTER: u64 = 0xff << 48 | 0xff << 32 | 0xff << 16;
+    const RANGE: u64 = 0xf << 44;
+    let mut targets = 0;
+    for cpu in cpus {
+        let affinity_0 = cpu & 0xff;
+        if cluster_of(*cpu) == value & CLUSTER && affinity_0 >> 4 == (value & RANGE) >> 44 {
+            targets |= 1 << (affinity_0 & 0xf);
+        }
+    }
+    let targets = value & 0xffff & targets;
+    if targets != 0 {
+        write(value & (CLUSTER | RANGE) | number << 24 | targets);
+    }
+}
+
+/// Aff3, Aff2 and Aff1 of MPIDR_EL1, where ICC_SGI1R_EL1 has them.
+#[inline]
+const fn cluster_of(cpu: u64) -> u64 {
+    (cpu >> 32 & 0xff) << 48 | (cpu >> 16 & 0xff) << 32 | (cpu >> 8 & 0xff) << 16
+}

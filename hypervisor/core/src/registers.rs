@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Device registers shared bit by bit: each page that holds one traps for everybody, and an access
+//! reaches only the caller's bits.
+//!
+//! A cell's registers are those of its configuration, which is sorted. The root has what is left, in
+//! [`RootRegisters`], made anew when a cell comes or goes.
+
+use spin::Mutex;
+
+use crate::bus::{Access, Bus, Forbidden};
+use crate::configuration::Configuration;
+use crate::format::{MAXIMUM_REGISTERS, RegisterFlags, RegisterGrant};
+use crate::interface::PAGE_BYTES;
+use crate::lock::hold;
+
+/// One lock for several registers, so that read-modify-write loses nothing. It is held for two
+/// accesses to a device, by code that nothing interrupts and that waits for nothing inside.
+#[derive(Debug)]
+pub struct Locks([Mutex<()>; 16]);
+
+impl Locks {
+    /// None is held.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self([const { Mutex::new(()) }; 16])
+    }
+
+    #[inline]
+    fn of(&self, address: u64) -> &Mutex<()> {
+        // Registers of one device are neighbours; four bytes is the common width.
+        &self.0[(address >> 2) as usize % 16]
+    }
+}
+
+impl Default for Locks {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl RegisterGrant {
+    /// Its flags; bits without a meaning were refused.
+    #[must_use]
+    pub const fn flags(&self) -> RegisterFlags {
+        RegisterFlags::from_bits_truncate(self.flags)
+    }
+}
+
+/// The register that begins at or last before `address`.
+#[inline]
+fn find(registers: &[RegisterGrant], address: u64) -> Option<&RegisterGrant> {
+    let after = registers.partition_point(|register| register.address <= address);
+    registers.get(after.wrapping_sub(1))
+}
+
+/// An access of a cell to a page of shared registers: what it reads, 0 for a write. `registers` are
+/// its own bits. Bits that it does not own read as 0 and are not changed; a register of which it has
+/// none to read is not read at all.
+///
+/// # Errors
+/// [`Forbidden`]: it owns no bit there, the register has another width, or another CPU does not come
+/// back from it.
+#[inline]
+pub fn dispatch(
+    access: &Access,
+    registers: &[RegisterGrant],
+    locks: &Locks,
+    bus: &impl Bus,
+) -> Result<u64, Forbidden> {
+    let register = find(registers, access.address).ok_or(Forbidden)?;
+    if register.address != access.address || register.width != access.width.bytes() {
+        return Err(Forbidden);
+    }
+    let Some(value) = access.write else {
+        let readable = register.readable;
+        return Ok(if readable == 0 {
+            0
+        } else {
+            bus.read(access.address, access.width) & readable
+        });
+    };
+    let writable = register.writable;
+    if register.flags().contains(RegisterFlags::WRITE_ACTS) {
+        if value & writable != 0 {
+            bus.write(access.address, access.width, value & writable);
+        }
+    } else if writable != 0 {
+        let _held = hold(locks.of(access.address)).ok_or(Forbidden)?;
+        let kept = bus.read(access.address, access.width) & !writable;
+        bus.write(access.address, access.width, kept | value & writable);
+    }
+    Ok(0)
+}
+
+/// What the root has of the registers that cells have bits of.
+#[derive(Debug)]
+pub struct RootRegisters {
+    left: [RegisterGrant; MAXIMUM_REGISTERS],
+    count: usize,
+}
+
+const NOTHING: RegisterGrant = RegisterGrant {
+    address: 0,
+    readable: 0,
+    writable: 0,
+    width: 0,
+    flags: 0,
+};
+
+impl Default for RootRegisters {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl RootRegisters {
+    /// No cell has any.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            left: [NOTHING; MAXIMUM_REGISTERS],
+            count: 0,
+        }
+    }
+
+    /// What is left by these cells, which were checked against each other.
+    pub fn set<'c, 'a: 'c>(&mut self, cells: impl Iterator<Item = &'c Configuration<'a>>) {
+        self.count = 0;
+        for register in cells.flat_map(|cell| cell.registers) {
+            self.take(register);
+        }
+        self.left[..self.count].sort_unstable_by_key(|register| register.address);
+    }
+
+    fn take(&mut self, taken: &RegisterGrant) {
+        let shared = taken.flags().contains(RegisterFlags::SHARED_READ);
+        // Who owns a bit, for reading or writing, is the only one who sees it, unless it is shared.
+        let seen = if shared { taken.readable } else { 0 };
+        let hidden = (taken.readable | taken.writable) & !seen;
+        let known = self.left[..self.count]
+            .iter()
+            .position(|left| left.address == taken.address);
+        let index = known.unwrap_or(self.count);
+        // Not more than fit: the check counted them.
+        let Some(left) = self.left.get_mut(index) else {
+            return;
+        };
+        if known.is_none() {
+            let all = u64::MAX >> (64 - 8 * taken.width.clamp(1, 8));
+            *left = RegisterGrant {
+                readable: all,
+                writable: all,
+                ..*taken
+            };
+            self.count += 1;
+        }
+        left.readable &= !hidden;
+        left.writable &= !taken.writable;
+    }
+
+    /// Whether this page holds a register that a cell has bits of: then it traps for the root.
+    #[must_use]
+    pub fn traps(&self, page: u64) -> bool {
+        find(&self.left[..self.count], page + PAGE_BYTES - 1)
+            .is_some_and(|register| register.address >= page)
+    }
+
+    /// An access of the root to such a page: registers that no cell has bits of are its own.
+    ///
+    /// # Errors
+    /// [`Forbidden`]: part of a register that is shared in another width.
+    #[inline]
+    pub fn dispatch(
+        &self,
+        access: &Access,
+        locks: &Locks,
+        bus: &impl Bus,
+    ) -> Result<u64, Forbidden> {
+        let left = &self.left[..self.count];
+        let last = access.address + u64::from(access.width.bytes()) - 1;
+        let meets = |register: &RegisterGrant| {
+            access.address < register.address + u64::from(register.width)
+                && register.address <= last
+        };
+        if find(left, last).is_some_and(meets) {
+            return dispatch(access, left, locks, bus);
+        }
+        Ok(match access.write {
+            Some(value) => {
+                bus.write(access.address, access.width, value);
+                0
+            }
+            None => bus.read(access.address, access.width),
+        })
+    }
+}
+
+/// The pages of a cell's shared registers, each once, in ascending order.
+pub fn pages(registers: &[RegisterGrant]) -> impl Iterator<Item = u64> {
+    let page = |register: &RegisterGrant| register.address & !(PAGE_BYTES - 1);
+    let first_there = move |index: usize| {
+        index
+            .checked_sub(1)
+            .is_none_or(|before| page(&registers[before]) != page(&registers[index]))
+    };
+    (0..registers.len())
+        .filter(move |index| first_there(*index))
+        .map(move |i| page(&registers[i]))
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The pages that tables are made of: a bit for each, so that what is free can be seen at a glance.
+
+use crate::interface::PAGE_BYTES;
+
+/// Pages in a row, up to `64 * WORDS` of them.
+#[derive(Debug)]
+pub struct PagePool<const WORDS: usize> {
+    start: u64,
+    pages: usize,
+    used: [u64; WORDS],
+}
+
+impl<const WORDS: usize> PagePool<WORDS> {
+    /// The pages from `start`, physically; more than fit are left out.
+    #[must_use]
+    pub const fn new(start: u64, pages: usize) -> Self {
+        let most = 64 * WORDS;
+        Self {
+            start,
+            pages: if pages < most { pages } else { most },
+            used: [0; WORDS],
+        }
+    }
+
+    fn is_used(&self, page: usize) -> bool {
+        self.used[page / 64] >> (page % 64) & 1 != 0
+    }
+
+    /// So many pages in a row, aligned to their size, which is a power of two. Not zeroed.
+    pub fn allocate(&mut self, count: usize) -> Option<u64> {
+        if !count.is_power_of_two() {
+            return None;
+        }
+        let bytes = count as u64 * PAGE_BYTES;
+        // The first page whose address is aligned, then every `count`-th.
+        let first = (self.start.next_multiple_of(bytes) - self.start) / PAGE_BYTES;
+        let found = (first as usize..self.pages).step_by(count).find(|page| {
+            page + count <= self.pages && (*page..page + count).all(|page| !self.is_used(page))
+        })?;
+        for page in found..found + count {
+            self.used[page / 64] |= 1 << (page % 64);
+        }
+        Some(self.start + found as u64 * PAGE_BYTES)
+    }
+
+    /// Takes pages back; what is not of this pool is left alone.
+    pub fn free(&mut self, address: u64, count: usize) {
+        let Some(offset) = address.checked_sub(self.start) else {
+            return;
+        };
+        let first = (offset / PAGE_BYTES) as usize;
+        for page in (first..first.saturating_add(count)).take_while(|page| *page < self.pages) {
+            self.used[page / 64] &= !(1 << (page % 64));
+        }
+    }
+
+    /// How many are free.
+    #[must_use]
+    pub fn left(&self) -> usize {
+        let used = self
+            .used
+            .iter()
+            .map(|word| word.count_ones() as usize)
+            .sum::<usize>();
+        self.pages - used
+    }
+}

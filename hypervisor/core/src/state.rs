@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What cells and CPUs are in, kept in the status pages, which are the hypervisor's to write and the
+//! root's to read: there is no second copy that could differ.
+//!
+//! Every way of failing ends in [`Status::fail`]: the record, then the state, then the root is told.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use spin::Mutex;
+
+use crate::format::{MemoryFlags, NAME_BYTES};
+use crate::interface::{
+    CellState, CellStatus, CpuPower, CpuStatus, Exit, FAILURE_SLOTS, LOG_BYTES, MAXIMUM_CPUS,
+    NO_CELL, Outcome, REVISION, STATUS_MAGIC, Status, StopReason,
+};
+use crate::lock::hold;
+
+/// What happens to a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// The root made it.
+    Create,
+    /// The root wants to load it.
+    Loadable,
+    /// The root starts it.
+    Start,
+    /// The root stops it.
+    Stop,
+    /// It stopped itself.
+    End(StopReason),
+    /// It did what it may not, or fell silent.
+    Fail(StopReason),
+    /// The root takes everything back.
+    Destroy,
+}
+
+/// The state after an event.
+///
+/// # Errors
+/// [`Outcome::WrongState`], where the event has no place; [`Outcome::NoSuchCell`] of a free number.
+pub const fn next(state: CellState, event: Event) -> Result<CellState, Outcome> {
+    use CellState::{Created, Failed, Free, Loadable, Running, Stopped};
+    match (state, event) {
+        (Free, Event::Create) => Ok(Created),
+        (Free, _) => Err(Outcome::NoSuchCell),
+        (Created | Loadable | Stopped | Failed, Event::Loadable) => Ok(Loadable),
+        // What was never loaded has nothing to run; what ran can run again.
+        (Loadable | Stopped | Failed, Event::Start) => Ok(Running),
+        (Running, Event::Stop | Event::End(_)) => Ok(Stopped),
+        // Loadable memory is the cell's own again, and still what was loaded.
+        (Loadable, Event::Stop) => Ok(Stopped),
+        (Created | Stopped | Failed, Event::Stop) => Ok(state),
+        (Running, Event::Fail(_)) => Ok(Failed),
+        (_, Event::Destroy) => Ok(Free),
+        _ => Err(Outcome::WrongState),
+    }
+}
+
+/// Whether memory with these flags is zeroed when a cell gets it, and again when it goes back. What
+/// is shared belongs to others too, and a device is not memory.
+#[must_use]
+pub const fn is_wiped(flags: MemoryFlags) -> bool {
+    !flags.intersects(MemoryFlags::DEVICE.union(MemoryFlags::SHARED))
+}
+
+/// What a failing CPU was doing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Snapshot {
+    /// ESR_EL2.
+    pub syndrome: u64,
+    /// FAR_EL2.
+    pub virtual_address: u64,
+    /// From HPFAR_EL2 and FAR_EL2.
+    pub guest_address: u64,
+    /// ELR_EL2.
+    pub program_counter: u64,
+    /// SPSR_EL2.
+    pub processor_state: u64,
+    /// x0 to x30.
+    pub registers: [u64; 31],
+}
+
+/// For what several CPUs write: the ring of failures and the log. Held for some stores.
+static WRITING: Mutex<()> = Mutex::new(());
+
+impl Status {
+    /// Everything at its beginning: no cell, the CPUs with these affinities in the root and on.
+    /// Before it the pages are zero.
+    pub fn begin(&self, mpidrs: &[u64]) {
+        for (cpu, mpidr) in self.cpus.iter().zip(mpidrs) {
+            cpu.mpidr.store(*mpidr, Relaxed);
+        }
+        self.cpu_count
+            .store(mpidrs.len().min(MAXIMUM_CPUS) as u32, Relaxed);
+        self.revision.store(REVISION, Relaxed);
+        self.magic.store(STATUS_MAGIC, Release);
+    }
+
+    /// The index of a CPU, by its affinity.
+    #[must_use]
+    pub fn cpu(&self, mpidr: u64) -> Option<usize> {
+        let count = (self.cpu_count.load(Relaxed) as usize).min(MAXIMUM_CPUS);
+        self.cpus[..count]
+            .iter()
+            .position(|cpu| cpu.mpidr.load(Relaxed) == mpidr)
+    }
+
+    fn cell(&self, cell: u32) -> Result<&CellStatus, Outcome> {
+        self.cells.get(cell as usize).ok_or(Outcome::NoSuchCell)
+    }
+
+    /// Brings a cell into its next state, at `now` of CNTPCT_EL0. Of several CPUs that try, one does.
+    ///
+    /// # Errors
+    /// As [`next`].
+    pub fn advance(&self, cell: u32, event: Event, now: u64) -> Result<CellState, Outcome> {
+        let cell = self.cell(cell)?;
+        let mut present = cell.state.load(Acquire);
+        let reached = loop {
+            let state = CellState::try_from(present).map_err(|_| Outcome::WrongState)?;
+            let reached = next(state, event)?;
+            match cell
+                .state
+                .compare_exchange(present, reached.into(), AcqRel, Acquire)
+            {
+                Ok(_) => break reached,
+                Err(other) => present = other,
+            }
+        };
+        match event {
+            Event::Start => {
+                cell.starts.fetch_add(1, Relaxed);
+                cell.kicked.store(now, Relaxed);
+                cell.stop_reason.store(StopReason::None.into(), Relaxed);
+            }
+            Event::Stop => cell.stop_reason.store(StopReason::ByRoot.into(), Relaxed),
+            Event::End(reason) | Event::Fail(reason) => {
+                cell.stop_reason.store(reason.into(), Relaxed);
+            }
+            Event::Create | Event::Destroy => cell.clear(),
+            Event::Loadable => {}
+        }
+        cell.changed.store(now, Relaxed);
+        // Whoever sees the number grow sees all of the above.
+        self.changes.fetch_add(1, Release);
+        Ok(reached)
+    }
+
+    /// Names a cell that was created, and its CPUs (a bit for each index).
+    ///
+    /// # Errors
+    /// [`Outcome::NoSuchCell`].
+    pub fn describe(
+        &self,
+        cell: u32,
+        name: &[u8; NAME_BYTES],
+        cpus: u64,
+        silence: u64,
+    ) -> Result<(), Outcome> {
+        let cell = self.cell(cell)?;
+        for (word, bytes) in cell.name.iter().zip(name.as_chunks::<8>().0) {
+            word.store(u64::from_le_bytes(*bytes), Relaxed);
+        }
+        cell.silence.store(silence, Relaxed);
+        cell.cpus.store(cpus, Release);
+        Ok(())
+    }
+
+    /// A CPU of a cell did what it may not: records it, and fails the cell. Its CPUs are the
+    /// monitor's to park: this one at once, the others as when the root stops a cell.
+    ///
+    /// Returns whether this is what failed the cell, and not a further CPU of a cell that has failed.
+    pub fn fail(
+        &self,
+        cell: u32,
+        cpu: usize,
+        reason: StopReason,
+        snapshot: &Snapshot,
+        now: u64,
+    ) -> bool {
+        let number = self.record(cell, cpu, reason, snapshot, now);
+        let failed = self.advance(cell, Event::Fail(reason), now).is_ok();
+        if failed && let (Ok(cell), Some(number)) = (self.cell(cell), number) {
+            cell.failure.store(number + 1, Release);
+        }
+        failed
+    }
+
+    fn record(
+        &self,
+        cell: u32,
+        cpu: usize,
+        reason: StopReason,
+        snapshot: &Snapshot,
+        now: u64,
+    ) -> Option<u64> {
+        let _held = hold(&WRITING)?;
+        let number = self.failures.load(Relaxed);
+        let slot = &self.failure[(number % FAILURE_SLOTS as u64) as usize];
+        slot.sequence.store(0, Relaxed);
+        // A reader that saw any store below also sees that 0.
+        core::sync::atomic::fence(Release);
+        slot.time.store(now, Relaxed);
+        slot.cell.store(cell, Relaxed);
+        slot.cpu.store(cpu as u32, Relaxed);
+        slot.reason.store(reason.into(), Relaxed);
+        slot.syndrome.store(snapshot.syndrome, Relaxed);
+        slot.virtual_address
+            .store(snapshot.virtual_address, Relaxed);
+        slot.guest_address.store(snapshot.guest_address, Relaxed);
+        slot.program_counter
+            .store(snapshot.program_counter, Relaxed);
+        slot.processor_state
+            .store(snapshot.processor_state, Relaxed);
+        for (kept, value) in slot.registers.iter().zip(snapshot.registers) {
+            kept.store(value, Relaxed);
+        }
+        slot.sequence.store(number + 1, Release);
+        self.failures.store(number + 1, Release);
+        Some(number)
+    }
+
+    /// The cell shows that it is alive.
+    pub fn kick(&self, cell: u32, now: u64) {
+        if let Ok(cell) = self.cell(cell) {
+            cell.kicked.store(now, Relaxed);
+        }
+    }
+
+    /// Whether a running cell has been silent for longer than its watchdog allows.
+    #[must_use]
+    pub fn is_overdue(&self, cell: u32, now: u64) -> bool {
+        self.cell(cell).is_ok_and(|cell| {
+            let silence = cell.silence.load(Relaxed);
+            cell.state.load(Acquire) == u32::from(CellState::Running)
+                && silence != 0
+                && now.saturating_sub(cell.kicked.load(Relaxed)) > silence
+        })
+    }
+
+    /// Adds to the log; the oldest goes.
+    pub fn log(&self, text: &str) {
+        let Some(_held) = hold(&WRITING) else { return };
+        let mut at = self.logged.load(Relaxed);
+        for byte in text.bytes() {
+            self.log[(at % LOG_BYTES as u64) as usize].store(byte, Relaxed);
+            at += 1;
+            self.logged.store(at, Release);
+        }
+    }
+}
+
+impl CellStatus {
+    fn clear(&self) {
+        let words = [
+            &self.starts,
+            &self.failure,
+            &self.cpus,
+            &self.kicked,
+            &self.silence,
+        ];
+        words
+            .into_iter()
+            .chain(&self.name)
+            .for_each(|word| word.store(0, Relaxed));
+        self.stop_reason.store(StopReason::None.into(), Relaxed);
+    }
+}
+
+impl CpuStatus {
+    /// Counts an exit. Only the CPU itself does.
+    #[inline]
+    pub fn count(&self, exit: Exit) {
+        let counter = &self.exits[exit as usize];
+        counter.store(counter.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    /// All its exits.
+    #[must_use]
+    pub fn all_exits(&self) -> u64 {
+        self.exits
+            .iter()
+            .fold(0, |sum, counter| sum.wrapping_add(counter.load(Relaxed)))
+    }
+
+    /// The cell that has it.
+    #[must_use]
+    #[inline]
+    pub fn cell(&self) -> u32 {
+        self.cell.load(Acquire)
+    }
+
+    /// Gives it, turned off, to a cell, whose exits are then counted from 0.
+    pub fn give(&self, cell: u32) {
+        self.exits
+            .iter()
+            .for_each(|counter| counter.store(0, Relaxed));
+        self.power.store(CpuPower::Off.into(), Relaxed);
+        self.cell.store(cell, Release);
+    }
+
+    /// What it is in. A number that is none of them is never stored.
+    #[must_use]
+    #[inline]
+    pub fn power(&self) -> CpuPower {
+        CpuPower::try_from(self.power.load(Acquire)).unwrap_or(CpuPower::Off)
+    }
+
+    /// It is now on or off.
+    pub fn set_power(&self, power: CpuPower) {
+        self.power.store(power.into(), Release);
+    }
+
+    /// From off to about to be on; one caller alone succeeds.
+    ///
+    /// # Errors
+    /// What it is in instead.
+    pub fn begin_to_turn_on(&self) -> Result<(), CpuPower> {
+        let (off, pending) = (CpuPower::Off.into(), CpuPower::OnPending.into());
+        let exchanged = self.power.compare_exchange(off, pending, AcqRel, Acquire);
+        exchanged
+            .map(drop)
+            .map_err(|other| CpuPower::try_from(other).unwrap_or(CpuPower::On))
+    }
+}
+
+const _: () = assert!(NO_CELL as usize >= crate::interface::MAXIMUM_CELLS);

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Why a CPU came to EL2: ESR_EL2, HPFAR_EL2 and FAR_EL2 taken apart (Arm ARM, D19.2.37 ESR_ELx and
+//! D19.2.66 HPFAR_EL2).
+
+use crate::bus::{Access, Width};
+use crate::gic::ControlRegister;
+
+/// What ESR_EL2 says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trap {
+    /// WFI or WFE.
+    Wait,
+    /// HVC, with its immediate.
+    Hypercall(u16),
+    /// SMC, with its immediate.
+    Smc(u16),
+    /// MSR, MRS or SYS.
+    SystemRegister(SystemAccess),
+    /// Fetching an instruction.
+    InstructionAbort(Abort),
+    /// Reading or writing data.
+    DataAbort(DataAbort),
+    /// An asynchronous external abort.
+    SError,
+    /// An exception class that nothing here makes happen.
+    Unexpected(u8),
+}
+
+/// Why an abort.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Abort {
+    /// Nothing is mapped there, or not for this.
+    Translation,
+    /// The same, when the cell's own tables were read.
+    TableWalk,
+    /// The memory system answered with an error, or anything else.
+    External,
+}
+
+/// A data abort.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DataAbort {
+    /// Why.
+    pub abort: Abort,
+    /// Whether it wrote.
+    pub write: bool,
+    /// Whether it was cache maintenance or address translation, which transfer no data.
+    pub maintenance: bool,
+    /// How the access can be done in the cell's place; `None` where the instruction is not one that
+    /// the CPU decodes (a pair, a vector, write-back).
+    pub transfer: Option<Transfer>,
+}
+
+/// The register and the way of one load or store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transfer {
+    /// How much.
+    pub width: Width,
+    /// The register, 31 for zero.
+    pub register: u8,
+    /// Whether a load extends the sign.
+    pub signed: bool,
+    /// Whether a load fills 64 bits; else the upper 32 become 0.
+    pub wide: bool,
+}
+
+/// A system register, or a system instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SystemAccess {
+    /// Which.
+    pub register: SystemRegister,
+    /// The general register that it is read into or written from, 31 for zero.
+    pub general: u8,
+    /// Whether the cell reads.
+    pub read: bool,
+}
+
+/// Those that are served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SystemRegister {
+    /// ICC_SGI1R_EL1.
+    SendGroup1,
+    /// ICC_SGI0R_EL1 and ICC_ASGI1R_EL1: nothing is sent.
+    SendOther,
+    /// Of the CPU interface.
+    Control(ControlRegister),
+    /// DC ISW, CSW, CISW.
+    SetWay,
+    /// Any other, by the bits of the syndrome that name it.
+    Unknown(u32),
+}
+
+/// ESR_EL2, of an exception from EL1 or EL0.
+#[must_use]
+#[inline]
+pub const fn trap(esr: u64) -> Trap {
+    let immediate = esr as u16;
+    match (esr >> 26) as u8 & 0x3f {
+        0x01 => Trap::Wait,
+        0x16 => Trap::Hypercall(immediate),
+        0x17 => Trap::Smc(immediate),
+        0x18 => Trap::SystemRegister(system(esr as u32)),
+        0x20 => Trap::InstructionAbort(abort(esr)),
+        0x24 => Trap::DataAbort(data(esr)),
+        0x2f => Trap::SError,
+        class => Trap::Unexpected(class),
+    }
+}
+
+/// The address that the cell meant, of an abort of stage 2: its page is in HPFAR_EL2, the rest in
+/// FAR_EL2.
+#[must_use]
+#[inline]
+pub const fn guest_address(hpfar: u64, far: u64) -> u64 {
+    // FIPA, bits 43 to 4, has bits 51 to 12 of the address.
+    (hpfar >> 4 & 0xff_ffff_ffff) << 12 | far & 0xfff
+}
+
+const fn abort(esr: u64) -> Abort {
+    let while_walking = esr >> 7 & 1 != 0; // S1PTW
+    match esr & 0x3f {
+        // Translation, access flag and permission faults of any level, the address size ones.
+        0x00..=0x0f if while_walking => Abort::TableWalk,
+        0x00..=0x0f => Abort::Translation,
+        _ => Abort::External,
+    }
+}
+
+const fn data(esr: u64) -> DataAbort {
+    let width = match esr >> 22 & 3 {
+        0 => Width::Byte,
+        1 => Width::Half,
+        2 => Width::Word,
+        _ => Width::Double,
+    };
+    let transfer = if esr >> 24 & 1 != 0 {
+        Some(Transfer {
+            width,
+            register: (esr >> 16 & 0x1f) as u8,
+            signed: esr >> 21 & 1 != 0,
+            wide: esr >> 15 & 1 != 0,
+        })
+    } else {
+        None
+    };
+    DataAbort {
+        abort: abort(esr),
+        write: esr >> 6 & 1 != 0,
+        maintenance: esr >> 8 & 1 != 0,
+        transfer,
+    }
+}
+
+impl Transfer {
+    /// The access, where this is one that a device can be asked for: aligned, and a device's page
+    /// lies where the cell sees it. `value` is the register's, for a store.
+    #[must_use]
+    #[inline]
+    pub const fn access(&self, address: u64, write: bool, value: u64) -> Option<Access> {
+        if address & (self.width.bytes() as u64 - 1) != 0 {
+            return None;
+        }
+        let write = if write {
+            Some(value & self.width.mask())
+        } else {
+            None
+        };
+        Some(Access {
+            address,
+            width: self.width,
+            write,
+        })
+    }
+
+    /// What a load puts into the register.
+    #[must_use]
+    #[inline]
+    pub const fn loaded(&self, value: u64) -> u64 {
+        let mut value = value & self.width.mask();
+        if self.signed {
+            let unused = 64 - 8 * self.width.bytes();
+            value = ((value << unused) as i64 >> unused) as u64;
+        }
+        if self.wide {
+            value
+        } else {
+            value & 0xffff_ffff
+        }
+    }
+}
+
+/// Op0, Op2, Op1, CRn and CRm at their places in the syndrome.
+const fn named(op0: u32, op1: u32, crn: u32, crm: u32, op2: u32) -> u32 {
+    op0 << 20 | op2 << 17 | op1 << 14 | crn << 10 | crm << 1
+}
+
+const fn system(iss: u32) -> SystemAccess {
+    const PMR: u32 = named(3, 0, 4, 6, 0);
+    const CTLR: u32 = named(3, 0, 12, 12, 4);
+    const DIR: u32 = named(3, 0, 12, 11, 1);
+    const RPR: u32 = named(3, 0, 12, 11, 3);
+    const SGI1R: u32 = named(3, 0, 12, 11, 5);
+    const ASGI1R: u32 = named(3, 0, 12, 11, 6);
+    const SGI0R: u32 = named(3, 0, 12, 11, 7);
+    const ISW: u32 = named(1, 0, 7, 6, 2);
+    const CSW: u32 = named(1, 0, 7, 10, 2);
+    const CISW: u32 = named(1, 0, 7, 14, 2);
+    let register = match iss & named(3, 7, 15, 15, 7) {
+        PMR => SystemRegister::Control(ControlRegister::PriorityMask),
+        CTLR => SystemRegister::Control(ControlRegister::Control),
+        DIR => SystemRegister::Control(ControlRegister::Deactivate),
+        RPR => SystemRegister::Control(ControlRegister::RunningPriority),
+        SGI1R => SystemRegister::SendGroup1,
+        ASGI1R | SGI0R => SystemRegister::SendOther,
+        ISW | CSW | CISW => SystemRegister::SetWay,
+        other => SystemRegister::Unknown(other),
+    };
+    SystemAccess {
+        register,
+        general: (iss >> 5 & 0x1f) as u8,
+        read: iss & 1 != 0,
+    }
+}

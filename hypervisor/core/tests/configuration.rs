@@ -1,0 +1,610 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Each refusal of a configuration, made by the one thing that it is about; and that no sequence of
+//! bytes makes the checks panic, or lets anything through that breaks a rule.
+
+mod support;
+
+use rampart_hypervisor_core::configuration::against::{
+    Cells, check_cell, check_system, doorbell_target, interrupt_owner,
+};
+use rampart_hypervisor_core::configuration::build::Blob;
+use rampart_hypervisor_core::configuration::{BlobBuffer, Configuration, Kind, Refused};
+use rampart_hypervisor_core::format::{
+    BlobHeader, Doorbell, InterruptGrant, MAXIMUM_BLOB_BYTES, MemoryFlags, Refusal, RegisterFlags,
+    SmcGrant,
+};
+use rampart_hypervisor_core::interface::{MAXIMUM_CELLS, NO_CELL, ROOT};
+use rand::{RngExt as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
+use support::{
+    Aligned, CLOCKS, DISTRIBUTOR, HYPERVISOR, MACHINE, MIB, bits, cell, press, ram, read, region,
+    system,
+};
+
+type Change = fn(&mut Blob);
+
+fn refused(blob: &Blob) -> Option<Refusal> {
+    blob.checked().err().map(|refused| refused.refusal)
+}
+
+#[test]
+fn the_good_ones_are_read_as_they_were_written() {
+    let press = read(&press());
+    assert_eq!(press.name(), "press");
+    assert_eq!(press.cpus, [1, 2]);
+    assert_eq!(press.memory.len(), 4);
+    assert_eq!(press.registers[1].writable, 0xffff_0000);
+    assert!(press.executes(0x1000) && press.executes(4 * MIB + 0x2ffc));
+    assert!(!press.executes(4 * MIB + 0x3000) && !press.executes(0x80_0000));
+    assert!(press.forwards(0xc200_0011) && !press.forwards(0xc200_0013));
+    assert_eq!(
+        read(&system())
+            .platform
+            .map(|platform| platform.distributor),
+        Some(DISTRIBUTOR)
+    );
+}
+
+#[test]
+fn each_thing_that_is_wrong_with_a_cell_alone_is_refused() {
+    let cases: &[(Refusal, Change)] = &[
+        (Refusal::BadName, |blob| blob.name.clear()),
+        (Refusal::BadName, |blob| blob.name = "a b".into()),
+        (Refusal::BadName, |blob| blob.name = "../x".into()),
+        (Refusal::NoCpu, |blob| blob.cpus.clear()),
+        (Refusal::CpuTwice, |blob| blob.cpus = vec![1, 2, 1]),
+        (Refusal::CpuUnknown, |blob| blob.cpus[0] = 0x8000_0001), // MPIDR_EL1's RES1 bit
+        (Refusal::TooManyEntries, |blob| {
+            blob.cpus = (0..33).collect()
+        }),
+        (Refusal::MemoryUnaligned, |blob| {
+            blob.memory[1].physical += 0x800
+        }),
+        (Refusal::MemoryUnaligned, |blob| blob.memory[1].guest += 1),
+        (Refusal::MemoryUnaligned, |blob| blob.memory[1].bytes -= 1),
+        (Refusal::MemoryRange, |blob| blob.memory[1].bytes = 0),
+        (Refusal::MemoryRange, |blob| {
+            blob.memory[1].physical = !0xfff
+        }),
+        (Refusal::MemoryRange, |blob| blob.memory[1].guest = 1 << 48),
+        (Refusal::MemoryFlags, |blob| blob.memory[1].flags = 0),
+        (Refusal::MemoryFlags, |blob| {
+            blob.memory[1].flags = MemoryFlags::EXECUTE.bits();
+        }),
+        (Refusal::MemoryFlags, |blob| {
+            blob.memory[3].flags |= MemoryFlags::EXECUTE.bits()
+        }),
+        (Refusal::MemoryFlags, |blob| {
+            blob.memory[2].flags |= MemoryFlags::LOADABLE.bits()
+        }),
+        (Refusal::MemoryFlags, |blob| {
+            blob.memory[1].flags |= MemoryFlags::ROOT_READ.bits()
+        }),
+        (Refusal::MemoryFlags, |blob| {
+            blob.memory[2].flags |= MemoryFlags::ROOT_WRITE.bits()
+        }),
+        (Refusal::ReservedNotZero, |blob| {
+            blob.memory[1].flags |= 1 << 31
+        }),
+        (Refusal::ReservedNotZero, |blob| blob.memory[1].reserved = 1),
+        (Refusal::ReservedNotZero, |blob| {
+            blob.interrupts[0].flags = 2
+        }),
+        (Refusal::ReservedNotZero, |blob| blob.registers[0].flags = 4),
+        (Refusal::ReservedNotZero, |blob| {
+            blob.doorbells[0].reserved = 1
+        }),
+        (Refusal::MemoryOverlapsGuest, |blob| {
+            blob.memory[1].guest = 4 * MIB + 0x2000
+        }),
+        (Refusal::MemoryOverlapsPhysical, |blob| {
+            blob.memory[1].physical = blob.memory[0].physical + 0x1000;
+        }),
+        (Refusal::EntryOutside, |blob| blob.entry = 0x80_0000),
+        (Refusal::EntryOutside, |blob| blob.entry = 0x1002),
+        (Refusal::EntryOutside, |blob| {
+            blob.memory[0].flags ^= MemoryFlags::LOADABLE.bits()
+        }),
+        (Refusal::InterruptRange, |blob| {
+            blob.interrupts[0].number = 31
+        }),
+        (Refusal::InterruptRange, |blob| {
+            blob.interrupts[0].number = 1020
+        }),
+        (Refusal::InterruptTwice, |blob| {
+            blob.interrupts[1].number = 40
+        }),
+        (Refusal::RegisterShape, |blob| blob.registers[0].width = 3),
+        (Refusal::RegisterShape, |blob| blob.registers[0].width = 0),
+        (Refusal::RegisterShape, |blob| {
+            blob.registers[0].width = u32::MAX
+        }),
+        (Refusal::RegisterShape, |blob| {
+            blob.registers[1].address += 2
+        }),
+        (Refusal::RegisterShape, |blob| {
+            blob.registers[0].writable = 1 << 32
+        }),
+        (Refusal::RegisterShape, |blob| {
+            blob.registers[2].readable = 0
+        }),
+        (Refusal::RegisterOrder, |blob| blob.registers.swap(0, 1)),
+        (Refusal::RegisterOrder, |blob| blob.registers[0].width = 8),
+        (Refusal::RegisterPlace, |blob| {
+            blob.registers[0].address = 0x0901_0000
+        }),
+        (Refusal::SmcRange, |blob| blob.smcs[0].last = 0),
+        (Refusal::SmcRange, |blob| {
+            blob.smcs[0] = SmcGrant {
+                first: 0,
+                last: u32::MAX,
+            }
+        }),
+        (Refusal::SmcRange, |blob| {
+            blob.smcs[0] = SmcGrant {
+                first: 0x8400_0009,
+                last: 0x8400_0009,
+            };
+        }),
+        (Refusal::SmcRange, |blob| {
+            blob.smcs[0] = SmcGrant {
+                first: 0xc3ff_0000,
+                last: 0xc400_0000,
+            };
+        }),
+        (Refusal::DoorbellRange, |blob| {
+            blob.doorbells[0].interrupt = 15
+        }),
+    ];
+    for (number, (wanted, change)) in cases.iter().enumerate() {
+        let mut blob = press();
+        change(&mut blob);
+        assert_eq!(refused(&blob), Some(*wanted), "case {number}");
+    }
+}
+
+#[test]
+fn each_thing_that_is_wrong_with_a_system_alone_is_refused() {
+    let cases: &[(Refusal, Change)] = &[
+        (Refusal::ReservedNotZero, |blob| blob.entry = 4),
+        (Refusal::ReservedNotZero, |blob| {
+            blob.watchdog_milliseconds = 4
+        }),
+        (Refusal::TooManyEntries, |blob| {
+            blob.registers = vec![bits(0, 1, 1)]
+        }),
+        (Refusal::MemoryFlags, |blob| blob.memory[1].guest += MIB),
+        (Refusal::MemoryFlags, |blob| {
+            blob.memory[1].flags |= MemoryFlags::LOADABLE.bits()
+        }),
+        (Refusal::PlatformShape, |blob| {
+            platform(blob).distributor += 0x1000
+        }),
+        (Refusal::PlatformShape, |blob| {
+            platform(blob).redistributors = DISTRIBUTOR - 0x1_0000
+        }),
+        (Refusal::PlatformShape, |blob| {
+            platform(blob).redistributor_bytes = 0
+        }),
+        (Refusal::PlatformShape, |blob| {
+            platform(blob).redistributor_bytes = !0x1_ffff
+        }),
+        (Refusal::PlatformShape, |blob| {
+            platform(blob).event_interrupt = 31
+        }),
+        (Refusal::ReservedNotZero, |blob| platform(blob).reserved = 1),
+    ];
+    fn platform(blob: &mut Blob) -> &mut rampart_hypervisor_core::format::Platform {
+        blob.platform.as_mut().expect("a system")
+    }
+    for (number, (wanted, change)) in cases.iter().enumerate() {
+        let mut blob = system();
+        change(&mut blob);
+        assert_eq!(refused(&blob), Some(*wanted), "case {number}");
+    }
+}
+
+#[test]
+fn what_is_not_a_whole_blob_of_its_kind_is_refused() {
+    let of = |bytes: &[u8], kind| {
+        let bytes = Aligned::new(bytes);
+        Configuration::read(bytes.bytes(), kind)
+            .err()
+            .map(|refused| refused.refusal)
+    };
+    let good = press().bytes();
+    for length in 0..good.len() {
+        assert_eq!(
+            of(&good[..length], Kind::Cell),
+            Some(Refusal::Truncated),
+            "{length} bytes"
+        );
+    }
+    let mut long = good.clone();
+    long.push(0);
+    assert_eq!(of(&long, Kind::Cell), Some(Refusal::TooLong));
+    assert_eq!(
+        of(&vec![0; MAXIMUM_BLOB_BYTES + 8], Kind::Cell),
+        Some(Refusal::WrongMagic)
+    );
+    assert_eq!(of(&good, Kind::System), Some(Refusal::WrongMagic));
+    let mut other = good.clone();
+    other[8] ^= 2;
+    assert_eq!(of(&other, Kind::Cell), Some(Refusal::WrongRevision));
+    // It says less than its tables take.
+    let mut short = good.clone();
+    short[std::mem::offset_of!(BlobHeader, bytes)] -= 8;
+    assert_eq!(of(&short, Kind::Cell), Some(Refusal::TooLong));
+    let mut reserved = good;
+    reserved[std::mem::offset_of!(BlobHeader, reserved)] = 1;
+    assert_eq!(of(&reserved, Kind::Cell), Some(Refusal::ReservedNotZero));
+}
+
+#[test]
+fn a_blob_is_copied_once_and_never_more_than_there_is_room() {
+    let good = press().bytes();
+    let mut buffer = BlobBuffer::EMPTY;
+    let mut copies = 0;
+    let copied = buffer.fill(good.len() as u64, |room| {
+        copies += 1;
+        room.copy_from_slice(&good);
+    });
+    assert_eq!(copied, Ok(&good[..]));
+    assert!(Configuration::read(buffer.bytes(good.len()), Kind::Cell).is_ok());
+    for bytes in [MAXIMUM_BLOB_BYTES as u64 + 1, u64::MAX] {
+        let refused = buffer.fill(bytes, |_| copies += 1).map(<[u8]>::len);
+        assert_eq!(
+            refused.map_err(|refused| refused.refusal),
+            Err(Refusal::TooLong)
+        );
+    }
+    assert_eq!(copies, 1);
+}
+
+fn against(change: Change) -> Result<(), Refused> {
+    let mut cells: Cells<'_> = [None; MAXIMUM_CELLS];
+    cells[3] = Some(read(&press()));
+    let mut new = cell("second", &[0x100], 0x5800_0000);
+    change(&mut new);
+    check_cell(&read(&new), &read(&system()), &MACHINE, &cells)
+}
+
+#[test]
+fn a_second_cell_beside_the_first_is_accepted() {
+    assert_eq!(against(|_| ()), Ok(()));
+    // Bits of the same registers that the first one does not have, also for reading.
+    assert_eq!(
+        against(|new| new.registers = vec![bits(0, 0xf00, 0xf00)]),
+        Ok(())
+    );
+    assert_eq!(
+        against(|new| new.memory[2].flags &= !MemoryFlags::WRITE.bits()),
+        Ok(())
+    );
+}
+
+#[test]
+fn what_another_has_is_refused_and_the_other_named() {
+    let cases: &[(Refusal, u32, u32, Change)] = &[
+        (Refusal::BadName, 0, 3, |new| new.name = "press".into()),
+        (Refusal::BadName, 0, ROOT, |new| new.name = "virt".into()),
+        (Refusal::CpuUnknown, 0, NO_CELL, |new| new.cpus = vec![3]),
+        (Refusal::CpuOwned, 1, 3, |new| new.cpus = vec![0x100, 2]),
+        (Refusal::CpuOwned, 1, ROOT, |new| new.cpus = vec![0, 0x100]),
+        (Refusal::MemoryOwned, 0, 3, |new| {
+            new.memory[0].physical = 0x5000_0000 + 4 * MIB
+        }),
+        (Refusal::MemoryOwned, 2, 3, |new| {
+            new.memory[2].bytes += 0x1000
+        }),
+        (Refusal::MemoryFlags, 2, 3, |new| {
+            new.memory[2].flags &= !MemoryFlags::ROOT_READ.bits();
+        }),
+        (Refusal::MemoryTwoWriters, 2, 3, |new| {
+            new.memory[2].flags |= MemoryFlags::WRITE.bits();
+        }),
+        (Refusal::MemoryOwned, 3, 3, |new| {
+            new.memory
+                .push(region(CLOCKS, CLOCKS, 0x1000, support::device()));
+        }),
+        (Refusal::MemoryOwned, 3, 3, |new| {
+            new.memory
+                .push(region(0x0901_0000, 0x0901_0000, 0x1000, support::device()));
+        }),
+        // Neither the hypervisor's memory, nor a page of it, nor where the controller traps.
+        (Refusal::MemoryReserved, 1, NO_CELL, |new| {
+            new.memory[1].physical = HYPERVISOR.start
+        }),
+        (Refusal::MemoryReserved, 1, NO_CELL, |new| {
+            new.memory[1].physical = HYPERVISOR.end - 0x1000;
+        }),
+        (Refusal::MemoryReserved, 1, NO_CELL, |new| {
+            new.memory[1].guest = DISTRIBUTOR
+        }),
+        (Refusal::MemoryReserved, 1, NO_CELL, |new| {
+            new.memory[1] = region(DISTRIBUTOR, 0x80_0000, 0x1000, support::device());
+        }),
+        // A hole that the description does not name: it may alias anything.
+        (Refusal::MemoryNotRoot, 1, NO_CELL, |new| {
+            new.memory[1].physical = 0x8000_0000
+        }),
+        (Refusal::MemoryNotRoot, 1, NO_CELL, |new| {
+            new.memory[1].physical = 0x7ff8_0000
+        }),
+        (Refusal::MemoryRange, 1, NO_CELL, |new| {
+            new.memory[1].guest = 1 << 40
+        }),
+        (Refusal::MemoryFlags, 1, NO_CELL, |new| {
+            new.memory[1].physical = 0x0900_0000
+        }),
+        (Refusal::InterruptRange, 0, NO_CELL, |new| {
+            new.interrupts = vec![InterruptGrant {
+                number: 288,
+                flags: 0,
+            }];
+        }),
+        (Refusal::InterruptOwned, 0, ROOT, |new| {
+            new.interrupts = vec![InterruptGrant {
+                number: 60,
+                flags: 0,
+            }];
+        }),
+        (Refusal::InterruptOwned, 0, ROOT, |new| {
+            new.interrupts = vec![InterruptGrant {
+                number: 61,
+                flags: 0,
+            }];
+        }),
+        (Refusal::InterruptOwned, 0, 3, |new| {
+            new.interrupts = vec![InterruptGrant {
+                number: 40,
+                flags: 0,
+            }];
+        }),
+        (Refusal::RegisterBitsOwned, 0, 3, |new| {
+            new.registers = vec![bits(4, 0, 1 << 20)] // neither reads it
+        }),
+        (Refusal::RegisterBitsOwned, 0, 3, |new| {
+            new.registers = vec![bits(0, 0, 0x8)]
+        }),
+        (Refusal::RegisterBitsOwned, 0, 3, |new| {
+            new.registers = vec![bits(0, 0x80, 0)]
+        }),
+        (Refusal::RegisterBitsOwned, 0, 3, |new| {
+            new.registers = vec![bits(4, 1 << 20, 0)]
+        }),
+        (Refusal::RegisterDiffers, 0, 3, |new| {
+            new.registers = vec![bits(0, 0x100, 0)];
+            new.registers[0].flags = RegisterFlags::WRITE_ACTS.bits();
+        }),
+        (Refusal::RegisterDiffers, 0, 3, |new| {
+            new.registers = vec![bits(2, 0x100, 0)];
+            new.registers[0].width = 2;
+        }),
+        (Refusal::RegisterPlace, 0, 3, |new| {
+            new.registers = vec![bits(0, 1, 0)];
+            new.registers[0].address = 0x0901_0000;
+        }),
+        (Refusal::RegisterPlace, 0, NO_CELL, |new| {
+            new.registers = vec![bits(0, 1, 0)];
+            new.registers[0].address = 0x5c00_0000;
+        }),
+    ];
+    for (number, (refusal, index, other, change)) in cases.iter().enumerate() {
+        let wanted = Refused {
+            refusal: *refusal,
+            index: *index,
+            other: *other,
+        };
+        assert_eq!(against(*change), Err(wanted), "case {number}");
+    }
+}
+
+#[test]
+fn more_shared_registers_than_there_is_room_for_are_refused() {
+    let many = |first: u64| -> Change {
+        if first == 0 {
+            |new| {
+                new.registers = (0..250)
+                    .map(|index| bits(0x100 + 4 * index, 1, 1))
+                    .collect()
+            }
+        } else {
+            |new| {
+                new.registers = (0..254)
+                    .map(|index| bits(0x500 + 4 * index, 1, 1))
+                    .collect()
+            }
+        }
+    };
+    assert_eq!(against(many(0)), Ok(()));
+    assert_eq!(
+        against(many(1)).map_err(|refused| refused.refusal),
+        Err(Refusal::TooManyShared)
+    );
+}
+
+#[test]
+fn a_system_of_another_machine_is_refused() {
+    let check = |change: Change| {
+        let mut blob = system();
+        change(&mut blob);
+        let refused = check_system(&read(&blob), &MACHINE).err();
+        refused.map(|refused| (refused.refusal, refused.index))
+    };
+    assert_eq!(check(|_| ()), None);
+    assert_eq!(
+        check(|blob| blob.cpus.swap(1, 2)),
+        Some((Refusal::CpuUnknown, 1))
+    );
+    assert_eq!(
+        check(|blob| blob.cpus.truncate(3)),
+        Some((Refusal::CpuUnknown, 3))
+    );
+    assert_eq!(
+        check(|blob| blob.memory[1].bytes += 0x1000),
+        Some((Refusal::MemoryReserved, 1))
+    );
+    assert_eq!(
+        check(|blob| {
+            blob.memory[0] = region(DISTRIBUTOR, DISTRIBUTOR, 0x1000, support::device());
+        }),
+        Some((Refusal::MemoryReserved, 0))
+    );
+    assert_eq!(
+        check(|blob| blob.memory.push(region(1 << 40, 1 << 40, 0x1000, ram()))),
+        Some((Refusal::MemoryRange, 3))
+    );
+    assert_eq!(
+        check(|blob| blob.interrupts[0].number = 300),
+        Some((Refusal::InterruptRange, 0))
+    );
+}
+
+#[test]
+fn a_doorbell_rings_only_where_its_owner_has_a_bell() {
+    let system = read(&system());
+    let mut cells: Cells<'_> = [None; MAXIMUM_CELLS];
+    cells[1] = Some(read(&press()));
+    let mut caller = cell("caller", &[0x100], 0x5800_0000);
+    caller.doorbells = [61, 71, 40, 90]
+        .map(|interrupt| Doorbell {
+            interrupt,
+            reserved: 0,
+        })
+        .to_vec();
+    let caller = read(&caller);
+    let rings = |index| doorbell_target(&caller, index, &system, &cells);
+    assert_eq!(rings(0), Some(61), "the root's");
+    assert_eq!(rings(1), Some(71), "the cell's");
+    assert_eq!(rings(2), None, "an ordinary interrupt of the cell");
+    assert_eq!(rings(3), None, "an ordinary interrupt of the root");
+    assert_eq!((rings(4), rings(u64::MAX)), (None, None));
+    assert_eq!(
+        (interrupt_owner(71, &cells), interrupt_owner(90, &cells)),
+        (1, ROOT)
+    );
+}
+
+/// What every accepted configuration fulfils, said in another way than the checks say it.
+fn assert_sound(new: &Configuration<'_>, other: &Configuration<'_>) {
+    let pages = |configuration: &Configuration<'_>| -> Vec<(u64, u64, MemoryFlags)> {
+        let regions = configuration.memory.iter();
+        regions
+            .map(|region| (region.physical, region.bytes, region.flags()))
+            .collect()
+    };
+    for (start, bytes, flags) in pages(new) {
+        assert!(bytes > 0 && start % 4096 == 0 && bytes % 4096 == 0);
+        assert!(start >= HYPERVISOR.end || start + bytes <= HYPERVISOR.start);
+        let ram = (0x4000_0000..0x8000_0000).contains(&start) && start + bytes <= 0x8000_0000;
+        let devices = (0x0900_0000..0x0910_0000).contains(&start) && start + bytes <= 0x0910_0000;
+        assert!(ram || devices, "{start:#x} is not the root's");
+        for (theirs, their_bytes, their_flags) in pages(other) {
+            let meet = start < theirs + their_bytes && theirs < start + bytes;
+            assert!(!meet || (flags & their_flags).contains(MemoryFlags::SHARED));
+            assert!(!meet || !(flags & their_flags).contains(MemoryFlags::WRITE));
+        }
+    }
+    assert!(new.cpus.iter().all(|cpu| !other.cpus.contains(cpu)));
+    for grant in new.interrupts {
+        assert!(grant.number >= 32 && grant.number < 288);
+        assert!(
+            other
+                .interrupts
+                .iter()
+                .all(|theirs| theirs.number != grant.number)
+        );
+    }
+    for register in new.registers {
+        for theirs in other
+            .registers
+            .iter()
+            .filter(|it| it.address == register.address)
+        {
+            assert_eq!(register.writable & theirs.writable, 0);
+        }
+    }
+}
+
+/// 100,000 mutations of good blobs: bits, bytes, words, ends, pieces of the blob over each other.
+#[test]
+fn no_bytes_make_the_checks_panic_and_what_passes_is_sound() {
+    let mut generator = Pcg64Mcg::seed_from_u64(5);
+    let system_read = read(&system());
+    let first = read(&press());
+    let mut cells: Cells<'_> = [None; MAXIMUM_CELLS];
+    cells[1] = Some(first);
+    let mut rich = cell("second", &[0x100], 0x5800_0000);
+    rich.registers = vec![bits(0, 0xf00, 0xf00), bits(8, 0xf, 0xf)];
+    rich.interrupts = vec![InterruptGrant {
+        number: 90,
+        flags: 0,
+    }];
+    rich.smcs = press().smcs;
+    rich.doorbells = press().doorbells;
+    let good = [rich.bytes(), system().bytes(), press().bytes()];
+    let words: [u64; 12] = [
+        0,
+        1,
+        0xfff,
+        0x1000,
+        31,
+        32,
+        0x7fff_ffff,
+        0xffff_ffff,
+        1 << 48,
+        !0xfff,
+        u64::MAX,
+        0x5000_0000,
+    ];
+    let (mut passed, mut refusals) = (0, std::collections::BTreeSet::new());
+    for _ in 0..100_000 {
+        let mut bytes = good[generator.random_range(0..good.len())].clone();
+        for _ in 0..generator.random_range(1..4) {
+            let at = generator.random_range(0..bytes.len());
+            match generator.random_range(0..6) {
+                0 => bytes[at] ^= 1 << generator.random_range(0..8),
+                1 => bytes[at] = generator.random(),
+                2 | 3 => {
+                    let word = words[generator.random_range(0..words.len())].to_le_bytes();
+                    let at = at / 4 * 4;
+                    let length = word.len().min(bytes.len() - at);
+                    bytes[at..at + length].copy_from_slice(&word[..length]);
+                }
+                4 => {
+                    let length = generator.random_range(0..=(bytes.len() - at).min(32));
+                    let to = generator.random_range(0..=bytes.len() - length);
+                    bytes.copy_within(at..at + length, to);
+                }
+                _ => bytes.resize(generator.random_range(0..bytes.len() + 16), 0),
+            }
+            if bytes.is_empty() {
+                break;
+            }
+        }
+        let bytes = Aligned::new(&bytes);
+        let result = match Configuration::read(bytes.bytes(), Kind::Cell) {
+            Ok(new) => {
+                let checked = check_cell(&new, &system_read, &MACHINE, &cells);
+                if checked.is_ok() {
+                    assert_sound(&new, &first);
+                    passed += 1;
+                }
+                checked
+            }
+            Err(refused) if refused.refusal == Refusal::WrongMagic => {
+                Configuration::read(bytes.bytes(), Kind::System)
+                    .and_then(|system| check_system(&system, &MACHINE))
+            }
+            Err(refused) => Err(refused),
+        };
+        if let Err(refused) = result {
+            refusals.insert(refused.refusal as u32);
+            assert!(!refused.to_string().is_empty());
+        }
+    }
+    // The mutations are no use if they all fail at the door, or never do.
+    assert!(passed > 1000, "{passed} passed");
+    assert!(refusals.len() > 20, "only {refusals:?}");
+}

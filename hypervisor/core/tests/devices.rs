@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Trapped accesses: their decoding, and registers shared bit by bit.
+
+mod support;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rampart_hypervisor_core::bus::{Access, Bus, Forbidden, Width};
+use rampart_hypervisor_core::format::{RegisterFlags, RegisterGrant};
+use rampart_hypervisor_core::gic::ControlRegister;
+use rampart_hypervisor_core::registers::{Locks, RootRegisters, dispatch, pages};
+use rampart_hypervisor_core::syndrome::{
+    Abort, SystemRegister, Transfer, Trap, guest_address, trap,
+};
+use support::{CLOCKS, Registers, bits, cell, press, read};
+
+fn data(esr: u64) -> rampart_hypervisor_core::syndrome::DataAbort {
+    match trap(0x24 << 26 | 1 << 25 | esr) {
+        Trap::DataAbort(data) => data,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_load_and_a_store_are_decoded() {
+    // str w5, [..]: ISV, 32 bits, register 5, WnR, translation fault of level 3.
+    let store = data(1 << 24 | 0b10 << 22 | 5 << 16 | 1 << 6 | 0b000111);
+    assert!(store.write && !store.maintenance && store.abort == Abort::Translation);
+    let transfer = store.transfer.expect("decodable");
+    assert_eq!(
+        transfer,
+        Transfer {
+            width: Width::Word,
+            register: 5,
+            signed: false,
+            wide: false
+        }
+    );
+    assert_eq!(
+        transfer.access(0x1004, true, 0xffff_1234_5678),
+        Some(Access {
+            address: 0x1004,
+            width: Width::Word,
+            write: Some(0x1234_5678)
+        })
+    );
+    assert_eq!(transfer.access(0x1002, true, 0), None, "unaligned");
+    // ldrsb x30, [..]
+    let load = data(1 << 24 | 1 << 21 | 30 << 16 | 1 << 15 | 0b001111);
+    let transfer = load.transfer.expect("decodable");
+    assert_eq!((load.write, transfer.register), (false, 30));
+    assert_eq!(transfer.loaded(0x80), 0xffff_ffff_ffff_ff80);
+    assert_eq!(transfer.loaded(0xff7f), 0x7f);
+    // ldrsh w1: the upper half is zero. ldr x2.
+    let half = data(1 << 24 | 1 << 22 | 1 << 21 | 1 << 16 | 7)
+        .transfer
+        .expect("decodable");
+    assert_eq!(half.loaded(0x8000), 0xffff_8000);
+    let double = data(1 << 24 | 3 << 22 | 2 << 16 | 1 << 15 | 7)
+        .transfer
+        .expect("decodable");
+    assert_eq!(double.loaded(u64::MAX), u64::MAX);
+    // ldp, and the like: nothing to go by.
+    assert_eq!(data(0b000111).transfer, None);
+    assert!(data(1 << 8 | 0b000111).maintenance);
+    assert_eq!(data(1 << 7 | 0b000110).abort, Abort::TableWalk);
+    assert_eq!(data(0b010000).abort, Abort::External);
+    assert_eq!(
+        guest_address(0x0908_0000 >> 12 << 4, 0xffff_0000_1234_5678),
+        0x0908_0678
+    );
+}
+
+#[test]
+fn exceptions_are_told_apart() {
+    assert_eq!(trap(0x01 << 26), Trap::Wait);
+    assert_eq!(trap(0x16 << 26 | 0x4a), Trap::Hypercall(0x4a));
+    assert_eq!(trap(0x17 << 26 | 1), Trap::Smc(1));
+    assert_eq!(
+        trap(0x8200_0005),
+        Trap::InstructionAbort(Abort::Translation),
+        "a zapped core"
+    );
+    assert_eq!(trap(0x2f << 26), Trap::SError);
+    assert_eq!(trap(0x3c << 26), Trap::Unexpected(0x3c));
+    // (op0, op1, CRn, CRm, op2) of MSR and SYS as the syndrome has them.
+    let system = |op0: u64, op1: u64, crn: u64, crm: u64, op2: u64, rest: u64| {
+        let iss = op0 << 20 | op2 << 17 | op1 << 14 | crn << 10 | crm << 1 | rest;
+        match trap(0x18 << 26 | 1 << 25 | iss) {
+            Trap::SystemRegister(access) => access,
+            other => panic!("{other:?}"),
+        }
+    };
+    let named = |op0, op1, crn, crm, op2| system(op0, op1, crn, crm, op2, 0).register;
+    assert_eq!(named(3, 0, 12, 11, 5), SystemRegister::SendGroup1);
+    assert_eq!(named(3, 0, 12, 11, 6), SystemRegister::SendOther);
+    assert_eq!(named(3, 0, 12, 11, 7), SystemRegister::SendOther);
+    assert_eq!(
+        named(3, 0, 4, 6, 0),
+        SystemRegister::Control(ControlRegister::PriorityMask)
+    );
+    assert_eq!(
+        named(3, 0, 12, 12, 4),
+        SystemRegister::Control(ControlRegister::Control)
+    );
+    assert_eq!(
+        named(3, 0, 12, 11, 1),
+        SystemRegister::Control(ControlRegister::Deactivate)
+    );
+    assert_eq!(
+        named(3, 0, 12, 11, 3),
+        SystemRegister::Control(ControlRegister::RunningPriority)
+    );
+    for crm in [6, 10, 14] {
+        assert_eq!(named(1, 0, 7, crm, 2), SystemRegister::SetWay);
+    }
+    assert!(matches!(named(3, 0, 1, 0, 1), SystemRegister::Unknown(_)));
+    let read = system(3, 0, 4, 6, 0, 17 << 5 | 1);
+    assert_eq!((read.general, read.read), (17, true));
+}
+
+fn word(address: u64, write: Option<u64>) -> Access {
+    Access {
+        address,
+        width: Width::Word,
+        write,
+    }
+}
+
+#[test]
+fn a_cell_reads_and_writes_its_bits_alone() {
+    let press = press();
+    let (locks, bus) = (Locks::new(), Registers::default());
+    let access = |offset, write| {
+        dispatch(
+            &word(CLOCKS + offset, write),
+            &press.registers,
+            &locks,
+            &bus,
+        )
+    };
+    bus.set(CLOCKS, Width::Word, 0xabcd_ef12);
+    assert_eq!(access(0, None), Ok(0x12));
+    assert_eq!(access(0, Some(0xffff_ff07)), Ok(0));
+    assert_eq!(
+        bus.get(CLOCKS, Width::Word),
+        0xabcd_ef17,
+        "four bits are its own to write"
+    );
+    bus.set(CLOCKS + 4, Width::Word, 0x1234_5678);
+    bus.taken();
+    assert_eq!(access(4, None), Ok(0));
+    assert_eq!(
+        bus.taken(),
+        [],
+        "nothing to read: the register is left alone"
+    );
+    assert_eq!(access(4, Some(0xaaaa_aaaa)), Ok(0));
+    assert_eq!(bus.get(CLOCKS + 4, Width::Word), 0xaaaa_5678);
+    bus.taken();
+    assert_eq!(access(0x10, Some(1)), Ok(0));
+    assert_eq!(bus.taken(), [], "nothing to write");
+    for offset in [8, 0xc, 0x14, 0xffc] {
+        assert_eq!(access(offset, None), Err(Forbidden), "{offset:#x}");
+    }
+    let half = Access {
+        address: CLOCKS,
+        width: Width::Half,
+        write: None,
+    };
+    assert_eq!(
+        dispatch(&half, &press.registers, &locks, &bus),
+        Err(Forbidden)
+    );
+    let inside = Access {
+        address: CLOCKS + 2,
+        width: Width::Half,
+        write: None,
+    };
+    assert_eq!(
+        dispatch(&inside, &press.registers, &locks, &bus),
+        Err(Forbidden)
+    );
+    assert_eq!(
+        dispatch(&word(CLOCKS, None), &[], &locks, &bus),
+        Err(Forbidden)
+    );
+    assert_eq!(bus.taken(), []);
+}
+
+#[test]
+fn where_a_written_1_acts_nothing_is_read_and_others_get_0() {
+    let mut register = bits(0, 0xf, 0xf);
+    register.flags = RegisterFlags::WRITE_ACTS.bits();
+    let (locks, bus) = (Locks::new(), Registers::default());
+    assert_eq!(
+        dispatch(&word(CLOCKS, Some(0xf3)), &[register], &locks, &bus),
+        Ok(0)
+    );
+    assert_eq!(
+        dispatch(&word(CLOCKS, Some(0xf0)), &[register], &locks, &bus),
+        Ok(0)
+    );
+    assert_eq!(bus.taken(), [(CLOCKS, Width::Word, Some(3))]);
+}
+
+#[test]
+fn the_root_has_what_no_cell_has() {
+    let mut other = cell("other", &[0x100], 0x5800_0000);
+    let shared = RegisterFlags::SHARED_READ.bits();
+    other.registers = vec![
+        bits(0, 0xf000, 0xf000),
+        RegisterGrant {
+            flags: shared,
+            ..bits(8, 3, 1)
+        },
+    ];
+    let (press, other) = (read(&press()), read(&other));
+    let mut root = RootRegisters::new();
+    root.set([press, other].iter());
+    let (locks, bus) = (Locks::new(), Registers::default());
+    let access = |offset, write| root.dispatch(&word(CLOCKS + offset, write), &locks, &bus);
+    bus.set(CLOCKS, Width::Word, 0xffff_ffff);
+    assert_eq!(access(0, None), Ok(0xffff_0f00));
+    assert_eq!(access(0, Some(0)), Ok(0));
+    // The root may write bits that the cell only reads: a bit has one writer.
+    assert_eq!(bus.get(CLOCKS, Width::Word), 0xf00f);
+    bus.set(CLOCKS + 8, Width::Word, 3);
+    assert_eq!(access(8, None), Ok(3), "shared for reading");
+    assert_eq!(access(8, Some(0)), Ok(0));
+    assert_eq!(bus.get(CLOCKS + 8, Width::Word), 1, "but not for writing");
+    // A register that no cell has bits of, in the same page.
+    assert_eq!(access(0x20, Some(0x1234_5678)), Ok(0));
+    assert_eq!(access(0x20, None), Ok(0x1234_5678));
+    let wide = |offset, write| Access {
+        address: CLOCKS + offset,
+        width: Width::Double,
+        write,
+    };
+    assert_eq!(
+        root.dispatch(&wide(0, Some(0)), &locks, &bus),
+        Err(Forbidden)
+    );
+    assert_eq!(
+        root.dispatch(&wide(0x10, None), &locks, &bus),
+        Err(Forbidden)
+    );
+    assert_eq!(root.dispatch(&wide(0x18, Some(7)), &locks, &bus), Ok(0));
+    let byte = Access {
+        address: CLOCKS + 3,
+        width: Width::Byte,
+        write: None,
+    };
+    assert_eq!(root.dispatch(&byte, &locks, &bus), Err(Forbidden));
+    assert!(root.traps(CLOCKS) && !root.traps(CLOCKS - 4096) && !root.traps(CLOCKS + 4096));
+    root.set([].iter());
+    assert!(!root.traps(CLOCKS));
+    assert_eq!(pages(press.registers).collect::<Vec<_>>(), [CLOCKS]);
+    assert_eq!(pages(&[]).count(), 0);
+}
+
+/// A register that does not answer until it is told to.
+struct Stuck(std::sync::Barrier, std::sync::Barrier);
+
+impl Bus for Stuck {
+    fn read(&self, _: u64, _: Width) -> u64 {
+        self.0.wait();
+        self.1.wait();
+        0
+    }
+
+    fn write(&self, _: u64, _: Width, _: u64) {}
+}
+
+#[test]
+fn nobody_waits_without_end_for_who_does_not_come_back() {
+    let stuck = Stuck(std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+    let (locks, own) = (Locks::new(), [bits(0, 1, 1)]);
+    std::thread::scope(|scope| {
+        let holder = scope.spawn(|| dispatch(&word(CLOCKS, Some(1)), &own, &locks, &stuck));
+        stuck.0.wait();
+        let bus = Registers::default();
+        assert_eq!(
+            dispatch(&word(CLOCKS, Some(1)), &own, &locks, &bus),
+            Err(Forbidden)
+        );
+        assert_eq!(bus.taken(), []);
+        stuck.1.wait();
+        assert_eq!(holder.join().expect("no panic"), Ok(0));
+        assert_eq!(dispatch(&word(CLOCKS, Some(1)), &own, &locks, &bus), Ok(0));
+    });
+}
+
+/// A register that loses nothing by itself, and shows what would be lost between read and write.
+struct Slow(AtomicU64);
+
+impl Bus for Slow {
+    fn read(&self, _: u64, _: Width) -> u64 {
+        let value = self.0.load(Ordering::SeqCst);
+        std::thread::yield_now();
+        value
+    }
+
+    fn write(&self, _: u64, _: Width, value: u64) {
+        self.0.store(value, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn concurrent_changes_of_different_bits_lose_nothing() {
+    let (locks, bus) = (Locks::new(), Slow(AtomicU64::new(0)));
+    std::thread::scope(|scope| {
+        for thread in 0..2_u32 {
+            let (locks, bus) = (&locks, &bus);
+            scope.spawn(move || {
+                let own = [bits(0, 0xff << (8 * thread), 0xff << (8 * thread))];
+                for value in 0..200_u64 {
+                    let value = (value & 0xff) << (8 * thread);
+                    dispatch(&word(CLOCKS, Some(value)), &own, locks, bus).expect("its own");
+                    let read = dispatch(&word(CLOCKS, None), &own, locks, bus);
+                    assert_eq!(read, Ok(value), "another one changed these bits");
+                }
+            });
+        }
+    });
+}

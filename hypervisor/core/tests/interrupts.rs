@@ -1,0 +1,486 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The interrupt controller as a cell sees it, register by register: its own bits, nobody else's, and
+//! never those of the interrupt by which it is managed.
+
+mod support;
+
+use rampart_hypervisor_core::bus::{Access, Forbidden, Width};
+use rampart_hypervisor_core::gic::{
+    BEST_PRIORITY, ControlRegister, Interrupts, Private, control_read, control_write, distributor,
+    hand_over, redistributor, redistributor_owner, send,
+};
+use rampart_hypervisor_core::psci::Caller;
+use support::{DISTRIBUTOR, REDISTRIBUTORS, Registers};
+
+/// The management interrupt and the maintenance interrupt of the virtual CPU interface.
+const PRIVATE: Private = Private(!(1 << 15 | 1 << 25));
+const CPUS: [u64; 2] = [1, 0x100];
+
+/// The interrupts 40, 63 and 71.
+fn own() -> Interrupts {
+    let own = Interrupts::none();
+    [40, 63, 71]
+        .into_iter()
+        .for_each(|number| own.insert(number));
+    own
+}
+
+fn access(offset: u64, width: Width, write: Option<u64>, bus: &Registers) -> u64 {
+    let access = Access {
+        address: DISTRIBUTOR + offset,
+        width,
+        write,
+    };
+    distributor(DISTRIBUTOR, &access, &own(), &CPUS, bus).expect("inside the frame")
+}
+
+fn read(offset: u64, bus: &Registers) -> u64 {
+    access(offset, Width::Word, None, bus)
+}
+
+fn write(offset: u64, value: u64, bus: &Registers) {
+    access(offset, Width::Word, Some(value), bus);
+}
+
+#[test]
+fn a_set_of_interrupts_has_shared_ones_alone() {
+    let set = own();
+    assert!(set.contains(40) && !set.contains(41));
+    [0, 15, 31, 1020, 1023, u32::MAX]
+        .into_iter()
+        .for_each(|number| {
+            set.insert(number);
+            assert!(!set.contains(number), "{number}");
+        });
+    set.remove(40);
+    assert!(!set.contains(40) && set.contains(63));
+    let all = Interrupts::all();
+    assert!(all.contains(32) && all.contains(1019) && !all.contains(31));
+}
+
+#[test]
+fn bits_of_one_interrupt_each_are_written_where_they_are_owned() {
+    // ISENABLER, ICENABLER, ISPENDR, ICPENDR, ISACTIVER, ICACTIVER: what is written acts at once.
+    for register in [0x100, 0x180, 0x200, 0x280, 0x300, 0x380] {
+        let bus = Registers::default();
+        write(register + 4, 0xffff_ffff, &bus);
+        let mask = 1 << (40 - 32) | 1 << (63 - 32);
+        assert_eq!(
+            bus.taken(),
+            [(DISTRIBUTOR + register + 4, Width::Word, Some(mask))]
+        );
+        write(register + 8, 0xffff_ffff & !(1 << 7), &bus);
+        write(register, 0xffff_ffff, &bus);
+        write(register + 12, 0xffff_ffff, &bus);
+        assert_eq!(bus.taken(), [], "nothing of it is owned");
+        bus.set(DISTRIBUTOR + register + 4, Width::Word, 0x1ff);
+        assert_eq!(read(register + 4, &bus), 0x100);
+        assert_eq!(read(register, &bus), 0);
+    }
+}
+
+#[test]
+fn groups_cannot_be_changed_and_what_has_no_meaning_is_zero() {
+    let bus = Registers::default();
+    bus.set(DISTRIBUTOR + 0x84, Width::Word, 0xffff_ffff);
+    // IGROUPR, IGRPMODR, NSACR, ITARGETSR, SGIR, CTLR, and ranges beyond GICv3.0.
+    for register in [
+        0x84, 0xd04, 0xe08, 0x820, 0xf00, 0x000, 0x1084, 0x3000, 0xc000,
+    ] {
+        write(register, 0xffff_ffff, &bus);
+    }
+    assert_eq!(bus.taken(), []);
+    assert_eq!(read(0x84, &bus), 1 << 8 | 1 << 31);
+    for register in [0xd04, 0xe08, 0x820, 0xf00, 0x1084] {
+        bus.set(DISTRIBUTOR + register, Width::Word, 0xffff_ffff);
+        assert_eq!(read(register, &bus), 0, "{register:#x}");
+    }
+}
+
+#[test]
+fn the_controller_is_described_without_messages() {
+    let bus = Registers::default();
+    bus.set(DISTRIBUTOR, Width::Word, 0x53);
+    bus.set(DISTRIBUTOR + 4, Width::Word, 0x037f_0008);
+    bus.set(DISTRIBUTOR + 0xffe8, Width::Word, 0x3b);
+    assert_eq!((read(0, &bus), read(0xffe8, &bus)), (0x53, 0x3b));
+    assert_eq!(read(4, &bus), 0x0378_0008, "MBIS, LPIS, DVIS");
+    let outside = Access {
+        address: DISTRIBUTOR + 0x1_0000,
+        width: Width::Word,
+        write: None,
+    };
+    assert_eq!(
+        distributor(DISTRIBUTOR, &outside, &own(), &CPUS, &bus),
+        Err(Forbidden)
+    );
+}
+
+#[test]
+fn priorities_are_bytes_and_the_best_are_kept_back() {
+    let bus = Registers::default();
+    bus.set(DISTRIBUTOR + 0x428, Width::Word, 0x1122_3344);
+    assert_eq!(
+        read(0x428, &bus),
+        0x44,
+        "interrupt 40 is the first of its word"
+    );
+    bus.taken();
+    write(0x428, 0xa0a0_a0a0, &bus);
+    assert_eq!(
+        bus.taken(),
+        [(DISTRIBUTOR + 0x428, Width::Byte, Some(0xa0))]
+    );
+    write(0x43c, 0x0000_0000, &bus);
+    let best = Some(u64::from(BEST_PRIORITY));
+    assert_eq!(
+        bus.taken(),
+        [(DISTRIBUTOR + 0x43f, Width::Byte, best)],
+        "63, not below the best"
+    );
+    access(0x43f, Width::Byte, Some(0x80), &bus);
+    access(0x43e, Width::Byte, Some(0x80), &bus);
+    access(0x43e, Width::Half, Some(0x8080), &bus);
+    access(0x438, Width::Double, Some(u64::MAX), &bus);
+    assert_eq!(
+        bus.taken(),
+        [(DISTRIBUTOR + 0x43f, Width::Byte, Some(0x80))]
+    );
+    assert_eq!(access(0x43f, Width::Byte, None, &bus), 0x80);
+    // Who owns all four writes them at once.
+    let all = Access {
+        address: DISTRIBUTOR + 0x424,
+        width: Width::Word,
+        write: Some(0x00a0_10ff),
+    };
+    bus.taken();
+    distributor(DISTRIBUTOR, &all, &Interrupts::all(), &CPUS, &bus).expect("inside the frame");
+    assert_eq!(
+        bus.taken(),
+        [(DISTRIBUTOR + 0x424, Width::Word, Some(0x10a0_10ff))]
+    );
+}
+
+#[test]
+fn edge_or_level_is_changed_for_own_interrupts_alone() {
+    let bus = Registers::default();
+    // ICFGR2 has the interrupts 32 to 47, ICFGR3 those from 48 to 63.
+    bus.set(DISTRIBUTOR + 0xc08, Width::Word, 0x5555_5555);
+    write(0xc08, 0xaaaa_aaaa, &bus);
+    assert_eq!(bus.get(DISTRIBUTOR + 0xc08, Width::Word), 0x5556_5555);
+    assert_eq!(read(0xc08, &bus), 0x0002_0000);
+    write(0xc0c, 0xffff_ffff, &bus);
+    assert_eq!(bus.get(DISTRIBUTOR + 0xc0c, Width::Word), 0xc000_0000);
+    bus.taken();
+    write(0xc00, 0xffff_ffff, &bus);
+    assert_eq!(bus.taken(), []);
+}
+
+#[test]
+fn an_interrupt_is_routed_to_own_cpus_alone() {
+    let bus = Registers::default();
+    let register = 0x6000 + 8 * 40;
+    let at = DISTRIBUTOR + register;
+    bus.set(at, Width::Double, 1);
+    access(register, Width::Double, Some(0x100), &bus);
+    assert_eq!(bus.get(at, Width::Double), 0x100);
+    // Another cell's CPU, any CPU, an own one with further bits.
+    for wanted in [
+        0,
+        2,
+        1 << 31,
+        1 << 31 | 1,
+        1 << 32 | 1,
+        1 << 24 | 1,
+        u64::MAX,
+    ] {
+        access(register, Width::Double, Some(wanted), &bus);
+        assert_eq!(bus.get(at, Width::Double), 0x100, "{wanted:#x}");
+    }
+    // The caller's CPUs as the status pages have them.
+    let status = support::zeroed_status();
+    status.begin(&support::MPIDRS);
+    status.cpus[2].give(5);
+    let caller = Caller {
+        status: &status,
+        cell: 5,
+    };
+    for (wanted, routed) in [(1, 0x100), (2, 2), (0x100, 2)] {
+        let access = Access {
+            address: at,
+            width: Width::Double,
+            write: Some(wanted),
+        };
+        assert_eq!(
+            distributor(DISTRIBUTOR, &access, &own(), &caller, &bus),
+            Ok(0)
+        );
+        assert_eq!(bus.get(at, Width::Double), routed);
+    }
+    // By halves, as 32-bit code does.
+    access(register, Width::Word, Some(1), &bus);
+    assert_eq!(bus.get(at, Width::Double), 1);
+    access(register + 4, Width::Word, Some(7), &bus);
+    access(register, Width::Byte, Some(0), &bus);
+    assert_eq!(bus.get(at, Width::Double), 1);
+    assert_eq!(access(register + 4, Width::Word, None, &bus), 0);
+    // Not owned: neither written nor seen.
+    let foreign = 0x6000 + 8 * 41;
+    bus.set(DISTRIBUTOR + foreign, Width::Double, 2);
+    access(foreign, Width::Double, Some(1), &bus);
+    assert_eq!(bus.get(DISTRIBUTOR + foreign, Width::Double), 2);
+    assert_eq!(access(foreign, Width::Double, None, &bus), 0);
+}
+
+#[test]
+fn an_interrupt_is_made_pending_by_message_where_it_is_owned() {
+    let bus = Registers::default();
+    write(0x40, 40, &bus);
+    write(0x48, 71, &bus);
+    write(0x40, 41, &bus);
+    write(0x40, 8, &bus);
+    assert_eq!(
+        bus.taken(),
+        [
+            (DISTRIBUTOR + 0x40, Width::Word, Some(40)),
+            (DISTRIBUTOR + 0x48, Width::Word, Some(71)),
+        ]
+    );
+}
+
+/// Every word of the frame, written with all ones and then read: what a cell without interrupts can
+/// do at all.
+#[test]
+fn who_owns_nothing_changes_nothing_and_sees_only_what_describes_the_controller() {
+    let bus = Registers::default();
+    for offset in (0..0x1_0000).step_by(4) {
+        bus.set(DISTRIBUTOR + offset, Width::Word, 0xffff_ffff);
+    }
+    let none = Interrupts::none();
+    for offset in (0..0x1_0000_u64).step_by(4) {
+        for width in [Width::Byte, Width::Half, Width::Word, Width::Double] {
+            if !offset.is_multiple_of(width.bytes().into()) {
+                continue;
+            }
+            let access = |write| {
+                let access = Access {
+                    address: DISTRIBUTOR + offset,
+                    width,
+                    write,
+                };
+                distributor(DISTRIBUTOR, &access, &none, &CPUS, &bus).expect("inside the frame")
+            };
+            bus.taken();
+            access(Some(u64::MAX));
+            assert_eq!(bus.taken(), [], "{offset:#x} {width:?}");
+            if access(None) != 0 {
+                assert!(offset <= 0x10 || offset >= 0xffd0, "{offset:#x} is shown");
+            }
+        }
+    }
+}
+
+fn private(offset: u64, write: Option<u64>, own: bool, bus: &Registers) -> u64 {
+    let access = Access {
+        address: REDISTRIBUTORS + offset,
+        width: Width::Word,
+        write,
+    };
+    redistributor(offset, &access, own, PRIVATE, bus).expect("inside the frames")
+}
+
+#[test]
+fn the_management_interrupt_is_out_of_reach() {
+    let bus = Registers::default();
+    let second = 0x1_0000;
+    for register in [0x100, 0x180, 0x200, 0x280, 0x300, 0x380] {
+        private(second + register, Some(0xffff_ffff), true, &bus);
+        let address = REDISTRIBUTORS + second + register;
+        assert_eq!(
+            bus.taken(),
+            [(address, Width::Word, Some(PRIVATE.0.into()))]
+        );
+    }
+    // Its group, its priority and that of the maintenance interrupt.
+    private(second + 0x80, Some(0xffff_ffff), true, &bus);
+    private(second + 0x80, Some(0), true, &bus);
+    assert_eq!(bus.taken(), []);
+    private(second + 0x40c, Some(0xf0f0_f0f0), true, &bus);
+    private(second + 0x418, Some(0xf0f0_f0f0), true, &bus);
+    let written: Vec<u64> = bus
+        .taken()
+        .iter()
+        .map(|access| access.0 - REDISTRIBUTORS)
+        .collect();
+    assert_eq!(
+        written,
+        [0x1_040c, 0x1_040d, 0x1_040e, 0x1_0418, 0x1_041a, 0x1_041b]
+    );
+    bus.set(REDISTRIBUTORS + second + 0xc04, Width::Word, 0);
+    private(second + 0xc04, Some(0xffff_ffff), true, &bus);
+    assert_eq!(
+        bus.get(REDISTRIBUTORS + second + 0xc04, Width::Word),
+        0xfff3_ffff
+    );
+}
+
+#[test]
+fn a_redistributor_is_neither_put_to_sleep_nor_given_tables() {
+    let bus = Registers::default();
+    // CTLR, WAKER, SETLPIR, PROPBASER, PENDBASER, INVLPIR.
+    for register in [0x0, 0x14, 0x40, 0x70, 0x74, 0x78, 0x7c, 0xa0] {
+        private(register, Some(0xffff_ffff), true, &bus);
+        let access = Access {
+            address: REDISTRIBUTORS + (register & !7),
+            width: Width::Double,
+            write: Some(u64::MAX),
+        };
+        assert_eq!(
+            redistributor(register & !7, &access, true, PRIVATE, &bus),
+            Ok(0)
+        );
+    }
+    assert_eq!(bus.taken(), []);
+    bus.set(REDISTRIBUTORS + 8, Width::Double, 0x1_0000_011f);
+    assert_eq!(
+        private(8, None, true, &bus),
+        0x116,
+        "PLPIS and DirectLPI are hidden, VLPIS not"
+    );
+    assert_eq!(private(12, None, true, &bus), 1);
+    bus.set(REDISTRIBUTORS + 0x14, Width::Word, 6);
+    assert_eq!(private(0x14, None, true, &bus), 6);
+}
+
+#[test]
+fn of_anothers_frames_only_what_names_them_is_seen() {
+    let bus = Registers::default();
+    for offset in (0..0x2_0000).step_by(4) {
+        bus.set(REDISTRIBUTORS + offset, Width::Word, 0xffff_ffff);
+    }
+    for offset in (0..0x2_0000).step_by(4) {
+        bus.taken();
+        private(offset, Some(0xffff_ffff), false, &bus);
+        assert_eq!(bus.taken(), [], "{offset:#x}");
+        let seen = private(offset, None, false, &bus) != 0;
+        let names = matches!(offset, 8 | 12 | 0xffd0..=0xffff);
+        assert_eq!(seen, names, "{offset:#x}");
+    }
+    let frames = [0x100_0000, 0x102_0000];
+    assert_eq!(
+        redistributor_owner(0x103_0084, &frames, 0x2_0000),
+        Some((1, 0x1_0084))
+    );
+    assert_eq!(redistributor_owner(0x104_0000, &frames, 0x2_0000), None);
+    assert_eq!(redistributor_owner(0xff_ffff, &frames, 0x2_0000), None);
+    let beyond = Access {
+        address: REDISTRIBUTORS,
+        width: Width::Word,
+        write: None,
+    };
+    assert_eq!(redistributor(0x2_0000, &beyond, true, PRIVATE, &bus), Ok(0));
+}
+
+/// What is sent: (affinity 3.2.1.0 of the receiver, interrupt), by the layout of the register.
+fn sent(value: u64, sender: u64) -> Vec<(u64, u64)> {
+    let mut sent = Vec::new();
+    send(value, sender, &CPUS, PRIVATE, |value| {
+        assert_eq!(
+            value & !0x00ff_f0ff_0fff_ffff,
+            0,
+            "bits that are RES0 or IRM: {value:#x}"
+        );
+        let cluster =
+            (value >> 48 & 0xff) << 32 | (value >> 32 & 0xff) << 16 | (value >> 16 & 0xff) << 8;
+        for target in (0..16).filter(|target| value >> target & 1 != 0) {
+            sent.push((
+                cluster | (value >> 44 & 0xf) << 4 | target,
+                value >> 24 & 0xf,
+            ));
+        }
+    });
+    sent
+}
+
+#[test]
+fn software_interrupts_stay_in_the_cell() {
+    assert_eq!(
+        sent(3 << 24 | 0xffff, 1),
+        [(1, 3)],
+        "of the cluster 0.0.0 one CPU is its own"
+    );
+    assert_eq!(sent(3 << 24 | 1 << 16 | 0xffff, 1), [(0x100, 3)]);
+    assert_eq!(sent(3 << 24 | 0b1101, 1), []);
+    for elsewhere in [2 << 16, 1 << 32, 1 << 48, 1 << 44] {
+        assert_eq!(sent(3 << 24 | elsewhere | 0xffff, 1), [], "{elsewhere:#x}");
+    }
+    assert_eq!(sent(15 << 24 | 0xffff, 1), [], "the management interrupt");
+    assert_eq!(
+        sent(1 << 40 | 5 << 24 | 0xffff, 1),
+        [(0x100, 5)],
+        "all others are those inside"
+    );
+    assert_eq!(sent(1 << 40 | 5 << 24, 0x100), [(1, 5)]);
+    assert_eq!(sent(1 << 40 | 15 << 24, 1), []);
+    // The last range of a cluster with 256 CPUs.
+    let mut values = Vec::new();
+    send(0xf << 44 | 2 << 24 | 0x8000, 0, &[0xff], PRIVATE, |value| {
+        values.push(value)
+    });
+    send(1 << 40 | 2 << 24, 0, &[0, 0xff], PRIVATE, |value| {
+        values.push(value)
+    });
+    assert_eq!(values, [0xf << 44 | 2 << 24 | 0x8000; 2]);
+}
+
+#[test]
+fn the_cpu_interface_is_the_cells_but_for_the_management_interrupt() {
+    use ControlRegister::{Control, Deactivate, PriorityMask, RunningPriority};
+    let write = |register, value, real| control_write(register, value, real, &own(), PRIVATE);
+    assert_eq!(write(PriorityMask, 0xf0, 0), Some(0xf0));
+    assert_eq!(
+        write(PriorityMask, 0, 0xf0),
+        Some(BEST_PRIORITY.into()),
+        "one gets through"
+    );
+    assert_eq!(
+        write(PriorityMask, 0xffff_ff00, 0xf0),
+        Some(BEST_PRIORITY.into())
+    );
+    assert_eq!(
+        write(Control, 0xffff_ffff, 0x400),
+        Some(0x403),
+        "CBPR and EOImode"
+    );
+    assert_eq!(write(Control, 0, 0x8403), Some(0x8400));
+    assert_eq!(write(RunningPriority, 1, 1), None);
+    for (number, own) in [
+        (40, true),
+        (41, false),
+        (3, true),
+        (27, true),
+        (15, false),
+        (25, false),
+    ] {
+        assert_eq!(
+            write(Deactivate, number, 0),
+            own.then_some(number),
+            "{number}"
+        );
+    }
+    assert_eq!(write(Deactivate, 8192, 0), None, "an LPI");
+    assert_eq!(control_read(PriorityMask, 0xf8), 0xf8);
+    assert_eq!(control_read(Deactivate, 7), 0);
+}
+
+#[test]
+fn an_interrupt_that_changes_its_owner_starts_anew() {
+    let bus = Registers::default();
+    bus.set(DISTRIBUTOR + 0x88, Width::Word, 0x1);
+    hand_over(DISTRIBUTOR, 71, 0x100, &bus);
+    let word = |offset| bus.get(DISTRIBUTOR + offset, Width::Word);
+    assert_eq!([word(0x188), word(0x288), word(0x388)], [1 << 7; 3]);
+    assert_eq!(word(0x88), 1 << 7 | 1);
+    assert_eq!(bus.get(DISTRIBUTOR + 0x447, Width::Byte), 0xa0);
+    assert_eq!(bus.get(DISTRIBUTOR + 0x6000 + 8 * 71, Width::Double), 0x100);
+}

@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Stage 2: what is mapped is what was asked for and nothing else, through every kind of split and
+//! merge; each change breaks before it makes (the tables in `support` watch); what goes to a cell and
+//! comes back leaves the root as it was, to the last page of its tables.
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use rampart_hypervisor_core::configuration::Configuration;
+use rampart_hypervisor_core::configuration::against::Cells;
+use rampart_hypervisor_core::format::MemoryFlags;
+use rampart_hypervisor_core::interface::{MAXIMUM_CELLS, MAXIMUM_CPUS};
+use rampart_hypervisor_core::memory::{build, give_back, show_loadable, take};
+use rampart_hypervisor_core::stage2::{
+    AccessKind, Attributes, Exhausted, PagePool, Stage2, TableMemory, attributes,
+};
+use rand::{RngExt as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
+use support::{CLOCKS, HYPERVISOR, MIB, POOL, Tables, cell, press, ram, read, system};
+
+const GIB: u64 = 1 << 30;
+
+/// All that is mapped below 2 GiB, as ranges that go on: guest → (physical, bytes, attributes).
+fn mapped(stage2: &Stage2, tables: &Tables) -> Vec<(u64, u64, u64, Attributes)> {
+    let mut ranges: Vec<(u64, u64, u64, Attributes)> = Vec::new();
+    let mut guest = 0;
+    while guest < 2 * GIB {
+        let Some(there) = stage2.translate(guest, tables) else {
+            // The smallest step: nothing tells how far nothing goes.
+            guest += 4096;
+            continue;
+        };
+        match ranges.last_mut() {
+            Some((start, physical, bytes, attributes))
+                if *start + *bytes == guest
+                    && *physical + *bytes == there.physical
+                    && *attributes == there.attributes =>
+            {
+                *bytes += there.bytes;
+            }
+            _ => ranges.push((guest, there.physical, there.bytes, there.attributes)),
+        }
+        guest += there.bytes;
+    }
+    ranges
+}
+
+fn expected(configuration: &Configuration<'_>) -> Vec<(u64, u64, u64, Attributes)> {
+    let region = |region: &rampart_hypervisor_core::format::MemoryRegion| {
+        (
+            region.guest,
+            region.physical,
+            region.bytes,
+            attributes(region.flags()),
+        )
+    };
+    let mut ranges: Vec<_> = configuration.memory.iter().map(region).collect();
+    ranges.sort_by_key(|range| range.0);
+    ranges
+}
+
+#[test]
+fn what_is_mapped_for_a_cell_is_exactly_its_regions() {
+    for blob in [press(), cell("other", &[1], 0x5000_1000), system()] {
+        let configuration = read(&blob);
+        let mut tables = Tables::new(1024);
+        let mut stage2 = Stage2::new(40, &mut tables).expect("pages");
+        build(&mut stage2, &configuration, &mut tables).expect("pages");
+        assert_eq!(
+            mapped(&stage2, &tables),
+            expected(&configuration),
+            "{}",
+            blob.name
+        );
+        assert_eq!(stage2.translate(1 << 40, &tables), None);
+        assert_eq!(stage2.translate(u64::MAX, &tables), None);
+        stage2.release(&mut tables);
+        assert_eq!(tables.left(), 1024, "every page came back");
+    }
+}
+
+#[test]
+fn rights_follow_from_flags_and_nothing_of_a_device_is_executed() {
+    let mut tables = Tables::new(16);
+    let mut stage2 = Stage2::new(39, &mut tables).expect("pages");
+    let flags = [
+        MemoryFlags::READ,
+        MemoryFlags::READ | MemoryFlags::WRITE,
+        MemoryFlags::READ | MemoryFlags::EXECUTE,
+        ram(),
+        MemoryFlags::READ | MemoryFlags::WRITE | MemoryFlags::DEVICE,
+        ram() | MemoryFlags::DEVICE,
+        MemoryFlags::WRITE,
+    ];
+    for (index, flags) in flags.into_iter().enumerate() {
+        let guest = index as u64 * 4096;
+        stage2
+            .map(guest, GIB + guest, 4096, attributes(flags), &mut tables)
+            .expect("pages");
+        let may = |kind| stage2.permits(guest + 8, kind, &tables);
+        assert_eq!(
+            may(AccessKind::Read),
+            flags.contains(MemoryFlags::READ),
+            "{flags:?}"
+        );
+        assert_eq!(
+            may(AccessKind::Write),
+            flags.contains(MemoryFlags::WRITE),
+            "{flags:?}"
+        );
+        let executed = flags.contains(MemoryFlags::EXECUTE) && !flags.contains(MemoryFlags::DEVICE);
+        assert_eq!(may(AccessKind::Execute), executed, "{flags:?}");
+    }
+    assert!(!stage2.permits(flags.len() as u64 * 4096, AccessKind::Read, &tables));
+    // By the numbers of the architecture: MemAttr, S2AP, SH, AF, XN.
+    assert_eq!(
+        attributes(ram()).bits(),
+        1 | 0b1111 << 2 | 0b11 << 6 | 0b11 << 8 | 1 << 10
+    );
+    let device = MemoryFlags::READ | MemoryFlags::DEVICE;
+    assert_eq!(
+        attributes(device).bits(),
+        1 | 0b0001 << 2 | 0b01 << 6 | 0b10 << 8 | 1 << 10 | 1 << 54
+    );
+}
+
+#[test]
+fn blocks_are_as_large_as_they_can_be_and_are_split_and_merged() {
+    let mut tables = Tables::new(64);
+    let mut stage2 = Stage2::new(39, &mut tables).expect("pages");
+    let own = attributes(ram());
+    stage2.map(GIB, GIB, GIB, own, &mut tables).expect("pages");
+    assert_eq!(
+        stage2.translate(GIB, &tables).map(|there| there.bytes),
+        Some(GIB)
+    );
+    assert_eq!(tables.left(), 63);
+    stage2
+        .unmap(GIB + 5 * MIB, 4096, &mut tables)
+        .expect("pages");
+    assert_eq!(tables.left(), 61, "one table of each further level");
+    let size = |at| stage2.translate(at, &tables).map(|there| there.bytes);
+    assert_eq!(size(GIB), Some(2 * MIB));
+    assert_eq!(size(GIB + 5 * MIB), None);
+    assert_eq!(size(GIB + 5 * MIB + 4096), Some(4096));
+    stage2
+        .map(GIB + 5 * MIB, GIB + 5 * MIB, 4096, own, &mut tables)
+        .expect("pages");
+    assert_eq!(
+        stage2.translate(GIB, &tables).map(|there| there.bytes),
+        Some(GIB)
+    );
+    assert_eq!(tables.left(), 63, "the tables are gone again");
+    // The same page, but elsewhere: no block can show that.
+    stage2
+        .map(GIB + 5 * MIB, 4096, 4096, own, &mut tables)
+        .expect("pages");
+    assert_eq!(
+        stage2
+            .translate(GIB + 5 * MIB, &tables)
+            .map(|there| there.physical),
+        Some(4096)
+    );
+}
+
+/// A model of single pages against the tables, through random changes; all breaks are checked.
+#[test]
+fn any_sequence_of_changes_maps_what_a_list_of_pages_says() {
+    let mut generator = Pcg64Mcg::seed_from_u64(8);
+    for _ in 0..30 {
+        let mut tables = Tables::new(4000);
+        let mut stage2 = Stage2::new(39, &mut tables).expect("pages");
+        stage2.add_cpu(1, &mut tables).expect("pages");
+        let mut pages: BTreeMap<u64, (u64, Attributes)> = BTreeMap::new();
+        let rights = [attributes(ram()), attributes(MemoryFlags::READ)];
+        for _ in 0..40 {
+            let guest = generator.random_range(0..1200_u64) * 4096 + GIB - 2 * MIB;
+            let bytes = match generator.random_range(0..3) {
+                0 => 4096,
+                1 => generator.random_range(1..600) * 4096,
+                _ => (guest.next_multiple_of(2 * MIB) - guest) + 2 * MIB,
+            };
+            let map = generator.random_range(0..3) != 0;
+            let offset = [0, 0, 2 * MIB, 4096][generator.random_range(0..4)];
+            let rights = rights[generator.random_range(0..2)];
+            if map {
+                stage2
+                    .map(guest, guest + offset, bytes, rights, &mut tables)
+                    .expect("pages");
+            } else {
+                stage2.unmap(guest, bytes, &mut tables).expect("pages");
+            }
+            for page in (guest..guest + bytes).step_by(4096) {
+                if map {
+                    pages.insert(page, (page + offset, rights));
+                } else {
+                    pages.remove(&page);
+                }
+            }
+        }
+        for page in (GIB - 4 * MIB..GIB + 16 * MIB).step_by(4096) {
+            let there = stage2
+                .translate(page, &tables)
+                .map(|there| (there.physical + page % there.bytes, there.attributes));
+            assert_eq!(there, pages.get(&page).copied(), "{page:#x}");
+        }
+        stage2.remove_cpu(1, &mut tables);
+        stage2.release(&mut tables);
+        assert_eq!(tables.left(), 4000);
+    }
+}
+
+fn root_with(address_bits: u32, tables: &mut Tables) -> Stage2 {
+    let mut root = Stage2::new(address_bits, tables).expect("pages");
+    build(&mut root, &read(&system()), tables).expect("pages");
+    for cpu in 0..4 {
+        root.add_cpu(cpu, tables).expect("pages");
+    }
+    root
+}
+
+#[test]
+fn memory_that_goes_to_a_cell_and_back_is_as_it_was() {
+    let system = read(&system());
+    let cells = [read(&press()), read(&cell("second", &[0x100], 0x5800_0000))];
+    let nobody: Cells<'_> = [None; MAXIMUM_CELLS];
+    let mut tables = Tables::new(512);
+    let mut root = root_with(40, &mut tables);
+    let (before, left) = (mapped(&root, &tables), tables.left());
+    assert_eq!(before, expected(&system));
+    for _ in 0..3 {
+        let mut there = nobody;
+        for (number, cell) in cells.iter().enumerate() {
+            take(cell, &mut root, &mut tables).expect("pages");
+            there[number + 1] = Some(*cell);
+        }
+        for cell in &cells {
+            for region in cell.memory {
+                let reads = root.permits(region.physical, AccessKind::Read, &tables);
+                assert_eq!(reads, region.flags().contains(MemoryFlags::ROOT_READ));
+                for kind in [AccessKind::Write, AccessKind::Execute] {
+                    assert!(!root.permits(region.physical, kind, &tables));
+                    assert!(!root.permits(region.physical + region.bytes - 4, kind, &tables));
+                }
+            }
+        }
+        assert!(
+            root.translate(CLOCKS, &tables).is_none(),
+            "the page of shared bits traps"
+        );
+        assert!(root.translate(HYPERVISOR.start, &tables).is_none());
+        // What the first one has is not the second one's affair, but the shared memory stays.
+        there[1] = None;
+        give_back(&cells[0], &system, &there, &mut root, &mut tables).expect("no page needed");
+        assert!(
+            !root.permits(0x6000_0000, AccessKind::Write, &tables),
+            "the second has it too"
+        );
+        assert!(root.permits(0x5000_0000, AccessKind::Write, &tables));
+        assert!(root.permits(CLOCKS, AccessKind::Write, &tables));
+        give_back(&cells[1], &system, &nobody, &mut root, &mut tables).expect("no page needed");
+        assert_eq!(mapped(&root, &tables), before);
+        assert_eq!(tables.left(), left, "no table more than before");
+    }
+}
+
+#[test]
+fn loadable_memory_is_the_roots_to_write_while_it_is_shown_and_only_that() {
+    let system = read(&system());
+    let cell = read(&press());
+    let mut tables = Tables::new(512);
+    let mut root = root_with(40, &mut tables);
+    take(&cell, &mut root, &mut tables).expect("pages");
+    let taken = mapped(&root, &tables);
+    show_loadable(&cell, true, &mut root, &mut tables).expect("pages");
+    assert!(root.permits(0x5000_0000, AccessKind::Write, &tables));
+    assert!(!root.permits(0x5000_0000, AccessKind::Execute, &tables));
+    assert!(
+        !root.permits(0x5080_0000, AccessKind::Read, &tables),
+        "not loadable"
+    );
+    show_loadable(&cell, false, &mut root, &mut tables).expect("pages");
+    assert_eq!(mapped(&root, &tables), taken);
+    let nobody = [None; MAXIMUM_CELLS];
+    show_loadable(&cell, true, &mut root, &mut tables).expect("pages");
+    give_back(&cell, &system, &nobody, &mut root, &mut tables).expect("no page needed");
+    assert_eq!(mapped(&root, &tables), expected(&system));
+}
+
+#[test]
+fn where_pages_run_out_the_root_can_be_mended_without_any() {
+    let system = read(&system());
+    let cell = read(&press());
+    let nobody = [None; MAXIMUM_CELLS];
+    let needed = {
+        let mut tables = Tables::new(512);
+        let root = root_with(39, &mut tables);
+        let used = 512 - tables.left();
+        root.release(&mut tables);
+        used
+    };
+    let mut failures = 0;
+    for spare in 0..12 {
+        let mut tables = Tables::new(needed + spare);
+        let mut root = root_with(39, &mut tables);
+        let before = mapped(&root, &tables);
+        failures += usize::from(take(&cell, &mut root, &mut tables) == Err(Exhausted));
+        give_back(&cell, &system, &nobody, &mut root, &mut tables).expect("no page needed");
+        assert_eq!(
+            mapped(&root, &tables),
+            before,
+            "with {spare} pages to spare"
+        );
+        assert_eq!(tables.left(), spare);
+    }
+    assert!((1..12).contains(&failures), "{failures} of 12 ran out");
+}
+
+/// What a CPU's own root table shows, at level 1.
+fn entries_of(stage2: &Stage2, cpu: usize, tables: &Tables) -> Vec<u64> {
+    let root = stage2.root_of(cpu).expect("a root table");
+    (0..1024).map(|index| tables.read(root, index)).collect()
+}
+
+#[test]
+fn one_cpu_is_zapped_alone_and_restored_to_what_the_cell_then_has() {
+    let mut tables = Tables::new(64);
+    let mut stage2 = Stage2::new(40, &mut tables).expect("pages");
+    stage2
+        .map(0, GIB, 2 * GIB, attributes(ram()), &mut tables)
+        .expect("pages");
+    for cpu in [0, 3] {
+        stage2.add_cpu(cpu, &mut tables).expect("pages");
+        assert_eq!(
+            stage2.root_of(cpu).map(|root| root % 8192),
+            Some(0),
+            "two pages, aligned"
+        );
+    }
+    let full = entries_of(&stage2, 0, &tables);
+    let forgotten = tables.forgotten;
+    stage2.zap(3, &mut tables);
+    assert!(tables.forgotten > forgotten, "the TLBs are told");
+    assert!(stage2.is_zapped(3) && !stage2.is_zapped(0));
+    assert!(
+        entries_of(&stage2, 3, &tables)
+            .iter()
+            .all(|entry| *entry == 0)
+    );
+    assert_eq!(entries_of(&stage2, 0, &tables), full, "the other runs on");
+    assert!(
+        stage2.permits(0, AccessKind::Write, &tables),
+        "the cell still has its memory"
+    );
+    stage2.unmap(GIB, GIB, &mut tables).expect("pages");
+    stage2
+        .map(5 * GIB, GIB, GIB, attributes(ram()), &mut tables)
+        .expect("pages");
+    assert!(
+        entries_of(&stage2, 3, &tables)
+            .iter()
+            .all(|entry| *entry == 0)
+    );
+    stage2.restore(3, &mut tables);
+    assert_eq!(
+        entries_of(&stage2, 3, &tables),
+        entries_of(&stage2, 0, &tables)
+    );
+    assert_ne!(entries_of(&stage2, 0, &tables), full);
+    // Numbers that no CPU has.
+    stage2.zap(7, &mut tables);
+    stage2.restore(MAXIMUM_CPUS, &mut tables);
+    stage2.remove_cpu(usize::MAX, &mut tables);
+    assert_eq!(stage2.root_of(MAXIMUM_CPUS), None);
+}
+
+#[test]
+fn the_pool_gives_aligned_rows_and_each_page_once() {
+    let mut pool = PagePool::<2>::new(POOL + 4096, 200);
+    assert_eq!(pool.left(), 128, "no more than it can mark");
+    assert_eq!(pool.allocate(1), Some(POOL + 4096));
+    assert_eq!(pool.allocate(4), Some(POOL + 4 * 4096));
+    assert_eq!(pool.allocate(2), Some(POOL + 2 * 4096));
+    assert_eq!(pool.allocate(3), None);
+    let mut seen = std::collections::BTreeSet::new();
+    while let Some(page) = pool.allocate(1) {
+        assert!(seen.insert(page));
+    }
+    assert_eq!((seen.len(), pool.left()), (128 - 7, 0));
+    pool.free(POOL + 4 * 4096, 4);
+    pool.free(0, 1);
+    pool.free(u64::MAX, usize::MAX);
+    assert_eq!(pool.allocate(4), Some(POOL + 4 * 4096));
+}

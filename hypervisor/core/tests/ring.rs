@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The ring: what is written comes out whole and in order, what was overwritten is told, and no
+//! memory, however it changes, makes the reader misbehave.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use rampart_hypervisor_core::ring::{
+    HEADER_WORDS, MAGIC, MAXIMUM_RECORD_BYTES, Read, Reader, TooLong, Writer,
+};
+use rand::{RngExt as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
+
+fn memory(words: usize) -> Vec<AtomicU64> {
+    (0..words).map(|_| AtomicU64::new(0)).collect()
+}
+
+fn next(reader: &mut Reader<'_>) -> Result<(u32, Vec<u8>), Read> {
+    let mut room = [0; MAXIMUM_RECORD_BYTES];
+    match reader.read(&mut room) {
+        Read::Record { kind, bytes } => Ok((kind, room[..bytes].to_vec())),
+        other => Err(other),
+    }
+}
+
+#[test]
+fn what_is_written_comes_out_in_order() {
+    let memory = memory(HEADER_WORDS + 64);
+    let mut reader = Reader::new(&memory).expect("room");
+    assert_eq!(next(&mut reader), Err(Read::NoRing));
+    let mut writer = Writer::begin(&memory).expect("room");
+    assert_eq!(next(&mut reader), Err(Read::Nothing));
+    for round in 0..100_u32 {
+        let text = vec![round as u8; round as usize % 40];
+        writer.write(round, &text).expect("short");
+        writer.write(7, b"").expect("short");
+        assert_eq!(next(&mut reader), Ok((round, text)));
+        assert_eq!(next(&mut reader), Ok((7, vec![])));
+        assert_eq!(next(&mut reader), Err(Read::Nothing));
+    }
+}
+
+#[test]
+fn what_was_overwritten_is_told_and_reading_goes_on() {
+    let memory = memory(HEADER_WORDS + 16);
+    let mut writer = Writer::begin(&memory).expect("room");
+    let mut reader = Reader::new(&memory).expect("room");
+    for _ in 0..8 {
+        writer.write(1, b"12345678").expect("short");
+    }
+    assert!(next(&mut reader).is_ok(), "a full ring can still be read");
+    writer.write(1, b"abcdefgh").expect("short");
+    writer.write(1, b"abcdefgh").expect("short");
+    assert_eq!(
+        next(&mut reader),
+        Err(Read::Lost(2)),
+        "one record of two words"
+    );
+    for wanted in [b"12345678"; 6].iter().chain([b"abcdefgh"; 2].iter()) {
+        assert_eq!(
+            next(&mut reader),
+            Ok((1, wanted.to_vec())),
+            "the rest is still there"
+        );
+    }
+    assert_eq!(next(&mut reader), Err(Read::Nothing));
+    writer.write(2, b"xyz").expect("short");
+    assert_eq!(next(&mut reader), Ok((2, b"xyz".to_vec())));
+    assert_eq!(
+        writer.write(1, &[0; 64]),
+        Err(TooLong),
+        "longer than half of the ring"
+    );
+    assert_eq!(
+        writer.write(1, &[0; MAXIMUM_RECORD_BYTES + 1]),
+        Err(TooLong)
+    );
+    writer.write(3, &[9; 56]).expect("half of the ring");
+    assert_eq!(next(&mut reader), Ok((3, vec![9; 56])));
+}
+
+#[test]
+fn a_writer_that_begins_again_is_followed() {
+    let memory = memory(HEADER_WORDS + 16);
+    let mut reader = Reader::new(&memory).expect("room");
+    let mut first = Writer::begin(&memory).expect("room");
+    first.write(1, b"one").expect("short");
+    assert!(next(&mut reader).is_ok());
+    // The cell was started again, with wiped or with old memory.
+    let mut second = Writer::begin(&memory).expect("room");
+    second.write(2, b"two, which is longer").expect("short");
+    second.write(3, b"three").expect("short");
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        second.write(4, b"more").expect("short");
+        seen.push(next(&mut reader));
+    }
+    assert!(seen.contains(&Ok((4, b"more".to_vec()))), "{seen:?}");
+}
+
+#[test]
+fn memory_without_room_is_no_ring() {
+    for words in 0..=HEADER_WORDS {
+        let memory = memory(words);
+        assert!(
+            Reader::new(&memory).is_none() && Writer::begin(&memory).is_none(),
+            "{words}"
+        );
+    }
+    let small = memory(HEADER_WORDS + 1);
+    let mut writer = Writer::begin(&small).expect("one word");
+    assert_eq!(writer.write(0, b""), Err(TooLong));
+}
+
+#[test]
+fn a_writer_is_not_held_up_by_what_others_write_into_its_ring() {
+    let memory = memory(HEADER_WORDS + 16);
+    let mut writer = Writer::begin(&memory).expect("room");
+    let mut generator = Pcg64Mcg::seed_from_u64(4);
+    for _ in 0..10_000 {
+        let at = generator.random_range(0..memory.len());
+        memory[at].store(generator.random(), Relaxed);
+        let length = generator.random_range(0..56);
+        writer.write(1, &[5; 56][..length]).expect("short");
+    }
+    memory[0].store(MAGIC, Relaxed);
+    let mut reader = Reader::new(&memory).expect("room");
+    for _ in 0..9 {
+        writer.write(2, b"after").expect("short");
+    }
+    assert!(matches!(next(&mut reader), Err(Read::Lost(_))));
+    assert_eq!(next(&mut reader), Ok((2, b"after".to_vec())));
+}
+
+/// Random words in the header and the ring, changed between any two reads.
+#[test]
+fn no_memory_makes_the_reader_panic_or_give_more_than_its_room() {
+    let mut generator = Pcg64Mcg::seed_from_u64(3);
+    let memory = memory(HEADER_WORDS + 64);
+    let mut reader = Reader::new(&memory).expect("room");
+    let mut room = [0; MAXIMUM_RECORD_BYTES];
+    let mut seen = [0_u32; 5];
+    for round in 0..200_000 {
+        memory[0].store(
+            if round % 50 == 0 {
+                generator.random()
+            } else {
+                MAGIC
+            },
+            Relaxed,
+        );
+        let base: u64 = memory[1].load(Relaxed);
+        let word = match generator.random_range(0..6) {
+            0 => generator.random(),
+            1 => u64::MAX - generator.random_range(0..70),
+            2 => generator.random_range(0..5000),
+            _ => base
+                .wrapping_add(generator.random_range(0..80))
+                .wrapping_sub(8),
+        };
+        let at = match generator.random_range(0..4) {
+            0 => 1,
+            1 => 2,
+            _ => generator.random_range(HEADER_WORDS..memory.len()),
+        };
+        memory[at].store(word, Relaxed);
+        let index = match reader.read(&mut room) {
+            Read::Record { bytes, .. } => {
+                assert!(bytes <= room.len());
+                0
+            }
+            Read::Nothing => 1,
+            Read::Lost(_) => 2,
+            Read::NoRing => 3,
+            Read::Damaged => 4,
+        };
+        seen[index] += 1;
+    }
+    assert!(seen.iter().all(|count| *count > 100), "{seen:?}");
+}
+
+/// A reader beside a writer that does not wait: each record that comes out is one that went in.
+#[test]
+fn a_record_is_never_torn() {
+    let memory = memory(HEADER_WORDS + 1024);
+    let mut writer = Writer::begin(&memory).expect("room");
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let done = &done;
+        scope.spawn(move || {
+            for number in 0..200_000_u32 {
+                let length = number as usize % 300;
+                let bytes = [number as u8; 300];
+                writer.write(number, &bytes[..length]).expect("short");
+                // Fast enough to overtake the reader, and slow enough to be overtaken.
+                if number % 16 == 0 {
+                    (0..number % 1024).for_each(|_| std::hint::spin_loop());
+                }
+                if number % 512 == 0 {
+                    std::thread::yield_now();
+                }
+            }
+            done.store(true, Relaxed);
+        });
+        let mut reader = Reader::new(&memory).expect("room");
+        let (mut whole, mut last) = (0, None);
+        loop {
+            let ended = done.load(Relaxed);
+            match next(&mut reader) {
+                Ok((number, bytes)) => {
+                    assert_eq!(bytes.len(), number as usize % 300);
+                    assert!(
+                        bytes.iter().all(|byte| *byte == number as u8),
+                        "record {number}"
+                    );
+                    assert!(last < Some(number), "in order");
+                    last = Some(number);
+                    whole += 1;
+                }
+                Err(Read::Damaged) => panic!("damaged after {last:?}"),
+                Err(Read::Nothing) if ended => break,
+                Err(_) => {}
+            }
+        }
+        assert!(whole > 0);
+    });
+}

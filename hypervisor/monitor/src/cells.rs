@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Cells as the root makes, starts, stops and ends them. One hypercall at a time: who comes while
+//! another is at work is told that it is busy.
+
+use core::sync::atomic::Ordering::SeqCst;
+use core::sync::atomic::fence;
+
+use rampart_hypervisor_core::configuration::against::{Cells, check_cell};
+use rampart_hypervisor_core::configuration::{Configuration, Kind, Refused};
+use rampart_hypervisor_core::format::{MAXIMUM_BLOB_BYTES, MemoryFlags, MemoryRegion, Refusal};
+use rampart_hypervisor_core::gic::hand_over;
+use rampart_hypervisor_core::interface::{
+    CellState, CpuPower, MAXIMUM_CELLS, MAXIMUM_CPUS, NO_CELL, Outcome, PAGE_BYTES, ROOT,
+    StopReason,
+};
+use rampart_hypervisor_core::launch::silence;
+use rampart_hypervisor_core::memory;
+use rampart_hypervisor_core::stage2::{AccessKind, Stage2};
+use rampart_hypervisor_core::state::{Event, Snapshot, is_wiped};
+
+use crate::cpu::{Cpu, Order};
+use crate::gic::Devices;
+use crate::hypercalls::Values;
+use crate::machine::Machine;
+use crate::registers::{instruction, now, read_register, wait_until};
+use crate::smc;
+use crate::system::{MANAGER, Manager, ROOT_REGISTERS, Shared};
+use crate::tables::Tables;
+
+/// How long a CPU may take to park. It comes with its next instruction; what is waited for is an
+/// access of it to a slow device.
+const PARK_MICROSECONDS: u64 = 100_000;
+
+/// How long another CPU may take for one access to a register.
+const ACCESS_MICROSECONDS: u64 = 10_000;
+
+type Done = Result<(), Outcome>;
+
+fn with_manager(work: impl FnOnce(&mut Manager) -> Done) -> Done {
+    let mut manager = MANAGER.try_lock().ok_or(Outcome::Busy)?;
+    work(manager.as_mut().ok_or(Outcome::WrongState)?)
+}
+
+fn state(machine: &Machine, cell: u32) -> Result<CellState, Outcome> {
+    let cells = &machine.status().cells;
+    let found = cells.get(cell as usize).filter(|_| cell != ROOT);
+    let state = found.ok_or(Outcome::NoSuchCell)?.state.load(SeqCst);
+    match CellState::try_from(state) {
+        Ok(CellState::Free) | Err(_) => Err(Outcome::NoSuchCell),
+        Ok(state) => Ok(state),
+    }
+}
+
+/// The CPUs of a cell, with their indices.
+fn cpus(machine: &Machine, cell: u32) -> impl Iterator<Item = (usize, &'static Cpu)> {
+    (0..machine.cpu_count())
+        .filter(move |index| machine.status().cpus[*index].cell() == cell)
+        .filter_map(|index| Some((index, machine.cpu(index)?)))
+}
+
+/// Makes a cell of a configuration in the root's memory.
+pub(crate) fn create(machine: &Machine, start: u64, bytes: u64, values: &mut Values) -> Done {
+    with_manager(|manager| {
+        let free = |cell: &u32| state(machine, *cell) == Err(Outcome::NoSuchCell);
+        let number = (1..MAXIMUM_CELLS as u32)
+            .find(free)
+            .ok_or(Outcome::Exhausted)?;
+        let refused = |refused: Refused, values: &mut Values| {
+            let reason: u32 = refused.refusal.into();
+            *values = [reason.into(), refused.index.into(), refused.other.into()];
+            Outcome::Refused
+        };
+        if !root_can_read(manager, start, bytes) {
+            return Err(Outcome::Invalid);
+        }
+        // SAFETY: the root's own memory, which the monitor has mapped to read; the root may write
+        // while it is copied, and what is copied is what is checked.
+        let copy = |room: &mut [u8]| unsafe {
+            core::ptr::copy_nonoverlapping(start as *const u8, room.as_mut_ptr(), room.len());
+        };
+        let new = manager
+            .read(number, Kind::Cell, bytes, copy)
+            .map_err(|reason| refused(reason, values))?;
+        let system = Shared::of(ROOT)
+            .configuration()
+            .ok_or(Outcome::WrongState)?;
+        check_cell(&new, system, &machine.facts(), &there())
+            .map_err(|reason| refused(reason, values))?;
+        take_cpus(machine, &new).map_err(|index| {
+            *values = [Refusal::CpuOwned as u64, index as u64, ROOT.into()];
+            Outcome::CpuInUse
+        })?;
+        manager.keep(number, new);
+        if let Err(outcome) = build(manager, machine, number, &new) {
+            give_back(manager, machine, number, &new);
+            return Err(outcome);
+        }
+        machine.status().advance(number, Event::Create, now())?;
+        let mask = cpus(machine, number).fold(0, |mask, (index, _)| mask | 1 << index);
+        let silence = silence(&new, read_register!("cntfrq_el0"));
+        machine
+            .status()
+            .describe(number, &new.header.name, mask, silence)?;
+        *values = [number.into(), 0, NO_CELL.into()];
+        Ok(())
+    })
+}
+
+/// The cells that are there.
+fn there() -> Cells<'static> {
+    core::array::from_fn(|cell| match cell as u32 {
+        ROOT => None,
+        cell => Shared::of(cell).configuration().copied(),
+    })
+}
+
+/// Whether all of it is the root's, and memory.
+fn root_can_read(manager: &mut Manager, start: u64, bytes: u64) -> bool {
+    let Some(end) = start.checked_add(bytes) else {
+        return false;
+    };
+    let Some(system) = Shared::of(ROOT).configuration() else {
+        return false;
+    };
+    let within = |region: &MemoryRegion| {
+        !region.flags().contains(MemoryFlags::DEVICE)
+            && region.physical <= start
+            && end <= region.physical + region.bytes
+    };
+    let Some((stage_2, tables)) = manager.translation(ROOT) else {
+        return false;
+    };
+    bytes <= MAXIMUM_BLOB_BYTES as u64
+        && system.memory.iter().any(within)
+        && (start / PAGE_BYTES..end.div_ceil(PAGE_BYTES))
+            .all(|page| stage_2.permits(page * PAGE_BYTES, AccessKind::Read, &tables))
+}
+
+/// That the CPUs have left Linux, or which one has not.
+fn take_cpus(machine: &Machine, new: &Configuration<'_>) -> Result<(), usize> {
+    for (index, mpidr) in new.cpus.iter().enumerate() {
+        let status = machine.status();
+        let left = status.cpu(*mpidr).is_some_and(|cpu| {
+            status.cpus[cpu].power() == CpuPower::Off
+                && machine.cpu(cpu).is_some_and(Cpu::is_parked)
+        });
+        if !left {
+            return Err(index);
+        }
+    }
+    Ok(())
+}
+
+/// Everything that the configuration names goes from the root to the cell.
+fn build(manager: &mut Manager, machine: &Machine, number: u32, new: &Configuration<'_>) -> Done {
+    let exhausted = |_| Outcome::Exhausted;
+    let (root, mut tables) = manager.translation(ROOT).ok_or(Outcome::WrongState)?;
+    memory::take(new, root, &mut tables).map_err(exhausted)?;
+    new.memory.iter().for_each(wipe);
+
+    let mut tables = Tables {
+        pool: &mut manager.pool,
+        cell: number,
+    };
+    let mut stage_2 = Stage2::new(machine.address_bits, &mut tables).map_err(exhausted)?;
+    let result = memory::build(&mut stage_2, new, &mut tables);
+    let result = result.and_then(|()| {
+        indices(machine, new).try_for_each(|index| stage_2.add_cpu(index, &mut tables))
+    });
+    if result.is_err() {
+        stage_2.release(&mut tables);
+        return Err(Outcome::Exhausted);
+    }
+    for index in indices(machine, new) {
+        if let (Some(cpu), Some(root)) = (machine.cpu(index), stage_2.root_of(index)) {
+            cpu.translation.store(root, SeqCst);
+            machine.status().cpus[index].give(number);
+        }
+    }
+    manager.stage_2[number as usize] = Some(stage_2);
+
+    let first = new.cpus.first().copied().unwrap_or(0);
+    for grant in new.interrupts {
+        Shared::of(ROOT).interrupts.remove(grant.number);
+        hand_over(machine.distributor, grant.number, first, &Devices);
+        Shared::of(number).interrupts.insert(grant.number);
+    }
+    share_registers()
+}
+
+fn indices(machine: &Machine, of: &Configuration<'_>) -> impl Iterator<Item = usize> {
+    of.cpus
+        .iter()
+        .filter_map(|mpidr| machine.status().cpu(*mpidr))
+}
+
+/// The root's shared registers are those that no cell has bits of.
+fn share_registers() -> Done {
+    let mut set = || {
+        let cells = (1..MAXIMUM_CELLS as u32).filter_map(|cell| Shared::of(cell).configuration());
+        ROOT_REGISTERS
+            .try_lock()
+            .map(|mut registers| registers.set(cells))
+            .is_some()
+    };
+    // Another CPU of the root holds it for one access.
+    if wait_until(ACCESS_MICROSECONDS, &mut set) {
+        Ok(())
+    } else {
+        Err(Outcome::TimedOut)
+    }
+}
+
+/// Zeros, also where a CPU looks that has its caches off.
+fn wipe(region: &MemoryRegion) {
+    if !is_wiped(region.flags()) {
+        return;
+    }
+    // SAFETY: memory of the configuration that the monitor has mapped; it was taken from the root and
+    // from its cell before, so nobody else uses it.
+    unsafe { core::ptr::write_bytes(region.physical as *mut u8, 0, region.bytes as usize) }
+    // CTR_EL0.DminLine (Arm ARM D24.2.33): words of a line.
+    let line = 4 << (read_register!("ctr_el0") >> 16 & 0xf);
+    for at in (region.physical..region.physical + region.bytes).step_by(line) {
+        // SAFETY: cleaning a line changes no value.
+        unsafe { core::arch::asm!("dc civac, {}", in(reg) at, options(nostack)) }
+    }
+    instruction!("dsb sy");
+}
+
+/// Everything of a cell that is not any more goes back to the root.
+fn give_back(manager: &mut Manager, machine: &Machine, number: u32, old: &Configuration<'_>) {
+    if let Some(stage_2) = manager.stage_2[number as usize].take() {
+        let pool = &mut manager.pool;
+        stage_2.release(&mut Tables { pool, cell: number });
+    }
+    old.memory.iter().for_each(wipe);
+    manager.forget(number);
+    // Where the lock cannot be had the root has fewer bits than it could, and nobody more.
+    let _ = share_registers();
+    for grant in old.interrupts {
+        Shared::of(number).interrupts.remove(grant.number);
+        let first = machine.header.cpus().first().copied().unwrap_or(0);
+        hand_over(machine.distributor, grant.number, first, &Devices);
+        Shared::of(ROOT).interrupts.insert(grant.number);
+    }
+    let Some(system) = Shared::of(ROOT).configuration() else {
+        return;
+    };
+    let Some((root, mut tables)) = manager.translation(ROOT) else {
+        return;
+    };
+    // What cannot be shown stays hidden: the root loses it, nobody else gets it.
+    let _ = memory::give_back(old, system, &there(), root, &mut tables);
+    for index in indices(machine, old) {
+        if let (Some(cpu), Some(root)) = (machine.cpu(index), root.root_of(index)) {
+            cpu.translation.store(root, SeqCst);
+            machine.status().cpus[index].give(ROOT);
+        }
+    }
+}
+
+/// Shows the root a cell's loadable memory.
+pub(crate) fn loadable(machine: &Machine, cell: u32) -> Done {
+    with_manager(|manager| {
+        state(machine, cell)?;
+        // Not while it runs: that is refused here. A failed one's other CPUs may not be parked yet.
+        machine.status().advance(cell, Event::Loadable, now())?;
+        park_all(manager, machine, cell)?;
+        show(manager, cell, true)
+    })
+}
+
+/// Shows the loadable memory to the root, or takes it away again.
+fn show(manager: &mut Manager, cell: u32, shown: bool) -> Done {
+    let configuration = Shared::of(cell)
+        .configuration()
+        .ok_or(Outcome::NoSuchCell)?;
+    let (root, mut tables) = manager.translation(ROOT).ok_or(Outcome::WrongState)?;
+    memory::show_loadable(configuration, shown, root, &mut tables).map_err(|_| Outcome::Exhausted)
+}
+
+/// Starts a cell at its entry, on its first CPU.
+pub(crate) fn start(machine: &Machine, cell: u32) -> Done {
+    with_manager(|manager| {
+        if state(machine, cell)? == CellState::Running {
+            return Err(Outcome::WrongState);
+        }
+        park_all(manager, machine, cell)?;
+        show(manager, cell, false)?;
+        let configuration = Shared::of(cell)
+            .configuration()
+            .ok_or(Outcome::NoSuchCell)?;
+        let (stage_2, mut tables) = manager.translation(cell).ok_or(Outcome::NoSuchCell)?;
+        for (index, _) in cpus(machine, cell) {
+            stage_2.restore(index, &mut tables);
+        }
+        let first = configuration
+            .cpus
+            .first()
+            .and_then(|mpidr| machine.status().cpu(*mpidr));
+        let first = first.ok_or(Outcome::Invalid)?;
+        let cpu = machine.cpu(first).ok_or(Outcome::Invalid)?;
+        machine.status().advance(cell, Event::Start, now())?;
+        // None but this CPU can turn it on before it has begun.
+        let _ = machine.status().cpus[first].begin_to_turn_on();
+        smc::start(
+            machine,
+            cpu,
+            configuration.header.entry,
+            configuration.header.argument,
+        );
+        Ok(())
+    })
+}
+
+/// Stops a cell: its CPUs are parked, its memory stays.
+pub(crate) fn stop(machine: &Machine, cell: u32) -> Done {
+    with_manager(|manager| {
+        state(machine, cell)?;
+        machine.status().advance(cell, Event::Stop, now())?;
+        park_all(manager, machine, cell)?;
+        show(manager, cell, false)
+    })
+}
+
+/// Ends a cell: wiped, and all that it had is the root's.
+pub(crate) fn destroy(machine: &Machine, cell: u32) -> Done {
+    with_manager(|manager| {
+        if state(machine, cell)? == CellState::Running {
+            machine.status().advance(cell, Event::Stop, now())?;
+        }
+        park_all(manager, machine, cell)?;
+        show(manager, cell, false)?;
+        let configuration = *Shared::of(cell)
+            .configuration()
+            .ok_or(Outcome::NoSuchCell)?;
+        give_back(manager, machine, cell, &configuration);
+        machine.status().advance(cell, Event::Destroy, now())?;
+        Ok(())
+    })
+}
+
+/// Parks all CPUs of a cell, which is not running any more by its state.
+fn park_all(manager: &mut Manager, machine: &Machine, cell: u32) -> Done {
+    // A CPU that is being started looks at the state after it has said that it runs.
+    fence(SeqCst);
+    let mut busy = [false; MAXIMUM_CPUS];
+    for (index, cpu) in cpus(machine, cell).filter(|(_, cpu)| !cpu.is_parked()) {
+        busy[index] = true;
+        cpu.order.store(Order::Park as u32, SeqCst);
+    }
+    let (stage_2, mut tables) = manager.translation(cell).ok_or(Outcome::NoSuchCell)?;
+    for (index, cpu) in cpus(machine, cell).filter(|(index, _)| busy[*index]) {
+        stage_2.zap(index, &mut tables);
+        smc::kick(machine, cpu);
+    }
+    for (index, cpu) in cpus(machine, cell).filter(|(index, _)| busy[*index]) {
+        if !wait_until(PARK_MICROSECONDS, || cpu.is_parked()) {
+            let (status, snapshot) = (machine.status(), Snapshot::default());
+            status.fail(cell, index, StopReason::Unreachable, &snapshot, now());
+            return Err(Outcome::TimedOut);
+        }
+    }
+    Ok(())
+}
+
+/// A CPU of the cell has failed or ended it: the others are to park too. They are kicked, and where
+/// the tables can be had at this moment their memory is taken away; else that is done by the next
+/// call of the root for this cell.
+pub(crate) fn take_others(machine: &Machine, cell: u32, this: &Cpu) {
+    let others = || cpus(machine, cell).filter(|(_, cpu)| !core::ptr::eq(*cpu, this));
+    let mut manager = MANAGER.try_lock();
+    let manager = manager.as_mut().and_then(|manager| manager.as_mut());
+    for (_, cpu) in others() {
+        cpu.order.store(Order::Park as u32, SeqCst);
+    }
+    if let Some((stage_2, mut tables)) = manager.and_then(|manager| manager.translation(cell)) {
+        for (index, _) in others() {
+            stage_2.zap(index, &mut tables);
+        }
+    }
+    for (_, cpu) in others() {
+        smc::kick(machine, cpu);
+    }
+}
+
+/// Fails the cells that have been silent for too long.
+pub(crate) fn watch(machine: &Machine) {
+    for cell in 1..MAXIMUM_CELLS as u32 {
+        if !machine.status().is_overdue(cell, now()) {
+            continue;
+        }
+        let first = cpus(machine, cell).next().map_or(0, |(index, _)| index);
+        let snapshot = Snapshot::default();
+        let status = machine.status();
+        status.fail(cell, first, StopReason::Watchdog, &snapshot, now());
+        // Not parked here? Then by the next call for this cell.
+        let _ = with_manager(|manager| park_all(manager, machine, cell));
+    }
+}

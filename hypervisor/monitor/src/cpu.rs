@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What each CPU has for itself: at the start of its memory this, at the end its stack.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire};
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+use crate::launch::Linux;
+use crate::registers::write_register;
+
+/// Of all that is a CPU's own, in bytes; the first page is [`Cpu`], the second is not there, so that
+/// a stack that grows too large faults.
+pub(crate) const PER_CPU_BYTES: usize = 8 * 4096;
+
+/// The registers of whoever was interrupted: x0 to x30, and a place to keep the stack aligned.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(16))]
+pub(crate) struct Registers {
+    /// By their numbers.
+    pub(crate) x: [u64; 31],
+    unused: u64,
+}
+
+impl Registers {
+    /// All 0.
+    pub(crate) const ZERO: Self = Self {
+        x: [0; 31],
+        unused: 0,
+    };
+
+    /// Register of an instruction, of which number 31 is always 0.
+    pub(crate) fn get(&self, number: u8) -> u64 {
+        self.x.get(usize::from(number)).copied().unwrap_or(0)
+    }
+
+    /// Writes it; number 31 stays 0.
+    pub(crate) fn set(&mut self, number: u8, value: u64) {
+        if let Some(register) = self.x.get_mut(usize::from(number)) {
+            *register = value;
+        }
+    }
+}
+
+/// The start of a CPU's memory. Others may look at it and leave orders, so all that changes is atomic.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Cpu {
+    /// The end of its memory. The first field: `vectors.s` reads it.
+    pub(crate) stack_top: AtomicU64,
+    /// Where [`Linux`] lies while the CPU is being launched, then 0.
+    pub(crate) launching: AtomicU64,
+    /// Its place in the header.
+    pub(crate) index: AtomicU32,
+    /// What it does, [`Activity`] as a number.
+    pub(crate) activity: AtomicU32,
+    /// What it is to do, [`Order`] as a number.
+    pub(crate) order: AtomicU32,
+    /// The root table of its stage-2 translation, physically.
+    pub(crate) translation: AtomicU64,
+    /// Where it begins when it is started.
+    pub(crate) entry: AtomicU64,
+    /// Its x0 then.
+    pub(crate) argument: AtomicU64,
+    /// Whether the management interrupt was enabled when Linux had it, its group and priority.
+    pub(crate) linux_enabled: AtomicU64,
+    /// See there.
+    pub(crate) linux_group: AtomicU64,
+    /// See there.
+    pub(crate) linux_priority: AtomicU64,
+    /// What belongs to Linux's stub: SCTLR_EL2.
+    pub(crate) linux_system_control: AtomicU64,
+    /// VBAR_EL2.
+    pub(crate) linux_vectors: AtomicU64,
+    /// HCR_EL2.
+    pub(crate) linux_hypervisor_control: AtomicU64,
+    /// CPTR_EL2.
+    pub(crate) linux_feature_traps: AtomicU64,
+}
+
+/// What a CPU does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Activity {
+    /// It has not entered.
+    Absent = 0,
+    /// It runs its cell.
+    Running = 1,
+    /// It waits for an order.
+    Parked = 2,
+}
+
+/// What another CPU wants of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Order {
+    /// Nothing.
+    None = 0,
+    /// To leave what it runs and to wait.
+    Park = 1,
+    /// To begin at `entry`.
+    Start = 2,
+    /// To leave the machine: the hypervisor goes, and Linux has the CPU turned off.
+    PowerOff = 3,
+}
+
+impl From<u32> for Order {
+    fn from(number: u32) -> Self {
+        match number {
+            1 => Self::Park,
+            2 => Self::Start,
+            3 => Self::PowerOff,
+            _ => Self::None,
+        }
+    }
+}
+
+impl Cpu {
+    /// What it is to do next; it stays until it is taken.
+    pub(crate) fn ordered(&self) -> Order {
+        Order::from(self.order.load(Acquire))
+    }
+
+    /// The same, and it is done with.
+    pub(crate) fn take_order(&self) -> Order {
+        Order::from(self.order.swap(Order::None as u32, AcqRel))
+    }
+
+    /// Whether it waits for an order.
+    pub(crate) fn is_parked(&self) -> bool {
+        self.activity.load(Acquire) == Activity::Parked as u32
+    }
+
+    /// Makes it this CPU's: `vectors.s` finds it in TPIDR_EL2, which is software's own (Arm ARM
+    /// D24.2.165).
+    pub(crate) fn adopt(&'static self) {
+        write_register!("tpidr_el2", core::ptr::from_ref(self) as u64);
+    }
+}
+
+/// The stack after a launch: above what Linux gets back nothing.
+pub(crate) const LINUX_BYTES: usize = size_of::<Linux>();
+const _: () = assert!(LINUX_BYTES == 160);
+const _: () = assert!(size_of::<Registers>() == 256);
+const _: () = assert!(size_of::<Cpu>() <= 4096);

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// How a CPU comes from Linux to EL2, and how it goes back.
+//
+// Arm ARM: Arm Architecture Reference Manual for A-profile, DDI 0487.
+
+// The header of interface.rs: what the driver copies, and what it has to fill in.
+.section .header, "ax"
+    .ascii  "RAMPART\0"
+    .word   {revision}
+    .word   {header_bytes}
+    .quad   image_bytes
+    .quad   core_bytes
+    .quad   {per_cpu_bytes}
+    .quad   entry_offset
+    .zero   {header_bytes} - 48
+
+.section .text.entry, "ax"
+
+// From the stub of Linux (HVC_SOFT_RESTART), at EL2 with the MMU off: x0 the header's physical
+// address, x1 the CPU's index, x2 the step, LAUNCH_PREPARE or LAUNCH_ENTER. x19 to x30 are Linux's.
+//
+// With the MMU off, loads and stores go to memory and not to the caches (Arm ARM D8.2.12), where the
+// driver has cleaned everything to. So nothing is written before the MMU is on, except the two tables
+// below, whose lines are then invalidated.
+.global launch_entry
+launch_entry:
+    adrp    x0, image_start
+    mrs     x9, sctlr_el2
+    mrs     x10, vbar_el2
+    cbz     x2, 2f
+
+    // Only in the first step: a translation of its own memory by itself, in blocks of 2 MiB (D8.3.1).
+    // The final tables are made under it.
+    adrp    x3, early_level_1
+    adrp    x4, early_level_2
+    lsr     x5, x0, #30
+    orr     x6, x4, #3
+    str     x6, [x3, x5, lsl #3]
+    add     x7, x3, x5, lsl #3
+    dc      ivac, x7
+    ldr     x7, [x0, #{memory_bytes_offset}]
+    lsr     x7, x7, #21
+    ubfx    x5, x0, #21, #9
+    add     x5, x4, x5, lsl #3
+    // Normal memory, inner shareable, accessed, a block.
+    mov     x6, #{early_block}
+    orr     x6, x6, x0
+0:  str     x6, [x5]
+    dc      ivac, x5
+    add     x5, x5, #8
+    add     x6, x6, #0x200000
+    subs    x7, x7, #1
+    b.ne    0b
+    dsb     sy
+    b       3f
+
+2:  adrp    x3, final_level_1
+3:  msr     ttbr0_el2, x3
+    ldr     x4, ={memory_attributes}
+    msr     mair_el2, x4
+    ldr     x4, ={translation_control}
+    mrs     x5, id_aa64mmfr0_el1
+    // As many physical address bits as the CPU has (D24.2.187), in the field PS.
+    bfi     x4, x5, #16, #3
+    msr     tcr_el2, x4
+    isb
+    tlbi    alle2
+    ic      iallu
+    dsb     nsh
+    isb
+    ldr     x4, ={system_control}
+    msr     sctlr_el2, x4
+    isb
+
+    // A stack, and on it what Linux gets back: struct Linux in launch.rs.
+    ldr     x4, =core_bytes
+    add     x3, x0, x4
+    mov     x4, #{per_cpu_bytes}
+    madd    x3, x1, x4, x3
+    add     x4, x3, x4
+    sub     sp, x4, #{linux_bytes}
+    mrs     x4, spsr_el2
+    mrs     x5, elr_el2
+    mrs     x6, hcr_el2
+    mrs     x7, cptr_el2
+    stp     x9, x10, [sp]
+    stp     x4, x5, [sp, #16]
+    stp     x6, x7, [sp, #32]
+    stp     x19, x20, [sp, #48]
+    stp     x21, x22, [sp, #64]
+    stp     x23, x24, [sp, #80]
+    stp     x25, x26, [sp, #96]
+    stp     x27, x28, [sp, #112]
+    stp     x29, x30, [sp, #128]
+    str     x18, [sp, #144]
+    cbz     x2, 5f
+
+    // The addresses in data are relative to where the image is (R_AARCH64_RELATIVE, AAELF64 5.7.17).
+    adrp    x4, relocations_start
+    add     x4, x4, :lo12:relocations_start
+    adrp    x5, relocations_end
+    add     x5, x5, :lo12:relocations_end
+4:  cmp     x4, x5
+    b.hs    5f
+    ldr     x6, [x4], #16
+    ldr     x7, [x4], #8
+    add     x7, x7, x0
+    str     x7, [x0, x6]
+    b       4b
+
+    // launch(base, index, step, what Linux gets back): x0 is what Linux is told, x1 is 0 where EL2 is
+    // given back.
+5:  mov     x3, sp
+    bl      launch
+    cbz     x1, launch_undone
+    bl      launch_return_registers
+    eret
+    dsb     nsh
+    isb
+
+// What Linux had in its registers, and the stack empty again; x0 is kept.
+launch_return_registers:
+    mov     x17, x30
+    ldp     x4, x5, [sp, #16]
+    msr     spsr_el2, x4
+    msr     elr_el2, x5
+    ldp     x19, x20, [sp, #48]
+    ldp     x21, x22, [sp, #64]
+    ldp     x23, x24, [sp, #80]
+    ldp     x25, x26, [sp, #96]
+    ldp     x27, x28, [sp, #112]
+    ldp     x29, x30, [sp, #128]
+    ldr     x18, [sp, #144]
+    add     sp, sp, #{linux_bytes}
+    br      x17
+
+// The stub has EL2 again; x0 is what Linux is told. The stack holds struct Linux and nothing else.
+.global launch_undone
+launch_undone:
+    ldp     x9, x10, [sp]
+    ldp     x6, x7, [sp, #32]
+    bl      launch_return_registers
+    msr     hcr_el2, x6
+    msr     cptr_el2, x7
+    b       give_back
+
+// abandon_launch(outcome, struct Linux): undoes the launch from wherever it has come to.
+.global abandon_launch
+abandon_launch:
+    mov     sp, x1
+    b       launch_undone
+
+// leave_to_linux(registers, SCTLR_EL2, VBAR_EL2): the stub has EL2 again, after a hypercall. x16 and x17 are
+// lost. HCR_EL2 and its like have been given back already.
+.global leave_to_linux
+leave_to_linux:
+    mov     x17, x0
+    mov     x9, x1
+    mov     x10, x2
+    ldp     x0, x1, [x17]
+    ldp     x2, x3, [x17, #16]
+    ldp     x18, x19, [x17, #144]
+    ldp     x20, x21, [x17, #160]
+    ldp     x22, x23, [x17, #176]
+    ldp     x24, x25, [x17, #192]
+    ldp     x26, x27, [x17, #208]
+    ldp     x28, x29, [x17, #224]
+    ldr     x30, [x17, #240]
+
+// x9: SCTLR_EL2, x10: VBAR_EL2. From here on the caches are passed by, and nothing is loaded or
+// stored. The code lies where it says it lies, so it goes on without its translation.
+give_back:
+    dsb     sy
+    msr     vbar_el2, x10
+    msr     sctlr_el2, x9
+    isb
+    tlbi    alle2
+    tlbi    vmalls12e1
+    dsb     nsh
+    isb
+    eret
+    dsb     nsh
+    isb

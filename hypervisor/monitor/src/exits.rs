@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Why a CPU comes from its cell to EL2, and what is done.
+
+use core::panic::PanicInfo;
+use core::sync::atomic::Ordering::Relaxed;
+
+use rampart_hypervisor_core::gic::{ControlRegister, control_read, control_write, send};
+use rampart_hypervisor_core::interface::{Exit, ROOT, StopReason};
+use rampart_hypervisor_core::psci::Caller;
+use rampart_hypervisor_core::state::Snapshot;
+use rampart_hypervisor_core::syndrome::{SystemAccess, SystemRegister, Trap, guest_address, trap};
+
+use crate::cpu::{Cpu, Order, Registers};
+use crate::log::log;
+use crate::machine::Machine;
+use crate::park::park;
+use crate::registers::{instruction, now, read_register, synchronise, write_register};
+use crate::system::Shared;
+use crate::{aborts, cells, gic, guest, hypercalls, launch, smc};
+
+/// Who came.
+#[derive(Debug)]
+pub(crate) struct Context<'a> {
+    pub(crate) machine: &'static Machine,
+    pub(crate) cpu: &'a Cpu,
+    /// Its index.
+    pub(crate) index: usize,
+    /// The number of its cell.
+    pub(crate) cell: u32,
+    /// What belongs to the cell.
+    pub(crate) shared: &'static Shared,
+}
+
+impl Context<'_> {
+    /// The same for those who look up what it has.
+    pub(crate) fn caller(&self) -> Caller<'static> {
+        Caller {
+            status: self.machine.status(),
+            cell: self.cell,
+        }
+    }
+
+    /// Counts why.
+    pub(crate) fn count(&self, exit: Exit) {
+        self.machine.status().cpus[self.index].count(exit);
+    }
+}
+
+/// The kinds of exception, as `vectors.s` numbers them.
+const SYNCHRONOUS: u64 = 0;
+const IRQ: u64 = 1;
+const FIQ: u64 = 2;
+
+/// Called by `vectors.s`.
+#[unsafe(no_mangle)]
+extern "C" fn handle_exit(registers: &mut Registers, cpu: &Cpu, kind: u64) {
+    let Some(machine) = Machine::get() else {
+        return;
+    };
+    let index = cpu.index.load(Relaxed) as usize;
+    let cell = machine.status().cpus[index].cell();
+    let context = Context {
+        machine,
+        cpu,
+        index,
+        cell,
+        shared: Shared::of(cell),
+    };
+    if cpu.ordered() == Order::Park {
+        context.count(if kind == SYNCHRONOUS {
+            Exit::Zapped
+        } else {
+            Exit::Management
+        });
+        gic::heard(machine, cpu);
+        park(machine, cpu, registers);
+        return;
+    }
+    match kind {
+        SYNCHRONOUS => synchronous(&context, registers),
+        FIQ => {
+            context.count(Exit::Management);
+            gic::heard(machine, cpu);
+        }
+        // Not routed here while a guest runs; what is pending is the guest's.
+        IRQ => context.count(Exit::Interrupt),
+        _ => {
+            context.count(Exit::SError);
+            fail(&context, registers, StopReason::ExternalAbort);
+        }
+    }
+}
+
+fn synchronous(context: &Context<'_>, registers: &mut Registers) {
+    match trap(read_register!("esr_el2")) {
+        Trap::SystemRegister(access) => system_register(context, registers, &access),
+        Trap::DataAbort(abort) => aborts::data(context, registers, &abort),
+        Trap::InstructionAbort(abort) => aborts::instruction(context, registers, abort),
+        Trap::Smc(0) => smc::handle(context, registers),
+        Trap::Hypercall(0) => {
+            context.count(Exit::Hypercall);
+            hypercalls::handle(context, registers);
+        }
+        Trap::Smc(_) => {
+            context.count(Exit::SmcRefused);
+            guest::advance();
+            registers.set(0, u64::MAX);
+        }
+        Trap::Hypercall(_) => {
+            context.count(Exit::Hypercall);
+            registers.set(0, u64::MAX);
+        }
+        Trap::Wait => {
+            context.count(Exit::Wait);
+            guest::advance();
+        }
+        Trap::SError | Trap::Unexpected(_) => {
+            context.count(Exit::Other);
+            if context.cell == ROOT {
+                guest::inject_undefined();
+            } else {
+                fail(context, registers, StopReason::Unexpected);
+            }
+        }
+    }
+}
+
+fn system_register(context: &Context<'_>, registers: &mut Registers, access: &SystemAccess) {
+    let machine = context.machine;
+    let value = registers.get(access.general);
+    match access.register {
+        SystemRegister::Control(register) => {
+            context.count(Exit::InterruptControl);
+            let real = read_control(register);
+            if access.read {
+                registers.set(access.general, control_read(register, real));
+            } else if let Some(value) = control_write(
+                register,
+                value,
+                real,
+                &context.shared.interrupts,
+                machine.private(),
+            ) {
+                write_control(register, value);
+            }
+        }
+        SystemRegister::SendGroup1 => {
+            context.count(Exit::SoftwareInterrupt);
+            if let Some(sender) = machine.header.cpus().get(context.index)
+                && !access.read
+            {
+                send_inside(context, value, *sender);
+            }
+        }
+        SystemRegister::SendOther => context.count(Exit::SoftwareInterrupt),
+        SystemRegister::SetWay => {
+            context.count(Exit::SetWay);
+            // It would reach other cells' lines. The root's is left out: what it is for, turning
+            // caches off, no kernel does while it runs.
+            if context.cell != ROOT {
+                fail(context, registers, StopReason::SetWay);
+                return;
+            }
+        }
+        SystemRegister::Unknown(_) => {
+            context.count(Exit::SystemRegister);
+            if context.cell == ROOT {
+                guest::inject_undefined();
+            } else {
+                fail(context, registers, StopReason::SystemRegister);
+            }
+            return;
+        }
+    }
+    guest::advance();
+}
+
+/// ICC_SGI1R_EL1, to the cell's own CPUs. Those of the root are whom no cell has.
+fn send_inside(context: &Context<'_>, value: u64, sender: u64) {
+    let machine = context.machine;
+    let (own, count) = aborts::own_cpus(context);
+    send(value, sender, &own[..count], machine.private(), |value| {
+        // What the sender wrote before is seen by the receiver (IHI 0069, 12.1.6).
+        instruction!("dsb ish");
+        write_register!("s3_0_c12_c11_5", value);
+        synchronise();
+    });
+}
+
+/// ICC_PMR_EL1, ICC_CTLR_EL1, ICC_RPR_EL1; ICC_DIR_EL1 cannot be read.
+fn read_control(register: ControlRegister) -> u64 {
+    match register {
+        ControlRegister::PriorityMask => read_register!("s3_0_c4_c6_0"),
+        ControlRegister::Control => read_register!("s3_0_c12_c12_4"),
+        ControlRegister::RunningPriority => read_register!("s3_0_c12_c11_3"),
+        ControlRegister::Deactivate => 0,
+    }
+}
+
+fn write_control(register: ControlRegister, value: u64) {
+    match register {
+        ControlRegister::PriorityMask => write_register!("s3_0_c4_c6_0", value),
+        ControlRegister::Control => write_register!("s3_0_c12_c12_4", value),
+        ControlRegister::Deactivate => write_register!("s3_0_c12_c11_1", value),
+        ControlRegister::RunningPriority => {}
+    }
+    synchronise();
+}
+
+/// The cell did what it may not: recorded, its other CPUs taken, this one parked.
+pub(crate) fn fail(context: &Context<'_>, registers: &mut Registers, reason: StopReason) {
+    let machine = context.machine;
+    let virtual_address = read_register!("far_el2");
+    let snapshot = Snapshot {
+        syndrome: read_register!("esr_el2"),
+        virtual_address,
+        guest_address: guest_address(read_register!("hpfar_el2"), virtual_address),
+        program_counter: read_register!("elr_el2"),
+        processor_state: read_register!("spsr_el2"),
+        registers: registers.x,
+    };
+    let first = machine
+        .status()
+        .fail(context.cell, context.index, reason, &snapshot, now());
+    if first {
+        cells::take_others(machine, context.cell, context.cpu);
+    }
+    park(machine, context.cpu, registers);
+}
+
+/// Called by `vectors.s` when the hypervisor itself faulted. While it is launched, that is the
+/// launch's failure; later the cell's that ran on this CPU.
+#[unsafe(no_mangle)]
+extern "C" fn handle_fault(registers: &mut Registers, cpu: &Cpu) {
+    log!(
+        "fault in the hypervisor: ESR_EL2 {:#x} FAR_EL2 {:#x} ELR_EL2 {:#x}",
+        read_register!("esr_el2"),
+        read_register!("far_el2"),
+        read_register!("elr_el2")
+    );
+    launch::give_up_if_launching(cpu);
+    *registers = Registers::ZERO;
+    let Some(machine) = Machine::get() else {
+        return;
+    };
+    let index = cpu.index.load(Relaxed) as usize;
+    let cell = machine.status().cpus[index].cell();
+    let context = Context {
+        machine,
+        cpu,
+        index,
+        cell,
+        shared: Shared::of(cell),
+    };
+    fail(&context, registers, StopReason::Hypervisor);
+}
+
+/// A panic becomes an exception of this level, so that both end in the same place.
+pub(crate) fn panicked(information: &PanicInfo<'_>) -> ! {
+    log!("panic in the hypervisor: {}", information);
+    loop {
+        instruction!("brk #0");
+    }
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The interrupt controller as the monitor itself uses it: finding the redistributors, the management
+//! interrupt, and what a CPU or an interrupt is left in for its next owner. Sections are of the GIC
+//! architecture specification (Arm IHI 0069).
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use rampart_hypervisor_core::bus::{Bus, Width};
+use rampart_hypervisor_core::format::Platform;
+use rampart_hypervisor_core::interface::{MAXIMUM_CPUS, Outcome};
+
+use crate::cpu::Cpu;
+use crate::machine::Machine;
+use crate::registers::{instruction, read_register, synchronise, write_register};
+
+/// Registers of devices, which the monitor has mapped as such.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Devices;
+
+impl Bus for Devices {
+    #[inline]
+    fn read(&self, address: u64, width: Width) -> u64 {
+        // SAFETY: only addresses of devices come here, and devices are mapped (`memory.rs`); reading
+        // one changes nothing of the program's.
+        unsafe {
+            match width {
+                Width::Byte => (address as *const u8).read_volatile().into(),
+                Width::Half => (address as *const u16).read_volatile().into(),
+                Width::Word => (address as *const u32).read_volatile().into(),
+                Width::Double => (address as *const u64).read_volatile(),
+            }
+        }
+    }
+
+    #[inline]
+    fn write(&self, address: u64, width: Width, value: u64) {
+        // SAFETY: as above; who calls has checked that its owner may change the register.
+        unsafe {
+            match width {
+                Width::Byte => (address as *mut u8).write_volatile(value as u8),
+                Width::Half => (address as *mut u16).write_volatile(value as u16),
+                Width::Word => (address as *mut u32).write_volatile(value as u32),
+                Width::Double => (address as *mut u64).write_volatile(value),
+            }
+        }
+    }
+}
+
+const GICD_CTLR: u64 = 0x0000;
+const GICD_TYPER: u64 = 0x0004;
+const GICD_IGROUPR: u64 = 0x0080;
+const GICD_ISENABLER: u64 = 0x0100;
+const GICD_ICENABLER: u64 = 0x0180;
+const GICD_ISPENDR: u64 = 0x0200;
+const GICD_ICPENDR: u64 = 0x0280;
+const GICD_ICACTIVER: u64 = 0x0380;
+const GICD_IPRIORITYR: u64 = 0x0400;
+/// GICD_CTLR.DS: one security state; EnableGrp0 and EnableGrp1 then (12.9.4).
+const ONE_SECURITY_STATE: u64 = 1 << 6;
+const ENABLE_BOTH_GROUPS: u64 = 0b11;
+const GICR_TYPER: u64 = 0x0008;
+/// The redistributor's second frame has the same registers at the same offsets.
+const PRIVATE_FRAME: u64 = 0x1_0000;
+/// ICC_CTLR_EL1 (12.2.6): EOImode.
+const END_DROPS_PRIORITY_ONLY: u64 = 1 << 1;
+
+fn read(address: u64) -> u64 {
+    Devices.read(address, Width::Word)
+}
+
+fn write(address: u64, value: u64) {
+    Devices.write(address, Width::Word, value);
+}
+
+/// What the launch has to know of the controller.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Found {
+    pub(crate) redistributors: [u64; MAXIMUM_CPUS],
+    pub(crate) redistributor_bytes: u64,
+    pub(crate) interrupt_end: u32,
+    pub(crate) unmaskable: bool,
+}
+
+/// Looks at it. Its registers are mapped.
+pub(crate) fn find(platform: &Platform, cpus: &[u64]) -> Result<Found, Outcome> {
+    let typer = read(platform.distributor + GICD_TYPER);
+    let mut found = Found {
+        redistributors: [0; MAXIMUM_CPUS],
+        redistributor_bytes: 2 * PRIVATE_FRAME,
+        interrupt_end: 32 * (typer as u32 & 0x1f) + 32,
+        unmaskable: read(platform.distributor + GICD_CTLR) & ONE_SECURITY_STATE != 0,
+    };
+    let end = platform.redistributors + platform.redistributor_bytes;
+    let mut at = platform.redistributors;
+    while at + 2 * PRIVATE_FRAME <= end {
+        let typer = Devices.read(at + GICR_TYPER, Width::Double);
+        // VLPIS: two frames more (12.10.26).
+        let bytes = if typer & 1 << 1 != 0 { 4 } else { 2 } * PRIVATE_FRAME;
+        found.redistributor_bytes = bytes;
+        let affinity = typer >> 32;
+        let affinity = (affinity & 0xff00_0000) << 8 | affinity & 0xff_ffff;
+        if let Some(index) = cpus.iter().position(|cpu| *cpu == affinity)
+            && let Some(place) = found.redistributors.get_mut(index)
+        {
+            *place = at;
+        }
+        // Last.
+        if typer & 1 << 4 != 0 {
+            break;
+        }
+        at += bytes;
+    }
+    let all = found
+        .redistributors
+        .iter()
+        .zip(cpus)
+        .all(|(at, _)| *at != 0);
+    all.then_some(found).ok_or(Outcome::Unsuitable)
+}
+
+fn private_frame(machine: &Machine, cpu: &Cpu) -> u64 {
+    let index = cpu.index.load(Relaxed) as usize;
+    machine.redistributors.get(index).copied().unwrap_or(0) + PRIVATE_FRAME
+}
+
+/// Takes the management interrupt of this CPU, better than anything that a cell can have (4.8). What
+/// it was is kept for [`give_back`].
+pub(crate) fn take(machine: &Machine, cpu: &Cpu) {
+    let frame = private_frame(machine, cpu);
+    let number = u64::from(machine.management());
+    let bit = 1 << number;
+    cpu.linux_enabled
+        .store(read(frame + GICD_ISENABLER) & bit, Relaxed);
+    cpu.linux_group
+        .store(read(frame + GICD_IGROUPR) & bit, Relaxed);
+    let priority = frame + GICD_IPRIORITYR + number;
+    cpu.linux_priority
+        .store(Devices.read(priority, Width::Byte), Relaxed);
+    write(frame + GICD_ICENABLER, bit);
+    write(frame + GICD_ICPENDR, bit);
+    Devices.write(priority, Width::Byte, 0);
+    let group = read(frame + GICD_IGROUPR);
+    if machine.unmaskable {
+        write(frame + GICD_IGROUPR, group & !bit);
+        let control = read(machine.distributor + GICD_CTLR);
+        write(
+            machine.distributor + GICD_CTLR,
+            control | ENABLE_BOTH_GROUPS,
+        );
+        // ICC_IGRPEN0_EL1 (12.2.15).
+        write_register!("s3_0_c12_c12_6", 1);
+    }
+    write(frame + GICD_ISENABLER, bit);
+    synchronise();
+}
+
+/// Leaves it to Linux as it was.
+pub(crate) fn give_back(machine: &Machine, cpu: &Cpu) {
+    let frame = private_frame(machine, cpu);
+    let number = u64::from(machine.management());
+    let bit = 1 << number;
+    write(frame + GICD_ICENABLER, bit);
+    write(frame + GICD_ICPENDR, bit);
+    if machine.unmaskable {
+        write_register!("s3_0_c12_c12_6", 0);
+    }
+    let group = read(frame + GICD_IGROUPR) & !bit;
+    write(frame + GICD_IGROUPR, group | cpu.linux_group.load(Relaxed));
+    let priority = cpu.linux_priority.load(Relaxed);
+    Devices.write(frame + GICD_IPRIORITYR + number, Width::Byte, priority);
+    write(frame + GICD_ISENABLER, cpu.linux_enabled.load(Relaxed));
+    synchronise();
+}
+
+/// Makes another CPU come to EL2, or wakes it there: at once where the interrupt is unmaskable, else
+/// with its next instruction, of which its memory has been taken away.
+pub(crate) fn kick(machine: &Machine, mpidr: u64) {
+    let affinity = |level: u64| mpidr >> level & 0xff;
+    // ICC_SGI1R_EL1 and ICC_SGI0R_EL1 (12.2.22).
+    let value = affinity(32) << 48
+        | (affinity(0) >> 4) << 44
+        | affinity(16) << 32
+        | u64::from(machine.management()) << 24
+        | affinity(8) << 16
+        | 1 << (affinity(0) & 0xf);
+    // What it is kicked for is seen before the interrupt.
+    instruction!("dsb ish");
+    if machine.unmaskable {
+        write_register!("s3_0_c12_c11_7", value);
+    } else {
+        write_register!("s3_0_c12_c11_5", value);
+    }
+    synchronise();
+}
+
+/// The kick has been heard. A guest never sees it: it is not pending any more when the guest runs.
+pub(crate) fn heard(machine: &Machine, cpu: &Cpu) {
+    let frame = private_frame(machine, cpu);
+    write(frame + GICD_ICPENDR, 1 << machine.management());
+    // The write has arrived when something can be read (12.1.6).
+    let _ = read(frame + GICD_ICPENDR);
+    instruction!("dsb sy");
+}
+
+/// Nothing that this CPU's last owner had set up comes any more: its private interrupts, and
+/// whatever it was in the middle of.
+pub(crate) fn silence(machine: &Machine, cpu: &Cpu) {
+    let frame = private_frame(machine, cpu);
+    let owners = machine.private().0.into();
+    write(frame + GICD_ICENABLER, owners);
+    write(frame + GICD_ICPENDR, owners);
+    write(frame + GICD_ICACTIVER, owners);
+    // ICC_IGRPEN1_EL1 (12.2.16), ICC_PMR_EL1 (12.2.19), ICC_BPR1_EL1 (12.2.5).
+    write_register!("s3_0_c12_c12_7", 0);
+    write_register!("s3_0_c4_c6_0", 0xff);
+    write_register!("s3_0_c12_c12_3", 0);
+    let control = read_register!("s3_0_c12_c12_4");
+    write_register!("s3_0_c12_c12_4", control & !END_DROPS_PRIORITY_ONLY & !1);
+    // ICC_AP1Rn_EL1 (12.2.2): no priority is active; there are as many as CTLR.PRIbits tell.
+    write_register!("s3_0_c12_c9_0", 0);
+    let priority_bits = (control >> 8 & 7) + 1;
+    if priority_bits >= 6 {
+        write_register!("s3_0_c12_c9_1", 0);
+    }
+    if priority_bits >= 7 {
+        write_register!("s3_0_c12_c9_2", 0);
+        write_register!("s3_0_c12_c9_3", 0);
+    }
+    synchronise();
+}
+
+/// Makes a shared interrupt pending.
+pub(crate) fn ring(machine: &Machine, number: u32) {
+    let word = u64::from(number / 32) * 4;
+    write(
+        machine.distributor + GICD_ISPENDR + word,
+        1 << (number % 32),
+    );
+}

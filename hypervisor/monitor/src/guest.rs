@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What EL1 and EL0 of a CPU are in: taken from one owner, made ready for the next.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use rampart_hypervisor_core::interface::ROOT;
+
+use crate::cpu::{Cpu, Registers};
+use crate::machine::Machine;
+use crate::registers::{
+    TRAP_COMMON, hypervisor_control as hcr, instruction, read_register, synchronise, write_register,
+};
+use crate::tables;
+
+/// SPSR_EL2 (Arm ARM C5.2.19): EL1 with its own stack, everything masked.
+const AT_START: u64 = 0x3c5;
+/// SCTLR_EL1 (D24.2.148): its bits that are 1 where a feature is not there; no translation, no cache.
+const SYSTEM_CONTROL_AT_START: u64 = 0x30d0_0800;
+
+/// What traps while this cell runs on the CPU.
+pub(crate) fn rules(machine: &Machine, cpu: &Cpu, cell: u32) {
+    let unmaskable = if machine.unmaskable { hcr::FIQ } else { 0 };
+    let control = if cell == ROOT {
+        // As Linux had it, and behind stage 2. Its SErrors stay its own.
+        let taken = hcr::GENERAL_EXCEPTIONS | hcr::HOST | hcr::IRQ | hcr::FIQ | hcr::SERROR;
+        let linux = cpu.linux_hypervisor_control.load(Relaxed) & !taken;
+        linux | hcr::STAGE_2 | hcr::TRAP_SMC | hcr::TRAP_SET_WAY | hcr::AARCH64 | unmaskable
+    } else {
+        hcr::STAGE_2
+            | hcr::SET_WAY_CLEANS
+            | hcr::SERROR
+            | hcr::TRAP_SMC
+            | hcr::TRAP_IMPLEMENTATION
+            | hcr::TRAP_AUXILIARY
+            | hcr::TRAP_SET_WAY
+            | hcr::AARCH64
+            | hcr::POINTER_AUTHENTICATION
+            | unmaskable
+    };
+    write_register!("hcr_el2", control);
+    // ICH_HCR_EL2: what sends interrupts, masks and deactivates traps; the rest is direct.
+    write_register!("s3_4_c12_c11_0", TRAP_COMMON);
+    write_register!("vtcr_el2", translation_control(machine));
+    let root = cpu.translation.load(Relaxed);
+    write_register!("vttbr_el2", tables::base(root, cell));
+    synchronise();
+    instruction!("tlbi vmalls12e1", "ic iallu", "dsb nsh", "isb");
+}
+
+/// VTCR_EL2 (D24.2.185): tables in normal memory, written back, inner shareable, of 4 KiB, from level
+/// 1; as many physical bits as the CPU has.
+fn translation_control(machine: &Machine) -> u64 {
+    let physical = read_register!("id_aa64mmfr0_el1") & 7;
+    let first_level = 1 << 6;
+    1 << 31
+        | physical << 16
+        | 3 << 12
+        | 1 << 10
+        | 1 << 8
+        | first_level
+        | u64::from(64 - machine.address_bits)
+}
+
+/// Nothing of the last owner is left in the CPU, and what it had set up is off.
+pub(crate) fn wipe() {
+    // CNTP_CTL_EL0 and CNTV_CTL_EL0 (D24.10.14, D24.10.25); CNTVOFF_EL2 is 0 for everybody.
+    write_register!("cntp_ctl_el0", 0);
+    write_register!("cntv_ctl_el0", 0);
+    write_register!("cntp_cval_el0", 0);
+    write_register!("cntv_cval_el0", 0);
+    write_register!("cntkctl_el1", 0);
+    write_register!("sctlr_el1", SYSTEM_CONTROL_AT_START);
+    write_register!("ttbr0_el1", 0);
+    write_register!("ttbr1_el1", 0);
+    write_register!("tcr_el1", 0);
+    write_register!("mair_el1", 0);
+    write_register!("amair_el1", 0);
+    write_register!("vbar_el1", 0);
+    write_register!("contextidr_el1", 0);
+    write_register!("cpacr_el1", 0);
+    write_register!("csselr_el1", 0);
+    write_register!("esr_el1", 0);
+    write_register!("far_el1", 0);
+    write_register!("afsr0_el1", 0);
+    write_register!("afsr1_el1", 0);
+    write_register!("par_el1", 0);
+    write_register!("elr_el1", 0);
+    write_register!("spsr_el1", 0);
+    write_register!("sp_el0", 0);
+    write_register!("sp_el1", 0);
+    write_register!("tpidr_el0", 0);
+    write_register!("tpidrro_el0", 0);
+    write_register!("tpidr_el1", 0);
+    // Breakpoints and single step are off; what they would compare with stays unseen (D24.3.20).
+    write_register!("mdscr_el1", 0);
+    // ID_AA64DFR0_EL1.PMUVer: PMCR_EL0.P, .C and .D reset the counters; none counts or interrupts.
+    let counters = read_register!("id_aa64dfr0_el1") >> 8 & 0xf;
+    if counters != 0 && counters != 0xf {
+        write_register!("pmcntenclr_el0", 0xffff_ffff);
+        write_register!("pmintenclr_el1", 0xffff_ffff);
+        write_register!("pmovsclr_el0", 0xffff_ffff);
+        write_register!("pmuserenr_el0", 0);
+        write_register!("pmcr_el0", 0b110);
+    }
+    wipe_vectors();
+    synchronise();
+}
+
+/// V0 to V31, FPCR and FPSR.
+fn wipe_vectors() {
+    // SAFETY: nothing of the monitor is ever in these registers: its target has none.
+    unsafe {
+        core::arch::asm!(
+            ".arch_extension simd",
+            ".irp number, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",
+            "movi v\\number\\().2d, #0",
+            ".endr",
+            ".irp number, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31",
+            "movi v\\number\\().2d, #0",
+            ".endr",
+            "msr fpcr, xzr",
+            "msr fpsr, xzr",
+            ".arch_extension nosimd",
+            options(nomem, nostack)
+        );
+    }
+}
+
+/// What the CPU begins with when it returns.
+pub(crate) fn begin(registers: &mut Registers, entry: u64, argument: u64) {
+    *registers = Registers::ZERO;
+    registers.set(0, argument);
+    write_register!("elr_el2", entry);
+    write_register!("spsr_el2", AT_START);
+}
+
+/// The instruction that trapped is done.
+pub(crate) fn advance() {
+    write_register!("elr_el2", read_register!("elr_el2") + 4);
+}
+
+/// Gives the root an external abort where it touched what is not its own: its own affair then, as on
+/// a machine where nothing is there (Arm ARM D1.3.5, "Synchronous exception entry").
+pub(crate) fn inject_abort(instruction: bool) {
+    let state = read_register!("spsr_el2");
+    let from_el1 = state & 0xc == 4;
+    // Exception class: abort from the same level or a lower one (ESR_EL1, D24.2.40); IL; DFSC or
+    // IFSC 0x10, a synchronous external abort.
+    let class: u64 = match (instruction, from_el1) {
+        (true, false) => 0x20,
+        (true, true) => 0x21,
+        (false, false) => 0x24,
+        (false, true) => 0x25,
+    };
+    inject(class << 26 | 1 << 25 | 0x10, state);
+}
+
+/// The root did what no instruction does here: undefined (exception class 0).
+pub(crate) fn inject_undefined() {
+    inject(1 << 25, read_register!("spsr_el2"));
+}
+
+fn inject(syndrome: u64, state: u64) {
+    let offset = match state & 0x1f {
+        // EL1 with SP_EL0, EL1 with its own, EL0, AArch32 EL0.
+        0x4 => 0,
+        0x5 => 0x200,
+        0x0 => 0x400,
+        _ => 0x600,
+    };
+    write_register!("esr_el1", syndrome);
+    write_register!("far_el1", read_register!("far_el2"));
+    write_register!("elr_el1", read_register!("elr_el2"));
+    write_register!("spsr_el1", state);
+    write_register!("elr_el2", read_register!("vbar_el1") + offset);
+    // PSTATE.PAN stays as it was, everything else as an exception makes it.
+    write_register!("spsr_el2", AT_START | state & 1 << 22);
+}

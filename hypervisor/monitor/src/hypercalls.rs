@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! HVC: what the root asks for, and the little that a cell may.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use rampart_hypervisor_core::format::InterruptFlags;
+use rampart_hypervisor_core::hypercall::Call;
+use rampart_hypervisor_core::interface::{MAXIMUM_CELLS, Outcome, REVISION, ROOT};
+
+use crate::cpu::Registers;
+use crate::exits::Context;
+use crate::registers::now;
+use crate::system::{MANAGER, Shared};
+use crate::{cells, gic, root};
+
+/// x1 to x3.
+pub(crate) type Values = [u64; 3];
+
+/// Serves `hvc #0`.
+pub(crate) fn handle(context: &Context<'_>, registers: &mut Registers) {
+    let [x0, x1, x2, x3, ..] = registers.x;
+    let mut values = [x1, x2, x3];
+    let status = context.machine.status();
+    let result = Call::read(&[x0, x1, x2], context.cell, status)
+        .and_then(|call| serve(context, call, &mut values, registers));
+    registers.set(0, result.err().unwrap_or(Outcome::Success) as i64 as u64);
+    for (number, value) in (1..).zip(values) {
+        registers.set(number, value);
+    }
+}
+
+fn serve(
+    context: &Context<'_>,
+    call: Call,
+    values: &mut Values,
+    registers: &mut Registers,
+) -> Result<(), Outcome> {
+    let machine = context.machine;
+    let status = machine.status();
+    match call {
+        Call::CpuInfo(index) => {
+            let cpu = &status.cpus[index];
+            let power: u32 = cpu.power().into();
+            *values = [cpu.cell().into(), power.into(), cpu.all_exits()];
+            Ok(())
+        }
+        Call::CpuExits(index, exit) => {
+            values[0] = status.cpus[index].exits[exit].load(Relaxed);
+            Ok(())
+        }
+        Call::Doorbell(index) => doorbell(context, index),
+        Call::WatchdogKick => {
+            status.kick(context.cell, now());
+            Ok(())
+        }
+        Call::Interface => {
+            // Linux asks now and then, and so lets the cells be looked after.
+            if context.cell == ROOT {
+                cells::watch(machine);
+            }
+            *values = [REVISION.into(), context.cell.into(), 0];
+            Ok(())
+        }
+        Call::Disable => root::leave(context, registers),
+        Call::Create {
+            configuration,
+            bytes,
+        } => cells::create(machine, configuration, bytes, values),
+        Call::Loadable(cell) => cells::loadable(machine, cell),
+        Call::Start(cell) => cells::start(machine, cell),
+        Call::Stop(cell) => cells::stop(machine, cell),
+        Call::Destroy(cell) => cells::destroy(machine, cell),
+    }
+}
+
+/// Makes an interrupt pending that its present owner has as a doorbell.
+fn doorbell(context: &Context<'_>, index: u64) -> Result<(), Outcome> {
+    // Others' configurations are looked at: none comes or goes meanwhile.
+    let _held = MANAGER.try_lock().ok_or(Outcome::Busy)?;
+    let configuration = context
+        .shared
+        .configuration()
+        .ok_or(Outcome::NotPermitted)?;
+    let index = usize::try_from(index).map_err(|_| Outcome::Invalid)?;
+    let number = configuration
+        .doorbells
+        .get(index)
+        .ok_or(Outcome::Invalid)?
+        .interrupt;
+    let is_bell = |cell: u32| {
+        Shared::of(cell).interrupts.contains(number)
+            && Shared::of(cell)
+                .configuration()
+                .is_some_and(|configuration| {
+                    configuration.interrupts.iter().any(|grant| {
+                        let flags = InterruptFlags::from_bits_truncate(grant.flags);
+                        grant.number == number && flags.contains(InterruptFlags::DOORBELL)
+                    })
+                })
+    };
+    if !(0..MAXIMUM_CELLS as u32).any(is_bell) {
+        return Err(Outcome::NotPermitted);
+    }
+    gic::ring(context.machine, number);
+    Ok(())
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From Linux to EL2 in two steps. The first, on one CPU, checks and makes everything that can fail,
+//! and gives EL2 back. The second, on every CPU at the same time, only takes what was made: either all
+//! of them stay or none.
+
+use core::sync::atomic::{AtomicI64, AtomicU32, Ordering::SeqCst};
+
+use rampart_hypervisor_core::configuration::Configuration;
+use rampart_hypervisor_core::interface::{Header, LAUNCH_PREPARE, Outcome, PAGE_BYTES};
+use rampart_hypervisor_core::launch::Layout;
+
+use crate::cpu::{Activity, Cpu, PER_CPU_BYTES};
+use crate::machine::Machine;
+use crate::memory::{DoesNotFit, Mapping, Use};
+use crate::registers::{
+    WRITE_NEVER_EXECUTE, read_register, synchronise, wait_until, write_register,
+};
+use crate::{memory, root, vectors};
+
+/// What Linux had when it called; `entry.s` writes it and reads it.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Linux {
+    /// SCTLR_EL2, with the MMU off.
+    pub(crate) system_control: u64,
+    /// VBAR_EL2: all that it takes to give EL2 back.
+    pub(crate) vectors: u64,
+    /// SPSR_EL2.
+    pub(crate) processor_state: u64,
+    /// ELR_EL2.
+    pub(crate) program_counter: u64,
+    /// HCR_EL2.
+    pub(crate) hypervisor_control: u64,
+    /// CPTR_EL2.
+    pub(crate) feature_traps: u64,
+    /// x19 to x30, then x18.
+    pub(crate) registers: [u64; 14],
+}
+
+/// What `entry.s` does next.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Launched {
+    /// For Linux.
+    pub(crate) outcome: i64,
+    /// Whether EL2 is ours from now on.
+    pub(crate) stays: u64,
+}
+
+// Of the linker's script; only their addresses mean something.
+unsafe extern "C" {
+    static image_start: u8;
+    static rodata_start: u8;
+    static data_start: u8;
+    static core_end: u8;
+    fn abandon_launch(outcome: i64, linux: u64) -> !;
+}
+
+/// Called by `entry.s` on each CPU, with its own translation on and a stack.
+#[unsafe(no_mangle)]
+extern "C" fn launch(base: u64, index: u64, step: u64, linux: &Linux) -> Launched {
+    let result = if step == LAUNCH_PREPARE {
+        prepare(base)
+    } else {
+        enter(index, linux)
+    };
+    Launched {
+        outcome: result.err().unwrap_or(Outcome::Success) as i64,
+        stays: u64::from(result.is_ok() && step != LAUNCH_PREPARE),
+    }
+}
+
+/// The hypervisor itself faulted: while it is launched, that is the launch's failure.
+pub(crate) fn give_up_if_launching(cpu: &Cpu) {
+    let linux = cpu.launching.swap(0, SeqCst);
+    if linux != 0 {
+        cpu.activity.store(Activity::Absent as u32, SeqCst);
+        // SAFETY: `enter` has put the place of the frame there, which is still on the stack: it
+        // lies above all that was pushed since.
+        unsafe { abandon_launch(Outcome::Unsuitable as i64, linux) }
+    }
+}
+
+fn prepare(base: u64) -> Result<(), Outcome> {
+    // SAFETY: the entry has mapped the hypervisor's memory, which begins with the header; the driver
+    // writes nothing while it waits for this call.
+    let header = unsafe { *(base as *const Header) };
+    let layout = header.layout((&raw const image_start) as u64)?;
+    let core_bytes = (&raw const core_end) as u64 - (&raw const image_start) as u64;
+    if header.core_bytes != core_bytes || header.per_cpu_bytes != PER_CPU_BYTES as u64 {
+        return Err(Outcome::Invalid);
+    }
+    // GIC by system registers (ID_AA64PFR0_EL1.GIC, Arm ARM D24.2.191), 4 KiB pages
+    // (ID_AA64MMFR0_EL1.TGran4, D24.2.187).
+    let has_interrupt_registers = read_register!("id_aa64pfr0_el1") >> 24 & 0xf != 0;
+    let has_small_pages = read_register!("id_aa64mmfr0_el1") >> 28 & 0xf != 0xf;
+    if !has_interrupt_registers || !has_small_pages {
+        return Err(Outcome::Unsuitable);
+    }
+    let system = root::read(&layout)?;
+    let cpu_count = header.cpus().len() as u64;
+    map(&layout, cpu_count, &system).map_err(|DoesNotFit| Outcome::Exhausted)?;
+    memory::use_final();
+    let machine = root::discover(header, layout, &system)?;
+    for index in 0..machine.cpu_count() {
+        let cpu = machine.cpu(index).ok_or(Outcome::Invalid)?;
+        let start = core::ptr::from_ref(cpu) as u64;
+        cpu.stack_top.store(start + PER_CPU_BYTES as u64, SeqCst);
+        cpu.index.store(index as u32, SeqCst);
+    }
+    root::prepare(machine, &system)
+}
+
+fn map(layout: &Layout, cpu_count: u64, system: &Configuration<'_>) -> Result<(), DoesNotFit> {
+    let code = (&raw const image_start) as u64;
+    let constants = (&raw const rodata_start) as u64;
+    let data = (&raw const data_start) as u64;
+    let per_cpu = PER_CPU_BYTES as u64;
+    let cpus = layout.per_cpu.clone();
+    let mut mapping = Mapping::default();
+    mapping.add(code, constants - code, Use::Code)?;
+    mapping.add(constants, data - constants, Use::Constants)?;
+    mapping.add(data, cpus.start - data, Use::Data)?;
+    for start in (0..cpu_count).map(|index| cpus.start + index * per_cpu) {
+        mapping.add(start, PAGE_BYTES, Use::Data)?;
+        // The page between is not there: a stack that grows too large faults.
+        mapping.add(start + 2 * PAGE_BYTES, per_cpu - 2 * PAGE_BYTES, Use::Data)?;
+    }
+    mapping.add(cpus.end, layout.memory.end - cpus.end, Use::Data)?;
+    root::map(system, &mut mapping)
+}
+
+/// How many CPUs have come, and what becomes of the launch: [`UNDECIDED`], then an [`Outcome`].
+static ARRIVED: AtomicU32 = AtomicU32::new(0);
+static VERDICT: AtomicI64 = AtomicI64::new(UNDECIDED);
+const UNDECIDED: i64 = 1;
+
+fn enter(index: u64, linux: &Linux) -> Result<(), Outcome> {
+    let machine = Machine::get().ok_or(Outcome::WrongState)?;
+    let cpu = machine.cpu(index as usize).ok_or(Outcome::Invalid)?;
+    cpu.adopt();
+    cpu.launching
+        .store(core::ptr::from_ref(linux) as u64, SeqCst);
+    cpu.linux_system_control.store(linux.system_control, SeqCst);
+    cpu.linux_vectors.store(linux.vectors, SeqCst);
+    cpu.linux_hypervisor_control
+        .store(linux.hypervisor_control, SeqCst);
+    cpu.linux_feature_traps.store(linux.feature_traps, SeqCst);
+    // From here on a fault of the hypervisor comes to `handle_fault`.
+    write_register!("vbar_el2", vectors::address());
+    write_register!(
+        "sctlr_el2",
+        read_register!("sctlr_el2") | WRITE_NEVER_EXECUTE
+    );
+    synchronise();
+
+    let own = root::check_cpu(machine, cpu);
+    match own {
+        Ok(()) if ARRIVED.fetch_add(1, SeqCst) + 1 == machine.header.cpu_count => {
+            decide(Outcome::Success);
+        }
+        Ok(()) => {}
+        Err(outcome) => decide(outcome),
+    }
+    let limit = u64::from(machine.header.rendezvous_microseconds);
+    if !wait_until(limit, || VERDICT.load(SeqCst) != UNDECIDED) {
+        decide(Outcome::TimedOut);
+    }
+    let verdict = VERDICT.load(SeqCst);
+    if verdict != Outcome::Success as i64 {
+        cpu.launching.store(0, SeqCst);
+        return Err(Outcome::try_from(verdict).unwrap_or(Outcome::TimedOut));
+    }
+    root::begin(machine, cpu);
+    cpu.activity.store(Activity::Running as u32, SeqCst);
+    cpu.launching.store(0, SeqCst);
+    Ok(())
+}
+
+/// The first verdict stands: a CPU that comes late does not overturn it.
+fn decide(outcome: Outcome) {
+    let _ = VERDICT.compare_exchange(UNDECIDED, outcome as i64, SeqCst, SeqCst);
+}

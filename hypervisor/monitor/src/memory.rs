@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The monitor's own translation (stage 1 of EL2, Arm ARM D8.2 and D8.3): every address means itself.
+//! Made once, before any CPU uses it, and never changed.
+// The names are those by which `entry.s` knows them.
+#![allow(non_upper_case_globals)]
+
+use core::cell::UnsafeCell;
+
+use rampart_hypervisor_core::interface::PAGE_BYTES;
+
+use crate::registers::{ADDRESS_BITS, instruction, stores_seen, synchronise, write_register};
+
+const ENTRIES: usize = 512;
+const BLOCK_BYTES: u64 = 2 << 20;
+const LEVEL_1_BYTES: u64 = 1 << 30;
+/// Enough for 16 GiB in which each 2 MiB are of one kind, and for some that are not.
+const TABLES: usize = 24;
+
+/// Descriptors (D8.3.1, D8.4.6, D8.5.2): a table, a page, the access flag, read-only, never executed.
+const TABLE: u64 = 0b11;
+const PAGE: u64 = 0b11;
+const BLOCK: u64 = 0b01;
+const ACCESSED: u64 = 1 << 10;
+const INNER_SHAREABLE: u64 = 3 << 8;
+const READ_ONLY: u64 = 1 << 7;
+const NEVER_EXECUTED: u64 = 1 << 54;
+/// AP\[1\] is 1 where there is one privilege level alone (D8.4.1).
+const ONE_LEVEL: u64 = 1 << 6;
+const DEVICE: u64 = 1 << 2;
+const NEXT_TABLE: u64 = 0x0000_ffff_ffff_f000;
+
+/// What the monitor may do with memory of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Execute and read.
+    Code,
+    /// Read.
+    Constants,
+    /// Read and write.
+    Data,
+    /// Read and write, in order and uncached.
+    Device,
+}
+
+impl Use {
+    const fn attributes(self) -> u64 {
+        let common = ACCESSED | ONE_LEVEL;
+        match self {
+            Self::Code => common | INNER_SHAREABLE | READ_ONLY,
+            Self::Constants => common | INNER_SHAREABLE | READ_ONLY | NEVER_EXECUTED,
+            Self::Data => common | INNER_SHAREABLE | NEVER_EXECUTED,
+            Self::Device => common | DEVICE | NEVER_EXECUTED,
+        }
+    }
+}
+
+/// It does not fit: too many tables, or an address that the tables cannot have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DoesNotFit;
+
+#[repr(C, align(4096))]
+struct Table(UnsafeCell<[u64; ENTRIES]>);
+
+// SAFETY: they are written by the one CPU that prepares the launch, and by table walks not at all.
+unsafe impl Sync for Table {}
+
+impl Table {
+    const fn empty() -> Self {
+        Self(UnsafeCell::new([0; ENTRIES]))
+    }
+
+    fn read(&self, index: usize) -> u64 {
+        // SAFETY: the index is below 512 by its mask, and nobody writes at this time.
+        unsafe { self.0.get().cast::<u64>().add(index & (ENTRIES - 1)).read() }
+    }
+
+    fn write(&self, index: usize, value: u64) {
+        // SAFETY: as above; volatile, because the reader is the CPU's table walk.
+        unsafe {
+            self.0
+                .get()
+                .cast::<u64>()
+                .add(index & (ENTRIES - 1))
+                .write_volatile(value);
+        }
+    }
+
+    fn address(&self) -> u64 {
+        core::ptr::from_ref(self) as u64
+    }
+}
+
+/// What `entry.s` fills for the first step, with the MMU off.
+#[unsafe(no_mangle)]
+static early_level_1: Table = Table::empty();
+#[unsafe(no_mangle)]
+static early_level_2: Table = Table::empty();
+/// What all CPUs use from the second step on.
+#[unsafe(no_mangle)]
+static final_level_1: Table = Table::empty();
+static POOL: [Table; TABLES] = [const { Table::empty() }; TABLES];
+
+/// The final tables while they are made.
+#[derive(Debug, Default)]
+pub(crate) struct Mapping {
+    taken: usize,
+}
+
+impl Mapping {
+    /// Adds whole pages, which mean themselves. What is there already stays.
+    pub(crate) fn add(&mut self, start: u64, bytes: u64, purpose: Use) -> Result<(), DoesNotFit> {
+        let end = start.checked_add(bytes).ok_or(DoesNotFit)?;
+        if end > 1 << ADDRESS_BITS || !start.is_multiple_of(PAGE_BYTES) {
+            return Err(DoesNotFit);
+        }
+        let mut at = start;
+        while at < end {
+            let first = (at / LEVEL_1_BYTES) as usize;
+            let whole = at.is_multiple_of(LEVEL_1_BYTES) && end - at >= LEVEL_1_BYTES;
+            if whole && final_level_1.read(first) == 0 {
+                final_level_1.write(first, at | purpose.attributes() | BLOCK);
+                at += LEVEL_1_BYTES;
+                continue;
+            }
+            if final_level_1.read(first) & TABLE == BLOCK {
+                at = (at / LEVEL_1_BYTES + 1) * LEVEL_1_BYTES;
+                continue;
+            }
+            let level_2 = self.below(&final_level_1, first)?;
+            let index = (at / BLOCK_BYTES) as usize % ENTRIES;
+            let whole = at.is_multiple_of(BLOCK_BYTES) && end - at >= BLOCK_BYTES;
+            if whole && level_2.read(index) == 0 {
+                level_2.write(index, at | purpose.attributes() | BLOCK);
+                at += BLOCK_BYTES;
+                continue;
+            }
+            if level_2.read(index) & TABLE == BLOCK {
+                at = (at / BLOCK_BYTES + 1) * BLOCK_BYTES;
+                continue;
+            }
+            let level_3 = self.below(level_2, index)?;
+            let page = (at / PAGE_BYTES) as usize % ENTRIES;
+            if level_3.read(page) == 0 {
+                level_3.write(page, at | purpose.attributes() | PAGE);
+            }
+            at += PAGE_BYTES;
+        }
+        stores_seen();
+        Ok(())
+    }
+
+    /// The table under an entry, made if there is none.
+    fn below(&mut self, table: &Table, index: usize) -> Result<&'static Table, DoesNotFit> {
+        let entry = table.read(index);
+        if entry != 0 {
+            let address = entry & NEXT_TABLE;
+            return POOL
+                .iter()
+                .find(|table| table.address() == address)
+                .ok_or(DoesNotFit);
+        }
+        let new = POOL.get(self.taken).ok_or(DoesNotFit)?;
+        self.taken += 1;
+        table.write(index, new.address() | TABLE);
+        Ok(new)
+    }
+}
+
+/// Lets the CPU that prepares the launch use the final tables in place of the early ones.
+pub(crate) fn use_final() {
+    stores_seen();
+    write_register!("ttbr0_el2", final_level_1.address());
+    synchronise();
+    instruction!("tlbi alle2", "dsb nsh", "isb");
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! System registers by their names, and the fields of them that are used here. Sections are of the
+//! Arm Architecture Reference Manual for A-profile (DDI 0487) and, for ICC and ICH registers, of the
+//! GIC architecture specification (IHI 0069).
+
+/// Reads a system register.
+macro_rules! read_register {
+    ($name:literal) => {{
+        let value: u64;
+        // SAFETY: reading one of the registers that are named here changes nothing.
+        unsafe {
+            core::arch::asm!(concat!("mrs {}, ", $name), out(reg) value, options(nomem, nostack));
+        }
+        value
+    }};
+}
+
+/// Writes a system register. The effect on what follows needs [`synchronise`].
+macro_rules! write_register {
+    ($name:literal, $value:expr) => {{
+        let value: u64 = $value;
+        // SAFETY: what each write means for the running program is said where it stands; none of
+        // them takes memory away that the monitor itself uses.
+        unsafe {
+            core::arch::asm!(concat!("msr ", $name, ", {}"), in(reg) value, options(nostack));
+        }
+    }};
+}
+
+/// An instruction that takes no operand, or none but a constant.
+macro_rules! instruction {
+    ($($text:literal),+) => {
+        // SAFETY: barriers, hints and invalidations change no value that the program holds.
+        unsafe { core::arch::asm!($($text),+, options(nostack)) }
+    };
+}
+
+pub(crate) use {instruction, read_register, write_register};
+
+/// HCR_EL2 (D24.2.53).
+pub(crate) mod hypervisor_control {
+    /// VM: stage 2 translation.
+    pub(crate) const STAGE_2: u64 = 1 << 0;
+    /// SWIO: an invalidation by set and way cleans too.
+    pub(crate) const SET_WAY_CLEANS: u64 = 1 << 1;
+    /// FMO: physical FIQs come to EL2 whatever EL1 masks.
+    pub(crate) const FIQ: u64 = 1 << 3;
+    /// IMO: physical IRQs come to EL2.
+    pub(crate) const IRQ: u64 = 1 << 4;
+    /// AMO: physical SErrors come to EL2.
+    pub(crate) const SERROR: u64 = 1 << 5;
+    /// TID3 to TID0 stay clear: what the CPU is may be read.
+    /// TSC: SMC of EL1 is trapped.
+    pub(crate) const TRAP_SMC: u64 = 1 << 19;
+    /// TIDCP: the implementation's own registers are trapped.
+    pub(crate) const TRAP_IMPLEMENTATION: u64 = 1 << 20;
+    /// TACR: the auxiliary control register is trapped.
+    pub(crate) const TRAP_AUXILIARY: u64 = 1 << 21;
+    /// TSW: cache maintenance by set and way is trapped.
+    pub(crate) const TRAP_SET_WAY: u64 = 1 << 22;
+    /// TGE.
+    pub(crate) const GENERAL_EXCEPTIONS: u64 = 1 << 27;
+    /// RW: EL1 is AArch64.
+    pub(crate) const AARCH64: u64 = 1 << 31;
+    /// E2H.
+    pub(crate) const HOST: u64 = 1 << 34;
+    /// APK and API: pointer authentication is not trapped.
+    pub(crate) const POINTER_AUTHENTICATION: u64 = 3 << 40;
+}
+
+/// SCTLR_EL2 (D24.2.149): its bits that are 1 without FEAT_VHE.
+pub(crate) const SYSTEM_CONTROL_RES1: u64 = 0x30c5_0830;
+/// M, C, SA and I: translation, data cache, stack alignment, instruction cache.
+pub(crate) const SYSTEM_CONTROL: u64 = SYSTEM_CONTROL_RES1 | 1 | 1 << 2 | 1 << 3 | 1 << 12;
+/// WXN: what may be written is not executed.
+pub(crate) const WRITE_NEVER_EXECUTE: u64 = 1 << 19;
+
+/// MAIR_EL2 (D24.2.111): 0 is normal memory, written back; 1 is a device, nGnRE.
+pub(crate) const MEMORY_ATTRIBUTES: u64 = 0x04_ff;
+
+/// T0SZ of TCR_EL2: addresses of 39 bits, so that the first level of the tables is one page.
+pub(crate) const ADDRESS_BITS: u64 = 39;
+/// TCR_EL2 (D24.2.176) without PS: tables in normal memory, written back, inner shareable, 4 KiB.
+pub(crate) const TRANSLATION_CONTROL: u64 =
+    1 << 31 | 1 << 23 | 3 << 12 | 1 << 10 | 1 << 8 | (64 - ADDRESS_BITS);
+
+/// ICH_HCR_EL2.TC (IHI 0069 12.4.7): what is common to both groups of interrupts is trapped.
+pub(crate) const TRAP_COMMON: u64 = 1 << 10;
+
+/// All that was written to system registers holds for what follows.
+pub(crate) fn synchronise() {
+    instruction!("isb");
+}
+
+/// All stores so far can be seen by every CPU and table walk.
+pub(crate) fn stores_seen() {
+    instruction!("dsb ish");
+}
+
+/// CNTPCT_EL0, the time.
+pub(crate) fn now() -> u64 {
+    // Not before what stands before it (D12.1.2).
+    synchronise();
+    read_register!("cntpct_el0")
+}
+
+/// A duration in ticks of [`now`].
+pub(crate) fn ticks(microseconds: u64) -> u64 {
+    read_register!("cntfrq_el0").saturating_mul(microseconds) / 1_000_000
+}
+
+/// Who waits lets others go first, on an emulated machine too.
+pub(crate) fn relax() {
+    instruction!("yield");
+}
+
+/// Waits until the condition holds, no longer than that; whether it held.
+pub(crate) fn wait_until(microseconds: u64, mut condition: impl FnMut() -> bool) -> bool {
+    let begin = now();
+    let limit = ticks(microseconds);
+    loop {
+        if condition() {
+            return true;
+        }
+        if now().wrapping_sub(begin) > limit {
+            return condition();
+        }
+        relax();
+    }
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The root: made at the launch from the system's configuration, and left again.
+
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use rampart_hypervisor_core::configuration::{Configuration, Kind, against};
+use rampart_hypervisor_core::format::MemoryFlags;
+use rampart_hypervisor_core::interface::{
+    CellState, CpuPower, Header, MAXIMUM_CELLS, Outcome, PAGE_BYTES, ROOT, STATUS_BYTES,
+};
+use rampart_hypervisor_core::launch::Layout;
+use rampart_hypervisor_core::memory;
+use rampart_hypervisor_core::stage2::{
+    LEAST_ADDRESS_BITS, MOST_ADDRESS_BITS, PagePool, Stage2, attributes,
+};
+
+use crate::cpu::{Cpu, Order, Registers};
+use crate::exits::Context;
+use crate::gic;
+use crate::guest;
+use crate::log::log;
+use crate::machine::Machine;
+use crate::memory::{DoesNotFit, Mapping, Use};
+use crate::registers::{ADDRESS_BITS, read_register, stores_seen, wait_until, write_register};
+use crate::system::{MANAGER, Manager, Shared};
+use crate::tables::Tables;
+
+unsafe extern "C" {
+    /// `entry.s`: the stub has EL2 again, and the caller goes on with `registers`.
+    fn leave_to_linux(registers: *const Registers, system_control: u64, vectors: u64) -> !;
+}
+
+/// How long a CPU that Linux has turned off may take to leave, in microseconds.
+const POWER_OFF_MICROSECONDS: u64 = 100_000;
+
+/// Physical address bits by ID_AA64MMFR0_EL1.PARange (Arm ARM D24.2.187), as far as tables reach.
+fn address_bits() -> u32 {
+    let bits = match read_register!("id_aa64mmfr0_el1") & 0xf {
+        0 => 32,
+        1 => 36,
+        2 => 40,
+        3 => 42,
+        4 => 44,
+        _ => 48,
+    };
+    bits.clamp(LEAST_ADDRESS_BITS, MOST_ADDRESS_BITS)
+}
+
+/// Reads the system's configuration, under the early translation.
+pub(crate) fn read(layout: &Layout) -> Result<Configuration<'static>, Outcome> {
+    let mut manager = MANAGER.try_lock().ok_or(Outcome::Busy)?;
+    let start = layout.pool.start;
+    let pages = (layout.pool.end - start) / PAGE_BYTES;
+    let manager = manager.insert(Manager {
+        pool: PagePool::new(start, pages as usize),
+        stage_2: [const { None }; MAXIMUM_CELLS],
+    });
+    let blob = layout.configuration.clone();
+    let copy = |room: &mut [u8]| {
+        // SAFETY: the layout was checked: this is the hypervisor's memory, as long as `room`, and
+        // nothing else refers to it.
+        room.copy_from_slice(unsafe {
+            core::slice::from_raw_parts(blob.start as *const u8, room.len())
+        });
+    };
+    let configuration = manager
+        .read(ROOT, Kind::System, blob.end - blob.start, copy)
+        .map_err(|refused| {
+            log!("the system's configuration: {:?}", refused);
+            Outcome::Refused
+        })?;
+    manager.keep(ROOT, configuration);
+    Ok(configuration)
+}
+
+/// What the monitor needs of the machine beside its own memory: the interrupt controller, devices
+/// whose registers are shared, and all memory that can be a cell's, to wipe it.
+pub(crate) fn map(system: &Configuration<'_>, mapping: &mut Mapping) -> Result<(), DoesNotFit> {
+    if let Some(platform) = system.platform {
+        mapping.add(platform.distributor, 1 << 16, Use::Device)?;
+        let bytes = platform.redistributor_bytes;
+        mapping.add(platform.redistributors, bytes, Use::Device)?;
+    }
+    for region in system.memory {
+        let purpose = if region.flags().contains(MemoryFlags::DEVICE) {
+            Use::Device
+        } else {
+            Use::Data
+        };
+        // Devices beyond what the monitor reaches are the root's as a whole.
+        let end = (region.physical + region.bytes).min(1 << ADDRESS_BITS);
+        if region.physical < end {
+            mapping.add(region.physical, end - region.physical, purpose)?;
+        }
+    }
+    Ok(())
+}
+
+/// Looks at the machine and checks the configuration against it. The interrupt controller can be
+/// read: under the early translation nothing but the hypervisor's memory is there, so this comes
+/// after the final one is on.
+pub(crate) fn discover(
+    header: Header,
+    layout: Layout,
+    system: &Configuration<'_>,
+) -> Result<&'static Machine, Outcome> {
+    let platform = system.platform.ok_or(Outcome::Invalid)?;
+    let found = gic::find(platform, header.cpus())?;
+    let machine = Machine::set(Machine {
+        header,
+        layout,
+        distributor: platform.distributor,
+        redistributors: found.redistributors,
+        redistributor_bytes: found.redistributor_bytes,
+        interrupt_end: found.interrupt_end,
+        address_bits: address_bits(),
+        unmaskable: found.unmaskable,
+    });
+    against::check_system(system, &machine.facts()).map_err(|refused| {
+        log!("the system's configuration: {:?}", refused);
+        Outcome::Refused
+    })?;
+    Ok(machine)
+}
+
+/// Makes the root's translation: everything of the configuration, where it is, and the status pages
+/// to be read.
+pub(crate) fn prepare(machine: &Machine, system: &Configuration<'_>) -> Result<(), Outcome> {
+    let exhausted = |_| Outcome::Exhausted;
+    let mut manager = MANAGER.try_lock().ok_or(Outcome::Busy)?;
+    let manager = manager.as_mut().ok_or(Outcome::WrongState)?;
+    let mut tables = Tables {
+        pool: &mut manager.pool,
+        cell: ROOT,
+    };
+    let mut stage_2 = Stage2::new(machine.address_bits, &mut tables).map_err(exhausted)?;
+    memory::build(&mut stage_2, system, &mut tables).map_err(exhausted)?;
+    let status = machine.layout.status.start;
+    let flags = attributes(MemoryFlags::READ);
+    stage_2
+        .map(status, status, STATUS_BYTES as u64, flags, &mut tables)
+        .map_err(exhausted)?;
+    for index in 0..machine.cpu_count() {
+        stage_2.add_cpu(index, &mut tables).map_err(exhausted)?;
+        let (Some(cpu), Some(root)) = (machine.cpu(index), stage_2.root_of(index)) else {
+            return Err(Outcome::Invalid);
+        };
+        cpu.translation.store(root, Relaxed);
+    }
+    manager.stage_2[ROOT as usize] = Some(stage_2);
+    let interrupts = &Shared::of(ROOT).interrupts;
+    for number in 32..machine.interrupt_end {
+        interrupts.insert(number);
+    }
+    // Linux has them all on.
+    let status = machine.status();
+    for cpu in &status.cpus {
+        cpu.set_power(CpuPower::On);
+    }
+    status.begin(machine.header.cpus());
+    stores_seen();
+    Ok(())
+}
+
+/// Whether this CPU is the one that the header says.
+pub(crate) fn check_cpu(machine: &Machine, cpu: &Cpu) -> Result<(), Outcome> {
+    const AFFINITY: u64 = 0xff_00ff_ffff;
+    let index = cpu.index.load(Relaxed) as usize;
+    let own = read_register!("mpidr_el1") & AFFINITY;
+    if machine.header.cpus().get(index) == Some(&own) {
+        Ok(())
+    } else {
+        Err(Outcome::Invalid)
+    }
+}
+
+/// From here on this CPU's Linux is the root.
+pub(crate) fn begin(machine: &Machine, cpu: &Cpu) {
+    gic::take(machine, cpu);
+    guest::rules(machine, cpu, ROOT);
+}
+
+/// Gives EL2 back on this CPU. The interrupts that are active stay so: the controller was never
+/// virtual, and Linux ends them itself.
+pub(crate) fn leave(context: &Context<'_>, registers: &mut Registers) -> Result<(), Outcome> {
+    let machine = context.machine;
+    let is_free = |state: u32| state == u32::from(CellState::Free);
+    let cells = &machine.status().cells;
+    if !cells.iter().all(|cell| is_free(cell.state.load(SeqCst))) {
+        return Err(Outcome::WrongState);
+    }
+    for index in 0..machine.cpu_count() {
+        let Some(cpu) = machine.cpu(index) else {
+            continue;
+        };
+        if cpu.is_parked() {
+            cpu.order.store(Order::PowerOff as u32, SeqCst);
+            crate::smc::kick(machine, cpu);
+            if !wait_until(POWER_OFF_MICROSECONDS, || !cpu.is_parked()) {
+                return Err(Outcome::TimedOut);
+            }
+        }
+    }
+    let cpu = context.cpu;
+    gic::give_back(machine, cpu);
+    cpu.activity.store(0, SeqCst);
+    // ICH_HCR_EL2, as Linux's start leaves it (arch/arm64/kernel/head.S, el2_setup.h).
+    write_register!("s3_4_c12_c11_0", 0);
+    write_register!("vttbr_el2", 0);
+    write_register!("hcr_el2", cpu.linux_hypervisor_control.load(Relaxed));
+    write_register!("cptr_el2", cpu.linux_feature_traps.load(Relaxed));
+    registers.set(0, Outcome::Success as i64 as u64);
+    // SAFETY: the registers are those of the exit that is being served; nothing of this stack is
+    // used any more.
+    unsafe {
+        leave_to_linux(
+            registers,
+            cpu.linux_system_control.load(Relaxed),
+            cpu.linux_vectors.load(Relaxed),
+        )
+    }
+}

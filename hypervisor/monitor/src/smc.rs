@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! SMC: PSCI is served here, what the configuration allows goes to the firmware.
+
+use core::arch::asm;
+use core::sync::atomic::Ordering::{Relaxed, Release};
+
+use rampart_hypervisor_core::interface::{CellState, Exit, ROOT, StopReason};
+use rampart_hypervisor_core::psci::{Answer, is_psci, serve};
+use rampart_hypervisor_core::state::Event;
+
+use crate::cpu::{Cpu, Order, Registers};
+use crate::exits::Context;
+use crate::machine::Machine;
+use crate::park::park;
+use crate::registers::{
+    hypervisor_control as hcr, instruction, now, read_register, write_register,
+};
+use crate::{cells, gic, guest};
+
+/// PSCI CPU_OFF (Arm DEN 0022, 5.5).
+const CPU_OFF: u64 = 0x8400_0002;
+
+/// Serves `smc #0`.
+pub(crate) fn handle(context: &Context<'_>, registers: &mut Registers) {
+    guest::advance();
+    let Some(configuration) = context.shared.configuration() else {
+        return;
+    };
+    let [x0, x1, x2, x3, ..] = registers.x;
+    let answer = serve(
+        &[x0, x1, x2, x3],
+        &context.caller(),
+        |address| configuration.executes(address),
+        |function| configuration.forwards(function),
+    );
+    context.count(match answer {
+        Answer::Forward => Exit::SmcForwarded,
+        _ if is_psci(x0 as u32) => Exit::Psci,
+        _ => Exit::SmcRefused,
+    });
+    match answer {
+        Answer::Value(value) => registers.set(0, value),
+        Answer::TurnOn {
+            cpu,
+            entry,
+            context: argument,
+        } => {
+            if let Some(target) = context.machine.cpu(cpu) {
+                start(context.machine, target, entry, argument);
+            }
+            registers.set(0, 0);
+        }
+        Answer::TurnOff => park(context.machine, context.cpu, registers),
+        Answer::Wait => {
+            wait_for_interrupt();
+            registers.set(0, 0);
+        }
+        Answer::Stop(reason) => stop(context, registers, reason),
+        Answer::Forward => forward(registers),
+    }
+}
+
+/// Lets a parked CPU begin.
+pub(crate) fn start(machine: &Machine, cpu: &Cpu, entry: u64, argument: u64) {
+    cpu.entry.store(entry, Relaxed);
+    cpu.argument.store(argument, Relaxed);
+    cpu.order.store(Order::Start as u32, Release);
+    kick(machine, cpu);
+}
+
+/// Makes it look at its order.
+pub(crate) fn kick(machine: &Machine, cpu: &Cpu) {
+    let index = cpu.index.load(Relaxed) as usize;
+    if let Some(mpidr) = machine.header.cpus().get(index) {
+        gic::kick(machine, *mpidr);
+    }
+}
+
+/// SYSTEM_OFF and SYSTEM_RESET: the cell's own end, not the machine's. The root ends the machine
+/// where it is alone in it; else only itself: cells go on.
+fn stop(context: &Context<'_>, registers: &mut Registers, reason: StopReason) {
+    let machine = context.machine;
+    if context.cell != ROOT {
+        // It may have been stopped in the same moment, which is as well.
+        let _ = machine
+            .status()
+            .advance(context.cell, Event::End(reason), now());
+        cells::take_others(machine, context.cell, context.cpu);
+    } else if !machine.status().cells[1..]
+        .iter()
+        .any(|cell| cell.state.load(Relaxed) != u32::from(CellState::Free))
+    {
+        forward(registers);
+        return;
+    }
+    park(machine, context.cpu, registers);
+}
+
+/// As WFI does for the guest; the interrupt is taken when it goes on.
+fn wait_for_interrupt() {
+    let rules = read_register!("hcr_el2");
+    write_register!("hcr_el2", rules | hcr::IRQ | hcr::FIQ | hcr::SERROR);
+    instruction!("isb", "dsb sy", "wfi");
+    write_register!("hcr_el2", rules);
+    instruction!("isb");
+}
+
+fn forward(registers: &mut Registers) {
+    let [x0, x1, x2, x3, x4, x5, x6, x7, ..] = &mut registers.x;
+    // SAFETY: the configuration allows the call. By the calling convention (Arm DEN 0028, 2.6) it
+    // changes x0 to x17 at most.
+    unsafe {
+        asm!(
+            "smc #0",
+            inout("x0") *x0, inout("x1") *x1, inout("x2") *x2, inout("x3") *x3,
+            inout("x4") *x4, inout("x5") *x5, inout("x6") *x6, inout("x7") *x7,
+            out("x8") _, out("x9") _, out("x10") _, out("x11") _, out("x12") _,
+            out("x13") _, out("x14") _, out("x15") _, out("x16") _, out("x17") _,
+            options(nostack)
+        );
+    }
+}
+
+/// The hypervisor goes: a CPU that Linux has turned off becomes one that the firmware has turned off.
+/// Returns only if the firmware refuses.
+pub(crate) fn power_off(machine: &Machine, cpu: &Cpu) {
+    gic::give_back(machine, cpu);
+    cpu.activity.store(0, Release);
+    let mut registers = Registers::ZERO;
+    registers.set(0, CPU_OFF);
+    forward(&mut registers);
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// The exceptions that are taken to EL2 (Arm ARM D1.3.1, "Exception vectors").
+
+.macro from_lower_level kind
+    .balign 0x80
+    sub     sp, sp, #{registers_bytes}
+    stp     x0, x1, [sp]
+    stp     x2, x3, [sp, #16]
+    stp     x4, x5, [sp, #32]
+    stp     x6, x7, [sp, #48]
+    stp     x8, x9, [sp, #64]
+    stp     x10, x11, [sp, #80]
+    stp     x12, x13, [sp, #96]
+    stp     x14, x15, [sp, #112]
+    stp     x16, x17, [sp, #128]
+    stp     x18, x19, [sp, #144]
+    stp     x20, x21, [sp, #160]
+    stp     x22, x23, [sp, #176]
+    stp     x24, x25, [sp, #192]
+    stp     x26, x27, [sp, #208]
+    stp     x28, x29, [sp, #224]
+    str     x30, [sp, #240]
+    mov     x0, sp
+    mrs     x1, tpidr_el2
+    mov     x2, #\kind
+    b       exit_taken
+.endm
+
+.macro from_this_level
+    .balign 0x80
+    b       fault_taken
+.endm
+
+.section .vectors, "ax"
+.balign 0x800
+.global exception_vectors
+exception_vectors:
+    // With SP_EL0, which is never used here; then with SP_EL2.
+    .rept 8
+    from_this_level
+    .endr
+    // From EL1 or EL0 in AArch64: synchronous, IRQ, FIQ, SError.
+    from_lower_level 0
+    from_lower_level 1
+    from_lower_level 2
+    from_lower_level 3
+    // In AArch32, which HCR_EL2.RW leaves to EL0 alone.
+    from_lower_level 0
+    from_lower_level 1
+    from_lower_level 2
+    from_lower_level 3
+
+.section .text.vectors, "ax"
+exit_taken:
+    bl      handle_exit
+// The stack holds struct Registers and nothing else.
+resume:
+    ldp     x2, x3, [sp, #16]
+    ldp     x4, x5, [sp, #32]
+    ldp     x6, x7, [sp, #48]
+    ldp     x8, x9, [sp, #64]
+    ldp     x10, x11, [sp, #80]
+    ldp     x12, x13, [sp, #96]
+    ldp     x14, x15, [sp, #112]
+    ldp     x16, x17, [sp, #128]
+    ldp     x18, x19, [sp, #144]
+    ldp     x20, x21, [sp, #160]
+    ldp     x22, x23, [sp, #176]
+    ldp     x24, x25, [sp, #192]
+    ldp     x26, x27, [sp, #208]
+    ldp     x28, x29, [sp, #224]
+    ldr     x30, [sp, #240]
+    ldp     x0, x1, [sp]
+    add     sp, sp, #{registers_bytes}
+    eret
+    // Nothing is fetched ahead beyond the return.
+    dsb     nsh
+    isb
+
+// The hypervisor itself faulted: what it was doing is given up, its stack begins anew, and the CPU
+// goes on with what handle_fault decides.
+fault_taken:
+    mrs     x1, tpidr_el2
+    ldr     x2, [x1, #{stack_top_offset}]
+    sub     sp, x2, #{registers_bytes}
+    mov     x0, sp
+    bl      handle_fault
+    b       resume

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Cells: their CPUs leave Linux by its own hotplug and come back by it; their
+ * memory is none that Linux uses.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/cpu.h>
+#include <linux/io.h>
+#include <linux/ioport.h>
+#include <linux/mm.h>
+#include <linux/overflow.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "driver.h"
+
+static const u64 *blob_cpus(const struct rampart_blob_header *blob)
+{
+	return (const u64 *)(blob + 1);
+}
+
+static const struct rampart_memory_region *blob_memory(const struct rampart_blob_header *blob)
+{
+	return (const struct rampart_memory_region *)(blob_cpus(blob) + blob->cpu_count);
+}
+
+/* The hypervisor checks the rest; this is what is read here. */
+static bool blob_is_whole(const struct rampart_blob_header *blob)
+{
+	u64 needed = sizeof(*blob);
+
+	if (!blob->cpu_count || blob->cpu_count > RAMPART_MAXIMUM_CPUS ||
+	    blob->memory_count > RAMPART_MAXIMUM_MEMORY_REGIONS ||
+	    strnlen(blob->name, RAMPART_NAME_BYTES) == RAMPART_NAME_BYTES)
+		return false;
+	needed += blob->cpu_count * sizeof(u64);
+	needed += blob->memory_count * sizeof(struct rampart_memory_region);
+	return needed <= blob->bytes;
+}
+
+static int cpu_of(u64 mpidr)
+{
+	int cpu;
+
+	for_each_present_cpu(cpu)
+		if (rampart.mpidr[cpu] == mpidr)
+			return cpu;
+	return -ENOENT;
+}
+
+/* The hypervisor knows which memory is there, but not what this kernel does with it. */
+static int check_memory(const struct rampart_blob_header *blob)
+{
+	const struct rampart_memory_region *region = blob_memory(blob);
+	u32 index;
+
+	for (index = 0; index < blob->memory_count; index++, region++) {
+		if (region_intersects(region->physical, region->bytes, IORESOURCE_SYSTEM_RAM,
+				      IORES_DESC_NONE) == REGION_DISJOINT)
+			continue;
+		pr_err("cell %s: its memory at %#llx is in use by this kernel; take some that mem= or a reserved-memory node keeps out\n",
+		       blob->name, region->physical);
+		return -EADDRINUSE;
+	}
+	return 0;
+}
+
+/* Back to Linux, as far as it takes them. */
+static void return_cpus(const struct cpumask *cpus)
+{
+	int cpu, error;
+
+	for_each_cpu(cpu, cpus) {
+		error = add_cpu(cpu);
+		if (error)
+			pr_err("CPU %d does not come back: %d; try: echo 1 >/sys/devices/system/cpu/cpu%d/online\n",
+			       cpu, error, cpu);
+	}
+}
+
+static int take_cpus(const struct rampart_blob_header *blob, struct cpumask *taken)
+{
+	const u64 *mpidr = blob_cpus(blob);
+	u32 index;
+	int cpu, error;
+
+	cpumask_clear(taken);
+	for (index = 0; index < blob->cpu_count; index++) {
+		cpu = cpu_of(mpidr[index]);
+		if (cpu < 0 || !cpu_online(cpu)) {
+			pr_err("cell %s: CPU with MPIDR %#llx is not one that Linux runs on\n",
+			       blob->name, mpidr[index]);
+			error = -ENODEV;
+			goto give_back;
+		}
+		error = remove_cpu(cpu);
+		if (error) {
+			pr_err("cell %s: CPU %d does not leave: %d\n", blob->name, cpu, error);
+			goto give_back;
+		}
+		cpumask_set_cpu(cpu, taken);
+	}
+	return 0;
+
+give_back:
+	return_cpus(taken);
+	return error;
+}
+
+int rampart_cell_create(struct rampart_create *request)
+{
+	struct rampart_blob_header *blob;
+	struct rampart_member *member;
+	int error;
+
+	lockdep_assert_held(&rampart.lock);
+	if (!rampart.enabled)
+		return -ENODEV;
+	blob = rampart_read_blob(request->configuration, request->configuration_bytes,
+				 RAMPART_CELL_MAGIC);
+	if (IS_ERR(blob))
+		return PTR_ERR(blob);
+	error = blob_is_whole(blob) ? check_memory(blob) : -EINVAL;
+	if (error)
+		goto free_blob;
+	member = kzalloc(sizeof(*member), GFP_KERNEL);
+	if (!member) {
+		error = -ENOMEM;
+		goto free_blob;
+	}
+	error = take_cpus(blob, &member->cpus);
+	if (error)
+		goto free_member;
+	rampart_call(RAMPART_CALL_CELL_CREATE, virt_to_phys(blob), blob->bytes, &request->answer);
+	error = rampart_error(&request->answer);
+	if (error)
+		goto return_cpus;
+	member->number = request->answer.values[0];
+	if (member->number >= RAMPART_MAXIMUM_CELLS) {
+		error = -EPROTO;
+		goto return_cpus;
+	}
+	member->blob = blob;
+	/* From here on the last reference frees both. Without sysfs it is a cell all the same. */
+	if (kobject_init_and_add(&member->kobject, &rampart_member_type, rampart.cells, "%u",
+				 member->number))
+		pr_warn("cell %s is not in sysfs\n", blob->name);
+	rampart.members[member->number] = member;
+	return 0;
+
+return_cpus:
+	return_cpus(&member->cpus);
+free_member:
+	kfree(member);
+free_blob:
+	kfree(blob);
+	return error;
+}
+
+static struct rampart_member *member_of(u32 number)
+{
+	lockdep_assert_held(&rampart.lock);
+	return number < RAMPART_MAXIMUM_CELLS ? rampart.members[number] : NULL;
+}
+
+/* The loadable region that has all of it. */
+static const struct rampart_memory_region *
+region_of(const struct rampart_blob_header *blob, u64 guest, u64 bytes)
+{
+	const struct rampart_memory_region *region = blob_memory(blob);
+	u32 index;
+
+	for (index = 0; index < blob->memory_count; index++, region++)
+		if (region->flags & RAMPART_MEMORY_LOADABLE && guest >= region->guest &&
+		    guest - region->guest < region->bytes &&
+		    bytes <= region->bytes - (guest - region->guest))
+			return region;
+	return NULL;
+}
+
+int rampart_cell_load(struct rampart_load *request)
+{
+	struct rampart_member *member = member_of(request->cell);
+	const struct rampart_memory_region *region;
+	void *memory;
+	int error = 0;
+
+	if (!member || !request->bytes)
+		return -ENOENT;
+	region = region_of(member->blob, request->guest, request->bytes);
+	if (!region) {
+		pr_err("cell %s: %#llx bytes at %#llx are in no memory of it that is loadable\n",
+		       member->blob->name, request->bytes, request->guest);
+		return -EFAULT;
+	}
+	rampart_call(RAMPART_CALL_CELL_LOADABLE, request->cell, 0, &request->answer);
+	error = rampart_error(&request->answer);
+	if (error)
+		return error;
+	memory = memremap(region->physical + (request->guest - region->guest), request->bytes,
+			  MEMREMAP_WB);
+	if (!memory)
+		return -ENOMEM;
+	if (copy_from_user(memory, u64_to_user_ptr(request->data), request->bytes))
+		error = -EFAULT;
+	rampart_clean(memory, request->bytes);
+	memunmap(memory);
+	return error;
+}
+
+int rampart_cell_destroy(u32 number, struct rampart_answer *answer)
+{
+	struct rampart_member *member = member_of(number);
+	int error;
+
+	if (!member)
+		return -ENOENT;
+	rampart_call(RAMPART_CALL_CELL_DESTROY, number, 0, answer);
+	error = rampart_error(answer);
+	if (error)
+		return error;
+	rampart.members[number] = NULL;
+	return_cpus(&member->cpus);
+	kobject_put(&member->kobject);
+	return 0;
+}
+
+bool rampart_has_cells(void)
+{
+	u32 number;
+
+	for (number = 0; number < RAMPART_MAXIMUM_CELLS; number++)
+		if (member_of(number))
+			return true;
+	return false;
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What the driver's files share. */
+#ifndef _RAMPART_DRIVER_H
+#define _RAMPART_DRIVER_H
+
+#include <linux/cpumask.h>
+#include <linux/device.h>
+#include <linux/kobject.h>
+#include <linux/mutex.h>
+#include <linux/poll.h>
+#include <linux/types.h>
+
+#include "rampart.h"
+
+/* A cell that the hypervisor knows. */
+struct rampart_member {
+	struct kobject kobject;
+	u32 number;
+	/* The CPUs that left Linux for it. */
+	struct cpumask cpus;
+	/* Its configuration, to find its memory by. */
+	struct rampart_blob_header *blob;
+};
+
+struct rampart_driver {
+	/* Guards all of it; hypercalls are made with it held. */
+	struct mutex lock;
+	bool enabled;
+	phys_addr_t memory;
+	size_t memory_bytes;
+	/* Of the hypervisor's memory only this can be read while it runs. */
+	phys_addr_t status_address;
+	struct rampart_status *status;
+	/* The place of each CPU in the header, and its affinity. */
+	u32 index[NR_CPUS];
+	u64 mpidr[NR_CPUS];
+	struct rampart_member *members[RAMPART_MAXIMUM_CELLS];
+	struct kobject *cells;
+};
+
+extern struct rampart_driver rampart;
+extern const struct attribute_group *rampart_groups[];
+
+/* Affinity fields of MPIDR_EL1. */
+#define RAMPART_AFFINITY	0xff00ffffffULL
+
+/* By SMC calling convention; the answer's values are x1 to x3. */
+void rampart_call(u64 function, u64 first, u64 second, struct rampart_answer *answer);
+/* The hypervisor's no, as an error of the driver. */
+int rampart_error(const struct rampart_answer *answer);
+/* A configuration from user space, with enough in it to read its tables. */
+struct rampart_blob_header *rampart_read_blob(u64 address, u64 bytes, u64 magic);
+void rampart_clean(const void *start, size_t bytes);
+
+int rampart_launch(struct rampart_enable *request, struct device *device);
+int rampart_leave(void);
+
+int rampart_cell_create(struct rampart_create *request);
+int rampart_cell_load(struct rampart_load *request);
+int rampart_cell_destroy(u32 number, struct rampart_answer *answer);
+bool rampart_has_cells(void);
+
+void rampart_watch_begin(void);
+void rampart_watch_end(void);
+int rampart_status_begin(struct device *device);
+void rampart_status_end(void);
+extern struct kobj_type rampart_member_type;
+ssize_t rampart_status_read(struct file *file, char __user *buffer, size_t size, loff_t *offset);
+__poll_t rampart_status_poll(struct file *file, poll_table *table);
+int rampart_status_map(struct file *file, struct vm_area_struct *area);
+
+#endif /* _RAMPART_DRIVER_H */

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: GPL-2.0-only WITH Linux-syscall-note */
+/*
+ * What the driver, the hypervisor and programs of the root share. The same as
+ * hypervisor/core/src/interface.rs and format.rs, which explain each value; a
+ * test of theirs compares every constant and offset. Everything is
+ * little-endian.
+ */
+#ifndef _RAMPART_INTERFACE_H
+#define _RAMPART_INTERFACE_H
+
+#include <linux/types.h>
+
+/* Of everything in this file. */
+#define RAMPART_REVISION		1
+
+/* "RAMPART\0", "RMPSTAT\0", "RMPSYST\0", "RMPCELL\0" */
+#define RAMPART_MAGIC			0x00545241504d4152ULL
+#define RAMPART_STATUS_MAGIC		0x0054415453504d52ULL
+#define RAMPART_SYSTEM_MAGIC		0x0054535953504d52ULL
+#define RAMPART_CELL_MAGIC		0x004c4c4543504d52ULL
+
+/* Sizes in bytes, and the most of each thing. */
+#define RAMPART_MEMORY_ALIGNMENT	0x200000
+#define RAMPART_PAGE_BYTES		4096
+#define RAMPART_MAXIMUM_CPUS		32
+#define RAMPART_MAXIMUM_CELLS		16
+#define RAMPART_FAILURE_SLOTS		16
+#define RAMPART_EXIT_SLOTS		30
+#define RAMPART_LOG_BYTES		8192
+#define RAMPART_STATUS_BYTES		0x6000
+#define RAMPART_MAXIMUM_BLOB_BYTES	32768
+#define RAMPART_NAME_BYTES		32
+#define RAMPART_MAXIMUM_MEMORY_REGIONS	256
+#define RAMPART_MAXIMUM_INTERRUPTS	512
+#define RAMPART_MAXIMUM_REGISTERS	256
+#define RAMPART_MAXIMUM_SMCS		32
+#define RAMPART_MAXIMUM_DOORBELLS	16
+
+/* Numbers of cells: the one that Linux is in, and none. */
+#define RAMPART_ROOT			0
+#define RAMPART_NO_CELL			0xffffffff
+
+#define RAMPART_LAUNCH_ENTER		0
+#define RAMPART_LAUNCH_PREPARE		1
+
+/*
+ * The start of the image and of the hypervisor's memory, which is aligned to
+ * RAMPART_MEMORY_ALIGNMENT. All places are bytes from there. In this order:
+ * image and its zeroed data (core_bytes), what each CPU needs, the system's
+ * configuration, the status pages, free pages.
+ *
+ * Each CPU enters by the stub's HVC_SOFT_RESTART: to physical_base + entry,
+ * with physical_base, its index in mpidrs and the step as arguments. It comes
+ * back after that hvc with an outcome in x0; x0 to x17 are lost. The step is
+ * RAMPART_LAUNCH_PREPARE on one CPU, which always has its stub back then, and
+ * after its success RAMPART_LAUNCH_ENTER on all at the same time.
+ */
+struct rampart_header {
+	/* What the image says. */
+	__u64 magic;			/* RAMPART_MAGIC */
+	__u32 revision;			/* RAMPART_REVISION it was built with */
+	__u32 header_bytes;		/* size of this structure */
+	__u64 image_bytes;		/* of the file, which is copied whole */
+	__u64 core_bytes;		/* image and zeroed data, whole pages */
+	__u64 per_cpu_bytes;		/* for each CPU after that, whole pages */
+	__u64 entry;
+
+	/* What the driver says. */
+	__u64 physical_base;
+	__u64 memory_bytes;
+	__u64 configuration;		/* where it lies */
+	__u64 configuration_bytes;
+	__u64 status;			/* where struct rampart_status lies */
+	__u32 cpu_count;
+	__u32 rendezvous_microseconds;	/* the longest wait for each other */
+	__u64 mpidrs[RAMPART_MAXIMUM_CPUS];	/* affinity fields only */
+};
+
+/*
+ * In x0 of "hvc #0", arguments from x1, by the SMC calling convention. x0
+ * becomes an outcome, x1 to x3 results. From CPU_INFO on cells may call too.
+ */
+#define RAMPART_CALL_DISABLE		0xc6005200
+#define RAMPART_CALL_CELL_CREATE	0xc6005201
+#define RAMPART_CALL_CELL_LOADABLE	0xc6005202
+#define RAMPART_CALL_CELL_START		0xc6005203
+#define RAMPART_CALL_CELL_STOP		0xc6005204
+#define RAMPART_CALL_CELL_DESTROY	0xc6005205
+#define RAMPART_CALL_CPU_INFO		0xc6005210
+#define RAMPART_CALL_CPU_EXITS		0xc6005211
+#define RAMPART_CALL_DOORBELL		0xc6005212
+#define RAMPART_CALL_WATCHDOG_KICK	0xc6005213
+#define RAMPART_CALL_INTERFACE		0xc6005214
+
+/* What x0 is after a call or the launch, as a signed 64-bit number. */
+#define RAMPART_SUCCESS			0
+#define RAMPART_NOT_SUPPORTED		(-1)
+#define RAMPART_NOT_PERMITTED		(-2)
+#define RAMPART_INVALID			(-3)
+#define RAMPART_BUSY			(-4)
+#define RAMPART_EXHAUSTED		(-5)
+#define RAMPART_WRONG_STATE		(-6)
+#define RAMPART_NO_SUCH_CELL		(-7)
+#define RAMPART_TIMED_OUT		(-8)
+#define RAMPART_REFUSED			(-9)
+#define RAMPART_WRONG_REVISION		(-10)
+#define RAMPART_CPU_IN_USE		(-11)
+#define RAMPART_UNSUITABLE		(-12)
+
+/* rampart_cell_status.state */
+#define RAMPART_CELL_FREE		0
+#define RAMPART_CELL_CREATED		1
+#define RAMPART_CELL_LOADABLE		2
+#define RAMPART_CELL_RUNNING		3
+#define RAMPART_CELL_STOPPED		4
+#define RAMPART_CELL_FAILED		5
+
+/* rampart_cell_status.stop_reason, rampart_failure.reason */
+#define RAMPART_STOP_NONE		0
+#define RAMPART_STOP_BY_ROOT		1
+#define RAMPART_STOP_SYSTEM_OFF		2
+#define RAMPART_STOP_SYSTEM_RESET	3
+#define RAMPART_STOP_MEMORY_READ	16
+#define RAMPART_STOP_MEMORY_WRITE	17
+#define RAMPART_STOP_MEMORY_EXECUTE	18
+#define RAMPART_STOP_TRANSLATION_TABLE	19
+#define RAMPART_STOP_DEVICE_ACCESS	20
+#define RAMPART_STOP_DEVICE_FORBIDDEN	21
+#define RAMPART_STOP_SYSTEM_REGISTER	22
+#define RAMPART_STOP_SET_WAY		23
+#define RAMPART_STOP_EXTERNAL_ABORT	24
+#define RAMPART_STOP_UNEXPECTED		25
+#define RAMPART_STOP_WATCHDOG		26
+#define RAMPART_STOP_UNREACHABLE	27
+#define RAMPART_STOP_HYPERVISOR		28
+
+/* rampart_cpu_status.power, as PSCI AFFINITY_INFO counts it */
+#define RAMPART_CPU_ON			0
+#define RAMPART_CPU_OFF			1
+#define RAMPART_CPU_ON_PENDING		2
+
+/* rampart_cpu_status.exits */
+#define RAMPART_EXIT_INTERRUPT		0
+#define RAMPART_EXIT_MANAGEMENT		1
+#define RAMPART_EXIT_ZAPPED		2
+#define RAMPART_EXIT_WAIT		3
+#define RAMPART_EXIT_HYPERCALL		4
+#define RAMPART_EXIT_PSCI		5
+#define RAMPART_EXIT_SMC_FORWARDED	6
+#define RAMPART_EXIT_SMC_REFUSED	7
+#define RAMPART_EXIT_SOFTWARE_INTERRUPT	8
+#define RAMPART_EXIT_INTERRUPT_CONTROL	9
+#define RAMPART_EXIT_SYSTEM_REGISTER	10
+#define RAMPART_EXIT_SET_WAY		11
+#define RAMPART_EXIT_DISTRIBUTOR	12
+#define RAMPART_EXIT_REDISTRIBUTOR	13
+#define RAMPART_EXIT_DEVICE_BITS	14
+#define RAMPART_EXIT_DATA_ABORT		15
+#define RAMPART_EXIT_INSTRUCTION_ABORT	16
+#define RAMPART_EXIT_SERROR		17
+#define RAMPART_EXIT_OTHER		18
+
+/* One cell. */
+struct rampart_cell_status {
+	__u32 state;
+	__u32 stop_reason;
+	__u8 name[RAMPART_NAME_BYTES];	/* filled up with zeros */
+	__u64 cpus;			/* a bit for each index in the header */
+	__u64 starts;			/* since it was created */
+	__u64 failure;			/* number of its latest plus one, or 0 */
+	__u64 changed;			/* CNTPCT_EL0 of the latest change */
+	__u64 kicked;			/* CNTPCT_EL0 of the latest sign of life */
+	__u64 silence;			/* the longest, in its ticks; 0: any */
+	__u64 reserved[5];
+};
+
+/* One CPU. */
+struct rampart_cpu_status {
+	__u64 mpidr;
+	__u32 cell;
+	__u32 power;
+	__u64 exits[RAMPART_EXIT_SLOTS];	/* since the cell has the CPU */
+};
+
+/*
+ * What a failing CPU was doing. Read sequence, the rest, and sequence again:
+ * only where both are the wanted number plus one, the record is whole.
+ */
+struct rampart_failure {
+	__u64 sequence;			/* its number plus one */
+	__u64 time;			/* CNTPCT_EL0 */
+	__u32 cell;
+	__u32 cpu;
+	__u32 reason;
+	__u32 reserved;
+	__u64 syndrome;			/* ESR_EL2 */
+	__u64 virtual_address;		/* FAR_EL2 */
+	__u64 guest_address;		/* from HPFAR_EL2 */
+	__u64 program_counter;		/* ELR_EL2 */
+	__u64 processor_state;		/* SPSR_EL2 */
+	__u64 registers[31];
+};
+
+/* What the root may read of the hypervisor. */
+struct rampart_status {
+	__u64 magic;			/* RAMPART_STATUS_MAGIC */
+	__u32 revision;
+	__u32 cpu_count;
+	__u64 changes;			/* grows with each change of a state */
+	__u64 failures;			/* ever; n is in slot n % FAILURE_SLOTS */
+	__u64 logged;			/* bytes ever; n is at n % LOG_BYTES */
+	__u64 reserved[3];
+	struct rampart_cell_status cells[RAMPART_MAXIMUM_CELLS];
+	struct rampart_cpu_status cpus[RAMPART_MAXIMUM_CPUS];
+	struct rampart_failure failure[RAMPART_FAILURE_SLOTS];
+	__u8 log[RAMPART_LOG_BYTES];
+};
+
+/*
+ * A configuration: this, for the system a struct rampart_platform, then as
+ * many entries of each table as the counts say, in their order.
+ */
+struct rampart_blob_header {
+	__u64 magic;			/* RAMPART_SYSTEM_MAGIC or _CELL_MAGIC */
+	__u32 revision;
+	__u32 bytes;			/* of the whole */
+	__u8 name[RAMPART_NAME_BYTES];
+	__u64 entry;			/* of the first CPU, as the cell sees it */
+	__u64 argument;			/* its x0 */
+	__u32 watchdog_milliseconds;	/* 0: none */
+	__u32 cpu_count;		/* __u64, affinity of MPIDR_EL1 */
+	__u32 memory_count;		/* struct rampart_memory_region */
+	__u32 interrupt_count;		/* struct rampart_interrupt_grant */
+	__u32 register_count;		/* struct rampart_register_grant */
+	__u32 smc_count;		/* struct rampart_smc_grant */
+	__u32 doorbell_count;		/* struct rampart_doorbell */
+	__u32 reserved;
+};
+
+struct rampart_platform {
+	__u64 distributor;
+	__u64 redistributors;
+	__u64 redistributor_bytes;
+	__u64 serial_port;		/* a PL011 for messages; 0: none */
+	__u32 event_interrupt;		/* pending with each change; 0: none */
+	__u32 reserved;
+};
+
+/* rampart_memory_region.flags */
+#define RAMPART_MEMORY_READ		0x1	/* the cell may read */
+#define RAMPART_MEMORY_WRITE		0x2	/* the cell may write */
+#define RAMPART_MEMORY_EXECUTE		0x4	/* the cell may execute */
+#define RAMPART_MEMORY_DEVICE		0x8	/* a device's registers */
+#define RAMPART_MEMORY_SHARED		0x10
+#define RAMPART_MEMORY_LOADABLE		0x20	/* the root fills it before the start */
+#define RAMPART_MEMORY_ROOT_READ	0x40	/* with SHARED */
+#define RAMPART_MEMORY_ROOT_WRITE	0x80	/* with SHARED and without WRITE */
+
+struct rampart_memory_region {
+	__u64 physical;
+	__u64 guest;
+	__u64 bytes;
+	__u32 flags;
+	__u32 reserved;
+};
+
+/* rampart_interrupt_grant.flags */
+#define RAMPART_INTERRUPT_DOORBELL	0x1
+
+struct rampart_interrupt_grant {
+	__u32 number;			/* INTID, 32 to 1019 */
+	__u32 flags;
+};
+
+/* rampart_register_grant.flags */
+#define RAMPART_REGISTER_WRITE_ACTS	0x1
+#define RAMPART_REGISTER_SHARED_READ	0x2	/* its readable bits may be read by others too */
+
+struct rampart_register_grant {
+	__u64 address;
+	__u64 readable;			/* bits */
+	__u64 writable;			/* bits */
+	__u32 width;			/* in bytes */
+	__u32 flags;
+};
+
+struct rampart_smc_grant {
+	__u32 first;
+	__u32 last;
+};
+
+struct rampart_doorbell {
+	__u32 interrupt;
+	__u32 reserved;
+};
+
+/* After RAMPART_REFUSED, in x1: why the configuration is refused. */
+#define RAMPART_REFUSAL_TRUNCATED	1
+#define RAMPART_REFUSAL_TOO_LONG	2
+#define RAMPART_REFUSAL_WRONG_MAGIC	3
+#define RAMPART_REFUSAL_WRONG_REVISION	4
+#define RAMPART_REFUSAL_TOO_MANY_ENTRIES	5
+#define RAMPART_REFUSAL_RESERVED_NOT_ZERO	6
+#define RAMPART_REFUSAL_BAD_NAME	7
+#define RAMPART_REFUSAL_NO_CPU		8
+#define RAMPART_REFUSAL_CPU_TWICE	9
+#define RAMPART_REFUSAL_CPU_UNKNOWN	10
+#define RAMPART_REFUSAL_CPU_OWNED	11
+#define RAMPART_REFUSAL_MEMORY_UNALIGNED	12
+#define RAMPART_REFUSAL_MEMORY_RANGE	13
+#define RAMPART_REFUSAL_MEMORY_FLAGS	14
+#define RAMPART_REFUSAL_MEMORY_OVERLAPS_GUEST	15
+#define RAMPART_REFUSAL_MEMORY_OVERLAPS_PHYSICAL	16
+#define RAMPART_REFUSAL_MEMORY_NOT_ROOT	17
+#define RAMPART_REFUSAL_MEMORY_OWNED	18
+#define RAMPART_REFUSAL_MEMORY_RESERVED	19
+#define RAMPART_REFUSAL_MEMORY_TWO_WRITERS	20
+#define RAMPART_REFUSAL_ENTRY_OUTSIDE	21
+#define RAMPART_REFUSAL_INTERRUPT_RANGE	22
+#define RAMPART_REFUSAL_INTERRUPT_TWICE	23
+#define RAMPART_REFUSAL_INTERRUPT_OWNED	24
+#define RAMPART_REFUSAL_REGISTER_SHAPE	25
+#define RAMPART_REFUSAL_REGISTER_ORDER	26
+#define RAMPART_REFUSAL_REGISTER_BITS_OWNED	27
+#define RAMPART_REFUSAL_REGISTER_DIFFERS	28
+#define RAMPART_REFUSAL_REGISTER_PLACE	29
+#define RAMPART_REFUSAL_SMC_RANGE	30
+#define RAMPART_REFUSAL_DOORBELL_RANGE	31
+#define RAMPART_REFUSAL_TOO_MANY_SHARED	32
+#define RAMPART_REFUSAL_PLATFORM_SHAPE	33
+
+#endif /* _RAMPART_INTERFACE_H */

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * How the hypervisor comes under this kernel, and how it goes.
+ *
+ * A kernel that was booted at EL2 without VHE leaves a stub there, which takes
+ * a few calls (arch/arm64/kernel/hyp-stub.S, Documentation/virt/kvm/arm/
+ * hyp-abi.rst). HVC_SOFT_RESTART goes to a physical address at EL2. Nothing
+ * else of the kernel is needed, and nothing of it is changed.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/cpu.h>
+#include <linux/firmware.h>
+#include <linux/io.h>
+#include <linux/ioport.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/slab.h>
+#include <linux/smp.h>
+#include <linux/uaccess.h>
+#include <asm/barrier.h>
+#include <asm/cacheflush.h>
+#include <asm/cputype.h>
+#include <asm/sysreg.h>
+#include <asm/virt.h>
+
+#include "driver.h"
+
+/* How long CPUs wait for each other at EL2; interrupts may be off elsewhere. */
+#define RENDEZVOUS_US	(1 * USEC_PER_SEC)
+
+struct rampart_entry {
+	phys_addr_t base;
+	phys_addr_t entry;
+	u64 step;
+	/* The first answer that is not RAMPART_SUCCESS. */
+	atomic64_t outcome;
+	atomic_t no_stub;
+	u64 mpidr[NR_CPUS];
+};
+
+/* The stub's answer, or the hypervisor's. */
+static noinline u64 rampart_hvc(u64 function, u64 first, u64 second, u64 third, u64 fourth,
+				u64 *values)
+{
+	register u64 x0 asm("x0") = function;
+	register u64 x1 asm("x1") = first;
+	register u64 x2 asm("x2") = second;
+	register u64 x3 asm("x3") = third;
+	register u64 x4 asm("x4") = fourth;
+
+	asm volatile("hvc #0"
+		     : "+r" (x0), "+r" (x1), "+r" (x2), "+r" (x3), "+r" (x4)
+		     :
+		     : "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15",
+		       "x16", "x17", "cc", "memory");
+	if (values) {
+		values[0] = x1;
+		values[1] = x2;
+		values[2] = x3;
+	}
+	return x0;
+}
+
+void rampart_call(u64 function, u64 first, u64 second, struct rampart_answer *answer)
+{
+	answer->outcome = rampart_hvc(function, first, second, 0, 0, answer->values);
+}
+
+int rampart_error(const struct rampart_answer *answer)
+{
+	return answer->outcome == RAMPART_SUCCESS ? 0 : -EREMOTEIO;
+}
+
+/* Whoever reads it next may have its caches off (a CPU at its start). */
+void rampart_clean(const void *start, size_t bytes)
+{
+	u64 line = 4 << ((read_sysreg(ctr_el0) >> 16) & 0xf);
+	u64 at = (u64)start & ~(line - 1);
+	u64 end = (u64)start + bytes;
+
+	for (; at < end; at += line)
+		asm volatile("dc civac, %0" : : "r" (at) : "memory");
+	dsb(sy);
+	/* Instructions that were fetched from there before. */
+	asm volatile("ic ialluis" : : : "memory");
+	dsb(ish);
+	isb();
+}
+
+struct rampart_blob_header *rampart_read_blob(u64 address, u64 bytes, u64 magic)
+{
+	struct rampart_blob_header *blob;
+
+	if (bytes < sizeof(*blob) || bytes > RAMPART_MAXIMUM_BLOB_BYTES)
+		return ERR_PTR(-EINVAL);
+	/* In one piece physically: the hypervisor reads it too. */
+	blob = memdup_user(u64_to_user_ptr(address), bytes);
+	if (IS_ERR(blob))
+		return blob;
+	if (blob->magic != magic || blob->revision != RAMPART_REVISION || blob->bytes != bytes) {
+		kfree(blob);
+		return ERR_PTR(-EPROTONOSUPPORT);
+	}
+	return blob;
+}
+
+/* On each CPU: whether the stub is there, and who the CPU is. */
+static void rampart_probe(void *argument)
+{
+	struct rampart_entry *entry = argument;
+
+	entry->mpidr[smp_processor_id()] = read_cpuid_mpidr() & RAMPART_AFFINITY;
+	/*
+	 * The stub has an answer of its own to what it does not know. KVM, while
+	 * guests run, and another hypervisor have other ones.
+	 */
+	if ((u32)rampart_hvc(HVC_STUB_HCALL_NR + 0x52, 0, 0, 0, 0, NULL) != HVC_STUB_ERR)
+		atomic_inc(&entry->no_stub);
+}
+
+/* On each CPU, or in the first step on one of them. */
+static void rampart_enter(void *argument)
+{
+	struct rampart_entry *entry = argument;
+	u32 index = rampart.index[smp_processor_id()];
+	unsigned long flags;
+	s64 outcome;
+
+	local_irq_save(flags);
+	outcome = rampart_hvc(HVC_SOFT_RESTART, entry->entry, entry->base, index, entry->step,
+			      NULL);
+	local_irq_restore(flags);
+	if (outcome != RAMPART_SUCCESS)
+		atomic64_set(&entry->outcome, outcome);
+}
+
+static void rampart_exit(void *argument)
+{
+	atomic64_t *outcome = argument;
+	unsigned long flags;
+	s64 answer;
+
+	local_irq_save(flags);
+	answer = rampart_hvc(RAMPART_CALL_DISABLE, 0, 0, 0, 0, NULL);
+	local_irq_restore(flags);
+	if (answer != RAMPART_SUCCESS)
+		atomic64_set(outcome, answer);
+}
+
+/* What can be known before anything is done. Called with CPU hotplug kept out. */
+static int rampart_check(const struct rampart_enable *request, struct rampart_entry *entry)
+{
+	/* A CPU that has no EL2 to offer says so (ID_AA64PFR0_EL1.EL2). */
+	u64 level_2 = (read_sysreg(id_aa64pfr0_el1) >> 8) & 0xf;
+	unsigned int index = 0;
+	int cpu;
+
+	if (is_kernel_in_hyp_mode()) {
+		pr_err("this kernel runs at EL2 itself (VHE); boot it with kvm-arm.mode=nvhe\n");
+		return -EOPNOTSUPP;
+	}
+	if (!level_2) {
+		pr_err("this CPU has no EL2, or what runs below this kernel keeps it; boot it at EL2\n");
+		return -ENODEV;
+	}
+	if (!request->memory_bytes || !IS_ALIGNED(request->memory, RAMPART_MEMORY_ALIGNMENT) ||
+	    !IS_ALIGNED(request->memory_bytes, RAMPART_MEMORY_ALIGNMENT) ||
+	    request->memory >> 30 != (request->memory + request->memory_bytes - 1) >> 30) {
+		pr_err("memory at %#llx, %#llx bytes; needed are whole 2 MiB within 1 GiB\n",
+		       request->memory, request->memory_bytes);
+		return -EINVAL;
+	}
+	if (region_intersects(request->memory, request->memory_bytes, IORESOURCE_SYSTEM_RAM,
+			      IORES_DESC_NONE) != REGION_DISJOINT) {
+		pr_err("memory at %#llx is in use by this kernel; keep it out with mem= or a reserved-memory node\n",
+		       request->memory);
+		return -EADDRINUSE;
+	}
+	if (num_online_cpus() != num_present_cpus() || num_online_cpus() > RAMPART_MAXIMUM_CPUS) {
+		pr_err("%u of %u CPUs are online; needed are all, and at most %u\n",
+		       num_online_cpus(), num_present_cpus(), RAMPART_MAXIMUM_CPUS);
+		return -EBUSY;
+	}
+	on_each_cpu(rampart_probe, entry, 1);
+	if (atomic_read(&entry->no_stub)) {
+		pr_err("the kernel's stub at EL2 does not answer on %d CPUs; end all KVM guests, or boot this kernel at EL2\n",
+		       atomic_read(&entry->no_stub));
+		return -EBUSY;
+	}
+	for_each_online_cpu(cpu) {
+		rampart.index[cpu] = index++;
+		rampart.mpidr[cpu] = entry->mpidr[cpu];
+	}
+	return 0;
+}
+
+/* Image, configuration and what the header has to say, as interface.h orders them. */
+static int rampart_fill(void *memory, const struct rampart_enable *request,
+			const struct firmware *image, const struct rampart_blob_header *blob)
+{
+	const struct rampart_header *source = (const void *)image->data;
+	struct rampart_header *header = memory;
+	u64 configuration, status;
+	int cpu;
+
+	if (image->size < sizeof(*source) || source->magic != RAMPART_MAGIC ||
+	    source->revision != RAMPART_REVISION || source->header_bytes != sizeof(*source) ||
+	    source->image_bytes != image->size || source->core_bytes < image->size) {
+		pr_err("%s is not the hypervisor's image of revision %u; install both from one build\n",
+		       RAMPART_FIRMWARE, RAMPART_REVISION);
+		return -ENOEXEC;
+	}
+	configuration = source->core_bytes + num_online_cpus() * source->per_cpu_bytes;
+	status = PAGE_ALIGN(configuration + blob->bytes);
+	if (status + RAMPART_STATUS_BYTES > request->memory_bytes) {
+		pr_err("%#llx bytes of memory; needed are %#llx and some for tables\n",
+		       request->memory_bytes, status + RAMPART_STATUS_BYTES);
+		return -ENOSPC;
+	}
+	memset(memory, 0, request->memory_bytes);
+	memcpy(memory, image->data, image->size);
+	memcpy(memory + configuration, blob, blob->bytes);
+	header->physical_base = request->memory;
+	header->memory_bytes = request->memory_bytes;
+	header->configuration = configuration;
+	header->configuration_bytes = blob->bytes;
+	header->status = status;
+	header->cpu_count = num_online_cpus();
+	header->rendezvous_microseconds = RENDEZVOUS_US;
+	for_each_online_cpu(cpu)
+		header->mpidrs[rampart.index[cpu]] = rampart.mpidr[cpu];
+	rampart.status_address = request->memory + status;
+	return 0;
+}
+
+static int rampart_run(struct rampart_entry *entry, struct rampart_enable *request)
+{
+	entry->step = RAMPART_LAUNCH_PREPARE;
+	preempt_disable();
+	rampart_enter(entry);
+	preempt_enable();
+	if (!atomic64_read(&entry->outcome)) {
+		entry->step = RAMPART_LAUNCH_ENTER;
+		on_each_cpu(rampart_enter, entry, 1);
+	}
+	request->answer.outcome = atomic64_read(&entry->outcome);
+	return rampart_error(&request->answer);
+}
+
+int rampart_launch(struct rampart_enable *request, struct device *device)
+{
+	const struct firmware *image;
+	struct rampart_blob_header *blob;
+	struct rampart_entry *entry;
+	void *memory;
+	int error;
+
+	lockdep_assert_held(&rampart.lock);
+	if (rampart.enabled)
+		return -EALREADY;
+	blob = rampart_read_blob(request->configuration, request->configuration_bytes,
+				 RAMPART_SYSTEM_MAGIC);
+	if (IS_ERR(blob))
+		return PTR_ERR(blob);
+	entry = kzalloc(sizeof(*entry), GFP_KERNEL);
+	if (!entry) {
+		error = -ENOMEM;
+		goto free_blob;
+	}
+	error = request_firmware(&image, RAMPART_FIRMWARE, device);
+	if (error)
+		goto free_entry;
+	cpus_read_lock();
+	error = rampart_check(request, entry);
+	if (error)
+		goto unlock;
+	if (!request_mem_region(request->memory, request->memory_bytes, "rampart hypervisor")) {
+		error = -EBUSY;
+		goto unlock;
+	}
+	memory = memremap(request->memory, request->memory_bytes, MEMREMAP_WB);
+	if (!memory) {
+		error = -ENOMEM;
+		goto release;
+	}
+	error = rampart_fill(memory, request, image, blob);
+	if (error)
+		goto unmap;
+	rampart.status = memremap(rampart.status_address, RAMPART_STATUS_BYTES, MEMREMAP_WB);
+	if (!rampart.status) {
+		error = -ENOMEM;
+		goto unmap;
+	}
+	rampart_clean(memory, request->memory_bytes);
+	entry->base = request->memory;
+	entry->entry = request->memory + ((struct rampart_header *)memory)->entry;
+	error = rampart_run(entry, request);
+	if (error) {
+		pr_err("the hypervisor refused to start: %lld; it says: %.*s\n",
+		       request->answer.outcome, RAMPART_LOG_BYTES, rampart.status->log);
+		memunmap(rampart.status);
+		rampart.status = NULL;
+		goto unmap;
+	}
+	memunmap(memory);
+	rampart.memory = request->memory;
+	rampart.memory_bytes = request->memory_bytes;
+	rampart.enabled = true;
+	__module_get(THIS_MODULE);
+	rampart_watch_begin();
+	cpus_read_unlock();
+	release_firmware(image);
+	kfree(entry);
+	kfree(blob);
+	return 0;
+
+unmap:
+	memunmap(memory);
+release:
+	release_mem_region(request->memory, request->memory_bytes);
+unlock:
+	cpus_read_unlock();
+	release_firmware(image);
+free_entry:
+	kfree(entry);
+free_blob:
+	kfree(blob);
+	return error;
+}
+
+int rampart_leave(void)
+{
+	atomic64_t outcome = ATOMIC64_INIT(RAMPART_SUCCESS);
+
+	lockdep_assert_held(&rampart.lock);
+	if (!rampart.enabled)
+		return -ENODEV;
+	if (rampart_has_cells()) {
+		pr_err("there are cells; destroy them first\n");
+		return -EBUSY;
+	}
+	rampart_watch_end();
+	cpus_read_lock();
+	on_each_cpu(rampart_exit, &outcome, 1);
+	cpus_read_unlock();
+	if (atomic64_read(&outcome)) {
+		pr_err("the hypervisor does not leave: %lld\n", (s64)atomic64_read(&outcome));
+		rampart_watch_begin();
+		return -EREMOTEIO;
+	}
+	rampart.enabled = false;
+	memunmap(rampart.status);
+	rampart.status = NULL;
+	release_mem_region(rampart.memory, rampart.memory_bytes);
+	module_put(THIS_MODULE);
+	return 0;
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * rampart: launches the partitioning hypervisor under a kernel that knows
+ * nothing of it, and moves CPUs and memory between Linux and cells.
+ *
+ * Locking: rampart.lock serialises all calls, and so all hypercalls.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/capability.h>
+#include <linux/fs.h>
+#include <linux/miscdevice.h>
+#include <linux/module.h>
+#include <linux/reboot.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "driver.h"
+
+struct rampart_driver rampart = {
+	.lock = __MUTEX_INITIALIZER(rampart.lock),
+};
+
+static struct miscdevice rampart_device;
+
+static long rampart_state(void __user *address)
+{
+	struct rampart_state state = { .revision = RAMPART_REVISION };
+	u32 number;
+
+	mutex_lock(&rampart.lock);
+	state.enabled = rampart.enabled;
+	if (rampart.enabled) {
+		state.memory = rampart.memory;
+		state.memory_bytes = rampart.memory_bytes;
+	}
+	for (number = 0; number < RAMPART_MAXIMUM_CELLS; number++)
+		if (rampart.members[number])
+			state.cells |= BIT_ULL(number);
+	mutex_unlock(&rampart.lock);
+	return copy_to_user(address, &state, sizeof(state)) ? -EFAULT : 0;
+}
+
+static int rampart_cell_call(u32 command, struct rampart_cell *request)
+{
+	if (request->reserved)
+		return -EINVAL;
+	if (request->cell >= RAMPART_MAXIMUM_CELLS || !rampart.members[request->cell])
+		return -ENOENT;
+	if (command == RAMPART_DESTROY)
+		return rampart_cell_destroy(request->cell, &request->answer);
+	rampart_call(command == RAMPART_START ? RAMPART_CALL_CELL_START : RAMPART_CALL_CELL_STOP,
+		     request->cell, 0, &request->answer);
+	return rampart_error(&request->answer);
+}
+
+static long rampart_ioctl(struct file *file, unsigned int command, unsigned long argument)
+{
+	void __user *address = (void __user *)argument;
+	union {
+		struct rampart_enable enable;
+		struct rampart_create create;
+		struct rampart_load load;
+		struct rampart_cell cell;
+	} request = {};
+	size_t bytes = _IOC_SIZE(command);
+	long error;
+
+	if (command == RAMPART_STATE)
+		return rampart_state(address);
+	if (!capable(CAP_SYS_ADMIN))
+		return -EPERM;
+	if (bytes > sizeof(request))
+		return -ENOTTY;
+	if (bytes && copy_from_user(&request, address, bytes))
+		return -EFAULT;
+	mutex_lock(&rampart.lock);
+	switch (command) {
+	case RAMPART_ENABLE:
+		error = rampart_launch(&request.enable, rampart_device.this_device);
+		break;
+	case RAMPART_DISABLE:
+		error = rampart_leave();
+		break;
+	case RAMPART_CREATE:
+		error = rampart_cell_create(&request.create);
+		break;
+	case RAMPART_LOAD:
+		error = request.load.reserved ? -EINVAL : rampart_cell_load(&request.load);
+		break;
+	case RAMPART_START:
+	case RAMPART_STOP:
+	case RAMPART_DESTROY:
+		error = rampart_cell_call(command, &request.cell);
+		break;
+	default:
+		error = -ENOTTY;
+	}
+	mutex_unlock(&rampart.lock);
+	/* With the hypervisor's answer, whatever it was. */
+	if (bytes && copy_to_user(address, &request, bytes) && !error)
+		error = -EFAULT;
+	return error;
+}
+
+/* What it has read of the changes. */
+static int rampart_open(struct inode *inode, struct file *file)
+{
+	u64 *seen = kzalloc(sizeof(*seen), GFP_KERNEL);
+
+	if (!seen)
+		return -ENOMEM;
+	file->private_data = seen;
+	return stream_open(inode, file);
+}
+
+static int rampart_release(struct inode *inode, struct file *file)
+{
+	kfree(file->private_data);
+	return 0;
+}
+
+static const struct file_operations rampart_operations = {
+	.owner = THIS_MODULE,
+	.open = rampart_open,
+	.release = rampart_release,
+	.read = rampart_status_read,
+	.poll = rampart_status_poll,
+	.mmap = rampart_status_map,
+	.unlocked_ioctl = rampart_ioctl,
+	.compat_ioctl = compat_ptr_ioctl,
+};
+
+static struct miscdevice rampart_device = {
+	.minor = MISC_DYNAMIC_MINOR,
+	.name = "rampart",
+	.fops = &rampart_operations,
+	.groups = rampart_groups,
+	.mode = 0600,
+};
+
+/* What boots next may want EL2. With cells it does not get it: they go on. */
+static int rampart_reboot(struct notifier_block *block, unsigned long event, void *unused)
+{
+	mutex_lock(&rampart.lock);
+	if (rampart.enabled && !rampart_has_cells())
+		rampart_leave();
+	mutex_unlock(&rampart.lock);
+	return NOTIFY_DONE;
+}
+
+static struct notifier_block rampart_reboot_block = {
+	.notifier_call = rampart_reboot,
+};
+
+static int __init rampart_init(void)
+{
+	int error = misc_register(&rampart_device);
+
+	if (error)
+		return error;
+	error = rampart_status_begin(rampart_device.this_device);
+	if (error)
+		goto deregister;
+	error = register_reboot_notifier(&rampart_reboot_block);
+	if (error)
+		goto end;
+	return 0;
+
+end:
+	rampart_status_end();
+deregister:
+	misc_deregister(&rampart_device);
+	return error;
+}
+
+/* While the hypervisor is there, it keeps the module. */
+static void __exit rampart_end(void)
+{
+	unregister_reboot_notifier(&rampart_reboot_block);
+	rampart_status_end();
+	misc_deregister(&rampart_device);
+}
+
+module_init(rampart_init);
+module_exit(rampart_end);
+
+MODULE_DESCRIPTION("Launches the Rampart partitioning hypervisor, and leaves it again");
+MODULE_AUTHOR("The Rampart authors");
+MODULE_LICENSE("GPL");
+MODULE_FIRMWARE(RAMPART_FIRMWARE);

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The hypervisor on a real PREEMPT_RT kernel, in the simulated arm64 machine: launched and left under
+//! load, cells that run beside Linux, and what they may not do. One boot for all of it; the kernel's
+//! log has to stay clean. What is done there is in `crates/cells/examples/cells_hand.rs`.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use rampart_tests::limited::Limited as _;
+use rampart_tests::programs::{directory, exit_code, stdout};
+
+const SCRIPT: &str = r#"
+set -u
+mkdir /tmp/cells && tar -x -C /tmp/cells && cd /tmp/cells || exit 9
+# The CPUs are isolated; what is done here goes everywhere.
+taskset -p -c 0-3 $$ >/dev/null
+mkdir -p /lib/firmware && cp rampart.bin /lib/firmware/ || exit 9
+# The machine loads the modules that it finds.
+grep -q '^rampart ' /proc/modules && rmmod rampart
+insmod modules/$(uname -r)/rampart.ko || exit 9
+dmesg -C
+sh -c './cells_hand enable 0' 2>/dev/null && echo 'FAILED  nonsense is taken'
+./cells_hand cells . || echo 'FAILED  cells'
+./cells_hand turns 10 . || echo 'FAILED  turns'
+./cells_hand leave 50 || echo 'FAILED  leave'
+[ "$(cat /sys/devices/virtual/misc/rampart/enabled)" = 0 ] || echo 'FAILED  still enabled'
+[ "$(cat /sys/devices/system/cpu/online)" = 0-3 ] || echo 'FAILED  CPUs are missing'
+rmmod rampart || echo 'FAILED  not unloaded'
+echo finished
+dmesg | sed 's/^/log /'
+"#;
+
+/// What the kernel says when something is wrong with it.
+const COMPLAINTS: [&str; 8] = [
+    "WARNING",
+    "BUG",
+    "Call trace",
+    "stall",
+    "lockup",
+    "scheduling while atomic",
+    "blocked for more than",
+    "Oops",
+];
+
+#[test]
+fn cells_run_without_exits_and_keep_to_themselves() {
+    let place = tempfile::tempdir().expect("a directory");
+    let bin = directory();
+    for (part, command) in [
+        ("hypervisor/rampart.bin", "make hypervisor"),
+        ("hypervisor/cells_hand", "make hypervisor"),
+        ("aarch64/rampart-meter", "make build ARCH=aarch64"),
+        ("modules", "make modules ARCH=aarch64"),
+    ] {
+        let path = bin.join(part);
+        assert!(
+            path.exists(),
+            "{}: not there; run `{command}`",
+            path.display()
+        );
+    }
+    copy(&bin.join("hypervisor/."), place.path());
+    copy(&bin.join("modules"), place.path());
+    let archive = Command::new("tar")
+        .args(["-c", "-C"])
+        .arg(place.path())
+        .arg(".")
+        .finish()
+        .expect("tar");
+    assert!(archive.status.success(), "{archive:?}");
+    // Linux has the first 768 MiB; the rest is the hypervisor's and its cells'. With iomem=relaxed the
+    // kernel lets reads of the hypervisor's memory through, so that it is stage 2 that refuses them.
+    let output = Command::new(bin.join("rampart"))
+        .args([
+            "sim",
+            "--architecture",
+            "aarch64",
+            "run",
+            "--own",
+            "--cpus",
+            "4",
+        ])
+        .args(["--memory", "1024", "--append", "mem=768M iomem=relaxed"])
+        .args(["--", "bash", "-c", SCRIPT])
+        .env_remove("RAMPART_METER")
+        .finish_within(Duration::from_secs(600), archive.stdout)
+        .expect("rampart starts");
+    let text = stdout(&output, 0);
+    let all = || format!("{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!text.contains("FAILED"), "{}", all());
+    for wanted in [
+        "no exit for the timer's interrupts",
+        "resets the system: the neighbour notices nothing",
+        "what was loaded is wiped",
+        "destroyed 10 times",
+        "disabled 50 times under load",
+        "finished",
+    ] {
+        assert!(text.contains(wanted), "no {wanted:?}: {}", all());
+    }
+    for line in text.lines().filter_map(|line| line.strip_prefix("log ")) {
+        for complaint in COMPLAINTS {
+            assert!(
+                !line.contains(complaint),
+                "the kernel's log is not clean: {}",
+                all()
+            );
+        }
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    let mut command = Command::new("cp");
+    let output = command.arg("-R").arg(from).arg(to).finish().expect("cp");
+    assert_eq!(exit_code(&output), 0, "{output:?}");
+}
