@@ -290,7 +290,8 @@ fn of_many_cpus_that_fail_at_once_one_fails_the_cell() {
             .filter(|failed| *failed.as_ref().expect("no panic"))
             .count()
     });
-    assert_eq!((failed, status.failures.load(Relaxed)), (1, 4));
+    assert_eq!(failed, 1);
+    assert!((1..=4).contains(&status.failures.load(Relaxed)));
 }
 
 #[test]
