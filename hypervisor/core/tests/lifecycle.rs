@@ -432,6 +432,20 @@ fn every_other_call_has_an_answer() {
 }
 
 #[test]
+fn no_number_of_psci_is_ever_the_firmwares() {
+    let status = cell_with_cpus();
+    let caller = Caller {
+        status: &status,
+        cell: 1,
+    };
+    let all_forwarded = |function| serve(&[function, 0, 0, 0], &caller, |_| true, |_| true);
+    for function in (0x8400_0000..0x8400_0020).chain(0xc400_0000..0xc400_0020) {
+        assert_ne!(all_forwarded(function), Answer::Forward, "{function:#x}");
+    }
+    assert_eq!(all_forwarded(0x8400_0020), Answer::Forward);
+}
+
+#[test]
 fn features_are_those_that_are_served() {
     let status = cell_with_cpus();
     let feature = |function| call(&status, [0x8400_000a, function, 0, 0]);
