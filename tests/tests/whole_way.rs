@@ -125,7 +125,7 @@ fn every_command_of_the_readme() {
 fn shell(place: &Path, command: &str) -> Output {
     let script = match command {
         "vi plan.toml" => block(SIMULATION, "## A plan to try").join("\n"),
-        // A plan that is measured has a test of its own (effects.rs): this takes minutes.
+        // That takes minutes.
         _ if command.contains("--before-after") => return nothing(),
         // The guest has no power button.
         "rampart down" => format!("{command} --within 1s"),
