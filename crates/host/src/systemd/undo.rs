@@ -123,7 +123,7 @@ fn lift(kernel: &dyn Kernel, unit: &str, new: &str, undone: &mut Undone) {
         .map(|cpus| (cpus, kernel.write(&file, cpus)))
         .find(|(_, answer)| answer.is_ok());
     match granted {
-        Some((cpus, Ok(()))) if cpus.is_empty() => undone.restored(&file, "no limit again"),
+        Some(("", Ok(()))) => undone.restored(&file, "no limit again"),
         Some((cpus, Ok(()))) => undone.restored(&file, format!("all CPUs again, {cpus}")),
         _ => undone.failed(
             &file,
