@@ -66,9 +66,9 @@ pub(crate) fn between(
         let start = before.get(&(thread.thread, thread.start)).copied();
         let used = thread.cpu_time.saturating_sub(start.unwrap_or_default());
         if thread.kernel {
-            found.kernel_threads = found.kernel_threads + used;
+            found.kernel_threads += used;
         } else if !ours.contains(&thread.process) && thread.name != METER {
-            found.programs = found.programs + used;
+            found.programs += used;
         }
     }
     found
