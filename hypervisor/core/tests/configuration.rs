@@ -250,7 +250,7 @@ fn a_blob_is_copied_once_and_never_more_than_there_is_room() {
         room.copy_from_slice(&good);
     });
     assert_eq!(copied, Ok(&good[..]));
-    assert!(Configuration::read(buffer.bytes(good.len()), Kind::Cell).is_ok());
+    assert!(Configuration::read(copied.expect("copied"), Kind::Cell).is_ok());
     for bytes in [MAXIMUM_BLOB_BYTES as u64 + 1, u64::MAX] {
         let refused = buffer.fill(bytes, |_| copies += 1).map(<[u8]>::len);
         assert_eq!(

@@ -98,6 +98,22 @@ fn a_writer_that_begins_again_is_followed() {
 }
 
 #[test]
+fn a_record_that_ends_after_what_was_written_is_damaged() {
+    let memory = memory(HEADER_WORDS + 64);
+    let mut writer = Writer::begin(&memory).expect("room");
+    let mut reader = Reader::new(&memory).expect("room");
+    for length in [9, MAXIMUM_RECORD_BYTES as u64, u64::from(u32::MAX)] {
+        writer.write(1, b"12345678").expect("short");
+        let first = memory[1].load(Relaxed) as usize - 2;
+        memory[HEADER_WORDS + first].store(length, Relaxed);
+        assert_eq!(next(&mut reader), Err(Read::Damaged), "{length}");
+        assert_eq!(next(&mut reader), Err(Read::Nothing));
+    }
+    writer.write(2, b"next").expect("short");
+    assert_eq!(next(&mut reader), Ok((2, b"next".to_vec())));
+}
+
+#[test]
 fn memory_without_room_is_no_ring() {
     for words in 0..=HEADER_WORDS {
         let memory = memory(words);

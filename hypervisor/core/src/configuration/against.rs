@@ -293,12 +293,6 @@ fn share_bits(one: &RegisterGrant, other: &RegisterGrant) -> Result<(), Refusal>
     Ok(())
 }
 
-/// The index of a CPU in the header, by its affinity.
-#[must_use]
-pub fn cpu_index(mpidrs: &[u64], mpidr: u64) -> Option<usize> {
-    mpidrs.iter().position(|known| *known == mpidr)
-}
-
 /// The cell that has this shared interrupt: the root where no cell has it.
 #[must_use]
 pub fn interrupt_owner(number: u32, cells: &Cells<'_>) -> u32 {

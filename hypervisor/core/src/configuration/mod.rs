@@ -196,10 +196,4 @@ impl BlobBuffer {
         copy(room);
         Ok(room)
     }
-
-    /// What was copied last, where its length is known.
-    #[must_use]
-    pub fn bytes(&self, bytes: usize) -> &[u8] {
-        &self.0[..bytes.min(MAXIMUM_BLOB_BYTES)]
-    }
 }
