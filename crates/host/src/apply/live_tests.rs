@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Huge pages of the kernel at hand, as root. Elsewhere this test says so and passes.
+//! Huge pages of the kernel at hand, and disks that are full, as root. Elsewhere these tests say so
+//! and pass.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use rampart_model::StepKind;
 
-use super::tests::{changes, file, resolved, step};
+use super::tests::{apply, changes, file, machine, picture, resolved, step};
 use super::{Application, apply_on};
-use crate::fake::directory;
+use crate::fake::{FakeKernel, Layout, directory};
 use crate::kernel::{Kernel as _, RunningKernel};
 use crate::release::release_locked;
-use crate::shield::live_tests::machine_lock;
+use crate::shield::live_tests::{Disk, machine_lock};
 use crate::state::is_root;
 use crate::{StateDirectory, standing_plan};
 
@@ -51,4 +52,38 @@ fn pages_are_reserved_and_given_back() {
     assert!(report.left.is_empty(), "{:?}", report.left);
     assert_eq!(number(), Some(before));
     assert_eq!(standing_plan(&state).expect("read"), None);
+}
+
+/// Full at the first byte of the journal, in the middle of a line, or just before the end.
+#[test]
+#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
+fn a_full_disk_leaves_everything_as_it_was() {
+    let before = machine(Layout::V2);
+    let (mut refused, mut fitted) = (0, 0);
+    for pages in 1..24 {
+        let directory = directory();
+        let Some(_disk) = Disk::mount(directory.path(), pages * 4096) else {
+            eprintln!("left out: full disks: it needs root, to mount one in memory");
+            return;
+        };
+        let state = StateDirectory::at(directory.path());
+        let kernel = Arc::new(FakeKernel::new(before.clone()));
+        match apply(&kernel, &state, &changes()) {
+            Ok(_) => fitted += 1,
+            Err(refusal) => {
+                refused += 1;
+                let refusal = refusal.to_string();
+                assert!(refusal.contains("space"), "{pages} pages: {refusal}");
+                assert_eq!(picture(&kernel.machine()), picture(&before), "{pages}");
+            }
+        }
+        let report = release_locked(&*kernel, &state).expect("release");
+        assert!(report.left.is_empty(), "{pages}: {:?}", report.left);
+        assert_eq!(picture(&kernel.machine()), picture(&before), "{pages}");
+        assert_eq!(standing_plan(&state).expect("read"), None);
+    }
+    assert!(
+        refused > 1 && fitted > 1,
+        "{refused} refused, {fitted} fitted"
+    );
 }

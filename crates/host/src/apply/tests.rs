@@ -140,7 +140,7 @@ pub(super) fn changes() -> ChangeList {
     }
 }
 
-fn apply(
+pub(super) fn apply(
     kernel: &Arc<FakeKernel>,
     state: &StateDirectory,
     changes: &ChangeList,

@@ -326,20 +326,35 @@ fn raising_again_and_again_changes_nothing_in_the_end() {
     assert!(told.is_empty(), "{}", told.join("\n"));
 }
 
+/// A file system in memory of this size; unmounted when dropped.
+pub(crate) struct Disk(PathBuf);
+
+impl Disk {
+    pub(crate) fn mount(path: &Path, bytes: u32) -> Option<Self> {
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "tmpfs"])
+            .arg(path)
+            .output();
+        let mounted = mounted.is_ok_and(|output| output.status.success());
+        mounted.then(|| Self(path.to_owned()))
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).output();
+    }
+}
+
 #[test]
 fn a_full_disk_under_the_journal_changes_nothing() {
     let Some((shielded, housekeeping)) = split() else {
         return;
     };
     let directory = tempfile::tempdir().expect("directory");
-    let mounted = Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=4k", "tmpfs"])
-        .arg(directory.path())
-        .status()
-        .is_ok_and(|status| status.success());
-    if !mounted {
+    let Some(disk) = Disk::mount(directory.path(), 4096) else {
         return;
-    }
+    };
     let elsewhere = tempfile::tempdir().expect("directory");
     let lock = machine_lock(&StateDirectory::at(elsewhere.path()));
     let witnesses = Witnesses::call(&shielded, &housekeeping);
@@ -357,8 +372,7 @@ fn a_full_disk_under_the_journal_changes_nothing() {
     let refusal = answer.err().map(|error| error.to_string());
     let told = difference(&before, &snapshot(&witnesses));
     drop(lock);
-    let unmounted = Command::new("umount").arg(directory.path()).status();
-    assert!(unmounted.is_ok_and(|status| status.success()));
+    drop(disk);
     filled.expect("fill");
     assert!(told.is_empty(), "{}", told.join("\n"));
     let refusal = refusal.expect("an error");
