@@ -121,7 +121,8 @@ const BOUND: u64 = 0x0400_0000;
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
 /// Policy, priority and CPUs of a thread of the kernel, as proc_pid_stat(5) and
-/// proc_pid_status(5) tell them. Workers come and go.
+/// proc_pid_status(5) tell them. Workers come and go, and the thread that fills the tables of a new
+/// ext4 ends when it has.
 fn kernel_thread(process: &Path, state: &mut BTreeMap<PathBuf, String>) {
     let Ok(stat) = fs::read_to_string(process.join("stat")) else {
         return;
@@ -135,7 +136,8 @@ fn kernel_thread(process: &Path, state: &mut BTreeMap<PathBuf, String>) {
         .get(6)
         .and_then(|text| text.parse().ok())
         .unwrap_or(0);
-    if flags & KERNEL_THREAD == 0 || name.starts_with("kworker") {
+    let passing = name.starts_with("kworker") || name == "ext4lazyinit";
+    if flags & KERNEL_THREAD == 0 || passing {
         return;
     }
     let policy = [fields.get(37), fields.get(38)];
