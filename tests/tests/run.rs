@@ -255,10 +255,10 @@ fn processes_and_threads_are_moved_and_read_back() {
     );
     let text = stdout(&back, 0);
     assert!(
-        text.contains(&format!("group /{name}, CPUs 1, fifo:7")),
+        text.contains(&format!("group /{name}, CPU 1, fifo:7")),
         "{text}"
     );
-    assert!(text.contains("CPUs 0, other"), "{text}");
+    assert!(text.contains("CPU 0, other"), "{text}");
     assert!(!group.has(parent.0.id()), "{text}");
 
     // One thread alone, and numbers of nobody.
