@@ -62,7 +62,11 @@ fn a_wall_by_hand_leaves_the_plan_of_another_alone() {
     refused(state, &["shield", "0"], &["a plan stands already"]);
     assert_eq!(fs::read_to_string(&own).expect("left"), "as it was");
     let off = run(state, &["shield", "--off"]);
-    assert!(stdout(&off, 0).contains("Nothing to restore"), "{off:?}");
+    assert!(
+        stdout(&off, 0).contains("the plan had changed nothing"),
+        "{off:?}"
+    );
+    assert!(!state.join("plan.json").exists());
 }
 
 #[test]
