@@ -2,7 +2,7 @@
 //! What a program in a cell stands on where there is no operating system: its beginning, the
 //! interrupt controller, the timer, and a page that the root reads.
 //!
-//! A program defines `cell_main` and `cell_exception` (see [`program`]). It begins at `0x4000_0000`,
+//! A program defines `cell_main` and `cell_exception`. It begins at `0x4000_0000`,
 //! where its loadable memory must be, and finds the page at [`SHARED`]. Its MMU stays off, so that
 //! what it writes is in memory at once; a program that measures caches needs more than this.
 #![no_std]
