@@ -39,6 +39,7 @@ mod finding;
 mod guest;
 #[cfg(feature = "std")]
 mod intrusion;
+#[cfg(feature = "std")]
 mod knob;
 #[cfg(feature = "std")]
 mod machine;
@@ -122,6 +123,7 @@ pub use finding::{Finding, Severity};
 pub use guest::{Accelerator, ClockRelation, GuestKnob, GuestReport, GuestThread, GuestThreadRole};
 #[cfg(feature = "std")]
 pub use intrusion::{InterruptSort, Intrusions, is_device_softirq};
+#[cfg(feature = "std")]
 pub use knob::{
     KNOB_CATALOGUE_SCHEMA_VERSION, KnobCatalogue, KnobEffect, KnobEntry, KnobGroup, KnobOpinion,
 };
