@@ -3,7 +3,7 @@
 //! monitor (`hypervisor/monitor`) supplies registers, memory and devices.
 //!
 //! - [`interface`]: what the driver, the monitor and the root's programs share.
-//! - [`format`]: the configuration of the system and of a cell, as bytes.
+//! - [`mod@format`]: the configuration of the system and of a cell, as bytes.
 //! - [`launch`]: the header that the driver filled.
 //! - [`configuration`]: what a configuration must fulfil; the only way from bytes to one.
 //! - [`state`]: cells and CPUs, failures, exits, the log.
