@@ -31,7 +31,7 @@ Examples:
   rampart sim up --disk state.img       `reboot` inside starts it again, with what it wrote
   rampart sim down                      end the machine that is up
   rampart sim --architecture aarch64 run -- uname -m
-  rampart sim run --file module.ko:/root/module.ko -- insmod /root/module.ko
+  rampart sim run --file blocksys.ko:/tmp/blocksys.ko -- insmod /tmp/blocksys.ko
 
 Packages come from deb.debian.org, or the mirror that this machine's own apt uses for bookworm, or
 RAMPART_DEBIAN_MIRROR. They are kept with the image in ~/.cache/rampart/sim (XDG_CACHE_HOME).
