@@ -509,6 +509,7 @@ export type PlanEffects = {
   effects: PlanEffect[];
   not_compared: NotMeasured[];
   records: LegRecord[];
+  tolerance: number;
 };
 
 export type PlanLeg = "after" | "before" | {

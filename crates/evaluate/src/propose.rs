@@ -6,6 +6,7 @@ use rampart_model::{
     Finding, GuestRole, LoadKind, LoadPlace, Machine, MeasuredPlan, MeterKind, MeterPlan, Nanos,
     NotMeasured, PlanEffects, SchedulingPolicy, Severity, TransferPlan,
 };
+use rampart_stats::EFFECT_TOLERANCE;
 
 use crate::EvaluateError;
 use crate::costs::Costs;
@@ -152,6 +153,7 @@ pub fn propose(
         }
     }
     let plan_effects = (!legs.legs.is_empty()).then(|| PlanEffects {
+        tolerance: EFFECT_TOLERANCE,
         changes: legs.changes,
         not_compared: legs.not_compared,
         ..PlanEffects::default()

@@ -192,6 +192,8 @@ pub struct ChangeEffect {
 /// What the plan changed.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PlanEffects {
+    /// Where all intervals lie within this and its inverse, no difference is said to be shown.
+    pub tolerance: f64,
     /// The changes that applying the plan makes, in its order.
     pub changes: Vec<PlanChange>,
     /// Parts of the plan that stood in all legs or in none, and why.

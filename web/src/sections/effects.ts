@@ -26,9 +26,6 @@ import { intervalDrawing, ratioAxis, ratioMarks, ratioPlace } from "../interval"
 import { conditionName, domainName } from "../select";
 import { intrusionTable, summed } from "./intrusions";
 
-/** Within this and its inverse nothing is said to differ (rampart-stats, EFFECT_TOLERANCE). */
-const TOLERANCE = 1.25;
-
 const EFFECTS: { [of in EffectOutcome]: VerdictOutcome | null } = {
   better: "holds",
   worse: "fails",
@@ -66,10 +63,10 @@ function whole(evaluation: Evaluation, effects: PlanEffects): HTMLElement | null
             "p",
             { class: "remark" },
             "A quantile with the plan applied ÷ the same quantile without it, measured in turn on the same CPUs under the same policy, with its 95 % interval: under 1 the plan shortens it. Bold differs, corrected for all that is compared here (Holm); the highest quantile that differs decides. ",
-            `Nothing differs where all intervals lie within ${ratio(1 / TOLERANCE)} to ${ratio(TOLERANCE)} (shaded). `,
+            `Nothing differs where all intervals lie within ${ratio(1 / effects.tolerance)} to ${ratio(effects.tolerance)} (shaded). `,
             `${plural(effects.changes.length, "change")}: ${effects.changes.map(changeName).join(", ")}.`,
           ),
-          effectTable(evaluation, rows),
+          effectTable(evaluation, rows, effects.tolerance),
           ...intrusionTable(
             "What came to the domains’ CPUs in each second",
             ["domain", "condition"],
@@ -97,11 +94,11 @@ function whole(evaluation: Evaluation, effects: PlanEffects): HTMLElement | null
   );
 }
 
-function effectTable(evaluation: Evaluation, effects: readonly PlanEffect[]): HTMLElement {
+function effectTable(evaluation: Evaluation, effects: readonly PlanEffect[], tolerance: number): HTMLElement {
   const several = new Set(effects.map((effect) => effect.meter)).size > 1;
   const axis = ratioAxis(
     effects.flatMap((effect) => effect.ratios.map((one) => one.ratio)),
-    TOLERANCE,
+    tolerance,
   );
   const names = ["domain", "condition", ...(several ? ["meter"] : []), "verdict"];
   const header = [...names, "quantile", "ratio", "interval", ratioMarks(axis)];
@@ -124,7 +121,7 @@ function effectTable(evaluation: Evaluation, effects: readonly PlanEffect[]): HT
       return [row([...cells, why], classes, { title })];
     }
     return effect.ratios.map((one, index) => {
-      const figures = figuresOf(one, axis);
+      const figures = figuresOf(one, axis, tolerance);
       if (index === 0) return row([...cells, ...figures], classes, { title });
       const rest = classes.slice(classes.length - 4);
       return element(
@@ -138,13 +135,13 @@ function effectTable(evaluation: Evaluation, effects: readonly PlanEffect[]): HT
   return scrolling(caption, table(caption, header, classes, bodies, { class: "ratios" }));
 }
 
-function figuresOf(one: EffectRatio, axis: readonly [number, number]): Child[] {
+function figuresOf(one: EffectRatio, axis: readonly [number, number], tolerance: number): Child[] {
   const drawn = !one.differs ? "inconclusive" : one.ratio.estimate < 1 ? "holds" : "fails";
   return [
     one.quantile >= 1 ? "worst of a run" : quantileName(one.quantile),
     element(one.differs ? "b" : "span", {}, ratio(one.ratio.estimate)),
     `${ratio(one.ratio.low)} – ${ratio(one.ratio.high)}`,
-    intervalDrawing(one.ratio, (value) => ratioPlace(value, axis), [1 / TOLERANCE, TOLERANCE], 1, drawn),
+    intervalDrawing(one.ratio, (value) => ratioPlace(value, axis), [1 / tolerance, tolerance], 1, drawn),
   ];
 }
 

@@ -146,6 +146,7 @@ fn effects(evaluation: &Evaluation, changes: Vec<PlanChange>) -> PlanEffects {
         ChangeOutcome::Inconclusive => 4,
     });
     PlanEffects {
+        tolerance: 1.25,
         changes,
         not_compared: vec![NotMeasured {
             what: "boot line nohz_full".to_owned(),
