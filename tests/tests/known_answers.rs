@@ -229,10 +229,12 @@ fn a_stopped_meter_counts_what_it_missed() {
 
     let thread = &measurement.threads[0];
     let (missed, asked) = (thread.missed as f64, pause.0 as f64 / 1e6);
-    assert!(
-        missed > asked * 0.95 && missed < asked + 200.0,
-        "{missed} missed in {asked} ms"
-    );
+    assert!(missed > asked * 0.95, "{missed} missed in {asked} ms");
+    // Upwards no slack would do: this machine may be stopped itself. But each period is either
+    // seen or missed.
+    let periods = thread.duration.0 / measurement.plan.interval.0;
+    let counted = thread.samples + thread.missed;
+    assert!(counted.abs_diff(periods) <= 2, "{counted}, not {periods}");
     let lateness = &measurement.cpus[0].series[0];
     assert_eq!(lateness.series, Series::Lateness);
     assert_eq!(lateness.seen.samples, thread.samples);

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use rampart_model::StepKind;
 
-use super::tests::{apply, changes, file, machine, picture, resolved, step};
-use super::{Application, apply_on};
+use super::apply_on;
+use super::tests::{application, apply, changes, file, machine, picture, resolved, step};
 use crate::fake::{FakeKernel, Layout, directory};
 use crate::kernel::{Kernel as _, RunningKernel};
 use crate::release::release_locked;
@@ -36,13 +36,7 @@ fn pages_are_reserved_and_given_back() {
     let mut list = changes();
     list.steps = vec![step(StepKind::Knob, "huge-pages", file(PAGES, &wanted))];
     let resolved = resolved();
-    let application = Application {
-        tool_version: "test",
-        file: "plan.toml",
-        text: "",
-        resolved: &resolved,
-        changes: &list,
-    };
+    let application = application(&resolved, &list);
     match apply_on(Arc::new(RunningKernel), &state, &application, &mut |_| ()) {
         Ok(_) => assert_eq!(number(), Some(before + 2)),
         // Memory may be in small pieces: then it says so, and nothing stands.

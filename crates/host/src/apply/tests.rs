@@ -159,7 +159,10 @@ pub(super) fn apply_plan(
     apply_on(kernel, state, &application, &mut |_| ())
 }
 
-fn application<'a>(resolved: &'a ResolvedPlan, changes: &'a ChangeList) -> Application<'a> {
+pub(super) fn application<'a>(
+    resolved: &'a ResolvedPlan,
+    changes: &'a ChangeList,
+) -> Application<'a> {
     Application {
         tool_version: "test",
         file: "plan.toml",
@@ -622,15 +625,7 @@ proptest! {
         let directory = directory();
         let state = StateDirectory::at(directory.path());
         let kernel = Arc::new(FakeKernel::new(before.clone()));
-        let application = Application {
-            tool_version: "test",
-            file: "plan.toml",
-            text: "",
-            resolved: &resolved,
-            changes: &list,
-        };
-        let own: Arc<FakeKernel> = Arc::clone(&kernel);
-        apply_on(own, &state, &application, &mut |_| ()).expect(name);
+        apply_plan(&kernel, &state, &resolved, &list).expect(name);
         // The fake shows the word that was written; the kernel shows all with one marked.
         for (path, text) in &mut kernel.machine().files {
             let marked = before.files.get(path).is_some_and(|text| text.contains('['));

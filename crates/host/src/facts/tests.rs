@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use rampart_model::{PreemptionModel, Severity};
+use rampart_model::{Machine, PreemptionModel, Severity};
 
 use super::read_machine;
 use crate::MachineRoot;
@@ -47,6 +47,17 @@ fn a_machine_that_says_nothing_is_read_too() {
     assert_eq!(machine.control_groups, "none");
 }
 
+/// What is read of a machine that has these files and nothing else.
+fn machine_of(files: &[(&str, &str)]) -> Machine {
+    let directory = tempfile::tempdir().expect("directory");
+    for (file, text) in files {
+        let path = directory.path().join(file);
+        std::fs::create_dir_all(path.parent().expect("parent")).expect("directories");
+        std::fs::write(path, text).expect("write");
+    }
+    read_machine(&MachineRoot::at(directory.path()))
+}
+
 /// As the simulated machine is: an emulated processor that says nothing of it.
 #[test]
 fn a_machine_by_qemu_that_calls_itself_no_guest_is_emulated() {
@@ -55,17 +66,11 @@ fn a_machine_by_qemu_that_calls_itself_no_guest_is_emulated() {
         ("QEMU", "fpu svm hypervisor", false),
         ("LENOVO", "fpu svm", false),
     ] {
-        let directory = tempfile::tempdir().expect("directory");
         let cpuinfo = format!("processor\t: 0\nvendor_id\t: AuthenticAMD\nflags\t\t: {flags}\n");
-        for (file, text) in [
-            ("proc/cpuinfo", cpuinfo.as_str()),
+        let machine = machine_of(&[
+            ("proc/cpuinfo", &cpuinfo),
             ("sys/class/dmi/id/sys_vendor", vendor),
-        ] {
-            let path = directory.path().join(file);
-            std::fs::create_dir_all(path.parent().expect("parent")).expect("directories");
-            std::fs::write(path, text).expect("write");
-        }
-        let machine = read_machine(&MachineRoot::at(directory.path()));
+        ]);
         assert_eq!(
             machine.virtualisation.emulated, emulated,
             "{vendor}, {flags}"
@@ -81,18 +86,14 @@ fn a_machine_by_qemu_that_can_host_guests_is_emulated() {
         ("linux,dummy-virt\0", "hvc\0", false),
         ("raspberrypi,4-model-b\0brcm,bcm2711\0", "smc\0", false),
     ] {
-        let directory = tempfile::tempdir().expect("directory");
-        let cpuinfo = "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd07\n";
-        for (file, text) in [
-            ("proc/cpuinfo", cpuinfo),
+        let machine = machine_of(&[
+            (
+                "proc/cpuinfo",
+                "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd07\n",
+            ),
             ("proc/device-tree/compatible", compatible),
             ("proc/device-tree/psci/method", method),
-        ] {
-            let path = directory.path().join(file);
-            std::fs::create_dir_all(path.parent().expect("parent")).expect("directories");
-            std::fs::write(path, text).expect("write");
-        }
-        let machine = read_machine(&MachineRoot::at(directory.path()));
+        ]);
         assert_eq!(
             machine.virtualisation.emulated, emulated,
             "{compatible}, {method}"
