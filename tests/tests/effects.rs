@@ -14,6 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rampart_model::{
     EffectOutcome, Evaluation, EvaluationState, PlanLeg, Question, Run, VerdictOutcome, Wall,
 };
+use rampart_tests::disturbance::stop;
 use rampart_tests::documents::assert_valid;
 use rampart_tests::inside::{is_inside, run_inside, seen_to_the_end};
 use rampart_tests::limited::{Limited as _, ended, finished};
@@ -222,8 +223,7 @@ impl Place {
                 })
             };
             if is_there() {
-                kill_process(process, Signal::STOP).expect("a signal");
-                wait_until_stopped(process);
+                stop(process);
                 if is_there() {
                     return child;
                 }
@@ -493,25 +493,6 @@ fn meters() -> usize {
     processes
         .filter(|process| fs::read_link(process.path().join("exe")).is_ok_and(|exe| exe == meter))
         .count()
-}
-
-/// A signal to stop is no stop yet: a thread may first come to the end of what it asked the kernel for.
-fn wait_until_stopped(process: Pid) {
-    let end = Instant::now() + PATIENCE;
-    let tasks = format!("/proc/{}/task", process.as_raw_nonzero());
-    let stopped = |task: &Path| {
-        let stat = fs::read_to_string(task.join("stat")).unwrap_or_default();
-        let (_, fields) = stat.rsplit_once(')').unwrap_or_default();
-        fields.trim_start().starts_with('T')
-    };
-    while !fs::read_dir(&tasks)
-        .expect("threads")
-        .flatten()
-        .all(|task| stopped(&task.path()))
-    {
-        assert!(Instant::now() < end, "it stops");
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 fn read(path: &str) -> String {
