@@ -164,7 +164,8 @@ impl Place {
                     seen.entry(log.name).or_default().insert(what);
                 }
             }
-            thread::sleep(Duration::from_millis(50));
+            // Seldom enough to be little of the work of an emulated machine.
+            thread::sleep(Duration::from_millis(100));
         }
         seen
     }
