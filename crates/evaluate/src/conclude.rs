@@ -151,15 +151,16 @@ fn gaps(missing: Vec<Missing>, failures: &Failures, compared: bool) -> Vec<NotMe
         let mut findings = one.reasons;
         findings.extend(left_out.flatten());
         if findings.is_empty() {
-            findings.push(Finding::new(
-                Severity::Note,
-                one.what.as_str(),
-                if compared {
-                    "its turn did not come, or what it was to be measured in did not stand"
-                } else {
-                    "the evaluation ended before its turn came"
-                },
-            ));
+            let what = if compared {
+                "its turn did not come, or what it was to be measured in did not stand"
+            } else {
+                "the evaluation ended before its turn came"
+            };
+            findings.push(
+                Finding::new(Severity::Note, one.what.as_str(), what).mend(
+                    "let it run to its end, or give it more time with --for, or fewer --domains, --loads or --meters",
+                ),
+            );
         }
         NotMeasured {
             what: one.what,

@@ -53,7 +53,8 @@ pub enum EvaluateError {
     },
     /// The time does not suffice to compare with the plan and without.
     #[error(
-        "--for {total}: too short to compare the plan with and without {}, which needs {needed} at least; give more time, or fewer --domains, --loads or --meters, or leave --for out", if *legs > 2 { format!("each of {} parts", legs - 1) } else { "it".to_owned() }
+        "--for {total}: too short to compare the machine in {legs} states, with the plan and without it or a part of it; give at least --for {}, or fewer --domains, --loads or --meters, or leave --for out",
+        needed.as_argument()
     )]
     TooShortToCompare {
         /// The time asked for.

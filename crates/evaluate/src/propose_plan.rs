@@ -12,6 +12,9 @@ use crate::EvaluateError;
 use crate::cpus::host_cpus;
 use crate::effects::PlanRequest;
 
+/// Domains that can be asked for with every plan.
+const ALWAYS: [&str; 2] = ["host", "vm:noisy"];
+
 /// What of a plan is measured.
 pub(crate) struct PlanPlaces {
     pub(crate) real_time: CpuSet,
@@ -161,8 +164,10 @@ impl<'a> Names<'a> {
                 asked: asked.clone(),
                 names: domains
                     .iter()
-                    .map(|domain| domain.name.clone())
-                    .chain(["host".to_owned(), "vm:noisy".to_owned()])
+                    .map(|domain| domain.name.as_str())
+                    .filter(|name| !ALWAYS.contains(name))
+                    .chain(ALWAYS)
+                    .map(str::to_owned)
                     .collect(),
             })
         })

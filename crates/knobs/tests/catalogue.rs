@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use rampart_knobs::{
     Format, Isolation, Knob, Place, Wanted, When, all, entry, named, satisfies, to_write,
 };
-use rampart_model::{CpuId, CpuSet, KnobGroup};
+use rampart_model::{CpuId, CpuSet, KnobGroup, VitalThread};
 
 fn isolation(real_time: &str, housekeeping: &str) -> Isolation {
     Isolation {
@@ -240,5 +240,21 @@ proptest! {
                 let _ = satisfies(wanted, format(knob), &text, &isolation);
             }
         }
+    }
+}
+
+/// A thread without which a CPU stops has a knob, and the knob names it.
+#[test]
+fn vital_threads_have_the_knobs_that_name_them() {
+    for kind in VitalThread::ALL {
+        let knob = named(kind.knob).expect(kind.knob);
+        let Place::ThreadPolicy(names) = knob.place else {
+            panic!("{}: {:?}", kind.knob, knob.place);
+        };
+        assert!(
+            names.iter().any(|name| name.starts_with(kind.prefix)),
+            "{}: {names:?}",
+            kind.prefix
+        );
     }
 }

@@ -67,6 +67,8 @@ mod units_text;
 #[cfg(feature = "std")]
 mod verdict;
 #[cfg(feature = "std")]
+mod vital_thread;
+#[cfg(feature = "std")]
 mod words;
 
 #[cfg(feature = "std")]
@@ -184,5 +186,7 @@ pub use units::{Nanos, SignedNanos};
 pub use units_text::ParseNanosError;
 #[cfg(feature = "std")]
 pub use verdict::{Crossed, Interval, Question, Verdict, VerdictFigures, VerdictOutcome};
+#[cfg(feature = "std")]
+pub use vital_thread::VitalThread;
 #[cfg(feature = "std")]
 pub use words::{clean, plural, wrapped};

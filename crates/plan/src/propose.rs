@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use rampart_model::{
     ByteSize, CpuId, CpuRequest, CpuSet, DomainKind, GuestMemory, KnobAction, KnobChoice, Machine,
     MachineSection, Plan, PlannedDomain, PlannedPolicy, Reboot, SchedulingPolicy, Severity,
-    SmtPolicy, Surroundings, VirtualCpuRequest, VirtualCpus, plural,
+    SmtPolicy, Surroundings, VirtualCpuRequest, VirtualCpus, VitalThread, plural,
 };
 
 use crate::fingerprint::fingerprint;
@@ -73,8 +73,6 @@ pub enum ProposeError {
 
 /// Above the policies that the plan gives (from the OpenShift node tuning operator).
 const KERNEL_THREADS: u8 = 11;
-/// The knobs that raise them.
-const KERNEL_THREAD_KNOBS: [&str; 3] = ["ksoftirqd-priority", "ktimers-priority", "rcuc-priority"];
 /// Under the kernel's own threads.
 const WORK: SchedulingPolicy = SchedulingPolicy::Fifo(KERNEL_THREADS - 1);
 /// As tuned's realtime-virtual-host has it: under everything else that is real-time.
@@ -211,12 +209,12 @@ fn assemble(machine: &Machine, kinds: &[DomainKind], choices: &[Choice]) -> Prop
         plan.domains.push(domain);
         reasons.insert(name, vec![choice.reason.clone(), remark]);
     }
-    for knob in KERNEL_THREAD_KNOBS {
+    for kind in VitalThread::ALL.into_iter().filter(|kind| kind.is_bound()) {
         let choice = KnobChoice {
             action: KnobAction::Apply,
             value: Some(KERNEL_THREADS.to_string()),
         };
-        plan.host.insert(knob.to_owned(), choice);
+        plan.host.insert(kind.knob.to_owned(), choice);
     }
     // A boot line that sets other CPUs aside has to change with the plan.
     let resolved = resolve(machine, &plan, &Surroundings::default());

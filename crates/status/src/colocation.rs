@@ -3,7 +3,7 @@
 
 use rampart_model::{
     CpuRole, CpuStatus, Finding, ObservedThread, SchedulingPolicy, Severity, SmtPolicy,
-    StandingPlan, StatusFinding, StatusFindingKind,
+    StandingPlan, StatusFinding, StatusFindingKind, VitalThread,
 };
 
 use crate::seen::Seen;
@@ -15,15 +15,6 @@ const SPINS: f64 = 0.9;
 const BUSY: f64 = 0.25;
 /// Housekeeping that is so busy serves the domains late.
 const OVERLOADED: f64 = 0.95;
-/// The threads of the kernel that a CPU cannot do without for long.
-const VITAL: [&str; 6] = [
-    "rcuc/",
-    "rcub/",
-    "ksoftirqd/",
-    "ktimers/",
-    "ktimersd/",
-    "ktimersoftd/",
-];
 
 pub(crate) fn find(
     seen: &Seen<'_>,
@@ -100,7 +91,7 @@ fn starved(seen: &Seen<'_>, cpu: &CpuStatus, findings: &mut Vec<StatusFinding>) 
     };
     let below: Vec<&ObservedThread> = on(seen, cpu)
         .filter(|thread| thread.kernel && thread.bound && priority(thread) < priority(spinner))
-        .filter(|thread| VITAL.iter().any(|name| thread.name.starts_with(name)))
+        .filter(|thread| VitalThread::of(&thread.name).is_some())
         .collect();
     if below.is_empty() {
         return;

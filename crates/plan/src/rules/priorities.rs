@@ -2,20 +2,10 @@
 //! Priorities: the kernel's own threads on a real-time CPU must get to run.
 
 use rampart_knobs::Wanted;
-use rampart_model::{KernelThread, Nanos, PlanFinding, SchedulingPolicy, Severity};
+use rampart_model::{KernelThread, Nanos, PlanFinding, SchedulingPolicy, Severity, VitalThread};
 
 use super::{Context, Say, about};
 use crate::resolve::{policies, precedence};
-
-/// Threads without which a CPU stops, and the knob that raises each: callbacks of RCU, soft
-/// interrupts, timers.
-const VITAL: [(&str, &str); 5] = [
-    ("rcuc/", "rcuc-priority"),
-    ("ksoftirqd/", "ksoftirqd-priority"),
-    ("ktimers/", "ktimers-priority"),
-    ("ktimersd/", "ktimers-priority"),
-    ("ktimersoftd/", "ktimers-priority"),
-];
 
 /// What keeps threads of lower priority from starving.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,9 +87,8 @@ pub(super) fn ladder(context: &Context<'_>) -> Vec<PlanFinding> {
             .iter()
             .filter(|thread| each.resolved.cpus.contains(thread.cpu))
             .filter(|thread| {
-                let vital = VITAL.iter().find(|(name, _)| thread.name.starts_with(name));
-                vital.is_some_and(|(_, knob)| {
-                    level(context, knob, thread.policy) <= precedence(policy)
+                VitalThread::of(&thread.name).is_some_and(|kind| {
+                    level(context, kind.knob, thread.policy) <= precedence(policy)
                 })
             })
             .collect();
@@ -125,10 +114,7 @@ pub(super) fn ladder(context: &Context<'_>) -> Vec<PlanFinding> {
                 )
                 .mend(format!(
                     "write {} = {{ action = \"apply\", value = \"{}\" }} in [host], lower the domain's priority, run stalld, whose boosts then interrupt the domain, or waive the rule if the domain sleeps in every period",
-                    VITAL
-                        .iter()
-                        .find(|(name, _)| thread.name.starts_with(name))
-                        .map_or("rcuc-priority", |(_, knob)| knob),
+                    VitalThread::of(&thread.name).map_or("rcuc-priority", |kind| kind.knob),
                     precedence(policy).saturating_add(1).min(99)
                 )),
         );

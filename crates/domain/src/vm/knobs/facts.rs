@@ -6,22 +6,9 @@ use std::fs;
 use std::io::Read as _;
 use std::path::Path;
 
-use rampart_model::{CpuId, CpuSet, Machine, Nanos, SchedulingPolicy};
+use rampart_model::{CpuId, CpuSet, Machine, Nanos, SchedulingPolicy, VitalThread};
 
 use super::table::{FILES, Row};
-
-/// Names of the kernel's own threads that must run before a busy virtual CPU: one for each CPU,
-/// and `rcub/`, which boosts the readers of many.
-///
-/// The threads of timers changed their name (see the knob `ktimers-priority`).
-pub(super) const KERNEL_THREADS: [&str; 6] = [
-    "ksoftirqd/",
-    "ktimers/",
-    "ktimersd/",
-    "ktimersoftd/",
-    "rcuc/",
-    "rcub/",
-];
 
 /// What was read from the host when the guest was started.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,7 +18,7 @@ pub(in super::super) struct HostFacts {
     pub(super) command_line: String,
     /// The CPUs that could be online.
     pub(super) possible: CpuSet,
-    /// Threads of the kernel, by [`KERNEL_THREADS`]: name and policy.
+    /// Threads of the kernel that must run before a busy virtual CPU: name and policy.
     pub(super) kernel_threads: Vec<(String, SchedulingPolicy)>,
     /// The longest exit latency of an idle state that is on.
     pub(super) idle_exit: Nanos,
@@ -153,10 +140,7 @@ fn kernel_threads(proc: &Path) -> Vec<(String, SchedulingPolicy)> {
             let id: u32 = entry.file_name().to_str()?.parse().ok()?;
             let name = fs::read_to_string(entry.path().join("comm")).ok()?;
             let name = name.trim_end().to_owned();
-            KERNEL_THREADS
-                .iter()
-                .any(|prefix| name.starts_with(prefix))
-                .then_some(())?;
+            VitalThread::of(&name)?;
             Some((name, crate::placement::policy(id)?))
         })
         .collect()

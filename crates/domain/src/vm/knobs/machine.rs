@@ -2,9 +2,9 @@
 //! The host as it runs: firmware, power, files, the kernel's own threads, caches.
 
 use rampart_knobs::{Isolation, Wanted, satisfies, wanted_text};
-use rampart_model::{Accelerator, CpuId, CpuSet, Nanos, SchedulingPolicy, Severity};
+use rampart_model::{Accelerator, CpuId, CpuSet, Nanos, SchedulingPolicy, Severity, VitalThread};
 
-use super::facts::{KERNEL_THREADS, SHALLOW};
+use super::facts::SHALLOW;
 use super::table::{FILES, Row, THROTTLING};
 use super::{Knob, Known};
 
@@ -200,13 +200,14 @@ pub(super) fn kernel_threads(known: &Known<'_>) -> Vec<Knob> {
         Severity::Problem
     };
     let needed = virtual_cpu.saturating_add(1);
-    KERNEL_THREADS
-        .iter()
-        .filter_map(|prefix| {
-            let for_all = *prefix == "rcub/";
+    VitalThread::ALL
+        .into_iter()
+        .filter_map(|kind| {
+            let prefix = kind.prefix;
             let belongs = |name: &str| {
                 name.strip_prefix(prefix).is_some_and(|number| {
-                    for_all || number.parse().is_ok_and(|cpu: CpuSet| cpu.is_subset(&cpus))
+                    !kind.is_bound()
+                        || number.parse().is_ok_and(|cpu: CpuSet| cpu.is_subset(&cpus))
                 })
             };
             let (name, lowest) = known
@@ -222,7 +223,7 @@ pub(super) fn kernel_threads(known: &Known<'_>) -> Vec<Knob> {
             };
             Some(
                 Knob::new(
-                    format!("{prefix}{} of the host", if for_all { "NODE" } else { "CPU" }),
+                    format!("{prefix}{} of the host", if kind.is_bound() { "CPU" } else { "NODE" }),
                     format!("fifo:{needed} or more"),
                     format!("{lowest} ({name})"),
                     priority(*lowest) > virtual_cpu,

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The kernel's own threads without which a CPU stops.
+
+/// A kind of thread of the kernel that a CPU cannot do without for long: callbacks of RCU, soft
+/// interrupts, timers, and the boosting of preempted readers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VitalThread {
+    /// What the name of each begins with; its CPU follows where [it is bound](Self::is_bound).
+    pub prefix: &'static str,
+    /// The knob that sets their priority.
+    pub knob: &'static str,
+}
+
+impl VitalThread {
+    /// All kinds. The threads of timers changed their name twice (see the knob `ktimers-priority`).
+    pub const ALL: [Self; 6] = [
+        Self::new("rcuc/", "rcuc-priority"),
+        Self::new("rcub/", "rcub-priority"),
+        Self::new("ksoftirqd/", "ksoftirqd-priority"),
+        Self::new("ktimers/", "ktimers-priority"),
+        Self::new("ktimersd/", "ktimers-priority"),
+        Self::new("ktimersoftd/", "ktimers-priority"),
+    ];
+
+    const fn new(prefix: &'static str, knob: &'static str) -> Self {
+        Self { prefix, knob }
+    }
+
+    /// The kind of the thread of this name, for example `rcuc/3`.
+    #[must_use]
+    pub fn of(name: &str) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|kind| name.starts_with(kind.prefix))
+    }
+
+    /// Whether there is one for each CPU, and its name ends in it. `rcub/` serves a node of RCU's
+    /// tree (`kernel/rcu/tree_plugin.h`, `rcu_spawn_one_boost_kthread`).
+    #[must_use]
+    pub fn is_bound(self) -> bool {
+        self.prefix != "rcub/"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_known_by_how_its_name_begins() {
+        assert_eq!(
+            VitalThread::of("ktimersd/3").map(|kind| kind.knob),
+            Some("ktimers-priority")
+        );
+        assert_eq!(
+            VitalThread::of("rcub/0").map(VitalThread::is_bound),
+            Some(false)
+        );
+        for other in ["migration/3", "rcu_preempt", "rcuop/3", "ksoftirq"] {
+            assert_eq!(VitalThread::of(other), None, "{other}");
+        }
+    }
+}
