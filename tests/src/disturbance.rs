@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A disturbance with a known answer: a FIFO-99 thread that holds a CPU at times it writes down.
+//! Disturbances with a known answer: a FIFO-99 thread that holds a CPU at times it writes down, and a
+//! process that stands still.
 
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rampart_model::{CpuId, Nanos};
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -24,21 +26,37 @@ pub fn now() -> Nanos {
     Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// Holds `cpu` for `length`, `count` times, `pause` apart, the first time after `pause`. The
+/// Holds `cpu` for `length`, `count` times, `pause` apart, as [`hold_while`] does.
+#[must_use]
+pub fn hold(cpu: CpuId, length: Duration, count: usize, pause: Duration) -> JoinHandle<Vec<Held>> {
+    let mut left = count;
+    hold_while(cpu, length, pause, move || {
+        let goes_on = left > 0;
+        left = left.saturating_sub(1);
+        goes_on
+    })
+}
+
+/// Holds `cpu` for `length`, `pause` apart, the first time after `pause`, as long as it is to go on. The
 /// handle gives the times back. A spinning thread at the highest priority is the weaker kind of
 /// block: interrupts still come through.
 ///
 /// # Panics
 /// In the thread, if it is not granted the CPU or the priority.
 #[must_use]
-pub fn hold(cpu: CpuId, length: Duration, count: usize, pause: Duration) -> JoinHandle<Vec<Held>> {
+pub fn hold_while(
+    cpu: CpuId,
+    length: Duration,
+    pause: Duration,
+    mut goes_on: impl FnMut() -> bool + Send + 'static,
+) -> JoinHandle<Vec<Held>> {
     thread::spawn(move || {
         let mut only = CpuSet::new();
         only.set(cpu.0 as usize);
         sched_setaffinity(None, &only).expect("affinity of the disturbing thread");
         set_highest_priority();
         let mut held = Vec::new();
-        for _ in 0..count {
+        while goes_on() {
             thread::sleep(pause);
             let from = now();
             while now() < from + Nanos::from(length) {
@@ -47,6 +65,29 @@ pub fn hold(cpu: CpuId, length: Duration, count: usize, pause: Duration) -> Join
             held.push(Held { from, to: now() });
         }
         held
+    })
+}
+
+/// Stops a process, and waits until each of its threads stands: a signal is no stop yet.
+///
+/// # Panics
+/// If there is none, or it goes on for a minute.
+pub fn stop(process: Pid) {
+    kill_process(process, Signal::STOP).expect("a process to stop");
+    let end = Instant::now() + Duration::from_secs(60);
+    while !stands(process) {
+        assert!(Instant::now() < end, "process {process:?} stops");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// By proc_pid_stat(5), of each thread.
+fn stands(process: Pid) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero()));
+    tasks.expect("threads").flatten().all(|task| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(')')
+            .is_some_and(|(_, fields)| fields.trim_start().starts_with('T'))
     })
 }
 

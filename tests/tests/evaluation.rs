@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use rampart_model::{Evaluation, EvaluationState, Nanos, Question, VerdictFigures, VerdictOutcome};
+use rampart_tests::documents::assert_valid;
 use rampart_tests::limited::{self, Limited as _, ended};
 use rampart_tests::machine_state::MachineState;
 use rampart_tests::programs::{
@@ -238,25 +239,6 @@ fn check_verdicts(evaluation: &Evaluation) {
         evaluation.comparison.sentences.len(),
         evaluation.plan.domains.len()
     );
-}
-
-/// The published schema accepts what is written.
-fn assert_valid(evaluation: &Evaluation) {
-    let directory = tempfile::tempdir().expect("a directory");
-    let output = rampart(directory.path(), &["schema", "evaluation"])
-        .finish()
-        .expect("rampart starts");
-    let schema: serde_json::Value = serde_json::from_str(&stdout(&output, 0)).expect("a schema");
-    let validator = jsonschema::validator_for(&schema).expect("a valid schema");
-    let document = serde_json::to_value(evaluation).expect("json");
-    let errors: Vec<String> = validator
-        .iter_errors(&document)
-        .map(|error| error.to_string())
-        .collect();
-    assert!(errors.is_empty(), "{errors:?}");
-    let mut spoiled = document;
-    spoiled["records"][0]["exposure"]["samples"] = "many".into();
-    assert!(!validator.is_valid(&spoiled), "the schema accepts anything");
 }
 
 /// No machine wakes within a nanosecond, and none takes ten seconds.

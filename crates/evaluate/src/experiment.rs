@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use rampart_host::{
     MachineRoot, StateDirectory, plan_in_force, processor_times, read_machine, read_smi_count,
-    refuse_beside_a_plan, standing_domain,
 };
 use rampart_model::{
-    Condition, DisturbanceKind, DomainKind, EVALUATION_SCHEMA_VERSION, Evaluation, EvaluationState,
+    Condition, DisturbanceKind, EVALUATION_SCHEMA_VERSION, Evaluation, EvaluationState,
     ExperimentPlan, Finding, LoadKind, LoadPlace, Nanos, Run, SchedulingPolicy, Severity,
     TransferRecord,
 };
@@ -20,9 +19,10 @@ use crate::collect::RecordCollector;
 use crate::conclude::{Concluding, empty_record, id_in_leg};
 use crate::costs::Costs;
 use crate::crash;
+use crate::effects::PlanSwitch;
 use crate::effects::switching::Switching;
-use crate::effects::{PlanRequest, PlanSwitch};
 use crate::ending::{Ending, longest};
+use crate::in_force;
 use crate::pace::Pace;
 use crate::run::{RunMade, RunRequest, make_run};
 use crate::starters::{Neighbours, Starters};
@@ -99,6 +99,10 @@ pub fn evaluate(
     let mut machine = read_machine(&root);
     machine.system_management_interrupts.at_start = read_smi_count();
     let availability = rampart_domain::availability(&machine);
+    // First of all: under another plan this machine is another one.
+    let state = StateDirectory::standard();
+    let standing = plan_in_force(&state)?;
+    in_force::refuse(standing.as_ref(), request.plan.as_ref())?;
     let refused = own_real_time_refusal(request);
     let request = &Request {
         policy: refused
@@ -112,9 +116,13 @@ pub fn evaluate(
         neighbours,
         not_measured,
         plan_effects,
-    } = propose(&machine, &availability, request)?;
+    } = propose(
+        &in_force::reachable(&machine, standing.as_ref()),
+        &availability,
+        request,
+    )?;
     plan.findings.extend(refused);
-    look_for_a_plan(&mut plan, request.plan.as_ref())?;
+    in_force::stands_for(&mut plan, standing.as_ref(), &state)?;
     for condition in loads_needed(&plan) {
         rampart_load::check(condition)?;
     }
@@ -244,44 +252,6 @@ pub fn evaluate(
         directory.write(&evaluation)?;
     }
     Ok(evaluation)
-}
-
-/// Finds out whether a plan stands applied: one that is to be compared must not, and one that is
-/// measured must have a wall for each domain.
-fn look_for_a_plan(
-    plan: &mut ExperimentPlan,
-    request: Option<&PlanRequest>,
-) -> Result<(), EvaluateError> {
-    let state = StateDirectory::standard();
-    let Some(standing) = plan_in_force(&state)? else {
-        return Ok(());
-    };
-    if !plan.legs.is_empty() {
-        return Err(EvaluateError::PlanStands {
-            file: standing.file,
-        });
-    }
-    if let Some(request) = request
-        && !request.is(&standing.resolved)
-    {
-        return Err(EvaluateError::AnotherPlanStands {
-            file: request.file.clone(),
-            standing: standing.file,
-        });
-    }
-    let mut all_stand = true;
-    for domain in &plan.domains {
-        if domain.selection.kind != DomainKind::Host
-            && standing_domain(&state, &domain.cpus)?.is_none()
-        {
-            refuse_beside_a_plan(&state, &domain.cpus)?;
-            all_stand = false;
-        }
-    }
-    if let Some(measured) = &mut plan.measured {
-        measured.stands = all_stand;
-    }
-    Ok(())
 }
 
 /// Every load of the plan, in conditions and in disturbances.

@@ -21,6 +21,7 @@ mod error;
 mod experiment;
 mod explain;
 mod failures;
+mod in_force;
 mod interference;
 mod intrusions;
 mod judge;

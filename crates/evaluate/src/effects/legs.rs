@@ -147,7 +147,7 @@ pub(crate) fn share_time_of_legs(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use rampart_model::{MachineSection, Plan};
 
@@ -167,7 +167,7 @@ mod tests {
         }
     }
 
-    fn request(before_after: bool, ablate: bool, knobs: usize) -> PlanRequest {
+    pub(crate) fn request(before_after: bool, ablate: bool, knobs: usize) -> PlanRequest {
         let knobs = (0..knobs)
             .map(|number| step(StepKind::Knob, &format!("knob-{number}"), StepAction::Apply));
         PlanRequest {
