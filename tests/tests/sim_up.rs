@@ -232,7 +232,13 @@ fn is_crashed_over_ssh(home: &Path) {
             .find(|verdict| verdict.question == Question::Crash && verdict.domain == domain)
             .unwrap_or_else(|| panic!("no verdict on the crash in {domain}"));
         let statement = &verdict.statement;
-        assert_eq!(verdict.outcome, VerdictOutcome::Fails, "{statement}");
+        // On a host that is busy with much else a domain may be silent for long before: then its end
+        // proves nothing, and that is what is said.
+        let silent = lived < -AT_ONCE && verdict.outcome == VerdictOutcome::Inconclusive;
+        assert!(
+            silent || verdict.outcome == VerdictOutcome::Fails,
+            "{statement}"
+        );
     }
     assert!(text.contains("Crash of the host"), "{text}");
     assert!(results.join("report.html").is_file());
