@@ -134,6 +134,12 @@ test-code: setup-test build modules ## Run the unit, property, documentation and
 	cargo test --locked --workspace --no-fail-fast \
 		--config 'target."cfg(unix)".runner = ["scripts/within", "$(TEST_SECONDS)"]'
 
+.PHONY: test-long
+test-long: setup-test build modules ## Run what takes too long for `make test`: three real-time guests beside a loaded one
+	$(heading) 'long tests'
+	cargo test --locked --package rampart-tests --test long \
+		--config 'target."cfg(unix)".runner = ["scripts/within", "3600"]' -- --ignored
+
 .PHONY: test-documentation
 test-documentation: $(PAGE) ## Build the documentation of the code, without a warning
 	$(heading) 'documentation of the code'

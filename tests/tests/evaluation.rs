@@ -47,7 +47,8 @@ fn the_standard_matrix_is_measured_and_rendered() {
         directory.path().join("results"),
     );
     let before = MachineState::take();
-    let output = evaluate(&state, &results, &["--for", "45s"]);
+    // A second and a bit for each run.
+    let output = evaluate(&state, &results, &["--for", "30s"]);
     let text = stdout(&output, 0);
     assert_eq!(
         before.differences(&MachineState::take()),
@@ -255,7 +256,7 @@ fn a_deadline_fails_or_holds_with_its_bound() {
         let results = directory.path().join("results");
         let options = [
             "--for",
-            "8s",
+            "4s",
             "--domains",
             "host",
             "--loads",
@@ -263,7 +264,7 @@ fn a_deadline_fails_or_holds_with_its_bound() {
             "--deadline",
             deadline,
             "--interval",
-            "500us",
+            "250us",
         ];
         let output = evaluate(&directory.path().join("state"), &results, &options);
         let _ = stdout(&output, code);
@@ -349,7 +350,7 @@ fn a_killed_evaluation_leaves_a_readable_result_and_a_restorable_machine() {
         let before = MachineState::take();
         let options = [
             "--for",
-            "60s",
+            "30s",
             "--domains",
             domains,
             "--loads",

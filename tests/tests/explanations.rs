@@ -269,6 +269,15 @@ kill -KILL $killed
 cat released >&2
 cat $T/osnoise/options $T/osnoise/cpus > after
 cmp before after && ls $T/instances && echo '{"restored":true}'
+# A CPU of the host is taken from a guest, for longer than the clocks of both leave open.
+rmmod blocksys
+insmod /usr/lib/modules/$(uname -r)/extra/blocksys.ko longest_us=500000
+./rampart block --cpus 1 --length 400ms --count 400 --pause 1600ms --kind module --show-progress none > told 2>&1 &
+blocker=$!
+./rampart measure wakeup --domain vm --cpus 1 --housekeeping 0 --interval 10ms --for 8s --explain --json --show-progress none > measured
+kill -INT $blocker || cat told >&2
+wait $blocker || true
+line measured
 "#;
 
 #[test]
@@ -291,7 +300,7 @@ fn in_the_simulated_machine_the_osnoise_tracer_names_what_was_planted() {
             "2",
             "--",
             "timeout",
-            "250",
+            "550",
             "bash",
             "-c",
             IN_THE_MACHINE,
@@ -301,7 +310,14 @@ fn in_the_simulated_machine_the_osnoise_tracer_names_what_was_planted() {
         .expect("starts");
     let text = stdout(&output, 0);
     let documents: Vec<&str> = text.lines().collect();
-    let [by_module, module_blocks, by_thread, thread_blocks, restored] = documents.as_slice()
+    let [
+        by_module,
+        module_blocks,
+        by_thread,
+        thread_blocks,
+        restored,
+        guest,
+    ] = documents.as_slice()
     else {
         panic!("{text}");
     };
@@ -310,10 +326,7 @@ fn in_the_simulated_machine_the_osnoise_tracer_names_what_was_planted() {
         (by_thread, thread_blocks, CauseKind::Thread),
     ] {
         let measurement: Measurement = serde_json::from_str(measured).expect("a measurement");
-        let blocks: Value = serde_json::from_str(blocks).expect("blocks");
-        let spans: Vec<BlockSpan> =
-            serde_json::from_value(blocks["made"]["spans"].clone()).expect("spans");
-        let spans: Vec<(Nanos, Nanos)> = spans.iter().map(|span| (span.start, span.end)).collect();
+        let spans = spans(blocks);
         assert!(
             measurement
                 .findings
@@ -336,4 +349,38 @@ fn in_the_simulated_machine_the_osnoise_tracer_names_what_was_planted() {
         }
     }
     assert_eq!(*restored, r#"{"restored":true}"#, "{output:?}");
+    what_takes_its_cpu_from_a_guest_is_named(guest);
+}
+
+/// The blocks of a document, each from when to when.
+fn spans(blocks: &str) -> Vec<(Nanos, Nanos)> {
+    let blocks: Value = serde_json::from_str(blocks).expect("blocks");
+    let spans: Vec<BlockSpan> =
+        serde_json::from_value(blocks["made"]["spans"].clone()).expect("spans");
+    spans.iter().map(|span| (span.start, span.end)).collect()
+}
+
+/// By the trace of its host: the thread of a virtual CPU is the guest, and no cause.
+fn what_takes_its_cpu_from_a_guest_is_named(measured: &str) {
+    let measurement: Measurement = serde_json::from_str(measured).expect("a measurement");
+    assert!(measurement.guest.is_some(), "{measured}");
+    assert_eq!(measurement.explained.len(), 10);
+    let mut found = 0;
+    for worst in &measurement.explained {
+        let cause = &worst.causes[0];
+        let share = cause.duration.0 as f64 / worst.event.value.0 as f64;
+        // The interrupt that the module asks for from its timer.
+        found += usize::from(cause.name.starts_with("irq_work:") && share > 0.5);
+        for cause in &worst.causes {
+            let own = cause.kind == CauseKind::Thread && cause.name.contains("/KVM:");
+            assert!(!own, "{worst:?}");
+        }
+    }
+    assert!(found >= 2, "{:?}", measurement.explained);
+    let mut findings = measurement.findings.iter();
+    assert!(
+        findings.any(|finding| finding.what.contains("guest's host")),
+        "{:?}",
+        measurement.findings
+    );
 }

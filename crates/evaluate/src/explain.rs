@@ -1,20 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What caused the worst samples of a run, from the kernel's own trace of its CPUs.
+//!
+//! Of a guest the trace is that of its host: it tells what took the CPU from the thread that runs the
+//! virtual one, and not what the guest's own kernel did while it had it.
 
 use std::cmp::Reverse;
 
-use rampart_host::{StateDirectory, Trace, TracedSample, Tracing};
+use rampart_host::{StateDirectory, Taker, Trace, TracedSample, Tracing};
 use rampart_model::{
-    CpuSet, DomainKind, ExplainedWorst, Finding, MeterDetail, MeterPlan, Nanos, Severity,
-    ThreadOutcome,
+    CauseKind, CpuId, CpuSet, DomainKind, ExplainedWorst, Finding, GuestReport, GuestThreadRole,
+    MeterDetail, MeterPlan, Nanos, Severity, ThreadOutcome,
 };
+
+use crate::transfer::windows::Clock;
 
 /// How many of the worst samples are explained.
 const EXPLAINED: usize = 10;
 
+const PLACE: &str = "explanation of the worst samples";
+
+/// What is said of a sample that the clocks of guest and host do not place well enough.
+const TOO_SHORT: &str = "shorter than what the clocks of guest and host leave open";
+
 /// A trace beside a run, or the reason why there is none.
 #[derive(Debug)]
 pub(crate) struct Explaining {
+    kind: DomainKind,
     tracing: Option<Tracing>,
     findings: Vec<Finding>,
 }
@@ -28,46 +39,25 @@ impl Explaining {
         plan: &MeterPlan,
         housekeeping: &CpuSet,
     ) -> Self {
-        let none = |finding| Self {
-            tracing: None,
-            findings: vec![finding],
+        let (tracing, findings) = match wanted {
+            true => begin(plan, housekeeping),
+            false => (None, Vec::new()),
         };
-        if !wanted {
-            return Self {
-                tracing: None,
-                findings: Vec::new(),
-            };
-        }
-        if kind == DomainKind::Vm {
-            // Its samples are on another clock, and its kernel is another one.
-            return none(
-                Finding::new(
-                    Severity::Warning,
-                    "explanation of the worst samples",
-                    "the trace tells of the host's kernel alone, and a guest's samples are on the clock of its own",
-                )
-                .mend("measure the domain `host` on the same CPUs with --explain"),
-            );
-        }
-        match Tracing::start(&StateDirectory::standard(), &plan.cpus, housekeeping) {
-            Ok(tracing) => Self {
-                tracing: Some(tracing),
-                findings: Vec::new(),
-            },
-            Err(error) => none(Finding::new(
-                Severity::Warning,
-                "explanation of the worst samples",
-                format!("the kernel cannot be traced, so causes are not named: {error}"),
-            )),
+        Self {
+            kind,
+            tracing,
+            findings,
         }
     }
 
     /// Ends the trace and explains the worst samples of `threads`, worst first, with what has to be
-    /// known about the explanations. To be called when the domain is down.
+    /// known about the explanations. `guest` is what they were measured in, if that was one. To be
+    /// called when the domain is down.
     pub(crate) fn finish(
         self,
         plan: &MeterPlan,
         threads: &[ThreadOutcome],
+        guest: Option<&GuestReport>,
     ) -> (Vec<ExplainedWorst>, Vec<Finding>) {
         let mut findings = self.findings;
         let Some(tracing) = self.tracing else {
@@ -77,20 +67,26 @@ impl Explaining {
             Ok(trace) => {
                 findings.push(cost(&trace));
                 findings.extend(trace.findings.iter().cloned());
-                let explained = worst(plan, threads)
-                    .iter()
-                    .map(|sample| trace.explain(sample))
-                    .collect();
+                let worst = worst(plan, threads);
+                let explained = match (self.kind, guest) {
+                    (DomainKind::Vm, Some(guest)) => {
+                        findings.push(from_outside(guest));
+                        let view = HostView {
+                            trace: &trace,
+                            guest,
+                        };
+                        worst.iter().filter_map(|one| view.explain(one)).collect()
+                    }
+                    // One that did not come up has no sample either.
+                    (DomainKind::Vm, None) => Vec::new(),
+                    _ => worst.iter().map(|sample| trace.explain(sample)).collect(),
+                };
                 (explained, findings)
             }
             Err(error) => {
                 findings.push(
-                    Finding::new(
-                        Severity::Warning,
-                        "explanation of the worst samples",
-                        error.to_string(),
-                    )
-                    .mend("rampart release"),
+                    Finding::new(Severity::Warning, PLACE, error.to_string())
+                        .mend("rampart release"),
                 );
                 (Vec::new(), findings)
             }
@@ -98,10 +94,85 @@ impl Explaining {
     }
 }
 
+/// The trace, or the reason why there is none.
+fn begin(plan: &MeterPlan, housekeeping: &CpuSet) -> (Option<Tracing>, Vec<Finding>) {
+    match Tracing::start(&StateDirectory::standard(), &plan.cpus, housekeeping) {
+        Ok(tracing) => (Some(tracing), Vec::new()),
+        Err(error) => {
+            let finding = Finding::new(
+                Severity::Warning,
+                PLACE,
+                format!("the kernel cannot be traced, so causes are not named: {error}"),
+            );
+            (None, vec![finding])
+        }
+    }
+}
+
+/// A guest as its host sees it.
+struct HostView<'a> {
+    trace: &'a Trace,
+    guest: &'a GuestReport,
+}
+
+impl HostView<'_> {
+    /// Names the causes of a guest's sample that its host saw, with all moments on the guest's clock.
+    /// None where no thread has that CPU of the host for a virtual one.
+    fn explain(&self, sample: &TracedSample) -> Option<ExplainedWorst> {
+        let thread = thread_behind(self.guest, sample.cpu)?;
+        let clock = Clock(&self.guest.clock);
+        let mut there = *sample;
+        there.taker = Taker::VirtualCpu(thread);
+        there.event.at = clock.outside(sample.event.at);
+        let mut explained = self.trace.explain(&there);
+        explained.event = sample.event;
+        for cause in &mut explained.causes {
+            cause.start = clock.inside(cause.start);
+        }
+        if is_too_short(sample, clock.uncertainty()) {
+            let disturbed = sample.window.saturating_sub(sample.work);
+            explained.unexplained = disturbed;
+            explained.causes.truncate(1);
+            for cause in &mut explained.causes {
+                cause.kind = CauseKind::Unseen;
+                cause.name = TOO_SHORT.to_owned();
+                cause.start = sample.event.at.saturating_sub(sample.window);
+                cause.duration = disturbed;
+            }
+        }
+        Some(explained)
+    }
+}
+
+/// Whether what the clocks leave open may put a sample beside its cause: by more than half of it.
+fn is_too_short(sample: &TracedSample, uncertainty: Nanos) -> bool {
+    sample.window.0 < uncertainty.0.saturating_mul(2)
+}
+
+/// The host's thread that runs the virtual CPU on this CPU of the host.
+fn thread_behind(guest: &GuestReport, cpu: CpuId) -> Option<u32> {
+    let number = guest.pinned.iter().rposition(|bound| *bound == Some(cpu))?;
+    let number = GuestThreadRole::VirtualCpu(u32::try_from(number).ok()?);
+    let mut threads = guest.threads.iter();
+    Some(threads.find(|thread| thread.role == number)?.thread)
+}
+
+/// What an explanation of a guest's samples rests on.
+fn from_outside(guest: &GuestReport) -> Finding {
+    let uncertainty = Clock(&guest.clock).uncertainty();
+    Finding::new(
+        Severity::Note,
+        PLACE,
+        format!(
+            "the trace is that of the guest's host: it names what took the CPU from the thread of the virtual one; what the guest's own kernel did meanwhile it does not see. The clocks are known to each other to ±{uncertainty}, and no sample shorter than twice that is explained"
+        ),
+    )
+}
+
 fn cost(trace: &Trace) -> Finding {
     Finding::new(
         Severity::Note,
-        "explanation of the worst samples",
+        PLACE,
         format!(
             "the kernel traced the measured CPUs meanwhile ({}), which makes each interrupt and each switch of threads a little longer",
             trace.source
@@ -121,6 +192,7 @@ fn worst(plan: &MeterPlan, threads: &[ThreadOutcome]) -> Vec<TracedSample> {
                 MeterDetail::Loop { .. } => (Nanos::ZERO, plan.work),
             };
             thread.worst.iter().map(move |event| TracedSample {
+                taker: Taker::Meter,
                 cpu: thread.cpu,
                 event: *event,
                 window: event.value + more,
@@ -135,15 +207,119 @@ fn worst(plan: &MeterPlan, threads: &[ThreadOutcome]) -> Vec<TracedSample> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use rampart_host::{Interval, Source};
+    use rampart_model::{
+        Accelerator, ClockRelation, GuestThread, SchedulingPolicy, SignedNanos, WorstEvent,
+    };
+
     use super::*;
 
+    fn guest(uncertainty: Nanos) -> GuestReport {
+        let thread = |thread, role, cpu| GuestThread {
+            name: String::new(),
+            thread,
+            role,
+            cpus: CpuSet::single(CpuId(cpu)),
+            policy: SchedulingPolicy::Fifo(1),
+        };
+        let relation = |at| ClockRelation {
+            at: Nanos::from_secs(at),
+            // The guest's clock is 90 s behind.
+            offset: SignedNanos(-90_000_000_000),
+            uncertainty,
+            exchanges: 3,
+        };
+        GuestReport {
+            accelerator: Accelerator::Kvm,
+            program: String::new(),
+            command: Vec::new(),
+            kernel: String::new(),
+            boot_line: String::new(),
+            memory_bytes: 0,
+            page_bytes: 4096,
+            locked_bytes: 0,
+            // One CPU of the host for two: the second is the real-time one.
+            pinned: vec![Some(CpuId(1)), Some(CpuId(1))],
+            threads: vec![
+                thread(8, GuestThreadRole::Other, 1),
+                thread(9, GuestThreadRole::VirtualCpu(1), 1),
+                thread(7, GuestThreadRole::VirtualCpu(0), 1),
+            ],
+            knobs: Vec::new(),
+            boot_time: Nanos::SECOND,
+            clock: vec![relation(100), relation(120)],
+            findings: Vec::new(),
+        }
+    }
+
+    /// The host's CPU was a planted thread's from 110.1 to 110.3 s.
+    fn explained(guest: &GuestReport) -> ExplainedWorst {
+        let interval = |name: &str, start, end| Interval {
+            kind: CauseKind::Thread,
+            name: name.into(),
+            start: Nanos::from_millis(start),
+            end: Nanos::from_millis(end),
+        };
+        let intervals = vec![
+            interval("CPU 1/KVM:9", 109_000, 110_100),
+            interval("planted:5", 110_100, 110_300),
+            interval("CPU 1/KVM:9", 110_300, 111_000),
+        ];
+        let trace = Trace {
+            source: Source::Osnoise,
+            intervals: [(CpuId(1), intervals)].into(),
+            lost: BTreeMap::new(),
+            findings: Vec::new(),
+        };
+        let window = Nanos::from_millis(210);
+        let sample = TracedSample {
+            taker: Taker::Meter,
+            cpu: CpuId(1),
+            event: WorstEvent {
+                at: Nanos::from_millis(20_305),
+                value: window,
+                sequence: 3,
+            },
+            window,
+            work: Nanos::ZERO,
+        };
+        let view = HostView {
+            trace: &trace,
+            guest,
+        };
+        view.explain(&sample).expect("its thread is known")
+    }
+
     #[test]
-    fn a_guest_is_told_why_it_is_not_explained() {
-        let none = CpuSet::new();
-        let plan = MeterPlan::new(rampart_model::MeterKind::Wakeup, none.clone());
-        let explaining = Explaining::start(true, DomainKind::Vm, &plan, &none);
-        let (explained, findings) = explaining.finish(&plan, &[]);
-        assert!(explained.is_empty());
-        assert!(findings[0].what.contains("guest"), "{findings:?}");
+    fn what_takes_a_cpu_from_a_guest_is_named_on_the_guests_clock() {
+        let told = explained(&guest(Nanos::from_millis(1)));
+        assert_eq!(told.event.at, Nanos::from_millis(20_305));
+        let [cause] = &told.causes[..] else {
+            panic!("{told:?}");
+        };
+        assert_eq!((cause.kind, &*cause.name), (CauseKind::Thread, "planted:5"));
+        assert_eq!(cause.start, Nanos::from_millis(20_100));
+        assert_eq!(cause.duration, Nanos::from_millis(200));
+        assert_eq!(told.unexplained, Nanos::from_millis(10));
+    }
+
+    #[test]
+    fn what_the_clocks_leave_open_explains_nothing() {
+        let told = explained(&guest(Nanos::from_millis(106)));
+        let [cause] = &told.causes[..] else {
+            panic!("{told:?}");
+        };
+        assert_eq!((cause.kind, &*cause.name), (CauseKind::Unseen, TOO_SHORT));
+        assert_eq!(told.unexplained, Nanos::from_millis(210));
+    }
+
+    #[test]
+    fn a_virtual_cpu_that_is_bound_elsewhere_is_not_told_of() {
+        assert_eq!(thread_behind(&guest(Nanos::ZERO), CpuId(1)), Some(9));
+        assert_eq!(thread_behind(&guest(Nanos::ZERO), CpuId(2)), None);
+        let finding = from_outside(&guest(Nanos::from_millis(3)));
+        assert!(finding.what.contains("±3 ms"), "{}", finding.what);
     }
 }

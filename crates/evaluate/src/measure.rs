@@ -110,7 +110,7 @@ pub fn measure(
     let granted = running.granted();
     let guest = running.guest();
     let shield = running.finish()?;
-    let (explained, told) = explaining.finish(plan, &threads);
+    let (explained, told) = explaining.finish(plan, &threads, guest.as_ref());
     findings.extend(told);
     Ok(Measurement {
         explained,

@@ -176,7 +176,7 @@ pub(crate) fn make_run(
             }
         }
     }
-    let (explained, told) = explaining.finish(request.plan, &heard.threads);
+    let (explained, told) = explaining.finish(request.plan, &heard.threads, guest.as_ref());
     heard.findings.extend(told);
     for thread in &heard.threads {
         invalid.extend(thread_problems(request.record, thread));

@@ -70,4 +70,4 @@ pub use shield::{
 };
 pub use standing::{plan_in_force, standing_plan};
 pub use state::StateDirectory;
-pub use tracing::{Interval, Source, Span, Trace, TracedSample, Tracing, explain};
+pub use tracing::{Interval, Source, Span, Taker, Trace, TracedSample, Tracing, explain};

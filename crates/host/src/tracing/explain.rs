@@ -8,12 +8,46 @@ use rampart_model::{Cause, CauseKind, CpuId, ExplainedWorst, Nanos, WorstEvent};
 
 use super::{Interval, Span};
 
+/// Whose time on the CPU a sample was taken in, which is no cause of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taker {
+    /// The measuring thread of that CPU.
+    Meter,
+    /// A guest: the thread of this id runs its virtual CPU, on which the meter is.
+    VirtualCpu(u32),
+}
+
+impl Taker {
+    /// Whether a thread, as the trace names it (`NAME:ID`), is this one on `cpu`.
+    fn is_named(self, name: &str, cpu: CpuId) -> bool {
+        match self {
+            Self::Meter => name
+                .strip_prefix("meter/")
+                .and_then(|rest| rest.split_once(':'))
+                .is_some_and(|(number, _)| number == cpu.to_string()),
+            Self::VirtualCpu(thread) => name
+                .rsplit_once(':')
+                .is_some_and(|(_, id)| id == thread.to_string()),
+        }
+    }
+
+    /// What the time of it is called in which the sample should have been over.
+    const fn lingering(self) -> &'static str {
+        match self {
+            Self::Meter => "in the measuring thread",
+            Self::VirtualCpu(_) => "in the guest, whose own kernel is not traced",
+        }
+    }
+}
+
 /// A sample to explain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TracedSample {
+    /// Who took it.
+    pub taker: Taker,
     /// The CPU.
     pub cpu: CpuId,
-    /// The sample.
+    /// The sample, on the clock of this kernel.
     pub event: WorstEvent,
     /// How long before its end the stretch of time began that it tells of.
     pub window: Nanos,
@@ -24,9 +58,6 @@ pub struct TracedSample {
 /// The kernel writes moments to the microsecond, so an interval may be this much off.
 const RESOLUTION: Nanos = Nanos::from_micros(1);
 
-/// What the time of a measuring thread is called in which it should have seen nothing.
-const OWN: &str = "in the measuring thread";
-
 /// What the time is called whose events were lost.
 const LOST: &str = "the trace of that time is lost";
 
@@ -35,7 +66,8 @@ const LOST: &str = "the trace of that time is lost";
 ///
 /// The measuring thread is no cause of its own latency; where much of its time is more than its
 /// work, it went where the kernel does not see: to the hypervisor under the machine, to firmware,
-/// to memory that was slow. That, the idle loop, and time whose events were `lost`, is
+/// to memory that was slow. The thread of a virtual CPU is none either: while it has the CPU the
+/// guest runs, and what its kernel does then is not seen. That, the idle loop, and time whose events were `lost`, is
 /// [`CauseKind::Unseen`].
 #[must_use]
 pub fn explain<'a>(
@@ -45,7 +77,6 @@ pub fn explain<'a>(
 ) -> ExplainedWorst {
     let end = sample.event.at + RESOLUTION;
     let start = sample.event.at.saturating_sub(sample.window + RESOLUTION);
-    let own = format!("meter/{}:", sample.cpu);
     let overlapping: Vec<&Interval> = intervals
         .into_iter()
         .filter(|interval| interval.start < end && interval.end > start)
@@ -56,7 +87,7 @@ pub fn explain<'a>(
         let Some(interval) = overlapping.get(index) else {
             continue;
         };
-        if interval.kind == CauseKind::Thread && interval.name.starts_with(&own) {
+        if interval.kind == CauseKind::Thread && sample.taker.is_named(&interval.name, sample.cpu) {
             own_time += length;
             continue;
         }
@@ -86,7 +117,7 @@ pub fn explain<'a>(
     // A little of it is the way from the kernel's switch to the meter's own look at the clock.
     let lingered = own_time.saturating_sub(sample.work).min(disturbed);
     if lingered.0 > disturbed.0 / 10 && lingered > RESOLUTION {
-        causes.push(unseen(OWN, begun, lingered));
+        causes.push(unseen(sample.taker.lingering(), begun, lingered));
     }
     if let Some(gap) = lost_in(lost, begun, sample.event.at) {
         causes.push(unseen(LOST, gap.start, gap.end.saturating_sub(gap.start)));

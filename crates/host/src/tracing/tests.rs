@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use rampart_model::{CauseKind, CpuId, Nanos, WorstEvent};
 
 use super::assemble::Assembler;
-use super::{Interval, Span, TracedSample, explain};
+use super::{Interval, Span, Taker, TracedSample, explain};
 
 const OSNOISE: &str = include_str!("../../../../tests/fixtures/trace/osnoise.txt");
 const EVENTS: &str = include_str!("../../../../tests/fixtures/trace/events.txt");
@@ -23,6 +23,7 @@ fn assembled(text: &str) -> Vec<Interval> {
 
 fn sample(at: u64, value: u64) -> TracedSample {
     TracedSample {
+        taker: Taker::Meter,
         cpu: CpuId(1),
         event: WorstEvent {
             at: Nanos(at),
@@ -243,6 +244,46 @@ fn the_measuring_thread_is_no_cause_but_its_lost_time_is_told() {
     };
     let explained = explain(&sample(5_000_000, 400_000), [&other], &[]);
     assert_eq!(explained.causes[0].kind, CauseKind::Thread);
+}
+
+#[test]
+fn the_thread_of_a_virtual_cpu_is_the_guest_and_no_cause() {
+    let thread = |name: &str, start, end| Interval {
+        kind: CauseKind::Thread,
+        name: name.into(),
+        start: Nanos(start),
+        end: Nanos(end),
+    };
+    let intervals = [
+        thread("CPU 1/KVM:77", 4_500_000, 4_700_000),
+        thread("planted:9", 4_700_000, 4_940_000),
+        thread("CPU 1/KVM:77", 4_940_000, 5_100_000),
+    ];
+    let of_the_guest = TracedSample {
+        taker: Taker::VirtualCpu(77),
+        ..sample(5_000_000, 400_000)
+    };
+    let (causes, unexplained) = told(&intervals, of_the_guest);
+    assert_eq!(
+        causes,
+        [
+            (CauseKind::Thread, "planted:9".to_owned(), 60),
+            (
+                CauseKind::Unseen,
+                "in the guest, whose own kernel is not traced".to_owned(),
+                40
+            ),
+        ]
+    );
+    assert_eq!(unexplained, 40);
+    // The virtual CPU of another guest is a thread like any other.
+    let other = TracedSample {
+        taker: Taker::VirtualCpu(7),
+        ..of_the_guest
+    };
+    let (causes, unexplained) = told(&intervals, other);
+    assert!(causes.contains(&(CauseKind::Thread, "CPU 1/KVM:77".to_owned(), 40)));
+    assert_eq!(unexplained, 0);
 }
 
 #[test]
