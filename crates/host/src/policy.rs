@@ -79,12 +79,19 @@ pub fn thread_policy(thread: u32) -> io::Result<SchedulingPolicy> {
     Ok(attributes(thread)?.policy())
 }
 
-/// Gives a thread a policy.
+/// Gives a thread a policy. It keeps its nice value, which sched_setattr(2) sets with a time-sharing
+/// policy: nobody asked for another, and a lower one needs a privilege.
 ///
 /// # Errors
 /// If it is gone, or the kernel refuses: [`crate::diagnose_real_time_policy`] says why.
 pub fn set_thread_policy(thread: u32, policy: SchedulingPolicy) -> io::Result<()> {
-    set_attributes(thread, &Attributes::of(policy))
+    let mut wanted = Attributes::of(policy);
+    if policy == SchedulingPolicy::Other {
+        // Not from sched_getattr(2), which gives none of a real-time thread.
+        let thread = rustix::process::Pid::from_raw(number(thread)?);
+        wanted.nice = rustix::process::getpriority_process(thread)?;
+    }
+    set_attributes(thread, &wanted)
 }
 
 /// What the scheduler knows of a thread.
@@ -131,4 +138,28 @@ pub(crate) fn set_attributes(thread: u32, attributes: &Attributes) -> io::Result
 
 fn number(thread: u32) -> io::Result<libc::pid_t> {
     libc::pid_t::try_from(thread).map_err(|_| io::ErrorKind::InvalidInput.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_sharing_policy_leaves_the_nice_value() {
+        // Of this thread alone, and upwards, which everybody may.
+        let own = std::thread::spawn(|| {
+            let thread = rustix::thread::gettid();
+            rustix::process::setpriority_process(Some(thread), 7).expect("a higher nice value");
+            let thread = thread.as_raw_nonzero().get().unsigned_abs();
+            let nice = || attributes(thread).expect("attributes").nice;
+            set_thread_policy(thread, SchedulingPolicy::Other).expect("it has it already");
+            assert_eq!(nice(), 7);
+            // Where real-time policies are granted, also of one that comes back from there.
+            if set_thread_policy(thread, SchedulingPolicy::Fifo(1)).is_ok() {
+                set_thread_policy(thread, SchedulingPolicy::Other).expect("back");
+                assert_eq!(nice(), 7);
+            }
+        });
+        own.join().expect("no panic");
+    }
 }
