@@ -135,9 +135,9 @@ test-code: setup-test build modules ## Run the unit, property, documentation and
 		--config 'target."cfg(unix)".runner = ["scripts/within", "$(TEST_SECONDS)"]'
 
 .PHONY: test-long
-test-long: setup-test build modules ## Run what takes too long for `make test`: three real-time guests beside a loaded one
+test-long: setup-test build modules ## Run what takes too long for `make test`
 	$(heading) 'long tests'
-	cargo test --locked --package rampart-tests --test long \
+	cargo test --locked --package rampart-tests --test long --test sim_up \
 		--config 'target."cfg(unix)".runner = ["scripts/within", "3600"]' -- --ignored
 
 .PHONY: test-documentation

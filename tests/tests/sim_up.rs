@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One simulated machine that is up, for everything that needs one: commands that join it, another
-//! machine by ssh through a port that leads into it, and at the end the crash of that machine in an
-//! evaluation.
+//! A simulated machine that is up, for everything that needs one: commands that join it, ssh through a
+//! port that leads into it, and its crash in an evaluation over ssh.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::thread;
 
 use rampart_model::{Bench, Evaluation, EvaluationState, Measurement, Question, VerdictOutcome};
@@ -55,35 +54,62 @@ impl Drop for KillAtEnd {
     }
 }
 
+/// A machine that is up and that ssh reaches.
+struct Machine {
+    home: tempfile::TempDir,
+    held: KillAtEnd,
+    said: BufReader<ChildStderr>,
+    server: KillAtEnd,
+}
+
+impl Machine {
+    fn up() -> Self {
+        let home = tempfile::tempdir().expect("a directory");
+        let port = TcpListener::bind("127.0.0.1:0")
+            .and_then(|listener| listener.local_addr())
+            .expect("a port")
+            .port();
+        let mut held = sim(&["up", "--forward", &format!("{port}:22")]);
+        let mut held = KillAtEnd(held.stderr(Stdio::piped()).spawn().expect("started"));
+        let mut said = BufReader::new(held.0.stderr.take().expect("a pipe"));
+        let mut line = String::new();
+        said.read_line(&mut line).expect("read");
+        assert!(line.contains("is up after"), "{line}");
+        let server = serve_ssh(home.path(), port);
+        Self {
+            home,
+            held,
+            said,
+            server,
+        }
+    }
+}
+
 #[test]
-fn a_machine_that_is_up_serves_many_is_reached_by_ssh_and_crashed() {
-    let home = tempfile::tempdir().expect("a directory");
-    let port = TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .expect("a port")
-        .port();
-    let mut held = sim(&["up", "--forward", &format!("{port}:22")]);
-    let mut held = KillAtEnd(held.stderr(Stdio::piped()).spawn().expect("started"));
-    let mut said = BufReader::new(held.0.stderr.take().expect("a pipe"));
-    let mut line = String::new();
-    said.read_line(&mut line).expect("read");
-    assert!(line.contains("is up after"), "{line}");
+fn a_machine_that_is_up_serves_many_and_is_reached_by_ssh() {
+    let mut machine = Machine::up();
     assert_eq!(exit_code(&finish(sim(&["up"]))), 1, "a second is refused");
-
     serves_several_commands();
-    let server = serve_ssh(home.path(), port);
-    measures_over_ssh(home.path());
-    is_crashed_over_ssh(home.path());
+    measures_over_ssh(machine.home.path());
+    drop(machine.server);
+    assert_eq!(exit_code(&finish(sim(&["down"]))), 0);
+    assert_eq!(ended(&mut machine.held.0).code(), Some(0));
+    assert_eq!(exit_code(&finish(sim(&["down"]))), MISSING, "none is up");
+}
 
-    drop(server);
-    assert_eq!(ended(&mut held.0).code(), Some(MACHINE_LOST));
+#[test]
+#[ignore = "a busy host makes the machine silent before it crashes; make test-long runs it"]
+fn a_machine_is_crashed_over_ssh() {
+    let mut machine = Machine::up();
+    is_crashed_over_ssh(machine.home.path());
+    drop(machine.server);
+    assert_eq!(ended(&mut machine.held.0).code(), Some(MACHINE_LOST));
     let mut rest = String::new();
-    said.read_to_string(&mut rest).expect("read");
+    machine.said.read_to_string(&mut rest).expect("read");
     assert!(rest.contains("kernel has panicked"), "{rest}");
     // With the last lines of its console; how many lines the kernel says after the cause differs.
     let console = |line: &str| line.trim_start().starts_with("[ ");
     assert!(rest.lines().any(console), "{rest}");
-    assert_eq!(exit_code(&finish(sim(&["down"]))), MISSING, "none is up");
 }
 
 /// One of them stays while others come and go.
