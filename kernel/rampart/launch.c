@@ -309,8 +309,10 @@ int rampart_launch(struct rampart_enable *request, struct device *device)
 	rampart.system = blob;
 	rampart_view_status(status);
 	rampart.enabled = true;
+	/* After the header, as format.rs orders them; the hypervisor has checked it. */
+	rampart.event_interrupt = ((struct rampart_platform *)(blob + 1))->event_interrupt;
 	__module_get(THIS_MODULE);
-	rampart_watch_begin();
+	rampart_watch_begin(rampart.event_interrupt);
 	cpus_read_unlock();
 	release_firmware(image);
 	kfree(entry);
@@ -348,7 +350,7 @@ int rampart_leave(void)
 	cpus_read_unlock();
 	if (atomic64_read(&outcome)) {
 		pr_err("the hypervisor does not leave: %lld\n", (s64)atomic64_read(&outcome));
-		rampart_watch_begin();
+		rampart_watch_begin(rampart.event_interrupt);
 		return -EREMOTEIO;
 	}
 	rampart.enabled = false;
