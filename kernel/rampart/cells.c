@@ -20,7 +20,7 @@ static const u64 *blob_cpus(const struct rampart_blob_header *blob)
 	return (const u64 *)(blob + 1);
 }
 
-static const struct rampart_memory_region *blob_memory(const struct rampart_blob_header *blob)
+const struct rampart_memory_region *rampart_blob_memory(const struct rampart_blob_header *blob)
 {
 	return (const struct rampart_memory_region *)(blob_cpus(blob) + blob->cpu_count);
 }
@@ -52,7 +52,7 @@ static int cpu_of(u64 mpidr)
 /* The hypervisor knows which memory is there, but not what this kernel does with it. */
 static int check_memory(const struct rampart_blob_header *blob)
 {
-	const struct rampart_memory_region *region = blob_memory(blob);
+	const struct rampart_memory_region *region = rampart_blob_memory(blob);
 	u32 index;
 
 	for (index = 0; index < blob->memory_count; index++, region++) {
@@ -146,7 +146,9 @@ int rampart_cell_create(struct rampart_create *request)
 	if (kobject_init_and_add(&member->kobject, &rampart_member_type, rampart.cells, "%u",
 				 member->number))
 		pr_warn("cell %s is not in sysfs\n", blob->name);
+	mutex_lock(&rampart.view);
 	rampart.members[member->number] = member;
+	mutex_unlock(&rampart.view);
 	return 0;
 
 return_cpus:
@@ -168,7 +170,7 @@ static struct rampart_member *member_of(u32 number)
 static const struct rampart_memory_region *
 region_of(const struct rampart_blob_header *blob, u64 guest, u64 bytes)
 {
-	const struct rampart_memory_region *region = blob_memory(blob);
+	const struct rampart_memory_region *region = rampart_blob_memory(blob);
 	u32 index;
 
 	for (index = 0; index < blob->memory_count; index++, region++)
@@ -220,7 +222,10 @@ int rampart_cell_destroy(u32 number, struct rampart_answer *answer)
 	error = rampart_error(answer);
 	if (error)
 		return error;
+	mutex_lock(&rampart.view);
 	rampart.members[number] = NULL;
+	mutex_unlock(&rampart.view);
+	rampart_view_end(member->blob);
 	return_cpus(&member->cpus);
 	kobject_put(&member->kobject);
 	return 0;

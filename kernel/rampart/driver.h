@@ -6,6 +6,7 @@
 #include <linux/cpumask.h>
 #include <linux/device.h>
 #include <linux/kobject.h>
+#include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/poll.h>
 #include <linux/types.h>
@@ -22,15 +23,27 @@ struct rampart_member {
 	struct rampart_blob_header *blob;
 };
 
+/* One opening of the device. */
+struct rampart_opening {
+	struct list_head list;
+	struct address_space *mapping;
+	/* What it has read of the changes. */
+	u64 seen;
+};
+
 struct rampart_driver {
 	/* Guards all of it; hypercalls are made with it held. */
 	struct mutex lock;
+	/* Inside it, and never while user memory is touched: members, status and openings. */
+	struct mutex view;
 	bool enabled;
 	phys_addr_t memory;
 	size_t memory_bytes;
 	/* Of the hypervisor's memory only this can be read while it runs. */
 	phys_addr_t status_address;
 	struct rampart_status *status;
+	/* The configuration that it was launched with. */
+	struct rampart_blob_header *system;
 	/* The place of each CPU in the header, and its affinity. */
 	u32 index[NR_CPUS];
 	u64 mpidr[NR_CPUS];
@@ -67,6 +80,13 @@ void rampart_status_end(void);
 extern struct kobj_type rampart_member_type;
 ssize_t rampart_status_read(struct file *file, char __user *buffer, size_t size, loff_t *offset);
 __poll_t rampart_status_poll(struct file *file, poll_table *table);
-int rampart_status_map(struct file *file, struct vm_area_struct *area);
+
+const struct rampart_memory_region *rampart_blob_memory(const struct rampart_blob_header *blob);
+void rampart_view_open(struct rampart_opening *opening, struct file *file);
+void rampart_view_close(struct rampart_opening *opening);
+void rampart_view_status(struct rampart_status *status);
+void rampart_view_end(const struct rampart_blob_header *blob);
+int rampart_view_map(struct file *file, struct vm_area_struct *area);
+int rampart_view_configuration(struct rampart_configuration *request);
 
 #endif /* _RAMPART_DRIVER_H */

@@ -252,6 +252,7 @@ int rampart_launch(struct rampart_enable *request, struct device *device)
 {
 	const struct firmware *image;
 	struct rampart_blob_header *blob;
+	struct rampart_status *status;
 	struct rampart_entry *entry;
 	void *memory;
 	int error;
@@ -287,8 +288,8 @@ int rampart_launch(struct rampart_enable *request, struct device *device)
 	error = rampart_fill(memory, request, image, blob);
 	if (error)
 		goto unmap;
-	rampart.status = memremap(rampart.status_address, RAMPART_STATUS_BYTES, MEMREMAP_WB);
-	if (!rampart.status) {
+	status = memremap(rampart.status_address, RAMPART_STATUS_BYTES, MEMREMAP_WB);
+	if (!status) {
 		error = -ENOMEM;
 		goto unmap;
 	}
@@ -298,21 +299,21 @@ int rampart_launch(struct rampart_enable *request, struct device *device)
 	error = rampart_run(entry, request);
 	if (error) {
 		pr_err("the hypervisor refused to start: %lld; it says: %.*s\n",
-		       request->answer.outcome, RAMPART_LOG_BYTES, rampart.status->log);
-		memunmap(rampart.status);
-		rampart.status = NULL;
+		       request->answer.outcome, RAMPART_LOG_BYTES, status->log);
+		memunmap(status);
 		goto unmap;
 	}
 	memunmap(memory);
 	rampart.memory = request->memory;
 	rampart.memory_bytes = request->memory_bytes;
+	rampart.system = blob;
+	rampart_view_status(status);
 	rampart.enabled = true;
 	__module_get(THIS_MODULE);
 	rampart_watch_begin();
 	cpus_read_unlock();
 	release_firmware(image);
 	kfree(entry);
-	kfree(blob);
 	return 0;
 
 unmap:
@@ -332,6 +333,7 @@ free_blob:
 int rampart_leave(void)
 {
 	atomic64_t outcome = ATOMIC64_INIT(RAMPART_SUCCESS);
+	struct rampart_status *status;
 
 	lockdep_assert_held(&rampart.lock);
 	if (!rampart.enabled)
@@ -350,8 +352,11 @@ int rampart_leave(void)
 		return -EREMOTEIO;
 	}
 	rampart.enabled = false;
-	memunmap(rampart.status);
-	rampart.status = NULL;
+	status = rampart.status;
+	rampart_view_status(NULL);
+	memunmap(status);
+	kfree(rampart.system);
+	rampart.system = NULL;
 	release_mem_region(rampart.memory, rampart.memory_bytes);
 	module_put(THIS_MODULE);
 	return 0;

@@ -3,7 +3,8 @@
  * rampart: launches the partitioning hypervisor under a kernel that knows
  * nothing of it, and moves CPUs and memory between Linux and cells.
  *
- * Locking: rampart.lock serialises all calls, and so all hypercalls.
+ * Locking: rampart.lock serialises all calls, and so all hypercalls. What
+ * mmap(2) needs is guarded by rampart.view, see view.c.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -19,6 +20,7 @@
 
 struct rampart_driver rampart = {
 	.lock = __MUTEX_INITIALIZER(rampart.lock),
+	.view = __MUTEX_INITIALIZER(rampart.view),
 };
 
 static struct miscdevice rampart_device;
@@ -62,6 +64,7 @@ static long rampart_ioctl(struct file *file, unsigned int command, unsigned long
 		struct rampart_create create;
 		struct rampart_load load;
 		struct rampart_cell cell;
+		struct rampart_configuration configuration;
 	} request = {};
 	size_t bytes = _IOC_SIZE(command);
 	long error;
@@ -93,6 +96,9 @@ static long rampart_ioctl(struct file *file, unsigned int command, unsigned long
 	case RAMPART_DESTROY:
 		error = rampart_cell_call(command, &request.cell);
 		break;
+	case RAMPART_CONFIGURATION:
+		error = rampart_view_configuration(&request.configuration);
+		break;
 	default:
 		error = -ENOTTY;
 	}
@@ -103,19 +109,20 @@ static long rampart_ioctl(struct file *file, unsigned int command, unsigned long
 	return error;
 }
 
-/* What it has read of the changes. */
 static int rampart_open(struct inode *inode, struct file *file)
 {
-	u64 *seen = kzalloc(sizeof(*seen), GFP_KERNEL);
+	struct rampart_opening *opening = kzalloc(sizeof(*opening), GFP_KERNEL);
 
-	if (!seen)
+	if (!opening)
 		return -ENOMEM;
-	file->private_data = seen;
+	file->private_data = opening;
+	rampart_view_open(opening, file);
 	return stream_open(inode, file);
 }
 
 static int rampart_release(struct inode *inode, struct file *file)
 {
+	rampart_view_close(file->private_data);
 	kfree(file->private_data);
 	return 0;
 }
@@ -126,7 +133,7 @@ static const struct file_operations rampart_operations = {
 	.release = rampart_release,
 	.read = rampart_status_read,
 	.poll = rampart_status_poll,
-	.mmap = rampart_status_map,
+	.mmap = rampart_view_map,
 	.unlocked_ioctl = rampart_ioctl,
 	.compat_ioctl = compat_ptr_ioctl,
 };

@@ -10,7 +10,11 @@
  *
  * poll() tells (POLLIN) that a cell's state changed since the last read();
  * read() gives the count of changes, a __u64. mmap() at 0 shows struct
- * rampart_status of interface.h, for reading.
+ * rampart_status of interface.h, for reading. At a physical address it shows
+ * memory that a cell's configuration has as RAMPART_MEMORY_SHARED and
+ * RAMPART_MEMORY_ROOT_READ, for writing only with RAMPART_MEMORY_ROOT_WRITE,
+ * with MAP_SHARED, all of it in one region. When the cell is destroyed, an
+ * access to such a mapping is SIGBUS.
  */
 #ifndef _RAMPART_H
 #define _RAMPART_H
@@ -61,6 +65,14 @@ struct rampart_cell {
 	struct rampart_answer answer;
 };
 
+/* What the root (RAMPART_ROOT) or a cell was given, to be copied out. */
+struct rampart_configuration {
+	__u32 cell;
+	__u32 reserved;			/* 0 */
+	__u64 configuration;		/* address of the room for it */
+	__u64 configuration_bytes;	/* of the room; becomes its size. ENOSPC if too small */
+};
+
 struct rampart_state {
 	__u32 revision;			/* RAMPART_REVISION */
 	__u32 enabled;
@@ -78,5 +90,7 @@ struct rampart_state {
 #define RAMPART_STOP		_IOWR('R', 0xa6, struct rampart_cell)
 /* Wiped; its CPUs come back to Linux. */
 #define RAMPART_DESTROY		_IOWR('R', 0xa7, struct rampart_cell)
+
+#define RAMPART_CONFIGURATION	_IOWR('R', 0xa8, struct rampart_configuration)
 
 #endif /* _RAMPART_H */

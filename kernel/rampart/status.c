@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What the hypervisor says of itself in its status pages, in sysfs, by poll and
- * as memory to be read.
+ * What the hypervisor says of itself in its status pages, in sysfs and by poll.
  */
 #include <linux/fs.h>
-#include <linux/mm.h>
 #include <linux/poll.h>
 #include <linux/slab.h>
 #include <linux/sysfs.h>
@@ -64,7 +62,7 @@ void rampart_watch_end(void)
 /* The count of changes; waits for one that this opening has not read. */
 ssize_t rampart_status_read(struct file *file, char __user *buffer, size_t size, loff_t *offset)
 {
-	u64 *seen = file->private_data;
+	u64 *seen = &((struct rampart_opening *)file->private_data)->seen;
 	u64 now = atomic64_read(&changes);
 	int error;
 
@@ -86,28 +84,10 @@ ssize_t rampart_status_read(struct file *file, char __user *buffer, size_t size,
 
 __poll_t rampart_status_poll(struct file *file, poll_table *table)
 {
-	u64 *seen = file->private_data;
+	u64 *seen = &((struct rampart_opening *)file->private_data)->seen;
 
 	poll_wait(file, &readers, table);
 	return atomic64_read(&changes) != *seen ? EPOLLIN | EPOLLRDNORM : 0;
-}
-
-/* The hypervisor lets nobody write there. What outlives it shows memory that nobody uses. */
-int rampart_status_map(struct file *file, struct vm_area_struct *area)
-{
-	unsigned long bytes = area->vm_end - area->vm_start;
-	int error = -ENODEV;
-
-	if (area->vm_pgoff || bytes > RAMPART_STATUS_BYTES)
-		return -EINVAL;
-	if (area->vm_flags & VM_WRITE)
-		return -EPERM;
-	mutex_lock(&rampart.lock);
-	if (rampart.enabled)
-		error = remap_pfn_range(area, area->vm_start, PHYS_PFN(rampart.status_address),
-					bytes, area->vm_page_prot);
-	mutex_unlock(&rampart.lock);
-	return error;
 }
 
 static ssize_t enabled_show(struct device *device, struct device_attribute *attribute, char *text)

@@ -8,8 +8,12 @@ use std::path::Path;
 use std::ptr::NonNull;
 use std::time::Duration;
 
-use rampart_hypervisor_core::format::Refusal;
+use rampart_hypervisor_core::configuration::{Configuration, Kind, Refused};
+use rampart_hypervisor_core::format::{MAXIMUM_BLOB_BYTES, Refusal};
 use rampart_hypervisor_core::interface::{MAXIMUM_CPUS, Outcome, STATUS_BYTES, Status};
+use zerocopy::IntoBytes as _;
+
+use crate::shared::SharedMemory;
 
 /// The driver's device.
 pub const DEVICE: &str = "/dev/rampart";
@@ -98,12 +102,53 @@ struct Cell {
     answer: Answer,
 }
 
+#[derive(Debug, Default)]
+#[repr(C)]
+struct GivenConfiguration {
+    cell: u32,
+    reserved: u32,
+    configuration: u64,
+    configuration_bytes: u64,
+}
+
+/// `struct rampart_state`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct State {
+    /// [`rampart_hypervisor_core::interface::REVISION`] of the driver.
+    pub revision: u32,
+    enabled: u32,
+    /// Where the hypervisor's memory is, physically; 0 while it is not enabled.
+    pub memory: u64,
+    /// Its size.
+    pub memory_bytes: u64,
+    cells: u64,
+}
+
+impl State {
+    /// Whether the hypervisor is there.
+    #[must_use]
+    pub const fn is_enabled(&self) -> bool {
+        self.enabled != 0
+    }
+
+    /// The numbers of the cells that there are.
+    #[must_use]
+    pub fn cells(&self) -> Vec<u32> {
+        (0..64)
+            .filter(|number| self.cells >> number & 1 != 0)
+            .collect()
+    }
+}
+
 /// `_IOC` of the kernel: reads and writes, `'R'`.
 const fn command(number: u32, direction: u32, bytes: usize) -> u32 {
     direction << 30 | (bytes as u32) << 16 | (b'R' as u32) << 8 | number
 }
 
+const READ: u32 = 2;
 const READ_WRITE: u32 = 3;
+const STATE: u32 = command(0xa0, READ, size_of::<State>());
 const ENABLE: u32 = command(0xa1, READ_WRITE, size_of::<Enable>());
 const DISABLE: u32 = command(0xa2, 0, 0);
 const CREATE: u32 = command(0xa3, READ_WRITE, size_of::<Create>());
@@ -111,6 +156,7 @@ const LOAD: u32 = command(0xa4, READ_WRITE, size_of::<Load>());
 const START: u32 = command(0xa5, READ_WRITE, size_of::<Cell>());
 const STOP: u32 = command(0xa6, READ_WRITE, size_of::<Cell>());
 const DESTROY: u32 = command(0xa7, READ_WRITE, size_of::<Cell>());
+const CONFIGURATION: u32 = command(0xa8, READ_WRITE, size_of::<GivenConfiguration>());
 
 /// The driver.
 #[derive(Debug)]
@@ -261,6 +307,52 @@ impl Device {
         self.cell("destroy", DESTROY, cell)
     }
 
+    /// What there is.
+    ///
+    /// # Errors
+    /// Of the driver, which then is of another revision.
+    pub fn state(&self) -> Result<State, Error> {
+        let mut state = State::default();
+        self.call("state", STATE, &mut state, |_| Answer::default())?;
+        Ok(state)
+    }
+
+    /// What a cell was created with, or for [`rampart_hypervisor_core::interface::ROOT`] the
+    /// system's configuration: as bytes aligned for
+    /// [`rampart_hypervisor_core::configuration::Configuration::read`].
+    ///
+    /// # Errors
+    /// ENODEV while the hypervisor is not there, ENOENT where no such cell is.
+    pub fn configuration(&self, cell: u32) -> Result<GivenBlob, Error> {
+        let mut words = vec![0_u64; MAXIMUM_BLOB_BYTES / 8];
+        let mut request = GivenConfiguration {
+            cell,
+            reserved: 0,
+            configuration: words.as_mut_ptr() as u64,
+            configuration_bytes: MAXIMUM_BLOB_BYTES as u64,
+        };
+        self.call("configuration", CONFIGURATION, &mut request, |_| {
+            Answer::default()
+        })?;
+        let bytes = request.configuration_bytes.min(MAXIMUM_BLOB_BYTES as u64) as usize;
+        Ok(GivenBlob { words, bytes })
+    }
+
+    /// Shows memory that a created cell shares with the root (`SHARED` and `ROOT_READ` in its
+    /// configuration; `writable` needs `ROOT_WRITE`): whole pages of 4 KiB within one region. After
+    /// the cell is destroyed, an access is SIGBUS.
+    ///
+    /// # Errors
+    /// EACCES where no cell shares that memory so.
+    pub fn map_shared(
+        &self,
+        physical: u64,
+        bytes: usize,
+        writable: bool,
+    ) -> io::Result<SharedMemory> {
+        SharedMemory::map(&self.0, physical, bytes, writable)
+    }
+
     /// Waits until the state of any cell changes, no longer than `limit`; whether it did.
     ///
     /// # Errors
@@ -305,6 +397,30 @@ impl Device {
         }
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(StatusPages(start))
+    }
+}
+
+/// A configuration that the driver gave back.
+#[derive(Debug, Clone)]
+pub struct GivenBlob {
+    /// Whole words, because a configuration's entries must be aligned.
+    words: Vec<u64>,
+    bytes: usize,
+}
+
+impl GivenBlob {
+    /// Its bytes, aligned to eight.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.words.as_bytes()[..self.bytes]
+    }
+
+    /// What it says.
+    ///
+    /// # Errors
+    /// Only where driver and program are of different revisions.
+    pub fn read(&self, kind: Kind) -> Result<Configuration<'_>, Refused> {
+        Configuration::read(self.bytes(), kind)
     }
 }
 

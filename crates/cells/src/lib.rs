@@ -5,6 +5,7 @@
 
 pub mod device;
 pub mod machine;
+pub mod shared;
 
 #[cfg(test)]
 mod tests;
