@@ -28,8 +28,8 @@ pub const PRIVATE: u64 = 0x6000_0000;
 pub const PRIVATE_BYTES: u64 = 1 << 20;
 /// Where the loadable memory ends, in the tests.
 pub const LOADABLE_END: u64 = 0x4020_0000;
-/// From this word of the shared page on, records of what happened in each second (`ring` of the
-/// core): [`RECORD_SECOND`].
+/// From this word of the shared page on, records of what happened in each second (`rampart-ring`:
+/// its records): [`RECORD_SECOND`].
 pub const RECORDS: usize = 64;
 /// Kind of a record: CNTVCT_EL0, the interrupts of the timer so far, the longest time between two of
 /// them in this second, in ticks; 64 bits each.

@@ -143,10 +143,11 @@ fn attack(device: &Device, number: u64, name: &str, outcome: Outcome, program: &
 }
 
 /// One after the other, each by a cell of its own.
-pub(crate) fn all(device: &Device, program: &[u8]) {
+pub(crate) fn all(device: &Device, program: &[u8]) -> Done {
     for (number, name, outcome) in ATTACKS {
         beside(device, name, || {
             attack(device, number, name, outcome, program)
         });
     }
+    Ok(())
 }

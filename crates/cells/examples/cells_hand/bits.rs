@@ -8,7 +8,7 @@ use rampart_hypervisor_core::format::{RegisterFlags, RegisterGrant};
 
 use crate::memory::is_refused;
 use crate::support::{
-    DONE, Done, NUMBER, ORDER_FIRST, PATIENCE, Physical, RESULT, SECOND, say, wait_until,
+    DONE, Done, NUMBER, ORDER_FIRST, PATIENCE, Physical, RESULT, SECOND, say, state, wait_until,
 };
 
 const GPIO: u64 = 0x0903_0000;
@@ -85,7 +85,10 @@ pub(crate) fn bits(device: &Device, program: &[u8]) -> Done {
         let wrong = page.word(RESULT);
         say(
             done && wrong == 0,
-            &format!("bits: {what}: done {done}, wrong {wrong:#x}"),
+            &format!(
+                "bits: {what}: done {done}, wrong {wrong:#x}, {:?}",
+                state(device, cell)
+            ),
         );
     };
 

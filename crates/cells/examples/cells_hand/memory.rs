@@ -285,7 +285,8 @@ extern "C" fn refused(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_voi
     panic!("{context:?}: only arm64 has the hypervisor");
 }
 
-fn go_on_when_refused() {
+/// From now on; other handlers of SIGBUS are replaced.
+pub(crate) fn go_on_when_refused() {
     // SAFETY: the handler uses an atomic and the context alone.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
@@ -325,8 +326,7 @@ fn reachable(start: u64, bytes: u64) -> (u64, u64) {
 
 /// From the root: page by page of what is the hypervisor's, or the neighbour's. Executing is not
 /// tried: Linux maps such memory never to be executed, and faults for ever.
-pub(crate) fn from_the_root() {
-    go_on_when_refused();
+pub(crate) fn from_the_root() -> Done {
     let status_pages = STATUS_BYTES as u64 / PAGE_BYTES;
     let found = reachable(HYPERVISOR.0, HYPERVISOR.1);
     say(
@@ -344,4 +344,5 @@ pub(crate) fn from_the_root() {
         found == (1, 0),
         &format!("the root reads the cell's page and does not write it: {found:?}"),
     );
+    Ok(())
 }

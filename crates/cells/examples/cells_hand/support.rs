@@ -36,7 +36,6 @@ pub(crate) const RESULT: usize = 3;
 pub(crate) const UNEXPECTED: usize = 4;
 pub(crate) const DEVICE: usize = 5;
 pub(crate) const DONE: usize = 6;
-pub(crate) const SOFTWARE: usize = 7;
 pub(crate) const MESSAGE: usize = 8;
 pub(crate) const SECOND_INTERRUPTS: usize = 17;
 /// Words of the page of orders.

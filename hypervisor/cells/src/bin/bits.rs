@@ -78,6 +78,7 @@ fn together(rounds: u32) -> u64 {
     }
     store(SENSE, 0);
     store(ALL_DATA, 0);
+    store(CLEAR, OWN);
     wrong
 }
 

@@ -13,7 +13,7 @@ use rampart_hypervisor_cells::{
     read_register, serve_timer, told, unmask, wait,
 };
 use rampart_hypervisor_core::interface::Hypercall;
-use rampart_hypervisor_core::ring::Writer;
+use rampart_ring::records::Writer;
 
 const KICK: u64 = 1 << 32;
 const PAGE_WORDS: usize = 512;
