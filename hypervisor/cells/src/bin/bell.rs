@@ -27,6 +27,7 @@ extern "C" fn cell_main(bell: u64) {
     BELL.store(bell, Relaxed);
     tell(Word::Result, 0);
     tell(Word::Device, 0);
+    tell(Word::Exceptions, 0);
     HEARD.store(neighbour(Word::Message), Relaxed);
     HEARD_OF_ROOT.store(order(Order::Third), Relaxed);
     enable(TIMER);
