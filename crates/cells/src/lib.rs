@@ -4,6 +4,7 @@
 //! `rampart_hypervisor_core::configuration::build::Blob`.
 
 pub mod device;
+pub mod linux;
 pub mod machine;
 pub mod shared;
 
