@@ -272,6 +272,7 @@ fn one_cpu(parts: &Parts) -> Result<()> {
         Ok(())
     })?;
     stopped(&cell, "its kernel panicked", StopReason::SystemReset)?;
+    restarted(&cell, "after its kernel panicked", |_| Ok(()))?;
     cell.destroy()?;
     Ok(())
 }
@@ -316,7 +317,7 @@ fn run(kernel: &str, meter: &str) -> Result<()> {
             say(false, &format!("{what}: {error}"));
         }
     }
-    parts.image.truncate(100);
+    parts.image.truncate(40);
     say(
         matches!(parts.boot("none", &[3]), Err(LinuxError::Image(_))),
         "what is no kernel is refused",
