@@ -28,6 +28,21 @@ const PARTS: [(&str, &str); 3] = [
     ("modules", "make modules ARCH=aarch64"),
 ];
 
+/// That all of it is built, by `make test` before this.
+///
+/// # Panics
+/// If something is not.
+pub fn programs_are_there() {
+    for (part, command) in PARTS {
+        let path = directory().join(part);
+        assert!(
+            path.exists(),
+            "{}: not there; run `{command}`",
+            path.display()
+        );
+    }
+}
+
 /// Carries the built programs into a machine with four CPUs and so much memory, of which Linux has the
 /// first 768 MiB, and runs a script there; its output. With `iomem=relaxed` the kernel lets reads of
 /// the hypervisor's memory through, so that it is stage 2 that refuses them.
@@ -38,14 +53,7 @@ const PARTS: [(&str, &str); 3] = [
 pub fn run_with_hypervisor(script: &str, memory_mebibytes: u32, limit: Duration) -> String {
     let place = tempfile::tempdir().expect("a directory");
     let bin = directory();
-    for (part, command) in PARTS {
-        let path = bin.join(part);
-        assert!(
-            path.exists(),
-            "{}: not there; run `{command}`",
-            path.display()
-        );
-    }
+    programs_are_there();
     copy(&bin.join("hypervisor/."), place.path());
     copy(&bin.join("modules"), place.path());
     copy(&bin.join("aarch64/rampart-meter"), place.path());

@@ -7,13 +7,10 @@
 #[path = "cells/crash.rs"]
 mod crash;
 
-use std::path::Path;
-use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rampart_tests::limited::Limited as _;
-use rampart_tests::programs::{directory, exit_code, stdout};
+use rampart_tests::hypervisor::{complaints, programs_are_there, run_with_hypervisor};
 
 /// Unpacks what was carried and loads the driver.
 const BEGIN: &str = r#"
@@ -51,18 +48,6 @@ fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-/// What the kernel says when something is wrong with it.
-const COMPLAINTS: [&str; 8] = [
-    "WARNING",
-    "BUG",
-    "Call trace",
-    "stall",
-    "lockup",
-    "scheduling while atomic",
-    "blocked for more than",
-    "Oops",
-];
 
 #[test]
 fn cells_run_without_exits_and_keep_to_themselves() {
@@ -108,76 +93,15 @@ fn a_cell_outlives_the_panic_of_the_root_by_a_minute() {
     crash::outlives(60);
 }
 
-/// What is built by `make test` before this.
-fn programs_are_there() {
-    let bin = directory();
-    for (part, command) in [
-        ("hypervisor/rampart.bin", "make hypervisor"),
-        ("hypervisor/cells_hand", "make hypervisor"),
-        ("aarch64/rampart-meter", "make build ARCH=aarch64"),
-        ("modules", "make modules ARCH=aarch64"),
-    ] {
-        let path = bin.join(part);
-        assert!(
-            path.exists(),
-            "{}: not there; run `{command}`",
-            path.display()
-        );
-    }
-}
-
 /// Runs a script in a machine of its own: every check in it must hold, and `wanted` be among them.
 fn run(script: &str, wanted: &[&str]) {
     let _alone = alone();
-    programs_are_there();
-    let place = tempfile::tempdir().expect("a directory");
-    let bin = directory();
-    copy(&bin.join("hypervisor/."), place.path());
-    copy(&bin.join("modules"), place.path());
-    let archive = Command::new("tar")
-        .args(["-c", "-C"])
-        .arg(place.path())
-        .arg(".")
-        .finish()
-        .expect("tar");
-    assert!(archive.status.success(), "{archive:?}");
-    // Linux has the first 768 MiB; the rest is the hypervisor's and its cells'. With iomem=relaxed the
-    // kernel lets reads of the hypervisor's memory through, so that it is stage 2 that refuses them.
     let script = [BEGIN, script, END].concat();
-    let output = Command::new(bin.join("rampart"))
-        .args([
-            "sim",
-            "--architecture",
-            "aarch64",
-            "run",
-            "--own",
-            "--cpus",
-            "4",
-        ])
-        .args(["--memory", "1024", "--append", "mem=768M iomem=relaxed"])
-        .args(["--", "bash", "-c", &script])
-        .env_remove("RAMPART_METER")
-        .finish_within(Duration::from_secs(600), archive.stdout)
-        .expect("rampart starts");
-    let text = stdout(&output, 0);
-    let all = || format!("{text}\n{}", String::from_utf8_lossy(&output.stderr));
-    assert!(!text.contains("FAILED"), "{}", all());
+    let text = run_with_hypervisor(&script, 1024, Duration::from_secs(600));
+    assert!(!text.contains("FAILED"), "{text}");
     for wanted in wanted.iter().chain(&["finished"]) {
-        assert!(text.contains(wanted), "no {wanted:?}: {}", all());
+        assert!(text.contains(wanted), "no {wanted:?}: {text}");
     }
-    for line in text.lines().filter_map(|line| line.strip_prefix("log ")) {
-        for complaint in COMPLAINTS {
-            assert!(
-                !line.contains(complaint),
-                "the kernel's log is not clean: {}",
-                all()
-            );
-        }
-    }
-}
-
-fn copy(from: &Path, to: &Path) {
-    let mut command = Command::new("cp");
-    let output = command.arg("-R").arg(from).arg(to).finish().expect("cp");
-    assert_eq!(exit_code(&output), 0, "{output:?}");
+    let complaints = complaints(&text, &["log "]);
+    assert!(complaints.is_empty(), "{complaints:?}: {text}");
 }

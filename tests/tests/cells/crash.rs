@@ -78,7 +78,7 @@ fn records(page: &[AtomicU64]) -> Vec<Record> {
                 });
             }
             Read::Nothing => return all,
-            Read::Lost(_) => {}
+            Read::Lost(_) | Read::Began => {}
             Read::NoRing | Read::Damaged => panic!("the cell's records are no ring"),
         }
     }
