@@ -82,7 +82,7 @@ fn two_hundred_cells_leave_nothing_to_the_next() {
 fn a_cell_outlives_the_panic_of_the_root() {
     let _alone = alone();
     programs_are_there();
-    crash::outlives(3);
+    crash::outlives(3, crash::Afterwards::Restarts);
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn a_cell_outlives_the_panic_of_the_root() {
 fn a_cell_outlives_the_panic_of_the_root_by_a_minute() {
     let _alone = alone();
     programs_are_there();
-    crash::outlives(60);
+    crash::outlives(60, crash::Afterwards::Spins);
 }
 
 /// Runs a script in a machine of its own: every check in it must hold, and `wanted` be among them.
