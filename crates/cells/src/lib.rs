@@ -3,9 +3,12 @@
 //! makes the system's configuration of what the device tree says. Cells are described with
 //! `rampart_hypervisor_core::configuration::build::Blob`.
 
+pub mod describe;
 pub mod device;
 pub mod linux;
 pub mod machine;
+pub mod operate;
+pub mod resolve;
 pub mod shared;
 
 #[cfg(test)]

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What stands in the way of cells on a machine, and what its devices have in common.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rampart_hypervisor_core::interface::{MAXIMUM_CPUS, MEMORY_ALIGNMENT, PAGE_BYTES};
+use rampart_model::{Finding, Severity};
+
+use super::{Description, Device, Span};
+
+/// The least memory that is worth a proposal: the hypervisor and one small cell.
+const LEAST_KEPT: u64 = 64 << 20;
+
+pub(super) fn of(description: &Description) -> Vec<Finding> {
+    let mut found = Vec::new();
+    controller(description, &mut found);
+    cpus(description, &mut found);
+    memory(description, &mut found);
+    let devices: Vec<&Device> = description
+        .devices
+        .iter()
+        .filter(|device| device.enabled)
+        .collect();
+    overlaps(&devices, &mut found);
+    pages(&devices, &mut found);
+    interrupts(&devices, &mut found);
+    in_memory(description, &devices, &mut found);
+    found
+}
+
+fn controller(description: &Description, found: &mut Vec<Finding>) {
+    let Some(controller) = &description.interrupt_controller else {
+        found.push(
+            Finding::new(
+                Severity::Problem,
+                "interrupt controller",
+                "no GIC is in the device tree",
+            )
+            .values("none", "a node compatible with arm,gic-v3")
+            .mend("take a machine with a GICv3; cells need its CPU interface"),
+        );
+        return;
+    };
+    let place = format!("interrupt controller {}", controller.path);
+    if controller.version != 3 {
+        found.push(
+            Finding::new(
+                Severity::Problem,
+                place,
+                "its interrupts cannot be given to cells without exits",
+            )
+            .values(format!("GICv{}", controller.version), "GICv3 or later")
+            .mend("take a machine with a GICv3; for QEMU: -M virt,virtualization=on,gic-version=3"),
+        );
+        return;
+    }
+    if controller.redistributors.len() != 1 {
+        found.push(
+            Finding::new(
+                Severity::Problem,
+                place.clone(),
+                "the hypervisor knows redistributors in one region alone",
+            )
+            .values(
+                format!("{} regions", controller.redistributors.len()),
+                "1 region",
+            )
+            .mend("use the CPUs of one region: maxcpus= on the kernel's command line is not enough, the tree has to say so"),
+        );
+    }
+    if !controller.translation_services.is_empty() {
+        found.push(
+            Finding::new(
+                Severity::Warning,
+                place,
+                "its ITS writes memory by itself and stays with the root, which is trusted with it",
+            )
+            .values(
+                format!("{} ITS", controller.translation_services.len()),
+                "none, or a root that is trusted",
+            )
+            .mend("disable the ITS in the firmware's device tree where no PCI device needs it; for QEMU: its=off"),
+        );
+    }
+}
+
+fn cpus(description: &Description, found: &mut Vec<Finding>) {
+    let count = description.cpus.len();
+    if !(2..=MAXIMUM_CPUS).contains(&count) {
+        found.push(
+            Finding::new(
+                Severity::Problem,
+                "CPUs",
+                "a machine is split between Linux and at least one cell",
+            )
+            .values(format!("{count}"), format!("2 to {MAXIMUM_CPUS}"))
+            .mend("take a machine with that many CPUs"),
+        );
+    }
+    let others: Vec<&str> = description
+        .cpus
+        .iter()
+        .filter(|cpu| cpu.enable_method.as_deref() != Some("psci"))
+        .map(|cpu| cpu.path.as_str())
+        .collect();
+    if !others.is_empty() {
+        found.push(
+            Finding::new(
+                Severity::Problem,
+                others.join(", "),
+                "CPUs that are not turned on and off by PSCI cannot leave Linux",
+            )
+            .values("another enable-method", "enable-method = \"psci\"")
+            .mend("take a firmware with PSCI (Trusted Firmware-A), and its device tree"),
+        );
+    }
+}
+
+fn memory(description: &Description, found: &mut Vec<Finding>) {
+    let largest = description.kept.iter().map(usable).max().unwrap_or(0);
+    if largest >= MEMORY_ALIGNMENT {
+        return;
+    }
+    let total: u64 = description.memory.iter().map(|span| span.bytes).sum();
+    let keep = (total / 4).max(LEAST_KEPT).min(total / 2) & !(MEMORY_ALIGNMENT - 1);
+    let node = description.memory.last().map_or(0, |last| {
+        last.end().saturating_sub(keep) & !(MEMORY_ALIGNMENT - 1)
+    });
+    let mend = format!(
+        "boot Linux with mem={}M, or give the device tree a node /reserved-memory/rampart@{node:x} with reg = <{:#x} {:#x} {:#x} {:#x}> and no-map",
+        total.saturating_sub(keep) >> 20,
+        node >> 32,
+        node & 0xffff_ffff,
+        keep >> 32,
+        keep & 0xffff_ffff,
+    );
+    let (severity, what, present) = match &description.linux_memory {
+        Some(_) => (
+            Severity::Problem,
+            "no memory is kept from Linux for the hypervisor and its cells",
+            format!("{largest} bytes"),
+        ),
+        None => (
+            Severity::Warning,
+            "which memory Linux uses is not known, and none is reserved for cells",
+            "/proc/iomem not read".to_owned(),
+        ),
+    };
+    found.push(
+        Finding::new(severity, "memory", what)
+            .values(present, "2 MiB or more, in whole 2 MiB")
+            .mend(match (total, &description.linux_memory) {
+                // The boot loader fills it in; nobody knows it before.
+                (0, _) => "describe the running machine: the device tree in a file has no memory"
+                    .to_owned(),
+                (_, Some(_)) => mend,
+                (_, None) => format!("as root, or with --iomem FILE; else {mend}"),
+            }),
+    );
+}
+
+/// Bytes of whole blocks.
+fn usable(span: &Span) -> u64 {
+    let start = span.start.next_multiple_of(MEMORY_ALIGNMENT);
+    span.end().saturating_sub(start) & !(MEMORY_ALIGNMENT - 1)
+}
+
+/// Who has each part that several have, with the parts; ascending.
+fn shared(devices: &[&Device], rounded: bool) -> BTreeMap<Vec<usize>, Vec<Span>> {
+    let mut ranges: Vec<(Span, usize)> = Vec::new();
+    for (index, device) in devices.iter().enumerate() {
+        for range in &device.ranges {
+            let span = range.span();
+            ranges.push((if rounded { in_pages(&span) } else { span }, index));
+        }
+    }
+    let mut edges: Vec<u64> = ranges
+        .iter()
+        .flat_map(|(span, _)| [span.start, span.end()])
+        .collect();
+    edges.sort_unstable();
+    edges.dedup();
+    let mut found: BTreeMap<Vec<usize>, Vec<Span>> = BTreeMap::new();
+    for pair in edges.windows(2) {
+        let part = Span::between(pair[0], pair[1]);
+        let owners: BTreeSet<usize> = ranges
+            .iter()
+            .filter(|(span, _)| span.holds(&part))
+            .map(|(_, owner)| *owner)
+            .collect();
+        let owners = innermost(devices, &owners);
+        if owners.len() > 1 {
+            let parts = found.entry(owners).or_default();
+            parts.push(part);
+            *parts = super::spans::united(std::mem::take(parts));
+        }
+    }
+    found
+}
+
+fn in_pages(span: &Span) -> Span {
+    let start = span.start & !(PAGE_BYTES - 1);
+    Span::between(start, span.end().next_multiple_of(PAGE_BYTES))
+}
+
+/// Those that have no other of them below them in the tree: a node in another is a part of it.
+fn innermost(devices: &[&Device], owners: &BTreeSet<usize>) -> Vec<usize> {
+    let is_above = |one: usize, other: usize| {
+        let above = format!("{}/", devices[one].path);
+        one != other && devices[other].path.starts_with(&above)
+    };
+    owners
+        .iter()
+        .copied()
+        .filter(|owner| !owners.iter().any(|other| is_above(*owner, *other)))
+        .collect()
+}
+
+fn names(devices: &[&Device], owners: &[usize]) -> String {
+    let names: Vec<&str> = owners
+        .iter()
+        .map(|owner| devices[*owner].path.as_str())
+        .collect();
+    names.join(", ")
+}
+
+fn listed(parts: &[Span]) -> String {
+    let parts: Vec<String> = parts.iter().map(Span::to_string).collect();
+    parts.join(", ")
+}
+
+fn overlaps(devices: &[&Device], found: &mut Vec<Finding>) {
+    for (owners, parts) in shared(devices, false) {
+        found.push(
+            Finding::new(
+                Severity::Warning,
+                format!("registers {}", listed(&parts)),
+                format!("the ranges of {} overlap", names(devices, &owners)),
+            )
+            .values(format!("{} devices", owners.len()), "1")
+            .mend("give these devices to one cell, or leave them all with the root"),
+        );
+    }
+}
+
+fn pages(devices: &[&Device], found: &mut Vec<Finding>) {
+    let overlapping = shared(devices, false);
+    for (owners, parts) in shared(devices, true) {
+        if overlapping.contains_key(&owners) {
+            continue;
+        }
+        found.push(
+            Finding::new(
+                Severity::Warning,
+                format!("pages {}", listed(&parts)),
+                format!("{} share them", names(devices, &owners)),
+            )
+            .values(format!("{} devices", owners.len()), "1 in each page of 4 KiB")
+            .mend("give these devices to one cell, or grant a cell single registers of them, bit by bit"),
+        );
+    }
+}
+
+fn interrupts(devices: &[&Device], found: &mut Vec<Finding>) {
+    let mut owners: BTreeMap<u32, BTreeSet<usize>> = BTreeMap::new();
+    for (index, device) in devices.iter().enumerate() {
+        for number in device.shared_interrupts() {
+            owners.entry(number).or_default().insert(index);
+        }
+    }
+    for (number, owners) in owners.iter().filter(|(_, owners)| owners.len() > 1) {
+        let owners: Vec<usize> = owners.iter().copied().collect();
+        found.push(
+            Finding::new(
+                Severity::Warning,
+                format!("interrupt {number} (SPI {})", number - 32),
+                format!("{} share it", names(devices, &owners)),
+            )
+            .values(format!("{} devices", owners.len()), "1")
+            .mend("give these devices to one cell, or leave them all with the root"),
+        );
+    }
+}
+
+fn in_memory(description: &Description, devices: &[&Device], found: &mut Vec<Finding>) {
+    for device in devices {
+        let inside = |span: Span| description.memory.iter().any(|memory| memory.meets(&span));
+        let parts: Vec<Span> = device
+            .ranges
+            .iter()
+            .map(super::AddressRange::span)
+            .filter(|span| inside(*span))
+            .collect();
+        if !parts.is_empty() {
+            found.push(
+                Finding::new(
+                    Severity::Warning,
+                    device.path.clone(),
+                    format!("its range {} lies in memory", listed(&parts)),
+                )
+                .values("in memory", "beside it")
+                .mend("leave the device with the root"),
+            );
+        }
+    }
+}

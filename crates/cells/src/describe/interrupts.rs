@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which interrupts of the GIC a device raises (Devicetree Specification 0.4, 2.4; the binding
+//! arm,gic-v3 of the kernel for what the words of one mean).
+
+use super::nodes::Nodes;
+use super::{Interrupt, InterruptKind};
+
+/// Controllers that hand each interrupt on to the GIC under the same number, and do more only while
+/// the machine sleeps.
+const TRANSPARENT: [&str; 6] = [
+    "fsl,imx8mq-gpc",
+    "fsl,imx7d-gpc",
+    "fsl,imx8mp-gpc",
+    "nvidia,tegra210-ictlr",
+    "nvidia,tegra124-ictlr",
+    "nvidia,tegra30-ictlr",
+];
+
+/// What one entry asks for, and of whom.
+struct Asked {
+    controller: usize,
+    words: Vec<u32>,
+}
+
+/// The interrupts of a device; a PCI host bridge has those of its slots' pins too.
+pub(super) fn of(nodes: &Nodes, node: usize, gic: Option<usize>) -> Vec<Interrupt> {
+    let mut found: Vec<Interrupt> = Vec::new();
+    for asked in direct(nodes, node).into_iter().chain(mapped(nodes, node)) {
+        let interrupt = told(nodes, &asked, gic);
+        if !found.contains(&interrupt) {
+            found.push(interrupt);
+        }
+    }
+    found
+}
+
+fn told(nodes: &Nodes, asked: &Asked, gic: Option<usize>) -> Interrupt {
+    let handed_on = nodes.is_compatible(asked.controller, &TRANSPARENT);
+    let kind = if Some(asked.controller) == gic || handed_on {
+        match asked.words[..] {
+            [0, number, ..] => number
+                .checked_add(32)
+                .map(|number| (InterruptKind::Shared, number)),
+            [1, number, ..] => number
+                .checked_add(16)
+                .map(|number| (InterruptKind::Private, number)),
+            [2, number, ..] => number
+                .checked_add(4096)
+                .map(|number| (InterruptKind::Extended, number)),
+            _ => None,
+        }
+    } else {
+        None
+    };
+    let flags = asked.words.get(2).copied().unwrap_or(0) & 0xf;
+    let (kind, number) = kind.unwrap_or((InterruptKind::Elsewhere, 0));
+    if kind == InterruptKind::Elsewhere {
+        return Interrupt {
+            kind,
+            number: asked.words.first().copied().unwrap_or(0),
+            edge: false,
+            controller: Some(nodes.path(asked.controller).to_owned()),
+        };
+    }
+    Interrupt {
+        kind,
+        number,
+        // Bits 0 and 1: an edge, whichever.
+        edge: flags & 3 != 0,
+        controller: handed_on.then(|| nodes.path(asked.controller).to_owned()),
+    }
+}
+
+fn direct(nodes: &Nodes, node: usize) -> Vec<Asked> {
+    let extended = nodes.words(node, "interrupts-extended");
+    if !extended.is_empty() {
+        return listed(nodes, &extended);
+    }
+    let words = nodes.words(node, "interrupts");
+    if words.is_empty() {
+        return Vec::new();
+    }
+    let Some(controller) = controller_of(nodes, node) else {
+        return Vec::new();
+    };
+    let cells = interrupt_cells(nodes, controller);
+    // A nexus: the number of a pin, which its map sends on.
+    if nodes.has(controller, "interrupt-map") {
+        return Vec::new();
+    }
+    words
+        .chunks_exact(cells)
+        .map(|words| Asked {
+            controller,
+            words: words.to_vec(),
+        })
+        .collect()
+}
+
+/// Each with its controller before it.
+fn listed(nodes: &Nodes, words: &[u32]) -> Vec<Asked> {
+    let mut found = Vec::new();
+    let mut rest = words;
+    while let [phandle, after @ ..] = rest {
+        let Some(controller) = nodes.with_phandle(*phandle) else {
+            break;
+        };
+        let cells = interrupt_cells(nodes, controller).min(after.len());
+        let (words, next) = after.split_at(cells);
+        found.push(Asked {
+            controller,
+            words: words.to_vec(),
+        });
+        rest = next;
+    }
+    found
+}
+
+/// The parent's side of an `interrupt-map` (2.4.3).
+fn mapped(nodes: &Nodes, node: usize) -> Vec<Asked> {
+    let words = nodes.words(node, "interrupt-map");
+    if words.is_empty() {
+        return Vec::new();
+    }
+    let own = nodes.cells(node).0 + interrupt_cells(nodes, node);
+    let mut found = Vec::new();
+    let mut rest = words.as_slice();
+    while rest.len() > own {
+        let Some(controller) = nodes.with_phandle(rest[own]) else {
+            break;
+        };
+        // Without the property the parent has no words of address here, unlike elsewhere.
+        let address = nodes.word(controller, "#address-cells").unwrap_or(0).min(4) as usize;
+        let begin = own + 1 + address;
+        let end = begin + interrupt_cells(nodes, controller);
+        let Some(words) = rest.get(begin..end) else {
+            break;
+        };
+        found.push(Asked {
+            controller,
+            words: words.to_vec(),
+        });
+        rest = &rest[end..];
+    }
+    found
+}
+
+/// The nearest `interrupt-parent`, or the nearest controller above.
+fn controller_of(nodes: &Nodes, node: usize) -> Option<usize> {
+    let mut at = Some(node);
+    while let Some(index) = at {
+        if let Some(phandle) = nodes.word(index, "interrupt-parent") {
+            return nodes.with_phandle(phandle);
+        }
+        at = nodes.parent(index);
+        if let Some(above) = at
+            && (nodes.has(above, "interrupt-controller") || nodes.has(above, "interrupt-map"))
+        {
+            return at;
+        }
+    }
+    None
+}
+
+fn interrupt_cells(nodes: &Nodes, controller: usize) -> usize {
+    let cells = nodes.word(controller, "#interrupt-cells").unwrap_or(1);
+    cells.clamp(1, 4) as usize
+}

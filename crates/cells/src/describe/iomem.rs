@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `/proc/iomem`: what Linux does with the physical address space
+//! (Documentation/filesystems/proc.rst). Without privilege it shows zeros.
+
+use super::{Span, spans};
+
+/// What the driver calls the hypervisor's memory there.
+const HYPERVISOR: &str = "rampart hypervisor";
+
+/// One line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Line {
+    /// 0 for what is in nothing else.
+    depth: usize,
+    span: Span,
+    name: String,
+}
+
+/// All lines.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Iomem(Vec<Line>);
+
+impl Iomem {
+    /// `None` where the addresses are hidden, or there are none.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let lines: Vec<Line> = text.lines().filter_map(line).collect();
+        let shown = lines.iter().any(|line| line.span.end() > 1);
+        shown.then_some(Self(lines))
+    }
+
+    fn outermost(&self) -> impl Iterator<Item = &Line> {
+        self.0.iter().filter(|line| line.depth == 0)
+    }
+
+    /// `System RAM`.
+    pub(super) fn linux_memory(&self) -> Vec<Span> {
+        let ram = self.outermost().filter(|line| line.name == "System RAM");
+        spans::united(ram.map(|line| line.span).collect())
+    }
+
+    /// Everything that somebody has, but for the hypervisor.
+    pub(super) fn taken(&self) -> Vec<Span> {
+        let taken = self.outermost().filter(|line| line.name != HYPERVISOR);
+        taken.map(|line| line.span).collect()
+    }
+}
+
+fn line(text: &str) -> Option<Line> {
+    let (span, name) = text.split_once(" : ")?;
+    let depth = (span.len() - span.trim_start().len()) / 2;
+    let (first, last) = span.trim().split_once('-')?;
+    let number = |text| u64::from_str_radix(text, 16).ok();
+    let (first, last) = (number(first)?, number(last)?);
+    Some(Line {
+        depth,
+        span: Span::between(first, last.checked_add(1)?),
+        name: name.trim().to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VIRT: &str = "\
+09000000-09000fff : pl011@9000000
+  09000000-09000fff : 9000000.pl011 pl011@9000000
+40000000-6fffffff : System RAM
+  40210000-4128ffff : Kernel code
+70000000-707fffff : rampart hypervisor
+78000000-780fffff : reserved
+";
+
+    #[test]
+    fn memory_of_linux_and_of_others() {
+        let iomem = Iomem::parse(VIRT).expect("addresses");
+        assert_eq!(
+            iomem.linux_memory(),
+            [Span::between(0x4000_0000, 0x7000_0000)]
+        );
+        assert!(
+            !iomem
+                .taken()
+                .contains(&Span::between(0x7000_0000, 0x7080_0000))
+        );
+        assert!(
+            iomem
+                .taken()
+                .contains(&Span::between(0x7800_0000, 0x7810_0000))
+        );
+        assert_eq!(Iomem::parse("00000000-00000000 : System RAM\n"), None);
+        assert_eq!(Iomem::parse(""), None);
+    }
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! CPUs, memory and the interrupt controller (Devicetree Specification 0.4, chapter 3; the bindings
+//! arm,gic-v3 and arm,gic of the kernel).
+
+use std::collections::BTreeMap;
+
+use super::iomem::Iomem;
+use super::nodes::{Nodes, number};
+use super::{AddressRange, Cpu, InterruptController, Reservation, Span, addresses, spans};
+
+/// The bits of MPIDR_EL1 that name a CPU.
+const AFFINITY: u64 = 0xff_00ff_ffff;
+/// GICv2 under its many names.
+const VERSION_2: [&str; 8] = [
+    "arm,gic-400",
+    "arm,cortex-a15-gic",
+    "arm,cortex-a7-gic",
+    "arm,cortex-a9-gic",
+    "arm,gic-v2",
+    "nvidia,tegra210-agic",
+    "arm,eb11mp-gic",
+    "brcm,brahma-b15-gic",
+];
+
+/// The node of the GIC, and what it is.
+pub(super) fn controller(nodes: &Nodes) -> Option<(usize, InterruptController)> {
+    // The first one in the tree: others stand behind it, as on Tegra that of the audio processor.
+    let is_gic = |node: &usize| {
+        nodes.is_enabled(*node)
+            && (nodes.is_compatible(*node, &["arm,gic-v3"])
+                || nodes.is_compatible(*node, &VERSION_2))
+    };
+    let node = (0..nodes.len()).find(is_gic)?;
+    let version = if nodes.is_compatible(node, &["arm,gic-v3"]) {
+        3
+    } else {
+        2
+    };
+    let registers = addresses::registers(nodes, node);
+    let spans: Vec<Span> = registers.iter().map(AddressRange::span).collect();
+    let distributor = *spans.first()?;
+    let regions = nodes.word(node, "#redistributor-regions").unwrap_or(1) as usize;
+    let redistributors = if version == 3 {
+        spans.iter().skip(1).take(regions).copied().collect()
+    } else {
+        Vec::new()
+    };
+    let services = nodes
+        .children(node)
+        .filter(|child| {
+            nodes.is_compatible(*child, &["arm,gic-v3-its"]) && nodes.is_enabled(*child)
+        })
+        .flat_map(|child| addresses::registers(nodes, child))
+        .map(|range| range.span())
+        .collect();
+    let controller = InterruptController {
+        version,
+        path: nodes.path(node).to_owned(),
+        distributor,
+        redistributors,
+        translation_services: services,
+    };
+    Some((node, controller))
+}
+
+/// The CPUs; `numbers` are those of Linux by their nodes' paths.
+pub(super) fn cpus(nodes: &Nodes, numbers: &BTreeMap<String, u32>) -> Vec<Cpu> {
+    let Some(all) = nodes.find("/cpus") else {
+        return Vec::new();
+    };
+    let is_cpu = |node: &usize| {
+        nodes.string(*node, "device_type").as_deref() == Some("cpu") && nodes.is_enabled(*node)
+    };
+    let mut found: Vec<Cpu> = nodes
+        .children(all)
+        .filter(is_cpu)
+        .enumerate()
+        .filter_map(|(place, node)| {
+            let path = nodes.path(node).to_owned();
+            Some(Cpu {
+                number: numbers.get(&path).copied().unwrap_or(place as u32),
+                mpidr: number(&nodes.words(node, "reg"))? & AFFINITY,
+                path,
+                compatible: nodes.strings(node, "compatible"),
+                enable_method: nodes.string(node, "enable-method"),
+            })
+        })
+        .collect();
+    found.sort_by_key(|cpu| (cpu.number, cpu.mpidr));
+    found
+}
+
+/// All memory (3.4).
+pub(super) fn memory(nodes: &Nodes) -> Vec<Span> {
+    let is_memory = |node: &usize| {
+        nodes.string(*node, "device_type").as_deref() == Some("memory") && nodes.is_enabled(*node)
+    };
+    let found = nodes.children(0).filter(is_memory);
+    let spans = found.flat_map(|node| addresses::registers(nodes, node));
+    spans::united(spans.map(|range| range.span()).collect())
+}
+
+/// What of it has a use (3.5, 5.3).
+pub(super) fn reserved(nodes: &Nodes) -> Vec<Reservation> {
+    let listed = nodes.reservations.iter().map(|(start, bytes)| Reservation {
+        span: Span {
+            start: *start,
+            bytes: *bytes,
+        },
+        path: "/memreserve/".to_owned(),
+        no_map: false,
+        for_cells: false,
+    });
+    let mut found: Vec<Reservation> = listed.collect();
+    if let Some(all) = nodes.find("/reserved-memory") {
+        for node in nodes.children(all).filter(|node| nodes.is_enabled(*node)) {
+            let for_cells = nodes.name(node).starts_with("rampart")
+                || nodes.is_compatible(node, &["rampart,cells"]);
+            for range in addresses::registers(nodes, node) {
+                found.push(Reservation {
+                    span: range.span(),
+                    path: nodes.path(node).to_owned(),
+                    no_map: nodes.has(node, "no-map"),
+                    for_cells,
+                });
+            }
+        }
+    }
+    found.sort_by(|one, other| (one.span, &one.path).cmp(&(other.span, &other.path)));
+    found.dedup();
+    found
+}
+
+/// Memory that nobody uses. Without Linux's own word only what the tree keeps for cells.
+pub(super) fn kept(memory: &[Span], reserved: &[Reservation], iomem: Option<&Iomem>) -> Vec<Span> {
+    let ours: Vec<Span> = reserved
+        .iter()
+        .filter(|one| one.for_cells && one.no_map)
+        .map(|one| one.span)
+        .collect();
+    let others = reserved.iter().filter(|one| !one.for_cells);
+    let mut taken: Vec<Span> = others.map(|one| one.span).collect();
+    let Some(iomem) = iomem else {
+        return spans::common(memory, &spans::without(&ours, &taken));
+    };
+    // Memory that is not mapped is shown as taken, even if it is taken for us.
+    taken.extend(spans::without(&iomem.taken(), &ours));
+    spans::without(memory, &taken)
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Reads what a machine is described from.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use super::Driver;
+use super::iomem::Iomem;
+use super::nodes::{Nodes, TreeError};
+
+/// The device tree of the running machine, as Linux shows it.
+const TREE: &str = "/proc/device-tree";
+/// The same as the boot loader gave it; it has the list of reserved memory.
+const FLATTENED: &str = "/sys/firmware/fdt";
+/// Buses on which devices of a device tree are.
+const BUSES: [&str; 2] = ["platform", "amba"];
+
+/// What was read of a machine.
+#[derive(Debug, Clone)]
+pub struct Sources {
+    pub(super) nodes: Nodes,
+    pub(super) iomem: Option<Iomem>,
+    /// Linux's numbers of the CPUs, by their nodes.
+    pub(super) cpu_numbers: BTreeMap<String, u32>,
+    /// By the device's node.
+    pub(super) drivers: BTreeMap<String, Driver>,
+}
+
+impl Sources {
+    /// The machine that this runs on.
+    ///
+    /// # Errors
+    /// If it has no device tree.
+    pub fn of_this_machine() -> Result<Self, TreeError> {
+        let mut nodes = Nodes::read(Path::new(TREE))?;
+        // Only root may read it; what it adds is in iomem too, as far as Linux knows.
+        if let Ok(given) = Nodes::read(Path::new(FLATTENED)) {
+            nodes.reservations = given.reservations;
+        }
+        Ok(Self {
+            nodes,
+            iomem: fs::read_to_string("/proc/iomem")
+                .ok()
+                .and_then(|text| Iomem::parse(&text)),
+            cpu_numbers: cpu_numbers(Path::new("/sys/devices/system/cpu")),
+            drivers: drivers(Path::new("/sys/bus")),
+        })
+    }
+
+    /// Another machine, from its device tree (a directory or a flattened one) and, if there is one, a
+    /// copy of its `/proc/iomem`.
+    ///
+    /// # Errors
+    /// If one of them cannot be read.
+    pub fn recorded(tree: &Path, iomem: Option<&Path>) -> Result<Self, TreeError> {
+        let nodes = Nodes::read(tree)?;
+        let iomem = match iomem {
+            Some(path) => {
+                let text = fs::read_to_string(path).map_err(|source| TreeError::Read {
+                    path: path.to_owned(),
+                    source,
+                })?;
+                Iomem::parse(&text)
+            }
+            None => None,
+        };
+        Ok(Self {
+            nodes,
+            iomem,
+            cpu_numbers: BTreeMap::new(),
+            drivers: BTreeMap::new(),
+        })
+    }
+}
+
+/// The node that a link in sysfs points to, from the root of the tree.
+fn node_of(link: &Path) -> Option<String> {
+    let target = fs::canonicalize(link.join("of_node")).ok()?;
+    let text = target.to_str()?;
+    let (_, path) = text.split_once("/devicetree/base")?;
+    Some(if path.is_empty() { "/" } else { path }.to_owned())
+}
+
+fn entries(directory: &Path) -> Vec<std::path::PathBuf> {
+    let Ok(entries) = fs::read_dir(directory) else {
+        return Vec::new();
+    };
+    entries.flatten().map(|entry| entry.path()).collect()
+}
+
+fn name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
+fn cpu_numbers(directory: &Path) -> BTreeMap<String, u32> {
+    let numbered = |path: std::path::PathBuf| {
+        let number = name(&path).strip_prefix("cpu")?.parse().ok()?;
+        Some((node_of(&path)?, number))
+    };
+    entries(directory)
+        .into_iter()
+        .filter_map(numbered)
+        .collect()
+}
+
+fn drivers(buses: &Path) -> BTreeMap<String, Driver> {
+    let mut found = BTreeMap::new();
+    for bus in BUSES {
+        for device in entries(&buses.join(bus).join("devices")) {
+            let Some(node) = node_of(&device) else {
+                continue;
+            };
+            let driver = fs::read_link(device.join("driver")).ok();
+            let linux = Driver {
+                bus: bus.to_owned(),
+                device: name(&device),
+                driver: driver.map(|link| name(&link)),
+            };
+            // Of several with one node the one with a driver counts.
+            let known = found.entry(node).or_insert_with(|| linux.clone());
+            if known.driver.is_none() {
+                *known = linux;
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The devices of a cell: whole pages of registers, and interrupts, that nobody else has.
+
+use rampart_hypervisor_core::format::{MemoryFlags, MemoryRegion};
+use rampart_hypervisor_core::interface::PAGE_BYTES;
+use rampart_model::{Finding, Severity};
+
+use super::{CellInUse, InUse, Request, problem};
+use crate::describe::{AddressRange, Description, Device, InterruptKind, RangeUse, Span, spans};
+
+/// What a cell gets of them.
+#[derive(Debug, Default)]
+pub(super) struct Granted {
+    pub(super) paths: Vec<String>,
+    pub(super) regions: Vec<MemoryRegion>,
+    pub(super) interrupts: Vec<u32>,
+}
+
+pub(super) fn granted(
+    description: &Description,
+    in_use: &InUse,
+    request: &Request,
+    found: &mut Vec<Finding>,
+) -> Granted {
+    let mut chosen: Vec<&Device> = Vec::new();
+    for wish in &request.devices {
+        match device(description, wish) {
+            Ok(device) if chosen.iter().any(|other| other.path == device.path) => {}
+            Ok(device) => chosen.push(device),
+            Err(what) => found.push(
+                problem(format!("cell {}, device {wish}", request.name), what)
+                    .mend("rampart cell describe --all lists the devices; name one by its path"),
+            ),
+        }
+    }
+    let mut granted = Granted::default();
+    let mut pages = Vec::new();
+    for device in &chosen {
+        let before = found.len();
+        refusals(description, in_use, request, device, &chosen, found);
+        if found[before..]
+            .iter()
+            .any(|one| one.severity == Severity::Problem)
+        {
+            continue;
+        }
+        pages.extend(device.ranges.iter().map(|range| in_pages(&range.span())));
+        for number in device.shared_interrupts() {
+            if !granted.interrupts.contains(&number) {
+                granted.interrupts.push(number);
+            }
+        }
+        granted.paths.push(device.path.clone());
+    }
+    let flags = MemoryFlags::READ | MemoryFlags::WRITE | MemoryFlags::DEVICE;
+    granted.regions = spans::united(pages)
+        .into_iter()
+        .map(|span| MemoryRegion {
+            physical: span.start,
+            guest: span.start,
+            bytes: span.bytes,
+            flags: flags.bits(),
+            reserved: 0,
+        })
+        .collect();
+    granted
+}
+
+/// The one that is meant.
+fn device<'a>(description: &'a Description, wish: &str) -> Result<&'a Device, String> {
+    let address = wish
+        .strip_prefix("0x")
+        .and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    let is_meant = |device: &&Device| {
+        let name = device.name();
+        let plain = name.split_once('@').map_or(name, |(plain, _)| plain);
+        device.path == wish
+            || name == wish
+            || plain == wish
+            || address.is_some_and(|address| {
+                device
+                    .ranges
+                    .first()
+                    .is_some_and(|range| range.start == address)
+            })
+    };
+    let all: Vec<&Device> = description.devices.iter().filter(is_meant).collect();
+    match all[..] {
+        [] => Err("there is no such device in the device tree".to_owned()),
+        [one] => Ok(one),
+        _ => {
+            let exact = all
+                .iter()
+                .find(|device| device.path == wish || device.name() == wish);
+            exact.copied().ok_or_else(|| {
+                let paths: Vec<&str> = all.iter().map(|device| device.path.as_str()).collect();
+                format!("several devices are meant: {}", paths.join(", "))
+            })
+        }
+    }
+}
+
+fn in_pages(span: &Span) -> Span {
+    let start = span.start & !(PAGE_BYTES - 1);
+    Span::between(start, span.end().next_multiple_of(PAGE_BYTES))
+}
+
+fn refusals(
+    description: &Description,
+    in_use: &InUse,
+    request: &Request,
+    device: &Device,
+    chosen: &[&Device],
+    found: &mut Vec<Finding>,
+) {
+    let place = format!("cell {}, device {}", request.name, device.path);
+    let controller = description.interrupt_controller.as_ref();
+    if controller.is_some_and(|controller| device.path.starts_with(&controller.path)) {
+        found.push(
+            problem(place, "the interrupt controller is given to nobody")
+                .mend("leave it out: every cell sees its own interrupts there"),
+        );
+        return;
+    }
+    if device
+        .ranges
+        .iter()
+        .any(|range| range.purpose == RangeUse::PciWindow)
+    {
+        found.push(
+            problem(place, "a PCI host bridge reaches all memory by its devices")
+                .values("no IOMMU is set up", "an IOMMU")
+                .mend("leave it with the root"),
+        );
+        return;
+    }
+    if let Some(linux) = &device.linux
+        && let Some(driver) = &linux.driver
+    {
+        found.push(
+            problem(place.clone(), "Linux uses it")
+                .values(format!("driver {driver}"), "no driver")
+                .mend(format!(
+                    "echo {} >/sys/bus/{}/drivers/{driver}/unbind",
+                    linux.device, linux.bus
+                )),
+        );
+    }
+    neighbours(description, device, chosen, &place, found);
+    owners(in_use, device, &place, found);
+    for interrupt in &device.interrupts {
+        if interrupt.kind == InterruptKind::Elsewhere {
+            let through = interrupt
+                .controller
+                .as_deref()
+                .unwrap_or("another controller");
+            found.push(
+                Finding::new(
+                    Severity::Warning,
+                    place.clone(),
+                    format!(
+                        "its interrupt {} comes through {through}, and not to the cell",
+                        interrupt.number
+                    ),
+                )
+                .mend(format!(
+                    "give the cell {through} too, if nobody else needs it"
+                )),
+            );
+        }
+    }
+    if device
+        .references
+        .iter()
+        .any(|one| one.property == "dmas" || one.property == "iommus")
+    {
+        found.push(
+            Finding::new(
+                Severity::Warning,
+                place,
+                "it writes memory by itself, wherever the cell's program tells it to",
+            )
+            .values("no IOMMU is set up", "an IOMMU, or a cell that is trusted"),
+        );
+    }
+}
+
+/// Other devices in use in the same pages or with the same interrupts.
+fn neighbours(
+    description: &Description,
+    device: &Device,
+    chosen: &[&Device],
+    place: &str,
+    found: &mut Vec<Finding>,
+) {
+    let own: Vec<Span> = device
+        .ranges
+        .iter()
+        .map(|range| in_pages(&range.span()))
+        .collect();
+    let related = |other: &Device| {
+        let above = format!("{}/", other.path);
+        let below = format!("{}/", device.path);
+        device.path.starts_with(&above) || other.path.starts_with(&below)
+    };
+    let mut beside = Vec::new();
+    let mut raising = Vec::new();
+    for other in description.devices.iter().filter(|other| other.enabled) {
+        if chosen.iter().any(|one| one.path == other.path) || related(other) {
+            continue;
+        }
+        let theirs: Vec<Span> = other.ranges.iter().map(AddressRange::span).collect();
+        if !spans::common(&own, &theirs).is_empty() {
+            beside.push(other.path.as_str());
+        }
+        let shared = |number: &u32| other.shared_interrupts().any(|theirs| theirs == *number);
+        if device.shared_interrupts().any(|number| shared(&number)) {
+            raising.push(other.path.as_str());
+        }
+    }
+    if !beside.is_empty() {
+        found.push(
+            problem(place.to_owned(), "others are in the same pages of 4 KiB")
+                .values(beside.join(", "), "pages of its own")
+                .mend("ask for these too, or for single registers instead of the device"),
+        );
+    }
+    if !raising.is_empty() {
+        found.push(
+            problem(place.to_owned(), "others raise the same interrupt")
+                .values(raising.join(", "), "an interrupt of its own")
+                .mend("ask for these too"),
+        );
+    }
+    let memory = spans::common(&own, &description.memory);
+    if let Some(span) = memory.first() {
+        found.push(
+            problem(place.to_owned(), "a range of it lies in memory")
+                .values(span.to_string(), "registers beside memory")
+                .mend("leave it with the root"),
+        );
+    }
+}
+
+/// Cells that have it.
+fn owners(in_use: &InUse, device: &Device, place: &str, found: &mut Vec<Finding>) {
+    let has = |cell: &&CellInUse| {
+        let memory = cell.configuration.memory.iter();
+        let spans: Vec<Span> = memory
+            .map(|region| Span {
+                start: region.physical,
+                bytes: region.bytes,
+            })
+            .collect();
+        let ranges = device.ranges.iter().map(|range| in_pages(&range.span()));
+        let interrupts = &cell.configuration.interrupts;
+        let registers = cell.configuration.registers.iter().map(|register| {
+            in_pages(&Span {
+                start: register.address,
+                bytes: register.width.into(),
+            })
+        });
+        let registers: Vec<Span> = registers.collect();
+        ranges.clone().any(|range| {
+            spans
+                .iter()
+                .chain(&registers)
+                .any(|span| span.meets(&range))
+        }) || device
+            .shared_interrupts()
+            .any(|number| interrupts.iter().any(|grant| grant.number == number))
+    };
+    if let Some(cell) = in_use.cells.iter().find(has) {
+        found.push(
+            problem(place.to_owned(), "another cell has it, or a part of it")
+                .values(format!("cell {}", cell.name), "nobody")
+                .mend(format!("rampart cell destroy {}", cell.name)),
+        );
+    }
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What of a machine somebody has.
+
+use rampart_hypervisor_core::configuration::build::Blob;
+use rampart_hypervisor_core::configuration::{Configuration, Kind};
+use rampart_hypervisor_core::format::{MemoryFlags, MemoryRegion};
+use rampart_hypervisor_core::interface::ROOT;
+use rampart_model::CpuSet;
+
+use crate::describe::{Description, Span};
+use crate::device::{Device, Error};
+
+/// A cell that is there.
+#[derive(Debug, Clone)]
+pub struct CellInUse {
+    /// Its number.
+    pub number: u32,
+    /// Its name.
+    pub name: String,
+    /// What it was created with.
+    pub configuration: Blob,
+}
+
+impl CellInUse {
+    /// Its shared regions, in the order of its configuration.
+    pub fn shared(&self) -> impl Iterator<Item = &MemoryRegion> {
+        let memory = self.configuration.memory.iter();
+        memory.filter(|region| region.flags().contains(MemoryFlags::SHARED))
+    }
+}
+
+/// What somebody has.
+#[derive(Debug, Clone, Default)]
+pub struct InUse {
+    /// The hypervisor's memory.
+    pub hypervisor: Option<Span>,
+    /// The interrupt by which the hypervisor calls the root; 0 for none.
+    pub event_interrupt: u32,
+    /// The cells.
+    pub cells: Vec<CellInUse>,
+    /// CPUs that cells do not get: Linux keeps its house there.
+    pub housekeeping: CpuSet,
+    /// CPUs that are offline.
+    pub offline: CpuSet,
+}
+
+/// A configuration as one that can be written.
+fn blob(configuration: &Configuration<'_>) -> Blob {
+    Blob {
+        name: configuration.name().to_owned(),
+        entry: configuration.header.entry,
+        argument: configuration.header.argument,
+        watchdog_milliseconds: configuration.header.watchdog_milliseconds,
+        platform: configuration.platform.copied(),
+        cpus: configuration.cpus.to_vec(),
+        memory: configuration.memory.to_vec(),
+        interrupts: configuration.interrupts.to_vec(),
+        registers: configuration.registers.to_vec(),
+        smcs: configuration.smcs.to_vec(),
+        doorbells: configuration.doorbells.to_vec(),
+    }
+}
+
+impl InUse {
+    /// What the driver says: the hypervisor and its cells. A cell that goes away meanwhile is left
+    /// out; housekeeping and offline CPUs are the caller's to add.
+    ///
+    /// # Errors
+    /// Of the driver.
+    pub fn read(device: &Device) -> Result<Self, Error> {
+        let state = device.state()?;
+        let mut in_use = Self::default();
+        if !state.is_enabled() {
+            return Ok(in_use);
+        }
+        in_use.hypervisor = Some(Span {
+            start: state.memory,
+            bytes: state.memory_bytes,
+        });
+        let system = device.configuration(ROOT)?;
+        let platform = system
+            .read(Kind::System)
+            .ok()
+            .and_then(|read| read.platform.copied());
+        in_use.event_interrupt = platform.map_or(0, |platform| platform.event_interrupt);
+        for number in state.cells() {
+            let Ok(given) = device.configuration(number) else {
+                continue;
+            };
+            if let Ok(configuration) = given.read(Kind::Cell) {
+                in_use.cells.push(CellInUse {
+                    number,
+                    name: configuration.name().to_owned(),
+                    configuration: blob(&configuration),
+                });
+            }
+        }
+        Ok(in_use)
+    }
+
+    /// Physical memory that is in use, beside Linux's.
+    #[must_use]
+    pub fn memory(&self) -> Vec<Span> {
+        let regions = self
+            .cells
+            .iter()
+            .flat_map(|cell| &cell.configuration.memory);
+        let spans = regions.map(|region| Span {
+            start: region.physical,
+            bytes: region.bytes,
+        });
+        self.hypervisor.into_iter().chain(spans).collect()
+    }
+
+    /// Shared peripheral interrupts that no device raises and nobody has, the highest first. Only
+    /// below the highest of a device: beyond nobody knows whether the controller has them.
+    #[must_use]
+    pub fn free_interrupts(&self, description: &Description) -> Vec<u32> {
+        let mut taken: Vec<u32> = description
+            .devices
+            .iter()
+            .flat_map(crate::describe::Device::shared_interrupts)
+            .collect();
+        let highest = taken.iter().copied().max().unwrap_or(0);
+        taken.push(self.event_interrupt);
+        for cell in &self.cells {
+            taken.extend(
+                cell.configuration
+                    .interrupts
+                    .iter()
+                    .map(|grant| grant.number),
+            );
+        }
+        (32..highest)
+            .rev()
+            .filter(|number| !taken.contains(number))
+            .collect()
+    }
+}

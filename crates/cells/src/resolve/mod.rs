@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From what a person asks for ("2 CPUs, 256 MiB, this device") to the configuration of a cell: a pure
+//! function of the machine's description, of what is in use, and of the request. Every refusal says
+//! where, what is there, what is needed and what mends it.
+
+mod devices;
+mod in_use;
+mod memory;
+
+use rampart_hypervisor_core::configuration::build::Blob;
+use rampart_hypervisor_core::format::{
+    Doorbell, InterruptFlags, InterruptGrant, NAME_BYTES, SmcGrant,
+};
+use rampart_hypervisor_core::interface::PAGE_BYTES;
+use rampart_model::{CpuId, CpuSet, Finding, Severity};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::describe::Description;
+
+pub use in_use::{CellInUse, InUse};
+pub use rampart_hypervisor_core::format::{
+    MemoryFlags, MemoryRegion, RegisterFlags, RegisterGrant,
+};
+
+/// Where a program without an operating system has its memory (`hypervisor/cells/cell.ld`).
+pub const BARE_MEMORY: u64 = 0x4000_0000;
+/// Where it has what it shares, one region after the other (`hypervisor/cells/src/lib.rs`).
+pub const BARE_SHARED: u64 = 0x5000_0000;
+
+/// What a cell runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Payload {
+    /// A program without an operating system, at [`BARE_MEMORY`].
+    #[default]
+    Bare,
+    /// A Linux kernel, whose memory is where it is physically.
+    Linux,
+}
+
+/// Which CPUs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CpuWish {
+    /// These, by Linux's numbers. The first one is started.
+    List(CpuSet),
+    /// So many, whichever; the highest that are free.
+    Count(u32),
+}
+
+/// Who writes a shared region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Writer {
+    /// The cell; the root reads.
+    #[default]
+    Cell,
+    /// The root; the cell reads.
+    Root,
+}
+
+/// A shared region.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SharedWish {
+    /// A new one of this cell.
+    Own {
+        /// In whole pages of 4 KiB; less is rounded up.
+        bytes: u64,
+        /// Who writes it.
+        writer: Writer,
+    },
+    /// A region of a cell that is there: to be read.
+    Neighbour {
+        /// Its name.
+        cell: String,
+        /// Which of its shared regions, from 0.
+        index: usize,
+    },
+}
+
+/// What a cell asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// Letters, digits, `-`, `_` and `.`, 32 at most.
+    pub name: String,
+    /// What it runs.
+    pub payload: Payload,
+    /// Its CPUs.
+    pub cpus: CpuWish,
+    /// Its own memory, in bytes; rounded up to 2 MiB.
+    pub memory_bytes: u64,
+    /// Devices: the path of a node, its name with or without unit address, or the address.
+    pub devices: Vec<String>,
+    /// Single registers or bits of them.
+    pub registers: Vec<RegisterGrant>,
+    /// Regions that others see too.
+    pub shared: Vec<SharedWish>,
+    /// Interrupts by which others ring this cell.
+    pub bells: u32,
+    /// Cells whose first bell this one rings.
+    pub rings: Vec<String>,
+    /// SMC functions that go to the firmware.
+    pub smcs: Vec<(u32, u32)>,
+    /// The cell fails when it is silent for so long; 0 for no watchdog.
+    pub watchdog_milliseconds: u32,
+    /// x0 of a program without an operating system when it starts.
+    pub argument: u64,
+}
+
+impl Request {
+    /// A program without an operating system on one CPU, with 2 MiB, and 64 KiB that it writes and
+    /// the root reads.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            payload: Payload::Bare,
+            cpus: CpuWish::Count(1),
+            memory_bytes: 2 << 20,
+            devices: Vec::new(),
+            registers: Vec::new(),
+            shared: vec![SharedWish::Own {
+                bytes: 64 << 10,
+                writer: Writer::Cell,
+            }],
+            bells: 0,
+            rings: Vec::new(),
+            smcs: Vec::new(),
+            watchdog_milliseconds: 0,
+            argument: 0,
+        }
+    }
+}
+
+/// A cell as it can be created.
+#[derive(Debug, Clone)]
+pub struct Resolved {
+    /// Its configuration. For Linux, entry and argument are those of the memory's start: who lays
+    /// out kernel and device tree in it sets them.
+    pub configuration: Blob,
+    /// Its CPUs by Linux's numbers, the first one first.
+    pub cpus: Vec<CpuId>,
+    /// Its own memory.
+    pub memory: MemoryRegion,
+    /// Its shared regions, in the order of the request.
+    pub shared: Vec<MemoryRegion>,
+    /// The nodes of its devices.
+    pub devices: Vec<String>,
+    /// The interrupts by which others ring it.
+    pub bells: Vec<u32>,
+    /// What is weaker than it could be.
+    pub findings: Vec<Finding>,
+}
+
+/// A problem with what is asked for.
+fn problem(place: impl Into<String>, what: impl Into<String>) -> Finding {
+    Finding::new(Severity::Problem, place, what)
+}
+
+/// Resolves a request.
+///
+/// # Errors
+/// Everything that stands in its way.
+pub fn resolve(
+    description: &Description,
+    in_use: &InUse,
+    request: &Request,
+) -> Result<Resolved, Vec<Finding>> {
+    let mut found = Vec::new();
+    name(request, in_use, &mut found);
+    let cpus = cpus(description, in_use, request, &mut found);
+    let (memory, shared) = memory::placed(description, in_use, request, &mut found);
+    let devices = devices::granted(description, in_use, request, &mut found);
+    let (bells, doorbells) = bells(
+        description,
+        in_use,
+        request,
+        &devices.interrupts,
+        &mut found,
+    );
+    if found
+        .iter()
+        .any(|finding| finding.severity == Severity::Problem)
+    {
+        return Err(found);
+    }
+    let (Some(memory), Some(cpus)) = (memory, cpus) else {
+        return Err(found);
+    };
+    let mpidrs = cpus.iter().filter_map(|cpu| mpidr(description, *cpu));
+    let mut regions = vec![memory];
+    regions.extend(&shared);
+    regions.extend(&devices.regions);
+    let grants = devices.interrupts.iter().map(|number| InterruptGrant {
+        number: *number,
+        flags: 0,
+    });
+    let own_bells = bells.iter().map(|number| InterruptGrant {
+        number: *number,
+        flags: InterruptFlags::DOORBELL.bits(),
+    });
+    let mut registers = request.registers.clone();
+    registers.sort_by_key(|register| register.address);
+    let configuration = Blob {
+        name: request.name.clone(),
+        entry: memory.guest,
+        argument: request.argument,
+        watchdog_milliseconds: request.watchdog_milliseconds,
+        platform: None,
+        cpus: mpidrs.collect(),
+        memory: regions,
+        interrupts: grants.chain(own_bells).collect(),
+        registers,
+        smcs: request
+            .smcs
+            .iter()
+            .map(|(first, last)| SmcGrant {
+                first: *first,
+                last: *last,
+            })
+            .collect(),
+        doorbells,
+    };
+    if let Err(refused) = configuration.checked() {
+        found.push(
+            problem(
+                format!("cell {}, entry {} of a table", request.name, refused.index),
+                format!(
+                    "the hypervisor would refuse it: {}",
+                    refused.refusal.words()
+                ),
+            )
+            .mend("ask for something else; docs/hypervisor.md explains each reason"),
+        );
+        return Err(found);
+    }
+    Ok(Resolved {
+        configuration,
+        cpus,
+        memory,
+        shared,
+        devices: devices.paths,
+        bells,
+        findings: found,
+    })
+}
+
+fn mpidr(description: &Description, cpu: CpuId) -> Option<u64> {
+    let same = |known: &&crate::describe::Cpu| known.number == cpu.0;
+    description.cpus.iter().find(same).map(|cpu| cpu.mpidr)
+}
+
+fn name(request: &Request, in_use: &InUse, found: &mut Vec<Finding>) {
+    let name = &request.name;
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if name.is_empty() || name.len() > NAME_BYTES || !name.chars().all(allowed) || name == "root" {
+        found.push(
+            problem(
+                format!("cell `{}`", name.escape_debug()),
+                "this cannot be a cell's name",
+            )
+            .values(
+                format!("{} characters", name.chars().count()),
+                format!("1 to {NAME_BYTES} letters, digits, `-`, `_` and `.`, other than `root`"),
+            )
+            .mend("choose another name"),
+        );
+    }
+    if in_use.cells.iter().any(|cell| cell.name == *name) {
+        found.push(
+            problem(format!("cell {name}"), "there is a cell of this name")
+                .values("there", "a name of its own")
+                .mend(format!("rampart cell destroy {name}")),
+        );
+    }
+}
+
+fn cpus(
+    description: &Description,
+    in_use: &InUse,
+    request: &Request,
+    found: &mut Vec<Finding>,
+) -> Option<Vec<CpuId>> {
+    let place = format!("cell {}, CPUs", request.name);
+    let owner = |cpu: CpuId| {
+        let mpidr = mpidr(description, cpu)?;
+        let has = |cell: &&CellInUse| cell.configuration.cpus.contains(&mpidr);
+        in_use.cells.iter().find(has)
+    };
+    let all: CpuSet = description
+        .cpus
+        .iter()
+        .map(|cpu| CpuId(cpu.number))
+        .collect();
+    // Linux cannot leave the CPU that it was booted on.
+    let free: CpuSet = all
+        .iter()
+        .filter(|cpu| {
+            cpu.0 != 0
+                && !in_use.housekeeping.contains(*cpu)
+                && !in_use.offline.contains(*cpu)
+                && owner(*cpu).is_none()
+        })
+        .collect();
+    match &request.cpus {
+        CpuWish::Count(count) => {
+            let usable: Vec<CpuId> = free.iter().collect();
+            let count = *count as usize;
+            if count == 0 || usable.len() < count {
+                found.push(
+                    problem(place, "not as many CPUs are free")
+                        .values(
+                            format!(
+                                "{} ({})",
+                                usable.len(),
+                                CpuSet::from_iter(usable.iter().copied())
+                            ),
+                            format!("{}", count.max(1)),
+                        )
+                        .mend("ask for fewer, or `rampart cell destroy` a cell that has some"),
+                );
+                return None;
+            }
+            Some(usable[usable.len() - count..].to_vec())
+        }
+        CpuWish::List(cpus) => {
+            let before = found.len();
+            for cpu in cpus.iter() {
+                let refusal = if !all.contains(cpu) {
+                    Some((
+                        "it is not in the device tree".to_owned(),
+                        format!("some of {all}"),
+                        "rampart cell describe lists the CPUs".to_owned(),
+                    ))
+                } else if let Some(cell) = owner(cpu) {
+                    Some((
+                        format!("cell {} has it", cell.name),
+                        "a free CPU".to_owned(),
+                        format!("rampart cell destroy {}, or take some of {free}", cell.name),
+                    ))
+                } else if in_use.offline.contains(cpu) {
+                    Some((
+                        "it is offline".to_owned(),
+                        "online".to_owned(),
+                        format!("echo 1 >/sys/devices/system/cpu/cpu{}/online", cpu.0),
+                    ))
+                } else if in_use.housekeeping.contains(cpu) || cpu.0 == 0 {
+                    Some((
+                        "it keeps house for Linux".to_owned(),
+                        "a CPU that Linux can leave".to_owned(),
+                        format!("take some of {free}"),
+                    ))
+                } else {
+                    None
+                };
+                if let Some((present, needed, mend)) = refusal {
+                    found.push(
+                        problem(
+                            format!("cell {}, CPU {}", request.name, cpu.0),
+                            "the CPU cannot be the cell's",
+                        )
+                        .values(present, needed)
+                        .mend(mend),
+                    );
+                }
+            }
+            if cpus.is_empty() {
+                found.push(
+                    problem(place, "no CPU is named")
+                        .values("none", "at least one")
+                        .mend(format!("take some of {free}")),
+                );
+            }
+            (found.len() == before).then(|| cpus.iter().collect())
+        }
+    }
+}
+
+/// The cell's own bells, and those of others that it rings.
+fn bells(
+    description: &Description,
+    in_use: &InUse,
+    request: &Request,
+    taken: &[u32],
+    found: &mut Vec<Finding>,
+) -> (Vec<u32>, Vec<Doorbell>) {
+    let mut free = in_use.free_interrupts(description);
+    free.retain(|number| !taken.contains(number));
+    let wanted = request.bells as usize;
+    if free.len() < wanted {
+        found.push(
+            problem(
+                format!("cell {}, doorbells", request.name),
+                "not as many shared interrupts are without a device",
+            )
+            .values(format!("{}", free.len()), format!("{wanted}"))
+            .mend("ask for fewer"),
+        );
+    }
+    let own = free.into_iter().take(wanted).collect();
+    let mut doorbells = Vec::new();
+    for name in &request.rings {
+        let cell = in_use.cells.iter().find(|cell| cell.name == *name);
+        let bell = cell.and_then(|cell| {
+            let is_bell = |grant: &&InterruptGrant| grant.is_doorbell();
+            cell.configuration.interrupts.iter().find(is_bell)
+        });
+        match bell {
+            Some(bell) => doorbells.push(Doorbell {
+                interrupt: bell.number,
+                reserved: 0,
+            }),
+            None => found.push(
+                problem(
+                    format!("cell {}, doorbell of {name}", request.name),
+                    "there is no such bell to ring",
+                )
+                .values(
+                    if cell.is_some() {
+                        "a cell without a bell"
+                    } else {
+                        "no such cell"
+                    },
+                    "a cell with a bell",
+                )
+                .mend(format!("create {name} first, with a doorbell")),
+            ),
+        }
+    }
+    (own, doorbells)
+}
+
+/// In whole pages.
+const fn pages(bytes: u64) -> u64 {
+    bytes.next_multiple_of(PAGE_BYTES)
+}
