@@ -33,9 +33,8 @@ fn blob(plan: &Plan) -> Blob {
 pub(crate) fn turns(device: &Device, turns: usize, directory: &Path) -> Done {
     let program = std::fs::read(directory.join("rampart-cell-residue"))?;
     enable(device)?;
-    let result = all(device, turns, &program);
+    all(device, turns, &program)?;
     device.disable()?;
-    result?;
     say(
         true,
         &format!("created, started, stopped and destroyed {turns} times"),
