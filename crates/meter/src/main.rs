@@ -12,7 +12,8 @@ start it and render what it says.
 
 Usage: rampart-meter [--help | --version]
        rampart-meter block
-       rampart-meter agent [--port NAME] [--init] [--stay] [--silence SECONDS]
+       rampart-meter agent [--port NAME | --reads START+BYTES --writes START+BYTES]
+                           [--console START+BYTES] [--init] [--stay] [--silence SECONDS]
 
 It takes one JSON object a line on standard input: first {\"prepare\":{…}} with a plan, then
 \"go\":{} in an object of its own; {\"stop\":{}} or the end of the input ends it early. It answers
@@ -23,7 +24,8 @@ With the word block it stops CPUs for others to notice, in a conversation of the
 blocked…, finished (`rampart schema blocker-request` and `blocker-event`).
 
 As agent it starts programs for a near side that has no other way in: over the virtio-serial
-port NAME, or standard input and output. With --init it is process 1 of a machine that it makes
+port NAME, over memory that a cell shares with the root, or standard input and output; with
+--console it carries the kernel's log into such memory. With --init it is process 1 of a machine that it makes
 ready and at the end powers off; with --stay it waits for the next near side when one goes away;
 with --silence it takes one for gone that says nothing for so long.
 

@@ -20,7 +20,8 @@ use crate::describe::{Description, Sources, Span, describe};
 use crate::device::{self, Device};
 use crate::resolve::{CellInUse, InUse, Request, Resolved, resolve};
 
-pub use console::{Console, ConsoleEvent};
+pub use crate::linux::Console;
+pub use console::console;
 pub use enable::{EnableOrder, Enabled, disable, enable, is_enabled};
 pub use error::OperateError;
 pub use report::{
