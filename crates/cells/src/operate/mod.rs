@@ -349,6 +349,15 @@ fn cpu_numbers() -> BTreeMap<u64, u32> {
         .collect()
 }
 
+/// Whether the driver has a cell of this name, as far as is to be seen without privilege.
+#[must_use]
+pub fn is_there(name: &str) -> bool {
+    let cells = fs::read_dir("/sys/devices/virtual/misc/rampart/cells");
+    cells.into_iter().flatten().flatten().any(|cell| {
+        fs::read_to_string(cell.path().join("name")).is_ok_and(|text| text.trim() == name)
+    })
+}
+
 /// CPUs that Linux has and does not run on.
 fn offline() -> CpuSet {
     let read = |name| {
