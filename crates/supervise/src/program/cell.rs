@@ -12,6 +12,7 @@ use rampart_cells::operate::{
     self, CellState, EnableOrder, OperateError, Operator, StopReason, stop_words,
 };
 use rampart_cells::resolve::{CpuWish, Request, SharedWish, Writer};
+use rampart_host::StateDirectory;
 use rampart_model::{CellOptions, CellWriter, Finding, PlannedDomain, Severity};
 
 use super::{Ended, Order, Program};
@@ -93,8 +94,32 @@ fn enable(order: &Order<'_>) -> Result<(), SuperviseError> {
 }
 
 /// The file that says that `up` enabled the hypervisor.
-pub(crate) fn hypervisor_mark(state: &Path) -> std::path::PathBuf {
+fn hypervisor_mark(state: &Path) -> std::path::PathBuf {
     state.join("hypervisor-enabled")
+}
+
+/// Takes the hypervisor away that `up` brought; whether there was one.
+///
+/// # Errors
+/// What keeps it, as cells that somebody made by hand.
+pub fn release_hypervisor(state: &StateDirectory) -> Result<bool, Finding> {
+    let mark = hypervisor_mark(state.path());
+    if !mark.exists() {
+        return Ok(false);
+    }
+    let was_there = operate::disable(false).map_err(|error| {
+        let mut findings = error.findings().to_vec();
+        findings.remove(0)
+    })?;
+    fs::remove_file(&mark).map_err(|error| {
+        Finding::new(
+            Severity::Warning,
+            mark.display().to_string(),
+            format!("it cannot be removed: {error}"),
+        )
+        .mend(format!("rm {}", mark.display()))
+    })?;
+    Ok(was_there)
 }
 
 fn options(domain: &PlannedDomain) -> CellOptions {
