@@ -28,14 +28,13 @@ const PARTS: [(&str, &str); 3] = [
     ("modules", "make modules ARCH=aarch64"),
 ];
 
-/// Carries the built programs into a machine with four CPUs and so much memory, of which Linux has the
-/// first 768 MiB, and runs a script there; its output. With `iomem=relaxed` the kernel lets reads of
-/// the hypervisor's memory through, so that it is stage 2 that refuses them.
+/// The built programs as a tar archive: the hypervisor, cells' programs and what the tests drive them
+/// with, the modules, the meter.
 ///
 /// # Panics
-/// If something is not built, or the script fails or takes longer than `limit`.
+/// If something is not built.
 #[must_use]
-pub fn run_with_hypervisor(script: &str, memory_mebibytes: u32, limit: Duration) -> String {
+pub fn archive() -> Vec<u8> {
     let place = tempfile::tempdir().expect("a directory");
     let bin = directory();
     for (part, command) in PARTS {
@@ -56,13 +55,25 @@ pub fn run_with_hypervisor(script: &str, memory_mebibytes: u32, limit: Duration)
         .finish()
         .expect("tar");
     assert!(archive.status.success(), "{archive:?}");
-    let output = Command::new(bin.join("rampart"))
+    archive.stdout
+}
+
+/// Carries them into a machine with four CPUs and so much memory, of which Linux has the first
+/// 768 MiB, and runs a script there that finds the archive on its input; its output. With
+/// `iomem=relaxed` the kernel lets reads of the hypervisor's memory through, so that it is stage 2 that
+/// refuses them.
+///
+/// # Panics
+/// If something is not built, or the script fails or takes longer than `limit`.
+#[must_use]
+pub fn run_with_hypervisor(script: &str, memory_mebibytes: u32, limit: Duration) -> String {
+    let output = Command::new(directory().join("rampart"))
         .args(["sim", "--architecture", "aarch64", "run", "--own"])
         .args(["--cpus", "4", "--memory", &memory_mebibytes.to_string()])
         .args(["--append", "mem=768M iomem=relaxed"])
         .args(["--", "bash", "-c", script])
         .env_remove("RAMPART_METER")
-        .finish_within(limit, archive.stdout)
+        .finish_within(limit, archive())
         .expect("rampart starts");
     let text = stdout(&output, 0);
     format!("{text}\n{}", String::from_utf8_lossy(&output.stderr))

@@ -3,7 +3,7 @@
 //! (`mem=`); and, carried into a cell, what they do there:
 //!
 //! ```text
-//! linux_hand run KERNEL METER                   in the root
+//! linux_hand run | crash KERNEL METER           in the root
 //! linux_hand interrupts | reset | panic         in a cell
 //! ```
 //!
@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use rampart_agent::{Agent, AgentCommand, AgentProcess};
+use rampart_agent::{Agent, AgentCommand, AgentInput, AgentProcess};
 use rampart_cells::device::Device;
 use rampart_cells::linux::{LinuxCell, LinuxError, LinuxOrder, LinuxRegions, Span, initramfs};
 use rampart_cells::machine::Machine;
@@ -39,6 +39,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const HAND: &str = "/bin/hand";
 /// Samples of a wakeup meter in three seconds, of a millisecond each; fewer are missed or lost.
 const FEWEST_SAMPLES: u64 = 300;
+/// Of a second each.
+const BLOCKS_BEFORE_CRASH: u32 = 3;
 /// On one CPU the kernel sends itself no more than one interrupt for so many of the timer's.
 const MOST_SENT_ONE_IN: u64 = 20;
 
@@ -143,40 +145,48 @@ struct Measured {
     exits: Vec<(Exit, u64)>,
 }
 
-fn measure(cell: &LinuxCell, agent: &Agent, plan: MeterPlan) -> Result<Measured> {
-    let AgentProcess {
-        stdin: mut input,
-        stdout,
-        handle,
-        ..
-    } = agent.spawn(&AgentCommand::new(["/init"]))?;
-    let mut tell = |request: &MeterRequest| -> Result<()> {
-        let mut line = serde_json::to_vec(request)?;
-        line.push(b'\n');
-        Ok(input.write_all(&line)?)
-    };
-    tell(&MeterRequest::Prepare {
+fn tell(input: &mut AgentInput, request: &MeterRequest) -> Result<()> {
+    let mut line = serde_json::to_vec(request)?;
+    line.push(b'\n');
+    Ok(input.write_all(&line)?)
+}
+
+/// A meter that measures as soon as it is ready.
+fn start_meter(agent: &Agent, plan: MeterPlan) -> Result<AgentProcess> {
+    let mut process = agent.spawn(&AgentCommand::new(["/init"]))?;
+    let prepare = MeterRequest::Prepare {
         protocol: METER_PROTOCOL_VERSION,
         plan,
-    })?;
+    };
+    tell(&mut process.stdin, &prepare)?;
+    tell(&mut process.stdin, &MeterRequest::Go {})?;
+    Ok(process)
+}
+
+fn measure(cell: &LinuxCell, agent: &Agent, plan: MeterPlan) -> Result<Measured> {
     let interrupts_before = timer_interrupts(agent)?;
     let mut before = cell.exits()?;
     let mut samples = 0;
+    let AgentProcess {
+        stdin,
+        stdout,
+        handle,
+        ..
+    } = start_meter(agent, plan)?;
     for line in BufReader::new(stdout).lines() {
         match serde_json::from_str(&line?)? {
-            MeterEvent::Ready(_) => tell(&MeterRequest::Go {})?,
             MeterEvent::Started { .. } => before = cell.exits()?,
             MeterEvent::Block(block) if block.phase == Phase::Measured => {
                 samples += block.series[0].seen.samples;
             }
-            MeterEvent::Block(_) => {}
+            MeterEvent::Ready(_) | MeterEvent::Block(_) => {}
             MeterEvent::Finished { .. } => break,
             MeterEvent::Refused(refusal) => return Err(refusal.finding.to_string().into()),
         }
     }
     let exits = since(cell, &before)?;
     let interrupts = timer_interrupts(agent)? - interrupts_before;
-    drop(input);
+    drop(stdin);
     handle.wait(PATIENCE)?.ok_or("the meter does not end")?;
     Ok(Measured {
         samples,
@@ -305,12 +315,17 @@ fn two_cpus(parts: &Parts) -> Result<()> {
     Ok(())
 }
 
-fn run(kernel: &str, meter: &str) -> Result<()> {
+fn enable() -> Result<Device> {
     let device = Device::open()?;
     let machine = Machine::read(Path::new("/proc/device-tree"), 40)?;
     let blob = machine.system(HYPERVISOR).checked();
     let blob = blob.map_err(|refused| format!("{refused:?}"))?;
     device.enable(HYPERVISOR.0, HYPERVISOR.1, &blob)?;
+    Ok(device)
+}
+
+fn run(kernel: &str, meter: &str) -> Result<()> {
+    let device = enable()?;
     let mut parts = Parts::read(kernel, meter)?;
     for (what, done) in [("one CPU", one_cpu(&parts)), ("two CPUs", two_cpus(&parts))] {
         if let Err(error) = done {
@@ -325,6 +340,33 @@ fn run(kernel: &str, meter: &str) -> Result<()> {
     device.disable()?;
     say(true, "left");
     Ok(())
+}
+
+/// Panics while a cell measures: whoever reads the machine's memory sees what becomes of the cell.
+fn crash(kernel: &str, meter: &str) -> Result<()> {
+    let _device = enable()?;
+    let cell = Parts::read(kernel, meter)?.boot("survivor", &[3])?;
+    println!("figure to the root: {}", cell.regions().to_root);
+    let agent = cell.agent(BOOT_PATIENCE)?;
+    let plan = MeterPlan {
+        duration: Nanos::from_secs(600),
+        ..plan(&[0])
+    };
+    let process = start_meter(&agent, plan)?;
+    let mut blocks = 0;
+    for line in BufReader::new(process.stdout).lines() {
+        if let MeterEvent::Block(block) = serde_json::from_str(&line?)? {
+            blocks += u32::from(block.phase == Phase::Measured);
+        }
+        if blocks == BLOCKS_BEFORE_CRASH {
+            println!("figure blocks before the panic: {blocks}");
+            std::io::stdout().flush()?;
+            // Time for the line to leave.
+            std::thread::sleep(Duration::from_secs(1));
+            std::fs::write("/proc/sysrq-trigger", "c")?;
+        }
+    }
+    Err("the root did not panic".into())
 }
 
 /// In a cell.
@@ -345,6 +387,7 @@ fn main() -> std::process::ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let done = match words[..] {
         ["run", kernel, meter] => run(kernel, meter),
+        ["crash", kernel, meter] => crash(kernel, meter),
         [what @ ("interrupts" | "reset" | "panic")] => inside(what),
         _ => Err("see the top of linux_hand.rs".into()),
     };

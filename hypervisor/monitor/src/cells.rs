@@ -107,7 +107,7 @@ pub(crate) fn create(machine: &Machine, start: u64, bytes: u64, values: &mut Val
 }
 
 /// The cells that are there.
-fn there() -> Cells<'static> {
+pub(crate) fn there() -> Cells<'static> {
     core::array::from_fn(|cell| match cell as u32 {
         ROOT => None,
         cell => Shared::of(cell).configuration().copied(),
