@@ -49,7 +49,7 @@ fn cells(device: &Device, directory: &Path, only: &[&str]) -> Done {
     let (bits, bell, alarm) = (program("bits")?, program("bell")?, program("alarm")?);
     type Topic<'a> = (&'a str, Box<dyn FnOnce() -> Done + 'a>);
     let topics: [Topic<'_>; 9] = [
-        ("root", Box::new(|| memory::from_the_root())),
+        ("root", Box::new(memory::from_the_root)),
         ("attacks", Box::new(|| attacks::all(device, &attack))),
         ("memory", Box::new(|| memory::from_a_cell(device, &reach))),
         ("pair", Box::new(|| pair::pair(device, &pair))),
