@@ -289,6 +289,11 @@ impl LinuxCell {
         Ok(self.device.stop(self.number)?)
     }
 
+    /// Lets go of it: it stays as it is, for somebody else.
+    pub fn leave(mut self) {
+        self.destroyed = true;
+    }
+
     /// Destroys the cell: its memory is wiped, its CPUs are Linux's again.
     ///
     /// # Errors
