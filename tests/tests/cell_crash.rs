@@ -90,7 +90,11 @@ fn goes_on_for(seconds: usize) {
     );
     for pair in blocks.windows(2) {
         let (one, next) = (&pair[0], &pair[1]);
-        assert_eq!(one.at + one.length, next.at, "nothing is missing between them");
+        assert_eq!(
+            one.at + one.length,
+            next.at,
+            "nothing is missing between them"
+        );
     }
     for block in &blocks {
         assert_eq!(block.lost, 0, "{block:?}");
