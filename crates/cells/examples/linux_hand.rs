@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use rampart_agent::{Agent, AgentCommand, AgentInput, AgentProcess};
+use rampart_agent::{Agent, AgentCommand, AgentHandle, AgentInput, AgentProcess};
 use rampart_cells::device::Device;
 use rampart_cells::linux::{LinuxCell, LinuxError, LinuxOrder, LinuxRegions, Span, initramfs};
 use rampart_cells::machine::Machine;
@@ -269,30 +269,36 @@ fn one_cpu(parts: &Parts) -> Result<()> {
         cell.wait_stopped(PATIENCE)? == Some(StopReason::ByRoot),
         "stopped by the root",
     );
-    restarted(&cell, "after a stop", |agent| Ok(agent.power_off()?))?;
+    let agent = restarted(&cell, "after a stop")?;
+    agent.power_off()?;
     stopped(&cell, "turned off by itself", StopReason::SystemOff)?;
-    restarted(&cell, "after it turned itself off", |agent| {
-        // Its last words may be lost with it.
-        let _ = agent.spawn(&AgentCommand::new([HAND, "reset"]));
-        Ok(())
-    })?;
+    let agent = restarted(&cell, "after it turned itself off")?;
+    let program = ended_from_inside(&agent, "reset")?;
     stopped(&cell, "reset by itself", StopReason::SystemReset)?;
-    restarted(&cell, "after it reset itself", |agent| {
-        let _ = agent.spawn(&AgentCommand::new([HAND, "panic"]));
-        Ok(())
-    })?;
+    drop((program, agent));
+    let agent = restarted(&cell, "after it reset itself")?;
+    let program = ended_from_inside(&agent, "panic")?;
     stopped(&cell, "its kernel panicked", StopReason::SystemReset)?;
-    restarted(&cell, "after its kernel panicked", |_| Ok(()))?;
+    drop((program, agent));
+    restarted(&cell, "after its kernel panicked")?;
     cell.destroy()?;
     Ok(())
 }
 
-fn restarted(cell: &LinuxCell, what: &str, then: impl FnOnce(&Agent) -> Result<()>) -> Result<()> {
+/// A program that ends its machine, which it does at the end of its input. It is killed when what comes
+/// back is dropped.
+fn ended_from_inside(agent: &Agent, word: &str) -> Result<AgentHandle> {
+    let AgentProcess { stdin, handle, .. } = agent.spawn(&AgentCommand::new([HAND, word]))?;
+    drop(stdin);
+    Ok(handle)
+}
+
+fn restarted(cell: &LinuxCell, what: &str) -> Result<Agent> {
     cell.start()?;
     let agent = cell.agent(BOOT_PATIENCE)?;
     say(true, &format!("{what}: it runs again"));
     tell_console(cell);
-    then(&agent)
+    Ok(agent)
 }
 
 fn stopped(cell: &LinuxCell, what: &str, wanted: StopReason) -> Result<()> {
@@ -371,6 +377,8 @@ fn crash(kernel: &str, meter: &str) -> Result<()> {
 
 /// In a cell.
 fn inside(what: &str) -> Result<()> {
+    // Whoever started us knows by now that we were.
+    std::io::stdin().read_to_end(&mut Vec::new())?;
     match what {
         "panic" => std::fs::write("/proc/sysrq-trigger", "c")?,
         _ => {
