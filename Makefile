@@ -140,7 +140,7 @@ test-long: setup-test build modules ## Run what takes too long for `make test`
 	scripts/build aarch64
 	$(within) kernel/build --out bin/modules aarch64 bookworm
 	scripts/hypervisor
-	cargo test --locked --package rampart-tests --test long --test sim_up --test cells \
+	cargo test --locked --package rampart-tests --test long --test sim_up --test cells --test cell_crash \
 		--config 'target."cfg(unix)".runner = ["scripts/within", "3600"]' -- --ignored
 
 .PHONY: test-documentation
