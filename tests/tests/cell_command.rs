@@ -156,7 +156,9 @@ fn cells_are_described_made_watched_and_ended_by_command_and_by_plan() {
 fn described(said: &Said<'_>) {
     let description = said.json("describe");
     let problems = description["findings"].as_array().expect("findings");
-    let problem = problems.iter().find(|finding| finding["severity"] == "problem");
+    let problem = problems
+        .iter()
+        .find(|finding| finding["severity"] == "problem");
     assert_eq!(problem, None, "{description:#}");
     assert_eq!(description["cpus"].as_array().expect("CPUs").len(), 4);
     assert_eq!(description["interrupt-controller"]["version"], 3);
@@ -165,7 +167,9 @@ fn described(said: &Said<'_>) {
     assert_eq!(kept[0]["start"], 0x7000_0000_u64, "{kept}");
     assert_eq!(kept[0]["bytes"], 0x1000_0000_u64, "{kept}");
     let devices = description["devices"].as_array().expect("devices");
-    let serial = devices.iter().find(|device| device["path"] == "/pl011@9000000");
+    let serial = devices
+        .iter()
+        .find(|device| device["path"] == "/pl011@9000000");
     let serial = serial.expect("the serial port");
     assert_eq!(serial["interrupts"][0]["number"], 33, "{serial:#}");
     assert_eq!(serial["linux"]["driver"], "uart-pl011", "{serial:#}");
@@ -200,7 +204,10 @@ fn made(said: &Said<'_>) {
 
 fn refused(said: &Said<'_>) {
     said.refused("cpu-taken", &["CPU 3", "cell press has it"]);
-    said.refused("cpu-of-linux", &["CPU 0", "keeps house", "take some of 1-2"]);
+    said.refused(
+        "cpu-of-linux",
+        &["CPU 0", "keeps house", "take some of 1-2"],
+    );
     said.refused("name-taken", &["rampart cell destroy press"]);
     said.refused("too-much", &["memory", "256MiB", "1GiB"]);
     said.refused("driver-bound", &["pl061_gpio", "unbind"]);
@@ -239,7 +246,10 @@ fn ended(said: &Said<'_>) {
 
 fn planned(said: &Said<'_>) {
     said.of("apply", 0);
-    assert!(said.of("nobody-enters", 2).contains("nothing of Linux runs in a cell"));
+    assert!(
+        said.of("nobody-enters", 2)
+            .contains("nothing of Linux runs in a cell")
+    );
     let up = said.json("up");
     assert_eq!(up[0]["outcome"], "running", "{up:#}");
     assert!(said.of("up-again", 0).contains("is up"));
