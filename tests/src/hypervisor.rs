@@ -28,6 +28,21 @@ const PARTS: [(&str, &str); 3] = [
     ("modules", "make modules ARCH=aarch64"),
 ];
 
+/// That all of it is built, by `make test` before this.
+///
+/// # Panics
+/// If something is not.
+pub fn programs_are_there() {
+    for (part, command) in PARTS {
+        let path = directory().join(part);
+        assert!(
+            path.exists(),
+            "{}: not there; run `{command}`",
+            path.display()
+        );
+    }
+}
+
 /// The built programs as a tar archive: the hypervisor, cells' programs and what the tests drive them
 /// with, the modules, the meter.
 ///
@@ -42,14 +57,7 @@ pub fn archive() -> Vec<u8> {
 fn archive_with(more: &[&str]) -> Vec<u8> {
     let place = tempfile::tempdir().expect("a directory");
     let bin = directory();
-    for (part, command) in PARTS {
-        let path = bin.join(part);
-        assert!(
-            path.exists(),
-            "{}: not there; run `{command}`",
-            path.display()
-        );
-    }
+    programs_are_there();
     copy(&bin.join("hypervisor/."), place.path());
     copy(&bin.join("modules"), place.path());
     copy(&bin.join("aarch64/rampart-meter"), place.path());

@@ -54,7 +54,11 @@ fn goes_on_for(seconds: usize) {
     let mut said = Vec::new();
     for line in BufReader::new(program.stdout).lines() {
         let Ok(line) = line else { break };
+        let last = line.starts_with("figure blocks before the panic");
         said.push(line);
+        if last {
+            break;
+        }
     }
     let figure = |name: &str| {
         let prefix = format!("figure {name}: ");

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! linux_hand run | crash KERNEL METER           in the root
-//! linux_hand interrupts | reset | panic         in a cell
+//! linux_hand reset | panic                      in a cell
 //! ```
 //!
 //! Each check is a line that begins with `ok` or `FAILED`; figures begin with `figure`, lines of a
@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use rampart_agent::{Agent, AgentCommand, AgentInput, AgentProcess};
+use rampart_agent::{Agent, AgentCommand, AgentHandle, AgentInput, AgentProcess};
 use rampart_cells::device::Device;
 use rampart_cells::linux::{LinuxCell, LinuxError, LinuxOrder, LinuxRegions, Span, initramfs};
 use rampart_cells::machine::Machine;
@@ -117,7 +117,7 @@ fn output(agent: &Agent, words: &[&str]) -> Result<String> {
 
 /// Interrupts of the virtual timer, on all CPUs of the cell.
 fn timer_interrupts(agent: &Agent) -> Result<u64> {
-    let text = output(agent, &[HAND, "interrupts"])?;
+    let text = output(agent, &["/init", "show", "/proc/interrupts"])?;
     let line = text.lines().find(|line| line.contains("arch_timer"));
     let line = line.ok_or("no arch_timer in /proc/interrupts")?;
     let counts = line.split_whitespace().skip(1);
@@ -258,7 +258,7 @@ fn one_cpu(parts: &Parts) -> Result<()> {
     // Whoever calls next is served as well.
     let again = cell.agent(PATIENCE)?;
     say(
-        output(&again, &[HAND, "interrupts"])?.contains("arch_timer"),
+        output(&again, &["/init", "show", "/proc/interrupts"])?.contains("arch_timer"),
         "one CPU: the next caller is served",
     );
     tell_console(&cell);
@@ -269,30 +269,36 @@ fn one_cpu(parts: &Parts) -> Result<()> {
         cell.wait_stopped(PATIENCE)? == Some(StopReason::ByRoot),
         "stopped by the root",
     );
-    restarted(&cell, "after a stop", |agent| Ok(agent.power_off()?))?;
+    let agent = restarted(&cell, "after a stop")?;
+    agent.power_off()?;
     stopped(&cell, "turned off by itself", StopReason::SystemOff)?;
-    restarted(&cell, "after it turned itself off", |agent| {
-        // Its last words may be lost with it.
-        let _ = agent.spawn(&AgentCommand::new([HAND, "reset"]));
-        Ok(())
-    })?;
+    let agent = restarted(&cell, "after it turned itself off")?;
+    let program = ended_from_inside(&agent, "reset")?;
     stopped(&cell, "reset by itself", StopReason::SystemReset)?;
-    restarted(&cell, "after it reset itself", |agent| {
-        let _ = agent.spawn(&AgentCommand::new([HAND, "panic"]));
-        Ok(())
-    })?;
+    drop((program, agent));
+    let agent = restarted(&cell, "after it reset itself")?;
+    let program = ended_from_inside(&agent, "panic")?;
     stopped(&cell, "its kernel panicked", StopReason::SystemReset)?;
-    restarted(&cell, "after its kernel panicked", |_| Ok(()))?;
+    drop((program, agent));
+    restarted(&cell, "after its kernel panicked")?;
     cell.destroy()?;
     Ok(())
 }
 
-fn restarted(cell: &LinuxCell, what: &str, then: impl FnOnce(&Agent) -> Result<()>) -> Result<()> {
+/// A program that ends its machine, which it does at the end of its input. It is killed when what comes
+/// back is dropped.
+fn ended_from_inside(agent: &Agent, word: &str) -> Result<AgentHandle> {
+    let AgentProcess { stdin, handle, .. } = agent.spawn(&AgentCommand::new([HAND, word]))?;
+    drop(stdin);
+    Ok(handle)
+}
+
+fn restarted(cell: &LinuxCell, what: &str) -> Result<Agent> {
     cell.start()?;
     let agent = cell.agent(BOOT_PATIENCE)?;
     say(true, &format!("{what}: it runs again"));
     tell_console(cell);
-    then(&agent)
+    Ok(agent)
 }
 
 fn stopped(cell: &LinuxCell, what: &str, wanted: StopReason) -> Result<()> {
@@ -371,8 +377,9 @@ fn crash(kernel: &str, meter: &str) -> Result<()> {
 
 /// In a cell.
 fn inside(what: &str) -> Result<()> {
+    // Whoever started us knows by now that we were.
+    std::io::stdin().read_to_end(&mut Vec::new())?;
     match what {
-        "interrupts" => print!("{}", std::fs::read_to_string("/proc/interrupts")?),
         "panic" => std::fs::write("/proc/sysrq-trigger", "c")?,
         _ => {
             // SAFETY: it takes a number and does not come back.
@@ -388,7 +395,7 @@ fn main() -> std::process::ExitCode {
     let done = match words[..] {
         ["run", kernel, meter] => run(kernel, meter),
         ["crash", kernel, meter] => crash(kernel, meter),
-        [what @ ("interrupts" | "reset" | "panic")] => inside(what),
+        [what @ ("reset" | "panic")] => inside(what),
         _ => Err("see the top of linux_hand.rs".into()),
     };
     match done {

@@ -12,6 +12,7 @@ start it and render what it says.
 
 Usage: rampart-meter [--help | --version]
        rampart-meter block
+       rampart-meter show FILE
        rampart-meter agent [--port NAME | --reads START+BYTES --writes START+BYTES]
                            [--console START+BYTES] [--init] [--stay] [--silence SECONDS]
 
@@ -22,6 +23,9 @@ with one JSON object a line: ready, started, block…, finished; or refused, wit
 
 With the word block it stops CPUs for others to notice, in a conversation of the same form: ready,
 blocked…, finished (`rampart schema blocker-request` and `blocker-event`).
+
+With the word show it writes a file to standard output, as /proc/interrupts where there is no other
+program to do so.
 
 As agent it starts programs for a near side that has no other way in: over the virtio-serial
 port NAME, over memory that a cell shares with the root, or standard input and output; with
@@ -49,13 +53,14 @@ fn main() -> std::process::ExitCode {
         [argument] if argument == "--version" || argument == "-V" => {
             format!("rampart-meter {}\n", env!("CARGO_PKG_VERSION"))
         }
+        [argument, file] if argument == "show" => return show(file),
         [argument, options @ ..] if argument == "agent" => return agent(options),
         [argument, options @ ..] if argument == "enter-root" => return enter_root(options),
         wrong => {
             let words: Vec<_> = wrong.iter().map(|word| word.to_string_lossy()).collect();
             let text = format!(
-                "rampart-meter: `{}` is not understood; needed block, agent with its options, --help, \
-                 --version, or nothing: then a plan comes on standard input\n",
+                "rampart-meter: `{}` is not understood; needed block, show with a file, agent with its \
+                 options, --help, --version, or nothing: then a plan comes on standard input\n",
                 words.join(" ")
             );
             // Whoever closed standard error does not want to know.
@@ -67,6 +72,18 @@ fn main() -> std::process::ExitCode {
         Ok(()) => ExitCode::Success.into(),
         Err(_) => ExitCode::Failure.into(),
     }
+}
+
+/// A file as it is.
+fn show(file: &std::ffi::OsStr) -> std::process::ExitCode {
+    let shown = std::fs::read(file).and_then(|text| std::io::stdout().write_all(&text));
+    let Err(error) = shown else {
+        return ExitCode::Success.into();
+    };
+    let text = format!("rampart-meter show: {}: {error}\n", file.display());
+    // Whoever closed standard error does not want to know.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+    ExitCode::Failure.into()
 }
 
 /// The first program of a simulated machine; `agent --init` is its second.
