@@ -741,7 +741,7 @@ export type Virtualisation = {
   steal?: number | null;
 };
 
-export type Wall = "none" | "affinity-only" | "cpuset-v1" | "isolated-partition";
+export type Wall = "none" | "affinity-only" | "cpuset-v1" | "isolated-partition" | "cell";
 
 export type WarmUp = {
   duration: Nanos;
