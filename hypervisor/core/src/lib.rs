@@ -14,7 +14,6 @@
 //! - [`gic`]: the interrupt controller.
 //! - [`hypercall`]: who may ask the hypervisor for what.
 //! - [`psci`]: the calls by which a cell manages its CPUs, and other SMCs.
-//! - [`ring`]: records through shared memory.
 //!
 //! **Invariants:** nothing here touches a hardware register, waits for another CPU without a limit (a
 //! lock is held over a few accesses, and given up where its holder does not come back), or allocates; nothing panics on what a cell, the root or a
@@ -33,7 +32,6 @@ mod lock;
 pub mod memory;
 pub mod psci;
 pub mod registers;
-pub mod ring;
 pub mod stage2;
 pub mod state;
 pub mod syndrome;

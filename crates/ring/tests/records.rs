@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use rampart_hypervisor_core::ring::{
+use rampart_ring::records::{
     HEADER_WORDS, MAGIC, MAXIMUM_RECORD_BYTES, Read, Reader, TooLong, Writer,
 };
 use rand::{RngExt as _, SeedableRng as _};

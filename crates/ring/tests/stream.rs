@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The byte stream: what is written comes out whole and in order, who goes away or begins anew is
+//! noticed, and no memory, however it changes, makes a side misbehave.
+
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use rampart_ring::stream::{HEADER_WORDS, Lost, MAGIC, Side, leftover};
+use rand::{RngExt as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
+
+fn memory(words: usize) -> Vec<AtomicU64> {
+    (0..words).map(|_| AtomicU64::new(0)).collect()
+}
+
+fn number(value: u64) -> NonZeroU64 {
+    NonZeroU64::new(value).expect("not 0")
+}
+
+fn taken(side: &mut Side<'_>) -> Result<Vec<u8>, Lost> {
+    let mut room = [0; 4096];
+    side.read(&mut room).map(|count| room[..count].to_vec())
+}
+
+#[test]
+fn what_is_written_comes_out_in_order_both_ways() {
+    let (here, there) = (memory(HEADER_WORDS + 16), memory(HEADER_WORDS + 4));
+    let mut caller = Side::call(&here, &there, number(1)).expect("room");
+    assert_eq!(caller.is_connected(), Ok(false));
+    assert_eq!(caller.write(b"greeting"), Ok(8), "it waits for the answer");
+    let mut other = Side::answer(&there, &here, number(2)).expect("a call");
+    assert!(
+        Side::answer(&there, &here, number(3)).is_some(),
+        "not answered as long as the caller has not seen it"
+    );
+    drop(other);
+    other = Side::answer(&there, &here, number(4)).expect("a call");
+    assert_eq!(caller.is_connected(), Ok(true));
+    assert!(Side::answer(&there, &here, number(5)).is_none(), "answered");
+    assert_eq!(taken(&mut other), Ok(b"greeting".to_vec()));
+    let mut generator = Pcg64Mcg::seed_from_u64(1);
+    let text: Vec<u8> = (0..5000).map(|_| generator.random()).collect();
+    let (mut sent, mut came) = ([0; 2], [vec![], vec![]]);
+    while came.iter().any(|came| came.len() < text.len()) {
+        for (index, side) in [&mut caller, &mut other].into_iter().enumerate() {
+            let most = generator.random_range(0..200);
+            let rest = &text[sent[index]..];
+            sent[index] += side.write(&rest[..most.min(rest.len())]).expect("there");
+            let mut room = vec![0; generator.random_range(0..50)];
+            let count = side.read(&mut room).expect("there");
+            came[index].extend_from_slice(&room[..count]);
+        }
+    }
+    assert_eq!(came, [text.clone(), text]);
+}
+
+#[test]
+fn nothing_is_overwritten_before_it_is_taken() {
+    let (here, there) = (memory(HEADER_WORDS + 4), memory(HEADER_WORDS + 4));
+    let mut caller = Side::call(&here, &there, number(1)).expect("room");
+    assert_eq!(caller.write(&[1; 20]), Ok(20));
+    let mut other = Side::answer(&there, &here, number(2)).expect("a call");
+    assert_eq!(caller.write(&[2; 20]), Ok(12), "32 bytes are the ring");
+    assert_eq!(caller.write(&[3]), Ok(0));
+    let mut first = [0; 5];
+    assert_eq!(other.read(&mut first), Ok(5));
+    assert_eq!(caller.write(&[3; 20]), Ok(5));
+    let all = [vec![1; 15], vec![2; 12], vec![3; 5]].concat();
+    assert_eq!(taken(&mut other), Ok(all));
+}
+
+#[test]
+fn who_goes_away_or_begins_anew_is_noticed() {
+    let (here, there) = (memory(HEADER_WORDS + 4), memory(HEADER_WORDS + 4));
+    let mut caller = Side::call(&here, &there, number(1)).expect("room");
+    let mut other = Side::answer(&there, &here, number(2)).expect("a call");
+    assert_eq!(caller.is_connected(), Ok(true));
+    // The caller's program was replaced: a new call, and nothing of the old one is read.
+    assert_eq!(caller.write(b"old"), Ok(3));
+    let mut second = Side::call(&here, &there, number(3)).expect("room");
+    assert_eq!(taken(&mut other), Err(Lost::Gone));
+    assert_eq!(other.write(b"x"), Err(Lost::Gone));
+    drop(caller);
+    assert_eq!(second.write(b"new"), Ok(3), "the old one ends only itself");
+    let mut other = Side::answer(&there, &here, number(4)).expect("a call");
+    assert_eq!(taken(&mut other), Ok(b"new".to_vec()));
+    assert_eq!(second.is_connected(), Ok(true));
+    // The other's machine was started again: it answers no call that somebody else has answered.
+    assert!(Side::answer(&there, &here, number(5)).is_none());
+    drop(other);
+    assert_eq!(taken(&mut second), Err(Lost::Gone));
+    drop(second);
+    assert!(Side::answer(&there, &here, number(6)).is_none(), "no call");
+}
+
+#[test]
+fn memory_without_room_is_no_section() {
+    let (enough, short) = (memory(HEADER_WORDS + 1), memory(HEADER_WORDS));
+    assert!(Side::call(&enough, &short, number(1)).is_none());
+    assert!(Side::call(&short, &enough, number(1)).is_none());
+    assert!(Side::call(&enough, &memory(0), number(1)).is_none());
+    assert_eq!(leftover(&short, |_| ()), None);
+}
+
+#[test]
+fn what_was_written_last_is_found_when_both_are_gone() {
+    let (here, there) = (memory(HEADER_WORDS + 4), memory(HEADER_WORDS + 4));
+    let mut caller = Side::call(&here, &there, number(1)).expect("room");
+    let mut other = Side::answer(&there, &here, number(2)).expect("a call");
+    for turn in 0..10_u8 {
+        assert_eq!(caller.write(&[turn; 7]), Ok(7));
+        assert_eq!(taken(&mut other).map(|bytes| bytes.len()), Ok(7));
+    }
+    drop((caller, other));
+    let mut found = Vec::new();
+    assert_eq!(leftover(&here, |byte| found.push(byte)), Some(70));
+    let all: Vec<u8> = (0..10).flat_map(|turn| [turn; 7]).collect();
+    assert_eq!(found, all[70 - 32..]);
+    let mut none = Vec::new();
+    here[3].store(u64::MAX, Relaxed);
+    assert_eq!(leftover(&here, |byte| none.push(byte)), Some(u64::MAX));
+    assert_eq!(none.len(), 32, "no more than there is");
+}
+
+/// Random words in the other side's section, changed between any two calls.
+#[test]
+fn no_memory_makes_a_side_panic_or_take_more_than_its_room() {
+    let mut generator = Pcg64Mcg::seed_from_u64(3);
+    let (own, other) = (memory(HEADER_WORDS + 8), memory(HEADER_WORDS + 8));
+    let mut seen = [0_u32; 4];
+    let mut side: Option<Side<'_>> = None;
+    for round in 1..300_000_u64 {
+        let near = own[3].load(Relaxed).wrapping_add(own[4].load(Relaxed));
+        let word = match generator.random_range(0..7) {
+            0 => generator.random(),
+            1 => 0,
+            2 => round,
+            3 => own[1].load(Relaxed),
+            _ => near
+                .wrapping_add(generator.random_range(0..80))
+                .wrapping_sub(40),
+        };
+        let at = generator.random_range(0..HEADER_WORDS + 2);
+        other[at].store(word, Relaxed);
+        if generator.random_range(0..4) > 0 {
+            other[0].store(MAGIC, Relaxed);
+        }
+        let current = match &mut side {
+            Some(current) => current,
+            none => {
+                let new = match round % 2 {
+                    0 => Side::call(&own, &other, number(round)),
+                    _ => Side::answer(&own, &other, number(round)),
+                };
+                match new {
+                    Some(new) => none.insert(new),
+                    None => continue,
+                }
+            }
+        };
+        let mut room = [0; 100];
+        let length = generator.random_range(0..100);
+        let done = match round % 3 {
+            0 => current.write(&room[..length]),
+            _ => current.read(&mut room[..length]),
+        };
+        let index = match done {
+            Ok(0) => 0,
+            Ok(count) => {
+                assert!(count <= length && count <= 64);
+                1
+            }
+            Err(Lost::Gone) => 2,
+            Err(Lost::Damaged) => 3,
+        };
+        seen[index] += 1;
+        if done.is_err() {
+            side = None;
+        }
+    }
+    assert!(seen.iter().all(|count| *count > 100), "{seen:?}");
+}
+
+const BYTES: usize = 200_000;
+
+/// Says and hears so many bytes at once, each a multiple of its place.
+fn talk(mut side: Side<'_>, said: u8, heard: u8) -> Side<'_> {
+    let (mut sent, mut came) = (0, 0);
+    while sent < BYTES || came < BYTES {
+        let mut bytes = [0; 33];
+        for (offset, byte) in bytes.iter_mut().enumerate() {
+            *byte = ((sent + offset) as u8).wrapping_mul(said);
+        }
+        let most = bytes.len().min(BYTES - sent);
+        sent += side.write(&bytes[..most]).expect("there");
+        let count = side.read(&mut bytes).expect("there");
+        for (offset, byte) in bytes[..count].iter().enumerate() {
+            assert_eq!(*byte, ((came + offset) as u8).wrapping_mul(heard));
+        }
+        came += count;
+        std::thread::yield_now();
+    }
+    side
+}
+
+/// Two threads that talk at once, through rings much smaller than what they say.
+#[test]
+fn a_conversation_between_threads_is_whole() {
+    let (here, there) = (memory(HEADER_WORDS + 16), memory(HEADER_WORDS + 16));
+    let caller = Side::call(&here, &there, number(1)).expect("room");
+    let other = Side::answer(&there, &here, number(2)).expect("a call");
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| talk(caller, 3, 7));
+        let second = scope.spawn(|| talk(other, 7, 3));
+        // Neither ends before both have all.
+        let _ends = (first.join().expect("well"), second.join().expect("well"));
+    });
+}
