@@ -11,4 +11,5 @@ pub mod inside;
 pub mod limited;
 pub mod machine_state;
 pub mod programs;
+pub mod simulated;
 pub mod standing;

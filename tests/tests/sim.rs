@@ -8,22 +8,17 @@
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rampart_tests::limited::{Limited as _, ended};
 use rampart_tests::programs::{directory, exit_code, left_out, stdout};
+use rampart_tests::simulated::{KillAtEnd, MACHINE_LOST, MISSING, finish, sim};
 
 /// Far longer than anything here takes; only a failure waits for it.
 const PATIENCE: Duration = Duration::from_secs(300);
-
-/// Something is missing (`ExitCode::PreconditionMissing`).
-const MISSING: i32 = 4;
-
-/// A machine was lost (`ExitCode::MachineLost`).
-const MACHINE_LOST: i32 = 6;
 
 /// Two CPUs are enough for what is not about CPUs, and boot faster.
 const SMALL: [&str; 3] = ["--own", "--cpus", "2"];
@@ -41,23 +36,9 @@ fn alone() -> MutexGuard<'static, ()> {
     guard
 }
 
-fn sim(arguments: &[&str]) -> Command {
-    let mut command = Command::new(directory().join("rampart"));
-    command
-        .arg("sim")
-        .args(arguments)
-        .env_remove("RAMPART_METER")
-        .stdin(Stdio::null());
-    command
-}
-
 /// `rampart sim run OPTIONS -- COMMAND`.
 fn run(options: &[&str], command: &[&str]) -> Command {
     sim(&[&["run"], options, &["--"], command].concat())
-}
-
-fn finish(mut command: Command) -> Output {
-    command.finish().expect("rampart starts")
 }
 
 fn errors(output: &Output) -> String {
@@ -103,16 +84,6 @@ fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     while !condition() {
         assert!(Instant::now() < deadline, "waited in vain: {what}");
         thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// Ends what a failed test left.
-struct KillAtEnd(Child);
-
-impl Drop for KillAtEnd {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

@@ -3,36 +3,18 @@
 //! machine is. Much in few boots; what is the same for every architecture is in `sim.rs`.
 
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rampart_model::{Availability, Evaluation, PreemptionModel};
 use rampart_tests::limited::{Limited as _, ended};
 use rampart_tests::programs::{directory, exit_code, stdout};
+use rampart_tests::simulated::{KillAtEnd, MACHINE_LOST, MISSING, finish, rampart};
 use serde_json::Value;
-
-/// A machine was lost (`ExitCode::MachineLost`).
-const MACHINE_LOST: i32 = 6;
-
-/// Something is missing (`ExitCode::PreconditionMissing`).
-const MISSING: i32 = 4;
-
-fn rampart(arguments: &[&str]) -> Command {
-    let mut command = Command::new(directory().join("rampart"));
-    command
-        .args(arguments)
-        .env_remove("RAMPART_METER")
-        .stdin(Stdio::null());
-    command
-}
 
 fn sim(arguments: &[&str]) -> Command {
     rampart(&[&["sim", "--architecture", "aarch64"], arguments].concat())
-}
-
-fn finish(mut command: Command) -> Output {
-    command.finish().expect("rampart starts")
 }
 
 /// The programs for it are built, by `make test` before this.
@@ -51,16 +33,6 @@ fn programs_are_there() {
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Ends what a failed test left.
-struct KillAtEnd(Child);
-
-impl Drop for KillAtEnd {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// What is there, on one kernel for all: its own kind, where it was entered, the module of ours, the

@@ -7,51 +7,19 @@ use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::process::{ChildStderr, Command, Stdio};
 use std::thread;
 
 use rampart_model::{Bench, Evaluation, EvaluationState, Measurement, Question, VerdictOutcome};
 use rampart_tests::limited::{Limited as _, ended};
-use rampart_tests::programs::{directory, evaluation, exit_code, stdout};
-
-/// Something is missing (`ExitCode::PreconditionMissing`).
-const MISSING: i32 = 4;
-
-/// A machine was lost (`ExitCode::MachineLost`).
-const MACHINE_LOST: i32 = 6;
+use rampart_tests::programs::{evaluation, exit_code, stdout};
+use rampart_tests::simulated::{KillAtEnd, MACHINE_LOST, MISSING, finish, rampart, sim};
 
 /// Nobody measures for longer than this when the kernel below is dead.
 const AT_ONCE: i64 = 2_000_000_000;
 
-fn rampart(arguments: &[&str]) -> Command {
-    let mut command = Command::new(directory().join("rampart"));
-    command
-        .args(arguments)
-        .env_remove("RAMPART_METER")
-        .stdin(Stdio::null());
-    command
-}
-
-fn sim(arguments: &[&str]) -> Command {
-    rampart(&[&["sim"], arguments].concat())
-}
-
 fn run(command: &[&str]) -> Command {
     sim(&[&["run", "--"], command].concat())
-}
-
-fn finish(mut command: Command) -> Output {
-    command.finish().expect("rampart starts")
-}
-
-/// Ends what a failed test left.
-struct KillAtEnd(Child);
-
-impl Drop for KillAtEnd {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// A machine that is up and that ssh reaches.

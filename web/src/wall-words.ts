@@ -12,9 +12,9 @@ export function wallFigure(verdict: Verdict): string | null {
   return verdict.question === "transfer" ? fraction(interval.estimate) : `×${ratio(interval.estimate)}`;
 }
 
-/** A part of a block in two decimals. */
-export function fraction(value: number): string {
-  const text = Math.abs(value).toFixed(2);
+/** A part of a block; one that rounds to nothing has no sign. */
+export function fraction(value: number, decimals = 2): string {
+  const text = Math.abs(value).toFixed(decimals);
   return value < 0 && Number(text) > 0 ? `−${text}` : text;
 }
 

@@ -74,7 +74,10 @@ test("a cell leads with its transfer, or with its largest factor", () => {
   const estimates = loaded.figures.interference.factors.map(([, one]) => one.estimate);
   assert.equal(leading(loaded)?.estimate, Math.max(...estimates));
   assert.equal(leading(verdict("cache:container", "task")), null, "the round does not count");
-  assert.deepEqual([0.004, -0.004, -0.012, 0.98].map(fraction), ["0.00", "0.00", "−0.01", "0.98"]);
+  const shown = (decimals: number) =>
+    [0.004, -0.004, -0.0004, -0.012, 0.98].map((value) => fraction(value, decimals));
+  assert.deepEqual(shown(2), ["0.00", "0.00", "0.00", "−0.01", "0.98"]);
+  assert.deepEqual(shown(3), ["0.004", "−0.004", "0.000", "−0.012", "0.980"]);
 });
 
 test("a verdict is named by what was done", () => {

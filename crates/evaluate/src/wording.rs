@@ -157,7 +157,8 @@ pub(crate) fn transfer(
     windows: (usize, usize),
 ) -> String {
     let interval = &found.transfer;
-    let part = |value: f64| format!("{value:.3}");
+    // A value that rounds to nothing has no sign.
+    let part = |value: f64| format!("{value:.3}").replace("-0.000", "0.000");
     let figures = format!(
         "τ {} ({} to {}) of blocks of {length} ({kind}), p {}, {} windows with a block and {} without",
         part(interval.estimate),

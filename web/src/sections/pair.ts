@@ -6,7 +6,7 @@ import { exposure, grouped, namedCpus, plural, prose, quantileName, ratio, shell
 import { domains } from "../select";
 import { COLOURS, onThemeChange } from "../theme";
 import { TimelineChart } from "../timeline-chart";
-import { wallWord } from "../wall-words";
+import { fraction, wallWord } from "../wall-words";
 import {
   blockCount,
   disturbanceName,
@@ -250,7 +250,7 @@ export class Pair {
         "transfer",
         transfer !== null &&
           interval != null &&
-          `τ = ${interval.estimate.toFixed(3)}, from ${interval.low.toFixed(3)} to ${interval.high.toFixed(3)} (${(interval.confidence * 100).toFixed(0)} %): median excess ${time(transfer.excess)} ÷ length of a block`,
+          `τ = ${fraction(interval.estimate, 3)}, from ${fraction(interval.low, 3)} to ${fraction(interval.high, 3)} (${(interval.confidence * 100).toFixed(0)} %): median excess ${time(transfer.excess)} ÷ length of a block`,
       ],
       [
         "permutation test",
