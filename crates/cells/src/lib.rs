@@ -6,6 +6,7 @@
 pub mod describe;
 pub mod device;
 pub mod machine;
+pub mod operate;
 pub mod resolve;
 pub mod shared;
 

@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the machine is made of, from its device tree as Linux shows it: memory, the interrupt
-//! controller, CPUs. Everything beside memory and the controller is taken for devices of the root.
+//! The system's configuration, from the machine's description. Everything beside memory and the
+//! interrupt controller is taken for devices of the root.
 
-use std::path::{Path, PathBuf};
-use std::{fs, io};
+use std::path::Path;
 
 use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::format::{MemoryFlags, MemoryRegion, Platform, SmcGrant};
 use rampart_hypervisor_core::gic::REDISTRIBUTOR_BYTES;
 use rampart_hypervisor_core::interface::{MAXIMUM_CPUS, PAGE_BYTES};
+use rampart_model::{Finding, Severity};
+
+use crate::describe::{Description, Sources, TreeError, describe};
+use crate::resolve::InUse;
 
 /// Two frames for each CPU, four where there are virtual LPIs (Arm IHI 0069, 12.1).
 const MOST_REDISTRIBUTOR_BYTES: u64 = 2 * REDISTRIBUTOR_BYTES * MAXIMUM_CPUS as u64;
+/// Bits of physical addresses that the hypervisor's tables translate: at least and at most.
+const ADDRESS_BITS: std::ops::RangeInclusive<u32> = 39..=43;
 
 /// Why the machine is not known.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file of the device tree.
-    #[error("{path}: {source}; the machine must be described by a device tree")]
-    Read {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// A node that should be there.
-    #[error("{0}: there is no such node in the device tree")]
-    Missing(&'static str),
+    /// There is no device tree.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+    /// What the description lacks, or what stands in the way.
+    #[error("{0}")]
+    Unsuitable(Finding),
 }
 
 /// The machine.
@@ -38,87 +38,95 @@ pub struct Machine {
     pub distributor: (u64, u64),
     /// See there.
     pub redistributors: (u64, u64),
-    /// Affinities of the CPUs, ascending as Linux counts them.
+    /// Affinities of the CPUs, in the order in which Linux counts them.
     pub cpus: Vec<u64>,
     /// Physical addresses have so many bits; devices end there.
     pub address_bits: u32,
-}
-
-/// Words of a property, which are big-endian (Devicetree Specification, 2.2.4).
-fn words(path: &Path) -> Result<Vec<u64>, Error> {
-    let bytes = fs::read(path).map_err(|source| Error::Read {
-        path: path.to_owned(),
-        source,
-    })?;
-    let word = |word: &[u8]| {
-        word.iter()
-            .fold(0, |value, byte| value << 8 | u64::from(*byte))
-    };
-    Ok(bytes.chunks_exact(4).map(word).collect())
-}
-
-/// Pairs of address and size, of two words each: that is what 64-bit machines have at their root.
-fn pairs(path: &Path) -> Result<Vec<(u64, u64)>, Error> {
-    let words = words(path)?;
-    let pair = |four: &[u64]| (four[0] << 32 | four[1], four[2] << 32 | four[3]);
-    Ok(words.chunks_exact(4).map(pair).collect())
-}
-
-fn children(tree: &Path, prefix: &str) -> Result<Vec<PathBuf>, Error> {
-    let failed = |source| Error::Read {
-        path: tree.to_owned(),
-        source,
-    };
-    let mut found = Vec::new();
-    for entry in fs::read_dir(tree).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
-        let name = path
-            .file_name()
-            .map(|name| name.to_string_lossy().into_owned());
-        if name.is_some_and(|name| name.starts_with(prefix)) {
-            found.push(path);
-        }
-    }
-    found.sort();
-    Ok(found)
+    /// A shared interrupt without a device, by which the hypervisor calls the root; 0 for none.
+    pub event_interrupt: u32,
 }
 
 impl Machine {
-    /// Reads `/proc/device-tree`, or a tree like it.
+    /// Reads a device tree: `/proc/device-tree`, or one like it.
     ///
     /// # Errors
     /// If it is not there or lacks something.
     pub fn read(tree: &Path, address_bits: u32) -> Result<Self, Error> {
-        let mut memory = Vec::new();
-        for node in children(tree, "memory@")? {
-            memory.extend(pairs(&node.join("reg"))?);
-        }
-        memory.sort_unstable();
-        let controller = children(tree, "intc@")?
-            .into_iter()
-            .chain(children(tree, "interrupt-controller@")?)
-            .next()
-            .ok_or(Error::Missing("interrupt-controller"))?;
-        let frames = pairs(&controller.join("reg"))?;
-        let [distributor, redistributors, ..] = frames[..] else {
-            return Err(Error::Missing("reg of the interrupt controller"));
+        let sources = if tree == Path::new("/proc/device-tree") {
+            Sources::of_this_machine()?
+        } else {
+            Sources::recorded(tree, None)?
         };
-        let mut cpus = Vec::new();
-        for node in children(&tree.join("cpus"), "cpu@")? {
-            let affinity = words(&node.join("reg"))?;
-            cpus.push(
-                affinity
-                    .into_iter()
-                    .fold(0, |value, word| value << 32 | word),
-            );
-        }
-        cpus.sort_unstable();
+        let machine = Self::of(&describe(&sources))?;
         Ok(Self {
-            memory,
-            distributor,
-            redistributors,
-            cpus,
             address_bits,
+            ..machine
+        })
+    }
+
+    /// What the hypervisor needs to know of a machine.
+    ///
+    /// # Errors
+    /// If there is no GICv3 with its redistributors in one piece, or an address that the hypervisor's
+    /// tables do not reach.
+    pub fn of(description: &Description) -> Result<Self, Error> {
+        let in_the_way = |place: &str| {
+            let mut findings = description.findings.iter();
+            findings
+                .find(|one| one.severity == Severity::Problem && one.place.starts_with(place))
+                .cloned()
+        };
+        if let Some(finding) = in_the_way("interrupt controller") {
+            return Err(Error::Unsuitable(finding));
+        }
+        let controller = description.interrupt_controller.as_ref();
+        let (Some(controller), Some(region)) = (
+            controller,
+            controller.and_then(|controller| controller.redistributors.first()),
+        ) else {
+            let finding = Finding::new(
+                Severity::Problem,
+                "interrupt controller",
+                "its reg has no redistributors",
+            );
+            return Err(Error::Unsuitable(
+                finding
+                    .values("one range", "GICD and GICR")
+                    .mend("rampart cell describe shows what the device tree says"),
+            ));
+        };
+        let devices = description.devices.iter().flat_map(|device| &device.ranges);
+        let spans = devices.map(|range| range.span());
+        let highest = spans.chain(description.memory.iter().copied());
+        let end = highest.map(|span| span.end()).max().unwrap_or(0);
+        let bits = u64::BITS - end.saturating_sub(1).leading_zeros();
+        if bits > *ADDRESS_BITS.end() {
+            let finding = Finding::new(
+                Severity::Problem,
+                format!("address {:#x}", end.saturating_sub(1)),
+                "the hypervisor's tables do not reach it",
+            );
+            return Err(Error::Unsuitable(
+                finding
+                    .values(
+                        format!("{bits} bits"),
+                        format!("{} bits at most", ADDRESS_BITS.end()),
+                    )
+                    .mend("take the device that is there out of the device tree"),
+            ));
+        }
+        let free = InUse::default().free_interrupts(description);
+        Ok(Self {
+            memory: description
+                .memory
+                .iter()
+                .map(|span| (span.start, span.bytes))
+                .collect(),
+            distributor: (controller.distributor.start, controller.distributor.bytes),
+            redistributors: (region.start, region.bytes),
+            cpus: description.cpus.iter().map(|cpu| cpu.mpidr).collect(),
+            address_bits: bits.max(*ADDRESS_BITS.start()),
+            event_interrupt: free.first().copied().unwrap_or(0),
         })
     }
 
@@ -167,7 +175,7 @@ impl Machine {
                 // Room for more CPUs than there can be is nobody's.
                 redistributor_bytes: self.redistributors.1.min(MOST_REDISTRIBUTOR_BYTES),
                 serial_port: 0,
-                event_interrupt: 0,
+                event_interrupt: self.event_interrupt,
                 reserved: 0,
             }),
             cpus: self.cpus.clone(),

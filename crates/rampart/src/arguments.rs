@@ -88,6 +88,8 @@ pub(crate) enum Command {
     Apply(crate::commands::apply::ApplyArguments),
     /// Say what is true now: who owns which CPU, what runs there, what of the plan does not hold
     Status(crate::commands::status::StatusArguments),
+    /// Split this arm64 machine: cells under a partitioning hypervisor
+    Cell(crate::commands::cell::CellArguments),
     /// Build, boot and enter the simulated machine
     Sim(crate::commands::sim::SimArguments),
     /// Tell what rtla or cyclictest measured, read from its output
@@ -429,6 +431,10 @@ pub(crate) enum Document {
     ResolvedPlan,
     /// Output of `rampart status --json`
     Status,
+    /// Output of `rampart cell describe --json`
+    CellDescription,
+    /// One entry of `rampart cell list --json` and `rampart cell stats --json`
+    Cell,
 }
 
 #[derive(Debug, Args)]

@@ -35,6 +35,7 @@ fn main() -> std::process::ExitCode {
         Command::Block(block) => commands::block::run(&block),
         Command::Blocktest(blocktest) => commands::blocktest::run(&blocktest),
         Command::Report(report) => commands::report::run(&report, colour),
+        Command::Cell(cell) => commands::cell::run(&cell),
         Command::Check(check) => commands::check::run(&check, colour),
         Command::Knobs(knobs) => commands::knobs::run(&knobs),
         Command::Domains(domains) => commands::domains::run(&domains),

@@ -9,7 +9,7 @@ mod memory;
 
 use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::format::{
-    Doorbell, InterruptFlags, InterruptGrant, MemoryRegion, NAME_BYTES, RegisterGrant, SmcGrant,
+    Doorbell, InterruptFlags, InterruptGrant, NAME_BYTES, SmcGrant,
 };
 use rampart_hypervisor_core::interface::PAGE_BYTES;
 use rampart_model::{CpuId, CpuSet, Finding, Severity};
@@ -19,6 +19,9 @@ use serde::{Deserialize, Serialize};
 use crate::describe::Description;
 
 pub use in_use::{CellInUse, InUse};
+pub use rampart_hypervisor_core::format::{
+    MemoryFlags, MemoryRegion, RegisterFlags, RegisterGrant,
+};
 
 /// Where a program without an operating system has its memory (`hypervisor/cells/cell.ld`).
 pub const BARE_MEMORY: u64 = 0x4000_0000;

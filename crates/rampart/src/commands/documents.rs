@@ -29,6 +29,8 @@ pub(crate) fn schema(arguments: &Schema) -> Result<ExitCode, Failure> {
         Document::SupervisedDomain => schema_for!(SupervisedDomain),
         Document::ResolvedPlan => schema_for!(ResolvedPlan),
         Document::Status => schema_for!(Status),
+        Document::CellDescription => schema_for!(rampart_cells::describe::Description),
+        Document::Cell => schema_for!(rampart_cells::operate::CellReport),
     };
     output::print(&serde_json::to_string_pretty(&schema)?)?;
     Ok(ExitCode::Success)

@@ -4,6 +4,7 @@
 pub(crate) mod apply;
 pub(crate) mod block;
 pub(crate) mod blocktest;
+pub(crate) mod cell;
 pub(crate) mod check;
 pub(crate) mod documents;
 pub(crate) mod domains;

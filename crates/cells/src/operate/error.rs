@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Why something was not done with cells.
+
+use std::fmt;
+
+use rampart_model::{Finding, Severity};
+
+use crate::describe::TreeError;
+use crate::device;
+use crate::machine;
+
+/// Why something was not done.
+#[derive(Debug)]
+pub enum OperateError {
+    /// What was asked for makes no sense here: no such cell, a file that is none.
+    Usage(Finding),
+    /// What stands in the way, at least one; each says what mends it.
+    Refused(Vec<Finding>),
+}
+
+impl OperateError {
+    pub(super) fn refused(finding: Finding) -> Self {
+        Self::Refused(vec![finding])
+    }
+
+    /// All that it says.
+    #[must_use]
+    pub fn findings(&self) -> &[Finding] {
+        match self {
+            Self::Usage(finding) => std::slice::from_ref(finding),
+            Self::Refused(findings) => findings,
+        }
+    }
+}
+
+impl fmt::Display for OperateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, finding) in self.findings().iter().enumerate() {
+            if number > 0 {
+                f.write_str("\n")?;
+            }
+            write!(f, "{finding}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for OperateError {}
+
+impl From<TreeError> for OperateError {
+    fn from(error: TreeError) -> Self {
+        Self::refused(Finding::new(
+            Severity::Problem,
+            "device tree",
+            error.to_string(),
+        ))
+    }
+}
+
+impl From<machine::Error> for OperateError {
+    fn from(error: machine::Error) -> Self {
+        match error {
+            machine::Error::Tree(error) => error.into(),
+            machine::Error::Unsuitable(finding) => Self::refused(finding),
+        }
+    }
+}
+
+/// A refusal of the driver or of the hypervisor, with what the driver said of it in the log.
+pub(super) fn told(error: &device::Error, said: &[String]) -> OperateError {
+    let said = said.join("; ");
+    let finding = match error {
+        device::Error::Open { path, source } => {
+            Finding::new(Severity::Problem, path.clone(), source.to_string()).mend(
+                match source.kind() {
+                    std::io::ErrorKind::PermissionDenied => "as root",
+                    _ => "modprobe rampart, or rampart cell enable --module FILE",
+                },
+            )
+        }
+        device::Error::Driver { what, source } => {
+            let reason = if said.is_empty() {
+                source.to_string()
+            } else {
+                said
+            };
+            let mend = match source.raw_os_error() {
+                Some(libc::EPERM) => "as root",
+                Some(libc::ENOENT) if *what == "enable" => {
+                    "install the hypervisor's image as /lib/firmware/rampart.bin, or name it: rampart cell enable --image FILE"
+                }
+                Some(libc::ENODEV) if *what != "enable" => "rampart cell enable",
+                Some(libc::EPROTONOSUPPORT | libc::ENOTTY) => {
+                    "take program, driver and image from one build"
+                }
+                Some(libc::EOPNOTSUPP) => {
+                    "add kvm-arm.mode=nvhe to the kernel's command line, and restart"
+                }
+                _ => "mend what the reason names, and try again; dmesg has it too",
+            };
+            Finding::new(Severity::Problem, format!("/dev/rampart, {what}"), reason).mend(mend)
+        }
+        device::Error::Hypervisor { what, outcome } => Finding::new(
+            Severity::Problem,
+            format!("hypervisor, {what}"),
+            if said.is_empty() {
+                "it refuses".to_owned()
+            } else {
+                said
+            },
+        )
+        .values(format!("{outcome:?}"), "Success")
+        .mend(mend_of(*outcome)),
+        device::Error::Refused {
+            what,
+            refusal,
+            index,
+        } => Finding::new(
+            Severity::Problem,
+            format!("hypervisor, {what}, entry {index} of a table of the configuration"),
+            refusal.words(),
+        )
+        .mend("docs/hypervisor.md explains each reason; rampart cell list says who has what"),
+    };
+    OperateError::refused(finding)
+}
+
+fn mend_of(outcome: rampart_hypervisor_core::interface::Outcome) -> &'static str {
+    use rampart_hypervisor_core::interface::Outcome;
+    match outcome {
+        Outcome::WrongState => {
+            "rampart cell list says what state the cell is in; stop it, or load it first"
+        }
+        Outcome::Exhausted => {
+            "destroy a cell, or enable the hypervisor with more memory (--memory)"
+        }
+        Outcome::CpuInUse => "try again; the CPU was still on its way out of Linux",
+        Outcome::TimedOut => "look at the cell with rampart cell list --verbose, then destroy it",
+        Outcome::WrongRevision => "take program, driver and image from one build",
+        Outcome::NoSuchCell => "rampart cell list",
+        Outcome::Busy => "try again",
+        _ => "dmesg, and docs/hypervisor.md",
+    }
+}

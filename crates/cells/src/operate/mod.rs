@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a person does with cells, by their names: enable, create, load, start, look, stop, destroy.
+//! Every change goes through the driver, which knows what there is whoever made it, so a process that
+//! is killed at any moment leaves nothing that another one does not find.
+
+mod console;
+mod enable;
+mod error;
+mod log;
+mod report;
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use rampart_hypervisor_core::format::MemoryFlags;
+pub use rampart_hypervisor_core::interface::{CellState, StopReason};
+use rampart_model::{CpuId, CpuSet, Finding, Severity};
+
+use crate::describe::{Description, Sources, Span, describe};
+use crate::device::{self, Device};
+use crate::resolve::{CellInUse, InUse, Request, Resolved, resolve};
+
+pub use console::{Console, ConsoleEvent};
+pub use enable::{EnableOrder, Enabled, disable, enable, is_enabled};
+pub use error::OperateError;
+pub use report::{
+    CellReport, CpuReport, ExitCount, FailureReport, MemoryReport, state_of, state_word, stop_words,
+};
+
+use error::told;
+use log::KernelLog;
+
+/// The driver, with the hypervisor enabled or not.
+#[derive(Debug)]
+pub struct Operator {
+    device: Device,
+}
+
+impl Operator {
+    /// Opens the driver.
+    ///
+    /// # Errors
+    /// If it is not loaded, or the caller may not.
+    pub fn open() -> Result<Self, OperateError> {
+        if std::env::consts::ARCH != "aarch64" {
+            return Err(OperateError::refused(wrong_architecture()));
+        }
+        let device = Device::open().map_err(|error| told(&error, &[]))?;
+        Ok(Self { device })
+    }
+
+    /// The driver itself.
+    #[must_use]
+    pub const fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// A call of the driver, with its reason from the log where it refuses.
+    fn call<T>(
+        &self,
+        call: impl FnOnce(&Device) -> Result<T, device::Error>,
+    ) -> Result<T, OperateError> {
+        let mut log = KernelLog::from_now();
+        call(&self.device).map_err(|error| told(&error, &log.said()))
+    }
+
+    /// What is in use: the hypervisor, its cells, offline CPUs.
+    ///
+    /// # Errors
+    /// Of the driver.
+    pub fn in_use(&self) -> Result<InUse, OperateError> {
+        let mut in_use = self.call(InUse::read)?;
+        in_use.offline = offline();
+        Ok(in_use)
+    }
+
+    fn required(&self) -> Result<InUse, OperateError> {
+        let in_use = self.in_use()?;
+        if in_use.hypervisor.is_some() {
+            return Ok(in_use);
+        }
+        Err(OperateError::refused(
+            Finding::new(
+                Severity::Problem,
+                "hypervisor",
+                "it is not there, so there are no cells",
+            )
+            .values("disabled", "enabled")
+            .mend("rampart cell enable"),
+        ))
+    }
+
+    /// The cell of this name.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn cell(&self, name: &str) -> Result<CellInUse, OperateError> {
+        let in_use = self.required()?;
+        let names: Vec<&str> = in_use.cells.iter().map(|cell| cell.name.as_str()).collect();
+        let names = if names.is_empty() {
+            "there is none".to_owned()
+        } else {
+            format!("one of {}", names.join(", "))
+        };
+        let found = in_use.cells.iter().find(|cell| cell.name == name);
+        found.cloned().ok_or_else(|| {
+            OperateError::Usage(
+                Finding::new(
+                    Severity::Problem,
+                    format!("cell {name}"),
+                    "there is no such cell",
+                )
+                .values(format!("`{name}`"), names)
+                .mend("rampart cell list, or rampart cell create"),
+            )
+        })
+    }
+
+    /// What the machine's description and what is in use make of a request; nothing is done.
+    ///
+    /// # Errors
+    /// All that stands in its way.
+    pub fn resolved(
+        &self,
+        request: &Request,
+        housekeeping: &CpuSet,
+    ) -> Result<Resolved, OperateError> {
+        let mut in_use = self.required()?;
+        in_use.housekeeping = housekeeping.clone();
+        let description = describe(&Sources::of_this_machine()?);
+        resolve(&description, &in_use, request).map_err(OperateError::Refused)
+    }
+
+    /// Makes a cell; its number. Its CPUs leave Linux.
+    ///
+    /// # Errors
+    /// What driver or hypervisor refuse; nothing is left then.
+    pub fn create(&self, resolved: &Resolved) -> Result<u32, OperateError> {
+        let bytes = resolved.configuration.bytes();
+        self.call(|device| device.create(&bytes))
+    }
+
+    /// Writes into the memory of a cell that does not run, at an address as the cell sees it; at the
+    /// start of its memory where none is given.
+    ///
+    /// # Errors
+    /// If there is no such cell, it runs, or it has no loadable memory there.
+    pub fn load(&self, name: &str, at: Option<u64>, data: &[u8]) -> Result<u64, OperateError> {
+        let cell = self.cell(name)?;
+        let memory = cell.configuration.memory.iter();
+        let mut loadable = memory.filter(|region| region.flags().contains(MemoryFlags::LOADABLE));
+        let (state, _) = self.state(cell.number)?;
+        if state == CellState::Running {
+            return Err(OperateError::refused(
+                Finding::new(
+                    Severity::Problem,
+                    format!("cell {name}"),
+                    "it cannot be loaded now",
+                )
+                .values("running", "created, stopped or failed")
+                .mend(format!("rampart cell stop {name}")),
+            ));
+        }
+        let at = at.unwrap_or(cell.configuration.entry);
+        let holds = |region: &&rampart_hypervisor_core::format::MemoryRegion| {
+            Span {
+                start: region.guest,
+                bytes: region.bytes,
+            }
+            .holds(&Span {
+                start: at,
+                bytes: data.len() as u64,
+            })
+        };
+        if data.is_empty() || !loadable.any(|region| holds(&region)) {
+            let memory = cell.configuration.memory.iter();
+            let spans: Vec<String> = memory
+                .filter(|region| region.flags().contains(MemoryFlags::LOADABLE))
+                .map(|region| {
+                    Span {
+                        start: region.guest,
+                        bytes: region.bytes,
+                    }
+                    .to_string()
+                })
+                .collect();
+            return Err(OperateError::refused(
+                Finding::new(
+                    Severity::Problem,
+                    format!("cell {name}, address {at:#x}"),
+                    "what is to be loaded does not fit there",
+                )
+                .values(
+                    format!("{} bytes", data.len()),
+                    format!("1 byte or more within {}", spans.join(", ")),
+                )
+                .mend("name another address with --at, or create the cell with more memory"),
+            ));
+        }
+        self.call(|device| device.load(cell.number, at, data))?;
+        Ok(at)
+    }
+
+    /// Starts a cell at its entry.
+    ///
+    /// # Errors
+    /// If it runs, or was never loaded.
+    pub fn start(&self, name: &str) -> Result<(), OperateError> {
+        let cell = self.cell(name)?;
+        self.call(|device| device.start(cell.number))
+    }
+
+    /// Parks its CPUs; its memory stays. One that does not run stays as it is.
+    ///
+    /// # Errors
+    /// If there is no such cell, or a CPU does not come back.
+    pub fn stop(&self, name: &str) -> Result<(), OperateError> {
+        let cell = self.cell(name)?;
+        if self.state(cell.number)?.0 != CellState::Running {
+            return Ok(());
+        }
+        self.call(|device| device.stop(cell.number))
+    }
+
+    /// Ends a cell, whatever state it is in: its memory is wiped, its CPUs come back to Linux.
+    ///
+    /// # Errors
+    /// If there is no such cell, or a CPU does not come back.
+    pub fn destroy(&self, name: &str) -> Result<(), OperateError> {
+        let cell = self.cell(name)?;
+        self.call(|device| device.destroy(cell.number))
+    }
+
+    /// What a cell is in, and why it stopped.
+    ///
+    /// # Errors
+    /// While the hypervisor is not there.
+    pub fn state(&self, number: u32) -> Result<(CellState, StopReason), OperateError> {
+        let status = self.status()?;
+        let cell = status.get().cells.get(number as usize);
+        Ok(cell.map_or((CellState::Free, StopReason::None), state_of))
+    }
+
+    fn status(&self) -> Result<device::StatusPages, OperateError> {
+        self.device.status().map_err(|source| {
+            told(
+                &device::Error::Driver {
+                    what: "status",
+                    source,
+                },
+                &[],
+            )
+        })
+    }
+
+    /// All cells.
+    ///
+    /// # Errors
+    /// While the hypervisor is not there.
+    pub fn list(&self) -> Result<Vec<CellReport>, OperateError> {
+        let in_use = self.required()?;
+        let numbers = cpu_numbers();
+        let status = self.status()?;
+        Ok(in_use
+            .cells
+            .iter()
+            .map(|cell| reported(cell, status.get(), &numbers))
+            .collect())
+    }
+
+    /// One cell.
+    ///
+    /// # Errors
+    /// If there is none of this name.
+    pub fn report(&self, name: &str) -> Result<CellReport, OperateError> {
+        let cell = self.cell(name)?;
+        Ok(reported(&cell, self.status()?.get(), &cpu_numbers()))
+    }
+}
+
+fn reported(
+    cell: &CellInUse,
+    status: &rampart_hypervisor_core::interface::Status,
+    numbers: &BTreeMap<u64, u32>,
+) -> CellReport {
+    use std::sync::atomic::Ordering::Relaxed;
+    let shown = &status.cells[cell.number as usize % status.cells.len()];
+    let (state, reason) = state_of(shown);
+    let configuration = &cell.configuration;
+    let place = |mpidr: &u64| {
+        let same =
+            |cpu: &rampart_hypervisor_core::interface::CpuStatus| cpu.mpidr.load(Relaxed) == *mpidr;
+        status.cpus.iter().position(same)
+    };
+    let by_cpu = configuration
+        .cpus
+        .iter()
+        .filter_map(|mpidr| report::cpu(status, place(mpidr)?, numbers.get(mpidr).copied()));
+    let memory = configuration.memory.iter().map(|region| {
+        let flags = region.flags();
+        let purpose = if flags.contains(MemoryFlags::DEVICE) {
+            "device"
+        } else if flags.contains(MemoryFlags::SHARED) {
+            "shared"
+        } else {
+            "own"
+        };
+        MemoryReport {
+            span: Span {
+                start: region.physical,
+                bytes: region.bytes,
+            },
+            guest: region.guest,
+            purpose: purpose.to_owned(),
+        }
+    });
+    let cpus = configuration
+        .cpus
+        .iter()
+        .filter_map(|mpidr| numbers.get(mpidr));
+    CellReport {
+        number: cell.number,
+        name: cell.name.clone(),
+        state: state_word(state).to_owned(),
+        stop_reason: (reason != StopReason::None).then(|| stop_words(reason).to_owned()),
+        cpus: cpus.map(|number| CpuId(*number)).collect(),
+        starts: shown.starts.load(Relaxed),
+        watchdog_milliseconds: configuration.watchdog_milliseconds,
+        memory: memory.collect(),
+        interrupts: configuration
+            .interrupts
+            .iter()
+            .map(|grant| grant.number)
+            .collect(),
+        by_cpu: by_cpu.collect(),
+        failure: report::failure(status, shown.failure.load(Relaxed)),
+    }
+}
+
+/// Linux's numbers of the CPUs by their affinity.
+fn cpu_numbers() -> BTreeMap<u64, u32> {
+    let Ok(sources) = Sources::of_this_machine() else {
+        return BTreeMap::new();
+    };
+    let cpus = describe(&sources).cpus;
+    cpus.into_iter()
+        .map(|cpu| (cpu.mpidr, cpu.number))
+        .collect()
+}
+
+/// CPUs that Linux has and does not run on.
+fn offline() -> CpuSet {
+    let read = |name| {
+        let text = fs::read_to_string(format!("/sys/devices/system/cpu/{name}")).ok()?;
+        text.trim().parse::<CpuSet>().ok()
+    };
+    let (Some(present), Some(online)) = (read("present"), read("online")) else {
+        return CpuSet::new();
+    };
+    present.difference(&online)
+}
+
+/// What is said on other machines.
+pub(crate) fn wrong_architecture() -> Finding {
+    Finding::new(
+        Severity::Problem,
+        "this machine",
+        "cells are a matter of arm64 machines with a GICv3",
+    )
+    .values(std::env::consts::ARCH, "aarch64")
+    .mend("take such a machine, or try it on the simulated one: rampart sim --architecture aarch64 run -- COMMAND")
+}
+
+/// Whether the machine's description has a problem, and which.
+fn problems(description: &Description) -> Vec<Finding> {
+    let problems = description.findings.iter();
+    problems
+        .filter(|finding| finding.severity == Severity::Problem)
+        .cloned()
+        .collect()
+}

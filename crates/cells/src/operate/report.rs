@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Cells as documents: what they are in, why they stopped, how often they came to the hypervisor.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rampart_hypervisor_core::interface::{
+    CellState, CellStatus, EXIT_SLOTS, Exit, FAILURE_SLOTS, Failure, Status, StopReason,
+};
+use rampart_model::CpuSet;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::describe::Span;
+
+/// How often a CPU came to the hypervisor for one reason, since its cell has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ExitCount {
+    /// For what: `psci`, `distributor`, `zapped` …
+    pub reason: String,
+    /// How often.
+    pub count: u64,
+}
+
+/// One CPU of a cell.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct CpuReport {
+    /// By Linux's number; none where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number: Option<u32>,
+    /// The affinity fields of its MPIDR_EL1.
+    pub mpidr: u64,
+    /// Whether it runs, by PSCI: `on`, `off`, `on-pending`.
+    pub power: String,
+    /// All its exits.
+    pub exits: u64,
+    /// Those because of an interrupt: taken at EL2, or deactivated there. A cell that takes its
+    /// interrupts itself has none.
+    pub interrupt_exits: u64,
+    /// All of them by reason; those that never came are left out.
+    pub by_reason: Vec<ExitCount>,
+}
+
+/// What a failed CPU was doing. Addresses and registers are hexadecimal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct FailureReport {
+    /// Why the cell failed.
+    pub reason: String,
+    /// The CPU, by its place in the hypervisor's table.
+    pub cpu: u32,
+    /// ESR_EL2.
+    pub syndrome: String,
+    /// FAR_EL2.
+    pub virtual_address: String,
+    /// The address that the cell meant, as it sees it.
+    pub guest_address: String,
+    /// ELR_EL2.
+    pub program_counter: String,
+    /// SPSR_EL2.
+    pub processor_state: String,
+    /// x0 to x30.
+    pub registers: Vec<String>,
+}
+
+/// A part of a cell's memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct MemoryReport {
+    /// Where it is.
+    #[serde(flatten)]
+    pub span: Span,
+    /// Where the cell sees it.
+    pub guest: u64,
+    /// `own`, `shared` or `device`.
+    pub purpose: String,
+}
+
+/// One cell.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct CellReport {
+    /// Its number.
+    pub number: u32,
+    /// Its name.
+    pub name: String,
+    /// `created`, `loadable`, `running`, `stopped`, `failed`.
+    pub state: String,
+    /// Why it does not run; none where it does, or never did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_reason: Option<String>,
+    /// Its CPUs by Linux's numbers, as far as they are known.
+    pub cpus: CpuSet,
+    /// How often it was started since it was created.
+    pub starts: u64,
+    /// The longest silence that its watchdog allows, in milliseconds; 0 for no watchdog.
+    pub watchdog_milliseconds: u32,
+    /// What it has.
+    pub memory: Vec<MemoryReport>,
+    /// Its shared interrupts.
+    pub interrupts: Vec<u32>,
+    /// Each CPU of it.
+    pub by_cpu: Vec<CpuReport>,
+    /// Its latest failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<FailureReport>,
+}
+
+fn load(value: &AtomicU64) -> u64 {
+    value.load(Ordering::Relaxed)
+}
+
+/// The word for a state.
+#[must_use]
+pub fn state_word(state: CellState) -> &'static str {
+    match state {
+        CellState::Free => "free",
+        CellState::Created => "created",
+        CellState::Loadable => "loadable",
+        CellState::Running => "running",
+        CellState::Stopped => "stopped",
+        CellState::Failed => "failed",
+    }
+}
+
+/// Words for why a cell no longer runs.
+#[must_use]
+pub fn stop_words(reason: StopReason) -> &'static str {
+    match reason {
+        StopReason::None => "it runs, or never did",
+        StopReason::ByRoot => "stopped by the root",
+        StopReason::SystemOff => "turned itself off",
+        StopReason::SystemReset => "asked for a reset",
+        StopReason::MemoryRead => "read where it has no memory",
+        StopReason::MemoryWrite => "wrote where it has no memory to write",
+        StopReason::MemoryExecute => "executed where it has no memory to execute",
+        StopReason::TranslationTable => "its translation tables lie where it has no memory",
+        StopReason::DeviceAccess => "an access to a device that cannot be decoded",
+        StopReason::DeviceForbidden => "a device register that is not its own",
+        StopReason::SystemRegister => "a system register that it may not use",
+        StopReason::SetWay => "cache maintenance by set and way",
+        StopReason::ExternalAbort => "an external abort",
+        StopReason::Unexpected => "an exception without a handler",
+        StopReason::Watchdog => "silent for longer than its watchdog allows",
+        StopReason::Unreachable => "a CPU of it could not be taken back in time",
+        StopReason::Hypervisor => "the hypervisor itself faulted on its CPU",
+    }
+}
+
+fn exit_word(exit: Exit) -> &'static str {
+    match exit {
+        Exit::Interrupt => "interrupt",
+        Exit::Management => "management",
+        Exit::Zapped => "zapped",
+        Exit::Wait => "wait",
+        Exit::Hypercall => "hypercall",
+        Exit::Psci => "psci",
+        Exit::SmcForwarded => "smc-forwarded",
+        Exit::SmcRefused => "smc-refused",
+        Exit::SoftwareInterrupt => "software-interrupt",
+        Exit::InterruptControl => "interrupt-control",
+        Exit::SystemRegister => "system-register",
+        Exit::SetWay => "set-way",
+        Exit::Distributor => "distributor",
+        Exit::Redistributor => "redistributor",
+        Exit::DeviceBits => "device-bits",
+        Exit::DataAbort => "data-abort",
+        Exit::InstructionAbort => "instruction-abort",
+        Exit::SError => "serror",
+        Exit::Other => "other",
+    }
+}
+
+/// A cell's state and why it stopped.
+#[must_use]
+pub fn state_of(cell: &CellStatus) -> (CellState, StopReason) {
+    let state = CellState::try_from(cell.state.load(Ordering::Relaxed));
+    let reason = StopReason::try_from(cell.stop_reason.load(Ordering::Relaxed));
+    (
+        state.unwrap_or(CellState::Free),
+        reason.unwrap_or(StopReason::None),
+    )
+}
+
+/// The exits of the CPU with this place in the hypervisor's table.
+pub(super) fn cpu(status: &Status, index: usize, number: Option<u32>) -> Option<CpuReport> {
+    let cpu = status.cpus.get(index)?;
+    let mut by_reason = Vec::new();
+    let mut exits = 0;
+    let mut interrupt_exits = 0;
+    for slot in 0..EXIT_SLOTS {
+        let count = load(&cpu.exits[slot]);
+        let Some(exit) = Exit::try_from(slot as u32).ok().filter(|_| count != 0) else {
+            continue;
+        };
+        exits += count;
+        if matches!(exit, Exit::Interrupt | Exit::InterruptControl) {
+            interrupt_exits += count;
+        }
+        by_reason.push(ExitCount {
+            reason: exit_word(exit).to_owned(),
+            count,
+        });
+    }
+    let power = match cpu.power.load(Ordering::Relaxed) {
+        0 => "on",
+        1 => "off",
+        _ => "on-pending",
+    };
+    Some(CpuReport {
+        number,
+        mpidr: load(&cpu.mpidr),
+        power: power.to_owned(),
+        exits,
+        interrupt_exits,
+        by_reason,
+    })
+}
+
+/// The failure of this number, counted from 1; `None` where it was overwritten by now.
+pub(super) fn failure(status: &Status, number: u64) -> Option<FailureReport> {
+    let slot = number.checked_sub(1)? % FAILURE_SLOTS as u64;
+    let record: &Failure = &status.failure[slot as usize];
+    let is_it = || record.sequence.load(Ordering::Acquire) == number;
+    if !is_it() {
+        return None;
+    }
+    let hexadecimal = |value: &AtomicU64| format!("{:#x}", load(value));
+    let reason = StopReason::try_from(record.reason.load(Ordering::Relaxed));
+    let report = FailureReport {
+        reason: stop_words(reason.unwrap_or(StopReason::Unexpected)).to_owned(),
+        cpu: record.cpu.load(Ordering::Relaxed),
+        syndrome: hexadecimal(&record.syndrome),
+        virtual_address: hexadecimal(&record.virtual_address),
+        guest_address: hexadecimal(&record.guest_address),
+        program_counter: hexadecimal(&record.program_counter),
+        processor_state: hexadecimal(&record.processor_state),
+        registers: record.registers.iter().map(hexadecimal).collect(),
+    };
+    // Written anew meanwhile: then it is of another failure.
+    std::sync::atomic::fence(Ordering::Acquire);
+    is_it().then_some(report)
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What changes something: enable, create, load, start, stop, destroy, disable.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use rampart_cells::describe::Span;
+use rampart_cells::operate::{self, EnableOrder, OperateError, Operator};
+use rampart_cells::resolve::Resolved;
+use rampart_model::{CpuSet, ExitCode, Finding, Severity};
+use serde_json::json;
+
+use super::{Create, Disable, Enable, Load, Names};
+use crate::failure::Failure;
+use crate::output;
+
+pub(super) fn enable(arguments: &Enable) -> Result<ExitCode, Failure> {
+    let enabled = operate::enable(&EnableOrder {
+        module: arguments.module.clone(),
+        image: arguments.image.clone(),
+        memory_bytes: Some(arguments.memory.0),
+    })?;
+    if arguments.json {
+        output::print(&serde_json::to_string_pretty(&json!({
+            "enabled": true,
+            "already": enabled.already,
+            "memory": enabled.memory,
+        }))?)?;
+    } else {
+        let how = if enabled.already {
+            "was enabled before"
+        } else {
+            "enabled"
+        };
+        output::print(&format!("{how}, memory {}", enabled.memory))?;
+    }
+    Ok(ExitCode::Success)
+}
+
+pub(super) fn disable(arguments: &Disable) -> Result<ExitCode, Failure> {
+    let was_there = operate::disable(arguments.destroy_cells)?;
+    if arguments.json {
+        let answer = json!({ "enabled": false, "was-enabled": was_there });
+        output::print(&serde_json::to_string_pretty(&answer)?)?;
+    } else {
+        output::print(if was_there {
+            "disabled"
+        } else {
+            "was not enabled"
+        })?;
+    }
+    Ok(ExitCode::Success)
+}
+
+pub(super) fn create(arguments: &Create) -> Result<ExitCode, Failure> {
+    let image = arguments.image.as_deref().map(read).transpose()?;
+    let operator = Operator::open()?;
+    let resolved = operator.resolved(&arguments.request(), &CpuSet::new())?;
+    if arguments.dry_run {
+        return told(arguments, &resolved, None);
+    }
+    let number = operator.create(&resolved)?;
+    if let Some(image) = image
+        && let Err(error) = operator.load(&arguments.name, None, &image)
+    {
+        // A cell that is half made is none.
+        operator.destroy(&arguments.name)?;
+        return Err(error.into());
+    }
+    told(arguments, &resolved, Some(number))
+}
+
+fn told(arguments: &Create, resolved: &Resolved, number: Option<u32>) -> Result<ExitCode, Failure> {
+    let cpus: CpuSet = resolved.cpus.iter().copied().collect();
+    let seen = |region: &rampart_cells::resolve::MemoryRegion| {
+        json!({
+            "start": region.physical,
+            "bytes": region.bytes,
+            "guest": region.guest,
+        })
+    };
+    if arguments.json {
+        let answer = json!({
+            "name": arguments.name,
+            "number": number,
+            "cpus": cpus,
+            "memory": seen(&resolved.memory),
+            "shared": resolved.shared.iter().map(seen).collect::<Vec<_>>(),
+            "devices": resolved.devices,
+            "bells": resolved.bells,
+            "findings": resolved.findings,
+        });
+        output::print(&serde_json::to_string_pretty(&answer)?)?;
+        return Ok(ExitCode::Success);
+    }
+    let mut text = match number {
+        Some(number) => format!("cell {} is number {number}\n", arguments.name),
+        None => format!("cell {} would have\n", arguments.name),
+    };
+    let _ = writeln!(text, "  CPUs    {cpus}");
+    let mut line = |what: &str, region: &rampart_cells::resolve::MemoryRegion| {
+        let span = Span {
+            start: region.physical,
+            bytes: region.bytes,
+        };
+        let _ = writeln!(text, "  {what:7} {span}, seen at {:#x}", region.guest);
+    };
+    line("memory", &resolved.memory);
+    for region in &resolved.shared {
+        line("shared", region);
+    }
+    for device in &resolved.devices {
+        let _ = writeln!(text, "  device  {device}");
+    }
+    for bell in &resolved.bells {
+        let _ = writeln!(text, "  bell    interrupt {bell}");
+    }
+    for finding in &resolved.findings {
+        output::say(&format!("rampart: {finding}"));
+    }
+    output::print(&text)?;
+    Ok(ExitCode::Success)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, OperateError> {
+    let unreadable = |what: String| {
+        OperateError::Usage(
+            Finding::new(Severity::Problem, path.display().to_string(), what)
+                .mend("name a plain binary, as objcopy -O binary makes it"),
+        )
+    };
+    let bytes = std::fs::read(path).map_err(|error| unreadable(error.to_string()))?;
+    if bytes.starts_with(b"\x7fELF") {
+        return Err(unreadable(
+            "an ELF file cannot be loaded as it is".to_owned(),
+        ));
+    }
+    Ok(bytes)
+}
+
+pub(super) fn load(arguments: &Load) -> Result<ExitCode, Failure> {
+    let data = read(&arguments.file)?;
+    let at = Operator::open()?.load(&arguments.name, arguments.at, &data)?;
+    output::print(&format!(
+        "{} bytes at {at:#x} of cell {}",
+        data.len(),
+        arguments.name
+    ))?;
+    Ok(ExitCode::Success)
+}
+
+/// The same with each; what cannot be done with one is told, and the others go on.
+pub(super) fn each(
+    arguments: &Names,
+    done: &str,
+    act: impl Fn(&Operator, &str) -> Result<(), OperateError>,
+) -> Result<ExitCode, Failure> {
+    let operator = Operator::open()?;
+    let mut failures = Vec::new();
+    for name in &arguments.names {
+        match act(&operator, name) {
+            Ok(()) => output::print(&format!("cell {name} {done}"))?,
+            Err(error) => failures.push(Failure::from(error)),
+        }
+    }
+    let all = failures.len() == arguments.names.len();
+    let mut code = ExitCode::Success;
+    for failure in failures {
+        let own = failure.report();
+        code = if all { own } else { ExitCode::Partial };
+    }
+    Ok(code)
+}

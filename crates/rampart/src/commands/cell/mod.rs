@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rampart cell`: static partitions of an arm64 machine, under a hypervisor that Linux launches and
+//! leaves again.
+
+mod act;
+mod request;
+mod show;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use rampart_cells::operate::OperateError;
+use rampart_model::{ByteSize, CpuSet, ExitCode, Nanos};
+
+use crate::failure::Failure;
+
+const CELL_EXAMPLES: &str = "\
+Examples:
+  rampart cell describe                         what this machine is made of, and what is in the way
+  rampart cell enable                           the hypervisor comes under the running Linux
+  rampart cell create press --cpus 3 --memory 16MiB --image press.bin
+  rampart cell start press
+  rampart cell list --verbose                   states, why cells stopped, registers of failures
+  rampart cell stats press                      how often it came to the hypervisor, and why
+  rampart cell destroy press                    wiped; its CPUs and memory are Linux's again
+  rampart cell disable                          the hypervisor is gone
+
+Cells are a matter of arm64 machines with a GICv3, a kernel that was booted at EL2 without VHE, and
+memory that is kept from Linux; `enable` says what is missing, and what mends it. Nothing depends on a
+process: who has what is known by the driver (/dev/rampart).
+
+Exit codes: 0 done; 2 the arguments make no sense, or there is no such cell; 4 something is missing or
+in the way, and nothing was changed.";
+
+/// Split this arm64 machine: cells under a partitioning hypervisor
+#[derive(Debug, Args)]
+#[command(after_help = CELL_EXAMPLES)]
+pub(crate) struct CellArguments {
+    #[command(subcommand)]
+    command: CellCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum CellCommand {
+    /// Say what a machine is made of, from its device tree: CPUs, memory, interrupts, devices
+    Describe(Describe),
+    /// Bring the hypervisor under the running Linux
+    Enable(Enable),
+    /// Take the hypervisor away again
+    Disable(Disable),
+    /// Make a cell: its CPUs and memory leave Linux
+    Create(Box<Create>),
+    /// Write into the memory of a cell that does not run
+    Load(Load),
+    /// Start cells at their entries
+    Start(Names),
+    /// Stop cells; their memory stays as it is
+    Stop(Names),
+    /// End cells: their memory is wiped, and all they had comes back to Linux
+    Destroy(Names),
+    /// List the cells: their states, and why they stopped
+    List(List),
+    /// Print what a cell wrote to its console
+    Console(ConsoleArguments),
+    /// Say how often cells came to the hypervisor, and why
+    Stats(Stats),
+}
+
+const DESCRIBE_EXAMPLES: &str = "\
+Examples:
+  rampart cell describe                    this machine, as root: without it iomem shows nothing
+  rampart cell describe --json             as a document (rampart schema cell-description)
+  rampart cell describe --tree board.dtb   another machine, from its device tree
+
+Findings name ranges that overlap, pages and interrupts that several devices share, and what stands in
+the way of cells. Exit code 4 if there is no device tree.";
+
+#[derive(Debug, Args)]
+#[command(after_help = DESCRIBE_EXAMPLES)]
+struct Describe {
+    /// Print the description as JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Another machine's device tree: a flattened one, or a directory like /proc/device-tree
+    #[arg(long, value_name = "DIR|FILE.dtb")]
+    tree: Option<PathBuf>,
+
+    /// A copy of that machine's /proc/iomem, which root made
+    #[arg(long, value_name = "FILE", requires = "tree")]
+    iomem: Option<PathBuf>,
+
+    /// Show devices that are disabled, too
+    #[arg(long)]
+    all: bool,
+}
+
+const ENABLE_EXAMPLES: &str = "\
+Examples:
+  rampart cell enable
+  rampart cell enable --module bin/modules/$(uname -r)/rampart.ko --image bin/hypervisor/rampart.bin
+
+Memory is kept from Linux with mem= on the kernel's command line, or by a node in /reserved-memory whose
+name begins with `rampart`, with `no-map`. Where the hypervisor is there already, nothing is done.";
+
+#[derive(Debug, Args)]
+#[command(after_help = ENABLE_EXAMPLES)]
+struct Enable {
+    /// The driver's module; without it the installed one (modprobe rampart)
+    #[arg(long, value_name = "FILE")]
+    module: Option<PathBuf>,
+
+    /// The hypervisor's image, which is installed as /lib/firmware/rampart.bin first; without it
+    /// what is installed
+    #[arg(long, value_name = "FILE")]
+    image: Option<PathBuf>,
+
+    /// Memory of the hypervisor itself
+    #[arg(long, value_name = "SIZE", default_value = "8MiB")]
+    memory: ByteSize,
+
+    /// Print what was done as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct Disable {
+    /// Destroy all cells first
+    #[arg(long)]
+    destroy_cells: bool,
+
+    /// Print what was done as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+const CREATE_EXAMPLES: &str = "\
+Examples:
+  rampart cell create press --cpus 3 --memory 16MiB --image press.bin
+  rampart cell create press --cpu-count 2 --watchdog 100ms --device /pl061@9030000
+  rampart cell create press --register 0x9030400:4:0x1:0x1      one bit of a register, not the device
+  rampart cell create view --shared-of press:0                  reads what the cell press writes
+  rampart cell create press --dry-run --json                    what it would get
+
+A program without an operating system is a plain binary that begins with its first instruction; it has
+its memory at 0x40000000, and what it shares from 0x50000000 on.";
+
+#[derive(Debug, Args)]
+#[command(after_help = CREATE_EXAMPLES)]
+struct Create {
+    /// Its name
+    name: String,
+
+    /// Its CPUs; the first one is started
+    #[arg(long, value_name = "CPUS", conflicts_with = "cpu_count")]
+    cpus: Option<CpuSet>,
+
+    /// So many CPUs, the highest that are free; without both one
+    #[arg(long, value_name = "NUMBER")]
+    cpu_count: Option<u32>,
+
+    /// Its own memory
+    #[arg(long, value_name = "SIZE", default_value = "2MiB")]
+    memory: ByteSize,
+
+    /// The program, which is loaded at once
+    #[arg(long, value_name = "FILE")]
+    image: Option<PathBuf>,
+
+    /// A device: the path of its node, the node's name, or its address
+    #[arg(long, value_name = "DEVICE")]
+    device: Vec<String>,
+
+    /// Bits of a register: ADDRESS:BYTES:READABLE:WRITABLE, with `:acts` where a written 1 acts and
+    /// a 0 does not
+    #[arg(long, value_name = "REGISTER", value_parser = request::register)]
+    register: Vec<request::Register>,
+
+    /// A region that the cell writes and the root reads, or with `:root` the other way round;
+    /// without it one of 64KiB
+    #[arg(long, value_name = "SIZE[:root]", value_parser = request::shared)]
+    shared: Vec<request::Shared>,
+
+    /// A shared region of another cell, to be read: its name, and which of its regions, from 0
+    #[arg(long, value_name = "CELL:NUMBER", value_parser = request::neighbour)]
+    shared_of: Vec<request::Neighbour>,
+
+    /// How many doorbells it has: interrupts by which others ring it
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    bells: u32,
+
+    /// A cell whose doorbell it rings
+    #[arg(long, value_name = "CELL")]
+    rings: Vec<String>,
+
+    /// It fails when it is silent for so long
+    #[arg(long, value_name = "TIME")]
+    watchdog: Option<Nanos>,
+
+    /// x0 of its first CPU when it starts
+    #[arg(long, value_name = "NUMBER", default_value = "0", value_parser = request::number)]
+    argument: u64,
+
+    /// Only say what it would get
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Print what was made as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct Load {
+    /// The cell
+    name: String,
+
+    /// What is loaded, byte by byte
+    file: PathBuf,
+
+    /// Where, as the cell sees it; without it at its entry
+    #[arg(long, value_name = "ADDRESS", value_parser = request::number)]
+    at: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+struct Names {
+    /// The cells
+    #[arg(required = true, value_name = "CELL")]
+    names: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+struct List {
+    /// Print them as JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Show what each has, and the registers of its latest failure
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+#[derive(Debug, Args)]
+struct ConsoleArguments {
+    /// The cell
+    name: String,
+
+    /// Go on until Ctrl-C, or until the cell runs no more
+    #[arg(short, long)]
+    follow: bool,
+}
+
+#[derive(Debug, Args)]
+struct Stats {
+    /// The cells; without any, all
+    names: Vec<String>,
+
+    /// Print them as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl From<OperateError> for Failure {
+    fn from(error: OperateError) -> Self {
+        let code = match &error {
+            OperateError::Usage(_) => ExitCode::Usage,
+            OperateError::Refused(_) => ExitCode::PreconditionMissing,
+        };
+        Self::new(code, error)
+    }
+}
+
+pub(crate) fn run(arguments: &CellArguments) -> Result<ExitCode, Failure> {
+    match &arguments.command {
+        CellCommand::Describe(describe) => show::describe(describe),
+        CellCommand::Enable(enable) => act::enable(enable),
+        CellCommand::Disable(disable) => act::disable(disable),
+        CellCommand::Create(create) => act::create(create),
+        CellCommand::Load(load) => act::load(load),
+        CellCommand::Start(names) => {
+            act::each(names, "runs", |operator, name| operator.start(name))
+        }
+        CellCommand::Stop(names) => {
+            act::each(names, "is stopped", |operator, name| operator.stop(name))
+        }
+        CellCommand::Destroy(names) => {
+            act::each(names, "is gone", |operator, name| operator.destroy(name))
+        }
+        CellCommand::List(list) => show::list(list),
+        CellCommand::Console(console) => show::console(console),
+        CellCommand::Stats(stats) => show::stats(stats),
+    }
+}

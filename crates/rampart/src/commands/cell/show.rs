@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What only looks: describe, list, console, stats.
+
+use std::fmt::Write as _;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rampart_cells::describe::{self, Sources};
+use rampart_cells::operate::{CellReport, Console, ConsoleEvent, OperateError, Operator};
+use rampart_model::ExitCode;
+
+use super::{ConsoleArguments, Describe, List, Stats};
+use crate::failure::Failure;
+use crate::{output, signals};
+
+/// Pause between two looks at a console.
+const LOOK: Duration = Duration::from_millis(50);
+
+pub(super) fn describe(arguments: &Describe) -> Result<ExitCode, Failure> {
+    let sources = match &arguments.tree {
+        Some(tree) => Sources::recorded(tree, arguments.iomem.as_deref()),
+        None => Sources::of_this_machine(),
+    };
+    let description = describe::describe(&sources.map_err(OperateError::from)?);
+    if arguments.json {
+        output::print(&serde_json::to_string_pretty(&description)?)?;
+    } else {
+        output::print(&describe::text(&description, arguments.all))?;
+    }
+    Ok(ExitCode::Success)
+}
+
+pub(super) fn list(arguments: &List) -> Result<ExitCode, Failure> {
+    let cells = Operator::open()?.list()?;
+    if arguments.json {
+        output::print(&serde_json::to_string_pretty(&cells)?)?;
+        return Ok(ExitCode::Success);
+    }
+    if cells.is_empty() {
+        output::say("rampart: there is no cell; rampart cell create makes one");
+        return Ok(ExitCode::Success);
+    }
+    let width = cells.iter().map(|cell| cell.name.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for cell in &cells {
+        let why = cell.stop_reason.as_deref().unwrap_or("");
+        let line = format!(
+            "{:>2}  {:width$}  {:8}  CPUs {:8}  {why}",
+            cell.number,
+            cell.name,
+            cell.state,
+            cell.cpus.to_string()
+        );
+        let _ = writeln!(text, "{}", line.trim_end());
+        if arguments.verbose {
+            more(&mut text, cell);
+        }
+    }
+    output::print(&text)?;
+    Ok(ExitCode::Success)
+}
+
+fn more(text: &mut String, cell: &CellReport) {
+    for part in &cell.memory {
+        let _ = writeln!(
+            text,
+            "      {:7} {}, seen at {:#x}",
+            part.purpose, part.span, part.guest
+        );
+    }
+    if !cell.interrupts.is_empty() {
+        let all: Vec<String> = cell.interrupts.iter().map(u32::to_string).collect();
+        let _ = writeln!(text, "      interrupts {}", all.join(", "));
+    }
+    if cell.watchdog_milliseconds > 0 {
+        let _ = writeln!(text, "      watchdog {} ms", cell.watchdog_milliseconds);
+    }
+    let _ = writeln!(text, "      started {} times", cell.starts);
+    let Some(failure) = &cell.failure else {
+        return;
+    };
+    let _ = writeln!(text, "      latest failure: {}", failure.reason);
+    let _ = writeln!(
+        text,
+        "        pc {}  pstate {}  esr {}  far {}  address {}",
+        failure.program_counter,
+        failure.processor_state,
+        failure.syndrome,
+        failure.virtual_address,
+        failure.guest_address
+    );
+    for (row, registers) in failure.registers.chunks(4).enumerate() {
+        let named = registers.iter().enumerate().map(|(place, value)| {
+            let name = format!("x{}", 4 * row + place);
+            format!("{name:>3} {value:<18}")
+        });
+        let line: Vec<String> = named.collect();
+        let _ = writeln!(text, "        {}", line.join("  ").trim_end());
+    }
+}
+
+pub(super) fn stats(arguments: &Stats) -> Result<ExitCode, Failure> {
+    let operator = Operator::open()?;
+    let cells = if arguments.names.is_empty() {
+        operator.list()?
+    } else {
+        let named = arguments.names.iter().map(|name| operator.report(name));
+        named.collect::<Result<Vec<_>, _>>()?
+    };
+    if arguments.json {
+        output::print(&serde_json::to_string_pretty(&cells)?)?;
+        return Ok(ExitCode::Success);
+    }
+    let mut text = String::new();
+    for cell in &cells {
+        let _ = writeln!(text, "cell {} ({})", cell.name, cell.state);
+        for cpu in &cell.by_cpu {
+            let number = cpu.number.map_or_else(
+                || format!("MPIDR {:#x}", cpu.mpidr),
+                |number| number.to_string(),
+            );
+            let _ = writeln!(
+                text,
+                "  CPU {number}: {} exits to the hypervisor, {} of them for interrupts",
+                cpu.exits, cpu.interrupt_exits
+            );
+            for exit in &cpu.by_reason {
+                let _ = writeln!(text, "    {:20} {}", exit.reason, exit.count);
+            }
+        }
+    }
+    if cells.is_empty() {
+        output::say("rampart: there is no cell; rampart cell create makes one");
+    }
+    output::print(&text)?;
+    Ok(ExitCode::Success)
+}
+
+pub(super) fn console(arguments: &ConsoleArguments) -> Result<ExitCode, Failure> {
+    let operator = Operator::open()?;
+    let console = Console::open(&operator, &arguments.name)?;
+    let number = operator.cell(&arguments.name)?.number;
+    let stop = signals::stop_flag()?;
+    let mut result = Ok(());
+    // Ended by the cell's end, but not before all that it wrote until then was read.
+    let mut was_running = true;
+    console.read(|events| {
+        let nothing = events.is_empty();
+        for event in events {
+            result = match event {
+                ConsoleEvent::Line(line) => output::print(&printable(&line)),
+                ConsoleEvent::Lost(bytes) => {
+                    output::say(&format!(
+                        "rampart: {bytes} bytes were overwritten before they were read"
+                    ));
+                    Ok(())
+                }
+                ConsoleEvent::Damaged => {
+                    output::say(
+                        "rampart: what the cell wrote there makes no sense; going on after it",
+                    );
+                    Ok(())
+                }
+            };
+            if result.is_err() {
+                return false;
+            }
+        }
+        if !arguments.follow || stop.load(Ordering::Relaxed) {
+            return !nothing && !stop.load(Ordering::Relaxed);
+        }
+        if nothing {
+            if !was_running {
+                return false;
+            }
+            let state = operator.state(number);
+            was_running =
+                state.is_ok_and(|(state, _)| state == rampart_cells::operate::CellState::Running);
+            std::thread::sleep(LOOK);
+        }
+        true
+    });
+    result?;
+    Ok(ExitCode::Success)
+}
+
+/// A cell is not trusted with this terminal.
+fn printable(line: &str) -> String {
+    line.chars()
+        .map(|c| {
+            if c.is_control() && c != '\t' {
+                '\u{fffd}'
+            } else {
+                c
+            }
+        })
+        .collect()
+}
