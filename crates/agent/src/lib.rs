@@ -18,6 +18,7 @@ mod client;
 mod enter_root;
 mod error;
 mod frame;
+mod memory;
 mod server;
 mod words;
 
@@ -34,5 +35,6 @@ pub const CARRIED: &str = "/carried";
 pub use client::{Agent, AgentHandle, AgentInput, AgentOutput, AgentProcess, KEEP_ALIVE};
 pub use enter_root::enter_root;
 pub use error::AgentError;
+pub use memory::{MemoryLine, MemoryPlace};
 pub use server::{ServeError, ServeOptions, serve};
 pub use words::{AGENT_PROTOCOL_VERSION, AgentCommand, AgentHello, TerminalSize};

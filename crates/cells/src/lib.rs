@@ -5,6 +5,7 @@
 
 pub mod describe;
 pub mod device;
+pub mod linux;
 pub mod machine;
 pub mod operate;
 pub mod resolve;

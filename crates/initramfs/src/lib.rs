@@ -55,6 +55,34 @@ impl<Output: Write> Archive<Output> {
         self.add(path, ModeFileType::Regular, permissions, content)
     }
 
+    /// A character device by its numbers (Linux, admin-guide/devices.txt), after the directories that
+    /// lead to it: for a first program that runs before anything is mounted on `/dev`.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn character_device(
+        &mut self,
+        path: &str,
+        permissions: u32,
+        (major, minor): (u32, u32),
+    ) -> io::Result<()> {
+        let path = path.trim_start_matches('/');
+        if let Some((directory, _)) = path.rsplit_once('/') {
+            self.directory(directory)?;
+        }
+        self.entries += 1;
+        Builder::new(path)
+            .ino(self.entries)
+            .mode(permissions)
+            .set_mode_file_type(ModeFileType::Char)
+            .nlink(1)
+            .rdev_major(major)
+            .rdev_minor(minor)
+            .write(&mut self.output, 0)
+            .finish()?;
+        Ok(())
+    }
+
     /// Ends the archive and gives back what it was written to.
     ///
     /// # Errors
@@ -128,6 +156,9 @@ mod tests {
         archive.file("/a/b/one", 0o644, b"1").expect("written");
         archive.file("a/b/two", 0o644, b"22").expect("written");
         archive.directory("a/c/").expect("written");
+        archive
+            .character_device("/dev/null", 0o666, (1, 3))
+            .expect("written");
         let found = read_back(&archive.finish().expect("ended"));
         let told: Vec<(&str, u32, usize)> = found
             .iter()
@@ -143,6 +174,7 @@ mod tests {
                 ("a/b/one", 0o100_644, 1),
                 ("a/b/two", 0o100_644, 2),
                 ("a/c", 0o040_755, 0),
+                ("dev/null", 0o020_666, 0),
             ]
         );
     }

@@ -14,7 +14,8 @@ start it and render what it says.
 Usage: rampart-meter [--help | --version]
        rampart-meter block [cell FILE TOLD ORDERS]
        rampart-meter cell FILE TOLD ORDERS
-       rampart-meter agent [--port NAME] [--init] [--stay] [--silence SECONDS]
+       rampart-meter agent [--port NAME | --reads START+BYTES --writes START+BYTES]
+                           [--console START+BYTES] [--init] [--stay] [--silence SECONDS]
 
 It takes one JSON object a line on standard input: first {\"prepare\":{…}} with a plan, then
 \"go\":{} in an object of its own; {\"stop\":{}} or the end of the input ends it early. It answers
@@ -28,7 +29,8 @@ With the word cell either is done by `rampart-cell-meter`, in a cell without an 
 memory FILE shows: what the cell tells from byte TOLD on, and what it is told from ORDERS on.
 
 As agent it starts programs for a near side that has no other way in: over the virtio-serial
-port NAME, or standard input and output. With --init it is process 1 of a machine that it makes
+port NAME, over memory that a cell shares with the root, or standard input and output; with
+--console it carries the kernel's log into such memory. With --init it is process 1 of a machine that it makes
 ready and at the end powers off; with --stay it waits for the next near side when one goes away;
 with --silence it takes one for gone that says nothing for so long.
 

@@ -148,6 +148,20 @@ impl<'a> Reader<'a> {
         })
     }
 
+    /// A reader that goes on where another one stood ([`Self::position`]).
+    #[must_use]
+    pub fn resume(memory: &'a [AtomicU64], position: u64) -> Option<Self> {
+        let mut reader = Self::new(memory)?;
+        reader.position = position;
+        Some(reader)
+    }
+
+    /// Where it stands, in words since the beginning.
+    #[must_use]
+    pub const fn position(&self) -> u64 {
+        self.position
+    }
+
     /// The next record, into `room`.
     pub fn read(&mut self, room: &mut [u8; MAXIMUM_RECORD_BYTES]) -> Read {
         if self.memory[0].load(Ordering::Acquire) != MAGIC {

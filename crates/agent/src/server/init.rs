@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
 use rustix::system::{RebootCommand, finit_module, reboot};
 
+use super::kernel_log;
 use crate::MODULE_LIST;
 
 /// `MODULE_INIT_COMPRESSED_FILE`: the kernel unpacks the module itself (finit_module(2)).
@@ -31,8 +32,9 @@ const MOUNTS: [(&str, &str, &CStr, bool); 11] = [
     ("/sys/kernel/debug", "debugfs", c"", false),
 ];
 
-/// Mounts, links, environment and modules. What did not work comes back as text.
-pub(super) fn make_ready() -> Vec<String> {
+/// Mounts, links, environment and modules. What did not work comes back as text. Where there is no
+/// console to write to, the kernel's log takes its place.
+pub(super) fn make_ready(without_console: bool) -> Vec<String> {
     let mut problems = Vec::new();
     for (place, kind, options, needed) in MOUNTS {
         // A directory of sysfs cannot be made; if it is not there the kernel lacks the rest too.
@@ -44,6 +46,9 @@ pub(super) fn make_ready() -> Vec<String> {
             Err(_) if !needed => {}
             Err(error) => problems.push(format!("{place}: {kind} cannot be mounted: {error}")),
         }
+    }
+    if without_console && let Err(error) = kernel_log::take_standard_error() {
+        problems.push(format!("/dev/kmsg cannot be written: {error}"));
     }
     for (link, target) in [
         ("/dev/fd", "/proc/self/fd"),
@@ -106,7 +111,8 @@ fn load_module(path: &str, parameters: &str) -> io::Result<()> {
 
 /// A line for whoever reads the console.
 pub(crate) fn to_console(text: &str) {
-    let _ = writeln!(io::stderr(), "rampart-meter agent: {text}");
+    // One call: in the kernel's log each would be a line of its own.
+    let _ = io::stderr().write_all(format!("rampart-meter agent: {text}\n").as_bytes());
 }
 
 /// Never comes back.

@@ -2,6 +2,7 @@
 //! The far side: `rampart-meter agent`.
 
 mod init;
+mod kernel_log;
 mod leftovers;
 mod outgoing;
 mod port;
@@ -11,16 +12,27 @@ mod signals;
 
 use std::ffi::OsString;
 use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 pub(crate) use init::{load_modules, to_console};
 use session::{End, Session};
+
+use crate::MemoryPlace;
+
+/// How often shared memory is looked at while nobody calls there.
+const LOOK_AGAIN: Duration = Duration::from_millis(32);
 
 /// How the agent is reached and what it is.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ServeOptions {
     /// Name of the virtio-serial port that it speaks on; none: standard input and output.
     pub port: Option<String>,
+    /// Shared memory that it speaks over instead: what it reads, and what it writes.
+    pub memory: Option<(MemoryPlace, MemoryPlace)>,
+    /// Shared memory into which it carries the kernel's log.
+    pub console: Option<MemoryPlace>,
     /// It is process 1: make the machine ready first, power it off at the end.
     pub init: bool,
     /// When the near side goes away, wait for the next instead of ending.
@@ -33,7 +45,9 @@ pub struct ServeOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The arguments make no sense.
-    #[error("{0}; write rampart-meter agent [--port NAME] [--init] [--stay] [--silence SECONDS]")]
+    #[error(
+        "{0}; write rampart-meter agent [--port NAME | --reads START+BYTES --writes START+BYTES] [--console START+BYTES] [--init] [--stay] [--silence SECONDS]"
+    )]
     Usage(String),
     /// The port is not there.
     #[error(
@@ -68,6 +82,7 @@ impl ServeOptions {
     /// If one of them is unknown, or a value is missing.
     pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, ServeError> {
         let mut options = Self::default();
+        let (mut reads, mut writes) = (None, None);
         let mut arguments = arguments.into_iter();
         while let Some(argument) = arguments.next() {
             let mut value = || {
@@ -79,6 +94,9 @@ impl ServeOptions {
                     })
             };
             match argument.to_str() {
+                Some("--reads") => reads = Some(place(value()?)?),
+                Some("--writes") => writes = Some(place(value()?)?),
+                Some("--console") => options.console = Some(place(value()?)?),
                 Some("--port") => options.port = Some(value()?),
                 Some("--init") => options.init = true,
                 Some("--stay") => options.stay = true,
@@ -97,8 +115,20 @@ impl ServeOptions {
                 }
             }
         }
+        options.memory = match (reads, writes) {
+            (Some(reads), Some(writes)) if options.port.is_none() => Some((reads, writes)),
+            (None, None) => None,
+            _ => {
+                let text = "--reads and --writes are needed together, and without --port";
+                return Err(ServeError::Usage(text.to_owned()));
+            }
+        };
         Ok(options)
     }
+}
+
+fn place(text: String) -> Result<MemoryPlace, ServeError> {
+    text.parse().map_err(ServeError::Usage)
 }
 
 /// Serves the near side until it goes away or says so. As process 1 it does not return: the
@@ -110,7 +140,7 @@ pub fn serve(options: &ServeOptions) -> Result<(), ServeError> {
     if !options.init {
         return run(options, Vec::new()).map(|_| ());
     }
-    let problems = init::make_ready();
+    let problems = init::make_ready(options.console.is_some());
     if let Err(error) = run(options, problems) {
         init::to_console(&error.to_string());
     }
@@ -121,6 +151,20 @@ fn run(options: &ServeOptions, mut problems: Vec<String>) -> Result<(), ServeErr
     let signals = signals::Signals::take().map_err(ServeError::system("signals"))?;
     if let Err(error) = leftovers::adopt() {
         problems.push(format!("orphans cannot be adopted: {error}"));
+    }
+    if let Some(console) = options.console {
+        let carried = console.map(true).and_then(kernel_log::carry);
+        if let Err(error) = carried {
+            problems.push(format!("{console}: no console there: {error}"));
+        }
+    }
+    if let Some((reads, writes)) = options.memory {
+        let map = |place: MemoryPlace, writable| {
+            let what = "shared memory in /dev/mem";
+            place.map(writable).map_err(ServeError::system(what))
+        };
+        let (reads, writes) = (map(reads, false)?, map(writes, true)?);
+        return serve_memory(options, reads, writes, signals, &problems);
     }
     let (input, output) = match &options.port {
         Some(name) => port::open(name)?,
@@ -135,6 +179,37 @@ fn run(options: &ServeOptions, mut problems: Vec<String>) -> Result<(), ServeErr
             End::Lost if options.stay => session.forget_caller(),
             End::Lost | End::Told => return Ok(()),
         }
+    }
+}
+
+/// Serves who calls over shared memory, one after the other.
+fn serve_memory(
+    options: &ServeOptions,
+    reads: &'static [AtomicU64],
+    writes: &'static [AtomicU64],
+    mut signals: signals::Signals,
+    problems: &[String],
+) -> Result<(), ServeError> {
+    loop {
+        let failed = || ServeError::system("shared memory");
+        let Some(stream) = crate::memory::answer(writes, reads).map_err(failed())? else {
+            if signals.read().end {
+                return Ok(());
+            }
+            std::thread::sleep(LOOK_AGAIN);
+            continue;
+        };
+        stream.set_nonblocking(true).map_err(failed())?;
+        let output = stream.try_clone().map_err(failed())?;
+        let (input, output) = (stream.into(), OwnedFd::from(output));
+        let mut session = Session::new(options, input, output, signals, problems.to_vec());
+        let end = session.serve().map_err(ServeError::system("poll"))?;
+        session.end_programs().map_err(ServeError::system("poll"))?;
+        leftovers::kill();
+        if end == End::Told || !options.stay {
+            return Ok(());
+        }
+        signals = session.into_signals();
     }
 }
 
@@ -156,9 +231,28 @@ mod tests {
                 init: true,
                 stay: true,
                 silence: Some(Duration::from_secs(30)),
+                ..ServeOptions::default()
             }
         );
-        for wrong in ["--port", "--silence soon", "hand", "--silence"] {
+        let place = |start, bytes| MemoryPlace { start, bytes };
+        let text = "--reads 0x1000+0x2000 --writes 0x4000+0x1000 --console 0x8000+0x1000";
+        assert_eq!(
+            parse(text).expect("all"),
+            ServeOptions {
+                memory: Some((place(0x1000, 0x2000), place(0x4000, 0x1000))),
+                console: Some(place(0x8000, 0x1000)),
+                ..ServeOptions::default()
+            }
+        );
+        for wrong in [
+            "--port",
+            "--silence soon",
+            "hand",
+            "--silence",
+            "--reads 0x1000+0x1000",
+            "--port x --reads 0x1000+0x1000 --writes 0x2000+0x1000",
+            "--console 0x1",
+        ] {
             assert!(matches!(parse(wrong), Err(ServeError::Usage(_))), "{wrong}");
         }
     }

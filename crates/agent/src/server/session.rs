@@ -86,6 +86,11 @@ impl Session {
         }
     }
 
+    /// What is left when nobody is served any more.
+    pub(super) fn into_signals(self) -> Signals {
+        self.signals
+    }
+
     /// Ready for the next near side.
     pub(super) fn forget_caller(&mut self) {
         self.greeted = None;

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A part of physical memory, named on a command line, and seen through `/dev/mem`.
+
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+use std::sync::atomic::AtomicU64;
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::mm::{MapFlags, ProtFlags, mmap};
+
+/// Both in bytes and in whole pages of 4 KiB. Written as `0x7fc00000+0x40000`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryPlace {
+    /// Where it begins.
+    pub start: u64,
+    /// Its size.
+    pub bytes: u64,
+}
+
+impl fmt::Display for MemoryPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}+{:#x}", self.start, self.bytes)
+    }
+}
+
+impl FromStr for MemoryPlace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| {
+            let digits = text.strip_prefix("0x")?;
+            u64::from_str_radix(digits, 16).ok()
+        };
+        text.split_once('+')
+            .and_then(|(start, bytes)| {
+                let (start, bytes) = (number(start)?, number(bytes)?);
+                start.checked_add(bytes)?;
+                (start % 4096 == 0 && bytes % 4096 == 0 && bytes > 0)
+                    .then_some(Self { start, bytes })
+            })
+            .ok_or_else(|| {
+                format!("`{text}` is no place in memory, as 0x7fc00000+0x40000 in whole pages")
+            })
+    }
+}
+
+impl MemoryPlace {
+    /// Maps it for as long as this program runs.
+    pub(crate) fn map(&self, writable: bool) -> io::Result<&'static [AtomicU64]> {
+        let bytes = usize::try_from(self.bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let (access, protection) = if writable {
+            (OFlags::RDWR, ProtFlags::READ | ProtFlags::WRITE)
+        } else {
+            (OFlags::RDONLY, ProtFlags::READ)
+        };
+        let memory = open(
+            "/dev/mem",
+            access | OFlags::SYNC | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        // SAFETY: a new mapping, which nobody has a reference into; it is never taken back.
+        let start = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                bytes,
+                protection,
+                MapFlags::SHARED,
+                &memory,
+                self.start,
+            )?
+        };
+        // SAFETY: mapped for ever, page-aligned, so long; atomics may change under us. Whoever gets
+        // it without `writable` only loads.
+        Ok(unsafe { std::slice::from_raw_parts(start.cast(), bytes / 8) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_read_as_it_is_written() {
+        let place = MemoryPlace {
+            start: 0x7fc0_0000,
+            bytes: 0x4_0000,
+        };
+        assert_eq!(place.to_string().parse(), Ok(place));
+        for wrong in [
+            "",
+            "0x1000",
+            "0x1000+0",
+            "0x1000+0x10",
+            "0x10+0x1000",
+            "1000+0x1000",
+            "0xfffffffffffff000+0x2000",
+        ] {
+            let refused = wrong.parse::<MemoryPlace>().expect_err(wrong);
+            assert!(refused.contains(wrong), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the tests do with Linux cells in a booted root, whose memory from 0x7000_0000 Linux leaves alone
+//! (`mem=`); and, carried into a cell, what they do there:
+//!
+//! ```text
+//! linux_hand run KERNEL METER                   in the root
+//! linux_hand interrupts | reset | panic         in a cell
+//! ```
+//!
+//! Each check is a line that begins with `ok` or `FAILED`; figures begin with `figure`, lines of a
+//! cell's console with `cell`.
+#![allow(clippy::print_stdout, clippy::unwrap_used)]
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use rampart_agent::{Agent, AgentCommand, AgentProcess};
+use rampart_cells::device::Device;
+use rampart_cells::linux::{LinuxCell, LinuxError, LinuxOrder, LinuxRegions, Span, initramfs};
+use rampart_cells::machine::Machine;
+use rampart_hypervisor_core::interface::{Exit, StopReason};
+use rampart_model::{
+    CpuId, CpuSet, METER_PROTOCOL_VERSION, MeterEvent, MeterKind, MeterPlan, MeterRequest, Nanos,
+    Phase,
+};
+
+const HYPERVISOR: (u64, u64) = (0x7000_0000, 8 << 20);
+/// 128 MiB for Linux, and what it shares.
+const SPAN: Span = Span {
+    start: 0x7100_0000,
+    bytes: 130 << 20,
+};
+/// An emulated kernel boots in seconds; on a busy machine in many.
+const BOOT_PATIENCE: Duration = Duration::from_secs(150);
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Where this program is in a cell.
+const HAND: &str = "/bin/hand";
+/// Samples of a wakeup meter in three seconds, of a millisecond each; fewer are missed or lost.
+const FEWEST_SAMPLES: u64 = 300;
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+fn say(good: bool, what: &str) {
+    println!("{}  {what}", if good { "ok" } else { "FAILED" });
+}
+
+/// What is measured with: the kernel of this machine, the meter, and this program.
+struct Parts {
+    image: Vec<u8>,
+    initramfs: Vec<u8>,
+}
+
+impl Parts {
+    fn read(kernel: &str, meter: &str) -> Result<Self> {
+        let hand = std::fs::read(std::env::current_exe()?)?;
+        Ok(Self {
+            image: std::fs::read(kernel)?,
+            initramfs: initramfs(
+                &std::fs::read(meter)?,
+                &[(HAND.trim_start_matches('/'), 0o755, &hand)],
+            )?,
+        })
+    }
+
+    fn boot(&self, name: &str, cpus: &[u64]) -> std::result::Result<LinuxCell, LinuxError> {
+        let regions = LinuxRegions::within(SPAN)?;
+        LinuxCell::boot(LinuxOrder {
+            configuration: regions.configuration(name, cpus),
+            image: self.image.clone(),
+            initramfs: self.initramfs.clone(),
+            arguments: String::new(),
+        })
+    }
+}
+
+fn release() -> String {
+    let text = std::fs::read_to_string("/proc/sys/kernel/osrelease");
+    text.unwrap_or_default().trim().to_owned()
+}
+
+/// Threads that use all CPUs that the root has.
+fn under_load<T>(work: impl FnOnce() -> T) -> T {
+    static ENDING: AtomicBool = AtomicBool::new(false);
+    ENDING.store(false, Relaxed);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut memory = vec![1_u8; 1 << 20];
+                while !ENDING.load(Relaxed) {
+                    memory
+                        .iter_mut()
+                        .for_each(|byte| *byte = byte.wrapping_mul(3));
+                    std::hint::black_box(&memory);
+                }
+            });
+        }
+        let result = work();
+        ENDING.store(true, Relaxed);
+        result
+    })
+}
+
+/// The output of a program in the cell.
+fn output(agent: &Agent, words: &[&str]) -> Result<String> {
+    let mut process = agent.spawn(&AgentCommand::new(words.iter().copied()))?;
+    let mut text = String::new();
+    process.stdout.read_to_string(&mut text)?;
+    process.wait(PATIENCE)?.ok_or("it does not end")?;
+    Ok(text)
+}
+
+/// Interrupts of the virtual timer, on all CPUs of the cell.
+fn timer_interrupts(agent: &Agent) -> Result<u64> {
+    let text = output(agent, &[HAND, "interrupts"])?;
+    let line = text.lines().find(|line| line.contains("arch_timer"));
+    let line = line.ok_or("no arch_timer in /proc/interrupts")?;
+    let counts = line.split_whitespace().skip(1);
+    Ok(counts.map_while(|word| word.parse::<u64>().ok()).sum())
+}
+
+/// By reason, what has come since.
+fn since(cell: &LinuxCell, before: &[Vec<u64>]) -> Result<Vec<(Exit, u64)>> {
+    let after = cell.exits()?;
+    let mut found = Vec::new();
+    for number in 0..before[0].len() {
+        let sum = |cpus: &[Vec<u64>]| cpus.iter().map(|cpu| cpu[number]).sum::<u64>();
+        let grown = sum(&after) - sum(before);
+        if grown > 0 {
+            found.push((Exit::try_from(number as u32)?, grown));
+        }
+    }
+    Ok(found)
+}
+
+/// What a meter saw, and what the hypervisor did meanwhile.
+struct Measured {
+    samples: u64,
+    interrupts: u64,
+    exits: Vec<(Exit, u64)>,
+}
+
+fn measure(cell: &LinuxCell, agent: &Agent, plan: MeterPlan) -> Result<Measured> {
+    let AgentProcess {
+        stdin: mut input,
+        stdout,
+        handle,
+        ..
+    } = agent.spawn(&AgentCommand::new(["/init"]))?;
+    let mut tell = |request: &MeterRequest| -> Result<()> {
+        let mut line = serde_json::to_vec(request)?;
+        line.push(b'\n');
+        Ok(input.write_all(&line)?)
+    };
+    tell(&MeterRequest::Prepare {
+        protocol: METER_PROTOCOL_VERSION,
+        plan,
+    })?;
+    let interrupts_before = timer_interrupts(agent)?;
+    let mut before = cell.exits()?;
+    let mut samples = 0;
+    for line in BufReader::new(stdout).lines() {
+        match serde_json::from_str(&line?)? {
+            MeterEvent::Ready(_) => tell(&MeterRequest::Go {})?,
+            MeterEvent::Started { .. } => before = cell.exits()?,
+            MeterEvent::Block(block) if block.phase == Phase::Measured => {
+                samples += block.series[0].seen.samples;
+            }
+            MeterEvent::Block(_) => {}
+            MeterEvent::Finished { .. } => break,
+            MeterEvent::Refused(refusal) => return Err(refusal.finding.to_string().into()),
+        }
+    }
+    let exits = since(cell, &before)?;
+    let interrupts = timer_interrupts(agent)? - interrupts_before;
+    drop(input);
+    handle.wait(PATIENCE)?.ok_or("the meter does not end")?;
+    Ok(Measured {
+        samples,
+        interrupts,
+        exits,
+    })
+}
+
+fn plan(cpus: &[u32]) -> MeterPlan {
+    let cpus: CpuSet = cpus.iter().map(|cpu| CpuId(*cpu)).collect();
+    MeterPlan {
+        duration: Nanos::from_secs(3),
+        ..MeterPlan::new(MeterKind::Wakeup, cpus)
+    }
+}
+
+/// Measures, and holds what it came to against what is allowed.
+fn check(
+    cell: &LinuxCell,
+    agent: &Agent,
+    cpus: &[u32],
+    what: &str,
+    allowed: &[Exit],
+) -> Result<()> {
+    let measured = measure(cell, agent, plan(cpus))?;
+    let Measured {
+        samples,
+        interrupts,
+        exits,
+    } = measured;
+    println!("figure {what}: samples {samples} interrupts {interrupts} exits {exits:?}");
+    say(
+        samples >= FEWEST_SAMPLES && interrupts >= samples,
+        &format!("{what}: measured"),
+    );
+    say(
+        exits.iter().all(|(reason, _)| allowed.contains(reason)),
+        &format!("{what}: no exit but by {allowed:?}"),
+    );
+    Ok(())
+}
+
+fn tell_console(cell: &LinuxCell) {
+    for line in cell.console() {
+        println!("cell {line}");
+    }
+}
+
+fn one_cpu(parts: &Parts) -> Result<()> {
+    let begin = Instant::now();
+    let cell = parts.boot("linux-1", &[3])?;
+    let agent = cell.agent(BOOT_PATIENCE)?;
+    println!("figure one CPU: answers after {:?}", begin.elapsed());
+    let hello = agent.hello();
+    say(
+        hello.kernel_release == release() && hello.kernel_version.contains("PREEMPT_RT"),
+        &format!("one CPU: {} {}", hello.kernel_release, hello.kernel_version),
+    );
+    say(hello.cpus.to_string() == "0", "one CPU: it has one");
+    say(
+        hello.problems.is_empty(),
+        &format!("one CPU: problems {:?}", hello.problems),
+    );
+    check(&cell, &agent, &[0], "one CPU, quiet", &[])?;
+    under_load(|| check(&cell, &agent, &[0], "one CPU, the root under load", &[]))?;
+    drop(agent);
+    // Whoever calls next is served as well.
+    let again = cell.agent(PATIENCE)?;
+    say(
+        output(&again, &[HAND, "interrupts"])?.contains("arch_timer"),
+        "one CPU: the next caller is served",
+    );
+    tell_console(&cell);
+
+    cell.stop()?;
+    say(again.wait_lost(PATIENCE), "stopped: the connection ends");
+    say(
+        cell.wait_stopped(PATIENCE)? == Some(StopReason::ByRoot),
+        "stopped by the root",
+    );
+    restarted(&cell, "after a stop", |agent| Ok(agent.power_off()?))?;
+    stopped(&cell, "turned off by itself", StopReason::SystemOff)?;
+    restarted(&cell, "after it turned itself off", |agent| {
+        // Its last words may be lost with it.
+        let _ = agent.spawn(&AgentCommand::new([HAND, "reset"]));
+        Ok(())
+    })?;
+    stopped(&cell, "reset by itself", StopReason::SystemReset)?;
+    restarted(&cell, "after it reset itself", |agent| {
+        let _ = agent.spawn(&AgentCommand::new([HAND, "panic"]));
+        Ok(())
+    })?;
+    stopped(&cell, "its kernel panicked", StopReason::SystemReset)?;
+    cell.destroy()?;
+    Ok(())
+}
+
+fn restarted(cell: &LinuxCell, what: &str, then: impl FnOnce(&Agent) -> Result<()>) -> Result<()> {
+    cell.start()?;
+    let agent = cell.agent(BOOT_PATIENCE)?;
+    say(true, &format!("{what}: it runs again"));
+    tell_console(cell);
+    then(&agent)
+}
+
+fn stopped(cell: &LinuxCell, what: &str, wanted: StopReason) -> Result<()> {
+    let found = cell.wait_stopped(PATIENCE)?;
+    say(found == Some(wanted), &format!("{what}: {found:?}"));
+    Ok(())
+}
+
+fn two_cpus(parts: &Parts) -> Result<()> {
+    let cell = parts.boot("linux-2", &[2, 3])?;
+    let agent = cell.agent(BOOT_PATIENCE)?;
+    say(
+        agent.hello().cpus.to_string() == "0-1",
+        "two CPUs: it has two",
+    );
+    let allowed = [Exit::SoftwareInterrupt];
+    check(&cell, &agent, &[1], "two CPUs, one measured", &allowed)?;
+    under_load(|| check(&cell, &agent, &[0, 1], "two CPUs, both measured", &allowed))?;
+    tell_console(&cell);
+    let nobody = cell.state()?;
+    println!("figure two CPUs: {nobody:?}");
+    Ok(())
+}
+
+fn run(kernel: &str, meter: &str) -> Result<()> {
+    let device = Device::open()?;
+    let machine = Machine::read(Path::new("/proc/device-tree"), 40)?;
+    let blob = machine.system(HYPERVISOR).checked();
+    let blob = blob.map_err(|refused| format!("{refused:?}"))?;
+    device.enable(HYPERVISOR.0, HYPERVISOR.1, &blob)?;
+    let mut parts = Parts::read(kernel, meter)?;
+    for (what, done) in [("one CPU", one_cpu(&parts)), ("two CPUs", two_cpus(&parts))] {
+        if let Err(error) = done {
+            say(false, &format!("{what}: {error}"));
+        }
+    }
+    parts.image.truncate(100);
+    say(
+        matches!(parts.boot("none", &[3]), Err(LinuxError::Image(_))),
+        "what is no kernel is refused",
+    );
+    device.disable()?;
+    say(true, "left");
+    Ok(())
+}
+
+/// In a cell.
+fn inside(what: &str) -> Result<()> {
+    match what {
+        "interrupts" => print!("{}", std::fs::read_to_string("/proc/interrupts")?),
+        "panic" => std::fs::write("/proc/sysrq-trigger", "c")?,
+        _ => {
+            // SAFETY: it takes a number and does not come back.
+            unsafe { libc::reboot(libc::RB_AUTOBOOT) };
+        }
+    }
+    Ok(())
+}
+
+fn main() -> std::process::ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let done = match words[..] {
+        ["run", kernel, meter] => run(kernel, meter),
+        [what @ ("interrupts" | "reset" | "panic")] => inside(what),
+        _ => Err("see the top of linux_hand.rs".into()),
+    };
+    match done {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            say(false, &error.to_string());
+            std::process::ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A cell's console: lines in shared memory, which the cell writes and never waits with.
+
+use rampart_ring::records::{MAXIMUM_RECORD_BYTES, Read, Reader};
+
+use crate::shared::SharedMemory;
+
+/// No more is read at once, so that a cell that never stops talking holds nobody up.
+const MOST_AT_ONCE: usize = 4096;
+
+/// A console, read from its oldest line that is still there.
+#[derive(Debug)]
+pub struct Console {
+    memory: SharedMemory,
+    position: u64,
+}
+
+impl Console {
+    /// That of a shared region.
+    #[must_use]
+    pub const fn new(memory: SharedMemory) -> Self {
+        Self {
+            memory,
+            position: 0,
+        }
+    }
+
+    /// What has come since the last call, at most so much as a person reads in a while. What was
+    /// overwritten before it was read is told by a line of its own. Control characters are left out:
+    /// the cell is not trusted with a terminal.
+    pub fn lines(&mut self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let Some(mut reader) = Reader::resume(self.memory.words(), self.position) else {
+            return lines;
+        };
+        let mut room = [0; MAXIMUM_RECORD_BYTES];
+        while lines.len() < MOST_AT_ONCE {
+            match reader.read(&mut room) {
+                Read::Record { bytes, .. } => lines.push(printable(&room[..bytes])),
+                Read::Nothing | Read::NoRing => break,
+                Read::Lost(words) => lines.push(format!("({} bytes were lost)", words * 8)),
+                Read::Damaged => lines.push("(what follows was damaged)".to_owned()),
+            }
+        }
+        self.position = reader.position();
+        lines
+    }
+}
+
+fn printable(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    text.chars()
+        .filter(|character| !character.is_control() || *character == '\t')
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_does_nothing_to_a_terminal() {
+        assert_eq!(printable(b"a\x1b[2Jb\tc\r\n\xff"), "a[2Jb\tc\u{fffd}");
+    }
+}

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! An unmodified Linux in a cell: a distribution's kernel, a device tree that says what the cell has,
+//! and an initramfs whose first program is the meter. It has no serial port: its kernel's log and the
+//! conversation with its first program go through memory that it shares with the root.
+
+mod console;
+mod error;
+mod image;
+mod initramfs;
+mod layout;
+mod tree;
+
+use std::fs::File;
+use std::io::Read as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rampart_agent::{Agent, MemoryLine};
+use rampart_hypervisor_core::configuration::Kind;
+use rampart_hypervisor_core::configuration::build::Blob;
+use rampart_hypervisor_core::interface::{CellState, ROOT, StopReason};
+
+pub use console::Console;
+pub use error::LinuxError;
+pub use image::KernelImage;
+pub use initramfs::initramfs;
+pub use layout::{CONSOLE_BYTES, FROM_ROOT_BYTES, Layout, LinuxRegions, Span, TO_ROOT_BYTES};
+pub use tree::{TreeContents, device_tree};
+
+use crate::device::Device;
+use crate::shared::SharedMemory;
+
+/// Of a kernel's memory, in bytes (Linux, Documentation/arch/arm64/booting.rst).
+pub const ALIGNMENT: u64 = 2 << 20;
+
+/// What every Linux cell is told first: which program is the first, and that a panic, which nobody
+/// could look at, stops the cell instead of keeping its CPUs.
+const ARGUMENTS: &str = "rdinit=/init panic=1";
+
+/// How many lines of the console an error tells.
+const LAST_LINES: usize = 12;
+
+/// A Linux that is to be started in a cell.
+#[derive(Debug, Clone)]
+pub struct LinuxOrder {
+    /// What the cell has, as [`LinuxRegions::of`] reads it. Entry and argument are set here.
+    pub configuration: Blob,
+    /// The kernel, as its file is.
+    pub image: Vec<u8>,
+    /// Its first file system: [`initramfs`].
+    pub initramfs: Vec<u8>,
+    /// What it is told beside what every Linux cell is.
+    pub arguments: String,
+}
+
+/// A Linux in a cell. The cell is destroyed when this is dropped.
+#[derive(Debug)]
+pub struct LinuxCell {
+    device: Device,
+    number: u32,
+    name: String,
+    cpus: Vec<u64>,
+    regions: LinuxRegions,
+    layout: Layout,
+    image: KernelImage,
+    initramfs: Vec<u8>,
+    arguments: String,
+    platform: (u64, (u64, u64)),
+    console: Mutex<Console>,
+    lines: Mutex<Vec<MemoryLine>>,
+    destroyed: bool,
+}
+
+/// A mapping that a line speaks over.
+struct Section(SharedMemory);
+
+impl AsRef<[AtomicU64]> for Section {
+    fn as_ref(&self) -> &[AtomicU64] {
+        self.0.words()
+    }
+}
+
+impl LinuxCell {
+    /// Creates, loads and starts it. The kernel takes seconds from here until [`Self::agent`] is
+    /// answered.
+    ///
+    /// # Errors
+    /// If the image is none, something does not fit, or driver or hypervisor refuse.
+    pub fn boot(order: LinuxOrder) -> Result<Self, LinuxError> {
+        let device = Device::open()?;
+        let image = KernelImage::read(&order.image)?;
+        let regions = LinuxRegions::of(&order.configuration)?;
+        let layout = Layout::of(regions.memory, &image, order.initramfs.len() as u64)?;
+        let platform = platform(&device)?;
+        let mut blob = order.configuration;
+        (blob.entry, blob.argument) = (layout.kernel, layout.tree);
+        let bytes = blob.checked().map_err(LinuxError::Configuration)?;
+        let number = device.create(&bytes)?;
+        let console =
+            device.map_shared(regions.console.start, regions.console.bytes as usize, false);
+        let console = match console {
+            Ok(console) => console,
+            Err(source) => {
+                // The first error is the one to be told.
+                let _ = device.destroy(number);
+                return Err(LinuxError::system("the console's shared memory")(source));
+            }
+        };
+        let cell = Self {
+            device,
+            number,
+            name: blob.name,
+            cpus: blob.cpus,
+            regions,
+            layout,
+            image,
+            initramfs: order.initramfs,
+            arguments: order.arguments,
+            platform,
+            console: Mutex::new(Console::new(console)),
+            lines: Mutex::default(),
+            destroyed: false,
+        };
+        cell.start()?;
+        Ok(cell)
+    }
+
+    /// Loads everything again and starts it: after [`Self::stop`], or when it stopped or failed by
+    /// itself.
+    ///
+    /// # Errors
+    /// While it runs, and what driver or hypervisor refuse.
+    pub fn start(&self) -> Result<(), LinuxError> {
+        let mut seed = [0; 64];
+        File::open("/dev/urandom")
+            .and_then(|mut random| random.read_exact(&mut seed))
+            .map_err(LinuxError::system("/dev/urandom"))?;
+        let arguments = format!(
+            "{ARGUMENTS} {} -- {}",
+            self.arguments,
+            self.regions.agent_arguments()
+        );
+        let tree = device_tree(&TreeContents {
+            name: &self.name,
+            cpus: &self.cpus,
+            memory: (self.regions.memory.start, self.regions.memory.bytes),
+            distributor: self.platform.0,
+            redistributors: self.platform.1,
+            initramfs: (self.layout.initramfs.start, self.layout.initramfs.bytes),
+            arguments: &arguments,
+            seed,
+        });
+        let load = |place, bytes: &[u8]| self.device.load(self.number, place, bytes);
+        load(self.layout.kernel, &self.image.bytes)?;
+        load(self.layout.initramfs.start, &self.initramfs)?;
+        load(self.layout.tree, &tree)?;
+        self.device.start(self.number)?;
+        Ok(())
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Its regions.
+    #[must_use]
+    pub const fn regions(&self) -> &LinuxRegions {
+        &self.regions
+    }
+
+    /// The hand inside, which starts programs there as in any guest; one at a time.
+    ///
+    /// # Errors
+    /// If it does not answer within `patience`, with the cell's state and its console's last lines.
+    pub fn agent(&self, patience: Duration) -> Result<Agent, LinuxError> {
+        let map = |span: Span, writable| {
+            let mapped = self
+                .device
+                .map_shared(span.start, span.bytes as usize, writable);
+            mapped
+                .map(Section)
+                .map_err(LinuxError::system("the agent's shared memory"))
+        };
+        let (own, other) = (
+            map(self.regions.from_root, true)?,
+            map(self.regions.to_root, false)?,
+        );
+        let called = MemoryLine::call(own, other);
+        let (stream, line) = called.map_err(LinuxError::system("a thread for the agent"))?;
+        self.lines
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(line);
+        Agent::connect(stream, patience).map_err(|source| self.silent(patience, source))
+    }
+
+    fn silent(&self, patience: Duration, source: rampart_agent::AgentError) -> LinuxError {
+        let (state, reason) = self.state().unwrap_or((CellState::Free, StopReason::None));
+        let lines = self.console();
+        let last = &lines[lines.len().saturating_sub(LAST_LINES)..];
+        LinuxError::Silent {
+            name: self.name.clone(),
+            patience,
+            state,
+            reason,
+            last: if last.is_empty() {
+                "nothing".to_owned()
+            } else {
+                last.join("\n")
+            },
+            source,
+        }
+    }
+
+    /// The lines of its console that have come since the last call: its kernel's log, from the moment
+    /// when its first program runs.
+    #[must_use]
+    pub fn console(&self) -> Vec<String> {
+        let mut console = self.console.lock().unwrap_or_else(PoisonError::into_inner);
+        console.lines()
+    }
+
+    /// What it is in, and why it does not run.
+    ///
+    /// # Errors
+    /// If the hypervisor is gone.
+    pub fn state(&self) -> Result<(CellState, StopReason), LinuxError> {
+        let status = self.device.status();
+        let status = status.map_err(LinuxError::system("the hypervisor's status"))?;
+        let cell = &status.get().cells[self.number as usize];
+        let state = CellState::try_from(cell.state.load(Ordering::Acquire));
+        let reason = StopReason::try_from(cell.stop_reason.load(Ordering::Relaxed));
+        Ok((
+            state.unwrap_or(CellState::Free),
+            reason.unwrap_or(StopReason::None),
+        ))
+    }
+
+    /// The exits of each of its CPUs, in the order of its configuration, by
+    /// [`rampart_hypervisor_core::interface::Exit`].
+    ///
+    /// # Errors
+    /// If the hypervisor is gone.
+    pub fn exits(&self) -> Result<Vec<Vec<u64>>, LinuxError> {
+        let status = self.device.status();
+        let status = status.map_err(LinuxError::system("the hypervisor's status"))?;
+        let index = |affinity: &u64| {
+            let mut cpus = status.get().cpus.iter();
+            cpus.position(|cpu| {
+                cpu.mpidr.load(Ordering::Relaxed) == *affinity
+                    && cpu.cell.load(Ordering::Relaxed) == self.number
+            })
+        };
+        let found = self.cpus.iter().filter_map(index);
+        Ok(found.map(|cpu| status.exits(cpu)).collect())
+    }
+
+    /// Waits until it runs no more, no longer than `limit`; why it does not, or `None` if it does.
+    ///
+    /// # Errors
+    /// If the hypervisor is gone.
+    pub fn wait_stopped(&self, limit: Duration) -> Result<Option<StopReason>, LinuxError> {
+        let begin = std::time::Instant::now();
+        loop {
+            let (state, reason) = self.state()?;
+            if state != CellState::Running {
+                return Ok(Some(reason));
+            }
+            let left = limit.saturating_sub(begin.elapsed());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            // Told by the driver, or looked at again: another may have taken what was told.
+            let pause = left.min(Duration::from_millis(100));
+            let waited = self.device.wait(pause);
+            waited.map_err(LinuxError::system("/dev/rampart"))?;
+        }
+    }
+
+    /// Takes its CPUs; its memory stays until it is started again or destroyed.
+    ///
+    /// # Errors
+    /// If it does not run, or a CPU cannot be taken in time.
+    pub fn stop(&self) -> Result<(), LinuxError> {
+        self.hang_up();
+        Ok(self.device.stop(self.number)?)
+    }
+
+    /// Destroys the cell: its memory is wiped, its CPUs are Linux's again.
+    ///
+    /// # Errors
+    /// If a CPU cannot be taken in time.
+    pub fn destroy(mut self) -> Result<(), LinuxError> {
+        self.end()
+    }
+
+    /// After this nothing here touches the shared memory but the console.
+    fn hang_up(&self) {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.drain(..).for_each(MemoryLine::close);
+    }
+
+    fn end(&mut self) -> Result<(), LinuxError> {
+        if self.destroyed {
+            return Ok(());
+        }
+        // An access after the end would be SIGBUS.
+        self.hang_up();
+        if self.state()?.0 == CellState::Running {
+            self.device.stop(self.number)?;
+        }
+        self.device.destroy(self.number)?;
+        self.destroyed = true;
+        Ok(())
+    }
+}
+
+impl Drop for LinuxCell {
+    fn drop(&mut self) {
+        // Nobody is there to be told; `rampart cell list` shows what is left.
+        let _ = self.end();
+    }
+}
+
+/// Where the interrupt controller is: GICD, and start and size of GICR.
+fn platform(device: &Device) -> Result<(u64, (u64, u64)), LinuxError> {
+    let given = device.configuration(ROOT)?;
+    let system = given
+        .read(Kind::System)
+        .map_err(LinuxError::Configuration)?;
+    let platform = system.platform.ok_or(LinuxError::NoPlatform)?;
+    Ok((
+        platform.distributor,
+        (platform.redistributors, platform.redistributor_bytes),
+    ))
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The device tree by which a Linux in a cell knows what it has: its CPUs, its memory, the interrupt
+//! controller, the timer, PSCI. Nothing else of the machine is in it.
+
+use dtoolkit::ToPropertyValue;
+use dtoolkit::model::{DeviceTree, DeviceTreeNode, DeviceTreeProperty};
+
+/// The node by which others mean the interrupt controller.
+const INTERRUPT_CONTROLLER: u32 = 1;
+/// First cell of an interrupt (Linux, devicetree/bindings/interrupt-controller/arm,gic-v3.yaml).
+const PRIVATE: u32 = 1;
+const LEVEL_HIGH: u32 = 4;
+/// The timers' private interrupts: EL1 secure, EL1, virtual, EL2 (Arm BSA, DEN 0094, 4.1.5), counted
+/// from INTID 16.
+const TIMERS: [u32; 4] = [13, 14, 11, 10];
+
+/// What the tree says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TreeContents<'a> {
+    /// The cell's name.
+    pub name: &'a str,
+    /// Affinities, the first CPU first.
+    pub cpus: &'a [u64],
+    /// Start and size of the memory that is Linux's, in bytes.
+    pub memory: (u64, u64),
+    /// GICD, and start and size of GICR.
+    pub distributor: u64,
+    /// See there.
+    pub redistributors: (u64, u64),
+    /// Start and size of the initramfs, in bytes.
+    pub initramfs: (u64, u64),
+    /// What Linux is told.
+    pub arguments: &'a str,
+    /// Bytes that nobody can guess: for the kernel's random numbers, and where it lies.
+    pub seed: [u8; 64],
+}
+
+fn property(node: &mut DeviceTreeNode, name: &str, value: impl ToPropertyValue) {
+    // Every name here is one.
+    node.add_property(DeviceTreeProperty::new_unchecked(name, value));
+}
+
+fn child<'a>(parent: &'a mut DeviceTreeNode, name: &str) -> &'a mut DeviceTreeNode {
+    parent.add_child_mut(DeviceTreeNode::new_unchecked(name))
+}
+
+/// A number of two words, the upper one first.
+fn words(values: &[u64]) -> Vec<u32> {
+    let halves = values
+        .iter()
+        .map(|value| [(value >> 32) as u32, *value as u32]);
+    halves.flatten().collect()
+}
+
+/// The tree as bytes.
+#[must_use]
+pub fn device_tree(contents: &TreeContents<'_>) -> Vec<u8> {
+    let mut tree = DeviceTree::new();
+    let root = &mut tree.root;
+    property(root, "compatible", "rampart,cell");
+    property(root, "model", format!("Rampart cell {}", contents.name));
+    property(root, "#address-cells", 2_u32);
+    property(root, "#size-cells", 2_u32);
+    property(root, "interrupt-parent", INTERRUPT_CONTROLLER);
+
+    let chosen = child(root, "chosen");
+    property(chosen, "bootargs", contents.arguments);
+    let (start, bytes) = contents.initramfs;
+    property(chosen, "linux,initrd-start", start);
+    property(chosen, "linux,initrd-end", start + bytes);
+    let (seed, place) = contents.seed.split_at(56);
+    property(chosen, "rng-seed", seed);
+    property(chosen, "kaslr-seed", place);
+
+    let (start, bytes) = contents.memory;
+    let memory = child(root, &format!("memory@{start:x}"));
+    property(memory, "device_type", "memory");
+    property(memory, "reg", words(&[start, bytes]));
+
+    let cpus = child(root, "cpus");
+    property(cpus, "#address-cells", 2_u32);
+    property(cpus, "#size-cells", 0_u32);
+    for affinity in contents.cpus {
+        let cpu = child(cpus, &format!("cpu@{affinity:x}"));
+        property(cpu, "device_type", "cpu");
+        property(cpu, "compatible", "arm,armv8");
+        property(cpu, "reg", words(&[*affinity]));
+        property(cpu, "enable-method", "psci");
+    }
+
+    let psci = child(root, "psci");
+    property(psci, "compatible", &["arm,psci-1.0", "arm,psci-0.2"][..]);
+    property(psci, "method", "smc");
+
+    let name = format!("interrupt-controller@{:x}", contents.distributor);
+    let controller = child(root, &name);
+    property(controller, "compatible", "arm,gic-v3");
+    property(controller, "#interrupt-cells", 3_u32);
+    property(controller, "#address-cells", 0_u32);
+    property(controller, "interrupt-controller", &[][..] as &[u8]);
+    let (start, bytes) = contents.redistributors;
+    // The distributor's frame is 64 KiB (Arm IHI 0069, 12.8).
+    let frames = words(&[contents.distributor, 0x1_0000, start, bytes]);
+    property(controller, "reg", frames);
+    property(controller, "phandle", INTERRUPT_CONTROLLER);
+
+    let timer = child(root, "timer");
+    property(timer, "compatible", "arm,armv8-timer");
+    let interrupts = TIMERS.map(|number| [PRIVATE, number, LEVEL_HIGH]);
+    property(timer, "interrupts", &interrupts.concat()[..]);
+    // It goes on in every state that a cell's CPU can be in: none is turned off by itself.
+    property(timer, "always-on", &[][..] as &[u8]);
+    tree.to_dtb()
+}
+
+#[cfg(test)]
+mod tests {
+    use dtoolkit::fdt::Fdt;
+    use dtoolkit::{Node as _, Property as _};
+
+    use super::*;
+
+    #[test]
+    fn the_tree_says_what_the_cell_has() {
+        let contents = TreeContents {
+            name: "rt",
+            cpus: &[3, 0x1_0000_0102],
+            memory: (0x1_7400_0000, 0x800_0000),
+            distributor: 0x800_0000,
+            redistributors: (0x80a_0000, 0x8_0000),
+            initramfs: (0x1_7600_0000, 0x1234),
+            arguments: "rdinit=/init",
+            seed: [9; 64],
+        };
+        let bytes = device_tree(&contents);
+        let tree = Fdt::new(&bytes).expect("a tree");
+        let value = |path: &str, name: &str| {
+            let node = tree.find_node(path).unwrap_or_else(|| panic!("no {path}"));
+            let property = node.property(name);
+            property
+                .unwrap_or_else(|| panic!("no {name} in {path}"))
+                .value()
+                .to_vec()
+        };
+        let big = |words: &[u32]| -> Vec<u8> {
+            words.iter().flat_map(|word| word.to_be_bytes()).collect()
+        };
+        assert_eq!(value("/chosen", "bootargs"), b"rdinit=/init\0");
+        assert_eq!(value("/chosen", "linux,initrd-end"), big(&[1, 0x7600_1234]));
+        assert_eq!(value("/chosen", "rng-seed").len(), 56);
+        let memory = big(&[1, 0x7400_0000, 0, 0x800_0000]);
+        assert_eq!(value("/memory@174000000", "reg"), memory);
+        assert_eq!(value("/cpus/cpu@3", "reg"), big(&[0, 3]));
+        assert_eq!(value("/cpus/cpu@100000102", "reg"), big(&[1, 0x102]));
+        assert_eq!(value("/psci", "method"), b"smc\0");
+        let frames = big(&[0, 0x800_0000, 0, 0x1_0000, 0, 0x80a_0000, 0, 0x8_0000]);
+        assert_eq!(value("/interrupt-controller@8000000", "reg"), frames);
+        let timers = big(&[1, 13, 4, 1, 14, 4, 1, 11, 4, 1, 10, 4]);
+        assert_eq!(value("/timer", "interrupts"), timers);
+        let phandle = value("/interrupt-controller@8000000", "phandle");
+        assert_eq!(value("/", "interrupt-parent"), phandle);
+    }
+}
