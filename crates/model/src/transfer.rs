@@ -7,8 +7,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BlockKind, BlockSpan, ClockRelation, CpuId, CpuSet, Distribution, Finding, GuestReport,
-    LoadKind, LoadRecord, Nanos, SchedulingPolicy, SignedNanos,
+    BlockKind, BlockSpan, CellReport, ClockRelation, CpuId, CpuSet, Distribution, Finding,
+    GuestReport, LoadKind, LoadRecord, Nanos, SchedulingPolicy, SignedNanos,
 };
 
 /// What is done to a domain.
@@ -225,6 +225,9 @@ pub struct Watched {
     /// The guest, where the domain is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest: Option<GuestReport>,
+    /// The cell, where the domain is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cell: Option<CellReport>,
     /// Why it does not count; empty where it does.
     pub invalid: Vec<Finding>,
     /// Weaknesses that leave the figures standing.

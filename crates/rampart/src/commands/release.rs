@@ -29,6 +29,13 @@ pub(crate) fn run(arguments: &Release) -> Result<ExitCode, Failure> {
     });
     report.restored.splice(0..0, removed);
     report.left.extend(guests.left);
+    let cells = rampart_domain::release_cells(&state);
+    let removed = cells.removed.into_iter().map(|name| Restored {
+        place: format!("cell {name}"),
+        what: "destroyed".to_owned(),
+    });
+    report.restored.splice(0..0, removed);
+    report.left.extend(cells.left);
     if arguments.json {
         output::print(&serde_json::to_string_pretty(&report)?)?;
     } else {
