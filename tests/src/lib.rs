@@ -7,6 +7,7 @@
 
 pub mod disturbance;
 pub mod documents;
+pub mod hypervisor;
 pub mod inside;
 pub mod limited;
 pub mod machine_state;

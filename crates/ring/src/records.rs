@@ -8,8 +8,8 @@
 //! of reads inside the memory, and gives a record of at most the caller's room.
 //!
 //! In words of 64 bits: [`MAGIC`], how far has been written for sure, how far is being written, where
-//! the oldest record begins that is still whole (all three in words since the beginning), four of 0,
-//! then the words of the ring, whose number is a power of two. A record is a word with its length in bytes below and its kind above, then its bytes, filled
+//! the oldest record begins that is still whole (all three in words since the beginning), how often a
+//! writer has begun here, three of 0, then the words of the ring, whose number is a power of two. A record is a word with its length in bytes below and its kind above, then its bytes, filled
 //! up with zeros to whole words.
 
 use core::sync::atomic::{AtomicU64, Ordering, fence};
@@ -24,6 +24,7 @@ pub const MAXIMUM_RECORD_BYTES: usize = 4096;
 const COMMITTED: usize = 1;
 const RESERVED: usize = 2;
 const OLDEST: usize = 3;
+const BEGINNINGS: usize = 4;
 
 /// The words of the ring: a power of two of them, as many as there is room for.
 fn ring(memory: &[AtomicU64]) -> Option<&[AtomicU64]> {
@@ -61,11 +62,14 @@ impl<'a> Writer<'a> {
     #[must_use]
     pub fn begin(memory: &'a [AtomicU64]) -> Option<Self> {
         let ring = ring(memory)?;
+        // A reader notices by this, wherever the last writer stood.
+        let beginnings = memory[BEGINNINGS].load(Ordering::Relaxed).wrapping_add(1);
         memory[0].store(0, Ordering::Relaxed);
         fence(Ordering::Release);
         for word in &memory[1..HEADER_WORDS] {
             word.store(0, Ordering::Relaxed);
         }
+        memory[BEGINNINGS].store(beginnings, Ordering::Relaxed);
         memory[0].store(MAGIC, Ordering::Release);
         Some(Self {
             memory,
@@ -109,11 +113,21 @@ impl<'a> Writer<'a> {
     }
 }
 
+/// How far a reader has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Mark {
+    /// Of the writer that it reads; none has the number 0.
+    beginning: u64,
+    /// In words since then.
+    position: u64,
+}
+
 /// The side that reads.
 #[derive(Debug)]
 pub struct Reader<'a> {
     memory: &'a [AtomicU64],
     ring: &'a [AtomicU64],
+    beginning: u64,
     position: u64,
 }
 
@@ -133,6 +147,9 @@ pub enum Read {
     Lost(u64),
     /// No ring is there (yet).
     NoRing,
+    /// A writer began anew; the next look begins with its first record. What the last one wrote and
+    /// was not read is gone.
+    Began,
     /// What is there makes no sense; the next look begins after it.
     Damaged,
 }
@@ -141,32 +158,41 @@ impl<'a> Reader<'a> {
     /// A reader of what this memory will hold; `None` if it has no room for a ring.
     #[must_use]
     pub fn new(memory: &'a [AtomicU64]) -> Option<Self> {
+        Self::resume(memory, Mark::default())
+    }
+
+    /// A reader that goes on where another one stood.
+    #[must_use]
+    pub fn resume(memory: &'a [AtomicU64], mark: Mark) -> Option<Self> {
         Some(Self {
             memory,
             ring: ring(memory)?,
-            position: 0,
+            beginning: mark.beginning,
+            position: mark.position,
         })
     }
 
-    /// A reader that goes on where another one stood ([`Self::position`]).
+    /// Where it stands.
     #[must_use]
-    pub fn resume(memory: &'a [AtomicU64], position: u64) -> Option<Self> {
-        let mut reader = Self::new(memory)?;
-        reader.position = position;
-        Some(reader)
-    }
-
-    /// Where it stands, in words since the beginning.
-    #[must_use]
-    pub const fn position(&self) -> u64 {
-        self.position
+    pub const fn mark(&self) -> Mark {
+        Mark {
+            beginning: self.beginning,
+            position: self.position,
+        }
     }
 
     /// The next record, into `room`.
     pub fn read(&mut self, room: &mut [u8; MAXIMUM_RECORD_BYTES]) -> Read {
         if self.memory[0].load(Ordering::Acquire) != MAGIC {
-            self.position = 0;
             return Read::NoRing;
+        }
+        let beginning = self.memory[BEGINNINGS].load(Ordering::Relaxed);
+        if beginning != self.beginning {
+            let first = self.beginning == 0;
+            (self.beginning, self.position) = (beginning, 0);
+            if !first {
+                return Read::Began;
+            }
         }
         let size = self.ring.len() as u64;
         let committed = self.memory[COMMITTED].load(Ordering::Acquire);

@@ -2,7 +2,7 @@
 //! The calls by which a cell manages its CPUs, PSCI 1.1 (Arm DEN 0022), and what becomes of any other
 //! SMC. Nothing is left without an answer: what is unknown or not allowed is NOT_SUPPORTED.
 
-use arm_psci::{AffinityInfo, ErrorCode, Function, FunctionId, MigrateInfoType, PsciFeature};
+use arm_psci::{ErrorCode, FunctionId as Id, MigrateInfoType};
 
 use crate::interface::{CpuPower, Status, StopReason};
 
@@ -53,6 +53,9 @@ const SUCCESS: Answer = Answer::Value(0);
 
 /// Serves `smc #0` with x0 to x3 in `registers`. `executes` tells whether the cell may execute at an
 /// address, `forwards` whether the configuration allows a function.
+///
+/// The functions are decoded here and not by `arm-psci`, whose decoder, for the sides of caller and
+/// firmware both, is larger than all of this; its numbers are used.
 #[inline]
 pub fn serve(
     registers: &[u64; 4],
@@ -62,94 +65,114 @@ pub fn serve(
 ) -> Answer {
     let function = registers[0] as u32;
     // The most frequent first: it is also what is measured.
-    if function == FunctionId::PsciVersion as u32 {
+    if function == Id::PsciVersion as u32 {
         return Answer::Value(VERSION);
     }
-    match Function::try_from(registers) {
-        Ok(call) => power(&call, caller, executes),
-        Err(arm_psci::Error::UnrecognisedFunctionId(_)) => match function {
-            CONVENTION_VERSION => Answer::Value(CONVENTION),
-            // PSCI's own numbers are never the firmware's to answer.
-            function if !is_psci(function) && forwards(function) => Answer::Forward,
-            _ => error(ErrorCode::NotSupported),
-        },
-        Err(other) => error(other.into()),
+    if is_psci(function) {
+        power(function, registers, caller, executes)
+    } else if function == CONVENTION_VERSION {
+        Answer::Value(CONVENTION)
+    } else if forwards(function) {
+        Answer::Forward
+    } else {
+        error(ErrorCode::NotSupported)
     }
 }
 
-/// Whether a function is in the range of PSCI.
+/// Whether a function is in the range of PSCI, which is never the firmware's to answer.
 #[must_use]
 pub const fn is_psci(function: u32) -> bool {
     matches!(function & !0x4000_001f, 0x8400_0000)
 }
 
-fn power(call: &Function, caller: &Caller<'_>, executes: impl FnOnce(u64) -> bool) -> Answer {
-    match call {
-        Function::Version => Answer::Value(VERSION),
-        Function::CpuOn { target_cpu, entry } => {
-            let Some(cpu) = caller.cpu((*target_cpu).into()) else {
+/// Of which width a function's arguments are (Arm DEN 0028, 2.5: bit 30).
+const WIDE: u32 = 1 << 30;
+
+const CPU_SUSPEND: u32 = Id::CpuSuspend32 as u32;
+const CPU_OFF: u32 = Id::CpuOff as u32;
+const CPU_ON: u32 = Id::CpuOn32 as u32;
+const AFFINITY_INFO: u32 = Id::AffinityInfo32 as u32;
+const MIGRATE_INFO_TYPE: u32 = Id::MigrateInfoType as u32;
+const SYSTEM_OFF: u32 = Id::SystemOff as u32;
+const SYSTEM_RESET: u32 = Id::SystemReset as u32;
+const FEATURES: u32 = Id::PsciFeatures as u32;
+
+/// Which are served, a bit for each number without its width: those that take an address have both.
+const SERVED_NARROW: u32 = bit(Id::PsciVersion as u32)
+    | bit(CPU_OFF)
+    | bit(MIGRATE_INFO_TYPE)
+    | bit(SYSTEM_OFF)
+    | bit(SYSTEM_RESET)
+    | bit(FEATURES)
+    | SERVED_WIDE;
+const SERVED_WIDE: u32 = bit(CPU_SUSPEND) | bit(CPU_ON) | bit(AFFINITY_INFO);
+
+const fn bit(function: u32) -> u32 {
+    1 << (function & 0x1f)
+}
+
+/// Whether a function of PSCI is served.
+const fn is_served(function: u32) -> bool {
+    let served = if function & WIDE == 0 {
+        SERVED_NARROW
+    } else {
+        SERVED_WIDE
+    };
+    served & bit(function) != 0
+}
+
+fn power(
+    function: u32,
+    registers: &[u64; 4],
+    caller: &Caller<'_>,
+    executes: impl FnOnce(u64) -> bool,
+) -> Answer {
+    if !is_served(function) {
+        return error(ErrorCode::NotSupported);
+    }
+    let kept = if function & WIDE == 0 {
+        u64::from(u32::MAX)
+    } else {
+        u64::MAX
+    };
+    let [_, first, second, third] = registers.map(|register| register & kept);
+    match function & !WIDE {
+        CPU_ON => {
+            let Some(cpu) = caller.cpu(first) else {
                 return error(ErrorCode::InvalidParameters);
             };
-            if !executes(entry.entry_point_address()) {
+            if !executes(second) {
                 return error(ErrorCode::InvalidAddress);
             }
             match caller.status.cpus[cpu].begin_to_turn_on() {
                 Ok(()) => Answer::TurnOn {
                     cpu,
-                    entry: entry.entry_point_address(),
-                    context: entry.context_id(),
+                    entry: second,
+                    context: third,
                 },
                 Err(CpuPower::OnPending) => error(ErrorCode::OnPending),
                 Err(_) => error(ErrorCode::AlreadyOn),
             }
         }
-        Function::CpuOff => Answer::TurnOff,
-        Function::AffinityInfo {
-            mpidr,
-            lowest_affinity_level: 0,
-        } => {
-            let Some(cpu) = caller.cpu((*mpidr).into()) else {
-                return error(ErrorCode::InvalidParameters);
-            };
-            let info = match caller.status.cpus[cpu].power() {
-                CpuPower::On => AffinityInfo::On,
-                CpuPower::Off => AffinityInfo::Off,
-                CpuPower::OnPending => AffinityInfo::OnPending,
-            };
-            Answer::Value(u32::from(info).into())
-        }
-        Function::AffinityInfo { .. } => error(ErrorCode::InvalidParameters),
+        CPU_OFF => Answer::TurnOff,
+        // Clusters have no power of their own here.
+        AFFINITY_INFO => match caller.cpu(first) {
+            Some(cpu) if second == 0 => {
+                Answer::Value(caller.status.cpus[cpu].power() as u32 as u64)
+            }
+            _ => error(ErrorCode::InvalidParameters),
+        },
         // A power down may become a standby (DEN 0022, 5.4.3): a core stays with its cell.
-        Function::CpuSuspend { .. } => Answer::Wait,
-        Function::MigrateInfoType => {
-            Answer::Value(u32::from(MigrateInfoType::MigrationNotRequired).into())
-        }
-        Function::SystemOff => Answer::Stop(StopReason::SystemOff),
-        Function::SystemReset => Answer::Stop(StopReason::SystemReset),
-        Function::Features { psci_func_id } if is_served(psci_func_id) => SUCCESS,
-        _ => error(ErrorCode::NotSupported),
-    }
-}
-
-fn is_served(feature: &PsciFeature) -> bool {
-    use FunctionId as Id;
-    match feature {
-        PsciFeature::SmcccVersion => true,
-        PsciFeature::PsciFunction(function) => matches!(
-            function,
-            Id::PsciVersion
-                | Id::CpuSuspend32
-                | Id::CpuSuspend64
-                | Id::CpuOff
-                | Id::CpuOn32
-                | Id::CpuOn64
-                | Id::AffinityInfo32
-                | Id::AffinityInfo64
-                | Id::MigrateInfoType
-                | Id::SystemOff
-                | Id::SystemReset
-                | Id::PsciFeatures
-        ),
+        CPU_SUSPEND => Answer::Wait,
+        MIGRATE_INFO_TYPE => Answer::Value(MigrateInfoType::MigrationNotRequired as u64),
+        SYSTEM_OFF => Answer::Stop(StopReason::SystemOff),
+        SYSTEM_RESET => Answer::Stop(StopReason::SystemReset),
+        // PSCI_FEATURES: of itself and the above, and of SMCCC_VERSION (DEN 0022, 5.15).
+        _ => match first as u32 {
+            CONVENTION_VERSION => SUCCESS,
+            asked if is_psci(asked) && is_served(asked) => SUCCESS,
+            _ => error(ErrorCode::NotSupported),
+        },
     }
 }
 

@@ -129,7 +129,6 @@ impl RootRegisters {
         for register in cells.flat_map(|cell| cell.registers) {
             self.take(register);
         }
-        self.left[..self.count].sort_unstable_by_key(|register| register.address);
     }
 
     fn take(&mut self, taken: &RegisterGrant) {
@@ -137,23 +136,26 @@ impl RootRegisters {
         // Who owns a bit, for reading or writing, is the only one who sees it, unless it is shared.
         let seen = if shared { taken.readable } else { 0 };
         let hidden = (taken.readable | taken.writable) & !seen;
-        let known = self.left[..self.count]
-            .iter()
-            .position(|left| left.address == taken.address);
-        let index = known.unwrap_or(self.count);
-        // Not more than fit: the check counted them.
-        let Some(left) = self.left.get_mut(index) else {
-            return;
-        };
-        if known.is_none() {
+        // In ascending order, for `find`.
+        let index = self.left[..self.count].partition_point(|left| left.address < taken.address);
+        let known = index < self.count && self.left[index].address == taken.address;
+        if !known {
+            // Not more than fit: the check counted them.
+            if self.count == self.left.len() {
+                return;
+            }
+            for place in (index..self.count).rev() {
+                self.left[place + 1] = self.left[place];
+            }
+            self.count += 1;
             let all = u64::MAX >> (64 - 8 * taken.width.clamp(1, 8));
-            *left = RegisterGrant {
+            self.left[index] = RegisterGrant {
                 readable: all,
                 writable: all,
                 ..*taken
             };
-            self.count += 1;
         }
+        let left = &mut self.left[index];
         left.readable &= !hidden;
         left.writable &= !taken.writable;
     }

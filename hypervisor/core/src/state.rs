@@ -239,11 +239,12 @@ impl Status {
     }
 
     /// Adds to the log; the oldest goes.
-    pub fn log(&self, text: &str) {
+    #[inline(never)]
+    pub fn log(&self, text: &[u8]) {
         let Some(_held) = hold(&WRITING) else { return };
         let mut at = self.logged.load(Relaxed);
-        for byte in text.bytes() {
-            self.log[(at % LOG_BYTES as u64) as usize].store(byte, Relaxed);
+        for byte in text {
+            self.log[(at % LOG_BYTES as u64) as usize].store(*byte, Relaxed);
             at += 1;
             self.logged.store(at, Release);
         }

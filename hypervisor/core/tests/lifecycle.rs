@@ -318,9 +318,9 @@ fn exits_are_counted_for_each_owner_anew() {
 #[test]
 fn the_log_keeps_the_latest() {
     let status = status();
-    status.log("first\n");
+    status.log(b"first\n");
     let long = "x".repeat(LOG_BYTES);
-    status.log(&long);
+    status.log(long.as_bytes());
     assert_eq!(status.logged.load(Relaxed), LOG_BYTES as u64 + 6);
     assert!(status.log.iter().all(|byte| byte.load(Relaxed) == b'x'));
 }

@@ -14,6 +14,17 @@
     .quad   entry_offset
     .zero   {header_bytes} - 48
 
+// What a call keeps (AAPCS64, 6.1.1), and x18, in struct Linux of launch.rs.
+.macro kept_by_a_call pair, one
+    \pair   x19, x20, [sp, #48]
+    \pair   x21, x22, [sp, #64]
+    \pair   x23, x24, [sp, #80]
+    \pair   x25, x26, [sp, #96]
+    \pair   x27, x28, [sp, #112]
+    \pair   x29, x30, [sp, #128]
+    \one    x18, [sp, #144]
+.endm
+
 .section .text.entry, "ax"
 
 // From the stub of Linux (HVC_SOFT_RESTART), at EL2 with the MMU off: x0 the header's physical
@@ -86,13 +97,7 @@ launch_entry:
     stp     x9, x10, [sp]
     stp     x4, x5, [sp, #16]
     stp     x6, x7, [sp, #32]
-    stp     x19, x20, [sp, #48]
-    stp     x21, x22, [sp, #64]
-    stp     x23, x24, [sp, #80]
-    stp     x25, x26, [sp, #96]
-    stp     x27, x28, [sp, #112]
-    stp     x29, x30, [sp, #128]
-    str     x18, [sp, #144]
+    kept_by_a_call stp, str
     cbz     x2, 5f
 
     // The addresses in data are relative to where the image is (R_AARCH64_RELATIVE, AAELF64 5.7.17).
@@ -124,13 +129,7 @@ launch_return_registers:
     ldp     x4, x5, [sp, #16]
     msr     spsr_el2, x4
     msr     elr_el2, x5
-    ldp     x19, x20, [sp, #48]
-    ldp     x21, x22, [sp, #64]
-    ldp     x23, x24, [sp, #80]
-    ldp     x25, x26, [sp, #96]
-    ldp     x27, x28, [sp, #112]
-    ldp     x29, x30, [sp, #128]
-    ldr     x18, [sp, #144]
+    kept_by_a_call ldp, ldr
     add     sp, sp, #{linux_bytes}
     br      x17
 

@@ -11,12 +11,11 @@ use rampart_hypervisor_core::state::Snapshot;
 use rampart_hypervisor_core::syndrome::{SystemAccess, SystemRegister, Trap, guest_address, trap};
 
 use crate::cpu::{Cpu, Order, Registers};
-use crate::log::log;
 use crate::machine::Machine;
 use crate::park::park;
 use crate::registers::{instruction, now, read_register, synchronise, write_register};
 use crate::system::Shared;
-use crate::{aborts, cells, gic, guest, hypercalls, launch, smc};
+use crate::{aborts, cells, gic, guest, hypercalls, launch, log, smc};
 
 /// Who came.
 #[derive(Debug)]
@@ -232,11 +231,13 @@ pub(crate) fn fail(context: &Context<'_>, registers: &mut Registers, reason: Sto
 /// launch's failure; later the cell's that ran on this CPU.
 #[unsafe(no_mangle)]
 extern "C" fn handle_fault(registers: &mut Registers, cpu: &Cpu) {
-    log!(
-        "fault in the hypervisor: ESR_EL2 {:#x} FAR_EL2 {:#x} ELR_EL2 {:#x}",
-        read_register!("esr_el2"),
-        read_register!("far_el2"),
-        read_register!("elr_el2")
+    log::line(
+        "fault in the hypervisor: ESR_EL2, FAR_EL2, ELR_EL2",
+        &[
+            read_register!("esr_el2"),
+            read_register!("far_el2"),
+            read_register!("elr_el2"),
+        ],
     );
     launch::give_up_if_launching(cpu);
     *registers = Registers::ZERO;
@@ -255,9 +256,12 @@ extern "C" fn handle_fault(registers: &mut Registers, cpu: &Cpu) {
     fail(&context, registers, StopReason::Hypervisor);
 }
 
-/// A panic becomes an exception of this level, so that both end in the same place.
+/// A panic becomes an exception of this level, so that both end in the same place. The log says where
+/// in the source, the line in hexadecimal digits.
 pub(crate) fn panicked(information: &PanicInfo<'_>) -> ! {
-    log!("panic in the hypervisor: {}", information);
+    if let Some(place) = information.location() {
+        log::line(place.file(), &[place.line().into()]);
+    }
     loop {
         instruction!("brk #0");
     }

@@ -3,7 +3,7 @@
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use rampart_hypervisor_core::configuration::{Configuration, Kind, against};
+use rampart_hypervisor_core::configuration::{Configuration, Kind, Refused, against};
 use rampart_hypervisor_core::format::MemoryFlags;
 use rampart_hypervisor_core::interface::{
     CellState, CpuPower, Header, MAXIMUM_CELLS, Outcome, PAGE_BYTES, ROOT, STATUS_BYTES,
@@ -18,7 +18,7 @@ use crate::cpu::{Cpu, Order, Registers};
 use crate::exits::Context;
 use crate::gic;
 use crate::guest;
-use crate::log::log;
+use crate::log;
 use crate::machine::Machine;
 use crate::memory::{DoesNotFit, Mapping, Use};
 use crate::registers::{ADDRESS_BITS, read_register, stores_seen, wait_until, write_register};
@@ -65,12 +65,18 @@ pub(crate) fn read(layout: &Layout) -> Result<Configuration<'static>, Outcome> {
     };
     let configuration = manager
         .read(ROOT, Kind::System, blob.end - blob.start, copy)
-        .map_err(|refused| {
-            log!("the system's configuration: {:?}", refused);
-            Outcome::Refused
-        })?;
+        .map_err(refuse)?;
     manager.keep(ROOT, configuration);
     Ok(configuration)
+}
+
+/// Tells in the log why and where, by the numbers of `format.rs`.
+fn refuse(refused: Refused) -> Outcome {
+    log::line(
+        "the system's configuration is refused: reason, entry",
+        &[refused.refusal as u64, refused.index.into()],
+    );
+    Outcome::Refused
 }
 
 /// What the monitor needs of the machine beside its own memory: the interrupt controller, devices
@@ -116,10 +122,7 @@ pub(crate) fn discover(
         address_bits: address_bits(),
         unmaskable: found.unmaskable,
     });
-    against::check_system(system, &machine.facts()).map_err(|refused| {
-        log!("the system's configuration: {:?}", refused);
-        Outcome::Refused
-    })?;
+    against::check_system(system, &machine.facts()).map_err(refuse)?;
     Ok(machine)
 }
 

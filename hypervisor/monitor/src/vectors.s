@@ -1,24 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // The exceptions that are taken to EL2 (Arm ARM D1.3.1, "Exception vectors").
 
+// Two registers at a time.
+.macro x2_to_x29 access
+    \access  x2, x3, [sp, #16]
+    \access  x4, x5, [sp, #32]
+    \access  x6, x7, [sp, #48]
+    \access  x8, x9, [sp, #64]
+    \access  x10, x11, [sp, #80]
+    \access  x12, x13, [sp, #96]
+    \access  x14, x15, [sp, #112]
+    \access  x16, x17, [sp, #128]
+    \access  x18, x19, [sp, #144]
+    \access  x20, x21, [sp, #160]
+    \access  x22, x23, [sp, #176]
+    \access  x24, x25, [sp, #192]
+    \access  x26, x27, [sp, #208]
+    \access  x28, x29, [sp, #224]
+.endm
+
 .macro from_lower_level kind
     .balign 0x80
     sub     sp, sp, #{registers_bytes}
     stp     x0, x1, [sp]
-    stp     x2, x3, [sp, #16]
-    stp     x4, x5, [sp, #32]
-    stp     x6, x7, [sp, #48]
-    stp     x8, x9, [sp, #64]
-    stp     x10, x11, [sp, #80]
-    stp     x12, x13, [sp, #96]
-    stp     x14, x15, [sp, #112]
-    stp     x16, x17, [sp, #128]
-    stp     x18, x19, [sp, #144]
-    stp     x20, x21, [sp, #160]
-    stp     x22, x23, [sp, #176]
-    stp     x24, x25, [sp, #192]
-    stp     x26, x27, [sp, #208]
-    stp     x28, x29, [sp, #224]
+    x2_to_x29 stp
     str     x30, [sp, #240]
     mov     x0, sp
     mrs     x1, tpidr_el2
@@ -55,20 +60,7 @@ exit_taken:
     bl      handle_exit
 // The stack holds struct Registers and nothing else.
 resume:
-    ldp     x2, x3, [sp, #16]
-    ldp     x4, x5, [sp, #32]
-    ldp     x6, x7, [sp, #48]
-    ldp     x8, x9, [sp, #64]
-    ldp     x10, x11, [sp, #80]
-    ldp     x12, x13, [sp, #96]
-    ldp     x14, x15, [sp, #112]
-    ldp     x16, x17, [sp, #128]
-    ldp     x18, x19, [sp, #144]
-    ldp     x20, x21, [sp, #160]
-    ldp     x22, x23, [sp, #176]
-    ldp     x24, x25, [sp, #192]
-    ldp     x26, x27, [sp, #208]
-    ldp     x28, x29, [sp, #224]
+    x2_to_x29 ldp
     ldr     x30, [sp, #240]
     ldp     x0, x1, [sp]
     add     sp, sp, #{registers_bytes}

@@ -149,10 +149,12 @@ fn memory(description: &Description, found: &mut Vec<Finding>) {
     found.push(
         Finding::new(severity, "memory", what)
             .values(present, "2 MiB or more, in whole 2 MiB")
-            .mend(if description.linux_memory.is_some() {
-                mend
-            } else {
-                format!("as root, or with --iomem FILE; else {mend}")
+            .mend(match (total, &description.linux_memory) {
+                // The boot loader fills it in; nobody knows it before.
+                (0, _) => "describe the running machine: the device tree in a file has no memory"
+                    .to_owned(),
+                (_, Some(_)) => mend,
+                (_, None) => format!("as root, or with --iomem FILE; else {mend}"),
             }),
     );
 }

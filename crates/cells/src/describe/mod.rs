@@ -8,13 +8,14 @@
 mod addresses;
 mod devices;
 mod findings;
+mod flattened;
 mod interrupts;
 mod iomem;
 mod nodes;
 mod parts;
 mod source;
 pub(crate) mod spans;
-pub(crate) mod text;
+mod text;
 
 use rampart_model::Finding;
 use schemars::JsonSchema;

@@ -7,8 +7,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use dtoolkit::fdt::{Fdt, FdtNode};
-use dtoolkit::{Node as _, Property as _};
+use super::flattened::{self, Item};
 
 /// How deep a tree may be: a directory is not a tree by its nature.
 const DEEPEST: usize = 32;
@@ -75,35 +74,37 @@ impl Nodes {
     }
 
     fn add_flattened(&mut self, bytes: &[u8], path: &Path) -> Result<(), TreeError> {
-        let tree = Fdt::new(bytes).map_err(|error| TreeError::Format {
+        let tree = flattened::read(bytes).map_err(|reason| TreeError::Format {
             path: path.to_owned(),
-            reason: error.to_string(),
+            reason,
         })?;
-        let reservations = tree.memory_reservations();
-        self.reservations = reservations
-            .map(|one| (one.address(), one.size()))
-            .collect();
-        self.add_node(&tree.root(), "", None, 0);
+        self.reservations = tree.reservations;
+        let mut open: Vec<usize> = Vec::new();
+        for item in tree.items {
+            let parent = open.last().copied();
+            match item {
+                Item::Begin(name) => {
+                    let above = parent.map_or("", |parent| self.path(parent));
+                    let path = below(above, name, parent);
+                    open.push(self.all.len());
+                    self.all.push(Node {
+                        path,
+                        parent,
+                        properties: BTreeMap::new(),
+                    });
+                }
+                Item::Property(name, value) => {
+                    let node = parent.and_then(|index| self.all.get_mut(index));
+                    if let Some(node) = node {
+                        node.properties.insert(name.to_owned(), value.to_vec());
+                    }
+                }
+                Item::End => {
+                    open.pop();
+                }
+            }
+        }
         Ok(())
-    }
-
-    fn add_node(&mut self, node: &FdtNode<'_>, above: &str, parent: Option<usize>, depth: usize) {
-        if depth > DEEPEST {
-            return;
-        }
-        let path = below(above, node.name(), parent);
-        let properties = node.properties();
-        let index = self.all.len();
-        self.all.push(Node {
-            path: path.clone(),
-            parent,
-            properties: properties
-                .map(|property| (property.name().to_owned(), property.value().to_vec()))
-                .collect(),
-        });
-        for child in node.children() {
-            self.add_node(&child, &path, Some(index), depth + 1);
-        }
     }
 
     fn add_directory(

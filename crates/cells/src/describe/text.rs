@@ -3,6 +3,8 @@
 
 use std::fmt::Write as _;
 
+use rampart_model::ByteSize;
+
 use super::{Description, Device, Interrupt, InterruptKind, RangeUse, Span};
 
 /// Its text. What is disabled is left out, unless `all`.
@@ -59,7 +61,7 @@ fn cpus(text: &mut String, description: &Description) {
 fn memory(text: &mut String, description: &Description) {
     let _ = writeln!(text, "\nMemory");
     let mut line = |what: &str, span: &Span, of: &str| {
-        let size = size(span.bytes);
+        let size = ByteSize(span.bytes);
         let _ = writeln!(text, "  {what:14} {span}  {size}{of}");
     };
     for span in &description.memory {
@@ -143,14 +145,4 @@ fn interrupt(interrupt: &Interrupt) -> String {
         InterruptKind::Extended => format!("{number} (extended SPI)"),
         InterruptKind::Elsewhere => format!("{number} of {through}"),
     }
-}
-
-/// As a person says it.
-pub(crate) fn size(bytes: u64) -> String {
-    for (unit, word) in [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")] {
-        if bytes >= unit && bytes.is_multiple_of(unit) {
-            return format!("{} {word}", bytes / unit);
-        }
-    }
-    format!("{bytes} bytes")
 }

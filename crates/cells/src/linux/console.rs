@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A cell's console: lines in shared memory, which the cell writes and never waits with.
 
-use rampart_ring::records::{MAXIMUM_RECORD_BYTES, Read, Reader};
+use rampart_ring::records::{MAXIMUM_RECORD_BYTES, Mark, Read, Reader};
 
 use crate::shared::SharedMemory;
 
@@ -12,16 +12,16 @@ const MOST_AT_ONCE: usize = 4096;
 #[derive(Debug)]
 pub struct Console {
     memory: SharedMemory,
-    position: u64,
+    mark: Mark,
 }
 
 impl Console {
     /// That of a shared region.
     #[must_use]
-    pub const fn new(memory: SharedMemory) -> Self {
+    pub fn new(memory: SharedMemory) -> Self {
         Self {
             memory,
-            position: 0,
+            mark: Mark::default(),
         }
     }
 
@@ -30,7 +30,7 @@ impl Console {
     /// the cell is not trusted with a terminal.
     pub fn lines(&mut self) -> Vec<String> {
         let mut lines = Vec::new();
-        let Some(mut reader) = Reader::resume(self.memory.words(), self.position) else {
+        let Some(mut reader) = Reader::resume(self.memory.words(), self.mark) else {
             return lines;
         };
         let mut room = [0; MAXIMUM_RECORD_BYTES];
@@ -38,11 +38,12 @@ impl Console {
             match reader.read(&mut room) {
                 Read::Record { bytes, .. } => lines.push(printable(&room[..bytes])),
                 Read::Nothing | Read::NoRing => break,
-                Read::Lost(words) => lines.push(format!("({} bytes were lost)", words * 8)),
+                Read::Lost(words) => lines.push(format!("({words} words were lost)")),
+                Read::Began => lines.push("(it began anew)".to_owned()),
                 Read::Damaged => lines.push("(what follows was damaged)".to_owned()),
             }
         }
-        self.position = reader.position();
+        self.mark = reader.mark();
         lines
     }
 }

@@ -21,6 +21,8 @@ pub enum ConsoleEvent {
     Line(String),
     /// So many bytes were overwritten before they were read.
     Lost(u64),
+    /// The writer began anew: what it had written and was not read is gone.
+    Began,
     /// What is there makes no sense; reading goes on after it.
     Damaged,
 }
@@ -75,6 +77,7 @@ impl Console {
                         ConsoleEvent::Line(text.trim_end_matches(['\n', '\r']).to_owned())
                     }
                     Read::Lost(words) => ConsoleEvent::Lost(words.saturating_mul(8)),
+                    Read::Began => ConsoleEvent::Began,
                     Read::Damaged => ConsoleEvent::Damaged,
                     Read::Nothing | Read::NoRing => break,
                 });

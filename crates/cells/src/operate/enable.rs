@@ -8,10 +8,10 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rampart_hypervisor_core::interface::MEMORY_ALIGNMENT;
-use rampart_model::{Finding, Severity};
+use rampart_model::{ByteSize, Finding, Severity};
 
 use super::{OperateError, Operator, offline, problems, wrong_architecture};
-use crate::describe::{Description, Sources, Span, describe, spans, text};
+use crate::describe::{Description, Sources, Span, describe, spans};
 use crate::device::DEVICE;
 use crate::machine::Machine;
 
@@ -174,7 +174,7 @@ fn place(description: &Description, bytes: u64) -> Result<Span, Finding> {
             "memory",
             "what is kept from Linux has no room for the hypervisor",
         )
-        .values(text::size(largest), text::size(bytes))
+        .values(ByteSize(largest).to_string(), ByteSize(bytes).to_string())
         .mend("keep more from Linux (mem=, a reserved-memory node), or enable with less: --memory 4MiB")
     })
 }

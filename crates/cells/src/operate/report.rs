@@ -34,8 +34,8 @@ pub struct CpuReport {
     pub power: String,
     /// All its exits.
     pub exits: u64,
-    /// Those because of an interrupt: taken at EL2, or deactivated there. A cell that takes its
-    /// interrupts itself has none.
+    /// Those because of an interrupt that was taken at EL2: a cell takes its interrupts itself, and
+    /// has none.
     pub interrupt_exits: u64,
     /// All of them by reason; those that never came are left out.
     pub by_reason: Vec<ExitCount>,
@@ -194,7 +194,7 @@ pub(super) fn cpu(status: &Status, index: usize, number: Option<u32>) -> Option<
             continue;
         };
         exits += count;
-        if matches!(exit, Exit::Interrupt | Exit::InterruptControl) {
+        if exit == Exit::Interrupt {
             interrupt_exits += count;
         }
         by_reason.push(ExitCount {

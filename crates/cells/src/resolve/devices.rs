@@ -203,32 +203,34 @@ fn neighbours(
         let below = format!("{}/", device.path);
         device.path.starts_with(&above) || other.path.starts_with(&below)
     };
+    let mut beside = Vec::new();
+    let mut raising = Vec::new();
     for other in description.devices.iter().filter(|other| other.enabled) {
         if chosen.iter().any(|one| one.path == other.path) || related(other) {
             continue;
         }
         let theirs: Vec<Span> = other.ranges.iter().map(AddressRange::span).collect();
-        if let Some(span) = spans::common(&own, &theirs).first() {
-            found.push(
-                problem(place.to_owned(), "another device is in the same page")
-                    .values(format!("{} at {span}", other.path), "a page of its own")
-                    .mend(format!(
-                        "ask for {} too, or for single registers instead of the device",
-                        other.path
-                    )),
-            );
+        if !spans::common(&own, &theirs).is_empty() {
+            beside.push(other.path.as_str());
         }
         let shared = |number: &u32| other.shared_interrupts().any(|theirs| theirs == *number);
-        if let Some(number) = device.shared_interrupts().find(shared) {
-            found.push(
-                problem(place.to_owned(), "another device raises the same interrupt")
-                    .values(
-                        format!("{number} is also of {}", other.path),
-                        "an interrupt of its own",
-                    )
-                    .mend(format!("ask for {} too", other.path)),
-            );
+        if device.shared_interrupts().any(|number| shared(&number)) {
+            raising.push(other.path.as_str());
         }
+    }
+    if !beside.is_empty() {
+        found.push(
+            problem(place.to_owned(), "others are in the same pages of 4 KiB")
+                .values(beside.join(", "), "pages of its own")
+                .mend("ask for these too, or for single registers instead of the device"),
+        );
+    }
+    if !raising.is_empty() {
+        found.push(
+            problem(place.to_owned(), "others raise the same interrupt")
+                .values(raising.join(", "), "an interrupt of its own")
+                .mend("ask for these too"),
+        );
     }
     let memory = spans::common(&own, &description.memory);
     if let Some(span) = memory.first() {

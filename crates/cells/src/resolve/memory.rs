@@ -3,12 +3,12 @@
 
 use rampart_hypervisor_core::format::{MemoryFlags, MemoryRegion};
 use rampart_hypervisor_core::interface::MEMORY_ALIGNMENT;
-use rampart_model::Finding;
+use rampart_model::{ByteSize, Finding};
 
 use super::{
     BARE_MEMORY, BARE_SHARED, InUse, Payload, Request, SharedWish, Writer, pages, problem,
 };
-use crate::describe::{Description, Span, spans, text};
+use crate::describe::{Description, Span, spans};
 
 /// The cell's own memory and its shared regions.
 pub(super) fn placed(
@@ -97,8 +97,8 @@ pub(super) fn placed(
                 "a program without an operating system has no room for it",
             )
             .values(
-                text::size(bytes),
-                format!("{} at most", text::size(BARE_SHARED - BARE_MEMORY)),
+                ByteSize(bytes).to_string(),
+                format!("{} at most", ByteSize(BARE_SHARED - BARE_MEMORY)),
             )
             .mend("ask for less, or write kind linux"),
         );
@@ -153,8 +153,11 @@ fn too_little(
     let kept: u64 = description.kept.iter().map(|span| span.bytes).sum();
     problem(
         format!("cell {}, {what}", request.name),
-        format!("of the {} that are kept from Linux not as much is free in one piece", text::size(kept)),
+        format!(
+            "of the {} that are kept from Linux not as much is free in one piece",
+            ByteSize(kept)
+        ),
     )
-    .values(text::size(largest), text::size(bytes))
+    .values(ByteSize(largest).to_string(), ByteSize(bytes).to_string())
     .mend("ask for less, `rampart cell destroy` a cell, or keep more from Linux (mem=, a reserved-memory node)")
 }

@@ -291,18 +291,19 @@ fn cpus(
         .iter()
         .map(|cpu| CpuId(cpu.number))
         .collect();
+    // Linux cannot leave the CPU that it was booted on.
     let free: CpuSet = all
         .iter()
         .filter(|cpu| {
-            !in_use.housekeeping.contains(*cpu)
+            cpu.0 != 0
+                && !in_use.housekeeping.contains(*cpu)
                 && !in_use.offline.contains(*cpu)
                 && owner(*cpu).is_none()
         })
         .collect();
     match &request.cpus {
         CpuWish::Count(count) => {
-            // Linux cannot leave the CPU that it was booted on, nor do without any.
-            let usable: Vec<CpuId> = free.iter().filter(|cpu| cpu.0 != 0).collect();
+            let usable: Vec<CpuId> = free.iter().collect();
             let count = *count as usize;
             if count == 0 || usable.len() < count {
                 found.push(

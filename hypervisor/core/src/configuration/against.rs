@@ -65,7 +65,7 @@ pub fn check_cell(
     machine: &Machine<'_>,
     cells: &Cells<'_>,
 ) -> Result<(), Refused> {
-    if new.name() == system.name() {
+    if new.is_named_as(system) {
         return Err(Refused::with(Refusal::BadName, 0, ROOT));
     }
     cpus(new, system, cells)?;
@@ -90,7 +90,7 @@ pub fn check_cell(
         }
     }
     for (number, cell) in there(cells) {
-        if cell.name() == new.name() {
+        if new.is_named_as(cell) {
             return Err(Refused::with(Refusal::BadName, 0, number));
         }
         beside(new, cell, number)?;

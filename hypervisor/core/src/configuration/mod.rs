@@ -111,6 +111,12 @@ impl<'a> Configuration<'a> {
         Ok(configuration)
     }
 
+    /// Whether two have the same name: what follows it is zero in both.
+    #[must_use]
+    pub fn is_named_as(&self, other: &Configuration<'_>) -> bool {
+        self.header.name == other.header.name
+    }
+
     /// The name, without what it is filled up with.
     #[must_use]
     pub fn name(&self) -> &'a str {

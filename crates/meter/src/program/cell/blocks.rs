@@ -113,7 +113,7 @@ impl CellBlocks {
             let record = match reader.read(&mut room) {
                 Read::Record { kind, bytes } => Record::read(kind, &room[..bytes]),
                 Read::Nothing | Read::NoRing => break,
-                Read::Lost(_) | Read::Damaged => None,
+                Read::Lost(_) | Read::Damaged | Read::Began => None,
             };
             match record {
                 Some(Record::Blocked {

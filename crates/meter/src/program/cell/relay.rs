@@ -57,6 +57,7 @@ impl Cell<'_> {
                 },
                 Read::Lost(words) => self.lost += words.div_ceil(SAMPLE_WORDS),
                 Read::Damaged => self.lost += 1,
+                Read::Began => {}
                 Read::Nothing | Read::NoRing => return None,
             }
         }

@@ -155,6 +155,10 @@ pub(super) fn console(arguments: &ConsoleArguments) -> Result<ExitCode, Failure>
                     ));
                     Ok(())
                 }
+                ConsoleEvent::Began => {
+                    output::say("rampart: the cell's console began anew");
+                    Ok(())
+                }
                 ConsoleEvent::Damaged => {
                     output::say(
                         "rampart: what the cell wrote there makes no sense; going on after it",

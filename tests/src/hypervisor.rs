@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The hypervisor in the simulated arm64 machine: what is carried there, and how its kernel's log is
+//! looked through.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::limited::Limited as _;
+use crate::programs::{directory, exit_code, stdout};
+
+/// What a kernel says when something is wrong with it.
+const COMPLAINTS: [&str; 8] = [
+    "WARNING",
+    "BUG",
+    "Call trace",
+    "stall",
+    "lockup",
+    "scheduling while atomic",
+    "blocked for more than",
+    "Oops",
+];
+
+/// What is carried, and what builds it.
+const PARTS: [(&str, &str); 3] = [
+    ("hypervisor/rampart.bin", "make hypervisor"),
+    ("aarch64/rampart-meter", "make build ARCH=aarch64"),
+    ("modules", "make modules ARCH=aarch64"),
+];
+
+/// Carries the built programs into a machine with four CPUs and so much memory, of which Linux has the
+/// first 768 MiB, and runs a script there; its output. With `iomem=relaxed` the kernel lets reads of
+/// the hypervisor's memory through, so that it is stage 2 that refuses them.
+///
+/// # Panics
+/// If something is not built, or the script fails or takes longer than `limit`.
+#[must_use]
+pub fn run_with_hypervisor(script: &str, memory_mebibytes: u32, limit: Duration) -> String {
+    let place = tempfile::tempdir().expect("a directory");
+    let bin = directory();
+    for (part, command) in PARTS {
+        let path = bin.join(part);
+        assert!(
+            path.exists(),
+            "{}: not there; run `{command}`",
+            path.display()
+        );
+    }
+    copy(&bin.join("hypervisor/."), place.path());
+    copy(&bin.join("modules"), place.path());
+    copy(&bin.join("aarch64/rampart-meter"), place.path());
+    let archive = Command::new("tar")
+        .args(["-c", "-C"])
+        .arg(place.path())
+        .arg(".")
+        .finish()
+        .expect("tar");
+    assert!(archive.status.success(), "{archive:?}");
+    let output = Command::new(bin.join("rampart"))
+        .args(["sim", "--architecture", "aarch64", "run", "--own"])
+        .args(["--cpus", "4", "--memory", &memory_mebibytes.to_string()])
+        .args(["--append", "mem=768M iomem=relaxed"])
+        .args(["--", "bash", "-c", script])
+        .env_remove("RAMPART_METER")
+        .finish_within(limit, archive.stdout)
+        .expect("rampart starts");
+    let text = stdout(&output, 0);
+    format!("{text}\n{}", String::from_utf8_lossy(&output.stderr))
+}
+
+/// The lines that begin with one of these words and in which a kernel complains.
+#[must_use]
+pub fn complaints<'a>(text: &'a str, words: &[&str]) -> Vec<&'a str> {
+    let is_log = |line: &&str| words.iter().any(|word| line.starts_with(word));
+    let complains = |line: &&str| COMPLAINTS.iter().any(|complaint| line.contains(complaint));
+    text.lines().filter(is_log).filter(complains).collect()
+}
+
+fn copy(from: &Path, to: &Path) {
+    let mut command = Command::new("cp");
+    let output = command.arg("-R").arg(from).arg(to).finish().expect("cp");
+    assert_eq!(exit_code(&output), 0, "{output:?}");
+}
