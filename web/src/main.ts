@@ -7,6 +7,7 @@ import { comparison, head, sentences, verdictPlaces } from "./sections/answer";
 import { crash } from "./sections/crash";
 import { planEffects } from "./sections/effects";
 import { granted, machineFacts } from "./sections/facts";
+import { cells } from "./sections/cells";
 import { guests } from "./sections/guests";
 import { latency } from "./sections/latency";
 import { findings, notMeasured, provenance, reading } from "./sections/rest";
@@ -85,6 +86,7 @@ function render(text: string): HTMLElement {
     sameAsHost(evaluation, places),
     granted(evaluation),
     guests(evaluation),
+    cells(evaluation),
     machineFacts(evaluation),
     findings(evaluation),
     notMeasured(evaluation),

@@ -29,7 +29,7 @@ use rampart_host::{Shield, StateDirectory};
 use rampart_model::{
     Availability, CellPayload, CellReport, ClockRelation, ContainerEngine, CpuId, CpuSet,
     DomainKind, DomainSelection, Granted, GuestReport, GuestRole, Machine, MeterEvent, MeterPlan,
-    ShieldReport, StandingDomain,
+    ShieldReport, SignInMemory, StandingDomain,
 };
 
 pub use cell::{ReleasedCells, release_cells};
@@ -263,6 +263,12 @@ pub trait Running: std::fmt::Debug {
 
     /// The cell as it was while it measured, if it is one.
     fn cell(&self) -> Option<CellReport> {
+        None
+    }
+
+    /// Where in the machine's memory it writes down its last sample, if it does: whoever sees that
+    /// memory from outside can tell whether it lives, whatever became of this kernel.
+    fn sign_in_memory(&self) -> Option<SignInMemory> {
         None
     }
 

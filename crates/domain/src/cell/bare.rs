@@ -12,8 +12,9 @@ use rampart_cells::resolve::{CpuWish, Request, SharedWish, Writer};
 use rampart_cells::shared::SharedMemory;
 use rampart_host::{AtOurEnd, StateDirectory, end_child, spawn_tied};
 use rampart_meter::cell::memory::{ORDERS_BYTES, TOLD_BYTES, Told, Word};
-use rampart_model::SignedNanos;
+use rampart_meter::timescale::Timescale;
 use rampart_model::{CellPayload, ClockRelation, CpuId, CpuSet, Finding, Nanos, Severity};
+use rampart_model::{SignInMemory, SignedNanos};
 
 use super::availability::{self, BARE_PROGRAM};
 use super::launched::Launched;
@@ -106,6 +107,22 @@ impl BareCell {
         Session::start(self.command(&["cell"]), &program, Tie::Killed, METER_MEND)
     }
 
+    /// Where it writes down its last sample; none where its clock cannot be read here.
+    pub(super) fn sign_in_memory(&self) -> Option<SignInMemory> {
+        let told = Told::new(self.told.words())?;
+        let scale = Timescale::of_frequency(told.read(Word::Frequency))?;
+        let (before, cell, after) = (
+            clock_monotonic(),
+            scale.moment(counter()?),
+            clock_monotonic(),
+        );
+        let host = Nanos(before.0.midpoint(after.0));
+        Some(SignInMemory {
+            address: self.places.0 + 8 * Word::LastSample as u64,
+            offset: cell.signed_since(host),
+        })
+    }
+
     /// Interrupts that it has handled since it was started.
     pub(super) fn interrupts(&self) -> Option<u64> {
         Told::new(self.told.words()).map(|told| told.read(Word::Interrupts))
@@ -179,6 +196,21 @@ impl Inside for BareCell {
             exchanges: EXCHANGES,
         })
     }
+}
+
+/// The counter that cells and Linux share: CNTVCT_EL0 (Arm ARM D24.10.24). None on other processors.
+fn counter() -> Option<u64> {
+    #[cfg(target_arch = "aarch64")]
+    {
+        let value: u64;
+        // SAFETY: Linux leaves the virtual count readable from user space (CNTKCTL_EL1.EL0VCTEN).
+        unsafe {
+            core::arch::asm!("isb", "mrs {}, cntvct_el0", out(reg) value, options(nostack));
+        }
+        Some(value)
+    }
+    #[cfg(not(target_arch = "aarch64"))]
+    None
 }
 
 fn clock_monotonic() -> Nanos {

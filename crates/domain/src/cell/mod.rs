@@ -70,7 +70,7 @@ impl Domain for CellDomain {
         let up = match self.take(start) {
             Some(up) => up,
             None => match self.payload {
-                CellPayload::BareMetal => Up::Bare(bare::boot(&self.state, start)?),
+                CellPayload::BareMetal => Up::Bare(Box::new(bare::boot(&self.state, start)?)),
                 CellPayload::Linux => Up::Linux(Box::new(linux::boot(&self.state, start)?)),
             },
         };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rampart_host::Shield;
 use rampart_model::{
     CellReport, CpuId, CpuSet, Granted, MeterEvent, MeterPlan, PlacedBy, SchedulingPolicy,
-    ShieldReport,
+    ShieldReport, SignInMemory,
 };
 
 use super::bare::{self, BareCell};
@@ -22,7 +22,7 @@ pub(super) type Slot = Arc<Mutex<Option<Up>>>;
 /// A cell that is up.
 #[derive(Debug)]
 pub(super) enum Up {
-    Bare(BareCell),
+    Bare(Box<BareCell>),
     Linux(Box<LinuxInside>),
 }
 
@@ -175,9 +175,16 @@ impl Running for RunningCell {
 
     fn inside(&self) -> Option<&dyn Inside> {
         Some(match &self.up {
-            Up::Bare(cell) => cell,
+            Up::Bare(cell) => cell.as_ref(),
             Up::Linux(cell) => cell.as_ref(),
         })
+    }
+
+    fn sign_in_memory(&self) -> Option<SignInMemory> {
+        match &self.up {
+            Up::Bare(cell) => cell.sign_in_memory(),
+            Up::Linux(_) => None,
+        }
     }
 
     fn cell(&self) -> Option<CellReport> {
