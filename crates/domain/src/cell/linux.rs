@@ -11,7 +11,7 @@ use rampart_cells::linux::{
 use rampart_cells::operate::Operator;
 use rampart_cells::resolve::{CpuWish, Payload, Request, SharedWish, Writer};
 use rampart_host::StateDirectory;
-use rampart_model::{CellPayload, ClockRelation, CpuId, CpuSet, Finding, Severity};
+use rampart_model::{CellPayload, ClockRelation, CpuId, CpuSet, Finding, Nanos, Severity};
 
 use super::availability;
 use super::launched::Launched;
@@ -81,7 +81,7 @@ pub(super) fn boot(state: &StateDirectory, start: &Start<'_>) -> Result<LinuxIns
     );
     let mut launched = Launched::new(operator, file, &resolved, (CellPayload::Linux, program));
     if start.plan.cpus.len() == 1 {
-        launched.note(one_cpu(launched.name()));
+        launched.note(one_cpu(start.name));
     }
     Ok(LinuxInside {
         agent,
@@ -132,9 +132,22 @@ impl LinuxInside {
         Ok(Session::over(&name, streams, program))
     }
 
+    /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC` of its kernel, if that had set its clock as this one
+    /// has: a cell has no clock that tells the time of day.
+    pub(super) fn realtime_offset(&self) -> Option<Nanos> {
+        let relation = self.agent.clock(1).ok()?;
+        let now = |clock| {
+            let now = rustix::time::clock_gettime(clock);
+            i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec)
+        };
+        let host = now(rustix::time::ClockId::Realtime) - now(rustix::time::ClockId::Monotonic);
+        let there = host - i128::from(relation.offset.0);
+        u64::try_from(there).ok().map(Nanos)
+    }
+
     /// Interrupts that its kernel has counted (`/proc/interrupts` there).
     pub(super) fn interrupts(&self) -> Option<u64> {
-        let command = AgentCommand::new(["cat", "/proc/interrupts"].map(str::to_owned).to_vec());
+        let command = AgentCommand::new([INIT, "interrupts"].map(str::to_owned));
         let mut started = self.agent.spawn(&command).ok()?;
         let mut text = String::new();
         let begin = Instant::now();

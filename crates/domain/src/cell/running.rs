@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rampart_host::Shield;
 use rampart_model::{
-    CellReport, CpuId, CpuSet, Granted, MeterEvent, MeterPlan, PlacedBy, SchedulingPolicy,
+    CellReport, CpuId, CpuSet, Granted, MeterEvent, MeterPlan, Nanos, PlacedBy, SchedulingPolicy,
     ShieldReport, SignInMemory,
 };
 
@@ -83,6 +83,8 @@ pub(super) struct RunningCell {
     session: Session,
     up: Up,
     housekeeping: CpuSet,
+    /// From its moments to the time of day, where its kernel does not know that.
+    realtime_offset: Option<Nanos>,
     finished: bool,
     /// Where the cell goes if it is to stay up.
     stay: Option<Slot>,
@@ -99,6 +101,7 @@ impl RunningCell {
             session: up.session()?,
             up,
             housekeeping: start.housekeeping.clone(),
+            realtime_offset: None,
             finished: false,
             stay,
         };
@@ -110,6 +113,10 @@ impl RunningCell {
         let inside = self.up.plan_inside(plan, &self.housekeeping);
         let prepared = self.session.prepare(&inside);
         self.best_error(prepared)?;
+        self.realtime_offset = match &self.up {
+            Up::Bare(_) => None,
+            Up::Linux(cell) => cell.realtime_offset(),
+        };
         self.finished = false;
         Ok(())
     }
@@ -138,6 +145,13 @@ impl Running for RunningCell {
             let interrupts = self.up.interrupts();
             self.up.launched_mut().end(interrupts);
         }
+        let event = match (event, self.realtime_offset) {
+            (MeterEvent::Started { at, .. }, Some(realtime_offset)) => MeterEvent::Started {
+                at,
+                realtime_offset,
+            },
+            (event, _) => event,
+        };
         Ok(Some(match &self.up {
             Up::Bare(_) => event,
             Up::Linux(cell) => {
