@@ -30,7 +30,9 @@ export function cellSums(evaluation: Evaluation): CellSum[] {
 function sumOf(evaluation: Evaluation, domain: string): CellSum | null {
   const runs = evaluation.records
     .filter((record) => record.domain === domain)
-    .flatMap((record) => record.runs.filter((run) => run.invalid.length === 0).flatMap((run) => run.cell ?? []));
+    .flatMap((record) =>
+      record.runs.filter((run) => run.invalid.length === 0).flatMap((run) => run.cell ?? []),
+    );
   const rounds = (evaluation.transfers ?? []).flatMap((round) =>
     round.watched
       .filter((one) => one.domain === domain && one.invalid.length === 0)
@@ -50,7 +52,9 @@ function sumOf(evaluation: Evaluation, domain: string): CellSum | null {
     observed: sum((report) => report.observed),
     exits: new Map([...exits].sort(([a], [b]) => (a < b ? -1 : 1))),
     interruptExits: sum((report) => report.interrupt_exits),
-    interrupts: all.every((report) => report.interrupts != null) ? sum((report) => report.interrupts ?? 0) : null,
+    interrupts: all.every((report) => report.interrupts != null)
+      ? sum((report) => report.interrupts ?? 0)
+      : null,
     failures: all.flatMap((report) => report.failure ?? []),
   };
 }
