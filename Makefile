@@ -138,7 +138,10 @@ test-code: setup-test build modules ## Run the unit, property, documentation and
 .PHONY: test-long
 test-long: setup-test build modules ## Run what takes too long for `make test`
 	$(heading) 'long tests'
-	cargo test --locked --package rampart-tests --test long --test sim_up \
+	scripts/build aarch64
+	$(within) kernel/build --out bin/modules aarch64 bookworm
+	scripts/hypervisor
+	cargo test --locked --package rampart-tests --test long --test sim_up --test cells --test cell_crash \
 		--config 'target."cfg(unix)".runner = ["scripts/within", "3600"]' -- --ignored
 
 .PHONY: test-documentation

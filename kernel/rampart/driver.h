@@ -42,6 +42,8 @@ struct rampart_driver {
 	/* Of the hypervisor's memory only this can be read while it runs. */
 	phys_addr_t status_address;
 	struct rampart_status *status;
+	/* Pending with each change of a cell; 0 for none. */
+	u32 event_interrupt;
 	/* The configuration that it was launched with. */
 	struct rampart_blob_header *system;
 	/* The place of each CPU in the header, and its affinity. */
@@ -73,7 +75,7 @@ int rampart_cell_load(struct rampart_load *request);
 int rampart_cell_destroy(u32 number, struct rampart_answer *answer);
 bool rampart_has_cells(void);
 
-void rampart_watch_begin(void);
+void rampart_watch_begin(u32 event_interrupt);
 void rampart_watch_end(void);
 int rampart_status_begin(struct device *device);
 void rampart_status_end(void);

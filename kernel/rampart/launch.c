@@ -10,6 +10,7 @@
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/cpu.h>
+#include <linux/delay.h>
 #include <linux/firmware.h>
 #include <linux/io.h>
 #include <linux/ioport.h>
@@ -62,9 +63,21 @@ static noinline u64 rampart_hvc(u64 function, u64 first, u64 second, u64 third, 
 	return x0;
 }
 
+/* A CPU that is failing its cell is at work on it for some accesses. */
+#define BUSY_TRIES	1000
+#define BUSY_PAUSE_US	20
+
 void rampart_call(u64 function, u64 first, u64 second, struct rampart_answer *answer)
 {
-	answer->outcome = rampart_hvc(function, first, second, 0, 0, answer->values);
+	int tries = BUSY_TRIES;
+
+	might_sleep();
+	do {
+		answer->outcome = rampart_hvc(function, first, second, 0, 0, answer->values);
+		if (answer->outcome != RAMPART_BUSY)
+			return;
+		usleep_range(BUSY_PAUSE_US, 2 * BUSY_PAUSE_US);
+	} while (--tries);
 }
 
 int rampart_error(const struct rampart_answer *answer)
@@ -309,8 +322,10 @@ int rampart_launch(struct rampart_enable *request, struct device *device)
 	rampart.system = blob;
 	rampart_view_status(status);
 	rampart.enabled = true;
+	/* After the header, as format.rs orders them; the hypervisor has checked it. */
+	rampart.event_interrupt = ((struct rampart_platform *)(blob + 1))->event_interrupt;
 	__module_get(THIS_MODULE);
-	rampart_watch_begin();
+	rampart_watch_begin(rampart.event_interrupt);
 	cpus_read_unlock();
 	release_firmware(image);
 	kfree(entry);
@@ -348,7 +363,7 @@ int rampart_leave(void)
 	cpus_read_unlock();
 	if (atomic64_read(&outcome)) {
 		pr_err("the hypervisor does not leave: %lld\n", (s64)atomic64_read(&outcome));
-		rampart_watch_begin();
+		rampart_watch_begin(rampart.event_interrupt);
 		return -EREMOTEIO;
 	}
 	rampart.enabled = false;

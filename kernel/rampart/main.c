@@ -56,6 +56,16 @@ static int rampart_cell_call(u32 command, struct rampart_cell *request)
 	return rampart_error(&request->answer);
 }
 
+static int rampart_ring(struct rampart_ring *request)
+{
+	if (request->reserved)
+		return -EINVAL;
+	if (!rampart.enabled)
+		return -ENODEV;
+	rampart_call(RAMPART_CALL_DOORBELL, request->index, 0, &request->answer);
+	return rampart_error(&request->answer);
+}
+
 static long rampart_ioctl(struct file *file, unsigned int command, unsigned long argument)
 {
 	void __user *address = (void __user *)argument;
@@ -65,6 +75,7 @@ static long rampart_ioctl(struct file *file, unsigned int command, unsigned long
 		struct rampart_load load;
 		struct rampart_cell cell;
 		struct rampart_configuration configuration;
+		struct rampart_ring doorbell;
 	} request = {};
 	size_t bytes = _IOC_SIZE(command);
 	long error;
@@ -95,6 +106,9 @@ static long rampart_ioctl(struct file *file, unsigned int command, unsigned long
 	case RAMPART_STOP:
 	case RAMPART_DESTROY:
 		error = rampart_cell_call(command, &request.cell);
+		break;
+	case RAMPART_DOORBELL:
+		error = rampart_ring(&request.doorbell);
 		break;
 	case RAMPART_CONFIGURATION:
 		error = rampart_view_configuration(&request.configuration);

@@ -8,7 +8,8 @@
  * request; all other errors are the driver's, which says in the kernel's log
  * what is missing.
  *
- * poll() tells (POLLIN) that a cell's state changed since the last read();
+ * poll() tells (POLLIN) that a cell's state changed, or a cell rang the root's
+ * doorbell, since the last read();
  * read() gives the count of changes, a __u64. mmap() at 0 shows struct
  * rampart_status of interface.h, for reading. At a physical address it shows
  * memory that a cell's configuration has as RAMPART_MEMORY_SHARED and
@@ -73,6 +74,13 @@ struct rampart_configuration {
 	__u64 configuration_bytes;	/* of the room; becomes its size. ENOSPC if too small */
 };
 
+/* The root's own: index in the doorbells of the system's configuration. */
+struct rampart_ring {
+	__u32 index;
+	__u32 reserved;			/* 0 */
+	struct rampart_answer answer;
+};
+
 struct rampart_state {
 	__u32 revision;			/* RAMPART_REVISION */
 	__u32 enabled;
@@ -92,5 +100,7 @@ struct rampart_state {
 #define RAMPART_DESTROY		_IOWR('R', 0xa7, struct rampart_cell)
 
 #define RAMPART_CONFIGURATION	_IOWR('R', 0xa8, struct rampart_configuration)
+/* Makes a cell's interrupt pending. */
+#define RAMPART_DOORBELL	_IOWR('R', 0xa9, struct rampart_ring)
 
 #endif /* _RAMPART_H */

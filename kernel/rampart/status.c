@@ -2,9 +2,16 @@
 /*
  * What the hypervisor says of itself in its status pages, in sysfs and by poll.
  */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
 #include <linux/fs.h>
+#include <linux/interrupt.h>
+#include <linux/irqdomain.h>
+#include <linux/of.h>
+#include <linux/of_irq.h>
 #include <linux/poll.h>
 #include <linux/slab.h>
+#include <linux/spinlock.h>
 #include <linux/sysfs.h>
 #include <linux/uaccess.h>
 #include <linux/wait.h>
@@ -12,7 +19,10 @@
 
 #include "driver.h"
 
-/* The hypervisor interrupts nobody; a failure has to be told within 100 ms. */
+/*
+ * A failure has to be told within 100 ms, also where the configuration names no
+ * interrupt by which the hypervisor tells it at once.
+ */
 #define WATCH_INTERVAL	msecs_to_jiffies(20)
 
 static const char * const states[] = {
@@ -30,32 +40,97 @@ static void watch(struct work_struct *work);
 static DECLARE_DELAYED_WORK(watcher, watch);
 
 /* Changes go on counting over a disable and an enable. */
+static DEFINE_SPINLOCK(counting);
 static u64 seen_in_status;
+/* The Linux number of the event interrupt; 0 for none. */
+static unsigned int event_irq;
+
+/* A ring without a change is a cell's doorbell, and counts as one. */
+static void count_changes(bool rung)
+{
+	unsigned long flags;
+	u64 now, grown;
+
+	spin_lock_irqsave(&counting, flags);
+	now = READ_ONCE(rampart.status->changes);
+	grown = now - seen_in_status;
+	seen_in_status = now;
+	spin_unlock_irqrestore(&counting, flags);
+	if (!grown && !rung)
+		return;
+	atomic64_add(grown ? grown : 1, &changes);
+	wake_up_interruptible(&readers);
+}
+
+static irqreturn_t rung(int irq, void *unused)
+{
+	count_changes(true);
+	return IRQ_HANDLED;
+}
+
+/* A shared interrupt of the controller, by its number there (its binding: arm,gic-v3.yaml). */
+static unsigned int map_interrupt(u32 number)
+{
+	struct of_phandle_args binding = {
+		.args_count = 3,
+		.args = { 0, number - 32, IRQ_TYPE_EDGE_RISING },
+	};
+	unsigned int irq;
+
+	binding.np = of_find_compatible_node(NULL, NULL, "arm,gic-v3");
+	if (!binding.np)
+		return 0;
+	irq = irq_create_of_mapping(&binding);
+	of_node_put(binding.np);
+	return irq;
+}
+
+static void event_begin(u32 number)
+{
+	int error = -ENODEV;
+
+	event_irq = map_interrupt(number);
+	if (event_irq)
+		error = request_irq(event_irq, rung, 0, "rampart", &event_irq);
+	if (!error)
+		return;
+	pr_warn("interrupt %u cannot be had: %d; changes of cells are looked for each %u ms\n",
+		number, error, jiffies_to_msecs(WATCH_INTERVAL));
+	if (event_irq)
+		irq_dispose_mapping(event_irq);
+	event_irq = 0;
+}
+
+static void event_end(void)
+{
+	if (!event_irq)
+		return;
+	free_irq(event_irq, &event_irq);
+	irq_dispose_mapping(event_irq);
+	event_irq = 0;
+}
 
 static void watch(struct work_struct *work)
 {
 	struct rampart_answer answer;
-	u64 now;
 
 	/* The hypervisor never runs by itself: asked, it looks after the cells' watchdogs. */
 	rampart_call(RAMPART_CALL_INTERFACE, 0, 0, &answer);
-	now = READ_ONCE(rampart.status->changes);
-	if (now != seen_in_status) {
-		atomic64_add(now - seen_in_status, &changes);
-		seen_in_status = now;
-		wake_up_interruptible(&readers);
-	}
+	count_changes(false);
 	queue_delayed_work(system_unbound_wq, &watcher, WATCH_INTERVAL);
 }
 
-void rampart_watch_begin(void)
+void rampart_watch_begin(u32 event_interrupt)
 {
-	seen_in_status = 0;
+	seen_in_status = READ_ONCE(rampart.status->changes);
+	if (event_interrupt)
+		event_begin(event_interrupt);
 	queue_delayed_work(system_unbound_wq, &watcher, WATCH_INTERVAL);
 }
 
 void rampart_watch_end(void)
 {
+	event_end();
 	cancel_delayed_work_sync(&watcher);
 }
 

@@ -150,7 +150,10 @@ int rampart_view_map(struct file *file, struct vm_area_struct *area)
 	/* What mprotect(2) may not make of it. */
 	change_flags(area, VM_IO | VM_PFNMAP | VM_DONTEXPAND | VM_DONTDUMP,
 		     VM_MAYEXEC | (writes ? 0 : VM_MAYWRITE));
-	/* Cells see it uncached, as with their MMU off; two kinds of one memory must not be mixed. */
+	/*
+	 * Cells see it uncached, as with their MMU off; two kinds of one memory
+	 * must not be mixed.
+	 */
 	area->vm_page_prot = pgprot_writecombine(area->vm_page_prot);
 	area->vm_ops = &view_operations;
 	return 0;

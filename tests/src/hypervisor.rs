@@ -28,24 +28,31 @@ const PARTS: [(&str, &str); 3] = [
     ("modules", "make modules ARCH=aarch64"),
 ];
 
-/// Carries the built programs into a machine with four CPUs and so much memory, of which Linux has the
-/// first 768 MiB, and runs a script there; its output. With `iomem=relaxed` the kernel lets reads of
-/// the hypervisor's memory through, so that it is stage 2 that refuses them.
+/// That all of it is built, by `make test` before this.
 ///
 /// # Panics
-/// If something is not built, or the script fails or takes longer than `limit`.
-#[must_use]
-pub fn run_with_hypervisor(script: &str, memory_mebibytes: u32, limit: Duration) -> String {
-    let place = tempfile::tempdir().expect("a directory");
-    let bin = directory();
+/// If something is not.
+pub fn programs_are_there() {
     for (part, command) in PARTS {
-        let path = bin.join(part);
+        let path = directory().join(part);
         assert!(
             path.exists(),
             "{}: not there; run `{command}`",
             path.display()
         );
     }
+}
+
+/// The built programs as a tar archive: the hypervisor, cells' programs and what the tests drive them
+/// with, the modules, the meter.
+///
+/// # Panics
+/// If something is not built.
+#[must_use]
+pub fn archive() -> Vec<u8> {
+    let place = tempfile::tempdir().expect("a directory");
+    let bin = directory();
+    programs_are_there();
     copy(&bin.join("hypervisor/."), place.path());
     copy(&bin.join("modules"), place.path());
     copy(&bin.join("aarch64/rampart-meter"), place.path());
@@ -56,13 +63,25 @@ pub fn run_with_hypervisor(script: &str, memory_mebibytes: u32, limit: Duration)
         .finish()
         .expect("tar");
     assert!(archive.status.success(), "{archive:?}");
-    let output = Command::new(bin.join("rampart"))
+    archive.stdout
+}
+
+/// Carries them into a machine with four CPUs and so much memory, of which Linux has the first
+/// 768 MiB, and runs a script there that finds the archive on its input; its output. With
+/// `iomem=relaxed` the kernel lets reads of the hypervisor's memory through, so that it is stage 2 that
+/// refuses them.
+///
+/// # Panics
+/// If something is not built, or the script fails or takes longer than `limit`.
+#[must_use]
+pub fn run_with_hypervisor(script: &str, memory_mebibytes: u32, limit: Duration) -> String {
+    let output = Command::new(directory().join("rampart"))
         .args(["sim", "--architecture", "aarch64", "run", "--own"])
         .args(["--cpus", "4", "--memory", &memory_mebibytes.to_string()])
         .args(["--append", "mem=768M iomem=relaxed"])
         .args(["--", "bash", "-c", script])
         .env_remove("RAMPART_METER")
-        .finish_within(limit, archive.stdout)
+        .finish_within(limit, archive())
         .expect("rampart starts");
     let text = stdout(&output, 0);
     format!("{text}\n{}", String::from_utf8_lossy(&output.stderr))

@@ -19,6 +19,7 @@ mod enter_root;
 mod error;
 mod frame;
 mod memory;
+mod recover;
 mod server;
 mod words;
 
@@ -36,5 +37,6 @@ pub use client::{Agent, AgentHandle, AgentInput, AgentOutput, AgentProcess, KEEP
 pub use enter_root::enter_root;
 pub use error::AgentError;
 pub use memory::{MemoryLine, MemoryPlace};
+pub use recover::recover;
 pub use server::{ServeError, ServeOptions, serve};
 pub use words::{AGENT_PROTOCOL_VERSION, AgentCommand, AgentHello, TerminalSize};

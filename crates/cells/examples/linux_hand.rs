@@ -3,8 +3,8 @@
 //! (`mem=`); and, carried into a cell, what they do there:
 //!
 //! ```text
-//! linux_hand run KERNEL METER                   in the root
-//! linux_hand interrupts | reset | panic         in a cell
+//! linux_hand run | crash KERNEL METER           in the root
+//! linux_hand reset | panic                      in a cell
 //! ```
 //!
 //! Each check is a line that begins with `ok` or `FAILED`; figures begin with `figure`, lines of a
@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use rampart_agent::{Agent, AgentCommand, AgentProcess};
+use rampart_agent::{Agent, AgentCommand, AgentHandle, AgentInput, AgentProcess};
 use rampart_cells::device::Device;
 use rampart_cells::linux::{LinuxCell, LinuxError, LinuxOrder, LinuxRegions, Span, initramfs};
 use rampart_cells::machine::Machine;
@@ -39,6 +39,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const HAND: &str = "/bin/hand";
 /// Samples of a wakeup meter in three seconds, of a millisecond each; fewer are missed or lost.
 const FEWEST_SAMPLES: u64 = 300;
+/// Of a second each.
+const BLOCKS_BEFORE_CRASH: u32 = 3;
 /// On one CPU the kernel sends itself no more than one interrupt for so many of the timer's.
 const MOST_SENT_ONE_IN: u64 = 20;
 
@@ -115,7 +117,7 @@ fn output(agent: &Agent, words: &[&str]) -> Result<String> {
 
 /// Interrupts of the virtual timer, on all CPUs of the cell.
 fn timer_interrupts(agent: &Agent) -> Result<u64> {
-    let text = output(agent, &[HAND, "interrupts"])?;
+    let text = output(agent, &["/init", "show", "/proc/interrupts"])?;
     let line = text.lines().find(|line| line.contains("arch_timer"));
     let line = line.ok_or("no arch_timer in /proc/interrupts")?;
     let counts = line.split_whitespace().skip(1);
@@ -143,40 +145,48 @@ struct Measured {
     exits: Vec<(Exit, u64)>,
 }
 
-fn measure(cell: &LinuxCell, agent: &Agent, plan: MeterPlan) -> Result<Measured> {
-    let AgentProcess {
-        stdin: mut input,
-        stdout,
-        handle,
-        ..
-    } = agent.spawn(&AgentCommand::new(["/init"]))?;
-    let mut tell = |request: &MeterRequest| -> Result<()> {
-        let mut line = serde_json::to_vec(request)?;
-        line.push(b'\n');
-        Ok(input.write_all(&line)?)
-    };
-    tell(&MeterRequest::Prepare {
+fn tell(input: &mut AgentInput, request: &MeterRequest) -> Result<()> {
+    let mut line = serde_json::to_vec(request)?;
+    line.push(b'\n');
+    Ok(input.write_all(&line)?)
+}
+
+/// A meter that measures as soon as it is ready.
+fn start_meter(agent: &Agent, plan: MeterPlan) -> Result<AgentProcess> {
+    let mut process = agent.spawn(&AgentCommand::new(["/init"]))?;
+    let prepare = MeterRequest::Prepare {
         protocol: METER_PROTOCOL_VERSION,
         plan,
-    })?;
+    };
+    tell(&mut process.stdin, &prepare)?;
+    tell(&mut process.stdin, &MeterRequest::Go {})?;
+    Ok(process)
+}
+
+fn measure(cell: &LinuxCell, agent: &Agent, plan: MeterPlan) -> Result<Measured> {
     let interrupts_before = timer_interrupts(agent)?;
     let mut before = cell.exits()?;
     let mut samples = 0;
+    let AgentProcess {
+        stdin,
+        stdout,
+        handle,
+        ..
+    } = start_meter(agent, plan)?;
     for line in BufReader::new(stdout).lines() {
         match serde_json::from_str(&line?)? {
-            MeterEvent::Ready(_) => tell(&MeterRequest::Go {})?,
             MeterEvent::Started { .. } => before = cell.exits()?,
             MeterEvent::Block(block) if block.phase == Phase::Measured => {
                 samples += block.series[0].seen.samples;
             }
-            MeterEvent::Block(_) => {}
+            MeterEvent::Ready(_) | MeterEvent::Block(_) => {}
             MeterEvent::Finished { .. } => break,
             MeterEvent::Refused(refusal) => return Err(refusal.finding.to_string().into()),
         }
     }
     let exits = since(cell, &before)?;
     let interrupts = timer_interrupts(agent)? - interrupts_before;
-    drop(input);
+    drop(stdin);
     handle.wait(PATIENCE)?.ok_or("the meter does not end")?;
     Ok(Measured {
         samples,
@@ -248,7 +258,7 @@ fn one_cpu(parts: &Parts) -> Result<()> {
     // Whoever calls next is served as well.
     let again = cell.agent(PATIENCE)?;
     say(
-        output(&again, &[HAND, "interrupts"])?.contains("arch_timer"),
+        output(&again, &["/init", "show", "/proc/interrupts"])?.contains("arch_timer"),
         "one CPU: the next caller is served",
     );
     tell_console(&cell);
@@ -259,30 +269,36 @@ fn one_cpu(parts: &Parts) -> Result<()> {
         cell.wait_stopped(PATIENCE)? == Some(StopReason::ByRoot),
         "stopped by the root",
     );
-    restarted(&cell, "after a stop", |agent| Ok(agent.power_off()?))?;
+    let agent = restarted(&cell, "after a stop")?;
+    agent.power_off()?;
     stopped(&cell, "turned off by itself", StopReason::SystemOff)?;
-    restarted(&cell, "after it turned itself off", |agent| {
-        // Its last words may be lost with it.
-        let _ = agent.spawn(&AgentCommand::new([HAND, "reset"]));
-        Ok(())
-    })?;
+    let agent = restarted(&cell, "after it turned itself off")?;
+    let program = ended_from_inside(&agent, "reset")?;
     stopped(&cell, "reset by itself", StopReason::SystemReset)?;
-    restarted(&cell, "after it reset itself", |agent| {
-        let _ = agent.spawn(&AgentCommand::new([HAND, "panic"]));
-        Ok(())
-    })?;
+    drop((program, agent));
+    let agent = restarted(&cell, "after it reset itself")?;
+    let program = ended_from_inside(&agent, "panic")?;
     stopped(&cell, "its kernel panicked", StopReason::SystemReset)?;
-    restarted(&cell, "after its kernel panicked", |_| Ok(()))?;
+    drop((program, agent));
+    restarted(&cell, "after its kernel panicked")?;
     cell.destroy()?;
     Ok(())
 }
 
-fn restarted(cell: &LinuxCell, what: &str, then: impl FnOnce(&Agent) -> Result<()>) -> Result<()> {
+/// A program that ends its machine, which it does at the end of its input. It is killed when what comes
+/// back is dropped.
+fn ended_from_inside(agent: &Agent, word: &str) -> Result<AgentHandle> {
+    let AgentProcess { stdin, handle, .. } = agent.spawn(&AgentCommand::new([HAND, word]))?;
+    drop(stdin);
+    Ok(handle)
+}
+
+fn restarted(cell: &LinuxCell, what: &str) -> Result<Agent> {
     cell.start()?;
     let agent = cell.agent(BOOT_PATIENCE)?;
     say(true, &format!("{what}: it runs again"));
     tell_console(cell);
-    then(&agent)
+    Ok(agent)
 }
 
 fn stopped(cell: &LinuxCell, what: &str, wanted: StopReason) -> Result<()> {
@@ -305,12 +321,17 @@ fn two_cpus(parts: &Parts) -> Result<()> {
     Ok(())
 }
 
-fn run(kernel: &str, meter: &str) -> Result<()> {
+fn enable() -> Result<Device> {
     let device = Device::open()?;
     let machine = Machine::read(Path::new("/proc/device-tree"), 40)?;
     let blob = machine.system(HYPERVISOR).checked();
     let blob = blob.map_err(|refused| format!("{refused:?}"))?;
     device.enable(HYPERVISOR.0, HYPERVISOR.1, &blob)?;
+    Ok(device)
+}
+
+fn run(kernel: &str, meter: &str) -> Result<()> {
+    let device = enable()?;
     let mut parts = Parts::read(kernel, meter)?;
     for (what, done) in [("one CPU", one_cpu(&parts)), ("two CPUs", two_cpus(&parts))] {
         if let Err(error) = done {
@@ -327,10 +348,38 @@ fn run(kernel: &str, meter: &str) -> Result<()> {
     Ok(())
 }
 
+/// Panics while a cell measures: whoever reads the machine's memory sees what becomes of the cell.
+fn crash(kernel: &str, meter: &str) -> Result<()> {
+    let _device = enable()?;
+    let cell = Parts::read(kernel, meter)?.boot("survivor", &[3])?;
+    println!("figure to the root: {}", cell.regions().to_root);
+    let agent = cell.agent(BOOT_PATIENCE)?;
+    let plan = MeterPlan {
+        duration: Nanos::from_secs(600),
+        ..plan(&[0])
+    };
+    let process = start_meter(&agent, plan)?;
+    let mut blocks = 0;
+    for line in BufReader::new(process.stdout).lines() {
+        if let MeterEvent::Block(block) = serde_json::from_str(&line?)? {
+            blocks += u32::from(block.phase == Phase::Measured);
+        }
+        if blocks == BLOCKS_BEFORE_CRASH {
+            println!("figure blocks before the panic: {blocks}");
+            std::io::stdout().flush()?;
+            // Time for the line to leave.
+            std::thread::sleep(Duration::from_secs(1));
+            std::fs::write("/proc/sysrq-trigger", "c")?;
+        }
+    }
+    Err("the root did not panic".into())
+}
+
 /// In a cell.
 fn inside(what: &str) -> Result<()> {
+    // Whoever started us knows by now that we were.
+    std::io::stdin().read_to_end(&mut Vec::new())?;
     match what {
-        "interrupts" => print!("{}", std::fs::read_to_string("/proc/interrupts")?),
         "panic" => std::fs::write("/proc/sysrq-trigger", "c")?,
         _ => {
             // SAFETY: it takes a number and does not come back.
@@ -345,7 +394,8 @@ fn main() -> std::process::ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let done = match words[..] {
         ["run", kernel, meter] => run(kernel, meter),
-        [what @ ("interrupts" | "reset" | "panic")] => inside(what),
+        ["crash", kernel, meter] => crash(kernel, meter),
+        [what @ ("reset" | "panic")] => inside(what),
         _ => Err("see the top of linux_hand.rs".into()),
     };
     match done {

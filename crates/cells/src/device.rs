@@ -156,6 +156,7 @@ const LOAD: u32 = command(0xa4, READ_WRITE, size_of::<Load>());
 const START: u32 = command(0xa5, READ_WRITE, size_of::<Cell>());
 const STOP: u32 = command(0xa6, READ_WRITE, size_of::<Cell>());
 const DESTROY: u32 = command(0xa7, READ_WRITE, size_of::<Cell>());
+const DOORBELL: u32 = command(0xa9, READ_WRITE, size_of::<Cell>());
 const CONFIGURATION: u32 = command(0xa8, READ_WRITE, size_of::<GivenConfiguration>());
 
 /// The driver.
@@ -353,7 +354,18 @@ impl Device {
         SharedMemory::map(&self.0, physical, bytes, writable)
     }
 
-    /// Waits until the state of any cell changes, no longer than `limit`; whether it did.
+    /// Makes the interrupt of a cell pending that the system's configuration has in its list of
+    /// doorbells at this index.
+    ///
+    /// # Errors
+    /// If there is no such doorbell, or no cell has the interrupt as one.
+    pub fn ring(&self, index: u32) -> Result<(), Error> {
+        // The request has the shape of one about a cell.
+        self.cell("ring", DOORBELL, index)
+    }
+
+    /// Waits until the state of any cell changes or a cell rings the root's doorbell, no longer than
+    /// `limit`; whether it did.
     ///
     /// # Errors
     /// Of poll or read.

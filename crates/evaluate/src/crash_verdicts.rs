@@ -129,6 +129,7 @@ mod tests {
             lived: lived.map(SignedNanos),
             uncertainty: Nanos::from_millis(100),
             signs,
+            memory: None,
             invalid: vec![Finding::new(Severity::Problem, "one", "it never spoke")],
         };
         let crash = CrashRecord {

@@ -99,7 +99,9 @@ fn offline(plan: &ResolvedPlan) -> Option<ChangeStep> {
 fn walls(plan: &ResolvedPlan) -> Vec<ChangeStep> {
     plan.domains
         .iter()
-        .filter(|domain| domain.kind != DomainKind::Host && !domain.cpus.is_empty())
+        // A cell's wall is the hypervisor's, and stands while the cell is up.
+        .filter(|domain| !matches!(domain.kind, DomainKind::Host | DomainKind::Cell))
+        .filter(|domain| !domain.cpus.is_empty())
         .map(|domain| ChangeStep {
             kind: StepKind::Wall,
             name: domain.name.clone(),

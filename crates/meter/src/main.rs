@@ -7,9 +7,6 @@ use std::io::Write;
 use rampart_meter::program::CellPlace;
 use rampart_model::ExitCode;
 
-/// What the kernel counts (proc(5)).
-const INTERRUPTS: &str = "/proc/interrupts";
-
 const HELP: &str = "\
 rampart-meter measures latency where it is started; `rampart measure` and `rampart evaluate`
 start it and render what it says.
@@ -17,7 +14,7 @@ start it and render what it says.
 Usage: rampart-meter [--help | --version]
        rampart-meter block [cell FILE TOLD ORDERS]
        rampart-meter cell FILE TOLD ORDERS
-       rampart-meter interrupts
+       rampart-meter show FILE
        rampart-meter agent [--port NAME | --reads START+BYTES --writes START+BYTES]
                            [--console START+BYTES] [--init] [--stay] [--silence SECONDS]
 
@@ -32,7 +29,8 @@ blocked…, finished (`rampart schema blocker-request` and `blocker-event`).
 With the word cell either is done by `rampart-cell-meter`, in a cell without an operating system whose
 memory FILE shows: what the cell tells from byte TOLD on, and what it is told from ORDERS on.
 
-With the word interrupts it prints /proc/interrupts, for a machine that holds no other program.
+With the word show it writes a file to standard output, as /proc/interrupts where there is no other
+program to do so.
 
 As agent it starts programs for a near side that has no other way in: over the virtio-serial
 port NAME, over memory that a cell shares with the root, or standard input and output; with
@@ -68,18 +66,11 @@ fn main() -> std::process::ExitCode {
                 None => return not_understood(&arguments),
             }
         }
-        [argument] if argument == "interrupts" => match std::fs::read_to_string(INTERRUPTS) {
-            Ok(text) => text,
-            Err(error) => {
-                // Whoever closed standard error does not want to know.
-                let _ = writeln!(std::io::stderr(), "rampart-meter: {INTERRUPTS}: {error}");
-                return ExitCode::Failure.into();
-            }
-        },
         [argument] if argument == "--help" || argument == "-h" => HELP.to_owned(),
         [argument] if argument == "--version" || argument == "-V" => {
             format!("rampart-meter {}\n", env!("CARGO_PKG_VERSION"))
         }
+        [argument, file] if argument == "show" => return show(file),
         [argument, options @ ..] if argument == "agent" => return agent(options),
         [argument, options @ ..] if argument == "enter-root" => return enter_root(options),
         wrong => return not_understood(wrong),
@@ -96,13 +87,25 @@ fn not_understood(arguments: &[std::ffi::OsString]) -> std::process::ExitCode {
         .map(|word| word.to_string_lossy())
         .collect();
     let text = format!(
-        "rampart-meter: `{}` is not understood; needed block, cell, interrupts or agent with what belongs to it, \
+        "rampart-meter: `{}` is not understood; needed block, cell, show or agent with what belongs to it, \
          --help, --version, or nothing: then a plan comes on standard input\n",
         words.join(" ")
     );
     // Whoever closed standard error does not want to know.
     let _ = std::io::stderr().write_all(text.as_bytes());
     ExitCode::Usage.into()
+}
+
+/// A file as it is.
+fn show(file: &std::ffi::OsStr) -> std::process::ExitCode {
+    let shown = std::fs::read(file).and_then(|text| std::io::stdout().write_all(&text));
+    let Err(error) = shown else {
+        return ExitCode::Success.into();
+    };
+    let text = format!("rampart-meter show: {}: {error}\n", file.display());
+    // Whoever closed standard error does not want to know.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+    ExitCode::Failure.into()
 }
 
 /// The first program of a simulated machine; `agent --init` is its second.

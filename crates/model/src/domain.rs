@@ -232,6 +232,8 @@ pub enum Wall {
     CpusetV1,
     /// A cgroup v2 partition of type `isolated` that the kernel calls valid.
     IsolatedPartition,
+    /// A cell under Rampart's hypervisor, raised when the cell is up: its CPUs leave Linux then.
+    Cell,
 }
 
 impl fmt::Display for Wall {
@@ -241,6 +243,7 @@ impl fmt::Display for Wall {
             Self::AffinityOnly => "affinity alone",
             Self::CpusetV1 => "cpuset (cgroup v1)",
             Self::IsolatedPartition => "isolated partition (cgroup v2)",
+            Self::Cell => "cell (hypervisor)",
         })
     }
 }

@@ -81,7 +81,8 @@ pub(crate) fn first_fault(domain: &PlannedDomain) -> Option<Fault> {
             "write for example { action = \"eth1-*\" }",
         );
     }
-    if !domain.devices.iter().all(|device| is_pci_address(device)) {
+    let is_cell = domain.kind == rampart_model::DomainKind::Cell;
+    if !is_cell && !domain.devices.iter().all(|device| is_pci_address(device)) {
         return fault(
             "devices",
             "no address of a PCI device",

@@ -126,6 +126,13 @@ fn domain_fault(domain: &PlannedDomain, known: &BTreeSet<&str>) -> Option<Fault>
 /// Fields that belong to other kinds, and fields that the kind cannot do without.
 fn kind_fault(domain: &PlannedDomain) -> Option<Fault> {
     let (name, kind) = (&domain.name, domain.kind);
+    if kind == DomainKind::Cell {
+        return crate::cell::fault(domain);
+    }
+    if let Some(field) = crate::cell::only(domain) {
+        let what = format!("domain `{name}` of kind {kind} has `{field}`, which belongs to cells");
+        return Some(Fault::of("domain", what, "remove it, or write kind = \"cell\"").field(field));
+    }
     let guest = kind == DomainKind::Vm;
     let only_guest = [
         ("vcpus", domain.vcpus.is_some()),

@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cell;
 mod claims;
 mod details;
 mod error;
@@ -26,6 +27,7 @@ mod shares;
 mod view;
 mod write;
 
+pub use cell::is_linux;
 pub use error::PlanError;
 pub use export::{
     DomainField, Engine, Exported, ExportedFile, MARK, MachineField, Means, Subject, containers,

@@ -10,7 +10,7 @@ use crate::kinds;
 use crate::places;
 
 /// Examples of fields whose type is easily mistaken.
-const EXAMPLES: [(&str, &str); 24] = [
+const EXAMPLES: [(&str, &str); 27] = [
     ("housekeeping", "housekeeping = \"0-1\""),
     ("fingerprint", "the text that `rampart plan show` prints"),
     ("smt", "smt = \"idle-sibling\""),
@@ -37,6 +37,9 @@ const EXAMPLES: [(&str, &str); 24] = [
     ("emulator", "emulator = \"0\""),
     ("service", "service = \"0\""),
     ("devices", "devices = [\"0000:03:00.0\"]"),
+    ("image", "image = \"/opt/press/press.bin\""),
+    ("cell", "cell = { watchdog = \"100ms\" }"),
+    ("watchdog", "watchdog = \"100ms\""),
     ("cache", "cache = { ways = 4, exclusive = true }"),
     (
         "threads",

@@ -59,7 +59,7 @@ pub fn resolve(machine: &Machine, plan: &Plan, surroundings: &Surroundings) -> R
         interrupts: shares::interrupts(plan, surroundings, &domains, &housekeeping),
         caches: shares::caches(machine, &domains, &housekeeping),
         nodes: shares::nodes(machine, &domains, &housekeeping),
-        real_time: claims.owned(),
+        real_time: real_time(plan, &claims),
         smt: plan.machine.smt,
         host: plan.host.clone(),
         boot: plan.boot.clone(),
@@ -77,6 +77,16 @@ pub fn resolve(machine: &Machine, plan: &Plan, surroundings: &Surroundings) -> R
         division: division.as_ref(),
     });
     resolved
+}
+
+/// The CPUs on which Linux does real-time work: those of cells are not Linux's.
+fn real_time(plan: &Plan, claims: &Claims) -> CpuSet {
+    let of_linux = plan
+        .domains
+        .iter()
+        .zip(&claims.domains)
+        .filter(|(domain, _)| domain.kind != DomainKind::Cell);
+    of_linux.fold(CpuSet::new(), |all, (_, claim)| all.union(&claim.got))
 }
 
 /// The threads of real-time cores that are left without work.

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use rampart_model::{
-    ChangePlace, ChangeTarget, CpuSet, Finding, ObservedGroup, Schemata, Severity, StandingDomain,
-    StandingPlan, StandingState, StatusFinding, StatusFindingKind, StepKind,
+    ChangePlace, ChangeTarget, CpuSet, DomainKind, Finding, ObservedGroup, Schemata, Severity,
+    StandingDomain, StandingPlan, StandingState, StatusFinding, StatusFindingKind, StepKind,
 };
 
 use crate::seen::Seen;
@@ -102,7 +102,12 @@ fn edited(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<StatusFinding
 }
 
 fn offline(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<StatusFinding>) {
-    for domain in &plan.domains {
+    // CPUs of a cell that is up are not Linux's.
+    let of_linux = plan
+        .domains
+        .iter()
+        .filter(|domain| domain.kind != DomainKind::Cell);
+    for domain in of_linux {
         let gone = domain.cpus.difference(&seen.later.online);
         for cpu in gone.iter() {
             findings.push(finding(

@@ -6,13 +6,16 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rampart_cells::operate::Operator;
 use rampart_domain::PlannedContainer;
 use rampart_host::{StateDirectory, spawn_detached};
 use rampart_model::{
-    ContainerEngine, Finding, ProcessIdentity, Severity, SupervisedDomain, SupervisedState,
+    ContainerEngine, DomainKind, Finding, ProcessIdentity, Severity, SupervisedDomain,
+    SupervisedState,
 };
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
+use crate::program::cell::refused;
 use crate::program::{LOOK_AGAIN, gone_within, has_work};
 use crate::record::{Files, liveness, supervised};
 use crate::standing::Standing;
@@ -239,6 +242,11 @@ fn end_orphan(
     files: &Files,
     limit: Duration,
 ) -> Result<String, SuperviseError> {
+    if known.kind == DomainKind::Cell {
+        let operator = Operator::open().map_err(refused)?;
+        operator.destroy(&known.name).map_err(refused)?;
+        return Ok("the cell was destroyed".to_owned());
+    }
     let Some(program) = known.program else {
         return Ok("it had no program".to_owned());
     };

@@ -21,6 +21,7 @@ mod supervisor;
 
 pub use control::{Downed, Launcher, Upped, down, up};
 pub use error::SuperviseError;
+pub use program::cell::release_hypervisor;
 pub use record::{Liveness, liveness, supervised, supervised_all};
 pub use restart::{Decision, Ending, decide};
 pub use standing::{Destination, HOUSEKEEPING, Standing};

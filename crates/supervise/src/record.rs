@@ -7,7 +7,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use rampart_host::{StateDirectory, boot_id, process_start};
-use rampart_model::{ProcessIdentity, SupervisedDomain};
+use rampart_model::{DomainKind, ProcessIdentity, SupervisedDomain};
 
 use crate::SuperviseError;
 
@@ -146,14 +146,18 @@ pub fn liveness(domain: &SupervisedDomain) -> Liveness {
     };
     Liveness {
         supervisor: alive(&domain.supervisor),
-        program: domain.program.as_ref().is_some_and(alive),
+        program: match domain.kind {
+            // The driver knows it, whoever brought it up.
+            DomainKind::Cell => same_boot && rampart_cells::operate::is_there(&domain.name),
+            _ => domain.program.as_ref().is_some_and(alive),
+        },
     }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use rampart_model::{DomainKind, SUPERVISION_SCHEMA_VERSION, SupervisedState};
+    use rampart_model::{SUPERVISION_SCHEMA_VERSION, SupervisedState};
 
     pub(crate) fn example() -> SupervisedDomain {
         let own = std::process::id();

@@ -171,6 +171,17 @@ impl Standing {
         policy: Option<SchedulingPolicy>,
         nice: Option<i32>,
     ) -> Result<Place, SuperviseError> {
+        if destination.kind == Some(DomainKind::Cell) {
+            return Err(SuperviseError::Usage(
+                Finding::new(
+                    Severity::Problem,
+                    format!("domain {}", destination.name),
+                    "nothing of Linux runs in a cell",
+                )
+                .values("a cell", "a task or container")
+                .mend(format!("rampart up {} starts its image", destination.name)),
+            ));
+        }
         let wanted = cpus.unwrap_or(&destination.cpus);
         if wanted.is_empty() || !wanted.is_subset(&destination.cpus) {
             let finding = Finding::new(

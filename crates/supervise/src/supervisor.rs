@@ -207,9 +207,9 @@ impl Watch<'_> {
 
     /// Watches over a program that runs; how it ended, none where it was stopped.
     fn attend(&mut self, mut program: Box<dyn Program>) -> Result<Option<Ended>, SuperviseError> {
-        let process = program.process();
-        self.record.program =
-            process_start(process).map(|start| ProcessIdentity { process, start });
+        let identity =
+            |process| process_start(process).map(|start| ProcessIdentity { process, start });
+        self.record.program = program.process().and_then(identity);
         self.record.container = program.container();
         self.record.started_at = Some(now());
         if self.record.restarts > 0 {

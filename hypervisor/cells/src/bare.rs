@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The part that needs the processor. Sections are of the GIC architecture specification (Arm
 //! IHI 0069) and of the Arm Architecture Reference Manual (DDI 0487).
+// The names are those by which `entry.s` knows them.
+#![allow(non_upper_case_globals)]
 
 use core::arch::{asm, global_asm};
+use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{SHARED, Word};
+use crate::{NEIGHBOUR, ORDERS, Order, SHARED, Word};
 
 global_asm!(include_str!("entry.s"));
 
@@ -67,6 +70,18 @@ pub fn tell(word: Word, value: u64) {
     }
 }
 
+/// A word of the page that the root writes.
+pub fn order(word: Order) -> u64 {
+    // SAFETY: the page is there by the cell's configuration; one load.
+    unsafe { (ORDERS as *const u64).add(word as usize).read_volatile() }
+}
+
+/// A word of the page that the neighbour writes.
+pub fn neighbour(word: Word) -> u64 {
+    // SAFETY: as for `order`.
+    unsafe { (NEIGHBOUR as *const u64).add(word as usize).read_volatile() }
+}
+
 /// One more.
 pub fn count(word: Word) {
     tell(word, told(word) + 1);
@@ -94,6 +109,62 @@ pub fn enable(interrupt: u64) {
     write_register!("s3_0_c12_c12_7", 1);
 }
 
+/// Lets this shared interrupt come: GICD_IPRIORITYR, GICD_ICFGR, GICD_ISENABLER (12.9). Where it goes
+/// to is left as it is: to the cell's first CPU.
+pub fn enable_shared(interrupt: u64, edge: bool) {
+    let configuration = DISTRIBUTOR + 0xc00 + interrupt / 16 * 4;
+    let bit = 2 << (interrupt % 16 * 2);
+    let kept = load(configuration) & !bit;
+    store(configuration, if edge { kept | bit } else { kept });
+    store(DISTRIBUTOR + 0x400 + interrupt / 4 * 4, 0xa0a0_a0a0);
+    store(
+        DISTRIBUTOR + 0x100 + interrupt / 32 * 4,
+        1 << (interrupt % 32),
+    );
+}
+
+/// Sends a software-generated interrupt to the CPUs of a mask of Aff0 (ICC_SGI1R_EL1, 12.2.22).
+pub fn send(number: u64, targets: u64) {
+    write_register!("s3_0_c12_c11_5", number << 24 | targets);
+}
+
+/// ICC_IAR1_EL1: the interrupt that is taken; 1020 and above for none.
+pub fn acknowledge() -> u64 {
+    read_register!("s3_0_c12_c12_0")
+}
+
+/// ICC_EOIR1_EL1: it is done.
+pub fn end(interrupt: u64) {
+    if interrupt < 1020 {
+        write_register!("s3_0_c12_c12_1", interrupt);
+    }
+}
+
+/// Which of the cell's CPUs this is, 0 for the first: TPIDR_EL1, as `entry.s` leaves it.
+pub fn this_cpu() -> u64 {
+    read_register!("tpidr_el1")
+}
+
+unsafe extern "C" {
+    fn cell_second_entry();
+}
+
+/// What a further CPU runs; `entry.s` goes there.
+#[unsafe(no_mangle)]
+static cell_second: AtomicU64 = AtomicU64::new(0);
+
+/// Where a further CPU begins. Its x0 is its number, 1 to 3.
+pub fn second_entry() -> u64 {
+    cell_second_entry as *const () as u64
+}
+
+/// PSCI CPU_ON (Arm DEN 0022, 5.6) of the CPU with this affinity, which runs `program` on a stack of
+/// its own as the CPU of this number, 1 to 3.
+pub fn start_cpu(affinity: u64, number: u64, program: extern "C" fn(u64)) -> u64 {
+    cell_second.store(program as *const () as u64, Ordering::Relaxed);
+    smc3(0xc400_0003, affinity, second_entry(), number)
+}
+
 /// Lets the timer interrupt after so many of its ticks (D24.10.25).
 pub fn arm_timer(ticks: u64) {
     write_register!("cntv_tval_el0", ticks);
@@ -114,11 +185,16 @@ pub fn wait() {
 
 /// `smc #0` (Arm DEN 0028).
 pub fn smc(function: u64, first: u64, second: u64) -> u64 {
+    smc3(function, first, second, 0)
+}
+
+/// The same with a third argument.
+pub fn smc3(function: u64, first: u64, second: u64, third: u64) -> u64 {
     let mut x0 = function;
     // SAFETY: by the calling convention x0 to x17 change at most.
     unsafe {
         asm!("smc #0", inout("x0") x0, inout("x1") first => _, inout("x2") second => _,
-            inout("x3") 0_u64 => _, out("x4") _, out("x5") _, out("x6") _, out("x7") _,
+            inout("x3") third => _, out("x4") _, out("x5") _, out("x6") _, out("x7") _,
             out("x8") _, out("x9") _, out("x10") _, out("x11") _, out("x12") _, out("x13") _,
             out("x14") _, out("x15") _, out("x16") _, out("x17") _, options(nostack));
     }
@@ -139,16 +215,14 @@ pub fn hvc(function: u64, first: u64) -> u64 {
 /// Serves the timer: to be called by `cell_exception`. `ticks` until it comes again.
 pub fn serve_timer(ticks: u64) {
     // ICC_IAR1_EL1 and ICC_EOIR1_EL1 are the real ones, and cost no exit.
-    let interrupt = read_register!("s3_0_c12_c12_0");
+    let interrupt = acknowledge();
     if interrupt == TIMER {
         write_register!("cntv_tval_el0", ticks);
         count(Word::Interrupts);
     } else {
         count(Word::Unexpected);
     }
-    if interrupt < 1020 {
-        write_register!("s3_0_c12_c12_1", interrupt);
-    }
+    end(interrupt);
 }
 
 #[panic_handler]

@@ -5,6 +5,16 @@
 .section .entry, "ax"
 .global cell_entry
 cell_entry:
+    // What the registers hold beside the argument is the program's second argument, all in one: 0
+    // where nothing of the last owner is left.
+    .irp number, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24
+    orr     x1, x1, x\number
+    .endr
+    .irp number, 25, 26, 27, 28, 29, 30
+    orr     x1, x1, x\number
+    .endr
+    mov     x2, sp
+    orr     x20, x1, x2
     adrp    x1, bss_start
     add     x1, x1, :lo12:bss_start
     adrp    x2, bss_end
@@ -19,9 +29,28 @@ cell_entry:
     adrp    x1, cell_vectors
     add     x1, x1, :lo12:cell_vectors
     msr     vbar_el1, x1
+    msr     tpidr_el1, xzr
     isb
+    mov     x1, x20
     bl      cell_main
 2:  wfi
+    b       2b
+
+// A further CPU, with its number in x0.
+.global cell_second_entry
+cell_second_entry:
+    adrp    x1, stack_top
+    add     x1, x1, :lo12:stack_top
+    add     x1, x1, x0, lsl #14
+    mov     sp, x1
+    adrp    x1, cell_vectors
+    add     x1, x1, :lo12:cell_vectors
+    msr     vbar_el1, x1
+    msr     tpidr_el1, x0
+    isb
+    adrp    x1, cell_second
+    ldr     x1, [x1, :lo12:cell_second]
+    blr     x1
     b       2b
 
 .section .text.vectors, "ax"

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a program in a cell stands on where there is no operating system: its beginning, the
-//! interrupt controller, the timer, and a page that the root reads.
+//! interrupt controller, the timer, a page that the root reads and one that it writes.
 //!
 //! A program defines `cell_main` and `cell_exception`. It begins at `0x4000_0000`,
-//! where its loadable memory must be, and finds the page at [`SHARED`]. Its MMU stays off, so that
-//! what it writes is in memory at once; a program that measures caches needs more than this.
+//! where its loadable memory must be, and finds the pages at [`SHARED`] and, where its configuration
+//! has one, [`ORDERS`]. Its MMU stays off, so that what it writes is in memory at once; a program that
+//! measures caches needs more than this. Without the MMU there are no atomic read-modify-writes
+//! either: each word has one CPU that writes it.
+//!
+//! A further CPU is started by `start_cpu`, on a stack of its own.
 #![no_std]
 
 #[cfg(target_os = "none")]
@@ -14,6 +18,22 @@ pub use bare::*;
 
 /// Where the page is that the root reads.
 pub const SHARED: u64 = 0x5000_0000;
+/// Where the page is that the root writes: what the program is to do next.
+pub const ORDERS: u64 = 0x5000_1000;
+/// Where a neighbour's page is, which the neighbour writes.
+pub const NEIGHBOUR: u64 = 0x5000_2000;
+/// Where memory is that is the cell's own and not loaded.
+pub const PRIVATE: u64 = 0x6000_0000;
+/// Its size in bytes, in the tests.
+pub const PRIVATE_BYTES: u64 = 1 << 20;
+/// Where the loadable memory ends, in the tests.
+pub const LOADABLE_END: u64 = 0x4020_0000;
+/// From this word of the shared page on, records of what happened in each second (`rampart-ring`:
+/// its records): [`RECORD_SECOND`].
+pub const RECORDS: usize = 64;
+/// Kind of a record: CNTVCT_EL0, the interrupts of the timer so far, the longest time between two of
+/// them in this second, in ticks; 64 bits each.
+pub const RECORD_SECOND: u32 = 1;
 
 /// The words of that page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +41,7 @@ pub const SHARED: u64 = 0x5000_0000;
 pub enum Word {
     /// Grows when the program has begun.
     Begun = 0,
-    /// Interrupts that were handled.
+    /// Interrupts of the timer that were handled.
     Interrupts = 1,
     /// Exceptions that were none.
     Exceptions = 2,
@@ -29,4 +49,32 @@ pub enum Word {
     Result = 3,
     /// Interrupts that nobody had asked for.
     Unexpected = 4,
+    /// Interrupts of the program's device, or of its bell.
+    Device = 5,
+    /// How far the program is: the number of the order that is done.
+    Done = 6,
+    /// Software-generated interrupts that came.
+    Software = 7,
+    /// What a neighbour is to read.
+    Message = 8,
+    /// As `Begun`, of the second CPU.
+    SecondBegun = 16,
+    /// As `Interrupts`, of the second CPU.
+    SecondInterrupts = 17,
+    /// As `Software`, of the second CPU.
+    SecondSoftware = 18,
+}
+
+/// The words of the page that the root writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Order {
+    /// What to do, by the program's own numbers; 0 for nothing.
+    Number = 0,
+    /// What it needs.
+    First = 1,
+    /// What it needs.
+    Second = 2,
+    /// What it needs.
+    Third = 3,
 }

@@ -4,8 +4,9 @@
 use spin::{Mutex, MutexGuard};
 
 /// Looks at a held lock before it is given up. Holders need a few accesses and are not interrupted;
-/// one that is still there after this has faulted in the middle, on a register that does not answer.
-const LOOKS: u32 = 1_000_000;
+/// one that is still there after this, some tenths of a second, has faulted in the middle, on a register
+/// that does not answer. A CPU of a simulated machine may be away for long too.
+const LOOKS: u32 = 10_000_000;
 
 /// The lock; `None` where its holder does not let go.
 #[inline]

@@ -13,8 +13,9 @@ use crate::format::{MAXIMUM_REGISTERS, RegisterFlags, RegisterGrant};
 use crate::interface::PAGE_BYTES;
 use crate::lock::hold;
 
-/// One lock for several registers, so that read-modify-write loses nothing. It is held for two
-/// accesses to a device, by code that nothing interrupts and that waits for nothing inside.
+/// One lock for all registers of a page, so that read-modify-write loses nothing: some devices have
+/// one register at many addresses (a PL061's data at 256). It is held for two accesses to a device, by
+/// code that nothing interrupts and that waits for nothing inside.
 #[derive(Debug)]
 pub struct Locks([Mutex<()>; 16]);
 
@@ -27,8 +28,7 @@ impl Locks {
 
     #[inline]
     fn of(&self, address: u64) -> &Mutex<()> {
-        // Registers of one device are neighbours; four bytes is the common width.
-        &self.0[(address >> 2) as usize % 16]
+        &self.0[(address / PAGE_BYTES) as usize % 16]
     }
 }
 

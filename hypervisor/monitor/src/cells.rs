@@ -19,7 +19,7 @@ use rampart_hypervisor_core::stage2::{AccessKind, Stage2};
 use rampart_hypervisor_core::state::{Event, Snapshot, is_wiped};
 
 use crate::cpu::{Cpu, Order};
-use crate::gic::Devices;
+use crate::gic::{self, Devices};
 use crate::hypercalls::Values;
 use crate::machine::Machine;
 use crate::registers::{instruction, now, read_register, wait_until};
@@ -107,7 +107,7 @@ pub(crate) fn create(machine: &Machine, start: u64, bytes: u64, values: &mut Val
 }
 
 /// The cells that are there.
-fn there() -> Cells<'static> {
+pub(crate) fn there() -> Cells<'static> {
     core::array::from_fn(|cell| match cell as u32 {
         ROOT => None,
         cell => Shared::of(cell).configuration().copied(),
@@ -385,6 +385,20 @@ pub(crate) fn take_others(machine: &Machine, cell: u32, this: &Cpu) {
     }
 }
 
+/// The root is told that a cell's state has changed: by the interrupt that its configuration names
+/// for that, if any.
+pub(crate) fn tell_root(machine: &Machine) {
+    let platform = Shared::of(ROOT)
+        .configuration()
+        .and_then(|root| root.platform);
+    let event = platform.map_or(0, |platform| platform.event_interrupt);
+    if event != 0 {
+        // What is told is seen before the interrupt.
+        instruction!("dsb ish");
+        gic::ring(machine, event);
+    }
+}
+
 /// Fails the cells that have been silent for too long.
 pub(crate) fn watch(machine: &Machine) {
     for cell in 1..MAXIMUM_CELLS as u32 {
@@ -395,6 +409,7 @@ pub(crate) fn watch(machine: &Machine) {
         let snapshot = Snapshot::default();
         let status = machine.status();
         status.fail(cell, first, StopReason::Watchdog, &snapshot, now());
+        tell_root(machine);
         // Not parked here? Then by the next call for this cell.
         let _ = with_manager(|manager| park_all(manager, machine, cell));
     }

@@ -223,6 +223,7 @@ pub(crate) fn fail(context: &Context<'_>, registers: &mut Registers, reason: Sto
         .fail(context.cell, context.index, reason, &snapshot, now());
     if first {
         cells::take_others(machine, context.cell, context.cpu);
+        cells::tell_root(machine);
     }
     park(machine, context.cpu, registers);
 }

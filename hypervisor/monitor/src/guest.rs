@@ -91,8 +91,8 @@ pub(crate) fn wipe() {
     write_register!("tpidr_el0", 0);
     write_register!("tpidrro_el0", 0);
     write_register!("tpidr_el1", 0);
-    // Breakpoints and single step are off; what they would compare with stays unseen (D24.3.20).
-    write_register!("mdscr_el1", 0);
+    wipe_debug();
+    wipe_keys();
     // ID_AA64DFR0_EL1.PMUVer: PMCR_EL0.P, .C and .D reset the counters; none counts or interrupts.
     let counters = read_register!("id_aa64dfr0_el1") >> 8 & 0xf;
     if counters != 0 && counters != 0xf {
@@ -101,9 +101,68 @@ pub(crate) fn wipe() {
         write_register!("pmovsclr_el0", 0xffff_ffff);
         write_register!("pmuserenr_el0", 0);
         write_register!("pmcr_el0", 0b110);
+        write_register!("pmccfiltr_el0", 0);
+        // PMCR_EL0.N counters, one after the other by PMSELR_EL0 (D24.5.10).
+        for counter in 0..read_register!("pmcr_el0") >> 11 & 0x1f {
+            write_register!("pmselr_el0", counter);
+            synchronise();
+            write_register!("pmxevtyper_el0", 0);
+            write_register!("pmxevcntr_el0", 0);
+        }
+        write_register!("pmselr_el0", 0);
     }
     wipe_vectors();
     synchronise();
+}
+
+/// Single step, breakpoints and watchpoints (D24.3): as many as ID_AA64DFR0_EL1.BRPs and .WRPs tell,
+/// each one more than the field says.
+fn wipe_debug() {
+    write_register!("mdscr_el1", 0);
+    let features = read_register!("id_aa64dfr0_el1");
+    // SAFETY: nothing of the monitor is in these registers, and those that are not there are left out.
+    unsafe {
+        core::arch::asm!(
+            ".irp number, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",
+            "cmp {last}, #\\number",
+            "b.lo 2f",
+            "msr dbgbcr\\number\\()_el1, xzr",
+            "msr dbgbvr\\number\\()_el1, xzr",
+            ".endr",
+            "2:",
+            last = in(reg) features >> 12 & 0xf,
+            options(nomem, nostack)
+        );
+        core::arch::asm!(
+            ".irp number, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",
+            "cmp {last}, #\\number",
+            "b.lo 2f",
+            "msr dbgwcr\\number\\()_el1, xzr",
+            "msr dbgwvr\\number\\()_el1, xzr",
+            ".endr",
+            "2:",
+            last = in(reg) features >> 20 & 0xf,
+            options(nomem, nostack)
+        );
+    }
+}
+
+/// The keys of pointer authentication, where ID_AA64ISAR1_EL1 (D24.2.64) has any: APA, API, GPA, GPI.
+fn wipe_keys() {
+    if read_register!("id_aa64isar1_el1") & 0xff00_0ff0 == 0 {
+        return;
+    }
+    // APIA, APIB, APDA, APDB and APGA, the lower and the higher half of each.
+    write_register!("s3_0_c2_c1_0", 0);
+    write_register!("s3_0_c2_c1_1", 0);
+    write_register!("s3_0_c2_c1_2", 0);
+    write_register!("s3_0_c2_c1_3", 0);
+    write_register!("s3_0_c2_c2_0", 0);
+    write_register!("s3_0_c2_c2_1", 0);
+    write_register!("s3_0_c2_c2_2", 0);
+    write_register!("s3_0_c2_c2_3", 0);
+    write_register!("s3_0_c2_c3_0", 0);
+    write_register!("s3_0_c2_c3_1", 0);
 }
 
 /// V0 to V31, FPCR and FPSR.

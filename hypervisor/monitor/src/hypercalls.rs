@@ -3,9 +3,9 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use rampart_hypervisor_core::format::InterruptFlags;
+use rampart_hypervisor_core::configuration::against::doorbell_target;
 use rampart_hypervisor_core::hypercall::Call;
-use rampart_hypervisor_core::interface::{MAXIMUM_CELLS, Outcome, REVISION, ROOT};
+use rampart_hypervisor_core::interface::{Outcome, REVISION, ROOT};
 
 use crate::cpu::Registers;
 use crate::exits::Context;
@@ -81,26 +81,11 @@ fn doorbell(context: &Context<'_>, index: u64) -> Result<(), Outcome> {
         .shared
         .configuration()
         .ok_or(Outcome::NotPermitted)?;
-    let index = usize::try_from(index).map_err(|_| Outcome::Invalid)?;
-    let number = configuration
-        .doorbells
-        .get(index)
-        .ok_or(Outcome::Invalid)?
-        .interrupt;
-    let is_bell = |cell: u32| {
-        Shared::of(cell).interrupts.contains(number)
-            && Shared::of(cell)
-                .configuration()
-                .is_some_and(|configuration| {
-                    configuration.interrupts.iter().any(|grant| {
-                        let flags = InterruptFlags::from_bits_truncate(grant.flags);
-                        grant.number == number && flags.contains(InterruptFlags::DOORBELL)
-                    })
-                })
-    };
-    if !(0..MAXIMUM_CELLS as u32).any(is_bell) {
-        return Err(Outcome::NotPermitted);
-    }
+    let system = Shared::of(ROOT)
+        .configuration()
+        .ok_or(Outcome::WrongState)?;
+    let number = doorbell_target(configuration, index, system, &cells::there())
+        .ok_or(Outcome::NotPermitted)?;
     gic::ring(context.machine, number);
     Ok(())
 }

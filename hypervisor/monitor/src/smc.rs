@@ -86,6 +86,7 @@ fn stop(context: &Context<'_>, registers: &mut Registers, reason: StopReason) {
             .status()
             .advance(context.cell, Event::End(reason), now());
         cells::take_others(machine, context.cell, context.cpu);
+        cells::tell_root(machine);
     } else if !machine.status().cells[1..]
         .iter()
         .any(|cell| cell.state.load(Relaxed) != u32::from(CellState::Free))

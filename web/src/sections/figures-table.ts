@@ -22,6 +22,7 @@ const WALLS: { [wall in Wall]: string } = {
   "affinity-only": "affinity alone",
   "cpuset-v1": "cpuset (cgroup v1)",
   "isolated-partition": "isolated partition (cgroup v2)",
+  cell: "cell (hypervisor)",
 };
 
 const SHORT_WALLS: { [wall in Wall]: string } = {
@@ -29,6 +30,7 @@ const SHORT_WALLS: { [wall in Wall]: string } = {
   "affinity-only": "affinity alone",
   "cpuset-v1": "cpuset",
   "isolated-partition": "isolated partition",
+  cell: "cell",
 };
 
 /** A wall in words. */

@@ -171,11 +171,14 @@ impl LinuxCell {
         &self.regions
     }
 
-    /// The hand inside, which starts programs there as in any guest; one at a time.
+    /// The hand inside, which starts programs there as in any guest. There is one at a time: an earlier
+    /// one loses its connection, and its programs end.
     ///
     /// # Errors
     /// If it does not answer within `patience`, with the cell's state and its console's last lines.
     pub fn agent(&self, patience: Duration) -> Result<Agent, LinuxError> {
+        // Two that write one section would each undo what the other did.
+        self.hang_up();
         let map = |span: Span, writable| {
             let mapped = self
                 .device
@@ -287,6 +290,11 @@ impl LinuxCell {
     pub fn stop(&self) -> Result<(), LinuxError> {
         self.hang_up();
         Ok(self.device.stop(self.number)?)
+    }
+
+    /// Lets go of it: it stays as it is, for somebody else.
+    pub fn leave(mut self) {
+        self.destroyed = true;
     }
 
     /// Destroys the cell: its memory is wiped, its CPUs are Linux's again.

@@ -20,7 +20,8 @@ use crate::describe::{Description, Sources, Span, describe};
 use crate::device::{self, Device};
 use crate::resolve::{CellInUse, InUse, Request, Resolved, resolve};
 
-pub use console::{Console, ConsoleEvent};
+pub use crate::linux::Console;
+pub use console::console;
 pub use enable::{EnableOrder, Enabled, disable, enable, is_enabled};
 pub use error::OperateError;
 pub use report::{
@@ -346,6 +347,15 @@ fn cpu_numbers() -> BTreeMap<u64, u32> {
     cpus.into_iter()
         .map(|cpu| (cpu.mpidr, cpu.number))
         .collect()
+}
+
+/// Whether the driver has a cell of this name, as far as is to be seen without privilege.
+#[must_use]
+pub fn is_there(name: &str) -> bool {
+    let cells = fs::read_dir("/sys/devices/virtual/misc/rampart/cells");
+    cells.into_iter().flatten().flatten().any(|cell| {
+        fs::read_to_string(cell.path().join("name")).is_ok_and(|text| text.trim() == name)
+    })
 }
 
 /// CPUs that Linux has and does not run on.

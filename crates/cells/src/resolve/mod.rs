@@ -131,6 +131,25 @@ impl Request {
     }
 }
 
+impl Request {
+    /// A Linux on one CPU, with the regions that it shares with the root by convention
+    /// ([`crate::linux::LinuxRegions::of`]): its console, what it says, what it hears.
+    #[must_use]
+    pub fn linux(name: &str, memory_bytes: u64) -> Self {
+        let own = |bytes, writer| SharedWish::Own { bytes, writer };
+        Self {
+            payload: Payload::Linux,
+            memory_bytes,
+            shared: vec![
+                own(crate::linux::CONSOLE_BYTES, Writer::Cell),
+                own(crate::linux::TO_ROOT_BYTES, Writer::Cell),
+                own(crate::linux::FROM_ROOT_BYTES, Writer::Root),
+            ],
+            ..Self::new(name)
+        }
+    }
+}
+
 /// A cell as it can be created.
 #[derive(Debug, Clone)]
 pub struct Resolved {

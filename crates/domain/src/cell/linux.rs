@@ -147,7 +147,7 @@ impl LinuxInside {
 
     /// Interrupts that its kernel has counted (`/proc/interrupts` there).
     pub(super) fn interrupts(&self) -> Option<u64> {
-        let command = AgentCommand::new([INIT, "interrupts"].map(str::to_owned));
+        let command = AgentCommand::new([INIT, "show", "/proc/interrupts"].map(str::to_owned));
         let mut started = self.agent.spawn(&command).ok()?;
         let mut text = String::new();
         let begin = Instant::now();

@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rampart_model::{
-    APPLICATION_SCHEMA_VERSION, ChangeList, ChangeStep, CpuSet, Finding, Nanos, ResolvedDomain,
-    ResolvedPlan, StandingDomain, StandingPlan, StandingState, StepKind, Wall,
+    APPLICATION_SCHEMA_VERSION, ChangeList, ChangeStep, CpuSet, DomainKind, Finding, Nanos,
+    ResolvedDomain, ResolvedPlan, StandingDomain, StandingPlan, StandingState, StepKind, Wall,
 };
 
 use self::second::{Waiting, refuse_second, standing_here};
@@ -215,6 +215,12 @@ fn raise_walls(
     let mut shielded = CpuSet::new();
     let resolved = plan.resolved.clone();
     for domain in &resolved.domains {
+        if domain.kind == DomainKind::Cell {
+            // Interrupts keep away from its CPUs, so that they can leave Linux at once.
+            plan.domains.push(cell(domain));
+            shielded = shielded.union(&domain.cpus);
+            continue;
+        }
         let wall = steps
             .iter()
             .find(|step| step.kind == StepKind::Wall && step.name == domain.name);
@@ -259,6 +265,20 @@ fn raise_walls(
         }
     }
     Ok(())
+}
+
+/// A cell as it stands: its wall is raised by the hypervisor, when the cell is brought up.
+fn cell(domain: &ResolvedDomain) -> StandingDomain {
+    StandingDomain {
+        name: domain.name.clone(),
+        kind: domain.kind,
+        cpus: domain.cpus.clone(),
+        wall: Wall::Cell,
+        partition: None,
+        group: None,
+        members: None,
+        unified: false,
+    }
 }
 
 /// Another group of this name would be somebody else's.

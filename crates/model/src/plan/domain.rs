@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::cell::CellOptions;
 use super::guest::{CacheShare, GuestMemory, VirtualCpus};
 use super::policy::PlannedPolicy;
 use super::selector::CpuRequest;
@@ -43,13 +44,13 @@ pub struct PlannedDomain {
     /// What a container runs from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<ContainerSource>,
-    /// A guest's memory.
+    /// A guest's memory, or a cell's, of which only the size can be said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<GuestMemory>,
     /// A guest's kernel: a path on this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
-    /// A guest's initial file system: a path on this machine.
+    /// The initial file system of a guest or of a cell's Linux: a path on this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initramfs: Option<String>,
     /// A guest's disk: a path on this machine.
@@ -69,9 +70,16 @@ pub struct PlannedDomain {
     /// Whether a guest is told that its CPUs are never taken from it (`KVM_HINTS_REALTIME`).
     #[serde(default, skip_serializing_if = "is_false")]
     pub hint_dedicated: bool,
-    /// PCI devices given to a guest, for example `0000:03:00.0`.
+    /// PCI devices given to a guest, for example `0000:03:00.0`; for a cell devices of the device
+    /// tree, for example `/pl061@9030000`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<String>,
+    /// What a cell runs: a path on this machine, of a plain binary or of a Linux kernel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// What only a cell has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cell: Option<CellOptions>,
     /// Its share of a cache and of memory bandwidth.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheShare>,
@@ -106,6 +114,8 @@ impl PlannedDomain {
             cpu_pm: false,
             hint_dedicated: false,
             devices: Vec::new(),
+            image: None,
+            cell: None,
             cache: None,
             threads: Vec::new(),
             interrupts: Vec::new(),

@@ -4,6 +4,7 @@
 //! These types are the file's sections. They say what can be written; whether it makes sense on
 //! a machine is decided by `rampart-plan`.
 
+mod cell;
 mod domain;
 mod finding;
 mod guest;
@@ -19,6 +20,7 @@ use std::collections::BTreeMap;
 
 use crate::CpuSet;
 
+pub use cell::{CellOptions, CellPayload, CellRegion, CellWriter};
 pub use domain::{ContainerSource, InterruptMatch, PlannedDomain, Restart, ThreadRule};
 pub use finding::PlanFinding;
 pub use guest::{CacheShare, GuestMemory, VirtualCpuRequest, VirtualCpus};

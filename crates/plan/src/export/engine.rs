@@ -226,7 +226,9 @@ impl Engine {
             | DomainField::Emulator
             | DomainField::IdleKeepsCpu
             | DomainField::DedicatedHint
-            | DomainField::Devices => Said,
+            | DomainField::Devices
+            | DomainField::CellImage
+            | DomainField::CellOptions => Said,
         }
     }
 }

@@ -100,6 +100,10 @@ pub enum DomainField {
     DedicatedHint,
     /// PCI devices.
     Devices,
+    /// What a cell runs.
+    CellImage,
+    /// What only a cell has.
+    CellOptions,
     /// Ways of the cache.
     CacheWays,
     /// The same as a size.
@@ -141,6 +145,8 @@ impl DomainField {
             Self::IdleKeepsCpu => "cpu-pm",
             Self::DedicatedHint => "hint-dedicated",
             Self::Devices => "devices",
+            Self::CellImage => "image",
+            Self::CellOptions => "cell",
             Self::CacheWays => "cache.ways",
             Self::CacheBytes => "cache.bytes",
             Self::CacheExclusive => "cache.exclusive",
@@ -218,6 +224,8 @@ pub(super) fn of_domain(domain: &PlannedDomain) -> Vec<DomainField> {
         cpu_pm,
         hint_dedicated,
         devices,
+        image: of_cell,
+        cell,
         cache,
         threads,
         interrupts,
@@ -294,6 +302,8 @@ pub(super) fn of_domain(domain: &PlannedDomain) -> Vec<DomainField> {
         (DomainField::IdleKeepsCpu, *cpu_pm),
         (DomainField::DedicatedHint, *hint_dedicated),
         (DomainField::Devices, !devices.is_empty()),
+        (DomainField::CellImage, of_cell.is_some()),
+        (DomainField::CellOptions, cell.is_some()),
         (DomainField::CacheWays, ways.is_some()),
         (DomainField::CacheBytes, bytes.is_some()),
         (DomainField::CacheExclusive, exclusive),

@@ -125,7 +125,9 @@ fn answer(field: DomainField) -> Answer {
         | DomainField::Emulator
         | DomainField::IdleKeepsCpu
         | DomainField::DedicatedHint
-        | DomainField::Devices => Said,
+        | DomainField::Devices
+        | DomainField::CellImage
+        | DomainField::CellOptions => Said,
     }
 }
 

@@ -90,6 +90,8 @@ fn of_domain(field: DomainField) -> Answer {
         | DomainField::Engine
         | DomainField::Image
         | DomainField::RootFileSystem
+        | DomainField::CellImage
+        | DomainField::CellOptions
         | DomainField::Threads => Said,
     }
 }

@@ -127,6 +127,9 @@ pub(super) fn of_domain(means: Means<'_>, kind: DomainKind, field: DomainField) 
         | DomainField::IdleKeepsCpu
         | DomainField::DedicatedHint
         | DomainField::Devices => of_guest(),
+        DomainField::CellImage | DomainField::CellOptions => {
+            Lost("systemd knows no cells", "rampart up")
+        }
         DomainField::Service if guest => of_guest(),
         DomainField::Service => without(
             means,

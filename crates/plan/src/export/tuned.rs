@@ -93,6 +93,8 @@ fn of_domain(field: DomainField) -> Answer {
         | DomainField::IdleKeepsCpu
         | DomainField::DedicatedHint
         | DomainField::Devices
+        | DomainField::CellImage
+        | DomainField::CellOptions
         | DomainField::Threads => {
             Apart("TuneD tunes a machine and knows no domains: rampart export systemd, or others")
         }

@@ -3,6 +3,7 @@
 
 mod boot;
 mod caches;
+mod cells;
 mod cores;
 mod guests;
 mod host;

@@ -44,7 +44,7 @@ pub(super) fn kind_not_built(context: &Context<'_>) -> Vec<PlanFinding> {
         .plan
         .domains
         .iter()
-        .filter(|domain| matches!(domain.kind, DomainKind::Detached | DomainKind::Cell))
+        .filter(|domain| domain.kind == DomainKind::Detached)
         .map(|domain| {
             about(
                 "kind-not-built",
@@ -52,7 +52,7 @@ pub(super) fn kind_not_built(context: &Context<'_>) -> Vec<PlanFinding> {
                 Severity::Problem,
                 "Rampart cannot host this kind yet",
             )
-            .values(domain.kind.word(), "host, task, container or vm")
+            .values(domain.kind.word(), "host, task, container, vm or cell")
             .mend("write kind = \"task\" for a process, kind = \"vm\" for a guest")
             .impossible()
         })

@@ -6,7 +6,8 @@ use std::fmt;
 use rampart_model::{PlanFinding, Severity};
 
 use super::{
-    Context, boot, caches, cores, guests, host, isolation, limits, memory, owners, priorities,
+    Context, boot, caches, cells, cores, guests, host, isolation, limits, memory, owners,
+    priorities,
 };
 
 /// A rule.
@@ -52,7 +53,7 @@ macro_rules! rule {
 }
 
 /// Every rule, in the order in which they are checked.
-pub const RULES: [Rule; 26] = [
+pub const RULES: [Rule; 27] = [
     rule!(
         "same-machine",
         E,
@@ -68,6 +69,14 @@ pub const RULES: [Rule; 26] = [
         owners::kind_not_built,
         "Rampart can host the kind of each domain",
         "Rampart"
+    ),
+    rule!(
+        "cell-machine",
+        E,
+        false,
+        cells::machine,
+        "Cells have an arm64 machine and a kernel without VHE; CPU 0 is none of theirs",
+        "Rampart: docs/hypervisor.md"
     ),
     rule!(
         "selector",

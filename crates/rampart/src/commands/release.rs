@@ -36,6 +36,14 @@ pub(crate) fn run(arguments: &Release) -> Result<ExitCode, Failure> {
     });
     report.restored.splice(0..0, removed);
     report.left.extend(cells.left);
+    match rampart_supervise::release_hypervisor(&state) {
+        Ok(true) => report.restored.push(Restored {
+            place: "hypervisor".to_owned(),
+            what: "disabled".to_owned(),
+        }),
+        Ok(false) => {}
+        Err(finding) => report.left.push(finding),
+    }
     if arguments.json {
         output::print(&serde_json::to_string_pretty(&report)?)?;
     } else {

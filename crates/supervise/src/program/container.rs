@@ -131,8 +131,8 @@ impl Container {
 }
 
 impl Program for Container {
-    fn process(&self) -> u32 {
-        self.process
+    fn process(&self) -> Option<u32> {
+        Some(self.process)
     }
 
     fn ended(&mut self) -> Option<Ended> {

@@ -89,8 +89,8 @@ impl From<GuestEnd> for Ended {
 }
 
 impl Program for Guest {
-    fn process(&self) -> u32 {
-        self.1
+    fn process(&self) -> Option<u32> {
+        Some(self.1)
     }
 
     fn ended(&mut self) -> Option<Ended> {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a domain of a plan runs: one module a kind.
 
+pub(crate) mod cell;
 mod container;
 mod guest;
 mod task;
@@ -52,8 +53,8 @@ impl From<ExitStatus> for Ended {
 
 /// A program that was started in its place.
 pub(crate) trait Program {
-    /// Its first process, as we see it.
-    fn process(&self) -> u32;
+    /// Its first process, as we see it; none where Linux runs nothing of it.
+    fn process(&self) -> Option<u32>;
 
     /// How it ended; none as long as it runs.
     fn ended(&mut self) -> Option<Ended>;
@@ -74,6 +75,7 @@ pub(crate) trait Program {
 pub(crate) fn has_work(domain: &PlannedDomain) -> bool {
     match domain.kind {
         DomainKind::Vm => domain.kernel.is_some() || domain.disk.is_some(),
+        DomainKind::Cell => domain.image.is_some(),
         DomainKind::Container => domain.container.is_some() || !domain.run.is_empty(),
         _ => !domain.run.is_empty(),
     }
@@ -85,13 +87,14 @@ pub(crate) fn start(order: &Order<'_>) -> Result<(Box<dyn Program>, Vec<Finding>
         DomainKind::Host | DomainKind::Task => task::start(order),
         DomainKind::Container => container::start(order),
         DomainKind::Vm => guest::start(order),
-        kind @ (DomainKind::Detached | DomainKind::Cell) => Err(SuperviseError::Missing(
+        DomainKind::Cell => cell::start(order),
+        kind @ DomainKind::Detached => Err(SuperviseError::Missing(
             Finding::new(
                 Severity::Problem,
                 format!("domain {}", order.domain.name),
                 format!("Rampart cannot run a domain of kind {kind} yet"),
             )
-            .mend("write kind = \"task\", \"container\" or \"vm\""),
+            .mend("write kind = \"task\", \"container\", \"vm\" or \"cell\""),
         )),
     }
 }

@@ -77,8 +77,8 @@ pub(super) fn start(order: &Order<'_>) -> Result<(Box<dyn Program>, Vec<Finding>
 }
 
 impl Program for Task {
-    fn process(&self) -> u32 {
-        self.child.id()
+    fn process(&self) -> Option<u32> {
+        Some(self.child.id())
     }
 
     fn ended(&mut self) -> Option<Ended> {

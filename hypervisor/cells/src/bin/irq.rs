@@ -1,24 +1,75 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Counts the interrupts of the timer. The argument is the time between two in microseconds.
+//! Counts the interrupts of the timer, and leaves a record of each second. The argument is the time
+//! between two in microseconds; with bit 32 the program kicks its watchdog at each interrupt, until
+//! the root orders something.
 #![no_std]
 #![no_main]
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::cell::UnsafeCell;
+use core::sync::atomic::AtomicU64;
 
 use rampart_hypervisor_cells::{
-    TIMER, Word, arm_timer, count, enable, read_register, serve_timer, unmask, wait,
+    Order, RECORD_SECOND, RECORDS, SHARED, TIMER, Word, arm_timer, count, enable, hvc, order,
+    read_register, serve_timer, told, unmask, wait,
 };
+use rampart_hypervisor_core::interface::Hypercall;
+use rampart_ring::records::Writer;
 
-static TICKS: AtomicU64 = AtomicU64::new(0);
+const KICK: u64 = 1 << 32;
+const PAGE_WORDS: usize = 512;
+
+/// What the handler needs; there is one CPU, and its handler is not interrupted.
+struct State {
+    ticks: u64,
+    second: u64,
+    kicks: bool,
+    last: u64,
+    worst: u64,
+    second_ends: u64,
+    records: Option<Writer<'static>>,
+}
+
+struct Own(UnsafeCell<State>);
+
+// SAFETY: written before interrupts are taken, afterwards by the handler alone.
+unsafe impl Sync for Own {}
+
+static STATE: Own = Own(UnsafeCell::new(State {
+    ticks: 0,
+    second: 0,
+    kicks: false,
+    last: 0,
+    worst: 0,
+    second_ends: 0,
+    records: None,
+}));
 
 #[unsafe(no_mangle)]
-extern "C" fn cell_main(microseconds: u64) {
-    TICKS.store(
-        read_register!("cntfrq_el0") * microseconds / 1_000_000,
-        Relaxed,
-    );
+extern "C" fn cell_main(argument: u64) {
+    let second = read_register!("cntfrq_el0");
+    let now = read_register!("cntvct_el0");
+    // SAFETY: the page is there by the cell's configuration, all its words are plain numbers, and this
+    // part of it is written by the ring alone.
+    let memory = unsafe {
+        core::slice::from_raw_parts(
+            (SHARED as *const AtomicU64).add(RECORDS),
+            PAGE_WORDS - RECORDS,
+        )
+    };
+    let state = State {
+        ticks: second * (argument & 0xffff_ffff) / 1_000_000,
+        second,
+        kicks: argument & KICK != 0,
+        last: now,
+        worst: 0,
+        second_ends: now + second,
+        records: Writer::begin(memory),
+    };
+    let ticks = state.ticks;
+    // SAFETY: no interrupt is taken yet.
+    unsafe { *STATE.0.get() = state }
     enable(TIMER);
-    arm_timer(TICKS.load(Relaxed));
+    arm_timer(ticks);
     unmask();
     count(Word::Begun);
     loop {
@@ -28,5 +79,26 @@ extern "C" fn cell_main(microseconds: u64) {
 
 #[unsafe(no_mangle)]
 extern "C" fn cell_exception() {
-    serve_timer(TICKS.load(Relaxed));
+    // SAFETY: the handler is the only one, and is not interrupted.
+    let state = unsafe { &mut *STATE.0.get() };
+    serve_timer(state.ticks);
+    let now = read_register!("cntvct_el0");
+    state.worst = state.worst.max(now - state.last);
+    state.last = now;
+    if now >= state.second_ends {
+        let mut record = [0; 24];
+        let fields = [now, told(Word::Interrupts), state.worst];
+        for (bytes, field) in record.chunks_exact_mut(8).zip(fields) {
+            bytes.copy_from_slice(&field.to_le_bytes());
+        }
+        if let Some(records) = &mut state.records {
+            // It is short enough.
+            let _ = records.write(RECORD_SECOND, &record);
+        }
+        state.worst = 0;
+        state.second_ends = now + state.second;
+    }
+    if state.kicks && order(Order::Number) == 0 {
+        hvc(u32::from(Hypercall::WatchdogKick).into(), 0);
+    }
 }

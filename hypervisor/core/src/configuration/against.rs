@@ -4,12 +4,13 @@
 use core::ops::Range;
 
 use super::shape::meet;
-use super::{Configuration, Refused};
+use super::{Configuration, Refused, ensure};
 use crate::format::{
-    MAXIMUM_REGISTERS, MemoryFlags, MemoryRegion, Refusal, RegisterFlags, RegisterGrant,
+    InterruptGrant, MAXIMUM_REGISTERS, MemoryFlags, MemoryRegion, Refusal, RegisterFlags,
+    RegisterGrant,
 };
 use crate::gic::DISTRIBUTOR_BYTES;
-use crate::interface::{MAXIMUM_CELLS, NO_CELL, PAGE_BYTES, ROOT};
+use crate::interface::{MAXIMUM_CELLS, PAGE_BYTES, ROOT};
 
 /// What the launch found.
 #[derive(Debug, Clone)]
@@ -40,17 +41,16 @@ pub fn check_system(system: &Configuration<'_>, machine: &Machine<'_>) -> Result
         return Err(Refused::at(Refusal::CpuUnknown, index.unwrap_or(shorter)));
     }
     for (index, region) in system.memory.iter().enumerate() {
-        if reserved(region, system, machine) {
-            return Err(Refused::at(Refusal::MemoryReserved, index));
-        }
-        if !reachable(region, machine) {
-            return Err(Refused::at(Refusal::MemoryRange, index));
-        }
+        let at = |refusal| Refused::at(refusal, index);
+        ensure(
+            !reserved(region, system, machine),
+            at(Refusal::MemoryReserved),
+        )?;
+        ensure(reachable(region, machine), at(Refusal::MemoryRange))?;
     }
     for (index, grant) in system.interrupts.iter().enumerate() {
-        if grant.number >= machine.interrupt_end {
-            return Err(Refused::at(Refusal::InterruptRange, index));
-        }
+        let there = grant.number < machine.interrupt_end;
+        ensure(there, Refused::at(Refusal::InterruptRange, index))?;
     }
     Ok(())
 }
@@ -65,43 +65,32 @@ pub fn check_cell(
     machine: &Machine<'_>,
     cells: &Cells<'_>,
 ) -> Result<(), Refused> {
-    if new.is_named_as(system) {
-        return Err(Refused::with(Refusal::BadName, 0, ROOT));
-    }
+    let named = |other: &Configuration<'_>| new.header.name == other.header.name;
+    ensure(!named(system), Refused::with(Refusal::BadName, 0, ROOT))?;
     cpus(new, system, cells)?;
     for (index, region) in new.memory.iter().enumerate() {
         memory_of_root(region, system, machine).map_err(|refusal| Refused::at(refusal, index))?;
     }
     for (index, register) in new.registers.iter().enumerate() {
-        if !register_of_root(register, system) {
-            return Err(Refused::at(Refusal::RegisterPlace, index));
-        }
+        let place = register_of_root(register, system);
+        ensure(place, Refused::at(Refusal::RegisterPlace, index))?;
     }
     let event = system
         .platform
         .map_or(0, |platform| platform.event_interrupt);
     for (index, grant) in new.interrupts.iter().enumerate() {
-        if grant.number >= machine.interrupt_end {
-            return Err(Refused::at(Refusal::InterruptRange, index));
-        }
-        let bell = |own: &crate::format::InterruptGrant| own.number == grant.number;
-        if grant.number == event || system.interrupts.iter().any(bell) {
-            return Err(Refused::with(Refusal::InterruptOwned, index, ROOT));
-        }
+        let there = grant.number < machine.interrupt_end;
+        ensure(there, Refused::at(Refusal::InterruptRange, index))?;
+        let roots = grant.number == event || has_interrupt(system, grant.number);
+        ensure(!roots, Refused::with(Refusal::InterruptOwned, index, ROOT))?;
     }
     for (number, cell) in there(cells) {
-        if new.is_named_as(cell) {
-            return Err(Refused::with(Refusal::BadName, 0, number));
-        }
+        ensure(!named(cell), Refused::with(Refusal::BadName, 0, number))?;
         beside(new, cell, number)?;
     }
-    let granted = there(cells)
-        .map(|(_, cell)| cell.registers.len())
-        .sum::<usize>();
-    if granted + new.registers.len() > MAXIMUM_REGISTERS {
-        return Err(Refused::of(Refusal::TooManyShared));
-    }
-    Ok(())
+    let granted = there(cells).map(|(_, cell)| cell.registers.len());
+    let fit = granted.sum::<usize>() + new.registers.len() <= MAXIMUM_REGISTERS;
+    ensure(fit, Refused::of(Refusal::TooManyShared))
 }
 
 /// The cells that are there, with their numbers.
@@ -121,20 +110,18 @@ fn cpus(
     cells: &Cells<'_>,
 ) -> Result<(), Refused> {
     for (index, cpu) in new.cpus.iter().enumerate() {
-        if !system.cpus.contains(cpu) {
-            return Err(Refused::at(Refusal::CpuUnknown, index));
-        }
+        let known = system.cpus.contains(cpu);
+        ensure(known, Refused::at(Refusal::CpuUnknown, index))?;
         let owner = owner(*cpu, cells);
-        if owner != ROOT {
-            return Err(Refused::with(Refusal::CpuOwned, index, owner));
-        }
+        ensure(
+            owner == ROOT,
+            Refused::with(Refusal::CpuOwned, index, owner),
+        )?;
     }
-    let left = |cpu: &&u64| !new.cpus.contains(cpu) && owner(**cpu, cells) == ROOT;
-    if system.cpus.iter().any(|cpu| left(&cpu)) {
-        Ok(())
-    } else {
-        Err(Refused::with(Refusal::CpuOwned, new.cpus.len() - 1, ROOT))
-    }
+    let left = |cpu: &u64| !new.cpus.contains(cpu) && owner(*cpu, cells) == ROOT;
+    let last = new.cpus.len() - 1;
+    let left = system.cpus.iter().any(left);
+    ensure(left, Refused::with(Refusal::CpuOwned, last, ROOT))
 }
 
 /// The hypervisor's memory, or the interrupt controller's registers.
@@ -208,40 +195,36 @@ fn register_of_root(register: &RegisterGrant, system: &Configuration<'_>) -> boo
 /// Two cells side by side.
 fn beside(new: &Configuration<'_>, cell: &Configuration<'_>, number: u32) -> Result<(), Refused> {
     for (index, region) in new.memory.iter().enumerate() {
+        let with = |refusal| Refused::with(refusal, index, number);
         for theirs in cell.memory {
-            share(region, theirs).map_err(|refusal| Refused::with(refusal, index, number))?;
+            share(region, theirs).map_err(with)?;
         }
-        if cell
-            .registers
-            .iter()
-            .any(|register| holds_page_of(region, register))
-        {
-            return Err(Refused::with(Refusal::MemoryOwned, index, number));
-        }
+        let holds = |register: &RegisterGrant| holds_page_of(region, register);
+        ensure(
+            !cell.registers.iter().any(holds),
+            with(Refusal::MemoryOwned),
+        )?;
     }
     for (index, grant) in new.interrupts.iter().enumerate() {
-        if cell
-            .interrupts
-            .iter()
-            .any(|theirs| theirs.number == grant.number)
-        {
-            return Err(Refused::with(Refusal::InterruptOwned, index, number));
-        }
+        let owned = has_interrupt(cell, grant.number);
+        ensure(
+            !owned,
+            Refused::with(Refusal::InterruptOwned, index, number),
+        )?;
     }
     for (index, register) in new.registers.iter().enumerate() {
-        if cell
-            .memory
-            .iter()
-            .any(|theirs| holds_page_of(theirs, register))
-        {
-            return Err(Refused::with(Refusal::RegisterPlace, index, number));
-        }
+        let with = |refusal| Refused::with(refusal, index, number);
+        let holds = |theirs: &MemoryRegion| holds_page_of(theirs, register);
+        ensure(!cell.memory.iter().any(holds), with(Refusal::RegisterPlace))?;
         for theirs in cell.registers {
-            share_bits(register, theirs)
-                .map_err(|refusal| Refused::with(refusal, index, number))?;
+            share_bits(register, theirs).map_err(with)?;
         }
     }
     Ok(())
+}
+
+fn has_interrupt(cell: &Configuration<'_>, number: u32) -> bool {
+    cell.interrupts.iter().any(|own| own.number == number)
 }
 
 /// Shared memory is shared in whole, with one writer at most.
@@ -271,10 +254,8 @@ fn holds_page_of(region: &MemoryRegion, register: &RegisterGrant) -> bool {
 
 /// A register that two cells have must be the same to both, and no bit may be both's.
 fn share_bits(one: &RegisterGrant, other: &RegisterGrant) -> Result<(), Refusal> {
-    if !meet(
-        (one.address, one.width.into()),
-        (other.address, other.width.into()),
-    ) {
+    let there = |of: &RegisterGrant| (of.address, of.width.into());
+    if !meet(there(one), there(other)) {
         return Ok(());
     }
     let (flags, theirs) = (one.flags(), other.flags());
@@ -293,15 +274,6 @@ fn share_bits(one: &RegisterGrant, other: &RegisterGrant) -> Result<(), Refusal>
     Ok(())
 }
 
-/// The cell that has this shared interrupt: the root where no cell has it.
-#[must_use]
-pub fn interrupt_owner(number: u32, cells: &Cells<'_>) -> u32 {
-    let owns = |cell: &Configuration<'_>| cell.interrupts.iter().any(|own| own.number == number);
-    there(cells)
-        .find(|(_, cell)| owns(cell))
-        .map_or(ROOT, |(number, _)| number)
-}
-
 /// The interrupt that the caller's doorbell makes pending, where its present owner has it as a bell.
 #[must_use]
 pub fn doorbell_target(
@@ -310,14 +282,10 @@ pub fn doorbell_target(
     system: &Configuration<'_>,
     cells: &Cells<'_>,
 ) -> Option<u32> {
-    let number = caller
-        .doorbells
-        .get(usize::try_from(index).ok()?)?
-        .interrupt;
-    let owner = match interrupt_owner(number, cells) {
-        ROOT | NO_CELL => system,
-        cell => cells.get(cell as usize)?.as_ref()?,
-    };
-    let bell = |own: &&crate::format::InterruptGrant| own.number == number && own.is_doorbell();
-    owner.interrupts.iter().find(bell).map(|own| own.number)
+    let index = usize::try_from(index).ok()?;
+    let number = caller.doorbells.get(index)?.interrupt;
+    let owner = there(cells).find(|(_, cell)| has_interrupt(cell, number));
+    let owner = owner.map_or(system, |(_, cell)| cell);
+    let bell = |own: &InterruptGrant| own.number == number && own.is_doorbell();
+    owner.interrupts.iter().any(bell).then_some(number)
 }

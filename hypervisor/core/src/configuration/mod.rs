@@ -20,6 +20,8 @@ use crate::format::{
 };
 use crate::interface::{MAXIMUM_CPUS, REVISION};
 
+use refused::ensure;
+
 pub use refused::Refused;
 
 /// A checked configuration, over the bytes that it was made of.
@@ -65,31 +67,23 @@ impl<'a> Configuration<'a> {
 
     /// The tables, whatever is in them.
     fn split(bytes: &'a [u8], kind: Kind) -> Result<Self, Refused> {
-        let refuse = |refusal| Err(Refused::of(refusal));
-        let Ok((header, mut rest)) = BlobHeader::ref_from_prefix(bytes) else {
-            return refuse(Refusal::Truncated);
-        };
+        let (header, mut rest) =
+            BlobHeader::ref_from_prefix(bytes).map_err(|_| Refused::of(Refusal::Truncated))?;
         let wanted = match kind {
             Kind::System => SYSTEM_MAGIC,
             Kind::Cell => CELL_MAGIC,
         };
-        if header.magic != wanted {
-            return refuse(Refusal::WrongMagic);
-        }
-        if header.revision != REVISION {
-            return refuse(Refusal::WrongRevision);
-        }
-        if bytes.len() > MAXIMUM_BLOB_BYTES {
-            return refuse(Refusal::TooLong);
-        }
-        if header.bytes as usize > bytes.len() {
-            return refuse(Refusal::Truncated);
-        }
-        if (header.bytes as usize) < bytes.len() {
-            return refuse(Refusal::TooLong);
-        }
-        if header.reserved != 0 {
-            return refuse(Refusal::ReservedNotZero);
+        let bytes = bytes.len();
+        let said = header.bytes as usize;
+        for (holds, refusal) in [
+            (header.magic == wanted, Refusal::WrongMagic),
+            (header.revision == REVISION, Refusal::WrongRevision),
+            (bytes <= MAXIMUM_BLOB_BYTES, Refusal::TooLong),
+            (said <= bytes, Refusal::Truncated),
+            (said >= bytes, Refusal::TooLong),
+            (header.reserved == 0, Refusal::ReservedNotZero),
+        ] {
+            ensure(holds, Refused::of(refusal))?;
         }
         let platform = match kind {
             Kind::System => Some(&table::<Platform>(&mut rest, 1, 1)?[0]),
@@ -105,16 +99,8 @@ impl<'a> Configuration<'a> {
             smcs: table(&mut rest, header.smc_count, MAXIMUM_SMCS)?,
             doorbells: table(&mut rest, header.doorbell_count, MAXIMUM_DOORBELLS)?,
         };
-        if !rest.is_empty() {
-            return refuse(Refusal::TooLong);
-        }
+        ensure(rest.is_empty(), Refused::of(Refusal::TooLong))?;
         Ok(configuration)
-    }
-
-    /// Whether two have the same name: what follows it is zero in both.
-    #[must_use]
-    pub fn is_named_as(&self, other: &Configuration<'_>) -> bool {
-        self.header.name == other.header.name
     }
 
     /// The name, without what it is filled up with.
@@ -129,12 +115,9 @@ impl<'a> Configuration<'a> {
     /// Whether the cell may execute at this address of its own.
     #[must_use]
     pub fn executes(&self, guest: u64) -> bool {
-        self.memory.iter().any(|region| {
-            region.flags().contains(MemoryFlags::EXECUTE)
-                && guest
-                    .checked_sub(region.guest)
-                    .is_some_and(|offset| offset < region.bytes)
-        })
+        self.memory
+            .iter()
+            .any(|region| region.flags().contains(MemoryFlags::EXECUTE) && region.shows(guest))
     }
 
     /// Whether this SMC function is forwarded to the firmware.
@@ -153,12 +136,9 @@ fn table<'a, T: FromBytes + Immutable + KnownLayout>(
     most: usize,
 ) -> Result<&'a [T], Refused> {
     let count = count as usize;
-    if count > most {
-        return Err(Refused::of(Refusal::TooManyEntries));
-    }
-    let Ok((entries, after)) = <[T]>::ref_from_prefix_with_elems(rest, count) else {
-        return Err(Refused::of(Refusal::Truncated));
-    };
+    ensure(count <= most, Refused::of(Refusal::TooManyEntries))?;
+    let (entries, after) = <[T]>::ref_from_prefix_with_elems(rest, count)
+        .map_err(|_| Refused::of(Refusal::Truncated))?;
     *rest = after;
     Ok(entries)
 }
@@ -170,12 +150,25 @@ impl MemoryRegion {
         MemoryFlags::from_bits_truncate(self.flags)
     }
 
+    /// Start and size, physically.
+    pub(crate) const fn there(&self) -> (u64, u64) {
+        (self.physical, self.bytes)
+    }
+
+    /// Start and size, as the cell sees it.
+    pub(crate) const fn seen(&self) -> (u64, u64) {
+        (self.guest, self.bytes)
+    }
+
     /// Whether the two have physical memory in common.
     #[must_use]
     pub const fn meets(&self, start: u64, bytes: u64) -> bool {
-        // None wraps around: that was refused.
-        self.physical < start.saturating_add(bytes)
-            && start < self.physical.saturating_add(self.bytes)
+        shape::meet(self.there(), (start, bytes))
+    }
+
+    /// Whether the cell sees some of it at this address.
+    pub(crate) const fn shows(&self, guest: u64) -> bool {
+        shape::meet(self.seen(), (guest, 1))
     }
 }
 

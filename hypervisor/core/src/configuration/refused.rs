@@ -19,28 +19,26 @@ pub struct Refused {
 
 impl Refused {
     pub(super) const fn of(refusal: Refusal) -> Self {
-        Self {
-            refusal,
-            index: 0,
-            other: NO_CELL,
-        }
+        Self::at(refusal, 0)
     }
 
     pub(super) const fn at(refusal: Refusal, index: usize) -> Self {
-        Self {
-            refusal,
-            index: index as u32,
-            other: NO_CELL,
-        }
+        Self::with(refusal, index, NO_CELL)
     }
 
     pub(super) const fn with(refusal: Refusal, index: usize, other: u32) -> Self {
+        let index = index as u32;
         Self {
             refusal,
-            index: index as u32,
+            index,
             other,
         }
     }
+}
+
+/// What must hold, and what is said where it does not.
+pub(super) fn ensure(holds: bool, refused: Refused) -> Result<(), Refused> {
+    holds.then_some(()).ok_or(refused)
 }
 
 impl Refusal {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a configuration must fulfil by itself, whatever the machine.
 
+use super::refused::ensure;
 use super::{Configuration, Kind, Refused};
 use crate::format::{
-    InterruptFlags, MemoryFlags, MemoryRegion, Platform, Refusal, RegisterFlags, RegisterGrant,
+    InterruptFlags, InterruptGrant, MemoryFlags, MemoryRegion, Platform, Refusal, RegisterFlags,
+    RegisterGrant,
 };
 use crate::gic::{DISTRIBUTOR_BYTES, FIRST_SPI, LAST_SPI, REDISTRIBUTOR_BYTES};
 use crate::interface::{MAXIMUM_CPUS, PAGE_BYTES};
@@ -28,22 +30,19 @@ pub(super) fn check(configuration: &Configuration<'_>, kind: Kind) -> Result<(),
 }
 
 fn name(name: &[u8]) -> Result<(), Refused> {
-    let length = name
-        .iter()
-        .position(|byte| *byte == 0)
-        .unwrap_or(name.len());
-    let (name, filling) = name.split_at(length);
+    let length = name.iter().position(|byte| *byte == 0);
+    let (name, filling) = name.split_at(length.unwrap_or(name.len()));
     let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
-    if name.is_empty() || !name.iter().all(allowed) || filling.iter().any(|byte| *byte != 0) {
-        return Err(Refused::of(Refusal::BadName));
-    }
-    Ok(())
+    let right =
+        !name.is_empty() && name.iter().all(allowed) && filling.iter().all(|byte| *byte == 0);
+    ensure(right, Refused::of(Refusal::BadName))
 }
 
 fn check_platform(platform: &Platform) -> Result<(), Refused> {
-    if platform.reserved != 0 {
-        return Err(Refused::of(Refusal::ReservedNotZero));
-    }
+    ensure(
+        platform.reserved == 0,
+        Refused::of(Refusal::ReservedNotZero),
+    )?;
     // 64 KiB frames, two for each CPU, four where there are virtual LPIs (Arm IHI 0069, 12.1).
     let whole = |value: u64, of: u64| value.is_multiple_of(of);
     let right = whole(platform.distributor, DISTRIBUTOR_BYTES)
@@ -58,63 +57,45 @@ fn check_platform(platform: &Platform) -> Result<(), Refused> {
             (platform.redistributors, platform.redistributor_bytes),
         )
         && (platform.event_interrupt == 0 || is_spi(platform.event_interrupt));
-    if right {
-        Ok(())
-    } else {
-        Err(Refused::of(Refusal::PlatformShape))
-    }
+    ensure(right, Refused::of(Refusal::PlatformShape))
 }
 
 fn cpus(cpus: &[u64]) -> Result<(), Refused> {
-    if cpus.is_empty() {
-        return Err(Refused::of(Refusal::NoCpu));
-    }
     for (index, cpu) in cpus.iter().enumerate() {
-        if cpu & !AFFINITY != 0 {
-            return Err(Refused::at(Refusal::CpuUnknown, index));
-        }
-        if cpus[..index].contains(cpu) {
-            return Err(Refused::at(Refusal::CpuTwice, index));
-        }
+        ensure(
+            cpu & !AFFINITY == 0,
+            Refused::at(Refusal::CpuUnknown, index),
+        )?;
+        let twice = cpus[..index].contains(cpu);
+        ensure(!twice, Refused::at(Refusal::CpuTwice, index))?;
     }
-    Ok(())
+    ensure(!cpus.is_empty(), Refused::of(Refusal::NoCpu))
 }
 
 fn memory(memory: &[MemoryRegion], kind: Kind) -> Result<(), Refused> {
     for (index, region) in memory.iter().enumerate() {
-        region_alone(region, kind).map_err(|refusal| Refused::at(refusal, index))?;
+        region_alone(region, kind, index)?;
         for earlier in &memory[..index] {
-            if meet((region.guest, region.bytes), (earlier.guest, earlier.bytes)) {
-                return Err(Refused::at(Refusal::MemoryOverlapsGuest, index));
-            }
-            if meet(
-                (region.physical, region.bytes),
-                (earlier.physical, earlier.bytes),
-            ) {
-                return Err(Refused::at(Refusal::MemoryOverlapsPhysical, index));
-            }
+            let seen = meet(region.seen(), earlier.seen());
+            ensure(!seen, Refused::at(Refusal::MemoryOverlapsGuest, index))?;
+            let there = meet(region.there(), earlier.there());
+            ensure(!there, Refused::at(Refusal::MemoryOverlapsPhysical, index))?;
         }
     }
     Ok(())
 }
 
-fn region_alone(region: &MemoryRegion, kind: Kind) -> Result<(), Refusal> {
-    let flags = MemoryFlags::from_bits(region.flags).ok_or(Refusal::ReservedNotZero)?;
-    if region.reserved != 0 {
-        return Err(Refusal::ReservedNotZero);
-    }
+fn region_alone(region: &MemoryRegion, kind: Kind, index: usize) -> Result<(), Refused> {
+    let at = |refusal| Refused::at(refusal, index);
+    let flags = MemoryFlags::from_bits(region.flags).ok_or(at(Refusal::ReservedNotZero))?;
+    ensure(region.reserved == 0, at(Refusal::ReservedNotZero))?;
     let whole = [region.physical, region.guest, region.bytes];
-    if whole.iter().any(|value| !value.is_multiple_of(PAGE_BYTES)) {
-        return Err(Refusal::MemoryUnaligned);
-    }
-    let fits = |start: u64| {
-        start
-            .checked_add(region.bytes)
-            .is_some_and(|end| end <= ADDRESS_END)
-    };
-    if region.bytes == 0 || !fits(region.physical) || !fits(region.guest) {
-        return Err(Refusal::MemoryRange);
-    }
+    let whole = whole.iter().all(|value| value.is_multiple_of(PAGE_BYTES));
+    ensure(whole, at(Refusal::MemoryUnaligned))?;
+    let end = |start: u64| start.checked_add(region.bytes);
+    let fits = |start: u64| end(start).is_some_and(|end| end <= ADDRESS_END);
+    let fits = region.bytes != 0 && fits(region.physical) && fits(region.guest);
+    ensure(fits, at(Refusal::MemoryRange))?;
     let has = |flag| flags.contains(flag);
     let access = MemoryFlags::READ | MemoryFlags::WRITE | MemoryFlags::EXECUTE;
     let root_access = MemoryFlags::ROOT_READ | MemoryFlags::ROOT_WRITE;
@@ -129,119 +110,79 @@ fn region_alone(region: &MemoryRegion, kind: Kind) -> Result<(), Refusal> {
         || (kind == Kind::System
             && (flags.intersects(root_access | MemoryFlags::LOADABLE | MemoryFlags::SHARED)
                 || region.guest != region.physical));
-    if contradictory {
-        Err(Refusal::MemoryFlags)
-    } else {
-        Ok(())
-    }
+    ensure(!contradictory, at(Refusal::MemoryFlags))
 }
 
 fn start(configuration: &Configuration<'_>, kind: Kind) -> Result<(), Refused> {
     let header = configuration.header;
-    match kind {
-        Kind::System
-            if header.entry | header.argument != 0 || header.watchdog_milliseconds != 0 =>
-        {
-            Err(Refused::of(Refusal::ReservedNotZero))
-        }
-        Kind::System => Ok(()),
-        Kind::Cell => {
-            let holds = |region: &MemoryRegion| {
-                let offset = header.entry.checked_sub(region.guest);
-                region
-                    .flags()
-                    .contains(MemoryFlags::EXECUTE | MemoryFlags::LOADABLE)
-                    && offset.is_some_and(|offset| offset < region.bytes)
-            };
-            if header.entry.is_multiple_of(4) && configuration.memory.iter().any(holds) {
-                Ok(())
-            } else {
-                Err(Refused::of(Refusal::EntryOutside))
-            }
-        }
+    if kind == Kind::System {
+        let nothing = header.entry | header.argument == 0 && header.watchdog_milliseconds == 0;
+        return ensure(nothing, Refused::of(Refusal::ReservedNotZero));
     }
+    let loaded = MemoryFlags::EXECUTE | MemoryFlags::LOADABLE;
+    let holds =
+        |region: &MemoryRegion| region.flags().contains(loaded) && region.shows(header.entry);
+    let right = header.entry.is_multiple_of(4) && configuration.memory.iter().any(holds);
+    ensure(right, Refused::of(Refusal::EntryOutside))
 }
 
 fn interrupts(configuration: &Configuration<'_>) -> Result<(), Refused> {
     let grants = configuration.interrupts;
     for (index, grant) in grants.iter().enumerate() {
-        if InterruptFlags::from_bits(grant.flags).is_none() {
-            return Err(Refused::at(Refusal::ReservedNotZero, index));
-        }
-        if !is_spi(grant.number) {
-            return Err(Refused::at(Refusal::InterruptRange, index));
-        }
-        if grants[..index]
-            .iter()
-            .any(|earlier| earlier.number == grant.number)
-        {
-            return Err(Refused::at(Refusal::InterruptTwice, index));
-        }
+        let at = |refusal| Refused::at(refusal, index);
+        let known = InterruptFlags::from_bits(grant.flags).is_some();
+        ensure(known, at(Refusal::ReservedNotZero))?;
+        ensure(is_spi(grant.number), at(Refusal::InterruptRange))?;
+        let same = |earlier: &InterruptGrant| earlier.number == grant.number;
+        ensure(
+            !grants[..index].iter().any(same),
+            at(Refusal::InterruptTwice),
+        )?;
     }
     Ok(())
 }
 
 fn registers(configuration: &Configuration<'_>, kind: Kind) -> Result<(), Refused> {
     let registers = configuration.registers;
-    if kind == Kind::System && !registers.is_empty() {
-        // The root has all bits that no cell has; there is nothing to say.
-        return Err(Refused::of(Refusal::TooManyEntries));
-    }
+    // The root has all bits that no cell has; there is nothing to say.
+    let right = kind == Kind::Cell || registers.is_empty();
+    ensure(right, Refused::of(Refusal::TooManyEntries))?;
+    let mut end = 0;
     for (index, register) in registers.iter().enumerate() {
-        register_alone(register).map_err(|refusal| Refused::at(refusal, index))?;
-        if let Some(before) = index
-            .checked_sub(1)
-            .and_then(|before| registers.get(before))
-            && register.address < before.address + u64::from(before.width)
-        {
-            return Err(Refused::at(Refusal::RegisterOrder, index));
-        }
-        let own = |region: &MemoryRegion| {
-            region.meets(register.address, register.width.into())
-                || meet(
-                    (region.guest, region.bytes),
-                    (register.address, register.width.into()),
-                )
-        };
-        if configuration.memory.iter().any(own) {
-            return Err(Refused::at(Refusal::RegisterPlace, index));
-        }
+        let at = |refusal| Refused::at(refusal, index);
+        let known = RegisterFlags::from_bits(register.flags).is_some();
+        ensure(known, at(Refusal::ReservedNotZero))?;
+        ensure(has_shape(register), at(Refusal::RegisterShape))?;
+        ensure(register.address >= end, at(Refusal::RegisterOrder))?;
+        let there = (register.address, u64::from(register.width));
+        let own = |region: &MemoryRegion| meet(region.there(), there) || meet(region.seen(), there);
+        let own = configuration.memory.iter().any(own);
+        ensure(!own, at(Refusal::RegisterPlace))?;
+        end = register.address + u64::from(register.width);
     }
     Ok(())
 }
 
-fn register_alone(register: &RegisterGrant) -> Result<(), Refusal> {
-    if RegisterFlags::from_bits(register.flags).is_none() {
-        return Err(Refusal::ReservedNotZero);
-    }
+fn has_shape(register: &RegisterGrant) -> bool {
     let bits = register.readable | register.writable;
-    let right = matches!(register.width, 1 | 2 | 4 | 8)
+    matches!(register.width, 1 | 2 | 4 | 8)
         && register.address.is_multiple_of(register.width.into())
         && register.address < ADDRESS_END
         && bits != 0
-        && (register.width == 8 || bits >> (8 * register.width) == 0);
-    if right {
-        Ok(())
-    } else {
-        Err(Refusal::RegisterShape)
-    }
+        && (register.width == 8 || bits >> (8 * register.width) == 0)
 }
 
 fn calls(configuration: &Configuration<'_>) -> Result<(), Refused> {
     for (index, range) in configuration.smcs.iter().enumerate() {
         // Of both calling widths (Arm DEN 0022, 5.1): PSCI is served here and never forwarded.
         let psci = |start: u32| range.first <= start + 0x1f && start <= range.last;
-        if range.first > range.last || psci(0x8400_0000) || psci(0xC400_0000) {
-            return Err(Refused::at(Refusal::SmcRange, index));
-        }
+        let right = range.first <= range.last && !psci(0x8400_0000) && !psci(0xC400_0000);
+        ensure(right, Refused::at(Refusal::SmcRange, index))?;
     }
     for (index, doorbell) in configuration.doorbells.iter().enumerate() {
-        if doorbell.reserved != 0 {
-            return Err(Refused::at(Refusal::ReservedNotZero, index));
-        }
-        if !is_spi(doorbell.interrupt) {
-            return Err(Refused::at(Refusal::DoorbellRange, index));
-        }
+        let at = |refusal| Refused::at(refusal, index);
+        ensure(doorbell.reserved == 0, at(Refusal::ReservedNotZero))?;
+        ensure(is_spi(doorbell.interrupt), at(Refusal::DoorbellRange))?;
     }
     Ok(())
 }

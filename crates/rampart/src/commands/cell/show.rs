@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rampart_cells::describe::{self, Sources};
-use rampart_cells::operate::{CellReport, Console, ConsoleEvent, OperateError, Operator};
+use rampart_cells::operate::{self, CellReport, CellState, OperateError, Operator};
 use rampart_model::ExitCode;
 
 use super::{ConsoleArguments, Describe, List, Stats};
@@ -138,65 +138,22 @@ pub(super) fn stats(arguments: &Stats) -> Result<ExitCode, Failure> {
 
 pub(super) fn console(arguments: &ConsoleArguments) -> Result<ExitCode, Failure> {
     let operator = Operator::open()?;
-    let console = Console::open(&operator, &arguments.name)?;
+    let mut console = operate::console(&operator, &arguments.name)?;
     let number = operator.cell(&arguments.name)?.number;
     let stop = signals::stop_flag()?;
-    let mut result = Ok(());
-    // Ended by the cell's end, but not before all that it wrote until then was read.
-    let mut was_running = true;
-    console.read(|events| {
-        let nothing = events.is_empty();
-        for event in events {
-            result = match event {
-                ConsoleEvent::Line(line) => output::print(&printable(&line)),
-                ConsoleEvent::Lost(bytes) => {
-                    output::say(&format!(
-                        "rampart: {bytes} bytes were overwritten before they were read"
-                    ));
-                    Ok(())
-                }
-                ConsoleEvent::Began => {
-                    output::say("rampart: the cell's console began anew");
-                    Ok(())
-                }
-                ConsoleEvent::Damaged => {
-                    output::say(
-                        "rampart: what the cell wrote there makes no sense; going on after it",
-                    );
-                    Ok(())
-                }
-            };
-            if result.is_err() {
-                return false;
-            }
-        }
-        if !arguments.follow || stop.load(Ordering::Relaxed) {
-            return !nothing && !stop.load(Ordering::Relaxed);
-        }
-        if nothing {
-            if !was_running {
-                return false;
-            }
+    // Its end is the end, but not before all that it wrote until then was read.
+    let mut runs = true;
+    while !stop.load(Ordering::Relaxed) {
+        let lines = console.lines();
+        if !lines.is_empty() {
+            output::print(&lines.join("\n"))?;
+        } else if arguments.follow && runs {
             let state = operator.state(number);
-            was_running =
-                state.is_ok_and(|(state, _)| state == rampart_cells::operate::CellState::Running);
+            runs = state.is_ok_and(|(state, _)| state == CellState::Running);
             std::thread::sleep(LOOK);
+        } else {
+            break;
         }
-        true
-    });
-    result?;
+    }
     Ok(ExitCode::Success)
-}
-
-/// A cell is not trusted with this terminal.
-fn printable(line: &str) -> String {
-    line.chars()
-        .map(|c| {
-            if c.is_control() && c != '\t' {
-                '\u{fffd}'
-            } else {
-                c
-            }
-        })
-        .collect()
 }

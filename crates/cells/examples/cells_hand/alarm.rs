@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A cell with a device of its own, whose interrupt it takes: the PL031 clock of QEMU's `virt`.
+
+use std::fs;
+
+use rampart_cells::device::Device;
+use rampart_hypervisor_core::configuration::build::Blob;
+use rampart_hypervisor_core::format::{InterruptGrant, MemoryFlags};
+
+use crate::support::{
+    DEVICE, Done, INTERRUPTS, Physical, SECOND, UNEXPECTED, region, say, without_exits,
+};
+
+const CLOCK: u64 = 0x0901_0000;
+const INTERRUPT: u32 = 34;
+const DRIVER: &str = "/sys/bus/amba/drivers/rtc-pl031";
+const NAME: &str = "9010000.pl031";
+
+/// Linux gives the device away, and gets it back.
+pub(crate) fn alarm(device: &Device, program: &[u8]) -> Done {
+    fs::write(format!("{DRIVER}/unbind"), NAME)
+        .map_err(|error| format!("{DRIVER}/unbind: {error}"))?;
+    let result = with_clock(device, program);
+    fs::write(format!("{DRIVER}/bind"), NAME).map_err(|error| format!("{DRIVER}/bind: {error}"))?;
+    result?;
+    let clock = Physical::open(CLOCK);
+    // 2020 was 1,577,836,800 seconds after the beginning of 1970.
+    let seconds = clock.register(0);
+    say(
+        seconds > 1_577_836_800,
+        &format!("alarm: the root has its clock again: {seconds}"),
+    );
+    Ok(())
+}
+
+fn with_clock(device: &Device, program: &[u8]) -> Done {
+    let registers = MemoryFlags::READ | MemoryFlags::WRITE | MemoryFlags::DEVICE;
+    let mut blob = Blob {
+        interrupts: vec![InterruptGrant {
+            number: INTERRUPT,
+            flags: 0,
+        }],
+        ..SECOND.blob(0)
+    };
+    blob.memory.push(region(CLOCK, CLOCK, 4096, registers));
+    let page = SECOND.page();
+    let cell = SECOND.begin(device, &blob, program)?;
+    let unexpected = page.word(UNEXPECTED);
+    without_exits(
+        device,
+        "a device of the cell",
+        &SECOND,
+        &[DEVICE, INTERRUPTS],
+        300,
+    );
+    say(
+        page.word(UNEXPECTED) == unexpected,
+        "alarm: no interrupt that is not its own",
+    );
+    device.destroy(cell)?;
+    Ok(())
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a cell may not do, and what becomes of it: `hypervisor/cells/src/bin/attack.rs`.
+
+use std::time::{Duration, Instant};
+
+use rampart_cells::device::Device;
+use rampart_hypervisor_core::interface::{CellState, StopReason};
+
+use crate::support::{
+    BEGUN, CODE, CODE_BYTES, Done, HYPERVISOR, INTERRUPTS, PATIENCE, RESULT, SECOND, beside,
+    latest_failure, say, state, told_of, wait_until,
+};
+
+/// What an attack must come to.
+#[derive(Clone, Copy)]
+enum Outcome {
+    /// The cell fails for this reason.
+    Fails(StopReason),
+    /// It ends itself.
+    Ends(StopReason),
+    /// It goes on; its result is this.
+    Survives(u64),
+    /// It goes on and answers nothing; the root takes its CPU.
+    Silent,
+}
+
+const NOT_SUPPORTED: u64 = -1_i64 as u64;
+const INVALID_PARAMETERS: u64 = -2_i64 as u64;
+
+const ATTACKS: [(u64, &str, Outcome); 17] = [
+    (1, "reads outside", Outcome::Fails(StopReason::MemoryRead)),
+    (2, "writes outside", Outcome::Fails(StopReason::MemoryWrite)),
+    (
+        3,
+        "executes outside",
+        Outcome::Fails(StopReason::MemoryExecute),
+    ),
+    (4, "interrupts everybody", Outcome::Survives(0)),
+    (5, "calls the firmware", Outcome::Survives(NOT_SUPPORTED)),
+    (6, "spins with everything masked", Outcome::Silent),
+    (
+        7,
+        "faults on its vectors and stack",
+        Outcome::Fails(StopReason::MemoryExecute),
+    ),
+    (
+        8,
+        "maintains caches by set and way",
+        Outcome::Fails(StopReason::SetWay),
+    ),
+    (9, "sleeps with everything masked", Outcome::Silent),
+    (
+        10,
+        "reaches for the interrupt controller",
+        Outcome::Survives(0),
+    ),
+    (
+        11,
+        "starts the root's CPU",
+        Outcome::Survives(INVALID_PARAMETERS),
+    ),
+    (12, "masks by priority and spins", Outcome::Silent),
+    // QEMU emulates no caches, and does not look whether the address is there.
+    (13, "cleans caches outside", Outcome::Survives(0)),
+    (14, "faults for ever", Outcome::Silent),
+    (
+        15,
+        "writes the auxiliary control register",
+        Outcome::Fails(StopReason::SystemRegister),
+    ),
+    (
+        16,
+        "turns the system off",
+        Outcome::Ends(StopReason::SystemOff),
+    ),
+    (
+        17,
+        "resets the system",
+        Outcome::Ends(StopReason::SystemReset),
+    ),
+];
+
+/// Whether the latest failure is this one, whole, and from where the program is.
+fn is_recorded(device: &Device, cell: u32, reason: StopReason) -> bool {
+    let Some(record) = latest_failure(device, cell) else {
+        return false;
+    };
+    let outside = reason == StopReason::MemoryExecute;
+    let inside = (CODE..CODE + CODE_BYTES).contains(&record.program_counter);
+    record.cpu == SECOND.cpu()
+        && record.reason == u32::from(reason)
+        && (outside || inside)
+        && (!outside || record.guest_address & !0xfff == HYPERVISOR.0)
+}
+
+fn attack(device: &Device, number: u64, name: &str, outcome: Outcome, program: &[u8]) -> Done {
+    let page = SECOND.page();
+    let begun = page.word(BEGUN);
+    let cell = SECOND.start(device, number, program)?;
+    wait_until(PATIENCE, || page.word(BEGUN) != begun);
+    match outcome {
+        Outcome::Fails(reason) | Outcome::Ends(reason) => {
+            let wanted = match outcome {
+                Outcome::Fails(_) => CellState::Failed,
+                _ => CellState::Stopped,
+            };
+            let told = told_of(device, cell, wanted)?;
+            let found = state(device, cell);
+            say(
+                told && found.1 == reason,
+                &format!("{name}: told by poll: {found:?}"),
+            );
+            if let Outcome::Fails(_) = outcome {
+                say(
+                    is_recorded(device, cell, reason),
+                    &format!("{name}: recorded"),
+                );
+            }
+        }
+        Outcome::Survives(result) => {
+            let from = page.word(INTERRUPTS);
+            let alive = wait_until(PATIENCE, || page.word(INTERRUPTS) > from + 3);
+            let found = page.word(RESULT);
+            let state = state(device, cell);
+            let what = format!("{name}: alive {alive}, result {found:#x}, {state:?}");
+            say(alive && found == result, &what);
+        }
+        Outcome::Silent => {
+            std::thread::sleep(Duration::from_millis(300));
+            say(
+                state(device, cell).0 == CellState::Running,
+                &format!("{name}: runs"),
+            );
+        }
+    }
+    let begin = Instant::now();
+    device.destroy(cell)?;
+    say(
+        true,
+        &format!("{name}: its CPU is back after {:?}", begin.elapsed()),
+    );
+    Ok(())
+}
+
+/// One after the other, each by a cell of its own.
+pub(crate) fn all(device: &Device, program: &[u8]) -> Done {
+    for (number, name, outcome) in ATTACKS {
+        beside(device, name, || {
+            attack(device, number, name, outcome, program)
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Cells and the root tell each other through shared memory, one writer each, and ring.
+
+use std::time::Duration;
+
+use rampart_cells::device::Device;
+use rampart_hypervisor_core::configuration::build::Blob;
+use rampart_hypervisor_core::format::{InterruptFlags, InterruptGrant, MemoryFlags};
+
+use crate::support::{
+    BELLS, DEVICE, DONE, Done, EVENT, EXCEPTIONS, INTERRUPTS, MESSAGE, NEIGHBOUR, ORDER_FIRST,
+    ORDER_SECOND, ORDER_THIRD, PATIENCE, Physical, Plan, RESULT, SECOND, THIRD, all_exits,
+    doorbell, region, say, wait_until,
+};
+
+const RINGS: u64 = 100;
+
+/// It reads the other's page, has a bell of its own, and rings the other's and the root's.
+fn blob(plan: &Plan, other: &Plan, own: usize) -> Blob {
+    let mut blob = plan.blob(BELLS[own].into());
+    let shared = MemoryFlags::READ | MemoryFlags::SHARED | MemoryFlags::ROOT_READ;
+    blob.memory
+        .push(region(other.shared(), NEIGHBOUR, 4096, shared));
+    blob.interrupts = vec![InterruptGrant {
+        number: BELLS[own],
+        flags: InterruptFlags::DOORBELL.bits(),
+    }];
+    blob.doorbells = vec![doorbell(BELLS[1 - own]), doorbell(EVENT)];
+    blob
+}
+
+/// What one side of a cell is seen by.
+struct Side {
+    plan: Plan,
+    orders: Physical,
+    page: Physical,
+}
+
+impl Side {
+    fn of(plan: Plan) -> Self {
+        Self {
+            orders: plan.order_page(),
+            page: plan.page(),
+            plan,
+        }
+    }
+}
+
+/// `from` rings `to`, which takes it without an exit and finds what was written.
+fn ring(device: &Device, from: &Side, to: &Side) {
+    let before = (to.page.word(DEVICE), all_exits(device, to.plan.cpu()));
+    let ticks = to.page.word(INTERRUPTS);
+    from.orders.set(ORDER_FIRST, 1);
+    let rung = wait_until(3 * PATIENCE, || to.page.word(DEVICE) >= before.0 + RINGS);
+    from.orders.set(ORDER_FIRST, 0);
+    let alive = wait_until(PATIENCE, || to.page.word(INTERRUPTS) > ticks + 10);
+    let exits = all_exits(device, to.plan.cpu()) - before.1;
+    println!(
+        "figure {} rung by {}: interrupts {} exits {exits}",
+        to.plan.name,
+        from.plan.name,
+        to.page.word(DEVICE) - before.0
+    );
+    say(
+        rung && alive && exits == 0,
+        &format!(
+            "bells: {} is rung by {} without an exit",
+            to.plan.name, from.plan.name
+        ),
+    );
+}
+
+/// Between two cells in both directions, from the root to each, and from each to the root.
+pub(crate) fn bells(device: &Device, program: &[u8]) -> Done {
+    let (second, third) = (Side::of(SECOND), Side::of(THIRD));
+    let second_cell = SECOND.begin(device, &blob(&SECOND, &THIRD, 0), program)?;
+    let third_cell = THIRD.begin(device, &blob(&THIRD, &SECOND, 1), program)?;
+    ring(device, &second, &third);
+    ring(device, &third, &second);
+    for (index, side) in [&second, &third].into_iter().enumerate() {
+        let name = side.plan.name;
+        let before = (side.page.word(DEVICE), all_exits(device, side.plan.cpu()));
+        let mut rung = 0;
+        for round in 1..=RINGS {
+            let from = side.page.word(DEVICE);
+            side.orders.set(ORDER_THIRD, round);
+            device.ring(index as u32)?;
+            rung += u64::from(wait_until(PATIENCE, || side.page.word(DEVICE) > from));
+        }
+        let exits = all_exits(device, side.plan.cpu()) - before.1;
+        say(
+            rung == RINGS && exits == 0,
+            &format!("bells: the root rings {name}: {rung} of {RINGS}, {exits} exits"),
+        );
+        while device.wait(Duration::ZERO)? {}
+        side.orders.set(ORDER_SECOND, side.page.word(DONE) + 5);
+        let told = device.wait(PATIENCE)?;
+        let all = wait_until(PATIENCE, || {
+            side.page.word(DONE) == side.orders.word(ORDER_SECOND)
+        });
+        say(
+            told && all,
+            &format!("bells: {name} rings the root, which wakes from poll"),
+        );
+        // Nothing was rung for before it was written, and no ring was refused.
+        let wrong = (side.page.word(RESULT), side.page.word(EXCEPTIONS));
+        say(
+            wrong == (0, 0) && side.page.word(MESSAGE) > 0,
+            &format!("bells: {name} finds what was written: {wrong:?}"),
+        );
+    }
+    let refused = device.ring(2).is_err();
+    device.destroy(third_cell)?;
+    // Its bell is the root's now, who has it for nothing.
+    say(
+        refused && device.ring(1).is_err(),
+        "bells: who is not there is not rung",
+    );
+    let ticks = second.page.word(INTERRUPTS);
+    second.orders.set(ORDER_FIRST, 1);
+    let refused = wait_until(PATIENCE, || second.page.word(EXCEPTIONS) > 3);
+    second.orders.set(ORDER_FIRST, 0);
+    let alive = wait_until(PATIENCE, || second.page.word(INTERRUPTS) > ticks + 10);
+    say(
+        refused && alive,
+        "bells: a neighbour that is gone is no failure of who rings",
+    );
+    device.destroy(second_cell)?;
+    Ok(())
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the tests do in a booted root, whose memory from 0x7000_0000 Linux leaves alone (`mem=`):
+//!
+//! ```text
+//! cells_hand enable | disable | start DIRECTORY | leave TURNS | cells DIRECTORY [TOPIC...] | turns TURNS DIRECTORY
+//! ```
+//!
+//! Each check is a line that begins with `ok` or `FAILED`; figures begin with `figure`.
+#![allow(clippy::print_stdout, clippy::unwrap_used)]
+
+mod alarm;
+mod attacks;
+mod bells;
+mod bits;
+mod failures;
+mod launch;
+mod memory;
+mod pair;
+mod support;
+mod turns;
+
+use std::path::Path;
+use std::time::Duration;
+
+use rampart_cells::device::Device;
+
+use support::{
+    Done, FIRST, INTERRUPTS, PATIENCE, Physical, beside, enable, say, wait_until, without_exits,
+};
+
+/// All that is done beside one cell that must not notice it, or `only` the topics of these names.
+fn cells(device: &Device, directory: &Path, only: &[&str]) -> Done {
+    let program = |name: &str| {
+        let path = directory.join(format!("rampart-cell-{name}"));
+        std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))
+    };
+    let irq = program("irq")?;
+    enable(device)?;
+    let first = FIRST.start(device, 1000, &irq)?;
+    without_exits(device, "timer", &FIRST, &[INTERRUPTS], 500);
+    let again = FIRST.blob(0).bytes();
+    say(
+        device.create(&again).is_err(),
+        "a CPU and memory have one owner",
+    );
+
+    let attack = program("attack")?;
+    let (pair, reach) = (program("pair")?, program("reach")?);
+    let (bits, bell, alarm) = (program("bits")?, program("bell")?, program("alarm")?);
+    type Topic<'a> = (&'a str, Box<dyn FnOnce() -> Done + 'a>);
+    let topics: [Topic<'_>; 9] = [
+        ("root", Box::new(memory::from_the_root)),
+        ("attacks", Box::new(|| attacks::all(device, &attack))),
+        ("memory", Box::new(|| memory::from_a_cell(device, &reach))),
+        ("pair", Box::new(|| pair::pair(device, &pair))),
+        ("bits", Box::new(|| bits::bits(device, &bits))),
+        ("bells", Box::new(|| bells::bells(device, &bell))),
+        ("alarm", Box::new(|| alarm::alarm(device, &alarm))),
+        (
+            "failures",
+            Box::new(|| failures::told_in_time(device, &attack)),
+        ),
+        ("watchdog", Box::new(|| failures::watchdog(device, &irq))),
+    ];
+    for (name, topic) in topics {
+        if only.is_empty() || only.contains(&name) {
+            beside(device, name, topic);
+        }
+    }
+    end(device, first)
+}
+
+/// The first cell is stopped, started again, and ended.
+fn end(device: &Device, first: u32) -> Done {
+    device.stop(first)?;
+    let page = FIRST.page();
+    let stopped = page.word(INTERRUPTS);
+    std::thread::sleep(Duration::from_millis(50));
+    say(
+        page.word(INTERRUPTS) == stopped,
+        "a stopped cell does nothing",
+    );
+    device.start(first)?;
+    let again = wait_until(PATIENCE, || page.word(INTERRUPTS) > stopped + 10);
+    say(again, "it starts again");
+    device.destroy(first)?;
+    let wiped = Physical::map(FIRST.memory, support::CODE_BYTES, false).is_zero();
+    say(wiped, "what was loaded is wiped");
+    device.disable()?;
+    say(true, "left");
+    Ok(())
+}
+
+fn main() -> Done {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    memory::go_on_when_refused();
+    let device = Device::open()?;
+    match words[..] {
+        ["enable"] => enable(&device),
+        ["disable"] => Ok(device.disable()?),
+        // The cell stays when this program ends.
+        ["start", directory] => {
+            enable(&device)?;
+            let program = std::fs::read(Path::new(directory).join("rampart-cell-irq"))?;
+            FIRST.start(&device, 1000, &program)?;
+            Ok(())
+        }
+        ["leave", count] => launch::leave(&device, count.parse()?),
+        ["cells", directory, ref only @ ..] => cells(&device, Path::new(directory), only),
+        ["turns", count, directory] => turns::turns(&device, count.parse()?, Path::new(directory)),
+        _ => Err(format!("{words:?}: no such command").into()),
+    }
+}

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Every region of the machine is tried from a cell, at EL1 and EL0, and what is the hypervisor's or a
+//! cell's from the root. The list is made of the machine's device tree and of the system's
+//! configuration; nothing of it is written down here.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use rampart_cells::device::Device;
+use rampart_hypervisor_core::format::MemoryFlags;
+use rampart_hypervisor_core::interface::{CellState, PAGE_BYTES, STATUS_BYTES, StopReason};
+
+use crate::support::{
+    BEGUN, CODE, CODE_BYTES, DONE, Done, FIRST, HYPERVISOR, NUMBER, ORDER_FIRST, ORDER_SECOND,
+    ORDER_THIRD, ORDERS, Physical, Plan, RESULT, SECOND, SHARED, latest_failure, say, state,
+    system, wait_until,
+};
+
+/// Something at physical addresses.
+struct Place {
+    name: String,
+    start: u64,
+    /// After its last byte.
+    end: u64,
+    /// Reads and writes are served: the interrupt controller.
+    served: bool,
+}
+
+const FROM_TREE: &str = "/proc/device-tree";
+
+fn cells_of(path: &Path) -> Vec<u64> {
+    let bytes = fs::read(path).unwrap_or_default();
+    let word = |word: &[u8]| {
+        word.iter()
+            .fold(0, |value, byte| value << 8 | u64::from(*byte))
+    };
+    bytes.chunks_exact(4).map(word).collect()
+}
+
+/// What the device tree names, with its windows of PCI.
+fn from_tree() -> Result<Vec<Place>, Box<dyn std::error::Error>> {
+    let mut places = Vec::new();
+    for entry in fs::read_dir(FROM_TREE)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let served = name.starts_with("intc@");
+        let mut add = |what: &str, start: u64, bytes: u64| {
+            places.push(Place {
+                name: format!("{name}{what}"),
+                start,
+                end: start + bytes,
+                served,
+            });
+        };
+        for four in cells_of(&entry.path().join("reg")).chunks_exact(4) {
+            add("", four[0] << 32 | four[1], four[2] << 32 | four[3]);
+        }
+        if name.starts_with("pcie@") {
+            // Three words of the bus, two of the address, two of the size (IEEE 1275, PCI binding).
+            for seven in cells_of(&entry.path().join("ranges")).chunks_exact(7) {
+                add(
+                    " window",
+                    seven[3] << 32 | seven[4],
+                    seven[5] << 32 | seven[6],
+                );
+            }
+        }
+    }
+    places.sort_by_key(|place| place.start);
+    Ok(places)
+}
+
+/// All that a cell may not reach: what the tree names, what the root has, the neighbour, the
+/// hypervisor, and what lies between all of these.
+fn places() -> Result<Vec<Place>, Box<dyn std::error::Error>> {
+    let mut places = from_tree()?;
+    let blob = system()?;
+    let platform = blob.platform.ok_or("no platform")?;
+    // Of the redistributors' region only the frames that there are: two for each CPU.
+    for place in places.iter_mut().filter(|place| place.served) {
+        if place.start == platform.redistributors {
+            place.end = place.start + 0x2_0000 * blob.cpus.len() as u64;
+        }
+    }
+    let mut holes = Vec::new();
+    let mut after = 0;
+    for place in &places {
+        if place.start > after {
+            holes.push((after, place.start));
+        }
+        after = after.max(place.end);
+    }
+    // Up to the last address of the machine's description, and beyond it.
+    let end = blob
+        .memory
+        .iter()
+        .map(|region| region.physical + region.bytes)
+        .max();
+    let end = end.ok_or("no memory")?;
+    holes.push((after, end));
+    holes.push((end, 2 * end));
+    let named = |name: &str, start: u64, end: u64| Place {
+        name: format!("{name} {start:#x}"),
+        start,
+        end,
+        served: false,
+    };
+    places.extend(
+        holes
+            .into_iter()
+            .map(|(start, end)| named("hole", start, end)),
+    );
+    for region in &blob.memory {
+        let device = region.flags & MemoryFlags::DEVICE.bits() != 0;
+        let name = if device {
+            "the root's devices"
+        } else {
+            "the root's memory"
+        };
+        places.push(named(name, region.physical, region.physical + region.bytes));
+    }
+    let neighbour = FIRST.blob(0);
+    for region in &neighbour.memory {
+        places.push(named(
+            "the neighbour's",
+            region.physical,
+            region.physical + region.bytes,
+        ));
+    }
+    places.push(named(
+        "the hypervisor's",
+        HYPERVISOR.0,
+        HYPERVISOR.0 + HYPERVISOR.1,
+    ));
+    Ok(places)
+}
+
+/// Where the cell sees memory of its own, whatever lies there physically.
+fn is_own(address: u64) -> bool {
+    (CODE..CODE + CODE_BYTES).contains(&address) || (SHARED..ORDERS + PAGE_BYTES).contains(&address)
+}
+
+/// Its first and last word and one in the middle, unless the cell has memory of its own there.
+fn addresses(place: &Place) -> Vec<u64> {
+    let start = if is_own(place.start) {
+        CODE + CODE_BYTES
+    } else {
+        place.start
+    };
+    let middle = start + (place.end - start) / 2;
+    let mut all = vec![start, middle & !7, place.end - 8];
+    // A device may be smaller than what it takes.
+    all.retain(|address| (place.start..place.end).contains(address) && !is_own(*address));
+    all.dedup();
+    all
+}
+
+const KINDS: [(u64, &str, StopReason); 3] = [
+    (0, "read", StopReason::MemoryRead),
+    (1, "write", StopReason::MemoryWrite),
+    (2, "execute", StopReason::MemoryExecute),
+];
+/// ESR_EL1's class of the `svc` by which the program says that it was let.
+const LET: u64 = 0x15;
+const EXECUTE: u64 = 2;
+
+/// One program in one cell, started again for each attempt.
+struct Attempts<'a> {
+    device: &'a Device,
+    cell: u32,
+    orders: Physical,
+    page: Physical,
+    count: u64,
+}
+
+impl Attempts<'_> {
+    /// What was wrong, if anything.
+    fn at(
+        &mut self,
+        address: u64,
+        level: u64,
+        (kind, _, reason): (u64, &str, StopReason),
+        served: bool,
+    ) -> Result<(), Box<dyn std::error::Error>> {
+        self.count += 1;
+        self.orders.set(ORDER_FIRST, kind);
+        self.orders.set(ORDER_SECOND, address);
+        self.orders.set(ORDER_THIRD, level);
+        self.orders.set(NUMBER, self.count);
+        self.device.start(self.cell)?;
+        let (device, cell, page, count) = (self.device, self.cell, &self.page, self.count);
+        let over = wait_until(Duration::from_secs(10), || {
+            state(device, cell).0 == CellState::Failed || page.word(DONE) == count
+        });
+        let (state, found) = state(device, cell);
+        if !over {
+            return Err(
+                format!("nothing came of it: {state:?}, begun {}", page.word(BEGUN)).into(),
+            );
+        }
+        if served && kind != EXECUTE {
+            let result = page.word(RESULT);
+            device.stop(cell)?;
+            return if state == CellState::Running && result == LET {
+                Ok(())
+            } else {
+                Err(format!("{state:?} {found:?}, result {result:#x}").into())
+            };
+        }
+        if state != CellState::Failed || found != reason {
+            let result = page.word(RESULT);
+            let _ = device.stop(cell);
+            return Err(format!("{state:?} {found:?}, result {result:#x}").into());
+        }
+        let record = latest_failure(device, cell).ok_or("no record")?;
+        // SPSR_EL2.M: 0 is EL0, 5 EL1 with its own stack.
+        let at_level = record.processor_state & 0xf == 5 * level;
+        if record.guest_address != address || !at_level || record.reason != u32::from(reason) {
+            return Err(format!("the record is another's: {record:x?}").into());
+        }
+        Ok(())
+    }
+}
+
+/// From a cell.
+pub(crate) fn from_a_cell(device: &Device, program: &[u8]) -> Done {
+    let orders = SECOND.order_page();
+    let cell = device.create(&SECOND.blob(0).bytes())?;
+    device.load(cell, CODE, program)?;
+    let mut attempts = Attempts {
+        device,
+        cell,
+        orders,
+        page: SECOND.page(),
+        count: 0,
+    };
+    attempts.orders.set(NUMBER, 0);
+    let places = places()?;
+    let mut wrong = 0;
+    for place in &places {
+        for address in addresses(place) {
+            for level in [0, 1] {
+                for kind in KINDS {
+                    let result = attempts.at(address, level, kind, place.served);
+                    if let Err(error) = result {
+                        wrong += 1;
+                        let what = format!("{}: {} {address:#x} at EL{level}", place.name, kind.1);
+                        say(false, &format!("{what}: {error}"));
+                        if wrong > 10 {
+                            return Err("and so on".into());
+                        }
+                    }
+                }
+            }
+        }
+    }
+    println!(
+        "figure attempts {} at {} places",
+        attempts.count,
+        places.len()
+    );
+    let enough = places.len() > 50 && attempts.count > 500;
+    say(
+        enough && wrong == 0,
+        "a cell reaches no memory and no device but its own",
+    );
+    device.destroy(cell)?;
+    Ok(())
+}
+
+/// The accesses that ended with SIGBUS.
+static REFUSED: AtomicU64 = AtomicU64::new(0);
+
+/// Goes on after the instruction that was refused.
+extern "C" fn refused(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    REFUSED.fetch_add(1, Relaxed);
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: the kernel's, of the thread that was interrupted; each instruction has four bytes.
+    unsafe {
+        (*context.cast::<libc::ucontext_t>()).uc_mcontext.pc += 4;
+    }
+    #[cfg(not(target_arch = "aarch64"))]
+    panic!("{context:?}: only arm64 has the hypervisor");
+}
+
+/// From now on; other handlers of SIGBUS are replaced.
+pub(crate) fn go_on_when_refused() {
+    // SAFETY: the handler uses an atomic and the context alone.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = refused as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut());
+    }
+}
+
+/// Loads or stores one byte; whether it was refused.
+pub(crate) fn is_refused(memory: &Physical, offset: u64, write: bool) -> bool {
+    let before = REFUSED.load(Relaxed);
+    let at = memory.address(offset);
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: what is there may be read or written by this test, or the access is left out.
+    unsafe {
+        if write {
+            std::arch::asm!("strb wzr, [{}]", in(reg) at, options(nostack));
+        } else {
+            std::arch::asm!("ldrb {:w}, [{}]", out(reg) _, in(reg) at, options(nostack));
+        }
+    }
+    #[cfg(not(target_arch = "aarch64"))]
+    let _ = (at, write);
+    REFUSED.load(Relaxed) != before
+}
+
+/// How many pages there the root can read, and write.
+fn reachable(start: u64, bytes: u64) -> (u64, u64) {
+    let memory = Physical::map(start, bytes, true);
+    let count = |write: bool| {
+        let reached = |page: &u64| !is_refused(&memory, page * PAGE_BYTES, write);
+        (0..bytes / PAGE_BYTES).filter(reached).count() as u64
+    };
+    (count(false), count(true))
+}
+
+/// From the root: page by page of what is the hypervisor's, or the neighbour's. Executing is not
+/// tried: Linux maps such memory never to be executed, and faults for ever.
+pub(crate) fn from_the_root() -> Done {
+    let status_pages = STATUS_BYTES as u64 / PAGE_BYTES;
+    let found = reachable(HYPERVISOR.0, HYPERVISOR.1);
+    say(
+        found == (status_pages, 0),
+        &format!("the root reads the hypervisor's status pages alone: {found:?}"),
+    );
+    let Plan { memory, .. } = FIRST;
+    let found = reachable(memory, CODE_BYTES);
+    say(
+        found == (0, 0),
+        &format!("the root reaches no page of the cell: {found:?}"),
+    );
+    let found = reachable(FIRST.shared(), PAGE_BYTES);
+    say(
+        found == (1, 0),
+        &format!("the root reads the cell's page and does not write it: {found:?}"),
+    );
+    Ok(())
+}

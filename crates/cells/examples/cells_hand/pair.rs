@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A cell of two CPUs.
+
+use rampart_cells::device::Device;
+use rampart_hypervisor_core::interface::{CellState, CpuPower};
+
+use crate::support::{
+    BEGUN, DONE, Done, INTERRUPTS, NUMBER, PAIR, PATIENCE, RESULT, SECOND_INTERRUPTS, UNEXPECTED,
+    say, state, wait_until, without_exits,
+};
+
+const BOTH: [usize; 2] = [INTERRUPTS, SECOND_INTERRUPTS];
+
+/// Started, stopped while both run, started again.
+pub(crate) fn pair(device: &Device, program: &[u8]) -> Done {
+    let (orders, page) = (PAIR.order_page(), PAIR.page());
+    let cell = PAIR.begin(device, &PAIR.blob(0), program)?;
+    let unexpected = page.word(UNEXPECTED);
+    without_exits(device, "two CPUs", &PAIR, &BOTH, 200);
+    for (number, what) in [
+        (1, "software interrupts inside the cell"),
+        (2, "a CPU turned off and on"),
+    ] {
+        orders.set(NUMBER, number);
+        let done = wait_until(3 * PATIENCE, || page.word(DONE) == number);
+        let (found, state) = (page.word(RESULT), state(device, cell));
+        say(
+            done && found == 0 && state.0 == CellState::Running,
+            &format!("two CPUs: {what}: done {done}, wrong {found:#x}, {state:?}"),
+        );
+    }
+    without_exits(device, "two CPUs, the second anew", &PAIR, &BOTH, 100);
+    say(
+        page.word(UNEXPECTED) == unexpected,
+        "two CPUs: no interrupt that is not their own",
+    );
+    device.stop(cell)?;
+    let status = device.status()?;
+    let parked = PAIR
+        .cpus
+        .iter()
+        .all(|cpu| status.get().cpus[*cpu as usize].power() == CpuPower::Off);
+    let stopped = (page.word(INTERRUPTS), page.word(SECOND_INTERRUPTS));
+    std::thread::sleep(std::time::Duration::from_millis(30));
+    let still = stopped == (page.word(INTERRUPTS), page.word(SECOND_INTERRUPTS));
+    say(parked && still, "two CPUs: both are stopped");
+    orders.set(NUMBER, 0);
+    let begun = page.word(BEGUN);
+    device.start(cell)?;
+    wait_until(PATIENCE, || page.word(BEGUN) != begun);
+    without_exits(device, "two CPUs, started again", &PAIR, &BOTH, 100);
+    say(
+        page.word(RESULT) == 0,
+        &format!(
+            "two CPUs: nothing is wrong the second time: {:#x}",
+            page.word(RESULT)
+        ),
+    );
+    device.destroy(cell)?;
+    Ok(())
+}

@@ -1,0 +1,473 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the checks share: cells to be made, physical memory, the neighbour that must notice nothing.
+
+use std::fs::OpenOptions;
+use std::os::fd::AsRawFd as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use rampart_cells::device::{Device, Error};
+use rampart_cells::machine::Machine;
+use rampart_hypervisor_core::configuration::build::Blob;
+use rampart_hypervisor_core::format::{
+    Doorbell, InterruptFlags, InterruptGrant, MemoryFlags, MemoryRegion,
+};
+use rampart_hypervisor_core::interface::{CellState, FAILURE_SLOTS, Failure, StopReason};
+
+pub(crate) type Done = Result<(), Box<dyn std::error::Error>>;
+
+/// Start and size of the hypervisor's memory.
+pub(crate) const HYPERVISOR: (u64, u64) = (0x7000_0000, 8 << 20);
+/// Where a cell sees its loadable memory, the page that it writes, the page that the root writes, its
+/// neighbour's page, and memory of its own that is not loaded: `hypervisor/cells/src/lib.rs`.
+pub(crate) const CODE: u64 = 0x4000_0000;
+pub(crate) const CODE_BYTES: u64 = 2 << 20;
+pub(crate) const SHARED: u64 = 0x5000_0000;
+pub(crate) const ORDERS: u64 = 0x5000_1000;
+pub(crate) const NEIGHBOUR: u64 = 0x5000_2000;
+pub(crate) const PRIVATE: u64 = 0x6000_0000;
+pub(crate) const PRIVATE_BYTES: u64 = 1 << 20;
+/// Words of the shared page, as there.
+pub(crate) const BEGUN: usize = 0;
+pub(crate) const INTERRUPTS: usize = 1;
+pub(crate) const EXCEPTIONS: usize = 2;
+pub(crate) const RESULT: usize = 3;
+pub(crate) const UNEXPECTED: usize = 4;
+pub(crate) const DEVICE: usize = 5;
+pub(crate) const DONE: usize = 6;
+pub(crate) const MESSAGE: usize = 8;
+pub(crate) const SECOND_INTERRUPTS: usize = 17;
+/// Words of the page of orders.
+pub(crate) const NUMBER: usize = 0;
+pub(crate) const ORDER_FIRST: usize = 1;
+pub(crate) const ORDER_SECOND: usize = 2;
+pub(crate) const ORDER_THIRD: usize = 3;
+
+/// Interrupts that no device of the machine has (QEMU, hw/arm/virt.c: `a15irqmap`): by which the
+/// hypervisor and cells tell the root, and the bells of two cells.
+pub(crate) const EVENT: u32 = 255;
+pub(crate) const BELLS: [u32; 2] = [250, 251];
+
+/// How long anything may take that comes by itself.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) fn say(good: bool, what: &str) {
+    println!("{}  {what}", if good { "ok" } else { "FAILED" });
+}
+
+/// Physical memory.
+#[derive(Debug)]
+pub(crate) struct Physical {
+    start: *mut u8,
+    bytes: u64,
+}
+
+impl Physical {
+    /// To be read, and written if `writable`.
+    pub(crate) fn map(address: u64, bytes: u64, writable: bool) -> Self {
+        let memory = OpenOptions::new()
+            .read(true)
+            .write(writable)
+            .open("/dev/mem")
+            .unwrap();
+        let writes = if writable { libc::PROT_WRITE } else { 0 };
+        // SAFETY: a new mapping; nobody here has a reference into it.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes as usize,
+                libc::PROT_READ | writes,
+                libc::MAP_SHARED,
+                memory.as_raw_fd(),
+                address as libc::off_t,
+            )
+        };
+        assert_ne!(start, libc::MAP_FAILED, "{address:#x}");
+        Self {
+            start: start.cast(),
+            bytes,
+        }
+    }
+
+    /// One page to be read.
+    pub(crate) fn open(address: u64) -> Self {
+        Self::map(address, 4096, false)
+    }
+
+    pub(crate) fn address(&self, offset: u64) -> *mut u8 {
+        assert!(offset < self.bytes);
+        // SAFETY: within the mapping.
+        unsafe { self.start.add(offset as usize) }
+    }
+
+    fn at(&self, index: usize) -> &AtomicU64 {
+        // SAFETY: within the mapping, aligned, and mapped as long as `self` lives.
+        unsafe { AtomicU64::from_ptr(self.address(8 * index as u64).cast()) }
+    }
+
+    pub(crate) fn word(&self, index: usize) -> u64 {
+        self.at(index).load(Relaxed)
+    }
+
+    pub(crate) fn set(&self, index: usize, value: u64) {
+        self.at(index).store(value, Relaxed);
+    }
+
+    /// A register of a device, of 32 bits. Not inlined: the hypervisor decodes plain loads and stores
+    /// alone, not those that change their base register.
+    #[inline(never)]
+    pub(crate) fn register(&self, offset: u64) -> u32 {
+        // SAFETY: as in `at`.
+        unsafe { AtomicU32::from_ptr(self.address(offset).cast()) }.load(Relaxed)
+    }
+
+    #[inline(never)]
+    pub(crate) fn set_register(&self, offset: u64, value: u32) {
+        // SAFETY: as in `at`.
+        unsafe { AtomicU32::from_ptr(self.address(offset).cast()) }.store(value, Relaxed);
+    }
+
+    /// Whether all of it is zero.
+    pub(crate) fn is_zero(&self) -> bool {
+        (0..(self.bytes / 8) as usize).all(|index| self.word(index) == 0)
+    }
+
+    pub(crate) fn fill(&self, value: u64) {
+        (0..(self.bytes / 8) as usize).for_each(|index| self.set(index, value));
+    }
+}
+
+impl Drop for Physical {
+    fn drop(&mut self) {
+        // SAFETY: what `map` has mapped; no reference outlives `self`.
+        unsafe {
+            libc::munmap(self.start.cast(), self.bytes as usize);
+        }
+    }
+}
+
+/// A cell of the tests: CPUs, memory to be loaded, a page that the root reads, one that it writes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plan {
+    pub(crate) name: &'static str,
+    pub(crate) cpus: &'static [u64],
+    pub(crate) memory: u64,
+}
+
+/// The neighbour of all others.
+pub(crate) const FIRST: Plan = Plan {
+    name: "first",
+    cpus: &[3],
+    memory: 0x7100_0000,
+};
+pub(crate) const SECOND: Plan = Plan {
+    name: "second",
+    cpus: &[2],
+    memory: 0x7200_0000,
+};
+pub(crate) const THIRD: Plan = Plan {
+    name: "third",
+    cpus: &[1],
+    memory: 0x7300_0000,
+};
+pub(crate) const PAIR: Plan = Plan {
+    name: "pair",
+    cpus: &[1, 2],
+    memory: 0x7400_0000,
+};
+
+pub(crate) fn region(physical: u64, guest: u64, bytes: u64, flags: MemoryFlags) -> MemoryRegion {
+    MemoryRegion {
+        physical,
+        guest,
+        bytes,
+        flags: flags.bits(),
+        reserved: 0,
+    }
+}
+
+impl Plan {
+    pub(crate) fn cpu(&self) -> usize {
+        self.cpus[0] as usize
+    }
+
+    pub(crate) fn shared(&self) -> u64 {
+        self.memory + CODE_BYTES
+    }
+
+    pub(crate) fn orders(&self) -> u64 {
+        self.shared() + 4096
+    }
+
+    /// What the cell writes.
+    pub(crate) fn page(&self) -> Physical {
+        Physical::open(self.shared())
+    }
+
+    /// What it reads, with nothing in it.
+    pub(crate) fn order_page(&self) -> Physical {
+        let page = Physical::map(self.orders(), 4096, true);
+        page.fill(0);
+        page
+    }
+
+    pub(crate) fn blob(&self, argument: u64) -> Blob {
+        let data = MemoryFlags::READ | MemoryFlags::WRITE;
+        let code = data | MemoryFlags::EXECUTE | MemoryFlags::LOADABLE;
+        let shared = data | MemoryFlags::SHARED | MemoryFlags::ROOT_READ;
+        let orders = MemoryFlags::READ
+            | MemoryFlags::SHARED
+            | MemoryFlags::ROOT_READ
+            | MemoryFlags::ROOT_WRITE;
+        Blob {
+            name: self.name.to_owned(),
+            entry: CODE,
+            argument,
+            cpus: self.cpus.to_vec(),
+            memory: vec![
+                region(self.memory, CODE, CODE_BYTES, code),
+                region(self.shared(), SHARED, 4096, shared),
+                region(self.orders(), ORDERS, 4096, orders),
+            ],
+            ..Blob::default()
+        }
+    }
+
+    /// Made, loaded and started; its number.
+    pub(crate) fn start(
+        &self,
+        device: &Device,
+        argument: u64,
+        program: &[u8],
+    ) -> Result<u32, Error> {
+        start(device, &self.blob(argument), program)
+    }
+
+    /// The same, and it has begun.
+    pub(crate) fn begin(
+        &self,
+        device: &Device,
+        blob: &Blob,
+        program: &[u8],
+    ) -> Result<u32, Box<dyn std::error::Error>> {
+        let page = self.page();
+        let begun = page.word(BEGUN);
+        let cell = start(device, blob, program)?;
+        if wait_until(PATIENCE, || page.word(BEGUN) != begun) {
+            return Ok(cell);
+        }
+        let found = state(device, cell);
+        device.destroy(cell)?;
+        Err(format!("{}: it did not begin: {found:?}", self.name).into())
+    }
+}
+
+/// Made, loaded and started; its number.
+pub(crate) fn start(device: &Device, blob: &Blob, program: &[u8]) -> Result<u32, Error> {
+    let cell = device.create(&blob.bytes())?;
+    let begun = device
+        .load(cell, CODE, program)
+        .and_then(|()| device.start(cell));
+    if begun.is_err() {
+        // What is told is why it did not start.
+        let _ = device.destroy(cell);
+    }
+    begun.map(|()| cell)
+}
+
+pub(crate) fn wait_until(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let begin = Instant::now();
+    let mut pause = Duration::from_micros(100);
+    while begin.elapsed() < limit {
+        if condition() {
+            return true;
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(5));
+    }
+    condition()
+}
+
+/// The system's configuration: all of the machine, an interrupt by which the root is told, and the
+/// root's doorbells, which are those of two cells.
+pub(crate) fn system() -> Result<Blob, Box<dyn std::error::Error>> {
+    let machine = Machine::read(Path::new("/proc/device-tree"), 40)?;
+    let mut blob = machine.system(HYPERVISOR);
+    if let Some(platform) = &mut blob.platform {
+        platform.event_interrupt = EVENT;
+    }
+    blob.interrupts = vec![InterruptGrant {
+        number: EVENT,
+        flags: InterruptFlags::DOORBELL.bits(),
+    }];
+    blob.doorbells = BELLS.map(doorbell).to_vec();
+    Ok(blob)
+}
+
+pub(crate) fn doorbell(interrupt: u32) -> Doorbell {
+    Doorbell {
+        interrupt,
+        reserved: 0,
+    }
+}
+
+pub(crate) fn enable(device: &Device) -> Done {
+    let blob = system()?.checked();
+    let blob = blob.map_err(|refused| format!("{refused:?}"))?;
+    device.enable(HYPERVISOR.0, HYPERVISOR.1, &blob)?;
+    Ok(())
+}
+
+pub(crate) fn exits(device: &Device, cpu: usize) -> Vec<u64> {
+    device.status().unwrap().exits(cpu)
+}
+
+pub(crate) fn all_exits(device: &Device, cpu: usize) -> u64 {
+    exits(device, cpu).iter().sum()
+}
+
+pub(crate) fn state(device: &Device, cell: u32) -> (CellState, StopReason) {
+    let status = device.status().unwrap();
+    let cell = &status.get().cells[cell as usize];
+    (
+        CellState::try_from(cell.state.load(Relaxed)).unwrap(),
+        StopReason::try_from(cell.stop_reason.load(Relaxed)).unwrap(),
+    )
+}
+
+/// What a failure's record says.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) time: u64,
+    pub(crate) cell: u32,
+    pub(crate) cpu: usize,
+    pub(crate) reason: u32,
+    pub(crate) guest_address: u64,
+    pub(crate) program_counter: u64,
+    pub(crate) processor_state: u64,
+    pub(crate) registers: Vec<u64>,
+}
+
+/// The latest failure, if it is whole and the cell's own.
+pub(crate) fn latest_failure(device: &Device, cell: u32) -> Option<Record> {
+    let status = device.status().ok()?;
+    let status = status.get();
+    let number = status.cells[cell as usize].failure.load(Relaxed);
+    let slot: &Failure = &status.failure[(number.checked_sub(1)? % FAILURE_SLOTS as u64) as usize];
+    let record = Record {
+        time: slot.time.load(Relaxed),
+        cell: slot.cell.load(Relaxed),
+        cpu: slot.cpu.load(Relaxed) as usize,
+        reason: slot.reason.load(Relaxed),
+        guest_address: slot.guest_address.load(Relaxed),
+        program_counter: slot.program_counter.load(Relaxed),
+        processor_state: slot.processor_state.load(Relaxed),
+        registers: slot
+            .registers
+            .iter()
+            .map(|word| word.load(Relaxed))
+            .collect(),
+    };
+    (slot.sequence.load(Relaxed) == number && record.cell == cell).then_some(record)
+}
+
+/// Waits by poll alone until the cell is in this state; whether it came.
+pub(crate) fn told_of(device: &Device, cell: u32, wanted: CellState) -> std::io::Result<bool> {
+    let begin = Instant::now();
+    while state(device, cell).0 != wanted {
+        if begin.elapsed() > PATIENCE || !device.wait(PATIENCE)? {
+            return Ok(state(device, cell).0 == wanted);
+        }
+    }
+    Ok(true)
+}
+
+/// The neighbour before something is done beside it.
+pub(crate) struct Neighbour<'a> {
+    device: &'a Device,
+    page: Physical,
+    interrupts: u64,
+    unexpected: u64,
+    exits: Vec<u64>,
+}
+
+impl<'a> Neighbour<'a> {
+    pub(crate) fn look(device: &'a Device) -> Self {
+        let page = FIRST.page();
+        Self {
+            device,
+            interrupts: page.word(INTERRUPTS),
+            unexpected: page.word(UNEXPECTED),
+            exits: exits(device, FIRST.cpu()),
+            page,
+        }
+    }
+
+    /// It goes on, without an exit and without an interrupt that is not its own.
+    pub(crate) fn check(&self, name: &str) {
+        let from = self.page.word(INTERRUPTS).max(self.interrupts);
+        let counted = wait_until(PATIENCE, || self.page.word(INTERRUPTS) > from + 20);
+        let same = exits(self.device, FIRST.cpu()) == self.exits
+            && self.page.word(UNEXPECTED) == self.unexpected;
+        say(
+            counted && same,
+            &format!("{name}: the neighbour notices nothing"),
+        );
+    }
+}
+
+/// Does something beside the neighbour; what goes wrong is told and is not the end.
+pub(crate) fn beside(device: &Device, name: &str, work: impl FnOnce() -> Done) {
+    let neighbour = Neighbour::look(device);
+    if let Err(error) = work() {
+        say(false, &format!("{name}: {error}"));
+    }
+    neighbour.check(name);
+}
+
+/// The interrupts that CPUs take without an exit: `words` of the shared page must grow by `wanted`
+/// each, while the CPUs do not come to the hypervisor.
+pub(crate) fn without_exits(
+    device: &Device,
+    what: &str,
+    plan: &Plan,
+    words: &[usize],
+    wanted: u64,
+) {
+    let page = plan.page();
+    let counts = || {
+        words
+            .iter()
+            .map(|word| page.word(*word))
+            .collect::<Vec<_>>()
+    };
+    let all = || {
+        plan.cpus
+            .iter()
+            .map(|cpu| all_exits(device, *cpu as usize))
+            .sum::<u64>()
+    };
+    let first = counts();
+    let grown = |from: &[u64], by: u64| {
+        counts()
+            .iter()
+            .zip(from)
+            .all(|(now, from)| now - from >= by)
+    };
+    // What a program sets up at its beginning is over by then.
+    wait_until(PATIENCE, || grown(&first, 10));
+    let (before, from) = (all(), counts());
+    wait_until(3 * PATIENCE, || grown(&from, wanted));
+    let taken: Vec<u64> = counts()
+        .iter()
+        .zip(&from)
+        .map(|(now, from)| now - from)
+        .collect();
+    let exits = all() - before;
+    println!("figure {what}: interrupts {taken:?} exits {exits}");
+    say(
+        taken.iter().all(|taken| *taken >= wanted) && exits == 0,
+        &format!("{what}: no exit for an interrupt"),
+    );
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which fields a cell has, and which belong to cells alone.
+
+use rampart_model::{CellPayload, PlannedDomain};
+
+use crate::kinds::Fault;
+
+/// A field of a domain of another kind that only cells have.
+pub(crate) fn only(domain: &PlannedDomain) -> Option<&'static str> {
+    let fields = [
+        ("image", domain.image.is_some()),
+        ("cell", domain.cell.is_some()),
+    ];
+    let given = fields.into_iter().find(|(_, given)| *given);
+    given.map(|(field, _)| field)
+}
+
+/// The first fault of a cell's fields.
+pub(crate) fn fault(domain: &PlannedDomain) -> Option<Fault> {
+    not_of_cells(domain)
+        .or_else(|| missing(domain))
+        .or_else(|| wrong(domain))
+}
+
+fn not_of_cells(domain: &PlannedDomain) -> Option<Fault> {
+    const NO_PROCESS: &str = "remove it: nothing of Linux runs in a cell";
+    let page = domain.memory.as_ref();
+    let fields = [
+        (
+            "vcpus",
+            domain.vcpus.is_some(),
+            "a cell has CPUs of its own: write `cpus`",
+        ),
+        ("policy", domain.policy.is_some(), NO_PROCESS),
+        ("run", !domain.run.is_empty(), "a cell runs its `image`"),
+        ("container", domain.container.is_some(), NO_PROCESS),
+        (
+            "kernel",
+            domain.kernel.is_some(),
+            "a cell's kernel is its `image`",
+        ),
+        (
+            "disk",
+            domain.disk.is_some(),
+            "remove it: a cell has devices, and no emulated ones",
+        ),
+        ("emulator", domain.emulator.is_some(), NO_PROCESS),
+        ("service", domain.service.is_some(), NO_PROCESS),
+        ("cpu-pm", domain.cpu_pm, NO_PROCESS),
+        ("hint-dedicated", domain.hint_dedicated, NO_PROCESS),
+        (
+            "cache",
+            domain.cache.is_some(),
+            "remove it: Linux does not divide caches for CPUs that it does not have",
+        ),
+        ("threads", !domain.threads.is_empty(), NO_PROCESS),
+        (
+            "interrupts",
+            !domain.interrupts.is_empty(),
+            "a cell's interrupts come with its `devices`",
+        ),
+        (
+            "memory",
+            page.is_some_and(|memory| memory.hugepage.is_some() || memory.node.is_some()),
+            "of a cell's memory only the size can be said: it is kept from Linux",
+        ),
+    ];
+    let (field, _, mend) = fields.into_iter().find(|(_, given, _)| *given)?;
+    let what = format!("domain `{}` is a cell and has `{field}`", domain.name);
+    Some(Fault::of("domain", what, mend).field(field))
+}
+
+fn missing(domain: &PlannedDomain) -> Option<Fault> {
+    let fields = [
+        (
+            "cpus",
+            domain.cpus.is_none(),
+            "write cpus = \"1\", or cpus = { count = 1 }",
+        ),
+        (
+            "memory",
+            domain.memory.is_none(),
+            "write memory = { size = \"16MiB\" }",
+        ),
+        (
+            "image",
+            domain.image.is_none(),
+            "write image = \"/opt/press/press.bin\"",
+        ),
+    ];
+    let (field, _, mend) = fields.into_iter().find(|(_, missing, _)| *missing)?;
+    let what = format!("the cell `{}` has no `{field}`", domain.name);
+    Some(Fault::of("domain", what, mend))
+}
+
+fn wrong(domain: &PlannedDomain) -> Option<Fault> {
+    let options = domain.cell.clone().unwrap_or_default();
+    let fault = |field, what: &str, mend: &str| {
+        let what = format!("domain `{}`: {what}", domain.name);
+        Some(Fault::of("domain", what, mend).field(field))
+    };
+    // As the hypervisor has it; 32 is the most that its configuration holds.
+    if domain.name.len() > 32 || domain.name == "root" {
+        return fault(
+            "name",
+            "this cannot be a cell's name",
+            "use 32 characters at most, and not `root`",
+        );
+    }
+    if domain
+        .memory
+        .as_ref()
+        .is_some_and(|memory| memory.size.0 == 0)
+    {
+        return fault(
+            "memory",
+            "its size is nothing",
+            "write for example { size = \"16MiB\" }",
+        );
+    }
+    if domain.devices.iter().any(String::is_empty) {
+        return fault(
+            "devices",
+            "a device without a name",
+            "rampart cell describe lists the devices",
+        );
+    }
+    if options.watchdog.is_some_and(|watchdog| watchdog.0 == 0) {
+        return fault(
+            "cell",
+            "a watchdog of no time",
+            "write for example watchdog = \"100ms\"",
+        );
+    }
+    let linux = is_linux(domain);
+    if !linux && domain.initramfs.is_some() {
+        return fault(
+            "initramfs",
+            "a program without an operating system has no initial file system",
+            "remove it, or payload = \"bare\"",
+        );
+    }
+    if linux && domain.initramfs.is_none() {
+        return fault(
+            "cell",
+            "its Linux has no initial file system",
+            "write initramfs = \"/opt/press/initramfs.cpio\"",
+        );
+    }
+    if linux && (!options.shared.is_empty() || options.argument != 0) {
+        return fault(
+            "cell",
+            "`shared` and `argument` are for a program without an operating system",
+            "remove them, or initramfs",
+        );
+    }
+    if !linux && !options.arguments.is_empty() {
+        return fault(
+            "cell",
+            "`arguments` are for a Linux",
+            "remove them, or write argument = NUMBER",
+        );
+    }
+    None
+}
+
+/// Whether a cell runs Linux.
+#[must_use]
+pub fn is_linux(domain: &PlannedDomain) -> bool {
+    let options = domain.cell.as_ref();
+    match options.and_then(|options| options.payload) {
+        Some(payload) => payload == CellPayload::Linux,
+        None => domain.initramfs.is_some(),
+    }
+}

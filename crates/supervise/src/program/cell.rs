@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A cell: it runs beside Linux, under the hypervisor, and outlives this process. Who looks for it
+//! finds it by its name, in the driver.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use rampart_cells::linux::{Console, LinuxCell, LinuxOrder};
+use rampart_cells::operate::{
+    self, CellState, EnableOrder, OperateError, Operator, StopReason, stop_words,
+};
+use rampart_cells::resolve::{CpuWish, Request, SharedWish, Writer};
+use rampart_host::StateDirectory;
+use rampart_model::{CellOptions, CellWriter, Finding, PlannedDomain, Severity};
+
+use super::{Ended, Order, Program};
+use crate::SuperviseError;
+
+struct Cell {
+    operator: Operator,
+    name: String,
+    number: u32,
+    log: File,
+    console: Option<Console>,
+    /// Of a Linux; it destroys its cell when it is dropped.
+    linux: Option<LinuxCell>,
+}
+
+pub(super) fn start(order: &Order<'_>) -> Result<(Box<dyn Program>, Vec<Finding>), SuperviseError> {
+    let domain = order.domain;
+    let path = order.files.log();
+    let log = crate::log::open(&path).map_err(SuperviseError::file("write the log", &path))?;
+    enable(order)?;
+    let operator = Operator::open().map_err(refused)?;
+    // One that ended, or that a killed supervisor left: its memory is not this one's.
+    if operate::is_there(&domain.name) {
+        operator.destroy(&domain.name).map_err(refused)?;
+    }
+    let image = read(domain, domain.image.as_deref())?;
+    let housekeeping = &order.standing.plan.resolved.housekeeping;
+    let resolved = operator
+        .resolved(&request(order), housekeeping)
+        .map_err(refused)?;
+    let findings = resolved.findings.clone();
+    let (number, linux) = if rampart_plan::is_linux(domain) {
+        let linux = LinuxCell::boot(LinuxOrder {
+            configuration: resolved.configuration,
+            image,
+            initramfs: read(domain, domain.initramfs.as_deref())?,
+            arguments: options(domain).arguments,
+        })
+        .map_err(|error| missing(domain, error.to_string()))?;
+        (linux.number(), Some(linux))
+    } else {
+        let number = operator.create(&resolved).map_err(refused)?;
+        let begun = operator
+            .load(&domain.name, None, &image)
+            .and_then(|_| operator.start(&domain.name));
+        if let Err(error) = begun {
+            // The first error is the one to be told.
+            let _ = operator.destroy(&domain.name);
+            return Err(refused(error));
+        }
+        (number, None)
+    };
+    let cell = Cell {
+        operator,
+        name: domain.name.clone(),
+        number,
+        log,
+        console: None,
+        linux,
+    };
+    Ok((Box::new(cell), findings))
+}
+
+/// Brings the hypervisor under Linux, if it is not there. That this is so is on disk before, so that
+/// `rampart release` takes it away again.
+fn enable(order: &Order<'_>) -> Result<(), SuperviseError> {
+    if operate::is_enabled() {
+        return Ok(());
+    }
+    let mark = hypervisor_mark(order.state.path());
+    fs::write(
+        &mark,
+        "rampart up enabled the hypervisor; before it was not there\n",
+    )
+    .and_then(|()| File::open(&mark)?.sync_all())
+    .map_err(SuperviseError::file("write", &mark))?;
+    operate::enable(&EnableOrder::default()).map_err(refused)?;
+    Ok(())
+}
+
+/// The file that says that `up` enabled the hypervisor.
+fn hypervisor_mark(state: &Path) -> std::path::PathBuf {
+    state.join("hypervisor-enabled")
+}
+
+/// Takes the hypervisor away that `up` brought; whether there was one.
+///
+/// # Errors
+/// What keeps it, as cells that somebody made by hand.
+pub fn release_hypervisor(state: &StateDirectory) -> Result<bool, Finding> {
+    let mark = hypervisor_mark(state.path());
+    if !mark.exists() {
+        return Ok(false);
+    }
+    let was_there = operate::disable(false).map_err(|error| {
+        let mut findings = error.findings().to_vec();
+        findings.remove(0)
+    })?;
+    fs::remove_file(&mark).map_err(|error| {
+        Finding::new(
+            Severity::Warning,
+            mark.display().to_string(),
+            format!("it cannot be removed: {error}"),
+        )
+        .mend(format!("rm {}", mark.display()))
+    })?;
+    Ok(was_there)
+}
+
+fn options(domain: &PlannedDomain) -> CellOptions {
+    domain.cell.clone().unwrap_or_default()
+}
+
+/// What the plan asks for.
+fn request(order: &Order<'_>) -> Request {
+    let domain = order.domain;
+    let options = options(domain);
+    let bytes = domain.memory.as_ref().map_or(0, |memory| memory.size.0);
+    let mut request = if rampart_plan::is_linux(domain) {
+        Request::linux(&domain.name, bytes)
+    } else {
+        Request::new(&domain.name)
+    };
+    request.memory_bytes = bytes;
+    request.cpus = CpuWish::List(order.destination.cpus.clone());
+    request.devices.clone_from(&domain.devices);
+    if !options.shared.is_empty() {
+        let wish = |region: &rampart_model::CellRegion| SharedWish::Own {
+            bytes: region.size.0,
+            writer: match region.writer {
+                CellWriter::Cell => Writer::Cell,
+                CellWriter::Root => Writer::Root,
+            },
+        };
+        request.shared = options.shared.iter().map(wish).collect();
+    }
+    request.bells = options.bells;
+    request.rings = options.rings;
+    request.argument = options.argument;
+    request.watchdog_milliseconds = options.watchdog.map_or(0, |watchdog| {
+        let milliseconds = watchdog.0.div_ceil(1_000_000).max(1);
+        u32::try_from(milliseconds).unwrap_or(u32::MAX)
+    });
+    request
+}
+
+fn read(domain: &PlannedDomain, path: Option<&str>) -> Result<Vec<u8>, SuperviseError> {
+    let path = path.unwrap_or_default();
+    fs::read(path).map_err(|error| missing(domain, format!("{path}: {error}")))
+}
+
+fn missing(domain: &PlannedDomain, what: String) -> SuperviseError {
+    SuperviseError::Missing(
+        Finding::new(Severity::Problem, format!("cell {}", domain.name), what)
+            .mend("change the plan, and apply it again"),
+    )
+}
+
+/// The first thing that stands in the way, with the others behind it.
+pub(crate) fn refused(error: OperateError) -> SuperviseError {
+    let mut findings = error.findings().to_vec();
+    let mut first = findings.remove(0);
+    if !findings.is_empty() {
+        let others: Vec<String> = findings.iter().map(ToString::to_string).collect();
+        first.what = format!("{} (and: {})", first.what, others.join("; "));
+    }
+    SuperviseError::Missing(first)
+}
+
+impl Cell {
+    /// What it said since the last time goes to the log.
+    fn listen(&mut self) {
+        if self.console.is_none() {
+            self.console = operate::console(&self.operator, &self.name).ok();
+        }
+        let Some(console) = &mut self.console else {
+            return;
+        };
+        for line in console.lines() {
+            // A full disk does not stop the cell.
+            let _ = writeln!(self.log, "{line}");
+        }
+    }
+
+    fn end(&self, reason: StopReason) -> Ended {
+        let success = matches!(reason, StopReason::SystemOff);
+        let mut status = stop_words(reason).to_owned();
+        let report = self.operator.report(&self.name).ok();
+        if let Some(failure) = report.and_then(|report| report.failure)
+            && !success
+        {
+            status = format!(
+                "{status} (pc {}, address {}, esr {}; rampart cell list --verbose has the registers)",
+                failure.program_counter, failure.guest_address, failure.syndrome
+            );
+        }
+        Ended { status, success }
+    }
+}
+
+impl Program for Cell {
+    fn process(&self) -> Option<u32> {
+        None
+    }
+
+    fn ended(&mut self) -> Option<Ended> {
+        let state = self.operator.state(self.number);
+        let ended = match state {
+            Ok((CellState::Running, _)) => return None,
+            Ok((CellState::Free, _)) => Ended {
+                status: "somebody destroyed it".to_owned(),
+                success: false,
+            },
+            Ok((_, reason)) => self.end(reason),
+            Err(_) => Ended {
+                status: "the hypervisor is gone".to_owned(),
+                success: false,
+            },
+        };
+        self.listen();
+        // What failed stays to be looked at, until it is started again or ended.
+        if let Some(linux) = self.linux.take() {
+            linux.leave();
+        }
+        Some(ended)
+    }
+
+    fn tend(&mut self) -> Vec<Finding> {
+        self.listen();
+        Vec::new()
+    }
+
+    /// A cell is not asked: its memory is taken away, and it cannot tell.
+    fn stop(&mut self, _limit: Duration) -> Ended {
+        self.listen();
+        let destroyed = match self.linux.take() {
+            Some(linux) => linux.destroy().map_err(|error| error.to_string()),
+            None => {
+                let destroyed = self.operator.destroy(&self.name);
+                destroyed.map_err(|error| error.to_string())
+            }
+        };
+        match destroyed {
+            Ok(()) => Ended {
+                status: "destroyed; its memory is wiped".to_owned(),
+                success: true,
+            },
+            Err(error) => Ended {
+                status: format!("it is not destroyed: {error}"),
+                success: false,
+            },
+        }
+    }
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A cell of two CPUs, the affinities 1 and 2: it starts and stops its second CPU, and tries to do
+//! that with others' (0 is the root's, 3 a neighbour's). Both take interrupts of their timers. The
+//! result has a bit for each check that was not as it must be.
+#![no_std]
+#![no_main]
+
+use rampart_hypervisor_cells::{
+    Order, TIMER, Word, acknowledge, arm_timer, count, enable, end, order, read_register,
+    second_entry, send, smc, start_cpu, tell, this_cpu, told, unmask, wait, write_register,
+};
+
+const CPU_OFF: u64 = 0x8400_0002;
+const CPU_ON: u64 = 0xc400_0003;
+const AFFINITY_INFO: u64 = 0xc400_0004;
+const ON: u64 = 0;
+const OFF: u64 = 1;
+const INVALID_PARAMETERS: u64 = -2_i64 as u64;
+const ALREADY_ON: u64 = -4_i64 as u64;
+const ON_PENDING: u64 = -5_i64 as u64;
+const INVALID_ADDRESS: u64 = -9_i64 as u64;
+
+const ROOTS: u64 = 0;
+const FIRST: u64 = 1;
+const SECOND: u64 = 2;
+const NEIGHBOURS: u64 = 3;
+/// Of memory that the cell does not have.
+const OUTSIDE: u64 = 0x7000_0000;
+const TICKS: u64 = 62_500;
+/// The software-generated interrupt that asks, and the one that answers.
+const ASK: u64 = 3;
+const ANSWER: u64 = 4;
+
+#[unsafe(no_mangle)]
+extern "C" fn cell_main(_argument: u64) {
+    tell(Word::Result, 0);
+    let mut wrong = 0;
+    let mut check = |bit: u32, is: bool| {
+        if !is {
+            wrong |= 1_u64 << bit;
+            tell(Word::Result, wrong);
+        }
+    };
+    check(0, smc(AFFINITY_INFO, FIRST, 0) == ON);
+    check(1, smc(AFFINITY_INFO, SECOND, 0) == OFF);
+    check(2, smc(AFFINITY_INFO, ROOTS, 0) == INVALID_PARAMETERS);
+    check(3, smc(AFFINITY_INFO, NEIGHBOURS, 0) == INVALID_PARAMETERS);
+    check(4, smc(CPU_ON, ROOTS, second_entry()) == INVALID_PARAMETERS);
+    check(
+        5,
+        smc(CPU_ON, NEIGHBOURS, second_entry()) == INVALID_PARAMETERS,
+    );
+    check(6, smc(CPU_ON, SECOND, OUTSIDE) == INVALID_ADDRESS);
+    check(7, smc(CPU_ON, FIRST, second_entry()) == ALREADY_ON);
+    let begun = told(Word::SecondBegun);
+    check(8, start_second() == 0);
+    let again = start_second();
+    check(9, again == ALREADY_ON || again == ON_PENDING);
+    check(10, until(|| told(Word::SecondBegun) == begun + 1));
+    check(11, smc(AFFINITY_INFO, SECOND, 0) == ON);
+
+    begin_timer();
+    count(Word::Begun);
+    // The root watches both for a while; then it orders the next step.
+    until_ordered(1);
+    let (asked, answered) = (told(Word::SecondSoftware), told(Word::Software));
+    // To the second by name; to all four; to all others.
+    send(ASK, 1 << SECOND);
+    check(12, until(|| told(Word::Software) > answered));
+    let answered = told(Word::Software);
+    send(ASK, 0xf & !(1 << FIRST));
+    check(13, until(|| told(Word::Software) > answered));
+    let answered = told(Word::Software);
+    write_register!("s3_0_c12_c11_5", 1 << 40 | ASK << 24);
+    check(14, until(|| told(Word::Software) > answered));
+    check(15, told(Word::SecondSoftware) == asked + 3);
+    tell(Word::Done, 1);
+
+    until_ordered(2);
+    check(16, until(|| smc(AFFINITY_INFO, SECOND, 0) == OFF));
+    let stopped = told(Word::SecondInterrupts);
+    let from = told(Word::Interrupts);
+    check(17, until(|| told(Word::Interrupts) > from + 20));
+    check(18, told(Word::SecondInterrupts) == stopped);
+    let begun = told(Word::SecondBegun);
+    check(19, start_second() == 0);
+    check(20, until(|| told(Word::SecondBegun) == begun + 1));
+    check(21, until(|| told(Word::SecondInterrupts) > stopped + 20));
+    tell(Word::Done, 2);
+    loop {
+        wait();
+    }
+}
+
+fn start_second() -> u64 {
+    start_cpu(SECOND, 1, second)
+}
+
+extern "C" fn second(_number: u64) {
+    begin_timer();
+    tell(Word::SecondBegun, told(Word::SecondBegun) + 1);
+    let first_time = order(Order::Number) < 2;
+    while !(first_time && order(Order::Number) == 2) {
+        wait();
+    }
+    smc(CPU_OFF, 0, 0);
+    // It does not come back from there.
+    tell(Word::Result, 1 << 63);
+}
+
+fn begin_timer() {
+    enable(TIMER);
+    enable(ASK);
+    enable(ANSWER);
+    arm_timer(TICKS);
+    unmask();
+}
+
+fn until_ordered(number: u64) {
+    while order(Order::Number) < number {
+        wait();
+    }
+}
+
+/// Ten seconds at most, by the cell's own clock.
+fn until(condition: impl Fn() -> bool) -> bool {
+    let end = read_register!("cntvct_el0") + 10 * read_register!("cntfrq_el0");
+    while !condition() {
+        if read_register!("cntvct_el0") > end {
+            return false;
+        }
+        core::hint::spin_loop();
+    }
+    true
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cell_exception() {
+    let first = this_cpu() == 0;
+    let interrupt = acknowledge();
+    match (interrupt, first) {
+        (TIMER, true) => count(Word::Interrupts),
+        (TIMER, false) => count(Word::SecondInterrupts),
+        (ASK, false) => {
+            count(Word::SecondSoftware);
+            send(ANSWER, 1 << FIRST);
+        }
+        (ANSWER, true) => count(Word::Software),
+        _ => count(Word::Unexpected),
+    }
+    if interrupt == TIMER {
+        write_register!("cntv_tval_el0", TICKS);
+    }
+    end(interrupt);
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Looks for what an earlier owner of its memory and its CPU has left, and then leaves something in
+//! all of it for the next one. The result has a bit for each place where something was found; what is
+//! planted is never 0.
+#![no_std]
+#![no_main]
+
+use core::arch::asm;
+
+use rampart_hypervisor_cells::{
+    LOADABLE_END, PRIVATE, PRIVATE_BYTES, Word, count, load, read_register, redistributor, store,
+    tell, wait, write_register,
+};
+
+const PATTERN: u64 = 0xa5a5_5a5a_c3c3_3c3c;
+/// CPACR_EL1.FPEN (Arm ARM D24.2.33): vector instructions do not trap.
+const VECTORS: u64 = 3 << 20;
+
+unsafe extern "C" {
+    static image_end: u8;
+}
+
+/// Looks at registers and says which are not 0: a bit for each from `$first` on.
+macro_rules! look {
+    ($found:ident, $first:expr, $($name:literal),+) => {{
+        let mut bit = $first;
+        $(
+            if read_register!($name) != 0 {
+                $found |= 1_u64 << bit;
+            }
+            bit += 1;
+        )+
+        let _ = bit;
+    }};
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cell_main(_argument: u64, registers: u64) {
+    let mut found = u64::from(registers != 0);
+    let stack_end = (&raw const image_end) as u64;
+    let loadable = stack_end.next_multiple_of(8)..LOADABLE_END;
+    let private = PRIVATE..PRIVATE + PRIVATE_BYTES;
+    found |= u64::from(holds(loadable.clone())) << 1 | u64::from(holds(private.clone())) << 2;
+    write_register!("cpacr_el1", VECTORS);
+    found |= u64::from(vectors() != 0) << 3;
+    look!(
+        found,
+        4,
+        "tpidr_el0",
+        "tpidrro_el0",
+        "sp_el0",
+        "contextidr_el1",
+        "ttbr0_el1",
+        "ttbr1_el1"
+    );
+    look!(
+        found,
+        10,
+        "tcr_el1",
+        "mair_el1",
+        "amair_el1",
+        "par_el1",
+        "esr_el1",
+        "far_el1",
+        "elr_el1"
+    );
+    look!(
+        found,
+        17,
+        "spsr_el1",
+        "afsr0_el1",
+        "afsr1_el1",
+        "csselr_el1",
+        "cntkctl_el1"
+    );
+    look!(
+        found,
+        22,
+        "cntv_cval_el0",
+        "cntp_cval_el0",
+        "mdscr_el1",
+        "dbgbvr0_el1",
+        "dbgbvr5_el1"
+    );
+    look!(
+        found,
+        27,
+        "dbgwvr0_el1",
+        "dbgwvr3_el1",
+        "s3_3_c4_c4_0",
+        "s3_3_c4_c4_1",
+        "pmevcntr0_el0",
+        "pmevtyper0_el0"
+    );
+    look!(
+        found,
+        33,
+        "pmccntr_el0",
+        "pmcntenset_el0",
+        "pmovsset_el0",
+        "pmintenset_el1"
+    );
+    look!(
+        found,
+        37,
+        "pmccfiltr_el0",
+        "pmuserenr_el0",
+        "dbgbcr5_el1",
+        "dbgwcr3_el1"
+    );
+    // ISTATUS and ENABLE of the timers: both off.
+    found |= u64::from(read_register!("cntv_ctl_el0") & 1 != 0) << 41;
+    found |= u64::from(read_register!("cntp_ctl_el0") & 1 != 0) << 42;
+    let frame = redistributor() + 0x1_0000;
+    // GICR_ISENABLER0, ISPENDR0, ISACTIVER0.
+    let private_interrupts = load(frame + 0x100) | load(frame + 0x200) | load(frame + 0x300);
+    found |= u64::from(private_interrupts != 0) << 43;
+    tell(Word::Result, found);
+
+    plant(loadable);
+    plant(private);
+    plant_registers();
+    store(frame + 0x100, 1 << 27);
+    store(frame + 0x200, 1 << 5);
+    count(Word::Begun);
+    loop {
+        wait();
+    }
+}
+
+fn holds(memory: core::ops::Range<u64>) -> bool {
+    memory.step_by(8).any(|at| {
+        // SAFETY: memory of the cell's own, aligned, that nothing of the program lies in.
+        unsafe { (at as *const u64).read_volatile() != 0 }
+    })
+}
+
+fn plant(memory: core::ops::Range<u64>) {
+    for at in memory.step_by(8) {
+        // SAFETY: as in `holds`.
+        unsafe { (at as *mut u64).write_volatile(PATTERN) }
+    }
+}
+
+/// All vector registers in one number.
+fn vectors() -> u64 {
+    let found;
+    // SAFETY: the program is built without vector instructions, so nothing of it is there.
+    unsafe {
+        asm!(
+            ".arch_extension simd",
+            ".irp number, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16",
+            "orr v0.16b, v0.16b, v\\number\\().16b",
+            ".endr",
+            ".irp number, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31",
+            "orr v0.16b, v0.16b, v\\number\\().16b",
+            ".endr",
+            "mov {found}, v0.d[0]",
+            "mov {other}, v0.d[1]",
+            "orr {found}, {found}, {other}",
+            ".arch_extension nosimd",
+            found = out(reg) found,
+            other = out(reg) _,
+            options(nomem, nostack)
+        );
+    }
+    found
+}
+
+fn plant_registers() {
+    // SAFETY: as in `vectors`.
+    unsafe {
+        asm!(
+            ".arch_extension simd",
+            ".irp number, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16",
+            "dup v\\number\\().2d, {pattern}",
+            ".endr",
+            ".irp number, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31",
+            "dup v\\number\\().2d, {pattern}",
+            ".endr",
+            ".arch_extension nosimd",
+            pattern = in(reg) PATTERN,
+            options(nomem, nostack)
+        );
+    }
+    // FPCR and FPSR.
+    write_register!("s3_3_c4_c4_0", 3 << 22);
+    write_register!("s3_3_c4_c4_1", 0x1f);
+    write_register!("tpidr_el0", PATTERN);
+    write_register!("tpidrro_el0", PATTERN);
+    write_register!("sp_el0", PATTERN);
+    write_register!("contextidr_el1", PATTERN & 0xffff_ffff);
+    write_register!("ttbr0_el1", PATTERN & 0xffff_ffff_f000);
+    write_register!("ttbr1_el1", PATTERN & 0xffff_ffff_f000);
+    write_register!("mair_el1", PATTERN);
+    write_register!("far_el1", PATTERN);
+    write_register!("elr_el1", PATTERN);
+    write_register!("spsr_el1", 0x3c5);
+    write_register!("esr_el1", 0x5600_0000);
+    write_register!("par_el1", 1);
+    write_register!("cntkctl_el1", 3);
+    write_register!("cntv_cval_el0", PATTERN >> 1);
+    write_register!("cntp_cval_el0", PATTERN >> 1);
+    write_register!("cntv_ctl_el0", 1);
+    write_register!("dbgbvr0_el1", PATTERN & 0xffff_ffff_fffc);
+    write_register!("dbgbvr5_el1", PATTERN & 0xffff_ffff_fffc);
+    write_register!("dbgwvr0_el1", PATTERN & 0xffff_ffff_fffc);
+    write_register!("dbgwvr3_el1", PATTERN & 0xffff_ffff_fffc);
+    // Byte address select, off.
+    write_register!("dbgbcr5_el1", 0x1e0);
+    write_register!("dbgwcr3_el1", 0x1fe0);
+    write_register!("pmevtyper0_el0", 0x11);
+    write_register!("pmevcntr0_el0", 0x1234);
+    write_register!("pmccntr_el0", 0x1234);
+    write_register!("pmccfiltr_el0", 1 << 31);
+    write_register!("pmcntenset_el0", 1 << 31 | 1);
+    write_register!("pmuserenr_el0", 1);
+    write_register!("pmcr_el0", 1);
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cell_exception() {
+    count(Word::Exceptions);
+    loop {
+        wait();
+    }
+}

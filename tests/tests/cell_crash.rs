@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The root panics while a Linux in a cell measures: the cell goes on, and what it measured from then on
+//! is read out of the simulated machine's memory. What is done there before the panic is in
+//! `crates/cells/examples/linux_hand.rs`.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+
+use rampart_agent::{AgentCommand, recover};
+use rampart_bench::sim::{Architecture, Loss, Sim, SimOptions};
+use rampart_model::{Block, MeterEvent, Nanos, Phase};
+use rampart_tests::hypervisor::archive;
+use rampart_tests::programs::directory;
+
+const SCRIPT: &str = r#"
+mkdir /tmp/cells && tar -x -C /tmp/cells && cd /tmp/cells || exit 9
+taskset -p -c 0-3 $$ >/dev/null
+mkdir -p /lib/firmware && cp rampart.bin /lib/firmware/ || exit 9
+grep -q '^rampart ' /proc/modules && rmmod rampart
+insmod modules/$(uname -r)/rampart.ko || exit 9
+exec ./linux_hand crash /boot/vmlinuz-$(uname -r) rampart-meter
+"#;
+
+/// For how long the machine may go on after the panic.
+const LIMIT: Duration = Duration::from_secs(180);
+
+#[test]
+fn a_linux_cell_outlives_the_root() {
+    goes_on_for(10);
+}
+
+#[test]
+#[ignore = "it takes more than a minute; make test-long runs it"]
+fn a_linux_cell_outlives_the_root_by_a_minute() {
+    goes_on_for(60);
+}
+
+/// The root panics, and so many blocks of a second each are measured after that, without a gap.
+fn goes_on_for(seconds: usize) {
+    let architecture = Architecture::named("aarch64").expect("known");
+    let image = Sim::image(architecture, &mut |_| ()).expect("an image");
+    let meter = directory().join("aarch64/rampart-meter");
+    let mut options = SimOptions::new(architecture, meter, None).with_cpus(4);
+    options.mebibytes = 1280;
+    options.append = Some("mem=768M iomem=relaxed".to_owned());
+    options.after_panic = LIMIT;
+    let machine = Sim::boot(image, &options).expect("a machine");
+    let command = AgentCommand::new(["bash", "-c", SCRIPT]);
+    let mut program = machine.agent().spawn(&command).expect("started");
+    program.stdin.write_all(&archive()).expect("carried");
+    drop(program.stdin);
+    let mut said = Vec::new();
+    for line in BufReader::new(program.stdout).lines() {
+        let Ok(line) = line else { break };
+        let last = line.starts_with("figure blocks before the panic");
+        said.push(line);
+        if last {
+            break;
+        }
+    }
+    let figure = |name: &str| {
+        let prefix = format!("figure {name}: ");
+        let found = said.iter().find_map(|line| line.strip_prefix(&prefix));
+        found.unwrap_or_else(|| panic!("no {name}: {said:#?}"))
+    };
+    let before: usize = figure("blocks before the panic").parse().expect("a number");
+    let (start, bytes) = figure("to the root").split_once('+').expect("a place");
+    let number = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).expect("hex");
+    let (start, bytes) = (number(start), number(bytes));
+    let lost = machine.wait_lost(Duration::from_secs(120));
+    assert!(
+        matches!(lost, Some((Loss::Panicked, _))),
+        "{lost:?}: {said:#?}"
+    );
+    let place = tempfile::tempdir().expect("a directory");
+    let file = place.path().join("memory");
+    let begin = Instant::now();
+    let blocks = loop {
+        let arguments = serde_json::json!({ "val": start, "size": bytes, "filename": file });
+        let saved = machine.qemu().qmp().execute("pmemsave", arguments);
+        saved.expect("the machine's memory");
+        let blocks = blocks(&file);
+        if blocks.len() >= before + seconds || begin.elapsed() > LIMIT / 2 {
+            break blocks;
+        }
+        std::thread::sleep(Duration::from_secs(2));
+    };
+    assert!(
+        blocks.len() >= before + seconds,
+        "{} blocks, {before} of them before the panic",
+        blocks.len()
+    );
+    for pair in blocks.windows(2) {
+        let (one, next) = (&pair[0], &pair[1]);
+        assert_eq!(
+            one.at + one.length,
+            next.at,
+            "nothing is missing between them"
+        );
+    }
+    for block in &blocks {
+        assert_eq!(block.lost, 0, "{block:?}");
+        assert!(block.series[0].seen.samples > 0, "{block:?}");
+        assert_eq!(block.length, Nanos::SECOND);
+    }
+}
+
+/// What the meter in the cell has measured, as the machine's memory holds it.
+fn blocks(memory: &Path) -> Vec<Block> {
+    let bytes = std::fs::read(memory).expect("written");
+    let word = |bytes: &[u8]| AtomicU64::new(u64::from_le_bytes(bytes.try_into().expect("eight")));
+    let words: Vec<AtomicU64> = bytes.chunks_exact(8).map(word).collect();
+    let mut said = Vec::new();
+    rampart_ring::stream::leftover(&words, |byte| said.push(byte)).expect("a section");
+    let outputs = recover(&said);
+    let lines = outputs.values().flat_map(|output| {
+        // The last line may not be whole yet.
+        let end = output.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
+        output[..end].split(|byte| *byte == b'\n')
+    });
+    lines
+        .filter_map(|line| match serde_json::from_slice(line) {
+            Ok(MeterEvent::Block(block)) if block.phase == Phase::Measured => Some(block),
+            _ => None,
+        })
+        .collect()
+}
