@@ -80,12 +80,12 @@ export type Cause = {
 
 export type CauseKind = "nmi" | "interrupt" | "softirq" | "thread" | "unseen";
 
+export type CellContents = "bare-metal" | "linux";
+
 export type CellExits = {
   count: number;
   reason: string;
 };
-
-export type CellPayload = "bare-metal" | "linux";
 
 export type CellReport = {
   cpus: CpuSet;
@@ -96,7 +96,7 @@ export type CellReport = {
   interrupts?: number | null;
   memory_bytes: number;
   observed: Nanos;
-  payload: CellPayload;
+  payload: CellContents;
   program: string;
   revision: number;
 };
@@ -221,7 +221,7 @@ export type DomainPlan = {
 };
 
 export type DomainSelection = {
-  cell?: CellPayload | null;
+  cell?: CellContents | null;
   engine?: ContainerEngine | null;
   guest?: GuestRole | null;
   kind: DomainKind;

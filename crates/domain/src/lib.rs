@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use rampart_host::{Shield, StateDirectory};
 use rampart_model::{
-    Availability, CellPayload, CellReport, ClockRelation, ContainerEngine, CpuId, CpuSet,
+    Availability, CellContents, CellReport, ClockRelation, ContainerEngine, CpuId, CpuSet,
     DomainKind, DomainSelection, Granted, GuestReport, GuestRole, Machine, MeterEvent, MeterPlan,
     ShieldReport, SignInMemory, StandingDomain,
 };
@@ -82,9 +82,9 @@ pub fn all() -> Vec<Box<dyn Domain>> {
 }
 
 /// What can run in a domain of this kind, if it is a cell.
-fn payloads(kind: DomainKind) -> impl Iterator<Item = Option<CellPayload>> {
-    let payloads: &[Option<CellPayload>] = match kind {
-        DomainKind::Cell => &[Some(CellPayload::BareMetal), Some(CellPayload::Linux)],
+fn payloads(kind: DomainKind) -> impl Iterator<Item = Option<CellContents>> {
+    let payloads: &[Option<CellContents>] = match kind {
+        DomainKind::Cell => &[Some(CellContents::BareMetal), Some(CellContents::Linux)],
         _ => &[None],
     };
     payloads.iter().copied()
@@ -125,7 +125,7 @@ pub fn domain_behind(
             wall,
         )),
         DomainKind::Cell => Box::new(cell::CellDomain::new(
-            selection.cell.unwrap_or(CellPayload::BareMetal),
+            selection.cell.unwrap_or(CellContents::BareMetal),
             state,
         )),
         DomainKind::Detached => Box::new(not_built::NotBuilt(selection.kind)),

@@ -3,7 +3,7 @@
 //! that threads had in every run, and from which blocks stopped them. Pure.
 
 use rampart_model::{
-    CellPayload, ComparisonCell, CpuSet, DomainKernel, DomainKind, DomainPlan, ExperimentPlan,
+    CellContents, ComparisonCell, CpuSet, DomainKernel, DomainKind, DomainPlan, ExperimentPlan,
     GuestThreadRole, Question, Record, Run, SchedulingPolicy, Verdict, VerdictOutcome,
 };
 
@@ -181,9 +181,9 @@ impl Placement {
         }
         let alone = |run: &&Run| {
             let cell = run.cell.as_ref();
-            cell.is_some_and(|cell| cell.payload == CellPayload::BareMetal)
+            cell.is_some_and(|cell| cell.payload == CellContents::BareMetal)
         };
-        if domain.selection.cell == Some(CellPayload::BareMetal) && runs.iter().all(alone) {
+        if domain.selection.cell == Some(CellContents::BareMetal) && runs.iter().all(alone) {
             return Ok(Self {
                 policy,
                 words: format!(

@@ -8,14 +8,14 @@ use crate::{CpuSet, Finding, Nanos};
 /// What runs in a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum CellPayload {
+pub enum CellContents {
     /// The measuring loops without an operating system, on one CPU.
     BareMetal,
     /// A Linux, whose only program is the meter.
     Linux,
 }
 
-impl CellPayload {
+impl CellContents {
     /// The words for it.
     #[must_use]
     pub const fn words(self) -> &'static str {
@@ -39,7 +39,7 @@ pub struct CellExits {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct CellReport {
     /// What ran in it.
-    pub payload: CellPayload,
+    pub payload: CellContents,
     /// The program or the kernel's image, and what it says of itself.
     pub program: String,
     /// Revision of the interface between hypervisor and root.
@@ -90,7 +90,7 @@ mod tests {
             count,
         };
         CellReport {
-            payload: CellPayload::BareMetal,
+            payload: CellContents::BareMetal,
             program: String::new(),
             revision: 1,
             cpus: CpuSet::new(),

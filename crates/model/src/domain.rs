@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CellPayload, CpuSet, Finding};
+use crate::{CellContents, CpuSet, Finding};
 
 /// The kinds, from the weakest wall to the strongest.
 #[derive(
@@ -129,7 +129,7 @@ pub struct DomainSelection {
     pub guest: Option<GuestRole>,
     /// For a cell: what runs in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cell: Option<CellPayload>,
+    pub cell: Option<CellContents>,
 }
 
 impl DomainSelection {
@@ -147,7 +147,7 @@ impl DomainSelection {
                 _ => None,
             },
             cell: match kind {
-                DomainKind::Cell => Some(CellPayload::BareMetal),
+                DomainKind::Cell => Some(CellContents::BareMetal),
                 _ => None,
             },
         }
@@ -163,7 +163,7 @@ pub struct ParseDomainError(pub String);
 
 impl fmt::Display for DomainSelection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.cell == Some(CellPayload::Linux) {
+        if self.cell == Some(CellContents::Linux) {
             return f.pad("cell:linux");
         }
         f.pad(match (self.engine, self.guest) {
@@ -193,7 +193,7 @@ impl FromStr for DomainSelection {
             "vm:noisy" => Ok(guest(GuestRole::Noisy)),
             "vm:tcg" => Ok(guest(GuestRole::Emulated)),
             "cell:linux" => Ok(Self {
-                cell: Some(CellPayload::Linux),
+                cell: Some(CellContents::Linux),
                 ..Self::of(DomainKind::Cell)
             }),
             _ => DomainKind::ALL

@@ -7,7 +7,7 @@ use rampart_cells::describe::{Description, Sources, describe};
 use rampart_cells::device::DEVICE;
 use rampart_cells::operate::EnableOrder;
 use rampart_model::{
-    Availability, CellPayload, DomainKind, DomainSelection, Finding, Machine, Severity,
+    Availability, CellContents, DomainKind, DomainSelection, Finding, Machine, Severity,
 };
 
 use super::linux::MEMORY_BYTES;
@@ -23,7 +23,7 @@ const KERNEL_VARIABLE: &str = "RAMPART_CELL_KERNEL";
 /// What the hypervisor needs for itself, and a cell without an operating system, in bytes.
 const LEAST_BYTES: u64 = 16 << 20;
 
-pub(super) fn of(payload: CellPayload, machine: &Machine) -> Availability {
+pub(super) fn of(payload: CellContents, machine: &Machine) -> Availability {
     let selection = DomainSelection {
         cell: Some(payload),
         ..DomainSelection::of(DomainKind::Cell)
@@ -39,19 +39,19 @@ pub(super) fn of(payload: CellPayload, machine: &Machine) -> Availability {
     }
 }
 
-fn description(payload: CellPayload, machine: &Machine) -> String {
+fn description(payload: CellContents, machine: &Machine) -> String {
     match payload {
-        CellPayload::BareMetal => {
+        CellContents::BareMetal => {
             "the measuring loops without an operating system, on a CPU that the partitioning hypervisor keeps from Linux".to_owned()
         }
-        CellPayload::Linux => format!(
+        CellContents::Linux => format!(
             "Linux {} on CPUs that the partitioning hypervisor keeps from this one",
             machine.kernel_release
         ),
     }
 }
 
-fn problems(payload: CellPayload, machine: &Machine) -> Vec<Finding> {
+fn problems(payload: CellContents, machine: &Machine) -> Vec<Finding> {
     if machine.architecture != "aarch64" {
         // What else is missing would not help.
         return vec![
@@ -73,8 +73,8 @@ fn problems(payload: CellPayload, machine: &Machine) -> Vec<Finding> {
     keep(driver(machine));
     keep(program(IMAGE).map(|_| ()));
     match payload {
-        CellPayload::BareMetal => keep(program(BARE_PROGRAM).map(|_| ())),
-        CellPayload::Linux => keep(kernel().map(|_| ())),
+        CellContents::BareMetal => keep(program(BARE_PROGRAM).map(|_| ())),
+        CellContents::Linux => keep(kernel().map(|_| ())),
     }
     match Sources::of_this_machine() {
         Ok(sources) => {
@@ -125,11 +125,11 @@ fn driver(machine: &Machine) -> Result<(), Box<Finding>> {
 }
 
 /// Memory that Linux leaves alone.
-fn memory(description: &Description, payload: CellPayload) -> Result<(), Box<Finding>> {
+fn memory(description: &Description, payload: CellContents) -> Result<(), Box<Finding>> {
     let kept: u64 = description.kept.iter().map(|span| span.bytes).sum();
     let needed = match payload {
-        CellPayload::BareMetal => LEAST_BYTES,
-        CellPayload::Linux => LEAST_BYTES + MEMORY_BYTES,
+        CellContents::BareMetal => LEAST_BYTES,
+        CellContents::Linux => LEAST_BYTES + MEMORY_BYTES,
     };
     if kept >= needed {
         return Ok(());

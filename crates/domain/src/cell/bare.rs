@@ -13,7 +13,7 @@ use rampart_cells::shared::SharedMemory;
 use rampart_host::{AtOurEnd, StateDirectory, end_child, spawn_tied};
 use rampart_meter::cell::memory::{ORDERS_BYTES, TOLD_BYTES, Told, Word};
 use rampart_meter::timescale::Timescale;
-use rampart_model::{CellPayload, ClockRelation, CpuId, CpuSet, Finding, Nanos, Severity};
+use rampart_model::{CellContents, ClockRelation, CpuId, CpuSet, Finding, Nanos, Severity};
 use rampart_model::{SignInMemory, SignedNanos};
 
 use super::availability::{self, BARE_PROGRAM};
@@ -82,7 +82,7 @@ pub(super) fn boot(state: &StateDirectory, start: &Start<'_>) -> Result<BareCell
         told,
         places,
         meter: start.meter.to_owned(),
-        launched: Launched::new(operator, file, &resolved, (CellPayload::BareMetal, name)),
+        launched: Launched::new(operator, file, &resolved, (CellContents::BareMetal, name)),
     })
 }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 use rampart_cells::operate::{self, Operator};
 use rampart_cells::resolve::Resolved;
 use rampart_hypervisor_core::interface::REVISION;
-use rampart_model::{CellExits, CellPayload, CellReport, CpuSet, Finding, Nanos};
+use rampart_model::{CellContents, CellExits, CellReport, CpuSet, Finding, Nanos};
 
 use super::store::CellFile;
 use crate::DomainError;
@@ -26,7 +26,7 @@ struct Look {
 #[derive(Debug)]
 pub(super) struct Launched {
     operator: Operator,
-    payload: CellPayload,
+    payload: CellContents,
     program: String,
     cpus: CpuSet,
     memory_bytes: u64,
@@ -41,7 +41,7 @@ impl Launched {
         operator: Operator,
         file: CellFile,
         resolved: &Resolved,
-        (payload, program): (CellPayload, String),
+        (payload, program): (CellContents, String),
     ) -> Self {
         Self {
             operator,

@@ -11,7 +11,7 @@ use rampart_cells::linux::{
 use rampart_cells::operate::Operator;
 use rampart_cells::resolve::{CpuWish, Payload, Request, SharedWish, Writer};
 use rampart_host::StateDirectory;
-use rampart_model::{CellPayload, ClockRelation, CpuId, CpuSet, Finding, Nanos, Severity};
+use rampart_model::{CellContents, ClockRelation, CpuId, CpuSet, Finding, Nanos, Severity};
 
 use super::availability;
 use super::launched::Launched;
@@ -79,7 +79,7 @@ pub(super) fn boot(state: &StateDirectory, start: &Start<'_>) -> Result<LinuxIns
         kernel.display(),
         agent.hello().kernel_release
     );
-    let mut launched = Launched::new(operator, file, &resolved, (CellPayload::Linux, program));
+    let mut launched = Launched::new(operator, file, &resolved, (CellContents::Linux, program));
     if start.plan.cpus.len() == 1 {
         launched.note(one_cpu(start.name));
     }

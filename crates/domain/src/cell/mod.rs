@@ -18,7 +18,7 @@ mod store;
 use std::sync::PoisonError;
 
 use rampart_host::StateDirectory;
-use rampart_model::{Availability, CellPayload, DomainKind, DomainSelection, Machine};
+use rampart_model::{Availability, CellContents, DomainKind, DomainSelection, Machine};
 
 use self::running::{RunningCell, Slot, Up};
 use crate::{Domain, DomainError, Running, Start};
@@ -28,14 +28,14 @@ pub use self::store::{ReleasedCells, release_cells};
 /// A cell.
 #[derive(Debug)]
 pub(crate) struct CellDomain {
-    payload: CellPayload,
+    payload: CellContents,
     state: StateDirectory,
     /// The cell that stayed up after a run.
     up: Slot,
 }
 
 impl CellDomain {
-    pub(crate) fn new(payload: CellPayload, state: StateDirectory) -> Self {
+    pub(crate) fn new(payload: CellContents, state: StateDirectory) -> Self {
         Self {
             payload,
             state,
@@ -70,8 +70,8 @@ impl Domain for CellDomain {
         let up = match self.take(start) {
             Some(up) => up,
             None => match self.payload {
-                CellPayload::BareMetal => Up::Bare(Box::new(bare::boot(&self.state, start)?)),
-                CellPayload::Linux => Up::Linux(Box::new(linux::boot(&self.state, start)?)),
+                CellContents::BareMetal => Up::Bare(Box::new(bare::boot(&self.state, start)?)),
+                CellContents::Linux => Up::Linux(Box::new(linux::boot(&self.state, start)?)),
             },
         };
         let stay = start.stay_up.then(|| Slot::clone(&self.up));
