@@ -44,6 +44,7 @@ evaluate: setup-run build ## Measure this machine and say where the page is (ARG
 .PHONY: evaluate-sim
 evaluate-sim: setup-sim build modules ## Do the same on a simulated real-time machine (ARGS=... ARCH=...)
 	$(if $(CROSS),scripts/build)
+	$(if $(filter aarch64,$(ARCH)),scripts/hypervisor)
 	bin/rampart evaluate --on sim$(addprefix :,$(CROSS)) $(ARGS)
 
 .PHONY: modules

@@ -6,17 +6,37 @@ use rampart_model::Evaluation;
 use crate::limited::Limited as _;
 use crate::programs::{rampart, stdout};
 
+/// The schema of a document, by its word in `rampart schema`.
+fn validator(word: &str) -> jsonschema::Validator {
+    let directory = tempfile::tempdir().expect("a directory");
+    let output = rampart(directory.path(), &["schema", word])
+        .finish()
+        .expect("rampart starts");
+    let schema: serde_json::Value = serde_json::from_str(&stdout(&output, 0)).expect("a schema");
+    jsonschema::validator_for(&schema).expect("a valid schema")
+}
+
+/// The schema of this word accepts a document, and not just anything.
+///
+/// # Panics
+/// If it does not.
+pub fn assert_fits(word: &str, document: &serde_json::Value) {
+    let validator = validator(word);
+    let errors = validator.iter_errors(document);
+    let errors: Vec<String> = errors.map(|error| error.to_string()).collect();
+    assert!(errors.is_empty(), "{errors:?}");
+    assert!(
+        !validator.is_valid(&serde_json::json!({})),
+        "the schema accepts anything"
+    );
+}
+
 /// The published schema accepts an evaluation, and not just anything.
 ///
 /// # Panics
 /// If it does not.
 pub fn assert_valid(evaluation: &Evaluation) {
-    let directory = tempfile::tempdir().expect("a directory");
-    let output = rampart(directory.path(), &["schema", "evaluation"])
-        .finish()
-        .expect("rampart starts");
-    let schema: serde_json::Value = serde_json::from_str(&stdout(&output, 0)).expect("a schema");
-    let validator = jsonschema::validator_for(&schema).expect("a valid schema");
+    let validator = validator("evaluation");
     let document = serde_json::to_value(evaluation).expect("json");
     let errors: Vec<String> = validator
         .iter_errors(&document)

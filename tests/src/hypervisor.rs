@@ -50,12 +50,20 @@ pub fn programs_are_there() {
 /// If something is not built.
 #[must_use]
 pub fn archive() -> Vec<u8> {
+    archive_with(&[])
+}
+
+/// The same with more of `bin/`.
+fn archive_with(more: &[&str]) -> Vec<u8> {
     let place = tempfile::tempdir().expect("a directory");
     let bin = directory();
     programs_are_there();
     copy(&bin.join("hypervisor/."), place.path());
     copy(&bin.join("modules"), place.path());
     copy(&bin.join("aarch64/rampart-meter"), place.path());
+    for part in more {
+        copy(&bin.join(part), place.path());
+    }
     let archive = Command::new("tar")
         .args(["-c", "-C"])
         .arg(place.path())
@@ -75,13 +83,27 @@ pub fn archive() -> Vec<u8> {
 /// If something is not built, or the script fails or takes longer than `limit`.
 #[must_use]
 pub fn run_with_hypervisor(script: &str, memory_mebibytes: u32, limit: Duration) -> String {
+    run(script, memory_mebibytes, limit, archive())
+}
+
+/// The same with the command `rampart` beside the rest.
+///
+/// # Panics
+/// As [`run_with_hypervisor`].
+#[must_use]
+pub fn run_with_command(script: &str, memory_mebibytes: u32, limit: Duration) -> String {
+    let archive = archive_with(&["aarch64/rampart"]);
+    run(script, memory_mebibytes, limit, archive)
+}
+
+fn run(script: &str, memory_mebibytes: u32, limit: Duration, archive: Vec<u8>) -> String {
     let output = Command::new(directory().join("rampart"))
         .args(["sim", "--architecture", "aarch64", "run", "--own"])
         .args(["--cpus", "4", "--memory", &memory_mebibytes.to_string()])
         .args(["--append", "mem=768M iomem=relaxed"])
         .args(["--", "bash", "-c", script])
         .env_remove("RAMPART_METER")
-        .finish_within(limit, archive())
+        .finish_within(limit, archive)
         .expect("rampart starts");
     let text = stdout(&output, 0);
     format!("{text}\n{}", String::from_utf8_lossy(&output.stderr))

@@ -7,7 +7,9 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rampart_model::{Availability, Evaluation, PreemptionModel};
+use rampart_model::{
+    Availability, Evaluation, PreemptionModel, Question, SignPath, VerdictFigures,
+};
 use rampart_tests::limited::{Limited as _, ended};
 use rampart_tests::programs::{directory, exit_code, stdout};
 use rampart_tests::simulated::{KillAtEnd, MACHINE_LOST, MISSING, finish, rampart};
@@ -224,4 +226,82 @@ fn a_command_runs_there_by_the_name_of_the_bench() {
             .unwrap_or_else(|| panic!("no {name} in {domains:?}"));
         assert_eq!(found.available, available, "{found:?}");
     }
+}
+
+/// Host, task and both sorts of cells at once: blocks stay where they are made, cells have no exit for
+/// an interrupt, and one goes on when the host's kernel has panicked.
+#[test]
+fn cells_are_measured_beside_the_others_and_outlive_the_host() {
+    let _alone = alone();
+    programs_are_there();
+    for part in ["rampart.bin", "rampart-cell-meter"] {
+        let path = directory().join("hypervisor").join(part);
+        assert!(path.is_file(), "{}: run `make hypervisor`", path.display());
+    }
+    let place = tempfile::tempdir().expect("a directory");
+    let result = place.path().join("result");
+    let mut command = rampart(&["evaluate", "--on", "sim:aarch64", "--loads", "idle"]);
+    command
+        .args(["--domains", "host,task,cell,cell:linux", "--for", "80s"])
+        .args(["--disturb", "block:host,block:cell,crash:host"])
+        .args(["--show-progress", "none", "--out"])
+        .arg(&result);
+    let output = finish(command);
+    let text = std::fs::read_to_string(result.join("evaluation.json"))
+        .unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let evaluation: Evaluation = serde_json::from_str(&text).expect("an evaluation");
+
+    for name in ["host", "task", "cell", "cell:linux"] {
+        let mut records = evaluation.records.iter();
+        let record = records.find(|record| record.domain == name).expect(name);
+        let run = record.runs.first().expect("a run");
+        assert!(run.invalid.is_empty(), "{name}: {:?}", run.invalid);
+        assert!(record.exposure.samples > 0, "{name}: {record:?}");
+        let Some(cell) = &run.cell else {
+            assert!(!name.starts_with("cell"), "no exits of {name}");
+            continue;
+        };
+        assert_eq!(cell.interrupt_exits, 0, "{name}: {cell:?}");
+        assert!(
+            cell.interrupts.is_some_and(|count| count > 100),
+            "{name}: {cell:?}"
+        );
+        if name == "cell" {
+            assert_eq!(cell.all_exits(), 0, "{cell:?}");
+        }
+    }
+
+    let transferred = |by: &str, watched: &str| {
+        let mut verdicts = evaluation.verdicts.iter();
+        let verdict = verdicts.find(|verdict| {
+            let of = verdict.disturbance.as_ref().map(ToString::to_string);
+            verdict.domain == watched
+                && verdict.question == Question::Transfer
+                && of.as_deref() == Some(by)
+        });
+        match verdict.and_then(|verdict| verdict.figures.as_ref()) {
+            Some(VerdictFigures::Transfer { transfer, .. }) => transfer.estimate,
+            other => panic!("{by} in {watched}: {other:?}"),
+        }
+    };
+    for cell in ["cell", "cell:linux"] {
+        let crossed = transferred("block:host", cell);
+        assert!(crossed < 0.3, "{cell}: {crossed}");
+    }
+    let own = transferred("block:cell", "cell");
+    assert!((0.5..1.5).contains(&own), "{own}");
+    for other in ["host", "task", "cell:linux"] {
+        let crossed = transferred("block:cell", other);
+        assert!(crossed < 0.3, "{other}: {crossed}");
+    }
+
+    let crash = evaluation.crash.expect("a crash");
+    assert!(crash.confirmed.is_some(), "{crash:?}");
+    let mut witnesses = crash.witnesses.iter();
+    let cell = witnesses
+        .find(|witness| witness.domain == "cell")
+        .expect("cell");
+    assert_eq!(cell.signs, SignPath::Memory, "{cell:?}");
+    let lived = cell.lived.expect("a sign of life").0;
+    assert!(lived > 5_000_000_000, "{cell:?}");
 }

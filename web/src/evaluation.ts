@@ -44,7 +44,7 @@ export type Bench = "local" | {
   };
 };
 
-export type BlockKind = "module" | "spin";
+export type BlockKind = "module" | "spin" | "cell";
 
 export type BlockSpan = {
   cpu: CpuId;
@@ -79,6 +79,27 @@ export type Cause = {
 };
 
 export type CauseKind = "nmi" | "interrupt" | "softirq" | "thread" | "unseen";
+
+export type CellExits = {
+  count: number;
+  reason: string;
+};
+
+export type CellPayload = "bare-metal" | "linux";
+
+export type CellReport = {
+  cpus: CpuSet;
+  exits: CellExits[];
+  failure?: string | null;
+  findings: Finding[];
+  interrupt_exits: number;
+  interrupts?: number | null;
+  memory_bytes: number;
+  observed: Nanos;
+  payload: CellPayload;
+  program: string;
+  revision: number;
+};
 
 export type ChangeEffect = {
   change: PlanChange;
@@ -159,6 +180,7 @@ export type CrashWitness = {
   invalid: Finding[];
   last_sample?: Nanos | null;
   lived?: SignedNanos | null;
+  memory?: SignInMemory | null;
   signs?: SignPath;
   uncertainty: Nanos;
 };
@@ -199,6 +221,7 @@ export type DomainPlan = {
 };
 
 export type DomainSelection = {
+  cell?: CellPayload | null;
   engine?: ContainerEngine | null;
   guest?: GuestRole | null;
   kind: DomainKind;
@@ -535,6 +558,7 @@ export type Record = {
 };
 
 export type Run = {
+  cell?: CellReport | null;
   duration: Nanos;
   explained?: ExplainedWorst[];
   findings: Finding[];
@@ -576,7 +600,12 @@ export type ShieldReport = {
 
 export type Side = "inside" | "under";
 
-export type SignPath = "through-host" | "own-channel";
+export type SignInMemory = {
+  address: number;
+  offset: SignedNanos;
+};
+
+export type SignPath = "through-host" | "own-channel" | "memory";
 
 export type SignedNanos = number;
 
@@ -741,7 +770,7 @@ export type Virtualisation = {
   steal?: number | null;
 };
 
-export type Wall = "none" | "affinity-only" | "cpuset-v1" | "isolated-partition";
+export type Wall = "none" | "affinity-only" | "cpuset-v1" | "isolated-partition" | "cell";
 
 export type WarmUp = {
   duration: Nanos;
@@ -750,6 +779,7 @@ export type WarmUp = {
 };
 
 export type Watched = {
+  cell?: CellReport | null;
   clock?: ClockRelation[];
   cpu: CpuId;
   domain: string;

@@ -4,6 +4,7 @@ import { append, element } from "./dom";
 import type { Evaluation } from "./evaluation";
 import { exactSeed } from "./figures";
 import { comparison, head, sentences, verdictPlaces } from "./sections/answer";
+import { cells } from "./sections/cells";
 import { crash } from "./sections/crash";
 import { planEffects } from "./sections/effects";
 import { granted, machineFacts } from "./sections/facts";
@@ -85,6 +86,7 @@ function render(text: string): HTMLElement {
     sameAsHost(evaluation, places),
     granted(evaluation),
     guests(evaluation),
+    cells(evaluation),
     machineFacts(evaluation),
     findings(evaluation),
     notMeasured(evaluation),

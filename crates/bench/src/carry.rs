@@ -63,6 +63,13 @@ impl Programs {
         })
     }
 
+    /// The directory of the hypervisor and programs for its cells (`make hypervisor`), which may not be
+    /// there.
+    #[must_use]
+    pub fn hypervisor(&self) -> PathBuf {
+        self.rampart.with_file_name("hypervisor")
+    }
+
     /// The directory of kernel modules that is kept with the programs, if there is one: those of
     /// every architecture, as no two kernels have one release.
     #[must_use]

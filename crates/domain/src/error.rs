@@ -105,6 +105,19 @@ pub enum DomainError {
         /// The last lines of its console.
         console: Vec<String>,
     },
+    /// A cell does not come up, or runs no more.
+    #[error(
+        "cell {cell}: {what}, needed a cell that runs; mend: see `rampart cell list` and `dmesg`, and run the same command again"
+    )]
+    Cell {
+        /// Its name.
+        cell: String,
+        /// What happened.
+        what: String,
+    },
+    /// What stands in the way of a cell.
+    #[error(transparent)]
+    Operate(#[from] rampart_cells::operate::OperateError),
     /// QEMU could not be started.
     #[error(transparent)]
     Qemu(#[from] rampart_qemu::QemuError),

@@ -14,6 +14,7 @@ impl Domain for HostDomain {
     fn selection(&self) -> DomainSelection {
         DomainSelection {
             guest: None,
+            cell: None,
             kind: DomainKind::Host,
             engine: None,
         }

@@ -5,12 +5,15 @@
 //! kind, the meter inside is the same program and the conversation with it the same
 //! ([`rampart_model::MeterRequest`], [`rampart_model::MeterEvent`]).
 
+mod cell;
 mod container;
 mod error;
 mod host;
+mod inside;
 mod not_built;
 mod placement;
 mod process;
+mod renumber;
 mod running;
 mod session;
 mod standing;
@@ -24,10 +27,12 @@ use std::time::Duration;
 
 use rampart_host::{Shield, StateDirectory};
 use rampart_model::{
-    Availability, ClockRelation, ContainerEngine, CpuId, CpuSet, DomainKind, DomainSelection,
-    Granted, GuestReport, GuestRole, Machine, MeterEvent, MeterPlan, ShieldReport, StandingDomain,
+    Availability, CellPayload, CellReport, ClockRelation, ContainerEngine, CpuId, CpuSet,
+    DomainKind, DomainSelection, Granted, GuestReport, GuestRole, Machine, MeterEvent, MeterPlan,
+    ShieldReport, SignInMemory, StandingDomain,
 };
 
+pub use cell::{ReleasedCells, release_cells};
 pub use container::{ContainerOrder, PlannedContainer, ReleasedContainers, release_containers};
 pub use error::DomainError;
 pub use surroundings::WallChoice;
@@ -63,14 +68,26 @@ pub fn all() -> Vec<Box<dyn Domain>> {
             _ => vec![None],
         };
         for engine in engines {
-            selections.extend(guests.iter().map(|guest| DomainSelection {
-                kind,
-                engine,
-                guest: *guest,
-            }));
+            for guest in &guests {
+                selections.extend(payloads(kind).map(|cell| DomainSelection {
+                    kind,
+                    engine,
+                    guest: *guest,
+                    cell,
+                }));
+            }
         }
     }
     selections.into_iter().map(domain).collect()
+}
+
+/// What can run in a domain of this kind, if it is a cell.
+fn payloads(kind: DomainKind) -> impl Iterator<Item = Option<CellPayload>> {
+    let payloads: &[Option<CellPayload>] = match kind {
+        DomainKind::Cell => &[Some(CellPayload::BareMetal), Some(CellPayload::Linux)],
+        _ => &[None],
+    };
+    payloads.iter().copied()
 }
 
 /// The domain that a selection names, with its state in the standard place.
@@ -107,7 +124,11 @@ pub fn domain_behind(
             state,
             wall,
         )),
-        kind @ (DomainKind::Detached | DomainKind::Cell) => Box::new(not_built::NotBuilt(kind)),
+        DomainKind::Cell => Box::new(cell::CellDomain::new(
+            selection.cell.unwrap_or(CellPayload::BareMetal),
+            state,
+        )),
+        DomainKind::Detached => Box::new(not_built::NotBuilt(selection.kind)),
     }
 }
 
@@ -237,6 +258,17 @@ pub trait Running: std::fmt::Debug {
 
     /// The guest as it is now, if it is one.
     fn guest(&self) -> Option<GuestReport> {
+        None
+    }
+
+    /// The cell as it was while it measured, if it is one.
+    fn cell(&self) -> Option<CellReport> {
+        None
+    }
+
+    /// Where in the machine's memory it writes down its last sample, if it does: whoever sees that
+    /// memory from outside can tell whether it lives, whatever became of this kernel.
+    fn sign_in_memory(&self) -> Option<SignInMemory> {
         None
     }
 

@@ -15,19 +15,18 @@ impl Domain for NotBuilt {
         DomainSelection::of(self.0)
     }
 
-    fn availability(&self, machine: &Machine) -> Availability {
+    fn availability(&self, _: &Machine) -> Availability {
         let description = match self.0 {
             DomainKind::Detached => {
                 "one thread of a Linux process on a core that was taken from Linux"
             }
-            DomainKind::Cell => "a static partition enforced by Rampart's own hypervisor",
-            DomainKind::Host | DomainKind::Task | DomainKind::Container | DomainKind::Vm => "",
+            _ => "",
         };
         Availability {
             domain: self.selection(),
             available: false,
             description: description.to_owned(),
-            findings: vec![self.not_yet(), self.machine_side(machine)],
+            findings: vec![self.not_yet(), machine_side()],
         }
     }
 
@@ -45,21 +44,13 @@ impl NotBuilt {
         )
         .mend("take a version whose change log names it")
     }
+}
 
-    /// What the machine has or lacks for it, whatever Rampart can do.
-    fn machine_side(self, machine: &Machine) -> Finding {
-        match self.0 {
-            DomainKind::Cell if machine.architecture != "aarch64" => Finding::new(
-                Severity::Note,
-                "architecture",
-                "the hypervisor is designed for another architecture",
-            )
-            .values(machine.architecture.clone(), "aarch64"),
-            _ => Finding::new(
-                Severity::Note,
-                "kernel modules",
-                "it will need a kernel driver, so a kernel that loads modules",
-            ),
-        }
-    }
+/// What the machine needs for it, whatever Rampart can do.
+fn machine_side() -> Finding {
+    Finding::new(
+        Severity::Note,
+        "kernel modules",
+        "it will need a kernel driver, so a kernel that loads modules",
+    )
 }

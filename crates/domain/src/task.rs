@@ -25,6 +25,7 @@ impl Domain for TaskDomain {
     fn selection(&self) -> DomainSelection {
         DomainSelection {
             guest: None,
+            cell: None,
             kind: DomainKind::Task,
             engine: None,
         }

@@ -129,6 +129,7 @@ fn witness(domain: &str, why: Finding) -> CrashWitness {
         lived: None,
         uncertainty: Nanos::ZERO,
         signs: SignPath::ThroughHost,
+        memory: None,
         invalid: vec![why],
     }
 }
@@ -240,6 +241,10 @@ fn record(group: &Group, oldest: &[Nanos], left_out: &[CrashWitness], at: Nanos)
                 uncertainty: *oldest + SIGN + ON_ITS_WAY + clock.unwrap_or_default(),
                 // Its events are read and sent on by this process.
                 signs: SignPath::ThroughHost,
+                memory: member
+                    .running
+                    .as_ref()
+                    .and_then(|running| running.sign_in_memory()),
                 invalid,
             }
         })
@@ -256,7 +261,8 @@ fn record(group: &Group, oldest: &[Nanos], left_out: &[CrashWitness], at: Nanos)
 
 /// Puts together what came from the machine that was to be crashed: `signs` is the content of the
 /// last [`CRASH_SIGNS`], `observed` for how long more of them were waited for after it had fallen
-/// silent, `confirmed` who knows that the machine is dead.
+/// silent, `confirmed` who knows that the machine is dead, `memory` the words by their addresses
+/// ([`signs_in_memory`]) that were read from outside when that time was over.
 ///
 /// # Errors
 /// If `signs` is not what [`CRASH_SIGNS`] holds.
@@ -264,17 +270,38 @@ pub fn confirm_crash(
     signs: &[u8],
     observed: Duration,
     confirmed: Option<String>,
+    memory: &[(u64, u64)],
 ) -> Result<CrashRecord, serde_json::Error> {
     let mut crash: CrashRecord = serde_json::from_slice(signs)?;
     crash.observed = observed.into();
     crash.confirmed = confirmed;
     for witness in &mut crash.witnesses {
+        if let Some((sign, word)) = witness.memory.and_then(|sign| {
+            let mut read = memory.iter();
+            let (_, word) = read.find(|(address, word)| *address == sign.address && *word > 0)?;
+            Some((sign, *word))
+        }) {
+            let host = i128::from(word) - i128::from(sign.offset.0);
+            let host = Nanos(u64::try_from(host.max(0)).unwrap_or(u64::MAX));
+            witness.last_sample = witness.last_sample.max(Some(host));
+            witness.signs = SignPath::Memory;
+        }
         witness.lived = witness.last_sample.map(|sample| {
             let lived = i128::from(sample.0) - i128::from(crash.at.0);
             SignedNanos(i64::try_from(lived).unwrap_or(i64::MIN))
         });
     }
     Ok(crash)
+}
+
+/// Addresses of the words of memory to be read when the time of waiting is over; none where `signs` is
+/// not what [`CRASH_SIGNS`] holds.
+#[must_use]
+pub fn signs_in_memory(signs: &[u8]) -> Vec<u64> {
+    let crash: Result<CrashRecord, _> = serde_json::from_slice(signs);
+    let witnesses = crash.map(|crash| crash.witnesses).unwrap_or_default();
+    let memory = witnesses.into_iter().filter_map(|witness| witness.memory);
+    memory.map(|sign| sign.address).collect()
 }
 
 fn monotonic_now() -> Nanos {
@@ -286,6 +313,7 @@ fn monotonic_now() -> Nanos {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rampart_model::SignInMemory;
 
     #[test]
     fn what_came_last_is_counted_from_the_crash() {
@@ -295,6 +323,7 @@ mod tests {
             lived: None,
             uncertainty: Nanos::from_millis(800),
             signs: SignPath::OwnChannel,
+            memory: None,
             invalid: Vec::new(),
         };
         let signs = CrashRecord {
@@ -310,7 +339,7 @@ mod tests {
         };
         let text = serde_json::to_vec(&signs).expect("text");
         let confirmed = Some("somebody".to_owned());
-        let crash = confirm_crash(&text, Duration::from_secs(10), confirmed).expect("signs");
+        let crash = confirm_crash(&text, Duration::from_secs(10), confirmed, &[]).expect("signs");
         let lived: Vec<_> = crash
             .witnesses
             .iter()
@@ -325,6 +354,46 @@ mod tests {
             ]
         );
         assert_eq!(crash.observed, Nanos::from_secs(10));
-        assert!(confirm_crash(b"{}", Duration::ZERO, None).is_err());
+        assert!(confirm_crash(b"{}", Duration::ZERO, None, &[]).is_err());
+    }
+
+    #[test]
+    fn a_word_of_memory_tells_of_whom_nobody_hears() {
+        let witness = |domain: &str, address| CrashWitness {
+            domain: domain.to_owned(),
+            last_sample: Some(Nanos::from_millis(99_900)),
+            lived: None,
+            uncertainty: Nanos::from_millis(800),
+            signs: SignPath::ThroughHost,
+            memory: Some(SignInMemory {
+                address,
+                offset: SignedNanos(-40_000_000_000),
+            }),
+            invalid: Vec::new(),
+        };
+        let signs = CrashRecord {
+            how: "a panic".to_owned(),
+            at: Nanos::from_secs(100),
+            confirmed: None,
+            observed: Nanos::ZERO,
+            witnesses: vec![witness("cell", 0x1000), witness("other", 0x2000)],
+        };
+        let text = serde_json::to_vec(&signs).expect("text");
+        assert_eq!(signs_in_memory(&text), [0x1000, 0x2000]);
+        let words = [(0x1000, 69_000_000_000), (0x2000, 0)];
+        let crash = confirm_crash(&text, Duration::from_secs(10), None, &words).expect("signs");
+        let told: Vec<_> = crash
+            .witnesses
+            .iter()
+            .map(|witness| (witness.lived, witness.signs))
+            .collect();
+        // Nothing was ever written at the other's place.
+        assert_eq!(
+            told,
+            [
+                (Some(SignedNanos(9_000_000_000)), SignPath::Memory),
+                (Some(SignedNanos(-100_000_000)), SignPath::ThroughHost)
+            ]
+        );
     }
 }

@@ -69,7 +69,7 @@ fn judge(crash: &CrashRecord, witness: &CrashWitness, kind: Option<DomainKind>) 
             ),
         ),
         (Some(by), Some(_)) => match (witness.signs, bound) {
-            (SignPath::OwnChannel, _) => (
+            (SignPath::OwnChannel | SignPath::Memory, _) => (
                 VerdictOutcome::Fails,
                 format!(
                     "it ended with its host: no sign of life later than {uncertainty} after the crash in {observed} of waiting ({by})"
@@ -129,6 +129,7 @@ mod tests {
             lived: lived.map(SignedNanos),
             uncertainty: Nanos::from_millis(100),
             signs,
+            memory: None,
             invalid: vec![Finding::new(Severity::Problem, "one", "it never spoke")],
         };
         let crash = CrashRecord {

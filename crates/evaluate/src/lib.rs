@@ -46,7 +46,7 @@ pub use schedule::{Cell, schedule};
 pub use blocktest::BlocktestLatencies;
 pub use complete::is_complete;
 pub use cpus::{ProposedCpus, propose_cpus};
-pub use crash::{CRASH_SIGNS, confirm_crash};
+pub use crash::{CRASH_SIGNS, confirm_crash, signs_in_memory};
 pub use effects::judge::judge_effects;
 pub use effects::{PlanRequest, PlanSwitch};
 pub use error::EvaluateError;

@@ -109,12 +109,14 @@ pub fn measure(
     };
     let granted = running.granted();
     let guest = running.guest();
+    let cell = running.cell();
     let shield = running.finish()?;
     let (explained, told) = explaining.finish(plan, &threads, guest.as_ref());
     findings.extend(told);
     Ok(Measurement {
         explained,
         guest,
+        cell,
         schema_version: MEASUREMENT_SCHEMA_VERSION,
         tool_version: context.tool_version.to_owned(),
         started: timestamp(started + offset),

@@ -336,7 +336,9 @@ fn chosen<'a>(
             continue;
         }
         let times = if request.domains.is_empty() {
-            usize::from(selection == DomainSelection::of(selection.kind))
+            let usual = selection == DomainSelection::of(selection.kind);
+            // What runs in a cell are two things to know about, and not one in two ways.
+            usize::from(usual || selection.kind == DomainKind::Cell)
         } else {
             named
         };

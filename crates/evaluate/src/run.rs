@@ -30,7 +30,7 @@ const TICK: Duration = Duration::from_millis(200);
 /// The one of these for a kind of domain.
 pub(crate) const fn patience(kind: DomainKind) -> Duration {
     match kind {
-        DomainKind::Vm => GUEST_PATIENCE,
+        DomainKind::Vm | DomainKind::Cell => GUEST_PATIENCE,
         _ => PATIENCE,
     }
 }
@@ -102,6 +102,7 @@ pub(crate) fn make_run(
     let mut failed = None;
     let mut granted = Granted::default();
     let mut guest = None;
+    let mut cell = None;
     let mut shield = None;
     let mut intrusions = None;
     let RunRequest {
@@ -155,6 +156,7 @@ pub(crate) fn make_run(
                     });
                     granted = running.granted();
                     guest = running.guest();
+                    cell = running.cell();
                     load_record = load.stop();
                     match result {
                         Ok(()) => {}
@@ -189,6 +191,7 @@ pub(crate) fn make_run(
     let run = Run {
         explained,
         guest,
+        cell,
         intrusions,
         order: request.order,
         started: crate::experiment::timestamp(started_monotonic + offset),

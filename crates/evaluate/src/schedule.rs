@@ -105,6 +105,7 @@ mod tests {
             name: number.to_string(),
             selection: DomainSelection {
                 guest: None,
+                cell: None,
                 kind: DomainKind::Host,
                 engine: None,
             },

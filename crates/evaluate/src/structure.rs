@@ -3,8 +3,8 @@
 //! that threads had in every run, and from which blocks stopped them. Pure.
 
 use rampart_model::{
-    ComparisonCell, CpuSet, DomainKernel, DomainKind, DomainPlan, ExperimentPlan, GuestThreadRole,
-    Question, Record, Run, SchedulingPolicy, Verdict, VerdictOutcome,
+    CellPayload, ComparisonCell, CpuSet, DomainKernel, DomainKind, DomainPlan, ExperimentPlan,
+    GuestThreadRole, Question, Record, Run, SchedulingPolicy, Verdict, VerdictOutcome,
 };
 
 use crate::comparison::answered;
@@ -178,6 +178,19 @@ impl Placement {
             return Err(format!(
                 "its threads had the policy {policy} in one run and {other} in another"
             ));
+        }
+        let alone = |run: &&Run| {
+            let cell = run.cell.as_ref();
+            cell.is_some_and(|cell| cell.payload == CellPayload::BareMetal)
+        };
+        if domain.selection.cell == Some(CellPayload::BareMetal) && runs.iter().all(alone) {
+            return Ok(Self {
+                policy,
+                words: format!(
+                    "its program has its CPU to itself, with no operating system, in each of {} valid runs",
+                    runs.len()
+                ),
+            });
         }
         if !policy.is_real_time() {
             return Err(format!(

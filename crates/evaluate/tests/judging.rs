@@ -24,6 +24,7 @@ fn plan(deadline: Nanos) -> ExperimentPlan {
             kind,
             engine: None,
             guest: None,
+            cell: None,
         },
         cpus: CpuSet::single(CpuId(1)),
         description: String::new(),

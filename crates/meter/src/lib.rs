@@ -4,12 +4,15 @@
 //! - [`engine`]: the loops themselves, `no_std`, over small traits for clock, counter, sleep and
 //!   sink. **Invariant:** a loop never allocates, locks, prints or touches a page for the first
 //!   time after its warm-up.
+//! - [`cell`]: the same loops in a cell without an operating system, and what they say to the root
+//!   through memory.
 //! - [`timescale`]: counter ticks to nanoseconds.
 //! - `ring`, `histogram`, `throttling`: what happens to samples on the other side; pure.
 //! - `program`: the conversation of `rampart-meter` with its caller.
 //! - `linux`: the system calls and files it needs, each usable on kernels from 4.19 on.
 #![cfg_attr(not(feature = "std"), no_std)]
 
+pub mod cell;
 pub mod engine;
 pub mod timescale;
 

@@ -4,6 +4,7 @@
 
 use std::io::Write;
 
+use rampart_meter::program::CellPlace;
 use rampart_model::ExitCode;
 
 const HELP: &str = "\
@@ -11,7 +12,8 @@ rampart-meter measures latency where it is started; `rampart measure` and `rampa
 start it and render what it says.
 
 Usage: rampart-meter [--help | --version]
-       rampart-meter block
+       rampart-meter block [cell FILE TOLD ORDERS]
+       rampart-meter cell FILE TOLD ORDERS
        rampart-meter show FILE
        rampart-meter agent [--port NAME | --reads START+BYTES --writes START+BYTES]
                            [--console START+BYTES] [--init] [--stay] [--silence SECONDS]
@@ -23,6 +25,9 @@ with one JSON object a line: ready, started, block…, finished; or refused, wit
 
 With the word block it stops CPUs for others to notice, in a conversation of the same form: ready,
 blocked…, finished (`rampart schema blocker-request` and `blocker-event`).
+
+With the word cell either is done by `rampart-cell-meter`, in a cell without an operating system whose
+memory FILE shows: what the cell tells from byte TOLD on, and what it is told from ORDERS on.
 
 With the word show it writes a file to standard output, as /proc/interrupts where there is no other
 program to do so.
@@ -47,8 +52,20 @@ fn main() -> std::process::ExitCode {
         arguments.drain(..ours.unwrap_or(0));
     }
     let text = match arguments.as_slice() {
-        [] => return rampart_meter::program::run().into(),
-        [argument] if argument == "block" => return rampart_meter::program::run_blocker().into(),
+        [] => return rampart_meter::program::run(None).into(),
+        [argument] if argument == "block" => {
+            return rampart_meter::program::run_blocker(None).into();
+        }
+        [cell, place @ ..] if cell == "cell" && place.len() == 3 => match CellPlace::parse(place) {
+            Some(place) => return rampart_meter::program::run(Some(&place)).into(),
+            None => return not_understood(&arguments),
+        },
+        [block, cell, place @ ..] if block == "block" && cell == "cell" && place.len() == 3 => {
+            match CellPlace::parse(place) {
+                Some(place) => return rampart_meter::program::run_blocker(Some(&place)).into(),
+                None => return not_understood(&arguments),
+            }
+        }
         [argument] if argument == "--help" || argument == "-h" => HELP.to_owned(),
         [argument] if argument == "--version" || argument == "-V" => {
             format!("rampart-meter {}\n", env!("CARGO_PKG_VERSION"))
@@ -56,22 +73,27 @@ fn main() -> std::process::ExitCode {
         [argument, file] if argument == "show" => return show(file),
         [argument, options @ ..] if argument == "agent" => return agent(options),
         [argument, options @ ..] if argument == "enter-root" => return enter_root(options),
-        wrong => {
-            let words: Vec<_> = wrong.iter().map(|word| word.to_string_lossy()).collect();
-            let text = format!(
-                "rampart-meter: `{}` is not understood; needed block, show with a file, agent with its \
-                 options, --help, --version, or nothing: then a plan comes on standard input\n",
-                words.join(" ")
-            );
-            // Whoever closed standard error does not want to know.
-            let _ = std::io::stderr().write_all(text.as_bytes());
-            return ExitCode::Usage.into();
-        }
+        wrong => return not_understood(wrong),
     };
     match std::io::stdout().write_all(text.as_bytes()) {
         Ok(()) => ExitCode::Success.into(),
         Err(_) => ExitCode::Failure.into(),
     }
+}
+
+fn not_understood(arguments: &[std::ffi::OsString]) -> std::process::ExitCode {
+    let words: Vec<_> = arguments
+        .iter()
+        .map(|word| word.to_string_lossy())
+        .collect();
+    let text = format!(
+        "rampart-meter: `{}` is not understood; needed block, cell, show or agent with what belongs to it, \
+         --help, --version, or nothing: then a plan comes on standard input\n",
+        words.join(" ")
+    );
+    // Whoever closed standard error does not want to know.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+    ExitCode::Usage.into()
 }
 
 /// A file as it is.

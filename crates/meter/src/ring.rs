@@ -115,6 +115,12 @@ impl Producer {
         room
     }
 
+    /// Counts samples as lost that were lost before they came here.
+    pub fn count_lost(&mut self, samples: u64) {
+        let lost = self.shared.lost.load(Ordering::Relaxed);
+        self.shared.lost.store(lost + samples, Ordering::Release);
+    }
+
     /// How many samples were ever written.
     #[must_use]
     pub fn written(&self) -> u64 {

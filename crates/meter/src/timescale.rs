@@ -38,6 +38,25 @@ impl Timescale {
         multiplier: 1 << SHIFT,
     };
 
+    /// The scale of a counter of this frequency in hertz, whose moments count from its 0; none where
+    /// that is no counter to measure with.
+    #[must_use]
+    pub fn of_frequency(hertz: u64) -> Option<Self> {
+        let zero = Anchor {
+            ticks: 0,
+            at: Nanos::ZERO,
+        };
+        let second = Anchor {
+            ticks: hertz,
+            at: Nanos::SECOND,
+        };
+        let scale = Self::through(zero, second)?;
+        Some(Self {
+            origin: zero,
+            ..scale
+        })
+    }
+
     /// The line through both anchors; none if counter or clock did not move forward.
     #[must_use]
     pub fn through(first: Anchor, second: Anchor) -> Option<Self> {
@@ -111,6 +130,16 @@ mod tests {
         ] {
             assert_eq!(Timescale::through(first, second), None);
         }
+    }
+
+    #[test]
+    fn a_frequency_counts_from_zero() {
+        let scale = Timescale::of_frequency(62_500_000).expect("a counter");
+        assert_eq!(scale.moment(0), Nanos::ZERO);
+        assert_eq!(scale.moment(62_500_000 * 3_600), Nanos::from_secs(3_600));
+        assert_eq!(scale.length(1), Nanos(16));
+        assert_eq!(scale.ticks(Nanos(160)), 10);
+        assert_eq!(Timescale::of_frequency(0), None);
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub enum BlockKind {
     /// A thread of FIFO 99 that spins. Interrupts, and threads of the deadline class, still get
     /// through, and the kernel's real-time throttling may cut it.
     Spin,
+    /// The program of a cell without an operating system, of itself: interrupts masked.
+    Cell,
 }
 
 impl BlockKind {
@@ -39,6 +41,7 @@ impl BlockKind {
         match self {
             Self::Module => "module",
             Self::Spin => "spin",
+            Self::Cell => "cell",
         }
     }
 }

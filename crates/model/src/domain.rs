@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CpuSet, Finding};
+use crate::{CellPayload, CpuSet, Finding};
 
 /// The kinds, from the weakest wall to the strongest.
 #[derive(
@@ -116,7 +116,7 @@ pub enum GuestRole {
 }
 
 /// A domain that the user names: `host`, `task`, `container`, `container:podman`, `vm`,
-/// `vm:noisy`, `vm:tcg`.
+/// `vm:noisy`, `vm:tcg`, `cell`, `cell:linux`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct DomainSelection {
     /// The kind.
@@ -127,6 +127,9 @@ pub struct DomainSelection {
     /// For a guest: what sort.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest: Option<GuestRole>,
+    /// For a cell: what runs in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cell: Option<CellPayload>,
 }
 
 impl DomainSelection {
@@ -143,6 +146,10 @@ impl DomainSelection {
                 DomainKind::Vm => Some(GuestRole::RealTime),
                 _ => None,
             },
+            cell: match kind {
+                DomainKind::Cell => Some(CellPayload::BareMetal),
+                _ => None,
+            },
         }
     }
 }
@@ -150,12 +157,15 @@ impl DomainSelection {
 /// Why a text names no domain.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "there is no domain `{0}`; write host, task, container, container:podman, container:docker, vm, vm:noisy or vm:tcg"
+    "there is no domain `{0}`; write host, task, container, container:podman, container:docker, vm, vm:noisy, vm:tcg, cell or cell:linux"
 )]
 pub struct ParseDomainError(pub String);
 
 impl fmt::Display for DomainSelection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.cell == Some(CellPayload::Linux) {
+            return f.pad("cell:linux");
+        }
         f.pad(match (self.engine, self.guest) {
             (Some(ContainerEngine::Podman), _) => "container:podman",
             (Some(ContainerEngine::Docker), _) => "container:docker",
@@ -182,6 +192,10 @@ impl FromStr for DomainSelection {
             "container:docker" => Ok(engine(ContainerEngine::Docker)),
             "vm:noisy" => Ok(guest(GuestRole::Noisy)),
             "vm:tcg" => Ok(guest(GuestRole::Emulated)),
+            "cell:linux" => Ok(Self {
+                cell: Some(CellPayload::Linux),
+                ..Self::of(DomainKind::Cell)
+            }),
             _ => DomainKind::ALL
                 .into_iter()
                 .find(|kind| kind.word() == text)

@@ -18,6 +18,8 @@ mod blocker;
 #[cfg(feature = "std")]
 mod blocking;
 #[cfg(feature = "std")]
+mod cell;
+#[cfg(feature = "std")]
 mod check;
 #[cfg(feature = "std")]
 mod condition;
@@ -91,6 +93,8 @@ pub use blocking::{
     BLOCKING_SCHEMA_VERSION, BLOCKTEST_SCHEMA_VERSION, Blocking, Blocktest, BlocktestCpu,
     BlocktestTransfer,
 };
+#[cfg(feature = "std")]
+pub use cell::{CellExits, CellPayload, CellReport};
 #[cfg(feature = "std")]
 pub use check::{
     CHECK_SCHEMA_VERSION, Check, CheckCounts, CheckFinding, CheckPlace, CheckState, CheckedMachine,
@@ -179,8 +183,8 @@ pub use surroundings::{
 #[cfg(feature = "std")]
 pub use transfer::{
     Bench, BlocksMade, CrashRecord, CrashWitness, Disturbance, DisturbanceKind,
-    ParseDisturbanceError, Participant, Side, SignPath, Timeline, TransferGroup, TransferPlan,
-    TransferRecord, Watched, Window,
+    ParseDisturbanceError, Participant, Side, SignInMemory, SignPath, Timeline, TransferGroup,
+    TransferPlan, TransferRecord, Watched, Window,
 };
 pub use units::{Nanos, SignedNanos};
 #[cfg(feature = "std")]

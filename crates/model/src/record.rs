@@ -4,8 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Condition, CpuId, CpuSet, Distribution, DomainKind, Finding, Granted, GuestReport, Intrusions,
-    MeterPlan, Nanos, SchedulingPolicy, Series, ShieldReport,
+    CellReport, Condition, CpuId, CpuSet, Distribution, DomainKind, Finding, Granted, GuestReport,
+    Intrusions, MeterPlan, Nanos, SchedulingPolicy, Series, ShieldReport,
 };
 
 /// What one measuring thread got and saw, told by the meter at its end.
@@ -276,6 +276,9 @@ pub struct Run {
     /// The guest, where the domain is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest: Option<GuestReport>,
+    /// The cell, where the domain is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cell: Option<CellReport>,
     /// The worst samples with their causes, where the kernel was asked for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub explained: Vec<ExplainedWorst>,
@@ -409,6 +412,9 @@ pub struct Measurement {
     /// The guest, where the domain is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest: Option<GuestReport>,
+    /// The cell, where the domain is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cell: Option<CellReport>,
     /// The worst samples with their causes, where the kernel was asked for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub explained: Vec<ExplainedWorst>,

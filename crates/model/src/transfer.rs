@@ -7,8 +7,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BlockKind, BlockSpan, ClockRelation, CpuId, CpuSet, Distribution, Finding, GuestReport,
-    LoadKind, LoadRecord, Nanos, SchedulingPolicy, SignedNanos,
+    BlockKind, BlockSpan, CellReport, ClockRelation, CpuId, CpuSet, Distribution, Finding,
+    GuestReport, LoadKind, LoadRecord, Nanos, SchedulingPolicy, SignedNanos,
 };
 
 /// What is done to a domain.
@@ -225,6 +225,9 @@ pub struct Watched {
     /// The guest, where the domain is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest: Option<GuestReport>,
+    /// The cell, where the domain is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cell: Option<CellReport>,
     /// Why it does not count; empty where it does.
     pub invalid: Vec<Finding>,
     /// Weaknesses that leave the figures standing.
@@ -285,6 +288,18 @@ pub enum SignPath {
     ThroughHost,
     /// On a channel of the domain's own.
     OwnChannel,
+    /// The domain writes them into the machine's memory, which was read from outside after the crash.
+    Memory,
+}
+
+/// Where in the machine's memory a domain writes down its last sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct SignInMemory {
+    /// Physical address of the word of 64 bits with the end of its last sample, in nanoseconds of its
+    /// clock.
+    pub address: u64,
+    /// Its clock minus the host's (`CLOCK_MONOTONIC`).
+    pub offset: SignedNanos,
 }
 
 /// Until when one domain lived when its host crashed.
@@ -302,6 +317,9 @@ pub struct CrashWitness {
     /// How its signs of life travel.
     #[serde(default)]
     pub signs: SignPath,
+    /// Where its signs are to be found when nobody sends them any more; none where they are nowhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<SignInMemory>,
     /// Why nothing is known of it; empty where something is.
     pub invalid: Vec<Finding>,
 }

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cells;
 mod document;
 mod format;
 mod junit;

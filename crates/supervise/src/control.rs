@@ -171,12 +171,15 @@ fn last_finding(known: &SupervisedDomain) -> Finding {
 
 /// What to say of a program that nobody watches over.
 fn orphaned(known: &SupervisedDomain) -> Finding {
-    let process = known.program.map_or(0, |program| program.process);
+    let program = known.program.map_or_else(
+        || "what it started".to_owned(),
+        |program| format!("its program (process {})", program.process),
+    );
     Finding::new(
         Severity::Problem,
         format!("domain {}", known.name),
         format!(
-            "its supervisor (process {}) was killed, and its program (process {process}) runs unsupervised",
+            "its supervisor (process {}) was killed, and {program} runs unsupervised",
             known.supervisor.process
         ),
     )

@@ -201,6 +201,18 @@ impl Sim {
         self.watch.wait(timeout)
     }
 
+    /// Words of its memory, by their physical addresses, are to be read when its time after a panic is
+    /// over.
+    pub fn read_at_end(&self, addresses: Vec<u64>) {
+        self.watch.read_at_end(addresses);
+    }
+
+    /// What was read so, with the addresses.
+    #[must_use]
+    pub fn words_at_end(&self) -> Vec<(u64, u64)> {
+        self.watch.words_at_end()
+    }
+
     /// How a panic of its kernel comes to be known.
     #[must_use]
     pub fn panic_sign(&self) -> &'static str {

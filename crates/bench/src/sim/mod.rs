@@ -12,6 +12,7 @@
 mod architecture;
 mod arguments;
 mod cache;
+mod cells;
 mod content;
 mod disk;
 mod error;

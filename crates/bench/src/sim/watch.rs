@@ -39,6 +39,10 @@ pub enum Loss {
 pub(super) struct Watch {
     loss: Mutex<Option<(Loss, Instant)>>,
     changed: Condvar,
+    /// Physical addresses of words that are to be read when its time after a panic is over.
+    wanted: Mutex<Vec<u64>>,
+    /// Those words with what they were.
+    read: Mutex<Vec<(u64, u64)>>,
 }
 
 impl Watch {
@@ -49,6 +53,26 @@ impl Watch {
         }
         drop(seen);
         self.changed.notify_all();
+    }
+
+    /// Words of the machine's memory are to be read when its time after a panic is over.
+    pub(super) fn read_at_end(&self, addresses: Vec<u64>) {
+        *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = addresses;
+    }
+
+    /// What was read of it.
+    pub(super) fn words_at_end(&self) -> Vec<(u64, u64)> {
+        let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        read.clone()
+    }
+
+    fn read_memory(&self, qemu: &Qemu) {
+        let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        let words = wanted.iter().filter_map(|address| {
+            // Nobody is there to be told: what is missing is not known.
+            Some((*address, physical_word(qemu, *address).ok()?))
+        });
+        *self.read.lock().unwrap_or_else(PoisonError::into_inner) = words.collect();
     }
 
     /// How it was lost and when, if it was.
@@ -114,7 +138,9 @@ impl Watch {
                         };
                         watch.set(loss);
                         // Whoever reads from a program inside learns by the end of the connection.
-                        let _ = qemu.wait(grace);
+                        if qemu.wait(grace).is_none() {
+                            watch.read_memory(&qemu);
+                        }
                         qemu.kill();
                         return;
                     }
@@ -123,6 +149,19 @@ impl Watch {
         )?;
         Ok(())
     }
+}
+
+/// A word of 64 bits of the machine's memory, as the machine has it (QMP, `pmemsave`).
+fn physical_word(qemu: &Qemu, address: u64) -> Result<u64, String> {
+    let file = qemu.console().with_file_name("memory");
+    let arguments = serde_json::json!({
+        "val": address, "size": 8, "filename": file.to_string_lossy()
+    });
+    let saved = qemu.qmp().execute("pmemsave", arguments);
+    saved.map_err(|error| error.to_string())?;
+    let bytes = std::fs::read(&file).map_err(|error| error.to_string())?;
+    let bytes = bytes.try_into().map_err(|_| "not a word".to_owned())?;
+    Ok(u64::from_le_bytes(bytes))
 }
 
 /// Sees when a machine is lost by what QEMU tells of it.

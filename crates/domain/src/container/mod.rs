@@ -43,6 +43,7 @@ impl Domain for ContainerDomain {
     fn selection(&self) -> DomainSelection {
         DomainSelection {
             guest: None,
+            cell: None,
             kind: DomainKind::Container,
             engine: Some(self.engine),
         }

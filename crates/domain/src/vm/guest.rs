@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rampart_agent::{Agent, AgentCommand, AgentError, INIT};
 use rampart_host::StateDirectory;
-use rampart_model::{ClockRelation, CpuId, CpuSet, Finding, GuestReport, Machine, Nanos, Severity};
+use rampart_model::{ClockRelation, CpuId, Finding, GuestReport, Machine, Nanos, Severity};
 use rampart_qemu::Qemu;
 use serde_json::json;
 
@@ -23,6 +23,7 @@ use super::modules::Module;
 use super::store::GuestDirectory;
 use super::threads::Placement;
 use super::watch::{Limits, Look, Watch, kvm_runs_no_guest};
+use crate::inside;
 use crate::session::{Program as SessionProgram, Streams};
 use crate::surroundings::Surroundings;
 use crate::{DomainError, Inside, InsideProcess, process};
@@ -31,8 +32,6 @@ use crate::{DomainError, Inside, InsideProcess, process};
 const CLOCK_EXCHANGES: u32 = 64;
 /// Pause between two looks at a guest that boots.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// How long a guest may take to end a program that was killed.
-const KILL_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a guest is made of, beside its description.
 #[derive(Debug)]
@@ -244,12 +243,7 @@ impl Guest {
             Ok(()) => error.into(),
             Err(better) => better,
         })?;
-        let streams = Streams {
-            input: Some(Box::new(started.stdin)),
-            output: Some(Box::new(started.stdout)),
-            errors: Some(Box::new(started.stderr)),
-        };
-        Ok((streams, Box::new(ProgramInside(Some(started.handle)))))
+        Ok(inside::started(started))
     }
 
     /// The guest as it is now.
@@ -378,47 +372,10 @@ fn locked_bytes(process: u32) -> u64 {
         .map_or(0, |kibibytes| kibibytes * 1024)
 }
 
-/// A program inside, as a conversation sees it.
-struct ProgramInside(Option<rampart_agent::AgentHandle>);
-
-impl SessionProgram for ProgramInside {
-    fn number(&self) -> u32 {
-        self.0
-            .as_ref()
-            .and_then(rampart_agent::AgentHandle::id)
-            .unwrap_or(0)
-    }
-
-    fn ended(&mut self) -> Option<String> {
-        let handle = self.0.as_ref()?;
-        match handle.wait(Duration::ZERO) {
-            Ok(status) => status.map(|status| status.to_string()),
-            Err(error) => Some(error.to_string()),
-        }
-    }
-
-    fn kill(&mut self) -> Option<String> {
-        let handle = self.0.take()?;
-        // A program, or a guest, that is gone already cannot be killed.
-        let _ = handle.signal(libc::SIGKILL);
-        match handle.wait(KILL_PATIENCE) {
-            Ok(status) => status.map(|status| status.to_string()),
-            Err(error) => Some(error.to_string()),
-        }
-    }
-}
-
 impl Inside for Guest {
     fn spawn(&self, command: &[String]) -> Result<InsideProcess, DomainError> {
         let (streams, program) = self.start(command)?;
-        Ok(InsideProcess {
-            input: streams.input.unwrap_or_else(|| Box::new(std::io::sink())),
-            output: streams.output.unwrap_or_else(|| Box::new(std::io::empty())),
-            handle: Box::new(KeptAlive {
-                program,
-                _errors: streams.errors.map(drain),
-            }),
-        })
+        Ok(inside::kept(streams, program))
     }
 
     fn cpu_inside(&self, cpu: CpuId) -> Option<CpuId> {
@@ -433,26 +390,6 @@ impl Inside for Guest {
     fn clock(&self) -> Result<ClockRelation, DomainError> {
         Ok(self.agent.clock(CLOCK_EXCHANGES)?)
     }
-}
-
-/// A program inside whose streams somebody else has.
-struct KeptAlive {
-    program: Box<dyn SessionProgram>,
-    _errors: Option<thread::JoinHandle<()>>,
-}
-
-impl Drop for KeptAlive {
-    fn drop(&mut self) {
-        let _ = self.program.kill();
-    }
-}
-
-/// Reads what nobody wants, so that the program is not held up by it.
-fn drain(mut errors: Box<dyn std::io::Read + Send>) -> thread::JoinHandle<()> {
-    thread::spawn(move || {
-        // It ends with the program.
-        let _ = std::io::copy(&mut errors, &mut std::io::sink());
-    })
 }
 
 /// Numbers of CPUs as the guest has them, as the host has them. What has no CPU of its own on the
@@ -470,10 +407,6 @@ impl Numbering {
             .ok()
             .and_then(|number| self.0.get(number).copied().flatten())
             .unwrap_or(inside)
-    }
-
-    pub(super) fn set_on_host(&self, inside: &CpuSet) -> CpuSet {
-        inside.iter().map(|cpu| self.on_host(cpu)).collect()
     }
 }
 

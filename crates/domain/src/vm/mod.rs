@@ -147,6 +147,7 @@ impl Domain for VmDomain {
     fn selection(&self) -> DomainSelection {
         DomainSelection {
             guest: Some(self.role),
+            cell: None,
             kind: DomainKind::Vm,
             engine: None,
         }

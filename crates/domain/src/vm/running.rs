@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 use rampart_host::Shield;
 use rampart_model::{
     ClockRelation, CpuSet, Finding, Granted, GuestReport, MeterEvent, MeterPlan, PlacedBy,
-    Severity, ShieldReport, ThreadOutcome,
+    Severity, ShieldReport,
 };
 
 use super::description::HOUSEKEEPING_INSIDE;
 use super::guest::{self, Guest, Numbering};
+use crate::renumber;
 use crate::session::Session;
 use crate::surroundings::Surroundings;
 use crate::{DomainError, Inside, Running};
@@ -127,34 +128,8 @@ fn no_clock(guest: &str, error: &DomainError) -> Finding {
 }
 
 /// An event with the CPUs numbered as the host numbers them.
-fn on_host(mut event: MeterEvent, numbering: &Numbering) -> MeterEvent {
-    match &mut event {
-        MeterEvent::Ready(ready) => {
-            for thread in &mut ready.threads {
-                thread.cpu = numbering.on_host(thread.cpu);
-            }
-        }
-        MeterEvent::Block(block) => block.cpu = numbering.on_host(block.cpu),
-        MeterEvent::Finished { threads, .. } => {
-            for thread in threads {
-                outcome_on_host(thread, numbering);
-            }
-        }
-        MeterEvent::Started { .. } | MeterEvent::Refused(_) => {}
-    }
-    event
-}
-
-fn outcome_on_host(thread: &mut ThreadOutcome, numbering: &Numbering) {
-    thread.cpu = numbering.on_host(thread.cpu);
-    let placement = &mut thread.placement;
-    for set in [
-        &mut placement.affinity,
-        &mut placement.cpus_seen,
-        &mut placement.housekeeping,
-    ] {
-        *set = numbering.set_on_host(set);
-    }
+fn on_host(event: MeterEvent, numbering: &Numbering) -> MeterEvent {
+    renumber::on_host(event, &|cpu| numbering.on_host(cpu))
 }
 
 impl Running for RunningGuest {
@@ -237,14 +212,13 @@ mod tests {
     use rampart_model::{Accelerator, CpuId, MeterReady, ThreadReady};
 
     use super::super::description::Board;
-    use super::super::description::tests::{example, set};
+    use super::super::description::tests::example;
     use super::*;
 
     #[test]
     fn events_tell_the_hosts_numbers() {
         let numbering = Numbering::of(&example(Accelerator::Kvm, Board::Microvm));
         assert_eq!(numbering.on_host(CpuId(2)), CpuId(3));
-        assert_eq!(numbering.set_on_host(&set("0-2")), set("0,2-3"));
         assert_eq!(numbering.on_host(CpuId(9)), CpuId(9));
         let ready = MeterEvent::Ready(MeterReady {
             protocol: 1,

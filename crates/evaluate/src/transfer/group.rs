@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use rampart_domain::{Domain, Running, Start};
 use rampart_model::{
-    Block, ClockRelation, CpuId, CpuSet, Distribution, DomainKind, Finding, GuestReport,
-    MeterEvent, MeterPlan, Nanos, Phase, SchedulingPolicy, Severity, ThreadOutcome, Timeline,
+    Block, CellReport, ClockRelation, CpuId, CpuSet, Distribution, DomainKind, Finding,
+    GuestReport, MeterEvent, MeterPlan, Nanos, Phase, SchedulingPolicy, Severity, ThreadOutcome,
+    Timeline,
 };
 
 use crate::failures::Failures;
@@ -62,6 +63,7 @@ pub(crate) struct Member {
     /// How its clock relates to the host's, as often as that was asked; empty where it is the same.
     pub(crate) clock: Vec<ClockRelation>,
     pub(crate) guest: Option<GuestReport>,
+    pub(crate) cell: Option<CellReport>,
     /// Why it did not come up, or was lost.
     failed: Option<Finding>,
     /// Why it does not count.
@@ -82,6 +84,7 @@ impl Member {
             finished: None,
             clock: Vec::new(),
             guest: None,
+            cell: None,
             failed: None,
             invalid: Vec::new(),
             findings: Vec::new(),
@@ -278,7 +281,7 @@ impl Group {
     /// meter, on the CPUs of its own domain. A domain that does not come up has the reason in its
     /// [`Member::invalid`], and the others go on.
     ///
-    /// Guests first, for they may stay up when the others go, and walls are lowered in the
+    /// Guests and cells first, for they may stay up when the others go, and walls are lowered in the
     /// opposite order of their raising; the host last, for it finds its place among what is left.
     pub(crate) fn raise(
         candidates: &[Candidate<'_>],
@@ -295,7 +298,7 @@ impl Group {
             slots: Slots::of(plan),
         };
         let rank = |place: &usize| match candidates[*place].domain.selection().kind {
-            DomainKind::Vm => 0,
+            DomainKind::Vm | DomainKind::Cell => 0,
             DomainKind::Host => 2,
             _ => 1,
         };
@@ -393,6 +396,7 @@ impl Group {
                 return;
             };
             member.guest = running.guest();
+            member.cell = running.cell();
             let wall = running.wall().map(|wall| wall.findings);
             member.findings.extend(wall.unwrap_or_default());
         });

@@ -140,6 +140,7 @@ mod tests {
             seen: Distribution::from_values([*worst]),
             missed: 0,
             guest: None,
+            cell: None,
             invalid: Vec::new(),
             findings: Vec::new(),
         };

@@ -294,9 +294,16 @@ fn possible(group: &TransferGroup, domains: &[DomainPlan]) -> Vec<Disturbance> {
     let mut all = Vec::new();
     for kind in kinds {
         for participant in &group.participants {
-            let is_guest = domains.iter().any(|domain| {
-                domain.name == participant.domain && domain.selection.kind == DomainKind::Vm
-            });
+            let selection = domains
+                .iter()
+                .find(|domain| domain.name == participant.domain)
+                .map(|domain| domain.selection);
+            let is_guest = selection.is_some_and(|selection| selection.kind == DomainKind::Vm);
+            let is_cell = selection.is_some_and(|selection| selection.kind == DomainKind::Cell);
+            if is_cell && kind != DisturbanceKind::Block {
+                // It holds the meter and nothing that could load it.
+                continue;
+            }
             let mut add = |side| {
                 all.push(Disturbance {
                     kind,

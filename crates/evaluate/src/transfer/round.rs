@@ -433,6 +433,7 @@ fn watched(request: &RoundRequest<'_>, member: &Member, place: usize, done: &Don
                 seen: heard.map(|heard| heard.seen.clone()).unwrap_or_default(),
                 missed: heard.map(|heard| heard.missed).unwrap_or_default(),
                 guest: (nth == 0).then(|| member.guest.clone()).flatten(),
+                cell: (nth == 0).then(|| member.cell.clone()).flatten(),
                 invalid,
                 findings: member.findings.clone(),
             }

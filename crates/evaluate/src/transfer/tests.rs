@@ -173,6 +173,7 @@ fn round(generator: &mut Pcg64Mcg, by: Option<&Disturbance>, walls: Walls<'_>) -
                 seen,
                 missed: 0,
                 guest: None,
+                cell: None,
                 invalid: Vec::new(),
                 findings: Vec::new(),
             }

@@ -8,6 +8,7 @@ pub mod control_loop;
 pub mod fwq;
 mod grid;
 pub mod noise;
+pub mod schedule;
 pub mod wakeup;
 pub mod work;
 

@@ -232,6 +232,7 @@ impl Collector {
     /// read before.
     pub(super) fn read(&mut self, now: Nanos, clock: Option<&CounterClock>, console: &mut Console) {
         let (consumer, state) = (&mut self.consumer, &mut self.state);
+        let now = now.min(Nanos(state.boundary.read_until.load(Ordering::Acquire)));
         match clock {
             None => consumer.drain(|samples| state.take(samples, console)),
             Some(clock) => consumer.drain(|samples| {

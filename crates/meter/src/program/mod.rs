@@ -9,11 +9,13 @@
 //!
 //! As `rampart-meter block` it stops CPUs instead, for others to measure what they notice, in a
 //! conversation of its own ([`rampart_model::BlockerRequest`], [`rampart_model::BlockerEvent`]).
-//! What `rampart-meter agent` does is in `rampart-agent`.
+//! With a [`CellPlace`] either is done by a cell without an operating system, for which this program
+//! stands in. What `rampart-meter agent` does is in `rampart-agent`.
 
 mod backward;
 mod block_line;
 mod blocker;
+mod cell;
 mod collector;
 mod console;
 mod conversation;
@@ -25,4 +27,5 @@ mod thread;
 mod worst;
 
 pub use blocker::run_blocker;
+pub use cell::CellPlace;
 pub use session::run;

@@ -14,6 +14,7 @@ use rampart_model::{
     MeterReady, MeterRequest, Nanos, PlacedBy, Refusal, Severity, ThreadReady,
 };
 
+use super::cell::{self, CellMemory, CellPlace, relay};
 use super::collector::{Collector, CounterClock};
 use super::console::{Console, OutputClosed};
 use super::conversation::{End, REQUEST, conclude, ignored};
@@ -42,18 +43,18 @@ const LAST_TICKS: u32 = 600;
 /// Memory of a measuring thread's stack.
 const STACK: usize = 128 * 1024;
 
-/// Holds the conversation on standard input and output, and returns the exit code: 0 when it
-/// came to `finished`, 2 for a plan that makes no sense, 4 for another refusal, 1 if nobody read
+/// Holds the conversation on standard input and output, about the CPUs of this kernel or of a cell
+/// without an operating system, and returns the exit code: 0 when it came to `finished`, 2 for a plan that makes no sense, 4 for another refusal, 1 if nobody read
 /// the output to its end.
 #[must_use]
-pub fn run() -> ExitCode {
+pub fn run(cell: Option<&CellPlace>) -> ExitCode {
     let mut console = Console::new();
-    let ended = converse(&mut console);
+    let ended = converse(cell, &mut console);
     conclude(&mut console, ended, MeterEvent::Refused)
 }
 
 /// Measurements one after the other, until the input ends.
-fn converse(console: &mut Console) -> Result<(), End> {
+fn converse(cell: Option<&CellPlace>, console: &mut Console) -> Result<(), End> {
     // Between two measurements the main thread is on its housekeeping CPUs, so what the program was
     // given at first is asked for here.
     let allowed = scheduling::affinity()
@@ -61,7 +62,11 @@ fn converse(console: &mut Console) -> Result<(), End> {
     let Some(line) = console.wait_for_line()? else {
         return Err(REQUESTS.none().into());
     };
-    measure_once(&line, &allowed, console)?;
+    let cell = match cell {
+        Some(place) => Some(Arc::new(CellMemory::open(place)?)),
+        None => None,
+    };
+    measure_once(&line, &allowed, cell.as_ref(), console)?;
     loop {
         // Nobody who still listens is no error once all has been said.
         let line = match console.wait_for_line() {
@@ -70,15 +75,20 @@ fn converse(console: &mut Console) -> Result<(), End> {
         };
         // A stop may cross with the end of what it was to stop.
         if !matches!(REQUESTS.read(&line), Ok(MeterRequest::Stop {})) {
-            measure_once(&line, &allowed, console)?;
+            measure_once(&line, &allowed, cell.as_ref(), console)?;
         }
     }
 }
 
 /// One measurement, from the request in `line` to its last event.
-fn measure_once(line: &[u8], allowed: &CpuSet, console: &mut Console) -> Result<(), End> {
+fn measure_once(
+    line: &[u8],
+    allowed: &CpuSet,
+    cell: Option<&Arc<CellMemory>>,
+    console: &mut Console,
+) -> Result<(), End> {
     let plan = Arc::new(findings::plan(REQUESTS.read(line)?)?);
-    let mut session = Session::prepare(Arc::clone(&plan), allowed)?;
+    let mut session = Session::prepare(Arc::clone(&plan), allowed, cell.cloned())?;
     console.send(&session.ready());
     console.flush()?;
     match console.wait_for_line()?.map(|line| REQUESTS.read(&line)) {
@@ -115,6 +125,8 @@ struct Measuring {
 struct Session {
     plan: Arc<MeterPlan>,
     threads: Vec<Measuring>,
+    /// The cell that measures, where it is not this kernel's CPUs.
+    cell: Option<Arc<CellMemory>>,
     reports: Receiver<(CpuId, Report)>,
     stop: Arc<AtomicBool>,
     house: House,
@@ -131,16 +143,28 @@ struct Session {
 }
 
 impl Session {
-    fn prepare(plan: Arc<MeterPlan>, allowed: &CpuSet) -> Result<Self, Refusal> {
+    fn prepare(
+        plan: Arc<MeterPlan>,
+        allowed: &CpuSet,
+        cell: Option<Arc<CellMemory>>,
+    ) -> Result<Self, Refusal> {
         if let Some(refusal) = findings::unsuitable_clock(&plan) {
             return Err(refusal);
         }
         let inside = plan.placed_by == PlacedBy::Itself;
-        if let Some(refusal) = diagnosis::unusable_cpu(&plan.cpus, allowed, inside) {
+        let unusable = match &cell {
+            None => diagnosis::unusable_cpu(&plan.cpus, allowed, inside),
+            Some(_) => cell::too_many_cpus(&plan),
+        };
+        if let Some(refusal) = unusable {
             return Err(refusal);
         }
-        let (counter, mut findings) = counter::choose();
-        let scale = if plan.meter == MeterKind::Noise {
+        let (counter, mut findings) = match cell {
+            None => counter::choose(),
+            // Its own counter, which is in nanoseconds when it comes here.
+            Some(_) => (CounterKind::Clock, Vec::new()),
+        };
+        let scale = if plan.meter == MeterKind::Noise && cell.is_none() {
             counter.first_scale().ok_or_else(findings::stuck_counter)?
         } else {
             Timescale::IDENTITY
@@ -156,12 +180,16 @@ impl Session {
             memory_locked: false,
             counter,
             scale,
-            clock_source: counter::clock_source(),
+            clock_source: match cell {
+                None => counter::clock_source(),
+                Some(_) => cell::COUNTER.to_owned(),
+            },
             findings,
             steal: [Steal::default(), Steal::default()],
             counter_clock: None,
             out_of_turn: false,
             plan,
+            cell,
         };
         session.start_threads(allowed, &sender)?;
         session.house = housekeeping::settle(&session.plan)?;
@@ -207,7 +235,10 @@ impl Session {
             let handle = std::thread::Builder::new()
                 .name(thread::name(cpu))
                 .stack_size(STACK)
-                .spawn(move || assignment.carry_out())
+                .spawn(match self.cell.clone() {
+                    None => Box::new(move || assignment.carry_out()) as Box<dyn FnOnce() + Send>,
+                    Some(cell) => Box::new(move || relay(assignment, &cell)),
+                })
                 .map_err(|cause| {
                     let place = format!("thread {}", thread::name(cpu));
                     diagnosis::system(&place, "it cannot be created", &cause)
@@ -280,7 +311,7 @@ impl Session {
         for _ in 0..self.threads.len() {
             self.answer()?;
         }
-        if self.plan.meter == MeterKind::Noise {
+        if self.plan.meter == MeterKind::Noise && self.cell.is_none() {
             self.counter_clock = Some(CounterClock::new(self.counter, self.scale));
         }
         let (monotonic, realtime) = (clock::monotonic(), clock::realtime());

@@ -31,6 +31,9 @@ pub(super) struct Boundary {
     pub(super) samples: AtomicU64,
     /// Samples lost before; valid once it has come.
     pub(super) lost: AtomicU64,
+    /// What ended before this moment, in nanoseconds, has been written: for a thread that gets its
+    /// samples from elsewhere, and late. `u64::MAX` where they come at once.
+    pub(super) read_until: AtomicU64,
 }
 
 impl Default for Boundary {
@@ -38,6 +41,7 @@ impl Default for Boundary {
         Self {
             samples: AtomicU64::new(u64::MAX),
             lost: AtomicU64::new(0),
+            read_until: AtomicU64::new(u64::MAX),
         }
     }
 }

@@ -117,9 +117,29 @@ fn a_cpu_has_one_owner() {
 #[test]
 fn kinds_that_are_not_built_are_refused() {
     let quad = quad();
-    let cell = task("\"3\"").replace("task", "cell");
-    assert!(one(&resolve(&quad, &cell), "kind-not-built").impossible);
+    let detached = task("\"3\"").replace("task", "detached");
+    assert!(one(&resolve(&quad, &detached), "kind-not-built").impossible);
     assert!(broken(&resolve(&quad, &task("\"3\"")), "kind-not-built").is_empty());
+}
+
+#[test]
+fn cells_have_an_arm64_machine_and_leave_linux_its_first_cpu() {
+    let cell = |cpus: &str| {
+        format!(
+            "[[domain]]\nname = \"press\"\nkind = \"cell\"\ncpus = \"{cpus}\"\nmemory = {{ size = \"16MiB\" }}\nimage = \"/press.bin\"\n"
+        )
+    };
+    let mut quad = quad();
+    assert!(one(&resolve(&quad, &cell("3")), "cell-machine").impossible);
+    quad.architecture = "aarch64".to_owned();
+    let resolved = resolve(&quad, &cell("3"));
+    assert!(broken(&resolved, "cell-machine").is_empty());
+    // It is no real-time CPU of Linux's, and keeps no house either.
+    assert!(resolved.real_time.is_empty());
+    assert_eq!(resolved.housekeeping.to_string(), "0-2");
+    let first = resolve(&quad, &cell("0"));
+    let finding = one(&first, "cell-machine");
+    assert!(finding.impossible, "{finding:?}");
 }
 
 #[test]

@@ -206,6 +206,7 @@ pub(crate) fn begin(program: &Path, plan: &BlockPlan) -> Result<Blocks, Failure>
     let how = match blocks.kind() {
         BlockKind::Module => "the kernel module blocksys: interrupts and preemption off",
         BlockKind::Spin => "a spinning thread of FIFO 99: other threads wait, interrupts do not",
+        BlockKind::Cell => "the program of the cell itself: interrupts masked",
     };
     output::say(&format!(
         "Stopping {} for {}, {} in about {}, by {how} (seed {}).",

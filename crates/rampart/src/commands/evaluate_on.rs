@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use rampart_bench::sim::Loss;
 use rampart_bench::{BenchError, BenchSelection, Patience, Results, carry};
-use rampart_evaluate::{CRASH_SIGNS, DOCUMENT, ResultDirectory, add_crash, confirm_crash, read};
+use rampart_evaluate::{
+    CRASH_SIGNS, DOCUMENT, ResultDirectory, add_crash, confirm_crash, read, signs_in_memory,
+};
 use rampart_model::{Bench, CrashRecord, Evaluation, ExitCode, Finding, Nanos, Severity};
 
 use super::evaluate::{directory_of_now, exit_code, show};
@@ -99,6 +101,9 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
                 if name == CRASH_SIGNS
                     && let Ok(mut came) = came.lock()
                 {
+                    if let Elsewhere::Sim(sim) = &elsewhere {
+                        sim.read_at_end(signs_in_memory(&content));
+                    }
                     came.signs = Some((content.clone(), Instant::now()));
                 }
                 if name == DOCUMENT {
@@ -229,7 +234,11 @@ fn crash_record(
             (newest, ssh.death(newest.elapsed()))
         }
     };
-    Ok(confirm_crash(signs, since.elapsed(), confirmed)?)
+    let memory = match elsewhere {
+        Elsewhere::Sim(sim) => sim.words_at_end(),
+        Elsewhere::Ssh(_) => Vec::new(),
+    };
+    Ok(confirm_crash(signs, since.elapsed(), confirmed, &memory)?)
 }
 
 /// A directory that nothing came into is not left behind.

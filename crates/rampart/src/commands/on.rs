@@ -111,6 +111,7 @@ impl On {
                     options.after_panic = after_panic;
                 }
                 let image = Sim::image(architecture, &mut super::sim::build_progress())?;
+                options.hold_cells(&programs()?.hypervisor(), &image.kernel());
                 if options.lacks_modules_for(&image.record().kernel_release) {
                     output::say(&format!(
                         "rampart: no kernel module is built for {}, so a spinning thread makes the \

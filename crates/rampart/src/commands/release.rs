@@ -29,6 +29,13 @@ pub(crate) fn run(arguments: &Release) -> Result<ExitCode, Failure> {
     });
     report.restored.splice(0..0, removed);
     report.left.extend(guests.left);
+    let cells = rampart_domain::release_cells(&state);
+    let removed = cells.removed.into_iter().map(|name| Restored {
+        place: format!("cell {name}"),
+        what: "destroyed".to_owned(),
+    });
+    report.restored.splice(0..0, removed);
+    report.left.extend(cells.left);
     match rampart_supervise::release_hypervisor(&state) {
         Ok(true) => report.restored.push(Restored {
             place: "hypervisor".to_owned(),

@@ -2,6 +2,7 @@
 //! The evaluation as text for a terminal, a log or a mail.
 
 mod causes;
+mod cells;
 mod effects;
 mod guests;
 mod intrusions;
@@ -40,7 +41,7 @@ impl Default for TerminalOptions {
 }
 
 /// The evaluation as text: machine, one sentence for each domain, the comparison, what the plan
-/// changed, who disturbs whom, every record with its exposure, interference, worst events and their causes, guests, what
+/// changed, who disturbs whom, every record with its exposure, interference, worst events and their causes, guests, cells, what
 /// was not measured, warnings.
 #[must_use]
 pub fn terminal(evaluation: &Evaluation, options: TerminalOptions) -> String {
@@ -62,6 +63,7 @@ pub fn terminal(evaluation: &Evaluation, options: TerminalOptions) -> String {
     sections::worst(&mut page, evaluation);
     causes::causes(&mut page, evaluation);
     guests::guests(&mut page, evaluation);
+    cells::cells(&mut page, evaluation);
     sections::not_measured(&mut page, evaluation);
     sections::warnings(&mut page, evaluation);
     page.finish()

@@ -321,6 +321,7 @@ fn run(scenario: &Scenario, record: &Record, order: u32, died: bool, measured: &
     Run {
         explained: Vec::new(),
         guest: None,
+        cell: None,
         intrusions: None,
         order,
         started: format!(

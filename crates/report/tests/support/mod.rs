@@ -62,6 +62,7 @@ pub(crate) fn domain(name: &str, kind: DomainKind, on: &str, description: &str) 
             kind,
             engine,
             guest: None,
+            cell: None,
         },
         cpus: cpus(on),
         description: description.to_owned(),
@@ -150,6 +151,7 @@ impl Scenario {
         all.push(Availability {
             domain: DomainSelection {
                 guest: None,
+                cell: None,
                 kind: DomainKind::Vm,
                 engine: None,
             },

@@ -240,6 +240,7 @@ fn watch(
         seen: Distribution::from_values(all),
         missed: late.iter().map(|(_, length)| length.0 / 1_000_000).sum(),
         guest: is_guest.then(|| guest::report(start, start + duration)),
+        cell: None,
         invalid: Vec::new(),
         findings: Vec::new(),
     }

@@ -214,6 +214,7 @@ fn crash(evaluation: &mut Evaluation) {
         lived: Some(SignedNanos(lived)),
         uncertainty: Nanos::from_micros(uncertainty),
         signs: SignPath::ThroughHost,
+        memory: None,
         invalid: Vec::new(),
     };
     evaluation.crash = Some(CrashRecord {

@@ -3,20 +3,21 @@
 //! [`rampart_model::BlockerEvent`] out), one series of blocks.
 
 mod module;
-mod schedule;
 mod spin;
 
 use std::collections::BTreeMap;
 
 use rampart_model::{
-    BLOCKER_PROTOCOL_VERSION, BlockKind, BlockPlan, BlockSpan, BlockerEvent, BlockerRequest, CpuId,
-    CpuSet, ExitCode, Finding, Nanos, Refusal, RefusalKind, Severity,
+    BLOCKER_PROTOCOL_VERSION, BlockKind, BlockPlan, BlockSpan, BlockSpread, BlockerEvent,
+    BlockerRequest, CpuId, CpuSet, ExitCode, Finding, Nanos, Refusal, RefusalKind, Severity,
 };
 
 use self::module::{Missing, Module};
 use self::spin::Spin;
+use super::cell::{self, CellBlocks, CellPlace};
 use super::console::Console;
 use super::conversation::{End, Requests, conclude, ignored, refuse_plan};
+use crate::engine::schedule::Spacing;
 use crate::linux::{diagnosis, scheduling};
 
 /// How often what was made is looked for, in ms.
@@ -37,18 +38,21 @@ const REQUESTS: Requests = Requests {
 /// came to `finished`, 2 for a plan that makes no sense, 4 for another refusal, 1 if nobody read
 /// the output to its end.
 #[must_use]
-pub fn run_blocker() -> ExitCode {
+pub fn run_blocker(cell: Option<&CellPlace>) -> ExitCode {
     let mut console = Console::new();
-    let ended = converse(&mut console);
+    let ended = converse(cell, &mut console);
     conclude(&mut console, ended, BlockerEvent::Refused)
 }
 
-fn converse(console: &mut Console) -> Result<(), End> {
+fn converse(cell: Option<&CellPlace>, console: &mut Console) -> Result<(), End> {
     let Some(line) = console.wait_for_line()? else {
         return Err(REQUESTS.none().into());
     };
     let plan = plan(&line)?;
-    let mut blocker = Blocker::prepare(&plan)?;
+    let mut blocker = match cell {
+        None => Blocker::prepare(&plan)?,
+        Some(place) => Blocker::of_cell(place, &plan)?,
+    };
     console.send(&BlockerEvent::Ready {
         protocol: BLOCKER_PROTOCOL_VERSION,
         kind: blocker.kind(),
@@ -139,6 +143,7 @@ fn endless() -> Refusal {
 enum Maker {
     Module(Module),
     Spin(Spin),
+    Cell(Box<CellBlocks>),
 }
 
 struct Blocker {
@@ -147,6 +152,15 @@ struct Blocker {
 }
 
 impl Blocker {
+    /// A cell that stops itself.
+    fn of_cell(place: &CellPlace, plan: &BlockPlan) -> Result<Self, Refusal> {
+        within(plan, cell::LONGEST, cell::SHARE)?;
+        Ok(Self {
+            maker: Maker::Cell(Box::new(CellBlocks::prepare(place, plan)?)),
+            findings: Vec::new(),
+        })
+    }
+
     fn prepare(plan: &BlockPlan) -> Result<Self, Refusal> {
         let allowed = scheduling::affinity().map_err(|cause| {
             diagnosis::system("the program", "its affinity cannot be read", &cause)
@@ -191,6 +205,7 @@ impl Blocker {
         match self.maker {
             Maker::Module(_) => BlockKind::Module,
             Maker::Spin(_) => BlockKind::Spin,
+            Maker::Cell(_) => BlockKind::Cell,
         }
     }
 
@@ -198,6 +213,7 @@ impl Blocker {
         match &self.maker {
             Maker::Module(module) => module.longest(),
             Maker::Spin(_) => spin::LONGEST,
+            Maker::Cell(_) => cell::LONGEST,
         }
     }
 
@@ -208,6 +224,7 @@ impl Blocker {
                 spin.go();
                 Ok(())
             }
+            Maker::Cell(cell) => cell.go(plan),
         }
     }
 
@@ -215,6 +232,7 @@ impl Blocker {
         match &mut self.maker {
             Maker::Module(module) => module.stop(),
             Maker::Spin(spin) => spin.stop(),
+            Maker::Cell(cell) => cell.stop(),
         }
     }
 
@@ -222,6 +240,7 @@ impl Blocker {
         match &mut self.maker {
             Maker::Module(module) => module.take(),
             Maker::Spin(spin) => spin.take(),
+            Maker::Cell(cell) => cell.take(),
         }
     }
 
@@ -229,6 +248,7 @@ impl Blocker {
         let (mut findings, latest) = match &mut self.maker {
             Maker::Module(module) => (module.findings(stopped), module.latest()),
             Maker::Spin(spin) => (spin.findings(), spin.latest()),
+            Maker::Cell(cell) => (cell.findings(), cell.latest()),
         };
         if latest.0 > plan.pause.0 / 2 {
             findings.push(
@@ -244,6 +264,16 @@ impl Blocker {
             );
         }
         findings
+    }
+}
+
+/// Where the plan's blocks lie.
+pub(super) fn spacing(plan: &BlockPlan) -> Spacing {
+    Spacing {
+        length: plan.length,
+        pause: plan.pause,
+        random: plan.spread == BlockSpread::Random,
+        seed: plan.seed,
     }
 }
 
@@ -316,7 +346,6 @@ fn plan(line: &[u8]) -> Result<BlockPlan, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rampart_model::BlockSpread;
 
     fn sample() -> BlockPlan {
         BlockPlan {

@@ -13,7 +13,8 @@ use rampart_model::{
     Severity,
 };
 
-use super::schedule::Schedule;
+use super::spacing;
+use crate::engine::schedule::Schedule;
 use crate::linux::clock::{self, FastClock};
 use crate::linux::rseq::CurrentCpu;
 use crate::linux::scheduling::{self, EffectivePolicy};
@@ -317,7 +318,7 @@ impl Worker {
     fn block(&self, base: Nanos) -> Nanos {
         let clock = FastClock::find();
         let here = CurrentCpu::of_this_thread();
-        let mut schedule = Schedule::new(&self.plan, base);
+        let mut schedule = Schedule::new(spacing(&self.plan), base);
         let mut latest = Nanos::ZERO;
         for sequence in 0..self.plan.count {
             // A signal breaks the sleep only to make it see the request to stop.

@@ -2,7 +2,20 @@
 //! When blocks begin. The kernel module (`kernel/blocksys`) does the same, so that a seed means the
 //! same moments whatever makes the blocks.
 
-use rampart_model::{BlockPlan, BlockSpread, Nanos};
+use rampart_model::Nanos;
+
+/// How blocks lie in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spacing {
+    /// Length of one block.
+    pub length: Nanos,
+    /// Mean pause between the end of a block and the start of the next.
+    pub pause: Nanos,
+    /// Whether pauses are drawn, uniformly from half to one and a half times the mean.
+    pub random: bool,
+    /// Seed of drawn pauses.
+    pub seed: u64,
+}
 
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
 #[derive(Debug, Clone, Copy)]
@@ -20,11 +33,9 @@ impl SplitMix64 {
 
 /// The moments of one CPU's blocks. All CPUs have equal ones, so they need no word with each other.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Schedule {
+pub struct Schedule {
     random: SplitMix64,
-    spread: BlockSpread,
-    length: Nanos,
-    pause: Nanos,
+    spacing: Spacing,
     /// The moment of the next block by the plan alone.
     planned: Nanos,
     /// The moment at which it can begin: later, if the block before came late.
@@ -33,12 +44,11 @@ pub(super) struct Schedule {
 
 impl Schedule {
     /// The first block comes a pause after `base`.
-    pub(super) fn new(plan: &BlockPlan, base: Nanos) -> Self {
+    #[must_use]
+    pub fn new(spacing: Spacing, base: Nanos) -> Self {
         let mut schedule = Self {
-            random: SplitMix64(plan.seed),
-            spread: plan.spread,
-            length: plan.length,
-            pause: plan.pause,
+            random: SplitMix64(spacing.seed),
+            spacing,
             planned: base,
             next: base,
         };
@@ -48,49 +58,45 @@ impl Schedule {
     }
 
     /// The moment of the next block.
-    pub(super) const fn next(&self) -> Nanos {
+    #[must_use]
+    pub const fn next(&self) -> Nanos {
         self.next
     }
 
     /// By how much a block that began at `start` was late.
-    pub(super) const fn lateness(&self, start: Nanos) -> Nanos {
+    #[must_use]
+    pub const fn lateness(&self, start: Nanos) -> Nanos {
         start.saturating_sub(self.planned)
     }
 
     /// Goes on to the next one; the present one ended at `end`. A block that came late does not
     /// take the next one's pause: half the mean is left of it in any case.
-    pub(super) fn advance(&mut self, end: Nanos) {
+    pub fn advance(&mut self, end: Nanos) {
         let pause = self.draw();
-        self.planned += self.length + pause;
-        self.next = self.planned.max(end + Nanos(self.pause.0 / 2));
+        self.planned += self.spacing.length + pause;
+        self.next = self.planned.max(end + Nanos(self.spacing.pause.0 / 2));
     }
 
     fn draw(&mut self) -> Nanos {
-        match self.spread {
-            BlockSpread::Even => self.pause,
-            BlockSpread::Random => {
-                let random = u128::from(self.random.next());
-                let part = (random * u128::from(self.pause.0)) >> 64;
-                Nanos(self.pause.0 / 2 + part as u64)
-            }
+        let pause = self.spacing.pause;
+        if !self.spacing.random {
+            return pause;
         }
+        let part = (u128::from(self.random.next()) * u128::from(pause.0)) >> 64;
+        Nanos(pause.0 / 2 + part as u64)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rampart_model::{CpuId, CpuSet};
 
-    fn plan(spread: BlockSpread) -> BlockPlan {
-        BlockPlan {
-            cpus: CpuSet::single(CpuId(1)),
+    fn spacing(random: bool) -> Spacing {
+        Spacing {
             length: Nanos(1000),
-            count: 10,
             pause: Nanos(10_000),
-            spread,
+            random,
             seed: 7,
-            kind: None,
         }
     }
 
@@ -104,7 +110,7 @@ mod tests {
 
     #[test]
     fn even_blocks_lie_evenly() {
-        let mut schedule = Schedule::new(&plan(BlockSpread::Even), Nanos(500));
+        let mut schedule = Schedule::new(spacing(false), Nanos(500));
         assert_eq!(schedule.next(), Nanos(10_500));
         schedule.advance(Nanos(11_600));
         assert_eq!(schedule.next(), Nanos(21_500));
@@ -113,7 +119,7 @@ mod tests {
 
     #[test]
     fn random_pauses_are_half_to_one_and_a_half_times_the_mean() {
-        let mut schedule = Schedule::new(&plan(BlockSpread::Random), Nanos::ZERO);
+        let mut schedule = Schedule::new(spacing(true), Nanos::ZERO);
         let (mut shortest, mut longest, mut sum) = (u64::MAX, 0, 0);
         let mut end = Nanos::ZERO;
         for _ in 0..10_000 {
@@ -131,7 +137,7 @@ mod tests {
 
     #[test]
     fn after_a_late_block_half_a_pause_is_left_and_the_plan_caught_up_with() {
-        let mut schedule = Schedule::new(&plan(BlockSpread::Even), Nanos::ZERO);
+        let mut schedule = Schedule::new(spacing(false), Nanos::ZERO);
         schedule.advance(Nanos(40_000));
         assert_eq!(schedule.next(), Nanos(45_000));
         assert_eq!(schedule.lateness(Nanos(45_000)), Nanos(24_000));

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a simulated machine needs to hold cells: memory that its Linux leaves alone, the hypervisor's
+//! image where its kernel looks for it, programs for cells, and a kernel for those with Linux.
+
+use std::path::Path;
+
+use super::options::{CarriedFile, SimOptions};
+
+/// Memory that is kept from Linux, in MiB: the hypervisor, a cell with Linux, some without.
+const KEPT_MEBIBYTES: u64 = 384;
+/// What Linux itself needs at least.
+const LEAST_FOR_LINUX: u64 = 1024;
+
+/// The hypervisor's image among what `make hypervisor` builds.
+const IMAGE: &str = "rampart.bin";
+/// The program of cells without an operating system.
+const PROGRAM: &str = "rampart-cell-meter";
+
+impl SimOptions {
+    /// Makes it a machine that can hold cells, where it is of the hypervisor's architecture, has the
+    /// memory, and the hypervisor is built in this directory; whether it is one.
+    pub fn hold_cells(&mut self, hypervisor: &Path, kernel: &Path) -> bool {
+        let words = self.append.as_deref().unwrap_or_default();
+        let is_limited = words
+            .split_whitespace()
+            .any(|word| word.starts_with("mem="));
+        let is_built = [IMAGE, PROGRAM]
+            .iter()
+            .all(|name| hypervisor.join(name).is_file());
+        if self.architecture.name() != "aarch64"
+            || self.mebibytes < KEPT_MEBIBYTES + LEAST_FOR_LINUX
+            || !is_built
+        {
+            return false;
+        }
+        let file = |here: &Path, there: String| CarriedFile {
+            here: here.to_owned(),
+            there,
+        };
+        self.files.extend([
+            file(
+                &hypervisor.join(IMAGE),
+                format!("/usr/lib/firmware/{IMAGE}"),
+            ),
+            file(
+                &hypervisor.join(PROGRAM),
+                format!("/usr/lib/rampart/{PROGRAM}"),
+            ),
+            file(kernel, "/usr/lib/rampart/vmlinuz".to_owned()),
+        ]);
+        // Who limits it by hand has something in mind.
+        if !is_limited {
+            let limit = format!("mem={}M", self.mebibytes - KEPT_MEBIBYTES);
+            self.append = Some(format!("{limit} {words}").trim_end().to_owned());
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::sim::Architecture;
+
+    fn options(name: &str) -> SimOptions {
+        let architecture = Architecture::named(name).expect("known");
+        SimOptions::new(architecture, PathBuf::from("meter"), None)
+    }
+
+    #[test]
+    fn memory_is_kept_where_the_hypervisor_is_built() {
+        let place = tempfile::tempdir().expect("a directory");
+        let kernel = Path::new("/kernel");
+        let mut machine = options("aarch64");
+        assert!(!machine.hold_cells(place.path(), kernel));
+        assert_eq!(machine.append, None);
+        for name in [IMAGE, PROGRAM] {
+            std::fs::write(place.path().join(name), "").expect("written");
+        }
+        assert!(machine.hold_cells(place.path(), kernel));
+        assert_eq!(machine.append.as_deref(), Some("mem=2688M"));
+        assert_eq!(machine.files.len(), 3);
+        let mut machine = options("aarch64");
+        machine.append = Some("mem=1G quiet".to_owned());
+        assert!(machine.hold_cells(place.path(), kernel));
+        assert_eq!(machine.append.as_deref(), Some("mem=1G quiet"));
+        machine.mebibytes = 1024;
+        assert!(!machine.hold_cells(place.path(), kernel));
+        assert!(!options("x86_64").hold_cells(place.path(), kernel));
+    }
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The measuring loops without an operating system: `rampart-cell-meter` in the cell, and
+//! `rampart-meter cell` here, which stands in for it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use rampart_cells::device::DEVICE;
+use rampart_cells::operate::Operator;
+use rampart_cells::resolve::{CpuWish, Request, SharedWish, Writer};
+use rampart_cells::shared::SharedMemory;
+use rampart_host::{AtOurEnd, StateDirectory, end_child, spawn_tied};
+use rampart_meter::cell::memory::{ORDERS_BYTES, TOLD_BYTES, Told, Word};
+use rampart_meter::timescale::Timescale;
+use rampart_model::{CellPayload, ClockRelation, CpuId, CpuSet, Finding, Nanos, Severity};
+use rampart_model::{SignInMemory, SignedNanos};
+
+use super::availability::{self, BARE_PROGRAM};
+use super::launched::Launched;
+use super::store::CellFile;
+use crate::session::{Session, Tie};
+use crate::{DomainError, Inside, InsideProcess, METER_MEND, Start};
+
+/// Its own memory in bytes: the program is small.
+const MEMORY_BYTES: u64 = 2 << 20;
+
+/// A cell without an operating system. Dropping it destroys the cell; its conversations are to be
+/// over by then, for the memory goes away under them.
+#[derive(Debug)]
+pub(super) struct BareCell {
+    told: SharedMemory,
+    /// Physical addresses of what it tells, and of what it is told: offsets of the driver's device.
+    places: (u64, u64),
+    meter: PathBuf,
+    pub(super) launched: Launched,
+}
+
+/// Creates, loads and starts one.
+pub(super) fn boot(state: &StateDirectory, start: &Start<'_>) -> Result<BareCell, DomainError> {
+    let unavailable = |finding: Box<Finding>| DomainError::Unavailable(*finding);
+    let program = availability::program(BARE_PROGRAM).map_err(unavailable)?;
+    let bytes = std::fs::read(&program).map_err(DomainError::file("read", &program))?;
+    let file = CellFile::create(state, start.name, &availability::order())?;
+    let operator = Operator::open()?;
+    let own = |bytes: usize, writer| SharedWish::Own {
+        bytes: bytes as u64,
+        writer,
+    };
+    let request = Request {
+        cpus: CpuWish::List(start.plan.cpus.clone()),
+        memory_bytes: MEMORY_BYTES,
+        shared: vec![
+            own(TOLD_BYTES, Writer::Cell),
+            own(ORDERS_BYTES, Writer::Root),
+        ],
+        ..Request::new(file.name())
+    };
+    let resolved = operator.resolved(&request, start.housekeeping)?;
+    let places = match resolved.shared.as_slice() {
+        [told, orders] => (told.physical, orders.physical),
+        _ => (0, 0),
+    };
+    operator.create(&resolved)?;
+    let started = || {
+        let told = operator.device().map_shared(places.0, TOLD_BYTES, false);
+        let told = told.map_err(DomainError::file("see the cell's memory at", DEVICE))?;
+        operator.load(file.name(), None, &bytes)?;
+        operator.start(file.name())?;
+        Ok(told)
+    };
+    let told = match started() {
+        Ok(told) => told,
+        Err(error) => {
+            // The first error is the one to be told.
+            let _ = operator.destroy(file.name());
+            return Err(error);
+        }
+    };
+    let name = program.display().to_string();
+    Ok(BareCell {
+        told,
+        places,
+        meter: start.meter.to_owned(),
+        launched: Launched::new(operator, file, &resolved, (CellPayload::BareMetal, name)),
+    })
+}
+
+impl BareCell {
+    /// The program that stands in for it, with these words before the place.
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.meter);
+        command
+            .args(words)
+            .arg(Path::new(DEVICE))
+            .args([self.places.0.to_string(), self.places.1.to_string()]);
+        command
+    }
+
+    /// A conversation about measurements.
+    pub(super) fn session(&self) -> Result<Session, DomainError> {
+        let program = format!(
+            "{} for the cell {}",
+            self.meter.display(),
+            self.launched.name()
+        );
+        Session::start(self.command(&["cell"]), &program, Tie::Killed, METER_MEND)
+    }
+
+    /// Where it writes down its last sample; none where its clock cannot be read here.
+    pub(super) fn sign_in_memory(&self) -> Option<SignInMemory> {
+        let told = Told::new(self.told.words())?;
+        let scale = Timescale::of_frequency(told.read(Word::Frequency))?;
+        let (before, cell, after) = (
+            clock_monotonic(),
+            scale.moment(counter()?),
+            clock_monotonic(),
+        );
+        let host = Nanos(before.0.midpoint(after.0));
+        Some(SignInMemory {
+            address: self.places.0 + 8 * Word::LastSample as u64,
+            offset: cell.signed_since(host),
+        })
+    }
+
+    /// Interrupts that it has handled since it was started.
+    pub(super) fn interrupts(&self) -> Option<u64> {
+        Told::new(self.told.words()).map(|told| told.read(Word::Interrupts))
+    }
+}
+
+impl Drop for BareCell {
+    fn drop(&mut self) {
+        // Nobody is there to be told; what stays is found by `release_cells`.
+        let _ = self.launched.operator().destroy(self.launched.name());
+    }
+}
+
+impl Inside for BareCell {
+    fn spawn(&self, command: &[String]) -> Result<InsideProcess, DomainError> {
+        let words: Vec<&str> = command.iter().map(String::as_str).collect();
+        if words != ["rampart-meter", "block"] {
+            return Err(DomainError::Unavailable(
+                Finding::new(
+                    Severity::Note,
+                    self.launched.name(),
+                    "a cell without an operating system runs no program beside the meter",
+                )
+                .values(command.join(" "), "blocks, which its own program makes")
+                .mend("load a cell with Linux: --domains cell:linux"),
+            ));
+        }
+        let mut command = self.command(&["block", "cell"]);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let not_started = |source| DomainError::NotStarted {
+            program: self.meter.display().to_string(),
+            source,
+            mend: METER_MEND.to_owned(),
+        };
+        let mut child = spawn_tied(command, AtOurEnd::Kill).map_err(not_started)?;
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(not_started(std::io::ErrorKind::BrokenPipe.into()));
+        };
+        Ok(InsideProcess {
+            input: Box::new(input),
+            output: Box::new(output),
+            handle: Box::new(Ended(child)),
+        })
+    }
+
+    /// It has no kernel that numbers them otherwise.
+    fn cpu_inside(&self, cpu: CpuId) -> Option<CpuId> {
+        self.launched.cpus().contains(cpu).then_some(cpu)
+    }
+
+    /// What stands in for it turns its moments into ours, by a counter that both read; that is known
+    /// as well as two clocks can be read together.
+    fn clock(&self) -> Result<ClockRelation, DomainError> {
+        const EXCHANGES: u32 = 16;
+        let at = clock_monotonic();
+        let reading = (0..EXCHANGES)
+            .map(|_| {
+                let begin = Instant::now();
+                let _ = clock_monotonic();
+                begin.elapsed()
+            })
+            .min()
+            .unwrap_or_default();
+        Ok(ClockRelation {
+            at,
+            offset: SignedNanos(0),
+            uncertainty: Nanos::from(reading),
+            exchanges: EXCHANGES,
+        })
+    }
+}
+
+/// The counter that cells and Linux share: CNTVCT_EL0 (Arm ARM D24.10.24). None on other processors.
+fn counter() -> Option<u64> {
+    #[cfg(target_arch = "aarch64")]
+    {
+        let value: u64;
+        // SAFETY: Linux leaves the virtual count readable from user space (CNTKCTL_EL1.EL0VCTEN).
+        unsafe {
+            core::arch::asm!("isb", "mrs {}, cntvct_el0", out(reg) value, options(nostack));
+        }
+        Some(value)
+    }
+    #[cfg(not(target_arch = "aarch64"))]
+    None
+}
+
+fn clock_monotonic() -> Nanos {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Nanos(now.tv_sec as u64 * Nanos::SECOND.0 + now.tv_nsec as u64)
+}
+
+/// A program that ends when nobody needs it any more.
+struct Ended(std::process::Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = end_child(&mut self.0);
+    }
+}
+
+/// The CPUs that the program which stands in for a cell may use.
+pub(super) fn beside(start: &CpuSet, cell: &CpuSet) -> CpuSet {
+    start.difference(cell)
+}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A Linux of its own in the cell, whose only program is the meter, as agent.
+
+use std::io::Read as _;
+use std::time::{Duration, Instant};
+
+use rampart_agent::{Agent, AgentCommand, INIT};
+use rampart_cells::linux::{
+    CONSOLE_BYTES, FROM_ROOT_BYTES, LinuxCell, LinuxOrder, TO_ROOT_BYTES, initramfs,
+};
+use rampart_cells::operate::Operator;
+use rampart_cells::resolve::{CpuWish, Payload, Request, SharedWish, Writer};
+use rampart_host::StateDirectory;
+use rampart_model::{CellPayload, ClockRelation, CpuId, CpuSet, Finding, Nanos, Severity};
+
+use super::availability;
+use super::launched::Launched;
+use super::store::CellFile;
+use crate::session::{Program as SessionProgram, Session, Streams};
+use crate::{DomainError, Inside, InsideProcess, Start, inside};
+
+/// Memory of such a cell in bytes: its kernel and the meter.
+pub(super) const MEMORY_BYTES: u64 = 128 << 20;
+/// How long its kernel may take until the meter answers; emulated ones take half a minute.
+const BOOT_PATIENCE: Duration = Duration::from_secs(180);
+/// Questions about its clock; the fastest answer counts.
+const CLOCK_EXCHANGES: u32 = 64;
+/// How long a program inside may take to write down what the kernel counts.
+const LIST_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a kernel on CPUs of its own is told. There is one CPU, or the second one is for the meter alone.
+const ARGUMENTS: &str = "quiet";
+
+/// A Linux in a cell. Dropping it destroys the cell.
+#[derive(Debug)]
+pub(super) struct LinuxInside {
+    agent: Agent,
+    /// Dropped before the file is: it destroys the cell.
+    _cell: LinuxCell,
+    pub(super) launched: Launched,
+}
+
+/// Creates and boots one.
+pub(super) fn boot(state: &StateDirectory, start: &Start<'_>) -> Result<LinuxInside, DomainError> {
+    let unavailable = |finding: Box<Finding>| DomainError::Unavailable(*finding);
+    let kernel = availability::kernel().map_err(unavailable)?;
+    let image = std::fs::read(&kernel).map_err(DomainError::file("read", &kernel))?;
+    let meter = std::fs::read(start.meter).map_err(DomainError::file("read", start.meter))?;
+    let initramfs = initramfs(&meter, &[]).map_err(DomainError::file("pack", start.meter))?;
+    let file = CellFile::create(state, start.name, &availability::order())?;
+    let operator = Operator::open()?;
+    let own = |bytes, writer| SharedWish::Own { bytes, writer };
+    let request = Request {
+        payload: Payload::Linux,
+        cpus: CpuWish::List(start.plan.cpus.clone()),
+        memory_bytes: MEMORY_BYTES,
+        shared: vec![
+            own(CONSOLE_BYTES, Writer::Cell),
+            own(TO_ROOT_BYTES, Writer::Cell),
+            own(FROM_ROOT_BYTES, Writer::Root),
+        ],
+        ..Request::new(file.name())
+    };
+    let resolved = operator.resolved(&request, start.housekeeping)?;
+    let cell = LinuxCell::boot(LinuxOrder {
+        configuration: resolved.configuration.clone(),
+        image,
+        initramfs,
+        arguments: ARGUMENTS.to_owned(),
+    });
+    let linux = |error: rampart_cells::linux::LinuxError| DomainError::Cell {
+        cell: file.name().to_owned(),
+        what: error.to_string(),
+    };
+    let cell = cell.map_err(linux)?;
+    let agent = cell.agent(BOOT_PATIENCE).map_err(linux)?;
+    let program = format!(
+        "{}, Linux {}",
+        kernel.display(),
+        agent.hello().kernel_release
+    );
+    let mut launched = Launched::new(operator, file, &resolved, (CellPayload::Linux, program));
+    if start.plan.cpus.len() == 1 {
+        launched.note(one_cpu(start.name));
+    }
+    Ok(LinuxInside {
+        agent,
+        _cell: cell,
+        launched,
+    })
+}
+
+fn one_cpu(cell: &str) -> Finding {
+    Finding::new(
+        Severity::Note,
+        cell,
+        "its kernel has one CPU, so what the kernel does beside the meter is on the measured CPU",
+    )
+    .values("1 CPU", "2 CPUs, one of them for the kernel's own work")
+}
+
+impl LinuxInside {
+    fn start(&self, command: &[String]) -> Result<(Streams, Box<dyn SessionProgram>), DomainError> {
+        let mut argv = command.to_vec();
+        match argv.first().map(String::as_str) {
+            Some("rampart-meter") => INIT.clone_into(&mut argv[0]),
+            Some(other) => {
+                return Err(DomainError::Unavailable(
+                    Finding::new(
+                        Severity::Note,
+                        self.launched.name(),
+                        "a cell with Linux holds the meter and nothing else",
+                    )
+                    .values(other, "rampart-meter"),
+                ));
+            }
+            None => {}
+        }
+        let command = AgentCommand {
+            cpus: Some(self.agent.hello().cpus.clone()),
+            ..AgentCommand::new(argv)
+        };
+        let started = self.agent.spawn(&command);
+        let started = started.map_err(|error| self.launched.best_error(error.into()))?;
+        Ok(inside::started(started))
+    }
+
+    /// A conversation about measurements.
+    pub(super) fn session(&self) -> Result<Session, DomainError> {
+        let (streams, program) = self.start(&["rampart-meter".to_owned()])?;
+        let name = format!("rampart-meter in the cell {}", self.launched.name());
+        Ok(Session::over(&name, streams, program))
+    }
+
+    /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC` of its kernel, if that had set its clock as this one
+    /// has: a cell has no clock that tells the time of day.
+    pub(super) fn realtime_offset(&self) -> Option<Nanos> {
+        let relation = self.agent.clock(1).ok()?;
+        let now = |clock| {
+            let now = rustix::time::clock_gettime(clock);
+            i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec)
+        };
+        let host = now(rustix::time::ClockId::Realtime) - now(rustix::time::ClockId::Monotonic);
+        let there = host - i128::from(relation.offset.0);
+        u64::try_from(there).ok().map(Nanos)
+    }
+
+    /// Interrupts that its kernel has counted (`/proc/interrupts` there).
+    pub(super) fn interrupts(&self) -> Option<u64> {
+        let command = AgentCommand::new([INIT, "show", "/proc/interrupts"].map(str::to_owned));
+        let mut started = self.agent.spawn(&command).ok()?;
+        let mut text = String::new();
+        let begin = Instant::now();
+        drop(started.stdin);
+        started.stdout.read_to_string(&mut text).ok()?;
+        (begin.elapsed() < LIST_PATIENCE).then(|| counted(&text))
+    }
+}
+
+/// All counts of `/proc/interrupts`: of each line the numbers of the CPUs, which the first line names.
+fn counted(text: &str) -> u64 {
+    let mut lines = text.lines();
+    let cpus = lines
+        .next()
+        .map_or(0, |line| line.split_whitespace().count());
+    lines
+        .filter_map(|line| line.split_once(':'))
+        .flat_map(|(_, rest)| rest.split_whitespace().take(cpus))
+        .filter_map(|count| count.parse::<u64>().ok())
+        .sum()
+}
+
+impl Inside for LinuxInside {
+    fn spawn(&self, command: &[String]) -> Result<InsideProcess, DomainError> {
+        let (streams, program) = self.start(command)?;
+        Ok(inside::kept(streams, program))
+    }
+
+    fn cpu_inside(&self, cpu: CpuId) -> Option<CpuId> {
+        let number = self.launched.cpus().iter().position(|own| own == cpu)?;
+        u32::try_from(number).ok().map(CpuId)
+    }
+
+    fn clock(&self) -> Result<ClockRelation, DomainError> {
+        Ok(self.agent.clock(CLOCK_EXCHANGES)?)
+    }
+}
+
+/// The host's number for one of the cell's.
+pub(super) fn on_host(cpus: &CpuSet, inside: CpuId) -> CpuId {
+    usize::try_from(inside.0)
+        .ok()
+        .and_then(|number| cpus.iter().nth(number))
+        .unwrap_or(inside)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interrupts_are_the_counts_of_all_cpus() {
+        let text = "           CPU0       CPU1\n \
+                    11:       4096        12     GICv3  27 Level     arch_timer\n \
+                    12:          1          0     GICv3  33 Level     uart-pl011\n\
+                    IPI0:         5          7       Rescheduling interrupts\n\
+                    Err:          0\n";
+        assert_eq!(counted(text), 4096 + 12 + 1 + 5 + 7);
+        assert_eq!(counted(""), 0);
+    }
+
+    #[test]
+    fn the_cells_first_cpu_is_the_lowest_of_the_host() {
+        let cpus: CpuSet = "2-3".parse().expect("CPUs");
+        assert_eq!(on_host(&cpus, CpuId(0)), CpuId(2));
+        assert_eq!(on_host(&cpus, CpuId(1)), CpuId(3));
+        assert_eq!(on_host(&cpus, CpuId(9)), CpuId(9));
+    }
+}

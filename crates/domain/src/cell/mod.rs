@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `cell`: the meter on CPUs that the partitioning hypervisor keeps from Linux, without an operating
+//! system or under a Linux of its own.
+//!
+//! - `availability`: what the machine has for cells, and where the programs are.
+//! - `store`: what has to be found again after a sudden end.
+//! - `launched`: a cell that is there, its exits.
+//! - `bare`, `linux`: what runs in one.
+//! - `running`: a meter in it.
+
+mod availability;
+mod bare;
+mod launched;
+mod linux;
+mod running;
+mod store;
+
+use std::sync::PoisonError;
+
+use rampart_host::StateDirectory;
+use rampart_model::{Availability, CellPayload, DomainKind, DomainSelection, Machine};
+
+use self::running::{RunningCell, Slot, Up};
+use crate::{Domain, DomainError, Running, Start};
+
+pub use self::store::{ReleasedCells, release_cells};
+
+/// A cell.
+#[derive(Debug)]
+pub(crate) struct CellDomain {
+    payload: CellPayload,
+    state: StateDirectory,
+    /// The cell that stayed up after a run.
+    up: Slot,
+}
+
+impl CellDomain {
+    pub(crate) fn new(payload: CellPayload, state: StateDirectory) -> Self {
+        Self {
+            payload,
+            state,
+            up: Slot::default(),
+        }
+    }
+
+    /// The cell that stayed up, if it is for these CPUs and still runs; any other ends here.
+    fn take(&self, start: &Start<'_>) -> Option<Up> {
+        let mut slot = self.up.lock().unwrap_or_else(PoisonError::into_inner);
+        let up = slot.take()?;
+        (up.launched().cpus() == &start.plan.cpus && up.launched().failure().is_none())
+            .then_some(up)
+    }
+}
+
+impl Domain for CellDomain {
+    fn selection(&self) -> DomainSelection {
+        DomainSelection {
+            cell: Some(self.payload),
+            ..DomainSelection::of(DomainKind::Cell)
+        }
+    }
+
+    fn availability(&self, machine: &Machine) -> Availability {
+        availability::of(self.payload, machine)
+    }
+
+    fn start(&self, start: &Start<'_>) -> Result<Box<dyn Running>, DomainError> {
+        // What cannot be removed is told by `rampart release`; it is in nobody's way here.
+        let _ = release_cells(&self.state);
+        let up = match self.take(start) {
+            Some(up) => up,
+            None => match self.payload {
+                CellPayload::BareMetal => Up::Bare(Box::new(bare::boot(&self.state, start)?)),
+                CellPayload::Linux => Up::Linux(Box::new(linux::boot(&self.state, start)?)),
+            },
+        };
+        let stay = start.stay_up.then(|| Slot::clone(&self.up));
+        Ok(Box::new(RunningCell::start(up, start, stay)?))
+    }
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A meter that runs in a cell.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rampart_host::Shield;
+use rampart_model::{
+    CellReport, CpuId, CpuSet, Granted, MeterEvent, MeterPlan, Nanos, PlacedBy, SchedulingPolicy,
+    ShieldReport, SignInMemory,
+};
+
+use super::bare::{self, BareCell};
+use super::launched::Launched;
+use super::linux::{self, LinuxInside};
+use crate::session::Session;
+use crate::{DomainError, Inside, Running, Start, renumber};
+
+/// A cell that stays up between two runs.
+pub(super) type Slot = Arc<Mutex<Option<Up>>>;
+
+/// A cell that is up.
+#[derive(Debug)]
+pub(super) enum Up {
+    Bare(Box<BareCell>),
+    Linux(Box<LinuxInside>),
+}
+
+impl Up {
+    pub(super) fn launched(&self) -> &Launched {
+        match self {
+            Self::Bare(cell) => &cell.launched,
+            Self::Linux(cell) => &cell.launched,
+        }
+    }
+
+    fn launched_mut(&mut self) -> &mut Launched {
+        match self {
+            Self::Bare(cell) => &mut cell.launched,
+            Self::Linux(cell) => &mut cell.launched,
+        }
+    }
+
+    fn session(&self) -> Result<Session, DomainError> {
+        match self {
+            Self::Bare(cell) => cell.session(),
+            Self::Linux(cell) => cell.session(),
+        }
+    }
+
+    fn interrupts(&self) -> Option<u64> {
+        match self {
+            Self::Bare(cell) => cell.interrupts(),
+            Self::Linux(cell) => cell.interrupts(),
+        }
+    }
+
+    /// The plan as the meter for it gets it.
+    fn plan_inside(&self, plan: &MeterPlan, housekeeping: &CpuSet) -> MeterPlan {
+        let plan = MeterPlan {
+            placed_by: PlacedBy::Itself,
+            ..plan.clone()
+        };
+        match self {
+            Self::Bare(cell) => MeterPlan {
+                housekeeping: bare::beside(housekeeping, cell.launched.cpus()),
+                // Nothing of this kernel measures.
+                policy: SchedulingPolicy::Other,
+                ..plan
+            },
+            Self::Linux(cell) => MeterPlan {
+                cpus: (0..cell.launched.cpus().len() as u32).map(CpuId).collect(),
+                housekeeping: CpuSet::new(),
+                ..plan
+            },
+        }
+    }
+}
+
+/// Dropped in the order of the fields: the meter, the cell.
+#[derive(Debug)]
+pub(super) struct RunningCell {
+    session: Session,
+    up: Up,
+    housekeeping: CpuSet,
+    /// From its moments to the time of day, where its kernel does not know that.
+    realtime_offset: Option<Nanos>,
+    finished: bool,
+    /// Where the cell goes if it is to stay up.
+    stay: Option<Slot>,
+}
+
+impl RunningCell {
+    /// Starts the meter and brings it to the point where it waits.
+    pub(super) fn start(
+        up: Up,
+        start: &Start<'_>,
+        stay: Option<Slot>,
+    ) -> Result<Self, DomainError> {
+        let mut running = Self {
+            session: up.session()?,
+            up,
+            housekeeping: start.housekeeping.clone(),
+            realtime_offset: None,
+            finished: false,
+            stay,
+        };
+        running.prepare(start.plan)?;
+        Ok(running)
+    }
+
+    fn prepare(&mut self, plan: &MeterPlan) -> Result<(), DomainError> {
+        let inside = self.up.plan_inside(plan, &self.housekeeping);
+        let prepared = self.session.prepare(&inside);
+        self.best_error(prepared)?;
+        self.realtime_offset = match &self.up {
+            Up::Bare(_) => None,
+            Up::Linux(cell) => cell.realtime_offset(),
+        };
+        self.finished = false;
+        Ok(())
+    }
+
+    /// What ended the cell says more than that the meter no longer answers.
+    fn best_error<T>(&self, result: Result<T, DomainError>) -> Result<T, DomainError> {
+        result.map_err(|error| self.up.launched().best_error(error))
+    }
+}
+
+impl Running for RunningCell {
+    fn go(&mut self) -> Result<(), DomainError> {
+        let interrupts = self.up.interrupts();
+        self.up.launched_mut().begin(interrupts);
+        let gone = self.session.go();
+        self.best_error(gone)
+    }
+
+    fn next_event(&mut self, timeout: Duration) -> Result<Option<MeterEvent>, DomainError> {
+        let event = self.session.next_event(timeout);
+        let Some(event) = self.best_error(event)? else {
+            return Ok(None);
+        };
+        if matches!(event, MeterEvent::Finished { .. }) && !self.finished {
+            self.finished = true;
+            let interrupts = self.up.interrupts();
+            self.up.launched_mut().end(interrupts);
+        }
+        let event = match (event, self.realtime_offset) {
+            (MeterEvent::Started { at, .. }, Some(realtime_offset)) => MeterEvent::Started {
+                at,
+                realtime_offset,
+            },
+            (event, _) => event,
+        };
+        Ok(Some(match &self.up {
+            Up::Bare(_) => event,
+            Up::Linux(cell) => {
+                let cpus = cell.launched.cpus();
+                renumber::on_host(event, &|cpu| linux::on_host(cpus, cpu))
+            }
+        }))
+    }
+
+    fn stop(&mut self) {
+        self.session.stop();
+    }
+
+    fn again(&mut self, plan: &MeterPlan) -> Result<bool, DomainError> {
+        self.prepare(plan)?;
+        Ok(true)
+    }
+
+    /// There is no way onto its CPUs.
+    fn shield(&self) -> Option<&Shield> {
+        None
+    }
+
+    fn granted(&self) -> Granted {
+        Granted {
+            runtime: format!("cell {}", self.up.launched().name()),
+            placed_by: "the hypervisor".to_owned(),
+            ..Granted::default()
+        }
+    }
+
+    fn wall(&self) -> Option<ShieldReport> {
+        None
+    }
+
+    fn inside(&self) -> Option<&dyn Inside> {
+        Some(match &self.up {
+            Up::Bare(cell) => cell.as_ref(),
+            Up::Linux(cell) => cell.as_ref(),
+        })
+    }
+
+    fn sign_in_memory(&self) -> Option<SignInMemory> {
+        match &self.up {
+            Up::Bare(cell) => cell.sign_in_memory(),
+            Up::Linux(_) => None,
+        }
+    }
+
+    fn cell(&self) -> Option<CellReport> {
+        self.up.launched().report()
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<Option<ShieldReport>, DomainError> {
+        let ended = self.session.close();
+        let Self {
+            session, up, stay, ..
+        } = *self;
+        drop(session);
+        // One whose meter had to be killed, or that failed, is made anew by the next start.
+        match stay.filter(|_| ended && up.launched().failure().is_none()) {
+            Some(slot) => *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(up),
+            None => drop(up),
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One file for each cell that a run made, named before the cell is; and one that says that the
+//! hypervisor was brought under Linux for them. Both go with what they tell of; after a sudden end the
+//! next start or `rampart release` undoes it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rampart_cells::operate::{EnableOrder, Operator, disable, enable};
+use rampart_host::StateDirectory;
+use rampart_model::{Finding, Severity};
+
+use crate::DomainError;
+use crate::process::start_of;
+
+/// The file that says that the hypervisor is ours to end.
+const ENABLED: &str = "hypervisor";
+
+/// A cell's file. Dropping it removes it, and ends the hypervisor where it was the last.
+#[derive(Debug)]
+pub(super) struct CellFile {
+    path: PathBuf,
+    /// The cell's name, which no other cell has.
+    name: String,
+}
+
+impl CellFile {
+    /// Writes one for a cell that is to come, and brings the hypervisor under Linux if it is not there.
+    pub(super) fn create(
+        state: &StateDirectory,
+        domain: &str,
+        order: &EnableOrder,
+    ) -> Result<Self, DomainError> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let owner = std::process::id();
+        let start = start_of(owner).unwrap_or(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let directory = cells(state);
+        fs::create_dir_all(&directory).map_err(DomainError::file("make", &directory))?;
+        let file = Self {
+            path: directory.join(format!("{owner}-{start}-{count}")),
+            name: cell_name(domain, owner, count),
+        };
+        write(&file.path, &file.name)?;
+        let marker = directory.join(ENABLED);
+        if !rampart_cells::operate::is_enabled() {
+            write(&marker, "enabled for an evaluation\n")?;
+            enable(order)?;
+        }
+        Ok(file)
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Drop for CellFile {
+    fn drop(&mut self) {
+        // Nobody is there to be told; what stays is found by `release_cells`.
+        let _ = fs::remove_file(&self.path);
+        if let Some(directory) = self.path.parent() {
+            let _ = leave(directory);
+        }
+    }
+}
+
+/// Synchronised, so that it is there after a crash.
+fn write(path: &Path, text: &str) -> Result<(), DomainError> {
+    let written = || {
+        let mut file = fs::File::create(path)?;
+        std::io::Write::write_all(&mut file, text.as_bytes())?;
+        file.sync_all()
+    };
+    written().map_err(DomainError::file("write", path))
+}
+
+/// Letters, digits and dashes of the domain's name, and what makes it unique; 32 at most
+/// (`rampart_hypervisor_core::format::NAME_BYTES`).
+fn cell_name(domain: &str, owner: u32, count: u32) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    let name: String = domain.chars().map(plain).take(12).collect();
+    format!("{name}.{owner}.{count}")
+}
+
+fn cells(state: &StateDirectory) -> PathBuf {
+    state.path().join("cells")
+}
+
+/// Ends the hypervisor if it is ours to end and nobody of ours is left. With somebody else's cells
+/// it stays, and is theirs.
+fn leave(directory: &Path) -> Result<(), String> {
+    let marker = directory.join(ENABLED);
+    let others = fs::read_dir(directory).map_or(0, Iterator::count);
+    if !marker.exists() || others > 1 {
+        return Ok(());
+    }
+    let theirs = Operator::open()
+        .and_then(|operator| operator.in_use())
+        .is_ok_and(|in_use| !in_use.cells.is_empty());
+    if !theirs {
+        disable(false).map_err(|error| error.to_string())?;
+    }
+    // Empty unless somebody has just come.
+    let _ = fs::remove_file(&marker);
+    let _ = fs::remove_dir(directory);
+    Ok(())
+}
+
+/// What [`release_cells`] did.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ReleasedCells {
+    /// Names of the cells that were destroyed.
+    pub removed: Vec<String>,
+    /// What could not be undone, and why.
+    pub left: Vec<Finding>,
+}
+
+/// Destroys the cells of processes that have ended, and ends the hypervisor where it was brought under
+/// Linux for them alone.
+#[must_use]
+pub fn release_cells(state: &StateDirectory) -> ReleasedCells {
+    let mut released = ReleasedCells::default();
+    let directory = cells(state);
+    let Ok(entries) = fs::read_dir(&directory) else {
+        return released;
+    };
+    for path in entries.flatten().map(|entry| entry.path()) {
+        let owner = path
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default();
+        if owner == ENABLED || is_alive(&owner) {
+            continue;
+        }
+        let name = fs::read_to_string(&path).unwrap_or_default();
+        let destroyed = Operator::open().and_then(|operator| {
+            let in_use = operator.in_use()?;
+            match in_use.cells.iter().any(|cell| cell.name == name) {
+                true => operator.destroy(&name).map(|()| true),
+                false => Ok(false),
+            }
+        });
+        match destroyed {
+            Ok(was_there) => {
+                let _ = fs::remove_file(&path);
+                released.removed.extend(was_there.then_some(name));
+            }
+            // Without the driver there is no cell: it is gone with the boot that had it.
+            Err(_) if !rampart_cells::operate::is_enabled() => {
+                let _ = fs::remove_file(&path);
+            }
+            Err(error) => released.left.push(
+                Finding::new(
+                    Severity::Problem,
+                    format!("cell {name}"),
+                    format!("it cannot be destroyed: {error}"),
+                )
+                .mend(format!("rampart cell destroy {name}")),
+            ),
+        }
+    }
+    if let Err(error) = leave(&directory) {
+        released.left.push(
+            Finding::new(
+                Severity::Problem,
+                "hypervisor",
+                format!("it cannot be ended: {error}"),
+            )
+            .mend("rampart cell disable"),
+        );
+    }
+    let _ = fs::remove_dir(&directory);
+    released
+}
+
+fn is_alive(name: &str) -> bool {
+    let mut parts = name.split('-');
+    let mut number = || parts.next()?.parse::<u64>().ok();
+    let (Some(owner), Some(start)) = (number(), number()) else {
+        return false;
+    };
+    u32::try_from(owner).is_ok_and(|owner| start_of(owner) == Some(start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_cells() {
+        let name = cell_name("cell:linux-number-17", 4_194_304, 12);
+        assert_eq!(name, "cell-linux-n.4194304.12");
+        assert!(name.len() <= rampart_hypervisor_core::format::NAME_BYTES);
+    }
+
+    #[test]
+    fn what_an_ended_process_left_goes_and_ours_stays() {
+        let directory = tempfile::tempdir().expect("directory");
+        let state = StateDirectory::at(directory.path());
+        let own = start_of(std::process::id()).expect("our start");
+        fs::create_dir_all(cells(&state)).expect("directory");
+        let ours = cells(&state).join(format!("{}-{own}-0", std::process::id()));
+        let left = cells(&state).join("4000000-1-0");
+        fs::write(&ours, "ours").expect("written");
+        fs::write(&left, "left").expect("written");
+        assert_eq!(release_cells(&state), ReleasedCells::default());
+        assert!(ours.exists() && !left.exists());
+    }
+}

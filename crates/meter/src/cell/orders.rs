@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the root wants. Each sort of order has a place with its number first, which grows with each
+//! order and is written last; the answer carries it. The next one comes after the answer, or after
+//! nobody waits for it any more.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use rampart_model::Nanos;
+
+use super::memory::ORDERS_BYTES;
+use crate::engine::schedule::Spacing;
+
+/// The place of orders to measure, in words.
+const MEASURE: usize = 0;
+/// All measurements up to this number are to end.
+const STOP: usize = 32;
+/// The place of orders to stop the CPU.
+const BLOCK: usize = 64;
+/// Words of an order, its number among them.
+const WORDS: usize = 16;
+
+/// Which loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Meter {
+    /// [`crate::engine::wakeup`]: from the timer to the program that waited for it.
+    Wakeup = 1,
+    /// [`crate::engine::noise`].
+    Noise = 2,
+    /// [`crate::engine::fwq`].
+    Fwq = 3,
+    /// [`crate::engine::control_loop`].
+    Loop = 4,
+}
+
+/// An order to measure, in two steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Measure {
+    /// Calibrate and answer with [`super::records::Record::Ready`].
+    Prepare {
+        /// The loop.
+        meter: Meter,
+        /// Period of those that have one.
+        interval: Nanos,
+        /// Length of the work of `fwq` and `loop`.
+        work: Nanos,
+        /// The shortest gap that `noise` keeps; zero: three times its own period, 200 ns at least.
+        threshold: Nanos,
+    },
+    /// Measure what was prepared, between these moments of the cell's clock.
+    Go {
+        /// The warm-up begins.
+        start: Nanos,
+        /// It ends, and the measurement begins.
+        measured: Nanos,
+        /// The measurement ends.
+        end: Nanos,
+    },
+}
+
+/// An order to stop the CPU again and again; a count of 0 ends the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Block {
+    /// Where the blocks lie.
+    pub spacing: Spacing,
+    /// How many.
+    pub count: u64,
+    /// The first comes a pause after this moment of the cell's clock.
+    pub base: Nanos,
+}
+
+/// The region that the root writes.
+#[derive(Debug, Clone, Copy)]
+pub struct Orders<'a>(&'a [AtomicU64]);
+
+impl<'a> Orders<'a> {
+    /// In this memory; none if it is too small.
+    #[must_use]
+    pub fn new(words: &'a [AtomicU64]) -> Option<Self> {
+        Some(Self(words.get(..ORDERS_BYTES / 8)?))
+    }
+
+    fn number(&self, place: usize) -> u64 {
+        self.0[place].load(Ordering::Acquire)
+    }
+
+    /// Words of the order at this place, without its number.
+    fn words(&self, place: usize) -> [u64; WORDS - 1] {
+        core::array::from_fn(|index| self.0[place + 1 + index].load(Ordering::Relaxed))
+    }
+
+    fn give(&self, place: usize, words: &[u64]) -> u64 {
+        for (to, word) in self.0[place + 1..place + WORDS].iter().zip(words) {
+            to.store(*word, Ordering::Relaxed);
+        }
+        let number = self.number(place).wrapping_add(1);
+        self.0[place].store(number, Ordering::Release);
+        number
+    }
+
+    /// The number of the latest order to measure.
+    #[must_use]
+    pub fn measure_number(&self) -> u64 {
+        self.number(MEASURE)
+    }
+
+    /// The latest order to measure; none where it cannot be understood.
+    #[must_use]
+    pub fn measure(&self) -> Option<Measure> {
+        let [step, first, second, third, fourth, ..] = self.words(MEASURE);
+        match step {
+            1 => Some(Measure::Prepare {
+                meter: [Meter::Wakeup, Meter::Noise, Meter::Fwq, Meter::Loop]
+                    .into_iter()
+                    .find(|meter| *meter as u64 == first)?,
+                interval: Nanos(second),
+                work: Nanos(third),
+                threshold: Nanos(fourth),
+            }),
+            2 => Some(Measure::Go {
+                start: Nanos(first),
+                measured: Nanos(second),
+                end: Nanos(third),
+            }),
+            _ => None,
+        }
+    }
+
+    /// Gives an order to measure; its number.
+    pub fn give_measure(&self, order: &Measure) -> u64 {
+        match *order {
+            Measure::Prepare {
+                meter,
+                interval,
+                work,
+                threshold,
+            } => self.give(MEASURE, &[1, meter as u64, interval.0, work.0, threshold.0]),
+            Measure::Go {
+                start,
+                measured,
+                end,
+            } => self.give(MEASURE, &[2, start.0, measured.0, end.0]),
+        }
+    }
+
+    /// Whether the measurement with this number is to end.
+    #[inline(always)]
+    #[must_use]
+    pub fn ends(&self, number: u64) -> bool {
+        self.0[STOP].load(Ordering::Relaxed) >= number
+    }
+
+    /// Ends all measurements up to this number.
+    pub fn end(&self, number: u64) {
+        self.0[STOP].store(number, Ordering::Release);
+    }
+
+    /// The number of the latest order to stop the CPU.
+    #[inline(always)]
+    #[must_use]
+    pub fn block_number(&self) -> u64 {
+        self.number(BLOCK)
+    }
+
+    /// The latest order to stop the CPU.
+    #[must_use]
+    pub fn block(&self) -> Block {
+        let [length, pause, random, seed, count, base, ..] = self.words(BLOCK);
+        Block {
+            spacing: Spacing {
+                length: Nanos(length),
+                pause: Nanos(pause),
+                random: random != 0,
+                seed,
+            },
+            count,
+            base: Nanos(base),
+        }
+    }
+
+    /// Gives an order to stop the CPU; its number.
+    pub fn give_block(&self, order: &Block) -> u64 {
+        let Spacing {
+            length,
+            pause,
+            random,
+            seed,
+        } = order.spacing;
+        let words = [
+            length.0,
+            pause.0,
+            u64::from(random),
+            seed,
+            order.count,
+            order.base.0,
+        ];
+        self.give(BLOCK, &words)
+    }
+}

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Carries out orders to measure, one after the other.
+
+use core::cell::Cell;
+
+use rampart_model::Nanos;
+use rampart_ring::records::Writer;
+
+use super::memory::{Told, Word};
+use super::orders::{Measure, Meter, Orders};
+use super::records::{Done, Record};
+use crate::engine::control_loop::ControlLoop;
+use crate::engine::fwq::FixedWork;
+use crate::engine::noise::{Noise, NoiseTotals, own_period};
+use crate::engine::wakeup::Wakeup;
+use crate::engine::work::{arithmetic, calibrate};
+use crate::engine::{Clock, Counter, Processor, ProcessorWatch, Sample, Sink, Sleep, Stop, Work};
+use crate::timescale::Timescale;
+
+/// A sleep is broken so often, to see whether it is still wanted.
+const LONGEST_SLEEP: Nanos = Nanos::from_millis(100);
+/// The shortest gap that `noise` keeps by itself.
+const SHORTEST_THRESHOLD: Nanos = Nanos(200);
+
+/// What the program needs of the cell's hardware. Its clock is `scale` of its counter; its sleep may
+/// end early, and need not look for requests to stop.
+pub trait Hardware: Clock + Counter + Sleep {
+    /// The counter's ticks as moments and lengths.
+    fn scale(&self) -> Timescale;
+
+    /// Lets the interrupt of the blocks come, which takes the order.
+    fn start_blocks(&self);
+}
+
+/// What was prepared.
+#[derive(Debug, Clone, Copy)]
+enum Prepared {
+    Wakeup(Nanos),
+    Noise(Noise),
+    Fwq(u64),
+    Loop(Nanos, u64),
+}
+
+/// One loop in its run.
+enum Engine {
+    Wakeup(Wakeup),
+    Noise(Noise),
+    Fwq(FixedWork),
+    Loop(ControlLoop),
+}
+
+/// The program.
+#[derive(Debug)]
+pub struct Program<'a, H> {
+    hardware: &'a H,
+    told: Told<'a>,
+    orders: Orders<'a>,
+    writer: Writer<'a>,
+    /// Number of the order that was carried out last.
+    served: u64,
+    /// Number of the order to stop the CPU that its interrupt was told of.
+    blocks: Cell<u64>,
+    prepared: Option<Prepared>,
+}
+
+impl<'a, H: Hardware> Program<'a, H> {
+    /// Ready for the first order that comes from now on; none if its ring has no room.
+    #[must_use]
+    pub fn new(hardware: &'a H, told: Told<'a>, orders: Orders<'a>) -> Option<Self> {
+        Some(Self {
+            hardware,
+            told,
+            orders,
+            writer: Writer::begin(told.samples())?,
+            served: orders.measure_number(),
+            blocks: Cell::new(orders.block_number()),
+            prepared: None,
+        })
+    }
+
+    /// Carries out what has been ordered since the last time.
+    pub fn serve(&mut self) {
+        look_for_blocks(self.hardware, self.orders, &self.blocks);
+        let number = self.orders.measure_number();
+        if number == self.served {
+            return;
+        }
+        self.served = number;
+        match self.orders.measure() {
+            Some(Measure::Prepare {
+                meter,
+                interval,
+                work,
+                threshold,
+            }) => self.prepare(number, meter, (interval, work, threshold)),
+            Some(Measure::Go {
+                start,
+                measured,
+                end,
+            }) => match self.prepared.take() {
+                Some(prepared) => self.measure(number, prepared, (start, measured, end)),
+                None => Record::Refused { order: number }.write(&mut self.writer),
+            },
+            None => Record::Refused { order: number }.write(&mut self.writer),
+        }
+    }
+
+    fn inside(&mut self, number: u64, is_noise: bool) -> Inside<'_, 'a, H> {
+        Inside {
+            hardware: self.hardware,
+            told: self.told,
+            orders: self.orders,
+            writer: &mut self.writer,
+            blocks: &self.blocks,
+            number,
+            scale: is_noise.then(|| self.hardware.scale()),
+        }
+    }
+
+    fn prepare(
+        &mut self,
+        number: u64,
+        meter: Meter,
+        (interval, work, threshold): (Nanos, Nanos, Nanos),
+    ) {
+        let scale = self.hardware.scale();
+        let mut inside = self.inside(number, meter == Meter::Noise);
+        let (prepared, threshold) = match meter {
+            Meter::Wakeup => (Prepared::Wakeup(interval), Nanos::ZERO),
+            Meter::Fwq => (Prepared::Fwq(calibrate(&inside, work)), Nanos::ZERO),
+            Meter::Loop => (
+                Prepared::Loop(interval, calibrate(&inside, work)),
+                Nanos::ZERO,
+            ),
+            Meter::Noise => {
+                let threshold = if threshold == Nanos::ZERO {
+                    let own = scale.length(own_period(&mut inside, &scale));
+                    Nanos(own.0 * 3 / 1024).max(SHORTEST_THRESHOLD)
+                } else {
+                    threshold
+                };
+                // A counter that ticks seldom keeps every gap of more than a tick.
+                let ticks = scale.ticks(threshold).max(2);
+                (Prepared::Noise(Noise::new(ticks)), scale.length(ticks))
+            }
+        };
+        self.prepared = Some(prepared);
+        Record::Ready {
+            order: number,
+            threshold,
+        }
+        .write(&mut self.writer);
+    }
+
+    fn measure(
+        &mut self,
+        number: u64,
+        prepared: Prepared,
+        (start, measured, end): (Nanos, Nanos, Nanos),
+    ) {
+        let mut engine = match prepared {
+            Prepared::Wakeup(interval) => Engine::Wakeup(Wakeup::new(start, interval)),
+            Prepared::Noise(noise) => Engine::Noise(noise),
+            Prepared::Fwq(turns) => Engine::Fwq(FixedWork::new(turns)),
+            Prepared::Loop(interval, turns) => {
+                Engine::Loop(ControlLoop::new(start, interval, turns))
+            }
+        };
+        let is_noise = matches!(engine, Engine::Noise(_));
+        let told = self.told;
+        let orders = self.orders;
+        let mut inside = self.inside(number, is_noise);
+        inside.sleep_until(start);
+        engine.run(&mut inside, measured);
+        if let Engine::Fwq(fixed_work) = &mut engine {
+            fixed_work.restart();
+        }
+        Record::WarmedUp { order: number }.write(inside.writer);
+        let begun = inside.now();
+        let interrupts = told.read(Word::Interrupts);
+        let noise = engine.run(&mut inside, end);
+        let (turns, shortest, lowered) = match &engine {
+            Engine::Fwq(work) => (
+                work.turns(),
+                work.shortest().unwrap_or_default(),
+                work.lowered(),
+            ),
+            Engine::Loop(control) => (control.turns(), Nanos::ZERO, Nanos::ZERO),
+            _ => (0, Nanos::ZERO, Nanos::ZERO),
+        };
+        let done = Done {
+            begun,
+            ended: inside.now(),
+            stopped: orders.ends(number),
+            interrupts: told.read(Word::Interrupts).wrapping_sub(interrupts),
+            turns,
+            shortest,
+            lowered,
+            noise,
+        };
+        Record::Done {
+            order: number,
+            done,
+        }
+        .write(inside.writer);
+    }
+}
+
+impl Engine {
+    fn run<H: Hardware>(&mut self, inside: &mut Inside<'_, '_, H>, until: Nanos) -> NoiseTotals {
+        // There is one CPU, and nowhere else to go.
+        let mut watch = ProcessorWatch::default();
+        let scale = inside.hardware.scale();
+        match self {
+            Self::Wakeup(wakeup) => wakeup.run(inside, &mut watch, until),
+            Self::Fwq(fixed_work) => fixed_work.run(inside, &mut watch, until),
+            Self::Loop(control_loop) => control_loop.run(inside, &mut watch, until),
+            Self::Noise(noise) => return noise.run(inside, &mut watch, &scale, until),
+        }
+        NoiseTotals::default()
+    }
+}
+
+/// Lets the interrupt of the blocks come where there is a new order for it.
+#[inline(always)]
+fn look_for_blocks(hardware: &impl Hardware, orders: Orders<'_>, seen: &Cell<u64>) {
+    let number = orders.block_number();
+    if number != seen.get() {
+        seen.set(number);
+        hardware.start_blocks();
+    }
+}
+
+/// What the loops find in a cell.
+struct Inside<'p, 'a, H> {
+    hardware: &'a H,
+    told: Told<'a>,
+    orders: Orders<'a>,
+    writer: &'p mut Writer<'a>,
+    blocks: &'p Cell<u64>,
+    number: u64,
+    /// Where samples are in ticks.
+    scale: Option<Timescale>,
+}
+
+impl<H: Hardware> Clock for Inside<'_, '_, H> {
+    #[inline(always)]
+    fn now(&self) -> Nanos {
+        self.hardware.now()
+    }
+}
+
+impl<H: Hardware> Counter for Inside<'_, '_, H> {
+    #[inline(always)]
+    fn read(&self) -> u64 {
+        self.hardware.read()
+    }
+}
+
+impl<H: Hardware> Work for Inside<'_, '_, H> {
+    fn work(&self, turns: u64) {
+        arithmetic(turns);
+    }
+}
+
+impl<H: Hardware> Processor for Inside<'_, '_, H> {
+    #[inline(always)]
+    fn processor(&self) -> u32 {
+        0
+    }
+}
+
+impl<H: Hardware> Stop for Inside<'_, '_, H> {
+    #[inline(always)]
+    fn stop_requested(&self) -> bool {
+        look_for_blocks(self.hardware, self.orders, self.blocks);
+        self.orders.ends(self.number)
+    }
+}
+
+impl<H: Hardware> Sleep for Inside<'_, '_, H> {
+    fn sleep_until(&self, at: Nanos) -> bool {
+        loop {
+            if self.stop_requested() {
+                return false;
+            }
+            let now = self.hardware.now();
+            if now >= at {
+                return true;
+            }
+            self.hardware.sleep_until(at.min(now + LONGEST_SLEEP));
+        }
+    }
+}
+
+impl<H: Hardware> Sink for Inside<'_, '_, H> {
+    fn push(&mut self, sample: Sample) {
+        let sample = match &self.scale {
+            Some(scale) => Sample {
+                at: scale.moment(sample.at).0,
+                value: scale.length(sample.value).0,
+                ..sample
+            },
+            None => sample,
+        };
+        Record::Sample(sample).write(self.writer);
+        self.told.write(Word::LastSample, sample.at);
+    }
+}

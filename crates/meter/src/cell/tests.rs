@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+use core::sync::atomic::AtomicU64;
+
+use rampart_model::Nanos;
+use rampart_ring::records::{MAXIMUM_RECORD_BYTES, Read, Reader, Writer};
+
+use super::memory::ORDERS_BYTES;
+use super::orders::{Block, Measure, Meter, Orders};
+use super::records::{Done, Record};
+use crate::engine::Sample;
+use crate::engine::noise::NoiseTotals;
+use crate::engine::schedule::Spacing;
+
+fn words(count: usize) -> Vec<AtomicU64> {
+    (0..count).map(|_| AtomicU64::new(0)).collect()
+}
+
+#[test]
+fn orders_are_read_as_they_were_given() {
+    let memory = words(ORDERS_BYTES / 8);
+    let orders = Orders::new(&memory).expect("room");
+    assert!(Orders::new(&memory[1..]).is_none());
+    assert_eq!(orders.measure(), None);
+    let prepare = Measure::Prepare {
+        meter: Meter::Loop,
+        interval: Nanos(1),
+        work: Nanos(2),
+        threshold: Nanos(3),
+    };
+    let go = Measure::Go {
+        start: Nanos(4),
+        measured: Nanos(5),
+        end: Nanos(6),
+    };
+    for (number, order) in [(1, prepare), (2, go)] {
+        assert_eq!(orders.give_measure(&order), number);
+        assert_eq!(
+            (orders.measure_number(), orders.measure()),
+            (number, Some(order))
+        );
+    }
+    assert!(!orders.ends(1));
+    orders.end(1);
+    assert!(orders.ends(1) && !orders.ends(2));
+    let block = Block {
+        spacing: Spacing {
+            length: Nanos(7),
+            pause: Nanos(8),
+            random: true,
+            seed: 9,
+        },
+        count: 10,
+        base: Nanos(11),
+    };
+    assert_eq!(orders.give_block(&block), 1);
+    assert_eq!((orders.block_number(), orders.block()), (1, block));
+    // Neither sort of order touches the other's place.
+    assert_eq!(orders.measure(), Some(go));
+}
+
+#[test]
+fn records_come_out_as_they_went_in_and_nonsense_is_none() {
+    let done = Done {
+        begun: Nanos(1),
+        ended: Nanos(2),
+        stopped: true,
+        interrupts: 3,
+        turns: 4,
+        shortest: Nanos(5),
+        lowered: Nanos(6),
+        noise: NoiseTotals {
+            turns: 7,
+            gaps: 8,
+            stolen: 9,
+            recording: 10,
+            shortest: None,
+            length: 12,
+        },
+    };
+    let sample = Sample {
+        at: 1,
+        value: 2,
+        missed: 3,
+        start: 4,
+    };
+    let span = (Nanos(5), Nanos(6));
+    let records = [
+        Record::Ready {
+            order: 1,
+            threshold: Nanos(2),
+        },
+        Record::Sample(sample),
+        Record::WarmedUp { order: 3 },
+        Record::Done { order: 4, done },
+        Record::Refused { order: 5 },
+        Record::Blocked {
+            order: 6,
+            sequence: 7,
+            span,
+        },
+        Record::BlocksDone {
+            order: 8,
+            made: 9,
+            latest: Nanos(10),
+        },
+    ];
+    let memory = words(520);
+    let mut writer = Writer::begin(&memory).expect("room");
+    let mut reader = Reader::new(&memory).expect("room");
+    let mut room = [0; MAXIMUM_RECORD_BYTES];
+    for record in records {
+        record.write(&mut writer);
+        let Read::Record { kind, bytes } = reader.read(&mut room) else {
+            panic!("no record");
+        };
+        assert_eq!(Record::read(kind, &room[..bytes]), Some(record));
+        // One word too few or too many, or of a kind that is none.
+        assert_eq!(Record::read(kind, &room[..bytes - 8]), None);
+        assert_eq!(Record::read(kind, &room[..bytes + 8]), None);
+        assert_eq!(Record::read(kind + 100, &room[..bytes]), None);
+    }
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Blocks that the cell makes of itself, interrupts masked.
+
+use std::time::{Duration, Instant};
+
+use rampart_model::{BlockPlan, BlockSpan, CpuId, Finding, Nanos, Refusal, RefusalKind, Severity};
+use rampart_ring::records::{MAXIMUM_RECORD_BYTES, Read, Reader};
+
+use super::clock::CellClock;
+use super::memory::{CellMemory, CellPlace, silent};
+use crate::cell::orders::Block;
+use crate::cell::records::Record;
+use crate::linux::clock;
+use crate::program::blocker::spacing;
+
+/// The longest block: as that of the module.
+pub(in crate::program) const LONGEST: Nanos = Nanos::SECOND;
+/// The largest share of the time, in percent.
+pub(in crate::program) const SHARE: u32 = 50;
+
+/// From the request until the first pause.
+const LEAD: Nanos = Nanos::from_millis(1);
+/// How long the cell may be silent beyond the blocks and their pauses.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The cell that blocks itself.
+#[derive(Debug)]
+pub(in crate::program) struct CellBlocks {
+    memory: CellMemory,
+    clock: CellClock,
+    /// The host's number of its CPU.
+    cpu: CpuId,
+    /// Records that were read by now, and so not to be looked at again.
+    order: Option<(u64, Instant)>,
+    told: u32,
+    made: Option<u64>,
+    latest: Nanos,
+    lost: u64,
+}
+
+impl CellBlocks {
+    /// Finds the cell.
+    pub(in crate::program) fn prepare(
+        place: &CellPlace,
+        plan: &BlockPlan,
+    ) -> Result<Self, Refusal> {
+        let mut cpus = plan.cpus.iter();
+        let (Some(cpu), None) = (cpus.next(), cpus.next()) else {
+            let finding = Finding::new(
+                Severity::Problem,
+                "cpus",
+                "a cell without an operating system has one CPU",
+            );
+            return Err(Refusal {
+                kind: RefusalKind::BadPlan,
+                finding: finding.values(plan.cpus.to_string(), "one CPU"),
+            });
+        };
+        let memory = CellMemory::open(place)?;
+        let clock = CellClock::new(memory.scale()?);
+        Ok(Self {
+            memory,
+            clock,
+            cpu,
+            order: None,
+            told: 0,
+            made: None,
+            latest: Nanos::ZERO,
+            lost: 0,
+        })
+    }
+
+    /// Begins.
+    pub(in crate::program) fn go(&mut self, plan: &BlockPlan) -> Result<(), Refusal> {
+        self.clock.update();
+        let order = Block {
+            spacing: spacing(plan),
+            count: plan.count.into(),
+            base: self.clock.cells(clock::monotonic() + LEAD),
+        };
+        let number = self.memory.orders()?.give_block(&order);
+        // Pauses are random, and half as long again at the most.
+        let limit = Duration::from(plan.duration()).mul_f64(1.5) + PATIENCE;
+        self.order = Some((number, Instant::now() + limit));
+        Ok(())
+    }
+
+    /// Makes no more blocks.
+    pub(in crate::program) fn stop(&mut self) {
+        if let (Some(_), None, Ok(orders)) = (self.order, self.made, self.memory.orders()) {
+            let mut none = orders.block();
+            if none.count > 0 {
+                none.count = 0;
+                orders.give_block(&none);
+            }
+        }
+    }
+
+    /// What was made since the last time, and whether that was the last.
+    pub(in crate::program) fn take(&mut self) -> Result<(Vec<BlockSpan>, bool), Refusal> {
+        let mut spans = Vec::new();
+        let Some((number, limit)) = self.order else {
+            return Ok((spans, false));
+        };
+        self.clock.update();
+        let told = self.memory.told()?;
+        // The ring holds more than a thousand blocks: read from its start, what was told is left out.
+        let Some(mut reader) = Reader::new(told.blocks()) else {
+            return Err(silent("a ring for its blocks", Duration::ZERO));
+        };
+        let mut room = [0; MAXIMUM_RECORD_BYTES];
+        loop {
+            let record = match reader.read(&mut room) {
+                Read::Record { kind, bytes } => Record::read(kind, &room[..bytes]),
+                Read::Nothing | Read::NoRing => break,
+                Read::Lost(_) | Read::Damaged | Read::Began => None,
+            };
+            match record {
+                Some(Record::Blocked {
+                    order,
+                    sequence,
+                    span: (start, end),
+                }) if order == number => {
+                    let Ok(sequence) = u32::try_from(sequence) else {
+                        continue;
+                    };
+                    if sequence < self.told {
+                        continue;
+                    }
+                    self.lost += u64::from(sequence - self.told);
+                    self.told = sequence + 1;
+                    spans.push(BlockSpan {
+                        cpu: self.cpu,
+                        sequence,
+                        start: self.clock.ours(start),
+                        end: self.clock.ours(end),
+                    });
+                }
+                Some(Record::BlocksDone {
+                    order,
+                    made,
+                    latest,
+                }) if order == number => {
+                    self.made = Some(made);
+                    self.latest = latest;
+                }
+                _ => {}
+            }
+        }
+        if self.made.is_none() && Instant::now() > limit {
+            self.stop();
+            return Err(silent("the end of its blocks", PATIENCE));
+        }
+        Ok((spans, self.made.is_some()))
+    }
+
+    /// By how much the latest block came after its moment.
+    pub(in crate::program) const fn latest(&self) -> Nanos {
+        self.latest
+    }
+
+    /// What is to be said at the end.
+    pub(in crate::program) fn findings(&self) -> Vec<Finding> {
+        if self.lost == 0 {
+            return Vec::new();
+        }
+        let what = "blocks were made that were not read in time";
+        vec![
+            Finding::new(Severity::Warning, "blocks of the cell", what)
+                .values(self.lost.to_string(), "0"),
+        ]
+    }
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where the cell's memory is, and the cell in it.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rampart_model::{Finding, Refusal, RefusalKind, Severity};
+
+use crate::cell::memory::{ORDERS_BYTES, REVISION, TOLD_BYTES, Told, Word};
+use crate::cell::orders::Orders;
+use crate::linux::diagnosis;
+use crate::linux::shared::Shared;
+use crate::timescale::Timescale;
+
+/// How long the cell's program may take to begin.
+const BEGIN_PATIENCE: Duration = Duration::from_secs(8);
+const PAUSE: Duration = Duration::from_millis(2);
+/// What a problem with a cell is told of.
+pub(super) const PLACE: &str = "the cell's memory";
+
+/// The two regions that root and cell share, in a file that shows them: `/dev/rampart`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CellPlace {
+    /// The file.
+    pub file: PathBuf,
+    /// Where the region begins in it that the cell writes, in bytes.
+    pub told: u64,
+    /// Where that begins that the root writes.
+    pub orders: u64,
+}
+
+impl CellPlace {
+    /// From the arguments `FILE TOLD ORDERS`; none where they are not that.
+    #[must_use]
+    pub fn parse(arguments: &[OsString]) -> Option<Self> {
+        let [file, told, orders] = arguments else {
+            return None;
+        };
+        let number = |text: &OsString| text.to_str()?.parse().ok();
+        Some(Self {
+            file: file.into(),
+            told: number(told)?,
+            orders: number(orders)?,
+        })
+    }
+}
+
+/// The regions, open.
+#[derive(Debug)]
+pub(crate) struct CellMemory {
+    told: Shared,
+    orders: Shared,
+}
+
+impl CellMemory {
+    pub(crate) fn open(place: &CellPlace) -> Result<Self, Refusal> {
+        let map = |offset, bytes, writable| {
+            Shared::map(&place.file, offset, bytes, writable).map_err(|cause| {
+                let place = format!("{} at {offset:#x}", place.file.display());
+                diagnosis::system(&place, "the memory of the cell cannot be seen", &cause)
+            })
+        };
+        Ok(Self {
+            told: map(place.told, TOLD_BYTES, false)?,
+            orders: map(place.orders, ORDERS_BYTES, true)?,
+        })
+    }
+
+    pub(super) fn told(&self) -> Result<Told<'_>, Refusal> {
+        Told::new(self.told.words()).ok_or_else(too_small)
+    }
+
+    pub(super) fn orders(&self) -> Result<Orders<'_>, Refusal> {
+        Orders::new(self.orders.words()).ok_or_else(too_small)
+    }
+
+    /// Waits until its program has begun; the scale of its clock.
+    pub(super) fn scale(&self) -> Result<Timescale, Refusal> {
+        let told = self.told()?;
+        let begin = Instant::now();
+        while told.read(Word::Revision) == 0 && begin.elapsed() < BEGIN_PATIENCE {
+            std::thread::sleep(PAUSE);
+        }
+        let revision = told.read(Word::Revision);
+        if revision != REVISION {
+            let finding = if revision == 0 {
+                let what = "the program in the cell has not begun within 8 s";
+                problem(what)
+                    .mend("see with `rampart cell list` whether the cell runs, and why not")
+            } else {
+                problem("the program in the cell is of another revision")
+                    .values(revision.to_string(), REVISION.to_string())
+                    .mend("build both anew: make hypervisor, make build ARCH=aarch64")
+            };
+            return Err(refused(finding));
+        }
+        let hertz = told.read(Word::Frequency);
+        Timescale::of_frequency(hertz).ok_or_else(|| {
+            let finding = problem("the cell's counter is none to measure with");
+            refused(finding.values(format!("{hertz} Hz"), "more than 16 kHz"))
+        })
+    }
+}
+
+fn problem(what: &str) -> Finding {
+    Finding::new(Severity::Problem, PLACE, what)
+}
+
+pub(super) fn refused(finding: Finding) -> Refusal {
+    Refusal {
+        kind: RefusalKind::System,
+        finding,
+    }
+}
+
+/// The cell did not answer an order.
+pub(super) fn silent(what: &str, waited: Duration) -> Refusal {
+    let finding = problem("the program in the cell does not answer")
+        .values(
+            "silence",
+            format!("{what} within {:.0} s", waited.as_secs_f64()),
+        )
+        .mend("see with `rampart cell list` whether the cell runs, and why not");
+    refused(finding)
+}
+
+fn too_small() -> Refusal {
+    refused(problem("it is smaller than what the program there uses"))
+}

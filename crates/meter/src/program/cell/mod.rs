@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The conversations of the program for a cell without an operating system: it measures, or stops its
+//! CPU, with loops of its own ([`crate::cell`]), and this program stands in for it.
+//!
+//! To the rest of the program it looks like a measuring thread that is on no CPU of ours: a thread
+//! reads what the cell writes, turns its moments into ours, and hands the samples on.
+
+mod blocks;
+mod clock;
+mod memory;
+mod relay;
+#[cfg(test)]
+mod tests;
+
+use rampart_model::{Finding, MeterPlan, Refusal, RefusalKind, Severity};
+
+pub(super) use blocks::{CellBlocks, LONGEST, SHARE};
+pub(super) use memory::CellMemory;
+pub use memory::CellPlace;
+pub(super) use relay::relay;
+
+/// What a cell's clock reads (Arm ARM D24.10.24).
+pub(super) const COUNTER: &str = "cntvct_el0";
+
+/// Refuses more CPUs than such a cell has.
+pub(super) fn too_many_cpus(plan: &MeterPlan) -> Option<Refusal> {
+    (plan.cpus.len() > 1).then(|| Refusal {
+        kind: RefusalKind::BadPlan,
+        finding: Finding::new(
+            Severity::Problem,
+            "cpus",
+            "a cell without an operating system measures on one CPU",
+        )
+        .values(plan.cpus.to_string(), "one CPU"),
+    })
+}

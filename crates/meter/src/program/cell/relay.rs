@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A thread that stands in for the cell as if it measured.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rampart_model::{
+    CpuId, CpuSet, MeterKind, MeterPlan, Nanos, Refusal, SchedulingPolicy, ThreadCounters,
+};
+use rampart_ring::records::{MAXIMUM_RECORD_BYTES, Read, Reader};
+
+use super::clock::CellClock;
+use super::memory::{CellMemory, refused, silent};
+use crate::cell::orders::{Measure, Meter, Orders};
+use crate::cell::records::{Done, Record};
+use crate::engine::Sample;
+use crate::engine::noise::NoiseTotals;
+use crate::linux::{clock, thread_id};
+use crate::program::thread::{Assignment, Boundary, Command, EngineDetail, Outcome, Report};
+use crate::ring::Producer;
+use crate::timescale::Timescale;
+
+/// How often the cell's ring is read. It holds more than ten seconds at a sample a millisecond.
+const PAUSE: Duration = Duration::from_millis(2);
+/// How long the cell may take to get ready: it calibrates its work meanwhile.
+const READY_PATIENCE: Duration = Duration::from_secs(8);
+/// How long it may stay silent after its time.
+const END_PATIENCE: Duration = Duration::from_secs(20);
+/// Words of a sample in the ring, the record's own word among them.
+const SAMPLE_WORDS: u64 = 5;
+
+/// The whole life of the thread. It ends quietly if the main thread no longer listens.
+pub(in crate::program) fn relay(assignment: Assignment, memory: &CellMemory) {
+    let (cpu, reports) = (assignment.cpu, assignment.reports.clone());
+    if let Err(refusal) = carry_out(assignment, memory) {
+        // Without a listener the program is ending anyway.
+        let _ = reports.send((cpu, Report::Refused(refusal)));
+    }
+}
+
+/// What is read from the cell's ring.
+struct Cell<'a> {
+    reader: Reader<'a>,
+    room: Box<[u8; MAXIMUM_RECORD_BYTES]>,
+    /// Samples that were overwritten before they were read.
+    lost: u64,
+}
+
+impl Cell<'_> {
+    /// The next record; none if there is nothing new.
+    fn next(&mut self) -> Option<Record> {
+        loop {
+            match self.reader.read(&mut self.room) {
+                Read::Record { kind, bytes } => match Record::read(kind, &self.room[..bytes]) {
+                    Some(record) => return Some(record),
+                    None => self.lost += 1,
+                },
+                Read::Lost(words) => self.lost += words.div_ceil(SAMPLE_WORDS),
+                Read::Damaged => self.lost += 1,
+                Read::Began => {}
+                Read::Nothing | Read::NoRing => return None,
+            }
+        }
+    }
+}
+
+fn carry_out(assignment: Assignment, memory: &CellMemory) -> Result<(), Refusal> {
+    let Assignment {
+        cpu,
+        plan,
+        mut producer,
+        boundary,
+        stop,
+        commands,
+        reports,
+        ..
+    } = assignment;
+    let tell = |report| reports.send((cpu, report)).is_ok();
+    boundary.read_until.store(0, Ordering::Release);
+    let told = memory.told()?;
+    let orders = memory.orders()?;
+    if !tell(Report::Placed(thread_id())) {
+        return Ok(());
+    }
+    let Ok(Command::Verify) = commands.recv() else {
+        return Ok(());
+    };
+    let scale = memory.scale()?;
+    let reader = Reader::new(told.samples())
+        .ok_or_else(|| silent("a ring for its samples", Duration::ZERO))?;
+    let mut cell = Cell {
+        reader,
+        room: Box::new([0; MAXIMUM_RECORD_BYTES]),
+        lost: 0,
+    };
+    let threshold = prepare(&plan, orders, &mut cell)?;
+    cell.lost = 0;
+    if !tell(Report::Verified) {
+        return Ok(());
+    }
+    let Ok(Command::Start(start)) = commands.recv() else {
+        return Ok(());
+    };
+    let mut clock = CellClock::new(scale);
+    let warm_up_end = start + plan.warm_up;
+    let number = orders.give_measure(&Measure::Go {
+        start: clock.cells(start),
+        measured: clock.cells(warm_up_end),
+        end: clock.cells(warm_up_end + plan.duration),
+    });
+    let limit = Instant::now() + Duration::from(plan.warm_up + plan.duration) + END_PATIENCE;
+    let done = loop {
+        if stop.load(Ordering::Relaxed) {
+            orders.end(number);
+        }
+        let before = clock::monotonic();
+        let done = take(&mut cell, number, &mut clock, &mut producer, &boundary)?;
+        producer.count_lost(std::mem::take(&mut cell.lost));
+        boundary.read_until.store(before.0, Ordering::Release);
+        if let Some(done) = done {
+            break done;
+        }
+        if Instant::now() > limit {
+            orders.end(number);
+            return Err(silent("the end of a measurement", END_PATIENCE));
+        }
+        std::thread::sleep(PAUSE);
+    };
+    // A warm-up whose end was lost ended at any rate.
+    if boundary.samples.load(Ordering::Relaxed) == u64::MAX {
+        turn(&boundary, &producer);
+    }
+    boundary.read_until.store(u64::MAX, Ordering::Release);
+    tell(Report::Done(Box::new(outcome(
+        cpu, &plan, &done, threshold, &scale,
+    ))));
+    Ok(())
+}
+
+/// Ends what the cell may still be doing for somebody else, and gets it ready; the shortest gap that
+/// it will keep.
+fn prepare(plan: &MeterPlan, orders: Orders<'_>, cell: &mut Cell<'_>) -> Result<Nanos, Refusal> {
+    orders.end(orders.measure_number());
+    let number = orders.give_measure(&Measure::Prepare {
+        meter: match plan.meter {
+            MeterKind::Wakeup => Meter::Wakeup,
+            MeterKind::Noise => Meter::Noise,
+            MeterKind::Fwq => Meter::Fwq,
+            MeterKind::Loop => Meter::Loop,
+        },
+        interval: plan.interval,
+        work: plan.work,
+        threshold: plan.threshold.unwrap_or_default(),
+    });
+    let begin = Instant::now();
+    while begin.elapsed() < READY_PATIENCE {
+        // What it said before this order is of no use.
+        while let Some(record) = cell.next() {
+            match record {
+                Record::Ready { order, threshold } if order == number => return Ok(threshold),
+                Record::Refused { order } if order == number => return Err(not_understood()),
+                _ => {}
+            }
+        }
+        std::thread::sleep(PAUSE);
+    }
+    Err(silent("an answer", READY_PATIENCE))
+}
+
+/// Hands on what is in the ring; what the measurement came to, once it is over.
+fn take(
+    cell: &mut Cell<'_>,
+    number: u64,
+    clock: &mut CellClock,
+    producer: &mut Producer,
+    boundary: &Boundary,
+) -> Result<Option<Done>, Refusal> {
+    // Samples up to this moment lie on the line that ends here.
+    clock.update();
+    while let Some(record) = cell.next() {
+        match record {
+            Record::Sample(sample) => producer.push(Sample {
+                at: clock.ours(Nanos(sample.at)).0,
+                ..sample
+            }),
+            Record::WarmedUp { order } if order == number => turn(boundary, producer),
+            Record::Done { order, done } if order == number => return Ok(Some(done)),
+            Record::Refused { order } if order == number => return Err(not_understood()),
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
+/// What comes from here on is measured.
+fn turn(boundary: &Boundary, producer: &Producer) {
+    boundary.lost.store(producer.lost(), Ordering::Relaxed);
+    let written = producer.written();
+    boundary.samples.store(written, Ordering::Release);
+}
+
+fn not_understood() -> Refusal {
+    refused(
+        rampart_model::Finding::new(
+            rampart_model::Severity::Problem,
+            super::memory::PLACE,
+            "the program in the cell does not understand an order",
+        )
+        .mend("build both anew: make hypervisor, make build ARCH=aarch64"),
+    )
+}
+
+/// What the thread would tell if it had measured. There is no operating system that counts.
+fn outcome(
+    cpu: CpuId,
+    plan: &MeterPlan,
+    done: &Done,
+    threshold: Nanos,
+    scale: &Timescale,
+) -> Outcome {
+    let measured = done.ended.saturating_sub(done.begun);
+    let periodic = matches!(plan.meter, MeterKind::Wakeup | MeterKind::Loop);
+    let whole = periodic && !done.stopped;
+    Outcome {
+        policy: SchedulingPolicy::Other,
+        affinity: CpuSet::single(cpu),
+        cpus_seen: CpuSet::single(cpu),
+        migrations: 0,
+        counters: ThreadCounters {
+            cpu_time: measured,
+            process_cpu_time: measured,
+            ..ThreadCounters::default()
+        },
+        warm_up: plan.warm_up,
+        // The last planned moment lies up to an interval before the end.
+        duration: if whole { plan.duration } else { measured },
+        detail: match plan.meter {
+            MeterKind::Wakeup => EngineDetail::Wakeup,
+            MeterKind::Loop => EngineDetail::Loop { turns: done.turns },
+            MeterKind::Fwq => EngineDetail::Fwq {
+                turns: done.turns,
+                shortest: done.shortest,
+                lowered: done.lowered,
+            },
+            MeterKind::Noise => EngineDetail::Noise {
+                totals: in_nanoseconds(&done.noise, scale),
+                threshold,
+            },
+        },
+    }
+}
+
+/// Lengths as the rest of the program has them, for which a tick of a cell is a nanosecond.
+fn in_nanoseconds(ticks: &NoiseTotals, scale: &Timescale) -> NoiseTotals {
+    NoiseTotals {
+        stolen: scale.length(ticks.stolen).0,
+        recording: scale.length(ticks.recording).0,
+        shortest: ticks.shortest.map(|shortest| scale.length(shortest).0),
+        length: scale.length(ticks.length).0,
+        ..*ticks
+    }
+}

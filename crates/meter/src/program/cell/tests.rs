@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The program of a cell, on this machine, in a thread that shares a file with what stands in for it.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use rampart_model::{
+    BlockPlan, BlockSpread, CpuId, CpuSet, MeterKind, MeterPlan, Nanos, RefusalKind,
+};
+
+use super::blocks::CellBlocks;
+use super::memory::{CellMemory, CellPlace};
+use super::relay::relay;
+use crate::cell::blocks::Blocks;
+use crate::cell::memory::{ORDERS_BYTES, REVISION, TOLD_BYTES, Told, Word};
+use crate::cell::orders::Orders;
+use crate::cell::program::{Hardware, Program};
+use crate::engine::{Clock, Counter, Sample, Sleep};
+use crate::linux::counter::{self, CounterKind};
+use crate::linux::shared::Shared;
+use crate::program::thread::{Assignment, Boundary, Command, EngineDetail, Outcome, Report};
+use crate::ring::ring;
+use crate::timescale::Timescale;
+
+/// The hardware of a cell, as far as a thread has it: what is an interrupt there is looked for here
+/// while the program sleeps.
+struct Thread<'a> {
+    scale: Timescale,
+    blocks: RefCell<Blocks<'a>>,
+    next: Cell<Option<Nanos>>,
+}
+
+impl Clock for Thread<'_> {
+    fn now(&self) -> Nanos {
+        self.scale.moment(counter::hardware())
+    }
+}
+
+impl Counter for Thread<'_> {
+    fn read(&self) -> u64 {
+        counter::hardware()
+    }
+}
+
+impl Sleep for Thread<'_> {
+    fn sleep_until(&self, at: Nanos) -> bool {
+        while self.now() < at {
+            if self.next.get().is_some_and(|next| next <= self.now()) {
+                self.next.set(self.blocks.borrow_mut().step(self));
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        true
+    }
+}
+
+impl Hardware for Thread<'_> {
+    fn scale(&self) -> Timescale {
+        self.scale
+    }
+
+    fn start_blocks(&self) {
+        self.next.set(Some(Nanos::ZERO));
+    }
+}
+
+/// A cell that runs while this lives.
+struct Running {
+    place: CellPlace,
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+    _directory: tempfile::TempDir,
+}
+
+impl Running {
+    fn start(revision: u64) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("memory");
+        let bytes = vec![0; TOLD_BYTES + ORDERS_BYTES];
+        std::fs::write(&file, bytes).expect("written");
+        let place = CellPlace {
+            file,
+            told: 0,
+            orders: TOLD_BYTES as u64,
+        };
+        let stop = Arc::new(AtomicBool::new(false));
+        let (there, ended) = (place.clone(), Arc::clone(&stop));
+        let thread = std::thread::spawn(move || {
+            let told = Shared::map(&there.file, 0, TOLD_BYTES, true).expect("told");
+            let orders = Shared::map(&there.file, there.orders, ORDERS_BYTES, false);
+            let orders = orders.expect("orders");
+            let told = Told::new(told.words()).expect("room");
+            let orders = Orders::new(orders.words()).expect("room");
+            let hertz = CounterKind::Hardware.first_scale().expect("it moves");
+            let hertz = hertz.ticks(Nanos::SECOND);
+            let hardware = Thread {
+                scale: Timescale::of_frequency(hertz).expect("a counter"),
+                blocks: RefCell::new(Blocks::new(&told, orders).expect("room")),
+                next: Cell::new(None),
+            };
+            let mut program = Program::new(&hardware, told, orders).expect("room");
+            told.write(Word::Frequency, hertz);
+            told.write(Word::Revision, revision);
+            while !ended.load(Ordering::Relaxed) {
+                program.serve();
+                hardware.sleep_until(hardware.now() + Nanos::from_millis(1));
+            }
+        });
+        Self {
+            place,
+            stop,
+            thread: Some(thread),
+            _directory: directory,
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn plan(meter: MeterKind) -> MeterPlan {
+    MeterPlan {
+        interval: Nanos::from_millis(2),
+        warm_up: Nanos::from_millis(20),
+        duration: Nanos::from_millis(100),
+        work: Nanos::from_micros(100),
+        ..MeterPlan::new(meter, CpuSet::single(CpuId(5)))
+    }
+}
+
+/// One measurement: what the thread tells, its samples, where the warm-up ended among them.
+fn measured(cell: &Running, meter: MeterKind) -> (Outcome, Vec<Sample>, u64, Nanos) {
+    let memory = CellMemory::open(&cell.place).expect("memory");
+    let (producer, mut consumer) = ring(1 << 16);
+    let (commands, told) = channel();
+    let (sender, reports) = channel();
+    let boundary = Arc::new(Boundary::default());
+    let assignment = Assignment {
+        cpu: CpuId(5),
+        plan: Arc::new(plan(meter)),
+        place: 0,
+        allowed: CpuSet::new(),
+        counter: CounterKind::Clock,
+        scale: Timescale::IDENTITY,
+        producer,
+        boundary: Arc::clone(&boundary),
+        stop: Arc::default(),
+        commands: told,
+        reports: sender,
+    };
+    let thread = std::thread::spawn(move || relay(assignment, &memory));
+    let answer = || match reports.recv_timeout(Duration::from_secs(30)) {
+        Ok((cpu, Report::Refused(refusal))) => panic!("{cpu}: {refusal:?}"),
+        Ok((cpu, report)) => {
+            assert_eq!(cpu, CpuId(5));
+            report
+        }
+        Err(error) => panic!("{error}"),
+    };
+    assert!(matches!(answer(), Report::Placed(_)));
+    commands.send(Command::Verify).expect("listens");
+    assert!(matches!(answer(), Report::Verified));
+    let start = crate::linux::clock::monotonic() + Nanos::from_millis(20);
+    commands.send(Command::Start(start)).expect("listens");
+    let Report::Done(outcome) = answer() else {
+        panic!("not done");
+    };
+    thread.join().expect("it ends");
+    let mut samples = Vec::new();
+    consumer.drain(|part| samples.extend_from_slice(part));
+    assert_eq!(consumer.lost(), 0);
+    (
+        *outcome,
+        samples,
+        boundary.samples.load(Ordering::Relaxed),
+        start,
+    )
+}
+
+#[test]
+fn every_period_is_a_sample_or_missed_and_on_our_clock() {
+    let cell = Running::start(REVISION);
+    // Twice: what the first one left in the memory is not taken for the second's.
+    for _ in 0..2 {
+        let (outcome, samples, warm, start) = measured(&cell, MeterKind::Wakeup);
+        let missed: u64 = samples.iter().map(|sample| sample.missed).sum();
+        assert_eq!(samples.len() as u64 + missed, 60, "{samples:?}");
+        let (before, after) = samples.split_at(warm as usize);
+        let missed: u64 = before.iter().map(|sample| sample.missed).sum();
+        assert_eq!(before.len() as u64 + missed, 10);
+        assert!(!after.is_empty());
+        assert_eq!(outcome.duration, Nanos::from_millis(100));
+        assert!(matches!(outcome.detail, EngineDetail::Wakeup));
+        // Its moments lie where the plan has them: the clocks are one.
+        let slack = 5_000_000;
+        for sample in &samples {
+            let planned = sample.at - sample.value;
+            let since = planned.abs_diff(start.0) % 2_000_000;
+            assert!(planned + slack > start.0, "{sample:?} {start}");
+            assert!(!(slack.min(200_000)..1_800_000).contains(&since), "{since}");
+        }
+    }
+}
+
+#[test]
+fn the_other_loops_run_there_too() {
+    let cell = Running::start(REVISION);
+    let (outcome, samples, ..) = measured(&cell, MeterKind::Loop);
+    assert!(matches!(outcome.detail, EngineDetail::Loop { turns } if turns > 0));
+    let missed: u64 = samples.iter().map(|sample| sample.missed).sum();
+    assert_eq!(samples.len() as u64 + missed, 60);
+    let (outcome, samples, ..) = measured(&cell, MeterKind::Fwq);
+    assert!(!samples.is_empty());
+    assert!(matches!(outcome.detail, EngineDetail::Fwq { turns, .. } if turns > 0));
+    let (outcome, ..) = measured(&cell, MeterKind::Noise);
+    let EngineDetail::Noise { totals, threshold } = outcome.detail else {
+        panic!("{:?}", outcome.detail);
+    };
+    assert!(threshold >= Nanos(200));
+    // Its lengths are in nanoseconds by now: the measured part, and little more.
+    assert!(
+        totals.turns > 0 && totals.length >= 99_000_000,
+        "{totals:?}"
+    );
+    assert!(totals.stolen <= totals.length, "{totals:?}");
+}
+
+#[test]
+fn a_cell_stops_itself_as_often_and_as_long_as_it_is_told() {
+    let cell = Running::start(REVISION);
+    let plan = BlockPlan {
+        cpus: CpuSet::single(CpuId(5)),
+        length: Nanos::from_millis(3),
+        count: 7,
+        pause: Nanos::from_millis(6),
+        spread: BlockSpread::Random,
+        seed: 3,
+        kind: None,
+    };
+    for _ in 0..2 {
+        let mut blocks = CellBlocks::prepare(&cell.place, &plan).expect("a cell");
+        let before = crate::linux::clock::monotonic();
+        blocks.go(&plan).expect("goes");
+        let (mut spans, until) = (Vec::new(), Instant::now() + Duration::from_secs(60));
+        loop {
+            let (new, ended) = blocks.take().expect("answers");
+            spans.extend(new);
+            if ended || Instant::now() > until {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let numbers: Vec<u32> = spans.iter().map(|span| span.sequence).collect();
+        assert_eq!(numbers, [0, 1, 2, 3, 4, 5, 6]);
+        assert!(spans.iter().all(|span| span.cpu == CpuId(5)));
+        // To the microsecond: two clocks that are related anew meanwhile.
+        let shortest = Nanos::from_micros(2_900);
+        assert!(
+            spans.iter().all(|span| span.length() >= shortest),
+            "{spans:?}"
+        );
+        assert!(spans[0].start + Nanos::from_millis(1) >= before);
+    }
+}
+
+#[test]
+fn a_program_of_another_revision_is_refused() {
+    let cell = Running::start(REVISION + 1);
+    let memory = CellMemory::open(&cell.place).expect("memory");
+    let refusal = memory.scale().expect_err("another revision");
+    assert_eq!(refusal.kind, RefusalKind::System);
+    assert_eq!(refusal.finding.present, Some((REVISION + 1).to_string()));
+    let nowhere = CellPlace {
+        file: "/nowhere".into(),
+        ..cell.place.clone()
+    };
+    assert!(CellMemory::open(&nowhere).is_err());
+}

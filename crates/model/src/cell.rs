@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Cells: what runs in one, and how often it came to the hypervisor.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{CpuSet, Finding, Nanos};
+
+/// What runs in a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum CellPayload {
+    /// The measuring loops without an operating system, on one CPU.
+    BareMetal,
+    /// A Linux, whose only program is the meter.
+    Linux,
+}
+
+impl CellPayload {
+    /// The words for it.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::BareMetal => "bare metal",
+            Self::Linux => "Linux",
+        }
+    }
+}
+
+/// Exits of one sort.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct CellExits {
+    /// For what a CPU came to the hypervisor: `psci`, `distributor`, `software-interrupt` …
+    pub reason: String,
+    /// How often.
+    pub count: u64,
+}
+
+/// A cell while it measured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct CellReport {
+    /// What ran in it.
+    pub payload: CellPayload,
+    /// The program or the kernel's image, and what it says of itself.
+    pub program: String,
+    /// Revision of the interface between hypervisor and root.
+    pub revision: u32,
+    /// Its CPUs, as the host numbers them.
+    pub cpus: CpuSet,
+    /// Its own memory in bytes.
+    pub memory_bytes: u64,
+    /// The time that was looked at: from before the warm-up until after the measurement.
+    pub observed: Nanos,
+    /// How often its CPUs came to the hypervisor in that time, by reason; those that never did are
+    /// left out.
+    pub exits: Vec<CellExits>,
+    /// Those of them because of an interrupt: taken at the hypervisor's level, or deactivated there.
+    pub interrupt_exits: u64,
+    /// Interrupts that it handled in that time, by its own count; none where it was not asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interrupts: Option<u64>,
+    /// What ended it, if it failed: the reason and where.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    /// What is weaker than it could be.
+    pub findings: Vec<Finding>,
+}
+
+impl CellReport {
+    /// All exits, whatever for.
+    #[must_use]
+    pub fn all_exits(&self) -> u64 {
+        self.exits.iter().map(|exits| exits.count).sum()
+    }
+
+    /// Exits because of interrupts for each interrupt; none where no interrupt was counted.
+    #[must_use]
+    pub fn exits_per_interrupt(&self) -> Option<f64> {
+        let interrupts = self.interrupts.filter(|count| *count > 0)?;
+        Some(self.interrupt_exits as f64 / interrupts as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(interrupt_exits: u64, interrupts: Option<u64>) -> CellReport {
+        let exits = |reason: &str, count| CellExits {
+            reason: reason.to_owned(),
+            count,
+        };
+        CellReport {
+            payload: CellPayload::BareMetal,
+            program: String::new(),
+            revision: 1,
+            cpus: CpuSet::new(),
+            memory_bytes: 0,
+            observed: Nanos::SECOND,
+            exits: vec![exits("psci", 3), exits("interrupt", interrupt_exits)],
+            interrupt_exits,
+            interrupts,
+            failure: None,
+            findings: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn exits_for_each_interrupt_need_interrupts() {
+        assert_eq!(report(0, Some(500)).exits_per_interrupt(), Some(0.0));
+        assert_eq!(report(250, Some(500)).exits_per_interrupt(), Some(0.5));
+        assert_eq!(report(0, Some(0)).exits_per_interrupt(), None);
+        assert_eq!(report(0, None).exits_per_interrupt(), None);
+        assert_eq!(report(7, None).all_exits(), 10);
+    }
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The measuring loops of `rampart-meter` without an operating system: takes orders from the region
+//! that the root writes, and tells what it finds in its own (`rampart_meter::cell`).
+//!
+//! The virtual timer wakes the program (PPI 27), the physical one makes blocks (PPI 30); Arm BSA, B.2.
+#![no_std]
+#![no_main]
+
+use core::arch::asm;
+use core::cell::UnsafeCell;
+use core::sync::atomic::AtomicU64;
+
+use rampart_hypervisor_cells::{SHARED, TIMER, enable, read_register, unmask, write_register};
+use rampart_meter::cell::blocks::Blocks;
+use rampart_meter::cell::memory::{ORDERS_BYTES, REVISION, TOLD_BYTES, Told, Word};
+use rampart_meter::cell::orders::Orders;
+use rampart_meter::cell::program::{Hardware, Program};
+use rampart_meter::engine::{Clock, Counter, Sleep};
+use rampart_meter::timescale::Timescale;
+use rampart_model::Nanos;
+
+/// The physical timer's interrupt (Arm BSA, B.2).
+const BLOCK_TIMER: u64 = 30;
+/// How long nobody needs to look for orders while nothing is measured.
+const IDLE: Nanos = Nanos::from_millis(5);
+
+/// The hardware of this CPU.
+#[derive(Debug, Clone, Copy)]
+struct Here(Timescale);
+
+impl Here {
+    /// The first tick that is not before this moment.
+    fn tick_of(self, at: Nanos) -> u64 {
+        let ticks = self.0.ticks(at);
+        ticks + u64::from(self.0.moment(ticks) < at)
+    }
+}
+
+impl Counter for Here {
+    #[inline(always)]
+    fn read(&self) -> u64 {
+        read_register!("cntvct_el0")
+    }
+}
+
+impl Clock for Here {
+    #[inline(always)]
+    fn now(&self) -> Nanos {
+        // Not read ahead of what comes before (Arm ARM D11.2.2).
+        // SAFETY: a barrier.
+        unsafe { asm!("isb", options(nostack)) }
+        self.0.moment(self.read())
+    }
+}
+
+impl Sleep for Here {
+    fn sleep_until(&self, at: Nanos) -> bool {
+        write_register!("cntv_cval_el0", self.tick_of(at));
+        write_register!("cntv_ctl_el0", 1);
+        // An interrupt that comes between the look at the clock and the WFI ends the WFI all the same.
+        // SAFETY: masks what is unmasked below.
+        unsafe { asm!("msr daifset, #2", options(nostack)) }
+        if self.now() < at {
+            // SAFETY: changes nothing.
+            unsafe { asm!("wfi", options(nostack)) }
+        }
+        unmask();
+        true
+    }
+}
+
+impl Hardware for Here {
+    fn scale(&self) -> Timescale {
+        self.0
+    }
+
+    fn start_blocks(&self) {
+        write_register!("cntp_cval_el0", self.read());
+        write_register!("cntp_ctl_el0", 1);
+    }
+}
+
+/// What the handler of interrupts works with.
+struct Handler {
+    here: Here,
+    told: Told<'static>,
+    blocks: Blocks<'static>,
+}
+
+struct Slot(UnsafeCell<Option<Handler>>);
+
+// SAFETY: there is one CPU; it is written before interrupts are unmasked, and used by the handler
+// alone from then on, which is not interrupted.
+unsafe impl Sync for Slot {}
+
+static HANDLER: Slot = Slot(UnsafeCell::new(None));
+
+fn region(start: u64, bytes: usize) -> &'static [AtomicU64] {
+    // SAFETY: the cell's configuration has it there; it is shared, so all accesses are atomic.
+    unsafe { core::slice::from_raw_parts(start as *const AtomicU64, bytes / 8) }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cell_main(_: u64) {
+    let told = Told::new(region(SHARED, TOLD_BYTES));
+    let orders = Orders::new(region(SHARED + TOLD_BYTES as u64, ORDERS_BYTES));
+    let scale = Timescale::of_frequency(read_register!("cntfrq_el0"));
+    if let (Some(told), Some(orders), Some(scale)) = (told, orders, scale) {
+        serve(told, orders, Here(scale));
+    }
+}
+
+/// Carries out orders for ever. It returns if it cannot: the root waits for the revision, not for ever.
+fn serve(told: Told<'static>, orders: Orders<'static>, here: Here) {
+    let Some(blocks) = Blocks::new(&told, orders) else {
+        return;
+    };
+    let Some(mut program) = Program::new(&here, told, orders) else {
+        return;
+    };
+    // SAFETY: interrupts are still masked, see `Slot`.
+    unsafe { *HANDLER.0.get() = Some(Handler { here, told, blocks }) }
+    enable(TIMER);
+    enable(BLOCK_TIMER);
+    unmask();
+    told.write(Word::Frequency, read_register!("cntfrq_el0"));
+    told.write(Word::Revision, REVISION);
+    told.count(Word::Begun);
+    loop {
+        program.serve();
+        here.sleep_until(here.now() + IDLE);
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cell_exception() {
+    // SAFETY: see `Slot`.
+    let Some(handler) = (unsafe { (*HANDLER.0.get()).as_mut() }) else {
+        return;
+    };
+    // ICC_IAR1_EL1 and, below, ICC_EOIR1_EL1 are the real ones, and cost no exit.
+    let interrupt = read_register!("s3_0_c12_c12_0");
+    match interrupt {
+        TIMER => {
+            write_register!("cntv_ctl_el0", 0);
+            handler.told.count(Word::Interrupts);
+        }
+        BLOCK_TIMER => {
+            write_register!("cntp_ctl_el0", 0);
+            handler.told.count(Word::Interrupts);
+            if let Some(at) = handler.blocks.step(&handler.here) {
+                write_register!("cntp_cval_el0", handler.here.tick_of(at));
+                write_register!("cntp_ctl_el0", 1);
+            }
+        }
+        _ => handler.told.count(Word::Unexpected),
+    }
+    if interrupt < 1020 {
+        write_register!("s3_0_c12_c12_1", interrupt);
+    }
+}

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rampart cell`, and a plan with a cell, as a person uses them: in one boot of the simulated arm64
+//! machine. Every line of the script that says `is CODE` is the exit code of the command before it.
+
+use std::time::Duration;
+
+use rampart_tests::hypervisor::{complaints, run_with_command};
+use serde_json::Value;
+
+/// Of a word of the script: `run WORD COMMAND…` prints what the command says between two lines of the
+/// word, and its exit code.
+const SCRIPT: &str = r#"
+set -u
+mkdir /tmp/cells && tar -x -C /tmp/cells && cd /tmp/cells || exit 9
+# The CPUs are isolated; what is done here goes everywhere.
+taskset -p -c 0-3 $$ >/dev/null
+# The machine loads the modules that it finds.
+grep -q '^rampart ' /proc/modules && rmmod rampart
+dmesg -C
+export RAMPART_STATE_DIR=/tmp/state
+run() {
+    word=$1; shift
+    echo "<$word>"
+    ./rampart "$@" 2>&1
+    echo "</$word> is $?"
+}
+run list-early cell list
+run describe cell describe --json
+run enable-without-image cell enable --module modules/$(uname -r)/rampart.ko
+run enable cell enable --module modules/$(uname -r)/rampart.ko --image rampart.bin
+run enable-again cell enable --json
+run disable-unused cell disable
+run enable-anew cell enable
+run dry cell create press --cpus 3 --argument 1000 --dry-run --json
+run create cell create press --cpus 3 --argument 1000 --image rampart-cell-irq --json
+run start cell start press
+sleep 2
+run stats cell stats --json
+run cpu-taken cell create other --cpus 3
+run cpu-of-linux cell create other --cpus 0
+run name-taken cell create press --cpus 2
+run too-much cell create other --cpus 2 --memory 1GiB
+run driver-bound cell create other --cpus 2 --device pl061
+run shared-page cell create other --cpus 2 --device virtio_mmio@a000000
+run no-device cell create other --cpus 2 --device moon
+run load-running cell load press rampart-cell-irq
+run no-console cell console press
+run create-attack cell create attack --cpu-count 1 --argument 1 --image rampart-cell-attack
+run start-attack cell start attack
+for wait in $(seq 100); do
+    ./rampart cell list | grep -q 'attack.*failed' && break
+    sleep 0.1
+done
+run list cell list --json
+run verbose cell list --verbose
+run stop cell stop press
+run stop-again cell stop press
+run start-again cell start press
+run disable-with-cells cell disable
+run some cell destroy attack nobody
+run unknown cell start nobody
+run destroy cell destroy press
+run disable cell disable
+run disable-again cell disable
+
+cat >plan.toml <<'PLAN'
+[machine]
+housekeeping = "0-1"
+policy = "warn"
+
+[[domain]]
+name = "press"
+kind = "cell"
+cpus = "3"
+memory = { size = "2MiB" }
+image = "/tmp/cells/rampart-cell-irq"
+cell = { argument = 1000 }
+
+[host]
+default = "skip"
+PLAN
+run apply apply plan.toml
+run nobody-enters run press -- true
+run up up --json
+run up-again up
+run up-list cell list --json
+run status status --json
+run release-under-it release
+pid=$(sed -n 's/.*"supervisor": *{[^}]*"process": *\([0-9]*\).*/\1/p' /tmp/state/domains/press.json)
+[ -n "$pid" ] || pid=$(tr -d '\n ' </tmp/state/domains/press.json | sed -n 's/.*"supervisor":{"process":\([0-9]*\).*/\1/p')
+kill -KILL "$pid"
+sleep 1
+run list-orphan cell list --json
+run up-orphan up
+run down-orphan down
+run list-down cell list
+run up-anew up
+run down down --json
+run release release
+run disabled cell list
+echo "online $(cat /sys/devices/system/cpu/online)"
+rmmod rampart || echo 'FAILED  not unloaded'
+echo finished
+dmesg | sed 's/^/log /'
+"#;
+
+/// What a command said, and its exit code.
+struct Said<'a>(&'a str);
+
+impl Said<'_> {
+    fn of(&self, word: &str, code: i32) -> &str {
+        let (_, rest) = self
+            .0
+            .split_once(&format!("<{word}>\n"))
+            .unwrap_or_else(|| panic!("no <{word}>: {}", self.0));
+        let (said, after) = rest
+            .split_once(&format!("</{word}> is "))
+            .unwrap_or_else(|| panic!("no end of <{word}>: {rest}"));
+        let found = after.lines().next().unwrap_or_default();
+        assert_eq!(found, code.to_string(), "{word}: {said}");
+        said
+    }
+
+    fn json(&self, word: &str) -> Value {
+        let said = self.of(word, 0);
+        serde_json::from_str(said).unwrap_or_else(|error| panic!("{word}: {error}: {said}"))
+    }
+
+    /// Refused with exit code 4, and the message has all of these words.
+    fn refused(&self, word: &str, words: &[&str]) {
+        let said = self.of(word, 4);
+        for wanted in words.iter().chain(&["mend: "]) {
+            assert!(said.contains(wanted), "{word}: no {wanted:?} in: {said}");
+        }
+    }
+}
+
+#[test]
+fn cells_are_described_made_watched_and_ended_by_command_and_by_plan() {
+    let text = run_with_command(SCRIPT, 1024, Duration::from_secs(400));
+    let said = Said(&text);
+    described(&said);
+    launched(&said);
+    made(&said);
+    refused(&said);
+    watched(&said);
+    ended(&said);
+    planned(&said);
+    assert!(text.contains("\nonline 0-3\n"), "CPUs are missing: {text}");
+    assert!(!text.contains("FAILED"), "{text}");
+    assert!(text.contains("\nfinished\n"), "{text}");
+    let complaints = complaints(&text, &["log "]);
+    assert!(complaints.is_empty(), "{complaints:#?}\n{text}");
+}
+
+fn described(said: &Said<'_>) {
+    let description = said.json("describe");
+    let problems = description["findings"].as_array().expect("findings");
+    let problem = problems
+        .iter()
+        .find(|finding| finding["severity"] == "problem");
+    assert_eq!(problem, None, "{description:#}");
+    assert_eq!(description["cpus"].as_array().expect("CPUs").len(), 4);
+    assert_eq!(description["interrupt-controller"]["version"], 3);
+    // mem=768M leaves the rest.
+    let kept = &description["kept"];
+    assert_eq!(kept[0]["start"], 0x7000_0000_u64, "{kept}");
+    assert_eq!(kept[0]["bytes"], 0x1000_0000_u64, "{kept}");
+    let devices = description["devices"].as_array().expect("devices");
+    let serial = devices
+        .iter()
+        .find(|device| device["path"] == "/pl011@9000000");
+    let serial = serial.expect("the serial port");
+    assert_eq!(serial["interrupts"][0]["number"], 33, "{serial:#}");
+    assert_eq!(serial["linux"]["driver"], "uart-pl011", "{serial:#}");
+}
+
+fn launched(said: &Said<'_>) {
+    said.refused("list-early", &["/dev/rampart"]);
+    said.refused("enable-without-image", &["rampart.bin", "--image"]);
+    assert!(said.of("enable", 0).contains("enabled, memory 0x7f800000"));
+    assert_eq!(said.json("enable-again")["already"], true);
+    assert!(said.of("disable-unused", 0).contains("disabled"));
+    said.of("enable-anew", 0);
+}
+
+fn made(said: &Said<'_>) {
+    let dry = said.json("dry");
+    assert_eq!(dry["number"], Value::Null);
+    let created = said.json("create");
+    assert_eq!(created["number"], 1, "{created:#}");
+    assert_eq!(created["cpus"], "3");
+    assert_eq!(created["memory"]["start"], 0x7000_0000_u64);
+    assert_eq!(created["memory"]["guest"], 0x4000_0000_u64);
+    assert_eq!(created["shared"], dry["shared"]);
+    said.of("start", 0);
+    let stats = said.json("stats");
+    let cpu = &stats[0]["by-cpu"][0];
+    assert_eq!(stats[0]["state"], "running", "{stats:#}");
+    assert_eq!(cpu["number"], 3, "{stats:#}");
+    assert_eq!(cpu["interrupt-exits"], 0, "{stats:#}");
+    assert!(cpu["exits"].as_u64() > Some(0), "{stats:#}");
+}
+
+fn refused(said: &Said<'_>) {
+    said.refused("cpu-taken", &["CPU 3", "cell press has it"]);
+    said.refused(
+        "cpu-of-linux",
+        &["CPU 0", "keeps house", "take some of 1-2"],
+    );
+    said.refused("name-taken", &["rampart cell destroy press"]);
+    said.refused("too-much", &["memory", "256MiB", "1GiB"]);
+    said.refused("driver-bound", &["pl061_gpio", "unbind"]);
+    said.refused("shared-page", &["virtio_mmio@a000200", "pages of its own"]);
+    said.refused("no-device", &["moon", "rampart cell describe"]);
+    said.refused("load-running", &["running", "rampart cell stop press"]);
+    said.refused("no-console", &["console"]);
+}
+
+fn watched(said: &Said<'_>) {
+    let list = said.json("list");
+    let attack = &list[1];
+    assert_eq!(attack["name"], "attack", "{list:#}");
+    assert_eq!(attack["state"], "failed", "{list:#}");
+    assert_eq!(attack["stop-reason"], "read where it has no memory");
+    assert_eq!(attack["cpus"], "2");
+    let failure = &attack["failure"];
+    assert_eq!(failure["registers"].as_array().map(Vec::len), Some(31));
+    assert_eq!(failure["guest-address"], "0x70000000", "{failure:#}");
+    let verbose = said.of("verbose", 0);
+    assert!(verbose.contains("latest failure: read where"), "{verbose}");
+    assert!(verbose.contains("x30 0x"), "{verbose}");
+}
+
+fn ended(said: &Said<'_>) {
+    for word in ["stop", "stop-again", "start-again", "destroy", "disable"] {
+        said.of(word, 0);
+    }
+    said.refused("disable-with-cells", &["press", "--destroy-cells"]);
+    let some = said.of("some", 5);
+    assert!(some.contains("cell attack is gone"), "{some}");
+    assert!(some.contains("nobody"), "{some}");
+    assert!(said.of("unknown", 2).contains("no such cell"));
+    assert!(said.of("disable-again", 0).contains("was not enabled"));
+}
+
+fn planned(said: &Said<'_>) {
+    said.of("apply", 0);
+    assert!(
+        said.of("nobody-enters", 2)
+            .contains("nothing of Linux runs in a cell")
+    );
+    let up = said.json("up");
+    assert_eq!(up[0]["outcome"], "running", "{up:#}");
+    assert!(said.of("up-again", 0).contains("is up"));
+    let list = said.json("up-list");
+    assert_eq!(list[0]["name"], "press", "{list:#}");
+    assert_eq!(list[0]["state"], "running", "{list:#}");
+    let status: Value = said.json("status");
+    let offline = status["findings"].as_array().map(|findings| {
+        let about = |finding: &&Value| finding["kind"] == "cpu-offline";
+        findings.iter().filter(about).count()
+    });
+    assert_eq!(offline, Some(0), "{status:#}");
+    said.refused("release-under-it", &["press", "rampart down"]);
+    // Its supervisor is killed: the cell goes on, and is found by its name.
+    assert_eq!(said.json("list-orphan")[0]["state"], "running");
+    said.refused("up-orphan", &["rampart down"]);
+    assert!(said.of("down-orphan", 0).contains("destroyed"));
+    assert!(said.of("list-down", 0).contains("there is no cell"));
+    said.of("up-anew", 0);
+    assert_eq!(said.json("down")[0]["outcome"], "ended");
+    // The hypervisor that `up` brought is gone with the plan.
+    assert!(said.of("release", 0).contains("hypervisor"));
+    said.refused("disabled", &["rampart cell enable"]);
+}

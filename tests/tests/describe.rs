@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rampart cell describe` on machines that are not here: QEMU's `virt`, from the tree that QEMU makes,
+//! and real boards, from the trees in Debian's packages of the kernel. What is compared with is in the
+//! boards' reference manuals; none of it is written by hand for the program.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rampart_tests::documents::assert_fits;
+use rampart_tests::limited::Limited as _;
+use rampart_tests::programs::{exit_code, left_out, rampart, stdout};
+use serde_json::Value;
+
+/// What is known of a board.
+struct Board {
+    /// Its file in the package, below the directory of the kernel's release.
+    file: &'static str,
+    /// Version of its GIC, and where GICD is.
+    controller: (u64, u64),
+    /// Affinities of its CPUs.
+    cpus: &'static [u64],
+    /// The address of a serial port, and its interrupt.
+    serial: (u64, u64),
+    /// Words of a finding that it has.
+    finding: &'static str,
+}
+
+const BOARDS: [Board; 6] = [
+    Board {
+        file: "freescale/imx8mp-evk.dtb",
+        controller: (3, 0x3880_0000),
+        cpus: &[0, 1, 2, 3],
+        serial: (0x3089_0000, 27 + 32),
+        finding: "share them",
+    },
+    Board {
+        file: "xilinx/zynqmp-zcu102-rev1.0.dtb",
+        controller: (2, 0xf901_0000),
+        cpus: &[0, 1, 2, 3],
+        serial: (0xff00_0000, 21 + 32),
+        finding: "needed GICv3",
+    },
+    Board {
+        file: "broadcom/bcm2711-rpi-4-b.dtb",
+        controller: (2, 0xff84_1000),
+        cpus: &[0, 1, 2, 3],
+        serial: (0xfe20_1000, 121 + 32),
+        finding: "PSCI",
+    },
+    Board {
+        file: "nvidia/tegra210-p3450-0000.dtb",
+        controller: (2, 0x5004_1000),
+        cpus: &[0, 1, 2, 3],
+        serial: (0x7000_6000, 36 + 32),
+        finding: "needed GICv3",
+    },
+    Board {
+        file: "ti/k3-am654-base-board.dtb",
+        controller: (3, 0x180_0000),
+        cpus: &[0, 1, 0x100, 0x101],
+        serial: (0x280_0000, 192 + 32),
+        finding: "ITS",
+    },
+    Board {
+        file: "ti/k3-j721e-common-proc-board.dtb",
+        controller: (3, 0x180_0000),
+        cpus: &[0, 1],
+        serial: (0x280_0000, 192 + 32),
+        finding: "share them",
+    },
+];
+
+/// Only newer kernels have its tree.
+const RASPBERRY_PI_5: Board = Board {
+    file: "broadcom/bcm2712-rpi-5-b.dtb",
+    controller: (2, 0x10_7fff_9000),
+    cpus: &[0, 0x100, 0x200, 0x300],
+    serial: (0x10_7d00_1000, 121 + 32),
+    finding: "needed GICv3",
+};
+
+fn describe(tree: &Path, more: &[&str]) -> String {
+    let state = tempfile::tempdir().expect("a directory");
+    let tree = tree.to_str().expect("a path");
+    let arguments = [&["cell", "describe", "--tree", tree], more].concat();
+    let output = rampart(state.path(), &arguments)
+        .finish()
+        .expect("rampart starts");
+    stdout(&output, 0)
+}
+
+fn document(tree: &Path) -> Value {
+    let text = describe(tree, &["--json"]);
+    assert_eq!(text, describe(tree, &["--json"]), "not the same twice");
+    let document = serde_json::from_str(&text).expect("json");
+    assert_fits("cell-description", &document);
+    document
+}
+
+fn affinities(document: &Value) -> Vec<u64> {
+    let cpus = document["cpus"].as_array().expect("CPUs");
+    cpus.iter()
+        .filter_map(|cpu| cpu["mpidr"].as_u64())
+        .collect()
+}
+
+fn findings(document: &Value) -> String {
+    serde_json::to_string_pretty(&document["findings"]).expect("json")
+}
+
+/// The device whose first range begins there.
+fn device(document: &Value, address: u64) -> &Value {
+    let devices = document["devices"].as_array().expect("devices");
+    devices
+        .iter()
+        .find(|device| device["ranges"][0]["start"] == address)
+        .unwrap_or_else(|| panic!("nothing at {address:#x}"))
+}
+
+#[test]
+fn the_machine_that_qemu_makes() {
+    let place = tempfile::tempdir().expect("a directory");
+    let file = place.path().join("virt.dtb");
+    let machine = "virt,virtualization=on,gic-version=3,its=off,dumpdtb=";
+    let made = Command::new("qemu-system-aarch64")
+        .args(["-M", &format!("{machine}{}", file.display())])
+        .args(["-cpu", "cortex-a57", "-smp", "4", "-m", "1024"])
+        .finish()
+        .expect("qemu-system-aarch64 starts");
+    assert_eq!(exit_code(&made), 0, "{made:?}");
+    let document = document(&file);
+    assert_eq!(affinities(&document), [0, 1, 2, 3]);
+    assert_eq!(document["memory"][0]["start"], 0x4000_0000_u64);
+    let controller = &document["interrupt-controller"];
+    assert_eq!(controller["version"], 3, "{controller}");
+    assert_eq!(controller["redistributors"][0]["start"], 0x080a_0000_u64);
+    assert_eq!(device(&document, 0x900_0000)["interrupts"][0]["number"], 33);
+    // Eight of virtio's devices are in each page.
+    let findings = findings(&document);
+    assert!(findings.contains("/virtio_mmio@a000200"), "{findings}");
+    // The four pins of the PCI bridge's slots, by its map; and its windows.
+    let bridge = document["devices"].as_array().expect("devices");
+    let bridge = bridge
+        .iter()
+        .find(|device| device["path"] == "/pcie@10000000")
+        .expect("the PCI bridge");
+    let pins: Vec<u64> = bridge["interrupts"]
+        .as_array()
+        .expect("interrupts")
+        .iter()
+        .filter_map(|pin| pin["number"].as_u64())
+        .collect();
+    assert_eq!(pins, [35, 36, 37, 38]);
+    let windows = bridge["ranges"].as_array().expect("ranges");
+    let is_window = |range: &&Value| range["purpose"] == "pci-window";
+    assert_eq!(windows.iter().filter(is_window).count(), 3, "{bridge:#}");
+
+    // With what Linux says of itself there: mem=768M.
+    let iomem = place.path().join("iomem");
+    fs::write(
+        &iomem,
+        "40000000-6fffffff : System RAM\n  40210000-4128ffff : Kernel code\n",
+    )
+    .expect("written");
+    let text = describe(&file, &["--iomem", iomem.to_str().expect("a path")]);
+    assert!(
+        text.contains("kept for cells 0x70000000-0x7fffffff"),
+        "{text}"
+    );
+}
+
+/// Where the sim's packages are; the image of the simulated machine is made of them.
+fn packages() -> PathBuf {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let home = || PathBuf::from(std::env::var_os("HOME").expect("HOME")).join(".cache");
+    cache.unwrap_or_else(home).join("rampart/sim/apt/aarch64")
+}
+
+/// The newest package in a directory whose name begins so.
+fn newest(directory: &Path, begin: &str) -> Option<PathBuf> {
+    let entries = fs::read_dir(directory).ok()?;
+    let mut found: Vec<PathBuf> = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| {
+            let name = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            name.starts_with(begin) && name.ends_with(".deb")
+        })
+        .collect();
+    found.sort();
+    found.pop()
+}
+
+/// Its device trees, below the directory that is named after the kernel's release.
+fn unpack(package: &Path, to: &Path) -> PathBuf {
+    let mut archive = Command::new("dpkg-deb")
+        .arg("--fsys-tarfile")
+        .arg(package)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("dpkg-deb starts");
+    let stream = archive.stdout.take().expect("a pipe");
+    let mut tar = Command::new("tar");
+    tar.args(["-x", "--wildcards", "*.dtb", "-C"])
+        .arg(to)
+        .stdin(stream);
+    assert!(
+        tar.status().expect("tar starts").success(),
+        "{}",
+        package.display()
+    );
+    assert!(archive.wait().expect("dpkg-deb").success());
+    let all = to.join("usr/lib");
+    let release = fs::read_dir(&all).expect("device trees").flatten().next();
+    release.expect("a release").path()
+}
+
+fn is_as_known(directory: &Path, board: &Board) {
+    let document = document(&directory.join(board.file));
+    let name = board.file;
+    let controller = &document["interrupt-controller"];
+    assert_eq!(
+        controller["version"], board.controller.0,
+        "{name}: {controller}"
+    );
+    assert_eq!(
+        controller["distributor"]["start"], board.controller.1,
+        "{name}"
+    );
+    assert_eq!(affinities(&document), board.cpus, "{name}");
+    let serial = device(&document, board.serial.0);
+    let number = &serial["interrupts"][0]["number"];
+    assert_eq!(*number, board.serial.1, "{name}: {serial:#}");
+    let findings = findings(&document);
+    let told = describe(&directory.join(name), &[]);
+    assert!(
+        findings.contains(board.finding) || told.contains(board.finding),
+        "{name}: no {:?} in {findings}",
+        board.finding
+    );
+    let devices = document["devices"].as_array().expect("devices");
+    let clocked = |device: &&Value| {
+        let references = device["references"].as_array().expect("references");
+        references.iter().any(|one| one["property"] == "clocks")
+    };
+    assert!(devices.iter().any(|device| clocked(&device)), "{name}");
+}
+
+#[test]
+fn real_boards_by_the_trees_of_a_distribution() {
+    let archives = packages().join("archives");
+    if newest(&archives, "linux-image-6.1").is_none() {
+        let state = tempfile::tempdir().expect("a directory");
+        let build = ["sim", "--architecture", "aarch64", "build"];
+        let built =
+            rampart(state.path(), &build).finish_within(Duration::from_secs(600), Vec::new());
+        assert_eq!(exit_code(&built.expect("rampart starts")), 0);
+    }
+    let package = newest(&archives, "linux-image-6.1").expect("a kernel of Debian 12");
+    let place = tempfile::tempdir().expect("a directory");
+    let directory = unpack(&package, place.path());
+    for board in &BOARDS {
+        is_as_known(&directory, board);
+    }
+}
+
+/// One of Debian 12's newer kernels, which is no part of the simulated machine: fetched once.
+#[test]
+fn the_raspberry_pi_5() {
+    let cache = packages();
+    let configuration = cache.join("apt.conf");
+    let fetched = cache.join("device-trees");
+    fs::create_dir_all(&fetched).expect("a directory");
+    if newest(&fetched, "linux-image-6.12").is_none() {
+        let apt = |program: &str, arguments: &[&str]| {
+            Command::new(program)
+                .args(arguments)
+                .env("APT_CONFIG", &configuration)
+                .current_dir(&fetched)
+                .finish_within(Duration::from_secs(600), Vec::new())
+        };
+        let names = apt("apt-cache", &["pkgnames", "linux-image-6.12"]);
+        let names = names.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+        let names = names.unwrap_or_default();
+        let mut kernels: Vec<&str> = names
+            .lines()
+            .filter(|name| name.contains("+deb12-") && name.ends_with("-rt-arm64"))
+            .collect();
+        kernels.sort_unstable();
+        if let Some(kernel) = kernels.pop() {
+            let _ = apt("apt-get", &["download", kernel]);
+        }
+    }
+    let Some(package) = newest(&fetched, "linux-image-6.12") else {
+        left_out("the Raspberry Pi 5: the archive has no Linux 6.12 for Debian 12");
+        return;
+    };
+    let place = tempfile::tempdir().expect("a directory");
+    let directory = unpack(&package, place.path());
+    if directory.join(RASPBERRY_PI_5.file).exists() {
+        is_as_known(&directory, &RASPBERRY_PI_5);
+    } else {
+        left_out("the Raspberry Pi 5: the newest kernel of Debian 12 has no device tree of it");
+    }
+}
