@@ -20,7 +20,7 @@ global_asm!(
     enter = const LAUNCH_ENTER,
 );
 
-/// Physical addresses, as `benchmarks/src/bin/hypervisor` puts things there.
+/// Physical addresses, as `benchmarks/src/bin/hypervisor/machine.rs` puts things there.
 const HYPERVISOR: u64 = 0x7000_0000;
 const PROGRAM: u64 = 0x5800_0000;
 const PROGRAM_BYTES: u64 = 0x4_0000;
