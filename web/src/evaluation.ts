@@ -80,12 +80,12 @@ export type Cause = {
 
 export type CauseKind = "nmi" | "interrupt" | "softirq" | "thread" | "unseen";
 
+export type CellPayload = "bare-metal" | "linux";
+
 export type CellExits = {
   count: number;
   reason: string;
 };
-
-export type CellPayload = "bare-metal" | "linux";
 
 export type CellReport = {
   cpus: CpuSet;

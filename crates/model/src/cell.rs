@@ -9,9 +9,10 @@ use crate::{CpuSet, Finding, Nanos};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CellPayload {
-    /// The measuring loops without an operating system, on one CPU.
+    /// A program without an operating system: a plain binary that begins with its first instruction. In
+    /// an evaluation it has the measuring loops, on one CPU.
     BareMetal,
-    /// A Linux, whose only program is the meter.
+    /// A Linux kernel. In an evaluation its only program is the meter.
     Linux,
 }
 

@@ -94,7 +94,7 @@ pub use blocking::{
     BlocktestTransfer,
 };
 #[cfg(feature = "std")]
-pub use cell::{CellExits, CellPayload, CellReport};
+pub use cell::{CellPayload, CellExits, CellReport};
 #[cfg(feature = "std")]
 pub use check::{
     CHECK_SCHEMA_VERSION, Check, CheckCounts, CheckFinding, CheckPlace, CheckState, CheckedMachine,
@@ -150,12 +150,12 @@ pub use observation::{
 };
 #[cfg(feature = "std")]
 pub use plan::{
-    BootSection, ByteSize, CacheShare, CacheSharing, CellOptions, CellPayload, CellRegion,
-    CellWriter, ContainerSource, CpuOwnership, CpuRequest, CpuRole, CpuSelector, Enforcement,
-    GuestMemory, GuestPages, InterruptMatch, InterruptOwnership, KnobAction, KnobChoice,
-    MachineSection, NodeSharing, PLAN_SCHEMA_VERSION, ParseByteSizeError, Plan, PlanFinding,
-    PlannedDomain, PlannedPolicy, Reboot, ResolvedDomain, ResolvedPlan, Restart, SmtPolicy,
-    ThreadRule, VirtualCpuRequest, VirtualCpus, Waiver,
+    BootSection, ByteSize, CacheShare, CacheSharing, CellOptions, CellRegion, CellWriter,
+    ContainerSource, CpuOwnership, CpuRequest, CpuRole, CpuSelector, Enforcement, GuestMemory,
+    GuestPages, InterruptMatch, InterruptOwnership, KnobAction, KnobChoice, MachineSection,
+    NodeSharing, PLAN_SCHEMA_VERSION, ParseByteSizeError, Plan, PlanFinding, PlannedDomain,
+    PlannedPolicy, Reboot, ResolvedDomain, ResolvedPlan, Restart, SmtPolicy, ThreadRule,
+    VirtualCpuRequest, VirtualCpus, Waiver,
 };
 #[cfg(feature = "std")]
 pub use policy::{ParsePolicyError, SchedulingPolicy};

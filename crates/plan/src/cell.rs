@@ -137,7 +137,7 @@ fn wrong(domain: &PlannedDomain) -> Option<Fault> {
         return fault(
             "initramfs",
             "a program without an operating system has no initial file system",
-            "remove it, or payload = \"bare\"",
+            "remove it, or payload = \"bare-metal\"",
         );
     }
     if linux && domain.initramfs.is_none() {

@@ -199,6 +199,15 @@ const fn system(iss: u32) -> SystemAccess {
     const CTLR: u32 = named(3, 0, 12, 12, 4);
     const DIR: u32 = named(3, 0, 12, 11, 1);
     const RPR: u32 = named(3, 0, 12, 11, 3);
+    const IAR0: u32 = named(3, 0, 12, 8, 0);
+    const EOIR0: u32 = named(3, 0, 12, 8, 1);
+    const HPPIR0: u32 = named(3, 0, 12, 8, 2);
+    const BPR0: u32 = named(3, 0, 12, 8, 3);
+    const AP0R0: u32 = named(3, 0, 12, 8, 4);
+    const AP0R1: u32 = named(3, 0, 12, 8, 5);
+    const AP0R2: u32 = named(3, 0, 12, 8, 6);
+    const AP0R3: u32 = named(3, 0, 12, 8, 7);
+    const IGRPEN0: u32 = named(3, 0, 12, 12, 6);
     const SGI1R: u32 = named(3, 0, 12, 11, 5);
     const ASGI1R: u32 = named(3, 0, 12, 11, 6);
     const SGI0R: u32 = named(3, 0, 12, 11, 7);
@@ -210,6 +219,10 @@ const fn system(iss: u32) -> SystemAccess {
         CTLR => SystemRegister::Control(ControlRegister::Control),
         DIR => SystemRegister::Control(ControlRegister::Deactivate),
         RPR => SystemRegister::Control(ControlRegister::RunningPriority),
+        IAR0 | HPPIR0 => SystemRegister::Control(ControlRegister::Group0Pending),
+        EOIR0 | BPR0 | AP0R0 | AP0R1 | AP0R2 | AP0R3 | IGRPEN0 => {
+            SystemRegister::Control(ControlRegister::Group0)
+        }
         SGI1R => SystemRegister::SendGroup1,
         ASGI1R | SGI0R => SystemRegister::SendOther,
         ISW | CSW | CISW => SystemRegister::SetWay,

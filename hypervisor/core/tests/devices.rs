@@ -114,6 +114,21 @@ fn exceptions_are_told_apart() {
     for crm in [6, 10, 14] {
         assert_eq!(named(1, 0, 7, crm, 2), SystemRegister::SetWay);
     }
+    for (crm, op2, register) in [
+        (8, 0, ControlRegister::Group0Pending),
+        (8, 2, ControlRegister::Group0Pending),
+        (8, 1, ControlRegister::Group0),
+        (8, 3, ControlRegister::Group0),
+        (8, 4, ControlRegister::Group0),
+        (8, 7, ControlRegister::Group0),
+        (12, 6, ControlRegister::Group0),
+    ] {
+        assert_eq!(
+            named(3, 0, 12, crm, op2),
+            SystemRegister::Control(register),
+            "{crm} {op2}"
+        );
+    }
     assert!(matches!(named(3, 0, 1, 0, 1), SystemRegister::Unknown(_)));
     let read = system(3, 0, 4, 6, 0, 17 << 5 | 1);
     assert_eq!((read.general, read.read), (17, true));

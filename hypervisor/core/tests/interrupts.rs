@@ -7,7 +7,7 @@ mod support;
 use rampart_hypervisor_core::bus::{Access, Forbidden, Width};
 use rampart_hypervisor_core::gic::{
     BEST_PRIORITY, ControlRegister, Interrupts, Private, control_read, control_write, distributor,
-    hand_over, redistributor, redistributor_owner, send,
+    hand_over, lowest_mask, redistributor, redistributor_owner, send,
 };
 use rampart_hypervisor_core::psci::Caller;
 use support::{DISTRIBUTOR, REDISTRIBUTORS, Registers};
@@ -436,7 +436,9 @@ fn software_interrupts_stay_in_the_cell() {
 #[test]
 fn the_cpu_interface_is_the_cells_but_for_the_management_interrupt() {
     use ControlRegister::{Control, Deactivate, PriorityMask, RunningPriority};
-    let write = |register, value, real| control_write(register, value, real, &own(), PRIVATE);
+    let write = |register, value, real| {
+        control_write(register, value, real, &own(), PRIVATE, BEST_PRIORITY)
+    };
     assert_eq!(write(PriorityMask, 0xf0, 0), Some(0xf0));
     assert_eq!(
         write(PriorityMask, 0, 0xf0),
@@ -471,6 +473,50 @@ fn the_cpu_interface_is_the_cells_but_for_the_management_interrupt() {
     assert_eq!(write(Deactivate, 8192, 0), None, "an LPI");
     assert_eq!(control_read(PriorityMask, 0xf8), 0xf8);
     assert_eq!(control_read(Deactivate, 7), 0);
+}
+
+/// The management interrupt is better than the mask however the firmware shows the mask: priority p of
+/// the distributor is 0x80 + p / 2 in truth with two security states.
+#[test]
+fn with_two_security_states_the_management_interrupt_is_not_masked_either() {
+    let real = |priority: u64| 0x80 | priority >> 1;
+    for shifted in [true, false] {
+        for value in 0..=0xff {
+            let lowest = lowest_mask(shifted);
+            let mask = control_write(
+                ControlRegister::PriorityMask,
+                value,
+                0xff,
+                &own(),
+                PRIVATE,
+                lowest,
+            )
+            .expect("the mask is always written");
+            let mask = if shifted { real(mask) } else { mask };
+            // Of five bits, the fewest that a controller with two security states has (4.8).
+            let mask = mask & 0xf8;
+            assert!(real(0) < mask, "masked by {value:#x}, shifted: {shifted}");
+            if value <= u64::from(lowest) {
+                assert!(
+                    real(BEST_PRIORITY.into()) >= mask,
+                    "{value:#x} leaves the cell's own interrupts unmasked"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn no_cell_has_interrupts_of_group_0() {
+    use ControlRegister::{Group0, Group0Pending};
+    assert_eq!(control_read(Group0Pending, 9), 1023, "no interrupt");
+    assert_eq!(control_read(Group0, 9), 0);
+    for register in [Group0, Group0Pending] {
+        assert_eq!(
+            control_write(register, 9, 9, &own(), PRIVATE, BEST_PRIORITY),
+            None
+        );
+    }
 }
 
 #[test]

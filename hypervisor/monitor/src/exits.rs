@@ -139,6 +139,7 @@ fn system_register(context: &Context<'_>, registers: &mut Registers, access: &Sy
                 real,
                 &context.shared.interrupts,
                 machine.private(),
+                machine.lowest_mask,
             ) {
                 write_control(register, value);
             }
@@ -186,13 +187,14 @@ fn send_inside(context: &Context<'_>, value: u64, sender: u64) {
     });
 }
 
-/// ICC_PMR_EL1, ICC_CTLR_EL1, ICC_RPR_EL1; ICC_DIR_EL1 cannot be read.
+/// ICC_PMR_EL1, ICC_CTLR_EL1, ICC_RPR_EL1; ICC_DIR_EL1 cannot be read, and those of group 0 are the
+/// firmware's or ours.
 fn read_control(register: ControlRegister) -> u64 {
     match register {
         ControlRegister::PriorityMask => read_register!("s3_0_c4_c6_0"),
         ControlRegister::Control => read_register!("s3_0_c12_c12_4"),
         ControlRegister::RunningPriority => read_register!("s3_0_c12_c11_3"),
-        ControlRegister::Deactivate => 0,
+        ControlRegister::Deactivate | ControlRegister::Group0Pending | ControlRegister::Group0 => 0,
     }
 }
 
@@ -201,7 +203,9 @@ fn write_control(register: ControlRegister, value: u64) {
         ControlRegister::PriorityMask => write_register!("s3_0_c4_c6_0", value),
         ControlRegister::Control => write_register!("s3_0_c12_c12_4", value),
         ControlRegister::Deactivate => write_register!("s3_0_c12_c11_1", value),
-        ControlRegister::RunningPriority => {}
+        ControlRegister::RunningPriority
+        | ControlRegister::Group0Pending
+        | ControlRegister::Group0 => {}
     }
     synchronise();
 }

@@ -7,6 +7,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use rampart_hypervisor_core::bus::{Bus, Width};
 use rampart_hypervisor_core::format::Platform;
+use rampart_hypervisor_core::gic::lowest_mask;
 use rampart_hypervisor_core::interface::{MAXIMUM_CPUS, Outcome};
 
 use crate::cpu::Cpu;
@@ -79,16 +80,19 @@ pub(crate) struct Found {
     pub(crate) redistributor_bytes: u64,
     pub(crate) interrupt_end: u32,
     pub(crate) unmaskable: bool,
+    pub(crate) lowest_mask: u8,
 }
 
 /// Looks at it. Its registers are mapped.
 pub(crate) fn find(platform: &Platform, cpus: &[u64]) -> Result<Found, Outcome> {
     let typer = read(platform.distributor + GICD_TYPER);
+    let unmaskable = read(platform.distributor + GICD_CTLR) & ONE_SECURITY_STATE != 0;
     let mut found = Found {
         redistributors: [0; MAXIMUM_CPUS],
         redistributor_bytes: 2 * PRIVATE_FRAME,
         interrupt_end: 32 * (typer as u32 & 0x1f) + 32,
-        unmaskable: read(platform.distributor + GICD_CTLR) & ONE_SECURITY_STATE != 0,
+        unmaskable,
+        lowest_mask: lowest_mask(unmaskable || is_mask_shifted()),
     };
     let end = platform.redistributors + platform.redistributor_bytes;
     let mut at = platform.redistributors;
@@ -116,6 +120,21 @@ pub(crate) fn find(platform: &Platform, cpus: &[u64]) -> Result<Found, Outcome> 
         .zip(cpus)
         .all(|(at, _)| *at != 0);
     all.then_some(found).ok_or(Outcome::Unsuitable)
+}
+
+/// Whether ICC_PMR_EL1 is seen as priorities of the distributor are, with two security states. Only
+/// then the least bit that the CPU interface has is shifted out and reads as 0 (IHI 0069, 4.8.1). All
+/// interrupts are masked here, so none is let through meanwhile.
+fn is_mask_shifted() -> bool {
+    let mask = read_register!("s3_0_c4_c6_0");
+    // ICC_CTLR_EL1.PRIbits (12.2.6), one less than there are.
+    let priority_bits = (read_register!("s3_0_c12_c12_4") >> 8 & 7) + 1;
+    write_register!("s3_0_c4_c6_0", 1_u64 << (8 - priority_bits));
+    synchronise();
+    let shifted = read_register!("s3_0_c4_c6_0") == 0;
+    write_register!("s3_0_c4_c6_0", mask);
+    synchronise();
+    shifted
 }
 
 fn private_frame(machine: &Machine, cpu: &Cpu) -> u64 {
@@ -147,6 +166,9 @@ pub(crate) fn take(machine: &Machine, cpu: &Cpu) {
             machine.distributor + GICD_CTLR,
             control | ENABLE_BOTH_GROUPS,
         );
+        // ICC_BPR0_EL1 (12.2.4): the interrupt also comes while the cell handles one of its own. Nobody
+        // else has interrupts of group 0, so what it was is of no use to Linux.
+        write_register!("s3_0_c12_c8_3", 0);
         // ICC_IGRPEN0_EL1 (12.2.15).
         write_register!("s3_0_c12_c12_6", 1);
     }
@@ -227,6 +249,16 @@ pub(crate) fn silence(machine: &Machine, cpu: &Cpu) {
         write_register!("s3_0_c12_c9_3", 0);
     }
     synchronise();
+}
+
+/// Whether the management interrupt may end a WFI of this level. With two security states it is of
+/// group 1, which a CPU without an owner has off (ICC_IGRPEN1_EL1, 12.2.16); nothing else of that group
+/// is left on but what the cell's devices have raised.
+pub(crate) fn listen(machine: &Machine, on: bool) {
+    if !machine.unmaskable {
+        write_register!("s3_0_c12_c12_7", u64::from(on));
+        synchronise();
+    }
 }
 
 /// Makes a shared interrupt pending.

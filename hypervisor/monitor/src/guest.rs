@@ -8,7 +8,8 @@ use rampart_hypervisor_core::interface::ROOT;
 use crate::cpu::{Cpu, Registers};
 use crate::machine::Machine;
 use crate::registers::{
-    TRAP_COMMON, hypervisor_control as hcr, instruction, read_register, synchronise, write_register,
+    TRAP_COMMON, TRAP_GROUP_0, hypervisor_control as hcr, instruction, read_register, synchronise,
+    write_register,
 };
 use crate::tables;
 
@@ -39,7 +40,13 @@ pub(crate) fn rules(machine: &Machine, cpu: &Cpu, cell: u32) {
     };
     write_register!("hcr_el2", control);
     // ICH_HCR_EL2: what sends interrupts, masks and deactivates traps; the rest is direct.
-    write_register!("s3_4_c12_c11_0", TRAP_COMMON);
+    // Where group 0 is ours, HCR_EL2.FMO shows the guest virtual registers of it, without an exit.
+    let traps = if machine.unmaskable {
+        TRAP_COMMON
+    } else {
+        TRAP_COMMON | TRAP_GROUP_0
+    };
+    write_register!("s3_4_c12_c11_0", traps);
     write_register!("vtcr_el2", translation_control(machine));
     let root = cpu.translation.load(Relaxed);
     write_register!("vttbr_el2", tables::base(root, cell));

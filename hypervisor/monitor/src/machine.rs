@@ -31,6 +31,8 @@ pub(crate) struct Machine {
     /// Whether the management interrupt is of group 0, an FIQ that nobody masks: only where the
     /// distributor has one security state alone.
     pub(crate) unmaskable: bool,
+    /// The least that a guest's ICC_PMR_EL1 may be, for the management interrupt to come through.
+    pub(crate) lowest_mask: u8,
 }
 
 struct Once(UnsafeCell<Option<Machine>>);

@@ -27,7 +27,9 @@ pub(crate) fn park(machine: &Machine, cpu: &Cpu, registers: &mut Registers) {
         cpu.activity.store(Activity::Parked as u32, SeqCst);
         // Last: whoever sees it off may start it.
         status.set_power(CpuPower::Off);
+        gic::listen(machine, true);
         wait(machine, cpu);
+        gic::listen(machine, false);
         if is_wanted(machine, status.cell()) {
             guest::rules(machine, cpu, status.cell());
             guest::begin(

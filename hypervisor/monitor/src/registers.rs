@@ -86,6 +86,9 @@ pub(crate) const TRANSLATION_CONTROL: u64 =
 
 /// ICH_HCR_EL2.TC (IHI 0069 12.4.7): what is common to both groups of interrupts is trapped.
 pub(crate) const TRAP_COMMON: u64 = 1 << 10;
+/// TALL0: the registers of group 0 trap. With two security states they would end in the firmware, at
+/// EL3, which may stop the machine for it (SCR_EL3.FIQ).
+pub(crate) const TRAP_GROUP_0: u64 = 1 << 11;
 
 /// All that was written to system registers holds for what follows.
 pub(crate) fn synchronise() {

@@ -121,6 +121,7 @@ pub(crate) fn discover(
         interrupt_end: found.interrupt_end,
         address_bits: address_bits(),
         unmaskable: found.unmaskable,
+        lowest_mask: found.lowest_mask,
     });
     against::check_system(system, &machine.facts()).map_err(refuse)?;
     Ok(machine)

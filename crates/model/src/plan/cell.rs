@@ -5,13 +5,13 @@ use serde::{Deserialize, Serialize};
 
 use super::size::ByteSize;
 use super::{is_default, time_text};
-use crate::Nanos;
+use crate::{CellPayload, Nanos};
 
 /// What a cell asks for besides CPUs, memory, image and devices.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct CellOptions {
-    /// What its image is; without it `linux` where the cell has an `initramfs`, else `bare`.
+    /// What its image is; without it `linux` where the cell has an `initramfs`, else `bare-metal`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<CellPayload>,
     /// Words for the command line of its Linux.
@@ -38,16 +38,6 @@ pub struct CellOptions {
     )]
     #[schemars(with = "Option<time_text::TimeText>")]
     pub watchdog: Option<Nanos>,
-}
-
-/// What a cell's image is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum CellPayload {
-    /// A program without an operating system: a plain binary that begins with its first instruction.
-    Bare,
-    /// A Linux kernel.
-    Linux,
 }
 
 /// A region of memory that a cell shares with the root.

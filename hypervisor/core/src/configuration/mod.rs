@@ -10,6 +10,8 @@ pub mod against;
 pub mod build;
 mod refused;
 mod shape;
+#[cfg(feature = "std")]
+mod words;
 
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 

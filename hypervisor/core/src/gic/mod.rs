@@ -14,7 +14,7 @@ mod owned;
 mod redistributor;
 mod software;
 
-pub use cpu_interface::{ControlRegister, control_read, control_write};
+pub use cpu_interface::{ControlRegister, control_read, control_write, lowest_mask};
 pub use distributor::distributor;
 pub use hand_over::hand_over;
 pub use owned::{Interrupts, OwnCpus, Owned, Private};
