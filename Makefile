@@ -77,7 +77,8 @@ bench: setup-bench build ## Compare the meters with cyclictest and oslat (ARGS=.
 	cargo run --locked --release --package rampart-benchmarks -- $(ARGS)
 
 .PHONY: bench-hypervisor
-bench-hypervisor: setup-sim hypervisor ## Count the hypervisor's instructions for each trap and interrupt (ARGS=...)
+bench-hypervisor: hypervisor ## Count the hypervisor's instructions for each trap and interrupt (ARGS=...)
+	@scripts/setup build sim-aarch64
 	@cargo run --locked --release --package rampart-benchmarks --bin rampart-bench-hypervisor -- $(ARGS)
 
 .PHONY: test
