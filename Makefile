@@ -76,6 +76,11 @@ $(PAGE): $(PAGE_SOURCES) $(NODE_MODULES) | setup-build
 bench: setup-bench build ## Compare the meters with cyclictest and oslat (ARGS=...)
 	cargo run --locked --release --package rampart-benchmarks -- $(ARGS)
 
+.PHONY: bench-hypervisor
+bench-hypervisor: hypervisor ## Count the hypervisor's instructions for each trap and interrupt (ARGS=...)
+	@scripts/setup build sim-aarch64
+	@cargo run --locked --release --package rampart-benchmarks --bin rampart-bench-hypervisor -- $(ARGS)
+
 .PHONY: test
 test: ## Run every check; each has a target of its own, below
 	@MAKE='$(MAKE)' scripts/test $(TESTS) -- $(TESTS_BESIDE)

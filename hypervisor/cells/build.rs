@@ -8,5 +8,7 @@ fn main() {
     }
     let directory = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
     println!("cargo:rustc-link-arg-bins=-T{directory}/cell.ld");
+    // Where QEMU puts what it is told to boot and that is no Linux.
+    println!("cargo:rustc-link-arg-bin=rampart-cell-launcher=--defsym=cell_base=0x40080000");
     println!("cargo:rustc-link-arg-bins=--oformat=binary");
 }

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Counts the hypervisor's instructions on a simulated machine. Counts are exact there, whatever else
+//! the host does; a compiler may move them, so only the aims are asserted.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+
+fn counted() -> Vec<Value> {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+    let programs = std::env::var_os("RAMPART_BIN").map_or(root.join("bin"), PathBuf::from);
+    let output = Command::new(env!("CARGO_BIN_EXE_rampart-bench-hypervisor"))
+        .arg("--json")
+        .arg("--hypervisor")
+        .arg(programs.join("hypervisor"))
+        .output()
+        .expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    serde_json::from_slice(&output.stdout).expect("rows")
+}
+
+#[test]
+fn interrupts_cost_a_cell_nothing() {
+    let rows = counted();
+    let interrupts: Vec<_> = rows.iter().filter(|row| !row["native"].is_null()).collect();
+    assert_eq!(interrupts.len(), 4, "{rows:?}");
+    for row in interrupts {
+        assert_eq!(row["ours"], row["native"], "{row}");
+    }
+}

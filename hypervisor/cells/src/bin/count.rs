@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Counts instructions: of accesses that trap and of some that do not, and from an interrupt to its
+//! handler. It needs a machine on which one instruction is one tick of CNTVCT_EL0 (QEMU's `-icount`).
+//! The argument is 0 where it runs at EL1 without a hypervisor, else the index of its CPU. Each line
+//! that it says by semihosting is a name, the least and the greatest count.
+#![no_std]
+#![no_main]
+
+use core::arch::asm;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use rampart_hypervisor_cells::{
+    DISTRIBUTOR, TIMER, acknowledge, enable, enable_shared, end, load, read_register,
+    redistributor, store, unmask, write_register,
+};
+use rampart_hypervisor_core::interface::Hypercall;
+
+/// Of each access.
+const TURNS: u32 = 16;
+/// Of each kind of interrupt.
+const INTERRUPTS: u64 = 100;
+/// A PL011 (Arm DDI 0183) and its interrupt on QEMU's `virt`: UARTFR, UARTIMSC, UARTICR.
+const PORT: u64 = 0x0900_0000;
+const PORT_INTERRUPT: u64 = 33;
+const PORT_FLAGS: u64 = PORT + 0x18;
+const PORT_MASK: u64 = PORT + 0x38;
+const PORT_CLEAR: u64 = PORT + 0x44;
+const TRANSMIT: u32 = 1 << 5;
+/// GPIODIR of the PL061 (Arm DDI 0190), of which the cell has two bits.
+const DIRECTION: u64 = 0x0903_0400;
+/// From arming the timer to its interrupt, in ticks.
+const AHEAD: u64 = 2000;
+
+/// CNTVCT_EL0 at the handler's first instruction, 0 until then.
+static TAKEN: AtomicU64 = AtomicU64::new(0);
+
+struct Counts {
+    least: u64,
+    greatest: u64,
+}
+
+impl Counts {
+    const NONE: Self = Self {
+        least: u64::MAX,
+        greatest: 0,
+    };
+
+    fn add(&mut self, count: u64) {
+        self.least = self.least.min(count);
+        self.greatest = self.greatest.max(count);
+    }
+}
+
+/// Counts what stands between two readings of the counter, and says it under a name.
+macro_rules! counted {
+    ($name:literal, $empty:expr, $text:literal $(, inout($place:tt) $value:expr)*) => {{
+        let mut counts = Counts::NONE;
+        for _ in 0..TURNS {
+            let (before, after): (u64, u64);
+            // SAFETY: the access is the cell's to make; by the calling convention of SMC and HVC
+            // (Arm DEN 0028) x0 to x17 change at most.
+            unsafe {
+                asm!("mrs x20, cntvct_el0", $text, "mrs x21, cntvct_el0",
+                    out("x20") before, out("x21") after,
+                    $(inout($place) $value => _,)*
+                    out("x4") _, out("x5") _, out("x6") _, out("x7") _, out("x8") _, out("x9") _,
+                    out("x10") _, out("x11") _, out("x12") _, out("x13") _, out("x14") _,
+                    out("x15") _, out("x16") _, out("x17") _, options(nostack));
+            }
+            counts.add(after - before - $empty);
+        }
+        say($name, &counts);
+        counts.least
+    }};
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cell_main(argument: u64) {
+    let in_cell = argument != 0;
+    // What the second reading itself takes.
+    let empty = counted!("nothing", 0, "");
+    enable(TIMER);
+    enable_shared(PORT_INTERRUPT, false);
+    if in_cell {
+        accesses(empty);
+    }
+    unmask();
+    let before = if in_cell { exits(argument) } else { 0 };
+    timer();
+    let between = if in_cell { exits(argument) } else { 0 };
+    device();
+    let after = if in_cell { exits(argument) } else { 0 };
+    if in_cell {
+        // Each question is an exit itself, which is counted before it is answered.
+        say_one("exits_timer", between - before - 1);
+        say_one("exits_device", after - between - 1);
+        say_one("interrupts", INTERRUPTS);
+    }
+    say_one("done", 1);
+    finish();
+}
+
+fn accesses(empty: u64) {
+    let frame = redistributor();
+    let private = frame + 0x1_0000;
+    let router = DISTRIBUTOR + 0x6000 + 8 * PORT_INTERRUPT;
+    let own = read_register!("mpidr_el1") & 0xff_00ff_ffff;
+    let sets = 1_u64 << (PORT_INTERRUPT % 32);
+    let priorities = DISTRIBUTOR + 0x400 + PORT_INTERRUPT / 4 * 4;
+    counted!("mapped_read", empty, "ldr w1, [x0]", inout("x0") PORT_FLAGS, inout("x1") 0_u64);
+    counted!("mapped_write", empty, "str w1, [x0]", inout("x0") PORT_MASK, inout("x1") 0_u64);
+    counted!("gicd_typer_read", empty, "ldr w1, [x0]", inout("x0") DISTRIBUTOR + 4, inout("x1") 0_u64);
+    counted!("gicd_irouter_read", empty, "ldr x1, [x0]", inout("x0") router, inout("x1") 0_u64);
+    counted!("gicd_irouter_write", empty, "str x1, [x0]", inout("x0") router, inout("x1") own);
+    counted!("gicd_isenabler_read", empty, "ldr w1, [x0]", inout("x0") DISTRIBUTOR + 0x104, inout("x1") 0_u64);
+    counted!("gicd_isenabler_write", empty, "str w1, [x0]", inout("x0") DISTRIBUTOR + 0x104, inout("x1") sets);
+    counted!("gicd_ipriorityr_read", empty, "ldr w1, [x0]", inout("x0") priorities, inout("x1") 0_u64);
+    counted!("gicd_ipriorityr_write", empty, "str w1, [x0]", inout("x0") priorities, inout("x1") 0xa0a0_a0a0_u64);
+    counted!("gicr_typer_read", empty, "ldr x1, [x0]", inout("x0") frame + 8, inout("x1") 0_u64);
+    counted!("gicr_isenabler0_read", empty, "ldr w1, [x0]", inout("x0") private + 0x100, inout("x1") 0_u64);
+    counted!("gicr_isenabler0_write", empty, "str w1, [x0]", inout("x0") private + 0x100, inout("x1") 1_u64 << TIMER);
+    counted!("gicr_ipriorityr_read", empty, "ldr w1, [x0]", inout("x0") private + 0x418, inout("x1") 0_u64);
+    counted!("gicr_ipriorityr_write", empty, "str w1, [x0]", inout("x0") private + 0x418, inout("x1") 0xa0a0_a0a0_u64);
+    counted!("bits_read", empty, "ldr w1, [x0]", inout("x0") DIRECTION, inout("x1") 0_u64);
+    counted!("bits_write", empty, "str w1, [x0]", inout("x0") DIRECTION, inout("x1") 0x40_u64);
+    counted!("psci_version", empty, "smc #0", inout("x0") 0x8400_0000_u64, inout("x1") 0_u64, inout("x2") 0_u64, inout("x3") 0_u64);
+    let interface = u64::from(u32::from(Hypercall::Interface));
+    counted!("hypercall", empty, "hvc #0", inout("x0") interface, inout("x1") 0_u64, inout("x2") 0_u64, inout("x3") 0_u64);
+    // SGI 1 to this CPU, which has it turned off: it stays pending and is taken back.
+    let target = 1_u64 << 24 | 1 << (own & 0xf);
+    counted!("icc_sgi1r_write", empty, "msr s3_0_c12_c11_5, x0", inout("x0") target);
+    store(private + 0x280, 1 << 1);
+    counted!("icc_pmr_read", empty, "mrs x0, s3_0_c4_c6_0", inout("x0") 0_u64);
+    counted!("icc_pmr_write", empty, "msr s3_0_c4_c6_0, x0", inout("x0") 0xf0_u64);
+}
+
+/// From the moment that the timer was set for (CNTV_CVAL_EL0) to the handler.
+fn timer() {
+    let mut counts = Counts::NONE;
+    for _ in 0..INTERRUPTS {
+        TAKEN.store(0, Relaxed);
+        let due = read_register!("cntvct_el0") + AHEAD;
+        write_register!("cntv_cval_el0", due);
+        write_register!("cntv_ctl_el0", 1);
+        counts.add(taken() - due);
+    }
+    say("timer", &counts);
+}
+
+/// From the store that makes a device ask for an interrupt to the handler: the port has sent a
+/// character, and its interrupt is let through.
+fn device() {
+    let mut counts = Counts::NONE;
+    for _ in 0..INTERRUPTS {
+        TAKEN.store(0, Relaxed);
+        store(PORT, 0);
+        let before: u64;
+        // SAFETY: a register of the cell's own device.
+        unsafe {
+            asm!("mrs {}, cntvct_el0", "str {:w}, [{}]", out(reg) before, in(reg) TRANSMIT,
+                in(reg) PORT_MASK, options(nostack));
+        }
+        counts.add(taken() - before);
+    }
+    say("device", &counts);
+}
+
+fn taken() -> u64 {
+    loop {
+        let taken = TAKEN.load(Relaxed);
+        if taken != 0 {
+            return taken;
+        }
+        core::hint::spin_loop();
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cell_exception() {
+    let now = read_register!("cntvct_el0");
+    let interrupt = acknowledge();
+    match interrupt {
+        TIMER => write_register!("cntv_ctl_el0", 0),
+        PORT_INTERRUPT => {
+            store(PORT_MASK, 0);
+            store(PORT_CLEAR, 0x7ff);
+            // The device has heard it before the interrupt is ended.
+            load(PORT_FLAGS);
+        }
+        other => {
+            say_one("unexpected_exception", other);
+            say_one("syndrome", read_register!("esr_el1"));
+            finish();
+        }
+    }
+    end(interrupt);
+    TAKEN.store(now, Relaxed);
+}
+
+/// All exits of this CPU so far, by the hypervisor's own counters.
+fn exits(cpu: u64) -> u64 {
+    let exits;
+    // SAFETY: only x0 to x3 change.
+    unsafe {
+        asm!("hvc #0", inout("x0") u64::from(u32::from(Hypercall::CpuInfo)) => _,
+            inout("x1") cpu => _, out("x2") _, out("x3") exits, options(nostack));
+    }
+    exits
+}
+
+fn say(name: &str, counts: &Counts) {
+    name.bytes().for_each(say_byte);
+    for count in [counts.least, counts.greatest] {
+        say_byte(b' ');
+        let mut digit = 10_u64.pow(19);
+        while digit > 1 && count < digit {
+            digit /= 10;
+        }
+        while digit > 0 {
+            say_byte(b'0' + (count / digit % 10) as u8);
+            digit /= 10;
+        }
+    }
+    say_byte(b'\n');
+}
+
+fn say_one(name: &str, count: u64) {
+    say(
+        name,
+        &Counts {
+            least: count,
+            greatest: count,
+        },
+    );
+}
+
+/// SYS_WRITEC (Arm semihosting specification, 6.22).
+fn say_byte(byte: u8) {
+    semihosting(3, (&raw const byte) as u64);
+}
+
+/// SYS_EXIT (6.9) with ADP_Stopped_ApplicationExit: the simulated machine ends.
+fn finish() -> ! {
+    let block = [0x2_0026_u64, 0];
+    loop {
+        semihosting(0x18, block.as_ptr() as u64);
+    }
+}
+
+fn semihosting(operation: u64, parameter: u64) {
+    // SAFETY: the simulator reads what the parameter points to.
+    unsafe { asm!("hlt #0xf000", inout("x0") operation => _, in("x1") parameter, options(nostack)) }
+}
