@@ -207,8 +207,9 @@ fn unpack(package: &Path, to: &Path) -> PathBuf {
         .expect("dpkg-deb starts");
     let stream = archive.stdout.take().expect("a pipe");
     let mut tar = Command::new("tar");
-    tar.args(["-x", "--wildcards", "*.dtb", "-C"])
+    tar.args(["-x", "-f", "-", "-C"])
         .arg(to)
+        .args(["--wildcards", "*.dtb"])
         .stdin(stream);
     assert!(
         tar.status().expect("tar starts").success(),

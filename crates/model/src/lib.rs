@@ -94,7 +94,7 @@ pub use blocking::{
     BlocktestTransfer,
 };
 #[cfg(feature = "std")]
-pub use cell::{CellPayload, CellExits, CellReport};
+pub use cell::{CellExits, CellPayload, CellReport};
 #[cfg(feature = "std")]
 pub use check::{
     CHECK_SCHEMA_VERSION, Check, CheckCounts, CheckFinding, CheckPlace, CheckState, CheckedMachine,

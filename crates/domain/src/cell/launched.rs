@@ -7,7 +7,7 @@ use std::time::Instant;
 use rampart_cells::operate::{self, Operator};
 use rampart_cells::resolve::Resolved;
 use rampart_hypervisor_core::interface::REVISION;
-use rampart_model::{CellPayload, CellExits, CellReport, CpuSet, Finding, Nanos};
+use rampart_model::{CellExits, CellPayload, CellReport, CpuSet, Finding, Nanos};
 
 use super::store::CellFile;
 use crate::DomainError;
