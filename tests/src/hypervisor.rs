@@ -28,6 +28,28 @@ const PARTS: [(&str, &str); 3] = [
     ("modules", "make modules ARCH=aarch64"),
 ];
 
+/// Unpacks in the machine what is carried, and loads the driver.
+pub const BEGIN: &str = r#"
+set -u
+mkdir /tmp/cells && tar -x -C /tmp/cells && cd /tmp/cells || exit 9
+# The CPUs are isolated; what is done here goes everywhere.
+taskset -p -c 0-3 $$ >/dev/null
+mkdir -p /lib/firmware && cp rampart.bin /lib/firmware/ || exit 9
+# The machine loads the modules that it finds.
+grep -q '^rampart ' /proc/modules && rmmod rampart
+insmod modules/$(uname -r)/rampart.ko || exit 9
+dmesg -C
+"#;
+
+/// Checks that the machine is as it was before, and tells its log.
+pub const END: &str = r#"
+[ "$(cat /sys/devices/virtual/misc/rampart/enabled)" = 0 ] || echo 'FAILED  still enabled'
+[ "$(cat /sys/devices/system/cpu/online)" = 0-3 ] || echo 'FAILED  CPUs are missing'
+rmmod rampart || echo 'FAILED  not unloaded'
+echo finished
+dmesg | sed 's/^/log /'
+"#;
+
 /// That all of it is built, by `make test` before this.
 ///
 /// # Panics

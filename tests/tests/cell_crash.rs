@@ -11,17 +11,10 @@ use std::time::{Duration, Instant};
 use rampart_agent::{AgentCommand, recover};
 use rampart_bench::sim::{Architecture, Loss, Sim, SimOptions};
 use rampart_model::{Block, MeterEvent, Nanos, Phase};
-use rampart_tests::hypervisor::archive;
+use rampart_tests::hypervisor::{BEGIN, archive};
 use rampart_tests::programs::directory;
 
-const SCRIPT: &str = r#"
-mkdir /tmp/cells && tar -x -C /tmp/cells && cd /tmp/cells || exit 9
-taskset -p -c 0-3 $$ >/dev/null
-mkdir -p /lib/firmware && cp rampart.bin /lib/firmware/ || exit 9
-grep -q '^rampart ' /proc/modules && rmmod rampart
-insmod modules/$(uname -r)/rampart.ko || exit 9
-exec ./linux_hand crash /boot/vmlinuz-$(uname -r) rampart-meter
-"#;
+const RUN: &str = "exec ./linux_hand crash /boot/vmlinuz-$(uname -r) rampart-meter";
 
 /// For how long the machine may go on after the panic.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -47,7 +40,7 @@ fn goes_on_for(seconds: usize) {
     options.append = Some("mem=768M iomem=relaxed".to_owned());
     options.after_panic = LIMIT;
     let machine = Sim::boot(image, &options).expect("a machine");
-    let command = AgentCommand::new(["bash", "-c", SCRIPT]);
+    let command = AgentCommand::new(["bash", "-c", &[BEGIN, RUN].concat()]);
     let mut program = machine.agent().spawn(&command).expect("started");
     program.stdin.write_all(&archive()).expect("carried");
     drop(program.stdin);

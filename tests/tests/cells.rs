@@ -10,29 +10,7 @@ mod crash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rampart_tests::hypervisor::{complaints, programs_are_there, run_with_hypervisor};
-
-/// Unpacks what was carried and loads the driver.
-const BEGIN: &str = r#"
-set -u
-mkdir /tmp/cells && tar -x -C /tmp/cells && cd /tmp/cells || exit 9
-# The CPUs are isolated; what is done here goes everywhere.
-taskset -p -c 0-3 $$ >/dev/null
-mkdir -p /lib/firmware && cp rampart.bin /lib/firmware/ || exit 9
-# The machine loads the modules that it finds.
-grep -q '^rampart ' /proc/modules && rmmod rampart
-insmod modules/$(uname -r)/rampart.ko || exit 9
-dmesg -C
-"#;
-
-/// The machine is as it was before.
-const END: &str = r#"
-[ "$(cat /sys/devices/virtual/misc/rampart/enabled)" = 0 ] || echo 'FAILED  still enabled'
-[ "$(cat /sys/devices/system/cpu/online)" = 0-3 ] || echo 'FAILED  CPUs are missing'
-rmmod rampart || echo 'FAILED  not unloaded'
-echo finished
-dmesg | sed 's/^/log /'
-"#;
+use rampart_tests::hypervisor::{BEGIN, END, complaints, programs_are_there, run_with_hypervisor};
 
 const ALL: &str = r#"
 sh -c './cells_hand enable 0' 2>/dev/null && echo 'FAILED  nonsense is taken'

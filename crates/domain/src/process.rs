@@ -83,6 +83,16 @@ pub(crate) fn start_of(process: u32) -> Option<u64> {
         .ok()
 }
 
+/// Whether the process still lives that a name begins with: its number and when it started.
+pub(crate) fn owner_lives(name: &str) -> bool {
+    let mut parts = name.split('-');
+    let mut number = || parts.next()?.parse::<u64>().ok();
+    let (Some(owner), Some(start)) = (number(), number()) else {
+        return false;
+    };
+    u32::try_from(owner).is_ok_and(|owner| start_of(owner) == Some(start))
+}
+
 /// The threads of a process by rising number; empty where it is gone.
 pub(crate) fn threads(process: u32) -> Vec<Thread> {
     let directory = PathBuf::from(format!("/proc/{process}/task"));

@@ -12,7 +12,7 @@ use rampart_host::StateDirectory;
 use rampart_model::{Finding, Severity};
 
 use crate::DomainError;
-use crate::process::start_of;
+use crate::process::{owner_lives, start_of};
 
 /// The file that says that the hypervisor is ours to end.
 const ENABLED: &str = "hypervisor";
@@ -131,7 +131,7 @@ pub fn release_cells(state: &StateDirectory) -> ReleasedCells {
             .file_name()
             .map(|name| name.to_string_lossy().into_owned())
             .unwrap_or_default();
-        if owner == ENABLED || is_alive(&owner) {
+        if owner == ENABLED || owner_lives(&owner) {
             continue;
         }
         let name = fs::read_to_string(&path).unwrap_or_default();
@@ -173,15 +173,6 @@ pub fn release_cells(state: &StateDirectory) -> ReleasedCells {
     }
     let _ = fs::remove_dir(&directory);
     released
-}
-
-fn is_alive(name: &str) -> bool {
-    let mut parts = name.split('-');
-    let mut number = || parts.next()?.parse::<u64>().ok();
-    let (Some(owner), Some(start)) = (number(), number()) else {
-        return false;
-    };
-    u32::try_from(owner).is_ok_and(|owner| start_of(owner) == Some(start))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use rampart_host::StateDirectory;
 use rampart_model::{Finding, Severity};
 
 use crate::DomainError;
-use crate::process::start_of;
+use crate::process::{owner_lives, start_of};
 
 /// A guest's directory. Dropping it removes it.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ pub fn release_guests(state: &StateDirectory) -> ReleasedGuests {
             .file_name()
             .map(|name| name.to_string_lossy().into_owned())
             .unwrap_or_default();
-        if is_alive(&name) {
+        if owner_lives(&name) {
             continue;
         }
         match fs::remove_dir_all(&path) {
@@ -91,15 +91,6 @@ pub fn release_guests(state: &StateDirectory) -> ReleasedGuests {
     // Empty unless a guest is up.
     let _ = fs::remove_dir(&directory);
     released
-}
-
-fn is_alive(name: &str) -> bool {
-    let mut parts = name.split('-');
-    let mut number = || parts.next()?.parse::<u64>().ok();
-    let (Some(owner), Some(start)) = (number(), number()) else {
-        return false;
-    };
-    u32::try_from(owner).is_ok_and(|owner| start_of(owner) == Some(start))
 }
 
 #[cfg(test)]
