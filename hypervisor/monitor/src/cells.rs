@@ -18,13 +18,15 @@ use rampart_hypervisor_core::memory;
 use rampart_hypervisor_core::stage2::{AccessKind, Stage2};
 use rampart_hypervisor_core::state::{Event, Snapshot, is_wiped};
 
+use rampart_hypervisor_served::{Devices, ROOT_REGISTERS};
+
 use crate::cpu::{Cpu, Order};
-use crate::gic::{self, Devices};
+use crate::gic;
 use crate::hypercalls::Values;
 use crate::machine::Machine;
 use crate::registers::{instruction, now, read_register, wait_until};
 use crate::smc;
-use crate::system::{MANAGER, Manager, ROOT_REGISTERS, Shared};
+use crate::system::{MANAGER, Manager, Shared};
 use crate::tables::Tables;
 
 /// How long a CPU may take to park. It comes with its next instruction; what is waited for is an
@@ -348,7 +350,7 @@ fn park_all(manager: &mut Manager, machine: &Machine, cell: u32) -> Done {
     let mut busy = [false; MAXIMUM_CPUS];
     for (index, cpu) in cpus(machine, cell).filter(|(_, cpu)| !cpu.is_parked()) {
         busy[index] = true;
-        cpu.order.store(Order::Park as u32, SeqCst);
+        cpu.trapped.order.store(Order::Park as u32, SeqCst);
     }
     let (stage_2, mut tables) = manager.translation(cell).ok_or(Outcome::NoSuchCell)?;
     for (index, cpu) in cpus(machine, cell).filter(|(index, _)| busy[*index]) {
@@ -373,7 +375,7 @@ pub(crate) fn take_others(machine: &Machine, cell: u32, this: &Cpu) {
     let mut manager = MANAGER.try_lock();
     let manager = manager.as_mut().and_then(|manager| manager.as_mut());
     for (_, cpu) in others() {
-        cpu.order.store(Order::Park as u32, SeqCst);
+        cpu.trapped.order.store(Order::Park as u32, SeqCst);
     }
     if let Some((stage_2, mut tables)) = manager.and_then(|manager| manager.translation(cell)) {
         for (index, _) in others() {

@@ -5,12 +5,15 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use rampart_hypervisor_core::interface::ROOT;
 
+use rampart_hypervisor_served::Owner;
+
 use crate::cpu::{Cpu, Registers};
 use crate::machine::Machine;
 use crate::registers::{
     TRAP_COMMON, TRAP_GROUP_0, hypervisor_control as hcr, instruction, read_register, synchronise,
     write_register,
 };
+use crate::system::Shared;
 use crate::tables;
 
 /// SPSR_EL2 (Arm ARM C5.2.19): EL1 with its own stack, everything masked.
@@ -18,8 +21,34 @@ const AT_START: u64 = 0x3c5;
 /// SCTLR_EL1 (D24.2.148): its bits that are 1 where a feature is not there; no translation, no cache.
 const SYSTEM_CONTROL_AT_START: u64 = 0x30d0_0800;
 
+/// Whose exits this CPU serves from now on.
+fn belongs_to(machine: &'static Machine, cpu: &Cpu, cell: u32) {
+    let index = cpu.index.load(Relaxed) as usize;
+    let shared = Shared::of(cell);
+    let (status, affinities) = (machine.status(), machine.header.cpus());
+    let owner = shared.configuration().map(|configuration| Owner {
+        status,
+        counts: &status.cpus[index],
+        cell,
+        configuration,
+        interrupts: &shared.interrupts,
+        private: machine.private(),
+        distributor: machine.distributor,
+        redistributor: machine.redistributors[index],
+        all_redistributors: machine.all_redistributors.clone(),
+        redistributors: &machine.redistributors[..affinities.len()],
+        redistributor_bytes: machine.redistributor_bytes,
+        affinities,
+        affinity: affinities[index],
+        lowest_mask: machine.lowest_mask,
+    });
+    // SAFETY: this is the CPU's own code at EL2, on its way to a guest.
+    unsafe { cpu.trapped.belongs_to(owner) }
+}
+
 /// What traps while this cell runs on the CPU.
-pub(crate) fn rules(machine: &Machine, cpu: &Cpu, cell: u32) {
+pub(crate) fn rules(machine: &'static Machine, cpu: &Cpu, cell: u32) {
+    belongs_to(machine, cpu, cell);
     let unmaskable = if machine.unmaskable { hcr::FIQ } else { 0 };
     let control = if cell == ROOT {
         // As Linux had it, and behind stage 2. Its SErrors stay its own.

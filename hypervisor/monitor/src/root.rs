@@ -116,6 +116,8 @@ pub(crate) fn discover(
         header,
         layout,
         distributor: platform.distributor,
+        all_redistributors: platform.redistributors
+            ..platform.redistributors + platform.redistributor_bytes,
         redistributors: found.redistributors,
         redistributor_bytes: found.redistributor_bytes,
         interrupt_end: found.interrupt_end,
@@ -179,7 +181,7 @@ pub(crate) fn check_cpu(machine: &Machine, cpu: &Cpu) -> Result<(), Outcome> {
 }
 
 /// From here on this CPU's Linux is the root.
-pub(crate) fn begin(machine: &Machine, cpu: &Cpu) {
+pub(crate) fn begin(machine: &'static Machine, cpu: &Cpu) {
     gic::take(machine, cpu);
     guest::rules(machine, cpu, ROOT);
 }
@@ -198,7 +200,7 @@ pub(crate) fn leave(context: &Context<'_>, registers: &mut Registers) -> Result<
             continue;
         };
         if cpu.is_parked() {
-            cpu.order.store(Order::PowerOff as u32, SeqCst);
+            cpu.trapped.order.store(Order::PowerOff as u32, SeqCst);
             crate::smc::kick(machine, cpu);
             if !wait_until(POWER_OFF_MICROSECONDS, || !cpu.is_parked()) {
                 return Err(Outcome::TimedOut);

@@ -6,7 +6,6 @@ use core::cell::UnsafeCell;
 use rampart_hypervisor_core::configuration::{BlobBuffer, Configuration, Kind, Refused};
 use rampart_hypervisor_core::gic::Interrupts;
 use rampart_hypervisor_core::interface::{MAXIMUM_CELLS, ROOT};
-use rampart_hypervisor_core::registers::{Locks, RootRegisters};
 use rampart_hypervisor_core::stage2::Stage2;
 use spin::Mutex;
 
@@ -33,10 +32,6 @@ static CELLS: [Shared; MAXIMUM_CELLS] = [const {
     }
 }; MAXIMUM_CELLS];
 
-/// So that a read-modify-write of a shared register loses nothing.
-pub(crate) static REGISTER_LOCKS: Locks = Locks::new();
-/// What cells have left the root of shared registers.
-pub(crate) static ROOT_REGISTERS: Mutex<RootRegisters> = Mutex::new(RootRegisters::new());
 /// Nobody waits for it: who does not get it says so, or tries again later.
 pub(crate) static MANAGER: Mutex<Option<Manager>> = Mutex::new(None);
 
