@@ -25,13 +25,6 @@ fn own() -> Interrupts {
     own
 }
 
-/// The root's, before the first cell.
-fn every_one() -> Interrupts {
-    let all = Interrupts::none();
-    (0..=1023).for_each(|number| all.insert(number));
-    all
-}
-
 fn access(offset: u64, width: Width, write: Option<u64>, bus: &Registers) -> u64 {
     let access = Access {
         address: DISTRIBUTOR + offset,
@@ -61,7 +54,7 @@ fn a_set_of_interrupts_has_shared_ones_alone() {
         });
     set.remove(40);
     assert!(!set.contains(40) && set.contains(63));
-    let all = every_one();
+    let all = Interrupts::all();
     assert!(all.contains(32) && all.contains(1019) && !all.contains(31));
 }
 
@@ -161,7 +154,7 @@ fn priorities_are_bytes_and_the_best_are_kept_back() {
         write: Some(0x00a0_10ff),
     };
     bus.taken();
-    distributor(DISTRIBUTOR, &all, &every_one(), &CPUS, &bus).expect("inside the frame");
+    distributor(DISTRIBUTOR, &all, &Interrupts::all(), &CPUS, &bus).expect("inside the frame");
     assert_eq!(
         bus.taken(),
         [(DISTRIBUTOR + 0x424, Width::Word, Some(0x10a0_10ff))]

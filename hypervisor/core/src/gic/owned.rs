@@ -18,6 +18,16 @@ impl Interrupts {
         Self([const { AtomicU32::new(0) }; 32])
     }
 
+    /// All of them: the root's, before the first cell.
+    #[must_use]
+    pub fn all() -> Self {
+        let all = Self::none();
+        for number in FIRST_SPI..=LAST_SPI {
+            all.insert(number);
+        }
+        all
+    }
+
     fn word(&self, number: u32) -> Option<&AtomicU32> {
         let shared = (FIRST_SPI..=LAST_SPI).contains(&number);
         self.0.get(number as usize / 32).filter(|_| shared)
