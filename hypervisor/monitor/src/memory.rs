@@ -4,9 +4,9 @@
 // The names are those by which `entry.s` knows them.
 #![allow(non_upper_case_globals)]
 
-use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use rampart_hypervisor_core::interface::PAGE_BYTES;
+use rampart_hypervisor_core::interface::{Outcome, PAGE_BYTES};
 
 use crate::registers::{ADDRESS_BITS, instruction, stores_seen, synchronise, write_register};
 
@@ -54,35 +54,21 @@ impl Use {
     }
 }
 
-/// It does not fit: too many tables, or an address that the tables cannot have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct DoesNotFit;
-
+/// One page of entries. Atomic, because table walks read them: each is a single load and store.
 #[repr(C, align(4096))]
-struct Table(UnsafeCell<[u64; ENTRIES]>);
-
-// SAFETY: they are written by the one CPU that prepares the launch, and by table walks not at all.
-unsafe impl Sync for Table {}
+struct Table([AtomicU64; ENTRIES]);
 
 impl Table {
     const fn empty() -> Self {
-        Self(UnsafeCell::new([0; ENTRIES]))
+        Self([const { AtomicU64::new(0) }; ENTRIES])
     }
 
     fn read(&self, index: usize) -> u64 {
-        // SAFETY: the index is below 512 by its mask, and nobody writes at this time.
-        unsafe { self.0.get().cast::<u64>().add(index & (ENTRIES - 1)).read() }
+        self.0[index % ENTRIES].load(Relaxed)
     }
 
     fn write(&self, index: usize, value: u64) {
-        // SAFETY: as above; volatile, because the reader is the CPU's table walk.
-        unsafe {
-            self.0
-                .get()
-                .cast::<u64>()
-                .add(index & (ENTRIES - 1))
-                .write_volatile(value);
-        }
+        self.0[index % ENTRIES].store(value, Relaxed);
     }
 
     fn address(&self) -> u64 {
@@ -108,10 +94,13 @@ pub(crate) struct Mapping {
 
 impl Mapping {
     /// Adds whole pages, which mean themselves. What is there already stays.
-    pub(crate) fn add(&mut self, start: u64, bytes: u64, purpose: Use) -> Result<(), DoesNotFit> {
-        let end = start.checked_add(bytes).ok_or(DoesNotFit)?;
+    ///
+    /// # Errors
+    /// [`Outcome::Exhausted`]: too many tables, or an address that the tables cannot have.
+    pub(crate) fn add(&mut self, start: u64, bytes: u64, purpose: Use) -> Result<(), Outcome> {
+        let end = start.checked_add(bytes).ok_or(Outcome::Exhausted)?;
         if end > 1 << ADDRESS_BITS || !start.is_multiple_of(PAGE_BYTES) {
-            return Err(DoesNotFit);
+            return Err(Outcome::Exhausted);
         }
         let mut at = start;
         while at < end {
@@ -122,10 +111,10 @@ impl Mapping {
     }
 
     /// The largest block or the page that begins here, unless something is there; how far that reaches.
-    fn add_one(&mut self, at: u64, end: u64, purpose: Use) -> Result<u64, DoesNotFit> {
+    fn add_one(&mut self, at: u64, end: u64, purpose: Use) -> Result<u64, Outcome> {
         let mut table = &final_level_1;
         for size in [LEVEL_1_BYTES, BLOCK_BYTES] {
-            let index = (at / size) as usize % ENTRIES;
+            let index = (at / size) as usize;
             let entry = table.read(index);
             if entry & TABLE == BLOCK {
                 return Ok(size - at % size);
@@ -136,7 +125,7 @@ impl Mapping {
             }
             table = self.below(table, index)?;
         }
-        let page = (at / PAGE_BYTES) as usize % ENTRIES;
+        let page = (at / PAGE_BYTES) as usize;
         if table.read(page) == 0 {
             table.write(page, at | purpose.attributes() | PAGE);
         }
@@ -144,16 +133,16 @@ impl Mapping {
     }
 
     /// The table under an entry, made if there is none.
-    fn below(&mut self, table: &Table, index: usize) -> Result<&'static Table, DoesNotFit> {
+    fn below(&mut self, table: &Table, index: usize) -> Result<&'static Table, Outcome> {
         let entry = table.read(index);
         if entry != 0 {
             let address = entry & NEXT_TABLE;
             return POOL
                 .iter()
                 .find(|table| table.address() == address)
-                .ok_or(DoesNotFit);
+                .ok_or(Outcome::Exhausted);
         }
-        let new = POOL.get(self.taken).ok_or(DoesNotFit)?;
+        let new = POOL.get(self.taken).ok_or(Outcome::Exhausted)?;
         self.taken += 1;
         table.write(index, new.address() | TABLE);
         Ok(new)

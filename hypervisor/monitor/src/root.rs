@@ -20,7 +20,7 @@ use crate::gic;
 use crate::guest;
 use crate::log;
 use crate::machine::Machine;
-use crate::memory::{DoesNotFit, Mapping, Use};
+use crate::memory::{Mapping, Use};
 use crate::registers::{ADDRESS_BITS, read_register, stores_seen, wait_until, write_register};
 use crate::system::{MANAGER, Manager, Shared};
 use crate::tables::Tables;
@@ -66,7 +66,7 @@ pub(crate) fn read(layout: &Layout) -> Result<Configuration<'static>, Outcome> {
     let configuration = manager
         .read(ROOT, Kind::System, blob.end - blob.start, copy)
         .map_err(refuse)?;
-    manager.keep(ROOT, configuration);
+    manager.set(ROOT, Some(configuration));
     Ok(configuration)
 }
 
@@ -81,7 +81,7 @@ fn refuse(refused: Refused) -> Outcome {
 
 /// What the monitor needs of the machine beside its own memory: the interrupt controller, devices
 /// whose registers are shared, and all memory that can be a cell's, to wipe it.
-pub(crate) fn map(system: &Configuration<'_>, mapping: &mut Mapping) -> Result<(), DoesNotFit> {
+pub(crate) fn map(system: &Configuration<'_>, mapping: &mut Mapping) -> Result<(), Outcome> {
     if let Some(platform) = system.platform {
         mapping.add(platform.distributor, 1 << 16, Use::Device)?;
         let bytes = platform.redistributor_bytes;

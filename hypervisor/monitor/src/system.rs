@@ -66,7 +66,7 @@ impl Manager {
     }
 
     /// Copies and reads a configuration for a cell that is not there yet. It is the cell's only
-    /// when it is [`Manager::keep`] that says so.
+    /// when it is [`Manager::set`] that says so.
     pub(crate) fn read(
         &mut self,
         cell: u32,
@@ -76,21 +76,15 @@ impl Manager {
     ) -> Result<Configuration<'static>, Refused> {
         let shared = Shared::of(cell);
         // SAFETY: see `Shared`: `self` is held, and there is no such cell; nothing refers to what
-        // was in the buffer before, because `forget` came before.
+        // was in the buffer before, because `set` to nothing came before.
         let buffer = unsafe { &mut *shared.blob.get() };
         let bytes = buffer.fill(bytes, copy)?;
         Configuration::read(bytes, kind)
     }
 
-    /// The cell has it from now on.
-    pub(crate) fn keep(&mut self, cell: u32, configuration: Configuration<'static>) {
+    /// What the cell has from now on; `None` where it is no more.
+    pub(crate) fn set(&mut self, cell: u32, configuration: Option<Configuration<'static>>) {
         // SAFETY: see `Shared`: `self` is held, and no CPU runs the cell.
-        unsafe { *Shared::of(cell).configuration.get() = Some(configuration) }
-    }
-
-    /// The cell is no more.
-    pub(crate) fn forget(&mut self, cell: u32) {
-        // SAFETY: see `Shared`: `self` is held, and no CPU runs the cell.
-        unsafe { *Shared::of(cell).configuration.get() = None }
+        unsafe { *Shared::of(cell).configuration.get() = configuration }
     }
 }
