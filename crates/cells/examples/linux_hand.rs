@@ -20,6 +20,7 @@ use rampart_agent::{Agent, AgentCommand, AgentHandle, AgentInput, AgentProcess};
 use rampart_cells::device::Device;
 use rampart_cells::linux::{LinuxCell, LinuxError, LinuxOrder, LinuxRegions, Span, initramfs};
 use rampart_cells::machine::Machine;
+use rampart_cells::names::RegionNames;
 use rampart_hypervisor_core::interface::{Exit, StopReason};
 use rampart_model::{
     CpuId, CpuSet, METER_PROTOCOL_VERSION, MeterEvent, MeterKind, MeterPlan, MeterRequest, Nanos,
@@ -75,6 +76,8 @@ impl Parts {
             image: self.image.clone(),
             initramfs: self.initramfs.clone(),
             arguments: String::new(),
+            nodes: Vec::new(),
+            names: RegionNames::default(),
         })
     }
 }

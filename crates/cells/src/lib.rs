@@ -7,6 +7,7 @@ pub mod describe;
 pub mod device;
 pub mod linux;
 pub mod machine;
+pub mod names;
 pub mod operate;
 pub mod resolve;
 pub mod shared;

@@ -73,11 +73,15 @@ pub(super) fn create(arguments: &Create) -> Result<ExitCode, Failure> {
 fn told(arguments: &Create, resolved: &Resolved, number: Option<u32>) -> Result<ExitCode, Failure> {
     let cpus: CpuSet = resolved.cpus.iter().copied().collect();
     let seen = |region: &rampart_cells::resolve::MemoryRegion| {
-        json!({
+        let mut seen = json!({
             "start": region.physical,
             "bytes": region.bytes,
             "guest": region.guest,
-        })
+        });
+        if let Some(name) = resolved.names.of(region) {
+            seen["name"] = name.into();
+        }
+        seen
     };
     if arguments.json {
         let answer = json!({
@@ -103,7 +107,9 @@ fn told(arguments: &Create, resolved: &Resolved, number: Option<u32>) -> Result<
             start: region.physical,
             bytes: region.bytes,
         };
-        let _ = writeln!(text, "  {what:7} {span}, seen at {:#x}", region.guest);
+        let name = resolved.names.of(region);
+        let called = name.map_or_else(String::new, |name| format!(", called {name}"));
+        let _ = writeln!(text, "  {what:7} {span}, seen at {:#x}{called}", region.guest);
     };
     line("memory", &resolved.memory);
     for region in &resolved.shared {

@@ -2,6 +2,7 @@
 //! What only looks: describe, list, console, stats.
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use rampart_cells::describe::{self, Sources};
 use rampart_cells::operate::{self, CellReport, CellState, OperateError, Operator};
 use rampart_model::ExitCode;
 
-use super::{ConsoleArguments, Describe, List, Stats};
+use super::{ConsoleArguments, Describe, List, Read, Stats};
 use crate::failure::Failure;
 use crate::{output, signals};
 
@@ -62,11 +63,17 @@ pub(super) fn list(arguments: &List) -> Result<ExitCode, Failure> {
 
 fn more(text: &mut String, cell: &CellReport) {
     for part in &cell.memory {
-        let _ = writeln!(
-            text,
+        let mut line = format!(
             "      {:7} {}, seen at {:#x}",
             part.purpose, part.span, part.guest
         );
+        if let Some(writer) = &part.writer {
+            let _ = write!(line, ", written by {writer}");
+        }
+        if let Some(name) = &part.name {
+            let _ = write!(line, ", called {name}");
+        }
+        let _ = writeln!(text, "{line}");
     }
     if !cell.interrupts.is_empty() {
         let all: Vec<String> = cell.interrupts.iter().map(u32::to_string).collect();
@@ -133,6 +140,22 @@ pub(super) fn stats(arguments: &Stats) -> Result<ExitCode, Failure> {
         output::say("rampart: there is no cell; rampart cell create makes one");
     }
     output::print(&text)?;
+    Ok(ExitCode::Success)
+}
+
+pub(super) fn read(arguments: &Read) -> Result<ExitCode, Failure> {
+    let (cell, region) = &arguments.region;
+    let memory = Operator::open()?.region(cell, region)?;
+    let limit = arguments
+        .bytes
+        .map_or(usize::MAX, |bytes| usize::try_from(bytes.0).unwrap_or(usize::MAX));
+    let words = memory.words().iter();
+    let mut bytes: Vec<u8> = words
+        .take(limit.div_ceil(8))
+        .flat_map(|word| word.load(Ordering::Acquire).to_ne_bytes())
+        .collect();
+    bytes.truncate(limit);
+    std::io::stdout().write_all(&bytes)?;
     Ok(ExitCode::Success)
 }
 
