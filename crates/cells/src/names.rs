@@ -71,7 +71,9 @@ impl RegionNames {
         let line = |line: &str| {
             let (address, name) = line.split_once(' ')?;
             let address = u64::from_str_radix(address, 16).ok()?;
-            wrong_name(name).is_none().then(|| (address, name.to_owned()))
+            wrong_name(name)
+                .is_none()
+                .then(|| (address, name.to_owned()))
         };
         Self(text.lines().filter_map(line).collect())
     }

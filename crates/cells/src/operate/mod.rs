@@ -167,13 +167,18 @@ impl Operator {
             })
             .collect();
         let failed = |what: String| {
-            let place = format!("cell {}, directory of its regions", resolved.configuration.name);
+            let place = format!(
+                "cell {}, directory of its regions",
+                resolved.configuration.name
+            );
             OperateError::refused(
                 Finding::new(Severity::Problem, place, what)
                     .mend("create it with fewer names, or without"),
             )
         };
-        let mapped = self.device.map_shared(place.physical, place.bytes as usize, true);
+        let mapped = self
+            .device
+            .map_shared(place.physical, place.bytes as usize, true);
         let memory = mapped.map_err(|error| failed(format!("it cannot be mapped: {error}")))?;
         if directory::write(memory.words(), &entries) {
             return Ok(());
@@ -201,19 +206,33 @@ impl Operator {
                         format!("`{wanted}`"),
                         format!(
                             "one of {}, or a number below {}",
-                            if names.is_empty() { "no names".to_owned() } else { names.join(", ") },
+                            if names.is_empty() {
+                                "no names".to_owned()
+                            } else {
+                                names.join(", ")
+                            },
                             cell.shared().count()
                         ),
                     )
-                    .mend(format!("rampart cell list --verbose shows the regions of {name}")),
+                    .mend(format!(
+                        "rampart cell list --verbose shows the regions of {name}"
+                    )),
             ));
         };
         let writable = region.flags().contains(MemoryFlags::ROOT_WRITE);
-        let mapped = self.device.map_shared(region.physical, region.bytes as usize, writable);
+        let mapped = self
+            .device
+            .map_shared(region.physical, region.bytes as usize, writable);
         mapped.map_err(|error| {
             OperateError::refused(
-                Finding::new(Severity::Problem, place, format!("it cannot be mapped: {error}"))
-                    .mend(format!("rampart cell list says whether {name} is still there")),
+                Finding::new(
+                    Severity::Problem,
+                    place,
+                    format!("it cannot be mapped: {error}"),
+                )
+                .mend(format!(
+                    "rampart cell list says whether {name} is still there"
+                )),
             )
         })
     }

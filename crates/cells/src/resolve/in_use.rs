@@ -28,7 +28,10 @@ impl CellInUse {
     /// Its shared region of this name, or with this number, from 0.
     #[must_use]
     pub fn region(&self, wanted: &str) -> Option<&MemoryRegion> {
-        let number = wanted.parse().ok().and_then(|number| self.shared().nth(number));
+        let number = wanted
+            .parse()
+            .ok()
+            .and_then(|number| self.shared().nth(number));
         number.or_else(|| {
             let mut shared = self.shared();
             shared.find(|region| self.names.of(region) == Some(wanted))

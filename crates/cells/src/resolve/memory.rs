@@ -6,7 +6,8 @@ use rampart_hypervisor_core::interface::MEMORY_ALIGNMENT;
 use rampart_model::{ByteSize, Finding};
 
 use super::{
-    BARE_DIRECTORY, BARE_MEMORY, BARE_SHARED, InUse, Payload, Request, SharedWish, Writer, pages, problem,
+    BARE_DIRECTORY, BARE_MEMORY, BARE_SHARED, InUse, Payload, Request, SharedWish, Writer, pages,
+    problem,
 };
 use crate::describe::{Description, Span, spans};
 use crate::names::{RegionNames, wrong_name};
@@ -145,7 +146,11 @@ fn neighbour(
             format!(
                 "{} shared regions, named {}",
                 known.shared().count(),
-                if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+                if names.is_empty() {
+                    "none".to_owned()
+                } else {
+                    names.join(", ")
+                }
             )
         },
     );
@@ -172,9 +177,12 @@ fn call(
         found.push(problem(place, wrong).mend("choose another name"));
     } else if names.all().any(|other| other == name) {
         found.push(
-            problem(place, format!("another region of this cell is called {name}"))
-                .values("a name twice", "a name of its own")
-                .mend("give one of them another name, as in --shared-of OTHER=CELL:NAME"),
+            problem(
+                place,
+                format!("another region of this cell is called {name}"),
+            )
+            .values("a name twice", "a name of its own")
+            .mend("give one of them another name, as in --shared-of OTHER=CELL:NAME"),
         );
     } else {
         names.insert(region, name);

@@ -109,7 +109,11 @@ fn told(arguments: &Create, resolved: &Resolved, number: Option<u32>) -> Result<
         };
         let name = resolved.names.of(region);
         let called = name.map_or_else(String::new, |name| format!(", called {name}"));
-        let _ = writeln!(text, "  {what:7} {span}, seen at {:#x}{called}", region.guest);
+        let _ = writeln!(
+            text,
+            "  {what:7} {span}, seen at {:#x}{called}",
+            region.guest
+        );
     };
     line("memory", &resolved.memory);
     for region in &resolved.shared {

@@ -146,9 +146,9 @@ pub(super) fn stats(arguments: &Stats) -> Result<ExitCode, Failure> {
 pub(super) fn read(arguments: &Read) -> Result<ExitCode, Failure> {
     let (cell, region) = &arguments.region;
     let memory = Operator::open()?.region(cell, region)?;
-    let limit = arguments
-        .bytes
-        .map_or(usize::MAX, |bytes| usize::try_from(bytes.0).unwrap_or(usize::MAX));
+    let limit = arguments.bytes.map_or(usize::MAX, |bytes| {
+        usize::try_from(bytes.0).unwrap_or(usize::MAX)
+    });
     let words = memory.words().iter();
     let mut bytes: Vec<u8> = words
         .take(limit.div_ceil(8))
