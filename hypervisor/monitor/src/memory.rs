@@ -115,38 +115,32 @@ impl Mapping {
         }
         let mut at = start;
         while at < end {
-            let first = (at / LEVEL_1_BYTES) as usize;
-            let whole = at.is_multiple_of(LEVEL_1_BYTES) && end - at >= LEVEL_1_BYTES;
-            if whole && final_level_1.read(first) == 0 {
-                final_level_1.write(first, at | purpose.attributes() | BLOCK);
-                at += LEVEL_1_BYTES;
-                continue;
-            }
-            if final_level_1.read(first) & TABLE == BLOCK {
-                at = (at / LEVEL_1_BYTES + 1) * LEVEL_1_BYTES;
-                continue;
-            }
-            let level_2 = self.below(&final_level_1, first)?;
-            let index = (at / BLOCK_BYTES) as usize % ENTRIES;
-            let whole = at.is_multiple_of(BLOCK_BYTES) && end - at >= BLOCK_BYTES;
-            if whole && level_2.read(index) == 0 {
-                level_2.write(index, at | purpose.attributes() | BLOCK);
-                at += BLOCK_BYTES;
-                continue;
-            }
-            if level_2.read(index) & TABLE == BLOCK {
-                at = (at / BLOCK_BYTES + 1) * BLOCK_BYTES;
-                continue;
-            }
-            let level_3 = self.below(level_2, index)?;
-            let page = (at / PAGE_BYTES) as usize % ENTRIES;
-            if level_3.read(page) == 0 {
-                level_3.write(page, at | purpose.attributes() | PAGE);
-            }
-            at += PAGE_BYTES;
+            at += self.add_one(at, end, purpose)?;
         }
         stores_seen();
         Ok(())
+    }
+
+    /// The largest block or the page that begins here, unless something is there; how far that reaches.
+    fn add_one(&mut self, at: u64, end: u64, purpose: Use) -> Result<u64, DoesNotFit> {
+        let mut table = &final_level_1;
+        for size in [LEVEL_1_BYTES, BLOCK_BYTES] {
+            let index = (at / size) as usize % ENTRIES;
+            let entry = table.read(index);
+            if entry & TABLE == BLOCK {
+                return Ok(size - at % size);
+            }
+            if entry == 0 && at.is_multiple_of(size) && end - at >= size {
+                table.write(index, at | purpose.attributes() | BLOCK);
+                return Ok(size);
+            }
+            table = self.below(table, index)?;
+        }
+        let page = (at / PAGE_BYTES) as usize % ENTRIES;
+        if table.read(page) == 0 {
+            table.write(page, at | purpose.attributes() | PAGE);
+        }
+        Ok(PAGE_BYTES)
     }
 
     /// The table under an entry, made if there is none.
