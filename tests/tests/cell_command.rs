@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use rampart_tests::cell_script::Said;
 use rampart_tests::hypervisor::{complaints, run_with_command};
 use serde_json::Value;
 
@@ -104,41 +105,10 @@ echo finished
 dmesg | sed 's/^/log /'
 "#;
 
-/// What a command said, and its exit code.
-struct Said<'a>(&'a str);
-
-impl Said<'_> {
-    fn of(&self, word: &str, code: i32) -> &str {
-        let (_, rest) = self
-            .0
-            .split_once(&format!("<{word}>\n"))
-            .unwrap_or_else(|| panic!("no <{word}>: {}", self.0));
-        let (said, after) = rest
-            .split_once(&format!("</{word}> is "))
-            .unwrap_or_else(|| panic!("no end of <{word}>: {rest}"));
-        let found = after.lines().next().unwrap_or_default();
-        assert_eq!(found, code.to_string(), "{word}: {said}");
-        said
-    }
-
-    fn json(&self, word: &str) -> Value {
-        let said = self.of(word, 0);
-        serde_json::from_str(said).unwrap_or_else(|error| panic!("{word}: {error}: {said}"))
-    }
-
-    /// Refused with exit code 4, and the message has all of these words.
-    fn refused(&self, word: &str, words: &[&str]) {
-        let said = self.of(word, 4);
-        for wanted in words.iter().chain(&["mend: "]) {
-            assert!(said.contains(wanted), "{word}: no {wanted:?} in: {said}");
-        }
-    }
-}
-
 #[test]
 fn cells_are_described_made_watched_and_ended_by_command_and_by_plan() {
     let text = run_with_command(SCRIPT, 1024, Duration::from_secs(400));
-    let said = Said(&text);
+    let said = Said::new(&text);
     described(&said);
     launched(&said);
     made(&said);

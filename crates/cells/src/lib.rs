@@ -6,6 +6,7 @@
 pub mod describe;
 pub mod device;
 pub mod linux;
+mod lost;
 pub mod machine;
 pub mod names;
 pub mod operate;

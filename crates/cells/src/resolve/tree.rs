@@ -272,7 +272,7 @@ mod tests {
 
     /// A clock, a GPIO and buttons at it, and what the buttons' supply is.
     fn board(tree: &Path) {
-        let mut number = |name: &str, values: &[u32]| property(tree, name, &words(values));
+        let number = |name: &str, values: &[u32]| property(tree, name, &words(values));
         for cells in ["#address-cells", "#size-cells"] {
             number(cells, &[2]);
         }

@@ -64,6 +64,8 @@ enum CellCommand {
     Console(ConsoleArguments),
     /// Write what is in a shared region to the output, byte by byte
     Read(Read),
+    /// Write into a shared region of which the root is the writer
+    Write(Write),
     /// Say how often cells came to the hypervisor, and why
     Stats(Stats),
 }
@@ -277,6 +279,29 @@ struct Read {
     bytes: Option<ByteSize>,
 }
 
+const WRITE_EXAMPLES: &str = "\
+Examples:
+  rampart cell write press:orders orders.bin
+  printf '\\1\\0\\0\\0\\0\\0\\0\\0' | rampart cell write press:orders --at 8
+
+Only regions that the root writes (`--shared orders=4KiB:root`): each has one writer. Words of 64 bits are
+written one after the other, each as a whole.";
+
+#[derive(Debug, Args)]
+#[command(after_help = WRITE_EXAMPLES)]
+struct Write {
+    /// The cell, and its region by name or by number from 0
+    #[arg(value_name = "CELL:NAME", value_parser = request::region)]
+    region: (String, String),
+
+    /// What is written; without it the input
+    file: Option<PathBuf>,
+
+    /// Where in the region it begins, in bytes: a multiple of 8
+    #[arg(long, value_name = "OFFSET", default_value = "0", value_parser = request::number)]
+    at: u64,
+}
+
 #[derive(Debug, Args)]
 struct Stats {
     /// The cells; without any, all
@@ -316,6 +341,7 @@ pub(crate) fn run(arguments: &CellArguments) -> Result<ExitCode, Failure> {
         CellCommand::List(list) => show::list(list),
         CellCommand::Console(console) => show::console(console),
         CellCommand::Read(read) => show::read(read),
+        CellCommand::Write(write) => act::write(write),
         CellCommand::Stats(stats) => show::stats(stats),
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rampart_cells::describe::{self, Sources};
 use rampart_cells::operate::{self, CellReport, CellState, OperateError, Operator};
-use rampart_model::ExitCode;
+use rampart_model::{ExitCode, Finding, Severity};
 
 use super::{ConsoleArguments, Describe, List, Read, Stats};
 use crate::failure::Failure;
@@ -155,6 +155,18 @@ pub(super) fn read(arguments: &Read) -> Result<ExitCode, Failure> {
         .flat_map(|word| word.load(Ordering::Acquire).to_ne_bytes())
         .collect();
     bytes.truncate(limit);
+    if memory.is_lost() {
+        return Err(OperateError::Refused(vec![
+            Finding::new(
+                Severity::Problem,
+                format!("cell {cell}, shared region {region}"),
+                "the cell was destroyed while it was read",
+            )
+            .values("gone", "there")
+            .mend("rampart cell list"),
+        ])
+        .into());
+    }
     std::io::stdout().write_all(&bytes)?;
     Ok(ExitCode::Success)
 }
@@ -172,7 +184,7 @@ pub(super) fn console(arguments: &ConsoleArguments) -> Result<ExitCode, Failure>
             output::print(&lines.join("\n"))?;
         } else if arguments.follow && runs {
             let state = operator.state(number);
-            runs = state.is_ok_and(|(state, _)| state == CellState::Running);
+            runs = state.is_ok_and(|(state, _)| state == CellState::Running) && !console.is_lost();
             std::thread::sleep(LOOK);
         } else {
             break;
