@@ -33,6 +33,14 @@ impl<'a> Said<'a> {
         said
     }
 
+    /// That the command of this word ended well.
+    ///
+    /// # Panics
+    /// If it did not.
+    pub fn went_well(&self, word: &str) {
+        let _ = self.of(word, 0);
+    }
+
     /// The same as a document, of a command that ended well.
     ///
     /// # Panics

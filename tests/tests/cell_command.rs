@@ -151,7 +151,7 @@ fn launched(said: &Said<'_>) {
     assert!(said.of("enable", 0).contains("enabled, memory 0x7f800000"));
     assert_eq!(said.json("enable-again")["already"], true);
     assert!(said.of("disable-unused", 0).contains("disabled"));
-    said.of("enable-anew", 0);
+    said.went_well("enable-anew");
 }
 
 fn made(said: &Said<'_>) {
@@ -163,7 +163,7 @@ fn made(said: &Said<'_>) {
     assert_eq!(created["memory"]["start"], 0x7000_0000_u64);
     assert_eq!(created["memory"]["guest"], 0x4000_0000_u64);
     assert_eq!(created["shared"], dry["shared"]);
-    said.of("start", 0);
+    said.went_well("start");
     let stats = said.json("stats");
     let cpu = &stats[0]["by-cpu"][0];
     assert_eq!(stats[0]["state"], "running", "{stats:#}");
@@ -204,7 +204,7 @@ fn watched(said: &Said<'_>) {
 
 fn ended(said: &Said<'_>) {
     for word in ["stop", "stop-again", "start-again", "destroy", "disable"] {
-        said.of(word, 0);
+        said.went_well(word);
     }
     said.refused("disable-with-cells", &["press", "--destroy-cells"]);
     let some = said.of("some", 5);
@@ -215,7 +215,7 @@ fn ended(said: &Said<'_>) {
 }
 
 fn planned(said: &Said<'_>) {
-    said.of("apply", 0);
+    said.went_well("apply");
     assert!(
         said.of("nobody-enters", 2)
             .contains("nothing of Linux runs in a cell")
@@ -238,7 +238,7 @@ fn planned(said: &Said<'_>) {
     said.refused("up-orphan", &["rampart down"]);
     assert!(said.of("down-orphan", 0).contains("destroyed"));
     assert!(said.of("list-down", 0).contains("there is no cell"));
-    said.of("up-anew", 0);
+    said.went_well("up-anew");
     assert_eq!(said.json("down")[0]["outcome"], "ended");
     // The hypervisor that `up` brought is gone with the plan.
     assert!(said.of("release", 0).contains("hypervisor"));
