@@ -25,7 +25,7 @@ run() {
     echo "</$word> is $?"
 }
 # The first word of 64 bits of a region.
-word() { ./rampart cell read "$1" --bytes 8 | od -An -tu8 | tr -d ' '; }
+word() { ./rampart cell read "$1" --bytes 8B | od -An -tu8 | tr -d ' '; }
 # Whether a region's first word grows.
 grows() {
     before=$(word "$1")
@@ -65,7 +65,7 @@ run no-bell cell create other --cpus 1 --rings nobody
 run start-bells cell start rung ringer
 sleep 1
 # Word 5 of what it says: how often it was rung.
-rung() { ./rampart cell read rung:said --bytes 48 | od -An -v -w8 -tu8 | sed -n '6s/ //gp'; }
+rung() { ./rampart cell read rung:said --bytes 48B | od -An -v -w8 -tu8 | sed -n '6s/ //gp'; }
 echo "rung before $(rung)"
 printf '\1\0\0\0\0\0\0\0' | ./rampart cell write ringer:orders --at 8
 for wait in $(seq 50); do [ "$(rung)" -gt 10 ] && break; sleep 0.1; done
@@ -75,6 +75,8 @@ run destroy-bells cell destroy rung ringer
 
 # A watchdog, and a bit of a register of a device that Linux has.
 run kicks cell create kicks --cpus 3 --argument 4294968296 --shared 4KiB --shared 4KiB:root --watchdog 2s --image rampart-cell-irq
+# What is shared is not wiped, and this program kicks until something is ordered.
+head -c 8 /dev/zero | ./rampart cell write kicks:1
 run silent cell create silent --cpus 2 --argument 1000 --watchdog 500ms --register 0x9030400:4:0x1:0x1 --image rampart-cell-irq
 run register-taken cell create other --cpus 1 --register 0x9030400:4:0x3:0x3 --image rampart-cell-irq
 run start-dogs cell start kicks silent

@@ -262,7 +262,7 @@ struct ConsoleArguments {
 const READ_EXAMPLES: &str = "\
 Examples:
   rampart cell read press:records >records.bin
-  rampart cell read press:0 --bytes 64 | od -t x8
+  rampart cell read press:0 --bytes 64B | od -t x8
 
 `rampart cell list --verbose` shows the regions. The cell may write while this reads: each word of 64 bits
 is whole, and what several words say together is for the reader to check.";
