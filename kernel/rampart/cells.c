@@ -108,6 +108,27 @@ give_back:
 	return error;
 }
 
+/* Copied before a CPU leaves. */
+static int read_names(const struct rampart_create *request, struct rampart_member *member)
+{
+	if (!request->names_bytes)
+		return 0;
+	if (request->names_bytes > RAMPART_MAXIMUM_NAMES_BYTES) {
+		pr_err("%llu bytes of names; needed are %u at most\n", request->names_bytes,
+		       RAMPART_MAXIMUM_NAMES_BYTES);
+		return -E2BIG;
+	}
+	member->names = memdup_user(u64_to_user_ptr(request->names), request->names_bytes);
+	if (IS_ERR(member->names)) {
+		int error = PTR_ERR(member->names);
+
+		member->names = NULL;
+		return error;
+	}
+	member->names_bytes = request->names_bytes;
+	return 0;
+}
+
 int rampart_cell_create(struct rampart_create *request)
 {
 	struct rampart_blob_header *blob;
@@ -129,9 +150,12 @@ int rampart_cell_create(struct rampart_create *request)
 		error = -ENOMEM;
 		goto free_blob;
 	}
-	error = take_cpus(blob, &member->cpus);
+	error = read_names(request, member);
 	if (error)
 		goto free_member;
+	error = take_cpus(blob, &member->cpus);
+	if (error)
+		goto free_names;
 	rampart_call(RAMPART_CALL_CELL_CREATE, virt_to_phys(blob), blob->bytes, &request->answer);
 	error = rampart_error(&request->answer);
 	if (error)
@@ -142,7 +166,7 @@ int rampart_cell_create(struct rampart_create *request)
 		goto return_cpus;
 	}
 	member->blob = blob;
-	/* From here on the last reference frees both. Without sysfs it is a cell all the same. */
+	/* From here on the last reference frees all. Without sysfs it is a cell all the same. */
 	if (kobject_init_and_add(&member->kobject, &rampart_member_type, rampart.cells, "%u",
 				 member->number))
 		pr_warn("cell %s is not in sysfs\n", blob->name);
@@ -153,6 +177,8 @@ int rampart_cell_create(struct rampart_create *request)
 
 return_cpus:
 	return_cpus(&member->cpus);
+free_names:
+	kfree(member->names);
 free_member:
 	kfree(member);
 free_blob:

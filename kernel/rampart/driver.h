@@ -21,6 +21,9 @@ struct rampart_member {
 	struct cpumask cpus;
 	/* Its configuration, to find its memory by. */
 	struct rampart_blob_header *blob;
+	/* What its maker calls what it has. */
+	void *names;
+	u64 names_bytes;
 };
 
 /* One opening of the device. */

@@ -209,7 +209,10 @@ struct rampart_status {
 	__u64 changes;			/* grows with each change of a state */
 	__u64 failures;			/* ever; n is in slot n % FAILURE_SLOTS */
 	__u64 logged;			/* bytes ever; n is at n % LOG_BYTES */
-	__u64 reserved[3];
+	/* Why (RAMPART_REFUSAL_...) and where the launch refused the system's configuration. */
+	__u64 refusal;
+	__u64 refused_entry;
+	__u64 reserved;
 	struct rampart_cell_status cells[RAMPART_MAXIMUM_CELLS];
 	struct rampart_cpu_status cpus[RAMPART_MAXIMUM_CPUS];
 	struct rampart_failure failure[RAMPART_FAILURE_SLOTS];

@@ -26,6 +26,7 @@
 #include <asm/virt.h>
 
 #include "driver.h"
+#include "refusals.h"
 
 /* How long CPUs wait for each other at EL2; interrupts may be off elsewhere. */
 #define RENDEZVOUS_US	(1 * USEC_PER_SEC)
@@ -247,6 +248,25 @@ static int rampart_fill(void *memory, const struct rampart_enable *request,
 	return 0;
 }
 
+/* Of its tables the hypervisor's own checks are the last word. */
+static void rampart_tell_refusal(struct rampart_answer *answer, const struct rampart_status *status)
+{
+	const char *reason = "an unknown reason";
+	u64 refusal = READ_ONCE(status->refusal);
+
+	if (answer->outcome != RAMPART_REFUSED || !refusal) {
+		pr_err("the hypervisor refused to start: %lld; it says: %.*s\n", answer->outcome,
+		       RAMPART_LOG_BYTES, status->log);
+		return;
+	}
+	answer->values[0] = refusal;
+	answer->values[1] = READ_ONCE(status->refused_entry);
+	if (refusal < ARRAY_SIZE(rampart_refusals) && rampart_refusals[refusal])
+		reason = rampart_refusals[refusal];
+	pr_err("the hypervisor refuses entry %llu of a table of the machine's description: %s (%llu)\n",
+	       answer->values[1], reason, refusal);
+}
+
 static int rampart_run(struct rampart_entry *entry, struct rampart_enable *request)
 {
 	entry->step = RAMPART_LAUNCH_PREPARE;
@@ -311,8 +331,7 @@ int rampart_launch(struct rampart_enable *request, struct device *device)
 	entry->entry = request->memory + ((struct rampart_header *)memory)->entry;
 	error = rampart_run(entry, request);
 	if (error) {
-		pr_err("the hypervisor refused to start: %lld; it says: %.*s\n",
-		       request->answer.outcome, RAMPART_LOG_BYTES, status->log);
+		rampart_tell_refusal(&request->answer, status);
 		memunmap(status);
 		goto unmap;
 	}

@@ -43,10 +43,16 @@ struct rampart_enable {
 	struct rampart_answer answer;
 };
 
+/* Of the names that a cell's maker gave to what it has. */
+#define RAMPART_MAXIMUM_NAMES_BYTES	4096
+
 /* Its CPUs leave Linux. answer.values[0] becomes its number. */
 struct rampart_create {
 	__u64 configuration;
 	__u64 configuration_bytes;
+	/* Kept with the cell and given back, never looked into. 0 bytes for none. */
+	__u64 names;			/* address */
+	__u64 names_bytes;		/* RAMPART_MAXIMUM_NAMES_BYTES at most */
 	struct rampart_answer answer;
 };
 
@@ -72,6 +78,8 @@ struct rampart_configuration {
 	__u32 reserved;			/* 0 */
 	__u64 configuration;		/* address of the room for it */
 	__u64 configuration_bytes;	/* of the room; becomes its size. ENOSPC if too small */
+	__u64 names;			/* the same for what came as names */
+	__u64 names_bytes;
 };
 
 /* The root's own: index in the doorbells of the system's configuration. */

@@ -163,7 +163,9 @@ int rampart_view_map(struct file *file, struct vm_area_struct *area)
 int rampart_view_configuration(struct rampart_configuration *request)
 {
 	const struct rampart_blob_header *blob = NULL;
+	const struct rampart_member *member = NULL;
 	u64 room = request->configuration_bytes;
+	u64 names_room = request->names_bytes;
 
 	lockdep_assert_held(&rampart.lock);
 	if (request->reserved)
@@ -172,13 +174,19 @@ int rampart_view_configuration(struct rampart_configuration *request)
 		return -ENODEV;
 	if (request->cell == RAMPART_ROOT)
 		blob = rampart.system;
-	else if (request->cell < RAMPART_MAXIMUM_CELLS && rampart.members[request->cell])
-		blob = rampart.members[request->cell]->blob;
+	else if (request->cell < RAMPART_MAXIMUM_CELLS)
+		member = rampart.members[request->cell];
+	if (member)
+		blob = member->blob;
 	if (!blob)
 		return -ENOENT;
 	request->configuration_bytes = blob->bytes;
-	if (room < blob->bytes)
+	request->names_bytes = member ? member->names_bytes : 0;
+	if (room < blob->bytes || names_room < request->names_bytes)
 		return -ENOSPC;
+	if (request->names_bytes &&
+	    copy_to_user(u64_to_user_ptr(request->names), member->names, member->names_bytes))
+		return -EFAULT;
 	return copy_to_user(u64_to_user_ptr(request->configuration), blob, blob->bytes) ?
 		-EFAULT : 0;
 }

@@ -5,6 +5,7 @@
 //! The programs under test are those that `make build` leaves in `bin/`, because they are what a
 //! user runs. `RAMPART_BIN` names another directory.
 
+pub mod cell_script;
 pub mod disturbance;
 pub mod documents;
 pub mod hypervisor;

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use rampart_tests::cell_script::Said;
 use rampart_tests::hypervisor::{complaints, run_with_command};
 use serde_json::Value;
 
@@ -104,41 +105,10 @@ echo finished
 dmesg | sed 's/^/log /'
 "#;
 
-/// What a command said, and its exit code.
-struct Said<'a>(&'a str);
-
-impl Said<'_> {
-    fn of(&self, word: &str, code: i32) -> &str {
-        let (_, rest) = self
-            .0
-            .split_once(&format!("<{word}>\n"))
-            .unwrap_or_else(|| panic!("no <{word}>: {}", self.0));
-        let (said, after) = rest
-            .split_once(&format!("</{word}> is "))
-            .unwrap_or_else(|| panic!("no end of <{word}>: {rest}"));
-        let found = after.lines().next().unwrap_or_default();
-        assert_eq!(found, code.to_string(), "{word}: {said}");
-        said
-    }
-
-    fn json(&self, word: &str) -> Value {
-        let said = self.of(word, 0);
-        serde_json::from_str(said).unwrap_or_else(|error| panic!("{word}: {error}: {said}"))
-    }
-
-    /// Refused with exit code 4, and the message has all of these words.
-    fn refused(&self, word: &str, words: &[&str]) {
-        let said = self.of(word, 4);
-        for wanted in words.iter().chain(&["mend: "]) {
-            assert!(said.contains(wanted), "{word}: no {wanted:?} in: {said}");
-        }
-    }
-}
-
 #[test]
 fn cells_are_described_made_watched_and_ended_by_command_and_by_plan() {
     let text = run_with_command(SCRIPT, 1024, Duration::from_secs(400));
-    let said = Said(&text);
+    let said = Said::new(&text);
     described(&said);
     launched(&said);
     made(&said);
@@ -181,7 +151,7 @@ fn launched(said: &Said<'_>) {
     assert!(said.of("enable", 0).contains("enabled, memory 0x7f800000"));
     assert_eq!(said.json("enable-again")["already"], true);
     assert!(said.of("disable-unused", 0).contains("disabled"));
-    said.of("enable-anew", 0);
+    said.went_well("enable-anew");
 }
 
 fn made(said: &Said<'_>) {
@@ -193,7 +163,7 @@ fn made(said: &Said<'_>) {
     assert_eq!(created["memory"]["start"], 0x7000_0000_u64);
     assert_eq!(created["memory"]["guest"], 0x4000_0000_u64);
     assert_eq!(created["shared"], dry["shared"]);
-    said.of("start", 0);
+    said.went_well("start");
     let stats = said.json("stats");
     let cpu = &stats[0]["by-cpu"][0];
     assert_eq!(stats[0]["state"], "running", "{stats:#}");
@@ -234,7 +204,7 @@ fn watched(said: &Said<'_>) {
 
 fn ended(said: &Said<'_>) {
     for word in ["stop", "stop-again", "start-again", "destroy", "disable"] {
-        said.of(word, 0);
+        said.went_well(word);
     }
     said.refused("disable-with-cells", &["press", "--destroy-cells"]);
     let some = said.of("some", 5);
@@ -245,7 +215,7 @@ fn ended(said: &Said<'_>) {
 }
 
 fn planned(said: &Said<'_>) {
-    said.of("apply", 0);
+    said.went_well("apply");
     assert!(
         said.of("nobody-enters", 2)
             .contains("nothing of Linux runs in a cell")
@@ -268,7 +238,7 @@ fn planned(said: &Said<'_>) {
     said.refused("up-orphan", &["rampart down"]);
     assert!(said.of("down-orphan", 0).contains("destroyed"));
     assert!(said.of("list-down", 0).contains("there is no cell"));
-    said.of("up-anew", 0);
+    said.went_well("up-anew");
     assert_eq!(said.json("down")[0]["outcome"], "ended");
     // The hypervisor that `up` brought is gone with the plan.
     assert!(said.of("release", 0).contains("hypervisor"));

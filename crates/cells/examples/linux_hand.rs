@@ -3,8 +3,9 @@
 //! (`mem=`); and, carried into a cell, what they do there:
 //!
 //! ```text
-//! linux_hand run | crash KERNEL METER           in the root
-//! linux_hand reset | panic                      in a cell
+//! linux_hand run | crash | device KERNEL METER  in the root
+//! linux_hand initramfs METER                    in the root: to its output
+//! linux_hand reset | panic | alarms             in a cell
 //! ```
 //!
 //! Each check is a line that begins with `ok` or `FAILED`; figures begin with `figure`, lines of a
@@ -12,6 +13,7 @@
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -20,6 +22,9 @@ use rampart_agent::{Agent, AgentCommand, AgentHandle, AgentInput, AgentProcess};
 use rampart_cells::device::Device;
 use rampart_cells::linux::{LinuxCell, LinuxError, LinuxOrder, LinuxRegions, Span, initramfs};
 use rampart_cells::machine::Machine;
+use rampart_cells::names::RegionNames;
+use rampart_cells::operate::Operator;
+use rampart_cells::resolve::Request;
 use rampart_hypervisor_core::interface::{Exit, StopReason};
 use rampart_model::{
     CpuId, CpuSet, METER_PROTOCOL_VERSION, MeterEvent, MeterKind, MeterPlan, MeterRequest, Nanos,
@@ -37,6 +42,10 @@ const BOOT_PATIENCE: Duration = Duration::from_secs(150);
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Where this program is in a cell.
 const HAND: &str = "/bin/hand";
+/// A device whose driver is in the kernel.
+const CLOCK: &str = "pl031@9010000";
+/// Of a second each.
+const ALARMS: u64 = 5;
 /// Samples of a wakeup meter in three seconds, of a millisecond each; fewer are missed or lost.
 const FEWEST_SAMPLES: u64 = 300;
 /// Of a second each.
@@ -75,6 +84,8 @@ impl Parts {
             image: self.image.clone(),
             initramfs: self.initramfs.clone(),
             arguments: String::new(),
+            nodes: Vec::new(),
+            names: RegionNames::default(),
         })
     }
 }
@@ -375,6 +386,80 @@ fn crash(kernel: &str, meter: &str) -> Result<()> {
     Err("the root did not panic".into())
 }
 
+/// A device of the machine in the tree of a cell: its driver finds it, and its interrupts come.
+fn device(kernel: &str, meter: &str) -> Result<()> {
+    let parts = Parts::read(kernel, meter)?;
+    let operator = Operator::open()?;
+    let request = Request {
+        devices: vec![CLOCK.to_owned()],
+        ..Request::linux("clock", SPAN.bytes - (2 << 20))
+    };
+    let resolved = operator.resolved(&request, &CpuSet::new());
+    let resolved = resolved.map_err(|error| format!("{error:?}"))?;
+    say(
+        resolved.findings.is_empty() && resolved.nodes.len() == 2,
+        &format!(
+            "device: it and its clock can be had: {:?}",
+            resolved.findings
+        ),
+    );
+    let cell = LinuxCell::boot(LinuxOrder {
+        configuration: resolved.configuration,
+        image: parts.image,
+        initramfs: parts.initramfs,
+        arguments: String::new(),
+        nodes: resolved.nodes,
+        names: resolved.names,
+    })?;
+    let agent = cell.agent(BOOT_PATIENCE)?;
+    let counted = || -> Result<u64> {
+        let text = output(&agent, &["/init", "show", "/proc/interrupts"])?;
+        let line = text.lines().find(|line| line.contains("rtc-pl031"));
+        let count = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
+        Ok(count.ok_or("no interrupt of rtc-pl031")?)
+    };
+    let before = counted()?;
+    let exits = cell.exits()?;
+    let told = output(&agent, &[HAND, "alarms"])?;
+    let exits = since(&cell, &exits)?;
+    let interrupts = counted()? - before;
+    println!("figure device: interrupts {interrupts} exits {exits:?}");
+    say(
+        told.trim() == format!("alarms {ALARMS}") && interrupts >= ALARMS,
+        &format!("device: its interrupts come: {interrupts}, {}", told.trim()),
+    );
+    say(
+        exits.iter().all(|(reason, _)| *reason != Exit::Interrupt),
+        "device: no exit is for an interrupt",
+    );
+    drop(agent);
+    tell_console(&cell);
+    cell.destroy()?;
+    Ok(())
+}
+
+/// What a plan's cell begins with.
+fn first_files(meter: &str) -> Result<()> {
+    let files = initramfs(&std::fs::read(meter)?, &[])?;
+    Ok(std::io::stdout().write_all(&files)?)
+}
+
+/// In a cell: waits for the clock to tell so many seconds (Documentation/admin-guide/rtc.rst).
+fn alarms() -> Result<()> {
+    /// `_IO('p', 0x03)`.
+    const RTC_UIE_ON: u64 = 0x7003;
+    let mut clock = std::fs::File::open("/dev/rtc0")?;
+    // SAFETY: it takes no argument.
+    if unsafe { libc::ioctl(clock.as_raw_fd(), RTC_UIE_ON as _) } != 0 {
+        return Err(std::io::Error::last_os_error().into());
+    }
+    for _ in 0..ALARMS {
+        clock.read_exact(&mut [0; 8])?;
+    }
+    println!("alarms {ALARMS}");
+    Ok(())
+}
+
 /// In a cell.
 fn inside(what: &str) -> Result<()> {
     // Whoever started us knows by now that we were.
@@ -395,6 +480,9 @@ fn main() -> std::process::ExitCode {
     let done = match words[..] {
         ["run", kernel, meter] => run(kernel, meter),
         ["crash", kernel, meter] => crash(kernel, meter),
+        ["device", kernel, meter] => device(kernel, meter),
+        ["initramfs", meter] => first_files(meter),
+        ["alarms"] => alarms(),
         [what @ ("reset" | "panic")] => inside(what),
         _ => Err("see the top of linux_hand.rs".into()),
     };

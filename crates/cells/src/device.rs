@@ -13,6 +13,7 @@ use rampart_hypervisor_core::format::{MAXIMUM_BLOB_BYTES, Refusal};
 use rampart_hypervisor_core::interface::{MAXIMUM_CPUS, Outcome, STATUS_BYTES, Status};
 use zerocopy::IntoBytes as _;
 
+use crate::names::RegionNames;
 use crate::shared::SharedMemory;
 
 /// The driver's device.
@@ -80,6 +81,8 @@ struct Enable {
 struct Create {
     configuration: u64,
     configuration_bytes: u64,
+    names: u64,
+    names_bytes: u64,
     answer: Answer,
 }
 
@@ -109,7 +112,12 @@ struct GivenConfiguration {
     reserved: u32,
     configuration: u64,
     configuration_bytes: u64,
+    names: u64,
+    names_bytes: u64,
 }
+
+/// `RAMPART_MAXIMUM_NAMES_BYTES`.
+const MAXIMUM_NAMES_BYTES: usize = 4096;
 
 /// `struct rampart_state`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -249,9 +257,20 @@ impl Device {
     /// # Errors
     /// What the driver or the hypervisor refuses; the CPUs are then Linux's again.
     pub fn create(&self, configuration: &[u8]) -> Result<u32, Error> {
+        self.create_named(configuration, &RegionNames::default())
+    }
+
+    /// The same, with names for its shared regions.
+    ///
+    /// # Errors
+    /// As [`Self::create`]; E2BIG for more than 4 KiB of names.
+    pub fn create_named(&self, configuration: &[u8], names: &RegionNames) -> Result<u32, Error> {
+        let names = names.bytes();
         let mut request = Create {
             configuration: configuration.as_ptr() as u64,
             configuration_bytes: configuration.len() as u64,
+            names: names.as_ptr() as u64,
+            names_bytes: names.len() as u64,
             answer: Answer::default(),
         };
         let answer = self.call("create", CREATE, &mut request, |request| request.answer)?;
@@ -326,17 +345,25 @@ impl Device {
     /// ENODEV while the hypervisor is not there, ENOENT where no such cell is.
     pub fn configuration(&self, cell: u32) -> Result<GivenBlob, Error> {
         let mut words = vec![0_u64; MAXIMUM_BLOB_BYTES / 8];
+        let mut names = vec![0; MAXIMUM_NAMES_BYTES];
         let mut request = GivenConfiguration {
             cell,
             reserved: 0,
             configuration: words.as_mut_ptr() as u64,
             configuration_bytes: MAXIMUM_BLOB_BYTES as u64,
+            names: names.as_mut_ptr() as u64,
+            names_bytes: names.len() as u64,
         };
         self.call("configuration", CONFIGURATION, &mut request, |_| {
             Answer::default()
         })?;
         let bytes = request.configuration_bytes.min(MAXIMUM_BLOB_BYTES as u64) as usize;
-        Ok(GivenBlob { words, bytes })
+        names.truncate(request.names_bytes as usize);
+        Ok(GivenBlob {
+            words,
+            bytes,
+            names: RegionNames::parse(&names),
+        })
     }
 
     /// Shows memory that a created cell shares with the root (`SHARED` and `ROOT_READ` in its
@@ -418,6 +445,7 @@ pub struct GivenBlob {
     /// Whole words, because a configuration's entries must be aligned.
     words: Vec<u64>,
     bytes: usize,
+    names: RegionNames,
 }
 
 impl GivenBlob {
@@ -425,6 +453,12 @@ impl GivenBlob {
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.words.as_bytes()[..self.bytes]
+    }
+
+    /// What came with it as names of shared regions.
+    #[must_use]
+    pub const fn names(&self) -> &RegionNames {
+        &self.names
     }
 
     /// What it says.

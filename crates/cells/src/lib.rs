@@ -6,7 +6,9 @@
 pub mod describe;
 pub mod device;
 pub mod linux;
+mod lost;
 pub mod machine;
+pub mod names;
 pub mod operate;
 pub mod resolve;
 pub mod shared;

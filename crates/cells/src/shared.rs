@@ -7,6 +7,11 @@ use std::os::fd::AsRawFd as _;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::lost::Watch;
+
+/// What memory is mapped in, in bytes.
+pub(crate) const PAGE_BYTES: usize = rampart_hypervisor_core::interface::PAGE_BYTES as usize;
+
 /// A shared region, or whole pages of one, seen while this lives. The cell may write it at any
 /// moment: every access is atomic, and nothing that is read is to be believed.
 #[derive(Debug)]
@@ -14,6 +19,7 @@ pub struct SharedMemory {
     start: NonNull<AtomicU64>,
     bytes: usize,
     writable: bool,
+    watch: Watch,
 }
 
 // SAFETY: all access is through atomics; the mapping belongs to no thread.
@@ -49,11 +55,21 @@ impl SharedMemory {
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let start: NonNull<AtomicU64> =
+            NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let watch = match Watch::begin(start.as_ptr() as usize, bytes) {
+            Ok(watch) => watch,
+            Err(error) => {
+                // SAFETY: mapped above; nobody refers to it.
+                unsafe { libc::munmap(start.as_ptr().cast(), bytes) };
+                return Err(error);
+            }
+        };
         Ok(Self {
             start,
             bytes,
             writable,
+            watch,
         })
     }
 
@@ -67,6 +83,12 @@ impl SharedMemory {
     #[must_use]
     pub const fn is_writable(&self) -> bool {
         self.writable
+    }
+
+    /// Whether its cell was destroyed, as far as an access has found out: it reads as zeros since.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.watch.is_lost()
     }
 
     /// All of it as words of 64 bits. A store faults where it is not writable.

@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which fields a cell has, and which belong to cells alone.
 
-use rampart_model::{CellPayload, PlannedDomain};
+use std::collections::BTreeSet;
+
+use rampart_model::{CellOptions, CellPayload, PlannedDomain};
 
 use crate::kinds::Fault;
+use crate::names::is_name;
+
+/// What a cell's directory of regions has room for, in bytes.
+const REGION_NAME_BYTES: usize = 32;
 
 /// A field of a domain of another kind that only cells have.
 pub(crate) fn only(domain: &PlannedDomain) -> Option<&'static str> {
@@ -147,12 +153,15 @@ fn wrong(domain: &PlannedDomain) -> Option<Fault> {
             "write initramfs = \"/opt/press/initramfs.cpio\"",
         );
     }
-    if linux && (!options.shared.is_empty() || options.argument != 0) {
+    if linux && options.argument != 0 {
         return fault(
             "cell",
-            "`shared` and `argument` are for a program without an operating system",
-            "remove them, or initramfs",
+            "`argument` is for a program without an operating system",
+            "remove it, or initramfs",
         );
+    }
+    if let Some((what, mend)) = wrong_regions(&options, linux) {
+        return fault("cell", &what, mend);
     }
     if !linux && !options.arguments.is_empty() {
         return fault(
@@ -162,6 +171,46 @@ fn wrong(domain: &PlannedDomain) -> Option<Fault> {
         );
     }
     None
+}
+
+/// The first fault of the regions that it shares.
+fn wrong_regions(options: &CellOptions, linux: bool) -> Option<(String, &'static str)> {
+    // As `rampart cell create` has it: what is a number is a region without a name.
+    let is_region = |name: &str| is_name(name) && !name.bytes().all(|byte| byte.is_ascii_digit());
+    let mut names = BTreeSet::new();
+    for region in &options.shared {
+        match &region.name {
+            None if linux => {
+                return Some((
+                    "a region without a name, which its Linux would not find".to_owned(),
+                    "write for example { name = \"records\", size = \"64KiB\" }",
+                ));
+            }
+            Some(name) if !is_region(name) || name.len() > REGION_NAME_BYTES => {
+                return Some((
+                    format!("`{name}` cannot be a region's name"),
+                    "use 1 to 32 letters, digits, `-`, `_` and `.`, not digits alone",
+                ));
+            }
+            Some(name) if !names.insert(name.clone()) => {
+                return Some((
+                    format!("two regions are called `{name}`"),
+                    "give one of them another name",
+                ));
+            }
+            _ => {}
+        }
+    }
+    let wrong = options.reads.iter().find(|read| {
+        let parts = read.split_once(':');
+        !parts.is_some_and(|(cell, region)| is_name(cell) && is_name(region))
+    });
+    wrong.map(|read| {
+        (
+            format!("`{read}` names no region of a cell"),
+            "write CELL:NAME, for example reads = [\"press:records\"]",
+        )
+    })
 }
 
 /// Whether a cell runs Linux.

@@ -3,6 +3,7 @@
 //! one of them alone, and neither believes what the other wrote.
 //!
 //! - [`records`]: one way, the writer never waits: a console, results.
+//! - [`directory`]: what the regions of a cell are called.
 //! - [`stream`]: bytes both ways, nothing is lost: a conversation.
 //!
 //! All accesses are whole words of 64 bits, loads and stores alone: shared memory may be mapped as
@@ -10,5 +11,6 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
+pub mod directory;
 pub mod records;
 pub mod stream;

@@ -7,7 +7,9 @@
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{NEIGHBOUR, ORDERS, Order, SHARED, Word};
+use rampart_ring::directory::{self, DIRECTORY_BYTES, Found};
+
+use crate::{DIRECTORY, NEIGHBOUR, ORDERS, Order, SHARED, Word};
 
 global_asm!(include_str!("entry.s"));
 
@@ -52,6 +54,16 @@ pub fn load(address: u64) -> u32 {
 pub fn store(address: u64, value: u32) {
     // SAFETY: as for `load`; nothing of the program itself is written to by address.
     unsafe { asm!("str {:w}, [{}]", in(reg) value, in(reg) address, options(nostack)) }
+}
+
+/// A shared region by its name. Only for a cell that was made with names: without any there is no
+/// memory at [`DIRECTORY`], and to read there is the end of the cell.
+#[must_use]
+pub fn region(name: &str) -> Option<Found> {
+    // SAFETY: the page is there, see above, only the root writes it, and its words are atomics.
+    let directory =
+        unsafe { core::slice::from_raw_parts(DIRECTORY as *const AtomicU64, DIRECTORY_BYTES / 8) };
+    directory::find(directory, name)
 }
 
 /// A word of the shared page.

@@ -22,6 +22,8 @@ pub use translation::cacheable;
 
 /// Where the page is that the root reads.
 pub const SHARED: u64 = 0x5000_0000;
+/// Where the names of shared regions are (`rampart_ring::directory`), if the cell was made with any.
+pub const DIRECTORY: u64 = 0x4fff_f000;
 /// Where the page is that the root writes: what the program is to do next.
 pub const ORDERS: u64 = 0x5000_1000;
 /// Where a neighbour's page is, which the neighbour writes.

@@ -297,8 +297,12 @@ pub struct Status {
     pub failures: AtomicU64,
     /// Bytes ever logged; number n lies at n % LOG_BYTES.
     pub logged: AtomicU64,
+    /// Why the launch refused the system's configuration ([`crate::format::Refusal`]).
+    pub refusal: AtomicU64,
+    /// Which entry of its table that means, from 0.
+    pub refused_entry: AtomicU64,
     /// 0.
-    pub reserved: [AtomicU64; 3],
+    pub reserved: AtomicU64,
     /// By the cell's number.
     pub cells: [CellStatus; MAXIMUM_CELLS],
     /// By the index in the header.

@@ -154,8 +154,8 @@ fn structures() -> Vec<Structure> {
         structure!(Header as "header": magic revision header_bytes image_bytes core_bytes per_cpu_bytes
             entry physical_base memory_bytes configuration configuration_bytes status cpu_count
             rendezvous_microseconds mpidrs),
-        structure!(Status as "status": magic revision cpu_count changes failures logged reserved cells
-            cpus failure log),
+        structure!(Status as "status": magic revision cpu_count changes failures logged refusal
+            refused_entry reserved cells cpus failure log),
         structure!(CellStatus as "cell_status": state stop_reason name cpus starts failure changed
             kicked silence reserved),
         structure!(CpuStatus as "cpu_status": mpidr cell power exits),
@@ -243,5 +243,25 @@ fn the_page_names_every_refusal() {
         there.collect::<Vec<_>>(),
         rows,
         "in the order of their codes"
+    );
+}
+
+#[test]
+fn the_driver_refuses_in_the_same_words() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel/rampart/refusals.h");
+    let text = std::fs::read_to_string(&path).expect("the driver's words");
+    let mut all = 0;
+    for refusal in (0..=u32::from(u8::MAX)).filter_map(|code| Refusal::try_from(code).ok()) {
+        let words = format!("] = \"{}\",", refusal.words());
+        let name = format!("{refusal:?}").to_lowercase();
+        let line = text.lines().find(|line| line.ends_with(&words));
+        let line = line.unwrap_or_else(|| panic!("{}: no line ends with {words}", path.display()));
+        let known = line.replace('_', "").to_lowercase();
+        assert!(known.contains(&format!("refusal{name}]")), "{line}");
+        all += 1;
+    }
+    assert_eq!(
+        text.lines().filter(|line| line.starts_with('\t')).count(),
+        all
     );
 }

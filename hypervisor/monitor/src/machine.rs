@@ -45,6 +45,13 @@ unsafe impl Sync for Once {}
 
 static MACHINE: Once = Once(UnsafeCell::new(None));
 
+/// The pages that the root may read.
+pub(crate) fn status(layout: &Layout) -> &'static Status {
+    // SAFETY: the layout was checked: the pages are aligned and the hypervisor's. They begin
+    // zeroed, and all fields are atomic.
+    unsafe { &*(layout.status.start as *const Status) }
+}
+
 impl Machine {
     /// Makes it known to all CPUs. Only for the first step of the launch.
     pub(crate) fn set(machine: Self) -> &'static Self {
@@ -76,9 +83,7 @@ impl Machine {
 
     /// The pages that the root may read.
     pub(crate) fn status(&self) -> &'static Status {
-        // SAFETY: the layout was checked: the pages are aligned and the hypervisor's. They begin
-        // zeroed, and all fields are atomic.
-        unsafe { &*(self.layout.status.start as *const Status) }
+        status(&self.layout)
     }
 
     /// The management interrupt: a number that Linux does not use, and where group 0 is ours one

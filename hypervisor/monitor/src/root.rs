@@ -18,8 +18,7 @@ use crate::cpu::{Cpu, Order, Registers};
 use crate::exits::Context;
 use crate::gic;
 use crate::guest;
-use crate::log;
-use crate::machine::Machine;
+use crate::machine::{Machine, status};
 use crate::memory::{Mapping, Use};
 use crate::registers::{ADDRESS_BITS, read_register, stores_seen, wait_until, write_register};
 use crate::system::{MANAGER, Manager, Shared};
@@ -65,17 +64,16 @@ pub(crate) fn read(layout: &Layout) -> Result<Configuration<'static>, Outcome> {
     };
     let configuration = manager
         .read(ROOT, Kind::System, blob.end - blob.start, copy)
-        .map_err(refuse)?;
+        .map_err(|refused| refuse(layout, refused))?;
     manager.set(ROOT, Some(configuration));
     Ok(configuration)
 }
 
-/// Tells in the log why and where, by the numbers of `format.rs`.
-fn refuse(refused: Refused) -> Outcome {
-    log::line(
-        "the system's configuration is refused: reason, entry",
-        &[refused.refusal as u64, refused.index.into()],
-    );
+/// Leaves the reason and the place in the status pages: the stub hands on one number alone.
+fn refuse(layout: &Layout, refused: Refused) -> Outcome {
+    let status = status(layout);
+    status.refusal.store(refused.refusal as u64, SeqCst);
+    status.refused_entry.store(refused.index.into(), SeqCst);
     Outcome::Refused
 }
 
@@ -125,7 +123,8 @@ pub(crate) fn discover(
         unmaskable: found.unmaskable,
         lowest_mask: found.lowest_mask,
     });
-    against::check_system(system, &machine.facts()).map_err(refuse)?;
+    against::check_system(system, &machine.facts())
+        .map_err(|refused| refuse(&machine.layout, refused))?;
     Ok(machine)
 }
 

@@ -4,9 +4,11 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use rampart_cells::device::Device;
+use rampart_cells::device::{Device, Error};
+use rampart_hypervisor_core::format::{MemoryFlags, Refusal};
+use rampart_hypervisor_core::interface::PAGE_BYTES;
 
-use crate::support::{Done, enable, say};
+use crate::support::{Done, HYPERVISOR, enable, region, say, system};
 
 /// Threads that go from CPU to CPU, so that interrupts between CPUs are needed all the time.
 fn under_load<T>(work: impl FnOnce() -> T) -> T {
@@ -36,6 +38,38 @@ fn under_load<T>(work: impl FnOnce() -> T) -> T {
         ENDING.store(true, Relaxed);
         result
     })
+}
+
+/// Descriptions of the machine that are wrong in one thing: the hypervisor says which entry, and why, and
+/// is not there afterwards.
+pub(crate) fn refused(device: &Device) -> Done {
+    let (mut twice, mut own) = (system()?, system()?);
+    twice.cpus.push(twice.cpus[0]);
+    let last = own.memory.len();
+    own.memory.push(region(
+        HYPERVISOR.0,
+        HYPERVISOR.0,
+        PAGE_BYTES,
+        MemoryFlags::READ,
+    ));
+    let wrong = [
+        (twice, Refusal::CpuTwice, 4),
+        (own, Refusal::MemoryReserved, last),
+    ];
+    for (blob, wanted, entry) in wrong {
+        let answer = device.enable(HYPERVISOR.0, HYPERVISOR.1, &blob.bytes());
+        let told = matches!(
+            &answer,
+            Err(Error::Refused { refusal, index, .. }) if *refusal == wanted && *index == entry as u64
+        );
+        let gone = !device.state()?.is_enabled();
+        say(
+            told && gone,
+            &format!("refused: {wanted:?} of entry {entry}: {answer:?}"),
+        );
+    }
+    enable(device)?;
+    Ok(device.disable()?)
 }
 
 pub(crate) fn leave(device: &Device, turns: usize) -> Done {

@@ -2,7 +2,7 @@
 //! What the tests do in a booted root, whose memory from 0x7000_0000 Linux leaves alone (`mem=`):
 //!
 //! ```text
-//! cells_hand enable | disable | start DIRECTORY | leave TURNS | cells DIRECTORY [TOPIC...] | turns TURNS DIRECTORY
+//! cells_hand enable | disable | refused | start DIRECTORY | leave TURNS | cells DIRECTORY [TOPIC...] | turns TURNS DIRECTORY
 //! ```
 //!
 //! Each check is a line that begins with `ok` or `FAILED`; figures begin with `figure`.
@@ -106,6 +106,7 @@ fn main() -> Done {
             FIRST.start(&device, 1000, &program)?;
             Ok(())
         }
+        ["refused"] => launch::refused(&device),
         ["leave", count] => launch::leave(&device, count.parse()?),
         ["cells", directory, ref only @ ..] => cells(&device, Path::new(directory), only),
         ["turns", count, directory] => turns::turns(&device, count.parse()?, Path::new(directory)),

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::nodes::Nodes;
-use super::{Device, Driver, Reference, addresses, interrupts};
+use super::{Device, Driver, NodeContents, Reference, addresses, interrupts};
 
 /// Properties that point to other devices, with the property there that says how many words follow.
 const REFERENCES: [(&str, Option<&str>); 6] = [
@@ -43,6 +43,7 @@ pub(super) fn all(
             interrupts,
             references: references(nodes, node),
             linux: drivers.get(path).cloned(),
+            contents: contents(nodes, node),
         });
     }
     let place = |device: &Device| device.ranges.iter().map(|range| range.start).min();
@@ -74,9 +75,80 @@ fn references(nodes: &Nodes, node: usize) -> Vec<Reference> {
                 property: property.to_owned(),
                 path: nodes.path(target).to_owned(),
                 arguments: arguments.to_vec(),
+                frequency: nodes
+                    .is_compatible(target, &["fixed-clock"])
+                    .then(|| nodes.word(target, "clock-frequency"))
+                    .flatten(),
             });
             rest = next;
         }
     }
     found
+}
+
+/// Properties that are understood above, or that mean something in their own tree alone.
+const UNDERSTOOD: [&str; 16] = [
+    "reg",
+    "reg-names",
+    "interrupts",
+    "interrupts-extended",
+    "interrupt-names",
+    "interrupt-parent",
+    "interrupt-map",
+    "interrupt-map-mask",
+    "phandle",
+    "linux,phandle",
+    "name",
+    "ranges",
+    "dma-ranges",
+    "status",
+    "#address-cells",
+    "#size-cells",
+];
+
+/// Properties of common bindings that point to other nodes, beside [`REFERENCES`] and what ends as
+/// [`points`] knows it.
+const POINTING: [&str; 16] = [
+    "gpios",
+    "phys",
+    "phy-handle",
+    "mboxes",
+    "nvmem-cells",
+    "memory-region",
+    "interconnects",
+    "operating-points-v2",
+    "msi-parent",
+    "hwlocks",
+    "syscon",
+    "pwms",
+    "io-channels",
+    "iommu-map",
+    "msi-map",
+    "extcon",
+];
+
+fn points(property: &str) -> bool {
+    let ends = ["-supply", "-gpios", "-gpio", "-syscon"];
+    POINTING.contains(&property)
+        || ends.iter().any(|end| property.ends_with(end))
+        || property.starts_with("assigned-clock")
+        || (property.starts_with("pinctrl-") && property != "pinctrl-names")
+}
+
+fn contents(nodes: &Nodes, node: usize) -> NodeContents {
+    let mut contents = NodeContents::default();
+    for (name, value) in nodes.properties(node) {
+        if UNDERSTOOD.contains(&name) || REFERENCES.iter().any(|(known, _)| *known == name) {
+            continue;
+        }
+        if points(name) {
+            let first = nodes.word(node, name);
+            let target = first.and_then(|phandle| nodes.with_phandle(phandle));
+            let path = target.map_or("an unknown node", |target| nodes.path(target));
+            contents.elsewhere.push((name.to_owned(), path.to_owned()));
+        } else {
+            contents.properties.push((name.to_owned(), value.to_vec()));
+        }
+    }
+    contents
 }

@@ -232,6 +232,19 @@ pub struct Reference {
     pub path: String,
     /// What of it, as words of its binding.
     pub arguments: Vec<u32>,
+    /// Of a clock that never changes: its frequency in hertz.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frequency: Option<u32>,
+}
+
+/// What a device's node says that another machine's tree can repeat word by word, and what not.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeContents {
+    /// Properties without addresses, interrupts and other nodes.
+    pub properties: Vec<(String, Vec<u8>)>,
+    /// Other properties that point to nodes than those of [`Device::references`], with the path of
+    /// the first one.
+    pub elsewhere: Vec<(String, String)>,
 }
 
 /// The driver of Linux that has a device.
@@ -266,6 +279,9 @@ pub struct Device {
     /// Who has it in Linux; none where that was not to be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub linux: Option<Driver>,
+    /// The rest of its node, which is for the tree of a cell's Linux and not for the document.
+    #[serde(skip)]
+    pub contents: NodeContents,
 }
 
 impl Device {

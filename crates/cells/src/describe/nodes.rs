@@ -195,6 +195,12 @@ impl Nodes {
         self.all[node].properties.contains_key(property)
     }
 
+    /// All properties of a node.
+    pub(super) fn properties(&self, node: usize) -> impl Iterator<Item = (&str, &[u8])> {
+        let all = self.all[node].properties.iter();
+        all.map(|(name, value)| (name.as_str(), value.as_slice()))
+    }
+
     fn value(&self, node: usize, property: &str) -> Option<&[u8]> {
         self.all[node].properties.get(property).map(Vec::as_slice)
     }

@@ -25,6 +25,12 @@ impl Console {
         }
     }
 
+    /// Whether its cell was destroyed, as far as a look at it has found out.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.memory.is_lost()
+    }
+
     /// What has come since the last call, at most so much as a person reads in a while. What was
     /// overwritten before it was read is told by a line of its own. Control characters are left out:
     /// the cell is not trusted with a terminal.

@@ -26,9 +26,10 @@ pub use error::LinuxError;
 pub use image::KernelImage;
 pub use initramfs::initramfs;
 pub use layout::{CONSOLE_BYTES, FROM_ROOT_BYTES, Layout, LinuxRegions, Span, TO_ROOT_BYTES};
-pub use tree::{TreeContents, device_tree};
+pub use tree::{FIRST_PHANDLE, TreeContents, TreeNode, device_tree};
 
 use crate::device::Device;
+use crate::names::RegionNames;
 use crate::shared::SharedMemory;
 
 /// Of a kernel's memory, in bytes (Linux, Documentation/arch/arm64/booting.rst).
@@ -52,6 +53,10 @@ pub struct LinuxOrder {
     pub initramfs: Vec<u8>,
     /// What it is told beside what every Linux cell is.
     pub arguments: String,
+    /// Its devices and named regions, as [`crate::resolve::Resolved::nodes`].
+    pub nodes: Vec<TreeNode>,
+    /// What its shared regions are called, as [`crate::resolve::Resolved::names`].
+    pub names: RegionNames,
 }
 
 /// A Linux in a cell. The cell is destroyed when this is dropped.
@@ -66,6 +71,7 @@ pub struct LinuxCell {
     image: KernelImage,
     initramfs: Vec<u8>,
     arguments: String,
+    nodes: Vec<TreeNode>,
     platform: (u64, (u64, u64)),
     console: Mutex<Console>,
     lines: Mutex<Vec<MemoryLine>>,
@@ -96,7 +102,7 @@ impl LinuxCell {
         let mut blob = order.configuration;
         (blob.entry, blob.argument) = (layout.kernel, layout.tree);
         let bytes = blob.checked().map_err(LinuxError::Configuration)?;
-        let number = device.create(&bytes)?;
+        let number = device.create_named(&bytes, &order.names)?;
         let console =
             device.map_shared(regions.console.start, regions.console.bytes as usize, false);
         let console = match console {
@@ -117,6 +123,7 @@ impl LinuxCell {
             image,
             initramfs: order.initramfs,
             arguments: order.arguments,
+            nodes: order.nodes,
             platform,
             console: Mutex::new(Console::new(console)),
             lines: Mutex::default(),
@@ -150,6 +157,7 @@ impl LinuxCell {
             initramfs: (self.layout.initramfs.start, self.layout.initramfs.bytes),
             arguments: &arguments,
             seed,
+            nodes: &self.nodes,
         });
         let load = |place, bytes: &[u8]| self.device.load(self.number, place, bytes);
         load(self.layout.kernel, &self.image.bytes)?;

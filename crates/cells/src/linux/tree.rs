@@ -33,6 +33,8 @@ pub struct TreeContents<'a> {
     pub arguments: &'a str,
     /// Bytes that nobody can guess: for the kernel's random numbers, and where it lies.
     pub seed: [u8; 64],
+    /// Its devices, what these need, and what it shares.
+    pub nodes: &'a [TreeNode],
 }
 
 fn property(node: &mut DeviceTreeNode, name: &str, value: impl ToPropertyValue) {
@@ -51,6 +53,18 @@ fn words(values: &[u64]) -> Vec<u32> {
         .map(|value| [(value >> 32) as u32, *value as u32]);
     halves.flatten().collect()
 }
+
+/// A node below the root, besides those that every cell has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TreeNode {
+    /// With its unit address.
+    pub name: String,
+    /// Values as they stand in the tree: numbers big-endian, texts with a 0 at their end.
+    pub properties: Vec<(String, Vec<u8>)>,
+}
+
+/// The first number by which these nodes may point to each other.
+pub const FIRST_PHANDLE: u32 = INTERRUPT_CONTROLLER + 1;
 
 /// The tree as bytes.
 #[must_use]
@@ -110,6 +124,13 @@ pub fn device_tree(contents: &TreeContents<'_>) -> Vec<u8> {
     property(timer, "interrupts", &interrupts.concat()[..]);
     // It goes on in every state that a cell's CPU can be in: none is turned off by itself.
     property(timer, "always-on", &[][..] as &[u8]);
+
+    for node in contents.nodes {
+        let own = child(&mut tree.root, &node.name);
+        for (name, value) in &node.properties {
+            property(own, name, value.as_slice());
+        }
+    }
     tree.to_dtb()
 }
 
@@ -122,6 +143,9 @@ mod tests {
 
     #[test]
     fn the_tree_says_what_the_cell_has() {
+        let big = |words: &[u32]| -> Vec<u8> {
+            words.iter().flat_map(|word| word.to_be_bytes()).collect()
+        };
         let contents = TreeContents {
             name: "rt",
             cpus: &[3, 0x1_0000_0102],
@@ -131,6 +155,10 @@ mod tests {
             initramfs: (0x1_7600_0000, 0x1234),
             arguments: "rdinit=/init",
             seed: [9; 64],
+            nodes: &[TreeNode {
+                name: "rtc@9010000".to_owned(),
+                properties: vec![("interrupts".to_owned(), big(&[0, 2, 4]))],
+            }],
         };
         let bytes = device_tree(&contents);
         let tree = Fdt::new(&bytes).expect("a tree");
@@ -141,9 +169,6 @@ mod tests {
                 .unwrap_or_else(|| panic!("no {name} in {path}"))
                 .value()
                 .to_vec()
-        };
-        let big = |words: &[u32]| -> Vec<u8> {
-            words.iter().flat_map(|word| word.to_be_bytes()).collect()
         };
         assert_eq!(value("/chosen", "bootargs"), b"rdinit=/init\0");
         assert_eq!(value("/chosen", "linux,initrd-end"), big(&[1, 0x7600_1234]));
@@ -157,6 +182,7 @@ mod tests {
         assert_eq!(value("/interrupt-controller@8000000", "reg"), frames);
         let timers = big(&[1, 13, 4, 1, 14, 4, 1, 11, 4, 1, 10, 4]);
         assert_eq!(value("/timer", "interrupts"), timers);
+        assert_eq!(value("/rtc@9010000", "interrupts"), big(&[0, 2, 4]));
         let phandle = value("/interrupt-controller@8000000", "phandle");
         assert_eq!(value("/", "interrupt-parent"), phandle);
     }

@@ -15,10 +15,12 @@ use std::fs;
 use rampart_hypervisor_core::format::MemoryFlags;
 pub use rampart_hypervisor_core::interface::{CellState, StopReason};
 use rampart_model::{CpuId, CpuSet, Finding, Severity};
+use rampart_ring::directory::{self, Entry};
 
 use crate::describe::{Description, Sources, Span, describe};
 use crate::device::{self, Device};
 use crate::resolve::{CellInUse, InUse, Request, Resolved, resolve};
+use crate::shared::SharedMemory;
 
 pub use crate::linux::Console;
 pub use console::console;
@@ -138,7 +140,101 @@ impl Operator {
     /// What driver or hypervisor refuse; nothing is left then.
     pub fn create(&self, resolved: &Resolved) -> Result<u32, OperateError> {
         let bytes = resolved.configuration.bytes();
-        self.call(|device| device.create(&bytes))
+        let number = self.call(|device| device.create_named(&bytes, &resolved.names))?;
+        if let Err(error) = self.write_directory(resolved) {
+            // A cell that is half made is none; the first error is the one to be told.
+            let _ = self.call(|device| device.destroy(number));
+            return Err(error);
+        }
+        Ok(number)
+    }
+
+    /// What its regions are called, for a program without an operating system.
+    fn write_directory(&self, resolved: &Resolved) -> Result<(), OperateError> {
+        let Some(place) = &resolved.directory else {
+            return Ok(());
+        };
+        let entries: Vec<Entry<'_>> = resolved
+            .shared
+            .iter()
+            .filter_map(|region| {
+                Some(Entry {
+                    name: resolved.names.of(region)?,
+                    start: region.guest,
+                    bytes: region.bytes,
+                    writable: region.flags().contains(MemoryFlags::WRITE),
+                })
+            })
+            .collect();
+        let failed = |what: String| {
+            let place = format!(
+                "cell {}, directory of its regions",
+                resolved.configuration.name
+            );
+            OperateError::refused(
+                Finding::new(Severity::Problem, place, what)
+                    .mend("create it with fewer names, or without"),
+            )
+        };
+        let mapped = self
+            .device
+            .map_shared(place.physical, place.bytes as usize, true);
+        let memory = mapped.map_err(|error| failed(format!("it cannot be mapped: {error}")))?;
+        if directory::write(memory.words(), &entries) {
+            return Ok(());
+        }
+        Err(failed(format!(
+            "{} names; there is room for {}",
+            entries.len(),
+            directory::MOST_ENTRIES
+        )))
+    }
+
+    /// A shared region of a cell, by its name or by its number from 0: as the root may see it, to be
+    /// written where the root is its writer.
+    ///
+    /// # Errors
+    /// If there is no such cell or region.
+    pub fn region(&self, name: &str, wanted: &str) -> Result<SharedMemory, OperateError> {
+        let cell = self.cell(name)?;
+        let place = format!("cell {name}, shared region {wanted}");
+        let Some(region) = cell.region(wanted) else {
+            let names: Vec<&str> = cell.names.all().collect();
+            return Err(OperateError::Usage(
+                Finding::new(Severity::Problem, place, "there is no such region")
+                    .values(
+                        format!("`{wanted}`"),
+                        format!(
+                            "one of {}, or a number below {}",
+                            if names.is_empty() {
+                                "no names".to_owned()
+                            } else {
+                                names.join(", ")
+                            },
+                            cell.shared().count()
+                        ),
+                    )
+                    .mend(format!(
+                        "rampart cell list --verbose shows the regions of {name}"
+                    )),
+            ));
+        };
+        let writable = region.flags().contains(MemoryFlags::ROOT_WRITE);
+        let mapped = self
+            .device
+            .map_shared(region.physical, region.bytes as usize, writable);
+        mapped.map_err(|error| {
+            OperateError::refused(
+                Finding::new(
+                    Severity::Problem,
+                    place,
+                    format!("it cannot be mapped: {error}"),
+                )
+                .mend(format!(
+                    "rampart cell list says whether {name} is still there"
+                )),
+            )
+        })
     }
 
     /// Writes into the memory of a cell that does not run, at an address as the cell sees it; at the
@@ -307,6 +403,8 @@ fn reported(
             "own"
         };
         MemoryReport {
+            name: cell.names.of(region).map(str::to_owned),
+            writer: writer(region.flags()).map(str::to_owned),
             span: Span {
                 start: region.physical,
                 bytes: region.bytes,
@@ -336,6 +434,19 @@ fn reported(
         by_cpu: by_cpu.collect(),
         failure: report::failure(status, shown.failure.load(Relaxed)),
     }
+}
+
+/// Who writes a shared region, seen from a cell that has it.
+fn writer(flags: MemoryFlags) -> Option<&'static str> {
+    flags.contains(MemoryFlags::SHARED).then_some({
+        if flags.contains(MemoryFlags::WRITE) {
+            "cell"
+        } else if flags.contains(MemoryFlags::ROOT_WRITE) {
+            "root"
+        } else {
+            "another cell"
+        }
+    })
 }
 
 /// Linux's numbers of the CPUs by their affinity.

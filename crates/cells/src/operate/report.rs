@@ -74,6 +74,12 @@ pub struct MemoryReport {
     pub guest: u64,
     /// `own`, `shared` or `device`.
     pub purpose: String,
+    /// What a shared region is called in this cell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Of a shared region: `cell`, `root` or `another cell`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub writer: Option<String>,
 }
 
 /// One cell.

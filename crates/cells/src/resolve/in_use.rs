@@ -9,6 +9,7 @@ use rampart_model::CpuSet;
 
 use crate::describe::{Description, Span};
 use crate::device::{Device, Error};
+use crate::names::RegionNames;
 
 /// A cell that is there.
 #[derive(Debug, Clone)]
@@ -19,9 +20,24 @@ pub struct CellInUse {
     pub name: String,
     /// What it was created with.
     pub configuration: Blob,
+    /// What its shared regions are called.
+    pub names: RegionNames,
 }
 
 impl CellInUse {
+    /// Its shared region of this name, or with this number, from 0.
+    #[must_use]
+    pub fn region(&self, wanted: &str) -> Option<&MemoryRegion> {
+        let number = wanted
+            .parse()
+            .ok()
+            .and_then(|number| self.shared().nth(number));
+        number.or_else(|| {
+            let mut shared = self.shared();
+            shared.find(|region| self.names.of(region) == Some(wanted))
+        })
+    }
+
     /// Its shared regions, in the order of its configuration.
     pub fn shared(&self) -> impl Iterator<Item = &MemoryRegion> {
         let memory = self.configuration.memory.iter();
@@ -92,6 +108,7 @@ impl InUse {
                     number,
                     name: configuration.name().to_owned(),
                     configuration: blob(&configuration),
+                    names: given.names().clone(),
                 });
             }
         }

@@ -6,9 +6,20 @@ use rampart_hypervisor_core::interface::MEMORY_ALIGNMENT;
 use rampart_model::{ByteSize, Finding};
 
 use super::{
-    BARE_MEMORY, BARE_SHARED, InUse, Payload, Request, SharedWish, Writer, pages, problem,
+    BARE_DIRECTORY, BARE_MEMORY, BARE_SHARED, InUse, Payload, Request, SharedWish, Writer, pages,
+    problem,
 };
 use crate::describe::{Description, Span, spans};
+use crate::names::{RegionNames, wrong_name};
+
+/// Where everything is.
+#[derive(Debug, Default)]
+pub(super) struct Placed {
+    pub(super) own: Option<MemoryRegion>,
+    pub(super) shared: Vec<MemoryRegion>,
+    pub(super) names: RegionNames,
+    pub(super) directory: Option<MemoryRegion>,
+}
 
 /// The cell's own memory and its shared regions.
 pub(super) fn placed(
@@ -16,7 +27,7 @@ pub(super) fn placed(
     in_use: &InUse,
     request: &Request,
     found: &mut Vec<Finding>,
-) -> (Option<MemoryRegion>, Vec<MemoryRegion>) {
+) -> Placed {
     let mut free = spans::without(&description.kept, &in_use.memory());
     let bytes = request
         .memory_bytes
@@ -24,7 +35,7 @@ pub(super) fn placed(
         .next_multiple_of(MEMORY_ALIGNMENT);
     let Some(own) = first_fit(&mut free, bytes) else {
         found.push(too_little(request, &free, bytes, description, "memory"));
-        return (None, Vec::new());
+        return Placed::default();
     };
     let all = MemoryFlags::READ | MemoryFlags::WRITE | MemoryFlags::EXECUTE | MemoryFlags::LOADABLE;
     let own = MemoryRegion {
@@ -38,59 +49,63 @@ pub(super) fn placed(
         flags: all.bits(),
         reserved: 0,
     };
-    let mut shared = Vec::new();
+    let mut placed = Placed {
+        own: Some(own),
+        ..Placed::default()
+    };
     let mut next = BARE_SHARED;
     for (index, wish) in request.shared.iter().enumerate() {
-        let region = match wish {
-            SharedWish::Own { bytes, writer } => {
+        let (region, name) = match wish {
+            SharedWish::Own {
+                name,
+                bytes,
+                writer,
+            } => {
                 let bytes = pages((*bytes).max(1));
                 let Some(physical) = last_fit(&mut free, bytes) else {
-                    found.push(too_little(
-                        request,
-                        &free,
-                        bytes,
-                        description,
-                        "shared memory",
-                    ));
+                    let what = "shared memory";
+                    found.push(too_little(request, &free, bytes, description, what));
                     continue;
                 };
-                region(physical, bytes, *writer)
+                (region(physical, bytes, *writer), name.clone())
             }
-            SharedWish::Neighbour { cell, index: which } => {
-                let neighbour = in_use.cells.iter().find(|known| known.name == *cell);
-                let Some(theirs) = neighbour.and_then(|cell| cell.shared().nth(*which)) else {
-                    let place = format!("cell {}, shared region {index}", request.name);
-                    found.push(
-                        problem(
-                            place,
-                            format!("the region {which} of cell {cell} is not there"),
-                        )
-                        .values(
-                            neighbour.map_or_else(
-                                || "no such cell".to_owned(),
-                                |cell| format!("{} shared regions", cell.shared().count()),
-                            ),
-                            "a shared region of a cell",
-                        )
-                        .mend(format!("create {cell} first, with shared memory")),
-                    );
-                    continue;
-                };
-                let flags = (theirs.flags() - MemoryFlags::WRITE) | MemoryFlags::READ;
-                MemoryRegion {
-                    flags: flags.bits(),
-                    ..*theirs
+            SharedWish::Neighbour { name, cell, region } => {
+                match neighbour(in_use, request, index, (cell, region)) {
+                    Ok((theirs, called)) => (theirs, name.clone().or(called)),
+                    Err(finding) => {
+                        found.push(finding);
+                        continue;
+                    }
                 }
             }
         };
+        if let Some(name) = &name {
+            call(request, index, &region, name, &mut placed.names, found);
+        }
         let guest = match request.payload {
             Payload::Bare => next,
             Payload::Linux => region.physical,
         };
         next += region.bytes;
-        shared.push(MemoryRegion { guest, ..region });
+        placed.shared.push(MemoryRegion { guest, ..region });
     }
-    if request.payload == Payload::Bare && BARE_MEMORY + bytes > BARE_SHARED {
+    let mut end = BARE_SHARED;
+    if request.payload == Payload::Bare && !placed.names.is_empty() {
+        end = BARE_DIRECTORY;
+        match last_fit(&mut free, pages(1)) {
+            Some(physical) => {
+                placed.directory = Some(MemoryRegion {
+                    guest: BARE_DIRECTORY,
+                    ..region(physical, pages(1), Writer::Root)
+                });
+            }
+            None => {
+                let what = "the directory of its regions";
+                found.push(too_little(request, &free, pages(1), description, what));
+            }
+        }
+    }
+    if request.payload == Payload::Bare && BARE_MEMORY + bytes > end {
         found.push(
             problem(
                 format!("cell {}, memory", request.name),
@@ -98,12 +113,80 @@ pub(super) fn placed(
             )
             .values(
                 ByteSize(bytes).to_string(),
-                format!("{} at most", ByteSize(BARE_SHARED - BARE_MEMORY)),
+                format!("{} at most", ByteSize(end - BARE_MEMORY)),
             )
             .mend("ask for less, or write kind linux"),
         );
     }
-    (Some(own), shared)
+    placed
+}
+
+/// A region of a cell that is there, as it is read, and what that cell calls it.
+fn neighbour(
+    in_use: &InUse,
+    request: &Request,
+    index: usize,
+    (cell, wanted): (&str, &str),
+) -> Result<(MemoryRegion, Option<String>), Finding> {
+    let known = in_use.cells.iter().find(|known| known.name == cell);
+    if let Some(known) = known
+        && let Some(theirs) = known.region(wanted)
+    {
+        let flags = (theirs.flags() - MemoryFlags::WRITE) | MemoryFlags::READ;
+        let region = MemoryRegion {
+            flags: flags.bits(),
+            ..*theirs
+        };
+        return Ok((region, known.names.of(theirs).map(str::to_owned)));
+    }
+    let present = known.map_or_else(
+        || "no such cell".to_owned(),
+        |known| {
+            let names: Vec<&str> = known.names.all().collect();
+            format!(
+                "{} shared regions, named {}",
+                known.shared().count(),
+                if names.is_empty() {
+                    "none".to_owned()
+                } else {
+                    names.join(", ")
+                }
+            )
+        },
+    );
+    let place = format!("cell {}, shared region {index}", request.name);
+    let what = format!("the region {wanted} of cell {cell} is not there");
+    Err(problem(place, what)
+        .values(present, "the name or the number of a shared region of a cell")
+        .mend(format!(
+            "create {cell} first, with this region: rampart cell create {cell} --shared {wanted}=64KiB"
+        )))
+}
+
+/// Gives a region its name, if it is one and no other region of this cell has it.
+fn call(
+    request: &Request,
+    index: usize,
+    region: &MemoryRegion,
+    name: &str,
+    names: &mut RegionNames,
+    found: &mut Vec<Finding>,
+) {
+    let place = format!("cell {}, shared region {index}", request.name);
+    if let Some(wrong) = wrong_name(name) {
+        found.push(problem(place, wrong).mend("choose another name"));
+    } else if names.all().any(|other| other == name) {
+        found.push(
+            problem(
+                place,
+                format!("another region of this cell is called {name}"),
+            )
+            .values("a name twice", "a name of its own")
+            .mend("give one of them another name, as in --shared-of OTHER=CELL:NAME"),
+        );
+    } else {
+        names.insert(region, name);
+    }
 }
 
 fn region(physical: u64, bytes: u64, writer: Writer) -> MemoryRegion {

@@ -6,6 +6,7 @@
 mod devices;
 mod in_use;
 mod memory;
+mod tree;
 
 use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::format::{
@@ -17,6 +18,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::describe::Description;
+use crate::linux::TreeNode;
+use crate::names::RegionNames;
 
 pub use in_use::{CellInUse, InUse};
 pub use rampart_hypervisor_core::format::{
@@ -27,6 +30,8 @@ pub use rampart_hypervisor_core::format::{
 pub const BARE_MEMORY: u64 = 0x4000_0000;
 /// Where it has what it shares, one region after the other (`hypervisor/cells/src/lib.rs`).
 pub const BARE_SHARED: u64 = 0x5000_0000;
+/// Where it reads what these regions are called (`rampart_ring::directory`), if any has a name.
+pub const BARE_DIRECTORY: u64 = BARE_SHARED - PAGE_BYTES;
 
 /// What a cell runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -63,6 +68,8 @@ pub enum Writer {
 pub enum SharedWish {
     /// A new one of this cell.
     Own {
+        /// What it is called, if anything: [`crate::names::wrong_name`].
+        name: Option<String>,
         /// In whole pages of 4 KiB; less is rounded up.
         bytes: u64,
         /// Who writes it.
@@ -70,10 +77,12 @@ pub enum SharedWish {
     },
     /// A region of a cell that is there: to be read.
     Neighbour {
-        /// Its name.
+        /// What the region is called here; without it as its cell calls it.
+        name: Option<String>,
+        /// The cell's name.
         cell: String,
-        /// Which of its shared regions, from 0.
-        index: usize,
+        /// Which of its shared regions: its name, or its number from 0.
+        region: String,
     },
 }
 
@@ -119,6 +128,7 @@ impl Request {
             devices: Vec::new(),
             registers: Vec::new(),
             shared: vec![SharedWish::Own {
+                name: None,
                 bytes: 64 << 10,
                 writer: Writer::Cell,
             }],
@@ -136,7 +146,11 @@ impl Request {
     /// ([`crate::linux::LinuxRegions::of`]): its console, what it says, what it hears.
     #[must_use]
     pub fn linux(name: &str, memory_bytes: u64) -> Self {
-        let own = |bytes, writer| SharedWish::Own { bytes, writer };
+        let own = |bytes, writer| SharedWish::Own {
+            name: None,
+            bytes,
+            writer,
+        };
         Self {
             payload: Payload::Linux,
             memory_bytes,
@@ -162,8 +176,16 @@ pub struct Resolved {
     pub memory: MemoryRegion,
     /// Its shared regions, in the order of the request.
     pub shared: Vec<MemoryRegion>,
+    /// What they are called.
+    pub names: RegionNames,
+    /// Where a program without an operating system reads what they are called; none where no region
+    /// has a name. A Linux has that in its device tree.
+    pub directory: Option<MemoryRegion>,
     /// The nodes of its devices.
     pub devices: Vec<String>,
+    /// The same in the device tree of a cell that runs Linux, with what they need and the regions
+    /// that have names; empty for a program without an operating system.
+    pub nodes: Vec<TreeNode>,
     /// The interrupts by which others ring it.
     pub bells: Vec<u32>,
     /// What is weaker than it could be.
@@ -187,7 +209,7 @@ pub fn resolve(
     let mut found = Vec::new();
     name(request, in_use, &mut found);
     let cpus = cpus(description, in_use, request, &mut found);
-    let (memory, shared) = memory::placed(description, in_use, request, &mut found);
+    let placed = memory::placed(description, in_use, request, &mut found);
     let devices = devices::granted(description, in_use, request, &mut found);
     let (bells, doorbells) = bells(
         description,
@@ -202,12 +224,21 @@ pub fn resolve(
     {
         return Err(found);
     }
-    let (Some(memory), Some(cpus)) = (memory, cpus) else {
+    let (Some(memory), Some(cpus)) = (placed.own, cpus) else {
         return Err(found);
+    };
+    let nodes = match request.payload {
+        Payload::Bare => Vec::new(),
+        Payload::Linux => {
+            let mut nodes = tree::devices(description, &request.name, &devices.paths, &mut found);
+            nodes.extend(tree::regions(&placed.shared, &placed.names));
+            nodes
+        }
     };
     let mpidrs = cpus.iter().filter_map(|cpu| mpidr(description, *cpu));
     let mut regions = vec![memory];
-    regions.extend(&shared);
+    regions.extend(&placed.shared);
+    regions.extend(placed.directory);
     regions.extend(&devices.regions);
     let grants = devices.interrupts.iter().map(|number| InterruptGrant {
         number: *number,
@@ -256,8 +287,11 @@ pub fn resolve(
         configuration,
         cpus,
         memory,
-        shared,
+        shared: placed.shared,
+        names: placed.names,
+        directory: placed.directory,
         devices: devices.paths,
+        nodes,
         bells,
         findings: found,
     })

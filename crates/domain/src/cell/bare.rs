@@ -44,6 +44,7 @@ pub(super) fn boot(state: &StateDirectory, start: &Start<'_>) -> Result<BareCell
     let file = CellFile::create(state, start.name, &availability::order())?;
     let operator = Operator::open()?;
     let own = |bytes: usize, writer| SharedWish::Own {
+        name: None,
         bytes: bytes as u64,
         writer,
     };

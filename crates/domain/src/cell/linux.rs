@@ -54,7 +54,11 @@ pub(super) fn boot(state: &StateDirectory, start: &Start<'_>) -> Result<LinuxIns
     let initramfs = initramfs(&meter, &[]).map_err(DomainError::file("pack", start.meter))?;
     let file = CellFile::create(state, start.name, &availability::order())?;
     let operator = Operator::open()?;
-    let own = |bytes, writer| SharedWish::Own { bytes, writer };
+    let own = |bytes, writer| SharedWish::Own {
+        name: None,
+        bytes,
+        writer,
+    };
     let request = Request {
         payload: Payload::Linux,
         cpus: CpuWish::List(start.plan.cpus.clone()),
@@ -72,6 +76,8 @@ pub(super) fn boot(state: &StateDirectory, start: &Start<'_>) -> Result<LinuxIns
         image,
         initramfs,
         arguments: ARGUMENTS.to_owned(),
+        nodes: resolved.nodes.clone(),
+        names: resolved.names.clone(),
     });
     let linux = |error: rampart_cells::linux::LinuxError| DomainError::Cell {
         cell: file.name().to_owned(),

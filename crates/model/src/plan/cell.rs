@@ -20,10 +20,13 @@ pub struct CellOptions {
     /// x0 of a program without an operating system when it starts.
     #[serde(default, skip_serializing_if = "is_default")]
     pub argument: u64,
-    /// Regions that a program without an operating system shares with the root; without any one
-    /// of 64KiB that it writes.
+    /// Regions that it shares with the root and with other cells. Without any a program without an
+    /// operating system has one of 64KiB that it writes; a Linux has them besides its console.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shared: Vec<CellRegion>,
+    /// Regions of cells further up in the plan that it reads: `CELL:NAME`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reads: Vec<String>,
     /// How many doorbells it has: interrupts by which others ring it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub bells: u32,
@@ -41,9 +44,12 @@ pub struct CellOptions {
 }
 
 /// A region of memory that a cell shares with the root.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct CellRegion {
+    /// What the root and cells find it by; a region of a Linux needs one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Its size, in whole pages of 4 KiB.
     pub size: ByteSize,
     /// Who writes it; the other one reads. Without it the cell.

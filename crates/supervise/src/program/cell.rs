@@ -50,6 +50,8 @@ pub(super) fn start(order: &Order<'_>) -> Result<(Box<dyn Program>, Vec<Finding>
             image,
             initramfs: read(domain, domain.initramfs.as_deref())?,
             arguments: options(domain).arguments,
+            nodes: resolved.nodes,
+            names: resolved.names,
         })
         .map_err(|error| missing(domain, error.to_string()))?;
         (linux.number(), Some(linux))
@@ -141,14 +143,29 @@ fn request(order: &Order<'_>) -> Request {
     request.devices.clone_from(&domain.devices);
     if !options.shared.is_empty() {
         let wish = |region: &rampart_model::CellRegion| SharedWish::Own {
+            name: region.name.clone(),
             bytes: region.size.0,
             writer: match region.writer {
                 CellWriter::Cell => Writer::Cell,
                 CellWriter::Root => Writer::Root,
             },
         };
-        request.shared = options.shared.iter().map(wish).collect();
+        let own = options.shared.iter().map(wish);
+        if rampart_plan::is_linux(domain) {
+            // Behind those that a Linux has by convention.
+            request.shared.extend(own);
+        } else {
+            request.shared = own.collect();
+        }
     }
+    let others = options.reads.iter().filter_map(|read| read.split_once(':'));
+    request
+        .shared
+        .extend(others.map(|(cell, region)| SharedWish::Neighbour {
+            name: None,
+            cell: cell.to_owned(),
+            region: region.to_owned(),
+        }));
     request.bells = options.bells;
     request.rings = options.rings;
     request.argument = options.argument;

@@ -2,6 +2,7 @@
 //! What changes something: enable, create, load, start, stop, destroy, disable.
 
 use std::fmt::Write as _;
+use std::io::Read as _;
 use std::path::Path;
 
 use rampart_cells::describe::Span;
@@ -10,7 +11,7 @@ use rampart_cells::resolve::Resolved;
 use rampart_model::{CpuSet, ExitCode, Finding, Severity};
 use serde_json::json;
 
-use super::{Create, Disable, Enable, Load, Names};
+use super::{Create, Disable, Enable, Load, Names, Write};
 use crate::failure::Failure;
 use crate::output;
 
@@ -73,11 +74,15 @@ pub(super) fn create(arguments: &Create) -> Result<ExitCode, Failure> {
 fn told(arguments: &Create, resolved: &Resolved, number: Option<u32>) -> Result<ExitCode, Failure> {
     let cpus: CpuSet = resolved.cpus.iter().copied().collect();
     let seen = |region: &rampart_cells::resolve::MemoryRegion| {
-        json!({
+        let mut seen = json!({
             "start": region.physical,
             "bytes": region.bytes,
             "guest": region.guest,
-        })
+        });
+        if let Some(name) = resolved.names.of(region) {
+            seen["name"] = name.into();
+        }
+        seen
     };
     if arguments.json {
         let answer = json!({
@@ -103,7 +108,13 @@ fn told(arguments: &Create, resolved: &Resolved, number: Option<u32>) -> Result<
             start: region.physical,
             bytes: region.bytes,
         };
-        let _ = writeln!(text, "  {what:7} {span}, seen at {:#x}", region.guest);
+        let name = resolved.names.of(region);
+        let called = name.map_or_else(String::new, |name| format!(", called {name}"));
+        let _ = writeln!(
+            text,
+            "  {what:7} {span}, seen at {:#x}{called}",
+            region.guest
+        );
     };
     line("memory", &resolved.memory);
     for region in &resolved.shared {
@@ -145,6 +156,72 @@ pub(super) fn load(arguments: &Load) -> Result<ExitCode, Failure> {
         "{} bytes at {at:#x} of cell {}",
         data.len(),
         arguments.name
+    ))?;
+    Ok(ExitCode::Success)
+}
+
+pub(super) fn write(arguments: &Write) -> Result<ExitCode, Failure> {
+    let mut data = Vec::new();
+    match &arguments.file {
+        Some(path) => {
+            data = std::fs::read(path).map_err(|error| {
+                let place = path.display().to_string();
+                OperateError::Usage(Finding::new(Severity::Problem, place, error.to_string()))
+            })?;
+        }
+        None => {
+            std::io::stdin().read_to_end(&mut data)?;
+        }
+    }
+    let (cell, region) = &arguments.region;
+    let memory = Operator::open()?.region(cell, region)?;
+    let place = format!("cell {cell}, shared region {region}");
+    if !memory.is_writable() {
+        return Err(OperateError::Refused(vec![
+            Finding::new(Severity::Problem, place, "the root is not its writer")
+                .values("a region that a cell writes", "one that the root writes")
+                .mend(format!(
+                    "rampart cell create {cell} --shared NAME=SIZE:root makes one"
+                )),
+        ])
+        .into());
+    }
+    let bytes = memory.bytes() as u64;
+    let fits = arguments.at.is_multiple_of(8)
+        && data.len().is_multiple_of(8)
+        && arguments.at.checked_add(data.len() as u64) <= Some(bytes)
+        && arguments.at <= bytes;
+    if !fits {
+        return Err(OperateError::Usage(
+            Finding::new(Severity::Problem, place, "this cannot be written there")
+                .values(
+                    format!("{} bytes at {}", data.len(), arguments.at),
+                    format!("whole words of 8 bytes within {bytes}"),
+                )
+                .mend("fill it up to whole words, or choose another --at"),
+        )
+        .into());
+    }
+    let first = arguments.at as usize / 8;
+    let (words, _) = data.as_chunks::<8>();
+    let mut words = words.iter().enumerate();
+    let whole = words.all(|(index, word)| memory.store(first + index, u64::from_ne_bytes(*word)));
+    if !whole || memory.is_lost() {
+        return Err(OperateError::Refused(vec![
+            Finding::new(
+                Severity::Problem,
+                place,
+                "the cell was destroyed while it was written",
+            )
+            .values("gone", "there")
+            .mend("rampart cell list"),
+        ])
+        .into());
+    }
+    output::print(&format!(
+        "{} bytes at {} of {cell}:{region}",
+        data.len(),
+        arguments.at
     ))?;
     Ok(ExitCode::Success)
 }

@@ -62,6 +62,10 @@ enum CellCommand {
     List(List),
     /// Print what a cell wrote to its console
     Console(ConsoleArguments),
+    /// Write what is in a shared region to the output, byte by byte
+    Read(Read),
+    /// Write into a shared region of which the root is the writer
+    Write(Write),
     /// Say how often cells came to the hypervisor, and why
     Stats(Stats),
 }
@@ -140,11 +144,13 @@ Examples:
   rampart cell create press --cpus 3 --memory 16MiB --image press.bin
   rampart cell create press --cpu-count 2 --watchdog 100ms --device /pl061@9030000
   rampart cell create press --register 0x9030400:4:0x1:0x1      one bit of a register, not the device
-  rampart cell create view --shared-of press:0                  reads what the cell press writes
+  rampart cell create press --shared records=1MiB --shared orders=4KiB:root
+  rampart cell create view --shared-of press:records            reads what the cell press writes
   rampart cell create press --dry-run --json                    what it would get
 
 A program without an operating system is a plain binary that begins with its first instruction; it has
-its memory at 0x40000000, and what it shares from 0x50000000 on.";
+its memory at 0x40000000, and what it shares from 0x50000000 on. Where regions have names, it finds them
+in a directory at 0x4ffff000 (rampart_ring::directory).";
 
 #[derive(Debug, Args)]
 #[command(after_help = CREATE_EXAMPLES)]
@@ -177,13 +183,14 @@ struct Create {
     #[arg(long, value_name = "REGISTER", value_parser = request::register)]
     register: Vec<request::Register>,
 
-    /// A region that the cell writes and the root reads, or with `:root` the other way round;
-    /// without it one of 64KiB
-    #[arg(long, value_name = "SIZE[:root]", value_parser = request::shared)]
+    /// A region that the cell writes and the root reads, or with `:root` the other way round, and its
+    /// name; without it one of 64KiB
+    #[arg(long, value_name = "[NAME=]SIZE[:root]", value_parser = request::shared)]
     shared: Vec<request::Shared>,
 
-    /// A shared region of another cell, to be read: its name, and which of its regions, from 0
-    #[arg(long, value_name = "CELL:NUMBER", value_parser = request::neighbour)]
+    /// A shared region of another cell, to be read, by its name or its number from 0; it has the same
+    /// name here, unless another one is said
+    #[arg(long, value_name = "[NAME=]CELL:NAME", value_parser = request::neighbour)]
     shared_of: Vec<request::Neighbour>,
 
     /// How many doorbells it has: interrupts by which others ring it
@@ -252,6 +259,49 @@ struct ConsoleArguments {
     follow: bool,
 }
 
+const READ_EXAMPLES: &str = "\
+Examples:
+  rampart cell read press:records >records.bin
+  rampart cell read press:0 --bytes 64B | od -t x8
+
+`rampart cell list --verbose` shows the regions. The cell may write while this reads: each word of 64 bits
+is whole, and what several words say together is for the reader to check.";
+
+#[derive(Debug, Args)]
+#[command(after_help = READ_EXAMPLES)]
+struct Read {
+    /// The cell, and its region by name or by number from 0
+    #[arg(value_name = "CELL:NAME", value_parser = request::region)]
+    region: (String, String),
+
+    /// Only so much of it, from its start
+    #[arg(long, value_name = "SIZE")]
+    bytes: Option<ByteSize>,
+}
+
+const WRITE_EXAMPLES: &str = "\
+Examples:
+  rampart cell write press:orders orders.bin
+  printf '\\1\\0\\0\\0\\0\\0\\0\\0' | rampart cell write press:orders --at 8
+
+Only regions that the root writes (`--shared orders=4KiB:root`): each has one writer. Words of 64 bits are
+written one after the other, each as a whole.";
+
+#[derive(Debug, Args)]
+#[command(after_help = WRITE_EXAMPLES)]
+struct Write {
+    /// The cell, and its region by name or by number from 0
+    #[arg(value_name = "CELL:NAME", value_parser = request::region)]
+    region: (String, String),
+
+    /// What is written; without it the input
+    file: Option<PathBuf>,
+
+    /// Where in the region it begins, in bytes: a multiple of 8
+    #[arg(long, value_name = "OFFSET", default_value = "0", value_parser = request::number)]
+    at: u64,
+}
+
 #[derive(Debug, Args)]
 struct Stats {
     /// The cells; without any, all
@@ -290,6 +340,8 @@ pub(crate) fn run(arguments: &CellArguments) -> Result<ExitCode, Failure> {
         }
         CellCommand::List(list) => show::list(list),
         CellCommand::Console(console) => show::console(console),
+        CellCommand::Read(read) => show::read(read),
+        CellCommand::Write(write) => act::write(write),
         CellCommand::Stats(stats) => show::stats(stats),
     }
 }

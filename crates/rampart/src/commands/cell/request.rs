@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What `rampart cell create` is asked for, as words.
 
+use rampart_cells::names::wrong_name;
 use rampart_cells::resolve::{CpuWish, RegisterFlags, RegisterGrant, Request, SharedWish, Writer};
 use rampart_model::{ByteSize, Nanos};
 
@@ -12,11 +13,19 @@ pub(super) struct Register(RegisterGrant);
 
 /// A shared region of its own.
 #[derive(Debug, Clone)]
-pub(super) struct Shared(u64, Writer);
+pub(super) struct Shared {
+    name: Option<String>,
+    bytes: u64,
+    writer: Writer,
+}
 
 /// A region of another cell.
 #[derive(Debug, Clone)]
-pub(super) struct Neighbour(String, usize);
+pub(super) struct Neighbour {
+    name: Option<String>,
+    cell: String,
+    region: String,
+}
 
 /// Decimal, or hexadecimal with `0x`.
 pub(super) fn number(text: &str) -> Result<u64, String> {
@@ -52,22 +61,49 @@ pub(super) fn register(text: &str) -> Result<Register, String> {
     }))
 }
 
-pub(super) fn shared(text: &str) -> Result<Shared, String> {
-    let (size, writer) = match text.strip_suffix(":root") {
-        Some(size) => (size, Writer::Root),
-        None => (text, Writer::Cell),
+/// A name before `=`, if there is one, and what follows.
+fn named(text: &str) -> Result<(Option<String>, &str), String> {
+    let Some((name, rest)) = text.split_once('=') else {
+        return Ok((None, text));
     };
-    let bytes: ByteSize = size.parse().map_err(|error| format!("{error}"))?;
-    Ok(Shared(bytes.0, writer))
+    wrong_name(name).map_or_else(|| Ok((Some(name.to_owned()), rest)), Err)
+}
+
+pub(super) fn shared(text: &str) -> Result<Shared, String> {
+    let (name, rest) = named(text)?;
+    let (size, writer) = match rest.strip_suffix(":root") {
+        Some(size) => (size, Writer::Root),
+        None => (rest, Writer::Cell),
+    };
+    let bytes: ByteSize = size.parse().map_err(|error| {
+        format!("{error}; write [NAME=]SIZE, for example records=64KiB, with `:root` where the root writes it")
+    })?;
+    Ok(Shared {
+        name,
+        bytes: bytes.0,
+        writer,
+    })
 }
 
 pub(super) fn neighbour(text: &str) -> Result<Neighbour, String> {
-    let form = || "write CELL:NUMBER, for example press:0".to_owned();
-    let (cell, index) = text.split_once(':').ok_or_else(form)?;
-    Ok(Neighbour(
-        cell.to_owned(),
-        index.parse().map_err(|_| form())?,
-    ))
+    let (name, rest) = named(text)?;
+    match rest.split_once(':') {
+        Some((cell, region)) if !cell.is_empty() && !region.is_empty() => Ok(Neighbour {
+            name,
+            cell: cell.to_owned(),
+            region: region.to_owned(),
+        }),
+        _ => Err("write CELL:NAME or CELL:NUMBER, for example press:records".to_owned()),
+    }
+}
+
+/// A region of a cell, by its name or number.
+pub(super) fn region(text: &str) -> Result<(String, String), String> {
+    let Neighbour { name, cell, region } = neighbour(text)?;
+    match name {
+        None => Ok((cell, region)),
+        Some(_) => Err("write CELL:NAME or CELL:NUMBER, for example press:records".to_owned()),
+    }
 }
 
 impl Create {
@@ -82,18 +118,20 @@ impl Create {
         request.devices.clone_from(&self.device);
         request.registers = self.register.iter().map(|register| register.0).collect();
         if !self.shared.is_empty() {
-            let own = |Shared(bytes, writer): &Shared| SharedWish::Own {
-                bytes: *bytes,
-                writer: *writer,
+            let own = |wish: &Shared| SharedWish::Own {
+                name: wish.name.clone(),
+                bytes: wish.bytes,
+                writer: wish.writer,
             };
             request.shared = self.shared.iter().map(own).collect();
         }
         let others = self.shared_of.iter();
         request
             .shared
-            .extend(others.map(|Neighbour(cell, index)| SharedWish::Neighbour {
-                cell: cell.clone(),
-                index: *index,
+            .extend(others.map(|wish| SharedWish::Neighbour {
+                name: wish.name.clone(),
+                cell: wish.cell.clone(),
+                region: wish.region.clone(),
             }));
         request.bells = self.bells;
         request.rings.clone_from(&self.rings);
@@ -125,10 +163,25 @@ mod tests {
                 .expect_err("too few")
                 .contains("ADDRESS")
         );
-        let Shared(bytes, writer) = shared("1MiB:root").expect("a size");
-        assert_eq!((bytes, writer), (1 << 20, Writer::Root));
-        let Neighbour(cell, index) = neighbour("press:1").expect("a region");
-        assert_eq!((cell.as_str(), index), ("press", 1));
+        let plain = shared("1MiB:root").expect("a size");
+        assert_eq!((plain.bytes, plain.writer), (1 << 20, Writer::Root));
+        assert_eq!(plain.name, None);
+        let named = shared("records=64KiB").expect("a size");
+        assert_eq!(named.name.as_deref(), Some("records"));
+        assert_eq!((named.bytes, named.writer), (64 << 10, Writer::Cell));
+        assert!(shared("7=64KiB").expect_err("a number").contains("name"));
+        assert!(shared("64").is_err() || shared("x=").is_err());
+        let other = neighbour("press:1").expect("a region");
+        assert_eq!((other.cell.as_str(), other.region.as_str()), ("press", "1"));
+        let other = neighbour("view=press:records").expect("a region");
+        assert_eq!(other.name.as_deref(), Some("view"));
+        assert_eq!(other.region, "records");
+        assert!(neighbour("press").is_err() && neighbour("press:").is_err());
+        assert!(region("view=press:records").is_err());
+        assert_eq!(
+            region("press:records"),
+            Ok(("press".to_owned(), "records".to_owned()))
+        );
         assert_eq!(milliseconds(Nanos(1)), 1);
     }
 }

@@ -2,14 +2,15 @@
 //! What only looks: describe, list, console, stats.
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rampart_cells::describe::{self, Sources};
 use rampart_cells::operate::{self, CellReport, CellState, OperateError, Operator};
-use rampart_model::ExitCode;
+use rampart_model::{ExitCode, Finding, Severity};
 
-use super::{ConsoleArguments, Describe, List, Stats};
+use super::{ConsoleArguments, Describe, List, Read, Stats};
 use crate::failure::Failure;
 use crate::{output, signals};
 
@@ -62,11 +63,17 @@ pub(super) fn list(arguments: &List) -> Result<ExitCode, Failure> {
 
 fn more(text: &mut String, cell: &CellReport) {
     for part in &cell.memory {
-        let _ = writeln!(
-            text,
+        let mut line = format!(
             "      {:7} {}, seen at {:#x}",
             part.purpose, part.span, part.guest
         );
+        if let Some(writer) = &part.writer {
+            let _ = write!(line, ", written by {writer}");
+        }
+        if let Some(name) = &part.name {
+            let _ = write!(line, ", called {name}");
+        }
+        let _ = writeln!(text, "{line}");
     }
     if !cell.interrupts.is_empty() {
         let all: Vec<String> = cell.interrupts.iter().map(u32::to_string).collect();
@@ -136,6 +143,34 @@ pub(super) fn stats(arguments: &Stats) -> Result<ExitCode, Failure> {
     Ok(ExitCode::Success)
 }
 
+pub(super) fn read(arguments: &Read) -> Result<ExitCode, Failure> {
+    let (cell, region) = &arguments.region;
+    let memory = Operator::open()?.region(cell, region)?;
+    let limit = arguments.bytes.map_or(usize::MAX, |bytes| {
+        usize::try_from(bytes.0).unwrap_or(usize::MAX)
+    });
+    let words = memory.words().iter();
+    let mut bytes: Vec<u8> = words
+        .take(limit.div_ceil(8))
+        .flat_map(|word| word.load(Ordering::Acquire).to_ne_bytes())
+        .collect();
+    bytes.truncate(limit);
+    if memory.is_lost() {
+        return Err(OperateError::Refused(vec![
+            Finding::new(
+                Severity::Problem,
+                format!("cell {cell}, shared region {region}"),
+                "the cell was destroyed while it was read",
+            )
+            .values("gone", "there")
+            .mend("rampart cell list"),
+        ])
+        .into());
+    }
+    std::io::stdout().write_all(&bytes)?;
+    Ok(ExitCode::Success)
+}
+
 pub(super) fn console(arguments: &ConsoleArguments) -> Result<ExitCode, Failure> {
     let operator = Operator::open()?;
     let mut console = operate::console(&operator, &arguments.name)?;
@@ -149,7 +184,7 @@ pub(super) fn console(arguments: &ConsoleArguments) -> Result<ExitCode, Failure>
             output::print(&lines.join("\n"))?;
         } else if arguments.follow && runs {
             let state = operator.state(number);
-            runs = state.is_ok_and(|(state, _)| state == CellState::Running);
+            runs = state.is_ok_and(|(state, _)| state == CellState::Running) && !console.is_lost();
             std::thread::sleep(LOOK);
         } else {
             break;

@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a cell's Linux is told of its devices and of the regions that it shares: nodes of its device
+//! tree, made of those of the machine's (Devicetree Specification 0.4, 2.3, 2.4; the kernel's bindings
+//! arm,gic-v3 and fixed-clock).
+
+use rampart_hypervisor_core::format::{MemoryFlags, MemoryRegion};
+use rampart_model::{Finding, Severity};
+
+use crate::describe::{Description, Device, Interrupt, InterruptKind, RangeUse, Reference};
+use crate::linux::{FIRST_PHANDLE, TreeNode};
+use crate::names::RegionNames;
+
+/// What a region that others see too is compatible with.
+const SHARED_MEMORY: &str = "rampart,shared-memory";
+
+/// Properties that name what is in another one, one by one.
+const NAMES: [(&str, &str); 5] = [
+    ("clocks", "clock-names"),
+    ("resets", "reset-names"),
+    ("power-domains", "power-domain-names"),
+    ("dmas", "dma-names"),
+    ("pinctrl-0", "pinctrl-names"),
+];
+
+type Property = (String, Vec<u8>);
+
+fn words(values: &[u32]) -> Vec<u8> {
+    values.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+fn text(value: &str) -> Vec<u8> {
+    format!("{value}\0").into_bytes()
+}
+
+fn list<'a>(values: impl Iterator<Item = &'a str>) -> Vec<u8> {
+    values.flat_map(text).collect()
+}
+
+/// An address and a size of 64 bits each, as all nodes of a cell's tree have them.
+fn place(start: u64, bytes: u64) -> [u32; 4] {
+    [
+        (start >> 32) as u32,
+        start as u32,
+        (bytes >> 32) as u32,
+        bytes as u32,
+    ]
+}
+
+/// The nodes of these devices, which the cell has, and of the clocks that they need.
+pub(super) fn devices(
+    description: &Description,
+    cell: &str,
+    paths: &[String],
+    found: &mut Vec<Finding>,
+) -> Vec<TreeNode> {
+    let has = |device: &&Device| paths.contains(&device.path);
+    let devices: Vec<&Device> = description.devices.iter().filter(has).collect();
+    let mut tree = Tree {
+        cell,
+        paths: devices.iter().map(|device| device.path.as_str()).collect(),
+        frequencies: Vec::new(),
+        found,
+    };
+    let mut nodes: Vec<TreeNode> = devices.iter().map(|device| tree.node(device)).collect();
+    let clocks = tree.frequencies.iter().enumerate().map(|(index, hertz)| {
+        let phandle = FIRST_PHANDLE + (devices.len() + index) as u32;
+        TreeNode {
+            name: format!("clock-{hertz}"),
+            properties: vec![
+                ("compatible".to_owned(), text("fixed-clock")),
+                ("#clock-cells".to_owned(), words(&[0])),
+                ("clock-frequency".to_owned(), words(&[*hertz])),
+                ("phandle".to_owned(), words(&[phandle])),
+            ],
+        }
+    });
+    nodes.extend(clocks);
+    nodes
+}
+
+/// The regions that have names.
+pub(super) fn regions(shared: &[MemoryRegion], names: &RegionNames) -> Vec<TreeNode> {
+    let node = |region: &MemoryRegion| {
+        let name = names.of(region)?;
+        let mut properties = vec![
+            ("compatible".to_owned(), text(SHARED_MEMORY)),
+            ("reg".to_owned(), words(&place(region.guest, region.bytes))),
+            ("label".to_owned(), text(name)),
+        ];
+        if !region.flags().contains(MemoryFlags::WRITE) {
+            properties.push(("read-only".to_owned(), Vec::new()));
+        }
+        Some(TreeNode {
+            name: format!("shared-memory@{:x}", region.guest),
+            properties,
+        })
+    };
+    shared.iter().filter_map(node).collect()
+}
+
+/// While it is made.
+struct Tree<'a> {
+    cell: &'a str,
+    /// Of the devices that the cell has: the n-th is [`FIRST_PHANDLE`] + n.
+    paths: Vec<&'a str>,
+    /// Of clocks that never change, in hertz; they are numbered behind the devices.
+    frequencies: Vec<u32>,
+    found: &'a mut Vec<Finding>,
+}
+
+impl Tree<'_> {
+    fn finding(&self, device: &Device, severity: Severity, what: String) -> Finding {
+        let place = format!("cell {}, device {}", self.cell, device.path);
+        Finding::new(severity, place, what)
+    }
+
+    fn node(&mut self, device: &Device) -> TreeNode {
+        let name = device.name();
+        let plain = name.split_once('@').map_or(name, |(plain, _)| plain);
+        let ranges = device.ranges.iter();
+        let ranges: Vec<_> = ranges
+            .filter(|range| range.purpose == RangeUse::Registers)
+            .collect();
+        let name = match ranges.first() {
+            Some(first) => format!("{plain}@{:x}", first.start),
+            None => plain.to_owned(),
+        };
+        let mut properties: Vec<Property> = Vec::new();
+        let own = self.paths.iter().position(|path| *path == device.path);
+        let phandle = FIRST_PHANDLE + own.unwrap_or(0) as u32;
+        properties.push(("phandle".to_owned(), words(&[phandle])));
+        if !ranges.is_empty() {
+            let places = ranges
+                .iter()
+                .flat_map(|range| place(range.start, range.bytes));
+            let places: Vec<u32> = places.collect();
+            properties.push(("reg".to_owned(), words(&places)));
+        }
+        let names: Vec<&str> = ranges
+            .iter()
+            .filter_map(|range| range.name.as_deref())
+            .collect();
+        if !names.is_empty() && names.len() == ranges.len() {
+            properties.push(("reg-names".to_owned(), list(names.into_iter())));
+        }
+        properties.extend(self.interrupts(device));
+        let mut left_out = Vec::new();
+        let mut seen: Vec<&str> = Vec::new();
+        for reference in &device.references {
+            let property = reference.property.as_str();
+            if seen.contains(&property) {
+                continue;
+            }
+            seen.push(property);
+            match self.references(device, property) {
+                Some(value) => properties.push((property.to_owned(), value)),
+                None => left_out.extend(NAMES.iter().filter(|(of, _)| *of == property)),
+            }
+        }
+        for (property, path) in &device.contents.elsewhere {
+            self.missing(device, property, path);
+        }
+        let rest = device.contents.properties.iter();
+        properties.extend(
+            rest.filter(|(name, _)| left_out.iter().all(|(_, names)| names != name))
+                .cloned(),
+        );
+        TreeNode { name, properties }
+    }
+
+    /// Its interrupts up to the first that the cell does not get: drivers count them.
+    fn interrupts(&mut self, device: &Device) -> Option<Property> {
+        let word = |interrupt: &Interrupt| {
+            // Only a rising edge and a high level reach a shared interrupt of the GIC.
+            let flags = if interrupt.edge { 1 } else { 4 };
+            (interrupt.kind == InterruptKind::Shared).then(|| [0, interrupt.number - 32, flags])
+        };
+        let all: Vec<[u32; 3]> = device.interrupts.iter().map_while(word).collect();
+        if let Some(first) = device.interrupts.get(all.len()) {
+            let what = format!(
+                "its Linux gets {} of its {} interrupts, those before the first that cannot be had",
+                all.len(),
+                device.interrupts.len()
+            );
+            let kind = match first.kind {
+                InterruptKind::Private => "a private one of each CPU".to_owned(),
+                InterruptKind::Extended => "an extended one".to_owned(),
+                _ => format!(
+                    "one of {}",
+                    first.controller.as_deref().unwrap_or("another controller")
+                ),
+            };
+            let finding = self.finding(device, Severity::Warning, what).values(
+                format!("interrupt {} is {kind}", first.number),
+                "a shared interrupt of the GIC",
+            );
+            self.found.push(
+                finding.mend("use a driver that does without, or leave the device with the root"),
+            );
+        }
+        (!all.is_empty()).then(|| ("interrupts".to_owned(), words(&all.concat())))
+    }
+
+    /// The value of a property that points to others; `None` where one of these cannot be had.
+    fn references(&mut self, device: &Device, property: &str) -> Option<Vec<u8>> {
+        let mut value = Vec::new();
+        for reference in device
+            .references
+            .iter()
+            .filter(|one| one.property == property)
+        {
+            let Some(phandle) = self.phandle(reference) else {
+                self.missing(device, property, &reference.path);
+                return None;
+            };
+            value.push(phandle);
+            value.extend(&reference.arguments);
+        }
+        Some(words(&value))
+    }
+
+    fn phandle(&mut self, reference: &Reference) -> Option<u32> {
+        let devices = self.paths.len() as u32;
+        if let Some(place) = self.paths.iter().position(|path| *path == reference.path) {
+            return Some(FIRST_PHANDLE + place as u32);
+        }
+        let hertz = reference
+            .frequency
+            .filter(|_| reference.property == "clocks")?;
+        let known = self.frequencies.iter().position(|other| *other == hertz);
+        let place = known.unwrap_or_else(|| {
+            self.frequencies.push(hertz);
+            self.frequencies.len() - 1
+        });
+        Some(FIRST_PHANDLE + devices + place as u32)
+    }
+
+    fn missing(&mut self, device: &Device, property: &str, path: &str) {
+        let what = format!("its Linux gets the device without `{property}`");
+        if property.starts_with("pinctrl") {
+            // They were set before, and nobody changes them.
+            let what = format!("{what}: its pins stay as they are");
+            self.found.push(self.finding(device, Severity::Note, what));
+            return;
+        }
+        self.found.push(
+            self.finding(device, Severity::Warning, what)
+                .values(
+                    format!("{path}, which stays with the root"),
+                    "a device of this cell, or a clock of fixed frequency",
+                )
+                .mend(format!(
+                    "give the cell {path} too, if nobody else needs it; a driver that cannot do without refuses the device"
+                )),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+    use crate::describe::{Sources, describe};
+
+    fn property(tree: &Path, name: &str, value: &[u8]) {
+        let path = tree.join(name);
+        fs::create_dir_all(path.parent().expect("a directory")).expect("made");
+        fs::write(path, value).expect("written");
+    }
+
+    /// A clock, a GPIO and buttons at it, and what the buttons' supply is.
+    fn board(tree: &Path) {
+        let number = |name: &str, values: &[u32]| property(tree, name, &words(values));
+        for cells in ["#address-cells", "#size-cells"] {
+            number(cells, &[2]);
+        }
+        number("interrupt-parent", &[1]);
+        number("intc@8000000/phandle", &[1]);
+        number("intc@8000000/#interrupt-cells", &[3]);
+        number(
+            "intc@8000000/reg",
+            &[0, 0x800_0000, 0, 0x1_0000, 0, 0x80a_0000, 0, 0xf6_0000],
+        );
+        number("fixed/phandle", &[2]);
+        number("fixed/#clock-cells", &[0]);
+        number("fixed/clock-frequency", &[24_000_000]);
+        number("tree/phandle", &[3]);
+        number("tree/#clock-cells", &[1]);
+        number("rtc@9010000/reg", &[0, 0x901_0000, 0, 0x1000]);
+        number("rtc@9010000/interrupts", &[0, 2, 4]);
+        number("rtc@9010000/clocks", &[2]);
+        number("rtc@9010000/phandle", &[7]);
+        number("serial@9020000/reg", &[0, 0x902_0000, 0, 0x1000]);
+        number("serial@9020000/interrupts", &[0, 3, 1, 1, 4, 4, 0, 5, 4]);
+        number("serial@9020000/clocks", &[2, 3, 5]);
+        number("serial@9020000/resets", &[7]);
+        number("serial@9020000/vcc-supply", &[3]);
+        number("serial@9020000/reg-shift", &[2]);
+        property(tree, "intc@8000000/compatible", b"arm,gic-v3\0");
+        property(tree, "intc@8000000/interrupt-controller", b"");
+        property(tree, "fixed/compatible", b"fixed-clock\0");
+        property(tree, "tree/compatible", b"board,clocks\0");
+        property(
+            tree,
+            "rtc@9010000/compatible",
+            b"arm,pl031\0arm,primecell\0",
+        );
+        property(tree, "rtc@9010000/clock-names", b"apb_pclk\0");
+        property(tree, "serial@9020000/compatible", b"board,serial\0");
+        property(tree, "serial@9020000/clock-names", b"a\0b\0");
+    }
+
+    fn made(paths: &[&str]) -> (Vec<TreeNode>, Vec<Finding>) {
+        let tree = tempfile::tempdir().expect("a directory");
+        board(tree.path());
+        let description = describe(&Sources::recorded(tree.path(), None).expect("a tree"));
+        let paths: Vec<String> = paths.iter().map(|path| (*path).to_owned()).collect();
+        let mut found = Vec::new();
+        let nodes = devices(&description, "rt", &paths, &mut found);
+        (nodes, found)
+    }
+
+    fn value<'a>(node: &'a TreeNode, name: &str) -> Option<&'a [u8]> {
+        let mut all = node.properties.iter();
+        let found = all.find(|(known, _)| known == name)?;
+        Some(&found.1)
+    }
+
+    #[test]
+    fn a_device_comes_with_its_clock() {
+        let (nodes, found) = made(&["/rtc@9010000"]);
+        assert!(found.is_empty(), "{found:#?}");
+        let [rtc, clock] = &nodes[..] else {
+            panic!("{nodes:#?}");
+        };
+        assert_eq!(rtc.name, "rtc@9010000");
+        assert_eq!(
+            value(rtc, "reg"),
+            Some(&words(&[0, 0x901_0000, 0, 0x1000])[..])
+        );
+        assert_eq!(value(rtc, "interrupts"), Some(&words(&[0, 2, 4])[..]));
+        assert_eq!(
+            value(rtc, "compatible"),
+            Some(&b"arm,pl031\0arm,primecell\0"[..])
+        );
+        assert_eq!(value(rtc, "clock-names"), Some(&b"apb_pclk\0"[..]));
+        assert_eq!(value(rtc, "clocks"), value(clock, "phandle"));
+        assert_ne!(value(rtc, "phandle"), value(clock, "phandle"));
+        assert_eq!(
+            value(clock, "clock-frequency"),
+            Some(&words(&[24_000_000])[..])
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_named() {
+        let (nodes, found) = made(&["/serial@9020000"]);
+        let serial = &nodes[0];
+        assert_eq!(value(serial, "interrupts"), Some(&words(&[0, 3, 1])[..]));
+        for left_out in ["clocks", "clock-names", "resets", "vcc-supply"] {
+            assert_eq!(value(serial, left_out), None, "{left_out}");
+        }
+        assert_eq!(value(serial, "reg-shift"), Some(&words(&[2])[..]));
+        let told: Vec<String> = found.iter().map(ToString::to_string).collect();
+        let expected = [
+            ("1 of its 3 interrupts", "private"),
+            ("`clocks`", "/tree"),
+            ("`resets`", "/rtc@9010000"),
+            ("`vcc-supply`", "/tree"),
+        ];
+        for (what, why) in expected {
+            let is_it = |text: &&String| {
+                text.contains("/serial@9020000") && text.contains(what) && text.contains(why)
+            };
+            assert_eq!(told.iter().filter(is_it).count(), 1, "{what}: {told:#?}");
+        }
+        assert_eq!(told.len(), expected.len(), "{told:#?}");
+    }
+
+    #[test]
+    fn devices_of_one_cell_find_each_other() {
+        let (nodes, found) = made(&["/rtc@9010000", "/serial@9020000"]);
+        assert_eq!(value(&nodes[1], "resets"), value(&nodes[0], "phandle"));
+        assert!(found.iter().all(|finding| !finding.what.contains("resets")));
+    }
+
+    #[test]
+    fn only_regions_with_names_are_told() {
+        let flags = MemoryFlags::SHARED | MemoryFlags::READ;
+        let region = |physical, flags: MemoryFlags| MemoryRegion {
+            physical,
+            guest: physical,
+            bytes: 4096,
+            flags: flags.bits(),
+            reserved: 0,
+        };
+        let shared = [
+            region(0x7000_0000, flags),
+            region(0x7000_1000, flags),
+            region(0x7000_2000, flags | MemoryFlags::WRITE),
+        ];
+        let mut names = RegionNames::default();
+        names.insert(&shared[1], "orders");
+        names.insert(&shared[2], "records");
+        let nodes = regions(&shared, &names);
+        let [orders, records] = &nodes[..] else {
+            panic!("{nodes:#?}");
+        };
+        assert_eq!(orders.name, "shared-memory@70001000");
+        assert_eq!(value(orders, "label"), Some(&b"orders\0"[..]));
+        assert_eq!(value(orders, "read-only"), Some(&[][..]));
+        assert_eq!(value(records, "read-only"), None);
+    }
+}

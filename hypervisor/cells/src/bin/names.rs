@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Finds its regions by their names. With the argument 0 it writes a number that grows to the region
+//! `greeting`, and its bitwise inverse behind it; with 1 it reads `greeting`, which another cell writes,
+//! and copies a number to `echo` when the two agree. Where a region is not there, or another one may
+//! write it than is meant, nothing happens.
+#![no_std]
+#![no_main]
+
+use rampart_hypervisor_cells::{region, wait};
+
+fn read(address: u64) -> u64 {
+    // SAFETY: within a region that the directory names.
+    unsafe { (address as *const u64).read_volatile() }
+}
+
+fn write(address: u64, value: u64) {
+    // SAFETY: within a region that the directory names, and which this cell alone writes.
+    unsafe { (address as *mut u64).write_volatile(value) }
+}
+
+fn greet() {
+    let Some(greeting) = region("greeting").filter(|region| region.writable) else {
+        return;
+    };
+    for number in 1.. {
+        write(greeting.start, number);
+        write(greeting.start + 8, !number);
+    }
+}
+
+fn echo() {
+    let greeting = region("greeting").filter(|region| !region.writable);
+    let echo = region("echo").filter(|region| region.writable);
+    let (Some(greeting), Some(echo)) = (greeting, echo) else {
+        return;
+    };
+    loop {
+        let number = read(greeting.start);
+        if read(greeting.start + 8) == !number {
+            write(echo.start, number);
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cell_main(argument: u64) {
+    if argument == 0 {
+        greet();
+    } else {
+        echo();
+    }
+    loop {
+        wait();
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cell_exception() {}

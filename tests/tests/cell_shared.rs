@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What cells share, by names, and what the command gives them beside memory: bells, a watchdog,
+//! registers; and a Linux with a device of the machine, under a plan and by hand. In one boot of the
+//! simulated arm64 machine.
+
+use std::time::Duration;
+
+use rampart_tests::cell_script::Said;
+use rampart_tests::hypervisor::{complaints, run_with_command};
+use serde_json::Value;
+
+const SCRIPT: &str = r#"
+set -u
+mkdir /tmp/cells && tar -x -C /tmp/cells && cd /tmp/cells || exit 9
+# The CPUs are isolated; what is done here goes everywhere.
+taskset -p -c 0-3 $$ >/dev/null
+# The machine loads the modules that it finds.
+grep -q '^rampart ' /proc/modules && rmmod rampart
+dmesg -C
+export RAMPART_STATE_DIR=/tmp/state
+run() {
+    word=$1; shift
+    echo "<$word>"
+    ./rampart "$@" 2>&1
+    echo "</$word> is $?"
+}
+# The first word of 64 bits of a region.
+word() { ./rampart cell read "$1" --bytes 8B | od -An -tu8 | tr -d ' '; }
+# Whether a region's first word grows.
+grows() {
+    before=$(word "$1")
+    for wait in $(seq 50); do
+        [ "$(word "$1")" -gt "$before" ] && echo "grows $1" && return
+        sleep 0.1
+    done
+    echo "FAILED  $1 stays at $before"
+}
+run enable cell enable --module modules/$(uname -r)/rampart.ko --image rampart.bin
+
+# Two cells and the root find a region by its name.
+run greet cell create greet --cpus 3 --shared greeting=4KiB --image rampart-cell-names --json
+run echo cell create echo --cpus 2 --argument 1 --shared echo=4KiB --shared-of greet:greeting --image rampart-cell-names
+run name-twice cell create other --cpus 1 --shared a=4KiB --shared a=4KiB
+run name-taken cell create other --cpus 1 --shared greeting=4KiB --shared-of greet:greeting
+run no-region cell create other --cpus 1 --shared-of greet:farewell
+run not-the-writer cell write greet:greeting /etc/hostname
+run start cell start greet echo
+grows greet:greeting
+grows echo:echo
+grows echo:greeting
+run list cell list --json
+run verbose cell list --verbose
+run read-nothing cell read greet:farewell
+# Who looks at a region while its cell is destroyed gets an end, and no signal.
+./rampart cell read greet:greeting >/dev/null; echo "read is $?"
+run destroy cell destroy echo greet
+
+# A bell that one cell has and another rings; the root orders it through a region of its own.
+bell=$(./rampart cell create rung --cpus 3 --shared said=4KiB --shared orders=4KiB:root --shared spare=4KiB --bells 1 --dry-run --json |
+    tr -d '\n ' | sed -n 's/.*"bells":\[\([0-9]*\).*/\1/p')
+run rung cell create rung --cpus 3 --argument "$bell" --shared said=4KiB --shared orders=4KiB:root --shared spare=4KiB --bells 1 --image rampart-cell-bell
+own=$(./rampart cell create ringer --cpus 2 --bells 1 --dry-run --json | tr -d '\n ' | sed -n 's/.*"bells":\[\([0-9]*\).*/\1/p')
+run ringer cell create ringer --cpus 2 --argument "$own" --shared said=4KiB --shared orders=4KiB:root --shared-of heard=rung:said --bells 1 --rings rung --image rampart-cell-bell
+run no-bell cell create other --cpus 1 --rings nobody
+run start-bells cell start rung ringer
+sleep 1
+# Word 5 of what it says: how often it was rung.
+rung() { ./rampart cell read rung:said --bytes 48B | od -An -v -w8 -tu8 | sed -n '6s/ //gp'; }
+echo "rung before $(rung)"
+printf '\1\0\0\0\0\0\0\0' | ./rampart cell write ringer:orders --at 8
+for wait in $(seq 50); do [ "$(rung)" -gt 10 ] && break; sleep 0.1; done
+echo "rung after $(rung)"
+run write-beyond cell write ringer:orders /bin/true --at 4096
+run destroy-bells cell destroy rung ringer
+
+# A watchdog, and a bit of a register of a device that Linux has.
+run kicks cell create kicks --cpus 3 --argument 4294968296 --shared 4KiB --shared 4KiB:root --watchdog 2s --image rampart-cell-irq
+# What is shared is not wiped, and this program kicks until something is ordered.
+head -c 8 /dev/zero | ./rampart cell write kicks:1
+run silent cell create silent --cpus 2 --argument 1000 --watchdog 500ms --register 0x9030400:4:0x1:0x1 --image rampart-cell-irq
+run register-taken cell create other --cpus 1 --register 0x9030400:4:0x3:0x3 --image rampart-cell-irq
+run start-dogs cell start kicks silent
+for wait in $(seq 100); do ./rampart cell list | grep -q 'silent.*failed' && break; sleep 0.1; done
+sleep 3
+run dogs cell list --json
+run destroy-dogs cell destroy kicks silent
+run disable cell disable
+./cells_hand refused || echo 'FAILED  cells_hand'
+
+# A Linux with a clock of the machine, under a plan.
+echo 9010000.pl031 >/sys/bus/amba/drivers/rtc-pl031/unbind || echo 'FAILED  the clock stays with Linux'
+./linux_hand initramfs rampart-meter >initramfs.cpio || echo 'FAILED  initramfs'
+cat >plan.toml <<PLAN
+[machine]
+housekeeping = "0-1"
+policy = "warn"
+
+[[domain]]
+name = "guest"
+kind = "cell"
+cpus = "3"
+memory = { size = "128MiB" }
+image = "/boot/vmlinuz-$(uname -r)"
+initramfs = "/tmp/cells/initramfs.cpio"
+devices = ["pl031@9010000"]
+cell = { shared = [{ name = "records", size = "64KiB" }] }
+
+[host]
+default = "skip"
+PLAN
+run apply apply plan.toml
+run up up --json
+for wait in $(seq 600); do
+    ./rampart cell console guest 2>/dev/null | grep -q 'Run /init' && break
+    sleep 0.2
+done
+./rampart cell console guest --follow >followed 2>&1 &
+follower=$!
+run guest cell list --json
+run guest-stats cell stats guest --json
+sleep 1
+run down down --json
+wait $follower; echo "follow is $?"
+sed 's/^/cell /' followed
+run release release
+
+run enable-again cell enable
+./linux_hand device /boot/vmlinuz-$(uname -r) rampart-meter || echo 'FAILED  linux_hand'
+run disable-again cell disable
+echo "online $(cat /sys/devices/system/cpu/online)"
+rmmod rampart || echo 'FAILED  not unloaded'
+echo finished
+dmesg | sed 's/^/log /'
+"#;
+
+#[test]
+fn regions_have_names_and_a_linux_has_a_device() {
+    let text = run_with_command(SCRIPT, 1280, Duration::from_secs(420));
+    assert!(!text.contains("FAILED"), "{text}");
+    let said = Said::new(&text);
+    named(&said, &text);
+    rung(&said, &text);
+    watched(&said);
+    planned(&said, &text);
+    for wanted in [
+        "ok  refused: CpuTwice of entry 4",
+        "ok  refused: MemoryReserved of entry",
+        "of a table of the machine's description: the CPU is named twice (9)",
+        "ok  device: it and its clock can be had",
+        "ok  device: its interrupts come",
+        "ok  device: no exit is for an interrupt",
+        "\nonline 0-3\n",
+        "\nfinished\n",
+    ] {
+        assert!(text.contains(wanted), "no {wanted:?}: {text}");
+    }
+    let complaints = complaints(&text, &["log ", "cell "]);
+    assert!(complaints.is_empty(), "{complaints:#?}\n{text}");
+}
+
+/// A shared region of a cell in a list: by its name, who writes it.
+fn writer<'a>(cell: &'a Value, name: &str) -> &'a Value {
+    let regions = cell["memory"].as_array().expect("its memory");
+    let found = regions.iter().find(|region| region["name"] == name);
+    &found.unwrap_or_else(|| panic!("no {name}: {cell:#}"))["writer"]
+}
+
+fn named(said: &Said<'_>, text: &str) {
+    said.went_well("enable");
+    assert_eq!(said.json("greet")["shared"][0]["name"], "greeting");
+    assert!(said.of("echo", 0).contains("called greeting"));
+    said.refused("name-twice", &["called a", "a name of its own"]);
+    said.refused("name-taken", &["called greeting"]);
+    said.refused("no-region", &["farewell", "named greeting"]);
+    said.refused("not-the-writer", &["the root is not its writer"]);
+    said.went_well("start");
+    let list = said.json("list");
+    assert_eq!(writer(&list[0], "greeting"), "cell", "{list:#}");
+    assert_eq!(writer(&list[1], "greeting"), "another cell", "{list:#}");
+    assert_eq!(writer(&list[1], "echo"), "cell", "{list:#}");
+    let verbose = said.of("verbose", 0);
+    assert!(
+        verbose.contains("written by cell, called echo"),
+        "{verbose}"
+    );
+    let nothing = said.of("read-nothing", 2);
+    assert!(nothing.contains("one of greeting"), "{nothing}");
+    assert!(text.contains("\nread is 0\n"), "{text}");
+    said.went_well("destroy");
+}
+
+fn rung(said: &Said<'_>, text: &str) {
+    for word in ["rung", "ringer", "start-bells", "destroy-bells"] {
+        said.went_well(word);
+    }
+    said.refused("no-bell", &["nobody", "no such cell"]);
+    assert!(
+        said.of("write-beyond", 2)
+            .contains("whole words of 8 bytes")
+    );
+    assert!(text.contains("\nrung before 0\n"), "{text}");
+    let after = text
+        .lines()
+        .find_map(|line| line.strip_prefix("rung after "));
+    let after: u64 = after.and_then(|count| count.parse().ok()).unwrap_or(0);
+    assert!(after > 10, "{text}");
+}
+
+fn watched(said: &Said<'_>) {
+    for word in ["kicks", "silent", "start-dogs", "destroy-dogs", "disable"] {
+        said.went_well(word);
+    }
+    let taken = said.of("register-taken", 4);
+    assert!(taken.contains("bits of the register"), "{taken}");
+    let dogs = said.json("dogs");
+    assert_eq!(dogs[0]["state"], "running", "{dogs:#}");
+    assert_eq!(dogs[1]["state"], "failed", "{dogs:#}");
+    let reason = &dogs[1]["stop-reason"];
+    assert_eq!(reason, "silent for longer than its watchdog allows");
+}
+
+fn planned(said: &Said<'_>, text: &str) {
+    said.went_well("apply");
+    assert_eq!(said.json("up")[0]["outcome"], "running");
+    let list = said.json("guest");
+    assert_eq!(writer(&list[0], "records"), "cell", "{list:#}");
+    assert_eq!(list[0]["interrupts"][0], 34, "{list:#}");
+    let stats = said.json("guest-stats");
+    assert_eq!(stats[0]["by-cpu"][0]["interrupt-exits"], 0, "{stats:#}");
+    assert_eq!(said.json("down")[0]["outcome"], "ended");
+    // Who looked at its console is told the end, and not killed.
+    assert!(text.contains("\nfollow is 0\n"), "{text}");
+    for wanted in [
+        "Run /init as init process",
+        "rtc-pl031 9010000.pl031: registered as rtc0",
+    ] {
+        let is_it = |line: &str| line.starts_with("cell ") && line.contains(wanted);
+        assert!(text.lines().any(is_it), "no {wanted:?}: {text}");
+    }
+    said.went_well("release");
+}
