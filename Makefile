@@ -129,13 +129,13 @@ test-programs: setup-test $(PAGE) ## Build the programs for both architectures; 
 test-modules: setup-test ## Build the kernel module for old and new kernels; warnings are errors
 	$(heading) 'kernel modules'
 	$(within) kernel/build --check --out target/modules x86_64 bookworm sid
-	$(within) kernel/build --check --out target/modules aarch64 bookworm sid
+	$(within) kernel/build --check --out target/modules aarch64 bookworm bookworm/stock sid
 
 .PHONY: test-code
 test-code: setup-test build modules ## Run the unit, property, documentation and end-to-end tests
 	$(heading) 'unit, property, documentation and end-to-end tests'
 	scripts/build aarch64
-	$(within) kernel/build --out bin/modules aarch64 bookworm
+	$(within) kernel/build --out bin/modules aarch64 bookworm bookworm/stock
 	scripts/hypervisor
 	cargo test --locked --workspace --no-fail-fast \
 		--config 'target."cfg(unix)".runner = ["scripts/within", "$(TEST_SECONDS)"]'
@@ -144,7 +144,7 @@ test-code: setup-test build modules ## Run the unit, property, documentation and
 test-long: setup-test build modules ## Run what takes too long for `make test`
 	$(heading) 'long tests'
 	scripts/build aarch64
-	$(within) kernel/build --out bin/modules aarch64 bookworm
+	$(within) kernel/build --out bin/modules aarch64 bookworm bookworm/stock
 	scripts/hypervisor
 	cargo test --locked --package rampart-tests --test long --test sim_up --test cells --test cell_crash \
 		--config 'target."cfg(unix)".runner = ["scripts/within", "3600"]' -- --ignored

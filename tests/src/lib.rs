@@ -11,6 +11,7 @@ pub mod hypervisor;
 pub mod inside;
 pub mod limited;
 pub mod machine_state;
+pub mod packages;
 pub mod programs;
 pub mod simulated;
 pub mod standing;

@@ -5,11 +5,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
 use rampart_tests::documents::assert_fits;
 use rampart_tests::limited::Limited as _;
+use rampart_tests::packages::{apt, cache, newest, unpack};
 use rampart_tests::programs::{exit_code, left_out, rampart, stdout};
 use serde_json::Value;
 
@@ -171,52 +171,9 @@ fn the_machine_that_qemu_makes() {
     );
 }
 
-/// Where the sim's packages are; the image of the simulated machine is made of them.
-fn packages() -> PathBuf {
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let home = || PathBuf::from(std::env::var_os("HOME").expect("HOME")).join(".cache");
-    cache.unwrap_or_else(home).join("rampart/sim/apt/aarch64")
-}
-
-/// The newest package in a directory whose name begins so.
-fn newest(directory: &Path, begin: &str) -> Option<PathBuf> {
-    let entries = fs::read_dir(directory).ok()?;
-    let mut found: Vec<PathBuf> = entries
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| {
-            let name = path
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
-            name.starts_with(begin) && name.ends_with(".deb")
-        })
-        .collect();
-    found.sort();
-    found.pop()
-}
-
-/// Its device trees, below the directory that is named after the kernel's release.
-fn unpack(package: &Path, to: &Path) -> PathBuf {
-    let mut archive = Command::new("dpkg-deb")
-        .arg("--fsys-tarfile")
-        .arg(package)
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("dpkg-deb starts");
-    let stream = archive.stdout.take().expect("a pipe");
-    let mut tar = Command::new("tar");
-    tar.args(["-x", "-f", "-", "-C"])
-        .arg(to)
-        .args(["--wildcards", "*.dtb"])
-        .stdin(stream);
-    assert!(
-        tar.status().expect("tar starts").success(),
-        "{}",
-        package.display()
-    );
-    assert!(archive.wait().expect("dpkg-deb").success());
+/// A kernel's device trees, below the directory that is named after its release.
+fn unpacked(package: &Path, to: &Path) -> PathBuf {
+    unpack(package, "*.dtb", to);
     let all = to.join("usr/lib");
     let release = fs::read_dir(&all).expect("device trees").flatten().next();
     release.expect("a release").path()
@@ -255,17 +212,10 @@ fn is_as_known(directory: &Path, board: &Board) {
 
 #[test]
 fn real_boards_by_the_trees_of_a_distribution() {
-    let archives = packages().join("archives");
-    if newest(&archives, "linux-image-6.1").is_none() {
-        let state = tempfile::tempdir().expect("a directory");
-        let build = ["sim", "--architecture", "aarch64", "build"];
-        let built =
-            rampart(state.path(), &build).finish_within(Duration::from_secs(600), Vec::new());
-        assert_eq!(exit_code(&built.expect("rampart starts")), 0);
-    }
+    let archives = cache().join("archives");
     let package = newest(&archives, "linux-image-6.1").expect("a kernel of Debian 12");
     let place = tempfile::tempdir().expect("a directory");
-    let directory = unpack(&package, place.path());
+    let directory = unpacked(&package, place.path());
     for board in &BOARDS {
         is_as_known(&directory, board);
     }
@@ -274,28 +224,17 @@ fn real_boards_by_the_trees_of_a_distribution() {
 /// One of Debian 12's newer kernels, which is no part of the simulated machine: fetched once.
 #[test]
 fn the_raspberry_pi_5() {
-    let cache = packages();
-    let configuration = cache.join("apt.conf");
-    let fetched = cache.join("device-trees");
-    fs::create_dir_all(&fetched).expect("a directory");
+    let fetched = cache().join("device-trees");
     if newest(&fetched, "linux-image-6.12").is_none() {
-        let apt = |program: &str, arguments: &[&str]| {
-            Command::new(program)
-                .args(arguments)
-                .env("APT_CONFIG", &configuration)
-                .current_dir(&fetched)
-                .finish_within(Duration::from_secs(600), Vec::new())
-        };
-        let names = apt("apt-cache", &["pkgnames", "linux-image-6.12"]);
-        let names = names.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-        let names = names.unwrap_or_default();
+        let names = apt("apt-cache", &["pkgnames", "linux-image-6.12"], &fetched);
+        let names = String::from_utf8_lossy(&names.stdout).into_owned();
         let mut kernels: Vec<&str> = names
             .lines()
             .filter(|name| name.contains("+deb12-") && name.ends_with("-rt-arm64"))
             .collect();
         kernels.sort_unstable();
         if let Some(kernel) = kernels.pop() {
-            let _ = apt("apt-get", &["download", kernel]);
+            apt("apt-get", &["download", kernel], &fetched);
         }
     }
     let Some(package) = newest(&fetched, "linux-image-6.12") else {
@@ -303,7 +242,7 @@ fn the_raspberry_pi_5() {
         return;
     };
     let place = tempfile::tempdir().expect("a directory");
-    let directory = unpack(&package, place.path());
+    let directory = unpacked(&package, place.path());
     if directory.join(RASPBERRY_PI_5.file).exists() {
         is_as_known(&directory, &RASPBERRY_PI_5);
     } else {

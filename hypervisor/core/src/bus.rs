@@ -35,7 +35,7 @@ impl Width {
 pub trait Bus {
     /// Reads one.
     fn read(&self, address: u64, width: Width) -> u64;
-    /// Writes one.
+    /// Writes one; of the value only the bits of the width count.
     fn write(&self, address: u64, width: Width, value: u64);
 }
 
@@ -46,7 +46,7 @@ pub struct Access {
     pub address: u64,
     /// How much.
     pub width: Width,
-    /// The value that is written; `None` for a read.
+    /// The value that is written, of which only the bits of the width count; `None` for a read.
     pub write: Option<u64>,
 }
 

@@ -85,14 +85,6 @@ impl Header {
     pub fn cpus(&self) -> &[u64] {
         &self.mpidrs[..(self.cpu_count as usize).min(MAXIMUM_CPUS)]
     }
-
-    /// Fills in where everything is, in the order of the memory. `configuration_bytes` and
-    /// `cpu_count` are known by then.
-    pub fn arrange(&mut self) {
-        let after = self.core_bytes + self.per_cpu_bytes * u64::from(self.cpu_count);
-        self.configuration = after;
-        self.status = (after + self.configuration_bytes).next_multiple_of(PAGE_BYTES);
-    }
 }
 
 /// The watchdog's longest silence in ticks of a counter of this frequency (CNTFRQ_EL0, in hertz).

@@ -11,6 +11,9 @@ const LOOKS: u32 = 10_000_000;
 /// The lock; `None` where its holder does not let go.
 #[inline]
 pub(crate) fn hold<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    if let Some(held) = mutex.try_lock() {
+        return Some(held);
+    }
     for _ in 0..LOOKS {
         if let Some(held) = mutex.try_lock() {
             return Some(held);

@@ -5,8 +5,8 @@
 //! All of these can run out of pages for tables. Then [`give_back`] of the same cell mends the root:
 //! it needs no further page.
 
-use crate::configuration::Configuration;
 use crate::configuration::against::{Cells, there};
+use crate::configuration::{Configuration, meet};
 use crate::format::{MemoryFlags, MemoryRegion};
 use crate::interface::PAGE_BYTES;
 use crate::registers::pages;
@@ -79,24 +79,19 @@ pub fn give_back(
     root: &mut Stage2,
     memory: &mut impl TableMemory,
 ) -> Result<(), Exhausted> {
-    for region in cell.memory {
-        let shared = |other: &Configuration<'_>| {
-            other
-                .memory
-                .iter()
-                .any(|theirs| theirs.meets(region.physical, region.bytes))
-        };
+    for (start, bytes) in parts(cell) {
+        let shared = |other: &Configuration<'_>| parts(other).any(|own| meet(own, (start, bytes)));
         if !there(others).any(|(_, other)| shared(other)) {
-            as_it_was(region.physical, region.bytes, system, root, memory)?;
-        }
-    }
-    for page in pages(cell.registers) {
-        let shared = |other: &Configuration<'_>| pages(other.registers).any(|own| own == page);
-        if !there(others).any(|(_, other)| shared(other)) {
-            as_it_was(page, PAGE_BYTES, system, root, memory)?;
+            as_it_was(start, bytes, system, root, memory)?;
         }
     }
     Ok(())
+}
+
+/// All that the root cannot reach as before while a cell has it: start and size, physically.
+fn parts(cell: &Configuration<'_>) -> impl Iterator<Item = (u64, u64)> {
+    let pages = pages(cell.registers).map(|page| (page, PAGE_BYTES));
+    cell.memory.iter().map(MemoryRegion::there).chain(pages)
 }
 
 /// Shows the root the loadable memory of a stopped cell, for the root to read and write, or hides it

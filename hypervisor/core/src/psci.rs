@@ -64,18 +64,27 @@ pub fn serve(
     forwards: impl FnOnce(u32) -> bool,
 ) -> Answer {
     let function = registers[0] as u32;
-    // The most frequent first: it is also what is measured.
-    if function == Id::PsciVersion as u32 {
-        return Answer::Value(VERSION);
-    }
-    if is_psci(function) {
+    if let Some(value) = constant(function) {
+        Answer::Value(value)
+    } else if is_psci(function) {
         power(function, registers, caller, executes)
-    } else if function == CONVENTION_VERSION {
-        Answer::Value(CONVENTION)
     } else if forwards(function) {
         Answer::Forward
     } else {
         error(ErrorCode::NotSupported)
+    }
+}
+
+/// What a function returns that says the same to everybody, at any time.
+#[must_use]
+#[inline]
+pub const fn constant(function: u32) -> Option<u64> {
+    const PSCI_VERSION: u32 = Id::PsciVersion as u32;
+    match function {
+        PSCI_VERSION => Some(VERSION),
+        MIGRATE_INFO_TYPE => Some(MigrateInfoType::MigrationNotRequired as u64),
+        CONVENTION_VERSION => Some(CONVENTION),
+        _ => None,
     }
 }
 
@@ -164,7 +173,6 @@ fn power(
         },
         // A power down may become a standby (DEN 0022, 5.4.3): a core stays with its cell.
         CPU_SUSPEND => Answer::Wait,
-        MIGRATE_INFO_TYPE => Answer::Value(MigrateInfoType::MigrationNotRequired as u64),
         SYSTEM_OFF => Answer::Stop(StopReason::SystemOff),
         SYSTEM_RESET => Answer::Stop(StopReason::SystemReset),
         // PSCI_FEATURES: of itself and the above, and of SMCCC_VERSION (DEN 0022, 5.15).

@@ -46,31 +46,49 @@ impl RegisterGrant {
     }
 }
 
-/// The register that begins at or last before `address`.
+/// The register that begins at or last before `address`, and the one after it.
 #[inline]
-fn find(registers: &[RegisterGrant], address: u64) -> Option<&RegisterGrant> {
+fn around(
+    registers: &[RegisterGrant],
+    address: u64,
+) -> (Option<&RegisterGrant>, Option<&RegisterGrant>) {
     let after = registers.partition_point(|register| register.address <= address);
-    registers.get(after.wrapping_sub(1))
+    (registers.get(after.wrapping_sub(1)), registers.get(after))
 }
 
-/// An access of a cell to a page of shared registers: what it reads, 0 for a write. `registers` are
-/// its own bits. Bits that it does not own read as 0 and are not changed; a register of which it has
-/// none to read is not read at all.
+/// An access of a cell that has these `registers`, its own bits of them: what it reads, 0 for a write.
+/// `None` where the page holds none. Bits that it does not own read as 0 and are not changed; a register
+/// of which it has none to read is not read at all.
 ///
 /// # Errors
 /// [`Forbidden`]: it owns no bit there, the register has another width, or another CPU does not come
 /// back from it.
-#[inline]
-pub fn dispatch(
+#[inline(always)]
+pub fn serve(
     access: &Access,
     registers: &[RegisterGrant],
     locks: &Locks,
     bus: &impl Bus,
-) -> Result<u64, Forbidden> {
-    let register = find(registers, access.address).ok_or(Forbidden)?;
-    if register.address != access.address || register.width != access.width.bytes() {
-        return Err(Forbidden);
+) -> Option<Result<u64, Forbidden>> {
+    let there = |register: &&RegisterGrant| {
+        register.address == access.address && register.width == access.width.bytes()
+    };
+    let (before, after) = around(registers, access.address);
+    if let Some(register) = before.filter(there) {
+        return Some(dispatch(access, register, locks, bus));
     }
+    let page =
+        |register: &RegisterGrant| register.address / PAGE_BYTES == access.address / PAGE_BYTES;
+    (before.is_some_and(page) || after.is_some_and(page)).then_some(Err(Forbidden))
+}
+
+#[inline(always)]
+fn dispatch(
+    access: &Access,
+    register: &RegisterGrant,
+    locks: &Locks,
+    bus: &impl Bus,
+) -> Result<u64, Forbidden> {
     let Some(value) = access.write else {
         let readable = register.readable;
         return Ok(if readable == 0 {
@@ -160,40 +178,35 @@ impl RootRegisters {
         left.writable &= !taken.writable;
     }
 
-    /// Whether this page holds a register that a cell has bits of: then it traps for the root.
-    #[must_use]
-    pub fn traps(&self, page: u64) -> bool {
-        find(&self.left[..self.count], page + PAGE_BYTES - 1)
-            .is_some_and(|register| register.address >= page)
-    }
-
-    /// An access of the root to such a page: registers that no cell has bits of are its own.
+    /// An access of the root, as [`serve`]: other registers of a page that a cell has bits in are its
+    /// own.
     ///
     /// # Errors
     /// [`Forbidden`]: part of a register that is shared in another width.
     #[inline]
-    pub fn dispatch(
+    pub fn serve(
         &self,
         access: &Access,
         locks: &Locks,
         bus: &impl Bus,
-    ) -> Result<u64, Forbidden> {
+    ) -> Option<Result<u64, Forbidden>> {
         let left = &self.left[..self.count];
         let last = access.address + u64::from(access.width.bytes()) - 1;
         let meets = |register: &RegisterGrant| {
             access.address < register.address + u64::from(register.width)
                 && register.address <= last
         };
-        if find(left, last).is_some_and(meets) {
-            return dispatch(access, left, locks, bus);
+        let served = serve(access, left, locks, bus)?;
+        if served.is_ok() || around(left, last).0.is_some_and(meets) {
+            return Some(served);
         }
-        Ok(match access.write {
+        Some(Ok(match access.write {
             Some(value) => {
                 bus.write(access.address, access.width, value);
                 0
             }
             None => bus.read(access.address, access.width),
-        })
+        }))
     }
 }
 

@@ -115,18 +115,13 @@ impl Status {
     /// As [`next`].
     pub fn advance(&self, cell: u32, event: Event, now: u64) -> Result<CellState, Outcome> {
         let cell = self.cell(cell)?;
-        let mut present = cell.state.load(Acquire);
-        let reached = loop {
-            let state = CellState::try_from(present).map_err(|_| Outcome::WrongState)?;
-            let reached = next(state, event)?;
-            match cell
-                .state
-                .compare_exchange(present, reached.into(), AcqRel, Acquire)
-            {
-                Ok(_) => break reached,
-                Err(other) => present = other,
-            }
+        let after = |state| match CellState::try_from(state) {
+            Ok(state) => next(state, event),
+            Err(_) => Err(Outcome::WrongState),
         };
+        let change = |state| after(state).ok().map(u32::from);
+        let (Ok(before) | Err(before)) = cell.state.fetch_update(AcqRel, Acquire, change);
+        let reached = after(before)?;
         match event {
             Event::Start => {
                 cell.starts.fetch_add(1, Relaxed);

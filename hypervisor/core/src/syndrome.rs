@@ -46,9 +46,6 @@ pub struct DataAbort {
     pub write: bool,
     /// Whether it was cache maintenance or address translation, which transfer no data.
     pub maintenance: bool,
-    /// How the access can be done in the cell's place; `None` where the instruction is not one that
-    /// the CPU decodes (a pair, a vector, write-back).
-    pub transfer: Option<Transfer>,
 }
 
 /// The register and the way of one load or store.
@@ -62,6 +59,8 @@ pub struct Transfer {
     pub signed: bool,
     /// Whether a load fills 64 bits; else the upper 32 become 0.
     pub wide: bool,
+    /// Whether it is a store.
+    pub write: bool,
 }
 
 /// A system register, or a system instruction.
@@ -90,18 +89,32 @@ pub enum SystemRegister {
     Unknown(u32),
 }
 
+/// The class of SMC.
+pub const SMC: u8 = 0x17;
+/// The class of MSR, MRS and SYS.
+pub const SYSTEM: u8 = 0x18;
+/// The class of a data abort of a lower level.
+pub const DATA_ABORT: u8 = 0x24;
+
+/// The exception class of ESR_EL2.
+#[must_use]
+#[inline]
+pub const fn class(esr: u64) -> u8 {
+    (esr >> 26) as u8 & 0x3f
+}
+
 /// ESR_EL2, of an exception from EL1 or EL0.
 #[must_use]
 #[inline]
 pub const fn trap(esr: u64) -> Trap {
     let immediate = esr as u16;
-    match (esr >> 26) as u8 & 0x3f {
+    match class(esr) {
         0x01 => Trap::Wait,
         0x16 => Trap::Hypercall(immediate),
-        0x17 => Trap::Smc(immediate),
-        0x18 => Trap::SystemRegister(system(esr as u32)),
+        SMC => Trap::Smc(immediate),
+        SYSTEM => Trap::SystemRegister(system(esr as u32)),
         0x20 => Trap::InstructionAbort(abort(esr)),
-        0x24 => Trap::DataAbort(data(esr)),
+        DATA_ABORT => Trap::DataAbort(data(esr)),
         0x2f => Trap::SError,
         class => Trap::Unexpected(class),
     }
@@ -116,6 +129,38 @@ pub const fn guest_address(hpfar: u64, far: u64) -> u64 {
     (hpfar >> 4 & 0xff_ffff_ffff) << 12 | far & 0xfff
 }
 
+/// Whether a data abort is one load or store of one register (ISV is 1, CM and S1PTW are 0) where stage
+/// 2 has no page (a translation fault of any level): what can be an access to a register that is
+/// served. After a permission fault HPFAR_EL2 need not hold the address.
+#[must_use]
+#[inline]
+pub const fn is_transfer(esr: u64) -> bool {
+    const DECODED: u64 = 1 << 24;
+    esr & (DECODED | 1 << 8 | 1 << 7 | 0x3c) == DECODED | 0x04
+}
+
+/// ESR_EL2 of an access for which [`is_transfer`] holds.
+#[must_use]
+#[inline]
+pub const fn transfer(esr: u64) -> Transfer {
+    Transfer {
+        width: match esr >> 22 & 3 {
+            0 => Width::Byte,
+            1 => Width::Half,
+            2 => Width::Word,
+            _ => Width::Double,
+        },
+        register: (esr >> 16 & 0x1f) as u8,
+        signed: esr >> 21 & 1 != 0,
+        wide: esr >> 15 & 1 != 0,
+        write: is_write(esr),
+    }
+}
+
+const fn is_write(esr: u64) -> bool {
+    esr >> 6 & 1 != 0
+}
+
 const fn abort(esr: u64) -> Abort {
     let while_walking = esr >> 7 & 1 != 0; // S1PTW
     match esr & 0x3f {
@@ -127,27 +172,10 @@ const fn abort(esr: u64) -> Abort {
 }
 
 const fn data(esr: u64) -> DataAbort {
-    let width = match esr >> 22 & 3 {
-        0 => Width::Byte,
-        1 => Width::Half,
-        2 => Width::Word,
-        _ => Width::Double,
-    };
-    let transfer = if esr >> 24 & 1 != 0 {
-        Some(Transfer {
-            width,
-            register: (esr >> 16 & 0x1f) as u8,
-            signed: esr >> 21 & 1 != 0,
-            wide: esr >> 15 & 1 != 0,
-        })
-    } else {
-        None
-    };
     DataAbort {
         abort: abort(esr),
-        write: esr >> 6 & 1 != 0,
+        write: is_write(esr),
         maintenance: esr >> 8 & 1 != 0,
-        transfer,
     }
 }
 
@@ -156,15 +184,11 @@ impl Transfer {
     /// lies where the cell sees it. `value` is the register's, for a store.
     #[must_use]
     #[inline]
-    pub const fn access(&self, address: u64, write: bool, value: u64) -> Option<Access> {
-        if address & (self.width.bytes() as u64 - 1) != 0 {
+    pub const fn access(&self, address: u64, value: u64) -> Option<Access> {
+        if address.trailing_zeros() < self.width as u32 {
             return None;
         }
-        let write = if write {
-            Some(value & self.width.mask())
-        } else {
-            None
-        };
+        let write = if self.write { Some(value) } else { None };
         Some(Access {
             address,
             width: self.width,
@@ -172,15 +196,15 @@ impl Transfer {
         })
     }
 
-    /// What a load puts into the register.
+    /// What a load of `value`, which has no more bits than the width, puts into the register.
     #[must_use]
     #[inline]
     pub const fn loaded(&self, value: u64) -> u64 {
-        let mut value = value & self.width.mask();
-        if self.signed {
-            let unused = 64 - 8 * self.width.bytes();
-            value = ((value << unused) as i64 >> unused) as u64;
+        if !self.signed {
+            return value;
         }
+        let unused = 64 - 8 * self.width.bytes();
+        let value = ((value << unused) as i64 >> unused) as u64;
         if self.wide {
             value
         } else {
@@ -194,7 +218,10 @@ const fn named(op0: u32, op1: u32, crn: u32, crm: u32, op2: u32) -> u32 {
     op0 << 20 | op2 << 17 | op1 << 14 | crn << 10 | crm << 1
 }
 
-const fn system(iss: u32) -> SystemAccess {
+/// ESR_EL2 of a trapped MSR, MRS or SYS.
+#[must_use]
+#[inline]
+pub const fn system(iss: u32) -> SystemAccess {
     const PMR: u32 = named(3, 0, 4, 6, 0);
     const CTLR: u32 = named(3, 0, 12, 12, 4);
     const DIR: u32 = named(3, 0, 12, 11, 1);

@@ -205,7 +205,6 @@ fn any_sequence_of_changes_maps_what_a_list_of_pages_says() {
                 .map(|there| (there.physical + page % there.bytes, there.attributes));
             assert_eq!(there, pages.get(&page).copied(), "{page:#x}");
         }
-        stage2.remove_cpu(1, &mut tables);
         stage2.release(&mut tables);
         assert_eq!(tables.left(), 4000);
     }
@@ -371,7 +370,6 @@ fn one_cpu_is_zapped_alone_and_restored_to_what_the_cell_then_has() {
     // Numbers that no CPU has.
     stage2.zap(7, &mut tables);
     stage2.restore(MAXIMUM_CPUS, &mut tables);
-    stage2.remove_cpu(usize::MAX, &mut tables);
     assert_eq!(stage2.root_of(MAXIMUM_CPUS), None);
 }
 

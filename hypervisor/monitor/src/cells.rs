@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::fence;
 
 use rampart_hypervisor_core::configuration::against::{Cells, check_cell};
-use rampart_hypervisor_core::configuration::{Configuration, Kind, Refused};
+use rampart_hypervisor_core::configuration::{Configuration, Kind};
 use rampart_hypervisor_core::format::{MAXIMUM_BLOB_BYTES, MemoryFlags, MemoryRegion, Refusal};
 use rampart_hypervisor_core::gic::hand_over;
 use rampart_hypervisor_core::interface::{
@@ -18,13 +18,15 @@ use rampart_hypervisor_core::memory;
 use rampart_hypervisor_core::stage2::{AccessKind, Stage2};
 use rampart_hypervisor_core::state::{Event, Snapshot, is_wiped};
 
+use rampart_hypervisor_served::{Devices, ROOT_REGISTERS};
+
 use crate::cpu::{Cpu, Order};
-use crate::gic::{self, Devices};
+use crate::gic;
 use crate::hypercalls::Values;
 use crate::machine::Machine;
 use crate::registers::{instruction, now, read_register, wait_until};
 use crate::smc;
-use crate::system::{MANAGER, Manager, ROOT_REGISTERS, Shared};
+use crate::system::{MANAGER, Manager, Shared};
 use crate::tables::Tables;
 
 /// How long a CPU may take to park. It comes with its next instruction; what is waited for is an
@@ -65,32 +67,29 @@ pub(crate) fn create(machine: &Machine, start: u64, bytes: u64, values: &mut Val
         let number = (1..MAXIMUM_CELLS as u32)
             .find(free)
             .ok_or(Outcome::Exhausted)?;
-        let refused = |refused: Refused, values: &mut Values| {
-            let reason: u32 = refused.refusal.into();
-            *values = [reason.into(), refused.index.into(), refused.other.into()];
-            Outcome::Refused
-        };
-        if !root_can_read(manager, start, bytes) {
-            return Err(Outcome::Invalid);
-        }
+        root_can_read(manager, start, bytes).ok_or(Outcome::Invalid)?;
         // SAFETY: the root's own memory, which the monitor has mapped to read; the root may write
         // while it is copied, and what is copied is what is checked.
         let copy = |room: &mut [u8]| unsafe {
             core::ptr::copy_nonoverlapping(start as *const u8, room.as_mut_ptr(), room.len());
         };
-        let new = manager
-            .read(number, Kind::Cell, bytes, copy)
-            .map_err(|reason| refused(reason, values))?;
         let system = Shared::of(ROOT)
             .configuration()
             .ok_or(Outcome::WrongState)?;
-        check_cell(&new, system, &machine.facts(), &there())
-            .map_err(|reason| refused(reason, values))?;
-        take_cpus(machine, &new).map_err(|index| {
+        let new = manager.read(number, Kind::Cell, bytes, copy);
+        let fits = |new: &_| check_cell(new, system, &machine.facts(), &there());
+        let new = new
+            .and_then(|new| fits(&new).map(|()| new))
+            .map_err(|refused| {
+                let reason = refused.refusal as u64;
+                *values = [reason, refused.index.into(), refused.other.into()];
+                Outcome::Refused
+            })?;
+        if let Some(index) = new.cpus.iter().position(|mpidr| !has_left(machine, *mpidr)) {
             *values = [Refusal::CpuOwned as u64, index as u64, ROOT.into()];
-            Outcome::CpuInUse
-        })?;
-        manager.keep(number, new);
+            return Err(Outcome::CpuInUse);
+        }
+        manager.set(number, Some(new));
         if let Err(outcome) = build(manager, machine, number, &new) {
             give_back(manager, machine, number, &new);
             return Err(outcome);
@@ -114,41 +113,29 @@ pub(crate) fn there() -> Cells<'static> {
     })
 }
 
-/// Whether all of it is the root's, and memory.
-fn root_can_read(manager: &mut Manager, start: u64, bytes: u64) -> bool {
-    let Some(end) = start.checked_add(bytes) else {
-        return false;
-    };
-    let Some(system) = Shared::of(ROOT).configuration() else {
-        return false;
-    };
+/// That all of it is the root's, and memory.
+fn root_can_read(manager: &mut Manager, start: u64, bytes: u64) -> Option<()> {
+    let end = start.checked_add(bytes)?;
+    let system = Shared::of(ROOT).configuration()?;
+    let (stage_2, tables) = manager.translation(ROOT)?;
     let within = |region: &MemoryRegion| {
         !region.flags().contains(MemoryFlags::DEVICE)
             && region.physical <= start
             && end <= region.physical + region.bytes
     };
-    let Some((stage_2, tables)) = manager.translation(ROOT) else {
-        return false;
-    };
-    bytes <= MAXIMUM_BLOB_BYTES as u64
+    let right = bytes <= MAXIMUM_BLOB_BYTES as u64
         && system.memory.iter().any(within)
         && (start / PAGE_BYTES..end.div_ceil(PAGE_BYTES))
-            .all(|page| stage_2.permits(page * PAGE_BYTES, AccessKind::Read, &tables))
+            .all(|page| stage_2.permits(page * PAGE_BYTES, AccessKind::Read, &tables));
+    right.then_some(())
 }
 
-/// That the CPUs have left Linux, or which one has not.
-fn take_cpus(machine: &Machine, new: &Configuration<'_>) -> Result<(), usize> {
-    for (index, mpidr) in new.cpus.iter().enumerate() {
-        let status = machine.status();
-        let left = status.cpu(*mpidr).is_some_and(|cpu| {
-            status.cpus[cpu].power() == CpuPower::Off
-                && machine.cpu(cpu).is_some_and(Cpu::is_parked)
-        });
-        if !left {
-            return Err(index);
-        }
-    }
-    Ok(())
+/// Whether a CPU has left Linux.
+fn has_left(machine: &Machine, mpidr: u64) -> bool {
+    let status = machine.status();
+    status.cpu(mpidr).is_some_and(|cpu| {
+        status.cpus[cpu].power() == CpuPower::Off && machine.cpu(cpu).is_some_and(Cpu::is_parked)
+    })
 }
 
 /// Everything that the configuration names goes from the root to the cell.
@@ -235,7 +222,7 @@ fn give_back(manager: &mut Manager, machine: &Machine, number: u32, old: &Config
         stage_2.release(&mut Tables { pool, cell: number });
     }
     old.memory.iter().for_each(wipe);
-    manager.forget(number);
+    manager.set(number, None);
     // Where the lock cannot be had the root has fewer bits than it could, and nobody more.
     let _ = share_registers();
     for grant in old.interrupts {
@@ -295,11 +282,9 @@ pub(crate) fn start(machine: &Machine, cell: u32) -> Done {
         for (index, _) in cpus(machine, cell) {
             stage_2.restore(index, &mut tables);
         }
-        let first = configuration
-            .cpus
-            .first()
-            .and_then(|mpidr| machine.status().cpu(*mpidr));
-        let first = first.ok_or(Outcome::Invalid)?;
+        let first = indices(machine, configuration)
+            .next()
+            .ok_or(Outcome::Invalid)?;
         let cpu = machine.cpu(first).ok_or(Outcome::Invalid)?;
         machine.status().advance(cell, Event::Start, now())?;
         // None but this CPU can turn it on before it has begun.
@@ -348,7 +333,7 @@ fn park_all(manager: &mut Manager, machine: &Machine, cell: u32) -> Done {
     let mut busy = [false; MAXIMUM_CPUS];
     for (index, cpu) in cpus(machine, cell).filter(|(_, cpu)| !cpu.is_parked()) {
         busy[index] = true;
-        cpu.order.store(Order::Park as u32, SeqCst);
+        cpu.trapped.order.store(Order::Park as u32, SeqCst);
     }
     let (stage_2, mut tables) = manager.translation(cell).ok_or(Outcome::NoSuchCell)?;
     for (index, cpu) in cpus(machine, cell).filter(|(index, _)| busy[*index]) {
@@ -373,7 +358,7 @@ pub(crate) fn take_others(machine: &Machine, cell: u32, this: &Cpu) {
     let mut manager = MANAGER.try_lock();
     let manager = manager.as_mut().and_then(|manager| manager.as_mut());
     for (_, cpu) in others() {
-        cpu.order.store(Order::Park as u32, SeqCst);
+        cpu.trapped.order.store(Order::Park as u32, SeqCst);
     }
     if let Some((stage_2, mut tables)) = manager.and_then(|manager| manager.translation(cell)) {
         for (index, _) in others() {

@@ -4,41 +4,15 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
+pub(crate) use rampart_hypervisor_served::Registers;
+use rampart_hypervisor_served::{PARK, Trapped};
+
 use crate::launch::Linux;
 use crate::registers::write_register;
 
 /// Of all that is a CPU's own, in bytes; the first page is [`Cpu`], the second is not there, so that
 /// a stack that grows too large faults.
 pub(crate) const PER_CPU_BYTES: usize = 8 * 4096;
-
-/// The registers of whoever was interrupted: x0 to x30, and a place to keep the stack aligned.
-#[derive(Debug, Clone, Copy)]
-#[repr(C, align(16))]
-pub(crate) struct Registers {
-    /// By their numbers.
-    pub(crate) x: [u64; 31],
-    unused: u64,
-}
-
-impl Registers {
-    /// All 0.
-    pub(crate) const ZERO: Self = Self {
-        x: [0; 31],
-        unused: 0,
-    };
-
-    /// Register of an instruction, of which number 31 is always 0.
-    pub(crate) fn get(&self, number: u8) -> u64 {
-        self.x.get(usize::from(number)).copied().unwrap_or(0)
-    }
-
-    /// Writes it; number 31 stays 0.
-    pub(crate) fn set(&mut self, number: u8, value: u64) {
-        if let Some(register) = self.x.get_mut(usize::from(number)) {
-            *register = value;
-        }
-    }
-}
 
 /// The start of a CPU's memory. Others may look at it and leave orders, so all that changes is atomic.
 #[derive(Debug)]
@@ -52,8 +26,8 @@ pub(crate) struct Cpu {
     pub(crate) index: AtomicU32,
     /// What it does, [`Activity`] as a number.
     pub(crate) activity: AtomicU32,
-    /// What it is to do, [`Order`] as a number.
-    pub(crate) order: AtomicU32,
+    /// Its order, [`Order`] as a number, and whose exits it serves.
+    pub(crate) trapped: Trapped,
     /// The root table of its stage-2 translation, physically.
     pub(crate) translation: AtomicU64,
     /// Where it begins when it is started.
@@ -95,7 +69,7 @@ pub(crate) enum Order {
     /// Nothing.
     None = 0,
     /// To leave what it runs and to wait.
-    Park = 1,
+    Park = PARK,
     /// To begin at `entry`.
     Start = 2,
     /// To leave the machine: the hypervisor goes, and Linux has the CPU turned off.
@@ -105,7 +79,7 @@ pub(crate) enum Order {
 impl From<u32> for Order {
     fn from(number: u32) -> Self {
         match number {
-            1 => Self::Park,
+            PARK => Self::Park,
             2 => Self::Start,
             3 => Self::PowerOff,
             _ => Self::None,
@@ -116,12 +90,12 @@ impl From<u32> for Order {
 impl Cpu {
     /// What it is to do next; it stays until it is taken.
     pub(crate) fn ordered(&self) -> Order {
-        Order::from(self.order.load(Acquire))
+        Order::from(self.trapped.order.load(Acquire))
     }
 
     /// The same, and it is done with.
     pub(crate) fn take_order(&self) -> Order {
-        Order::from(self.order.swap(Order::None as u32, AcqRel))
+        Order::from(self.trapped.order.swap(Order::None as u32, AcqRel))
     }
 
     /// Whether it waits for an order.

@@ -4,16 +4,15 @@
 use core::panic::PanicInfo;
 use core::sync::atomic::Ordering::Relaxed;
 
-use rampart_hypervisor_core::gic::{ControlRegister, control_read, control_write, send};
 use rampart_hypervisor_core::interface::{Exit, ROOT, StopReason};
 use rampart_hypervisor_core::psci::Caller;
 use rampart_hypervisor_core::state::Snapshot;
-use rampart_hypervisor_core::syndrome::{SystemAccess, SystemRegister, Trap, guest_address, trap};
+use rampart_hypervisor_core::syndrome::{SystemRegister, Trap, guest_address, trap};
 
 use crate::cpu::{Cpu, Order, Registers};
 use crate::machine::Machine;
 use crate::park::park;
-use crate::registers::{instruction, now, read_register, synchronise, write_register};
+use crate::registers::{instruction, now, read_register};
 use crate::system::Shared;
 use crate::{aborts, cells, gic, guest, hypercalls, launch, log, smc};
 
@@ -50,9 +49,9 @@ const SYNCHRONOUS: u64 = 0;
 const IRQ: u64 = 1;
 const FIQ: u64 = 2;
 
-/// Called by `vectors.s`.
+/// Called by `vectors.s`, with the reason for which `serve_exit` says that the cell fails, if any.
 #[unsafe(no_mangle)]
-extern "C" fn handle_exit(registers: &mut Registers, cpu: &Cpu, kind: u64) {
+extern "C" fn handle_exit(registers: &mut Registers, cpu: &Cpu, kind: u64, forbidden: u32) {
     let Some(machine) = Machine::get() else {
         return;
     };
@@ -76,7 +75,10 @@ extern "C" fn handle_exit(registers: &mut Registers, cpu: &Cpu, kind: u64) {
         return;
     }
     match kind {
-        SYNCHRONOUS => synchronous(&context, registers),
+        SYNCHRONOUS => match StopReason::try_from(forbidden) {
+            Ok(reason) => fail(&context, registers, reason),
+            Err(_) => synchronous(&context, registers),
+        },
         FIQ => {
             context.count(Exit::Management);
             gic::heard(machine, cpu);
@@ -92,7 +94,7 @@ extern "C" fn handle_exit(registers: &mut Registers, cpu: &Cpu, kind: u64) {
 
 fn synchronous(context: &Context<'_>, registers: &mut Registers) {
     match trap(read_register!("esr_el2")) {
-        Trap::SystemRegister(access) => system_register(context, registers, &access),
+        Trap::SystemRegister(access) => system_register(context, registers, access.register),
         Trap::DataAbort(abort) => aborts::data(context, registers, &abort),
         Trap::InstructionAbort(abort) => aborts::instruction(context, registers, abort),
         Trap::Smc(0) => smc::handle(context, registers),
@@ -128,90 +130,22 @@ fn synchronous(context: &Context<'_>, registers: &mut Registers) {
     }
 }
 
-fn system_register(context: &Context<'_>, registers: &mut Registers, access: &SystemAccess) {
-    let machine = context.machine;
-    let value = registers.get(access.general);
-    match access.register {
-        SystemRegister::Control(register) => {
-            context.count(Exit::InterruptControl);
-            let real = read_control(register);
-            if access.read {
-                registers.set(access.general, control_read(register, real));
-            } else if let Some(value) = control_write(
-                register,
-                value,
-                real,
-                &context.shared.interrupts,
-                machine.private(),
-                machine.lowest_mask,
-            ) {
-                write_control(register, value);
-            }
-        }
-        SystemRegister::SendGroup1 => {
-            context.count(Exit::SoftwareInterrupt);
-            if let Some(sender) = machine.header.cpus().get(context.index)
-                && !access.read
-            {
-                send_inside(context, value, *sender);
-            }
-        }
-        SystemRegister::SendOther => context.count(Exit::SoftwareInterrupt),
-        SystemRegister::SetWay => {
-            context.count(Exit::SetWay);
-            // It would reach other cells' lines. The root's is left out: what it is for, turning
-            // caches off, no kernel does while it runs.
-            if context.cell != ROOT {
-                fail(context, registers, StopReason::SetWay);
-                return;
-            }
-        }
-        SystemRegister::Unknown(_) => {
-            context.count(Exit::SystemRegister);
-            if context.cell == ROOT {
-                guest::inject_undefined();
-            } else {
-                fail(context, registers, StopReason::SystemRegister);
-            }
-            return;
-        }
+fn system_register(context: &Context<'_>, registers: &mut Registers, register: SystemRegister) {
+    let (exit, reason) = if register == SystemRegister::SetWay {
+        (Exit::SetWay, StopReason::SetWay)
+    } else {
+        (Exit::SystemRegister, StopReason::SystemRegister)
+    };
+    context.count(exit);
+    if context.cell != ROOT {
+        fail(context, registers, reason);
+    } else if reason == StopReason::SetWay {
+        // It would reach other cells' lines, so it is left out. What it is for, turning caches off, no
+        // kernel does while it runs.
+        guest::advance();
+    } else {
+        guest::inject_undefined();
     }
-    guest::advance();
-}
-
-/// ICC_SGI1R_EL1, to the cell's own CPUs. Those of the root are whom no cell has.
-fn send_inside(context: &Context<'_>, value: u64, sender: u64) {
-    let machine = context.machine;
-    let (own, count) = aborts::own_cpus(context);
-    send(value, sender, &own[..count], machine.private(), |value| {
-        // What the sender wrote before is seen by the receiver (IHI 0069, 12.1.6).
-        instruction!("dsb ish");
-        write_register!("s3_0_c12_c11_5", value);
-        synchronise();
-    });
-}
-
-/// ICC_PMR_EL1, ICC_CTLR_EL1, ICC_RPR_EL1; ICC_DIR_EL1 cannot be read, and those of group 0 are the
-/// firmware's or ours.
-fn read_control(register: ControlRegister) -> u64 {
-    match register {
-        ControlRegister::PriorityMask => read_register!("s3_0_c4_c6_0"),
-        ControlRegister::Control => read_register!("s3_0_c12_c12_4"),
-        ControlRegister::RunningPriority => read_register!("s3_0_c12_c11_3"),
-        ControlRegister::Deactivate | ControlRegister::Group0Pending | ControlRegister::Group0 => 0,
-    }
-}
-
-fn write_control(register: ControlRegister, value: u64) {
-    match register {
-        ControlRegister::PriorityMask => write_register!("s3_0_c4_c6_0", value),
-        ControlRegister::Control => write_register!("s3_0_c12_c12_4", value),
-        ControlRegister::Deactivate => write_register!("s3_0_c12_c11_1", value),
-        ControlRegister::RunningPriority
-        | ControlRegister::Group0Pending
-        | ControlRegister::Group0 => {}
-    }
-    synchronise();
 }
 
 /// The cell did what it may not: recorded, its other CPUs taken, this one parked.
@@ -224,7 +158,7 @@ pub(crate) fn fail(context: &Context<'_>, registers: &mut Registers, reason: Sto
         guest_address: guest_address(read_register!("hpfar_el2"), virtual_address),
         program_counter: read_register!("elr_el2"),
         processor_state: read_register!("spsr_el2"),
-        registers: registers.x,
+        registers: *registers.all(),
     };
     let first = machine
         .status()

@@ -10,44 +10,13 @@ use rampart_hypervisor_core::format::Platform;
 use rampart_hypervisor_core::gic::lowest_mask;
 use rampart_hypervisor_core::interface::{MAXIMUM_CPUS, Outcome};
 
+use rampart_hypervisor_served::Devices;
+
 use crate::cpu::Cpu;
 use crate::machine::Machine;
 use crate::registers::{
     hypervisor_control as hcr, instruction, read_register, synchronise, write_register,
 };
-
-/// Registers of devices, which the monitor has mapped as such.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Devices;
-
-impl Bus for Devices {
-    #[inline]
-    fn read(&self, address: u64, width: Width) -> u64 {
-        // SAFETY: only addresses of devices come here, and devices are mapped (`memory.rs`); reading
-        // one changes nothing of the program's.
-        unsafe {
-            match width {
-                Width::Byte => (address as *const u8).read_volatile().into(),
-                Width::Half => (address as *const u16).read_volatile().into(),
-                Width::Word => (address as *const u32).read_volatile().into(),
-                Width::Double => (address as *const u64).read_volatile(),
-            }
-        }
-    }
-
-    #[inline]
-    fn write(&self, address: u64, width: Width, value: u64) {
-        // SAFETY: as above; who calls has checked that its owner may change the register.
-        unsafe {
-            match width {
-                Width::Byte => (address as *mut u8).write_volatile(value as u8),
-                Width::Half => (address as *mut u16).write_volatile(value as u16),
-                Width::Word => (address as *mut u32).write_volatile(value as u32),
-                Width::Double => (address as *mut u64).write_volatile(value),
-            }
-        }
-    }
-}
 
 const GICD_CTLR: u64 = 0x0000;
 const GICD_TYPER: u64 = 0x0004;

@@ -5,12 +5,15 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use rampart_hypervisor_core::interface::ROOT;
 
+use rampart_hypervisor_served::Owner;
+
 use crate::cpu::{Cpu, Registers};
 use crate::machine::Machine;
 use crate::registers::{
     TRAP_COMMON, TRAP_GROUP_0, hypervisor_control as hcr, instruction, read_register, synchronise,
     write_register,
 };
+use crate::system::Shared;
 use crate::tables;
 
 /// SPSR_EL2 (Arm ARM C5.2.19): EL1 with its own stack, everything masked.
@@ -18,8 +21,34 @@ const AT_START: u64 = 0x3c5;
 /// SCTLR_EL1 (D24.2.148): its bits that are 1 where a feature is not there; no translation, no cache.
 const SYSTEM_CONTROL_AT_START: u64 = 0x30d0_0800;
 
+/// Whose exits this CPU serves from now on.
+fn belongs_to(machine: &'static Machine, cpu: &Cpu, cell: u32) {
+    let index = cpu.index.load(Relaxed) as usize;
+    let shared = Shared::of(cell);
+    let (status, affinities) = (machine.status(), machine.header.cpus());
+    let owner = shared.configuration().map(|configuration| Owner {
+        status,
+        counts: &status.cpus[index],
+        cell,
+        configuration,
+        interrupts: &shared.interrupts,
+        private: machine.private(),
+        distributor: machine.distributor,
+        redistributor: machine.redistributors[index],
+        all_redistributors: machine.all_redistributors.clone(),
+        redistributors: &machine.redistributors[..affinities.len()],
+        redistributor_bytes: machine.redistributor_bytes,
+        affinities,
+        affinity: affinities[index],
+        lowest_mask: machine.lowest_mask,
+    });
+    // SAFETY: this is the CPU's own code at EL2, on its way to a guest.
+    unsafe { cpu.trapped.belongs_to(owner) }
+}
+
 /// What traps while this cell runs on the CPU.
-pub(crate) fn rules(machine: &Machine, cpu: &Cpu, cell: u32) {
+pub(crate) fn rules(machine: &'static Machine, cpu: &Cpu, cell: u32) {
+    belongs_to(machine, cpu, cell);
     let unmaskable = if machine.unmaskable { hcr::FIQ } else { 0 };
     let control = if cell == ROOT {
         // As Linux had it, and behind stage 2. Its SErrors stay its own.
@@ -74,31 +103,25 @@ pub(crate) fn wipe() {
     // CNTP_CTL_EL0 and CNTV_CTL_EL0 (D24.10.14, D24.10.25); CNTVOFF_EL2 is 0 for everybody.
     write_register!("cntp_ctl_el0", 0);
     write_register!("cntv_ctl_el0", 0);
-    write_register!("cntp_cval_el0", 0);
-    write_register!("cntv_cval_el0", 0);
-    write_register!("cntkctl_el1", 0);
     write_register!("sctlr_el1", SYSTEM_CONTROL_AT_START);
-    write_register!("ttbr0_el1", 0);
-    write_register!("ttbr1_el1", 0);
-    write_register!("tcr_el1", 0);
-    write_register!("mair_el1", 0);
-    write_register!("amair_el1", 0);
-    write_register!("vbar_el1", 0);
-    write_register!("contextidr_el1", 0);
-    write_register!("cpacr_el1", 0);
-    write_register!("csselr_el1", 0);
-    write_register!("esr_el1", 0);
-    write_register!("far_el1", 0);
-    write_register!("afsr0_el1", 0);
-    write_register!("afsr1_el1", 0);
-    write_register!("par_el1", 0);
-    write_register!("elr_el1", 0);
-    write_register!("spsr_el1", 0);
-    write_register!("sp_el0", 0);
-    write_register!("sp_el1", 0);
-    write_register!("tpidr_el0", 0);
-    write_register!("tpidrro_el0", 0);
-    write_register!("tpidr_el1", 0);
+    // SAFETY: all of them are EL1's, or set up what EL1 and EL0 do.
+    unsafe {
+        core::arch::asm!(
+            ".irp name, ttbr0_el1, ttbr1_el1, tcr_el1, mair_el1, amair_el1, vbar_el1, contextidr_el1",
+            "msr \\name, xzr",
+            ".endr",
+            ".irp name, cpacr_el1, csselr_el1, esr_el1, far_el1, afsr0_el1, afsr1_el1, par_el1",
+            "msr \\name, xzr",
+            ".endr",
+            ".irp name, elr_el1, spsr_el1, sp_el0, sp_el1, tpidr_el0, tpidrro_el0, tpidr_el1",
+            "msr \\name, xzr",
+            ".endr",
+            ".irp name, cntp_cval_el0, cntv_cval_el0, cntkctl_el1",
+            "msr \\name, xzr",
+            ".endr",
+            options(nomem, nostack)
+        );
+    }
     wipe_debug();
     wipe_keys();
     // ID_AA64DFR0_EL1.PMUVer: PMCR_EL0.P, .C and .D reset the counters; none counts or interrupts.
@@ -161,16 +184,15 @@ fn wipe_keys() {
         return;
     }
     // APIA, APIB, APDA, APDB and APGA, the lower and the higher half of each.
-    write_register!("s3_0_c2_c1_0", 0);
-    write_register!("s3_0_c2_c1_1", 0);
-    write_register!("s3_0_c2_c1_2", 0);
-    write_register!("s3_0_c2_c1_3", 0);
-    write_register!("s3_0_c2_c2_0", 0);
-    write_register!("s3_0_c2_c2_1", 0);
-    write_register!("s3_0_c2_c2_2", 0);
-    write_register!("s3_0_c2_c2_3", 0);
-    write_register!("s3_0_c2_c3_0", 0);
-    write_register!("s3_0_c2_c3_1", 0);
+    // SAFETY: keys of EL1 and EL0; the monitor signs nothing.
+    unsafe {
+        core::arch::asm!(
+            ".irp half, 1_0, 1_1, 1_2, 1_3, 2_0, 2_1, 2_2, 2_3, 3_0, 3_1",
+            "msr s3_0_c2_c\\half, xzr",
+            ".endr",
+            options(nomem, nostack)
+        );
+    }
 }
 
 /// V0 to V31, FPCR and FPSR.

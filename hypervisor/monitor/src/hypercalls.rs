@@ -18,7 +18,7 @@ pub(crate) type Values = [u64; 3];
 
 /// Serves `hvc #0`.
 pub(crate) fn handle(context: &Context<'_>, registers: &mut Registers) {
-    let [x0, x1, x2, x3, ..] = registers.x;
+    let [x0, x1, x2, x3, ..] = *registers.all();
     let mut values = [x1, x2, x3];
     let status = context.machine.status();
     let result = Call::read(&[x0, x1, x2], context.cell, status)

@@ -11,7 +11,7 @@ use rampart_hypervisor_core::launch::Layout;
 
 use crate::cpu::{Activity, Cpu, PER_CPU_BYTES};
 use crate::machine::Machine;
-use crate::memory::{DoesNotFit, Mapping, Use};
+use crate::memory::{Mapping, Use};
 use crate::registers::{
     WRITE_NEVER_EXECUTE, read_register, synchronise, wait_until, write_register,
 };
@@ -99,7 +99,7 @@ fn prepare(base: u64) -> Result<(), Outcome> {
     }
     let system = root::read(&layout)?;
     let cpu_count = header.cpus().len() as u64;
-    map(&layout, cpu_count, &system).map_err(|DoesNotFit| Outcome::Exhausted)?;
+    map(&layout, cpu_count, &system)?;
     memory::use_final();
     let machine = root::discover(header, layout, &system)?;
     for index in 0..machine.cpu_count() {
@@ -111,7 +111,7 @@ fn prepare(base: u64) -> Result<(), Outcome> {
     root::prepare(machine, &system)
 }
 
-fn map(layout: &Layout, cpu_count: u64, system: &Configuration<'_>) -> Result<(), DoesNotFit> {
+fn map(layout: &Layout, cpu_count: u64, system: &Configuration<'_>) -> Result<(), Outcome> {
     let code = (&raw const image_start) as u64;
     let constants = (&raw const rodata_start) as u64;
     let data = (&raw const data_start) as u64;

@@ -3,6 +3,7 @@
 //! first step of the launch.
 
 use core::cell::UnsafeCell;
+use core::ops::Range;
 
 use rampart_hypervisor_core::configuration::against;
 use rampart_hypervisor_core::gic::Private;
@@ -20,6 +21,8 @@ pub(crate) struct Machine {
     pub(crate) layout: Layout,
     /// GICD.
     pub(crate) distributor: u64,
+    /// Where all of GICR is.
+    pub(crate) all_redistributors: Range<u64>,
     /// GICR of each CPU, by its index.
     pub(crate) redistributors: [u64; MAXIMUM_CPUS],
     /// Of each GICR, in bytes.

@@ -4,9 +4,9 @@
 // The names are those by which `entry.s` knows them.
 #![allow(non_upper_case_globals)]
 
-use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use rampart_hypervisor_core::interface::PAGE_BYTES;
+use rampart_hypervisor_core::interface::{Outcome, PAGE_BYTES};
 
 use crate::registers::{ADDRESS_BITS, instruction, stores_seen, synchronise, write_register};
 
@@ -54,35 +54,21 @@ impl Use {
     }
 }
 
-/// It does not fit: too many tables, or an address that the tables cannot have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct DoesNotFit;
-
+/// One page of entries. Atomic, because table walks read them: each is a single load and store.
 #[repr(C, align(4096))]
-struct Table(UnsafeCell<[u64; ENTRIES]>);
-
-// SAFETY: they are written by the one CPU that prepares the launch, and by table walks not at all.
-unsafe impl Sync for Table {}
+struct Table([AtomicU64; ENTRIES]);
 
 impl Table {
     const fn empty() -> Self {
-        Self(UnsafeCell::new([0; ENTRIES]))
+        Self([const { AtomicU64::new(0) }; ENTRIES])
     }
 
     fn read(&self, index: usize) -> u64 {
-        // SAFETY: the index is below 512 by its mask, and nobody writes at this time.
-        unsafe { self.0.get().cast::<u64>().add(index & (ENTRIES - 1)).read() }
+        self.0[index % ENTRIES].load(Relaxed)
     }
 
     fn write(&self, index: usize, value: u64) {
-        // SAFETY: as above; volatile, because the reader is the CPU's table walk.
-        unsafe {
-            self.0
-                .get()
-                .cast::<u64>()
-                .add(index & (ENTRIES - 1))
-                .write_volatile(value);
-        }
+        self.0[index % ENTRIES].store(value, Relaxed);
     }
 
     fn address(&self) -> u64 {
@@ -108,58 +94,55 @@ pub(crate) struct Mapping {
 
 impl Mapping {
     /// Adds whole pages, which mean themselves. What is there already stays.
-    pub(crate) fn add(&mut self, start: u64, bytes: u64, purpose: Use) -> Result<(), DoesNotFit> {
-        let end = start.checked_add(bytes).ok_or(DoesNotFit)?;
+    ///
+    /// # Errors
+    /// [`Outcome::Exhausted`]: too many tables, or an address that the tables cannot have.
+    pub(crate) fn add(&mut self, start: u64, bytes: u64, purpose: Use) -> Result<(), Outcome> {
+        let end = start.checked_add(bytes).ok_or(Outcome::Exhausted)?;
         if end > 1 << ADDRESS_BITS || !start.is_multiple_of(PAGE_BYTES) {
-            return Err(DoesNotFit);
+            return Err(Outcome::Exhausted);
         }
         let mut at = start;
         while at < end {
-            let first = (at / LEVEL_1_BYTES) as usize;
-            let whole = at.is_multiple_of(LEVEL_1_BYTES) && end - at >= LEVEL_1_BYTES;
-            if whole && final_level_1.read(first) == 0 {
-                final_level_1.write(first, at | purpose.attributes() | BLOCK);
-                at += LEVEL_1_BYTES;
-                continue;
-            }
-            if final_level_1.read(first) & TABLE == BLOCK {
-                at = (at / LEVEL_1_BYTES + 1) * LEVEL_1_BYTES;
-                continue;
-            }
-            let level_2 = self.below(&final_level_1, first)?;
-            let index = (at / BLOCK_BYTES) as usize % ENTRIES;
-            let whole = at.is_multiple_of(BLOCK_BYTES) && end - at >= BLOCK_BYTES;
-            if whole && level_2.read(index) == 0 {
-                level_2.write(index, at | purpose.attributes() | BLOCK);
-                at += BLOCK_BYTES;
-                continue;
-            }
-            if level_2.read(index) & TABLE == BLOCK {
-                at = (at / BLOCK_BYTES + 1) * BLOCK_BYTES;
-                continue;
-            }
-            let level_3 = self.below(level_2, index)?;
-            let page = (at / PAGE_BYTES) as usize % ENTRIES;
-            if level_3.read(page) == 0 {
-                level_3.write(page, at | purpose.attributes() | PAGE);
-            }
-            at += PAGE_BYTES;
+            at += self.add_one(at, end, purpose)?;
         }
         stores_seen();
         Ok(())
     }
 
+    /// The largest block or the page that begins here, unless something is there; how far that reaches.
+    fn add_one(&mut self, at: u64, end: u64, purpose: Use) -> Result<u64, Outcome> {
+        let mut table = &final_level_1;
+        for size in [LEVEL_1_BYTES, BLOCK_BYTES] {
+            let index = (at / size) as usize;
+            let entry = table.read(index);
+            if entry & TABLE == BLOCK {
+                return Ok(size - at % size);
+            }
+            if entry == 0 && at.is_multiple_of(size) && end - at >= size {
+                table.write(index, at | purpose.attributes() | BLOCK);
+                return Ok(size);
+            }
+            table = self.below(table, index)?;
+        }
+        let page = (at / PAGE_BYTES) as usize;
+        if table.read(page) == 0 {
+            table.write(page, at | purpose.attributes() | PAGE);
+        }
+        Ok(PAGE_BYTES)
+    }
+
     /// The table under an entry, made if there is none.
-    fn below(&mut self, table: &Table, index: usize) -> Result<&'static Table, DoesNotFit> {
+    fn below(&mut self, table: &Table, index: usize) -> Result<&'static Table, Outcome> {
         let entry = table.read(index);
         if entry != 0 {
             let address = entry & NEXT_TABLE;
             return POOL
                 .iter()
                 .find(|table| table.address() == address)
-                .ok_or(DoesNotFit);
+                .ok_or(Outcome::Exhausted);
         }
-        let new = POOL.get(self.taken).ok_or(DoesNotFit)?;
+        let new = POOL.get(self.taken).ok_or(Outcome::Exhausted)?;
         self.taken += 1;
         table.write(index, new.address() | TABLE);
         Ok(new)

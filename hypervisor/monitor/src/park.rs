@@ -12,7 +12,7 @@ use crate::registers::{hypervisor_control as hcr, instruction, write_register};
 use crate::{gic, guest, smc};
 
 /// Waits until the CPU is started, and makes `registers` what it starts with.
-pub(crate) fn park(machine: &Machine, cpu: &Cpu, registers: &mut Registers) {
+pub(crate) fn park(machine: &'static Machine, cpu: &Cpu, registers: &mut Registers) {
     let status = &machine.status().cpus[cpu.index.load(Relaxed) as usize];
     loop {
         gic::silence(machine, cpu);

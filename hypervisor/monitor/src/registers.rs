@@ -3,39 +3,7 @@
 //! Arm Architecture Reference Manual for A-profile (DDI 0487) and, for ICC and ICH registers, of the
 //! GIC architecture specification (IHI 0069).
 
-/// Reads a system register.
-macro_rules! read_register {
-    ($name:literal) => {{
-        let value: u64;
-        // SAFETY: reading one of the registers that are named here changes nothing.
-        unsafe {
-            core::arch::asm!(concat!("mrs {}, ", $name), out(reg) value, options(nomem, nostack));
-        }
-        value
-    }};
-}
-
-/// Writes a system register. The effect on what follows needs [`synchronise`].
-macro_rules! write_register {
-    ($name:literal, $value:expr) => {{
-        let value: u64 = $value;
-        // SAFETY: what each write means for the running program is said where it stands; none of
-        // them takes memory away that the monitor itself uses.
-        unsafe {
-            core::arch::asm!(concat!("msr ", $name, ", {}"), in(reg) value, options(nostack));
-        }
-    }};
-}
-
-/// An instruction that takes no operand, or none but a constant.
-macro_rules! instruction {
-    ($($text:literal),+) => {
-        // SAFETY: barriers, hints and invalidations change no value that the program holds.
-        unsafe { core::arch::asm!($($text),+, options(nostack)) }
-    };
-}
-
-pub(crate) use {instruction, read_register, write_register};
+pub(crate) use rampart_hypervisor_served::{instruction, read_register, write_register};
 
 /// HCR_EL2 (D24.2.53).
 pub(crate) mod hypervisor_control {

@@ -20,7 +20,7 @@ use crate::gic;
 use crate::guest;
 use crate::log;
 use crate::machine::Machine;
-use crate::memory::{DoesNotFit, Mapping, Use};
+use crate::memory::{Mapping, Use};
 use crate::registers::{ADDRESS_BITS, read_register, stores_seen, wait_until, write_register};
 use crate::system::{MANAGER, Manager, Shared};
 use crate::tables::Tables;
@@ -66,7 +66,7 @@ pub(crate) fn read(layout: &Layout) -> Result<Configuration<'static>, Outcome> {
     let configuration = manager
         .read(ROOT, Kind::System, blob.end - blob.start, copy)
         .map_err(refuse)?;
-    manager.keep(ROOT, configuration);
+    manager.set(ROOT, Some(configuration));
     Ok(configuration)
 }
 
@@ -81,7 +81,7 @@ fn refuse(refused: Refused) -> Outcome {
 
 /// What the monitor needs of the machine beside its own memory: the interrupt controller, devices
 /// whose registers are shared, and all memory that can be a cell's, to wipe it.
-pub(crate) fn map(system: &Configuration<'_>, mapping: &mut Mapping) -> Result<(), DoesNotFit> {
+pub(crate) fn map(system: &Configuration<'_>, mapping: &mut Mapping) -> Result<(), Outcome> {
     if let Some(platform) = system.platform {
         mapping.add(platform.distributor, 1 << 16, Use::Device)?;
         let bytes = platform.redistributor_bytes;
@@ -116,6 +116,8 @@ pub(crate) fn discover(
         header,
         layout,
         distributor: platform.distributor,
+        all_redistributors: platform.redistributors
+            ..platform.redistributors + platform.redistributor_bytes,
         redistributors: found.redistributors,
         redistributor_bytes: found.redistributor_bytes,
         interrupt_end: found.interrupt_end,
@@ -179,7 +181,7 @@ pub(crate) fn check_cpu(machine: &Machine, cpu: &Cpu) -> Result<(), Outcome> {
 }
 
 /// From here on this CPU's Linux is the root.
-pub(crate) fn begin(machine: &Machine, cpu: &Cpu) {
+pub(crate) fn begin(machine: &'static Machine, cpu: &Cpu) {
     gic::take(machine, cpu);
     guest::rules(machine, cpu, ROOT);
 }
@@ -198,7 +200,7 @@ pub(crate) fn leave(context: &Context<'_>, registers: &mut Registers) -> Result<
             continue;
         };
         if cpu.is_parked() {
-            cpu.order.store(Order::PowerOff as u32, SeqCst);
+            cpu.trapped.order.store(Order::PowerOff as u32, SeqCst);
             crate::smc::kick(machine, cpu);
             if !wait_until(POWER_OFF_MICROSECONDS, || !cpu.is_parked()) {
                 return Err(Outcome::TimedOut);

@@ -24,7 +24,7 @@ pub(crate) fn handle(context: &Context<'_>, registers: &mut Registers) {
     let Some(configuration) = context.shared.configuration() else {
         return;
     };
-    let [x0, x1, x2, x3, ..] = registers.x;
+    let [x0, x1, x2, x3, ..] = *registers.all();
     let answer = serve(
         &[x0, x1, x2, x3],
         &context.caller(),
@@ -62,7 +62,7 @@ pub(crate) fn handle(context: &Context<'_>, registers: &mut Registers) {
 pub(crate) fn start(machine: &Machine, cpu: &Cpu, entry: u64, argument: u64) {
     cpu.entry.store(entry, Relaxed);
     cpu.argument.store(argument, Relaxed);
-    cpu.order.store(Order::Start as u32, Release);
+    cpu.trapped.order.store(Order::Start as u32, Release);
     kick(machine, cpu);
 }
 
@@ -96,7 +96,7 @@ fn stop(context: &Context<'_>, registers: &mut Registers, reason: StopReason) {
 }
 
 fn forward(registers: &mut Registers) {
-    let [x0, x1, x2, x3, x4, x5, x6, x7, ..] = &mut registers.x;
+    let [x0, x1, x2, x3, x4, x5, x6, x7, ..] = registers.all();
     // SAFETY: the configuration allows the call. By the calling convention (Arm DEN 0028, 2.6) it
     // changes x0 to x17 at most.
     unsafe {

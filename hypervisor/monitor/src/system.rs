@@ -6,7 +6,6 @@ use core::cell::UnsafeCell;
 use rampart_hypervisor_core::configuration::{BlobBuffer, Configuration, Kind, Refused};
 use rampart_hypervisor_core::gic::Interrupts;
 use rampart_hypervisor_core::interface::{MAXIMUM_CELLS, ROOT};
-use rampart_hypervisor_core::registers::{Locks, RootRegisters};
 use rampart_hypervisor_core::stage2::Stage2;
 use spin::Mutex;
 
@@ -33,10 +32,6 @@ static CELLS: [Shared; MAXIMUM_CELLS] = [const {
     }
 }; MAXIMUM_CELLS];
 
-/// So that a read-modify-write of a shared register loses nothing.
-pub(crate) static REGISTER_LOCKS: Locks = Locks::new();
-/// What cells have left the root of shared registers.
-pub(crate) static ROOT_REGISTERS: Mutex<RootRegisters> = Mutex::new(RootRegisters::new());
 /// Nobody waits for it: who does not get it says so, or tries again later.
 pub(crate) static MANAGER: Mutex<Option<Manager>> = Mutex::new(None);
 
@@ -71,7 +66,7 @@ impl Manager {
     }
 
     /// Copies and reads a configuration for a cell that is not there yet. It is the cell's only
-    /// when it is [`Manager::keep`] that says so.
+    /// when it is [`Manager::set`] that says so.
     pub(crate) fn read(
         &mut self,
         cell: u32,
@@ -81,21 +76,15 @@ impl Manager {
     ) -> Result<Configuration<'static>, Refused> {
         let shared = Shared::of(cell);
         // SAFETY: see `Shared`: `self` is held, and there is no such cell; nothing refers to what
-        // was in the buffer before, because `forget` came before.
+        // was in the buffer before, because `set` to nothing came before.
         let buffer = unsafe { &mut *shared.blob.get() };
         let bytes = buffer.fill(bytes, copy)?;
         Configuration::read(bytes, kind)
     }
 
-    /// The cell has it from now on.
-    pub(crate) fn keep(&mut self, cell: u32, configuration: Configuration<'static>) {
+    /// What the cell has from now on; `None` where it is no more.
+    pub(crate) fn set(&mut self, cell: u32, configuration: Option<Configuration<'static>>) {
         // SAFETY: see `Shared`: `self` is held, and no CPU runs the cell.
-        unsafe { *Shared::of(cell).configuration.get() = Some(configuration) }
-    }
-
-    /// The cell is no more.
-    pub(crate) fn forget(&mut self, cell: u32) {
-        // SAFETY: see `Shared`: `self` is held, and no CPU runs the cell.
-        unsafe { *Shared::of(cell).configuration.get() = None }
+        unsafe { *Shared::of(cell).configuration.get() = configuration }
     }
 }

@@ -6,6 +6,8 @@ use core::mem::offset_of;
 
 use rampart_hypervisor_core::interface::{Header, REVISION};
 
+use rampart_hypervisor_served::DONE_WITH_KEPT;
+
 use crate::cpu::{Cpu, LINUX_BYTES, PER_CPU_BYTES, Registers};
 use crate::registers::{MEMORY_ATTRIBUTES, SYSTEM_CONTROL, TRANSLATION_CONTROL};
 
@@ -30,6 +32,8 @@ global_asm!(
     include_str!("vectors.s"),
     registers_bytes = const size_of::<Registers>(),
     stack_top_offset = const offset_of!(Cpu, stack_top),
+    trapped_offset = const offset_of!(Cpu, trapped),
+    minus_done_with_kept = const DONE_WITH_KEPT.wrapping_neg(),
 );
 
 unsafe extern "C" {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // The exceptions that are taken to EL2 (Arm ARM D1.3.1, "Exception vectors").
 
-// Two registers at a time.
-.macro x2_to_x29 access
+// Two registers at a time: those that a call may change (AAPCS64, 6.1.1), and those that it keeps.
+.macro x2_to_x17 access
     \access  x2, x3, [sp, #16]
     \access  x4, x5, [sp, #32]
     \access  x6, x7, [sp, #48]
@@ -11,6 +11,9 @@
     \access  x12, x13, [sp, #96]
     \access  x14, x15, [sp, #112]
     \access  x16, x17, [sp, #128]
+.endm
+
+.macro x18_to_x29 access
     \access  x18, x19, [sp, #144]
     \access  x20, x21, [sp, #160]
     \access  x22, x23, [sp, #176]
@@ -23,12 +26,21 @@
     .balign 0x80
     sub     sp, sp, #{registers_bytes}
     stp     x0, x1, [sp]
-    x2_to_x29 stp
-    str     x30, [sp, #240]
+    x2_to_x17 stp
+    x18_to_x29 stp
+    stp     x30, xzr, [sp, #240]
     mov     x0, sp
     mrs     x1, tpidr_el2
+    .if \kind
     mov     x2, #\kind
     b       exit_taken
+    .else
+    // What can be served at once is; the rest is handle_exit's.
+    add     x1, x1, #{trapped_offset}
+    bl      serve_exit
+    cbz     w0, resume_with_kept
+    b       not_only_done
+    .endif
 .endm
 
 .macro from_this_level
@@ -56,11 +68,21 @@ exception_vectors:
     from_lower_level 3
 
 .section .text.vectors, "ax"
+not_only_done:
+    cmn     w0, #{minus_done_with_kept}
+    b.eq    resume
+    mov     w3, w0
+    mov     x0, sp
+    mrs     x1, tpidr_el2
+    mov     x2, #0
 exit_taken:
     bl      handle_exit
 // The stack holds struct Registers and nothing else.
 resume:
-    x2_to_x29 ldp
+    x18_to_x29 ldp
+resume_with_kept:
+    x2_to_x17 ldp
+    ldr     x18, [sp, #144]
     ldr     x30, [sp, #240]
     ldp     x0, x1, [sp]
     add     sp, sp, #{registers_bytes}

@@ -3,8 +3,7 @@
 
 use core::ops::Range;
 
-use super::shape::meet;
-use super::{Configuration, Refused, ensure};
+use super::{Configuration, Refused, ensure, meet};
 use crate::format::{
     InterruptGrant, MAXIMUM_REGISTERS, MemoryFlags, MemoryRegion, Refusal, RegisterFlags,
     RegisterGrant,
@@ -128,10 +127,7 @@ fn cpus(
 fn reserved(region: &MemoryRegion, system: &Configuration<'_>, machine: &Machine<'_>) -> bool {
     let own = &machine.hypervisor;
     region.meets(own.start, own.end.saturating_sub(own.start))
-        || system.platform.is_some_and(|platform| {
-            region.meets(platform.distributor, DISTRIBUTOR_BYTES)
-                || region.meets(platform.redistributors, platform.redistributor_bytes)
-        })
+        || is_controller(region.there(), system)
 }
 
 fn reachable(region: &MemoryRegion, machine: &Machine<'_>) -> bool {
@@ -149,7 +145,8 @@ fn memory_of_root(
     if !reachable(region, machine) {
         return Err(Refusal::MemoryRange);
     }
-    if reserved(region, system, machine) || hides_controller(region, system) {
+    // Where the cell would see the controller, its accesses must trap.
+    if reserved(region, system, machine) || is_controller(region.seen(), system) {
         return Err(Refusal::MemoryReserved);
     }
     let rights = MemoryFlags::READ | MemoryFlags::WRITE | MemoryFlags::EXECUTE;
@@ -171,25 +168,20 @@ fn memory_of_root(
     Ok(())
 }
 
-/// Whether the cell would see this where its interrupt controller must trap.
-fn hides_controller(region: &MemoryRegion, system: &Configuration<'_>) -> bool {
-    let seen = (region.guest, region.bytes);
+/// Whether some of this range (start, bytes) is the interrupt controller's.
+fn is_controller(range: (u64, u64), system: &Configuration<'_>) -> bool {
     system.platform.is_some_and(|platform| {
-        meet(seen, (platform.distributor, DISTRIBUTOR_BYTES))
-            || meet(
-                seen,
-                (platform.redistributors, platform.redistributor_bytes),
-            )
+        let redistributors = (platform.redistributors, platform.redistributor_bytes);
+        meet(range, (platform.distributor, DISTRIBUTOR_BYTES)) || meet(range, redistributors)
     })
 }
 
 /// The page of a shared register is a device page of the root, in whole.
 fn register_of_root(register: &RegisterGrant, system: &Configuration<'_>) -> bool {
-    let page = register.address & !(PAGE_BYTES - 1);
     let wanted = MemoryFlags::DEVICE | MemoryFlags::READ | MemoryFlags::WRITE;
-    system.memory.iter().any(|root| {
-        root.flags().contains(wanted) && root.meets(page, 1) // regions are whole pages
-    })
+    let holds =
+        |root: &MemoryRegion| root.flags().contains(wanted) && holds_page_of(root, register);
+    system.memory.iter().any(holds)
 }
 
 /// Two cells side by side.

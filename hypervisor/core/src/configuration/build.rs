@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Writes configurations: for the programs of the root, and for tests. Needs the standard library.
+//! What only the programs of the root and tests need, with the standard library: writing configurations,
+//! naming them, and laying out the hypervisor's memory.
 
 use std::vec::Vec;
 
@@ -10,7 +11,7 @@ use crate::format::{
     BlobHeader, CELL_MAGIC, Doorbell, InterruptGrant, MemoryRegion, NAME_BYTES, Platform,
     RegisterGrant, SYSTEM_MAGIC, SmcGrant,
 };
-use crate::interface::REVISION;
+use crate::interface::{Header, PAGE_BYTES, REVISION};
 
 /// A configuration to be written.
 #[derive(Debug, Clone, Default)]
@@ -95,5 +96,26 @@ impl Blob {
         words.as_mut_bytes()[..bytes.len()].copy_from_slice(&bytes);
         Configuration::read(&words.as_bytes()[..bytes.len()], kind)?;
         Ok(bytes)
+    }
+}
+
+impl<'a> Configuration<'a> {
+    /// The name, without what it is filled up with.
+    #[must_use]
+    pub fn name(&self) -> &'a str {
+        let end = self.header.name.iter().position(|byte| *byte == 0);
+        let name = &self.header.name[..end.unwrap_or(self.header.name.len())];
+        // Only letters, digits and marks of ASCII passed the check.
+        core::str::from_utf8(name).unwrap_or_default()
+    }
+}
+
+impl Header {
+    /// Fills in where everything is, in the order of the memory. `configuration_bytes` and
+    /// `cpu_count` are known by then.
+    pub fn arrange(&mut self) {
+        let after = self.core_bytes + self.per_cpu_bytes * u64::from(self.cpu_count);
+        self.configuration = after;
+        self.status = (after + self.configuration_bytes).next_multiple_of(PAGE_BYTES);
     }
 }

@@ -23,6 +23,7 @@ use crate::format::{
 use crate::interface::{MAXIMUM_CPUS, REVISION};
 
 use refused::ensure;
+pub(crate) use shape::meet;
 
 pub use refused::Refused;
 
@@ -103,15 +104,6 @@ impl<'a> Configuration<'a> {
         };
         ensure(rest.is_empty(), Refused::of(Refusal::TooLong))?;
         Ok(configuration)
-    }
-
-    /// The name, without what it is filled up with.
-    #[must_use]
-    pub fn name(&self) -> &'a str {
-        let end = self.header.name.iter().position(|byte| *byte == 0);
-        let name = &self.header.name[..end.unwrap_or(self.header.name.len())];
-        // Only letters, digits and marks of ASCII passed the check.
-        core::str::from_utf8(name).unwrap_or_default()
     }
 
     /// Whether the cell may execute at this address of its own.

@@ -192,6 +192,6 @@ const fn is_spi(number: u32) -> bool {
 }
 
 /// Whether two ranges (start, bytes) have an address in common.
-pub(super) const fn meet(one: (u64, u64), other: (u64, u64)) -> bool {
+pub(crate) const fn meet(one: (u64, u64), other: (u64, u64)) -> bool {
     one.0 < other.0.saturating_add(other.1) && other.0 < one.0.saturating_add(one.1)
 }

@@ -12,16 +12,33 @@ use crate::lock::hold;
 /// controller: it is held for two accesses to a register, and nothing waits inside.
 pub(super) static LOCK: Mutex<()> = Mutex::new(());
 
+/// One for each bit that was looked at above.
+const _: () = assert!(BEST_PRIORITY == 0x10);
+
 const PRIORITIES: core::ops::Range<u64> = 0x400..0x800;
 
 /// An access to such a register, `offset` from its frame; `None` if none is there.
-#[inline]
+#[inline(always)]
 pub(super) fn access<O: Owned>(
     offset: u64,
     access: &Access,
     owned: &O,
     bus: &impl Bus,
 ) -> Option<u64> {
+    let word = (offset as u32 & 0x7f) / 4;
+    // ISENABLER, ICENABLER, ISPENDR, ICPENDR, ISACTIVER, ICACTIVER: a written 1 acts. They are what is
+    // used most, so they come first.
+    if (0x100..0x400).contains(&offset) && access.width == Width::Word {
+        let mask = owned.word(word);
+        let Some(value) = access.write else {
+            return Some(read(access, mask, bus));
+        };
+        let value = value as u32 & mask;
+        if value != 0 {
+            bus.write(access.address, Width::Word, value.into());
+        }
+        return Some(0);
+    }
     if PRIORITIES.contains(&offset) {
         return Some(priority(offset, access, owned, bus));
     }
@@ -29,25 +46,10 @@ pub(super) fn access<O: Owned>(
         // The only ones that may be read in other widths are the priorities (and IROUTER).
         return None;
     }
-    let word = (offset as u32 & 0x7f) / 4;
     match offset >> 7 {
         // GICx_IGROUPR: what a cell owns is in group 1, and stays there; a group 0 interrupt would
         // come to EL2.
         1 => Some(read(access, owned.word(word), bus)),
-        // ISENABLER, ICENABLER, ISPENDR, ICPENDR, ISACTIVER, ICACTIVER: a written 1 acts.
-        2..=7 => {
-            let mask = owned.word(word);
-            match access.write {
-                Some(value) => {
-                    let value = value as u32 & mask;
-                    if value != 0 {
-                        bus.write(access.address, Width::Word, value.into());
-                    }
-                    Some(0)
-                }
-                None => Some(read(access, mask, bus)),
-            }
-        }
         // ICFGR, two registers for each word of the others.
         0x18 | 0x19 => {
             let mask = owned.pairs((offset as u32 & 0xff) * 4);
@@ -65,7 +67,7 @@ pub(super) fn access<O: Owned>(
     }
 }
 
-#[inline]
+#[inline(always)]
 fn read(access: &Access, mask: u32, bus: &impl Bus) -> u64 {
     // What a write to a read-only register returns is not used.
     if mask == 0 || access.write.is_some() {
@@ -75,6 +77,7 @@ fn read(access: &Access, mask: u32, bus: &impl Bus) -> u64 {
 }
 
 /// Changes the bits of `mask` alone.
+#[inline(always)]
 pub(super) fn modify(address: u64, width: Width, value: u64, mask: u64, bus: &impl Bus) {
     if mask == 0 {
         return;
@@ -85,30 +88,36 @@ pub(super) fn modify(address: u64, width: Width, value: u64, mask: u64, bus: &im
 }
 
 /// GICx_IPRIORITYR: a byte for each interrupt, by bytes or by words.
+#[inline(always)]
 fn priority<O: Owned>(offset: u64, access: &Access, owned: &O, bus: &impl Bus) -> u64 {
     let first = (offset - PRIORITIES.start) as u32;
-    let mask = u64::from(owned.bytes(first & !3) >> (8 * (first & 3)));
-    let mask = mask & access.width.mask();
-    if !matches!(access.width, Width::Byte | Width::Word) || mask == 0 {
+    let word = owned.bytes(first & !3);
+    let (mask, whole) = match access.width {
+        Width::Word => (word, u32::MAX),
+        Width::Byte => (word >> (8 * (first & 3)) & 0xff, 0xff),
+        _ => return 0,
+    };
+    if mask == 0 {
         return 0;
     }
+    let whole = mask == whole;
+    let mask = u64::from(mask);
     let Some(value) = access.write else {
         return bus.read(access.address, access.width) & mask;
     };
-    let mut clamped = 0;
-    for byte in 0..access.width.bytes() {
-        let priority = ((value >> (8 * byte)) as u8).max(BEST_PRIORITY);
-        clamped |= u64::from(priority) << (8 * byte);
-    }
-    if mask == access.width.mask() {
+    // In each byte bit 0, if none of its bits 4 to 7 is set: it is better than BEST_PRIORITY, 0x10.
+    let folded = value | value >> 2;
+    let better = !((folded | folded >> 1) >> 4) & 0x0101_0101;
+    let clamped = value & !(better * 0xf) | (better * u64::from(BEST_PRIORITY));
+    if whole {
         bus.write(access.address, access.width, clamped);
         return 0;
     }
-    // Each byte is a register of its own, so nothing has to be read first.
-    for byte in 0..access.width.bytes() {
+    // A part of a word. Each byte is a register of its own, so nothing has to be read first.
+    for byte in 0..4 {
         if mask >> (8 * byte) & 1 != 0 {
             let priority = clamped >> (8 * byte) & 0xff;
-            bus.write(access.address + u64::from(byte), Width::Byte, priority);
+            bus.write(access.address + byte, Width::Byte, priority);
         }
     }
     0

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The distributor's frame, register by register (Arm IHI 0069, 12.9).
 
-use super::{DISTRIBUTOR_BYTES, Interrupts, OwnCpus, bank};
-use crate::bus::{Access, Bus, Forbidden, Width};
+use super::{Interrupts, OwnCpus, bank};
+use crate::bus::{Access, Bus, Width};
 use crate::lock::hold;
 
 const TYPER: u64 = 0x0004;
@@ -13,83 +13,76 @@ const CLEAR_PENDING: u64 = 0x0048;
 const ROUTES: core::ops::Range<u64> = 0x6100..0x7fe0;
 const IDENTIFICATION: u64 = 0xffd0;
 
-/// An access `base` + offset of a cell that owns `interrupts` and the CPUs `cpus` (affinities, or the
-/// caller by whom they are looked up).
-/// What it does not own reads as zero, and writing it changes nothing.
-///
-/// # Errors
-/// An access outside the frame, or of a width that no register there has.
+/// Whether the register at `offset` is a GICD_IROUTER, which is [`route`]'s.
+#[must_use]
 #[inline]
-pub fn distributor(
-    base: u64,
-    access: &Access,
-    interrupts: &Interrupts,
-    cpus: &(impl OwnCpus + ?Sized),
-    bus: &impl Bus,
-) -> Result<u64, Forbidden> {
-    let offset = access.address.wrapping_sub(base);
-    if offset >= DISTRIBUTOR_BYTES {
-        return Err(Forbidden);
-    }
+pub const fn is_route(offset: u64) -> bool {
+    ROUTES.start <= offset && offset < ROUTES.end
+}
+
+/// An access at `offset` of a cell that owns `interrupts`: what it reads, 0 for a write. What it does
+/// not own reads as zero, and writing it changes nothing.
+#[inline(always)]
+pub fn distributor(offset: u64, access: &Access, interrupts: &Interrupts, bus: &impl Bus) -> u64 {
     if (0x80..0x1000).contains(&offset) {
         // Of the private interrupts, the first word, the set has none: they are not here.
-        return Ok(bank::access(offset, access, interrupts, bus).unwrap_or(0));
-    }
-    if ROUTES.contains(&offset) {
-        return Ok(route(base, access, interrupts, cpus, bus));
+        return bank::access(offset, access, interrupts, bus).unwrap_or(0);
     }
     match (offset, access.write) {
         // CTLR, TYPER, IIDR, TYPER2, STATUSR: the controller stays as it was at the launch.
-        (0..=0x10, None) if access.width == Width::Word => {
+        (0..=0x10 | IDENTIFICATION.., None) if access.width == Width::Word => {
             let value = bus.read(access.address, Width::Word);
-            Ok(if offset == TYPER {
+            if offset == TYPER {
                 value & !TYPER_MESSAGES
             } else {
                 value
-            })
-        }
-        (IDENTIFICATION.., None) if access.width == Width::Word => {
-            Ok(bus.read(access.address, Width::Word))
+            }
         }
         (SET_PENDING | CLEAR_PENDING, Some(value)) => {
             let number = value as u32 & 0x3ff;
             if interrupts.contains(number) {
                 bus.write(access.address, Width::Word, number.into());
             }
-            Ok(0)
+            0
         }
         // The legacy registers, which affinity routing makes RES0, extended ranges, and holes.
-        _ => Ok(0),
+        _ => 0,
     }
 }
 
-/// GICD_IROUTER: only to a CPU of the caller.
-fn route(
-    base: u64,
+/// An access to a GICD_IROUTER: only to a CPU of the caller, of `cpus` (affinities, or the caller by
+/// whom they are looked up).
+#[inline]
+pub fn route(
+    offset: u64,
     access: &Access,
     interrupts: &Interrupts,
     cpus: &(impl OwnCpus + ?Sized),
     bus: &impl Bus,
 ) -> u64 {
     let register = access.address & !7;
-    let number = ((register - base - 0x6000) / 8) as u32;
+    let number = ((offset - 0x6000) / 8) as u32;
     if !interrupts.contains(number) || !matches!(access.width, Width::Word | Width::Double) {
         return 0;
     }
     let Some(value) = access.write else {
         return bus.read(access.address, access.width);
     };
+    if access.width == Width::Double {
+        return send_to(register, value, cpus, bus);
+    }
     let Some(_held) = hold(&bank::LOCK) else {
         return 0;
     };
     let shift = 8 * (access.address & 7);
     let mask = access.width.mask() << shift;
-    let kept = if mask == u64::MAX {
-        0
-    } else {
-        bus.read(register, Width::Double) & !mask
-    };
-    let wanted = kept | (value << shift) & mask;
+    let kept = bus.read(register, Width::Double) & !mask;
+    send_to(register, kept | (value << shift) & mask, cpus, bus)
+}
+
+/// Routes an interrupt to the CPU with this affinity, if it is the caller's; 0.
+#[inline(always)]
+fn send_to(register: u64, wanted: u64, cpus: &(impl OwnCpus + ?Sized), bus: &impl Bus) -> u64 {
     // No CPU's affinity has Interrupt_Routing_Mode set, which means any CPU, also another cell's.
     if cpus.has(wanted) {
         bus.write(register, Width::Double, wanted);

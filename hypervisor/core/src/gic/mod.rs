@@ -15,7 +15,7 @@ mod redistributor;
 mod software;
 
 pub use cpu_interface::{ControlRegister, control_read, control_write, lowest_mask};
-pub use distributor::distributor;
+pub use distributor::{distributor, is_route, route};
 pub use hand_over::hand_over;
 pub use owned::{Interrupts, OwnCpus, Owned, Private};
 pub use redistributor::{redistributor, redistributor_owner};

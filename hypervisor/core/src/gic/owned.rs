@@ -28,6 +28,7 @@ impl Interrupts {
         all
     }
 
+    #[inline]
     fn word(&self, number: u32) -> Option<&AtomicU32> {
         let shared = (FIRST_SPI..=LAST_SPI).contains(&number);
         self.0.get(number as usize / 32).filter(|_| shared)
@@ -49,6 +50,7 @@ impl Interrupts {
 
     /// Whether this one is in the set.
     #[must_use]
+    #[inline]
     pub fn contains(&self, number: u32) -> bool {
         self.word(number)
             .is_some_and(|word| word.load(Ordering::Acquire) & 1 << (number % 32) != 0)
@@ -90,14 +92,15 @@ pub trait Owned {
     fn word(&self, word: u32) -> u32;
 
     /// Four bytes for the interrupts from `first`, a multiple of four.
-    #[inline]
+    #[inline(always)]
     fn bytes(&self, first: u32) -> u32 {
         let bits = self.word(first / 32) >> (first % 32);
-        spread(bits & 0xf, 8) * 0xff
+        // Copies of the four bits, each 7 places on, so that bit n of copy n is where byte n begins.
+        (((bits & 0xf) * 0x0020_4081) & 0x0101_0101) * 0xff
     }
 
     /// Sixteen pairs of bits for the interrupts from `first`, a multiple of sixteen.
-    #[inline]
+    #[inline(always)]
     fn pairs(&self, first: u32) -> u32 {
         let bits = self.word(first / 32) >> (first % 32);
         // Each bit to twice its place, by halves.
@@ -108,15 +111,6 @@ pub trait Owned {
         spread = (spread | spread << 1) & 0x5555_5555;
         spread * 3
     }
-}
-
-/// Four bits, each to `distance` times its place.
-#[inline]
-const fn spread(bits: u32, distance: u32) -> u32 {
-    (bits & 1)
-        | (bits >> 1 & 1) << distance
-        | (bits >> 2 & 1) << (2 * distance)
-        | (bits >> 3 & 1) << (3 * distance)
 }
 
 impl Owned for Interrupts {

@@ -2,7 +2,7 @@
 //! The redistributors' frames, two for each CPU (Arm IHI 0069, 12.11).
 
 use super::{Private, bank};
-use crate::bus::{Access, Bus, Forbidden, Width};
+use crate::bus::{Access, Bus, Width};
 
 /// The second frame, with the private interrupts.
 const SECOND_FRAME: u64 = 0x1_0000;
@@ -35,26 +35,20 @@ pub fn redistributor_owner(
 ///
 /// The tables of LPIs, by which a redistributor writes memory, are nobody's to set, and neither is
 /// the sleep of a redistributor: the management interrupt comes through it.
-///
-/// # Errors
-/// An access beyond the frames.
-#[inline]
+#[inline(always)]
 pub fn redistributor(
     offset: u64,
     access: &Access,
     own: bool,
     private: Private,
     bus: &impl Bus,
-) -> Result<u64, Forbidden> {
+) -> u64 {
     if let Some(offset) = offset.checked_sub(SECOND_FRAME) {
-        if offset >= SECOND_FRAME {
-            // The frames of virtual LPIs.
-            return Ok(0);
-        }
+        // Not the frames of virtual LPIs.
         if !own || !(0x80..0x1000).contains(&offset) {
-            return Ok(0);
+            return 0;
         }
-        return Ok(bank::access(offset, access, &private, bus).unwrap_or(0));
+        return bank::access(offset, access, &private, bus).unwrap_or(0);
     }
     let readable = match (offset, access.width) {
         (TYPER, Width::Word | Width::Double) | (TYPER_HIGH, Width::Word) => true,
@@ -64,12 +58,12 @@ pub fn redistributor(
         _ => false,
     };
     if access.write.is_some() || !readable {
-        return Ok(0);
+        return 0;
     }
     let value = bus.read(access.address, access.width);
-    Ok(if offset == TYPER {
+    if offset == TYPER {
         value & !TYPER_MESSAGES
     } else {
         value
-    })
+    }
 }

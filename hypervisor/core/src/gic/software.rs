@@ -8,22 +8,26 @@ use super::Private;
 /// IRM: to all CPUs but the sender.
 const TO_ALL_OTHERS: u64 = 1 << 40;
 
-/// Passes to `write` the values of ICC_SGI1R_EL1 that reach those of the wanted CPUs that are in
+/// Passes to `write` the values of ICC_SGI1R_EL1 that reach those of the wanted CPUs that are among
 /// `cpus` (affinities). Nothing is sent if the interrupt is not the cell's own.
 ///
 /// `sender` is the affinity of the CPU that wrote.
 #[inline]
-pub fn send(value: u64, sender: u64, cpus: &[u64], private: Private, mut write: impl FnMut(u64)) {
+pub fn send(
+    value: u64,
+    sender: u64,
+    cpus: impl Iterator<Item = u64>,
+    private: Private,
+    mut write: impl FnMut(u64),
+) {
     let number = value >> 24 & 0xf;
     if private.0 >> number & 1 == 0 {
         return;
     }
     if value & TO_ALL_OTHERS != 0 {
-        for cpu in cpus.iter().filter(|cpu| **cpu != sender) {
+        for cpu in cpus.filter(|cpu| *cpu != sender) {
             let affinity_0 = cpu & 0xff;
-            write(
-                cluster_of(*cpu) | affinity_0 >> 4 << 44 | number << 24 | 1 << (affinity_0 & 0xf),
-            );
+            write(cluster_of(cpu) | affinity_0 >> 4 << 44 | number << 24 | 1 << (affinity_0 & 0xf));
         }
         return;
     }
@@ -33,7 +37,7 @@ pub fn send(value: u64, sender: u64, cpus: &[u64], private: Private, mut write: 
     let mut targets = 0;
     for cpu in cpus {
         let affinity_0 = cpu & 0xff;
-        if cluster_of(*cpu) == value & CLUSTER && affinity_0 >> 4 == (value & RANGE) >> 44 {
+        if cluster_of(cpu) == value & CLUSTER && affinity_0 >> 4 == (value & RANGE) >> 44 {
             targets |= 1 << (affinity_0 & 0xf);
         }
     }

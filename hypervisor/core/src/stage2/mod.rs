@@ -152,17 +152,6 @@ impl Stage2 {
         Ok(())
     }
 
-    /// Takes a CPU's root table back. The CPU must not use it any more.
-    pub fn remove_cpu(&mut self, cpu: usize, memory: &mut impl TableMemory) {
-        let Some(root @ 1..) = self.roots.get(cpu).copied() else {
-            return;
-        };
-        self.roots[cpu] = 0;
-        self.zapped &= !(1 << cpu);
-        memory.forget();
-        memory.free(root, self.root_pages());
-    }
-
     /// The physical address of a CPU's root table, for VTTBR_EL2.BADDR.
     #[must_use]
     pub fn root_of(&self, cpu: usize) -> Option<u64> {

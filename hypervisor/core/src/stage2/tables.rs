@@ -23,13 +23,8 @@ impl Change {
         let Some((physical, attributes)) = self.to else {
             return 0;
         };
-        let page = if level == LAST_LEVEL {
-            TABLE_OR_PAGE
-        } else {
-            0
-        };
         // Only blocks that begin inside the change are asked for.
-        (physical + (guest - self.guest)) | attributes.bits() as u64 | page
+        (physical + (guest - self.guest)) | attributes.bits() as u64 | leaf(level)
     }
 
     /// Whether a block that is there shows these addresses as they are to be, from `guest` on.
@@ -48,6 +43,23 @@ impl Change {
         self.to.is_none_or(|(physical, _)| {
             (physical + (guest - self.guest)).is_multiple_of(covered(level))
         })
+    }
+}
+
+/// Where an entry is: in the root tables, or in the table of a further level.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    table: Option<u64>,
+    level: u32,
+    index: usize,
+}
+
+/// What a page's entry has that a block's has not.
+const fn leaf(level: u32) -> u64 {
+    if level == LAST_LEVEL {
+        TABLE_OR_PAGE
+    } else {
+        0
     }
 }
 
@@ -152,110 +164,90 @@ impl Stage2 {
         while guest < range.end {
             let block = guest & !(size - 1);
             let next = block + size;
-            let index = index(guest, level);
-            let old = memory.read(table.unwrap_or(self.root), index);
+            let place = Place {
+                table,
+                level,
+                index: index(guest, level),
+            };
+            let old = self.entry(place, memory);
             let whole = guest == block && next <= range.end;
             if change.is_there(old, guest, level) {
                 // Also what is to be undone because no page was left to split it.
             } else if level == LAST_LEVEL || (whole && change.fits(block, level)) {
-                self.replace(table, level, index, change.entry(block, level), memory);
+                self.replace(place, change.entry(block, level), memory);
             } else if is_table(old, level) || old & VALID != 0 || change.to.is_some() {
-                let below = self.table_at(table, level, index, memory)?;
+                let below = self.table_at(place, memory)?;
                 let part = guest..next.min(range.end);
                 self.change_table(Some(below), level + 1, part, change, memory)?;
-                self.merge(table, level, index, below, memory);
+                self.merge(place, below, memory);
             }
             guest = next;
         }
         Ok(())
     }
 
+    fn entry(&self, place: Place, memory: &impl TableMemory) -> u64 {
+        memory.read(place.table.unwrap_or(self.root), place.index)
+    }
+
     /// The table that an entry points to, made where it is not there yet: it then shows what the
     /// block showed.
-    fn table_at(
-        &self,
-        table: Option<u64>,
-        level: u32,
-        index: usize,
-        memory: &mut impl TableMemory,
-    ) -> Result<u64, Exhausted> {
-        let old = memory.read(table.unwrap_or(self.root), index);
-        if is_table(old, level) {
+    fn table_at(&self, place: Place, memory: &mut impl TableMemory) -> Result<u64, Exhausted> {
+        let (old, below_level) = (self.entry(place, memory), place.level + 1);
+        if is_table(old, place.level) {
             return Ok(old & ADDRESS);
         }
         let below = memory.allocate(1).ok_or(Exhausted)?;
         if old & VALID != 0 {
-            let page = if level + 1 == LAST_LEVEL {
-                TABLE_OR_PAGE
-            } else {
-                0
-            };
             for part in 0..ENTRIES {
-                memory.write(below, part, (old + part as u64 * covered(level + 1)) | page);
+                let offset = part as u64 * covered(below_level);
+                memory.write(below, part, (old + offset) | leaf(below_level));
             }
         }
-        self.replace(table, level, index, below | TABLE_OR_PAGE | VALID, memory);
+        self.replace(place, below | TABLE_OR_PAGE | VALID, memory);
         Ok(below)
     }
 
     /// Where a whole table shows nothing, or what one block can show, the block takes its place: so
     /// what comes back leaves no trace.
-    fn merge(
-        &self,
-        table: Option<u64>,
-        level: u32,
-        index: usize,
-        below: u64,
-        memory: &mut impl TableMemory,
-    ) {
-        let first = memory.read(below, 0);
-        let step = if first == 0 { 0 } else { covered(level + 1) };
-        let block = if first == 0 || level + 1 < LAST_LEVEL {
-            first
-        } else {
-            first & !TABLE_OR_PAGE
-        };
-        if is_table(first, level + 1)
-            || !(block & ADDRESS).is_multiple_of(covered(level))
-            || (1..ENTRIES).any(|part| memory.read(below, part) != first + part as u64 * step)
+    fn merge(&self, place: Place, below: u64, memory: &mut impl TableMemory) {
+        let (first, below_level) = (memory.read(below, 0), place.level + 1);
+        let step = if first == 0 { 0 } else { covered(below_level) };
+        let block = first & !leaf(below_level);
+        let alike = |part: usize| memory.read(below, part) == first + part as u64 * step;
+        if !is_table(first, below_level)
+            && (block & ADDRESS).is_multiple_of(covered(place.level))
+            && (1..ENTRIES).all(alike)
         {
-            return;
+            self.replace(place, block, memory);
         }
-        self.replace(table, level, index, block, memory);
     }
 
     /// Puts an entry in the place of another, and frees the tables below the other.
-    fn replace(
-        &self,
-        table: Option<u64>,
-        level: u32,
-        index: usize,
-        entry: u64,
-        memory: &mut impl TableMemory,
-    ) {
-        let old = memory.read(table.unwrap_or(self.root), index);
+    fn replace(&self, place: Place, entry: u64, memory: &mut impl TableMemory) {
+        let old = self.entry(place, memory);
         if old == entry {
             return;
         }
         if old & VALID != 0 {
-            self.put(table, index, 0, memory);
+            self.put(place, 0, memory);
             // Only taking a page or block away can wait for the end of the change.
-            if entry != 0 || is_table(old, level) {
+            if entry != 0 || is_table(old, place.level) {
                 memory.forget();
             }
-            free_below(old, level, memory);
+            free_below(old, place.level, memory);
         }
         if entry != 0 {
-            self.put(table, index, entry, memory);
+            self.put(place, entry, memory);
         }
     }
 
-    fn put(&self, table: Option<u64>, index: usize, entry: u64, memory: &mut impl TableMemory) {
-        match table {
-            Some(table) => memory.write(table, index, entry),
+    fn put(&self, place: Place, entry: u64, memory: &mut impl TableMemory) {
+        match place.table {
+            Some(table) => memory.write(table, place.index, entry),
             None => self
                 .followers()
-                .for_each(|root| memory.write(root, index, entry)),
+                .for_each(|root| memory.write(root, place.index, entry)),
         }
     }
 }

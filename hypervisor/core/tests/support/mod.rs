@@ -292,10 +292,11 @@ impl Bus for Registers {
             address.is_multiple_of(width.bytes().into()),
             "{address:#x} is unaligned"
         );
-        self.accesses
-            .lock()
-            .expect("not poisoned")
-            .push((address, width, Some(value)));
+        self.accesses.lock().expect("not poisoned").push((
+            address,
+            width,
+            Some(value & width.mask()),
+        ));
         self.set(address, width, value);
     }
 }

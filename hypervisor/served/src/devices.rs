@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Real registers of devices, and what all CPUs need to share some bit by bit.
+
+use rampart_hypervisor_core::bus::{Bus, Width};
+use rampart_hypervisor_core::registers::{Locks, RootRegisters};
+use spin::Mutex;
+
+/// So that a read-modify-write of a shared register loses nothing.
+pub static REGISTER_LOCKS: Locks = Locks::new();
+/// What cells have left the root of shared registers.
+pub static ROOT_REGISTERS: Mutex<RootRegisters> = Mutex::new(RootRegisters::new());
+
+/// Registers of devices, which the monitor has mapped as such.
+#[derive(Debug, Clone, Copy)]
+pub struct Devices;
+
+impl Bus for Devices {
+    #[inline]
+    fn read(&self, address: u64, width: Width) -> u64 {
+        // SAFETY: only addresses of devices come here, and devices are mapped (the monitor's
+        // `memory.rs`); reading one changes nothing of the program's.
+        unsafe {
+            match width {
+                Width::Byte => (address as *const u8).read_volatile().into(),
+                Width::Half => (address as *const u16).read_volatile().into(),
+                Width::Word => (address as *const u32).read_volatile().into(),
+                Width::Double => (address as *const u64).read_volatile(),
+            }
+        }
+    }
+
+    #[inline]
+    fn write(&self, address: u64, width: Width, value: u64) {
+        // SAFETY: as above; who calls has checked that its owner may change the register.
+        unsafe {
+            match width {
+                Width::Byte => (address as *mut u8).write_volatile(value as u8),
+                Width::Half => (address as *mut u16).write_volatile(value as u16),
+                Width::Word => (address as *mut u32).write_volatile(value as u32),
+                Width::Double => (address as *mut u64).write_volatile(value),
+            }
+        }
+    }
+}

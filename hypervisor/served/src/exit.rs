@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! An exit, served at once or left to the monitor.
+
+use core::cell::UnsafeCell;
+use core::ops::Range;
+use core::sync::atomic::{AtomicU32, Ordering::Acquire};
+
+use rampart_hypervisor_core::bus::{Access, Forbidden};
+use rampart_hypervisor_core::configuration::Configuration;
+use rampart_hypervisor_core::gic::{
+    ControlRegister, DISTRIBUTOR_BYTES, Interrupts, OwnCpus, Private, control_read, control_write,
+    distributor, is_route, redistributor, redistributor_owner, route, send,
+};
+use rampart_hypervisor_core::interface::{CpuStatus, Exit, ROOT, Status, StopReason};
+use rampart_hypervisor_core::psci::{Caller, constant};
+use rampart_hypervisor_core::registers::serve;
+use rampart_hypervisor_core::syndrome::{
+    DATA_ABORT, SMC, SYSTEM, SystemRegister, Transfer, class, guest_address, is_transfer, system,
+    transfer,
+};
+
+use crate::devices::{Devices, REGISTER_LOCKS, ROOT_REGISTERS};
+use crate::registers::Registers;
+use crate::{instruction, read_register, write_register};
+
+/// Whose CPU this is, and what is needed to serve its exits.
+#[derive(Debug)]
+pub struct Owner {
+    /// All CPUs and cells.
+    pub status: &'static Status,
+    /// Of this CPU.
+    pub counts: &'static CpuStatus,
+    /// The number of the cell.
+    pub cell: u32,
+    /// The cell's.
+    pub configuration: &'static Configuration<'static>,
+    /// The shared interrupts that it has.
+    pub interrupts: &'static Interrupts,
+    /// The private ones.
+    pub private: Private,
+    /// GICD.
+    pub distributor: u64,
+    /// GICR of this CPU.
+    pub redistributor: u64,
+    /// Where all of GICR is.
+    pub all_redistributors: Range<u64>,
+    /// GICR of each CPU, by its index.
+    pub redistributors: &'static [u64],
+    /// Of each GICR, in bytes.
+    pub redistributor_bytes: u64,
+    /// The affinity of each CPU, by its index.
+    pub affinities: &'static [u64],
+    /// This CPU's.
+    pub affinity: u64,
+    /// The least that ICC_PMR_EL1 may be.
+    pub lowest_mask: u8,
+}
+
+impl OwnCpus for Owner {
+    #[inline(always)]
+    fn has(&self, affinity: u64) -> bool {
+        // Mostly it is the CPU itself.
+        let caller = Caller {
+            status: self.status,
+            cell: self.cell,
+        };
+        affinity == self.affinity || caller.has(affinity)
+    }
+}
+
+/// What a CPU has for its exits.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Trapped {
+    /// What the CPU is to do, by the monitor's numbers, of which [`PARK`] is one.
+    pub order: AtomicU32,
+    owner: UnsafeCell<Option<Owner>>,
+}
+
+// SAFETY: `owner` is used by its own CPU alone.
+unsafe impl Sync for Trapped {}
+
+impl Trapped {
+    /// Says whose the CPU is from now on; while it is nobody's, all exits are the monitor's.
+    ///
+    /// # Safety
+    /// Only the CPU that this belongs to may call it, before it returns to a guest.
+    pub unsafe fn belongs_to(&self, owner: Option<Owner>) {
+        // SAFETY: see above; nothing refers to the last owner between two exits.
+        unsafe { *self.owner.get() = owner };
+    }
+}
+
+/// The order to leave what the CPU runs: every exit is the monitor's then.
+pub const PARK: u32 = 1;
+
+/// The exit was served, and the guest goes on. The registers that a call keeps are as they were.
+pub const DONE: u32 = 0;
+/// The same, and one of the registers that a call keeps has a new value.
+pub const DONE_WITH_KEPT: u32 = u32::MAX - 1;
+/// The exit is the monitor's to serve.
+pub const UNSERVED: u32 = u32::MAX;
+
+/// Called by `vectors.s` for a synchronous exception from a guest: [`DONE`], [`DONE_WITH_KEPT`],
+/// [`UNSERVED`], or the [`StopReason`] for which the cell fails.
+#[unsafe(no_mangle)]
+extern "C" fn serve_exit(registers: &mut Registers, trapped: &Trapped) -> u32 {
+    if trapped.order.load(Acquire) == PARK {
+        return UNSERVED;
+    }
+    // SAFETY: nobody but this CPU uses it.
+    let Some(owner) = (unsafe { &*trapped.owner.get() }) else {
+        return UNSERVED;
+    };
+    let syndrome = read_register!("esr_el2");
+    match class(syndrome) {
+        DATA_ABORT if is_transfer(syndrome) => data_abort(owner, registers, syndrome),
+        SYSTEM => system_register(owner, registers, syndrome as u32),
+        SMC if syndrome as u16 == 0 => match constant(registers.get(0) as u32) {
+            Some(value) => {
+                owner.counts.count(Exit::Psci);
+                registers.set(0, value);
+                advance()
+            }
+            None => UNSERVED,
+        },
+        _ => UNSERVED,
+    }
+}
+
+/// The instruction that trapped is done.
+fn advance() -> u32 {
+    write_register!("elr_el2", read_register!("elr_el2") + 4);
+    DONE
+}
+
+// Below, each kind of access is a function that is entered by a jump, so that it saves and restores no
+// more registers than it needs itself.
+
+fn data_abort(owner: &Owner, registers: &mut Registers, syndrome: u64) -> u32 {
+    let address = guest_address(read_register!("hpfar_el2"), read_register!("far_el2"));
+    let offset = address.wrapping_sub(owner.distributor);
+    if offset < DISTRIBUTOR_BYTES {
+        return if is_route(offset) {
+            to_route(owner, registers, syndrome, address)
+        } else {
+            to_distributor(owner, registers, syndrome, address)
+        };
+    }
+    let offset = address.wrapping_sub(owner.redistributor);
+    if offset < owner.redistributor_bytes {
+        to_redistributor(owner, registers, syndrome, address, offset, true)
+    } else {
+        elsewhere(owner, registers, syndrome, address)
+    }
+}
+
+/// To another CPU's redistributor, whosever it is, or to a shared register.
+#[inline(always)]
+fn elsewhere(owner: &Owner, registers: &mut Registers, syndrome: u64, address: u64) -> u32 {
+    if owner.all_redistributors.contains(&address) {
+        to_another_redistributor(owner, registers, syndrome, address)
+    } else if owner.cell == ROOT {
+        to_shared_of_root(owner, registers, syndrome, address)
+    } else {
+        to_shared(owner, registers, syndrome, address)
+    }
+}
+
+#[inline(never)]
+fn to_another_redistributor(
+    owner: &Owner,
+    registers: &mut Registers,
+    syndrome: u64,
+    address: u64,
+) -> u32 {
+    let frames = owner.redistributor_bytes;
+    let Some((cpu, offset)) = redistributor_owner(address, owner.redistributors, frames) else {
+        return UNSERVED;
+    };
+    let own = owner.status.cpus[cpu].cell() == owner.cell;
+    to_redistributor(owner, registers, syndrome, address, offset, own)
+}
+
+/// The access that the instruction means, if it is one that a device can be asked for.
+#[inline(always)]
+fn decode(registers: &Registers, syndrome: u64, address: u64) -> Option<(Transfer, Access)> {
+    let transfer = transfer(syndrome);
+    let value = registers.get(transfer.register);
+    Some((transfer, transfer.access(address, value)?))
+}
+
+/// The access is done, and read this.
+#[inline(always)]
+fn finish(registers: &mut Registers, transfer: Transfer, value: u64) -> u32 {
+    if transfer.write {
+        return advance();
+    }
+    load(registers, transfer.register, transfer.loaded(value))
+}
+
+/// The instruction is done, and this register has a new value.
+#[inline(always)]
+fn load(registers: &mut Registers, register: u8, value: u64) -> u32 {
+    registers.set(register, value);
+    let done = advance();
+    // Those that a call keeps (AAPCS64, 6.1.1).
+    if (19..30).contains(&register) {
+        DONE_WITH_KEPT
+    } else {
+        done
+    }
+}
+
+#[inline(never)]
+fn to_distributor(owner: &Owner, registers: &mut Registers, syndrome: u64, address: u64) -> u32 {
+    let Some((transfer, access)) = decode(registers, syndrome, address) else {
+        return UNSERVED;
+    };
+    owner.counts.count(Exit::Distributor);
+    let offset = address - owner.distributor;
+    let value = distributor(offset, &access, owner.interrupts, &Devices);
+    finish(registers, transfer, value)
+}
+
+#[inline(never)]
+fn to_route(owner: &Owner, registers: &mut Registers, syndrome: u64, address: u64) -> u32 {
+    let Some((transfer, access)) = decode(registers, syndrome, address) else {
+        return UNSERVED;
+    };
+    owner.counts.count(Exit::Distributor);
+    let offset = address - owner.distributor;
+    let value = route(offset, &access, owner.interrupts, owner, &Devices);
+    finish(registers, transfer, value)
+}
+
+#[inline(never)]
+fn to_redistributor(
+    owner: &Owner,
+    registers: &mut Registers,
+    syndrome: u64,
+    address: u64,
+    offset: u64,
+    own: bool,
+) -> u32 {
+    let Some((transfer, access)) = decode(registers, syndrome, address) else {
+        return UNSERVED;
+    };
+    owner.counts.count(Exit::Redistributor);
+    let value = redistributor(offset, &access, own, owner.private, &Devices);
+    finish(registers, transfer, value)
+}
+
+#[inline(never)]
+fn to_shared(owner: &Owner, registers: &mut Registers, syndrome: u64, address: u64) -> u32 {
+    let Some((transfer, access)) = decode(registers, syndrome, address) else {
+        return UNSERVED;
+    };
+    let own = owner.configuration.registers;
+    let Some(result) = serve(&access, own, &REGISTER_LOCKS, &Devices) else {
+        return UNSERVED;
+    };
+    owner.counts.count(Exit::DeviceBits);
+    match result {
+        Ok(value) => finish(registers, transfer, value),
+        Err(Forbidden) => StopReason::DeviceForbidden as u32,
+    }
+}
+
+#[inline(never)]
+fn to_shared_of_root(owner: &Owner, registers: &mut Registers, syndrome: u64, address: u64) -> u32 {
+    let Some((transfer, access)) = decode(registers, syndrome, address) else {
+        return UNSERVED;
+    };
+    // It is held while cells come and go: the root tries again.
+    let Some(left) = ROOT_REGISTERS.try_lock() else {
+        return DONE;
+    };
+    let Some(result) = left.serve(&access, &REGISTER_LOCKS, &Devices) else {
+        return UNSERVED;
+    };
+    owner.counts.count(Exit::DeviceBits);
+    // What is forbidden is an external abort for the root, as other places that it does not have.
+    result.map_or(UNSERVED, |value| finish(registers, transfer, value))
+}
+
+#[inline(never)]
+fn system_register(owner: &Owner, registers: &mut Registers, syndrome: u32) -> u32 {
+    let access = system(syndrome);
+    let value = registers.get(access.general);
+    match access.register {
+        SystemRegister::Control(register) => {
+            owner.counts.count(Exit::InterruptControl);
+            let real = read_control(register);
+            let (interrupts, private) = (owner.interrupts, owner.private);
+            if access.read {
+                return load(registers, access.general, control_read(register, real));
+            } else if let Some(value) = control_write(
+                register,
+                value,
+                real,
+                interrupts,
+                private,
+                owner.lowest_mask,
+            ) {
+                write_control(register, value);
+            }
+        }
+        SystemRegister::SendGroup1 => {
+            owner.counts.count(Exit::SoftwareInterrupt);
+            if !access.read {
+                return send_inside(owner, value);
+            }
+        }
+        SystemRegister::SendOther => owner.counts.count(Exit::SoftwareInterrupt),
+        SystemRegister::SetWay | SystemRegister::Unknown(_) => return UNSERVED,
+    }
+    advance()
+}
+
+/// ICC_SGI1R_EL1, to the cell's own CPUs. Those of the root are whom no cell has.
+#[inline(never)]
+fn send_inside(owner: &Owner, value: u64) -> u32 {
+    let all = owner.affinities.iter().zip(&owner.status.cpus);
+    let own = all.filter(|(_, cpu)| cpu.cell() == owner.cell);
+    let own = own.map(|(affinity, _)| *affinity);
+    send(value, owner.affinity, own, owner.private, |value| {
+        // What the sender wrote before is seen by the receiver (IHI 0069, 12.1.6).
+        instruction!("dsb ish");
+        write_register!("s3_0_c12_c11_5", value);
+        instruction!("isb");
+    });
+    advance()
+}
+
+/// ICC_PMR_EL1, ICC_CTLR_EL1, ICC_RPR_EL1; ICC_DIR_EL1 cannot be read, and those of group 0 are the
+/// firmware's or ours.
+fn read_control(register: ControlRegister) -> u64 {
+    match register {
+        ControlRegister::PriorityMask => read_register!("s3_0_c4_c6_0"),
+        ControlRegister::Control => read_register!("s3_0_c12_c12_4"),
+        ControlRegister::RunningPriority => read_register!("s3_0_c12_c11_3"),
+        ControlRegister::Deactivate | ControlRegister::Group0Pending | ControlRegister::Group0 => 0,
+    }
+}
+
+fn write_control(register: ControlRegister, value: u64) {
+    match register {
+        ControlRegister::PriorityMask => write_register!("s3_0_c4_c6_0", value),
+        ControlRegister::Control => write_register!("s3_0_c12_c12_4", value),
+        ControlRegister::Deactivate => write_register!("s3_0_c12_c11_1", value),
+        ControlRegister::RunningPriority
+        | ControlRegister::Group0Pending
+        | ControlRegister::Group0 => {}
+    }
+    instruction!("isb");
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Packages of the distribution that tests look into, by the lists of the simulated arm64 machine.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use crate::limited::Limited as _;
+use crate::programs::{directory, exit_code};
+
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Where the simulated arm64 machine's lists and packages are; its image is made of them. It is made
+/// where there is none yet.
+///
+/// # Panics
+/// If it cannot be made.
+#[must_use]
+pub fn cache() -> PathBuf {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let home = || PathBuf::from(std::env::var_os("HOME").expect("HOME")).join(".cache");
+    let cache = cache.unwrap_or_else(home).join("rampart/sim/apt/aarch64");
+    if newest(&cache.join("archives"), "linux-image-6.1").is_none() {
+        let built = Command::new(directory().join("rampart"))
+            .args(["sim", "--architecture", "aarch64", "build"])
+            .finish_within(LIMIT, Vec::new())
+            .expect("rampart starts");
+        assert_eq!(exit_code(&built), 0);
+    }
+    cache
+}
+
+/// The newest package in a directory whose name begins so.
+#[must_use]
+pub fn newest(directory: &Path, begin: &str) -> Option<PathBuf> {
+    let entries = fs::read_dir(directory).ok()?;
+    let mut found: Vec<PathBuf> = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with(begin) && name.ends_with(".deb")
+        })
+        .collect();
+    found.sort();
+    found.pop()
+}
+
+/// One of apt's programs, with those lists.
+///
+/// # Panics
+/// If it does not start or takes longer than ten minutes.
+pub fn apt(program: &str, arguments: &[&str], directory: &Path) -> Output {
+    fs::create_dir_all(directory).expect("a directory");
+    Command::new(program)
+        .args(arguments)
+        .env("APT_CONFIG", cache().join("apt.conf"))
+        .current_dir(directory)
+        .finish_within(LIMIT, Vec::new())
+        .unwrap_or_else(|error| panic!("{program}: {error}"))
+}
+
+/// The package of this name, fetched into a directory unless it is there; none if the archive does not
+/// have it.
+#[must_use]
+pub fn fetched(name: &str, directory: &Path) -> Option<PathBuf> {
+    let begin = format!("{name}_");
+    if newest(directory, &begin).is_none() {
+        apt("apt-get", &["download", name], directory);
+    }
+    newest(directory, &begin)
+}
+
+/// Unpacks the files of a package that fit this pattern.
+///
+/// # Panics
+/// If it cannot be unpacked.
+pub fn unpack(package: &Path, pattern: &str, to: &Path) {
+    let mut archive = Command::new("dpkg-deb")
+        .arg("--fsys-tarfile")
+        .arg(package)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("dpkg-deb starts");
+    let stream = archive.stdout.take().expect("a pipe");
+    let mut tar = Command::new("tar");
+    tar.args(["-x", "-f", "-", "-C"])
+        .arg(to)
+        .args(["--wildcards", pattern])
+        .stdin(stream);
+    let unpacked = tar.status().expect("tar starts");
+    assert!(unpacked.success(), "{}", package.display());
+    assert!(archive.wait().expect("dpkg-deb").success());
+}
