@@ -3,7 +3,7 @@
 //!
 //! Two sides take part. On the machine itself [`crash_host`] brings the domains up, sends out when
 //! each was last heard of, and ends the kernel. Elsewhere the stream of results is taken in, and
-//! when it has ended [`confirm_crash`] puts the last signs of life into a record.
+//! when it has ended [`crate::confirm_crash`] puts the last signs of life into a record.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rampart_host::{MachineRoot, PanicTrigger};
 use rampart_model::{
     CpuSet, CrashRecord, CrashWitness, ExperimentPlan, Finding, MeterKind, MeterPlan, Nanos,
-    Severity, SignPath, SignedNanos,
+    Severity, SignPath,
 };
 
 use crate::EvaluateError;
@@ -130,6 +130,7 @@ fn witness(domain: &str, why: Finding) -> CrashWitness {
         uncertainty: Nanos::ZERO,
         signs: SignPath::ThroughHost,
         memory: None,
+        after: None,
         invalid: vec![why],
     }
 }
@@ -245,6 +246,7 @@ fn record(group: &Group, oldest: &[Nanos], left_out: &[CrashWitness], at: Nanos)
                     .running
                     .as_ref()
                     .and_then(|running| running.sign_in_memory()),
+                after: None,
                 invalid,
             }
         })
@@ -259,141 +261,8 @@ fn record(group: &Group, oldest: &[Nanos], left_out: &[CrashWitness], at: Nanos)
     }
 }
 
-/// Puts together what came from the machine that was to be crashed: `signs` is the content of the
-/// last [`CRASH_SIGNS`], `observed` for how long more of them were waited for after it had fallen
-/// silent, `confirmed` who knows that the machine is dead, `memory` the words by their addresses
-/// ([`signs_in_memory`]) that were read from outside when that time was over.
-///
-/// # Errors
-/// If `signs` is not what [`CRASH_SIGNS`] holds.
-pub fn confirm_crash(
-    signs: &[u8],
-    observed: Duration,
-    confirmed: Option<String>,
-    memory: &[(u64, u64)],
-) -> Result<CrashRecord, serde_json::Error> {
-    let mut crash: CrashRecord = serde_json::from_slice(signs)?;
-    crash.observed = observed.into();
-    crash.confirmed = confirmed;
-    for witness in &mut crash.witnesses {
-        if let Some((sign, word)) = witness.memory.and_then(|sign| {
-            let mut read = memory.iter();
-            let (_, word) = read.find(|(address, word)| *address == sign.address && *word > 0)?;
-            Some((sign, *word))
-        }) {
-            let host = i128::from(word) - i128::from(sign.offset.0);
-            let host = Nanos(u64::try_from(host.max(0)).unwrap_or(u64::MAX));
-            witness.last_sample = witness.last_sample.max(Some(host));
-            witness.signs = SignPath::Memory;
-        }
-        witness.lived = witness.last_sample.map(|sample| {
-            let lived = i128::from(sample.0) - i128::from(crash.at.0);
-            SignedNanos(i64::try_from(lived).unwrap_or(i64::MIN))
-        });
-    }
-    Ok(crash)
-}
-
-/// Addresses of the words of memory to be read when the time of waiting is over; none where `signs` is
-/// not what [`CRASH_SIGNS`] holds.
-#[must_use]
-pub fn signs_in_memory(signs: &[u8]) -> Vec<u64> {
-    let crash: Result<CrashRecord, _> = serde_json::from_slice(signs);
-    let witnesses = crash.map(|crash| crash.witnesses).unwrap_or_default();
-    let memory = witnesses.into_iter().filter_map(|witness| witness.memory);
-    memory.map(|sign| sign.address).collect()
-}
-
 fn monotonic_now() -> Nanos {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     // Neither is ever negative on this clock.
     Nanos::from_secs(now.tv_sec.unsigned_abs()) + Nanos(now.tv_nsec.unsigned_abs())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rampart_model::SignInMemory;
-
-    #[test]
-    fn what_came_last_is_counted_from_the_crash() {
-        let witness = |domain: &str, last_sample| CrashWitness {
-            domain: domain.to_owned(),
-            last_sample,
-            lived: None,
-            uncertainty: Nanos::from_millis(800),
-            signs: SignPath::OwnChannel,
-            memory: None,
-            invalid: Vec::new(),
-        };
-        let signs = CrashRecord {
-            how: "a panic".to_owned(),
-            at: Nanos::from_secs(100),
-            confirmed: None,
-            observed: Nanos::ZERO,
-            witnesses: vec![
-                witness("task", Some(Nanos::from_millis(99_900))),
-                witness("cell", Some(Nanos::from_secs(104))),
-                witness("vm", None),
-            ],
-        };
-        let text = serde_json::to_vec(&signs).expect("text");
-        let confirmed = Some("somebody".to_owned());
-        let crash = confirm_crash(&text, Duration::from_secs(10), confirmed, &[]).expect("signs");
-        let lived: Vec<_> = crash
-            .witnesses
-            .iter()
-            .map(|witness| witness.lived)
-            .collect();
-        assert_eq!(
-            lived,
-            [
-                Some(SignedNanos(-100_000_000)),
-                Some(SignedNanos(4_000_000_000)),
-                None
-            ]
-        );
-        assert_eq!(crash.observed, Nanos::from_secs(10));
-        assert!(confirm_crash(b"{}", Duration::ZERO, None, &[]).is_err());
-    }
-
-    #[test]
-    fn a_word_of_memory_tells_of_whom_nobody_hears() {
-        let witness = |domain: &str, address| CrashWitness {
-            domain: domain.to_owned(),
-            last_sample: Some(Nanos::from_millis(99_900)),
-            lived: None,
-            uncertainty: Nanos::from_millis(800),
-            signs: SignPath::ThroughHost,
-            memory: Some(SignInMemory {
-                address,
-                offset: SignedNanos(-40_000_000_000),
-            }),
-            invalid: Vec::new(),
-        };
-        let signs = CrashRecord {
-            how: "a panic".to_owned(),
-            at: Nanos::from_secs(100),
-            confirmed: None,
-            observed: Nanos::ZERO,
-            witnesses: vec![witness("cell", 0x1000), witness("other", 0x2000)],
-        };
-        let text = serde_json::to_vec(&signs).expect("text");
-        assert_eq!(signs_in_memory(&text), [0x1000, 0x2000]);
-        let words = [(0x1000, 69_000_000_000), (0x2000, 0)];
-        let crash = confirm_crash(&text, Duration::from_secs(10), None, &words).expect("signs");
-        let told: Vec<_> = crash
-            .witnesses
-            .iter()
-            .map(|witness| (witness.lived, witness.signs))
-            .collect();
-        // Nothing was ever written at the other's place.
-        assert_eq!(
-            told,
-            [
-                (Some(SignedNanos(9_000_000_000)), SignPath::Memory),
-                (Some(SignedNanos(-100_000_000)), SignPath::ThroughHost)
-            ]
-        );
-    }
 }

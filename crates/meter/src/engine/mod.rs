@@ -7,6 +7,7 @@
 pub mod control_loop;
 pub mod fwq;
 mod grid;
+pub mod load;
 pub mod noise;
 pub mod schedule;
 pub mod wakeup;
