@@ -105,7 +105,16 @@ fn archive_with(more: &[&str]) -> Vec<u8> {
 /// If something is not built, or the script fails or takes longer than `limit`.
 #[must_use]
 pub fn run_with_hypervisor(script: &str, memory_mebibytes: u32, limit: Duration) -> String {
-    run(script, memory_mebibytes, limit, archive())
+    run(script, memory_mebibytes, limit, archive(), &[])
+}
+
+/// The same in a machine with two security states, as boards with firmware at EL3 have.
+///
+/// # Panics
+/// As [`run_with_hypervisor`].
+#[must_use]
+pub fn run_with_two_security_states(script: &str, memory: u32, limit: Duration) -> String {
+    run(script, memory, limit, archive(), &["--two-security-states"])
 }
 
 /// The same with the command `rampart` beside the rest.
@@ -115,14 +124,21 @@ pub fn run_with_hypervisor(script: &str, memory_mebibytes: u32, limit: Duration)
 #[must_use]
 pub fn run_with_command(script: &str, memory_mebibytes: u32, limit: Duration) -> String {
     let archive = archive_with(&["aarch64/rampart"]);
-    run(script, memory_mebibytes, limit, archive)
+    run(script, memory_mebibytes, limit, archive, &[])
 }
 
-fn run(script: &str, memory_mebibytes: u32, limit: Duration, archive: Vec<u8>) -> String {
+fn run(
+    script: &str,
+    memory_mebibytes: u32,
+    limit: Duration,
+    archive: Vec<u8>,
+    more: &[&str],
+) -> String {
     let output = Command::new(directory().join("rampart"))
         .args(["sim", "--architecture", "aarch64", "run", "--own"])
         .args(["--cpus", "4", "--memory", &memory_mebibytes.to_string()])
         .args(["--append", "mem=768M iomem=relaxed"])
+        .args(more)
         .args(["--", "bash", "-c", script])
         .env_remove("RAMPART_METER")
         .finish_within(limit, archive)

@@ -113,6 +113,10 @@ fn synchronous(context: &Context<'_>, registers: &mut Registers) {
         }
         Trap::Wait => {
             context.count(Exit::Wait);
+            // ESR_EL2.TI (Arm ARM D24.2.40) is 0 for WFI alone. The others may end at once.
+            if read_register!("esr_el2") & 3 == 0 {
+                gic::sleep();
+            }
             guest::advance();
         }
         Trap::SError | Trap::Unexpected(_) => {

@@ -14,7 +14,9 @@ use rampart_hypervisor_served::Devices;
 
 use crate::cpu::Cpu;
 use crate::machine::Machine;
-use crate::registers::{instruction, read_register, synchronise, write_register};
+use crate::registers::{
+    hypervisor_control as hcr, instruction, read_register, synchronise, write_register,
+};
 
 const GICD_CTLR: u64 = 0x0000;
 const GICD_TYPER: u64 = 0x0004;
@@ -181,6 +183,29 @@ pub(crate) fn kick(machine: &Machine, mpidr: u64) {
     } else {
         write_register!("s3_0_c12_c11_5", value);
     }
+    synchronise();
+    // A WFE is not ended by an interrupt that its cell masks (Arm ARM D1.6.1), but by an event.
+    instruction!("sev");
+}
+
+/// Sleeps for a cell until an interrupt comes, its own or that of the management. The cell may have its
+/// CPU interface off, or be in the middle of an interrupt that no other preempts: neither counts
+/// meanwhile. What wakes it stays pending.
+pub(crate) fn sleep() {
+    let control = read_register!("hcr_el2");
+    // ICC_IGRPEN1_EL1 (12.2.16), ICC_BPR1_EL1 (12.2.5): its least value compares all bits.
+    let enabled = read_register!("s3_0_c12_c12_7");
+    let point = read_register!("s3_0_c12_c12_3");
+    write_register!("s3_0_c12_c12_3", 0);
+    write_register!("s3_0_c12_c12_7", 1);
+    // Only interrupts that are routed here end a WFI of this level (Arm ARM D1.6.2). They are masked,
+    // so none is taken.
+    write_register!("hcr_el2", control | hcr::IRQ | hcr::FIQ | hcr::SERROR);
+    synchronise();
+    instruction!("dsb sy", "wfi");
+    write_register!("hcr_el2", control);
+    write_register!("s3_0_c12_c12_7", enabled);
+    write_register!("s3_0_c12_c12_3", point);
     synchronise();
 }
 

@@ -65,7 +65,8 @@ pub(crate) fn rules(machine: &'static Machine, cpu: &Cpu, cell: u32) {
             | hcr::TRAP_SET_WAY
             | hcr::AARCH64
             | hcr::POINTER_AUTHENTICATION
-            | unmaskable
+            // Where its interrupts may be such that a sleeping CPU could not be woken.
+            | if machine.unmaskable { hcr::FIQ } else { hcr::TRAP_WAIT }
     };
     write_register!("hcr_el2", control);
     // ICH_HCR_EL2: what sends interrupts, masks and deactivates traps; the rest is direct.

@@ -17,6 +17,8 @@ pub(crate) mod hypervisor_control {
     pub(crate) const IRQ: u64 = 1 << 4;
     /// AMO: physical SErrors come to EL2.
     pub(crate) const SERROR: u64 = 1 << 5;
+    /// TWI: a WFI that would sleep is trapped.
+    pub(crate) const TRAP_WAIT: u64 = 1 << 13;
     /// TID3 to TID0 stay clear: what the CPU is may be read.
     /// TSC: SMC of EL1 is trapped.
     pub(crate) const TRAP_SMC: u64 = 1 << 19;

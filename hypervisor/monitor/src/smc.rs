@@ -12,9 +12,7 @@ use crate::cpu::{Cpu, Order, Registers};
 use crate::exits::Context;
 use crate::machine::Machine;
 use crate::park::park;
-use crate::registers::{
-    hypervisor_control as hcr, instruction, now, read_register, write_register,
-};
+use crate::registers::now;
 use crate::{cells, gic, guest};
 
 /// PSCI CPU_OFF (Arm DEN 0022, 5.5).
@@ -52,7 +50,7 @@ pub(crate) fn handle(context: &Context<'_>, registers: &mut Registers) {
         }
         Answer::TurnOff => park(context.machine, context.cpu, registers),
         Answer::Wait => {
-            wait_for_interrupt();
+            gic::sleep();
             registers.set(0, 0);
         }
         Answer::Stop(reason) => stop(context, registers, reason),
@@ -95,15 +93,6 @@ fn stop(context: &Context<'_>, registers: &mut Registers, reason: StopReason) {
         return;
     }
     park(machine, context.cpu, registers);
-}
-
-/// As WFI does for the guest; the interrupt is taken when it goes on.
-fn wait_for_interrupt() {
-    let rules = read_register!("hcr_el2");
-    write_register!("hcr_el2", rules | hcr::IRQ | hcr::FIQ | hcr::SERROR);
-    instruction!("isb", "dsb sy", "wfi");
-    write_register!("hcr_el2", rules);
-    instruction!("isb");
 }
 
 fn forward(registers: &mut Registers) {

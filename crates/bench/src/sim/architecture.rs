@@ -30,6 +30,9 @@ pub struct Architecture {
     pub(super) emulator: &'static str,
     /// The machine that it emulates.
     pub(super) machine: &'static [&'static str],
+    /// What is added for a machine with two security states, as boards with firmware at EL3 have; none
+    /// where the architecture has no such thing.
+    pub(super) two_security_states: Option<&'static [&'static str]>,
     /// Name of the console on the kernel's command line.
     pub(super) console: &'static str,
     /// How the kernel image is packed.
@@ -66,6 +69,7 @@ static X86_64: Architecture = Architecture {
         "-smbios",
         "type=1,serial=VMware-42 35",
     ],
+    two_security_states: None,
     console: "ttyS0",
     kernel_form: KernelForm::BzImage,
     boot_line: &["no_timer_check", "i8042.noaux", "i8042.nopnp"],
@@ -98,6 +102,8 @@ static AARCH64: Architecture = Architecture {
         "-cpu",
         "cortex-a57",
     ],
+    // QEMU's own loader leaves EL3 for EL2, and QEMU itself answers PSCI.
+    two_security_states: Some(&["-machine", "secure=on"]),
     console: "ttyAMA0",
     kernel_form: KernelForm::Image,
     boot_line: &[],

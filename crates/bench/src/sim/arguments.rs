@@ -33,6 +33,10 @@ pub(super) struct BootFiles<'a> {
 pub(super) fn qemu_arguments(options: &SimOptions, files: &BootFiles<'_>) -> Vec<OsString> {
     let architecture = options.architecture;
     let mut arguments: Vec<OsString> = architecture.machine.iter().map(OsString::from).collect();
+    if options.two_security_states {
+        let more = architecture.two_security_states.unwrap_or_default();
+        arguments.extend(more.iter().map(OsString::from));
+    }
     let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
     add(&["-accel", "tcg,thread=multi"]);
     add(&[
@@ -128,6 +132,18 @@ mod tests {
     #[test]
     fn the_command_line_of_the_other_architecture_is_this() {
         insta::assert_snapshot!(lines(&options("aarch64")));
+    }
+
+    #[test]
+    fn two_security_states_are_asked_for_behind_the_machine() {
+        let one = lines(&options("aarch64"));
+        let mut options = options("aarch64");
+        options.two_security_states = true;
+        let two = lines(&options);
+        assert_eq!(two.replacen("-machine\nsecure=on\n", "", 1), one);
+        assert_ne!(two, one);
+        let place = |wanted| two.find(wanted).expect("there");
+        assert!(place("virtualization=on") < place("secure=on"), "{two}");
     }
 
     #[test]

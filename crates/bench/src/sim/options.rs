@@ -94,6 +94,8 @@ pub struct SimOptions {
     /// Those that its kernel keeps free of everything (`isolcpus`, `nohz_full`, `rcu_nocbs`, and
     /// `irqaffinity` on the rest); may be empty.
     pub real_time: CpuSet,
+    /// Whether its processors have two security states, as those of boards with firmware at EL3.
+    pub two_security_states: bool,
     /// Its memory in MiB.
     pub mebibytes: u64,
     /// More words for the kernel's command line.
@@ -132,6 +134,7 @@ impl SimOptions {
             architecture,
             cpus: USUAL_CPUS,
             real_time: (1..USUAL_CPUS).map(CpuId).collect(),
+            two_security_states: false,
             mebibytes: USUAL_MEBIBYTES,
             append: None,
             disk: None,
@@ -176,6 +179,13 @@ impl SimOptions {
             return Err(SimError::Options(format!(
                 "--memory is {} MiB, needed at least {LEAST_MEBIBYTES}",
                 self.mebibytes
+            )));
+        }
+        if self.two_security_states && self.architecture.two_security_states.is_none() {
+            return Err(SimError::Options(format!(
+                "--two-security-states: a machine of {} has one, needed one of aarch64; mend: \
+                 --architecture aarch64",
+                self.architecture
             )));
         }
         if let Some(cpu) = self.real_time.iter().find(|cpu| cpu.0 >= self.cpus) {
@@ -273,6 +283,10 @@ mod tests {
         for wrong in [
             options().with_cpus(0),
             options().with_cpus(65),
+            SimOptions {
+                two_security_states: true,
+                ..options()
+            },
             SimOptions {
                 mebibytes: 64,
                 ..options()

@@ -13,7 +13,7 @@ use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::format::{
     Doorbell, InterruptFlags, InterruptGrant, MemoryFlags, MemoryRegion,
 };
-use rampart_hypervisor_core::interface::{CellState, FAILURE_SLOTS, Failure, StopReason};
+use rampart_hypervisor_core::interface::{CellState, Exit, FAILURE_SLOTS, Failure, StopReason};
 
 pub(crate) type Done = Result<(), Box<dyn std::error::Error>>;
 
@@ -327,6 +327,16 @@ pub(crate) fn all_exits(device: &Device, cpu: usize) -> u64 {
     exits(device, cpu).iter().sum()
 }
 
+/// Those that may not come for an interrupt: sleeping is left out where the script says that it traps,
+/// as it does with two security states. Everywhere else not even that may come.
+fn exits_for_interrupts(device: &Device, cpu: usize) -> Vec<u64> {
+    let mut exits = exits(device, cpu);
+    if std::env::var_os("SLEEPING_TRAPS").is_some() {
+        exits[Exit::Wait as usize] = 0;
+    }
+    exits
+}
+
 pub(crate) fn state(device: &Device, cell: u32) -> (CellState, StopReason) {
     let status = device.status().unwrap();
     let cell = &status.get().cells[cell as usize];
@@ -399,7 +409,7 @@ impl<'a> Neighbour<'a> {
             device,
             interrupts: page.word(INTERRUPTS),
             unexpected: page.word(UNEXPECTED),
-            exits: exits(device, FIRST.cpu()),
+            exits: exits_for_interrupts(device, FIRST.cpu()),
             page,
         }
     }
@@ -408,7 +418,7 @@ impl<'a> Neighbour<'a> {
     pub(crate) fn check(&self, name: &str) {
         let from = self.page.word(INTERRUPTS).max(self.interrupts);
         let counted = wait_until(PATIENCE, || self.page.word(INTERRUPTS) > from + 20);
-        let same = exits(self.device, FIRST.cpu()) == self.exits
+        let same = exits_for_interrupts(self.device, FIRST.cpu()) == self.exits
             && self.page.word(UNEXPECTED) == self.unexpected;
         say(
             counted && same,
@@ -445,7 +455,7 @@ pub(crate) fn without_exits(
     let all = || {
         plan.cpus
             .iter()
-            .map(|cpu| all_exits(device, *cpu as usize))
+            .flat_map(|cpu| exits_for_interrupts(device, *cpu as usize))
             .sum::<u64>()
     };
     let first = counts();

@@ -80,6 +80,11 @@ struct MachineArguments {
     #[arg(long, value_name = "MIB", default_value_t = USUAL_MEBIBYTES)]
     memory: u64,
 
+    /// Give its processors two security states, as those of boards with firmware at EL3 have
+    /// (aarch64)
+    #[arg(long)]
+    two_security_states: bool,
+
     /// More words for its kernel's command line
     #[arg(long, value_name = "WORDS")]
     append: Option<String>,
@@ -150,6 +155,7 @@ impl MachineArguments {
             options.real_time = real_time.clone();
         }
         options.mebibytes = self.memory;
+        options.two_security_states = self.two_security_states;
         options.append.clone_from(&self.append);
         options.disk.clone_from(&self.disk);
         options.init = self.init;
@@ -165,6 +171,7 @@ impl MachineArguments {
             || self.cpus != USUAL_CPUS
             || self.real_time_cpus.is_some()
             || self.memory != USUAL_MEBIBYTES
+            || self.two_security_states
             || self.append.is_some()
             || self.disk.is_some()
             || self.init != Init::default()

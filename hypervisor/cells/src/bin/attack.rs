@@ -56,6 +56,7 @@ extern "C" fn cell_main(attack: u64) {
         // PSCI SYSTEM_OFF and SYSTEM_RESET: its own end.
         16 => tell(Word::Result, smc(0x8400_0008, 0, 0)),
         17 => tell(Word::Result, smc(0x8400_0009, 0, 0)),
+        18 => sleep_inside(),
         _ => {}
     }
     // Still here: it goes on as if nothing had been.
@@ -90,6 +91,22 @@ fn sleep() -> ! {
     loop {
         // SAFETY: masks.
         unsafe { asm!("msr daifset, #15", options(nostack)) }
+        wait();
+    }
+}
+
+/// Asleep in the middle of an interrupt of the best priority, which no other preempts.
+fn sleep_inside() -> ! {
+    // SAFETY: masks.
+    unsafe { asm!("msr daifset, #15", options(nostack)) }
+    // ICC_BPR1_EL1: no bit of the priority is compared.
+    write_register!("s3_0_c12_c12_3", 7);
+    enable(TIMER);
+    arm_timer(0);
+    // ICC_IAR1_EL1: taken, and never ended.
+    while read_register!("s3_0_c12_c12_0") != u64::from(TIMER) {}
+    write_register!("cntv_ctl_el0", 0);
+    loop {
         wait();
     }
 }
