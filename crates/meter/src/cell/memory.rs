@@ -5,7 +5,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Of everything in [`crate::cell`].
-pub const REVISION: u64 = 1;
+pub const REVISION: u64 = 2;
 /// The region that the cell writes, in bytes.
 pub const TOLD_BYTES: usize = 1 << 20;
 /// The region that the root writes, in bytes.
