@@ -21,9 +21,9 @@ pub mod records;
 
 /// What `mmio` reads on the page that traps: the hypervisor mediates the distributor for every cell.
 pub const TRAPPED_REGISTER: &str = "GICD_TYPER";
-/// What it reads on the page that is mapped. A cell need not have a device; without an MMU its memory
-/// is reached as a device's is, as Device-nGnRnE (Arm ARM D8.2.10), so its own page stands for one.
-pub const MAPPED_REGISTER: &str = "a word of shared memory, as Device-nGnRnE";
+/// What it reads on the page that is mapped. A cell need not have a device; its shared memory is
+/// reached past the caches, as a device's registers are, so it stands for one.
+pub const MAPPED_REGISTER: &str = "a word of shared memory, past the caches";
 
 #[cfg(test)]
 mod tests;

@@ -29,7 +29,7 @@ const IDLE: Nanos = Nanos::from_millis(5);
 
 /// GICD_TYPER (GIC architecture specification, 12.9.38): reading it changes nothing.
 const TRAPPED: u64 = DISTRIBUTOR + 4;
-/// The first word of what the root writes: shared with nobody who would mind a read.
+/// The first word of what the root writes, past the caches.
 const MAPPED: u64 = SHARED + TOLD_BYTES as u64;
 /// CNTV_CTL_EL0.ISTATUS (Arm ARM D24.10.22): the timer's moment has come.
 const TIMER_STATUS: u64 = 1 << 2;
