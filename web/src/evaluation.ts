@@ -176,6 +176,7 @@ export type CrashRecord = {
 };
 
 export type CrashWitness = {
+  after?: RecordedAfter | null;
   domain: string;
   invalid: Finding[];
   last_sample?: Nanos | null;
@@ -565,6 +566,14 @@ export type Record = {
   worst: LocatedWorst[];
 };
 
+export type RecordedAfter = {
+  duration: Nanos;
+  lost: number;
+  samples: number;
+  without_gap: boolean;
+  worst: Nanos;
+};
+
 export type Run = {
   cell?: CellReport | null;
   duration: Nanos;
@@ -608,8 +617,12 @@ export type ShieldReport = {
 
 export type Side = "inside" | "under";
 
+export type SignForm = "last-sample" | "agent";
+
 export type SignInMemory = {
   address: number;
+  bytes?: number;
+  form?: SignForm;
   offset: SignedNanos;
 };
 

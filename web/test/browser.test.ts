@@ -17,7 +17,7 @@ import {
   withBrowser,
 } from "./support-browser";
 
-const FIXTURES = ["full", "killed", "single-cpu", "empty", "wide", "walls", "plan"];
+const FIXTURES = ["full", "killed", "single-cpu", "empty", "wide", "walls", "plan", "cells"];
 
 describe("the page in a browser", { skip }, () => {
   withBrowser();

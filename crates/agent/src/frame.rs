@@ -159,6 +159,17 @@ pub(crate) fn greeting(own: [u8; 8]) -> [u8; GREETING] {
     bytes
 }
 
+/// Whether these bytes may begin with a frame from the far side: its kind is one of theirs, and its
+/// length is no more than any has.
+pub(crate) fn may_be_frame(bytes: &[u8]) -> bool {
+    let Some(header) = bytes.first_chunk::<HEADER>() else {
+        return false;
+    };
+    let [kind, _, _, _, _, length @ ..] = *header;
+    Kind::from_number(kind).is_some_and(|kind| kind as u8 >= Kind::Hello as u8)
+        && u32::from_le_bytes(length) as usize <= LONGEST
+}
+
 /// Takes bytes as they come and gives frames.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {

@@ -3,28 +3,63 @@
 
 use std::collections::BTreeMap;
 
-use crate::frame::{Decoder, Kind};
+use crate::frame::{Decoder, Kind, LONGEST, may_be_frame};
 
-/// The standard output of each program, by its number, out of all bytes that a far side wrote in one
-/// conversation: as a machine's memory still has them when the root is gone
-/// (`rampart_ring::stream::leftover`). What follows something that is no frame is not read.
+/// The standard output of each program, by its number.
+type Outputs = BTreeMap<u32, Vec<u8>>;
+
+/// The standard output of each program, by its number, out of the bytes that a far side wrote last in
+/// one conversation: as a machine's memory still has them when the root is gone
+/// (`rampart_ring::stream::leftover`). Where its greeting is no longer among them, it begins with the
+/// first frame that is there as a whole, and an output may begin in the middle of a line. What follows
+/// something that is no frame is not read.
 #[must_use]
-pub fn recover(bytes: &[u8]) -> BTreeMap<u32, Vec<u8>> {
-    let mut outputs: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
+pub fn recover(bytes: &[u8]) -> Outputs {
     let mut decoder = Decoder::default();
     decoder.push(bytes);
-    if decoder.find_greeting().is_none() {
-        return outputs;
+    if decoder.find_greeting().is_some() {
+        return read(decoder).outputs;
     }
-    while let Ok(Some(frame)) = decoder.next_frame() {
-        if frame.kind == Kind::Output {
-            outputs
-                .entry(frame.process)
-                .or_default()
-                .extend(frame.payload);
+    // The first whole frame begins behind a torn one at most.
+    let places = 0..bytes.len().min(2 * LONGEST);
+    let tries = places
+        .filter(|place| may_be_frame(&bytes[*place..]))
+        .map(|place| {
+            let mut decoder = Decoder::default();
+            decoder.push(&bytes[place..]);
+            read(decoder)
+        });
+    let mut believed = tries.filter(|read| read.to_the_end && read.frames > 1);
+    believed.next().unwrap_or_default().outputs
+}
+
+/// What a decoder had.
+#[derive(Debug, Default)]
+struct Recovered {
+    outputs: Outputs,
+    frames: usize,
+    /// Nothing was there that is no frame; the last one may be torn.
+    to_the_end: bool,
+}
+
+fn read(mut decoder: Decoder) -> Recovered {
+    let mut recovered = Recovered::default();
+    loop {
+        match decoder.next_frame() {
+            Ok(Some(frame)) => {
+                recovered.frames += 1;
+                if frame.kind == Kind::Output {
+                    let output = recovered.outputs.entry(frame.process).or_default();
+                    output.extend(frame.payload);
+                }
+            }
+            Ok(None) => {
+                recovered.to_the_end = true;
+                return recovered;
+            }
+            Err(_) => return recovered,
         }
     }
-    outputs
 }
 
 #[cfg(test)]
@@ -49,7 +84,33 @@ mod tests {
         bytes.truncate(whole + 11);
         let wanted = BTreeMap::from([(1, b"one two".to_vec()), (2, b"another".to_vec())]);
         assert_eq!(recover(&bytes), wanted);
-        assert!(recover(&bytes[1..]).is_empty(), "no greeting");
         assert!(recover(b"").is_empty());
+    }
+
+    #[test]
+    fn without_the_greeting_it_begins_with_the_first_whole_frame() {
+        let line = |number: u32| format!("{{\"Block\":\"!#$ {number}\"}}\n");
+        let mut bytes = Vec::new();
+        for number in 0..400 {
+            Frame::new(Kind::Output, 1, line(number)).write_to(&mut bytes);
+        }
+        let all: String = (0..400).map(line).collect();
+        for lost in [1, 5, 9, 10, 100, 1000] {
+            let outputs = recover(&bytes[lost..]);
+            let output = String::from_utf8(outputs[&1].clone()).expect("text");
+            assert!(all.ends_with(&output), "{lost}: {output}");
+            assert!(all.len() - output.len() <= lost + 40, "{lost}: {output}");
+        }
+        // What is before something that is no frame is not believed.
+        bytes.splice(5000..5000, *b"nonsense");
+        let outputs = recover(&bytes[1..]);
+        let output = String::from_utf8(outputs[&1].clone()).expect("text");
+        assert!(
+            all.ends_with(&output) && output.len() < all.len() - 3000,
+            "{output}"
+        );
+        bytes.extend(*b"nonsense");
+        assert!(recover(&bytes[1..]).is_empty());
+        assert!(recover(&[b'"'; 100_000]).is_empty());
     }
 }

@@ -32,7 +32,7 @@ use rampart_model::{
     ShieldReport, SignInMemory, StandingDomain,
 };
 
-pub use cell::{ReleasedCells, release_cells};
+pub use cell::{ReleasedCells, blocks_in_memory, release_cells};
 pub use container::{ContainerOrder, PlannedContainer, ReleasedContainers, release_containers};
 pub use error::DomainError;
 pub use surroundings::WallChoice;
@@ -205,6 +205,11 @@ pub trait Inside {
     /// # Errors
     /// If it cannot be started.
     fn spawn(&self, command: &[String]) -> Result<InsideProcess, DomainError>;
+
+    /// Whether nothing but the meter is there, so that a load is the meter's own work.
+    fn holds_the_meter_alone(&self) -> bool {
+        false
+    }
 
     /// The number that its kernel gives to the CPU which the host numbers `cpu`.
     fn cpu_inside(&self, cpu: CpuId) -> Option<CpuId>;

@@ -3,7 +3,8 @@
 
 use rampart_model::{
     Condition, CrashRecord, CrashWitness, DomainKernel, DomainKind, ExperimentPlan, Exposure,
-    MeterKind, Nanos, Question, SignPath, Verdict, VerdictFigures, VerdictOutcome,
+    MeterKind, Nanos, Question, RecordedAfter, SignPath, Verdict, VerdictFigures, VerdictOutcome,
+    plural,
 };
 
 /// What became of each domain.
@@ -37,6 +38,21 @@ fn bound_to_the_host(kind: DomainKind) -> Option<&'static str> {
     }
 }
 
+/// `; its records of that time hold 95 samples, without a gap and none lost`
+fn recorded(after: RecordedAfter) -> String {
+    let gap = if after.without_gap {
+        "without a gap"
+    } else {
+        "with gaps between them"
+    };
+    let lost = match after.lost {
+        0 => "none lost".to_owned(),
+        lost => format!("{lost} lost"),
+    };
+    let samples = plural(after.samples, "sample");
+    format!("; its records of that time hold {samples}, {gap} and {lost}")
+}
+
 fn judge(crash: &CrashRecord, witness: &CrashWitness, kind: Option<DomainKind>) -> Verdict {
     let uncertainty = witness.uncertainty;
     let observed = crash.observed;
@@ -57,8 +73,9 @@ fn judge(crash: &CrashRecord, witness: &CrashWitness, kind: Option<DomainKind>) 
         (Some(_), Some(lived)) if lived.0 > margin => (
             VerdictOutcome::Holds,
             format!(
-                "it went on measuring for {} at least after the host's crash, known to {uncertainty}; {observed} were waited",
+                "it went on measuring for {} at least after the host's crash, known to {uncertainty}; {observed} were waited{}",
                 Nanos(lived.0.unsigned_abs()),
+                witness.after.map(recorded).unwrap_or_default(),
             ),
         ),
         (Some(_), Some(lived)) if lived.0 < -margin => (
@@ -130,6 +147,7 @@ mod tests {
             uncertainty: Nanos::from_millis(100),
             signs,
             memory: None,
+            after: None,
             invalid: vec![Finding::new(Severity::Problem, "one", "it never spoke")],
         };
         let crash = CrashRecord {

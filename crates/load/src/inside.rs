@@ -11,6 +11,11 @@ use crate::stressor;
 /// Less memory than a stressor of this machine would take: a guest has little.
 const MEMORY: u64 = 32 << 20;
 
+/// Loads that the meter makes itself where no other program is: those of CPU and memory.
+pub const METERS_OWN: [LoadKind; 3] = [LoadKind::Cpu, LoadKind::Memory, LoadKind::Cache];
+/// How its lines begin.
+const METERS_LINE: &str = "rampart-meter load: ";
+
 /// The command of the stressor of one CPU, as the domain's own kernel numbers it. It ends by
 /// itself after `duration`, rounded up to seconds, and then says what it used.
 #[must_use]
@@ -31,11 +36,27 @@ pub fn command_inside(load: LoadKind, cpu: CpuId, duration: Nanos) -> Vec<String
     command
 }
 
+/// The same where nothing but the meter is there, which then makes the load itself (`rampart-meter
+/// load`); none of a load that it does not make.
+#[must_use]
+pub fn meter_command_inside(load: LoadKind, cpu: CpuId, duration: Nanos) -> Option<Vec<String>> {
+    if !METERS_OWN.contains(&load) {
+        return None;
+    }
+    let seconds = duration.0.div_ceil(Nanos::SECOND.0).max(1);
+    let kind = load.word();
+    let words = format!("rampart-meter load {kind} --cpu {cpu} --seconds {seconds}");
+    Some(words.split(' ').map(str::to_owned).collect())
+}
+
 /// Whether the stressor has begun to stress, by what it said so far: `cpu: started [7] (instance
 /// 0)`, in newer versions `cpu: [7] started (instance 0 on CPU 1)`.
 #[must_use]
 pub fn has_begun(said: &str) -> bool {
-    whole_lines(said).any(|line| line.contains(" started ") && line.contains("(instance"))
+    whole_lines(said).any(|line| {
+        (line.contains(" started ") && line.contains("(instance"))
+            || (line.starts_with(METERS_LINE) && line.contains(" begun on CPU "))
+    })
 }
 
 /// Whether it has ended, by what it said so far.
@@ -82,7 +103,13 @@ pub fn record_inside(command: Vec<String>, cpu: CpuId, said: &str) -> StressorRe
 
 /// `stress-ng: metrc: [18971] cpu  2841  2.00  1.95  0.00  1418.66  1450.49`: name, operations,
 /// real time, user time, system time. Older versions say `info` in place of `metrc`.
+///
+/// The meter says `rampart-meter load: cache ended, CPU time 1950000000 ns`.
 fn cpu_time(line: &str) -> Option<Nanos> {
+    if let Some(said) = line.strip_prefix(METERS_LINE) {
+        let (_, time) = said.split_once(" ended, CPU time ")?;
+        return time.strip_suffix(" ns")?.parse().ok().map(Nanos);
+    }
     let words: Vec<&str> = line.split_whitespace().collect();
     let [_, _, _, _, operations, real, user, system, ..] = words.as_slice() else {
         return None;
@@ -149,5 +176,23 @@ stress-ng: info:  [18971] successful run completed in 2.00s
         let idle = SAID.replace("1.95      0.01", "0.00      0.00");
         assert!(record_inside(Vec::new(), CpuId(3), &idle).failure.is_some());
         assert!(record_inside(Vec::new(), CpuId(3), "").failure.is_some());
+    }
+
+    #[test]
+    fn the_meters_own_lines_are_understood() {
+        let second = Nanos::from_secs(1);
+        let command = meter_command_inside(LoadKind::Cache, CpuId(1), Nanos(second.0 + 1));
+        let words = "rampart-meter load cache --cpu 1 --seconds 2";
+        assert_eq!(command.expect("a load").join(" "), words);
+        assert_eq!(meter_command_inside(LoadKind::Io, CpuId(1), second), None);
+        let begun = "rampart-meter load: cache begun on CPU 1\n";
+        let ended = "rampart-meter load: cache ended, CPU time 950000000 ns\n";
+        assert!(has_begun(begun) && !has_ended(begun));
+        assert!(!has_begun(&begun[..20]), "not a whole line");
+        let said = [begun, ended].concat();
+        assert!(has_ended(&said));
+        let record = record_inside(Vec::new(), CpuId(1), &said);
+        assert_eq!((record.cpu_time.0, record.failure), (950_000_000, None));
+        assert!(record_inside(Vec::new(), CpuId(1), begun).failure.is_some());
     }
 }

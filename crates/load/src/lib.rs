@@ -19,5 +19,7 @@ mod stressor;
 pub use blocks::{Blocks, BlocksOutcome, BlocksProgress};
 pub use blocks_error::BlocksError;
 pub use error::LoadError;
-pub use inside::{command_inside, has_begun, has_ended, record_inside};
+pub use inside::{
+    METERS_OWN, command_inside, has_begun, has_ended, meter_command_inside, record_inside,
+};
 pub use load::{Load, LoadVersion, check};

@@ -4,7 +4,7 @@
 
 use std::io::Write;
 
-use rampart_meter::program::CellPlace;
+use rampart_meter::program::{CellPlace, LoadWish, run_load};
 use rampart_model::ExitCode;
 
 const HELP: &str = "\
@@ -14,6 +14,7 @@ start it and render what it says.
 Usage: rampart-meter [--help | --version]
        rampart-meter block [cell FILE TOLD ORDERS]
        rampart-meter cell FILE TOLD ORDERS
+       rampart-meter load [cell FILE TOLD ORDERS] cpu|memory|cache --cpu CPU --seconds SECONDS
        rampart-meter show FILE
        rampart-meter agent [--port NAME | --reads START+BYTES --writes START+BYTES]
                            [--console START+BYTES] [--init] [--stay] [--silence SECONDS]
@@ -28,6 +29,9 @@ blocked…, finished (`rampart schema blocker-request` and `blocker-event`).
 
 With the word cell either is done by `rampart-cell-meter`, in a cell without an operating system whose
 memory FILE shows: what the cell tells from byte TOLD on, and what it is told from ORDERS on.
+
+With the word load it keeps a CPU or the memory busy for so long, or lets such a cell do it, and tells
+when that begins and ends, with the CPU time that it had.
 
 With the word show it writes a file to standard output, as /proc/interrupts where there is no other
 program to do so.
@@ -66,6 +70,17 @@ fn main() -> std::process::ExitCode {
                 None => return not_understood(&arguments),
             }
         }
+        [load, cell, file, told, orders, wish @ ..] if load == "load" && cell == "cell" => {
+            let place = CellPlace::parse(&[file, told, orders].map(Clone::clone));
+            match place.zip(LoadWish::parse(wish)) {
+                Some((place, wish)) => return run_load(&wish, Some(&place)).into(),
+                None => return not_understood(&arguments),
+            }
+        }
+        [load, wish @ ..] if load == "load" => match LoadWish::parse(wish) {
+            Some(wish) => return run_load(&wish, None).into(),
+            None => return not_understood(&arguments),
+        },
         [argument] if argument == "--help" || argument == "-h" => HELP.to_owned(),
         [argument] if argument == "--version" || argument == "-V" => {
             format!("rampart-meter {}\n", env!("CARGO_PKG_VERSION"))
@@ -87,7 +102,7 @@ fn not_understood(arguments: &[std::ffi::OsString]) -> std::process::ExitCode {
         .map(|word| word.to_string_lossy())
         .collect();
     let text = format!(
-        "rampart-meter: `{}` is not understood; needed block, cell, show or agent with what belongs to it, \
+        "rampart-meter: `{}` is not understood; needed block, cell, load, show or agent with what belongs to it, \
          --help, --version, or nothing: then a plan comes on standard input\n",
         words.join(" ")
     );

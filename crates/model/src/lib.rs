@@ -183,8 +183,8 @@ pub use surroundings::{
 #[cfg(feature = "std")]
 pub use transfer::{
     Bench, BlocksMade, CrashRecord, CrashWitness, Disturbance, DisturbanceKind,
-    ParseDisturbanceError, Participant, Side, SignInMemory, SignPath, Timeline, TransferGroup,
-    TransferPlan, TransferRecord, Watched, Window,
+    ParseDisturbanceError, Participant, RecordedAfter, Side, SignForm, SignInMemory, SignPath,
+    Timeline, TransferGroup, TransferPlan, TransferRecord, Watched, Window,
 };
 pub use units::{Nanos, SignedNanos};
 #[cfg(feature = "std")]

@@ -292,14 +292,54 @@ pub enum SignPath {
     Memory,
 }
 
-/// Where in the machine's memory a domain writes down its last sample.
+/// What is in the memory in which a domain gives signs of life.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum SignForm {
+    /// A word of 64 bits with the end of its last sample, in nanoseconds of its clock.
+    #[default]
+    LastSample,
+    /// The section in which its agent speaks: the last of what it said, its meter's figures among it.
+    Agent,
+}
+
+/// Where in the machine's memory a domain writes down what it measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SignInMemory {
-    /// Physical address of the word of 64 bits with the end of its last sample, in nanoseconds of its
-    /// clock.
+    /// Physical address.
     pub address: u64,
+    /// How many bytes are to be read there.
+    #[serde(default = "SignInMemory::word_bytes")]
+    pub bytes: u64,
+    /// What they are.
+    #[serde(default)]
+    pub form: SignForm,
     /// Its clock minus the host's (`CLOCK_MONOTONIC`).
     pub offset: SignedNanos,
+}
+
+impl SignInMemory {
+    /// Of a word of 64 bits.
+    const fn word_bytes() -> u64 {
+        8
+    }
+}
+
+/// What the records of a domain say of the time after its host's crash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct RecordedAfter {
+    /// Samples.
+    pub samples: u64,
+    /// The worst of them.
+    pub worst: Nanos,
+    /// Samples that are missing: those that its meter lost.
+    pub lost: u64,
+    /// How much of the time after the crash has records.
+    pub duration: Nanos,
+    /// Whether one record follows the other without a gap, from before the crash on.
+    pub without_gap: bool,
 }
 
 /// Until when one domain lived when its host crashed.
@@ -320,6 +360,9 @@ pub struct CrashWitness {
     /// Where its signs are to be found when nobody sends them any more; none where they are nowhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<SignInMemory>,
+    /// What its records say of the time after the crash; none where there are none of that time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<RecordedAfter>,
     /// Why nothing is known of it; empty where something is.
     pub invalid: Vec<Finding>,
 }

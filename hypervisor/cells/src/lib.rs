@@ -8,8 +8,8 @@
 //! program that faults ends there. A program begins at `0x4000_0000`,
 //! where its loadable memory must be, and finds the pages at [`SHARED`] and, where its configuration
 //! has one, [`ORDERS`]. Its MMU stays off, so that what it writes is in memory at once; a program that
-//! measures caches needs more than this. Without the MMU there are no atomic read-modify-writes
-//! either: each word has one CPU that writes it.
+//! needs caches says for which memory (`cacheable`), and the rest stays as it is. Without caches there
+//! are no atomic read-modify-writes either: each word has one CPU that writes it.
 //!
 //! `scripts/hypervisor` builds them; `rampart cell create`, `load` and `start` run one.
 //!
@@ -19,7 +19,11 @@
 #[cfg(target_os = "none")]
 mod bare;
 #[cfg(target_os = "none")]
+mod translation;
+#[cfg(target_os = "none")]
 pub use bare::*;
+#[cfg(target_os = "none")]
+pub use translation::cacheable;
 
 /// Where the page is that the root reads.
 pub const SHARED: u64 = 0x5000_0000;

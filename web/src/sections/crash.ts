@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // The crash of the host: until when each domain lived.
 import { badge, type Child, drawing, element, findingList, pairs, section, withCode } from "../dom";
-import type { CrashRecord, CrashWitness, Evaluation, Verdict } from "../evaluation";
-import { time } from "../figures";
+import type { CrashRecord, CrashWitness, Evaluation, RecordedAfter, Verdict } from "../evaluation";
+import { grouped, time } from "../figures";
 import { asked, domainName } from "../select";
 import type { VerdictPlaces } from "./answer";
 
@@ -84,8 +84,16 @@ function life(
       drawing("line", { x1: `${place(0)}%`, x2: `${place(0)}%`, y1: 0, y2: 22, class: "crash" }),
     ),
     element("span", { class: "lived" }, livedWords(of, witness)),
+    witness.after && element("span", { class: "recorded" }, recordedWords(witness.after)),
     witness.invalid.length > 0 && findingList(witness.invalid),
   );
+}
+
+/** What a domain's records tell of the time after the crash. */
+function recordedWords({ samples, worst, lost, without_gap }: RecordedAfter): string {
+  const gaps = without_gap ? "without a gap" : "with gaps";
+  const missing = lost > 0 ? `, ${grouped(lost)} lost` : "";
+  return `${grouped(samples)} samples recorded after the crash, ${gaps}${missing}; worst ${time(worst)}`;
 }
 
 function livedWords(of: CrashRecord, { lived, uncertainty }: CrashWitness): string {

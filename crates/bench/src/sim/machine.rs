@@ -201,16 +201,16 @@ impl Sim {
         self.watch.wait(timeout)
     }
 
-    /// Words of its memory, by their physical addresses, are to be read when its time after a panic is
-    /// over.
-    pub fn read_at_end(&self, addresses: Vec<u64>) {
-        self.watch.read_at_end(addresses);
+    /// Parts of its memory, by physical address and length in bytes, are to be read when its time after
+    /// a panic is over.
+    pub fn read_at_end(&self, spans: Vec<(u64, u64)>) {
+        self.watch.read_at_end(spans);
     }
 
     /// What was read so, with the addresses.
     #[must_use]
-    pub fn words_at_end(&self) -> Vec<(u64, u64)> {
-        self.watch.words_at_end()
+    pub fn memory_at_end(&self) -> Vec<(u64, Vec<u8>)> {
+        self.watch.memory_at_end()
     }
 
     /// How a panic of its kernel comes to be known.

@@ -39,10 +39,10 @@ pub enum Loss {
 pub(super) struct Watch {
     loss: Mutex<Option<(Loss, Instant)>>,
     changed: Condvar,
-    /// Physical addresses of words that are to be read when its time after a panic is over.
-    wanted: Mutex<Vec<u64>>,
-    /// Those words with what they were.
-    read: Mutex<Vec<(u64, u64)>>,
+    /// Physical addresses and lengths of what is to be read when its time after a panic is over.
+    wanted: Mutex<Vec<(u64, u64)>>,
+    /// Those addresses with what was there.
+    read: Mutex<Vec<(u64, Vec<u8>)>>,
 }
 
 impl Watch {
@@ -55,24 +55,24 @@ impl Watch {
         self.changed.notify_all();
     }
 
-    /// Words of the machine's memory are to be read when its time after a panic is over.
-    pub(super) fn read_at_end(&self, addresses: Vec<u64>) {
-        *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = addresses;
+    /// Memory of the machine is to be read when its time after a panic is over.
+    pub(super) fn read_at_end(&self, spans: Vec<(u64, u64)>) {
+        *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = spans;
     }
 
     /// What was read of it.
-    pub(super) fn words_at_end(&self) -> Vec<(u64, u64)> {
+    pub(super) fn memory_at_end(&self) -> Vec<(u64, Vec<u8>)> {
         let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         read.clone()
     }
 
     fn read_memory(&self, qemu: &Qemu) {
         let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
-        let words = wanted.iter().filter_map(|address| {
+        let found = wanted.iter().filter_map(|(address, bytes)| {
             // Nobody is there to be told: what is missing is not known.
-            Some((*address, physical_word(qemu, *address).ok()?))
+            Some((*address, physical_memory(qemu, *address, *bytes).ok()?))
         });
-        *self.read.lock().unwrap_or_else(PoisonError::into_inner) = words.collect();
+        *self.read.lock().unwrap_or_else(PoisonError::into_inner) = found.collect();
     }
 
     /// How it was lost and when, if it was.
@@ -151,17 +151,15 @@ impl Watch {
     }
 }
 
-/// A word of 64 bits of the machine's memory, as the machine has it (QMP, `pmemsave`).
-fn physical_word(qemu: &Qemu, address: u64) -> Result<u64, String> {
+/// So many bytes of the machine's memory, as the machine has them (QMP, `pmemsave`).
+fn physical_memory(qemu: &Qemu, address: u64, bytes: u64) -> Result<Vec<u8>, String> {
     let file = qemu.console().with_file_name("memory");
     let arguments = serde_json::json!({
-        "val": address, "size": 8, "filename": file.to_string_lossy()
+        "val": address, "size": bytes, "filename": file.to_string_lossy()
     });
     let saved = qemu.qmp().execute("pmemsave", arguments);
     saved.map_err(|error| error.to_string())?;
-    let bytes = std::fs::read(&file).map_err(|error| error.to_string())?;
-    let bytes = bytes.try_into().map_err(|_| "not a word".to_owned())?;
-    Ok(u64::from_le_bytes(bytes))
+    std::fs::read(&file).map_err(|error| error.to_string())
 }
 
 /// Sees when a machine is lost by what QEMU tells of it.

@@ -10,6 +10,7 @@ use rampart_model::{
     Availability, CellPayload, DomainKind, DomainSelection, Finding, Machine, Severity,
 };
 
+use super::bare;
 use super::linux::MEMORY_BYTES;
 
 /// The measuring loops as a cell's program.
@@ -20,7 +21,7 @@ const IMAGE: &str = "rampart.bin";
 const INSTALLED: [&str; 2] = ["/usr/lib/rampart", "/lib/firmware"];
 /// Names another kernel for cells with Linux than this machine's own.
 const KERNEL_VARIABLE: &str = "RAMPART_CELL_KERNEL";
-/// What the hypervisor needs for itself, and a cell without an operating system, in bytes.
+/// What the hypervisor needs for itself, with what cells share with the root, in bytes.
 const LEAST_BYTES: u64 = 16 << 20;
 
 pub(super) fn of(payload: CellPayload, machine: &Machine) -> Availability {
@@ -128,7 +129,7 @@ fn driver(machine: &Machine) -> Result<(), Box<Finding>> {
 fn memory(description: &Description, payload: CellPayload) -> Result<(), Box<Finding>> {
     let kept: u64 = description.kept.iter().map(|span| span.bytes).sum();
     let needed = match payload {
-        CellPayload::BareMetal => LEAST_BYTES,
+        CellPayload::BareMetal => LEAST_BYTES + bare::MEMORY_BYTES,
         CellPayload::Linux => LEAST_BYTES + MEMORY_BYTES,
     };
     if kept >= needed {

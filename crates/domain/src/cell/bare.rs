@@ -11,10 +11,10 @@ use rampart_cells::operate::Operator;
 use rampart_cells::resolve::{CpuWish, Request, SharedWish, Writer};
 use rampart_cells::shared::SharedMemory;
 use rampart_host::{AtOurEnd, StateDirectory, end_child, spawn_tied};
-use rampart_meter::cell::memory::{ORDERS_BYTES, TOLD_BYTES, Told, Word};
+use rampart_meter::cell::memory::{LOAD_BYTES, ORDERS_BYTES, TOLD_BYTES, Told, Word};
 use rampart_meter::timescale::Timescale;
 use rampart_model::{CellPayload, ClockRelation, CpuId, CpuSet, Finding, Nanos, Severity};
-use rampart_model::{SignInMemory, SignedNanos};
+use rampart_model::{SignForm, SignInMemory, SignedNanos};
 
 use super::availability::{self, BARE_PROGRAM};
 use super::launched::Launched;
@@ -22,8 +22,8 @@ use super::store::CellFile;
 use crate::session::{Session, Tie};
 use crate::{DomainError, Inside, InsideProcess, METER_MEND, Start};
 
-/// Its own memory in bytes: the program is small.
-const MEMORY_BYTES: u64 = 2 << 20;
+/// Its own memory in bytes: the program is small, and behind it is what loads use.
+pub(super) const MEMORY_BYTES: u64 = (2 << 20) + LOAD_BYTES as u64;
 
 /// A cell without an operating system. Dropping it destroys the cell; its conversations are to be
 /// over by then, for the memory goes away under them.
@@ -87,13 +87,14 @@ pub(super) fn boot(state: &StateDirectory, start: &Start<'_>) -> Result<BareCell
 }
 
 impl BareCell {
-    /// The program that stands in for it, with these words before the place.
-    fn command(&self, words: &[&str]) -> Command {
+    /// The program that stands in for it, with these words before the place and behind it.
+    fn command(&self, words: &[&str], rest: &[&str]) -> Command {
         let mut command = Command::new(&self.meter);
         command
             .args(words)
             .arg(Path::new(DEVICE))
-            .args([self.places.0.to_string(), self.places.1.to_string()]);
+            .args([self.places.0.to_string(), self.places.1.to_string()])
+            .args(rest);
         command
     }
 
@@ -104,7 +105,12 @@ impl BareCell {
             self.meter.display(),
             self.launched.name()
         );
-        Session::start(self.command(&["cell"]), &program, Tie::Killed, METER_MEND)
+        Session::start(
+            self.command(&["cell"], &[]),
+            &program,
+            Tie::Killed,
+            METER_MEND,
+        )
     }
 
     /// Where it writes down its last sample; none where its clock cannot be read here.
@@ -119,6 +125,8 @@ impl BareCell {
         let host = Nanos(before.0.midpoint(after.0));
         Some(SignInMemory {
             address: self.places.0 + 8 * Word::LastSample as u64,
+            bytes: 8,
+            form: SignForm::LastSample,
             offset: cell.signed_since(host),
         })
     }
@@ -139,18 +147,24 @@ impl Drop for BareCell {
 impl Inside for BareCell {
     fn spawn(&self, command: &[String]) -> Result<InsideProcess, DomainError> {
         let words: Vec<&str> = command.iter().map(String::as_str).collect();
-        if words != ["rampart-meter", "block"] {
-            return Err(DomainError::Unavailable(
-                Finding::new(
-                    Severity::Note,
-                    self.launched.name(),
-                    "a cell without an operating system runs no program beside the meter",
-                )
-                .values(command.join(" "), "blocks, which its own program makes")
-                .mend("load a cell with Linux: --domains cell:linux"),
-            ));
-        }
-        let mut command = self.command(&["block", "cell"]);
+        let mut command = match words.as_slice() {
+            ["rampart-meter", "block"] => self.command(&["block", "cell"], &[]),
+            ["rampart-meter", "load", wish @ ..] => self.command(&["load", "cell"], wish),
+            _ => {
+                return Err(DomainError::Unavailable(
+                    Finding::new(
+                        Severity::Note,
+                        self.launched.name(),
+                        "a cell without an operating system runs no program beside the meter",
+                    )
+                    .values(
+                        command.join(" "),
+                        "blocks and loads, which its own program makes",
+                    )
+                    .mend("load a cell with Linux: --domains cell:linux"),
+                ));
+            }
+        };
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -169,6 +183,10 @@ impl Inside for BareCell {
             output: Box::new(output),
             handle: Box::new(Ended(child)),
         })
+    }
+
+    fn holds_the_meter_alone(&self) -> bool {
+        true
     }
 
     /// It has no kernel that numbers them otherwise.

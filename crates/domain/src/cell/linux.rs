@@ -2,6 +2,7 @@
 //! A Linux of its own in the cell, whose only program is the meter, as agent.
 
 use std::io::Read as _;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rampart_agent::{Agent, AgentCommand, INIT};
@@ -11,7 +12,9 @@ use rampart_cells::linux::{
 use rampart_cells::operate::Operator;
 use rampart_cells::resolve::{CpuWish, Payload, Request, SharedWish, Writer};
 use rampart_host::StateDirectory;
-use rampart_model::{CellPayload, ClockRelation, CpuId, CpuSet, Finding, Nanos, Severity};
+use rampart_model::{
+    CellPayload, ClockRelation, CpuId, CpuSet, Finding, Nanos, Severity, SignForm, SignInMemory,
+};
 
 use super::availability;
 use super::launched::Launched;
@@ -35,8 +38,10 @@ const ARGUMENTS: &str = "quiet";
 #[derive(Debug)]
 pub(super) struct LinuxInside {
     agent: Agent,
+    /// Read once: asking again and again would be work on its CPUs.
+    sign: OnceLock<Option<SignInMemory>>,
     /// Dropped before the file is: it destroys the cell.
-    _cell: LinuxCell,
+    cell: LinuxCell,
     pub(super) launched: Launched,
 }
 
@@ -85,7 +90,8 @@ pub(super) fn boot(state: &StateDirectory, start: &Start<'_>) -> Result<LinuxIns
     }
     Ok(LinuxInside {
         agent,
-        _cell: cell,
+        sign: OnceLock::new(),
+        cell,
         launched,
     })
 }
@@ -145,6 +151,20 @@ impl LinuxInside {
         u64::try_from(there).ok().map(Nanos)
     }
 
+    /// Where its agent speaks, and how its clock is to ours.
+    pub(super) fn sign_in_memory(&self) -> Option<SignInMemory> {
+        let region = self.cell.regions().to_root;
+        *self.sign.get_or_init(|| {
+            let relation = self.agent.clock(CLOCK_EXCHANGES).ok()?;
+            Some(SignInMemory {
+                address: region.start,
+                bytes: region.bytes,
+                form: SignForm::Agent,
+                offset: relation.offset,
+            })
+        })
+    }
+
     /// Interrupts that its kernel has counted (`/proc/interrupts` there).
     pub(super) fn interrupts(&self) -> Option<u64> {
         let command = AgentCommand::new([INIT, "show", "/proc/interrupts"].map(str::to_owned));
@@ -174,6 +194,10 @@ impl Inside for LinuxInside {
     fn spawn(&self, command: &[String]) -> Result<InsideProcess, DomainError> {
         let (streams, program) = self.start(command)?;
         Ok(inside::kept(streams, program))
+    }
+
+    fn holds_the_meter_alone(&self) -> bool {
+        true
     }
 
     fn cpu_inside(&self, cpu: CpuId) -> Option<CpuId> {

@@ -7,7 +7,9 @@
 //! - `launched`: a cell that is there, its exits.
 //! - `bare`, `linux`: what runs in one.
 //! - `running`: a meter in it.
+//! - `afterwards`: what is left of it in memory when its root is gone.
 
+mod afterwards;
 mod availability;
 mod bare;
 mod launched;
@@ -23,6 +25,7 @@ use rampart_model::{Availability, CellPayload, DomainKind, DomainSelection, Mach
 use self::running::{RunningCell, Slot, Up};
 use crate::{Domain, DomainError, Running, Start};
 
+pub use self::afterwards::blocks_in_memory;
 pub use self::store::{ReleasedCells, release_cells};
 
 /// A cell.

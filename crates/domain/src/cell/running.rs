@@ -197,7 +197,7 @@ impl Running for RunningCell {
     fn sign_in_memory(&self) -> Option<SignInMemory> {
         match &self.up {
             Up::Bare(cell) => cell.sign_in_memory(),
-            Up::Linux(_) => None,
+            Up::Linux(cell) => cell.sign_in_memory(),
         }
     }
 

@@ -11,7 +11,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rampart_domain::{Inside, InsideProcess};
-use rampart_load::{Load, command_inside, has_begun, has_ended, record_inside};
+use rampart_load::{
+    Load, command_inside, has_begun, has_ended, meter_command_inside, record_inside,
+};
 use rampart_model::{
     Condition, CpuId, CpuSet, Finding, LoadKind, LoadPlace, LoadRecord, Nanos, Severity,
 };
@@ -30,6 +32,9 @@ const EMULATED_START_PATIENCE: Duration = Duration::from_secs(90);
 const END_PATIENCE: Duration = Duration::from_secs(20);
 /// How often it is asked for news.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// What makes loads where no other program is.
+const METER: &str = "rampart-meter";
 
 /// What is wanted.
 #[derive(Debug, Clone, Copy)]
@@ -142,8 +147,19 @@ impl Loading {
                 record
             })
             .collect();
+        let is_meter = stressors.iter().all(|stressor| {
+            stressor
+                .command
+                .first()
+                .is_some_and(|program| program == METER)
+        });
+        let version = if is_meter {
+            "rampart-meter, in the cell"
+        } else {
+            "stress-ng, in the guest"
+        };
         LoadRecord {
-            version: "stress-ng, in the guest".to_owned(),
+            version: version.to_owned(),
             ran: stressors.iter().all(|stressor| stressor.failure.is_none()),
             stressors,
         }
@@ -168,7 +184,19 @@ fn start_inside(
     } else {
         MARGIN
     };
-    let command = command_inside(wish.load, number, wish.duration + margin);
+    let duration = wish.duration + margin;
+    let command = if inside.holds_the_meter_alone() {
+        meter_command_inside(wish.load, number, duration).ok_or_else(|| {
+            Finding::new(
+                Severity::Problem,
+                member.name.as_str(),
+                "it holds the meter alone, which does not make this load",
+            )
+            .values(wish.load.word(), "cpu, memory or cache")
+        })?
+    } else {
+        command_inside(wish.load, number, duration)
+    };
     let InsideProcess {
         mut output, handle, ..
     } = inside

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Who is disturbed, who is watched meanwhile, and how long that takes. Pure.
 
+use rampart_load::METERS_OWN;
 use rampart_model::{
     Disturbance, DisturbanceKind, DomainKind, DomainPlan, Finding, LoadKind, Nanos, Participant,
     SchedulingPolicy, Severity, Side, TransferGroup, TransferPlan,
@@ -300,8 +301,12 @@ fn possible(group: &TransferGroup, domains: &[DomainPlan]) -> Vec<Disturbance> {
                 .map(|domain| domain.selection);
             let is_guest = selection.is_some_and(|selection| selection.kind == DomainKind::Vm);
             let is_cell = selection.is_some_and(|selection| selection.kind == DomainKind::Cell);
-            if is_cell && kind != DisturbanceKind::Block {
-                // It holds the meter and nothing that could load it.
+            let meters_own = match kind {
+                DisturbanceKind::Block => true,
+                DisturbanceKind::Load(load) => METERS_OWN.contains(&load),
+            };
+            if is_cell && !meters_own {
+                // It holds the meter alone, which has no files.
                 continue;
             }
             let mut add = |side| {

@@ -11,6 +11,11 @@ pub const TOLD_BYTES: usize = 1 << 20;
 /// The region that the root writes, in bytes.
 pub const ORDERS_BYTES: usize = 4096;
 
+/// Where the program makes loads, as it sees its memory: behind itself.
+pub const LOAD_START: u64 = 0x4020_0000;
+/// So many bytes: more than caches hold.
+pub const LOAD_BYTES: usize = 16 << 20;
+
 /// Where the ring of blocks begins, in words: after a page of single ones.
 const BLOCKS: usize = 512;
 /// Where the ring of samples begins.
@@ -37,6 +42,14 @@ pub enum Word {
     Frequency = 6,
     /// End of the latest sample on the cell's clock, in nanoseconds: a sign of life.
     LastSample = 7,
+    /// Number of the order to load that was taken last.
+    LoadBegun = 16,
+    /// Number of the order to load that was over last.
+    LoadEnded = 17,
+    /// Of the order that was taken last: time that the load had so far, in nanoseconds.
+    LoadTime = 18,
+    /// The same in slices ([`crate::engine::load`]).
+    LoadSlices = 19,
 }
 
 /// The region that the cell writes.

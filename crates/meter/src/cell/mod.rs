@@ -7,6 +7,7 @@
 //! - [`records`]: what the cell found; it writes, the root reads.
 //! - [`program`]: carries out orders to measure.
 //! - [`blocks`]: carries out orders to stop the CPU, from an interrupt.
+//! - [`loads`]: carries out orders to load it, in the time that measuring leaves.
 //!
 //! Moments in it are on the cell's clock: its processor's counter since it was 0, in nanoseconds
 //! ([`Timescale::of_frequency`](crate::timescale::Timescale::of_frequency)). Machines that a cell runs
@@ -14,6 +15,7 @@
 //! it to its own clock without a word from the cell.
 
 pub mod blocks;
+pub mod loads;
 pub mod memory;
 pub mod orders;
 pub mod program;

@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use rampart_model::Nanos;
 
 use super::memory::ORDERS_BYTES;
+use crate::engine::load::LoadForm;
 use crate::engine::schedule::Spacing;
 
 /// The place of orders to measure, in words.
@@ -16,6 +17,8 @@ const MEASURE: usize = 0;
 const STOP: usize = 32;
 /// The place of orders to stop the CPU.
 const BLOCK: usize = 64;
+/// The place of orders to load the CPU or the memory.
+const LOAD: usize = 96;
 /// Words of an order, its number among them.
 const WORDS: usize = 16;
 
@@ -81,6 +84,15 @@ pub struct Block {
     pub count: u64,
     /// The first comes a pause after this moment of the cell's clock.
     pub base: Nanos,
+}
+
+/// An order to load the CPU or the memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoadOrder {
+    /// With what.
+    pub form: LoadForm,
+    /// It ends at this moment of the cell's clock.
+    pub until: Nanos,
 }
 
 /// The region that the root writes.
@@ -209,5 +221,27 @@ impl<'a> Orders<'a> {
             order.base.0,
         ];
         self.give(BLOCK, &words)
+    }
+
+    /// The number of the latest order to load.
+    #[inline(always)]
+    #[must_use]
+    pub fn load_number(&self) -> u64 {
+        self.number(LOAD)
+    }
+
+    /// The latest order to load; none where it cannot be understood.
+    #[must_use]
+    pub fn load(&self) -> Option<LoadOrder> {
+        let [form, until, ..] = self.words(LOAD);
+        Some(LoadOrder {
+            form: LoadForm::from_number(form)?,
+            until: Nanos(until),
+        })
+    }
+
+    /// Gives an order to load, in place of the one before; its number.
+    pub fn give_load(&self, order: &LoadOrder) -> u64 {
+        self.give(LOAD, &[order.form as u64, order.until.0])
     }
 }

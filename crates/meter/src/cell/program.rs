@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Carries out orders to measure, one after the other.
 
-use core::cell::Cell;
+use core::cell::{Cell, RefCell};
 
 use rampart_model::Nanos;
 use rampart_ring::records::Writer;
 
+use super::loads::Loads;
 use super::memory::{Told, Word};
 use super::orders::{Measure, Meter, Orders};
 use super::records::{Done, Record};
@@ -42,6 +43,9 @@ pub trait Hardware: Clock + Counter + Sleep + Registers {
     /// When the handler of the timer's interrupt first read the counter, once it has run since
     /// [`Hardware::start_timer`].
     fn timer_taken(&self) -> Option<Nanos>;
+
+    /// Lets the timer interrupt at this moment, whatever is done until then.
+    fn interrupt_at(&self, at: Nanos);
 }
 
 /// What was prepared.
@@ -76,13 +80,19 @@ pub struct Program<'a, H> {
     served: u64,
     /// Number of the order to stop the CPU that its interrupt was told of.
     blocks: Cell<u64>,
+    /// Borrowed for a slice at a time, by who waits.
+    loads: RefCell<Loads<'a>>,
     prepared: Option<Prepared>,
 }
 
 impl<'a, H: Hardware> Program<'a, H> {
     /// Ready for the first order that comes from now on; none if its ring has no room.
     #[must_use]
-    pub fn new(hardware: &'a H, told: Told<'a>, orders: Orders<'a>) -> Option<Self> {
+    pub fn new(
+        hardware: &'a H,
+        (told, orders): (Told<'a>, Orders<'a>),
+        loads: Loads<'a>,
+    ) -> Option<Self> {
         Some(Self {
             hardware,
             told,
@@ -90,8 +100,17 @@ impl<'a, H: Hardware> Program<'a, H> {
             writer: Writer::begin(told.samples())?,
             served: orders.measure_number(),
             blocks: Cell::new(orders.block_number()),
+            loads: RefCell::new(loads),
             prepared: None,
         })
+    }
+
+    /// Nothing is measured until this moment: a load has the time if there is one.
+    pub fn rest(&self, until: Nanos) {
+        let loaded = load_until(self.hardware, &self.loads, until, &|| false);
+        if !loaded {
+            self.hardware.sleep_until(until);
+        }
     }
 
     /// Carries out what has been ordered since the last time.
@@ -128,6 +147,7 @@ impl<'a, H: Hardware> Program<'a, H> {
             orders: self.orders,
             writer: &mut self.writer,
             blocks: &self.blocks,
+            loads: &self.loads,
             number,
             scale: is_noise.then(|| self.hardware.scale()),
         }
@@ -253,6 +273,30 @@ fn look_for_blocks(hardware: &impl Hardware, orders: Orders<'_>, seen: &Cell<u64
     }
 }
 
+/// Does what was ordered of a load until this moment, or until it is to stop; false where there is
+/// nothing of it to do.
+fn load_until(
+    hardware: &impl Hardware,
+    loads: &RefCell<Loads<'_>>,
+    until: Nanos,
+    stop: &dyn Fn() -> bool,
+) -> bool {
+    let Ok(mut loads) = loads.try_borrow_mut() else {
+        return false;
+    };
+    if !loads.step(hardware) {
+        return false;
+    }
+    // The moment comes with an interrupt, as it does where the program sleeps.
+    hardware.interrupt_at(until);
+    while hardware.now() < until && !stop() {
+        if !loads.step(hardware) {
+            return false;
+        }
+    }
+    true
+}
+
 /// What the loops find in a cell.
 struct Inside<'p, 'a, H> {
     hardware: &'a H,
@@ -260,6 +304,7 @@ struct Inside<'p, 'a, H> {
     orders: Orders<'a>,
     writer: &'p mut Writer<'a>,
     blocks: &'p Cell<u64>,
+    loads: &'p RefCell<Loads<'a>>,
     number: u64,
     /// Where samples are in ticks.
     scale: Option<Timescale>,
@@ -310,7 +355,11 @@ impl<H: Hardware> Sleep for Inside<'_, '_, H> {
             if now >= at {
                 return true;
             }
-            self.hardware.sleep_until(at.min(now + LONGEST_SLEEP));
+            let until = at.min(now + LONGEST_SLEEP);
+            let stop = || self.stop_requested();
+            if !load_until(self.hardware, self.loads, until, &stop) {
+                self.hardware.sleep_until(until);
+            }
         }
     }
 }

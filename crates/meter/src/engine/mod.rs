@@ -8,6 +8,7 @@ pub mod control_loop;
 pub mod fwq;
 mod grid;
 pub mod irq;
+pub mod load;
 pub mod mmio;
 pub mod noise;
 pub mod schedule;

@@ -21,6 +21,7 @@ mod console;
 mod conversation;
 mod findings;
 mod housekeeping;
+mod load;
 mod session;
 mod slots;
 mod thread;
@@ -28,4 +29,5 @@ mod worst;
 
 pub use blocker::run_blocker;
 pub use cell::CellPlace;
+pub use load::{LoadWish, run_load};
 pub use session::run;

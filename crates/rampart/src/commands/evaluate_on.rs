@@ -235,7 +235,7 @@ fn crash_record(
         }
     };
     let memory = match elsewhere {
-        Elsewhere::Sim(sim) => sim.words_at_end(),
+        Elsewhere::Sim(sim) => sim.memory_at_end(),
         Elsewhere::Ssh(_) => Vec::new(),
     };
     Ok(confirm_crash(signs, since.elapsed(), confirmed, &memory)?)

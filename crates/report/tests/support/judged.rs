@@ -234,8 +234,9 @@ fn crashed(crash: &CrashRecord) -> Vec<Verdict> {
         } else {
             VerdictOutcome::Fails
         };
+        let side = if lived.0 < 0 { "before" } else { "after" };
         verdict.statement = format!(
-            "its last sample came {} before the crash; {} were waited for another",
+            "its last sample came {} {side} the crash; {} were waited for another",
             Nanos(lived.0.unsigned_abs()),
             crash.observed
         );

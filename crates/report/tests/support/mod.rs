@@ -6,6 +6,7 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+mod cells;
 mod conclude;
 mod guest;
 mod judged;
@@ -382,8 +383,8 @@ pub(crate) fn wide() -> Evaluation {
 }
 
 /// Every document with the name of its file. Made once: it takes a while in a debug build.
-pub(crate) fn all() -> &'static [(&'static str, Evaluation); 7] {
-    static ALL: std::sync::LazyLock<[(&str, Evaluation); 7]> = std::sync::LazyLock::new(|| {
+pub(crate) fn all() -> &'static [(&'static str, Evaluation); 8] {
+    static ALL: std::sync::LazyLock<[(&str, Evaluation); 8]> = std::sync::LazyLock::new(|| {
         [
             ("full", full()),
             ("killed", killed()),
@@ -392,6 +393,7 @@ pub(crate) fn all() -> &'static [(&'static str, Evaluation); 7] {
             ("wide", wide()),
             ("walls", walls::walls()),
             ("plan", plan::plan()),
+            ("cells", cells::cells()),
         ]
     });
     &ALL

@@ -215,6 +215,7 @@ fn crash(evaluation: &mut Evaluation) {
         uncertainty: Nanos::from_micros(uncertainty),
         signs: SignPath::ThroughHost,
         memory: None,
+        after: None,
         invalid: Vec::new(),
     };
     evaluation.crash = Some(CrashRecord {

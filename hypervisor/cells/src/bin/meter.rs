@@ -12,10 +12,14 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rampart_hypervisor_cells::{
-    DISTRIBUTOR, SHARED, TIMER, access_ticks, enable, read_register, unmask, write_register,
+    DISTRIBUTOR, SHARED, TIMER, access_ticks, cacheable, enable, read_register, unmask,
+    write_register,
 };
 use rampart_meter::cell::blocks::Blocks;
-use rampart_meter::cell::memory::{ORDERS_BYTES, REVISION, TOLD_BYTES, Told, Word};
+use rampart_meter::cell::loads::Loads;
+use rampart_meter::cell::memory::{
+    LOAD_BYTES, LOAD_START, ORDERS_BYTES, REVISION, TOLD_BYTES, Told, Word,
+};
 use rampart_meter::cell::orders::Orders;
 use rampart_meter::cell::program::{Hardware, Program};
 use rampart_meter::engine::{Clock, Counter, Page, Registers, Sleep};
@@ -68,8 +72,7 @@ impl Clock for Here {
 
 impl Sleep for Here {
     fn sleep_until(&self, at: Nanos) -> bool {
-        write_register!("cntv_cval_el0", self.tick_of(at));
-        write_register!("cntv_ctl_el0", 1);
+        self.interrupt_at(at);
         // An interrupt that comes between the look at the clock and the WFI ends the WFI all the same.
         // SAFETY: masks what is unmasked below.
         unsafe { asm!("msr daifset, #2", options(nostack)) }
@@ -113,6 +116,11 @@ impl Hardware for Here {
         let taken = TAKEN.load(Relaxed);
         (taken != 0).then(|| self.0.moment(taken))
     }
+
+    fn interrupt_at(&self, at: Nanos) {
+        write_register!("cntv_cval_el0", self.tick_of(at));
+        write_register!("cntv_ctl_el0", 1);
+    }
 }
 
 /// What the handler of interrupts works with.
@@ -150,7 +158,11 @@ fn serve(told: Told<'static>, orders: Orders<'static>, here: Here) {
     let Some(blocks) = Blocks::new(&told, orders) else {
         return;
     };
-    let Some(mut program) = Program::new(&here, told, orders) else {
+    let Some(memory) = cacheable(LOAD_START, LOAD_BYTES as u64) else {
+        return;
+    };
+    let loads = Loads::new(told, orders, memory);
+    let Some(mut program) = Program::new(&here, (told, orders), loads) else {
         return;
     };
     // SAFETY: interrupts are still masked, see `Slot`.
@@ -163,7 +175,7 @@ fn serve(told: Told<'static>, orders: Orders<'static>, here: Here) {
     told.count(Word::Begun);
     loop {
         program.serve();
-        here.sleep_until(here.now() + IDLE);
+        program.rest(here.now() + IDLE);
     }
 }
 

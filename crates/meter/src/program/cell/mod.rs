@@ -7,6 +7,7 @@
 
 mod blocks;
 mod clock;
+mod load;
 mod memory;
 mod relay;
 #[cfg(test)]
@@ -15,6 +16,7 @@ mod tests;
 use rampart_model::{Finding, MeterPlan, Refusal, RefusalKind, Severity};
 
 pub(super) use blocks::{CellBlocks, LONGEST, SHARE};
+pub(super) use load::CellLoad;
 pub(super) use memory::CellMemory;
 pub use memory::CellPlace;
 pub(super) use relay::relay;

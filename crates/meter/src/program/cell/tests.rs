@@ -3,7 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
@@ -12,12 +12,15 @@ use rampart_model::{
 };
 
 use super::blocks::CellBlocks;
+use super::load::CellLoad;
 use super::memory::{CellMemory, CellPlace};
 use super::relay::relay;
 use crate::cell::blocks::Blocks;
+use crate::cell::loads::Loads;
 use crate::cell::memory::{ORDERS_BYTES, REVISION, TOLD_BYTES, Told, Word};
 use crate::cell::orders::Orders;
 use crate::cell::program::{Hardware, Program};
+use crate::engine::load::LoadForm;
 use crate::engine::mmio::ACCESSES;
 use crate::engine::{Clock, Counter, Page, Registers, Sample, Sleep};
 use crate::linux::counter::{self, CounterKind};
@@ -67,6 +70,9 @@ impl Hardware for Thread<'_> {
     fn start_blocks(&self) {
         self.next.set(Some(Nanos::ZERO));
     }
+
+    /// A thread is taken away by its kernel.
+    fn interrupt_at(&self, _: Nanos) {}
 
     fn start_timer(&self, at: Nanos) {
         self.timer.set(at);
@@ -129,12 +135,15 @@ impl Running {
                 next: Cell::new(None),
                 timer: Cell::default(),
             };
-            let mut program = Program::new(&hardware, told, orders).expect("room");
+            let memory: Vec<AtomicU64> = (0..1 << 12).map(AtomicU64::new).collect();
+            let loads = Loads::new(told, orders, &memory);
+            let program = Program::new(&hardware, (told, orders), loads);
+            let mut program = program.expect("room");
             told.write(Word::Frequency, hertz);
             told.write(Word::Revision, revision);
             while !ended.load(Ordering::Relaxed) {
                 program.serve();
-                hardware.sleep_until(hardware.now() + Nanos::from_millis(1));
+                program.rest(hardware.now() + Nanos::from_millis(1));
             }
         });
         Self {
@@ -324,4 +333,35 @@ fn a_program_of_another_revision_is_refused() {
         ..cell.place.clone()
     };
     assert!(CellMemory::open(&nowhere).is_err());
+}
+
+#[test]
+fn a_load_runs_beside_a_measurement_and_ends_by_itself() {
+    let cell = Running::start(REVISION);
+    let load = CellLoad::give(&cell.place, LoadForm::Cache, Nanos::from_millis(400));
+    let load = load.expect("given");
+    wait_for("its begin", || load.has_begun());
+    let (_, samples, _, _) = measured(&cell, MeterKind::Wakeup);
+    assert!(samples.len() > 10, "{}", samples.len());
+    wait_for("its end", || load.has_ended());
+    let time = load.time();
+    assert!(
+        time > Nanos::ZERO && time < Nanos::from_millis(600),
+        "{time}"
+    );
+    // What comes later is over later.
+    let next = CellLoad::give(&cell.place, LoadForm::Cpu, Nanos::from_secs(600)).expect("given");
+    wait_for("the next one's begin", || next.has_begun());
+    assert!(!next.has_ended());
+}
+
+fn wait_for(what: &str, mut seen: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !seen() {
+        assert!(
+            begin.elapsed() < Duration::from_secs(20),
+            "{what} was not seen"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }

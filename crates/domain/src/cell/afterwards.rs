@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a cell with Linux has measured, out of memory that somebody read when its root was gone.
+
+use std::sync::atomic::AtomicU64;
+
+use rampart_agent::recover;
+use rampart_model::{Block, MeterEvent};
+use rampart_ring::stream::leftover;
+
+/// The blocks that meters of such a cell told last, in the order of their moments (on its clock). These
+/// bytes are the region in which its agent speaks ([`rampart_model::SignForm::Agent`]); nothing in them
+/// is believed but that somebody wrote it.
+#[must_use]
+pub fn blocks_in_memory(bytes: &[u8]) -> Vec<Block> {
+    let word = |bytes: &[u8; 8]| AtomicU64::new(u64::from_le_bytes(*bytes));
+    let words: Vec<AtomicU64> = bytes.as_chunks().0.iter().map(word).collect();
+    let mut said = Vec::new();
+    if leftover(&words, |byte| said.push(byte)).is_none() {
+        return Vec::new();
+    }
+    let outputs = recover(&said);
+    // The first line and the last one of an output may not be whole: they are no events then.
+    let lines = outputs
+        .values()
+        .flat_map(|output| output.split(|byte| *byte == b'\n'));
+    let mut blocks: Vec<Block> = lines
+        .filter_map(|line| match serde_json::from_slice(line) {
+            Ok(MeterEvent::Block(block)) => Some(block),
+            _ => None,
+        })
+        .collect();
+    blocks.sort_by_key(|block| block.at);
+    blocks
+}
+
+#[cfg(test)]
+mod tests {
+    use core::num::NonZeroU64;
+
+    use rampart_model::{CpuId, Nanos, Phase};
+    use rampart_ring::stream::Side;
+
+    use super::*;
+
+    fn block(at: Nanos) -> Block {
+        Block {
+            cpu: CpuId(0),
+            phase: Phase::Measured,
+            at,
+            length: Nanos::from_millis(100),
+            series: Vec::new(),
+            missed: 0,
+            over_deadline: 0,
+            lost: 0,
+            timeline: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_last_blocks_are_found_in_a_ring_that_went_round() {
+        const BLOCKS: u64 = 500;
+        let memory = || -> Vec<AtomicU64> { (0..2048 + 8).map(|_| AtomicU64::new(0)).collect() };
+        let (near, far) = (memory(), memory());
+        let one = NonZeroU64::MIN;
+        let mut root = Side::call(&near, &far, one).expect("room");
+        let mut cell = Side::answer(&far, &near, one).expect("a call");
+        let mut room = [0; 4096];
+        for number in 0..BLOCKS {
+            let event = MeterEvent::Block(block(Nanos::from_millis(100 * number)));
+            let mut line = serde_json::to_vec(&event).expect("text");
+            line.push(b'\n');
+            // A frame of `rampart_agent`: output of program 7, length, payload.
+            let mut frame = vec![36, 7, 0, 0, 0];
+            frame.extend((line.len() as u32).to_le_bytes());
+            frame.extend(line);
+            assert_eq!(cell.write(&frame), Ok(frame.len()));
+            // The root reads until it is gone, and the cell goes on.
+            if number < BLOCKS - 20 {
+                root.read(&mut room).expect("connected");
+            }
+        }
+        let bytes: Vec<u8> = far
+            .iter()
+            .flat_map(|word| {
+                word.load(core::sync::atomic::Ordering::Relaxed)
+                    .to_le_bytes()
+            })
+            .collect();
+        let blocks = blocks_in_memory(&bytes);
+        assert!(
+            blocks.len() > 20 && (blocks.len() as u64) < BLOCKS,
+            "{}",
+            blocks.len()
+        );
+        let last = BLOCKS - blocks.len() as u64..BLOCKS;
+        let wanted: Vec<Block> = last
+            .map(|number| block(Nanos::from_millis(100 * number)))
+            .collect();
+        assert_eq!(blocks, wanted);
+    }
+
+    #[test]
+    fn what_is_no_section_holds_nothing() {
+        assert!(blocks_in_memory(&[]).is_empty());
+        assert!(blocks_in_memory(&[0xff; 4099]).is_empty());
+    }
+}

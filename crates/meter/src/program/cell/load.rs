@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A load that the cell makes, in the time that measuring leaves it.
+
+use rampart_model::{Nanos, Refusal};
+
+use super::clock::CellClock;
+use super::memory::{CellMemory, CellPlace};
+use crate::cell::memory::Word;
+use crate::cell::orders::LoadOrder;
+use crate::engine::load::LoadForm;
+use crate::linux::clock;
+
+/// The order, given.
+#[derive(Debug)]
+pub(in crate::program) struct CellLoad {
+    memory: CellMemory,
+    number: u64,
+}
+
+impl CellLoad {
+    /// Lets the cell do it for so long from now on.
+    pub(in crate::program) fn give(
+        place: &CellPlace,
+        form: LoadForm,
+        duration: Nanos,
+    ) -> Result<Self, Refusal> {
+        let memory = CellMemory::open(place)?;
+        let mut cell = CellClock::new(memory.scale()?);
+        cell.update();
+        let until = cell.cells(clock::monotonic() + duration);
+        let number = memory.orders()?.give_load(&LoadOrder { form, until });
+        Ok(Self { memory, number })
+    }
+
+    fn read(&self, word: Word) -> u64 {
+        self.memory.told().map_or(0, |told| told.read(word))
+    }
+
+    /// Whether it has done something.
+    pub(in crate::program) fn has_begun(&self) -> bool {
+        self.read(Word::LoadBegun) >= self.number
+            && (self.read(Word::LoadSlices) > 0 || self.has_ended())
+    }
+
+    /// Whether it is over.
+    pub(in crate::program) fn has_ended(&self) -> bool {
+        self.read(Word::LoadEnded) >= self.number
+    }
+
+    /// The CPU's time that it had.
+    pub(in crate::program) fn time(&self) -> Nanos {
+        Nanos(self.read(Word::LoadTime))
+    }
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rampart-meter load`: keeps a CPU or the memory busy for so many seconds, where there is no other
+//! program to do so, or lets a cell without an operating system do it. Two lines tell of it: one when it
+//! is seen to run, one at its end with the CPU time that it had.
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+
+use rampart_model::{CpuId, CpuSet, ExitCode, Nanos, SchedulingPolicy};
+
+use super::CellPlace;
+use super::cell::CellLoad;
+use crate::engine::load::{Load, LoadForm};
+use crate::linux::{clock, scheduling};
+
+/// What a load walks through here, in bytes: a cell has little memory.
+const MEMORY_BYTES: usize = 32 << 20;
+/// Slices between two looks at the clock.
+const SLICES: u32 = 256;
+/// How often it is looked what a cell does.
+const PAUSE: Duration = Duration::from_millis(20);
+/// How long a cell may take to begin or end beyond its time.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoadWish {
+    form: LoadForm,
+    cpu: CpuId,
+    duration: Duration,
+}
+
+impl LoadWish {
+    /// From the arguments `KIND --cpu CPU --seconds SECONDS`; none where they are not that, or of a load
+    /// that needs more than CPU and memory.
+    #[must_use]
+    pub fn parse(arguments: &[OsString]) -> Option<Self> {
+        let words: Option<Vec<&str>> = arguments.iter().map(|word| word.to_str()).collect();
+        let words = words?;
+        let [kind, "--cpu", cpu, "--seconds", seconds] = words.as_slice() else {
+            return None;
+        };
+        let form = [LoadForm::Cpu, LoadForm::Memory, LoadForm::Cache]
+            .into_iter()
+            .find(|form| name(*form) == *kind)?;
+        Some(Self {
+            form,
+            cpu: CpuId(cpu.parse().ok()?),
+            duration: Duration::from_secs(seconds.parse().ok()?),
+        })
+    }
+}
+
+/// As `rampart_model::LoadKind` is written.
+const fn name(form: LoadForm) -> &'static str {
+    match form {
+        LoadForm::Cpu => "cpu",
+        LoadForm::Memory => "memory",
+        LoadForm::Cache => "cache",
+    }
+}
+
+/// Runs it, here or in a cell.
+#[must_use]
+pub fn run_load(wish: &LoadWish, cell: Option<&CellPlace>) -> ExitCode {
+    let done = match cell {
+        Some(place) => in_cell(wish, place),
+        None => here(wish),
+    };
+    let Err(what) = done else {
+        return ExitCode::Success;
+    };
+    say(&format!("rampart-meter load: {what}"));
+    ExitCode::Failure
+}
+
+fn here(wish: &LoadWish) -> Result<(), String> {
+    let cpu = wish.cpu;
+    let placed = scheduling::set_policy(SchedulingPolicy::Other)
+        .and_then(|()| scheduling::set_affinity(&CpuSet::single(cpu)));
+    placed.map_err(|error| format!("CPU {cpu}: {error}"))?;
+    let words = match wish.form {
+        LoadForm::Cpu => 0,
+        LoadForm::Memory | LoadForm::Cache => MEMORY_BYTES / 8,
+    };
+    // Written, so that it is there before the load counts as begun.
+    let memory: Vec<AtomicU64> = (0..words as u64).map(AtomicU64::new).collect();
+    let mut load = Load::new(wish.form, &memory);
+    let (begin, before) = (Instant::now(), clock::thread_cpu());
+    begun(wish);
+    while begin.elapsed() < wish.duration {
+        for _ in 0..SLICES {
+            load.slice();
+        }
+    }
+    ended(wish, clock::thread_cpu().saturating_sub(before));
+    Ok(())
+}
+
+fn in_cell(wish: &LoadWish, place: &CellPlace) -> Result<(), String> {
+    let silent = |what: &str| format!("the program in the cell does not answer: {what}");
+    let load = CellLoad::give(place, wish.form, Nanos::from(wish.duration))
+        .map_err(|refusal| refusal.finding.to_string())?;
+    let begin = Instant::now();
+    while !load.has_begun() {
+        if begin.elapsed() > PATIENCE {
+            return Err(silent("its load has not begun"));
+        }
+        std::thread::sleep(PAUSE);
+    }
+    begun(wish);
+    while !load.has_ended() {
+        if begin.elapsed() > wish.duration + PATIENCE {
+            return Err(silent("its load has not ended"));
+        }
+        std::thread::sleep(PAUSE);
+    }
+    ended(wish, load.time());
+    Ok(())
+}
+
+fn begun(wish: &LoadWish) {
+    say(&format!(
+        "rampart-meter load: {} begun on CPU {}",
+        name(wish.form),
+        wish.cpu
+    ));
+}
+
+fn ended(wish: &LoadWish, time: Nanos) {
+    say(&format!(
+        "rampart-meter load: {} ended, CPU time {} ns",
+        name(wish.form),
+        time.0
+    ));
+}
+
+fn say(line: &str) {
+    let mut output = std::io::stdout().lock();
+    // Whoever closed it does not want to know.
+    let _ = writeln!(output, "{line}").and_then(|()| output.flush());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Option<LoadWish> {
+        let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        LoadWish::parse(&words)
+    }
+
+    #[test]
+    fn loads_are_those_of_cpu_and_memory() {
+        let wish = parsed("cache --cpu 3 --seconds 12").expect("a load");
+        assert_eq!((wish.form, wish.cpu), (LoadForm::Cache, CpuId(3)));
+        assert_eq!(wish.duration, Duration::from_secs(12));
+        for wrong in [
+            "io --cpu 0 --seconds 1",
+            "idle --cpu 0 --seconds 1",
+            "cpu --cpu x --seconds 1",
+            "cpu --seconds 1",
+        ] {
+            assert_eq!(parsed(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_load_has_the_time_of_its_cpu() {
+        let cpu = scheduling::affinity().expect("ours").first().expect("one");
+        let before = clock::thread_cpu();
+        let wish = LoadWish {
+            form: LoadForm::Cache,
+            cpu,
+            duration: Duration::from_millis(50),
+        };
+        here(&wish).expect("it runs");
+        assert!(clock::thread_cpu() > before);
+    }
+}
