@@ -8,8 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rampart_model::{
-    Availability, Evaluation, MeterKind, PreemptionModel, Question, Record, SignPath,
-    VerdictFigures,
+    Availability, Evaluation, MeterKind, Nanos, PreemptionModel, Question, Record, SignPath,
+    TransferRecord, VerdictFigures, VerdictOutcome,
 };
 use rampart_tests::limited::{Limited as _, ended};
 use rampart_tests::programs::{directory, exit_code, stdout};
@@ -229,8 +229,8 @@ fn a_command_runs_there_by_the_name_of_the_bench() {
     }
 }
 
-/// Host, task and both sorts of cells at once: blocks stay where they are made, cells have no exit for
-/// an interrupt, and one goes on when the host's kernel has panicked.
+/// Host, task and both sorts of cells at once: blocks stay where they are made, loads are made in cells,
+/// cells have no exit for an interrupt, and go on when the host's kernel has panicked.
 #[test]
 fn cells_are_measured_beside_the_others_and_outlive_the_host() {
     let _alone = alone();
@@ -243,9 +243,12 @@ fn cells_are_measured_beside_the_others_and_outlive_the_host() {
     let result = place.path().join("result");
     let mut command = rampart(&["evaluate", "--on", "sim:aarch64", "--loads", "idle"]);
     command
-        .args(["--domains", "host,task,cell,cell:linux", "--for", "90s"])
+        .args(["--domains", "host,task,cell,cell:linux", "--for", "130s"])
         .args(["--meters", "wakeup,irq,mmio"])
-        .args(["--disturb", "block:host,block:cell,crash:host"])
+        .args([
+            "--disturb",
+            "block:host,block:cell,cache:cell,cpu:cell:linux,crash:host",
+        ])
         .args(["--show-progress", "none", "--out"])
         .arg(&result);
     let output = finish(command);
@@ -301,15 +304,52 @@ fn cells_are_measured_beside_the_others_and_outlive_the_host() {
         assert!(crossed < 0.3, "{other}: {crossed}");
     }
 
+    loads_ran_in_cells(&evaluation);
     let crash = evaluation.crash.expect("a crash");
     assert!(crash.confirmed.is_some(), "{crash:?}");
-    let mut witnesses = crash.witnesses.iter();
-    let cell = witnesses
-        .find(|witness| witness.domain == "cell")
-        .expect("cell");
-    assert_eq!(cell.signs, SignPath::Memory, "{cell:?}");
-    let lived = cell.lived.expect("a sign of life").0;
-    assert!(lived > 5_000_000_000, "{cell:?}");
+    let survivor = |name: &str| {
+        let mut witnesses = crash.witnesses.iter();
+        let cell = witnesses.find(|one| one.domain == name).expect(name);
+        assert_eq!(cell.signs, SignPath::Memory, "{cell:?}");
+        let lived = cell.lived.expect("a sign of life").0;
+        assert!(lived > 5_000_000_000, "{cell:?}");
+        let id = format!("crash/{name}/wakeup/crash:host");
+        let mut verdicts = evaluation.verdicts.iter();
+        let verdict = verdicts
+            .find(|verdict| verdict.id == id)
+            .expect("a verdict");
+        assert_eq!(verdict.outcome, VerdictOutcome::Holds, "{verdict:?}");
+        cell.after
+    };
+    assert_eq!(survivor("cell"), None, "a word tells of one sample alone");
+    let after = survivor("cell:linux").expect("its records");
+    assert!(after.without_gap && after.lost == 0, "{after:?}");
+    // 250 a second, on a busy host some of them.
+    assert!(after.samples > 100, "{after:?}");
+}
+
+/// Every load that was to be made in a cell was made by the meter there, in a round that counts.
+fn loads_ran_in_cells(evaluation: &Evaluation) {
+    for disturbance in ["cache:cell", "cpu:cell:linux"] {
+        let of = |round: &&TransferRecord| {
+            let by = round.disturbance.as_ref();
+            by.is_some_and(|by| by.to_string() == disturbance)
+        };
+        let rounds: Vec<_> = evaluation.transfers.iter().filter(of).collect();
+        assert!(
+            rounds.iter().any(|round| round.invalid.is_empty()),
+            "{disturbance}: {rounds:?}"
+        );
+        let loads = rounds.iter().filter_map(|round| round.load.as_ref());
+        for stressor in loads.flat_map(|load| &load.stressors) {
+            let command = stressor.command.join(" ");
+            assert!(command.starts_with("rampart-meter load "), "{command}");
+            assert!(
+                stressor.failure.is_some() || stressor.cpu_time > Nanos::ZERO,
+                "{stressor:?}"
+            );
+        }
+    }
 }
 
 /// What only a cell without an operating system measures: there with samples and without an exit for an

@@ -22,6 +22,9 @@ describe("cells in a browser", { skip }, () => {
       assert.match(await wall(page, "block:host", "cell").innerText(), /✓ holds\s+−?0\.0\d/);
       assert.match(await wall(page, "block:cell:linux", "cell:linux").innerText(), /● control: felt/);
       assert.match(await wall(page, "cache:cell", "cell").innerText(), /○ own load/);
+      await wall(page, "block:cell", "task").locator("button").click();
+      await settled(page);
+      assert.match(await page.locator("#pair").innerText(), /by the cell itself, interrupts masked/);
       await wall(page, "cache:cell:linux", "host").locator("button").click();
       await settled(page);
       assert.match(

@@ -10,9 +10,9 @@ type Outputs = BTreeMap<u32, Vec<u8>>;
 
 /// The standard output of each program, by its number, out of the bytes that a far side wrote last in
 /// one conversation: as a machine's memory still has them when the root is gone
-/// (`rampart_ring::stream::leftover`). Where its greeting is no longer among them, it begins with the
-/// first frame that is there as a whole, and an output may begin in the middle of a line. What follows
-/// something that is no frame is not read.
+/// (`rampart_ring::stream::leftover`). Behind its greeting nothing is read that follows something that is no
+/// frame. Where the greeting is no longer among them, it begins with the first frame behind which there
+/// are frames alone, and an output may begin in the middle of a line.
 #[must_use]
 pub fn recover(bytes: &[u8]) -> Outputs {
     let mut decoder = Decoder::default();

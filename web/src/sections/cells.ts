@@ -3,7 +3,7 @@
 import { type CellSum, cellSums, exitsPerInterrupt } from "../cells";
 import { type Child, element, findingList, pairs, row, scrolling, section, table } from "../dom";
 import type { Evaluation } from "../evaluation";
-import { bytes, time } from "../figures";
+import { bytes, grouped, time } from "../figures";
 import { domainName } from "../select";
 
 /** The section; null where no domain is a cell. */
@@ -14,8 +14,8 @@ export function cells(evaluation: Evaluation): HTMLElement | null {
     row([
       domainName(evaluation, sum.domain),
       time(sum.observed),
-      sum.interrupts === null ? "not asked" : String(sum.interrupts),
-      String(sum.interruptExits),
+      sum.interrupts === null ? "not asked" : grouped(sum.interrupts),
+      grouped(sum.interruptExits),
       perInterrupt(sum),
       byReason(sum),
     ]),
@@ -59,7 +59,7 @@ function perInterrupt(sum: CellSum): Child {
 }
 
 function byReason(sum: CellSum): string {
-  const reasons = [...sum.exits].map(([reason, count]) => `${count} ${reason}`);
+  const reasons = [...sum.exits].map(([reason, count]) => `${grouped(count)} ${reason}`);
   const all = [...sum.exits.values()].reduce((a, b) => a + b, 0);
-  return reasons.length === 0 ? "0" : `${all}: ${reasons.join(", ")}`;
+  return reasons.length === 0 ? "0" : `${grouped(all)}: ${reasons.join(", ")}`;
 }

@@ -232,7 +232,7 @@ export class Pair {
       [
         "blocks",
         blocks != null &&
-          `${plural(blockCount(record), "block")} of ${time(blocks.length)} asked for${transfer ? `, ${time(transfer.length)} in the median` : ""}, ${blocks.kind === "module" ? "interrupts and preemption off" : "by a spinning thread of FIFO 99"}`,
+          `${plural(blockCount(record), "block")} of ${time(blocks.length)} asked for${transfer ? `, ${time(transfer.length)} in the median` : ""}, ${MADE_BY[blocks.kind]}`,
       ],
       [
         "load",
@@ -302,6 +302,13 @@ function key({ record, watched }: Round, curve: number): HTMLElement {
   );
 }
 
+/** How blocks of each kind are made. */
+const MADE_BY = {
+  module: "interrupts and preemption off",
+  spin: "by a spinning thread of FIFO 99",
+  cell: "by the cell itself, interrupts masked",
+} as const;
+
 /** How the clocks of latencies and blocks relate. */
 function clockWords({ record, watched }: Round): Child[] {
   const relations = watched.clock ?? [];
@@ -317,7 +324,8 @@ function clockWords({ record, watched }: Round): Child[] {
     );
   };
   tell(`${watched.domain}’s`, relations);
-  if (JSON.stringify(relations) !== JSON.stringify(blocked)) tell("The blocked kernel’s", blocked);
+  if (JSON.stringify(relations) !== JSON.stringify(blocked))
+    tell(`${record.disturbance?.domain ?? "The blocked kernel"}’s`, blocked);
   if (words.length === 0 && record.blocks) words.push("Latencies and blocks were read on the same clock.");
   return [...words.map((one) => `${one} `), "Drag to zoom, double-click to see all."];
 }

@@ -146,7 +146,7 @@ class Walls {
       of.side === "under"
         ? `by the host, CPU ${cpus} under the guest`
         : made?.clock?.length
-          ? `CPU ${cpus} of the guest`
+          ? `CPU ${cpus} of ${of.domain}`
           : `CPU ${cpus}`;
     const words = made
       ? `${plural(blockCount(first), "block")} of ${time(made.length)}, ${where}`

@@ -102,7 +102,8 @@ fn one_cpu(cell: &str) -> Finding {
         cell,
         "its kernel has one CPU, so what the kernel does beside the meter is on the measured CPU",
     )
-    .values("1 CPU", "2 CPUs, one of them for the kernel's own work")
+    .values("1 CPU", "2 CPUs or more")
+    .mend("leave more CPUs for each domain: fewer --domains, or more --cpus")
 }
 
 impl LinuxInside {

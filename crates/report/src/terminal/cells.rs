@@ -27,8 +27,8 @@ pub(crate) fn cells(page: &mut Page, evaluation: &Evaluation) {
             sum.domain.to_owned(),
             format::time(sum.observed),
             sum.interrupts
-                .map_or_else(|| "not asked".to_owned(), |count| count.to_string()),
-            sum.interrupt_exits.to_string(),
+                .map_or_else(|| "not asked".to_owned(), format::grouped),
+            format::grouped(sum.interrupt_exits),
             sum.exits_per_interrupt()
                 .map_or_else(|| "–".to_owned(), per_interrupt),
             by_reason(sum),
@@ -77,9 +77,13 @@ fn by_reason(sum: &CellSum<'_>) -> String {
     let reasons: Vec<String> = sum
         .exits
         .iter()
-        .map(|(reason, count)| format!("{count} {reason}"))
+        .map(|(reason, count)| format!("{} {reason}", format::grouped(*count)))
         .collect();
-    format!("{}: {}", sum.all_exits(), reasons.join(", "))
+    format!(
+        "{}: {}",
+        format::grouped(sum.all_exits()),
+        reasons.join(", ")
+    )
 }
 
 fn memory(bytes: u64) -> String {

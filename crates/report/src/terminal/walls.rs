@@ -162,11 +162,16 @@ fn block_remark(evaluation: &Evaluation, blocks: &[&Disturbance]) -> String {
     };
     // Lengths as made differ by microseconds: said once where they read the same.
     lengths.dedup();
-    let by = match (kinds.first(), kinds.len()) {
-        (Some(BlockKind::Module), 1) => "by the module, interrupts and preemption off",
-        (Some(BlockKind::Spin), 1) => "by a spinning thread, which interrupts still get past",
-        _ => "by the module or by a spinning thread",
+    let made = |kind: BlockKind| match (kind, kinds.len()) {
+        (BlockKind::Module, 1) => "by the module, interrupts and preemption off",
+        (BlockKind::Module, _) => "by the module",
+        (BlockKind::Spin, 1) => "by a spinning thread, which interrupts still get past",
+        (BlockKind::Spin, _) => "by a spinning thread",
+        (BlockKind::Cell, 1) => "by the cell itself, interrupts masked",
+        (BlockKind::Cell, _) => "by a cell itself",
     };
+    let by: Vec<&str> = kinds.iter().map(|kind| made(*kind)).collect();
+    let by = by.join(" or ");
     format!(
         "0: nothing of a block gets across; 1: all of it. Blocks of {} {by}; each cell from {} windows with a block and {} without; intervals of {:.0}\u{a0}%, up to {} counts as none. control: the block's own domain, where it must be felt.",
         lengths.join(", "),

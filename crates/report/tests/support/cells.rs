@@ -3,10 +3,10 @@
 //! to the hypervisor, and that they outlive the host.
 
 use rampart_model::{
-    Bench, CellExits, CellPayload, CellReport, CrashRecord, CrashWitness, DisturbanceKind,
-    DomainKind, DomainPlan, DomainSelection, Evaluation, Finding, LoadKind, MeterKind, Nanos,
-    Participant, RecordedAfter, Severity, SignForm, SignInMemory, SignPath, SignedNanos,
-    TransferGroup, TransferPlan,
+    Bench, BlockKind, CellExits, CellPayload, CellReport, CrashRecord, CrashWitness,
+    DisturbanceKind, DomainKind, DomainPlan, DomainSelection, Evaluation, Finding, LoadKind,
+    MeterKind, Nanos, Participant, RecordedAfter, Severity, SignForm, SignInMemory, SignPath,
+    SignedNanos, TransferGroup, TransferPlan,
 };
 
 use super::{IDLE, Scenario, cpus, domain, guest, judged, transfers};
@@ -115,6 +115,11 @@ fn disturb(evaluation: &mut Evaluation, domains: &[DomainPlan]) {
                 stressor.command = words.split(' ').map(str::to_owned).collect();
             }
         }
+        if let Some(blocks) = &mut round.blocks
+            && disturbance.domain == "cell"
+        {
+            blocks.kind = BlockKind::Cell;
+        }
         rounds.push(round);
     }
     evaluation.transfers = rounds;
@@ -171,7 +176,7 @@ fn report(name: &str, observed: Nanos) -> Option<CellReport> {
                     "cell:linux",
                     "its kernel has one CPU, so what the kernel does beside the meter is on the measured CPU",
                 )
-                .values("1 CPU", "2 CPUs, one of them for the kernel's own work"),
+                .values("1 CPU", "2 CPUs or more"),
             ],
             ..bare
         }),

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The record of a crash, put together where the results of the machine came to: its last signs of life,
+//! and what its domains wrote into memory that is read from outside. Pure.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rampart_domain::blocks_in_memory;
+use rampart_model::{
+    Block, CpuId, CrashRecord, Nanos, RecordedAfter, SignForm, SignInMemory, SignPath, SignedNanos,
+};
+
+/// Puts together what came from the machine that was to be crashed: `signs` is the content of the
+/// last [`crate::CRASH_SIGNS`], `observed` for how long more of them were waited for after it had fallen
+/// silent, `confirmed` who knows that the machine is dead, `memory` what was read from outside when
+/// that time was over, by its addresses ([`signs_in_memory`]).
+///
+/// # Errors
+/// If `signs` is not what [`crate::CRASH_SIGNS`] holds.
+pub fn confirm_crash(
+    signs: &[u8],
+    observed: Duration,
+    confirmed: Option<String>,
+    memory: &[(u64, Vec<u8>)],
+) -> Result<CrashRecord, serde_json::Error> {
+    let mut crash: CrashRecord = serde_json::from_slice(signs)?;
+    crash.observed = observed.into();
+    crash.confirmed = confirmed;
+    for witness in &mut crash.witnesses {
+        if let Some(sign) = witness.memory
+            && let Some((_, bytes)) = memory.iter().find(|(at, _)| *at == sign.address)
+            && let Some((last, after)) = read_sign(&sign, bytes, crash.at)
+        {
+            witness.last_sample = witness.last_sample.max(Some(last));
+            witness.after = after;
+            witness.signs = SignPath::Memory;
+        }
+        witness.lived = witness.last_sample.map(|sample| {
+            let lived = i128::from(sample.0) - i128::from(crash.at.0);
+            SignedNanos(i64::try_from(lived).unwrap_or(i64::MIN))
+        });
+    }
+    Ok(crash)
+}
+
+/// Of memory that a domain wrote: the end of its last sample on the host's clock, and what its records
+/// say of the time after the crash. None where nothing of it is there.
+fn read_sign(
+    sign: &SignInMemory,
+    bytes: &[u8],
+    crash: Nanos,
+) -> Option<(Nanos, Option<RecordedAfter>)> {
+    let on_host = |there: Nanos| {
+        let host = i128::from(there.0) - i128::from(sign.offset.0);
+        Nanos(u64::try_from(host.max(0)).unwrap_or(u64::MAX))
+    };
+    match sign.form {
+        SignForm::LastSample => {
+            let word = u64::from_le_bytes(bytes.try_into().ok()?);
+            (word > 0).then(|| (on_host(Nanos(word)), None))
+        }
+        SignForm::Agent => {
+            let mut blocks = blocks_in_memory(bytes);
+            for block in &mut blocks {
+                block.at = on_host(block.at);
+            }
+            let last = blocks.iter().map(|block| block.at + block.length).max()?;
+            Some((last, recorded_after(&blocks, crash)))
+        }
+    }
+}
+
+/// What blocks, in the order of their moments, tell of the time after the crash. The one in which it
+/// was counts: nobody knows on which side of it a sample lies.
+fn recorded_after(blocks: &[Block], crash: Nanos) -> Option<RecordedAfter> {
+    let mut after = RecordedAfter {
+        samples: 0,
+        worst: Nanos::ZERO,
+        lost: 0,
+        duration: Nanos::ZERO,
+        without_gap: true,
+    };
+    let mut ends: BTreeMap<CpuId, Nanos> = BTreeMap::new();
+    for block in blocks {
+        let end = block.at + block.length;
+        let before = ends.insert(block.cpu, end);
+        if end <= crash {
+            continue;
+        }
+        if let Some(series) = block.series.first() {
+            after.samples += series.seen.samples;
+            after.worst = after.worst.max(series.seen.max.unwrap_or_default());
+        }
+        after.lost += block.lost;
+        after.duration = after.duration.max(end.saturating_sub(crash));
+        // The first that is known of a CPU must have begun before the crash.
+        after.without_gap &= before.unwrap_or(crash) >= block.at;
+    }
+    (after.samples > 0).then_some(after)
+}
+
+/// Physical addresses and lengths in bytes of the memory to be read when the time of waiting is over;
+/// none where `signs` is not what [`crate::CRASH_SIGNS`] holds.
+#[must_use]
+pub fn signs_in_memory(signs: &[u8]) -> Vec<(u64, u64)> {
+    let crash: Result<CrashRecord, _> = serde_json::from_slice(signs);
+    let witnesses = crash.map(|crash| crash.witnesses).unwrap_or_default();
+    let memory = witnesses.into_iter().filter_map(|witness| witness.memory);
+    memory.map(|sign| (sign.address, sign.bytes)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rampart_model::CrashWitness;
+
+    #[test]
+    fn what_came_last_is_counted_from_the_crash() {
+        let witness = |domain: &str, last_sample| CrashWitness {
+            domain: domain.to_owned(),
+            last_sample,
+            lived: None,
+            uncertainty: Nanos::from_millis(800),
+            signs: SignPath::OwnChannel,
+            memory: None,
+            after: None,
+            invalid: Vec::new(),
+        };
+        let signs = CrashRecord {
+            how: "a panic".to_owned(),
+            at: Nanos::from_secs(100),
+            confirmed: None,
+            observed: Nanos::ZERO,
+            witnesses: vec![
+                witness("task", Some(Nanos::from_millis(99_900))),
+                witness("cell", Some(Nanos::from_secs(104))),
+                witness("vm", None),
+            ],
+        };
+        let text = serde_json::to_vec(&signs).expect("text");
+        let confirmed = Some("somebody".to_owned());
+        let crash = confirm_crash(&text, Duration::from_secs(10), confirmed, &[]).expect("signs");
+        let lived: Vec<_> = crash
+            .witnesses
+            .iter()
+            .map(|witness| witness.lived)
+            .collect();
+        assert_eq!(
+            lived,
+            [
+                Some(SignedNanos(-100_000_000)),
+                Some(SignedNanos(4_000_000_000)),
+                None
+            ]
+        );
+        assert_eq!(crash.observed, Nanos::from_secs(10));
+        assert!(confirm_crash(b"{}", Duration::ZERO, None, &[]).is_err());
+    }
+
+    #[test]
+    fn a_word_of_memory_tells_of_whom_nobody_hears() {
+        let witness = |domain: &str, address| CrashWitness {
+            domain: domain.to_owned(),
+            last_sample: Some(Nanos::from_millis(99_900)),
+            lived: None,
+            uncertainty: Nanos::from_millis(800),
+            signs: SignPath::ThroughHost,
+            memory: Some(SignInMemory {
+                address,
+                bytes: 8,
+                form: SignForm::LastSample,
+                offset: SignedNanos(-40_000_000_000),
+            }),
+            after: None,
+            invalid: Vec::new(),
+        };
+        let signs = CrashRecord {
+            how: "a panic".to_owned(),
+            at: Nanos::from_secs(100),
+            confirmed: None,
+            observed: Nanos::ZERO,
+            witnesses: vec![witness("cell", 0x1000), witness("other", 0x2000)],
+        };
+        let text = serde_json::to_vec(&signs).expect("text");
+        assert_eq!(signs_in_memory(&text), [(0x1000, 8), (0x2000, 8)]);
+        let words = [
+            (0x1000, 69_000_000_000_u64.to_le_bytes().to_vec()),
+            (0x2000, vec![0; 8]),
+        ];
+        let crash = confirm_crash(&text, Duration::from_secs(10), None, &words).expect("signs");
+        let told: Vec<_> = crash
+            .witnesses
+            .iter()
+            .map(|witness| (witness.lived, witness.signs))
+            .collect();
+        // Nothing was ever written at the other's place.
+        assert_eq!(
+            told,
+            [
+                (Some(SignedNanos(9_000_000_000)), SignPath::Memory),
+                (Some(SignedNanos(-100_000_000)), SignPath::ThroughHost)
+            ]
+        );
+    }
+
+    #[test]
+    fn records_tell_what_was_measured_after_the_crash() {
+        let block = |at: u64, max: u64| Block {
+            cpu: CpuId(0),
+            phase: rampart_model::Phase::Measured,
+            at: Nanos::from_millis(at),
+            length: Nanos::from_millis(100),
+            series: vec![rampart_model::SeriesBlock {
+                series: rampart_model::Series::Lateness,
+                seen: rampart_model::Distribution::from_values([Nanos(1), Nanos(max)]),
+                corrected: None,
+            }],
+            missed: 0,
+            over_deadline: 0,
+            lost: 0,
+            timeline: Vec::new(),
+        };
+        let blocks = [
+            block(800, 90),
+            block(900, 70),
+            block(1000, 50),
+            block(1100, 60),
+        ];
+        let after = recorded_after(&blocks, Nanos::from_millis(950)).expect("records");
+        assert_eq!((after.samples, after.worst, after.lost), (6, Nanos(70), 0));
+        assert_eq!(after.duration, Nanos::from_millis(250));
+        assert!(after.without_gap);
+        let gap = [blocks[0].clone(), blocks[1].clone(), blocks[3].clone()];
+        assert!(
+            !recorded_after(&gap, Nanos::from_millis(950))
+                .expect("records")
+                .without_gap
+        );
+        // The first that is there begins after the crash: what was before it is not known.
+        assert!(
+            !recorded_after(&blocks[2..], Nanos::from_millis(950))
+                .expect("records")
+                .without_gap
+        );
+        assert_eq!(recorded_after(&blocks, Nanos::from_secs(9)), None);
+    }
+}
