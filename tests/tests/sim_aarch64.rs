@@ -8,8 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rampart_model::{
-    Availability, Evaluation, Nanos, PreemptionModel, Question, SignPath, TransferRecord,
-    VerdictFigures, VerdictOutcome,
+    Availability, Evaluation, MeterKind, Nanos, PreemptionModel, Question, Record, SignPath,
+    TransferRecord, VerdictFigures, VerdictOutcome,
 };
 use rampart_tests::limited::{Limited as _, ended};
 use rampart_tests::programs::{directory, exit_code, stdout};
@@ -243,7 +243,8 @@ fn cells_are_measured_beside_the_others_and_outlive_the_host() {
     let result = place.path().join("result");
     let mut command = rampart(&["evaluate", "--on", "sim:aarch64", "--loads", "idle"]);
     command
-        .args(["--domains", "host,task,cell,cell:linux", "--for", "120s"])
+        .args(["--domains", "host,task,cell,cell:linux", "--for", "130s"])
+        .args(["--meters", "wakeup,irq,mmio"])
         .args([
             "--disturb",
             "block:host,block:cell,cache:cell,cpu:cell:linux,crash:host",
@@ -257,7 +258,9 @@ fn cells_are_measured_beside_the_others_and_outlive_the_host() {
 
     for name in ["host", "task", "cell", "cell:linux"] {
         let mut records = evaluation.records.iter();
-        let record = records.find(|record| record.domain == name).expect(name);
+        let wakeup =
+            |record: &&Record| record.domain == name && record.plan.meter == MeterKind::Wakeup;
+        let record = records.find(wakeup).expect(name);
         let run = record.runs.first().expect("a run");
         assert!(run.invalid.is_empty(), "{name}: {:?}", run.invalid);
         assert!(record.exposure.samples > 0, "{name}: {record:?}");
@@ -274,6 +277,8 @@ fn cells_are_measured_beside_the_others_and_outlive_the_host() {
             assert_eq!(cell.all_exits(), 0, "{cell:?}");
         }
     }
+
+    bare_meters(&evaluation);
 
     let transferred = |by: &str, watched: &str| {
         let mut verdicts = evaluation.verdicts.iter();
@@ -342,6 +347,38 @@ fn loads_ran_in_cells(evaluation: &Evaluation) {
             assert!(
                 stressor.failure.is_some() || stressor.cpu_time > Nanos::ZERO,
                 "{stressor:?}"
+            );
+        }
+    }
+}
+
+/// What only a cell without an operating system measures: there with samples and without an exit for an
+/// interrupt, nowhere else, and each other domain says why.
+fn bare_meters(evaluation: &Evaluation) {
+    for meter in [MeterKind::Irq, MeterKind::Mmio] {
+        let mut records = evaluation.records.iter();
+        let record = records
+            .find(|record| record.plan.meter == meter)
+            .unwrap_or_else(|| panic!("{meter} in {:?}", evaluation.not_measured));
+        assert_eq!(record.domain, "cell");
+        assert!(records.all(|record| record.plan.meter != meter));
+        assert!(record.exposure.samples > 0, "{record:?}");
+        let run = record.runs.first().expect("a run");
+        assert!(run.invalid.is_empty(), "{meter}: {:?}", run.invalid);
+        let cell = run.cell.as_ref().expect("exits");
+        assert_eq!(cell.interrupt_exits, 0, "{meter}: {cell:?}");
+        // Each sample of `mmio` is a batch of reads that the hypervisor makes; of `irq` none is.
+        match meter {
+            MeterKind::Irq => assert_eq!(cell.all_exits(), 0, "{cell:?}"),
+            _ => assert!(cell.all_exits() >= 64 * record.exposure.samples, "{cell:?}"),
+        }
+        for domain in ["host", "task", "cell:linux"] {
+            let what = format!("{domain}/{meter}");
+            let mut gaps = evaluation.not_measured.iter();
+            let gap = gaps.find(|gap| gap.what == what).expect("said");
+            assert!(
+                gap.findings[0].what.contains("not measured here"),
+                "{gap:?}"
             );
         }
     }

@@ -469,9 +469,17 @@ export type MeterDetail = {
     worst_late: Nanos;
     worst_start: Nanos;
   };
+} | {
+  irq: { [key: string]: never };
+} | {
+  mmio: {
+    accesses: number;
+    mapped: string;
+    trapped: string;
+  };
 };
 
-export type MeterKind = "wakeup" | "noise" | "fwq" | "loop";
+export type MeterKind = "wakeup" | "noise" | "fwq" | "loop" | "irq" | "mmio";
 
 export type MeterPlan = {
   aligned: boolean;
@@ -586,7 +594,7 @@ export type Run = {
 
 export type SchedulingPolicy = string;
 
-export type Series = "lateness" | "gap" | "excess" | "start-jitter" | "response" | "period-late" | "period-early";
+export type Series = "lateness" | "gap" | "excess" | "start-jitter" | "response" | "period-late" | "period-early" | "delivery" | "trapped-access" | "mapped-access";
 
 export type SeriesRecord = {
   corrected?: Distribution | null;

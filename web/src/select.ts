@@ -39,6 +39,9 @@ const WORDS: { [series in Series]: string } = {
   response: "response time",
   "period-late": "period too long by",
   "period-early": "period too short by",
+  delivery: "timer to handler",
+  "trapped-access": "one read of a register, page trapped",
+  "mapped-access": "one read of a register, page mapped",
 };
 
 /** A series in words. */

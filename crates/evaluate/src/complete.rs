@@ -58,7 +58,11 @@ fn missing_cells(evaluation: &Evaluation) -> Vec<Missing> {
     let mut missing = Vec::new();
     for leg in 0..plan.legs.len().max(1) {
         for domain in &plan.domains {
-            for meter in &plan.meters {
+            let measuring = plan
+                .meters
+                .iter()
+                .filter(|meter| meter.meter.measures_in(&domain.selection));
+            for meter in measuring {
                 for condition in &plan.conditions {
                     let cell = record_id(domain, meter, *condition);
                     let domain = id_in_leg(plan.legs.get(leg), domain.name.clone());

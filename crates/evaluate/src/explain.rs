@@ -186,7 +186,10 @@ fn worst(plan: &MeterPlan, threads: &[ThreadOutcome]) -> Vec<TracedSample> {
         .iter()
         .flat_map(|thread| {
             let (more, work) = match thread.detail {
-                MeterDetail::Wakeup {} | MeterDetail::Noise { .. } => (Nanos::ZERO, Nanos::ZERO),
+                MeterDetail::Wakeup {}
+                | MeterDetail::Noise { .. }
+                | MeterDetail::Irq {}
+                | MeterDetail::Mmio { .. } => (Nanos::ZERO, Nanos::ZERO),
                 // The sample is what a quantum took longer than the shortest.
                 MeterDetail::Fwq { shortest, .. } => (shortest, shortest),
                 MeterDetail::Loop { .. } => (Nanos::ZERO, plan.work),

@@ -111,14 +111,14 @@ pub fn propose(
         costs,
         &mut not_measured,
     )?;
-    let meters = if request.meters.is_empty() {
-        vec![MeterKind::Wakeup]
-    } else {
-        request.meters.clone()
-    };
+    let meters = meters(request, &domains, &mut not_measured)?;
     let interval = request.interval.unwrap_or(costs.interval);
     let deadline = request.deadline.unwrap_or(interval);
-    let cells = (domains.len() * conditions.len() * meters.len()) as u64;
+    let pairs = meters.iter().flat_map(|meter| {
+        let measuring = |domain: &&DomainPlan| meter.measures_in(&domain.selection);
+        domains.iter().filter(measuring)
+    });
+    let cells = (pairs.count() * conditions.len()) as u64;
     let total = request.total.unwrap_or(costs.total);
     let transfer = disturbances(
         wishes.as_deref(),
@@ -183,6 +183,46 @@ pub fn propose(
         not_measured,
         plan_effects,
     })
+}
+
+/// The meters, and where one of them cannot measure.
+fn meters(
+    request: &Request,
+    domains: &[DomainPlan],
+    not_measured: &mut Vec<NotMeasured>,
+) -> Result<Vec<MeterKind>, EvaluateError> {
+    if request.meters.is_empty() {
+        return Ok(vec![MeterKind::Wakeup]);
+    }
+    let mut measuring = Vec::new();
+    let mut left_out = Vec::new();
+    for meter in &request.meters {
+        let (can, cannot): (Vec<&DomainPlan>, Vec<&DomainPlan>) = domains
+            .iter()
+            .partition(|domain| meter.measures_in(&domain.selection));
+        left_out.extend(cannot.into_iter().map(|domain| NotMeasured {
+            what: format!("{}/{meter}", domain.name),
+            findings: vec![meter.not_here(&domain.name)],
+        }));
+        if !can.is_empty() {
+            measuring.push(*meter);
+        }
+    }
+    if measuring.is_empty() {
+        let problem = |finding: Finding| Finding {
+            severity: Severity::Problem,
+            ..finding
+        };
+        let findings = left_out
+            .into_iter()
+            .flat_map(|one| one.findings)
+            .map(problem);
+        return Err(EvaluateError::BadPlan {
+            findings: findings.collect(),
+        });
+    }
+    not_measured.extend(left_out);
+    Ok(measuring)
 }
 
 fn meter_plan(

@@ -21,7 +21,8 @@ pub struct Cell {
 /// The order of all runs. Each repetition visits every cell once before any cell comes again, so
 /// that a slow change of the machine (heat, a neighbour on the same host) meets every domain
 /// alike; within a condition the domains follow each other directly, in an order that changes
-/// from repetition to repetition, so that none is always the first.
+/// from repetition to repetition, so that none is always the first. A meter that cannot measure in a
+/// domain has no cell there.
 ///
 /// Where the machine is compared with its plan and without, each repetition goes through all legs,
 /// and in each leg through all cells. Every second repetition goes through the legs in the opposite
@@ -57,7 +58,12 @@ fn visit(
         .collect();
     groups.shuffle(generator);
     for (meter, condition) in groups {
-        let mut domains: Vec<usize> = (0..plan.domains.len()).collect();
+        let mut domains: Vec<usize> = (0..plan.domains.len())
+            .filter(|domain| {
+                let selection = &plan.domains[*domain].selection;
+                plan.meters[meter].meter.measures_in(selection)
+            })
+            .collect();
         domains.shuffle(generator);
         order.extend(domains.into_iter().map(|domain| Cell {
             leg,
@@ -134,6 +140,19 @@ mod tests {
             seed,
             findings: Vec::new(),
         }
+    }
+
+    #[test]
+    fn a_meter_has_cells_only_where_it_can_measure() {
+        let mut plan = plan(3, 2, 7);
+        plan.domains[1].selection = DomainSelection::of(DomainKind::Cell);
+        plan.meters
+            .push(MeterPlan::new(MeterKind::Mmio, CpuSet::new()));
+        let order = schedule(&plan);
+        let of = |meter| order.iter().filter(move |cell| cell.meter == meter);
+        assert_eq!(of(0).count(), 3 * 2 * 2);
+        assert_eq!(of(1).count(), 2 * 2);
+        assert!(of(1).all(|cell| cell.domain == 1));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use rampart_evaluate::{DisturbanceWish, EvaluateError, Proposal, Request, propos
 use rampart_host::{MachineRoot, read_machine};
 use rampart_model::{
     Availability, Cpu, CpuId, CpuSet, DomainKind, DomainSelection, ExperimentPlan, GuestRole,
-    Machine, Nanos, SchedulingPolicy,
+    Machine, MeterKind, Nanos, SchedulingPolicy,
 };
 
 /// This machine with other processors: `cores` of `threads` siblings each, numbered as most are:
@@ -266,4 +266,45 @@ fn what_is_not_done_has_a_reason() {
         matches!(refused, EvaluateError::TooShortForDisturbances { .. }),
         "{refused}"
     );
+}
+
+#[test]
+fn meters_that_need_the_processor_alone_are_measured_in_cells_only() {
+    let machine = machine(8, 1, "");
+    let mut available = availability();
+    let cell = DomainSelection::of(DomainKind::Cell);
+    available.push(Availability {
+        domain: cell,
+        available: true,
+        description: cell.to_string(),
+        findings: Vec::new(),
+    });
+    let mut request = Request {
+        domains: vec![DomainSelection::of(DomainKind::Task), cell],
+        meters: vec![MeterKind::Wakeup, MeterKind::Irq],
+        ..five_minutes()
+    };
+    let Proposal {
+        plan, not_measured, ..
+    } = propose(&machine, &available, &request).expect("a plan");
+    assert_eq!(plan.meters.len(), 2);
+    let left_out: Vec<&str> = not_measured.iter().map(|gap| gap.what.as_str()).collect();
+    assert!(left_out.contains(&"task/irq"), "{left_out:?}");
+    assert!(!left_out.contains(&"cell/irq"), "{left_out:?}");
+
+    // Where no domain can, there is nothing to do.
+    request.domains.pop();
+    request.meters = vec![MeterKind::Irq];
+    let error = propose(&machine, &available, &request).expect_err("no cell");
+    let EvaluateError::BadPlan { findings } = error else {
+        panic!("{error}");
+    };
+    assert!(findings[0].what.contains("not measured here"));
+
+    // Of several meters those stay that somebody can measure.
+    request.meters.push(MeterKind::Wakeup);
+    let proposal = propose(&machine, &available, &request).expect("a plan");
+    assert_eq!(proposal.plan.meters.len(), 1);
+    let left_out = proposal.not_measured.iter();
+    assert!(left_out.map(|gap| &gap.what).any(|what| what == "task/irq"));
 }

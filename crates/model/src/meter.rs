@@ -10,7 +10,10 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CpuId, CpuSet, Distribution, Finding, Nanos, SchedulingPolicy, ThreadOutcome};
+use crate::{
+    CellPayload, CpuId, CpuSet, Distribution, DomainSelection, Finding, Nanos, SchedulingPolicy,
+    ThreadOutcome,
+};
 
 /// Version of the conversation. A program refuses another version than its own.
 pub const METER_PROTOCOL_VERSION: u32 = 1;
@@ -39,16 +42,27 @@ pub enum MeterKind {
     Fwq,
     /// A periodic control loop with work and a deadline.
     Loop,
+    /// Timer to interrupt handler, where no operating system stands between.
+    Irq,
+    /// Accesses of a device's register, on a page that is mapped and on one that traps.
+    Mmio,
 }
 
 /// Why a text names no meter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no meter `{0}`; the meters are wakeup, noise, fwq and loop")]
+#[error("there is no meter `{0}`; the meters are wakeup, noise, fwq, loop, irq and mmio")]
 pub struct ParseMeterKindError(pub String);
 
 impl MeterKind {
     /// Every meter.
-    pub const ALL: [Self; 4] = [Self::Wakeup, Self::Noise, Self::Fwq, Self::Loop];
+    pub const ALL: [Self; 6] = [
+        Self::Wakeup,
+        Self::Noise,
+        Self::Fwq,
+        Self::Loop,
+        Self::Irq,
+        Self::Mmio,
+    ];
 
     /// The word for it.
     #[must_use]
@@ -58,6 +72,8 @@ impl MeterKind {
             Self::Noise => "noise",
             Self::Fwq => "fwq",
             Self::Loop => "loop",
+            Self::Irq => "irq",
+            Self::Mmio => "mmio",
         }
     }
 
@@ -69,7 +85,55 @@ impl MeterKind {
             Self::Noise => Series::Gap,
             Self::Fwq => Series::Excess,
             Self::Loop => Series::Response,
+            Self::Irq => Series::Delivery,
+            Self::Mmio => Series::TrappedAccess,
         }
+    }
+
+    /// Whether it takes its samples at planned moments, [`MeterPlan::interval`] apart.
+    #[must_use]
+    pub const fn is_periodic(self) -> bool {
+        match self {
+            Self::Wakeup | Self::Loop | Self::Irq | Self::Mmio => true,
+            Self::Noise | Self::Fwq => false,
+        }
+    }
+
+    /// Whether it needs the processor without an operating system: handlers of interrupts and
+    /// pages of devices are a kernel's own.
+    #[must_use]
+    pub const fn needs_bare_metal(self) -> bool {
+        match self {
+            Self::Irq | Self::Mmio => true,
+            Self::Wakeup | Self::Noise | Self::Fwq | Self::Loop => false,
+        }
+    }
+
+    /// Whether it can measure in this domain.
+    #[must_use]
+    pub fn measures_in(self, domain: &DomainSelection) -> bool {
+        !self.needs_bare_metal() || domain.cell == Some(CellPayload::BareMetal)
+    }
+
+    /// Why it measures nothing at a place that is not a cell without an operating system.
+    #[must_use]
+    pub fn not_here(self, place: &str) -> Finding {
+        let needs = match self {
+            Self::Irq => "handles an interrupt of the timer itself",
+            _ => "reads pages of devices itself",
+        };
+        Finding::new(
+            crate::Severity::Note,
+            place,
+            format!(
+                "`{self}` is not measured here, because it {needs}, which an operating system does not let it"
+            ),
+        )
+        .values(
+            "an operating system",
+            "a cell without an operating system, on arm64",
+        )
+        .mend("--domains cell")
     }
 }
 
@@ -119,6 +183,12 @@ pub enum Series {
     PeriodLate,
     /// `loop`: by how much a period (start to start) was shorter than planned.
     PeriodEarly,
+    /// `irq`: the handler's first reading of the counter minus the timer's compare value.
+    Delivery,
+    /// `mmio`: one read of a register on a page that traps, the mean of a batch.
+    TrappedAccess,
+    /// `mmio`: the same on a page that is mapped.
+    MappedAccess,
 }
 
 /// Who gives the measuring threads their CPU and policy.
@@ -152,13 +222,13 @@ pub struct MeterPlan {
     pub duration: Nanos,
     /// How long to run before; shown, not mixed in.
     pub warm_up: Nanos,
-    /// `wakeup`, `loop`: the period, at least 20 µs.
+    /// Of the periodic meters ([`MeterKind::is_periodic`]): the period, at least 20 µs.
     pub interval: Nanos,
-    /// `wakeup`, `loop`: a period of its own for each thread, in the order of `cpus`. Empty: all
+    /// Of the same: a period of its own for each thread, in the order of `cpus`. Empty: all
     /// have `interval`.
     #[serde(default)]
     pub intervals: Vec<Nanos>,
-    /// `wakeup`, `loop`: all threads at the same moments, instead of spread over the period.
+    /// Of the same: all threads at the same moments, instead of spread over the period.
     pub aligned: bool,
     /// `noise`: the shortest gap that is kept; none: three times the loop's own period, and
     /// at least 200 ns.
@@ -191,7 +261,10 @@ impl MeterPlan {
     pub fn new(meter: MeterKind, cpus: CpuSet) -> Self {
         let policy = match meter {
             MeterKind::Wakeup | MeterKind::Loop => SchedulingPolicy::Fifo(80),
-            MeterKind::Noise | MeterKind::Fwq => SchedulingPolicy::Other,
+            // Without an operating system there is no policy.
+            MeterKind::Noise | MeterKind::Fwq | MeterKind::Irq | MeterKind::Mmio => {
+                SchedulingPolicy::Other
+            }
         };
         Self {
             meter,
@@ -270,7 +343,7 @@ impl MeterPlan {
                 "slots of 1 ms or more, and blocks that are a multiple of them",
             );
         }
-        let periodic = matches!(self.meter, MeterKind::Wakeup | MeterKind::Loop);
+        let periodic = self.meter.is_periodic();
         if !self.intervals.is_empty() && self.intervals.len() != self.cpus.len() {
             problem(
                 "interval",
@@ -484,6 +557,8 @@ pub enum RefusalKind {
     NoRealTimeBudget,
     /// Memory could not be locked.
     MemoryNotLocked,
+    /// The meter measures only where there is no operating system.
+    NeedsBareMetal,
     /// The clock or counter cannot be measured with.
     ClockUnsuitable,
     /// The operating system refused something else; a bug or a lack of resources.

@@ -204,6 +204,17 @@ pub enum MeterDetail {
         /// The latest start.
         worst_start: Nanos,
     },
+    /// `irq` has nothing to add.
+    Irq {},
+    /// `mmio`.
+    Mmio {
+        /// Accesses between two readings of the counter; a sample is their mean.
+        accesses: u64,
+        /// The register on the page that traps.
+        trapped: String,
+        /// What is read on the page that is mapped.
+        mapped: String,
+    },
 }
 
 /// A load as it ran.

@@ -163,7 +163,8 @@ pub(crate) struct Evaluate {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) disturb: Option<Vec<Wish>>,
 
-    /// Meters: wakeup, noise, fwq, loop; the page leads with the first
+    /// Meters: wakeup, noise, fwq, loop, and in a cell without an operating system irq and mmio;
+    /// the page leads with the first
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) meters: Vec<MeterKind>,
 
@@ -266,7 +267,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = MEASURE_EXAMPLES)]
 pub(crate) struct Measure {
-    /// wakeup, noise, fwq or loop
+    /// wakeup, noise, fwq or loop; irq or mmio with --domain cell
     pub(crate) meter: MeterKind,
 
     /// Measure on these CPUs; without it on all that may be used

@@ -3,7 +3,7 @@
 
 use rampart_model::{
     Bench, CpuRecord, Distribution, Evaluation, EvaluationState, Exposure, GuestReport, Machine,
-    MeasuredPlan, Nanos, PreemptionModel, Record,
+    MeasuredPlan, Nanos, PreemptionModel, Record, Series,
 };
 
 /// A count with its thousands apart, or in three figures where that would be wide.
@@ -72,9 +72,16 @@ pub(crate) fn ratio(value: f64) -> String {
 
 /// The primary series of a record over all its CPUs, as seen.
 pub(crate) fn primary(record: &Record) -> Distribution {
+    all_cpus(record, record.plan.meter.primary_series())
+}
+
+/// A series of a record over all its CPUs, as seen.
+pub(crate) fn all_cpus(record: &Record, series: Series) -> Distribution {
     let mut all = Distribution::default();
-    for series in record.cpus.iter().filter_map(|cpu| cpu.series.first()) {
-        all.merge(&series.seen);
+    for cpu in &record.cpus {
+        for of_cpu in cpu.series.iter().filter(|one| one.series == series) {
+            all.merge(&of_cpu.seen);
+        }
     }
     all
 }

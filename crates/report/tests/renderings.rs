@@ -3,7 +3,9 @@
 
 mod support;
 
-use rampart_model::{Evaluation, Finding, Severity, Verdict, VerdictOutcome};
+use rampart_model::{
+    Distribution, Evaluation, Finding, MeterKind, Nanos, Series, Severity, Verdict, VerdictOutcome,
+};
 use rampart_report::{TerminalOptions, explained, html, json, junit, terminal};
 
 fn plain(evaluation: &Evaluation, width: u16) -> String {
@@ -44,6 +46,31 @@ fn the_terminal_says_why_nothing_was_measured() {
 #[test]
 fn the_terminal_says_what_the_plan_changed() {
     insta::assert_snapshot!(plain(support::named("plan"), 100));
+}
+
+#[test]
+fn the_terminal_shows_a_mapped_access_beside_a_trapped_one() {
+    let mut evaluation = support::named("killed").clone();
+    let mut record = evaluation.records[0].clone();
+    record.plan.meter = MeterKind::Mmio;
+    let all = |time| Distribution::from_values([Nanos(time); 100]);
+    record.cpus.truncate(1);
+    let [primary, ..] = record.cpus[0].series.as_slice() else {
+        panic!("no series");
+    };
+    let mut mapped = primary.clone();
+    record.cpus[0].series[0].series = Series::TrappedAccess;
+    record.cpus[0].series[0].seen = all(777);
+    (mapped.series, mapped.seen) = (Series::MappedAccess, all(33));
+    record.cpus[0].series.push(mapped);
+    evaluation.records = vec![record];
+    let text = plain(&evaluation, 100);
+    let title =
+        "mmio: one read of a register on a page that traps, every 1 ms, no operating system";
+    assert!(text.contains(title), "{text}");
+    let line = text.lines().find(|line| line.contains("page mapped"));
+    assert!(line.is_some_and(|line| line.contains("33 ns")), "{text}");
+    assert!(text.contains("777 ns"), "{text}");
 }
 
 #[test]

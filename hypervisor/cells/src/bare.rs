@@ -7,6 +7,7 @@
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use rampart_meter::engine::mmio::ACCESSES;
 use rampart_ring::directory::{self, DIRECTORY_BYTES, Found};
 
 use crate::{DIRECTORY, NEIGHBOUR, ORDERS, Order, SHARED, Word};
@@ -64,6 +65,32 @@ pub fn region(name: &str) -> Option<Found> {
     let directory =
         unsafe { core::slice::from_raw_parts(DIRECTORY as *const AtomicU64, DIRECTORY_BYTES / 8) };
     directory::find(directory, name)
+}
+
+/// Reads the 32-bit register at this address [`ACCESSES`] times with nothing between; without an
+/// address nothing. Ticks of CNTVCT_EL0 between the readings before and after: the engine of the meter
+/// `mmio`, which takes the empty one away from the others.
+pub fn access_ticks(address: Option<u64>) -> u64 {
+    let (before, after): (u64, u64);
+    match address {
+        // The barriers hold the counter's readings where they stand (Arm ARM D11.2.2): everything before
+        // is done, and so are the reads.
+        // SAFETY: as for `load`.
+        Some(address) => unsafe {
+            asm!("dsb sy", "isb", "mrs {before}, cntvct_el0",
+                ".rept {accesses}", "ldr {value:w}, [{address}]", ".endr",
+                "dsb sy", "isb", "mrs {after}, cntvct_el0",
+                accesses = const ACCESSES, address = in(reg) address, value = out(reg) _,
+                before = out(reg) before, after = out(reg) after, options(nostack));
+        },
+        // SAFETY: barriers, and two readings of a counter.
+        None => unsafe {
+            asm!("dsb sy", "isb", "mrs {before}, cntvct_el0", "dsb sy", "isb",
+                "mrs {after}, cntvct_el0",
+                before = out(reg) before, after = out(reg) after, options(nostack));
+        },
+    }
+    after - before
 }
 
 /// A word of the shared page.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // How a program of a cell begins, at EL1 with everything masked and its MMU off, and where its
-// exceptions go (Arm ARM D1.3.1).
+// exceptions go (Arm ARM D1.3.1). The first argument of `cell_exception` is the counter as it was when
+// the exception was taken: that is a context synchronization event, so it is not read ahead of it.
 
 .section .entry, "ax"
 .global cell_entry
@@ -59,6 +60,7 @@ cell_vectors:
 .rept 16
     .balign 0x80
     stp     x0, x1, [sp, #-176]!
+    mrs     x0, cntvct_el0
     stp     x2, x3, [sp, #16]
     stp     x4, x5, [sp, #32]
     stp     x6, x7, [sp, #48]

@@ -2,11 +2,16 @@
 //! What a program in a cell stands on where there is no operating system: its beginning, the
 //! interrupt controller, the timer, a page that the root reads and one that it writes.
 //!
-//! A program defines `cell_main` and `cell_exception`. It begins at `0x4000_0000`,
+//! A program defines `cell_main(argument)` and `cell_exception(now)`; `src/bin/example.rs` is the smallest,
+//! `src/bin/meter.rs` the one that measures. `cell_exception` is called for every exception, with the
+//! counter (CNTVCT_EL0) as it was when the exception was taken; interrupts are its only business, for a
+//! program that faults ends there. A program begins at `0x4000_0000`,
 //! where its loadable memory must be, and finds the pages at [`SHARED`] and, where its configuration
 //! has one, [`ORDERS`]. Its MMU stays off, so that what it writes is in memory at once; a program that
 //! needs caches says for which memory (`cacheable`), and the rest stays as it is. Without caches there
 //! are no atomic read-modify-writes either: each word has one CPU that writes it.
+//!
+//! `scripts/hypervisor` builds them; `rampart cell create`, `load` and `start` run one.
 //!
 //! A further CPU is started by `start_cpu`, on a stack of its own.
 #![no_std]

@@ -269,6 +269,8 @@ function meterWords(record: MeasuredRecord): string {
   const { plan } = record;
   switch (plan.meter) {
     case "wakeup":
+    case "irq":
+    case "mmio":
       return `every ${time(plan.interval)}`;
     case "loop":
       return `every ${time(plan.interval)}, ${time(plan.work)} of work`;

@@ -37,7 +37,21 @@ type Known = (
 
 const CONTROLLER: Option<u64> = Some(150);
 
-const ACCESSES: [Known; 21] = [
+const ACCESSES: [Known; 23] = [
+    (
+        "mmio_trapped",
+        "meter mmio: GICD_TYPER, mean of 64 reads",
+        None,
+        None,
+        CONTROLLER,
+    ),
+    (
+        "mmio_mapped",
+        "meter mmio: a mapped register, mean of 64 reads",
+        None,
+        None,
+        None,
+    ),
     (
         "gicd_typer_read",
         "GICD_TYPER, read",

@@ -21,5 +21,11 @@ pub mod orders;
 pub mod program;
 pub mod records;
 
+/// What `mmio` reads on the page that traps: the hypervisor mediates the distributor for every cell.
+pub const TRAPPED_REGISTER: &str = "GICD_TYPER";
+/// What it reads on the page that is mapped. A cell need not have a device; its shared memory is
+/// reached past the caches, as a device's registers are, so it stands for one.
+pub const MAPPED_REGISTER: &str = "a word of shared memory, past the caches";
+
 #[cfg(test)]
 mod tests;

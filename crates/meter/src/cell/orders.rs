@@ -33,6 +33,21 @@ pub enum Meter {
     Fwq = 3,
     /// [`crate::engine::control_loop`].
     Loop = 4,
+    /// [`crate::engine::irq`].
+    Irq = 5,
+    /// [`crate::engine::mmio`].
+    Mmio = 6,
+}
+
+impl Meter {
+    const ALL: [Self; 6] = [
+        Self::Wakeup,
+        Self::Noise,
+        Self::Fwq,
+        Self::Loop,
+        Self::Irq,
+        Self::Mmio,
+    ];
 }
 
 /// An order to measure, in two steps.
@@ -121,7 +136,7 @@ impl<'a> Orders<'a> {
         let [step, first, second, third, fourth, ..] = self.words(MEASURE);
         match step {
             1 => Some(Measure::Prepare {
-                meter: [Meter::Wakeup, Meter::Noise, Meter::Fwq, Meter::Loop]
+                meter: Meter::ALL
                     .into_iter()
                     .find(|meter| *meter as u64 == first)?,
                 interval: Nanos(second),

@@ -12,10 +12,15 @@ use super::orders::{Measure, Meter, Orders};
 use super::records::{Done, Record};
 use crate::engine::control_loop::ControlLoop;
 use crate::engine::fwq::FixedWork;
+use crate::engine::irq::Irq;
+use crate::engine::mmio::Mmio;
 use crate::engine::noise::{Noise, NoiseTotals, own_period};
 use crate::engine::wakeup::Wakeup;
 use crate::engine::work::{arithmetic, calibrate};
-use crate::engine::{Clock, Counter, Processor, ProcessorWatch, Sample, Sink, Sleep, Stop, Work};
+use crate::engine::{
+    Clock, Counter, Interrupt, Page, Processor, ProcessorWatch, Registers, Sample, Sink, Sleep,
+    Stop, Work,
+};
 use crate::timescale::Timescale;
 
 /// A sleep is broken so often, to see whether it is still wanted.
@@ -25,12 +30,19 @@ const SHORTEST_THRESHOLD: Nanos = Nanos(200);
 
 /// What the program needs of the cell's hardware. Its clock is `scale` of its counter; its sleep may
 /// end early, and need not look for requests to stop.
-pub trait Hardware: Clock + Counter + Sleep {
+pub trait Hardware: Clock + Counter + Sleep + Registers {
     /// The counter's ticks as moments and lengths.
     fn scale(&self) -> Timescale;
 
     /// Lets the interrupt of the blocks come, which takes the order.
     fn start_blocks(&self);
+
+    /// Lets the timer's interrupt come at this moment, at once if it has passed.
+    fn start_timer(&self, at: Nanos);
+
+    /// When the handler of the timer's interrupt first read the counter, once it has run since
+    /// [`Hardware::start_timer`].
+    fn timer_taken(&self) -> Option<Nanos>;
 
     /// Lets the timer interrupt at this moment, whatever is done until then.
     fn interrupt_at(&self, at: Nanos);
@@ -43,6 +55,8 @@ enum Prepared {
     Noise(Noise),
     Fwq(u64),
     Loop(Nanos, u64),
+    Irq(Nanos),
+    Mmio(Nanos),
 }
 
 /// One loop in its run.
@@ -51,6 +65,8 @@ enum Engine {
     Noise(Noise),
     Fwq(FixedWork),
     Loop(ControlLoop),
+    Irq(Irq),
+    Mmio(Mmio),
 }
 
 /// The program.
@@ -147,6 +163,8 @@ impl<'a, H: Hardware> Program<'a, H> {
         let mut inside = self.inside(number, meter == Meter::Noise);
         let (prepared, threshold) = match meter {
             Meter::Wakeup => (Prepared::Wakeup(interval), Nanos::ZERO),
+            Meter::Irq => (Prepared::Irq(interval), Nanos::ZERO),
+            Meter::Mmio => (Prepared::Mmio(interval), Nanos::ZERO),
             Meter::Fwq => (Prepared::Fwq(calibrate(&inside, work)), Nanos::ZERO),
             Meter::Loop => (
                 Prepared::Loop(interval, calibrate(&inside, work)),
@@ -181,6 +199,8 @@ impl<'a, H: Hardware> Program<'a, H> {
         let mut engine = match prepared {
             Prepared::Wakeup(interval) => Engine::Wakeup(Wakeup::new(start, interval)),
             Prepared::Noise(noise) => Engine::Noise(noise),
+            Prepared::Irq(interval) => Engine::Irq(Irq::new(start, interval)),
+            Prepared::Mmio(interval) => Engine::Mmio(Mmio::new(start, interval)),
             Prepared::Fwq(turns) => Engine::Fwq(FixedWork::new(turns)),
             Prepared::Loop(interval, turns) => {
                 Engine::Loop(ControlLoop::new(start, interval, turns))
@@ -233,6 +253,8 @@ impl Engine {
         let scale = inside.hardware.scale();
         match self {
             Self::Wakeup(wakeup) => wakeup.run(inside, &mut watch, until),
+            Self::Irq(irq) => irq.run(inside, &mut watch, until),
+            Self::Mmio(mmio) => mmio.run(inside, &mut watch, until),
             Self::Fwq(fixed_work) => fixed_work.run(inside, &mut watch, until),
             Self::Loop(control_loop) => control_loop.run(inside, &mut watch, until),
             Self::Noise(noise) => return noise.run(inside, &mut watch, &scale, until),
@@ -339,6 +361,27 @@ impl<H: Hardware> Sleep for Inside<'_, '_, H> {
                 self.hardware.sleep_until(until);
             }
         }
+    }
+}
+
+impl<H: Hardware> Interrupt for Inside<'_, '_, H> {
+    fn interrupt_at(&self, at: Nanos) -> Option<Nanos> {
+        self.hardware.start_timer(at);
+        loop {
+            if let Some(taken) = self.hardware.timer_taken() {
+                return Some(taken);
+            }
+            if self.stop_requested() {
+                return None;
+            }
+            core::hint::spin_loop();
+        }
+    }
+}
+
+impl<H: Hardware> Registers for Inside<'_, '_, H> {
+    fn accesses(&self, page: Option<Page>) -> Nanos {
+        self.hardware.accesses(page)
     }
 }
 

@@ -7,7 +7,9 @@
 pub mod control_loop;
 pub mod fwq;
 mod grid;
+pub mod irq;
 pub mod load;
+pub mod mmio;
 pub mod noise;
 pub mod schedule;
 pub mod wakeup;
@@ -56,6 +58,31 @@ pub trait Work {
     fn work(&self, turns: u64);
 }
 
+/// The interrupt of a timer, handled by the program itself.
+pub trait Interrupt {
+    /// Lets the timer's interrupt come at `at`, at once if that has passed, and waits awake until its
+    /// handler has run: when the handler first read the counter. None if the wait was ended by a
+    /// request to stop.
+    fn interrupt_at(&self, at: Nanos) -> Option<Nanos>;
+}
+
+/// Which page a register is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Page {
+    /// The cell's stage 2 has it: an access needs nobody.
+    Mapped,
+    /// It has not: the hypervisor makes the access.
+    Trapped,
+}
+
+/// Registers of devices.
+pub trait Registers {
+    /// Reads the register on this page so often as [`mmio::ACCESSES`] says, one after the other with
+    /// nothing between; without a page nothing at all. The time between the counter's readings
+    /// before and after.
+    fn accesses(&self, page: Option<Page>) -> Nanos;
+}
+
 /// Where samples go.
 pub trait Sink {
     /// Takes a sample, or counts it as lost. Must not block.
@@ -69,11 +96,11 @@ pub trait Sink {
 pub struct Sample {
     /// When it ended.
     pub at: u64,
-    /// The primary quantity: lateness, gap, excess or response.
+    /// The primary quantity: lateness, gap, excess, response, delivery or trapped access.
     pub value: u64,
     /// Planned moments that passed without a sample because of this one.
     pub missed: u64,
-    /// `loop`: start minus planned start.
+    /// `loop`: start minus planned start. `mmio`: the mapped access.
     pub start: u64,
 }
 

@@ -6,7 +6,10 @@ use std::cell::{Cell, RefCell};
 
 use rampart_model::Nanos;
 
-use super::{Clock, Counter, Processor, Sample, Sink, Sleep, Stop, Work};
+use super::mmio::ACCESSES;
+use super::{
+    Clock, Counter, Interrupt, Page, Processor, Registers, Sample, Sink, Sleep, Stop, Work,
+};
 
 #[derive(Debug, Default)]
 pub(crate) struct Simulation {
@@ -15,6 +18,10 @@ pub(crate) struct Simulation {
     pub(crate) read_cost: u64,
     /// Nanoseconds that one turn of work takes.
     pub(crate) turn_cost: u64,
+    /// Nanoseconds from a timer to its handler.
+    pub(crate) delivery_cost: u64,
+    /// Nanoseconds that an access of a mapped and of a trapped page takes.
+    pub(crate) access_costs: (u64, u64),
     /// Start and length, in rising order; each strikes once, at its start.
     stalls: RefCell<Vec<(u64, u64)>>,
     moves: Vec<(u64, u32)>,
@@ -122,6 +129,29 @@ impl Stop for Simulation {
 impl Work for Simulation {
     fn work(&self, turns: u64) {
         self.spend(turns * self.turn_cost);
+    }
+}
+
+impl Interrupt for Simulation {
+    fn interrupt_at(&self, at: Nanos) -> Option<Nanos> {
+        if !self.sleep_until(at) {
+            return None;
+        }
+        self.spend(self.delivery_cost);
+        Some(self.now())
+    }
+}
+
+impl Registers for Simulation {
+    fn accesses(&self, page: Option<Page>) -> Nanos {
+        let cost = match page {
+            None => 0,
+            Some(Page::Mapped) => self.access_costs.0,
+            Some(Page::Trapped) => self.access_costs.1,
+        };
+        let before = self.read();
+        self.spend(ACCESSES * cost);
+        Nanos(self.read() - before)
     }
 }
 

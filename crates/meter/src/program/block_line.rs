@@ -106,6 +106,9 @@ const fn word(series: Series) -> &'static str {
         Series::Response => "response",
         Series::PeriodLate => "period-late",
         Series::PeriodEarly => "period-early",
+        Series::Delivery => "delivery",
+        Series::TrappedAccess => "trapped-access",
+        Series::MappedAccess => "mapped-access",
     }
 }
 
@@ -155,7 +158,7 @@ mod tests {
     use proptest::prelude::*;
     use rampart_model::{CpuId, Distribution, MeterEvent, SeriesBlock};
 
-    const KINDS: [Series; 7] = [
+    const KINDS: [Series; 10] = [
         Series::Lateness,
         Series::Gap,
         Series::Excess,
@@ -163,6 +166,9 @@ mod tests {
         Series::Response,
         Series::PeriodLate,
         Series::PeriodEarly,
+        Series::Delivery,
+        Series::TrappedAccess,
+        Series::MappedAccess,
     ];
 
     fn any_values() -> impl Strategy<Value = Vec<u64>> {

@@ -132,7 +132,7 @@ struct State {
     quick_until: u64,
     quick_most: u64,
     primary: SeriesCounts,
-    /// The others of `loop`: start jitter, late and early periods.
+    /// The others of `loop`: start jitter, late and early periods; of `mmio`: mapped accesses.
     others: Vec<SeriesCounts>,
     /// Of the present block, apart from its samples.
     block: Totals,
@@ -158,6 +158,7 @@ impl Collector {
     ) -> Self {
         let others: &[Series] = match plan.meter {
             MeterKind::Loop => &[Series::StartJitter, Series::PeriodLate, Series::PeriodEarly],
+            MeterKind::Mmio => &[Series::MappedAccess],
             _ => &[],
         };
         let deadline = match (plan.deadline, plan.meter) {
@@ -336,6 +337,7 @@ impl State {
         }
         match self.meter {
             MeterKind::Loop => self.take_cycle(sample),
+            MeterKind::Mmio => self.take_mapped(sample),
             MeterKind::Noise if value >= LONG_GAP => self.take_long_gap(sample),
             _ => {}
         }
@@ -347,7 +349,8 @@ impl State {
     /// and slot, that is neither among the worst, nor the worst of its slot, nor over the
     /// deadline, nor long enough for a missed period, nor for throttling.
     fn set_quick(&mut self) {
-        if self.phase == Phase::WarmUp || self.meter == MeterKind::Loop {
+        let looks = matches!(self.meter, MeterKind::Loop | MeterKind::Mmio);
+        if self.phase == Phase::WarmUp || looks {
             self.quick_until = 0;
             return;
         }
@@ -361,9 +364,9 @@ impl State {
             return;
         };
         let other = match self.meter {
-            MeterKind::Wakeup => self.interval.0.saturating_sub(1),
+            MeterKind::Wakeup | MeterKind::Irq => self.interval.0.saturating_sub(1),
             MeterKind::Noise => LONG_GAP.0.saturating_sub(1),
-            MeterKind::Fwq | MeterKind::Loop => u64::MAX,
+            MeterKind::Fwq | MeterKind::Loop | MeterKind::Mmio => u64::MAX,
         };
         // Up to the greatest so far, so that counting needs no look at the maximum.
         let greatest = self.primary.seen.max().unwrap_or_default();
@@ -379,7 +382,9 @@ impl State {
         self.block.missed += sample.missed;
         let value = Nanos(sample.value);
         let primary = &mut self.primary.missing;
-        if let Some(start) = self.others.first_mut() {
+        if self.meter == MeterKind::Mmio {
+            // An access that was not made would have taken no longer for it.
+        } else if let Some(start) = self.others.first_mut() {
             // A skipped period could have begun when this one ended, and had its work before it.
             primary.record_missed(value + self.work, sample.missed, self.interval);
             start
@@ -387,6 +392,13 @@ impl State {
                 .record_missed(value, sample.missed, self.interval);
         } else {
             primary.record_missed(value, sample.missed, self.interval);
+        }
+    }
+
+    /// The mapped accesses stand where `loop` has its start.
+    fn take_mapped(&mut self, sample: &Sample) {
+        if let Some(mapped) = self.others.first_mut() {
+            mapped.seen.record(Nanos(sample.start));
         }
     }
 

@@ -2,8 +2,8 @@
 //! Judging a request to measure before anything is done, and what is to be said of it.
 
 use rampart_model::{
-    Finding, METER_PROTOCOL_VERSION, MeterKind, MeterPlan, MeterRequest, Nanos, Refusal,
-    RefusalKind, SchedulingPolicy, Severity,
+    Finding, METER_PROTOCOL_VERSION, MeterPlan, MeterRequest, Nanos, Refusal, RefusalKind,
+    SchedulingPolicy, Severity,
 };
 
 use super::conversation::{Requests, refuse_plan};
@@ -46,7 +46,7 @@ pub(super) fn unsuitable_clock(plan: &MeterPlan) -> Option<Refusal> {
             ));
         }
     };
-    let sleeps = matches!(plan.meter, MeterKind::Wakeup | MeterKind::Loop);
+    let sleeps = plan.meter.is_periodic();
     if sleeps && resolution > COARSEST_CLOCK {
         return Some(refusal(
             Finding::new(
@@ -59,6 +59,16 @@ pub(super) fn unsuitable_clock(plan: &MeterPlan) -> Option<Refusal> {
         ));
     }
     None
+}
+
+/// A meter that is not for an operating system.
+pub(super) fn no_bare_metal(plan: &MeterPlan) -> Refusal {
+    let mut finding = plan.meter.not_here("meter");
+    finding.severity = Severity::Problem;
+    Refusal {
+        kind: RefusalKind::NeedsBareMetal,
+        finding,
+    }
 }
 
 /// The counter of `noise` does not move.

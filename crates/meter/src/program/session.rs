@@ -153,6 +153,7 @@ impl Session {
         }
         let inside = plan.placed_by == PlacedBy::Itself;
         let unusable = match &cell {
+            None if plan.meter.needs_bare_metal() => Some(findings::no_bare_metal(&plan)),
             None => diagnosis::unusable_cpu(&plan.cpus, allowed, inside),
             Some(_) => cell::too_many_cpus(&plan),
         };
@@ -409,7 +410,7 @@ impl Session {
 fn ring_capacity(plan: &MeterPlan) -> usize {
     const MOST: u64 = 1 << 20;
     let apart = match plan.meter {
-        MeterKind::Wakeup | MeterKind::Loop => plan.interval,
+        MeterKind::Wakeup | MeterKind::Loop | MeterKind::Irq | MeterKind::Mmio => plan.interval,
         MeterKind::Fwq => plan.work,
         // Gaps come in no rhythm; one every 10 µs is a very noisy machine.
         MeterKind::Noise => Nanos::from_micros(10),

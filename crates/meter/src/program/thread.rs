@@ -9,6 +9,7 @@ use rampart_model::{
     CpuId, CpuSet, MeterKind, MeterPlan, Nanos, PlacedBy, Refusal, SchedulingPolicy, ThreadCounters,
 };
 
+use super::findings;
 use crate::engine::control_loop::ControlLoop;
 use crate::engine::fwq::FixedWork;
 use crate::engine::noise::{self, Noise, NoiseTotals};
@@ -99,6 +100,8 @@ pub(super) enum EngineDetail {
     Loop {
         turns: u64,
     },
+    Irq,
+    Mmio,
 }
 
 /// What a thread is to do, and with what.
@@ -166,7 +169,7 @@ impl Assignment {
             cpu: self.cpu,
             plan: &self.plan,
         };
-        let prepared = Prepared::new(&self.plan, self.counter, self.scale, &mut thread);
+        let prepared = Prepared::new(&self.plan, self.counter, self.scale, &mut thread)?;
         if !tell(Report::Verified) {
             return Ok(());
         }
@@ -204,7 +207,7 @@ impl Assignment {
         let ended = thread.now();
         let counters = usage::between(&counters, &usage::of_this_thread());
         let stopped = self.stop.load(Ordering::Relaxed);
-        let periodic = matches!(plan.meter, MeterKind::Wakeup | MeterKind::Loop);
+        let periodic = plan.meter.is_periodic();
         let (policy, affinity) = checks
             .verify()
             .and_then(|placement| checks.verify_seen(&run.watch).map(|()| placement))
@@ -314,8 +317,8 @@ impl Prepared {
         counter: CounterKind,
         scale: Timescale,
         thread: &mut LinuxThread<'_>,
-    ) -> Self {
-        match plan.meter {
+    ) -> Result<Self, Refusal> {
+        Ok(match plan.meter {
             MeterKind::Wakeup => Self::Wakeup,
             MeterKind::Fwq => Self::Fwq(calibrate(thread, plan.work)),
             MeterKind::Loop => Self::Loop(calibrate(thread, plan.work)),
@@ -332,7 +335,8 @@ impl Prepared {
                 let short = scale.picos(ticks) < threshold.0.saturating_mul(1000);
                 Self::Noise(Noise::new(ticks.saturating_add(u64::from(short))))
             }
-        }
+            MeterKind::Irq | MeterKind::Mmio => return Err(findings::no_bare_metal(plan)),
+        })
     }
 
     fn engine(self, plan: &MeterPlan, first: Nanos) -> Engine {

@@ -124,6 +124,15 @@ fn housekeeping_cpus_that_are_not_there() {
 }
 
 #[test]
+fn meters_that_need_the_processor_alone() {
+    for meter in [MeterKind::Irq, MeterKind::Mmio] {
+        let refusal = refused(&plan(meter), &mut Command::new(PROGRAM));
+        let words = &[meter.word(), "operating system", "--domains cell"];
+        assert_refused(&refusal, RefusalKind::NeedsBareMetal, words);
+    }
+}
+
+#[test]
 fn cpus_outside_the_affinity() {
     let (Some(first), Some(last)) = (allowed().first(), allowed().iter().next_back()) else {
         return skip("there is no CPU");

@@ -168,6 +168,9 @@ fn word(series: Series) -> &'static str {
         Series::Response => "response",
         Series::PeriodLate => "period late",
         Series::PeriodEarly => "period early",
+        Series::Delivery => "delivery",
+        Series::TrappedAccess => "trapped access",
+        Series::MappedAccess => "mapped access",
     }
 }
 
@@ -267,7 +270,9 @@ fn thread_lines(text: &mut String, thread: &ThreadOutcome, plan: &MeterPlan, sta
         let _ = writeln!(text, "        {part}");
     };
     match &thread.detail {
-        MeterDetail::Wakeup {} => line(format!("missed periods {}", thread.missed)),
+        MeterDetail::Wakeup {} | MeterDetail::Irq {} => {
+            line(format!("missed periods {}", thread.missed))
+        }
         MeterDetail::Noise {
             turns,
             shortest_turn,
@@ -313,6 +318,14 @@ fn thread_lines(text: &mut String, thread: &ThreadOutcome, plan: &MeterPlan, sta
                 thread.missed
             ));
         }
+        MeterDetail::Mmio {
+            accesses,
+            trapped,
+            mapped,
+        } => line(format!(
+            "trapped: {trapped}; mapped: {mapped}; each the mean of {accesses} reads; missed periods {}",
+            thread.missed
+        )),
     }
     if let Some(deadline) = plan.deadline {
         line(format!(

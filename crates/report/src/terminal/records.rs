@@ -2,7 +2,7 @@
 //! One row for each record: what was measured, with what it rests on.
 
 use comfy_table::Cell;
-use rampart_model::{Evaluation, MeterKind, MeterPlan, Record};
+use rampart_model::{Distribution, Evaluation, MeterKind, MeterPlan, Record, Series};
 
 use super::text::Page;
 use crate::format;
@@ -41,11 +41,17 @@ fn title(plan: &MeterPlan) -> String {
         MeterKind::Noise => "gaps in a loop that only reads the counter",
         MeterKind::Fwq => "by how much a fixed piece of work takes longer",
         MeterKind::Loop => "end of the work of a control loop after its planned start",
+        MeterKind::Irq => "from the timer to the handler of its interrupt",
+        MeterKind::Mmio => "one read of a register on a page that traps",
     };
-    let every = match plan.meter {
-        MeterKind::Wakeup | MeterKind::Loop => format!(", every {}", format::time(plan.interval)),
-        MeterKind::Noise | MeterKind::Fwq => String::new(),
+    let every = if plan.meter.is_periodic() {
+        format!(", every {}", format::time(plan.interval))
+    } else {
+        String::new()
     };
+    if plan.meter.needs_bare_metal() {
+        return format!("{}: {what}{every}, no operating system", plan.meter);
+    }
     format!("{}: {what}{every}, policy {}", plan.meter, plan.policy)
 }
 
@@ -76,11 +82,12 @@ fn table(page: &mut Page, evaluation: &Evaluation, records: &[&Record]) {
             page.cell(&condition.to_string())
                 .add_attribute(comfy_table::Attribute::Bold),
         ]);
-        rows.extend(
-            of_condition
-                .into_iter()
-                .map(|record| row(page, record, mixed)),
-        );
+        for record in of_condition {
+            rows.push(row(page, record, mixed));
+            if record.plan.meter == MeterKind::Mmio {
+                rows.push(mapped_row(page, record));
+            }
+        }
     }
     page.figures(&header, rows, 1);
 }
@@ -96,11 +103,6 @@ fn row(page: &Page, record: &Record, mixed: bool) -> Vec<Cell> {
     } else {
         page.warning_cell(&format!("!! {} INVALID", record.domain))
     };
-    let quantile = |quantile| {
-        page.cell(&format::time_or_dash(
-            distribution.backed_quantile(quantile),
-        ))
-    };
     let figure = |value: u64| {
         let text = format::count(value);
         if value > 0 {
@@ -109,16 +111,33 @@ fn row(page: &Page, record: &Record, mixed: bool) -> Vec<Cell> {
             page.cell(&text)
         }
     };
-    vec![
+    let mut cells = vec![
         name,
         page.cell(&format::count(exposure.samples)),
         page.cell(&format::time(exposure.duration)),
         page.cell(&exposure.runs.to_string()),
-        quantile(0.5),
-        quantile(0.99),
-        quantile(0.999),
-        page.cell(&format::time_or_dash(distribution.max)),
-        figure(over),
-        figure(exposure.missed),
-    ]
+    ];
+    cells.extend(quantiles(page, &distribution));
+    cells.extend([figure(over), figure(exposure.missed)]);
+    cells
+}
+
+/// What `mmio` measured beside the page that traps.
+fn mapped_row(page: &Page, record: &Record) -> Vec<Cell> {
+    let mapped = format::all_cpus(record, Series::MappedAccess);
+    let mut cells = vec![
+        page.cell("\u{a0}\u{a0}\u{a0}\u{a0}page mapped"),
+        page.cell(&format::count(mapped.samples)),
+        page.cell(""),
+        page.cell(""),
+    ];
+    cells.extend(quantiles(page, &mapped));
+    cells
+}
+
+fn quantiles(page: &Page, distribution: &Distribution) -> Vec<Cell> {
+    let backed = |quantile| distribution.backed_quantile(quantile);
+    [backed(0.5), backed(0.99), backed(0.999), distribution.max]
+        .map(|time| page.cell(&format::time_or_dash(time)))
+        .into()
 }

@@ -10,10 +10,11 @@ use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rampart_hypervisor_cells::{
-    DISTRIBUTOR, TIMER, acknowledge, enable, enable_shared, end, load, read_register,
+    DISTRIBUTOR, TIMER, access_ticks, acknowledge, enable, enable_shared, end, load, read_register,
     redistributor, store, unmask, write_register,
 };
 use rampart_hypervisor_core::interface::Hypercall;
+use rampart_meter::engine::mmio::each;
 
 /// Of each access.
 const TURNS: u32 = 16;
@@ -31,7 +32,7 @@ const DIRECTION: u64 = 0x0903_0400;
 /// From arming the timer to its interrupt, in ticks.
 const AHEAD: u64 = 2000;
 
-/// CNTVCT_EL0 at the handler's first instruction, 0 until then.
+/// CNTVCT_EL0 when the interrupt was taken, as the handler is told, 0 until then.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 
 struct Counts {
@@ -101,6 +102,8 @@ extern "C" fn cell_main(argument: u64) {
 }
 
 fn accesses(empty: u64) {
+    by_meter("mmio_trapped", DISTRIBUTOR + 4);
+    by_meter("mmio_mapped", PORT_FLAGS);
     let frame = redistributor();
     let private = frame + 0x1_0000;
     let router = DISTRIBUTOR + 0x6000 + 8 * PORT_INTERRUPT;
@@ -132,6 +135,16 @@ fn accesses(empty: u64) {
     store(private + 0x280, 1 << 1);
     counted!("icc_pmr_read", empty, "mrs x0, s3_0_c4_c6_0", inout("x0") 0_u64);
     counted!("icc_pmr_write", empty, "msr s3_0_c4_c6_0, x0", inout("x0") 0xf0_u64);
+}
+
+/// As the meter `mmio` counts an access: the mean of a batch.
+fn by_meter(name: &str, register: u64) {
+    let mut counts = Counts::NONE;
+    for _ in 0..TURNS {
+        let empty = access_ticks(None);
+        counts.add(each(access_ticks(Some(register)), empty));
+    }
+    say(name, &counts);
 }
 
 /// From the moment that the timer was set for (CNTV_CVAL_EL0) to the handler.
@@ -176,8 +189,7 @@ fn taken() -> u64 {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cell_exception() {
-    let now = read_register!("cntvct_el0");
+extern "C" fn cell_exception(now: u64) {
     let interrupt = acknowledge();
     match interrupt {
         TIMER => write_register!("cntv_ctl_el0", 0),

@@ -2,16 +2,18 @@
 //! The measuring loops of `rampart-meter` without an operating system: takes orders from the region
 //! that the root writes, and tells what it finds in its own (`rampart_meter::cell`).
 //!
-//! The virtual timer wakes the program (PPI 27), the physical one makes blocks (PPI 30); Arm BSA, B.2.
+//! The virtual timer wakes the program (PPI 27) and is what `irq` waits for, the physical one makes
+//! blocks (PPI 30); Arm BSA, B.2.
 #![no_std]
 #![no_main]
 
 use core::arch::asm;
 use core::cell::UnsafeCell;
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rampart_hypervisor_cells::{
-    SHARED, TIMER, cacheable, enable, read_register, unmask, write_register,
+    DISTRIBUTOR, SHARED, TIMER, access_ticks, cacheable, enable, read_register, unmask,
+    write_register,
 };
 use rampart_meter::cell::blocks::Blocks;
 use rampart_meter::cell::loads::Loads;
@@ -20,7 +22,7 @@ use rampart_meter::cell::memory::{
 };
 use rampart_meter::cell::orders::Orders;
 use rampart_meter::cell::program::{Hardware, Program};
-use rampart_meter::engine::{Clock, Counter, Sleep};
+use rampart_meter::engine::{Clock, Counter, Page, Registers, Sleep};
 use rampart_meter::timescale::Timescale;
 use rampart_model::Nanos;
 
@@ -28,6 +30,16 @@ use rampart_model::Nanos;
 const BLOCK_TIMER: u64 = 30;
 /// How long nobody needs to look for orders while nothing is measured.
 const IDLE: Nanos = Nanos::from_millis(5);
+
+/// GICD_TYPER (GIC architecture specification, 12.9.38): reading it changes nothing.
+const TRAPPED: u64 = DISTRIBUTOR + 4;
+/// The first word of what the root writes, past the caches.
+const MAPPED: u64 = SHARED + TOLD_BYTES as u64;
+/// CNTV_CTL_EL0.ISTATUS (Arm ARM D24.10.22): the timer's moment has come.
+const TIMER_STATUS: u64 = 1 << 2;
+
+/// CNTVCT_EL0 when the timer's interrupt was taken, 0 until then.
+static TAKEN: AtomicU64 = AtomicU64::new(0);
 
 /// The hardware of this CPU.
 #[derive(Debug, Clone, Copy)]
@@ -73,6 +85,15 @@ impl Sleep for Here {
     }
 }
 
+impl Registers for Here {
+    fn accesses(&self, page: Option<Page>) -> Nanos {
+        self.0.length(access_ticks(page.map(|page| match page {
+            Page::Mapped => MAPPED,
+            Page::Trapped => TRAPPED,
+        })))
+    }
+}
+
 impl Hardware for Here {
     fn scale(&self) -> Timescale {
         self.0
@@ -81,6 +102,19 @@ impl Hardware for Here {
     fn start_blocks(&self) {
         write_register!("cntp_cval_el0", self.read());
         write_register!("cntp_ctl_el0", 1);
+    }
+
+    fn start_timer(&self, at: Nanos) {
+        // What the sleep before has asked for must not come as this one.
+        write_register!("cntv_ctl_el0", 0);
+        TAKEN.store(0, Relaxed);
+        write_register!("cntv_cval_el0", self.tick_of(at));
+        write_register!("cntv_ctl_el0", 1);
+    }
+
+    fn timer_taken(&self) -> Option<Nanos> {
+        let taken = TAKEN.load(Relaxed);
+        (taken != 0).then(|| self.0.moment(taken))
     }
 
     fn interrupt_at(&self, at: Nanos) {
@@ -146,7 +180,7 @@ fn serve(told: Told<'static>, orders: Orders<'static>, here: Here) {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cell_exception() {
+extern "C" fn cell_exception(now: u64) {
     // SAFETY: see `Slot`.
     let Some(handler) = (unsafe { (*HANDLER.0.get()).as_mut() }) else {
         return;
@@ -154,8 +188,11 @@ extern "C" fn cell_exception() {
     // ICC_IAR1_EL1 and, below, ICC_EOIR1_EL1 are the real ones, and cost no exit.
     let interrupt = read_register!("s3_0_c12_c12_0");
     match interrupt {
+        // One that was taken back on its way comes with the status off, and is none.
+        TIMER if read_register!("cntv_ctl_el0") & TIMER_STATUS == 0 => {}
         TIMER => {
             write_register!("cntv_ctl_el0", 0);
+            TAKEN.store(now, Relaxed);
             handler.told.count(Word::Interrupts);
         }
         BLOCK_TIMER => {

@@ -147,6 +147,8 @@ fn prepare(plan: &MeterPlan, orders: Orders<'_>, cell: &mut Cell<'_>) -> Result<
             MeterKind::Noise => Meter::Noise,
             MeterKind::Fwq => Meter::Fwq,
             MeterKind::Loop => Meter::Loop,
+            MeterKind::Irq => Meter::Irq,
+            MeterKind::Mmio => Meter::Mmio,
         },
         interval: plan.interval,
         work: plan.work,
@@ -219,7 +221,7 @@ fn outcome(
     scale: &Timescale,
 ) -> Outcome {
     let measured = done.ended.saturating_sub(done.begun);
-    let periodic = matches!(plan.meter, MeterKind::Wakeup | MeterKind::Loop);
+    let periodic = plan.meter.is_periodic();
     let whole = periodic && !done.stopped;
     Outcome {
         policy: SchedulingPolicy::Other,
@@ -237,6 +239,8 @@ fn outcome(
         detail: match plan.meter {
             MeterKind::Wakeup => EngineDetail::Wakeup,
             MeterKind::Loop => EngineDetail::Loop { turns: done.turns },
+            MeterKind::Irq => EngineDetail::Irq,
+            MeterKind::Mmio => EngineDetail::Mmio,
             MeterKind::Fwq => EngineDetail::Fwq {
                 turns: done.turns,
                 shortest: done.shortest,

@@ -21,7 +21,8 @@ use crate::cell::memory::{ORDERS_BYTES, REVISION, TOLD_BYTES, Told, Word};
 use crate::cell::orders::Orders;
 use crate::cell::program::{Hardware, Program};
 use crate::engine::load::LoadForm;
-use crate::engine::{Clock, Counter, Sample, Sleep};
+use crate::engine::mmio::ACCESSES;
+use crate::engine::{Clock, Counter, Page, Registers, Sample, Sleep};
 use crate::linux::counter::{self, CounterKind};
 use crate::linux::shared::Shared;
 use crate::program::thread::{Assignment, Boundary, Command, EngineDetail, Outcome, Report};
@@ -34,6 +35,7 @@ struct Thread<'a> {
     scale: Timescale,
     blocks: RefCell<Blocks<'a>>,
     next: Cell<Option<Nanos>>,
+    timer: Cell<Nanos>,
 }
 
 impl Clock for Thread<'_> {
@@ -71,6 +73,31 @@ impl Hardware for Thread<'_> {
 
     /// A thread is taken away by its kernel.
     fn interrupt_at(&self, _: Nanos) {}
+
+    fn start_timer(&self, at: Nanos) {
+        self.timer.set(at);
+    }
+
+    fn timer_taken(&self) -> Option<Nanos> {
+        let now = self.now();
+        (now >= self.timer.get()).then_some(now)
+    }
+}
+
+/// A trapped access is ten readings of the counter, a mapped one is one.
+impl Registers for Thread<'_> {
+    fn accesses(&self, page: Option<Page>) -> Nanos {
+        let turns = match page {
+            None => 0,
+            Some(Page::Mapped) => ACCESSES,
+            Some(Page::Trapped) => 10 * ACCESSES,
+        };
+        let before = self.read();
+        for _ in 0..turns {
+            std::hint::black_box(self.read());
+        }
+        self.scale.length(self.read().saturating_sub(before))
+    }
 }
 
 /// A cell that runs while this lives.
@@ -106,6 +133,7 @@ impl Running {
                 scale: Timescale::of_frequency(hertz).expect("a counter"),
                 blocks: RefCell::new(Blocks::new(&told, orders).expect("room")),
                 next: Cell::new(None),
+                timer: Cell::default(),
             };
             let memory: Vec<AtomicU64> = (0..1 << 12).map(AtomicU64::new).collect();
             let loads = Loads::new(told, orders, &memory);
@@ -230,6 +258,18 @@ fn the_other_loops_run_there_too() {
     let (outcome, samples, ..) = measured(&cell, MeterKind::Fwq);
     assert!(!samples.is_empty());
     assert!(matches!(outcome.detail, EngineDetail::Fwq { turns, .. } if turns > 0));
+    let (outcome, samples, ..) = measured(&cell, MeterKind::Irq);
+    assert!(matches!(outcome.detail, EngineDetail::Irq));
+    let missed: u64 = samples.iter().map(|sample| sample.missed).sum();
+    assert_eq!(samples.len() as u64 + missed, 60);
+    let (outcome, samples, ..) = measured(&cell, MeterKind::Mmio);
+    assert!(matches!(outcome.detail, EngineDetail::Mmio));
+    let missed: u64 = samples.iter().map(|sample| sample.missed).sum();
+    assert_eq!(samples.len() as u64 + missed, 60);
+    // Whoever interrupts a batch makes it longer; the quickest ones are ten to one.
+    let trapped = samples.iter().map(|sample| sample.value).min();
+    let mapped = samples.iter().map(|sample| sample.start).min();
+    assert!(trapped > mapped && mapped > Some(0), "{samples:?}");
     let (outcome, ..) = measured(&cell, MeterKind::Noise);
     let EngineDetail::Noise { totals, threshold } = outcome.detail else {
         panic!("{:?}", outcome.detail);

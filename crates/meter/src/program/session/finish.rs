@@ -104,6 +104,12 @@ fn detail(outcome: &Outcome, collector: &Collector, lengths: &Timescale) -> Mete
     let totals = collector.totals();
     match outcome.detail {
         EngineDetail::Wakeup => MeterDetail::Wakeup {},
+        EngineDetail::Irq => MeterDetail::Irq {},
+        EngineDetail::Mmio => MeterDetail::Mmio {
+            accesses: crate::engine::mmio::ACCESSES,
+            trapped: crate::cell::TRAPPED_REGISTER.to_owned(),
+            mapped: crate::cell::MAPPED_REGISTER.to_owned(),
+        },
         EngineDetail::Noise {
             totals: noise,
             threshold,
