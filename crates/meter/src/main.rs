@@ -31,7 +31,7 @@ With the word cell either is done by `rampart-cell-meter`, in a cell without an 
 memory FILE shows: what the cell tells from byte TOLD on, and what it is told from ORDERS on.
 
 With the word load it keeps a CPU or the memory busy for so long, or lets such a cell do it, and tells
-when that begins and ends, with the CPU time that it had.
+when that begins and ends, with the CPU time that it had; the end of its input ends it early.
 
 With the word show it writes a file to standard output, as /proc/interrupts where there is no other
 program to do so.

@@ -3,7 +3,7 @@
 //!
 //! Either way it is seen to run before the meters begin, and to run still when they have ended.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -25,6 +25,9 @@ use crate::run::reason;
 /// to start, and on an emulated machine more of it.
 const MARGIN: Nanos = Nanos::from_secs(3);
 const EMULATED_MARGIN: Nanos = Nanos::from_secs(8);
+/// The meter's own loads are told when to end, so theirs may be longer; it ends within the patience below
+/// all the same.
+const METERS_MARGIN: Nanos = Nanos::from_secs(20);
 /// How long it may take until it is seen to run.
 const START_PATIENCE: Duration = Duration::from_secs(30);
 const EMULATED_START_PATIENCE: Duration = Duration::from_secs(90);
@@ -61,6 +64,8 @@ pub(crate) struct StressorInside {
     said: Receiver<String>,
     /// All of it so far.
     heard: String,
+    /// Dropping it ends the meter's own loads, whose time is long therefore.
+    input: Option<Box<dyn Write + Send>>,
     /// Dropping it ends the program.
     _handle: Option<Box<dyn Send>>,
 }
@@ -134,6 +139,9 @@ impl Loading {
             .iter()
             .map(|stressor| has_ended(&stressor.heard))
             .collect();
+        for stressor in &mut stressors {
+            stressor.input = None;
+        }
         let limit = Instant::now() + Duration::from(EMULATED_MARGIN) + END_PATIENCE;
         let stressors: Vec<_> = stressors
             .into_iter()
@@ -184,9 +192,9 @@ fn start_inside(
     } else {
         MARGIN
     };
-    let duration = wish.duration + margin;
     let command = if inside.holds_the_meter_alone() {
-        meter_command_inside(wish.load, number, duration).ok_or_else(|| {
+        let longest = wish.duration + METERS_MARGIN;
+        meter_command_inside(wish.load, number, longest).ok_or_else(|| {
             Finding::new(
                 Severity::Problem,
                 member.name.as_str(),
@@ -195,10 +203,12 @@ fn start_inside(
             .values(wish.load.word(), "cpu, memory or cache")
         })?
     } else {
-        command_inside(wish.load, number, duration)
+        command_inside(wish.load, number, wish.duration + margin)
     };
     let InsideProcess {
-        mut output, handle, ..
+        input,
+        mut output,
+        handle,
     } = inside
         .spawn(&command)
         .map_err(|error| reason(&member.name, &error))?;
@@ -218,6 +228,7 @@ fn start_inside(
         cpu,
         said,
         heard: String::new(),
+        input: Some(input),
         _handle: Some(handle),
     })
 }
@@ -286,6 +297,7 @@ mod tests {
             cpu: CpuId(1),
             said: receiver,
             heard: String::new(),
+            input: None,
             _handle: None,
         };
         (stressor, sender)

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rampart-meter load`: keeps a CPU or the memory busy for so many seconds, where there is no other
-//! program to do so, or lets a cell without an operating system do it. Two lines tell of it: one when it
-//! is seen to run, one at its end with the CPU time that it had.
+//! program to do so, or lets a cell without an operating system do it. The end of its input ends it
+//! early. Two lines tell of it: one when it is seen to run, one at its end with the CPU time that it had.
 
 use std::ffi::OsString;
 use std::io::Write as _;
-use std::sync::atomic::AtomicU64;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rampart_model::{CpuId, CpuSet, ExitCode, Nanos, SchedulingPolicy};
@@ -65,9 +66,17 @@ const fn name(form: LoadForm) -> &'static str {
 /// Runs it, here or in a cell.
 #[must_use]
 pub fn run_load(wish: &LoadWish, cell: Option<&CellPlace>) -> ExitCode {
+    let stop = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&stop);
+    // It waits for the end of the input for ever, and ends with the process.
+    std::thread::spawn(move || {
+        // An input that cannot be read has ended, too.
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        told.store(true, Ordering::Relaxed);
+    });
     let done = match cell {
-        Some(place) => in_cell(wish, place),
-        None => here(wish),
+        Some(place) => in_cell(wish, place, &stop),
+        None => here(wish, &stop),
     };
     let Err(what) = done else {
         return ExitCode::Success;
@@ -76,7 +85,7 @@ pub fn run_load(wish: &LoadWish, cell: Option<&CellPlace>) -> ExitCode {
     ExitCode::Failure
 }
 
-fn here(wish: &LoadWish) -> Result<(), String> {
+fn here(wish: &LoadWish, stop: &AtomicBool) -> Result<(), String> {
     let cpu = wish.cpu;
     let placed = scheduling::set_policy(SchedulingPolicy::Other)
         .and_then(|()| scheduling::set_affinity(&CpuSet::single(cpu)));
@@ -90,7 +99,7 @@ fn here(wish: &LoadWish) -> Result<(), String> {
     let mut load = Load::new(wish.form, &memory);
     let (begin, before) = (Instant::now(), clock::thread_cpu());
     begun(wish);
-    while begin.elapsed() < wish.duration {
+    while begin.elapsed() < wish.duration && !stop.load(Ordering::Relaxed) {
         for _ in 0..SLICES {
             load.slice();
         }
@@ -99,9 +108,9 @@ fn here(wish: &LoadWish) -> Result<(), String> {
     Ok(())
 }
 
-fn in_cell(wish: &LoadWish, place: &CellPlace) -> Result<(), String> {
+fn in_cell(wish: &LoadWish, place: &CellPlace, stop: &AtomicBool) -> Result<(), String> {
     let silent = |what: &str| format!("the program in the cell does not answer: {what}");
-    let load = CellLoad::give(place, wish.form, Nanos::from(wish.duration))
+    let mut load = CellLoad::give(place, wish.form, Nanos::from(wish.duration))
         .map_err(|refusal| refusal.finding.to_string())?;
     let begin = Instant::now();
     while !load.has_begun() {
@@ -112,6 +121,9 @@ fn in_cell(wish: &LoadWish, place: &CellPlace) -> Result<(), String> {
     }
     begun(wish);
     while !load.has_ended() {
+        if stop.load(Ordering::Relaxed) {
+            load.end().map_err(|refusal| refusal.finding.to_string())?;
+        }
         if begin.elapsed() > wish.duration + PATIENCE {
             return Err(silent("its load has not ended"));
         }
@@ -176,7 +188,13 @@ mod tests {
             cpu,
             duration: Duration::from_millis(50),
         };
-        here(&wish).expect("it runs");
+        here(&wish, &AtomicBool::new(false)).expect("it runs");
         assert!(clock::thread_cpu() > before);
+        // Told to end, it does not take its ten minutes.
+        let long = LoadWish {
+            duration: Duration::from_secs(600),
+            ..wish
+        };
+        here(&long, &AtomicBool::new(true)).expect("it runs");
     }
 }

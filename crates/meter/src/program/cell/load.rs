@@ -15,6 +15,7 @@ use crate::linux::clock;
 pub(in crate::program) struct CellLoad {
     memory: CellMemory,
     number: u64,
+    ended: bool,
 }
 
 impl CellLoad {
@@ -29,7 +30,11 @@ impl CellLoad {
         cell.update();
         let until = cell.cells(clock::monotonic() + duration);
         let number = memory.orders()?.give_load(&LoadOrder { form, until });
-        Ok(Self { memory, number })
+        Ok(Self {
+            memory,
+            number,
+            ended: false,
+        })
     }
 
     fn read(&self, word: Word) -> u64 {
@@ -45,6 +50,21 @@ impl CellLoad {
     /// Whether it is over.
     pub(in crate::program) fn has_ended(&self) -> bool {
         self.read(Word::LoadEnded) >= self.number
+    }
+
+    /// Ends it early.
+    pub(in crate::program) fn end(&mut self) -> Result<(), Refusal> {
+        if !self.ended {
+            self.ended = true;
+            let orders = self.memory.orders()?;
+            // One whose moment is over: it takes the place of ours, and what ours did stays told.
+            let over = LoadOrder {
+                form: LoadForm::Cpu,
+                until: Nanos::ZERO,
+            };
+            orders.give_load(&over);
+        }
+        Ok(())
     }
 
     /// The CPU's time that it had.

@@ -350,9 +350,13 @@ fn a_load_runs_beside_a_measurement_and_ends_by_itself() {
         "{time}"
     );
     // What comes later is over later.
-    let next = CellLoad::give(&cell.place, LoadForm::Cpu, Nanos::from_secs(600)).expect("given");
+    let mut next =
+        CellLoad::give(&cell.place, LoadForm::Cpu, Nanos::from_secs(600)).expect("given");
     wait_for("the next one's begin", || next.has_begun());
     assert!(!next.has_ended());
+    next.end().expect("told");
+    wait_for("its early end", || next.has_ended());
+    assert!(next.time() > Nanos::ZERO, "what it did stays told");
 }
 
 fn wait_for(what: &str, mut seen: impl FnMut() -> bool) {
