@@ -75,8 +75,6 @@ run destroy-bells cell destroy rung ringer
 
 # A watchdog, and a bit of a register of a device that Linux has.
 run kicks cell create kicks --cpus 3 --argument 4294968296 --shared 4KiB --shared 4KiB:root --watchdog 2s --image rampart-cell-irq
-# What is shared is not wiped, and this program kicks until something is ordered.
-head -c 8 /dev/zero | ./rampart cell write kicks:1
 run silent cell create silent --cpus 2 --argument 1000 --watchdog 500ms --register 0x9030400:4:0x1:0x1 --image rampart-cell-irq
 run register-taken cell create other --cpus 1 --register 0x9030400:4:0x3:0x3 --image rampart-cell-irq
 run start-dogs cell start kicks silent

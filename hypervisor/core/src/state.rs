@@ -8,7 +8,8 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use spin::Mutex;
 
-use crate::format::{MemoryFlags, NAME_BYTES};
+use crate::configuration::Configuration;
+use crate::format::{MemoryFlags, MemoryRegion, NAME_BYTES};
 use crate::interface::{
     CellState, CellStatus, CpuPower, CpuStatus, Exit, FAILURE_SLOTS, LOG_BYTES, MAXIMUM_CPUS,
     NO_CELL, Outcome, REVISION, STATUS_MAGIC, Status, StopReason,
@@ -56,11 +57,16 @@ pub const fn next(state: CellState, event: Event) -> Result<CellState, Outcome> 
     }
 }
 
-/// Whether memory with these flags is zeroed when a cell gets it, and again when it goes back. What
-/// is shared belongs to others too, and a device is not memory.
+/// Whether a region is zeroed when a cell gets it, and again when it goes back. What one of the `others`
+/// has too, because it is shared, is theirs as well, and a device is not memory.
 #[must_use]
-pub const fn is_wiped(flags: MemoryFlags) -> bool {
-    !flags.intersects(MemoryFlags::DEVICE.union(MemoryFlags::SHARED))
+pub fn is_wiped<'c, 'a: 'c>(
+    region: &MemoryRegion,
+    mut others: impl Iterator<Item = &'c Configuration<'a>>,
+) -> bool {
+    let same = |other: &MemoryRegion| other.physical == region.physical;
+    !region.flags().contains(MemoryFlags::DEVICE)
+        && !others.any(|cell| cell.memory.iter().any(same))
 }
 
 /// What a failing CPU was doing.

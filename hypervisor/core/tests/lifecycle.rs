@@ -5,7 +5,8 @@ mod support;
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use rampart_hypervisor_core::format::{MemoryFlags, NAME_BYTES};
+use rampart_hypervisor_core::configuration::Configuration;
+use rampart_hypervisor_core::format::{MemoryFlags, MemoryRegion, NAME_BYTES};
 use rampart_hypervisor_core::hypercall::Call;
 use rampart_hypervisor_core::interface::{
     CellState, CpuPower, Exit, FAILURE_SLOTS, Header, Hypercall, LOG_BYTES, MAGIC, MAXIMUM_CPUS,
@@ -155,10 +156,27 @@ fn every_state_answers_every_event() {
 }
 
 #[test]
-fn what_is_a_cells_own_is_wiped_and_what_it_shares_is_not() {
-    assert!(is_wiped(ram()) && is_wiped(ram() | MemoryFlags::LOADABLE));
-    assert!(!is_wiped(MemoryFlags::READ | MemoryFlags::SHARED));
-    assert!(!is_wiped(support::device()));
+fn what_nobody_else_has_is_wiped() {
+    let region = |physical, flags: MemoryFlags| MemoryRegion {
+        physical,
+        guest: physical,
+        bytes: 0x1000,
+        flags: flags.bits(),
+        reserved: 0,
+    };
+    let shared = MemoryFlags::READ | MemoryFlags::SHARED;
+    let mut press = press();
+    press.memory.push(region(0x5a00_0000, shared));
+    let press = read(&press);
+    let wiped = |region, others: &[Configuration<'_>]| is_wiped(&region, others.iter());
+    assert!(wiped(region(0x5b00_0000, ram()), &[press]));
+    assert!(wiped(region(0x5b00_0000, shared), &[press]));
+    assert!(!wiped(region(0x5a00_0000, shared), &[press]));
+    assert!(
+        wiped(region(0x5a00_0000, shared), &[]),
+        "the last that had it"
+    );
+    assert!(!wiped(region(0x5b00_0000, support::device()), &[]));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::fence;
 
-use rampart_hypervisor_core::configuration::against::{Cells, check_cell};
+use rampart_hypervisor_core::configuration::against::{self, Cells, check_cell};
 use rampart_hypervisor_core::configuration::{Configuration, Kind};
 use rampart_hypervisor_core::format::{MAXIMUM_BLOB_BYTES, MemoryFlags, MemoryRegion, Refusal};
 use rampart_hypervisor_core::gic::hand_over;
@@ -143,7 +143,7 @@ fn build(manager: &mut Manager, machine: &Machine, number: u32, new: &Configurat
     let exhausted = |_| Outcome::Exhausted;
     let (root, mut tables) = manager.translation(ROOT).ok_or(Outcome::WrongState)?;
     memory::take(new, root, &mut tables).map_err(exhausted)?;
-    new.memory.iter().for_each(wipe);
+    wipe(number, new.memory);
 
     let mut tables = Tables {
         pool: &mut manager.pool,
@@ -198,13 +198,20 @@ fn share_registers() -> Done {
     }
 }
 
-/// Zeros, also where a CPU looks that has its caches off.
-fn wipe(region: &MemoryRegion) {
-    if !is_wiped(region.flags()) {
-        return;
+/// Zeros in what no other cell has, also where a CPU looks that has its caches off.
+fn wipe(number: u32, memory: &[MemoryRegion]) {
+    let cells = there();
+    let others = || against::there(&cells).filter(|(other, _)| *other != number);
+    for region in memory {
+        if is_wiped(region, others().map(|(_, cell)| cell)) {
+            clear(region);
+        }
     }
-    // SAFETY: memory of the configuration that the monitor has mapped; it was taken from the root and
-    // from its cell before, so nobody else uses it.
+}
+
+fn clear(region: &MemoryRegion) {
+    // SAFETY: memory of the configuration that the monitor has mapped. It was taken from the root and
+    // from its cell before, so nobody else uses it; what they share nobody holds a reference to.
     unsafe { core::ptr::write_bytes(region.physical as *mut u8, 0, region.bytes as usize) }
     // CTR_EL0.DminLine (Arm ARM D24.2.33): words of a line.
     let line = 4 << (read_register!("ctr_el0") >> 16 & 0xf);
@@ -221,7 +228,7 @@ fn give_back(manager: &mut Manager, machine: &Machine, number: u32, old: &Config
         let pool = &mut manager.pool;
         stage_2.release(&mut Tables { pool, cell: number });
     }
-    old.memory.iter().for_each(wipe);
+    wipe(number, old.memory);
     manager.set(number, None);
     // Where the lock cannot be had the root has fewer bits than it could, and nobody more.
     let _ = share_registers();
