@@ -188,24 +188,43 @@ pub(crate) fn kick(machine: &Machine, mpidr: u64) {
     instruction!("sev");
 }
 
+/// Makes these the priorities that are active, ICC_AP1Rn_EL1 (12.2.2), of which there are as many as
+/// ICC_CTLR_EL1.PRIbits tells; what they were.
+fn exchange_active_priorities(new: [u64; 4]) -> [u64; 4] {
+    let mut old = [read_register!("s3_0_c12_c9_0"), 0, 0, 0];
+    write_register!("s3_0_c12_c9_0", new[0]);
+    let priority_bits = (read_register!("s3_0_c12_c12_4") >> 8 & 7) + 1;
+    if priority_bits >= 6 {
+        old[1] = read_register!("s3_0_c12_c9_1");
+        write_register!("s3_0_c12_c9_1", new[1]);
+    }
+    if priority_bits >= 7 {
+        old[2] = read_register!("s3_0_c12_c9_2");
+        old[3] = read_register!("s3_0_c12_c9_3");
+        write_register!("s3_0_c12_c9_2", new[2]);
+        write_register!("s3_0_c12_c9_3", new[3]);
+    }
+    old
+}
+
 /// Sleeps for a cell until an interrupt comes, its own or that of the management. The cell may have its
 /// CPU interface off, or be in the middle of an interrupt that no other preempts: neither counts
 /// meanwhile. What wakes it stays pending.
 pub(crate) fn sleep() {
     let control = read_register!("hcr_el2");
-    // ICC_IGRPEN1_EL1 (12.2.16), ICC_BPR1_EL1 (12.2.5): its least value compares all bits.
+    // ICC_IGRPEN1_EL1 (12.2.16).
     let enabled = read_register!("s3_0_c12_c12_7");
-    let point = read_register!("s3_0_c12_c12_3");
-    write_register!("s3_0_c12_c12_3", 0);
     write_register!("s3_0_c12_c12_7", 1);
+    // With ICC_BPR1_EL1 = 7 a running interrupt has the best priority that there is here (4.8.3).
+    let active = exchange_active_priorities([0; 4]);
     // Only interrupts that are routed here end a WFI of this level (Arm ARM D1.6.2). They are masked,
     // so none is taken.
     write_register!("hcr_el2", control | hcr::IRQ | hcr::FIQ | hcr::SERROR);
     synchronise();
     instruction!("dsb sy", "wfi");
     write_register!("hcr_el2", control);
+    exchange_active_priorities(active);
     write_register!("s3_0_c12_c12_7", enabled);
-    write_register!("s3_0_c12_c12_3", point);
     synchronise();
 }
 
@@ -232,16 +251,7 @@ pub(crate) fn silence(machine: &Machine, cpu: &Cpu) {
     write_register!("s3_0_c12_c12_3", 0);
     let control = read_register!("s3_0_c12_c12_4");
     write_register!("s3_0_c12_c12_4", control & !END_DROPS_PRIORITY_ONLY & !1);
-    // ICC_AP1Rn_EL1 (12.2.2): no priority is active; there are as many as CTLR.PRIbits tell.
-    write_register!("s3_0_c12_c9_0", 0);
-    let priority_bits = (control >> 8 & 7) + 1;
-    if priority_bits >= 6 {
-        write_register!("s3_0_c12_c9_1", 0);
-    }
-    if priority_bits >= 7 {
-        write_register!("s3_0_c12_c9_2", 0);
-        write_register!("s3_0_c12_c9_3", 0);
-    }
+    exchange_active_priorities([0; 4]);
     synchronise();
 }
 
