@@ -20,7 +20,6 @@ fn cells_keep_to_themselves_and_every_cpu_comes_back() {
     for wanted in [
         "timer: no exit for an interrupt",
         "sleeps with everything masked: its CPU is back",
-        "sleeps in the middle of an interrupt: its CPU is back",
         "attacks: the neighbour notices nothing",
         "disabled 3 times under load",
         "finished",

@@ -102,11 +102,7 @@ pub fn told(word: Word) -> u64 {
 /// Tells the root.
 pub fn tell(word: Word, value: u64) {
     // SAFETY: as for `told`.
-    unsafe {
-        (SHARED as *mut u64)
-            .add(word as usize)
-            .write_volatile(value)
-    }
+    unsafe { (SHARED as *mut u64).add(word as usize).write_volatile(value) }
 }
 
 /// A word of the page that the root writes.
@@ -156,10 +152,7 @@ pub fn enable_shared(interrupt: u64, edge: bool) {
     let kept = load(configuration) & !bit;
     store(configuration, if edge { kept | bit } else { kept });
     store(DISTRIBUTOR + 0x400 + interrupt / 4 * 4, 0xa0a0_a0a0);
-    store(
-        DISTRIBUTOR + 0x100 + interrupt / 32 * 4,
-        1 << (interrupt % 32),
-    );
+    store(DISTRIBUTOR + 0x100 + interrupt / 32 * 4, 1 << (interrupt % 32));
 }
 
 /// Sends a software-generated interrupt to the CPUs of a mask of Aff0 (ICC_SGI1R_EL1, 12.2.22).

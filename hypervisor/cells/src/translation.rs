@@ -55,11 +55,7 @@ pub fn cacheable(start: u64, bytes: u64) -> Option<&'static [AtomicU64]> {
     first[1] = SECOND.0.get() as u64 | IS_TABLE;
     for (entry, address) in second.iter_mut().zip((START..).step_by(BLOCK as usize)) {
         let is_wanted = (start..end).contains(&address);
-        let attribute = if is_wanted {
-            CACHED | NEVER_EXECUTED
-        } else {
-            PAST_CACHES
-        };
+        let attribute = if is_wanted { CACHED | NEVER_EXECUTED } else { PAST_CACHES };
         *entry = address | IS_BLOCK | ACCESSED | SHAREABLE | attribute;
     }
     write_register!("mair_el1", ATTRIBUTES);

@@ -73,10 +73,7 @@ impl Call {
         };
         Ok(match function {
             Hypercall::Disable => Self::Disable,
-            Hypercall::CellCreate => Self::Create {
-                configuration: first,
-                bytes: second,
-            },
+            Hypercall::CellCreate => Self::Create { configuration: first, bytes: second },
             Hypercall::CellLoadable => Self::Loadable(other()?),
             Hypercall::CellStart => Self::Start(other()?),
             Hypercall::CellStop => Self::Stop(other()?),

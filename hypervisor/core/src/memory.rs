@@ -24,13 +24,7 @@ pub fn build(
 ) -> Result<(), Exhausted> {
     configuration.memory.iter().try_for_each(|region| {
         let attributes = attributes(region.flags());
-        stage2.map(
-            region.guest,
-            region.physical,
-            region.bytes,
-            attributes,
-            memory,
-        )
+        stage2.map(region.guest, region.physical, region.bytes, attributes, memory)
     })
 }
 
@@ -106,10 +100,7 @@ pub fn show_loadable(
     memory: &mut impl TableMemory,
 ) -> Result<(), Exhausted> {
     let rights = attributes(MemoryFlags::READ | MemoryFlags::WRITE);
-    for region in cell
-        .memory
-        .iter()
-        .filter(|region| region.flags().contains(MemoryFlags::LOADABLE))
+    for region in cell.memory.iter().filter(|region| region.flags().contains(MemoryFlags::LOADABLE))
     {
         let (place, bytes) = (region.physical, region.bytes);
         if shown {
@@ -129,11 +120,7 @@ fn as_it_was(
     root: &mut Stage2,
     memory: &mut impl TableMemory,
 ) -> Result<(), Exhausted> {
-    for region in system
-        .memory
-        .iter()
-        .filter(|region| region.meets(start, bytes))
-    {
+    for region in system.memory.iter().filter(|region| region.meets(start, bytes)) {
         let from = region.physical.max(start);
         let to = (region.physical + region.bytes).min(start + bytes);
         root.map(from, from, to - from, attributes(region.flags()), memory)?;

@@ -122,11 +122,7 @@ const fn bit(function: u32) -> u32 {
 
 /// Whether a function of PSCI is served.
 const fn is_served(function: u32) -> bool {
-    let served = if function & WIDE == 0 {
-        SERVED_NARROW
-    } else {
-        SERVED_WIDE
-    };
+    let served = if function & WIDE == 0 { SERVED_NARROW } else { SERVED_WIDE };
     served & bit(function) != 0
 }
 
@@ -139,11 +135,7 @@ fn power(
     if !is_served(function) {
         return error(ErrorCode::NotSupported);
     }
-    let kept = if function & WIDE == 0 {
-        u64::from(u32::MAX)
-    } else {
-        u64::MAX
-    };
+    let kept = if function & WIDE == 0 { u64::from(u32::MAX) } else { u64::MAX };
     let [_, first, second, third] = registers.map(|register| register & kept);
     match function & !WIDE {
         CPU_ON => {
@@ -154,11 +146,7 @@ fn power(
                 return error(ErrorCode::InvalidAddress);
             }
             match caller.status.cpus[cpu].begin_to_turn_on() {
-                Ok(()) => Answer::TurnOn {
-                    cpu,
-                    entry: second,
-                    context: third,
-                },
+                Ok(()) => Answer::TurnOn { cpu, entry: second, context: third },
                 Err(CpuPower::OnPending) => error(ErrorCode::OnPending),
                 Err(_) => error(ErrorCode::AlreadyOn),
             }
@@ -188,8 +176,6 @@ impl Caller<'_> {
     /// The index of one of the caller's own CPUs, by its affinity.
     #[must_use]
     pub fn cpu(&self, mpidr: u64) -> Option<usize> {
-        self.status
-            .cpu(mpidr)
-            .filter(|cpu| self.status.cpus[*cpu].cell() == self.cell)
+        self.status.cpu(mpidr).filter(|cpu| self.status.cpus[*cpu].cell() == self.cell)
     }
 }

@@ -117,13 +117,8 @@ pub struct RootRegisters {
     count: usize,
 }
 
-const NOTHING: RegisterGrant = RegisterGrant {
-    address: 0,
-    readable: 0,
-    writable: 0,
-    width: 0,
-    flags: 0,
-};
+const NOTHING: RegisterGrant =
+    RegisterGrant { address: 0, readable: 0, writable: 0, width: 0, flags: 0 };
 
 impl Default for RootRegisters {
     fn default() -> Self {
@@ -135,10 +130,7 @@ impl RootRegisters {
     /// No cell has any.
     #[must_use]
     pub const fn new() -> Self {
-        Self {
-            left: [NOTHING; MAXIMUM_REGISTERS],
-            count: 0,
-        }
+        Self { left: [NOTHING; MAXIMUM_REGISTERS], count: 0 }
     }
 
     /// What is left by these cells, which were checked against each other.
@@ -167,11 +159,7 @@ impl RootRegisters {
             }
             self.count += 1;
             let all = u64::MAX >> (64 - 8 * taken.width.clamp(1, 8));
-            self.left[index] = RegisterGrant {
-                readable: all,
-                writable: all,
-                ..*taken
-            };
+            self.left[index] = RegisterGrant { readable: all, writable: all, ..*taken };
         }
         let left = &mut self.left[index];
         left.readable &= !hidden;
@@ -218,7 +206,5 @@ pub fn pages(registers: &[RegisterGrant]) -> impl Iterator<Item = u64> {
             .checked_sub(1)
             .is_none_or(|before| page(&registers[before]) != page(&registers[index]))
     };
-    (0..registers.len())
-        .filter(move |index| first_there(*index))
-        .map(move |i| page(&registers[i]))
+    (0..registers.len()).filter(move |index| first_there(*index)).map(move |i| page(&registers[i]))
 }

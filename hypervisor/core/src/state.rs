@@ -96,8 +96,7 @@ impl Status {
         for (cpu, mpidr) in self.cpus.iter().zip(mpidrs) {
             cpu.mpidr.store(*mpidr, Relaxed);
         }
-        self.cpu_count
-            .store(mpidrs.len().min(MAXIMUM_CPUS) as u32, Relaxed);
+        self.cpu_count.store(mpidrs.len().min(MAXIMUM_CPUS) as u32, Relaxed);
         self.revision.store(REVISION, Relaxed);
         self.magic.store(STATUS_MAGIC, Release);
     }
@@ -106,9 +105,7 @@ impl Status {
     #[must_use]
     pub fn cpu(&self, mpidr: u64) -> Option<usize> {
         let count = (self.cpu_count.load(Relaxed) as usize).min(MAXIMUM_CPUS);
-        self.cpus[..count]
-            .iter()
-            .position(|cpu| cpu.mpidr.load(Relaxed) == mpidr)
+        self.cpus[..count].iter().position(|cpu| cpu.mpidr.load(Relaxed) == mpidr)
     }
 
     fn cell(&self, cell: u32) -> Result<&CellStatus, Outcome> {
@@ -206,13 +203,10 @@ impl Status {
         slot.cpu.store(cpu as u32, Relaxed);
         slot.reason.store(reason.into(), Relaxed);
         slot.syndrome.store(snapshot.syndrome, Relaxed);
-        slot.virtual_address
-            .store(snapshot.virtual_address, Relaxed);
+        slot.virtual_address.store(snapshot.virtual_address, Relaxed);
         slot.guest_address.store(snapshot.guest_address, Relaxed);
-        slot.program_counter
-            .store(snapshot.program_counter, Relaxed);
-        slot.processor_state
-            .store(snapshot.processor_state, Relaxed);
+        slot.program_counter.store(snapshot.program_counter, Relaxed);
+        slot.processor_state.store(snapshot.processor_state, Relaxed);
         for (kept, value) in slot.registers.iter().zip(snapshot.registers) {
             kept.store(value, Relaxed);
         }
@@ -254,17 +248,8 @@ impl Status {
 
 impl CellStatus {
     fn clear(&self) {
-        let words = [
-            &self.starts,
-            &self.failure,
-            &self.cpus,
-            &self.kicked,
-            &self.silence,
-        ];
-        words
-            .into_iter()
-            .chain(&self.name)
-            .for_each(|word| word.store(0, Relaxed));
+        let words = [&self.starts, &self.failure, &self.cpus, &self.kicked, &self.silence];
+        words.into_iter().chain(&self.name).for_each(|word| word.store(0, Relaxed));
         self.stop_reason.store(StopReason::None.into(), Relaxed);
     }
 }
@@ -280,9 +265,7 @@ impl CpuStatus {
     /// All its exits.
     #[must_use]
     pub fn all_exits(&self) -> u64 {
-        self.exits
-            .iter()
-            .fold(0, |sum, counter| sum.wrapping_add(counter.load(Relaxed)))
+        self.exits.iter().fold(0, |sum, counter| sum.wrapping_add(counter.load(Relaxed)))
     }
 
     /// The cell that has it.
@@ -294,9 +277,7 @@ impl CpuStatus {
 
     /// Gives it, turned off, to a cell, whose exits are then counted from 0.
     pub fn give(&self, cell: u32) {
-        self.exits
-            .iter()
-            .for_each(|counter| counter.store(0, Relaxed));
+        self.exits.iter().for_each(|counter| counter.store(0, Relaxed));
         self.power.store(CpuPower::Off.into(), Relaxed);
         self.cell.store(cell, Release);
     }
@@ -320,9 +301,7 @@ impl CpuStatus {
     pub fn begin_to_turn_on(&self) -> Result<(), CpuPower> {
         let (off, pending) = (CpuPower::Off.into(), CpuPower::OnPending.into());
         let exchanged = self.power.compare_exchange(off, pending, AcqRel, Acquire);
-        exchanged
-            .map(drop)
-            .map_err(|other| CpuPower::try_from(other).unwrap_or(CpuPower::On))
+        exchanged.map(drop).map_err(|other| CpuPower::try_from(other).unwrap_or(CpuPower::On))
     }
 }
 

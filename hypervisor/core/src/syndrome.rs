@@ -172,11 +172,7 @@ const fn abort(esr: u64) -> Abort {
 }
 
 const fn data(esr: u64) -> DataAbort {
-    DataAbort {
-        abort: abort(esr),
-        write: is_write(esr),
-        maintenance: esr >> 8 & 1 != 0,
-    }
+    DataAbort { abort: abort(esr), write: is_write(esr), maintenance: esr >> 8 & 1 != 0 }
 }
 
 impl Transfer {
@@ -189,11 +185,7 @@ impl Transfer {
             return None;
         }
         let write = if self.write { Some(value) } else { None };
-        Some(Access {
-            address,
-            width: self.width,
-            write,
-        })
+        Some(Access { address, width: self.width, write })
     }
 
     /// What a load of `value`, which has no more bits than the width, puts into the register.
@@ -205,11 +197,7 @@ impl Transfer {
         }
         let unused = 64 - 8 * self.width.bytes();
         let value = ((value << unused) as i64 >> unused) as u64;
-        if self.wide {
-            value
-        } else {
-            value & 0xffff_ffff
-        }
+        if self.wide { value } else { value & 0xffff_ffff }
     }
 }
 
@@ -255,9 +243,5 @@ pub const fn system(iss: u32) -> SystemAccess {
         ISW | CSW | CISW => SystemRegister::SetWay,
         other => SystemRegister::Unknown(other),
     };
-    SystemAccess {
-        register,
-        general: (iss >> 5 & 0x1f) as u8,
-        read: iss & 1 != 0,
-    }
+    SystemAccess { register, general: (iss >> 5 & 0x1f) as u8, read: iss & 1 != 0 }
 }

@@ -37,12 +37,7 @@ fn the_good_ones_are_read_as_they_were_written() {
     assert!(press.executes(0x1000) && press.executes(4 * MIB + 0x2ffc));
     assert!(!press.executes(4 * MIB + 0x3000) && !press.executes(0x80_0000));
     assert!(press.forwards(0xc200_0011) && !press.forwards(0xc200_0013));
-    assert_eq!(
-        read(&system())
-            .platform
-            .map(|platform| platform.distributor),
-        Some(DISTRIBUTOR)
-    );
+    assert_eq!(read(&system()).platform.map(|platform| platform.distributor), Some(DISTRIBUTOR));
 }
 
 #[test]
@@ -54,107 +49,54 @@ fn each_thing_that_is_wrong_with_a_cell_alone_is_refused() {
         (Refusal::NoCpu, |blob| blob.cpus.clear()),
         (Refusal::CpuTwice, |blob| blob.cpus = vec![1, 2, 1]),
         (Refusal::CpuUnknown, |blob| blob.cpus[0] = 0x8000_0001), // MPIDR_EL1's RES1 bit
-        (Refusal::TooManyEntries, |blob| {
-            blob.cpus = (0..33).collect()
-        }),
-        (Refusal::MemoryUnaligned, |blob| {
-            blob.memory[1].physical += 0x800
-        }),
+        (Refusal::TooManyEntries, |blob| blob.cpus = (0..33).collect()),
+        (Refusal::MemoryUnaligned, |blob| blob.memory[1].physical += 0x800),
         (Refusal::MemoryUnaligned, |blob| blob.memory[1].guest += 1),
         (Refusal::MemoryUnaligned, |blob| blob.memory[1].bytes -= 1),
         (Refusal::MemoryRange, |blob| blob.memory[1].bytes = 0),
-        (Refusal::MemoryRange, |blob| {
-            blob.memory[1].physical = !0xfff
-        }),
+        (Refusal::MemoryRange, |blob| blob.memory[1].physical = !0xfff),
         (Refusal::MemoryRange, |blob| blob.memory[1].guest = 1 << 48),
         (Refusal::MemoryFlags, |blob| blob.memory[1].flags = 0),
         (Refusal::MemoryFlags, |blob| {
             blob.memory[1].flags = MemoryFlags::EXECUTE.bits();
         }),
-        (Refusal::MemoryFlags, |blob| {
-            blob.memory[3].flags |= MemoryFlags::EXECUTE.bits()
-        }),
-        (Refusal::MemoryFlags, |blob| {
-            blob.memory[2].flags |= MemoryFlags::LOADABLE.bits()
-        }),
-        (Refusal::MemoryFlags, |blob| {
-            blob.memory[1].flags |= MemoryFlags::ROOT_READ.bits()
-        }),
-        (Refusal::MemoryFlags, |blob| {
-            blob.memory[2].flags |= MemoryFlags::ROOT_WRITE.bits()
-        }),
-        (Refusal::ReservedNotZero, |blob| {
-            blob.memory[1].flags |= 1 << 31
-        }),
+        (Refusal::MemoryFlags, |blob| blob.memory[3].flags |= MemoryFlags::EXECUTE.bits()),
+        (Refusal::MemoryFlags, |blob| blob.memory[2].flags |= MemoryFlags::LOADABLE.bits()),
+        (Refusal::MemoryFlags, |blob| blob.memory[1].flags |= MemoryFlags::ROOT_READ.bits()),
+        (Refusal::MemoryFlags, |blob| blob.memory[2].flags |= MemoryFlags::ROOT_WRITE.bits()),
+        (Refusal::ReservedNotZero, |blob| blob.memory[1].flags |= 1 << 31),
         (Refusal::ReservedNotZero, |blob| blob.memory[1].reserved = 1),
-        (Refusal::ReservedNotZero, |blob| {
-            blob.interrupts[0].flags = 2
-        }),
+        (Refusal::ReservedNotZero, |blob| blob.interrupts[0].flags = 2),
         (Refusal::ReservedNotZero, |blob| blob.registers[0].flags = 4),
-        (Refusal::ReservedNotZero, |blob| {
-            blob.doorbells[0].reserved = 1
-        }),
-        (Refusal::MemoryOverlapsGuest, |blob| {
-            blob.memory[1].guest = 4 * MIB + 0x2000
-        }),
+        (Refusal::ReservedNotZero, |blob| blob.doorbells[0].reserved = 1),
+        (Refusal::MemoryOverlapsGuest, |blob| blob.memory[1].guest = 4 * MIB + 0x2000),
         (Refusal::MemoryOverlapsPhysical, |blob| {
             blob.memory[1].physical = blob.memory[0].physical + 0x1000;
         }),
         (Refusal::EntryOutside, |blob| blob.entry = 0x80_0000),
         (Refusal::EntryOutside, |blob| blob.entry = 0x1002),
-        (Refusal::EntryOutside, |blob| {
-            blob.memory[0].flags ^= MemoryFlags::LOADABLE.bits()
-        }),
-        (Refusal::InterruptRange, |blob| {
-            blob.interrupts[0].number = 31
-        }),
-        (Refusal::InterruptRange, |blob| {
-            blob.interrupts[0].number = 1020
-        }),
-        (Refusal::InterruptTwice, |blob| {
-            blob.interrupts[1].number = 40
-        }),
+        (Refusal::EntryOutside, |blob| blob.memory[0].flags ^= MemoryFlags::LOADABLE.bits()),
+        (Refusal::InterruptRange, |blob| blob.interrupts[0].number = 31),
+        (Refusal::InterruptRange, |blob| blob.interrupts[0].number = 1020),
+        (Refusal::InterruptTwice, |blob| blob.interrupts[1].number = 40),
         (Refusal::RegisterShape, |blob| blob.registers[0].width = 3),
         (Refusal::RegisterShape, |blob| blob.registers[0].width = 0),
-        (Refusal::RegisterShape, |blob| {
-            blob.registers[0].width = u32::MAX
-        }),
-        (Refusal::RegisterShape, |blob| {
-            blob.registers[1].address += 2
-        }),
-        (Refusal::RegisterShape, |blob| {
-            blob.registers[0].writable = 1 << 32
-        }),
-        (Refusal::RegisterShape, |blob| {
-            blob.registers[2].readable = 0
-        }),
+        (Refusal::RegisterShape, |blob| blob.registers[0].width = u32::MAX),
+        (Refusal::RegisterShape, |blob| blob.registers[1].address += 2),
+        (Refusal::RegisterShape, |blob| blob.registers[0].writable = 1 << 32),
+        (Refusal::RegisterShape, |blob| blob.registers[2].readable = 0),
         (Refusal::RegisterOrder, |blob| blob.registers.swap(0, 1)),
         (Refusal::RegisterOrder, |blob| blob.registers[0].width = 8),
-        (Refusal::RegisterPlace, |blob| {
-            blob.registers[0].address = 0x0901_0000
-        }),
+        (Refusal::RegisterPlace, |blob| blob.registers[0].address = 0x0901_0000),
         (Refusal::SmcRange, |blob| blob.smcs[0].last = 0),
+        (Refusal::SmcRange, |blob| blob.smcs[0] = SmcGrant { first: 0, last: u32::MAX }),
         (Refusal::SmcRange, |blob| {
-            blob.smcs[0] = SmcGrant {
-                first: 0,
-                last: u32::MAX,
-            }
+            blob.smcs[0] = SmcGrant { first: 0x8400_0009, last: 0x8400_0009 };
         }),
         (Refusal::SmcRange, |blob| {
-            blob.smcs[0] = SmcGrant {
-                first: 0x8400_0009,
-                last: 0x8400_0009,
-            };
+            blob.smcs[0] = SmcGrant { first: 0xc3ff_0000, last: 0xc400_0000 };
         }),
-        (Refusal::SmcRange, |blob| {
-            blob.smcs[0] = SmcGrant {
-                first: 0xc3ff_0000,
-                last: 0xc400_0000,
-            };
-        }),
-        (Refusal::DoorbellRange, |blob| {
-            blob.doorbells[0].interrupt = 15
-        }),
+        (Refusal::DoorbellRange, |blob| blob.doorbells[0].interrupt = 15),
     ];
     for (number, (wanted, change)) in cases.iter().enumerate() {
         let mut blob = press();
@@ -167,31 +109,15 @@ fn each_thing_that_is_wrong_with_a_cell_alone_is_refused() {
 fn each_thing_that_is_wrong_with_a_system_alone_is_refused() {
     let cases: &[(Refusal, Change)] = &[
         (Refusal::ReservedNotZero, |blob| blob.entry = 4),
-        (Refusal::ReservedNotZero, |blob| {
-            blob.watchdog_milliseconds = 4
-        }),
-        (Refusal::TooManyEntries, |blob| {
-            blob.registers = vec![bits(0, 1, 1)]
-        }),
+        (Refusal::ReservedNotZero, |blob| blob.watchdog_milliseconds = 4),
+        (Refusal::TooManyEntries, |blob| blob.registers = vec![bits(0, 1, 1)]),
         (Refusal::MemoryFlags, |blob| blob.memory[1].guest += MIB),
-        (Refusal::MemoryFlags, |blob| {
-            blob.memory[1].flags |= MemoryFlags::LOADABLE.bits()
-        }),
-        (Refusal::PlatformShape, |blob| {
-            platform(blob).distributor += 0x1000
-        }),
-        (Refusal::PlatformShape, |blob| {
-            platform(blob).redistributors = DISTRIBUTOR - 0x1_0000
-        }),
-        (Refusal::PlatformShape, |blob| {
-            platform(blob).redistributor_bytes = 0
-        }),
-        (Refusal::PlatformShape, |blob| {
-            platform(blob).redistributor_bytes = !0x1_ffff
-        }),
-        (Refusal::PlatformShape, |blob| {
-            platform(blob).event_interrupt = 31
-        }),
+        (Refusal::MemoryFlags, |blob| blob.memory[1].flags |= MemoryFlags::LOADABLE.bits()),
+        (Refusal::PlatformShape, |blob| platform(blob).distributor += 0x1000),
+        (Refusal::PlatformShape, |blob| platform(blob).redistributors = DISTRIBUTOR - 0x1_0000),
+        (Refusal::PlatformShape, |blob| platform(blob).redistributor_bytes = 0),
+        (Refusal::PlatformShape, |blob| platform(blob).redistributor_bytes = !0x1_ffff),
+        (Refusal::PlatformShape, |blob| platform(blob).event_interrupt = 31),
         (Refusal::ReservedNotZero, |blob| platform(blob).reserved = 1),
     ];
     fn platform(blob: &mut Blob) -> &mut rampart_hypervisor_core::format::Platform {
@@ -208,25 +134,16 @@ fn each_thing_that_is_wrong_with_a_system_alone_is_refused() {
 fn what_is_not_a_whole_blob_of_its_kind_is_refused() {
     let of = |bytes: &[u8], kind| {
         let bytes = Aligned::new(bytes);
-        Configuration::read(bytes.bytes(), kind)
-            .err()
-            .map(|refused| refused.refusal)
+        Configuration::read(bytes.bytes(), kind).err().map(|refused| refused.refusal)
     };
     let good = press().bytes();
     for length in 0..good.len() {
-        assert_eq!(
-            of(&good[..length], Kind::Cell),
-            Some(Refusal::Truncated),
-            "{length} bytes"
-        );
+        assert_eq!(of(&good[..length], Kind::Cell), Some(Refusal::Truncated), "{length} bytes");
     }
     let mut long = good.clone();
     long.push(0);
     assert_eq!(of(&long, Kind::Cell), Some(Refusal::TooLong));
-    assert_eq!(
-        of(&vec![0; MAXIMUM_BLOB_BYTES + 8], Kind::Cell),
-        Some(Refusal::WrongMagic)
-    );
+    assert_eq!(of(&vec![0; MAXIMUM_BLOB_BYTES + 8], Kind::Cell), Some(Refusal::WrongMagic));
     assert_eq!(of(&good, Kind::System), Some(Refusal::WrongMagic));
     let mut other = good.clone();
     other[8] ^= 2;
@@ -253,10 +170,7 @@ fn a_blob_is_copied_once_and_never_more_than_there_is_room() {
     assert!(Configuration::read(copied.expect("copied"), Kind::Cell).is_ok());
     for bytes in [MAXIMUM_BLOB_BYTES as u64 + 1, u64::MAX] {
         let refused = buffer.fill(bytes, |_| copies += 1).map(<[u8]>::len);
-        assert_eq!(
-            refused.map_err(|refused| refused.refusal),
-            Err(Refusal::TooLong)
-        );
+        assert_eq!(refused.map_err(|refused| refused.refusal), Err(Refusal::TooLong));
     }
     assert_eq!(copies, 1);
 }
@@ -273,14 +187,8 @@ fn against(change: Change) -> Result<(), Refused> {
 fn a_second_cell_beside_the_first_is_accepted() {
     assert_eq!(against(|_| ()), Ok(()));
     // Bits of the same registers that the first one does not have, also for reading.
-    assert_eq!(
-        against(|new| new.registers = vec![bits(0, 0xf00, 0xf00)]),
-        Ok(())
-    );
-    assert_eq!(
-        against(|new| new.memory[2].flags &= !MemoryFlags::WRITE.bits()),
-        Ok(())
-    );
+    assert_eq!(against(|new| new.registers = vec![bits(0, 0xf00, 0xf00)]), Ok(()));
+    assert_eq!(against(|new| new.memory[2].flags &= !MemoryFlags::WRITE.bits()), Ok(()));
 }
 
 #[test]
@@ -291,12 +199,8 @@ fn what_another_has_is_refused_and_the_other_named() {
         (Refusal::CpuUnknown, 0, NO_CELL, |new| new.cpus = vec![3]),
         (Refusal::CpuOwned, 1, 3, |new| new.cpus = vec![0x100, 2]),
         (Refusal::CpuOwned, 1, ROOT, |new| new.cpus = vec![0, 0x100]),
-        (Refusal::MemoryOwned, 0, 3, |new| {
-            new.memory[0].physical = 0x5000_0000 + 4 * MIB
-        }),
-        (Refusal::MemoryOwned, 2, 3, |new| {
-            new.memory[2].bytes += 0x1000
-        }),
+        (Refusal::MemoryOwned, 0, 3, |new| new.memory[0].physical = 0x5000_0000 + 4 * MIB),
+        (Refusal::MemoryOwned, 2, 3, |new| new.memory[2].bytes += 0x1000),
         (Refusal::MemoryFlags, 2, 3, |new| {
             new.memory[2].flags &= !MemoryFlags::ROOT_READ.bits();
         }),
@@ -304,75 +208,43 @@ fn what_another_has_is_refused_and_the_other_named() {
             new.memory[2].flags |= MemoryFlags::WRITE.bits();
         }),
         (Refusal::MemoryOwned, 3, 3, |new| {
-            new.memory
-                .push(region(CLOCKS, CLOCKS, 0x1000, support::device()));
+            new.memory.push(region(CLOCKS, CLOCKS, 0x1000, support::device()));
         }),
         (Refusal::MemoryOwned, 3, 3, |new| {
-            new.memory
-                .push(region(0x0901_0000, 0x0901_0000, 0x1000, support::device()));
+            new.memory.push(region(0x0901_0000, 0x0901_0000, 0x1000, support::device()));
         }),
         // Neither the hypervisor's memory, nor a page of it, nor where the controller traps.
-        (Refusal::MemoryReserved, 1, NO_CELL, |new| {
-            new.memory[1].physical = HYPERVISOR.start
-        }),
+        (Refusal::MemoryReserved, 1, NO_CELL, |new| new.memory[1].physical = HYPERVISOR.start),
         (Refusal::MemoryReserved, 1, NO_CELL, |new| {
             new.memory[1].physical = HYPERVISOR.end - 0x1000;
         }),
-        (Refusal::MemoryReserved, 1, NO_CELL, |new| {
-            new.memory[1].guest = DISTRIBUTOR
-        }),
+        (Refusal::MemoryReserved, 1, NO_CELL, |new| new.memory[1].guest = DISTRIBUTOR),
         (Refusal::MemoryReserved, 1, NO_CELL, |new| {
             new.memory[1] = region(DISTRIBUTOR, 0x80_0000, 0x1000, support::device());
         }),
         // A hole that the description does not name: it may alias anything.
-        (Refusal::MemoryNotRoot, 1, NO_CELL, |new| {
-            new.memory[1].physical = 0x8000_0000
-        }),
-        (Refusal::MemoryNotRoot, 1, NO_CELL, |new| {
-            new.memory[1].physical = 0x7ff8_0000
-        }),
-        (Refusal::MemoryRange, 1, NO_CELL, |new| {
-            new.memory[1].guest = 1 << 40
-        }),
-        (Refusal::MemoryFlags, 1, NO_CELL, |new| {
-            new.memory[1].physical = 0x0900_0000
-        }),
+        (Refusal::MemoryNotRoot, 1, NO_CELL, |new| new.memory[1].physical = 0x8000_0000),
+        (Refusal::MemoryNotRoot, 1, NO_CELL, |new| new.memory[1].physical = 0x7ff8_0000),
+        (Refusal::MemoryRange, 1, NO_CELL, |new| new.memory[1].guest = 1 << 40),
+        (Refusal::MemoryFlags, 1, NO_CELL, |new| new.memory[1].physical = 0x0900_0000),
         (Refusal::InterruptRange, 0, NO_CELL, |new| {
-            new.interrupts = vec![InterruptGrant {
-                number: 288,
-                flags: 0,
-            }];
+            new.interrupts = vec![InterruptGrant { number: 288, flags: 0 }];
         }),
         (Refusal::InterruptOwned, 0, ROOT, |new| {
-            new.interrupts = vec![InterruptGrant {
-                number: 60,
-                flags: 0,
-            }];
+            new.interrupts = vec![InterruptGrant { number: 60, flags: 0 }];
         }),
         (Refusal::InterruptOwned, 0, ROOT, |new| {
-            new.interrupts = vec![InterruptGrant {
-                number: 61,
-                flags: 0,
-            }];
+            new.interrupts = vec![InterruptGrant { number: 61, flags: 0 }];
         }),
         (Refusal::InterruptOwned, 0, 3, |new| {
-            new.interrupts = vec![InterruptGrant {
-                number: 40,
-                flags: 0,
-            }];
+            new.interrupts = vec![InterruptGrant { number: 40, flags: 0 }];
         }),
         (Refusal::RegisterBitsOwned, 0, 3, |new| {
             new.registers = vec![bits(4, 0, 1 << 20)] // neither reads it
         }),
-        (Refusal::RegisterBitsOwned, 0, 3, |new| {
-            new.registers = vec![bits(0, 0, 0x8)]
-        }),
-        (Refusal::RegisterBitsOwned, 0, 3, |new| {
-            new.registers = vec![bits(0, 0x80, 0)]
-        }),
-        (Refusal::RegisterBitsOwned, 0, 3, |new| {
-            new.registers = vec![bits(4, 1 << 20, 0)]
-        }),
+        (Refusal::RegisterBitsOwned, 0, 3, |new| new.registers = vec![bits(0, 0, 0x8)]),
+        (Refusal::RegisterBitsOwned, 0, 3, |new| new.registers = vec![bits(0, 0x80, 0)]),
+        (Refusal::RegisterBitsOwned, 0, 3, |new| new.registers = vec![bits(4, 1 << 20, 0)]),
         (Refusal::RegisterDiffers, 0, 3, |new| {
             new.registers = vec![bits(0, 0x100, 0)];
             new.registers[0].flags = RegisterFlags::WRITE_ACTS.bits();
@@ -391,11 +263,7 @@ fn what_another_has_is_refused_and_the_other_named() {
         }),
     ];
     for (number, (refusal, index, other, change)) in cases.iter().enumerate() {
-        let wanted = Refused {
-            refusal: *refusal,
-            index: *index,
-            other: *other,
-        };
+        let wanted = Refused { refusal: *refusal, index: *index, other: *other };
         assert_eq!(against(*change), Err(wanted), "case {number}");
     }
 }
@@ -404,24 +272,13 @@ fn what_another_has_is_refused_and_the_other_named() {
 fn more_shared_registers_than_there_is_room_for_are_refused() {
     let many = |first: u64| -> Change {
         if first == 0 {
-            |new| {
-                new.registers = (0..250)
-                    .map(|index| bits(0x100 + 4 * index, 1, 1))
-                    .collect()
-            }
+            |new| new.registers = (0..250).map(|index| bits(0x100 + 4 * index, 1, 1)).collect()
         } else {
-            |new| {
-                new.registers = (0..254)
-                    .map(|index| bits(0x500 + 4 * index, 1, 1))
-                    .collect()
-            }
+            |new| new.registers = (0..254).map(|index| bits(0x500 + 4 * index, 1, 1)).collect()
         }
     };
     assert_eq!(against(many(0)), Ok(()));
-    assert_eq!(
-        against(many(1)).map_err(|refused| refused.refusal),
-        Err(Refusal::TooManyShared)
-    );
+    assert_eq!(against(many(1)).map_err(|refused| refused.refusal), Err(Refusal::TooManyShared));
 }
 
 #[test]
@@ -433,18 +290,9 @@ fn a_system_of_another_machine_is_refused() {
         refused.map(|refused| (refused.refusal, refused.index))
     };
     assert_eq!(check(|_| ()), None);
-    assert_eq!(
-        check(|blob| blob.cpus.swap(1, 2)),
-        Some((Refusal::CpuUnknown, 1))
-    );
-    assert_eq!(
-        check(|blob| blob.cpus.truncate(3)),
-        Some((Refusal::CpuUnknown, 3))
-    );
-    assert_eq!(
-        check(|blob| blob.memory[1].bytes += 0x1000),
-        Some((Refusal::MemoryReserved, 1))
-    );
+    assert_eq!(check(|blob| blob.cpus.swap(1, 2)), Some((Refusal::CpuUnknown, 1)));
+    assert_eq!(check(|blob| blob.cpus.truncate(3)), Some((Refusal::CpuUnknown, 3)));
+    assert_eq!(check(|blob| blob.memory[1].bytes += 0x1000), Some((Refusal::MemoryReserved, 1)));
     assert_eq!(
         check(|blob| {
             blob.memory[0] = region(DISTRIBUTOR, DISTRIBUTOR, 0x1000, support::device());
@@ -455,10 +303,7 @@ fn a_system_of_another_machine_is_refused() {
         check(|blob| blob.memory.push(region(1 << 40, 1 << 40, 0x1000, ram()))),
         Some((Refusal::MemoryRange, 3))
     );
-    assert_eq!(
-        check(|blob| blob.interrupts[0].number = 300),
-        Some((Refusal::InterruptRange, 0))
-    );
+    assert_eq!(check(|blob| blob.interrupts[0].number = 300), Some((Refusal::InterruptRange, 0)));
 }
 
 #[test]
@@ -467,12 +312,8 @@ fn a_doorbell_rings_only_where_its_owner_has_a_bell() {
     let mut cells: Cells<'_> = [None; MAXIMUM_CELLS];
     cells[1] = Some(read(&press()));
     let mut caller = cell("caller", &[0x100], 0x5800_0000);
-    caller.doorbells = [61, 71, 40, 90]
-        .map(|interrupt| Doorbell {
-            interrupt,
-            reserved: 0,
-        })
-        .to_vec();
+    caller.doorbells =
+        [61, 71, 40, 90].map(|interrupt| Doorbell { interrupt, reserved: 0 }).to_vec();
     let caller = read(&caller);
     let rings = |index| doorbell_target(&caller, index, &system, &cells);
     assert_eq!(rings(0), Some(61), "the root's");
@@ -486,9 +327,7 @@ fn a_doorbell_rings_only_where_its_owner_has_a_bell() {
 fn assert_sound(new: &Configuration<'_>, other: &Configuration<'_>) {
     let pages = |configuration: &Configuration<'_>| -> Vec<(u64, u64, MemoryFlags)> {
         let regions = configuration.memory.iter();
-        regions
-            .map(|region| (region.physical, region.bytes, region.flags()))
-            .collect()
+        regions.map(|region| (region.physical, region.bytes, region.flags())).collect()
     };
     for (start, bytes, flags) in pages(new) {
         assert!(bytes > 0 && start % 4096 == 0 && bytes % 4096 == 0);
@@ -505,19 +344,10 @@ fn assert_sound(new: &Configuration<'_>, other: &Configuration<'_>) {
     assert!(new.cpus.iter().all(|cpu| !other.cpus.contains(cpu)));
     for grant in new.interrupts {
         assert!(grant.number >= 32 && grant.number < 288);
-        assert!(
-            other
-                .interrupts
-                .iter()
-                .all(|theirs| theirs.number != grant.number)
-        );
+        assert!(other.interrupts.iter().all(|theirs| theirs.number != grant.number));
     }
     for register in new.registers {
-        for theirs in other
-            .registers
-            .iter()
-            .filter(|it| it.address == register.address)
-        {
+        for theirs in other.registers.iter().filter(|it| it.address == register.address) {
             assert_eq!(register.writable & theirs.writable, 0);
         }
     }
@@ -533,10 +363,7 @@ fn no_bytes_make_the_checks_panic_and_what_passes_is_sound() {
     cells[1] = Some(first);
     let mut rich = cell("second", &[0x100], 0x5800_0000);
     rich.registers = vec![bits(0, 0xf00, 0xf00), bits(8, 0xf, 0xf)];
-    rich.interrupts = vec![InterruptGrant {
-        number: 90,
-        flags: 0,
-    }];
+    rich.interrupts = vec![InterruptGrant { number: 90, flags: 0 }];
     rich.smcs = press().smcs;
     rich.doorbells = press().doorbells;
     let good = [rich.bytes(), system().bytes(), press().bytes()];

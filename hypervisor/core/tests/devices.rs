@@ -34,30 +34,17 @@ fn a_load_and_a_store_are_decoded() {
     let store = syndrome(1 << 24 | 0b10 << 22 | 5 << 16 | 1 << 6 | 0b000111);
     assert_eq!(
         store,
-        Transfer {
-            width: Width::Word,
-            register: 5,
-            signed: false,
-            wide: false,
-            write: true,
-        }
+        Transfer { width: Width::Word, register: 5, signed: false, wide: false, write: true }
     );
     assert_eq!(
         store.access(0x1004, 0x1234_5678),
-        Some(Access {
-            address: 0x1004,
-            width: Width::Word,
-            write: Some(0x1234_5678)
-        })
+        Some(Access { address: 0x1004, width: Width::Word, write: Some(0x1234_5678) })
     );
     assert_eq!(store.access(0x1002, 0), None, "unaligned");
     // ldrsb x30, [..]
     let load = syndrome(1 << 24 | 1 << 21 | 30 << 16 | 1 << 15 | 0b000101);
     assert_eq!((load.write, load.register), (false, 30));
-    assert_eq!(
-        load.access(0x1001, 7).expect("bytes are aligned").write,
-        None
-    );
+    assert_eq!(load.access(0x1001, 7).expect("bytes are aligned").write, None);
     assert_eq!(load.loaded(0x80), 0xffff_ffff_ffff_ff80);
     assert_eq!(load.loaded(0x7f), 0x7f);
     // ldrsh w1: the upper half is zero. ldr x2.
@@ -78,10 +65,7 @@ fn a_load_and_a_store_are_decoded() {
     assert!(data(1 << 8 | 0b000111).maintenance);
     assert_eq!(data(1 << 7 | 0b000110).abort, Abort::TableWalk);
     assert_eq!(data(0b010000).abort, Abort::External);
-    assert_eq!(
-        guest_address(0x0908_0000 >> 12 << 4, 0xffff_0000_1234_5678),
-        0x0908_0678
-    );
+    assert_eq!(guest_address(0x0908_0000 >> 12 << 4, 0xffff_0000_1234_5678), 0x0908_0678);
 }
 
 #[test]
@@ -89,11 +73,7 @@ fn exceptions_are_told_apart() {
     assert_eq!(trap(0x01 << 26), Trap::Wait);
     assert_eq!(trap(0x16 << 26 | 0x4a), Trap::Hypercall(0x4a));
     assert_eq!(trap(0x17 << 26 | 1), Trap::Smc(1));
-    assert_eq!(
-        trap(0x8200_0005),
-        Trap::InstructionAbort(Abort::Translation),
-        "a zapped core"
-    );
+    assert_eq!(trap(0x8200_0005), Trap::InstructionAbort(Abort::Translation), "a zapped core");
     assert_eq!(trap(0x2f << 26), Trap::SError);
     assert_eq!(trap(0x3c << 26), Trap::Unexpected(0x3c));
     // (op0, op1, CRn, CRm, op2) of MSR and SYS as the syndrome has them.
@@ -108,22 +88,10 @@ fn exceptions_are_told_apart() {
     assert_eq!(named(3, 0, 12, 11, 5), SystemRegister::SendGroup1);
     assert_eq!(named(3, 0, 12, 11, 6), SystemRegister::SendOther);
     assert_eq!(named(3, 0, 12, 11, 7), SystemRegister::SendOther);
-    assert_eq!(
-        named(3, 0, 4, 6, 0),
-        SystemRegister::Control(ControlRegister::PriorityMask)
-    );
-    assert_eq!(
-        named(3, 0, 12, 12, 4),
-        SystemRegister::Control(ControlRegister::Control)
-    );
-    assert_eq!(
-        named(3, 0, 12, 11, 1),
-        SystemRegister::Control(ControlRegister::Deactivate)
-    );
-    assert_eq!(
-        named(3, 0, 12, 11, 3),
-        SystemRegister::Control(ControlRegister::RunningPriority)
-    );
+    assert_eq!(named(3, 0, 4, 6, 0), SystemRegister::Control(ControlRegister::PriorityMask));
+    assert_eq!(named(3, 0, 12, 12, 4), SystemRegister::Control(ControlRegister::Control));
+    assert_eq!(named(3, 0, 12, 11, 1), SystemRegister::Control(ControlRegister::Deactivate));
+    assert_eq!(named(3, 0, 12, 11, 3), SystemRegister::Control(ControlRegister::RunningPriority));
     for crm in [6, 10, 14] {
         assert_eq!(named(1, 0, 7, crm, 2), SystemRegister::SetWay);
     }
@@ -136,11 +104,7 @@ fn exceptions_are_told_apart() {
         (8, 7, ControlRegister::Group0),
         (12, 6, ControlRegister::Group0),
     ] {
-        assert_eq!(
-            named(3, 0, 12, crm, op2),
-            SystemRegister::Control(register),
-            "{crm} {op2}"
-        );
+        assert_eq!(named(3, 0, 12, crm, op2), SystemRegister::Control(register), "{crm} {op2}");
     }
     assert!(matches!(named(3, 0, 1, 0, 1), SystemRegister::Unknown(_)));
     let read = system(3, 0, 4, 6, 0, 17 << 5 | 1);
@@ -148,11 +112,7 @@ fn exceptions_are_told_apart() {
 }
 
 fn word(address: u64, write: Option<u64>) -> Access {
-    Access {
-        address,
-        width: Width::Word,
-        write,
-    }
+    Access { address, width: Width::Word, write }
 }
 
 fn of_root(served: Option<Result<u64, Forbidden>>) -> Result<u64, Forbidden> {
@@ -172,30 +132,16 @@ fn dispatch(
 fn a_cell_reads_and_writes_its_bits_alone() {
     let press = press();
     let (locks, bus) = (Locks::new(), Registers::default());
-    let access = |offset, write| {
-        dispatch(
-            &word(CLOCKS + offset, write),
-            &press.registers,
-            &locks,
-            &bus,
-        )
-    };
+    let access =
+        |offset, write| dispatch(&word(CLOCKS + offset, write), &press.registers, &locks, &bus);
     bus.set(CLOCKS, Width::Word, 0xabcd_ef12);
     assert_eq!(access(0, None), Ok(0x12));
     assert_eq!(access(0, Some(0xffff_ff07)), Ok(0));
-    assert_eq!(
-        bus.get(CLOCKS, Width::Word),
-        0xabcd_ef17,
-        "four bits are its own to write"
-    );
+    assert_eq!(bus.get(CLOCKS, Width::Word), 0xabcd_ef17, "four bits are its own to write");
     bus.set(CLOCKS + 4, Width::Word, 0x1234_5678);
     bus.taken();
     assert_eq!(access(4, None), Ok(0));
-    assert_eq!(
-        bus.taken(),
-        [],
-        "nothing to read: the register is left alone"
-    );
+    assert_eq!(bus.taken(), [], "nothing to read: the register is left alone");
     assert_eq!(access(4, Some(0xaaaa_aaaa)), Ok(0));
     assert_eq!(bus.get(CLOCKS + 4, Width::Word), 0xaaaa_5678);
     bus.taken();
@@ -204,24 +150,10 @@ fn a_cell_reads_and_writes_its_bits_alone() {
     for offset in [8, 0xc, 0x14, 0xffc] {
         assert_eq!(access(offset, None), Err(Forbidden), "{offset:#x}");
     }
-    let half = Access {
-        address: CLOCKS,
-        width: Width::Half,
-        write: None,
-    };
-    assert_eq!(
-        dispatch(&half, &press.registers, &locks, &bus),
-        Err(Forbidden)
-    );
-    let inside = Access {
-        address: CLOCKS + 2,
-        width: Width::Half,
-        write: None,
-    };
-    assert_eq!(
-        dispatch(&inside, &press.registers, &locks, &bus),
-        Err(Forbidden)
-    );
+    let half = Access { address: CLOCKS, width: Width::Half, write: None };
+    assert_eq!(dispatch(&half, &press.registers, &locks, &bus), Err(Forbidden));
+    let inside = Access { address: CLOCKS + 2, width: Width::Half, write: None };
+    assert_eq!(dispatch(&inside, &press.registers, &locks, &bus), Err(Forbidden));
     assert_eq!(serve(&word(CLOCKS, None), &[], &locks, &bus), None);
     for beyond in [CLOCKS - 4, CLOCKS + 0x1000] {
         let served = serve(&word(beyond, None), &press.registers, &locks, &bus);
@@ -235,14 +167,8 @@ fn where_a_written_1_acts_nothing_is_read_and_others_get_0() {
     let mut register = bits(0, 0xf, 0xf);
     register.flags = RegisterFlags::WRITE_ACTS.bits();
     let (locks, bus) = (Locks::new(), Registers::default());
-    assert_eq!(
-        dispatch(&word(CLOCKS, Some(0xf3)), &[register], &locks, &bus),
-        Ok(0)
-    );
-    assert_eq!(
-        dispatch(&word(CLOCKS, Some(0xf0)), &[register], &locks, &bus),
-        Ok(0)
-    );
+    assert_eq!(dispatch(&word(CLOCKS, Some(0xf3)), &[register], &locks, &bus), Ok(0));
+    assert_eq!(dispatch(&word(CLOCKS, Some(0xf0)), &[register], &locks, &bus), Ok(0));
     assert_eq!(bus.taken(), [(CLOCKS, Width::Word, Some(3))]);
 }
 
@@ -250,13 +176,8 @@ fn where_a_written_1_acts_nothing_is_read_and_others_get_0() {
 fn the_root_has_what_no_cell_has() {
     let mut other = cell("other", &[0x100], 0x5800_0000);
     let shared = RegisterFlags::SHARED_READ.bits();
-    other.registers = vec![
-        bits(0, 0xf000, 0xf000),
-        RegisterGrant {
-            flags: shared,
-            ..bits(8, 3, 1)
-        },
-    ];
+    other.registers =
+        vec![bits(0, 0xf000, 0xf000), RegisterGrant { flags: shared, ..bits(8, 3, 1) }];
     let (press, other) = (read(&press()), read(&other));
     let mut root = RootRegisters::new();
     root.set([press, other].iter());
@@ -274,28 +195,11 @@ fn the_root_has_what_no_cell_has() {
     // A register that no cell has bits of, in the same page.
     assert_eq!(access(0x20, Some(0x1234_5678)), Ok(0));
     assert_eq!(access(0x20, None), Ok(0x1234_5678));
-    let wide = |offset, write| Access {
-        address: CLOCKS + offset,
-        width: Width::Double,
-        write,
-    };
-    assert_eq!(
-        of_root(root.serve(&wide(0, Some(0)), &locks, &bus)),
-        Err(Forbidden)
-    );
-    assert_eq!(
-        of_root(root.serve(&wide(0x10, None), &locks, &bus)),
-        Err(Forbidden)
-    );
-    assert_eq!(
-        of_root(root.serve(&wide(0x18, Some(7)), &locks, &bus)),
-        Ok(0)
-    );
-    let byte = Access {
-        address: CLOCKS + 3,
-        width: Width::Byte,
-        write: None,
-    };
+    let wide = |offset, write| Access { address: CLOCKS + offset, width: Width::Double, write };
+    assert_eq!(of_root(root.serve(&wide(0, Some(0)), &locks, &bus)), Err(Forbidden));
+    assert_eq!(of_root(root.serve(&wide(0x10, None), &locks, &bus)), Err(Forbidden));
+    assert_eq!(of_root(root.serve(&wide(0x18, Some(7)), &locks, &bus)), Ok(0));
+    let byte = Access { address: CLOCKS + 3, width: Width::Byte, write: None };
     assert_eq!(of_root(root.serve(&byte, &locks, &bus)), Err(Forbidden));
     for other in [CLOCKS - 4, CLOCKS + 4096] {
         assert_eq!(root.serve(&word(other, None), &locks, &bus), None);
@@ -327,10 +231,7 @@ fn nobody_waits_without_end_for_who_does_not_come_back() {
         let holder = scope.spawn(|| dispatch(&word(CLOCKS, Some(1)), &own, &locks, &stuck));
         stuck.0.wait();
         let bus = Registers::default();
-        assert_eq!(
-            dispatch(&word(CLOCKS, Some(1)), &own, &locks, &bus),
-            Err(Forbidden)
-        );
+        assert_eq!(dispatch(&word(CLOCKS, Some(1)), &own, &locks, &bus), Err(Forbidden));
         assert_eq!(bus.taken(), []);
         stuck.1.wait();
         assert_eq!(holder.join().expect("no panic"), Ok(0));

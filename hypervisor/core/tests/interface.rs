@@ -12,10 +12,7 @@ use rampart_hypervisor_core::format::{
 use rampart_hypervisor_core::interface::{CellStatus, CpuStatus, Failure, Header, Status};
 use rampart_hypervisor_core::{format, interface};
 
-const SOURCES: [&str; 2] = [
-    include_str!("../src/interface.rs"),
-    include_str!("../src/format.rs"),
-];
+const SOURCES: [&str; 2] = [include_str!("../src/interface.rs"), include_str!("../src/format.rs")];
 
 /// (name in C, value)
 type Expected = Vec<(String, i128)>;
@@ -64,10 +61,7 @@ fn codes() -> Expected {
         let mut prefix = None;
         for line in source.lines().map(str::trim) {
             if line.starts_with("pub enum") || line.starts_with("pub struct") {
-                prefix = prefixes
-                    .iter()
-                    .find(|(start, _)| line.starts_with(start))
-                    .map(|of| of.1);
+                prefix = prefixes.iter().find(|(start, _)| line.starts_with(start)).map(|of| of.1);
                 assert!(
                     prefix.is_some() || !line.starts_with("pub enum"),
                     "{line}: no prefix in C"
@@ -124,11 +118,7 @@ fn constants() -> Expected {
         .iter()
         .flat_map(|source| source.lines())
         .filter(|line| line.starts_with("pub const"));
-    assert_eq!(
-        there.count(),
-        found.len(),
-        "a constant that this test does not compare"
-    );
+    assert_eq!(there.count(), found.len(), "a constant that this test does not compare");
     found
 }
 
@@ -178,11 +168,8 @@ fn structures() -> Vec<Structure> {
 fn the_header_in_c_says_the_same() {
     let mut program = String::from("#include <stddef.h>\n#include \"interface.h\"\n");
     let mut same = |what: &str, value: i128| {
-        writeln!(
-            program,
-            "_Static_assert(({what}) == {value}LL, \"not {value}\");"
-        )
-        .expect("a string");
+        writeln!(program, "_Static_assert(({what}) == {value}LL, \"not {value}\");")
+            .expect("a string");
     };
     for (name, value) in codes().into_iter().chain(constants()) {
         same(&name, value);
@@ -192,18 +179,12 @@ fn the_header_in_c_says_the_same() {
         same(&format!("sizeof({structure})"), size as i128);
         for (field, offset, size) in fields {
             same(&format!("offsetof({structure}, {field})"), offset as i128);
-            same(
-                &format!("sizeof((({structure} *)0)->{field})"),
-                size as i128,
-            );
+            same(&format!("sizeof((({structure} *)0)->{field})"), size as i128);
         }
     }
     let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel/rampart/interface.h");
     let text = std::fs::read_to_string(&header).expect("the header");
-    let defined = text
-        .lines()
-        .filter(|line| line.starts_with("#define RAMPART_"))
-        .count();
+    let defined = text.lines().filter(|line| line.starts_with("#define RAMPART_")).count();
     assert_eq!(
         defined,
         codes().len() + constants().len(),
@@ -219,11 +200,7 @@ fn the_header_in_c_says_the_same() {
         .arg(&source)
         .output()
         .expect("cc, which scripts/setup build installs");
-    assert!(
-        compiler.status.success(),
-        "{}",
-        String::from_utf8_lossy(&compiler.stderr)
-    );
+    assert!(compiler.status.success(), "{}", String::from_utf8_lossy(&compiler.stderr));
 }
 
 /// Each refusal stands in the page for people, in its own words.
@@ -232,18 +209,10 @@ fn the_page_names_every_refusal() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/hypervisor.md");
     let page = std::fs::read_to_string(page).expect("the page");
     let refusals = (1..).map_while(|code| Refusal::try_from(code).ok());
-    let rows: Vec<String> = refusals
-        .map(|it| format!("| `{it:?}` | {} |", it.words()))
-        .collect();
+    let rows: Vec<String> = refusals.map(|it| format!("| `{it:?}` | {} |", it.words())).collect();
     assert!(rows.len() > 30);
-    let there = page
-        .lines()
-        .filter(|line| rows.iter().any(|row| row == line));
-    assert_eq!(
-        there.collect::<Vec<_>>(),
-        rows,
-        "in the order of their codes"
-    );
+    let there = page.lines().filter(|line| rows.iter().any(|row| row == line));
+    assert_eq!(there.collect::<Vec<_>>(), rows, "in the order of their codes");
 }
 
 #[test]
@@ -260,8 +229,5 @@ fn the_driver_refuses_in_the_same_words() {
         assert!(known.contains(&format!("refusal{name}]")), "{line}");
         all += 1;
     }
-    assert_eq!(
-        text.lines().filter(|line| line.starts_with('\t')).count(),
-        all
-    );
+    assert_eq!(text.lines().filter(|line| line.starts_with('\t')).count(), all);
 }

@@ -19,9 +19,7 @@ const CPUS: [u64; 2] = [1, 0x100];
 /// The interrupts 40, 63 and 71.
 fn own() -> Interrupts {
     let own = Interrupts::none();
-    [40, 63, 71]
-        .into_iter()
-        .for_each(|number| own.insert(number));
+    [40, 63, 71].into_iter().for_each(|number| own.insert(number));
     own
 }
 
@@ -41,11 +39,7 @@ fn in_distributor(
 }
 
 fn access(offset: u64, width: Width, write: Option<u64>, bus: &Registers) -> u64 {
-    let access = Access {
-        address: DISTRIBUTOR + offset,
-        width,
-        write,
-    };
+    let access = Access { address: DISTRIBUTOR + offset, width, write };
     in_distributor(&access, &own(), &CPUS, bus)
 }
 
@@ -61,12 +55,10 @@ fn write(offset: u64, value: u64, bus: &Registers) {
 fn a_set_of_interrupts_has_shared_ones_alone() {
     let set = own();
     assert!(set.contains(40) && !set.contains(41));
-    [0, 15, 31, 1020, 1023, u32::MAX]
-        .into_iter()
-        .for_each(|number| {
-            set.insert(number);
-            assert!(!set.contains(number), "{number}");
-        });
+    [0, 15, 31, 1020, 1023, u32::MAX].into_iter().for_each(|number| {
+        set.insert(number);
+        assert!(!set.contains(number), "{number}");
+    });
     set.remove(40);
     assert!(!set.contains(40) && set.contains(63));
     let all = Interrupts::all();
@@ -80,10 +72,7 @@ fn bits_of_one_interrupt_each_are_written_where_they_are_owned() {
         let bus = Registers::default();
         write(register + 4, 0xffff_ffff, &bus);
         let mask = 1 << (40 - 32) | 1 << (63 - 32);
-        assert_eq!(
-            bus.taken(),
-            [(DISTRIBUTOR + register + 4, Width::Word, Some(mask))]
-        );
+        assert_eq!(bus.taken(), [(DISTRIBUTOR + register + 4, Width::Word, Some(mask))]);
         write(register + 8, 0xffff_ffff & !(1 << 7), &bus);
         write(register, 0xffff_ffff, &bus);
         write(register + 12, 0xffff_ffff, &bus);
@@ -99,9 +88,7 @@ fn groups_cannot_be_changed_and_what_has_no_meaning_is_zero() {
     let bus = Registers::default();
     bus.set(DISTRIBUTOR + 0x84, Width::Word, 0xffff_ffff);
     // IGROUPR, IGRPMODR, NSACR, ITARGETSR, SGIR, CTLR, and ranges beyond GICv3.0.
-    for register in [
-        0x84, 0xd04, 0xe08, 0x820, 0xf00, 0x000, 0x1084, 0x3000, 0xc000,
-    ] {
+    for register in [0x84, 0xd04, 0xe08, 0x820, 0xf00, 0x000, 0x1084, 0x3000, 0xc000] {
         write(register, 0xffff_ffff, &bus);
     }
     assert_eq!(bus.taken(), []);
@@ -126,45 +113,24 @@ fn the_controller_is_described_without_messages() {
 fn priorities_are_bytes_and_the_best_are_kept_back() {
     let bus = Registers::default();
     bus.set(DISTRIBUTOR + 0x428, Width::Word, 0x1122_3344);
-    assert_eq!(
-        read(0x428, &bus),
-        0x44,
-        "interrupt 40 is the first of its word"
-    );
+    assert_eq!(read(0x428, &bus), 0x44, "interrupt 40 is the first of its word");
     bus.taken();
     write(0x428, 0xa0a0_a0a0, &bus);
-    assert_eq!(
-        bus.taken(),
-        [(DISTRIBUTOR + 0x428, Width::Byte, Some(0xa0))]
-    );
+    assert_eq!(bus.taken(), [(DISTRIBUTOR + 0x428, Width::Byte, Some(0xa0))]);
     write(0x43c, 0x0000_0000, &bus);
     let best = Some(u64::from(BEST_PRIORITY));
-    assert_eq!(
-        bus.taken(),
-        [(DISTRIBUTOR + 0x43f, Width::Byte, best)],
-        "63, not below the best"
-    );
+    assert_eq!(bus.taken(), [(DISTRIBUTOR + 0x43f, Width::Byte, best)], "63, not below the best");
     access(0x43f, Width::Byte, Some(0x80), &bus);
     access(0x43e, Width::Byte, Some(0x80), &bus);
     access(0x43e, Width::Half, Some(0x8080), &bus);
     access(0x438, Width::Double, Some(u64::MAX), &bus);
-    assert_eq!(
-        bus.taken(),
-        [(DISTRIBUTOR + 0x43f, Width::Byte, Some(0x80))]
-    );
+    assert_eq!(bus.taken(), [(DISTRIBUTOR + 0x43f, Width::Byte, Some(0x80))]);
     assert_eq!(access(0x43f, Width::Byte, None, &bus), 0x80);
     // Who owns all four writes them at once.
-    let all = Access {
-        address: DISTRIBUTOR + 0x424,
-        width: Width::Word,
-        write: Some(0x00a0_10ff),
-    };
+    let all = Access { address: DISTRIBUTOR + 0x424, width: Width::Word, write: Some(0x00a0_10ff) };
     bus.taken();
     in_distributor(&all, &Interrupts::all(), &CPUS, &bus);
-    assert_eq!(
-        bus.taken(),
-        [(DISTRIBUTOR + 0x424, Width::Word, Some(0x10a0_10ff))]
-    );
+    assert_eq!(bus.taken(), [(DISTRIBUTOR + 0x424, Width::Word, Some(0x10a0_10ff))]);
 }
 
 #[test]
@@ -191,15 +157,7 @@ fn an_interrupt_is_routed_to_own_cpus_alone() {
     access(register, Width::Double, Some(0x100), &bus);
     assert_eq!(bus.get(at, Width::Double), 0x100);
     // Another cell's CPU, any CPU, an own one with further bits.
-    for wanted in [
-        0,
-        2,
-        1 << 31,
-        1 << 31 | 1,
-        1 << 32 | 1,
-        1 << 24 | 1,
-        u64::MAX,
-    ] {
+    for wanted in [0, 2, 1 << 31, 1 << 31 | 1, 1 << 32 | 1, 1 << 24 | 1, u64::MAX] {
         access(register, Width::Double, Some(wanted), &bus);
         assert_eq!(bus.get(at, Width::Double), 0x100, "{wanted:#x}");
     }
@@ -207,16 +165,9 @@ fn an_interrupt_is_routed_to_own_cpus_alone() {
     let status = support::zeroed_status();
     status.begin(&support::MPIDRS);
     status.cpus[2].give(5);
-    let caller = Caller {
-        status: &status,
-        cell: 5,
-    };
+    let caller = Caller { status: &status, cell: 5 };
     for (wanted, routed) in [(1, 0x100), (2, 2), (0x100, 2)] {
-        let access = Access {
-            address: at,
-            width: Width::Double,
-            write: Some(wanted),
-        };
+        let access = Access { address: at, width: Width::Double, write: Some(wanted) };
         assert_eq!(in_distributor(&access, &own(), &caller, &bus), 0);
         assert_eq!(bus.get(at, Width::Double), routed);
     }
@@ -244,10 +195,7 @@ fn an_interrupt_is_made_pending_by_message_where_it_is_owned() {
     write(0x40, 8, &bus);
     assert_eq!(
         bus.taken(),
-        [
-            (DISTRIBUTOR + 0x40, Width::Word, Some(40)),
-            (DISTRIBUTOR + 0x48, Width::Word, Some(71)),
-        ]
+        [(DISTRIBUTOR + 0x40, Width::Word, Some(40)), (DISTRIBUTOR + 0x48, Width::Word, Some(71)),]
     );
 }
 
@@ -266,11 +214,7 @@ fn who_owns_nothing_changes_nothing_and_sees_only_what_describes_the_controller(
                 continue;
             }
             let access = |write| {
-                let access = Access {
-                    address: DISTRIBUTOR + offset,
-                    width,
-                    write,
-                };
+                let access = Access { address: DISTRIBUTOR + offset, width, write };
                 in_distributor(&access, &none, &CPUS, &bus)
             };
             bus.taken();
@@ -284,11 +228,7 @@ fn who_owns_nothing_changes_nothing_and_sees_only_what_describes_the_controller(
 }
 
 fn private(offset: u64, write: Option<u64>, own: bool, bus: &Registers) -> u64 {
-    let access = Access {
-        address: REDISTRIBUTORS + offset,
-        width: Width::Word,
-        write,
-    };
+    let access = Access { address: REDISTRIBUTORS + offset, width: Width::Word, write };
     redistributor(offset, &access, own, PRIVATE, bus)
 }
 
@@ -299,10 +239,7 @@ fn the_management_interrupt_is_out_of_reach() {
     for register in [0x100, 0x180, 0x200, 0x280, 0x300, 0x380] {
         private(second + register, Some(0xffff_ffff), true, &bus);
         let address = REDISTRIBUTORS + second + register;
-        assert_eq!(
-            bus.taken(),
-            [(address, Width::Word, Some(PRIVATE.0.into()))]
-        );
+        assert_eq!(bus.taken(), [(address, Width::Word, Some(PRIVATE.0.into()))]);
     }
     // Its group, its priority and that of the maintenance interrupt.
     private(second + 0x80, Some(0xffff_ffff), true, &bus);
@@ -310,21 +247,11 @@ fn the_management_interrupt_is_out_of_reach() {
     assert_eq!(bus.taken(), []);
     private(second + 0x40c, Some(0xf0f0_f0f0), true, &bus);
     private(second + 0x418, Some(0xf0f0_f0f0), true, &bus);
-    let written: Vec<u64> = bus
-        .taken()
-        .iter()
-        .map(|access| access.0 - REDISTRIBUTORS)
-        .collect();
-    assert_eq!(
-        written,
-        [0x1_040c, 0x1_040d, 0x1_040e, 0x1_0418, 0x1_041a, 0x1_041b]
-    );
+    let written: Vec<u64> = bus.taken().iter().map(|access| access.0 - REDISTRIBUTORS).collect();
+    assert_eq!(written, [0x1_040c, 0x1_040d, 0x1_040e, 0x1_0418, 0x1_041a, 0x1_041b]);
     bus.set(REDISTRIBUTORS + second + 0xc04, Width::Word, 0);
     private(second + 0xc04, Some(0xffff_ffff), true, &bus);
-    assert_eq!(
-        bus.get(REDISTRIBUTORS + second + 0xc04, Width::Word),
-        0xfff3_ffff
-    );
+    assert_eq!(bus.get(REDISTRIBUTORS + second + 0xc04, Width::Word), 0xfff3_ffff);
 }
 
 #[test]
@@ -338,18 +265,11 @@ fn a_redistributor_is_neither_put_to_sleep_nor_given_tables() {
             width: Width::Double,
             write: Some(u64::MAX),
         };
-        assert_eq!(
-            redistributor(register & !7, &access, true, PRIVATE, &bus),
-            0
-        );
+        assert_eq!(redistributor(register & !7, &access, true, PRIVATE, &bus), 0);
     }
     assert_eq!(bus.taken(), []);
     bus.set(REDISTRIBUTORS + 8, Width::Double, 0x1_0000_011f);
-    assert_eq!(
-        private(8, None, true, &bus),
-        0x116,
-        "PLPIS and DirectLPI are hidden, VLPIS not"
-    );
+    assert_eq!(private(8, None, true, &bus), 0x116, "PLPIS and DirectLPI are hidden, VLPIS not");
     assert_eq!(private(12, None, true, &bus), 1);
     bus.set(REDISTRIBUTORS + 0x14, Width::Word, 6);
     assert_eq!(private(0x14, None, true, &bus), 6);
@@ -370,17 +290,10 @@ fn of_anothers_frames_only_what_names_them_is_seen() {
         assert_eq!(seen, names, "{offset:#x}");
     }
     let frames = [0x100_0000, 0x102_0000];
-    assert_eq!(
-        redistributor_owner(0x103_0084, &frames, 0x2_0000),
-        Some((1, 0x1_0084))
-    );
+    assert_eq!(redistributor_owner(0x103_0084, &frames, 0x2_0000), Some((1, 0x1_0084)));
     assert_eq!(redistributor_owner(0x104_0000, &frames, 0x2_0000), None);
     assert_eq!(redistributor_owner(0xff_ffff, &frames, 0x2_0000), None);
-    let beyond = Access {
-        address: REDISTRIBUTORS,
-        width: Width::Word,
-        write: None,
-    };
+    let beyond = Access { address: REDISTRIBUTORS, width: Width::Word, write: None };
     assert_eq!(redistributor(0x2_0000, &beyond, true, PRIVATE, &bus), 0);
 }
 
@@ -388,18 +301,11 @@ fn of_anothers_frames_only_what_names_them_is_seen() {
 fn sent(value: u64, sender: u64) -> Vec<(u64, u64)> {
     let mut sent = Vec::new();
     send(value, sender, CPUS.into_iter(), PRIVATE, |value| {
-        assert_eq!(
-            value & !0x00ff_f0ff_0fff_ffff,
-            0,
-            "bits that are RES0 or IRM: {value:#x}"
-        );
+        assert_eq!(value & !0x00ff_f0ff_0fff_ffff, 0, "bits that are RES0 or IRM: {value:#x}");
         let cluster =
             (value >> 48 & 0xff) << 32 | (value >> 32 & 0xff) << 16 | (value >> 16 & 0xff) << 8;
         for target in (0..16).filter(|target| value >> target & 1 != 0) {
-            sent.push((
-                cluster | (value >> 44 & 0xf) << 4 | target,
-                value >> 24 & 0xf,
-            ));
+            sent.push((cluster | (value >> 44 & 0xf) << 4 | target, value >> 24 & 0xf));
         }
     });
     sent
@@ -407,40 +313,20 @@ fn sent(value: u64, sender: u64) -> Vec<(u64, u64)> {
 
 #[test]
 fn software_interrupts_stay_in_the_cell() {
-    assert_eq!(
-        sent(3 << 24 | 0xffff, 1),
-        [(1, 3)],
-        "of the cluster 0.0.0 one CPU is its own"
-    );
+    assert_eq!(sent(3 << 24 | 0xffff, 1), [(1, 3)], "of the cluster 0.0.0 one CPU is its own");
     assert_eq!(sent(3 << 24 | 1 << 16 | 0xffff, 1), [(0x100, 3)]);
     assert_eq!(sent(3 << 24 | 0b1101, 1), []);
     for elsewhere in [2 << 16, 1 << 32, 1 << 48, 1 << 44] {
         assert_eq!(sent(3 << 24 | elsewhere | 0xffff, 1), [], "{elsewhere:#x}");
     }
     assert_eq!(sent(15 << 24 | 0xffff, 1), [], "the management interrupt");
-    assert_eq!(
-        sent(1 << 40 | 5 << 24 | 0xffff, 1),
-        [(0x100, 5)],
-        "all others are those inside"
-    );
+    assert_eq!(sent(1 << 40 | 5 << 24 | 0xffff, 1), [(0x100, 5)], "all others are those inside");
     assert_eq!(sent(1 << 40 | 5 << 24, 0x100), [(1, 5)]);
     assert_eq!(sent(1 << 40 | 15 << 24, 1), []);
     // The last range of a cluster with 256 CPUs.
     let mut values = Vec::new();
-    send(
-        0xf << 44 | 2 << 24 | 0x8000,
-        0,
-        [0xff].into_iter(),
-        PRIVATE,
-        |value| values.push(value),
-    );
-    send(
-        1 << 40 | 2 << 24,
-        0,
-        [0, 0xff].into_iter(),
-        PRIVATE,
-        |value| values.push(value),
-    );
+    send(0xf << 44 | 2 << 24 | 0x8000, 0, [0xff].into_iter(), PRIVATE, |value| values.push(value));
+    send(1 << 40 | 2 << 24, 0, [0, 0xff].into_iter(), PRIVATE, |value| values.push(value));
     assert_eq!(values, [0xf << 44 | 2 << 24 | 0x8000; 2]);
 }
 
@@ -451,35 +337,14 @@ fn the_cpu_interface_is_the_cells_but_for_the_management_interrupt() {
         control_write(register, value, real, &own(), PRIVATE, BEST_PRIORITY)
     };
     assert_eq!(write(PriorityMask, 0xf0, 0), Some(0xf0));
-    assert_eq!(
-        write(PriorityMask, 0, 0xf0),
-        Some(BEST_PRIORITY.into()),
-        "one gets through"
-    );
-    assert_eq!(
-        write(PriorityMask, 0xffff_ff00, 0xf0),
-        Some(BEST_PRIORITY.into())
-    );
-    assert_eq!(
-        write(Control, 0xffff_ffff, 0x400),
-        Some(0x403),
-        "CBPR and EOImode"
-    );
+    assert_eq!(write(PriorityMask, 0, 0xf0), Some(BEST_PRIORITY.into()), "one gets through");
+    assert_eq!(write(PriorityMask, 0xffff_ff00, 0xf0), Some(BEST_PRIORITY.into()));
+    assert_eq!(write(Control, 0xffff_ffff, 0x400), Some(0x403), "CBPR and EOImode");
     assert_eq!(write(Control, 0, 0x8403), Some(0x8400));
     assert_eq!(write(RunningPriority, 1, 1), None);
-    for (number, own) in [
-        (40, true),
-        (41, false),
-        (3, true),
-        (27, true),
-        (15, false),
-        (25, false),
-    ] {
-        assert_eq!(
-            write(Deactivate, number, 0),
-            own.then_some(number),
-            "{number}"
-        );
+    for (number, own) in [(40, true), (41, false), (3, true), (27, true), (15, false), (25, false)]
+    {
+        assert_eq!(write(Deactivate, number, 0), own.then_some(number), "{number}");
     }
     assert_eq!(write(Deactivate, 8192, 0), None, "an LPI");
     assert_eq!(control_read(PriorityMask, 0xf8), 0xf8);
@@ -494,15 +359,9 @@ fn with_two_security_states_the_management_interrupt_is_not_masked_either() {
     for shifted in [true, false] {
         for value in 0..=0xff {
             let lowest = lowest_mask(shifted);
-            let mask = control_write(
-                ControlRegister::PriorityMask,
-                value,
-                0xff,
-                &own(),
-                PRIVATE,
-                lowest,
-            )
-            .expect("the mask is always written");
+            let mask =
+                control_write(ControlRegister::PriorityMask, value, 0xff, &own(), PRIVATE, lowest)
+                    .expect("the mask is always written");
             let mask = if shifted { real(mask) } else { mask };
             // Of five bits, the fewest that a controller with two security states has (4.8).
             let mask = mask & 0xf8;
@@ -523,10 +382,7 @@ fn no_cell_has_interrupts_of_group_0() {
     assert_eq!(control_read(Group0Pending, 9), 1023, "no interrupt");
     assert_eq!(control_read(Group0, 9), 0);
     for register in [Group0, Group0Pending] {
-        assert_eq!(
-            control_write(register, 9, 9, &own(), PRIVATE, BEST_PRIORITY),
-            None
-        );
+        assert_eq!(control_write(register, 9, 9, &own(), PRIVATE, BEST_PRIORITY), None);
     }
 }
 

@@ -51,10 +51,7 @@ fn a_header_tells_where_everything_is() {
     assert_eq!(layout.memory, HYPERVISOR);
     assert_eq!(layout.per_cpu, base + 0x1_0000..base + 0x2_0000);
     assert_eq!(layout.configuration, base + 0x2_0000..base + 0x2_1238);
-    assert_eq!(
-        layout.status,
-        base + 0x2_2000..base + 0x2_2000 + STATUS_BYTES as u64
-    );
+    assert_eq!(layout.status, base + 0x2_2000..base + 0x2_2000 + STATUS_BYTES as u64);
     assert_eq!(layout.pool, layout.status.end..HYPERVISOR.end);
     assert_eq!(header().cpus(), MPIDRS);
 }
@@ -77,35 +74,21 @@ fn a_header_that_is_out_of_order_is_refused() {
         (Outcome::Invalid, |header| header.entry = 0x9000),
         (Outcome::Invalid, |header| header.configuration -= 8),
         (Outcome::Invalid, |header| header.configuration += 4),
-        (Outcome::Invalid, |header| {
-            header.configuration_bytes = 0x8001
-        }),
-        (Outcome::Invalid, |header| {
-            header.configuration_bytes = u64::MAX
-        }),
+        (Outcome::Invalid, |header| header.configuration_bytes = 0x8001),
+        (Outcome::Invalid, |header| header.configuration_bytes = u64::MAX),
         (Outcome::Invalid, |header| header.status += 8),
         (Outcome::Invalid, |header| header.status -= 0x1000),
         (Outcome::Invalid, |header| header.status = !0xfff),
         (Outcome::Invalid, |header| header.cpu_count = 0),
-        (Outcome::Invalid, |header| {
-            header.cpu_count = MAXIMUM_CPUS as u32 + 1
-        }),
-        (Outcome::Invalid, |header| {
-            header.rendezvous_microseconds = 0
-        }),
-        (Outcome::Invalid, |header| {
-            header.rendezvous_microseconds = u32::MAX
-        }),
+        (Outcome::Invalid, |header| header.cpu_count = MAXIMUM_CPUS as u32 + 1),
+        (Outcome::Invalid, |header| header.rendezvous_microseconds = 0),
+        (Outcome::Invalid, |header| header.rendezvous_microseconds = u32::MAX),
         (Outcome::Invalid, |header| header.mpidrs[3] = 1),
     ];
     for (number, (wanted, change)) in cases.iter().enumerate() {
         let mut header = header();
         change(&mut header);
-        assert_eq!(
-            header.layout(HYPERVISOR.start).err(),
-            Some(*wanted),
-            "case {number}"
-        );
+        assert_eq!(header.layout(HYPERVISOR.start).err(), Some(*wanted), "case {number}");
         assert!(header.cpus().len() <= MAXIMUM_CPUS);
     }
     assert_eq!(header().layout(0).err(), Some(Outcome::Invalid));
@@ -127,26 +110,11 @@ fn every_state_answers_every_event() {
     let none = Err(Outcome::NoSuchCell);
     let table = [
         (Free, [Ok(Created), none, none, none, none, none, none]),
-        (
-            Created,
-            [no, Ok(Loadable), no, Ok(Created), no, no, Ok(Free)],
-        ),
-        (
-            Loadable,
-            [no, Ok(Loadable), Ok(Running), Ok(Stopped), no, no, Ok(Free)],
-        ),
-        (
-            Running,
-            [no, no, no, Ok(Stopped), Ok(Stopped), Ok(Failed), Ok(Free)],
-        ),
-        (
-            Stopped,
-            [no, Ok(Loadable), Ok(Running), Ok(Stopped), no, no, Ok(Free)],
-        ),
-        (
-            Failed,
-            [no, Ok(Loadable), Ok(Running), Ok(Failed), no, no, Ok(Free)],
-        ),
+        (Created, [no, Ok(Loadable), no, Ok(Created), no, no, Ok(Free)]),
+        (Loadable, [no, Ok(Loadable), Ok(Running), Ok(Stopped), no, no, Ok(Free)]),
+        (Running, [no, no, no, Ok(Stopped), Ok(Stopped), Ok(Failed), Ok(Free)]),
+        (Stopped, [no, Ok(Loadable), Ok(Running), Ok(Stopped), no, no, Ok(Free)]),
+        (Failed, [no, Ok(Loadable), Ok(Running), Ok(Failed), no, no, Ok(Free)]),
     ];
     for (state, answers) in table {
         for (event, answer) in events.into_iter().zip(answers) {
@@ -172,10 +140,7 @@ fn what_nobody_else_has_is_wiped() {
     assert!(wiped(region(0x5b00_0000, ram()), &[press]));
     assert!(wiped(region(0x5b00_0000, shared), &[press]));
     assert!(!wiped(region(0x5a00_0000, shared), &[press]));
-    assert!(
-        wiped(region(0x5a00_0000, shared), &[]),
-        "the last that had it"
-    );
+    assert!(wiped(region(0x5a00_0000, shared), &[]), "the last that had it");
     assert!(!wiped(region(0x5b00_0000, support::device()), &[]));
 }
 
@@ -189,47 +154,24 @@ fn the_status_pages_tell_what_becomes_of_a_cell() {
     status.advance(2, Event::Create, 10).expect("free");
     status.describe(2, &name, 0b110, 500).expect("there");
     assert_eq!(cell.name[0].load(Relaxed).to_le_bytes(), *b"press\0\0\0");
-    assert_eq!(
-        status.advance(2, Event::Start, 11),
-        Err(Outcome::WrongState)
-    );
+    assert_eq!(status.advance(2, Event::Start, 11), Err(Outcome::WrongState));
     status.advance(2, Event::Loadable, 12).expect("created");
     status.advance(2, Event::Start, 13).expect("loadable");
-    assert_eq!(
-        (cell.starts.load(Relaxed), cell.changed.load(Relaxed)),
-        (1, 13)
-    );
+    assert_eq!((cell.starts.load(Relaxed), cell.changed.load(Relaxed)), (1, 13));
     assert_eq!(status.changes.load(Relaxed), 3);
     // Its watchdog.
     assert!(!status.is_overdue(2, 513) && status.is_overdue(2, 514));
     status.kick(2, 514);
     assert!(!status.is_overdue(2, 1014) && !status.is_overdue(2, 0));
-    status
-        .advance(2, Event::End(StopReason::SystemReset), 20)
-        .expect("running");
-    assert_eq!(
-        cell.stop_reason.load(Relaxed),
-        StopReason::SystemReset as u32
-    );
+    status.advance(2, Event::End(StopReason::SystemReset), 20).expect("running");
+    assert_eq!(cell.stop_reason.load(Relaxed), StopReason::SystemReset as u32);
     assert!(!status.is_overdue(2, u64::MAX), "it does not run");
     status.advance(2, Event::Destroy, 30).expect("stopped");
     assert_eq!(cell.state.load(Relaxed), CellState::Free as u32);
-    let left = [
-        &cell.name[0],
-        &cell.cpus,
-        &cell.starts,
-        &cell.failure,
-        &cell.silence,
-    ];
+    let left = [&cell.name[0], &cell.cpus, &cell.starts, &cell.failure, &cell.silence];
     assert!(left.iter().all(|word| word.load(Relaxed) == 0));
-    assert_eq!(
-        status.advance(16, Event::Create, 0),
-        Err(Outcome::NoSuchCell)
-    );
-    assert_eq!(
-        status.advance(u32::MAX, Event::Create, 0),
-        Err(Outcome::NoSuchCell)
-    );
+    assert_eq!(status.advance(16, Event::Create, 0), Err(Outcome::NoSuchCell));
+    assert_eq!(status.advance(u32::MAX, Event::Create, 0), Err(Outcome::NoSuchCell));
 }
 
 #[test]
@@ -238,51 +180,26 @@ fn a_failure_is_recorded_and_fails_the_cell_once() {
     for event in [Event::Create, Event::Loadable, Event::Start] {
         status.advance(1, event, 1).expect("in order");
     }
-    let snapshot = Snapshot {
-        program_counter: 0x1234,
-        registers: [7; 31],
-        ..Snapshot::default()
-    };
+    let snapshot = Snapshot { program_counter: 0x1234, registers: [7; 31], ..Snapshot::default() };
     assert!(status.fail(1, 3, StopReason::MemoryWrite, &snapshot, 99));
     assert!(!status.fail(1, 2, StopReason::ExternalAbort, &snapshot, 100));
     let cell = &status.cells[1];
     assert_eq!(cell.state.load(Relaxed), CellState::Failed as u32);
-    assert_eq!(
-        cell.stop_reason.load(Relaxed),
-        StopReason::MemoryWrite as u32
-    );
-    assert_eq!(
-        cell.failure.load(Relaxed),
-        1,
-        "the first one is what failed it"
-    );
+    assert_eq!(cell.stop_reason.load(Relaxed), StopReason::MemoryWrite as u32);
+    assert_eq!(cell.failure.load(Relaxed), 1, "the first one is what failed it");
     assert_eq!(status.failures.load(Relaxed), 2);
     let record = &status.failure[0];
     assert_eq!(record.sequence.load(Relaxed), 1);
-    assert_eq!(
-        (record.cpu.load(Relaxed), record.time.load(Relaxed)),
-        (3, 99)
-    );
+    assert_eq!((record.cpu.load(Relaxed), record.time.load(Relaxed)), (3, 99));
     assert_eq!(record.program_counter.load(Relaxed), 0x1234);
-    assert!(
-        record
-            .registers
-            .iter()
-            .all(|register| register.load(Relaxed) == 7)
-    );
+    assert!(record.registers.iter().all(|register| register.load(Relaxed) == 7));
     for number in 2..FAILURE_SLOTS as u64 + 3 {
         status.fail(1, 0, StopReason::Watchdog, &snapshot, number);
     }
-    assert_eq!(
-        status.failure[2].sequence.load(Relaxed),
-        FAILURE_SLOTS as u64 + 3
-    );
+    assert_eq!(status.failure[2].sequence.load(Relaxed), FAILURE_SLOTS as u64 + 3);
     assert_eq!(status.failure[3].sequence.load(Relaxed), 4);
     // A cell that failed starts again.
-    assert_eq!(
-        status.advance(1, Event::Loadable, 5),
-        Ok(CellState::Loadable)
-    );
+    assert_eq!(status.advance(1, Event::Loadable, 5), Ok(CellState::Loadable));
     assert_eq!(status.advance(1, Event::Start, 6), Ok(CellState::Running));
     assert_eq!(cell.stop_reason.load(Relaxed), 0);
 }
@@ -319,18 +236,9 @@ fn exits_are_counted_for_each_owner_anew() {
     cpu.count(Exit::Psci);
     cpu.count(Exit::Psci);
     cpu.count(Exit::Zapped);
-    assert_eq!(
-        (
-            cpu.exits[Exit::Psci as usize].load(Relaxed),
-            cpu.all_exits()
-        ),
-        (2, 3)
-    );
+    assert_eq!((cpu.exits[Exit::Psci as usize].load(Relaxed), cpu.all_exits()), (2, 3));
     cpu.give(4);
-    assert_eq!(
-        (cpu.cell(), cpu.all_exits(), cpu.power()),
-        (4, 0, CpuPower::Off)
-    );
+    assert_eq!((cpu.cell(), cpu.all_exits(), cpu.power()), (4, 0, CpuPower::Off));
 }
 
 #[test]
@@ -360,12 +268,7 @@ fn cell_with_cpus() -> Box<Status> {
 fn call(status: &Status, registers: [u64; 4]) -> Answer {
     let press = read(&press());
     let caller = Caller { status, cell: 1 };
-    serve(
-        &registers,
-        &caller,
-        |at| press.executes(at),
-        |function| press.forwards(function),
-    )
+    serve(&registers, &caller, |at| press.executes(at), |function| press.forwards(function))
 }
 
 #[test]
@@ -378,31 +281,17 @@ fn a_cpu_is_turned_on_once_and_only_an_own_one() {
     assert_eq!(on(1 << 31 | 2, 0x1000), INVALID);
     assert_eq!(on(1, 0x1000), Answer::Value(-4_i64 as u64), "ALREADY_ON");
     let invalid_address = Answer::Value(-9_i64 as u64);
-    assert_eq!(
-        on(2, 0x80_0000),
-        invalid_address,
-        "it may not execute there"
-    );
+    assert_eq!(on(2, 0x80_0000), invalid_address, "it may not execute there");
     assert_eq!(on(2, 0x4000_0000), invalid_address);
     assert_eq!(call(&status, [INFO, 2, 0, 0]), Answer::Value(1), "off");
-    assert_eq!(
-        on(2, 0x2000),
-        Answer::TurnOn {
-            cpu: 2,
-            entry: 0x2000,
-            context: 7
-        }
-    );
+    assert_eq!(on(2, 0x2000), Answer::TurnOn { cpu: 2, entry: 0x2000, context: 7 });
     assert_eq!(call(&status, [INFO, 2, 0, 0]), Answer::Value(2), "pending");
     assert_eq!(on(2, 0x2000), Answer::Value(-5_i64 as u64), "ON_PENDING");
     status.cpus[2].set_power(CpuPower::On);
     assert_eq!(call(&status, [INFO, 2, 0, 0]), Answer::Value(0), "on");
     assert_eq!(call(&status, [INFO, 0, 0, 0]), INVALID, "the root's");
     assert_eq!(call(&status, [INFO, 2, 1, 0]), INVALID, "no higher levels");
-    assert_eq!(
-        call(&status, [0x8400_0003, 2, 0x1000, 0]),
-        Answer::Value(-4_i64 as u64)
-    );
+    assert_eq!(call(&status, [0x8400_0003, 2, 0x1000, 0]), Answer::Value(-4_i64 as u64));
 }
 
 #[test]
@@ -410,26 +299,14 @@ fn every_other_call_has_an_answer() {
     let status = cell_with_cpus();
     let call = |function| call(&status, [function, 0, 0, 0]);
     assert_eq!(call(0x8400_0000), Answer::Value(0x1_0001));
-    assert_eq!(
-        call(0x8000_0000),
-        Answer::Value(0x1_0001),
-        "the calling convention's version"
-    );
+    assert_eq!(call(0x8000_0000), Answer::Value(0x1_0001), "the calling convention's version");
     assert_eq!(call(0x8400_0002), Answer::TurnOff);
     assert_eq!(call(0xc400_0001), Answer::Wait);
-    assert_eq!(
-        call(0x8400_0006),
-        Answer::Value(2),
-        "no migration is needed"
-    );
+    assert_eq!(call(0x8400_0006), Answer::Value(2), "no migration is needed");
     assert_eq!(call(0x8400_0008), Answer::Stop(StopReason::SystemOff));
     assert_eq!(call(0x8400_0009), Answer::Stop(StopReason::SystemReset));
     assert_eq!(call(0xc200_0010), Answer::Forward);
-    assert_eq!(
-        call(0xffff_ffff_c200_0010),
-        Answer::Forward,
-        "the function is 32 bits"
-    );
+    assert_eq!(call(0xffff_ffff_c200_0010), Answer::Forward, "the function is 32 bits");
     let refused = [
         0,
         0xc200_0013,
@@ -452,10 +329,7 @@ fn every_other_call_has_an_answer() {
 #[test]
 fn no_number_of_psci_is_ever_the_firmwares() {
     let status = cell_with_cpus();
-    let caller = Caller {
-        status: &status,
-        cell: 1,
-    };
+    let caller = Caller { status: &status, cell: 1 };
     let all_forwarded = |function| serve(&[function, 0, 0, 0], &caller, |_| true, |_| true);
     for function in (0x8400_0000..0x8400_0020).chain(0xc400_0000..0xc400_0020) {
         assert_ne!(all_forwarded(function), Answer::Forward, "{function:#x}");
@@ -467,15 +341,7 @@ fn no_number_of_psci_is_ever_the_firmwares() {
 fn features_are_those_that_are_served() {
     let status = cell_with_cpus();
     let feature = |function| call(&status, [0x8400_000a, function, 0, 0]);
-    for function in [
-        0x8400_0000,
-        0xc400_0001,
-        0x8400_0002,
-        ON,
-        INFO,
-        0x8400_0008,
-        0x8000_0000,
-    ] {
+    for function in [0x8400_0000, 0xc400_0001, 0x8400_0002, ON, INFO, 0x8400_0008, 0x8000_0000] {
         assert_eq!(feature(function), Answer::Value(0), "{function:#x}");
     }
     for function in [0x8400_0005, 0xc400_000e, 0xc400_0012, 0xc200_0010, 0] {
@@ -522,18 +388,11 @@ fn hypercalls_are_read_and_cells_make_only_their_own() {
     };
     assert_eq!(
         read(Hypercall::CellCreate, 0x4000_0000, 0x1000, 0),
-        Ok(Call::Create {
-            configuration: 0x4000_0000,
-            bytes: 0x1000
-        })
+        Ok(Call::Create { configuration: 0x4000_0000, bytes: 0x1000 })
     );
     assert_eq!(read(Hypercall::CellStart, 3, 0, 0), Ok(Call::Start(3)));
     for cell in [0, 16, u64::MAX] {
-        assert_eq!(
-            read(Hypercall::CellDestroy, cell, 0, 0),
-            Err(Outcome::NoSuchCell),
-            "{cell}"
-        );
+        assert_eq!(read(Hypercall::CellDestroy, cell, 0, 0), Err(Outcome::NoSuchCell), "{cell}");
     }
     for call in [
         Hypercall::Disable,
@@ -546,33 +405,17 @@ fn hypercalls_are_read_and_cells_make_only_their_own() {
         assert_eq!(read(call, 99, 0, 1), Err(Outcome::NotPermitted), "{call:?}");
     }
     assert_eq!(read(Hypercall::CpuInfo, 2, 0, 1), Ok(Call::CpuInfo(2)));
-    assert_eq!(
-        read(Hypercall::CpuInfo, 0, 0, 1),
-        Err(Outcome::NotPermitted)
-    );
+    assert_eq!(read(Hypercall::CpuInfo, 0, 0, 1), Err(Outcome::NotPermitted));
     assert_eq!(read(Hypercall::CpuInfo, 2, 0, 0), Ok(Call::CpuInfo(2)));
     for cpu in [4, 32, u64::MAX] {
-        assert_eq!(
-            read(Hypercall::CpuInfo, cpu, 0, 0),
-            Err(Outcome::Invalid),
-            "{cpu}"
-        );
+        assert_eq!(read(Hypercall::CpuInfo, cpu, 0, 0), Err(Outcome::Invalid), "{cpu}");
     }
     assert_eq!(read(Hypercall::CpuExits, 1, 5, 1), Ok(Call::CpuExits(1, 5)));
     assert_eq!(read(Hypercall::CpuExits, 1, 30, 1), Err(Outcome::Invalid));
-    assert_eq!(
-        read(Hypercall::Doorbell, u64::MAX, 0, 1),
-        Ok(Call::Doorbell(u64::MAX))
-    );
-    assert_eq!(
-        read(Hypercall::WatchdogKick, 0, 0, 1),
-        Ok(Call::WatchdogKick)
-    );
+    assert_eq!(read(Hypercall::Doorbell, u64::MAX, 0, 1), Ok(Call::Doorbell(u64::MAX)));
+    assert_eq!(read(Hypercall::WatchdogKick, 0, 0, 1), Ok(Call::WatchdogKick));
     for function in [0, 0xc600_5206, 0xc600_52ff, 0x1_c600_5200, u64::MAX] {
-        assert_eq!(
-            Call::read(&[function, 0, 0], 0, &status),
-            Err(Outcome::NotSupported)
-        );
+        assert_eq!(Call::read(&[function, 0, 0], 0, &status), Err(Outcome::NotSupported));
     }
 }
 

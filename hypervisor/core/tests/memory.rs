@@ -48,12 +48,7 @@ fn mapped(stage2: &Stage2, tables: &Tables) -> Vec<(u64, u64, u64, Attributes)> 
 
 fn expected(configuration: &Configuration<'_>) -> Vec<(u64, u64, u64, Attributes)> {
     let region = |region: &rampart_hypervisor_core::format::MemoryRegion| {
-        (
-            region.guest,
-            region.physical,
-            region.bytes,
-            attributes(region.flags()),
-        )
+        (region.guest, region.physical, region.bytes, attributes(region.flags()))
     };
     let mut ranges: Vec<_> = configuration.memory.iter().map(region).collect();
     ranges.sort_by_key(|range| range.0);
@@ -67,12 +62,7 @@ fn what_is_mapped_for_a_cell_is_exactly_its_regions() {
         let mut tables = Tables::new(1024);
         let mut stage2 = Stage2::new(40, &mut tables).expect("pages");
         build(&mut stage2, &configuration, &mut tables).expect("pages");
-        assert_eq!(
-            mapped(&stage2, &tables),
-            expected(&configuration),
-            "{}",
-            blob.name
-        );
+        assert_eq!(mapped(&stage2, &tables), expected(&configuration), "{}", blob.name);
         assert_eq!(stage2.translate(1 << 40, &tables), None);
         assert_eq!(stage2.translate(u64::MAX, &tables), None);
         stage2.release(&mut tables);
@@ -95,29 +85,16 @@ fn rights_follow_from_flags_and_nothing_of_a_device_is_executed() {
     ];
     for (index, flags) in flags.into_iter().enumerate() {
         let guest = index as u64 * 4096;
-        stage2
-            .map(guest, GIB + guest, 4096, attributes(flags), &mut tables)
-            .expect("pages");
+        stage2.map(guest, GIB + guest, 4096, attributes(flags), &mut tables).expect("pages");
         let may = |kind| stage2.permits(guest + 8, kind, &tables);
-        assert_eq!(
-            may(AccessKind::Read),
-            flags.contains(MemoryFlags::READ),
-            "{flags:?}"
-        );
-        assert_eq!(
-            may(AccessKind::Write),
-            flags.contains(MemoryFlags::WRITE),
-            "{flags:?}"
-        );
+        assert_eq!(may(AccessKind::Read), flags.contains(MemoryFlags::READ), "{flags:?}");
+        assert_eq!(may(AccessKind::Write), flags.contains(MemoryFlags::WRITE), "{flags:?}");
         let executed = flags.contains(MemoryFlags::EXECUTE) && !flags.contains(MemoryFlags::DEVICE);
         assert_eq!(may(AccessKind::Execute), executed, "{flags:?}");
     }
     assert!(!stage2.permits(flags.len() as u64 * 4096, AccessKind::Read, &tables));
     // By the numbers of the architecture: MemAttr, S2AP, SH, AF, XN.
-    assert_eq!(
-        attributes(ram()).bits(),
-        1 | 0b1111 << 2 | 0b11 << 6 | 0b11 << 8 | 1 << 10
-    );
+    assert_eq!(attributes(ram()).bits(), 1 | 0b1111 << 2 | 0b11 << 6 | 0b11 << 8 | 1 << 10);
     let device = MemoryFlags::READ | MemoryFlags::DEVICE;
     assert_eq!(
         attributes(device).bits(),
@@ -131,37 +108,20 @@ fn blocks_are_as_large_as_they_can_be_and_are_split_and_merged() {
     let mut stage2 = Stage2::new(39, &mut tables).expect("pages");
     let own = attributes(ram());
     stage2.map(GIB, GIB, GIB, own, &mut tables).expect("pages");
-    assert_eq!(
-        stage2.translate(GIB, &tables).map(|there| there.bytes),
-        Some(GIB)
-    );
+    assert_eq!(stage2.translate(GIB, &tables).map(|there| there.bytes), Some(GIB));
     assert_eq!(tables.left(), 63);
-    stage2
-        .unmap(GIB + 5 * MIB, 4096, &mut tables)
-        .expect("pages");
+    stage2.unmap(GIB + 5 * MIB, 4096, &mut tables).expect("pages");
     assert_eq!(tables.left(), 61, "one table of each further level");
     let size = |at| stage2.translate(at, &tables).map(|there| there.bytes);
     assert_eq!(size(GIB), Some(2 * MIB));
     assert_eq!(size(GIB + 5 * MIB), None);
     assert_eq!(size(GIB + 5 * MIB + 4096), Some(4096));
-    stage2
-        .map(GIB + 5 * MIB, GIB + 5 * MIB, 4096, own, &mut tables)
-        .expect("pages");
-    assert_eq!(
-        stage2.translate(GIB, &tables).map(|there| there.bytes),
-        Some(GIB)
-    );
+    stage2.map(GIB + 5 * MIB, GIB + 5 * MIB, 4096, own, &mut tables).expect("pages");
+    assert_eq!(stage2.translate(GIB, &tables).map(|there| there.bytes), Some(GIB));
     assert_eq!(tables.left(), 63, "the tables are gone again");
     // The same page, but elsewhere: no block can show that.
-    stage2
-        .map(GIB + 5 * MIB, 4096, 4096, own, &mut tables)
-        .expect("pages");
-    assert_eq!(
-        stage2
-            .translate(GIB + 5 * MIB, &tables)
-            .map(|there| there.physical),
-        Some(4096)
-    );
+    stage2.map(GIB + 5 * MIB, 4096, 4096, own, &mut tables).expect("pages");
+    assert_eq!(stage2.translate(GIB + 5 * MIB, &tables).map(|there| there.physical), Some(4096));
 }
 
 /// A model of single pages against the tables, through random changes; all breaks are checked.
@@ -185,9 +145,7 @@ fn any_sequence_of_changes_maps_what_a_list_of_pages_says() {
             let offset = [0, 0, 2 * MIB, 4096][generator.random_range(0..4)];
             let rights = rights[generator.random_range(0..2)];
             if map {
-                stage2
-                    .map(guest, guest + offset, bytes, rights, &mut tables)
-                    .expect("pages");
+                stage2.map(guest, guest + offset, bytes, rights, &mut tables).expect("pages");
             } else {
                 stage2.unmap(guest, bytes, &mut tables).expect("pages");
             }
@@ -244,18 +202,12 @@ fn memory_that_goes_to_a_cell_and_back_is_as_it_was() {
                 }
             }
         }
-        assert!(
-            root.translate(CLOCKS, &tables).is_none(),
-            "the page of shared bits traps"
-        );
+        assert!(root.translate(CLOCKS, &tables).is_none(), "the page of shared bits traps");
         assert!(root.translate(HYPERVISOR.start, &tables).is_none());
         // What the first one has is not the second one's affair, but the shared memory stays.
         there[1] = None;
         give_back(&cells[0], &system, &there, &mut root, &mut tables).expect("no page needed");
-        assert!(
-            !root.permits(0x6000_0000, AccessKind::Write, &tables),
-            "the second has it too"
-        );
+        assert!(!root.permits(0x6000_0000, AccessKind::Write, &tables), "the second has it too");
         assert!(root.permits(0x5000_0000, AccessKind::Write, &tables));
         assert!(root.permits(CLOCKS, AccessKind::Write, &tables));
         give_back(&cells[1], &system, &nobody, &mut root, &mut tables).expect("no page needed");
@@ -275,10 +227,7 @@ fn loadable_memory_is_the_roots_to_write_while_it_is_shown_and_only_that() {
     show_loadable(&cell, true, &mut root, &mut tables).expect("pages");
     assert!(root.permits(0x5000_0000, AccessKind::Write, &tables));
     assert!(!root.permits(0x5000_0000, AccessKind::Execute, &tables));
-    assert!(
-        !root.permits(0x5080_0000, AccessKind::Read, &tables),
-        "not loadable"
-    );
+    assert!(!root.permits(0x5080_0000, AccessKind::Read, &tables), "not loadable");
     show_loadable(&cell, false, &mut root, &mut tables).expect("pages");
     assert_eq!(mapped(&root, &tables), taken);
     let nobody = [None; MAXIMUM_CELLS];
@@ -306,11 +255,7 @@ fn where_pages_run_out_the_root_can_be_mended_without_any() {
         let before = mapped(&root, &tables);
         failures += usize::from(take(&cell, &mut root, &mut tables) == Err(Exhausted));
         give_back(&cell, &system, &nobody, &mut root, &mut tables).expect("no page needed");
-        assert_eq!(
-            mapped(&root, &tables),
-            before,
-            "with {spare} pages to spare"
-        );
+        assert_eq!(mapped(&root, &tables), before, "with {spare} pages to spare");
         assert_eq!(tables.left(), spare);
     }
     assert!((1..12).contains(&failures), "{failures} of 12 ran out");
@@ -326,46 +271,24 @@ fn entries_of(stage2: &Stage2, cpu: usize, tables: &Tables) -> Vec<u64> {
 fn one_cpu_is_zapped_alone_and_restored_to_what_the_cell_then_has() {
     let mut tables = Tables::new(64);
     let mut stage2 = Stage2::new(40, &mut tables).expect("pages");
-    stage2
-        .map(0, GIB, 2 * GIB, attributes(ram()), &mut tables)
-        .expect("pages");
+    stage2.map(0, GIB, 2 * GIB, attributes(ram()), &mut tables).expect("pages");
     for cpu in [0, 3] {
         stage2.add_cpu(cpu, &mut tables).expect("pages");
-        assert_eq!(
-            stage2.root_of(cpu).map(|root| root % 8192),
-            Some(0),
-            "two pages, aligned"
-        );
+        assert_eq!(stage2.root_of(cpu).map(|root| root % 8192), Some(0), "two pages, aligned");
     }
     let full = entries_of(&stage2, 0, &tables);
     let forgotten = tables.forgotten;
     stage2.zap(3, &mut tables);
     assert!(tables.forgotten > forgotten, "the TLBs are told");
     assert!(stage2.is_zapped(3) && !stage2.is_zapped(0));
-    assert!(
-        entries_of(&stage2, 3, &tables)
-            .iter()
-            .all(|entry| *entry == 0)
-    );
+    assert!(entries_of(&stage2, 3, &tables).iter().all(|entry| *entry == 0));
     assert_eq!(entries_of(&stage2, 0, &tables), full, "the other runs on");
-    assert!(
-        stage2.permits(0, AccessKind::Write, &tables),
-        "the cell still has its memory"
-    );
+    assert!(stage2.permits(0, AccessKind::Write, &tables), "the cell still has its memory");
     stage2.unmap(GIB, GIB, &mut tables).expect("pages");
-    stage2
-        .map(5 * GIB, GIB, GIB, attributes(ram()), &mut tables)
-        .expect("pages");
-    assert!(
-        entries_of(&stage2, 3, &tables)
-            .iter()
-            .all(|entry| *entry == 0)
-    );
+    stage2.map(5 * GIB, GIB, GIB, attributes(ram()), &mut tables).expect("pages");
+    assert!(entries_of(&stage2, 3, &tables).iter().all(|entry| *entry == 0));
     stage2.restore(3, &mut tables);
-    assert_eq!(
-        entries_of(&stage2, 3, &tables),
-        entries_of(&stage2, 0, &tables)
-    );
+    assert_eq!(entries_of(&stage2, 3, &tables), entries_of(&stage2, 0, &tables));
     assert_ne!(entries_of(&stage2, 0, &tables), full);
     // Numbers that no CPU has.
     stage2.zap(7, &mut tables);

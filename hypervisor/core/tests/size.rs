@@ -5,9 +5,9 @@
 use std::fs;
 use std::path::Path;
 
-/// Lines of code that core and monitor may have together. The aim is 5,000: whoever makes them fewer
+/// Lines of code that core, monitor and served may have together, formatted by hypervisor/rustfmt.toml. The aim is 5,000: whoever makes them fewer
 /// lowers this too.
-const LIMIT: usize = 5_320;
+const LIMIT: usize = 5_150;
 
 /// Of core, what programs of the root alone have (feature `std`): it is not in the image.
 const OF_THE_ROOT: [&str; 2] = ["build.rs", "words.rs"];
@@ -45,9 +45,6 @@ fn core_and_monitor_can_be_read_in_a_day() {
     let hypervisor = core.join("..");
     let parts = ["core", "monitor", "served"].map(|part| hypervisor.join(part).join("src"));
     let sum: usize = parts.iter().map(|part| lines_below(part)).sum();
-    assert!(
-        sum > 3_000,
-        "{sum} lines: this test looks in the wrong place"
-    );
+    assert!(sum > 3_000, "{sum} lines: this test looks in the wrong place");
     assert!(sum <= LIMIT, "{sum} lines of code, at most {LIMIT}");
 }

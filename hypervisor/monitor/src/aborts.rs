@@ -26,11 +26,7 @@ pub(crate) fn data(context: &Context<'_>, registers: &mut Registers, abort: &Dat
         (AccessKind::Read, StopReason::MemoryRead)
     };
     // Cache maintenance by address is allowed where reading is (Arm ARM D7.5.9), and moves nothing.
-    let kind = if abort.maintenance {
-        AccessKind::Read
-    } else {
-        kind
-    };
+    let kind = if abort.maintenance { AccessKind::Read } else { kind };
     refuse(context, registers, abort.abort, kind, reason);
 }
 
@@ -67,17 +63,11 @@ fn refuse(
 /// (Arm ARM D8.17.1). While somebody changes them the guest tries again and again, which is not our
 /// waiting.
 fn may_try_again(context: &Context<'_>, abort: Abort, kind: AccessKind) -> bool {
-    let kind = if abort == Abort::TableWalk {
-        AccessKind::Read
-    } else {
-        kind
-    };
+    let kind = if abort == Abort::TableWalk { AccessKind::Read } else { kind };
     let Some(mut manager) = MANAGER.try_lock() else {
         return true;
     };
-    let translation = manager
-        .as_mut()
-        .and_then(|manager| manager.translation(context.cell));
+    let translation = manager.as_mut().and_then(|manager| manager.translation(context.cell));
     translation.is_some_and(|(stage_2, tables)| {
         // A CPU whose memory was taken away is about to be told to park.
         stage_2.is_zapped(context.index) || stage_2.permits(address(), kind, &tables)

@@ -64,27 +64,21 @@ fn cpus(machine: &Machine, cell: u32) -> impl Iterator<Item = (usize, &'static C
 pub(crate) fn create(machine: &Machine, start: u64, bytes: u64, values: &mut Values) -> Done {
     with_manager(|manager| {
         let free = |cell: &u32| state(machine, *cell) == Err(Outcome::NoSuchCell);
-        let number = (1..MAXIMUM_CELLS as u32)
-            .find(free)
-            .ok_or(Outcome::Exhausted)?;
+        let number = (1..MAXIMUM_CELLS as u32).find(free).ok_or(Outcome::Exhausted)?;
         root_can_read(manager, start, bytes).ok_or(Outcome::Invalid)?;
         // SAFETY: the root's own memory, which the monitor has mapped to read; the root may write
         // while it is copied, and what is copied is what is checked.
         let copy = |room: &mut [u8]| unsafe {
             core::ptr::copy_nonoverlapping(start as *const u8, room.as_mut_ptr(), room.len());
         };
-        let system = Shared::of(ROOT)
-            .configuration()
-            .ok_or(Outcome::WrongState)?;
+        let system = Shared::of(ROOT).configuration().ok_or(Outcome::WrongState)?;
         let new = manager.read(number, Kind::Cell, bytes, copy);
         let fits = |new: &_| check_cell(new, system, &machine.facts(), &there());
-        let new = new
-            .and_then(|new| fits(&new).map(|()| new))
-            .map_err(|refused| {
-                let reason = refused.refusal as u64;
-                *values = [reason, refused.index.into(), refused.other.into()];
-                Outcome::Refused
-            })?;
+        let new = new.and_then(|new| fits(&new).map(|()| new)).map_err(|refused| {
+            let reason = refused.refusal as u64;
+            *values = [reason, refused.index.into(), refused.other.into()];
+            Outcome::Refused
+        })?;
         if let Some(index) = new.cpus.iter().position(|mpidr| !has_left(machine, *mpidr)) {
             *values = [Refusal::CpuOwned as u64, index as u64, ROOT.into()];
             return Err(Outcome::CpuInUse);
@@ -97,9 +91,7 @@ pub(crate) fn create(machine: &Machine, start: u64, bytes: u64, values: &mut Val
         machine.status().advance(number, Event::Create, now())?;
         let mask = cpus(machine, number).fold(0, |mask, (index, _)| mask | 1 << index);
         let silence = silence(&new, read_register!("cntfrq_el0"));
-        machine
-            .status()
-            .describe(number, &new.header.name, mask, silence)?;
+        machine.status().describe(number, &new.header.name, mask, silence)?;
         *values = [number.into(), 0, NO_CELL.into()];
         Ok(())
     })
@@ -145,10 +137,7 @@ fn build(manager: &mut Manager, machine: &Machine, number: u32, new: &Configurat
     memory::take(new, root, &mut tables).map_err(exhausted)?;
     wipe(number, new.memory);
 
-    let mut tables = Tables {
-        pool: &mut manager.pool,
-        cell: number,
-    };
+    let mut tables = Tables { pool: &mut manager.pool, cell: number };
     let mut stage_2 = Stage2::new(machine.address_bits, &mut tables).map_err(exhausted)?;
     let result = memory::build(&mut stage_2, new, &mut tables);
     let result = result.and_then(|()| {
@@ -176,26 +165,17 @@ fn build(manager: &mut Manager, machine: &Machine, number: u32, new: &Configurat
 }
 
 fn indices(machine: &Machine, of: &Configuration<'_>) -> impl Iterator<Item = usize> {
-    of.cpus
-        .iter()
-        .filter_map(|mpidr| machine.status().cpu(*mpidr))
+    of.cpus.iter().filter_map(|mpidr| machine.status().cpu(*mpidr))
 }
 
 /// The root's shared registers are those that no cell has bits of.
 fn share_registers() -> Done {
     let mut set = || {
         let cells = (1..MAXIMUM_CELLS as u32).filter_map(|cell| Shared::of(cell).configuration());
-        ROOT_REGISTERS
-            .try_lock()
-            .map(|mut registers| registers.set(cells))
-            .is_some()
+        ROOT_REGISTERS.try_lock().map(|mut registers| registers.set(cells)).is_some()
     };
     // Another CPU of the root holds it for one access.
-    if wait_until(ACCESS_MICROSECONDS, &mut set) {
-        Ok(())
-    } else {
-        Err(Outcome::TimedOut)
-    }
+    if wait_until(ACCESS_MICROSECONDS, &mut set) { Ok(()) } else { Err(Outcome::TimedOut) }
 }
 
 /// Zeros in what no other cell has, also where a CPU looks that has its caches off.
@@ -267,9 +247,7 @@ pub(crate) fn loadable(machine: &Machine, cell: u32) -> Done {
 
 /// Shows the loadable memory to the root, or takes it away again.
 fn show(manager: &mut Manager, cell: u32, shown: bool) -> Done {
-    let configuration = Shared::of(cell)
-        .configuration()
-        .ok_or(Outcome::NoSuchCell)?;
+    let configuration = Shared::of(cell).configuration().ok_or(Outcome::NoSuchCell)?;
     let (root, mut tables) = manager.translation(ROOT).ok_or(Outcome::WrongState)?;
     memory::show_loadable(configuration, shown, root, &mut tables).map_err(|_| Outcome::Exhausted)
 }
@@ -282,26 +260,17 @@ pub(crate) fn start(machine: &Machine, cell: u32) -> Done {
         }
         park_all(manager, machine, cell)?;
         show(manager, cell, false)?;
-        let configuration = Shared::of(cell)
-            .configuration()
-            .ok_or(Outcome::NoSuchCell)?;
+        let configuration = Shared::of(cell).configuration().ok_or(Outcome::NoSuchCell)?;
         let (stage_2, mut tables) = manager.translation(cell).ok_or(Outcome::NoSuchCell)?;
         for (index, _) in cpus(machine, cell) {
             stage_2.restore(index, &mut tables);
         }
-        let first = indices(machine, configuration)
-            .next()
-            .ok_or(Outcome::Invalid)?;
+        let first = indices(machine, configuration).next().ok_or(Outcome::Invalid)?;
         let cpu = machine.cpu(first).ok_or(Outcome::Invalid)?;
         machine.status().advance(cell, Event::Start, now())?;
         // None but this CPU can turn it on before it has begun.
         let _ = machine.status().cpus[first].begin_to_turn_on();
-        smc::start(
-            machine,
-            cpu,
-            configuration.header.entry,
-            configuration.header.argument,
-        );
+        smc::start(machine, cpu, configuration.header.entry, configuration.header.argument);
         Ok(())
     })
 }
@@ -324,9 +293,7 @@ pub(crate) fn destroy(machine: &Machine, cell: u32) -> Done {
         }
         park_all(manager, machine, cell)?;
         show(manager, cell, false)?;
-        let configuration = *Shared::of(cell)
-            .configuration()
-            .ok_or(Outcome::NoSuchCell)?;
+        let configuration = *Shared::of(cell).configuration().ok_or(Outcome::NoSuchCell)?;
         give_back(manager, machine, cell, &configuration);
         machine.status().advance(cell, Event::Destroy, now())?;
         Ok(())
@@ -380,9 +347,7 @@ pub(crate) fn take_others(machine: &Machine, cell: u32, this: &Cpu) {
 /// The root is told that a cell's state has changed: by the interrupt that its configuration names
 /// for that, if any.
 pub(crate) fn tell_root(machine: &Machine) {
-    let platform = Shared::of(ROOT)
-        .configuration()
-        .and_then(|root| root.platform);
+    let platform = Shared::of(ROOT).configuration().and_then(|root| root.platform);
     let event = platform.map_or(0, |platform| platform.event_interrupt);
     if event != 0 {
         // What is told is seen before the interrupt.

@@ -32,10 +32,7 @@ pub(crate) struct Context<'a> {
 impl Context<'_> {
     /// The same for those who look up what it has.
     pub(crate) fn caller(&self) -> Caller<'static> {
-        Caller {
-            status: self.machine.status(),
-            cell: self.cell,
-        }
+        Caller { status: self.machine.status(), cell: self.cell }
     }
 
     /// Counts why.
@@ -57,19 +54,9 @@ extern "C" fn handle_exit(registers: &mut Registers, cpu: &Cpu, kind: u64, forbi
     };
     let index = cpu.index.load(Relaxed) as usize;
     let cell = machine.status().cpus[index].cell();
-    let context = Context {
-        machine,
-        cpu,
-        index,
-        cell,
-        shared: Shared::of(cell),
-    };
+    let context = Context { machine, cpu, index, cell, shared: Shared::of(cell) };
     if cpu.ordered() == Order::Park {
-        context.count(if kind == SYNCHRONOUS {
-            Exit::Zapped
-        } else {
-            Exit::Management
-        });
+        context.count(if kind == SYNCHRONOUS { Exit::Zapped } else { Exit::Management });
         gic::heard(machine, cpu);
         park(machine, cpu, registers);
         return;
@@ -160,9 +147,7 @@ pub(crate) fn fail(context: &Context<'_>, registers: &mut Registers, reason: Sto
         processor_state: read_register!("spsr_el2"),
         registers: *registers.all(),
     };
-    let first = machine
-        .status()
-        .fail(context.cell, context.index, reason, &snapshot, now());
+    let first = machine.status().fail(context.cell, context.index, reason, &snapshot, now());
     if first {
         cells::take_others(machine, context.cell, context.cpu);
         cells::tell_root(machine);
@@ -176,11 +161,7 @@ pub(crate) fn fail(context: &Context<'_>, registers: &mut Registers, reason: Sto
 extern "C" fn handle_fault(registers: &mut Registers, cpu: &Cpu) {
     log::line(
         "fault in the hypervisor: ESR_EL2, FAR_EL2, ELR_EL2",
-        &[
-            read_register!("esr_el2"),
-            read_register!("far_el2"),
-            read_register!("elr_el2"),
-        ],
+        &[read_register!("esr_el2"), read_register!("far_el2"), read_register!("elr_el2")],
     );
     launch::give_up_if_launching(cpu);
     *registers = Registers::ZERO;
@@ -189,13 +170,7 @@ extern "C" fn handle_fault(registers: &mut Registers, cpu: &Cpu) {
     };
     let index = cpu.index.load(Relaxed) as usize;
     let cell = machine.status().cpus[index].cell();
-    let context = Context {
-        machine,
-        cpu,
-        index,
-        cell,
-        shared: Shared::of(cell),
-    };
+    let context = Context { machine, cpu, index, cell, shared: Shared::of(cell) };
     fail(&context, registers, StopReason::Hypervisor);
 }
 

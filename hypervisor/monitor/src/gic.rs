@@ -85,11 +85,7 @@ pub(crate) fn find(platform: &Platform, cpus: &[u64]) -> Result<Found, Outcome> 
         }
         at += bytes;
     }
-    let all = found
-        .redistributors
-        .iter()
-        .zip(cpus)
-        .all(|(at, _)| *at != 0);
+    let all = found.redistributors.iter().zip(cpus).all(|(at, _)| *at != 0);
     all.then_some(found).ok_or(Outcome::Unsuitable)
 }
 
@@ -119,13 +115,10 @@ pub(crate) fn take(machine: &Machine, cpu: &Cpu) {
     let frame = private_frame(machine, cpu);
     let number = u64::from(machine.management());
     let bit = 1 << number;
-    cpu.linux_enabled
-        .store(read(frame + GICD_ISENABLER) & bit, Relaxed);
-    cpu.linux_group
-        .store(read(frame + GICD_IGROUPR) & bit, Relaxed);
+    cpu.linux_enabled.store(read(frame + GICD_ISENABLER) & bit, Relaxed);
+    cpu.linux_group.store(read(frame + GICD_IGROUPR) & bit, Relaxed);
     let priority = frame + GICD_IPRIORITYR + number;
-    cpu.linux_priority
-        .store(Devices.read(priority, Width::Byte), Relaxed);
+    cpu.linux_priority.store(Devices.read(priority, Width::Byte), Relaxed);
     write(frame + GICD_ICENABLER, bit);
     write(frame + GICD_ICPENDR, bit);
     Devices.write(priority, Width::Byte, 0);
@@ -133,10 +126,7 @@ pub(crate) fn take(machine: &Machine, cpu: &Cpu) {
     if machine.unmaskable {
         write(frame + GICD_IGROUPR, group & !bit);
         let control = read(machine.distributor + GICD_CTLR);
-        write(
-            machine.distributor + GICD_CTLR,
-            control | ENABLE_BOTH_GROUPS,
-        );
+        write(machine.distributor + GICD_CTLR, control | ENABLE_BOTH_GROUPS);
         // ICC_BPR0_EL1 (12.2.4): the interrupt also comes while the cell handles one of its own. Nobody
         // else has interrupts of group 0, so what it was is of no use to Linux.
         write_register!("s3_0_c12_c8_3", 0);
@@ -268,8 +258,5 @@ pub(crate) fn listen(machine: &Machine, on: bool) {
 /// Makes a shared interrupt pending.
 pub(crate) fn ring(machine: &Machine, number: u32) {
     let word = u64::from(number / 32) * 4;
-    write(
-        machine.distributor + GICD_ISPENDR + word,
-        1 << (number % 32),
-    );
+    write(machine.distributor + GICD_ISPENDR + word, 1 << (number % 32));
 }

@@ -71,11 +71,7 @@ pub(crate) fn rules(machine: &'static Machine, cpu: &Cpu, cell: u32) {
     write_register!("hcr_el2", control);
     // ICH_HCR_EL2: what sends interrupts, masks and deactivates traps; the rest is direct.
     // Where group 0 is ours, HCR_EL2.FMO shows the guest virtual registers of it, without an exit.
-    let traps = if machine.unmaskable {
-        TRAP_COMMON
-    } else {
-        TRAP_COMMON | TRAP_GROUP_0
-    };
+    let traps = if machine.unmaskable { TRAP_COMMON } else { TRAP_COMMON | TRAP_GROUP_0 };
     write_register!("s3_4_c12_c11_0", traps);
     write_register!("vtcr_el2", translation_control(machine));
     let root = cpu.translation.load(Relaxed);

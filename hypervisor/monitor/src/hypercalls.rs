@@ -62,10 +62,9 @@ fn serve(
             Ok(())
         }
         Call::Disable => root::leave(context, registers),
-        Call::Create {
-            configuration,
-            bytes,
-        } => cells::create(machine, configuration, bytes, values),
+        Call::Create { configuration, bytes } => {
+            cells::create(machine, configuration, bytes, values)
+        }
         Call::Loadable(cell) => cells::loadable(machine, cell),
         Call::Start(cell) => cells::start(machine, cell),
         Call::Stop(cell) => cells::stop(machine, cell),
@@ -77,13 +76,8 @@ fn serve(
 fn doorbell(context: &Context<'_>, index: u64) -> Result<(), Outcome> {
     // Others' configurations are looked at: none comes or goes meanwhile.
     let _held = MANAGER.try_lock().ok_or(Outcome::Busy)?;
-    let configuration = context
-        .shared
-        .configuration()
-        .ok_or(Outcome::NotPermitted)?;
-    let system = Shared::of(ROOT)
-        .configuration()
-        .ok_or(Outcome::WrongState)?;
+    let configuration = context.shared.configuration().ok_or(Outcome::NotPermitted)?;
+    let system = Shared::of(ROOT).configuration().ok_or(Outcome::WrongState)?;
     let number = doorbell_target(configuration, index, system, &cells::there())
         .ok_or(Outcome::NotPermitted)?;
     gic::ring(context.machine, number);

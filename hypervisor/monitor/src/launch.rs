@@ -59,11 +59,7 @@ unsafe extern "C" {
 /// Called by `entry.s` on each CPU, with its own translation on and a stack.
 #[unsafe(no_mangle)]
 extern "C" fn launch(base: u64, index: u64, step: u64, linux: &Linux) -> Launched {
-    let result = if step == LAUNCH_PREPARE {
-        prepare(base)
-    } else {
-        enter(index, linux)
-    };
+    let result = if step == LAUNCH_PREPARE { prepare(base) } else { enter(index, linux) };
     Launched {
         outcome: result.err().unwrap_or(Outcome::Success) as i64,
         stays: u64::from(result.is_ok() && step != LAUNCH_PREPARE),
@@ -139,19 +135,14 @@ fn enter(index: u64, linux: &Linux) -> Result<(), Outcome> {
     let machine = Machine::get().ok_or(Outcome::WrongState)?;
     let cpu = machine.cpu(index as usize).ok_or(Outcome::Invalid)?;
     cpu.adopt();
-    cpu.launching
-        .store(core::ptr::from_ref(linux) as u64, SeqCst);
+    cpu.launching.store(core::ptr::from_ref(linux) as u64, SeqCst);
     cpu.linux_system_control.store(linux.system_control, SeqCst);
     cpu.linux_vectors.store(linux.vectors, SeqCst);
-    cpu.linux_hypervisor_control
-        .store(linux.hypervisor_control, SeqCst);
+    cpu.linux_hypervisor_control.store(linux.hypervisor_control, SeqCst);
     cpu.linux_feature_traps.store(linux.feature_traps, SeqCst);
     // From here on a fault of the hypervisor comes to `handle_fault`.
     write_register!("vbar_el2", vectors::address());
-    write_register!(
-        "sctlr_el2",
-        read_register!("sctlr_el2") | WRITE_NEVER_EXECUTE
-    );
+    write_register!("sctlr_el2", read_register!("sctlr_el2") | WRITE_NEVER_EXECUTE);
     synchronise();
 
     let own = root::check_cpu(machine, cpu);

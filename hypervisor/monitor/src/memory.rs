@@ -137,10 +137,7 @@ impl Mapping {
         let entry = table.read(index);
         if entry != 0 {
             let address = entry & NEXT_TABLE;
-            return POOL
-                .iter()
-                .find(|table| table.address() == address)
-                .ok_or(Outcome::Exhausted);
+            return POOL.iter().find(|table| table.address() == address).ok_or(Outcome::Exhausted);
         }
         let new = POOL.get(self.taken).ok_or(Outcome::Exhausted)?;
         self.taken += 1;

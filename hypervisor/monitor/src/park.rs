@@ -32,11 +32,7 @@ pub(crate) fn park(machine: &'static Machine, cpu: &Cpu, registers: &mut Registe
         gic::listen(machine, false);
         if is_wanted(machine, status.cell()) {
             guest::rules(machine, cpu, status.cell());
-            guest::begin(
-                registers,
-                cpu.entry.load(Relaxed),
-                cpu.argument.load(Relaxed),
-            );
+            guest::begin(registers, cpu.entry.load(Relaxed), cpu.argument.load(Relaxed));
             status.set_power(CpuPower::On);
             cpu.activity.store(Activity::Running as u32, SeqCst);
             // Whoever stops the cell changes its state and then looks who is not parked: one of the

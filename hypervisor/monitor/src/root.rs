@@ -86,11 +86,8 @@ pub(crate) fn map(system: &Configuration<'_>, mapping: &mut Mapping) -> Result<(
         mapping.add(platform.redistributors, bytes, Use::Device)?;
     }
     for region in system.memory {
-        let purpose = if region.flags().contains(MemoryFlags::DEVICE) {
-            Use::Device
-        } else {
-            Use::Data
-        };
+        let purpose =
+            if region.flags().contains(MemoryFlags::DEVICE) { Use::Device } else { Use::Data };
         // Devices beyond what the monitor reaches are the root's as a whole.
         let end = (region.physical + region.bytes).min(1 << ADDRESS_BITS);
         if region.physical < end {
@@ -134,17 +131,12 @@ pub(crate) fn prepare(machine: &Machine, system: &Configuration<'_>) -> Result<(
     let exhausted = |_| Outcome::Exhausted;
     let mut manager = MANAGER.try_lock().ok_or(Outcome::Busy)?;
     let manager = manager.as_mut().ok_or(Outcome::WrongState)?;
-    let mut tables = Tables {
-        pool: &mut manager.pool,
-        cell: ROOT,
-    };
+    let mut tables = Tables { pool: &mut manager.pool, cell: ROOT };
     let mut stage_2 = Stage2::new(machine.address_bits, &mut tables).map_err(exhausted)?;
     memory::build(&mut stage_2, system, &mut tables).map_err(exhausted)?;
     let status = machine.layout.status.start;
     let flags = attributes(MemoryFlags::READ);
-    stage_2
-        .map(status, status, STATUS_BYTES as u64, flags, &mut tables)
-        .map_err(exhausted)?;
+    stage_2.map(status, status, STATUS_BYTES as u64, flags, &mut tables).map_err(exhausted)?;
     for index in 0..machine.cpu_count() {
         stage_2.add_cpu(index, &mut tables).map_err(exhausted)?;
         let (Some(cpu), Some(root)) = (machine.cpu(index), stage_2.root_of(index)) else {
@@ -172,11 +164,7 @@ pub(crate) fn check_cpu(machine: &Machine, cpu: &Cpu) -> Result<(), Outcome> {
     const AFFINITY: u64 = 0xff_00ff_ffff;
     let index = cpu.index.load(Relaxed) as usize;
     let own = read_register!("mpidr_el1") & AFFINITY;
-    if machine.header.cpus().get(index) == Some(&own) {
-        Ok(())
-    } else {
-        Err(Outcome::Invalid)
-    }
+    if machine.header.cpus().get(index) == Some(&own) { Ok(()) } else { Err(Outcome::Invalid) }
 }
 
 /// From here on this CPU's Linux is the root.

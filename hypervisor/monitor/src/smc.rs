@@ -38,11 +38,7 @@ pub(crate) fn handle(context: &Context<'_>, registers: &mut Registers) {
     });
     match answer {
         Answer::Value(value) => registers.set(0, value),
-        Answer::TurnOn {
-            cpu,
-            entry,
-            context: argument,
-        } => {
+        Answer::TurnOn { cpu, entry, context: argument } => {
             if let Some(target) = context.machine.cpu(cpu) {
                 start(context.machine, target, entry, argument);
             }
@@ -80,9 +76,7 @@ fn stop(context: &Context<'_>, registers: &mut Registers, reason: StopReason) {
     let machine = context.machine;
     if context.cell != ROOT {
         // It may have been stopped in the same moment, which is as well.
-        let _ = machine
-            .status()
-            .advance(context.cell, Event::End(reason), now());
+        let _ = machine.status().advance(context.cell, Event::End(reason), now());
         cells::take_others(machine, context.cell, context.cpu);
         cells::tell_root(machine);
     } else if !machine.status().cells[1..]

@@ -60,10 +60,7 @@ impl OwnCpus for Owner {
     #[inline(always)]
     fn has(&self, affinity: u64) -> bool {
         // Mostly it is the CPU itself.
-        let caller = Caller {
-            status: self.status,
-            cell: self.cell,
-        };
+        let caller = Caller { status: self.status, cell: self.cell };
         affinity == self.affinity || caller.has(affinity)
     }
 }
@@ -205,11 +202,7 @@ fn load(registers: &mut Registers, register: u8, value: u64) -> u32 {
     registers.set(register, value);
     let done = advance();
     // Those that a call keeps (AAPCS64, 6.1.1).
-    if (19..30).contains(&register) {
-        DONE_WITH_KEPT
-    } else {
-        done
-    }
+    if (19..30).contains(&register) { DONE_WITH_KEPT } else { done }
 }
 
 #[inline(never)]
@@ -295,14 +288,9 @@ fn system_register(owner: &Owner, registers: &mut Registers, syndrome: u32) -> u
             let (interrupts, private) = (owner.interrupts, owner.private);
             if access.read {
                 return load(registers, access.general, control_read(register, real));
-            } else if let Some(value) = control_write(
-                register,
-                value,
-                real,
-                interrupts,
-                private,
-                owner.lowest_mask,
-            ) {
+            } else if let Some(value) =
+                control_write(register, value, real, interrupts, private, owner.lowest_mask)
+            {
                 write_control(register, value);
             }
         }

@@ -27,7 +27,7 @@ enum Outcome {
 const NOT_SUPPORTED: u64 = -1_i64 as u64;
 const INVALID_PARAMETERS: u64 = -2_i64 as u64;
 
-const ATTACKS: [(u64, &str, Outcome); 18] = [
+const ATTACKS: [(u64, &str, Outcome); 17] = [
     (1, "reads outside", Outcome::Fails(StopReason::MemoryRead)),
     (2, "writes outside", Outcome::Fails(StopReason::MemoryWrite)),
     (
@@ -78,7 +78,6 @@ const ATTACKS: [(u64, &str, Outcome); 18] = [
         "resets the system",
         Outcome::Ends(StopReason::SystemReset),
     ),
-    (18, "sleeps in the middle of an interrupt", Outcome::Silent),
 ];
 
 /// Whether the latest failure is this one, whole, and from where the program is.

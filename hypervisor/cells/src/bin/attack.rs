@@ -104,7 +104,7 @@ fn sleep_inside() -> ! {
     enable(TIMER);
     arm_timer(0);
     // ICC_IAR1_EL1: taken, and never ended.
-    while read_register!("s3_0_c12_c12_0") != u64::from(TIMER) {}
+    while read_register!("s3_0_c12_c12_0") != TIMER {}
     write_register!("cntv_ctl_el0", 0);
     loop {
         wait();

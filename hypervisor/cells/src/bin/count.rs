@@ -41,10 +41,7 @@ struct Counts {
 }
 
 impl Counts {
-    const NONE: Self = Self {
-        least: u64::MAX,
-        greatest: 0,
-    };
+    const NONE: Self = Self { least: u64::MAX, greatest: 0 };
 
     fn add(&mut self, count: u64) {
         self.least = self.least.min(count);
@@ -237,13 +234,7 @@ fn say(name: &str, counts: &Counts) {
 }
 
 fn say_one(name: &str, count: u64) {
-    say(
-        name,
-        &Counts {
-            least: count,
-            greatest: count,
-        },
-    );
+    say(name, &Counts { least: count, greatest: count });
 }
 
 /// SYS_WRITEC (Arm semihosting specification, 6.22).

@@ -51,10 +51,7 @@ extern "C" fn cell_main(argument: u64) {
     // SAFETY: the page is there by the cell's configuration, all its words are plain numbers, and this
     // part of it is written by the ring alone.
     let memory = unsafe {
-        core::slice::from_raw_parts(
-            (SHARED as *const AtomicU64).add(RECORDS),
-            PAGE_WORDS - RECORDS,
-        )
+        core::slice::from_raw_parts((SHARED as *const AtomicU64).add(RECORDS), PAGE_WORDS - RECORDS)
     };
     let state = State {
         ticks: second * (argument & 0xffff_ffff) / 1_000_000,

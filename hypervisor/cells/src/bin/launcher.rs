@@ -131,16 +131,8 @@ fn expect(what: &str, outcome: i64) {
     }
     let sign = [b' ', if outcome < 0 { b'-' } else { b'+' }];
     let number = outcome.unsigned_abs();
-    let digits = [
-        b'0' + (number / 10 % 10) as u8,
-        b'0' + (number % 10) as u8,
-        b'\n',
-    ];
-    let text = b"failed "
-        .iter()
-        .chain(what.as_bytes())
-        .chain(&sign)
-        .chain(&digits);
+    let digits = [b'0' + (number / 10 % 10) as u8, b'0' + (number % 10) as u8, b'\n'];
+    let text = b"failed ".iter().chain(what.as_bytes()).chain(&sign).chain(&digits);
     for byte in text {
         semihosting(3, core::ptr::from_ref(byte) as u64);
     }

@@ -46,10 +46,7 @@ extern "C" fn cell_main(_argument: u64) {
     check(2, smc(AFFINITY_INFO, ROOTS, 0) == INVALID_PARAMETERS);
     check(3, smc(AFFINITY_INFO, NEIGHBOURS, 0) == INVALID_PARAMETERS);
     check(4, smc(CPU_ON, ROOTS, second_entry()) == INVALID_PARAMETERS);
-    check(
-        5,
-        smc(CPU_ON, NEIGHBOURS, second_entry()) == INVALID_PARAMETERS,
-    );
+    check(5, smc(CPU_ON, NEIGHBOURS, second_entry()) == INVALID_PARAMETERS);
     check(6, smc(CPU_ON, SECOND, OUTSIDE) == INVALID_ADDRESS);
     check(7, smc(CPU_ON, FIRST, second_entry()) == ALREADY_ON);
     let begun = told(Word::SecondBegun);

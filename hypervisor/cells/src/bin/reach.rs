@@ -18,11 +18,7 @@ const AT_EL1: u64 = 0x3c5;
 #[unsafe(no_mangle)]
 extern "C" fn cell_main(_argument: u64) {
     let (kind, address) = (order(Order::First), order(Order::Second));
-    let state = if order(Order::Third) == 0 {
-        AT_EL0
-    } else {
-        AT_EL1
-    };
+    let state = if order(Order::Third) == 0 { AT_EL0 } else { AT_EL1 };
     tell(Word::Result, 0);
     count(Word::Begun);
     // By an exception return at either level, so that both go the same way. What comes back comes by

@@ -64,24 +64,8 @@ extern "C" fn cell_main(_argument: u64, registers: u64) {
         "far_el1",
         "elr_el1"
     );
-    look!(
-        found,
-        17,
-        "spsr_el1",
-        "afsr0_el1",
-        "afsr1_el1",
-        "csselr_el1",
-        "cntkctl_el1"
-    );
-    look!(
-        found,
-        22,
-        "cntv_cval_el0",
-        "cntp_cval_el0",
-        "mdscr_el1",
-        "dbgbvr0_el1",
-        "dbgbvr5_el1"
-    );
+    look!(found, 17, "spsr_el1", "afsr0_el1", "afsr1_el1", "csselr_el1", "cntkctl_el1");
+    look!(found, 22, "cntv_cval_el0", "cntp_cval_el0", "mdscr_el1", "dbgbvr0_el1", "dbgbvr5_el1");
     look!(
         found,
         27,
@@ -92,22 +76,8 @@ extern "C" fn cell_main(_argument: u64, registers: u64) {
         "pmevcntr0_el0",
         "pmevtyper0_el0"
     );
-    look!(
-        found,
-        33,
-        "pmccntr_el0",
-        "pmcntenset_el0",
-        "pmovsset_el0",
-        "pmintenset_el1"
-    );
-    look!(
-        found,
-        37,
-        "pmccfiltr_el0",
-        "pmuserenr_el0",
-        "dbgbcr5_el1",
-        "dbgwcr3_el1"
-    );
+    look!(found, 33, "pmccntr_el0", "pmcntenset_el0", "pmovsset_el0", "pmintenset_el1");
+    look!(found, 37, "pmccfiltr_el0", "pmuserenr_el0", "dbgbcr5_el1", "dbgwcr3_el1");
     // ISTATUS and ENABLE of the timers: both off.
     found |= u64::from(read_register!("cntv_ctl_el0") & 1 != 0) << 41;
     found |= u64::from(read_register!("cntp_ctl_el0") & 1 != 0) << 42;

@@ -41,10 +41,7 @@ pub fn check_system(system: &Configuration<'_>, machine: &Machine<'_>) -> Result
     }
     for (index, region) in system.memory.iter().enumerate() {
         let at = |refusal| Refused::at(refusal, index);
-        ensure(
-            !reserved(region, system, machine),
-            at(Refusal::MemoryReserved),
-        )?;
+        ensure(!reserved(region, system, machine), at(Refusal::MemoryReserved))?;
         ensure(reachable(region, machine), at(Refusal::MemoryRange))?;
     }
     for (index, grant) in system.interrupts.iter().enumerate() {
@@ -74,9 +71,7 @@ pub fn check_cell(
         let place = register_of_root(register, system);
         ensure(place, Refused::at(Refusal::RegisterPlace, index))?;
     }
-    let event = system
-        .platform
-        .map_or(0, |platform| platform.event_interrupt);
+    let event = system.platform.map_or(0, |platform| platform.event_interrupt);
     for (index, grant) in new.interrupts.iter().enumerate() {
         let there = grant.number < machine.interrupt_end;
         ensure(there, Refused::at(Refusal::InterruptRange, index))?;
@@ -112,10 +107,7 @@ fn cpus(
         let known = system.cpus.contains(cpu);
         ensure(known, Refused::at(Refusal::CpuUnknown, index))?;
         let owner = owner(*cpu, cells);
-        ensure(
-            owner == ROOT,
-            Refused::with(Refusal::CpuOwned, index, owner),
-        )?;
+        ensure(owner == ROOT, Refused::with(Refusal::CpuOwned, index, owner))?;
     }
     let left = |cpu: &u64| !new.cpus.contains(cpu) && owner(*cpu, cells) == ROOT;
     let last = new.cpus.len() - 1;
@@ -192,17 +184,11 @@ fn beside(new: &Configuration<'_>, cell: &Configuration<'_>, number: u32) -> Res
             share(region, theirs).map_err(with)?;
         }
         let holds = |register: &RegisterGrant| holds_page_of(region, register);
-        ensure(
-            !cell.registers.iter().any(holds),
-            with(Refusal::MemoryOwned),
-        )?;
+        ensure(!cell.registers.iter().any(holds), with(Refusal::MemoryOwned))?;
     }
     for (index, grant) in new.interrupts.iter().enumerate() {
         let owned = has_interrupt(cell, grant.number);
-        ensure(
-            !owned,
-            Refused::with(Refusal::InterruptOwned, index, number),
-        )?;
+        ensure(!owned, Refused::with(Refusal::InterruptOwned, index, number))?;
     }
     for (index, register) in new.registers.iter().enumerate() {
         let with = |refusal| Refused::with(refusal, index, number);

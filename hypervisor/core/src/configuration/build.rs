@@ -45,11 +45,7 @@ impl Blob {
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         let mut header = BlobHeader::new_zeroed();
-        header.magic = if self.platform.is_some() {
-            SYSTEM_MAGIC
-        } else {
-            CELL_MAGIC
-        };
+        header.magic = if self.platform.is_some() { SYSTEM_MAGIC } else { CELL_MAGIC };
         header.revision = REVISION;
         let kept = self.name.len().min(NAME_BYTES);
         header.name[..kept].copy_from_slice(&self.name.as_bytes()[..kept]);
@@ -63,11 +59,8 @@ impl Blob {
         header.smc_count = self.smcs.len() as u32;
         header.doorbell_count = self.doorbells.len() as u32;
         let mut tables = Vec::new();
-        tables.extend_from_slice(
-            self.platform
-                .as_ref()
-                .map_or(&[], |platform| platform.as_bytes()),
-        );
+        tables
+            .extend_from_slice(self.platform.as_ref().map_or(&[], |platform| platform.as_bytes()));
         tables.extend_from_slice(self.cpus.as_bytes());
         tables.extend_from_slice(self.memory.as_bytes());
         tables.extend_from_slice(self.interrupts.as_bytes());
@@ -86,11 +79,7 @@ impl Blob {
     /// What it would refuse by the configuration alone.
     pub fn checked(&self) -> Result<Vec<u8>, Refused> {
         let bytes = self.bytes();
-        let kind = if self.platform.is_some() {
-            Kind::System
-        } else {
-            Kind::Cell
-        };
+        let kind = if self.platform.is_some() { Kind::System } else { Kind::Cell };
         // A copy of whole words, because entries must be aligned.
         let mut words = std::vec![0_u64; bytes.len().div_ceil(8)];
         words.as_mut_bytes()[..bytes.len()].copy_from_slice(&bytes);

@@ -117,9 +117,7 @@ impl<'a> Configuration<'a> {
     /// Whether this SMC function is forwarded to the firmware.
     #[must_use]
     pub fn forwards(&self, function: u32) -> bool {
-        self.smcs
-            .iter()
-            .any(|range| (range.first..=range.last).contains(&function))
+        self.smcs.iter().any(|range| (range.first..=range.last).contains(&function))
     }
 }
 
@@ -180,9 +178,7 @@ impl BlobBuffer {
     /// # Errors
     /// [`Refusal::TooLong`], before anything is copied.
     pub fn fill(&mut self, bytes: u64, copy: impl FnOnce(&mut [u8])) -> Result<&[u8], Refused> {
-        let room = usize::try_from(bytes)
-            .ok()
-            .and_then(|bytes| self.0.get_mut(..bytes));
+        let room = usize::try_from(bytes).ok().and_then(|bytes| self.0.get_mut(..bytes));
         let Some(room) = room else {
             return Err(Refused::of(Refusal::TooLong));
         };

@@ -26,11 +26,7 @@ impl Refused {
 
     pub(super) const fn with(refusal: Refusal, index: usize, other: u32) -> Self {
         let index = index as u32;
-        Self {
-            refusal,
-            index,
-            other,
-        }
+        Self { refusal, index, other }
     }
 }
 

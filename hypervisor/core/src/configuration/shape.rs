@@ -39,10 +39,7 @@ fn name(name: &[u8]) -> Result<(), Refused> {
 }
 
 fn check_platform(platform: &Platform) -> Result<(), Refused> {
-    ensure(
-        platform.reserved == 0,
-        Refused::of(Refusal::ReservedNotZero),
-    )?;
+    ensure(platform.reserved == 0, Refused::of(Refusal::ReservedNotZero))?;
     // 64 KiB frames, two for each CPU, four where there are virtual LPIs (Arm IHI 0069, 12.1).
     let whole = |value: u64, of: u64| value.is_multiple_of(of);
     let right = whole(platform.distributor, DISTRIBUTOR_BYTES)
@@ -62,10 +59,7 @@ fn check_platform(platform: &Platform) -> Result<(), Refused> {
 
 fn cpus(cpus: &[u64]) -> Result<(), Refused> {
     for (index, cpu) in cpus.iter().enumerate() {
-        ensure(
-            cpu & !AFFINITY == 0,
-            Refused::at(Refusal::CpuUnknown, index),
-        )?;
+        ensure(cpu & !AFFINITY == 0, Refused::at(Refusal::CpuUnknown, index))?;
         let twice = cpus[..index].contains(cpu);
         ensure(!twice, Refused::at(Refusal::CpuTwice, index))?;
     }
@@ -134,10 +128,7 @@ fn interrupts(configuration: &Configuration<'_>) -> Result<(), Refused> {
         ensure(known, at(Refusal::ReservedNotZero))?;
         ensure(is_spi(grant.number), at(Refusal::InterruptRange))?;
         let same = |earlier: &InterruptGrant| earlier.number == grant.number;
-        ensure(
-            !grants[..index].iter().any(same),
-            at(Refusal::InterruptTwice),
-        )?;
+        ensure(!grants[..index].iter().any(same), at(Refusal::InterruptTwice))?;
     }
     Ok(())
 }

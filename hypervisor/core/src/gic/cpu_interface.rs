@@ -36,11 +36,7 @@ const SPURIOUS: u64 = 1023;
 /// says which; with one security state both are as they are, which is no difference either.
 #[must_use]
 pub const fn lowest_mask(shifted: bool) -> u8 {
-    if shifted {
-        BEST_PRIORITY
-    } else {
-        0x80 | BEST_PRIORITY >> 1
-    }
+    if shifted { BEST_PRIORITY } else { 0x80 | BEST_PRIORITY >> 1 }
 }
 
 /// What the cell reads, of what the real register holds.

@@ -32,11 +32,7 @@ pub fn distributor(offset: u64, access: &Access, interrupts: &Interrupts, bus: &
         // CTLR, TYPER, IIDR, TYPER2, STATUSR: the controller stays as it was at the launch.
         (0..=0x10 | IDENTIFICATION.., None) if access.width == Width::Word => {
             let value = bus.read(access.address, Width::Word);
-            if offset == TYPER {
-                value & !TYPER_MESSAGES
-            } else {
-                value
-            }
+            if offset == TYPER { value & !TYPER_MESSAGES } else { value }
         }
         (SET_PENDING | CLEAR_PENDING, Some(value)) => {
             let number = value as u32 & 0x3ff;

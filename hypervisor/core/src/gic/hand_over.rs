@@ -33,10 +33,6 @@ pub fn hand_over(base: u64, number: u32, cpu: u64, bus: &impl Bus) {
     bus.write(base + CLEAR_PENDING + word, Width::Word, bit);
     bus.write(base + CLEAR_ACTIVE + word, Width::Word, bit);
     modify(base + GROUP + word, Width::Word, bit, bit, bus);
-    bus.write(
-        base + PRIORITY + u64::from(number),
-        Width::Byte,
-        ORDINARY_PRIORITY,
-    );
+    bus.write(base + PRIORITY + u64::from(number), Width::Byte, ORDINARY_PRIORITY);
     bus.write(base + ROUTE + 8 * u64::from(number), Width::Double, cpu);
 }

@@ -52,8 +52,7 @@ impl Interrupts {
     #[must_use]
     #[inline]
     pub fn contains(&self, number: u32) -> bool {
-        self.word(number)
-            .is_some_and(|word| word.load(Ordering::Acquire) & 1 << (number % 32) != 0)
+        self.word(number).is_some_and(|word| word.load(Ordering::Acquire) & 1 << (number % 32) != 0)
     }
 }
 
@@ -116,9 +115,7 @@ pub trait Owned {
 impl Owned for Interrupts {
     #[inline]
     fn word(&self, word: u32) -> u32 {
-        self.0
-            .get(word as usize)
-            .map_or(0, |word| word.load(Ordering::Acquire))
+        self.0.get(word as usize).map_or(0, |word| word.load(Ordering::Acquire))
     }
 }
 

@@ -21,13 +21,10 @@ pub fn redistributor_owner(
     redistributors: &[u64],
     frames: u64,
 ) -> Option<(usize, u64)> {
-    redistributors
-        .iter()
-        .enumerate()
-        .find_map(|(index, start)| {
-            let offset = address.wrapping_sub(*start);
-            (offset < frames).then_some((index, offset))
-        })
+    redistributors.iter().enumerate().find_map(|(index, start)| {
+        let offset = address.wrapping_sub(*start);
+        (offset < frames).then_some((index, offset))
+    })
 }
 
 /// An access at `offset` of a CPU's frames. `own` says whether the CPU is the caller's; of others it
@@ -61,9 +58,5 @@ pub fn redistributor(
         return 0;
     }
     let value = bus.read(access.address, access.width);
-    if offset == TYPER {
-        value & !TYPER_MESSAGES
-    } else {
-        value
-    }
+    if offset == TYPER { value & !TYPER_MESSAGES } else { value }
 }

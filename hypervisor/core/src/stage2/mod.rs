@@ -119,12 +119,7 @@ impl Stage2 {
     /// [`Exhausted`].
     pub fn new(address_bits: u32, memory: &mut impl TableMemory) -> Result<Self, Exhausted> {
         let address_bits = address_bits.clamp(LEAST_ADDRESS_BITS, MOST_ADDRESS_BITS);
-        let mut new = Self {
-            root: 0,
-            roots: [0; MAXIMUM_CPUS],
-            zapped: 0,
-            address_bits,
-        };
+        let mut new = Self { root: 0, roots: [0; MAXIMUM_CPUS], zapped: 0, address_bits };
         new.root = memory.allocate(new.root_pages()).ok_or(Exhausted)?;
         Ok(new)
     }
@@ -227,15 +222,14 @@ impl Stage2 {
     /// Whether the cell may do this at this address, whatever its CPU's tables say at the moment.
     #[must_use]
     pub fn permits(&self, guest: u64, kind: AccessKind, memory: &impl TableMemory) -> bool {
-        self.translate(guest, memory)
-            .is_some_and(|there| match kind {
-                AccessKind::Read => there.attributes.contains(Attributes::S2AP_ACCESS_RO),
-                AccessKind::Write => there.attributes.contains(Attributes::S2AP_ACCESS_WO),
-                AccessKind::Execute => {
-                    there.attributes.contains(Attributes::S2AP_ACCESS_RO)
-                        && !there.attributes.contains(Attributes::XN)
-                }
-            })
+        self.translate(guest, memory).is_some_and(|there| match kind {
+            AccessKind::Read => there.attributes.contains(Attributes::S2AP_ACCESS_RO),
+            AccessKind::Write => there.attributes.contains(Attributes::S2AP_ACCESS_WO),
+            AccessKind::Execute => {
+                there.attributes.contains(Attributes::S2AP_ACCESS_RO)
+                    && !there.attributes.contains(Attributes::XN)
+            }
+        })
     }
 
     /// Gives all tables back. No CPU may use them any more.
@@ -244,10 +238,7 @@ impl Stage2 {
         for index in 0..self.root_pages() * ENTRIES {
             tables::free_below(memory.read(self.root, index), 1, memory);
         }
-        for root in core::iter::once(self.root)
-            .chain(self.roots)
-            .filter(|root| *root != 0)
-        {
+        for root in core::iter::once(self.root).chain(self.roots).filter(|root| *root != 0) {
             memory.free(root, self.root_pages());
         }
     }

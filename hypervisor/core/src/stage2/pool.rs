@@ -16,11 +16,7 @@ impl<const WORDS: usize> PagePool<WORDS> {
     #[must_use]
     pub const fn new(start: u64, pages: usize) -> Self {
         let most = 64 * WORDS;
-        Self {
-            start,
-            pages: if pages < most { pages } else { most },
-            used: [0; WORDS],
-        }
+        Self { start, pages: if pages < most { pages } else { most }, used: [0; WORDS] }
     }
 
     fn is_used(&self, page: usize) -> bool {
@@ -58,11 +54,7 @@ impl<const WORDS: usize> PagePool<WORDS> {
     /// How many are free.
     #[must_use]
     pub fn left(&self) -> usize {
-        let used = self
-            .used
-            .iter()
-            .map(|word| word.count_ones() as usize)
-            .sum::<usize>();
+        let used = self.used.iter().map(|word| word.count_ones() as usize).sum::<usize>();
         self.pages - used
     }
 }

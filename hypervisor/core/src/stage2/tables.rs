@@ -56,11 +56,7 @@ struct Place {
 
 /// What a page's entry has that a block's has not.
 const fn leaf(level: u32) -> u64 {
-    if level == LAST_LEVEL {
-        TABLE_OR_PAGE
-    } else {
-        0
-    }
+    if level == LAST_LEVEL { TABLE_OR_PAGE } else { 0 }
 }
 
 /// The bytes that one entry stands for.
@@ -108,14 +104,7 @@ impl Stage2 {
         attributes: Attributes,
         memory: &mut impl TableMemory,
     ) -> Result<(), Exhausted> {
-        self.change(
-            Change {
-                guest,
-                bytes,
-                to: Some((physical, attributes)),
-            },
-            memory,
-        )
+        self.change(Change { guest, bytes, to: Some((physical, attributes)) }, memory)
     }
 
     /// Shows nothing there any more.
@@ -129,23 +118,13 @@ impl Stage2 {
         bytes: u64,
         memory: &mut impl TableMemory,
     ) -> Result<(), Exhausted> {
-        let result = self.change(
-            Change {
-                guest,
-                bytes,
-                to: None,
-            },
-            memory,
-        );
+        let result = self.change(Change { guest, bytes, to: None }, memory);
         memory.forget();
         result
     }
 
     fn change(&self, change: Change, memory: &mut impl TableMemory) -> Result<(), Exhausted> {
-        let end = change
-            .guest
-            .saturating_add(change.bytes)
-            .min(1 << self.address_bits());
+        let end = change.guest.saturating_add(change.bytes).min(1 << self.address_bits());
         self.change_table(None, 1, change.guest..end, &change, memory)
     }
 
@@ -164,11 +143,7 @@ impl Stage2 {
         while guest < range.end {
             let block = guest & !(size - 1);
             let next = block + size;
-            let place = Place {
-                table,
-                level,
-                index: index(guest, level),
-            };
+            let place = Place { table, level, index: index(guest, level) };
             let old = self.entry(place, memory);
             let whole = guest == block && next <= range.end;
             if change.is_there(old, guest, level) {
@@ -245,9 +220,7 @@ impl Stage2 {
     fn put(&self, place: Place, entry: u64, memory: &mut impl TableMemory) {
         match place.table {
             Some(table) => memory.write(table, place.index, entry),
-            None => self
-                .followers()
-                .for_each(|root| memory.write(root, place.index, entry)),
+            None => self.followers().for_each(|root| memory.write(root, place.index, entry)),
         }
     }
 }

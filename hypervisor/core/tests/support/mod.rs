@@ -26,21 +26,11 @@ pub(crate) const REDISTRIBUTORS: u64 = 0x080a_0000;
 pub(crate) const CLOCKS: u64 = 0x0903_0000;
 pub(crate) const MPIDRS: [u64; 4] = [0, 1, 2, 0x100];
 
-pub(crate) const MACHINE: Machine<'static> = Machine {
-    hypervisor: HYPERVISOR,
-    mpidrs: &MPIDRS,
-    interrupt_end: 288,
-    address_bits: 40,
-};
+pub(crate) const MACHINE: Machine<'static> =
+    Machine { hypervisor: HYPERVISOR, mpidrs: &MPIDRS, interrupt_end: 288, address_bits: 40 };
 
 pub(crate) fn region(physical: u64, guest: u64, bytes: u64, flags: MemoryFlags) -> MemoryRegion {
-    MemoryRegion {
-        physical,
-        guest,
-        bytes,
-        flags: flags.bits(),
-        reserved: 0,
-    }
+    MemoryRegion { physical, guest, bytes, flags: flags.bits(), reserved: 0 }
 }
 
 pub(crate) fn ram() -> MemoryFlags {
@@ -69,10 +59,7 @@ pub(crate) fn system() -> Blob {
             own(0x4000_0000, HYPERVISOR.start - 0x4000_0000, ram()),
             own(HYPERVISOR.end, 0x8000_0000 - HYPERVISOR.end, ram()),
         ],
-        interrupts: vec![InterruptGrant {
-            number: 61,
-            flags: InterruptFlags::DOORBELL.bits(),
-        }],
+        interrupts: vec![InterruptGrant { number: 61, flags: InterruptFlags::DOORBELL.bits() }],
         ..Blob::default()
     }
 }
@@ -84,12 +71,7 @@ pub(crate) fn cell(name: &str, cpus: &[u64], at: u64) -> Blob {
         cpus: cpus.to_vec(),
         memory: vec![
             region(at, 0, 4 * MIB + 0x3000, ram() | MemoryFlags::LOADABLE),
-            region(
-                at + 0x80_0000,
-                0x80_0000,
-                MIB,
-                MemoryFlags::READ | MemoryFlags::WRITE,
-            ),
+            region(at + 0x80_0000, 0x80_0000, MIB, MemoryFlags::READ | MemoryFlags::WRITE),
             region(
                 0x6000_0000,
                 0x6000_0000,
@@ -105,43 +87,20 @@ pub(crate) fn cell(name: &str, cpus: &[u64], at: u64) -> Blob {
 pub(crate) fn press() -> Blob {
     let mut blob = cell("press", &[1, 2], 0x5000_0000);
     blob.memory[2].flags |= MemoryFlags::WRITE.bits();
-    blob.memory
-        .push(region(0x0901_0000, 0x0901_0000, 0x1000, device()));
+    blob.memory.push(region(0x0901_0000, 0x0901_0000, 0x1000, device()));
     blob.interrupts = vec![
-        InterruptGrant {
-            number: 40,
-            flags: 0,
-        },
-        InterruptGrant {
-            number: 71,
-            flags: InterruptFlags::DOORBELL.bits(),
-        },
+        InterruptGrant { number: 40, flags: 0 },
+        InterruptGrant { number: 71, flags: InterruptFlags::DOORBELL.bits() },
     ];
-    blob.registers = vec![
-        bits(0, 0xff, 0x0f),
-        bits(4, 0, 0xffff_0000),
-        bits(0x10, 1, 0),
-    ];
-    blob.smcs = vec![SmcGrant {
-        first: 0xc200_0010,
-        last: 0xc200_0012,
-    }];
-    blob.doorbells = vec![Doorbell {
-        interrupt: 61,
-        reserved: 0,
-    }];
+    blob.registers = vec![bits(0, 0xff, 0x0f), bits(4, 0, 0xffff_0000), bits(0x10, 1, 0)];
+    blob.smcs = vec![SmcGrant { first: 0xc200_0010, last: 0xc200_0012 }];
+    blob.doorbells = vec![Doorbell { interrupt: 61, reserved: 0 }];
     blob.watchdog_milliseconds = 50;
     blob
 }
 
 pub(crate) fn bits(offset: u64, readable: u64, writable: u64) -> RegisterGrant {
-    RegisterGrant {
-        address: CLOCKS + offset,
-        readable,
-        writable,
-        width: 4,
-        flags: 0,
-    }
+    RegisterGrant { address: CLOCKS + offset, readable, writable, width: 4, flags: 0 }
 }
 
 /// Bytes aligned as entries need.
@@ -162,11 +121,7 @@ impl Aligned {
 
 /// A configuration for the rest of the test.
 pub(crate) fn read(blob: &Blob) -> Configuration<'static> {
-    let kind = if blob.platform.is_some() {
-        Kind::System
-    } else {
-        Kind::Cell
-    };
+    let kind = if blob.platform.is_some() { Kind::System } else { Kind::Cell };
     let bytes = Box::leak(Box::new(Aligned::new(&blob.bytes())));
     Configuration::read(bytes.bytes(), kind).expect("a good configuration")
 }
@@ -206,10 +161,7 @@ impl TableMemory for Tables {
     }
 
     fn free(&mut self, table: u64, pages: usize) {
-        assert!(
-            self.remembered.is_empty(),
-            "a table is freed that a TLB may still know"
-        );
+        assert!(self.remembered.is_empty(), "a table is freed that a TLB may still know");
         assert!(self.entries.remove(&table).is_some(), "freed twice");
         self.pool.free(table, pages);
     }
@@ -219,10 +171,8 @@ impl TableMemory for Tables {
     }
 
     fn write(&mut self, table: u64, index: usize, entry: u64) {
-        let old = std::mem::replace(
-            &mut self.entries.get_mut(&table).expect("a table")[index],
-            entry,
-        );
+        let old =
+            std::mem::replace(&mut self.entries.get_mut(&table).expect("a table")[index], entry);
         if old & 1 != 0 && entry & 1 != 0 && old != entry {
             panic!("{old:#x} becomes {entry:#x} without a break");
         }
@@ -230,10 +180,7 @@ impl TableMemory for Tables {
             self.remembered.insert((table, index));
         }
         if entry & 1 != 0 && old & 1 == 0 {
-            assert!(
-                !self.remembered.contains(&(table, index)),
-                "made before it was forgotten"
-            );
+            assert!(!self.remembered.contains(&(table, index)), "made before it was forgotten");
         }
     }
 
@@ -253,10 +200,7 @@ pub(crate) struct Registers {
 impl Registers {
     pub(crate) fn set(&self, address: u64, width: Width, value: u64) {
         let mut bytes = self.bytes.lock().expect("not poisoned");
-        for (index, byte) in value.to_le_bytes()[..width.bytes() as usize]
-            .iter()
-            .enumerate()
-        {
+        for (index, byte) in value.to_le_bytes()[..width.bytes() as usize].iter().enumerate() {
             bytes.insert(address + index as u64, *byte);
         }
     }
@@ -276,22 +220,13 @@ impl Registers {
 
 impl Bus for Registers {
     fn read(&self, address: u64, width: Width) -> u64 {
-        assert!(
-            address.is_multiple_of(width.bytes().into()),
-            "{address:#x} is unaligned"
-        );
-        self.accesses
-            .lock()
-            .expect("not poisoned")
-            .push((address, width, None));
+        assert!(address.is_multiple_of(width.bytes().into()), "{address:#x} is unaligned");
+        self.accesses.lock().expect("not poisoned").push((address, width, None));
         self.get(address, width)
     }
 
     fn write(&self, address: u64, width: Width, value: u64) {
-        assert!(
-            address.is_multiple_of(width.bytes().into()),
-            "{address:#x} is unaligned"
-        );
+        assert!(address.is_multiple_of(width.bytes().into()), "{address:#x} is unaligned");
         self.accesses.lock().expect("not poisoned").push((
             address,
             width,
