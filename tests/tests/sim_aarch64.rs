@@ -243,7 +243,7 @@ fn cells_are_measured_beside_the_others_and_outlive_the_host() {
     let result = place.path().join("result");
     let mut command = rampart(&["evaluate", "--on", "sim:aarch64", "--loads", "idle"]);
     command
-        .args(["--domains", "host,task,cell,cell:linux", "--for", "130s"])
+        .args(["--domains", "host,task,cell,cell:linux", "--for", "110s"])
         .args(["--meters", "wakeup,irq,mmio"])
         .args([
             "--disturb",
