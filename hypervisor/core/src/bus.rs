@@ -17,13 +17,11 @@ pub enum Width {
 
 impl Width {
     /// In bytes.
-    #[must_use]
     pub const fn bytes(self) -> u32 {
         1 << self as u32
     }
 
     /// All bits of a value.
-    #[must_use]
     pub const fn mask(self) -> u64 {
         u64::MAX >> (64 - 8 * self.bytes())
     }

@@ -266,7 +266,6 @@ pub enum Refusal {
 
 impl InterruptGrant {
     /// Whether others may make it pending.
-    #[must_use]
     pub const fn is_doorbell(&self) -> bool {
         self.flags & InterruptFlags::DOORBELL.bits() != 0
     }

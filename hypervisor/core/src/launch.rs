@@ -81,14 +81,12 @@ impl Header {
     }
 
     /// The affinities of the CPUs that enter.
-    #[must_use]
     pub fn cpus(&self) -> &[u64] {
         &self.mpidrs[..(self.cpu_count as usize).min(MAXIMUM_CPUS)]
     }
 }
 
 /// The watchdog's longest silence in ticks of a counter of this frequency (CNTFRQ_EL0, in hertz).
-#[must_use]
 pub fn silence(configuration: &Configuration<'_>, frequency: u64) -> u64 {
     let milliseconds = u64::from(configuration.header.watchdog_milliseconds);
     milliseconds.saturating_mul(frequency) / 1000

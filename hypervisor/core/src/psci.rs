@@ -76,7 +76,6 @@ pub fn serve(
 }
 
 /// What a function returns that says the same to everybody, at any time.
-#[must_use]
 #[inline]
 pub const fn constant(function: u32) -> Option<u64> {
     const PSCI_VERSION: u32 = Id::PsciVersion as u32;
@@ -89,7 +88,6 @@ pub const fn constant(function: u32) -> Option<u64> {
 }
 
 /// Whether a function is in the range of PSCI, which is never the firmware's to answer.
-#[must_use]
 pub const fn is_psci(function: u32) -> bool {
     matches!(function & !0x4000_001f, 0x8400_0000)
 }
@@ -174,7 +172,6 @@ fn power(
 
 impl Caller<'_> {
     /// The index of one of the caller's own CPUs, by its affinity.
-    #[must_use]
     pub fn cpu(&self, mpidr: u64) -> Option<usize> {
         self.status.cpu(mpidr).filter(|cpu| self.status.cpus[*cpu].cell() == self.cell)
     }

@@ -21,8 +21,7 @@ pub struct Locks([Mutex<()>; 16]);
 
 impl Locks {
     /// None is held.
-    #[must_use]
-    pub const fn new() -> Self {
+    pub const fn none() -> Self {
         Self([const { Mutex::new(()) }; 16])
     }
 
@@ -32,15 +31,8 @@ impl Locks {
     }
 }
 
-impl Default for Locks {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl RegisterGrant {
     /// Its flags; bits without a meaning were refused.
-    #[must_use]
     pub const fn flags(&self) -> RegisterFlags {
         RegisterFlags::from_bits_truncate(self.flags)
     }
@@ -120,16 +112,9 @@ pub struct RootRegisters {
 const NOTHING: RegisterGrant =
     RegisterGrant { address: 0, readable: 0, writable: 0, width: 0, flags: 0 };
 
-impl Default for RootRegisters {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl RootRegisters {
     /// No cell has any.
-    #[must_use]
-    pub const fn new() -> Self {
+    pub const fn none() -> Self {
         Self { left: [NOTHING; MAXIMUM_REGISTERS], count: 0 }
     }
 

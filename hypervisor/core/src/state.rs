@@ -59,7 +59,6 @@ pub const fn next(state: CellState, event: Event) -> Result<CellState, Outcome> 
 
 /// Whether a region is zeroed when a cell gets it, and again when it goes back. What one of the `others`
 /// has too, because it is shared, is theirs as well, and a device is not memory.
-#[must_use]
 pub fn is_wiped<'c, 'a: 'c>(
     region: &MemoryRegion,
     mut others: impl Iterator<Item = &'c Configuration<'a>>,
@@ -102,7 +101,6 @@ impl Status {
     }
 
     /// The index of a CPU, by its affinity.
-    #[must_use]
     pub fn cpu(&self, mpidr: u64) -> Option<usize> {
         let count = (self.cpu_count.load(Relaxed) as usize).min(MAXIMUM_CPUS);
         self.cpus[..count].iter().position(|cpu| cpu.mpidr.load(Relaxed) == mpidr)
@@ -223,7 +221,6 @@ impl Status {
     }
 
     /// Whether a running cell has been silent for longer than its watchdog allows.
-    #[must_use]
     pub fn is_overdue(&self, cell: u32, now: u64) -> bool {
         self.cell(cell).is_ok_and(|cell| {
             let silence = cell.silence.load(Relaxed);
@@ -263,13 +260,11 @@ impl CpuStatus {
     }
 
     /// All its exits.
-    #[must_use]
     pub fn all_exits(&self) -> u64 {
         self.exits.iter().fold(0, |sum, counter| sum.wrapping_add(counter.load(Relaxed)))
     }
 
     /// The cell that has it.
-    #[must_use]
     #[inline]
     pub fn cell(&self) -> u32 {
         self.cell.load(Acquire)
@@ -283,7 +278,6 @@ impl CpuStatus {
     }
 
     /// What it is in. A number that is none of them is never stored.
-    #[must_use]
     #[inline]
     pub fn power(&self) -> CpuPower {
         CpuPower::try_from(self.power.load(Acquire)).unwrap_or(CpuPower::Off)

@@ -10,18 +10,16 @@ use crate::gic::ControlRegister;
 pub enum Trap {
     /// WFI or WFE.
     Wait,
-    /// HVC, with its immediate.
-    Hypercall(u16),
-    /// SMC, with its immediate.
-    Smc(u16),
+    /// HVC, whatever its immediate.
+    Hypercall,
+    /// SMC, whatever its immediate: the convention has none but 0 (Arm DEN 0028, 2.4).
+    Smc,
     /// MSR, MRS or SYS.
     SystemRegister(SystemAccess),
     /// Fetching an instruction.
     InstructionAbort(Abort),
     /// Reading or writing data.
     DataAbort(DataAbort),
-    /// An asynchronous external abort.
-    SError,
     /// An exception class that nothing here makes happen.
     Unexpected(u8),
 }
@@ -97,32 +95,27 @@ pub const SYSTEM: u8 = 0x18;
 pub const DATA_ABORT: u8 = 0x24;
 
 /// The exception class of ESR_EL2.
-#[must_use]
 #[inline]
 pub const fn class(esr: u64) -> u8 {
     (esr >> 26) as u8 & 0x3f
 }
 
 /// ESR_EL2, of an exception from EL1 or EL0.
-#[must_use]
 #[inline]
 pub const fn trap(esr: u64) -> Trap {
-    let immediate = esr as u16;
     match class(esr) {
         0x01 => Trap::Wait,
-        0x16 => Trap::Hypercall(immediate),
-        SMC => Trap::Smc(immediate),
+        0x16 => Trap::Hypercall,
+        SMC => Trap::Smc,
         SYSTEM => Trap::SystemRegister(system(esr as u32)),
         0x20 => Trap::InstructionAbort(abort(esr)),
         DATA_ABORT => Trap::DataAbort(data(esr)),
-        0x2f => Trap::SError,
         class => Trap::Unexpected(class),
     }
 }
 
 /// The address that the cell meant, of an abort of stage 2: its page is in HPFAR_EL2, the rest in
 /// FAR_EL2.
-#[must_use]
 #[inline]
 pub const fn guest_address(hpfar: u64, far: u64) -> u64 {
     // FIPA, bits 43 to 4, has bits 51 to 12 of the address.
@@ -132,7 +125,6 @@ pub const fn guest_address(hpfar: u64, far: u64) -> u64 {
 /// Whether a data abort is one load or store of one register (ISV is 1, CM and S1PTW are 0) where stage
 /// 2 has no page (a translation fault of any level): what can be an access to a register that is
 /// served. After a permission fault HPFAR_EL2 need not hold the address.
-#[must_use]
 #[inline]
 pub const fn is_transfer(esr: u64) -> bool {
     const DECODED: u64 = 1 << 24;
@@ -140,7 +132,6 @@ pub const fn is_transfer(esr: u64) -> bool {
 }
 
 /// ESR_EL2 of an access for which [`is_transfer`] holds.
-#[must_use]
 #[inline]
 pub const fn transfer(esr: u64) -> Transfer {
     Transfer {
@@ -178,7 +169,6 @@ const fn data(esr: u64) -> DataAbort {
 impl Transfer {
     /// The access, where this is one that a device can be asked for: aligned, and a device's page
     /// lies where the cell sees it. `value` is the register's, for a store.
-    #[must_use]
     #[inline]
     pub const fn access(&self, address: u64, value: u64) -> Option<Access> {
         if address.trailing_zeros() < self.width as u32 {
@@ -189,7 +179,6 @@ impl Transfer {
     }
 
     /// What a load of `value`, which has no more bits than the width, puts into the register.
-    #[must_use]
     #[inline]
     pub const fn loaded(&self, value: u64) -> u64 {
         if !self.signed {
@@ -207,7 +196,6 @@ const fn named(op0: u32, op1: u32, crn: u32, crm: u32, op2: u32) -> u32 {
 }
 
 /// ESR_EL2 of a trapped MSR, MRS or SYS.
-#[must_use]
 #[inline]
 pub const fn system(iss: u32) -> SystemAccess {
     const PMR: u32 = named(3, 0, 4, 6, 0);

@@ -5,9 +5,9 @@
 use std::fs;
 use std::path::Path;
 
-/// Lines of code that core, monitor and served may have together, formatted by hypervisor/rustfmt.toml. The aim is 5,000: whoever makes them fewer
-/// lowers this too.
-const LIMIT: usize = 5_150;
+/// Lines of code that core, monitor and served may have together, fewer than 5,000, as
+/// hypervisor/rustfmt.toml formats them.
+const LIMIT: usize = 4_999;
 
 /// Of core, what programs of the root alone have (feature `std`): it is not in the image.
 const OF_THE_ROOT: [&str; 2] = ["build.rs", "words.rs"];

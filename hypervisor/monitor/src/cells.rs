@@ -5,7 +5,7 @@
 use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::fence;
 
-use rampart_hypervisor_core::configuration::against::{self, Cells, check_cell};
+use rampart_hypervisor_core::configuration::against::{Cells, check_cell};
 use rampart_hypervisor_core::configuration::{Configuration, Kind};
 use rampart_hypervisor_core::format::{MAXIMUM_BLOB_BYTES, MemoryFlags, MemoryRegion, Refusal};
 use rampart_hypervisor_core::gic::hand_over;
@@ -20,7 +20,7 @@ use rampart_hypervisor_core::state::{Event, Snapshot, is_wiped};
 
 use rampart_hypervisor_served::{Devices, ROOT_REGISTERS};
 
-use crate::cpu::{Cpu, Order};
+use crate::cpu::{Cpu, order};
 use crate::gic;
 use crate::hypercalls::Values;
 use crate::machine::Machine;
@@ -170,23 +170,21 @@ fn indices(machine: &Machine, of: &Configuration<'_>) -> impl Iterator<Item = us
 
 /// The root's shared registers are those that no cell has bits of.
 fn share_registers() -> Done {
-    let mut set = || {
-        let cells = (1..MAXIMUM_CELLS as u32).filter_map(|cell| Shared::of(cell).configuration());
-        ROOT_REGISTERS.try_lock().map(|mut registers| registers.set(cells)).is_some()
-    };
+    let mut set =
+        || ROOT_REGISTERS.try_lock().map(|mut registers| registers.set(others(ROOT))).is_some();
     // Another CPU of the root holds it for one access.
     if wait_until(ACCESS_MICROSECONDS, &mut set) { Ok(()) } else { Err(Outcome::TimedOut) }
 }
 
 /// Zeros in what no other cell has, also where a CPU looks that has its caches off.
 fn wipe(number: u32, memory: &[MemoryRegion]) {
-    let cells = there();
-    let others = || against::there(&cells).filter(|(other, _)| *other != number);
-    for region in memory {
-        if is_wiped(region, others().map(|(_, cell)| cell)) {
-            clear(region);
-        }
-    }
+    memory.iter().filter(|region| is_wiped(region, others(number))).for_each(clear);
+}
+
+/// The cells but this one.
+fn others(number: u32) -> impl Iterator<Item = &'static Configuration<'static>> {
+    let others = (1..MAXIMUM_CELLS as u32).filter(move |cell| *cell != number);
+    others.filter_map(|cell| Shared::of(cell).configuration())
 }
 
 fn clear(region: &MemoryRegion) {
@@ -307,7 +305,7 @@ fn park_all(manager: &mut Manager, machine: &Machine, cell: u32) -> Done {
     let mut busy = [false; MAXIMUM_CPUS];
     for (index, cpu) in cpus(machine, cell).filter(|(_, cpu)| !cpu.is_parked()) {
         busy[index] = true;
-        cpu.trapped.order.store(Order::Park as u32, SeqCst);
+        cpu.trapped.order.store(order::PARK, SeqCst);
     }
     let (stage_2, mut tables) = manager.translation(cell).ok_or(Outcome::NoSuchCell)?;
     for (index, cpu) in cpus(machine, cell).filter(|(index, _)| busy[*index]) {
@@ -332,7 +330,7 @@ pub(crate) fn take_others(machine: &Machine, cell: u32, this: &Cpu) {
     let mut manager = MANAGER.try_lock();
     let manager = manager.as_mut().and_then(|manager| manager.as_mut());
     for (_, cpu) in others() {
-        cpu.trapped.order.store(Order::Park as u32, SeqCst);
+        cpu.trapped.order.store(order::PARK, SeqCst);
     }
     if let Some((stage_2, mut tables)) = manager.and_then(|manager| manager.translation(cell)) {
         for (index, _) in others() {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What each CPU has for itself: at the start of its memory this, at the end its stack.
 
-use core::sync::atomic::Ordering::{AcqRel, Acquire};
+use core::sync::atomic::Ordering::Acquire;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 pub(crate) use rampart_hypervisor_served::Registers;
-use rampart_hypervisor_served::{PARK, Trapped};
+use rampart_hypervisor_served::Trapped;
 
 use crate::launch::Linux;
 use crate::registers::write_register;
@@ -26,7 +26,7 @@ pub(crate) struct Cpu {
     pub(crate) index: AtomicU32,
     /// What it does, [`Activity`] as a number.
     pub(crate) activity: AtomicU32,
-    /// Its order, [`Order`] as a number, and whose exits it serves.
+    /// Its [`order`], and whose exits it serves.
     pub(crate) trapped: Trapped,
     /// The root table of its stage-2 translation, physically.
     pub(crate) translation: AtomicU64,
@@ -62,42 +62,18 @@ pub(crate) enum Activity {
     Parked = 2,
 }
 
-/// What another CPU wants of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
-pub(crate) enum Order {
+/// What another CPU wants of it: [`PARK`], to leave what it runs and to wait, or one of these.
+pub(crate) mod order {
+    pub(crate) use rampart_hypervisor_served::PARK;
     /// Nothing.
-    None = 0,
-    /// To leave what it runs and to wait.
-    Park = PARK,
+    pub(crate) const NONE: u32 = 0;
     /// To begin at `entry`.
-    Start = 2,
+    pub(crate) const START: u32 = 2;
     /// To leave the machine: the hypervisor goes, and Linux has the CPU turned off.
-    PowerOff = 3,
-}
-
-impl From<u32> for Order {
-    fn from(number: u32) -> Self {
-        match number {
-            PARK => Self::Park,
-            2 => Self::Start,
-            3 => Self::PowerOff,
-            _ => Self::None,
-        }
-    }
+    pub(crate) const POWER_OFF: u32 = 3;
 }
 
 impl Cpu {
-    /// What it is to do next; it stays until it is taken.
-    pub(crate) fn ordered(&self) -> Order {
-        Order::from(self.trapped.order.load(Acquire))
-    }
-
-    /// The same, and it is done with.
-    pub(crate) fn take_order(&self) -> Order {
-        Order::from(self.trapped.order.swap(Order::None as u32, AcqRel))
-    }
-
     /// Whether it waits for an order.
     pub(crate) fn is_parked(&self) -> bool {
         self.activity.load(Acquire) == Activity::Parked as u32

@@ -2,14 +2,14 @@
 //! Why a CPU comes from its cell to EL2, and what is done.
 
 use core::panic::PanicInfo;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use rampart_hypervisor_core::interface::{Exit, ROOT, StopReason};
 use rampart_hypervisor_core::psci::Caller;
 use rampart_hypervisor_core::state::Snapshot;
 use rampart_hypervisor_core::syndrome::{SystemRegister, Trap, guest_address, trap};
 
-use crate::cpu::{Cpu, Order, Registers};
+use crate::cpu::{Cpu, Registers, order};
 use crate::machine::Machine;
 use crate::park::park;
 use crate::registers::{instruction, now, read_register};
@@ -29,7 +29,15 @@ pub(crate) struct Context<'a> {
     pub(crate) shared: &'static Shared,
 }
 
-impl Context<'_> {
+impl<'a> Context<'a> {
+    /// None before the launch.
+    fn of(cpu: &'a Cpu) -> Option<Self> {
+        let machine = Machine::get()?;
+        let index = cpu.index.load(Relaxed) as usize;
+        let cell = machine.status().cpus[index].cell();
+        Some(Self { machine, cpu, index, cell, shared: Shared::of(cell) })
+    }
+
     /// The same for those who look up what it has.
     pub(crate) fn caller(&self) -> Caller<'static> {
         Caller { status: self.machine.status(), cell: self.cell }
@@ -49,17 +57,11 @@ const FIQ: u64 = 2;
 /// Called by `vectors.s`, with the reason for which `serve_exit` says that the cell fails, if any.
 #[unsafe(no_mangle)]
 extern "C" fn handle_exit(registers: &mut Registers, cpu: &Cpu, kind: u64, forbidden: u32) {
-    let Some(machine) = Machine::get() else {
-        return;
-    };
-    let index = cpu.index.load(Relaxed) as usize;
-    let cell = machine.status().cpus[index].cell();
-    let context = Context { machine, cpu, index, cell, shared: Shared::of(cell) };
-    if cpu.ordered() == Order::Park {
+    let Some(context) = Context::of(cpu) else { return };
+    if cpu.trapped.order.load(Acquire) == order::PARK {
         context.count(if kind == SYNCHRONOUS { Exit::Zapped } else { Exit::Management });
-        gic::heard(machine, cpu);
-        park(machine, cpu, registers);
-        return;
+        gic::heard(context.machine, cpu);
+        return park(context.machine, cpu, registers);
     }
     match kind {
         SYNCHRONOUS => match StopReason::try_from(forbidden) {
@@ -68,7 +70,7 @@ extern "C" fn handle_exit(registers: &mut Registers, cpu: &Cpu, kind: u64, forbi
         },
         FIQ => {
             context.count(Exit::Management);
-            gic::heard(machine, cpu);
+            gic::heard(context.machine, cpu);
         }
         // Not routed here while a guest runs; what is pending is the guest's.
         IRQ => context.count(Exit::Interrupt),
@@ -84,19 +86,10 @@ fn synchronous(context: &Context<'_>, registers: &mut Registers) {
         Trap::SystemRegister(access) => system_register(context, registers, access.register),
         Trap::DataAbort(abort) => aborts::data(context, registers, &abort),
         Trap::InstructionAbort(abort) => aborts::instruction(context, registers, abort),
-        Trap::Smc(0) => smc::handle(context, registers),
-        Trap::Hypercall(0) => {
+        Trap::Smc => smc::handle(context, registers),
+        Trap::Hypercall => {
             context.count(Exit::Hypercall);
             hypercalls::handle(context, registers);
-        }
-        Trap::Smc(_) => {
-            context.count(Exit::SmcRefused);
-            guest::advance();
-            registers.set(0, u64::MAX);
-        }
-        Trap::Hypercall(_) => {
-            context.count(Exit::Hypercall);
-            registers.set(0, u64::MAX);
         }
         Trap::Wait => {
             context.count(Exit::Wait);
@@ -106,7 +99,7 @@ fn synchronous(context: &Context<'_>, registers: &mut Registers) {
             }
             guest::advance();
         }
-        Trap::SError | Trap::Unexpected(_) => {
+        Trap::Unexpected(_) => {
             context.count(Exit::Other);
             if context.cell == ROOT {
                 guest::inject_undefined();
@@ -165,12 +158,7 @@ extern "C" fn handle_fault(registers: &mut Registers, cpu: &Cpu) {
     );
     launch::give_up_if_launching(cpu);
     *registers = Registers::ZERO;
-    let Some(machine) = Machine::get() else {
-        return;
-    };
-    let index = cpu.index.load(Relaxed) as usize;
-    let cell = machine.status().cpus[index].cell();
-    let context = Context { machine, cpu, index, cell, shared: Shared::of(cell) };
+    let Some(context) = Context::of(cpu) else { return };
     fail(&context, registers, StopReason::Hypervisor);
 }
 

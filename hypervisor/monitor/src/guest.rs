@@ -103,16 +103,12 @@ pub(crate) fn wipe() {
     // SAFETY: all of them are EL1's, or set up what EL1 and EL0 do.
     unsafe {
         core::arch::asm!(
-            ".irp name, ttbr0_el1, ttbr1_el1, tcr_el1, mair_el1, amair_el1, vbar_el1, contextidr_el1",
-            "msr \\name, xzr",
-            ".endr",
-            ".irp name, cpacr_el1, csselr_el1, esr_el1, far_el1, afsr0_el1, afsr1_el1, par_el1",
-            "msr \\name, xzr",
-            ".endr",
-            ".irp name, elr_el1, spsr_el1, sp_el0, sp_el1, tpidr_el0, tpidrro_el0, tpidr_el1",
-            "msr \\name, xzr",
-            ".endr",
-            ".irp name, cntp_cval_el0, cntv_cval_el0, cntkctl_el1",
+            concat!(
+                ".irp name, ttbr0_el1, ttbr1_el1, tcr_el1, mair_el1, amair_el1, vbar_el1, ",
+                "contextidr_el1, cpacr_el1, csselr_el1, esr_el1, far_el1, afsr0_el1, afsr1_el1, ",
+                "par_el1, elr_el1, spsr_el1, sp_el0, sp_el1, tpidr_el0, tpidrro_el0, tpidr_el1, ",
+                "cntp_cval_el0, cntv_cval_el0, cntkctl_el1"
+            ),
             "msr \\name, xzr",
             ".endr",
             options(nomem, nostack)
@@ -147,31 +143,26 @@ pub(crate) fn wipe() {
 fn wipe_debug() {
     write_register!("mdscr_el1", 0);
     let features = read_register!("id_aa64dfr0_el1");
-    // SAFETY: nothing of the monitor is in these registers, and those that are not there are left out.
-    unsafe {
-        core::arch::asm!(
-            ".irp number, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",
-            "cmp {last}, #\\number",
-            "b.lo 2f",
-            "msr dbgbcr\\number\\()_el1, xzr",
-            "msr dbgbvr\\number\\()_el1, xzr",
-            ".endr",
-            "2:",
-            last = in(reg) features >> 12 & 0xf,
-            options(nomem, nostack)
-        );
-        core::arch::asm!(
-            ".irp number, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",
-            "cmp {last}, #\\number",
-            "b.lo 2f",
-            "msr dbgwcr\\number\\()_el1, xzr",
-            "msr dbgwvr\\number\\()_el1, xzr",
-            ".endr",
-            "2:",
-            last = in(reg) features >> 20 & 0xf,
-            options(nomem, nostack)
-        );
+    macro_rules! clear {
+        ($kind:literal, $last:expr) => {
+            // SAFETY: nothing of the monitor is in these registers; those that are not there are left out.
+            unsafe {
+                core::arch::asm!(
+                    ".irp number, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",
+                    "cmp {last}, #\\number",
+                    "b.lo 2f",
+                    concat!("msr dbg", $kind, "cr\\number\\()_el1, xzr"),
+                    concat!("msr dbg", $kind, "vr\\number\\()_el1, xzr"),
+                    ".endr",
+                    "2:",
+                    last = in(reg) $last,
+                    options(nomem, nostack)
+                );
+            }
+        };
     }
+    clear!("b", features >> 12 & 0xf);
+    clear!("w", features >> 20 & 0xf);
 }
 
 /// The keys of pointer authentication, where ID_AA64ISAR1_EL1 (D24.2.64) has any: APA, API, GPA, GPI.

@@ -2,13 +2,13 @@
 //! What all CPUs share and nothing changes after the launch: where things lie. Written once, by the
 //! first step of the launch.
 
-use core::cell::UnsafeCell;
 use core::ops::Range;
 
 use rampart_hypervisor_core::configuration::against;
 use rampart_hypervisor_core::gic::Private;
 use rampart_hypervisor_core::interface::{Header, MAXIMUM_CPUS, Status};
 use rampart_hypervisor_core::launch::Layout;
+use spin::Once;
 
 use crate::cpu::{Cpu, PER_CPU_BYTES};
 
@@ -38,12 +38,7 @@ pub(crate) struct Machine {
     pub(crate) lowest_mask: u8,
 }
 
-struct Once(UnsafeCell<Option<Machine>>);
-
-// SAFETY: `set` runs on one CPU before any other enters; from then on it is only read.
-unsafe impl Sync for Once {}
-
-static MACHINE: Once = Once(UnsafeCell::new(None));
+static MACHINE: Once<Machine> = Once::new();
 
 /// The pages that the root may read.
 pub(crate) fn status(layout: &Layout) -> &'static Status {
@@ -55,14 +50,12 @@ pub(crate) fn status(layout: &Layout) -> &'static Status {
 impl Machine {
     /// Makes it known to all CPUs. Only for the first step of the launch.
     pub(crate) fn set(machine: Self) -> &'static Self {
-        // SAFETY: see `Once`.
-        unsafe { (*MACHINE.0.get()).insert(machine) }
+        MACHINE.call_once(|| machine)
     }
 
     /// None before the first step of the launch is done.
     pub(crate) fn get() -> Option<&'static Self> {
-        // SAFETY: see `Once`.
-        unsafe { (*MACHINE.0.get()).as_ref() }
+        MACHINE.get()
     }
 
     /// How many CPUs there are.

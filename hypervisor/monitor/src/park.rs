@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where every CPU ends that leaves what it ran, whatever the reason, and from where it is started.
 
-use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use core::sync::atomic::fence;
 
 use rampart_hypervisor_core::interface::{CellState, CpuPower, ROOT};
 
-use crate::cpu::{Activity, Cpu, Order, Registers};
+use crate::cpu::{Activity, Cpu, Registers, order};
 use crate::machine::Machine;
 use crate::registers::{hypervisor_control as hcr, instruction, write_register};
 use crate::{gic, guest, smc};
@@ -48,10 +48,10 @@ pub(crate) fn park(machine: &'static Machine, cpu: &Cpu, registers: &mut Registe
 /// Returns with an order to start.
 fn wait(machine: &Machine, cpu: &Cpu) {
     loop {
-        match cpu.take_order() {
-            Order::Start => return,
-            Order::PowerOff => smc::power_off(machine, cpu),
-            Order::None | Order::Park => {
+        match cpu.trapped.order.swap(order::NONE, AcqRel) {
+            order::START => return,
+            order::POWER_OFF => smc::power_off(machine, cpu),
+            _ => {
                 instruction!("dsb sy", "wfi");
                 gic::heard(machine, cpu);
             }

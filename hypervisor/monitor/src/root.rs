@@ -14,7 +14,7 @@ use rampart_hypervisor_core::stage2::{
     LEAST_ADDRESS_BITS, MOST_ADDRESS_BITS, PagePool, Stage2, attributes,
 };
 
-use crate::cpu::{Cpu, Order, Registers};
+use crate::cpu::{Cpu, Registers, order};
 use crate::exits::Context;
 use crate::gic;
 use crate::guest;
@@ -187,7 +187,7 @@ pub(crate) fn leave(context: &Context<'_>, registers: &mut Registers) -> Result<
             continue;
         };
         if cpu.is_parked() {
-            cpu.trapped.order.store(Order::PowerOff as u32, SeqCst);
+            cpu.trapped.order.store(order::POWER_OFF, SeqCst);
             crate::smc::kick(machine, cpu);
             if !wait_until(POWER_OFF_MICROSECONDS, || !cpu.is_parked()) {
                 return Err(Outcome::TimedOut);

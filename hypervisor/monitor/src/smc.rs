@@ -8,7 +8,7 @@ use rampart_hypervisor_core::interface::{CellState, Exit, ROOT, StopReason};
 use rampart_hypervisor_core::psci::{Answer, is_psci, serve};
 use rampart_hypervisor_core::state::Event;
 
-use crate::cpu::{Cpu, Order, Registers};
+use crate::cpu::{Cpu, Registers, order};
 use crate::exits::Context;
 use crate::machine::Machine;
 use crate::park::park;
@@ -58,7 +58,7 @@ pub(crate) fn handle(context: &Context<'_>, registers: &mut Registers) {
 pub(crate) fn start(machine: &Machine, cpu: &Cpu, entry: u64, argument: u64) {
     cpu.entry.store(entry, Relaxed);
     cpu.argument.store(argument, Relaxed);
-    cpu.trapped.order.store(Order::Start as u32, Release);
+    cpu.trapped.order.store(order::START, Release);
     kick(machine, cpu);
 }
 

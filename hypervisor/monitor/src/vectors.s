@@ -1,25 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // The exceptions that are taken to EL2 (Arm ARM D1.3.1, "Exception vectors").
 
-// Two registers at a time: those that a call may change (AAPCS64, 6.1.1), and those that it keeps.
-.macro x2_to_x17 access
-    \access  x2, x3, [sp, #16]
-    \access  x4, x5, [sp, #32]
-    \access  x6, x7, [sp, #48]
-    \access  x8, x9, [sp, #64]
-    \access  x10, x11, [sp, #80]
-    \access  x12, x13, [sp, #96]
-    \access  x14, x15, [sp, #112]
-    \access  x16, x17, [sp, #128]
+// Registers two at a time, from an offset on the stack on.
+.macro pairs access, offset, one, two, more:vararg
+    \access  \one, \two, [sp, #\offset]
+    .ifnb \more
+    pairs   \access, (\offset + 16), \more
+    .endif
 .endm
 
+// Those that a call may change (AAPCS64, 6.1.1), and those that it keeps.
+.macro x2_to_x17 access
+    pairs   \access, 16, x2, x3, x4, x5, x6, x7, x8, x9, x10, x11, x12, x13, x14, x15, x16, x17
+.endm
 .macro x18_to_x29 access
-    \access  x18, x19, [sp, #144]
-    \access  x20, x21, [sp, #160]
-    \access  x22, x23, [sp, #176]
-    \access  x24, x25, [sp, #192]
-    \access  x26, x27, [sp, #208]
-    \access  x28, x29, [sp, #224]
+    pairs   \access, 144, x18, x19, x20, x21, x22, x23, x24, x25, x26, x27, x28, x29
 .endm
 
 .macro from_lower_level kind

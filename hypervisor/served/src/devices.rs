@@ -6,9 +6,9 @@ use rampart_hypervisor_core::registers::{Locks, RootRegisters};
 use spin::Mutex;
 
 /// So that a read-modify-write of a shared register loses nothing.
-pub static REGISTER_LOCKS: Locks = Locks::new();
+pub static REGISTER_LOCKS: Locks = Locks::none();
 /// What cells have left the root of shared registers.
-pub static ROOT_REGISTERS: Mutex<RootRegisters> = Mutex::new(RootRegisters::new());
+pub static ROOT_REGISTERS: Mutex<RootRegisters> = Mutex::new(RootRegisters::none());
 
 /// Registers of devices, which the monitor has mapped as such.
 #[derive(Debug, Clone, Copy)]

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU32, Ordering::Acquire};
 use rampart_hypervisor_core::bus::{Access, Forbidden};
 use rampart_hypervisor_core::configuration::Configuration;
 use rampart_hypervisor_core::gic::{
-    ControlRegister, DISTRIBUTOR_BYTES, Interrupts, OwnCpus, Private, control_read, control_write,
+    ControlRegister, DISTRIBUTOR_BYTES, Interrupts, Private, control_read, control_write,
     distributor, is_route, redistributor, redistributor_owner, route, send,
 };
 use rampart_hypervisor_core::interface::{CpuStatus, Exit, ROOT, Status, StopReason};
@@ -54,15 +54,6 @@ pub struct Owner {
     pub affinity: u64,
     /// The least that ICC_PMR_EL1 may be.
     pub lowest_mask: u8,
-}
-
-impl OwnCpus for Owner {
-    #[inline(always)]
-    fn has(&self, affinity: u64) -> bool {
-        // Mostly it is the CPU itself.
-        let caller = Caller { status: self.status, cell: self.cell };
-        affinity == self.affinity || caller.has(affinity)
-    }
 }
 
 /// What a CPU has for its exits.
@@ -113,7 +104,7 @@ extern "C" fn serve_exit(registers: &mut Registers, trapped: &Trapped) -> u32 {
     match class(syndrome) {
         DATA_ABORT if is_transfer(syndrome) => data_abort(owner, registers, syndrome),
         SYSTEM => system_register(owner, registers, syndrome as u32),
-        SMC if syndrome as u16 == 0 => match constant(registers.get(0) as u32) {
+        SMC => match constant(registers.get(0) as u32) {
             Some(value) => {
                 owner.counts.count(Exit::Psci);
                 registers.set(0, value);
@@ -223,7 +214,10 @@ fn to_route(owner: &Owner, registers: &mut Registers, syndrome: u64, address: u6
     };
     owner.counts.count(Exit::Distributor);
     let offset = address - owner.distributor;
-    let value = route(offset, &access, owner.interrupts, owner, &Devices);
+    // Mostly it is this CPU.
+    let caller = Caller { status: owner.status, cell: owner.cell };
+    let is_own = |affinity| affinity == owner.affinity || caller.cpu(affinity).is_some();
+    let value = route(offset, &access, owner.interrupts, is_own, &Devices);
     finish(registers, transfer, value)
 }
 

@@ -253,7 +253,6 @@ fn share_bits(one: &RegisterGrant, other: &RegisterGrant) -> Result<(), Refusal>
 }
 
 /// The interrupt that the caller's doorbell makes pending, where its present owner has it as a bell.
-#[must_use]
 pub fn doorbell_target(
     caller: &Configuration<'_>,
     index: u64,

@@ -42,7 +42,6 @@ pub struct Blob {
 
 impl Blob {
     /// The bytes, unchecked.
-    #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         let mut header = BlobHeader::new_zeroed();
         header.magic = if self.platform.is_some() { SYSTEM_MAGIC } else { CELL_MAGIC };
@@ -90,7 +89,6 @@ impl Blob {
 
 impl<'a> Configuration<'a> {
     /// The name, without what it is filled up with.
-    #[must_use]
     pub fn name(&self) -> &'a str {
         let end = self.header.name.iter().position(|byte| *byte == 0);
         let name = &self.header.name[..end.unwrap_or(self.header.name.len())];

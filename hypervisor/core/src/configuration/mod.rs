@@ -107,7 +107,6 @@ impl<'a> Configuration<'a> {
     }
 
     /// Whether the cell may execute at this address of its own.
-    #[must_use]
     pub fn executes(&self, guest: u64) -> bool {
         self.memory
             .iter()
@@ -115,7 +114,6 @@ impl<'a> Configuration<'a> {
     }
 
     /// Whether this SMC function is forwarded to the firmware.
-    #[must_use]
     pub fn forwards(&self, function: u32) -> bool {
         self.smcs.iter().any(|range| (range.first..=range.last).contains(&function))
     }
@@ -137,7 +135,6 @@ fn table<'a, T: FromBytes + Immutable + KnownLayout>(
 
 impl MemoryRegion {
     /// Its flags; bits without a meaning were refused.
-    #[must_use]
     pub const fn flags(&self) -> MemoryFlags {
         MemoryFlags::from_bits_truncate(self.flags)
     }
@@ -153,7 +150,6 @@ impl MemoryRegion {
     }
 
     /// Whether the two have physical memory in common.
-    #[must_use]
     pub const fn meets(&self, start: u64, bytes: u64) -> bool {
         shape::meet(self.there(), (start, bytes))
     }

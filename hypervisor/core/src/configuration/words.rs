@@ -9,7 +9,6 @@ use crate::interface::NO_CELL;
 
 impl Refusal {
     /// What has to be otherwise, after "entry N of its table" or the like.
-    #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
             Self::Truncated => "the configuration is shorter than it says",

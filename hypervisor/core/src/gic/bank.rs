@@ -113,12 +113,15 @@ fn priority<O: Owned>(offset: u64, access: &Access, owned: &O, bus: &impl Bus) -
         bus.write(access.address, access.width, clamped);
         return 0;
     }
-    // A part of a word. Each byte is a register of its own, so nothing has to be read first.
-    for byte in 0..4 {
-        if mask >> (8 * byte) & 1 != 0 {
-            let priority = clamped >> (8 * byte) & 0xff;
-            bus.write(access.address + byte, Width::Byte, priority);
-        }
+    // A part of a word. Each byte is a register of its own, so nothing has to be read first. It is no loop
+    // because that would take twice as many instructions.
+    macro_rules! write_owned {
+        ($($byte:literal)*) => {$(
+            if mask >> (8 * $byte) & 1 != 0 {
+                bus.write(access.address + $byte, Width::Byte, clamped >> (8 * $byte) & 0xff);
+            }
+        )*};
     }
+    write_owned!(0 1 2 3);
     0
 }

@@ -34,13 +34,11 @@ const SPURIOUS: u64 = 1023;
 /// p is 0x80 + p / 2 of what there is. ICC_PMR_EL1 is seen in the same way if the firmware has the
 /// interrupts of group 0 for itself (SCR_EL3.FIQ = 1), and as it is if not (4.8.1, 12.2.19). `shifted`
 /// says which; with one security state both are as they are, which is no difference either.
-#[must_use]
 pub const fn lowest_mask(shifted: bool) -> u8 {
     if shifted { BEST_PRIORITY } else { 0x80 | BEST_PRIORITY >> 1 }
 }
 
 /// What the cell reads, of what the real register holds.
-#[must_use]
 #[inline]
 pub const fn control_read(register: ControlRegister, real: u64) -> u64 {
     match register {
@@ -52,7 +50,6 @@ pub const fn control_read(register: ControlRegister, real: u64) -> u64 {
 
 /// What is written to the real register, which now holds `real`; `None` for nothing. The priority mask
 /// never becomes less than [`lowest_mask`].
-#[must_use]
 #[inline]
 pub fn control_write(
     register: ControlRegister,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The distributor's frame, register by register (Arm IHI 0069, 12.9).
 
-use super::{Interrupts, OwnCpus, bank};
+use super::{Interrupts, bank};
 use crate::bus::{Access, Bus, Width};
 use crate::lock::hold;
 
@@ -14,7 +14,6 @@ const ROUTES: core::ops::Range<u64> = 0x6100..0x7fe0;
 const IDENTIFICATION: u64 = 0xffd0;
 
 /// Whether the register at `offset` is a GICD_IROUTER, which is [`route`]'s.
-#[must_use]
 #[inline]
 pub const fn is_route(offset: u64) -> bool {
     ROUTES.start <= offset && offset < ROUTES.end
@@ -46,14 +45,13 @@ pub fn distributor(offset: u64, access: &Access, interrupts: &Interrupts, bus: &
     }
 }
 
-/// An access to a GICD_IROUTER: only to a CPU of the caller, of `cpus` (affinities, or the caller by
-/// whom they are looked up).
+/// An access to a GICD_IROUTER: only to a CPU of the caller, of which `is_own` tells by its affinity.
 #[inline]
 pub fn route(
     offset: u64,
     access: &Access,
     interrupts: &Interrupts,
-    cpus: &(impl OwnCpus + ?Sized),
+    is_own: impl FnOnce(u64) -> bool,
     bus: &impl Bus,
 ) -> u64 {
     let register = access.address & !7;
@@ -64,23 +62,17 @@ pub fn route(
     let Some(value) = access.write else {
         return bus.read(access.address, access.width);
     };
-    if access.width == Width::Double {
-        return send_to(register, value, cpus, bus);
+    let _held;
+    let mut wanted = value;
+    if access.width == Width::Word {
+        let Some(held) = hold(&bank::LOCK) else { return 0 };
+        _held = held;
+        let shift = 8 * (access.address & 7);
+        let mask = access.width.mask() << shift;
+        wanted = bus.read(register, Width::Double) & !mask | (value << shift) & mask;
     }
-    let Some(_held) = hold(&bank::LOCK) else {
-        return 0;
-    };
-    let shift = 8 * (access.address & 7);
-    let mask = access.width.mask() << shift;
-    let kept = bus.read(register, Width::Double) & !mask;
-    send_to(register, kept | (value << shift) & mask, cpus, bus)
-}
-
-/// Routes an interrupt to the CPU with this affinity, if it is the caller's; 0.
-#[inline(always)]
-fn send_to(register: u64, wanted: u64, cpus: &(impl OwnCpus + ?Sized), bus: &impl Bus) -> u64 {
     // No CPU's affinity has Interrupt_Routing_Mode set, which means any CPU, also another cell's.
-    if cpus.has(wanted) {
+    if is_own(wanted) {
         bus.write(register, Width::Double, wanted);
     }
     0

@@ -4,7 +4,6 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::{FIRST_SPI, LAST_SPI};
-use crate::psci::Caller;
 
 /// A set of shared peripheral interrupts. It is read by each access of its cell's CPUs and changed
 /// while cells come and go, so its words are atomic; a change of one bit needs no more.
@@ -13,19 +12,8 @@ pub struct Interrupts([AtomicU32; 32]);
 
 impl Interrupts {
     /// None.
-    #[must_use]
     pub const fn none() -> Self {
         Self([const { AtomicU32::new(0) }; 32])
-    }
-
-    /// All of them: the root's, before the first cell.
-    #[must_use]
-    pub fn all() -> Self {
-        let all = Self::none();
-        for number in FIRST_SPI..=LAST_SPI {
-            all.insert(number);
-        }
-        all
     }
 
     #[inline]
@@ -49,7 +37,6 @@ impl Interrupts {
     }
 
     /// Whether this one is in the set.
-    #[must_use]
     #[inline]
     pub fn contains(&self, number: u32) -> bool {
         self.word(number).is_some_and(|word| word.load(Ordering::Acquire) & 1 << (number % 32) != 0)
@@ -60,30 +47,6 @@ impl Interrupts {
 /// the management interrupt, and the peripherals of EL2 that it uses itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Private(pub u32);
-
-/// The CPUs that an interrupt may be routed to: the caller's own. Asked for a write of IROUTER alone.
-pub trait OwnCpus {
-    /// Whether the CPU with this affinity is one of them.
-    fn has(&self, affinity: u64) -> bool;
-}
-
-impl OwnCpus for [u64] {
-    fn has(&self, affinity: u64) -> bool {
-        self.contains(&affinity)
-    }
-}
-
-impl<const COUNT: usize> OwnCpus for [u64; COUNT] {
-    fn has(&self, affinity: u64) -> bool {
-        self.contains(&affinity)
-    }
-}
-
-impl OwnCpus for Caller<'_> {
-    fn has(&self, affinity: u64) -> bool {
-        self.cpu(affinity).is_some()
-    }
-}
 
 /// Ownership by the number of a 32-bit word of one-bit registers.
 pub trait Owned {

@@ -14,7 +14,6 @@ const IDENTIFICATION: u64 = 0xffd0;
 
 /// Which CPU, by its index in `redistributors` (the physical start of each CPU's frames), an address
 /// belongs to, and its offset there. `frames` is the size of one CPU's frames.
-#[must_use]
 #[inline]
 pub fn redistributor_owner(
     address: u64,

@@ -89,7 +89,6 @@ pub struct Stage2 {
 
 /// The attributes of a region, from its flags. Nothing is executed that is not meant to be, and
 /// nothing of a device ever.
-#[must_use]
 pub fn attributes(flags: MemoryFlags) -> Attributes {
     let has = |flag| flags.contains(flag);
     let mut attributes = Attributes::VALID | Attributes::ACCESS_FLAG;
@@ -129,7 +128,6 @@ impl Stage2 {
     }
 
     /// VTCR_EL2.T0SZ is 64 minus this, VTCR_EL2.SL0 is 1.
-    #[must_use]
     pub fn address_bits(&self) -> u32 {
         self.address_bits
     }
@@ -148,7 +146,6 @@ impl Stage2 {
     }
 
     /// The physical address of a CPU's root table, for VTTBR_EL2.BADDR.
-    #[must_use]
     pub fn root_of(&self, cpu: usize) -> Option<u64> {
         self.roots.get(cpu).copied().filter(|root| *root != 0)
     }
@@ -179,7 +176,6 @@ impl Stage2 {
     }
 
     /// Whether this CPU was zapped.
-    #[must_use]
     pub fn is_zapped(&self, cpu: usize) -> bool {
         cpu < MAXIMUM_CPUS && self.zapped & 1 << cpu != 0
     }
@@ -194,7 +190,6 @@ impl Stage2 {
     }
 
     /// What this address is translated to, if to anything.
-    #[must_use]
     pub fn translate(&self, guest: u64, memory: &impl TableMemory) -> Option<Translation> {
         if guest >> self.address_bits != 0 {
             return None;
@@ -220,7 +215,6 @@ impl Stage2 {
     }
 
     /// Whether the cell may do this at this address, whatever its CPU's tables say at the moment.
-    #[must_use]
     pub fn permits(&self, guest: u64, kind: AccessKind, memory: &impl TableMemory) -> bool {
         self.translate(guest, memory).is_some_and(|there| match kind {
             AccessKind::Read => there.attributes.contains(Attributes::S2AP_ACCESS_RO),

@@ -13,7 +13,6 @@ pub struct PagePool<const WORDS: usize> {
 
 impl<const WORDS: usize> PagePool<WORDS> {
     /// The pages from `start`, physically; more than fit are left out.
-    #[must_use]
     pub const fn new(start: u64, pages: usize) -> Self {
         let most = 64 * WORDS;
         Self { start, pages: if pages < most { pages } else { most }, used: [0; WORDS] }
@@ -52,7 +51,6 @@ impl<const WORDS: usize> PagePool<WORDS> {
     }
 
     /// How many are free.
-    #[must_use]
     pub fn left(&self) -> usize {
         let used = self.used.iter().map(|word| word.count_ones() as usize).sum::<usize>();
         self.pages - used
