@@ -95,7 +95,7 @@ fn synchronous(context: &Context<'_>, registers: &mut Registers) {
             context.count(Exit::Wait);
             // ESR_EL2.TI (Arm ARM D24.2.40) is 0 for WFI alone. The others may end at once.
             if read_register!("esr_el2") & 3 == 0 {
-                gic::sleep();
+                gic::sleep(context.machine, context.cpu);
             }
             guest::advance();
         }

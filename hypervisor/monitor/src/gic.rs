@@ -200,7 +200,9 @@ fn exchange_active_priorities(new: [u64; 4]) -> [u64; 4] {
 /// Sleeps for a cell until an interrupt comes, its own or that of the management. The cell may have its
 /// CPU interface off, or be in the middle of an interrupt that no other preempts: neither counts
 /// meanwhile. What wakes it stays pending.
-pub(crate) fn sleep() {
+pub(crate) fn sleep(machine: &Machine, cpu: &Cpu) {
+    // A late kick may have been acknowledged by the cell: while it is active it comes no second time.
+    write(private_frame(machine, cpu) + GICD_ICACTIVER, 1 << machine.management());
     let control = read_register!("hcr_el2");
     // ICC_IGRPEN1_EL1 (12.2.16).
     let enabled = read_register!("s3_0_c12_c12_7");

@@ -148,14 +148,16 @@ fn wipe_debug() {
             // SAFETY: nothing of the monitor is in these registers; those that are not there are left out.
             unsafe {
                 core::arch::asm!(
-                    ".irp number, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",
-                    "cmp {last}, #\\number",
-                    "b.lo 2f",
+                    // Two instructions for each number, the greatest first.
+                    "adr {at}, 2f",
+                    "add {at}, {at}, {missing}, lsl #3",
+                    "br {at}",
+                    "2:",
+                    ".irp number, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0",
                     concat!("msr dbg", $kind, "cr\\number\\()_el1, xzr"),
                     concat!("msr dbg", $kind, "vr\\number\\()_el1, xzr"),
                     ".endr",
-                    "2:",
-                    last = in(reg) $last,
+                    at = out(reg) _, missing = in(reg) 15 - ($last),
                     options(nomem, nostack)
                 );
             }

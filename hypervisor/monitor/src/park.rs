@@ -49,7 +49,7 @@ pub(crate) fn park(machine: &'static Machine, cpu: &Cpu, registers: &mut Registe
 fn wait(machine: &Machine, cpu: &Cpu) {
     loop {
         match cpu.trapped.order.swap(order::NONE, AcqRel) {
-            order::START => return,
+            order::START => return gic::heard(machine, cpu),
             order::POWER_OFF => smc::power_off(machine, cpu),
             _ => {
                 instruction!("dsb sy", "wfi");

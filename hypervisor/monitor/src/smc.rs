@@ -46,7 +46,7 @@ pub(crate) fn handle(context: &Context<'_>, registers: &mut Registers) {
         }
         Answer::TurnOff => park(context.machine, context.cpu, registers),
         Answer::Wait => {
-            gic::sleep();
+            gic::sleep(context.machine, context.cpu);
             registers.set(0, 0);
         }
         Answer::Stop(reason) => stop(context, registers, reason),
