@@ -12,7 +12,7 @@ use crate::lock::hold;
 /// controller: it is held for two accesses to a register, and nothing waits inside.
 pub(super) static LOCK: Mutex<()> = Mutex::new(());
 
-/// One for each bit that was looked at above.
+// `priority` looks at bits 4 to 7 of each byte.
 const _: () = assert!(BEST_PRIORITY == 0x10);
 
 const PRIORITIES: core::ops::Range<u64> = 0x400..0x800;
