@@ -146,7 +146,7 @@ fn regions_have_names_and_a_linux_has_a_device() {
         "of a table of the machine's description: the CPU is named twice (9)",
         "ok  device: it and its clock can be had",
         "ok  device: its interrupts come",
-        "ok  device: no exit is for an interrupt",
+        "ok  device: no exit but to mask its interrupt",
         "\nonline 0-3\n",
         "\nfinished\n",
     ] {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The driver on Debian's ordinary arm64 kernel, the one without PREEMPT_RT and with KVM: it loads, the
-//! hypervisor is launched and left, cells run. The machine has nothing else: the kernel from its
-//! package, and as its first program a shell (Debian's busybox-static).
+//! hypervisor is launched and left, cells run, one of them with the same kernel and a device. The machine
+//! has nothing else: the kernel from its package, and as its first program a shell (Debian's
+//! busybox-static). Its CPUs have VHE, which such a kernel uses unless it is told not to.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use rampart_initramfs::Archive;
@@ -14,7 +16,7 @@ use rampart_tests::limited::Limited as _;
 use rampart_tests::packages::{cache, fetched, unpack};
 use rampart_tests::programs::directory;
 
-const FIRST_PROGRAM: &str = r#"#!/bin/busybox sh
+const BEGIN: &str = r#"#!/bin/busybox sh
 bb=/bin/busybox
 $bb mount -t proc proc /proc
 $bb mount -t sysfs sys /sys
@@ -24,9 +26,24 @@ echo "release $($bb uname -r -v)"
 $bb insmod /rampart.ko || echo 'FAILED  not loaded'
 $bb dmesg -c >/dev/null
 cd /cells
+"#;
+
+const CELLS: &str = r#"
 ./cells_hand cells . root alarm failures || echo 'FAILED  cells'
 ./cells_hand leave 10 || echo 'FAILED  leave'
+echo 9010000.pl031 >/sys/bus/amba/drivers/rtc-pl031/unbind || echo 'FAILED  the clock stays with Linux'
+./cells_hand enable || echo 'FAILED  enable'
+./linux_hand device /kernel /rampart-meter || echo 'FAILED  linux_hand'
+./cells_hand disable || echo 'FAILED  disable'
 [ "$($bb cat /sys/devices/system/cpu/online)" = 0-3 ] || echo 'FAILED  CPUs are missing'
+"#;
+
+const REFUSED: &str = r#"
+./cells_hand enable && echo 'FAILED  enabled'
+[ "$($bb cat /sys/devices/virtual/misc/rampart/enabled)" = 0 ] || echo 'FAILED  it is there'
+"#;
+
+const END: &str = r#"
 $bb rmmod rampart || echo 'FAILED  not unloaded'
 $bb dmesg | $bb sed 's/^/log /'
 echo finished
@@ -50,18 +67,23 @@ fn release() -> String {
         .expect("no modules for the ordinary kernel; run `make modules ARCH=aarch64`")
 }
 
-fn initramfs(busybox: &Path, module: &Path) -> Vec<u8> {
+/// What the machine begins with; the script is what it does.
+fn initramfs(script: &str, kernel: &Path, busybox: &Path, module: &Path) -> Vec<u8> {
     let read =
         |path: &Path| fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let hypervisor = directory().join("hypervisor");
+    let meter = directory().join("aarch64/rampart-meter");
+    let first = [BEGIN, script, END].concat();
     let written = |archive: &mut Archive<Vec<u8>>| -> std::io::Result<()> {
         for directory in ["proc", "sys", "dev", "tmp"] {
             archive.directory(directory)?;
         }
         archive.character_device("dev/console", 0o600, (5, 1))?;
-        archive.file("init", 0o755, FIRST_PROGRAM.as_bytes())?;
+        archive.file("init", 0o755, first.as_bytes())?;
         archive.file("bin/busybox", 0o755, &read(busybox))?;
         archive.file("rampart.ko", 0o644, &read(module))?;
+        archive.file("kernel", 0o644, &read(kernel))?;
+        archive.file("rampart-meter", 0o755, &read(&meter))?;
         let image = read(&hypervisor.join("rampart.bin"));
         archive.file("lib/firmware/rampart.bin", 0o644, &image)?;
         for entry in fs::read_dir(&hypervisor)?.flatten() {
@@ -93,8 +115,12 @@ fn from_packages(release: &str, place: &Path) -> (PathBuf, PathBuf) {
     )
 }
 
-#[test]
-fn the_hypervisor_on_a_kernel_that_is_not_for_real_time() {
+/// An emulated machine takes all that there is.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// What a machine says that does this; its kernel is booted with these words too.
+fn said_by(script: &str, words: &str) -> String {
+    let _held = ONE_AT_A_TIME.lock();
     programs_are_there();
     let release = release();
     let place = tempfile::tempdir().expect("a directory");
@@ -104,32 +130,57 @@ fn the_hypervisor_on_a_kernel_that_is_not_for_real_time() {
         .join(&release)
         .join("rampart.ko");
     let archive = place.path().join("initramfs");
-    fs::write(&archive, initramfs(&busybox, &module)).expect("written");
+    fs::write(&archive, initramfs(script, &kernel, &busybox, &module)).expect("written");
     let output = Command::new("qemu-system-aarch64")
         .args(["-machine", "virt,virtualization=on,gic-version=3,its=off"])
-        .args(["-cpu", "cortex-a57", "-smp", "4", "-m", "1024"])
+        .args(["-cpu", "cortex-a76", "-smp", "4", "-m", "1024"])
         .args(["-nodefaults", "-display", "none", "-no-reboot"])
         .args(["-serial", "stdio", "-kernel"])
         .arg(&kernel)
         .arg("-initrd")
         .arg(&archive)
-        .args(["-append", "mem=768M iomem=relaxed quiet panic=-1"])
+        .args(["-append"])
+        .arg(format!("mem=768M iomem=relaxed quiet panic=-1 {words}"))
         .finish_within(Duration::from_secs(400), Vec::new())
         .expect("qemu-system-aarch64 starts");
     let text = String::from_utf8_lossy(&output.stdout).replace('\r', "");
     let said = format!("{text}\n{}", String::from_utf8_lossy(&output.stderr));
-    assert!(text.contains(&format!("release {release} ")), "{said}");
+    assert!(said.contains(&format!("release {release} ")), "{said}");
     assert!(!text.contains("PREEMPT_RT"), "{said}");
-    for wanted in [
-        "timer: no exit for an interrupt",
-        "a device of the cell: no exit for an interrupt",
-        "failures: the root is told in time",
-        "disabled 10 times under load",
-        "finished",
-    ] {
-        assert!(text.contains(wanted), "no {wanted:?}:\n{said}");
-    }
     assert!(!text.contains("FAILED"), "{said}");
     let complaints = complaints(&text, &["log "]);
     assert!(complaints.is_empty(), "{complaints:#?}");
+    said
+}
+
+fn holds(said: &str, wanted: &[&str]) {
+    for wanted in wanted {
+        assert!(said.contains(wanted), "no {wanted:?}:\n{said}");
+    }
+}
+
+#[test]
+fn the_hypervisor_on_a_kernel_that_is_not_for_real_time() {
+    let said = said_by(CELLS, "kvm-arm.mode=nvhe");
+    holds(
+        &said,
+        &[
+            "timer: no exit for an interrupt",
+            "a device of the cell: no exit for an interrupt",
+            "failures: the root is told in time",
+            "disabled 10 times under load",
+            "ok  device: its interrupts come",
+            "ok  device: no exit while they come",
+            "finished",
+        ],
+    );
+}
+
+#[test]
+fn a_kernel_that_is_at_el2_itself_is_told_what_to_do() {
+    let said = said_by(REFUSED, "");
+    holds(
+        &said,
+        &["(VHE); boot it with kvm-arm.mode=nvhe", "finished"],
+    );
 }
