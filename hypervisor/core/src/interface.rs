@@ -205,8 +205,6 @@ pub enum StopReason {
     MemoryExecute = 18,
     /// Its own translation tables lie where it has no memory.
     TranslationTable = 19,
-    /// An access to a device that cannot be decoded or is not of an allowed width.
-    DeviceAccess = 20,
     /// A register of a device, or bits of it, of which it owns none.
     DeviceForbidden = 21,
     /// A system register that it may not use.

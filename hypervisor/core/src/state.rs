@@ -4,7 +4,7 @@
 //!
 //! Every way of failing ends in [`Status::fail`]: the record, then the state, then the root is told.
 
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 use spin::Mutex;
 
@@ -98,6 +98,11 @@ impl Status {
         self.cpu_count.store(mpidrs.len().min(MAXIMUM_CPUS) as u32, Relaxed);
         self.revision.store(REVISION, Relaxed);
         self.magic.store(STATUS_MAGIC, Release);
+    }
+
+    /// Whether the root is alone.
+    pub fn has_no_cells(&self) -> bool {
+        self.cells.iter().all(|cell| cell.state.load(SeqCst) == u32::from(CellState::Free))
     }
 
     /// The index of a CPU, by its affinity.

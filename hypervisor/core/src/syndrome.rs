@@ -91,6 +91,8 @@ pub enum SystemRegister {
 pub const SMC: u8 = 0x17;
 /// The class of MSR, MRS and SYS.
 pub const SYSTEM: u8 = 0x18;
+/// The class of an instruction abort of a lower level.
+const INSTRUCTION_ABORT: u8 = 0x20;
 /// The class of a data abort of a lower level.
 pub const DATA_ABORT: u8 = 0x24;
 
@@ -108,7 +110,7 @@ pub const fn trap(esr: u64) -> Trap {
         0x16 => Trap::Hypercall,
         SMC => Trap::Smc,
         SYSTEM => Trap::SystemRegister(system(esr as u32)),
-        0x20 => Trap::InstructionAbort(abort(esr)),
+        INSTRUCTION_ABORT => Trap::InstructionAbort(abort(esr)),
         DATA_ABORT => Trap::DataAbort(data(esr)),
         class => Trap::Unexpected(class),
     }
@@ -120,6 +122,12 @@ pub const fn trap(esr: u64) -> Trap {
 pub const fn guest_address(hpfar: u64, far: u64) -> u64 {
     // FIPA, bits 43 to 4, has bits 51 to 12 of the address.
     (hpfar >> 4 & 0xff_ffff_ffff) << 12 | far & 0xfff
+}
+
+/// Whether a page is there, but not for this. Such an abort is never a moment of changing tables, and
+/// HPFAR_EL2 does not hold its address (D19.2.66), unless the cell's own tables were read (S1PTW).
+pub const fn is_permission_fault(esr: u64) -> bool {
+    matches!(class(esr), INSTRUCTION_ABORT | DATA_ABORT) && esr & (1 << 7 | 0x3c) == 0x0c
 }
 
 /// Whether a data abort is one load or store of one register (ISV is 1, CM and S1PTW are 0) where stage

@@ -10,7 +10,8 @@ use rampart_hypervisor_core::format::{RegisterFlags, RegisterGrant};
 use rampart_hypervisor_core::gic::ControlRegister;
 use rampart_hypervisor_core::registers::{Locks, RootRegisters, pages, serve};
 use rampart_hypervisor_core::syndrome::{
-    Abort, SystemRegister, Transfer, Trap, guest_address, is_transfer, transfer, trap,
+    Abort, SystemRegister, Transfer, Trap, guest_address, is_permission_fault, is_transfer,
+    transfer, trap,
 };
 use support::{CLOCKS, Registers, bits, cell, press, read};
 
@@ -65,6 +66,12 @@ fn a_load_and_a_store_are_decoded() {
     assert!(data(1 << 8 | 0b000111).maintenance);
     assert_eq!(data(1 << 7 | 0b000110).abort, Abort::TableWalk);
     assert_eq!(data(0b010000).abort, Abort::External);
+    for (permission, iss) in [(true, 0b001111), (false, 0b000111), (false, 1 << 7 | 0b001111)] {
+        for class in [0x20, 0x24] {
+            assert_eq!(is_permission_fault(class << 26 | iss), permission, "{class:#x} {iss:#b}");
+        }
+        assert!(!is_permission_fault(0x18 << 26 | iss), "no abort");
+    }
     assert_eq!(guest_address(0x0908_0000 >> 12 << 4, 0xffff_0000_1234_5678), 0x0908_0678);
 }
 

@@ -138,10 +138,19 @@ fn priorities_are_bytes_and_the_best_are_kept_back() {
     assert_eq!(bus.taken(), [(DISTRIBUTOR + 0x43f, Width::Byte, Some(0x80))]);
     assert_eq!(access(0x43f, Width::Byte, None, &bus), 0x80);
     // Who owns all four writes them at once.
-    let all = Access { address: DISTRIBUTOR + 0x424, width: Width::Word, write: Some(0x00a0_10ff) };
+    let all = Access { address: DISTRIBUTOR + 0x424, width: Width::Word, write: Some(0x7fa0_10ff) };
     bus.taken();
     in_distributor(&all, &all_interrupts(), is_own, &bus);
-    assert_eq!(bus.taken(), [(DISTRIBUTOR + 0x424, Width::Word, Some(0x10a0_10ff))]);
+    assert_eq!(bus.taken(), [(DISTRIBUTOR + 0x424, Width::Word, Some(0x80a0_80ff))]);
+}
+
+/// Which bits of a priority are compared is the cell's to say, by ICC_BPR1_EL1 (Arm IHI 0069, 4.8.3).
+#[test]
+fn nothing_that_a_cell_is_in_the_middle_of_keeps_the_management_interrupt_away() {
+    for binary_point in 1..=7 {
+        let running = u32::from(BEST_PRIORITY) >> binary_point << binary_point;
+        assert!(running > 0, "ICC_BPR1_EL1 = {binary_point}");
+    }
 }
 
 #[test]

@@ -2,19 +2,32 @@
 //! Accesses that stage 2 does not let through and that are not served (`rampart-hypervisor-served`): a
 //! cell's failure and the root's external abort.
 
+use core::arch::asm;
+
 use rampart_hypervisor_core::interface::{Exit, ROOT, StopReason};
 use rampart_hypervisor_core::stage2::AccessKind;
-use rampart_hypervisor_core::syndrome::{Abort, DataAbort, guest_address};
+use rampart_hypervisor_core::syndrome::{Abort, DataAbort, guest_address, is_permission_fault};
 
 use crate::cpu::Registers;
 use crate::exits::{Context, fail};
 use crate::guest;
-use crate::registers::read_register;
+use crate::registers::{read_register, write_register};
 use crate::system::MANAGER;
 
-/// The address that was meant.
-fn address() -> u64 {
-    guest_address(read_register!("hpfar_el2"), read_register!("far_el2"))
+/// The address that was meant, if the latest exception was an abort. After a permission fault the cell's
+/// own tables say where FAR_EL2 lies; 0 in place of its page where they do not let EL1 read there.
+pub(crate) fn address() -> u64 {
+    let far = read_register!("far_el2");
+    if !is_permission_fault(read_register!("esr_el2")) {
+        return guest_address(read_register!("hpfar_el2"), far);
+    }
+    let kept = read_register!("par_el1");
+    // SAFETY: translates by the tables of EL1 into PAR_EL1, which is put back (Arm ARM C5.5, D24.2.131).
+    unsafe { asm!("at s1e1r, {}", "isb", in(reg) far, options(nostack)) };
+    let found = read_register!("par_el1");
+    write_register!("par_el1", kept);
+    let page = if found & 1 == 0 { found >> 12 << 4 } else { 0 };
+    guest_address(page, far)
 }
 
 /// Serves a data abort that is no access to a register, or one that is forbidden.
@@ -64,6 +77,9 @@ fn refuse(
 /// waiting.
 fn may_try_again(context: &Context<'_>, abort: Abort, kind: AccessKind) -> bool {
     let kind = if abort == Abort::TableWalk { AccessKind::Read } else { kind };
+    if is_permission_fault(read_register!("esr_el2")) {
+        return false;
+    }
     let Some(mut manager) = MANAGER.try_lock() else {
         return true;
     };

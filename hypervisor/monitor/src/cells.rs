@@ -216,10 +216,8 @@ fn give_back(manager: &mut Manager, machine: &Machine, number: u32, old: &Config
         hand_over(machine.distributor, grant.number, first, &Devices);
         Shared::of(ROOT).interrupts.insert(grant.number);
     }
-    let Some(system) = Shared::of(ROOT).configuration() else {
-        return;
-    };
-    let Some((root, mut tables)) = manager.translation(ROOT) else {
+    let system = Shared::of(ROOT).configuration();
+    let (Some(system), Some((root, mut tables))) = (system, manager.translation(ROOT)) else {
         return;
     };
     // What cannot be shown stays hidden: the root loses it, nobody else gets it.
@@ -314,8 +312,8 @@ fn park_all(manager: &mut Manager, machine: &Machine, cell: u32) -> Done {
     }
     for (index, cpu) in cpus(machine, cell).filter(|(index, _)| busy[*index]) {
         if !wait_until(PARK_MICROSECONDS, || cpu.is_parked()) {
-            let (status, snapshot) = (machine.status(), Snapshot::default());
-            status.fail(cell, index, StopReason::Unreachable, &snapshot, now());
+            let nothing = Snapshot::default();
+            machine.status().fail(cell, index, StopReason::Unreachable, &nothing, now());
             return Err(Outcome::TimedOut);
         }
     }
@@ -361,9 +359,8 @@ pub(crate) fn watch(machine: &Machine) {
             continue;
         }
         let first = cpus(machine, cell).next().map_or(0, |(index, _)| index);
-        let snapshot = Snapshot::default();
-        let status = machine.status();
-        status.fail(cell, first, StopReason::Watchdog, &snapshot, now());
+        let nothing = Snapshot::default();
+        machine.status().fail(cell, first, StopReason::Watchdog, &nothing, now());
         tell_root(machine);
         // Not parked here? Then by the next call for this cell.
         let _ = with_manager(|manager| park_all(manager, machine, cell));

@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use rampart_hypervisor_core::interface::{Exit, ROOT, StopReason};
 use rampart_hypervisor_core::psci::Caller;
 use rampart_hypervisor_core::state::Snapshot;
-use rampart_hypervisor_core::syndrome::{SystemRegister, Trap, guest_address, trap};
+use rampart_hypervisor_core::syndrome::{SystemRegister, Trap, trap};
 
 use crate::cpu::{Cpu, Registers, order};
 use crate::machine::Machine;
@@ -131,11 +131,10 @@ fn system_register(context: &Context<'_>, registers: &mut Registers, register: S
 /// The cell did what it may not: recorded, its other CPUs taken, this one parked.
 pub(crate) fn fail(context: &Context<'_>, registers: &mut Registers, reason: StopReason) {
     let machine = context.machine;
-    let virtual_address = read_register!("far_el2");
     let snapshot = Snapshot {
         syndrome: read_register!("esr_el2"),
-        virtual_address,
-        guest_address: guest_address(read_register!("hpfar_el2"), virtual_address),
+        virtual_address: read_register!("far_el2"),
+        guest_address: aborts::address(),
         program_counter: read_register!("elr_el2"),
         processor_state: read_register!("spsr_el2"),
         registers: *registers.all(),

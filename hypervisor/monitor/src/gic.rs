@@ -36,6 +36,11 @@ const PRIVATE_FRAME: u64 = 0x1_0000;
 /// ICC_CTLR_EL1 (12.2.6): EOImode.
 const END_DROPS_PRIORITY_ONLY: u64 = 1 << 1;
 
+/// ICC_RPR_EL1 (12.2.21): 0xff while no interrupt is active.
+fn running_priority() -> u64 {
+    read_register!("s3_0_c12_c11_3")
+}
+
 fn read(address: u64) -> u64 {
     Devices.read(address, Width::Word)
 }
@@ -178,44 +183,50 @@ pub(crate) fn kick(machine: &Machine, mpidr: u64) {
     instruction!("sev");
 }
 
-/// Makes these the priorities that are active, ICC_AP1Rn_EL1 (12.2.2), of which there are as many as
-/// ICC_CTLR_EL1.PRIbits tells; what they were.
-fn exchange_active_priorities(new: [u64; 4]) -> [u64; 4] {
-    let mut old = [read_register!("s3_0_c12_c9_0"), 0, 0, 0];
-    write_register!("s3_0_c12_c9_0", new[0]);
+/// No priority is active any more: ICC_AP1Rn_EL1 (12.2.2), of which there are as many as
+/// ICC_CTLR_EL1.PRIbits tells.
+fn forget_active_priorities(machine: &Machine) {
     let priority_bits = (read_register!("s3_0_c12_c12_4") >> 8 & 7) + 1;
+    write_register!("s3_0_c12_c9_0", 0);
     if priority_bits >= 6 {
-        old[1] = read_register!("s3_0_c12_c9_1");
-        write_register!("s3_0_c12_c9_1", new[1]);
+        write_register!("s3_0_c12_c9_1", 0);
     }
     if priority_bits >= 7 {
-        old[2] = read_register!("s3_0_c12_c9_2");
-        old[3] = read_register!("s3_0_c12_c9_3");
-        write_register!("s3_0_c12_c9_2", new[2]);
-        write_register!("s3_0_c12_c9_3", new[3]);
+        write_register!("s3_0_c12_c9_2", 0);
+        write_register!("s3_0_c12_c9_3", 0);
     }
-    old
+    synchronise();
+    // QEMU 7.2 drops these writes where there is an EL3. Each end of an interrupt (ICC_EOIR1_EL1, 12.2.10)
+    // takes one priority back; there are 128 at most.
+    for _ in 0..128 {
+        if running_priority() != 0xff {
+            write_register!("s3_0_c12_c12_1", u64::from(machine.management()));
+            synchronise();
+        }
+    }
 }
 
 /// Sleeps for a cell until an interrupt comes, its own or that of the management. The cell may have its
-/// CPU interface off, or be in the middle of an interrupt that no other preempts: neither counts
-/// meanwhile. What wakes it stays pending.
+/// CPU interface off, which does not count meanwhile. What wakes it stays pending.
 pub(crate) fn sleep(machine: &Machine, cpu: &Cpu) {
+    // In the middle of an interrupt that the management's does not preempt: with ICC_BPR1_EL1 = 7 and two
+    // security states the priorities that there are here are one (4.8.3). A WFI may end at once (Arm ARM
+    // D1.6.2), and then the CPU is taken by its memory.
+    if running_priority() < machine.lowest_mask.into() {
+        return;
+    }
     // A late kick may have been acknowledged by the cell: while it is active it comes no second time.
     write(private_frame(machine, cpu) + GICD_ICACTIVER, 1 << machine.management());
     let control = read_register!("hcr_el2");
     // ICC_IGRPEN1_EL1 (12.2.16).
     let enabled = read_register!("s3_0_c12_c12_7");
     write_register!("s3_0_c12_c12_7", 1);
-    // With ICC_BPR1_EL1 = 7 a running interrupt has the best priority that there is here (4.8.3).
-    let active = exchange_active_priorities([0; 4]);
     // Only interrupts that are routed here end a WFI of this level (Arm ARM D1.6.2). They are masked,
     // so none is taken.
     write_register!("hcr_el2", control | hcr::IRQ | hcr::FIQ | hcr::SERROR);
     synchronise();
     instruction!("dsb sy", "wfi");
     write_register!("hcr_el2", control);
-    exchange_active_priorities(active);
     write_register!("s3_0_c12_c12_7", enabled);
     synchronise();
 }
@@ -243,8 +254,7 @@ pub(crate) fn silence(machine: &Machine, cpu: &Cpu) {
     write_register!("s3_0_c12_c12_3", 0);
     let control = read_register!("s3_0_c12_c12_4");
     write_register!("s3_0_c12_c12_4", control & !END_DROPS_PRIORITY_ONLY & !1);
-    exchange_active_priorities([0; 4]);
-    synchronise();
+    forget_active_priorities(machine);
 }
 
 /// Whether the management interrupt may end a WFI of this level. With two security states it is of

@@ -145,13 +145,10 @@ fn enter(index: u64, linux: &Linux) -> Result<(), Outcome> {
     write_register!("sctlr_el2", read_register!("sctlr_el2") | WRITE_NEVER_EXECUTE);
     synchronise();
 
-    let own = root::check_cpu(machine, cpu);
-    match own {
-        Ok(()) if ARRIVED.fetch_add(1, SeqCst) + 1 == machine.header.cpu_count => {
-            decide(Outcome::Success);
-        }
-        Ok(()) => {}
+    match root::check_cpu(machine, cpu) {
         Err(outcome) => decide(outcome),
+        Ok(()) if ARRIVED.fetch_add(1, SeqCst) + 1 != machine.header.cpu_count => {}
+        Ok(()) => decide(Outcome::Success),
     }
     let limit = u64::from(machine.header.rendezvous_microseconds);
     if !wait_until(limit, || VERDICT.load(SeqCst) != UNDECIDED) {

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use rampart_hypervisor_core::configuration::{Configuration, Kind, Refused, against};
 use rampart_hypervisor_core::format::MemoryFlags;
 use rampart_hypervisor_core::interface::{
-    CellState, CpuPower, Header, MAXIMUM_CELLS, Outcome, PAGE_BYTES, ROOT, STATUS_BYTES,
+    CpuPower, Header, MAXIMUM_CELLS, Outcome, PAGE_BYTES, ROOT, STATUS_BYTES,
 };
 use rampart_hypervisor_core::launch::Layout;
 use rampart_hypervisor_core::memory;
@@ -34,14 +34,8 @@ const POWER_OFF_MICROSECONDS: u64 = 100_000;
 
 /// Physical address bits by ID_AA64MMFR0_EL1.PARange (Arm ARM D24.2.187), as far as tables reach.
 fn address_bits() -> u32 {
-    let bits = match read_register!("id_aa64mmfr0_el1") & 0xf {
-        0 => 32,
-        1 => 36,
-        2 => 40,
-        3 => 42,
-        4 => 44,
-        _ => 48,
-    };
+    let range = read_register!("id_aa64mmfr0_el1") as usize & 0xf;
+    let bits = [32, 36, 40, 42, 44].get(range).copied().unwrap_or(48);
     bits.clamp(LEAST_ADDRESS_BITS, MOST_ADDRESS_BITS)
 }
 
@@ -82,8 +76,7 @@ fn refuse(layout: &Layout, refused: Refused) -> Outcome {
 pub(crate) fn map(system: &Configuration<'_>, mapping: &mut Mapping) -> Result<(), Outcome> {
     if let Some(platform) = system.platform {
         mapping.add(platform.distributor, 1 << 16, Use::Device)?;
-        let bytes = platform.redistributor_bytes;
-        mapping.add(platform.redistributors, bytes, Use::Device)?;
+        mapping.add(platform.redistributors, platform.redistributor_bytes, Use::Device)?;
     }
     for region in system.memory {
         let purpose =
@@ -177,21 +170,15 @@ pub(crate) fn begin(machine: &'static Machine, cpu: &Cpu) {
 /// virtual, and Linux ends them itself.
 pub(crate) fn leave(context: &Context<'_>, registers: &mut Registers) -> Result<(), Outcome> {
     let machine = context.machine;
-    let is_free = |state: u32| state == u32::from(CellState::Free);
-    let cells = &machine.status().cells;
-    if !cells.iter().all(|cell| is_free(cell.state.load(SeqCst))) {
+    if !machine.status().has_no_cells() {
         return Err(Outcome::WrongState);
     }
-    for index in 0..machine.cpu_count() {
-        let Some(cpu) = machine.cpu(index) else {
-            continue;
-        };
-        if cpu.is_parked() {
-            cpu.trapped.order.store(order::POWER_OFF, SeqCst);
-            crate::smc::kick(machine, cpu);
-            if !wait_until(POWER_OFF_MICROSECONDS, || !cpu.is_parked()) {
-                return Err(Outcome::TimedOut);
-            }
+    let cpus = (0..machine.cpu_count()).filter_map(|index| machine.cpu(index));
+    for cpu in cpus.filter(|cpu| cpu.is_parked()) {
+        cpu.trapped.order.store(order::POWER_OFF, SeqCst);
+        crate::smc::kick(machine, cpu);
+        if !wait_until(POWER_OFF_MICROSECONDS, || !cpu.is_parked()) {
+            return Err(Outcome::TimedOut);
         }
     }
     let cpu = context.cpu;

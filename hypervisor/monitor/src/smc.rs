@@ -4,7 +4,7 @@
 use core::arch::asm;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
-use rampart_hypervisor_core::interface::{CellState, Exit, ROOT, StopReason};
+use rampart_hypervisor_core::interface::{Exit, ROOT, StopReason};
 use rampart_hypervisor_core::psci::{Answer, is_psci, serve};
 use rampart_hypervisor_core::state::Event;
 
@@ -79,10 +79,7 @@ fn stop(context: &Context<'_>, registers: &mut Registers, reason: StopReason) {
         let _ = machine.status().advance(context.cell, Event::End(reason), now());
         cells::take_others(machine, context.cell, context.cpu);
         cells::tell_root(machine);
-    } else if !machine.status().cells[1..]
-        .iter()
-        .any(|cell| cell.state.load(Relaxed) != u32::from(CellState::Free))
-    {
+    } else if machine.status().has_no_cells() {
         forward(registers);
         return;
     }

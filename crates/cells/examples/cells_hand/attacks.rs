@@ -27,7 +27,7 @@ enum Outcome {
 const NOT_SUPPORTED: u64 = -1_i64 as u64;
 const INVALID_PARAMETERS: u64 = -2_i64 as u64;
 
-const ATTACKS: [(u64, &str, Outcome); 17] = [
+const ATTACKS: [(u64, &str, Outcome); 18] = [
     (1, "reads outside", Outcome::Fails(StopReason::MemoryRead)),
     (2, "writes outside", Outcome::Fails(StopReason::MemoryWrite)),
     (
@@ -77,6 +77,11 @@ const ATTACKS: [(u64, &str, Outcome); 17] = [
         17,
         "resets the system",
         Outcome::Ends(StopReason::SystemReset),
+    ),
+    (
+        18,
+        "sleeps in an interrupt that no other preempts",
+        Outcome::Silent,
     ),
 ];
 

@@ -141,7 +141,6 @@ pub fn stop_words(reason: StopReason) -> &'static str {
         StopReason::MemoryWrite => "wrote where it has no memory to write",
         StopReason::MemoryExecute => "executed where it has no memory to execute",
         StopReason::TranslationTable => "its translation tables lie where it has no memory",
-        StopReason::DeviceAccess => "an access to a device that cannot be decoded",
         StopReason::DeviceForbidden => "a device register that is not its own",
         StopReason::SystemRegister => "a system register that it may not use",
         StopReason::SetWay => "cache maintenance by set and way",

@@ -12,8 +12,8 @@ use crate::lock::hold;
 /// controller: it is held for two accesses to a register, and nothing waits inside.
 pub(super) static LOCK: Mutex<()> = Mutex::new(());
 
-// `priority` looks at bits 4 to 7 of each byte.
-const _: () = assert!(BEST_PRIORITY == 0x10);
+// `priority` looks at bit 7 of each byte.
+const _: () = assert!(BEST_PRIORITY == 0x80);
 
 const PRIORITIES: core::ops::Range<u64> = 0x400..0x800;
 
@@ -105,10 +105,9 @@ fn priority<O: Owned>(offset: u64, access: &Access, owned: &O, bus: &impl Bus) -
     let Some(value) = access.write else {
         return bus.read(access.address, access.width) & mask;
     };
-    // In each byte bit 0, if none of its bits 4 to 7 is set: it is better than BEST_PRIORITY, 0x10.
-    let folded = value | value >> 2;
-    let better = !((folded | folded >> 1) >> 4) & 0x0101_0101;
-    let clamped = value & !(better * 0xf) | (better * u64::from(BEST_PRIORITY));
+    // Bit 7 of each byte that is better than BEST_PRIORITY, which then has no other bit.
+    let better = !value & 0x8080_8080;
+    let clamped = value & !(better - (better >> 7)) | better;
     if whole {
         bus.write(access.address, access.width, clamped);
         return 0;

@@ -30,6 +30,6 @@ pub const FIRST_SPI: u32 = 32;
 /// The last shared peripheral interrupt; the four numbers after it mean something else.
 pub const LAST_SPI: u32 = 1019;
 /// The best priority that a cell can give an interrupt: better ones, smaller numbers, are kept for
-/// the management interrupt. 16 levels is the least that a distributor has (Arm IHI 0069, 4.8), so
-/// this is a level of its own everywhere.
-pub const BEST_PRIORITY: u8 = 0x10;
+/// the management interrupt. Bit 7 is compared whatever ICC_BPR1_EL1 says (Arm IHI 0069, 4.8.3), so with
+/// one security state the management interrupt preempts whatever a cell is in the middle of.
+pub const BEST_PRIORITY: u8 = 0x80;
