@@ -12,7 +12,7 @@ pub enum Call {
     /// Make a cell.
     Create {
         /// Physical address of its configuration.
-        configuration: u64,
+        start: u64,
         /// Its size.
         bytes: u64,
     },
@@ -66,7 +66,7 @@ impl Call {
         };
         Ok(match function {
             Hypercall::Disable => Self::Disable,
-            Hypercall::CellCreate => Self::Create { configuration: first, bytes: second },
+            Hypercall::CellCreate => Self::Create { start: first, bytes: second },
             Hypercall::CellLoadable => Self::Loadable(other()?),
             Hypercall::CellStart => Self::Start(other()?),
             Hypercall::CellStop => Self::Stop(other()?),

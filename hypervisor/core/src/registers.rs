@@ -185,11 +185,7 @@ impl RootRegisters {
 
 /// The pages of a cell's shared registers, each once, in ascending order.
 pub fn pages(registers: &[RegisterGrant]) -> impl Iterator<Item = u64> {
-    let page = |register: &RegisterGrant| register.address & !(PAGE_BYTES - 1);
-    let first_there = move |index: usize| {
-        index
-            .checked_sub(1)
-            .is_none_or(|before| page(&registers[before]) != page(&registers[index]))
-    };
-    (0..registers.len()).filter(move |index| first_there(*index)).map(move |i| page(&registers[i]))
+    let mut last = None;
+    let pages = registers.iter().map(|register| register.address & !(PAGE_BYTES - 1));
+    pages.filter(move |page| last.replace(*page) != Some(*page))
 }

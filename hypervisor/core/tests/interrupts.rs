@@ -7,7 +7,7 @@ mod support;
 use rampart_hypervisor_core::bus::{Access, Width};
 use rampart_hypervisor_core::gic::{
     BEST_PRIORITY, ControlRegister, Interrupts, Private, control_read, control_write, distributor,
-    hand_over, is_route, lowest_mask, redistributor, redistributor_owner, route, send,
+    hand_over, is_edge, is_route, lowest_mask, redistributor, redistributor_owner, route, send,
 };
 use rampart_hypervisor_core::psci::Caller;
 use support::{DISTRIBUTOR, REDISTRIBUTORS, Registers};
@@ -410,10 +410,17 @@ fn no_cell_has_interrupts_of_group_0() {
 fn an_interrupt_that_changes_its_owner_starts_anew() {
     let bus = Registers::default();
     bus.set(DISTRIBUTOR + 0x88, Width::Word, 0x1);
-    hand_over(DISTRIBUTOR, 71, 0x100, &bus);
+    // The triggers of 64 to 79; of 71 it is bit 15.
+    bus.set(DISTRIBUTOR + 0xc10, Width::Word, 0xaaaa_aaaa);
+    assert!(is_edge(DISTRIBUTOR, 71, &bus));
+    hand_over(DISTRIBUTOR, 71, false, 0x100, &bus);
+    assert!(!is_edge(DISTRIBUTOR, 71, &bus));
     let word = |offset| bus.get(DISTRIBUTOR + offset, Width::Word);
+    assert_eq!(word(0xc10), 0xaaaa_2aaa);
     assert_eq!([word(0x188), word(0x288), word(0x388)], [1 << 7; 3]);
     assert_eq!(word(0x88), 1 << 7 | 1);
     assert_eq!(bus.get(DISTRIBUTOR + 0x447, Width::Byte), 0xa0);
     assert_eq!(bus.get(DISTRIBUTOR + 0x6000 + 8 * 71, Width::Double), 0x100);
+    hand_over(DISTRIBUTOR, 71, true, 0x100, &bus);
+    assert!(is_edge(DISTRIBUTOR, 71, &bus));
 }

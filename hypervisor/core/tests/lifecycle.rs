@@ -388,7 +388,7 @@ fn hypercalls_are_read_and_cells_make_only_their_own() {
     };
     assert_eq!(
         read(Hypercall::CellCreate, 0x4000_0000, 0x1000, 0),
-        Ok(Call::Create { configuration: 0x4000_0000, bytes: 0x1000 })
+        Ok(Call::Create { start: 0x4000_0000, bytes: 0x1000 })
     );
     assert_eq!(read(Hypercall::CellStart, 3, 0, 0), Ok(Call::Start(3)));
     for cell in [0, 16, u64::MAX] {

@@ -8,7 +8,7 @@ use core::sync::atomic::fence;
 use rampart_hypervisor_core::configuration::against::{Cells, check_cell};
 use rampart_hypervisor_core::configuration::{Configuration, Kind};
 use rampart_hypervisor_core::format::{MAXIMUM_BLOB_BYTES, MemoryFlags, MemoryRegion, Refusal};
-use rampart_hypervisor_core::gic::hand_over;
+use rampart_hypervisor_core::gic::{Interrupts, hand_over, is_edge};
 use rampart_hypervisor_core::interface::{
     CellState, CpuPower, MAXIMUM_CELLS, MAXIMUM_CPUS, NO_CELL, Outcome, PAGE_BYTES, ROOT,
     StopReason,
@@ -130,8 +130,22 @@ fn has_left(machine: &Machine, mpidr: u64) -> bool {
     })
 }
 
+/// Those of cells' interrupts that the root had triggered by an edge. Linux sets that once, when it finds
+/// the device, so it gets them back so.
+static EDGE: Interrupts = Interrupts::none();
+
 /// Everything that the configuration names goes from the root to the cell.
 fn build(manager: &mut Manager, machine: &Machine, number: u32, new: &Configuration<'_>) -> Done {
+    let first = new.cpus.first().copied().unwrap_or(0);
+    for grant in new.interrupts {
+        Shared::of(ROOT).interrupts.remove(grant.number);
+        let edge = is_edge(machine.distributor, grant.number, &Devices);
+        if edge {
+            EDGE.insert(grant.number);
+        }
+        hand_over(machine.distributor, grant.number, edge, first, &Devices);
+        Shared::of(number).interrupts.insert(grant.number);
+    }
     let exhausted = |_| Outcome::Exhausted;
     let (root, mut tables) = manager.translation(ROOT).ok_or(Outcome::WrongState)?;
     memory::take(new, root, &mut tables).map_err(exhausted)?;
@@ -154,13 +168,6 @@ fn build(manager: &mut Manager, machine: &Machine, number: u32, new: &Configurat
         }
     }
     manager.stage_2[number as usize] = Some(stage_2);
-
-    let first = new.cpus.first().copied().unwrap_or(0);
-    for grant in new.interrupts {
-        Shared::of(ROOT).interrupts.remove(grant.number);
-        hand_over(machine.distributor, grant.number, first, &Devices);
-        Shared::of(number).interrupts.insert(grant.number);
-    }
     share_registers()
 }
 
@@ -170,8 +177,7 @@ fn indices(machine: &Machine, of: &Configuration<'_>) -> impl Iterator<Item = us
 
 /// The root's shared registers are those that no cell has bits of.
 fn share_registers() -> Done {
-    let mut set =
-        || ROOT_REGISTERS.try_lock().map(|mut registers| registers.set(others(ROOT))).is_some();
+    let mut set = || ROOT_REGISTERS.try_lock().map(|mut own| own.set(others(ROOT))).is_some();
     // Another CPU of the root holds it for one access.
     if wait_until(ACCESS_MICROSECONDS, &mut set) { Ok(()) } else { Err(Outcome::TimedOut) }
 }
@@ -213,7 +219,9 @@ fn give_back(manager: &mut Manager, machine: &Machine, number: u32, old: &Config
     for grant in old.interrupts {
         Shared::of(number).interrupts.remove(grant.number);
         let first = machine.header.cpus().first().copied().unwrap_or(0);
-        hand_over(machine.distributor, grant.number, first, &Devices);
+        let edge = EDGE.contains(grant.number);
+        EDGE.remove(grant.number);
+        hand_over(machine.distributor, grant.number, edge, first, &Devices);
         Shared::of(ROOT).interrupts.insert(grant.number);
     }
     let system = Shared::of(ROOT).configuration();
@@ -311,7 +319,7 @@ fn park_all(manager: &mut Manager, machine: &Machine, cell: u32) -> Done {
         smc::kick(machine, cpu);
     }
     for (index, cpu) in cpus(machine, cell).filter(|(index, _)| busy[*index]) {
-        if !wait_until(PARK_MICROSECONDS, || cpu.is_parked()) {
+        if !wait_until(PARK_MICROSECONDS, &mut || cpu.is_parked()) {
             let nothing = Snapshot::default();
             machine.status().fail(cell, index, StopReason::Unreachable, &nothing, now());
             return Err(Outcome::TimedOut);
@@ -359,8 +367,7 @@ pub(crate) fn watch(machine: &Machine) {
             continue;
         }
         let first = cpus(machine, cell).next().map_or(0, |(index, _)| index);
-        let nothing = Snapshot::default();
-        machine.status().fail(cell, first, StopReason::Watchdog, &nothing, now());
+        machine.status().fail(cell, first, StopReason::Watchdog, &Snapshot::default(), now());
         tell_root(machine);
         // Not parked here? Then by the next call for this cell.
         let _ = with_manager(|manager| park_all(manager, machine, cell));

@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use rampart_hypervisor_core::bus::{Bus, Width};
 use rampart_hypervisor_core::format::Platform;
-use rampart_hypervisor_core::gic::lowest_mask;
+use rampart_hypervisor_core::gic::{ORDINARY_PRIORITY, lowest_mask};
 use rampart_hypervisor_core::interface::{MAXIMUM_CPUS, Outcome};
 
 use rampart_hypervisor_served::Devices;
@@ -31,6 +31,7 @@ const GICD_IPRIORITYR: u64 = 0x0400;
 const ONE_SECURITY_STATE: u64 = 1 << 6;
 const ENABLE_BOTH_GROUPS: u64 = 0b11;
 const GICR_TYPER: u64 = 0x0008;
+const GICR_ICFGR1: u64 = 0x0c04;
 /// The redistributor's second frame has the same registers at the same offsets.
 const PRIVATE_FRAME: u64 = 0x1_0000;
 /// ICC_CTLR_EL1 (12.2.6): EOImode.
@@ -248,6 +249,11 @@ pub(crate) fn silence(machine: &Machine, cpu: &Cpu) {
     write(frame + GICD_ICENABLER, owners);
     write(frame + GICD_ICPENDR, owners);
     write(frame + GICD_ICACTIVER, owners);
+    for number in (0..32).filter(|number| owners >> number & 1 != 0) {
+        Devices.write(frame + GICD_IPRIORITYR + number, Width::Byte, ORDINARY_PRIORITY);
+    }
+    // Those of peripherals are triggered by a level (Arm BSA, B.2).
+    write(frame + GICR_ICFGR1, 0);
     // ICC_IGRPEN1_EL1 (12.2.16), ICC_PMR_EL1 (12.2.19), ICC_BPR1_EL1 (12.2.5).
     write_register!("s3_0_c12_c12_7", 0);
     write_register!("s3_0_c4_c6_0", 0xff);

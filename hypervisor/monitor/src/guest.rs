@@ -107,7 +107,7 @@ pub(crate) fn wipe() {
                 ".irp name, ttbr0_el1, ttbr1_el1, tcr_el1, mair_el1, amair_el1, vbar_el1, ",
                 "contextidr_el1, cpacr_el1, csselr_el1, esr_el1, far_el1, afsr0_el1, afsr1_el1, ",
                 "par_el1, elr_el1, spsr_el1, sp_el0, sp_el1, tpidr_el0, tpidrro_el0, tpidr_el1, ",
-                "cntp_cval_el0, cntv_cval_el0, cntkctl_el1"
+                "cntp_cval_el0, cntv_cval_el0, cntkctl_el1, mdccint_el1, oslar_el1, osdlr_el1"
             ),
             "msr \\name, xzr",
             ".endr",
@@ -224,12 +224,7 @@ pub(crate) fn inject_abort(instruction: bool) {
     let from_el1 = state & 0xc == 4;
     // Exception class: abort from the same level or a lower one (ESR_EL1, D24.2.40); IL; DFSC or
     // IFSC 0x10, a synchronous external abort.
-    let class: u64 = match (instruction, from_el1) {
-        (true, false) => 0x20,
-        (true, true) => 0x21,
-        (false, false) => 0x24,
-        (false, true) => 0x25,
-    };
+    let class = 0x20 | u64::from(!instruction) << 2 | u64::from(from_el1);
     inject(class << 26 | 1 << 25 | 0x10, state);
 }
 

@@ -40,8 +40,7 @@ fn serve(
     match call {
         Call::CpuInfo(index) => {
             let cpu = &status.cpus[index];
-            let power: u32 = cpu.power().into();
-            *values = [cpu.cell().into(), power.into(), cpu.all_exits()];
+            *values = [cpu.cell().into(), cpu.power() as u64, cpu.all_exits()];
             Ok(())
         }
         Call::CpuExits(index, exit) => {
@@ -62,9 +61,7 @@ fn serve(
             Ok(())
         }
         Call::Disable => root::leave(context, registers),
-        Call::Create { configuration, bytes } => {
-            cells::create(machine, configuration, bytes, values)
-        }
+        Call::Create { start, bytes } => cells::create(machine, start, bytes, values),
         Call::Loadable(cell) => cells::loadable(machine, cell),
         Call::Start(cell) => cells::start(machine, cell),
         Call::Stop(cell) => cells::stop(machine, cell),

@@ -151,7 +151,7 @@ fn enter(index: u64, linux: &Linux) -> Result<(), Outcome> {
         Ok(()) => decide(Outcome::Success),
     }
     let limit = u64::from(machine.header.rendezvous_microseconds);
-    if !wait_until(limit, || VERDICT.load(SeqCst) != UNDECIDED) {
+    if !wait_until(limit, &mut || VERDICT.load(SeqCst) != UNDECIDED) {
         decide(Outcome::TimedOut);
     }
     let verdict = VERDICT.load(SeqCst);

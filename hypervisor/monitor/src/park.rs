@@ -19,8 +19,7 @@ pub(crate) fn park(machine: &'static Machine, cpu: &Cpu, registers: &mut Registe
         guest::wipe();
         // The interrupts that end a WFI here are those that come to EL2 (Arm ARM D1.6.2). They are
         // masked, so none is taken.
-        let waiting = hcr::AARCH64 | hcr::IRQ | hcr::FIQ | hcr::SERROR;
-        write_register!("hcr_el2", waiting);
+        write_register!("hcr_el2", hcr::AARCH64 | hcr::IRQ | hcr::FIQ | hcr::SERROR);
         // No walk of tables that may be another's soon.
         write_register!("vttbr_el2", 0);
         instruction!("isb");

@@ -77,20 +77,10 @@ pub(crate) fn now() -> u64 {
     read_register!("cntpct_el0")
 }
 
-/// A duration in ticks of [`now`].
-pub(crate) fn ticks(microseconds: u64) -> u64 {
-    read_register!("cntfrq_el0").saturating_mul(microseconds) / 1_000_000
-}
-
-/// Who waits lets others go first, on an emulated machine too.
-pub(crate) fn relax() {
-    instruction!("yield");
-}
-
 /// Waits until the condition holds, no longer than that; whether it held.
-pub(crate) fn wait_until(microseconds: u64, mut condition: impl FnMut() -> bool) -> bool {
+pub(crate) fn wait_until(microseconds: u64, condition: &mut dyn FnMut() -> bool) -> bool {
     let begin = now();
-    let limit = ticks(microseconds);
+    let limit = read_register!("cntfrq_el0").saturating_mul(microseconds) / 1_000_000;
     loop {
         if condition() {
             return true;
@@ -98,6 +88,7 @@ pub(crate) fn wait_until(microseconds: u64, mut condition: impl FnMut() -> bool)
         if now().wrapping_sub(begin) > limit {
             return condition();
         }
-        relax();
+        // Others go first, on an emulated machine too.
+        instruction!("yield");
     }
 }

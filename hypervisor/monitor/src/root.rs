@@ -177,7 +177,7 @@ pub(crate) fn leave(context: &Context<'_>, registers: &mut Registers) -> Result<
     for cpu in cpus.filter(|cpu| cpu.is_parked()) {
         cpu.trapped.order.store(order::POWER_OFF, SeqCst);
         crate::smc::kick(machine, cpu);
-        if !wait_until(POWER_OFF_MICROSECONDS, || !cpu.is_parked()) {
+        if !wait_until(POWER_OFF_MICROSECONDS, &mut || !cpu.is_parked()) {
             return Err(Outcome::TimedOut);
         }
     }

@@ -11,16 +11,31 @@ use crate::support::{
     DEVICE, Done, INTERRUPTS, Physical, SECOND, UNEXPECTED, region, say, without_exits,
 };
 
+const DISTRIBUTOR: u64 = 0x0800_0000;
 const CLOCK: u64 = 0x0901_0000;
 const INTERRUPT: u32 = 34;
 const DRIVER: &str = "/sys/bus/amba/drivers/rtc-pl031";
 const NAME: &str = "9010000.pl031";
 
-/// Linux gives the device away, and gets it back.
+/// GICD_ICFGR2, and the bit by which its interrupt is triggered by an edge.
+const TRIGGERS: u64 = 0xc08;
+const EDGE: u32 = 1 << 5;
+
+/// Linux gives the device away, and gets it back, its interrupt with the trigger that it had.
 pub(crate) fn alarm(device: &Device, program: &[u8]) -> Done {
     fs::write(format!("{DRIVER}/unbind"), NAME)
         .map_err(|error| format!("{DRIVER}/unbind: {error}"))?;
+    let distributor = Physical::map(DISTRIBUTOR, 4096, true);
+    let triggers = distributor.register(TRIGGERS);
+    // The cell makes it a level.
+    distributor.set_register(TRIGGERS, triggers | EDGE);
     let result = with_clock(device, program);
+    let after = distributor.register(TRIGGERS);
+    say(
+        after == triggers | EDGE && after != triggers,
+        &format!("alarm: the root has its trigger again: {triggers:#x}, {after:#x}"),
+    );
+    distributor.set_register(TRIGGERS, triggers);
     fs::write(format!("{DRIVER}/bind"), NAME).map_err(|error| format!("{DRIVER}/bind: {error}"))?;
     result?;
     let clock = Physical::open(CLOCK);

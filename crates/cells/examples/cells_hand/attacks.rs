@@ -27,7 +27,7 @@ enum Outcome {
 const NOT_SUPPORTED: u64 = -1_i64 as u64;
 const INVALID_PARAMETERS: u64 = -2_i64 as u64;
 
-const ATTACKS: [(u64, &str, Outcome); 18] = [
+const ATTACKS: [(u64, &str, Outcome); 19] = [
     (1, "reads outside", Outcome::Fails(StopReason::MemoryRead)),
     (2, "writes outside", Outcome::Fails(StopReason::MemoryWrite)),
     (
@@ -83,6 +83,7 @@ const ATTACKS: [(u64, &str, Outcome); 18] = [
         "sleeps in an interrupt that no other preempts",
         Outcome::Silent,
     ),
+    (19, "calls the hypervisor for ever", Outcome::Silent),
 ];
 
 /// Whether the latest failure is this one, whole, and from where the program is.

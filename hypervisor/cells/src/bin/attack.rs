@@ -7,9 +7,10 @@
 use core::arch::asm;
 
 use rampart_hypervisor_cells::{
-    DISTRIBUTOR, TIMER, Word, arm_timer, count, enable, load, read_register, redistributor,
+    DISTRIBUTOR, TIMER, Word, arm_timer, count, enable, hvc, load, read_register, redistributor,
     serve_timer, smc, store, tell, unmask, wait, write_register,
 };
+use rampart_hypervisor_core::interface::Hypercall;
 
 /// Where the hypervisor's memory lies in the machine of the tests; a cell has nothing there.
 const OUTSIDE: u64 = 0x7000_0000;
@@ -57,6 +58,10 @@ extern "C" fn cell_main(attack: u64) {
         16 => tell(Word::Result, smc(0x8400_0008, 0, 0)),
         17 => tell(Word::Result, smc(0x8400_0009, 0, 0)),
         18 => sleep_inside(),
+        // A bell that it does not have, for which the hypervisor looks under the lock of the root's calls.
+        19 => loop {
+            hvc(u32::from(Hypercall::Doorbell).into(), 0);
+        },
         _ => {}
     }
     // Still here: it goes on as if nothing had been.

@@ -16,6 +16,11 @@ const PATTERN: u64 = 0xa5a5_5a5a_c3c3_3c3c;
 /// CPACR_EL1.FPEN (Arm ARM D24.2.33): vector instructions do not trap.
 const VECTORS: u64 = 3 << 20;
 
+const PRIORITIES: u64 = 0x418;
+/// Of the interrupts 24 to 27; 25 and 26 are EL2's.
+const ORDINARY: u32 = 0xa000_00a0;
+const TRIGGERS: u64 = 0xc04;
+
 unsafe extern "C" {
     static image_end: u8;
 }
@@ -85,6 +90,10 @@ extern "C" fn cell_main(_argument: u64, registers: u64) {
     // GICR_ISENABLER0, ISPENDR0, ISACTIVER0.
     let private_interrupts = load(frame + 0x100) | load(frame + 0x200) | load(frame + 0x300);
     found |= u64::from(private_interrupts != 0) << 43;
+    // GICR_IPRIORITYR6 has the timers', GICR_ICFGR1 the triggers of all.
+    found |= u64::from(load(frame + PRIORITIES) != ORDINARY) << 44;
+    found |= u64::from(load(frame + TRIGGERS) != 0) << 45;
+    look!(found, 46, "mdccint_el1");
     tell(Word::Result, found);
 
     plant(loadable);
@@ -92,6 +101,8 @@ extern "C" fn cell_main(_argument: u64, registers: u64) {
     plant_registers();
     store(frame + 0x100, 1 << 27);
     store(frame + 0x200, 1 << 5);
+    store(frame + PRIORITIES, 0xb0b0_b0b0);
+    store(frame + TRIGGERS, u32::MAX);
     count(Word::Begun);
     loop {
         wait();
@@ -186,6 +197,7 @@ fn plant_registers() {
     write_register!("pmcntenset_el0", 1 << 31 | 1);
     write_register!("pmuserenr_el0", 1);
     write_register!("pmcr_el0", 1);
+    write_register!("mdccint_el1", 1 << 30);
 }
 
 #[unsafe(no_mangle)]

@@ -16,7 +16,7 @@ mod software;
 
 pub use cpu_interface::{ControlRegister, control_read, control_write, lowest_mask};
 pub use distributor::{distributor, is_route, route};
-pub use hand_over::hand_over;
+pub use hand_over::{ORDINARY_PRIORITY, hand_over, is_edge};
 pub use owned::{Interrupts, Owned, Private};
 pub use redistributor::{redistributor, redistributor_owner};
 pub use software::send;
