@@ -93,7 +93,6 @@ extern "C" fn cell_main(_argument: u64, registers: u64) {
     // GICR_IPRIORITYR6 has the timers', GICR_ICFGR1 the triggers of all.
     found |= u64::from(load(frame + PRIORITIES) != ORDINARY) << 44;
     found |= u64::from(load(frame + TRIGGERS) != 0) << 45;
-    look!(found, 46, "mdccint_el1");
     tell(Word::Result, found);
 
     plant(loadable);
@@ -197,7 +196,6 @@ fn plant_registers() {
     write_register!("pmcntenset_el0", 1 << 31 | 1);
     write_register!("pmuserenr_el0", 1);
     write_register!("pmcr_el0", 1);
-    write_register!("mdccint_el1", 1 << 30);
 }
 
 #[unsafe(no_mangle)]
