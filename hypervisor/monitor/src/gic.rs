@@ -15,7 +15,7 @@ use rampart_hypervisor_served::Devices;
 use crate::cpu::Cpu;
 use crate::machine::Machine;
 use crate::registers::{
-    hypervisor_control as hcr, instruction, read_register, synchronise, write_register,
+    hypervisor_control as hcr, instruction, read_register, synchronise, wait_until, write_register,
 };
 
 const GICD_CTLR: u64 = 0x0000;
@@ -34,6 +34,8 @@ const GICR_TYPER: u64 = 0x0008;
 const GICR_ICFGR1: u64 = 0x0c04;
 /// The redistributor's second frame has the same registers at the same offsets.
 const PRIVATE_FRAME: u64 = 0x1_0000;
+/// How long a redistributor may take to turn interrupts off.
+const OFF_MICROSECONDS: u64 = 100;
 /// ICC_CTLR_EL1 (12.2.6): EOImode.
 const END_DROPS_PRIORITY_ONLY: u64 = 1 << 1;
 
@@ -128,9 +130,8 @@ pub(crate) fn take(machine: &Machine, cpu: &Cpu) {
     write(frame + GICD_ICENABLER, bit);
     write(frame + GICD_ICPENDR, bit);
     Devices.write(priority, Width::Byte, 0);
-    let group = read(frame + GICD_IGROUPR);
     if machine.unmaskable {
-        write(frame + GICD_IGROUPR, group & !bit);
+        write(frame + GICD_IGROUPR, read(frame + GICD_IGROUPR) & !bit);
         let control = read(machine.distributor + GICD_CTLR);
         write(machine.distributor + GICD_CTLR, control | ENABLE_BOTH_GROUPS);
         // ICC_BPR0_EL1 (12.2.4): the interrupt also comes while the cell handles one of its own. Nobody
@@ -153,8 +154,7 @@ pub(crate) fn give_back(machine: &Machine, cpu: &Cpu) {
     if machine.unmaskable {
         write_register!("s3_0_c12_c12_6", 0);
     }
-    let group = read(frame + GICD_IGROUPR) & !bit;
-    write(frame + GICD_IGROUPR, group | cpu.linux_group.load(Relaxed));
+    write(frame + GICD_IGROUPR, read(frame + GICD_IGROUPR) & !bit | cpu.linux_group.load(Relaxed));
     let priority = cpu.linux_priority.load(Relaxed);
     Devices.write(frame + GICD_IPRIORITYR + number, Width::Byte, priority);
     write(frame + GICD_ISENABLER, cpu.linux_enabled.load(Relaxed));
@@ -199,11 +199,11 @@ fn forget_active_priorities(machine: &Machine) {
     synchronise();
     // QEMU 7.2 drops these writes where there is an EL3. Each end of an interrupt (ICC_EOIR1_EL1, 12.2.10)
     // takes one priority back; there are 128 at most.
-    for _ in 0..128 {
-        if running_priority() != 0xff {
-            write_register!("s3_0_c12_c12_1", u64::from(machine.management()));
-            synchronise();
-        }
+    let mut left = 128;
+    while left > 0 && running_priority() != 0xff {
+        write_register!("s3_0_c12_c12_1", u64::from(machine.management()));
+        synchronise();
+        left -= 1;
     }
 }
 
@@ -249,9 +249,13 @@ pub(crate) fn silence(machine: &Machine, cpu: &Cpu) {
     write(frame + GICD_ICENABLER, owners);
     write(frame + GICD_ICPENDR, owners);
     write(frame + GICD_ICACTIVER, owners);
-    for number in (0..32).filter(|number| owners >> number & 1 != 0) {
-        Devices.write(frame + GICD_IPRIORITYR + number, Width::Byte, ORDINARY_PRIORITY);
+    for word in 0..8 {
+        // The management interrupt's is the last byte of its word, and stays the best.
+        let own = if word == machine.management() / 4 { 0x01_0101 } else { 0x0101_0101 };
+        write(frame + GICD_IPRIORITYR + u64::from(4 * word), own * ORDINARY_PRIORITY);
     }
+    // GICR_CTLR.RWP (12.11.2): the trigger of an interrupt that is on is not to be changed.
+    wait_until(OFF_MICROSECONDS, &mut || read(frame - PRIVATE_FRAME) & 1 << 3 == 0);
     // Those of peripherals are triggered by a level (Arm BSA, B.2).
     write(frame + GICR_ICFGR1, 0);
     // ICC_IGRPEN1_EL1 (12.2.16), ICC_PMR_EL1 (12.2.19), ICC_BPR1_EL1 (12.2.5).
