@@ -18,8 +18,12 @@ pub(crate) const GREETING: usize = 16;
 /// Longest payload.
 pub(crate) const LONGEST: usize = 32 * 1024;
 
-/// Bytes of one stream that may be under way.
+/// Bytes of a program's input that may be under way.
 pub(crate) const WINDOW: usize = 256 * 1024;
+
+/// Bytes of what a program writes that may be under way, or wait where the near side is gone: a meter tells
+/// some 17 KB a second, and two minutes of it are to be found.
+pub(crate) const OUTPUT_WINDOW: usize = 2 * 1024 * 1024;
 
 const HEADER: usize = 9;
 

@@ -35,7 +35,7 @@ const HYPERVISOR: (u64, u64) = (0x7000_0000, 8 << 20);
 /// 128 MiB for Linux, and what it shares.
 const SPAN: Span = Span {
     start: 0x7100_0000,
-    bytes: 130 << 20,
+    bytes: 132 << 20,
 };
 /// An emulated kernel boots in seconds; on a busy machine in many.
 const BOOT_PATIENCE: Duration = Duration::from_secs(150);
@@ -392,7 +392,7 @@ fn device(kernel: &str, meter: &str) -> Result<()> {
     let operator = Operator::open()?;
     let request = Request {
         devices: vec![CLOCK.to_owned()],
-        ..Request::linux("clock", SPAN.bytes - (2 << 20))
+        ..Request::linux("clock", SPAN.bytes - (4 << 20))
     };
     let resolved = operator.resolved(&request, &CpuSet::new());
     let resolved = resolved.map_err(|error| format!("{error:?}"))?;

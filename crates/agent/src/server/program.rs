@@ -14,7 +14,7 @@ use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
 use super::port::not_blocking;
-use crate::frame::{Frame, Kind, LONGEST, WINDOW};
+use crate::frame::{Frame, Kind, LONGEST, OUTPUT_WINDOW, WINDOW};
 use crate::words::{AgentCommand, TerminalSize};
 
 /// What a terminal takes for the end of the input: control and D.
@@ -33,7 +33,7 @@ impl From {
     fn new(source: Option<OwnedFd>, kind: Kind) -> Self {
         Self {
             source,
-            room: WINDOW,
+            room: OUTPUT_WINDOW,
             kind,
         }
     }

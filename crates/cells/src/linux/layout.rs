@@ -13,7 +13,7 @@ use super::{ALIGNMENT, LinuxError};
 /// minute or more, for the case that the root is not there to take them.
 pub const CONSOLE_BYTES: u64 = (256 << 10) + 4096;
 /// See [`CONSOLE_BYTES`].
-pub const TO_ROOT_BYTES: u64 = (1 << 20) + 4096;
+pub const TO_ROOT_BYTES: u64 = (2 << 20) + 4096;
 /// See [`CONSOLE_BYTES`].
 pub const FROM_ROOT_BYTES: u64 = (256 << 10) + 4096;
 
@@ -107,12 +107,13 @@ impl LinuxRegions {
     /// If the span is not aligned to 2 MiB, or has no room.
     pub fn within(span: Span) -> Result<Self, LinuxError> {
         let aligned = span.start.is_multiple_of(ALIGNMENT) && span.bytes.is_multiple_of(ALIGNMENT);
-        if !aligned || span.bytes <= ALIGNMENT {
+        let shared = (CONSOLE_BYTES + TO_ROOT_BYTES + FROM_ROOT_BYTES).next_multiple_of(ALIGNMENT);
+        if !aligned || span.bytes <= shared {
             return Err(LinuxError::Unaligned { start: span.start });
         }
         let memory = Span {
             start: span.start,
-            bytes: span.bytes - ALIGNMENT,
+            bytes: span.bytes - shared,
         };
         let mut start = memory.end();
         let mut next = |bytes| {
