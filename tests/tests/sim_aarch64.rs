@@ -100,7 +100,6 @@ fn one_machine_runs_measures_blocks_and_tells_of_its_panic() {
         assert!(without.contains(part), "no {part} in {without}");
     }
 
-    measures();
     blocks_are_seen_where_they_are_made();
 
     // The kernel has no driver for QEMU's panic device: its console tells.
@@ -113,29 +112,6 @@ fn one_machine_runs_measures_blocks_and_tells_of_its_panic() {
     assert!(rest.contains("kernel has panicked"), "{rest}");
     assert!(rest.contains("sysrq triggered crash"), "{rest}");
     assert_eq!(exit_code(&finish(sim(&["down"]))), MISSING, "none is up");
-}
-
-/// The meter as a task behind a wall, and what is said of its figures.
-fn measures() {
-    let script = "rampart evaluate --domains task --cpus 1 --loads idle --disturb none --for 10s \
-        --show-progress none --out /tmp/result >&2 && cat /tmp/result/evaluation.json";
-    let output = finish(sim(&["run", "--", "sh", "-c", script]));
-    let evaluation: Evaluation = serde_json::from_str(&stdout(&output, 0)).expect("an evaluation");
-    let machine = &evaluation.machine;
-    assert_eq!(machine.architecture, "aarch64");
-    assert_eq!(machine.preemption, PreemptionModel::RealTime);
-    assert!(machine.virtualisation.emulated, "{machine:?}");
-    let [record] = &evaluation.records[..] else {
-        panic!("{:?}", evaluation.records);
-    };
-    assert!(record.emulated, "{record:?}");
-    assert!(
-        record
-            .runs
-            .iter()
-            .all(|run| run.threads.iter().all(|thread| thread.cpu.0 == 1)),
-        "{record:?}"
-    );
 }
 
 /// A CPU that the module stops is late, and the one beside it is not. The blocks are long: on a busy
@@ -229,7 +205,7 @@ fn a_command_runs_there_by_the_name_of_the_bench() {
     }
 }
 
-/// Host, task and both sorts of cells at once: blocks stay where they are made, loads are made in cells,
+/// Host, task, container and both sorts of cells at once: blocks stay where they are made, loads are made in cells,
 /// cells have no exit for an interrupt, and go on when the host's kernel has panicked.
 #[test]
 fn cells_are_measured_beside_the_others_and_outlive_the_host() {
@@ -243,7 +219,12 @@ fn cells_are_measured_beside_the_others_and_outlive_the_host() {
     let result = place.path().join("result");
     let mut command = rampart(&["evaluate", "--on", "sim:aarch64", "--loads", "idle"]);
     command
-        .args(["--domains", "host,task,cell,cell:linux", "--for", "110s"])
+        .args([
+            "--domains",
+            "host,task,container,cell,cell:linux",
+            "--for",
+            "130s",
+        ])
         .args(["--meters", "wakeup,irq,mmio"])
         .args([
             "--disturb",
@@ -256,13 +237,18 @@ fn cells_are_measured_beside_the_others_and_outlive_the_host() {
         .unwrap_or_else(|error| panic!("{error}: {output:?}"));
     let evaluation: Evaluation = serde_json::from_str(&text).expect("an evaluation");
 
-    for name in ["host", "task", "cell", "cell:linux"] {
+    let machine = &evaluation.machine;
+    assert_eq!(machine.architecture, "aarch64");
+    assert_eq!(machine.preemption, PreemptionModel::RealTime);
+    assert!(machine.virtualisation.emulated, "{machine:?}");
+    for name in ["host", "task", "container", "cell", "cell:linux"] {
         let mut records = evaluation.records.iter();
         let wakeup =
             |record: &&Record| record.domain == name && record.plan.meter == MeterKind::Wakeup;
         let record = records.find(wakeup).expect(name);
         let run = record.runs.first().expect("a run");
         assert!(run.invalid.is_empty(), "{name}: {:?}", run.invalid);
+        assert!(record.emulated, "{name}: {record:?}");
         assert!(record.exposure.samples > 0, "{name}: {record:?}");
         let Some(cell) = &run.cell else {
             assert!(!name.starts_with("cell"), "no exits of {name}");
@@ -299,7 +285,7 @@ fn cells_are_measured_beside_the_others_and_outlive_the_host() {
     }
     let own = transferred("block:cell", "cell");
     assert!((0.5..1.5).contains(&own), "{own}");
-    for other in ["host", "task", "cell:linux"] {
+    for other in ["host", "task", "container", "cell:linux"] {
         let crossed = transferred("block:cell", other);
         assert!(crossed < 0.3, "{other}: {crossed}");
     }
@@ -372,7 +358,7 @@ fn bare_meters(evaluation: &Evaluation) {
             MeterKind::Irq => assert_eq!(cell.all_exits(), 0, "{cell:?}"),
             _ => assert!(cell.all_exits() >= 64 * record.exposure.samples, "{cell:?}"),
         }
-        for domain in ["host", "task", "cell:linux"] {
+        for domain in ["host", "task", "container", "cell:linux"] {
             let what = format!("{domain}/{meter}");
             let mut gaps = evaluation.not_measured.iter();
             let gap = gaps.find(|gap| gap.what == what).expect("said");
