@@ -223,7 +223,7 @@ fn cells_are_measured_beside_the_others_and_outlive_the_host() {
             "--domains",
             "host,task,container,cell,cell:linux",
             "--for",
-            "130s",
+            "120s",
         ])
         .args(["--meters", "wakeup,irq,mmio"])
         .args([
