@@ -12,7 +12,7 @@ use crate::machine::Counts;
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
     /// What was counted.
-    what: &'static str,
+    pub(crate) what: &'static str,
     /// At EL1 without a hypervisor, where it means something there.
     native: Option<u64>,
     /// In a cell: the least and the greatest of all turns.
@@ -23,7 +23,7 @@ pub(crate) struct Row {
     jailhouse: Option<u64>,
     /// At most so many are aimed at.
     aim: Option<u64>,
-    reached: Option<bool>,
+    pub(crate) reached: Option<bool>,
 }
 
 /// Name of the count, words, Bao, Jailhouse, aim.
@@ -208,7 +208,7 @@ pub(crate) fn rows(native: &Counts, cell: &Counts) -> Result<Vec<Row>> {
             bao: added_bao.map(|added| native + added),
             jailhouse: added_jailhouse.map(|added| native + added),
             aim: Some(native),
-            reached: Some(ours <= native),
+            reached: Some(greatest <= native),
         });
     }
     let (interrupts, _) = find(cell, "interrupts")?;
@@ -242,7 +242,7 @@ pub(crate) fn rows(native: &Counts, cell: &Counts) -> Result<Vec<Row>> {
             bao,
             jailhouse,
             aim,
-            reached: aim.map(|aim| ours <= aim),
+            reached: aim.map(|aim| greatest <= aim),
         });
     }
     Ok(rows)
