@@ -8,8 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rampart_model::{
-    Availability, Evaluation, MeterKind, Nanos, PreemptionModel, Question, Record, SignPath,
-    TransferRecord, VerdictFigures, VerdictOutcome,
+    Availability, BlockKind, Evaluation, MeterKind, Nanos, PreemptionModel, Question, Record,
+    SignPath, TransferRecord, VerdictFigures, VerdictOutcome,
 };
 use rampart_tests::limited::{Limited as _, ended};
 use rampart_tests::programs::{directory, exit_code, stdout};
@@ -228,7 +228,7 @@ fn cells_are_measured_beside_the_others_and_outlive_the_host() {
         .args(["--meters", "wakeup,irq,mmio"])
         .args([
             "--disturb",
-            "block:host,block:cell,cache:cell,cpu:cell:linux,crash:host",
+            "block:host,block:cell,block:cell:linux,cache:cell,cpu:cell:linux,crash:host",
         ])
         .args(["--show-progress", "none", "--out"])
         .arg(&result);
@@ -283,11 +283,32 @@ fn cells_are_measured_beside_the_others_and_outlive_the_host() {
         let crossed = transferred("block:host", cell);
         assert!(crossed < 0.3, "{cell}: {crossed}");
     }
-    let own = transferred("block:cell", "cell");
-    assert!((0.5..1.5).contains(&own), "{own}");
-    for other in ["host", "task", "container", "cell:linux"] {
-        let crossed = transferred("block:cell", other);
-        assert!(crossed < 0.3, "{other}: {crossed}");
+    for cell in ["cell", "cell:linux"] {
+        let by = format!("block:{cell}");
+        let own = transferred(&by, cell);
+        assert!((0.5..1.5).contains(&own), "{cell}: {own}");
+        for other in ["host", "task", "container", "cell", "cell:linux"] {
+            let crossed = if other == cell {
+                0.0
+            } else {
+                transferred(&by, other)
+            };
+            assert!(crossed < 0.3, "{by} in {other}: {crossed}");
+        }
+        let mut rounds = evaluation.transfers.iter();
+        let round = rounds.find(|round| {
+            let made = round.disturbance.as_ref();
+            made.is_some_and(|made| made.to_string() == by)
+        });
+        let made = round
+            .and_then(|round| round.blocks.as_ref())
+            .expect("blocks");
+        let kind = if cell == "cell" {
+            BlockKind::Cell
+        } else {
+            BlockKind::Module
+        };
+        assert_eq!(made.kind, kind, "{by}");
     }
 
     loads_ran_in_cells(&evaluation);

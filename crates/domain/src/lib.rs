@@ -10,6 +10,7 @@ mod container;
 mod error;
 mod host;
 mod inside;
+mod modules;
 mod not_built;
 mod placement;
 mod process;

@@ -2,6 +2,7 @@
 //! A Linux of its own in the cell, whose only program is the meter, as agent.
 
 use std::io::Read as _;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,7 @@ use rampart_model::{
 use super::availability;
 use super::launched::Launched;
 use super::store::CellFile;
+use crate::modules::{self, Module, ModuleTree};
 use crate::session::{Program as SessionProgram, Session, Streams};
 use crate::{DomainError, Inside, InsideProcess, Start, inside};
 
@@ -51,7 +53,12 @@ pub(super) fn boot(state: &StateDirectory, start: &Start<'_>) -> Result<LinuxIns
     let kernel = availability::kernel().map_err(unavailable)?;
     let image = std::fs::read(&kernel).map_err(DomainError::file("read", &kernel))?;
     let meter = std::fs::read(start.meter).map_err(DomainError::file("read", start.meter))?;
-    let initramfs = initramfs(&meter, &[]).map_err(DomainError::file("pack", start.meter))?;
+    let modules = modules::files(&block_modules(&kernel, start.meter).map_err(unavailable)?);
+    let files: Vec<_> = modules
+        .iter()
+        .map(|(path, bytes)| (path.as_str(), 0o644, bytes.as_slice()))
+        .collect();
+    let initramfs = initramfs(&meter, &files).map_err(DomainError::file("pack", start.meter))?;
     let file = CellFile::create(state, start.name, &availability::order())?;
     let operator = Operator::open()?;
     let own = |bytes, writer| SharedWish::Own {
@@ -100,6 +107,24 @@ pub(super) fn boot(state: &StateDirectory, start: &Start<'_>) -> Result<LinuxIns
         cell,
         launched,
     })
+}
+
+/// The module that makes blocks, where there is one for this image of a kernel: `vmlinuz-RELEASE`, or
+/// `RELEASE/vmlinuz`, with `lib/modules/RELEASE` beside its directory or on this machine.
+fn block_modules(image: &Path, meter: &Path) -> Result<Vec<Module>, Box<Finding>> {
+    let name = |path: &Path| Some(path.file_name()?.to_str()?.to_owned());
+    let release = match name(image).unwrap_or_default().strip_prefix("vmlinuz-") {
+        Some(release) => Some(release.to_owned()),
+        None => image.parent().and_then(name),
+    };
+    let Some(release) = release.filter(|release| !release.is_empty()) else {
+        return Ok(Vec::new());
+    };
+    let here = Path::new("/lib/modules").join(&release);
+    let beside = image.parent().and_then(Path::parent);
+    let beside = beside.map(|root| root.join("lib/modules").join(&release));
+    let tree = beside.filter(|tree| tree.is_dir()).unwrap_or(here);
+    modules::of_blocks(&ModuleTree::open(&tree), &release, meter)
 }
 
 fn one_cpu(cell: &str) -> Finding {

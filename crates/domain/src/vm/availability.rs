@@ -7,8 +7,8 @@ use super::VmDomain;
 use super::host::{self, Program};
 use super::kernel::{GuestKernel, Places};
 use super::libraries::Libraries;
-use super::modules::ModuleTree;
 use super::{MODULES, accelerator, checks, is_real_time, probe};
+use crate::modules::ModuleTree;
 use crate::{Domain as _, task};
 
 pub(super) fn of(domain: &VmDomain, machine: &Machine) -> Availability {

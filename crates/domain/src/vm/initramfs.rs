@@ -6,12 +6,12 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter};
 use std::path::Path;
 
-use rampart_agent::{INIT, MODULE_LIST};
+use rampart_agent::INIT;
 use rampart_initramfs::Archive;
 
 use super::libraries::Libraries;
-use super::modules::Module;
 use crate::DomainError;
+use crate::modules::{self, Module};
 
 /// The load program.
 pub(super) const LOAD: &str = "/usr/bin/stress-ng";
@@ -41,13 +41,9 @@ fn fill(mut archive: Archive<BufWriter<File>>, contents: &Contents<'_>) -> io::R
         archive.directory(directory)?;
     }
     archive.file(INIT, 0o755, &read(contents.meter)?)?;
-    let mut list = String::new();
-    for module in contents.modules {
-        let path = format!("/lib/modules/{}.ko", module.name);
-        archive.file(&path, 0o644, &module.bytes)?;
-        list.push_str(&format!("{path}\n"));
+    for (path, bytes) in modules::files(contents.modules) {
+        archive.file(&path, 0o644, &bytes)?;
     }
-    archive.file(MODULE_LIST, 0o644, list.as_bytes())?;
     if let Some(load) = contents.load {
         archive.file(LOAD, 0o755, &read(&load.program)?)?;
         for library in &load.libraries {
@@ -69,6 +65,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rampart_agent::MODULE_LIST;
     use std::io::Read as _;
 
     fn read_back(bytes: &[u8]) -> Vec<(String, u32, Vec<u8>)> {

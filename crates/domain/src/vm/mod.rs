@@ -3,7 +3,7 @@
 //!
 //! - `description`, `arguments`, `libvirt`: one description of a guest, as QEMU's arguments and as
 //!   libvirt's XML; pure.
-//! - `kernel`, `modules`, `libraries`, `initramfs`: what it boots.
+//! - `kernel`, `libraries`, `initramfs`: what it boots.
 //! - `host`, `probe`, `availability`: what the machine has for guests.
 //! - `watch`, `guest`, `threads`, `store`: a guest that boots and is up.
 //! - `running`, `noisy`: a meter, or a load, in it.
@@ -22,7 +22,6 @@ mod kernel;
 mod knobs;
 mod libraries;
 mod libvirt;
-mod modules;
 mod noisy;
 mod planned;
 mod probe;
@@ -44,8 +43,8 @@ use self::guest::{Guest, Parts};
 use self::host::Program;
 use self::kernel::{GuestKernel, Places};
 use self::libraries::Libraries;
-use self::modules::{Module, ModuleTree};
 use self::running::{RunningGuest, Slot};
+use crate::modules::{self, Module, ModuleTree};
 use crate::surroundings::{Surroundings, WallChoice};
 use crate::{Domain, DomainError, Running, Start};
 
@@ -63,8 +62,6 @@ const NOISY_MEBIBYTES: u64 = 384;
 const NOISY_CPUS: usize = 2;
 /// The bus, the console and the port of either board. Built-in ones are left out.
 const MODULES: [&str; 3] = ["virtio_mmio", "virtio_pci", "virtio_console"];
-/// The module that makes blocks.
-const BLOCKS: &str = "blocksys";
 
 /// A guest.
 #[derive(Debug)]
@@ -255,7 +252,7 @@ fn weaknesses(order: &Order<'_>, kernel: &GuestKernel) -> Vec<Finding> {
 }
 
 /// The modules that a guest loads: its bus, console and port, and the one that makes blocks where
-/// there is one for its kernel, from beside the meter or from the kernel's own directory.
+/// there is one for its kernel.
 fn guest_modules(kernel: &GuestKernel, meter: &Path) -> Result<Vec<Module>, Box<Finding>> {
     // A kernel without modules has everything built in.
     let Some(directory) = &kernel.modules else {
@@ -263,21 +260,6 @@ fn guest_modules(kernel: &GuestKernel, meter: &Path) -> Result<Vec<Module>, Box<
     };
     let tree = ModuleTree::open(directory);
     let mut modules = tree.closure(&MODULES)?;
-    let beside = meter.parent().map(|bin| {
-        bin.join("modules")
-            .join(&kernel.release)
-            .join("blocksys.ko")
-    });
-    let beside = beside.and_then(|path| modules::read(&path).ok());
-    match beside.filter(|bytes| modules::built_for(bytes).as_deref() == Some(&kernel.release)) {
-        Some(bytes) => modules.push(Module {
-            name: BLOCKS.to_owned(),
-            bytes,
-        }),
-        None if tree.has(BLOCKS) => {
-            modules.extend(tree.closure(&[BLOCKS])?);
-        }
-        None => {}
-    }
+    modules.extend(modules::of_blocks(&tree, &kernel.release, meter)?);
     Ok(modules)
 }

@@ -17,6 +17,8 @@ pub(crate) struct Blocking {
     blocks: Blocks,
     plan: BlockPlan,
     place: String,
+    /// By the domain's own kernel.
+    inside: bool,
     findings: Vec<Finding>,
 }
 
@@ -76,6 +78,7 @@ impl Blocking {
             blocks: blocks.map_err(|failure| failure.finding(&member.name))?,
             plan,
             place: member.name.clone(),
+            inside: inside.is_some(),
             findings,
         })
     }
@@ -113,7 +116,14 @@ impl Blocking {
                 findings: told,
                 ..
             }) => {
-                findings.extend(told);
+                let of = |mut one: Finding| {
+                    // The same file is there in each kernel.
+                    if self.inside {
+                        one.place = format!("{}: {}", self.place, one.place);
+                    }
+                    one
+                };
+                findings.extend(told.into_iter().map(of));
                 (made, findings)
             }
             Err(error) => {

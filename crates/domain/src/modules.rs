@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use object::read::elf::ElfFile64;
 use object::{Object as _, ObjectSection as _};
+use rampart_agent::MODULE_LIST;
 use rampart_model::{Finding, Severity};
 
 /// Endings of module files, and how they are packed.
@@ -17,6 +18,9 @@ const ENDINGS: [(&str, Packing); 4] = [
     (".ko.zst", Packing::Zstandard),
     (".ko.gz", Packing::Gzip),
 ];
+
+/// The module that makes blocks.
+const BLOCKS: &str = "blocksys";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Packing {
@@ -28,16 +32,16 @@ enum Packing {
 
 /// A module, unpacked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Module {
+pub(crate) struct Module {
     /// Its name as the kernel writes it, with `_`.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Its bytes.
-    pub(super) bytes: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
 }
 
 /// The modules of one kernel.
 #[derive(Debug)]
-pub(super) struct ModuleTree {
+pub(crate) struct ModuleTree {
     directory: PathBuf,
     built_in: BTreeSet<String>,
     /// Files by name.
@@ -47,7 +51,7 @@ pub(super) struct ModuleTree {
 impl ModuleTree {
     /// The tree below `/lib/modules/RELEASE`. `modules.dep` names the files; where depmod(8) has
     /// not run yet, as in an unpacked package, they are looked for.
-    pub(super) fn open(directory: &Path) -> Self {
+    pub(crate) fn open(directory: &Path) -> Self {
         let read = |name| fs::read_to_string(directory.join(name)).unwrap_or_default();
         let mut files = BTreeMap::new();
         for line in read("modules.dep").lines() {
@@ -70,13 +74,13 @@ impl ModuleTree {
     }
 
     /// Whether there is a file of this module.
-    pub(super) fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.files.contains_key(name)
     }
 
     /// The named modules with what they need, in the order in which they can be loaded. What is
     /// built into the kernel is left out.
-    pub(super) fn closure(&self, names: &[&str]) -> Result<Vec<Module>, Box<Finding>> {
+    pub(crate) fn closure(&self, names: &[&str]) -> Result<Vec<Module>, Box<Finding>> {
         let mut loaded = Vec::new();
         for name in names {
             self.add(name, &mut loaded, 0)?;
@@ -119,6 +123,40 @@ impl ModuleTree {
     }
 }
 
+/// The module that makes blocks, where there is one for the kernel of that release: from beside the
+/// meter or from the kernel's own directory.
+///
+/// # Errors
+/// If it is there and cannot be read, or what it depends on is not there.
+pub(crate) fn of_blocks(
+    tree: &ModuleTree,
+    release: &str,
+    meter: &Path,
+) -> Result<Vec<Module>, Box<Finding>> {
+    let beside = meter
+        .parent()
+        .map(|bin| bin.join("modules").join(release).join("blocksys.ko"));
+    let beside = beside.and_then(|path| read(&path).ok());
+    match beside.filter(|bytes| built_for(bytes).as_deref() == Some(release)) {
+        Some(bytes) => Ok(vec![Module {
+            name: BLOCKS.to_owned(),
+            bytes,
+        }]),
+        None if tree.has(BLOCKS) => tree.closure(&[BLOCKS]),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// Modules as files of an initial file system, with the list by which the agent loads them.
+pub(crate) fn files(modules: &[Module]) -> Vec<(String, Vec<u8>)> {
+    let path = |module: &Module| format!("/lib/modules/{}.ko", module.name);
+    let list: String = modules.iter().map(|one| path(one) + "\n").collect();
+    let files = modules.iter().map(|one| (path(one), one.bytes.clone()));
+    files
+        .chain([(MODULE_LIST.to_owned(), list.into_bytes())])
+        .collect()
+}
+
 fn walk(directory: &Path, depth: u32, files: &mut BTreeMap<String, PathBuf>) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -146,7 +184,7 @@ fn name_and_packing(path: &Path) -> Option<(String, Packing)> {
 }
 
 /// A module file, unpacked.
-pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
+pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let bytes = fs::read(path)?;
     let packing = name_and_packing(path).map_or(Packing::None, |(_, packing)| packing);
     let mut unpacked = Vec::new();
@@ -181,7 +219,7 @@ fn depends(module: &[u8]) -> Vec<String> {
 }
 
 /// The release that a module was built for: the first word of `vermagic=`.
-pub(super) fn built_for(module: &[u8]) -> Option<String> {
+pub(crate) fn built_for(module: &[u8]) -> Option<String> {
     let text = information(module, "vermagic=")?;
     text.split_whitespace().next().map(str::to_owned)
 }
@@ -197,7 +235,7 @@ fn information(module: &[u8], key: &str) -> Option<String> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use std::io::Write as _;
 
     use super::*;
