@@ -22,9 +22,9 @@ TEST_SECONDS := 900
 # is good.
 within := scripts/within 1800
 
-PAGE := web/dist/page.html
-PAGE_SOURCES := $(shell find web -name node_modules -prune -o -name dist -prune -o -type f -print 2>/dev/null)
-NODE_MODULES := web/node_modules/.package-lock.json
+PAGE := crates/show/web/dist/page.html
+PAGE_SOURCES := $(shell find crates/show/web -name node_modules -prune -o -name dist -prune -o -type f -print 2>/dev/null)
+NODE_MODULES := crates/show/web/node_modules/.package-lock.json
 
 # Cargo uses every CPU by itself, and apt-get runs one at a time.
 .NOTPARALLEL:
@@ -60,16 +60,16 @@ build: $(SETUP_CROSS) $(PAGE) ## Build bin/rampart and bin/rampart-meter, static
 	@scripts/build $(ARCH)
 
 .PHONY: web
-web: $(PAGE) ## Build the page that a report is, web/dist/page.html
+web: $(PAGE) ## Build the page that a report is, crates/show/web/dist/page.html
 
 # Not npm ci: it refuses a lock file that lacks some other platform's optional packages, and such a
 # lock file is what npm writes where the registry at hand lacks them.
-$(NODE_MODULES): web/package.json web/package-lock.json | setup-build
-	cd web && ../$(within) npm install --no-save --no-audit --no-fund
+$(NODE_MODULES): crates/show/web/package.json crates/show/web/package-lock.json | setup-build
+	cd crates/show/web && ../../../$(within) npm install --no-save --no-audit --no-fund
 	@touch $@
 
 $(PAGE): $(PAGE_SOURCES) $(NODE_MODULES) | setup-build
-	cd web && ../$(within) npm run build
+	cd crates/show/web && ../../../$(within) npm run build
 	@touch $@
 
 .PHONY: bench
@@ -109,8 +109,8 @@ test-licences: ## Check that every source file names its licence
 .PHONY: test-page
 test-page: setup-test $(PAGE) ## Lint, type-check and test the page, in a browser too
 	$(heading) 'the page'
-	cd web && ../$(within) npm run check
-	cd web && ../$(within) npm test
+	cd crates/show/web && ../../../$(within) npm run check
+	cd crates/show/web && ../../../$(within) npm test
 
 .PHONY: test-engines
 test-engines: setup-test ## Build what runs without an operating system: measuring engines, hypervisor core
@@ -168,4 +168,4 @@ setup-bench: ; @scripts/setup bench
 
 .PHONY: clean
 clean: ## Remove everything that was built
-	rm -rf bin target web/dist web/node_modules
+	rm -rf bin target crates/show/web/dist crates/show/web/node_modules

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The root panics while a Linux in a cell measures: the cell goes on, and what it measured from then on
 //! is read out of the simulated machine's memory. What is done there before the panic is in
-//! `crates/cells/examples/linux_hand.rs`.
+//! `crates/domains/cells/examples/linux_hand.rs`.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;

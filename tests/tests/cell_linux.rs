@@ -2,7 +2,7 @@
 //! An unmodified PREEMPT_RT Linux in a cell, on one CPU and on two, in the simulated arm64 machine: it
 //! boots, is measured in, and neither its log nor the root's has anything to complain of; it can be
 //! started again however it ended. One boot for all of it. What is done there is in
-//! `crates/cells/examples/linux_hand.rs`.
+//! `crates/domains/cells/examples/linux_hand.rs`.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The hypervisor on a machine whose interrupt controller has two security states, as boards with
 //! firmware at EL3 have: a cell's timer, what cells may not do, and that each CPU comes back, however
-//! its cell sleeps. What is done there is in `crates/cells/examples/cells_hand`.
+//! its cell sleeps. What is done there is in `crates/domains/cells/examples/cells_hand`.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The hypervisor on a real PREEMPT_RT kernel, in the simulated arm64 machine: launched and left under
 //! load, cells that run beside Linux, and what they may not do. One boot for nearly all of it; the
-//! kernel's log has to stay clean. What is done there is in `crates/cells/examples/cells_hand`. The root
+//! kernel's log has to stay clean. What is done there is in `crates/domains/cells/examples/cells_hand`. The root
 //! that panics is in `cells/crash.rs`.
 
 #[path = "cells/crash.rs"]

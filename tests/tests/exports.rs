@@ -8,11 +8,11 @@ use std::process::Output;
 use rampart_tests::limited::Limited as _;
 use rampart_tests::programs::{exit_code, rampart};
 
-const PLAN: &str = include_str!("../../crates/plan/tests/exports/plant.toml");
+const PLAN: &str = include_str!("../../crates/machine/plan/tests/exports/plant.toml");
 
 fn machine(name: &str) -> String {
     let recorded: PathBuf =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/host/fixtures/machines");
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/machine/host/fixtures/machines");
     recorded.join(name).display().to_string()
 }
 

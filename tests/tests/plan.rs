@@ -11,7 +11,7 @@ const MACHINES: [&str; 4] = ["board", "laptop", "server", "virtual-machine"];
 
 fn recorded(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../crates/host/fixtures/machines")
+        .join("../crates/machine/host/fixtures/machines")
         .join(name)
 }
 

@@ -89,7 +89,7 @@ fn the_boot_loaders_files_are_in_the_document() {
     let directory = tempfile::tempdir().expect("directory");
     let here = directory.path();
     let recorded = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../crates/host/fixtures/machines")
+        .join("../crates/machine/host/fixtures/machines")
         .join("server");
     let machine = here.join("machine");
     let copied = Command::new("cp")

@@ -15,7 +15,7 @@ use rampart_tests::programs::directory;
 use serde_json::json;
 use zerocopy::FromBytes as _;
 
-/// Where `crates/cells/examples/cells_hand` puts the hypervisor and the page of its first cell, whose
+/// Where `crates/domains/cells/examples/cells_hand` puts the hypervisor and the page of its first cell, whose
 /// CPU is the last one.
 const HYPERVISOR: u64 = 0x7000_0000;
 const PAGE: u64 = 0x7120_0000;

@@ -7,10 +7,10 @@ use clap::Args;
 use rampart_host::{
     Application, BootPlan, HostError, MachineRoot, StateDirectory, read_knob_values,
 };
-use rampart_knobs::{Isolation, Subject, changes_text};
 use rampart_model::{
     ChangeList, ChangeStep, ExitCode, PlanFinding, Reboot, StandingPlan, StepAction,
 };
+use rampart_rules::{Isolation, Subject, changes_text};
 use serde::Serialize;
 
 use super::VERSION;
@@ -222,7 +222,7 @@ pub(crate) fn change_list(root: &MachineRoot, read: &ReadPlan) -> ChangeList {
         machine: &read.machine,
         readings: &readings,
     };
-    rampart_knobs::change_list(&read.resolved, subject, &isolation, VERSION)
+    rampart_rules::change_list(&read.resolved, subject, &isolation, VERSION)
 }
 
 /// Applies it, with a line on standard error for each step.

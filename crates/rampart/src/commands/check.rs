@@ -3,8 +3,8 @@
 
 use rampart_evaluate::ProposedCpus;
 use rampart_host::{read_knob_values, read_machine};
-use rampart_knobs::{Isolation, Subject, TextOptions, check_text};
 use rampart_model::ExitCode;
+use rampart_rules::{Isolation, Subject, TextOptions, check_text};
 
 use crate::arguments::Check;
 use crate::commands::VERSION;
@@ -29,7 +29,7 @@ pub(crate) fn run(arguments: &Check, colour: bool) -> Result<ExitCode, Failure> 
         machine: &machine,
         readings: &readings,
     };
-    let check = rampart_knobs::check(subject, &isolation, chosen_by, VERSION);
+    let check = rampart_rules::check(subject, &isolation, chosen_by, VERSION);
     if arguments.json {
         output::print(&serde_json::to_string_pretty(&check)?)?;
     } else {

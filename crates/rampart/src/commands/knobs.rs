@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rampart knobs`: the catalogue.
 
-use rampart_knobs::{catalogue_document, entry, entry_text, list_text, named, page};
 use rampart_model::ExitCode;
+use rampart_rules::{catalogue_document, entry, entry_text, list_text, named, page};
 
 use crate::arguments::Knobs;
 use crate::commands::VERSION;
@@ -32,6 +32,6 @@ pub(crate) fn run(arguments: &Knobs) -> Result<ExitCode, Failure> {
 }
 
 fn unknown(name: &str) -> Failure {
-    let (what, mend) = rampart_knobs::unknown(name);
+    let (what, mend) = rampart_rules::unknown(name);
     Failure::new(ExitCode::Usage, anyhow::anyhow!("{what}; {mend}"))
 }

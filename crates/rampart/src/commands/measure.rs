@@ -12,7 +12,7 @@ use rampart_model::{
     Block, CpuId, CpuRecord, CpuSet, Distribution, ExitCode, Measurement, MeterDetail, MeterPlan,
     Nanos, Phase, Series, ThreadOutcome, plural,
 };
-use rampart_report::TerminalOptions;
+use rampart_present::TerminalOptions;
 
 use super::report::terminal_width;
 use crate::arguments::Measure;
@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: &Measure, colour: bool) -> Result<ExitCode, Failure
             colour,
         };
         let started = measurement.started_monotonic;
-        let causes = rampart_report::explained(&measurement.explained, started, options);
+        let causes = rampart_present::explained(&measurement.explained, started, options);
         output::print(&(text(&measurement) + &causes))?;
     }
     for finding in &measurement.findings {

@@ -2,7 +2,7 @@
 //! `rampart report`: renders an evaluation document again.
 
 use rampart_model::{Evaluation, ExitCode};
-use rampart_report::TerminalOptions;
+use rampart_present::TerminalOptions;
 
 use crate::arguments::{Format, Report};
 use crate::failure::Failure;
@@ -23,11 +23,11 @@ pub(crate) fn render(evaluation: &Evaluation, format: Format, colour: bool) -> S
     match format {
         Format::Terminal => {
             let width = terminal_width();
-            rampart_report::terminal(evaluation, TerminalOptions { width, colour })
+            rampart_present::terminal(evaluation, TerminalOptions { width, colour })
         }
-        Format::Html => rampart_report::html(evaluation),
-        Format::Json => rampart_report::json(evaluation),
-        Format::Junit => rampart_report::junit(evaluation),
+        Format::Html => rampart_present::html(evaluation),
+        Format::Json => rampart_present::json(evaluation),
+        Format::Junit => rampart_present::junit(evaluation),
     }
 }
 

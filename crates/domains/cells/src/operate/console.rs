@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where a cell's console is: the shared region that begins as a ring of records does
+//! (`crates/domains/ring`).
+
+use rampart_hypervisor_core::format::MemoryFlags;
+use rampart_model::{Finding, Severity};
+use rampart_ring::records::MAGIC;
+
+use super::{OperateError, Operator};
+use crate::device::Device;
+use crate::linux::Console;
+use crate::resolve::CellInUse;
+use crate::shared::SharedMemory;
+
+/// The console of a cell, from its oldest line that is whole.
+///
+/// # Errors
+/// If there is no such cell, or it has written none.
+pub fn console(operator: &Operator, name: &str) -> Result<Console, OperateError> {
+    let cell = operator.cell(name)?;
+    let found = regions(operator.device(), &cell)
+        .into_iter()
+        .find(|memory| memory.load(0) == Some(MAGIC));
+    found.map(Console::new).ok_or_else(|| {
+        OperateError::refused(
+            Finding::new(
+                Severity::Problem,
+                format!("cell {name}"),
+                "it has no console: none of its shared regions begins as a ring of records",
+            )
+            .values("none", "one that its program writes (crates/domains/ring)")
+            .mend(format!(
+                "start it, if it was not: rampart cell start {name}; rampart cell list says its state"
+            )),
+        )
+    })
+}
+
+/// The shared regions that the root may read.
+fn regions(device: &Device, cell: &CellInUse) -> Vec<SharedMemory> {
+    let shared = cell.shared();
+    let readable = shared.filter(|region| region.flags().contains(MemoryFlags::ROOT_READ));
+    readable
+        .filter_map(|region| {
+            device
+                .map_shared(region.physical, region.bytes as usize, false)
+                .ok()
+        })
+        .collect()
+}

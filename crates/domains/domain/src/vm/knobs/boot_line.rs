@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What only a boot line can: the host's, and the guest's (Linux document
+//! `admin-guide/kernel-parameters.txt`).
+
+use rampart_model::{CpuId, CpuSet, Severity};
+use rampart_rules::{BootLine, IsolatedCpus};
+
+use super::{Knob, Known};
+
+/// The host's own boot line. Some of it a shield does at run time; the rest only the boot line can.
+pub(super) fn of_host(known: &Known<'_>) -> Vec<Knob> {
+    let cpus = &known.real_time_cpus();
+    let line = &BootLine::parse(&known.facts.command_line);
+    let last = known.facts.possible.iter().next_back().unwrap_or(CpuId(0));
+    let row = |name: &str, wanted: String, satisfied: bool, reason: &str| {
+        let mend = format!("boot the host with {name}={wanted}");
+        Knob::new(
+            format!("{name}= on the host's boot line"),
+            wanted,
+            line.value(name).unwrap_or("absent"),
+            satisfied,
+            reason,
+        )
+        .mend_by_owner(mend)
+    };
+    let covers = |name: &str| {
+        let named = line.cpus(name, last);
+        named.is_some_and(|named| cpus.is_subset(&named))
+    };
+    let isolated = line.isolcpus(last);
+    let covered = isolated.as_ref().filter(|all| cpus.is_subset(&all.cpus));
+    let word = |name: &str, wanted: &str, reason: &str| {
+        row(
+            name,
+            wanted.to_owned(),
+            line.value(name) == Some(wanted),
+            reason,
+        )
+    };
+    let mut knobs = vec![
+        row(
+            "isolcpus",
+            format!("domain,{cpus}"),
+            covered.is_some_and(IsolatedCpus::keeps_balancing_away),
+            "keeps the scheduler's balancing off the CPUs from boot on; an isolated partition does that at run time",
+        ),
+        Knob::new(
+            "managed_irq in isolcpus= on the host's boot line",
+            format!("managed_irq,{cpus}"),
+            line.value("isolcpus").unwrap_or("absent"),
+            covered.is_some_and(IsolatedCpus::keeps_managed_interrupts_away),
+            "keeps interrupts that the kernel places by itself off the CPUs; nothing else can",
+        )
+        .mend_by_owner(format!(
+            "boot the host with isolcpus=managed_irq,domain,{cpus}"
+        )),
+        row(
+            "nohz_full",
+            cpus.to_string(),
+            covers("nohz_full"),
+            "stops the tick while a virtual CPU runs alone; only at boot",
+        )
+        .weighs(Severity::Warning),
+        row(
+            "rcu_nocbs",
+            cpus.to_string(),
+            // `nohz_full=` brings it along (kernel-parameters.txt).
+            covers("rcu_nocbs") || covers("nohz_full"),
+            "moves RCU callbacks to threads elsewhere; only at boot",
+        ),
+        word(
+            "skew_tick",
+            "1",
+            "keeps the ticks of all CPUs from meeting on one lock",
+        ),
+        word(
+            "tsc",
+            "reliable",
+            "switches the watchdog of the clock source off",
+        ),
+    ];
+    let affinity = line.cpus("irqaffinity", last);
+    knobs.push(
+        Knob::new(
+            "irqaffinity= on the host's boot line",
+            format!("CPUs without {cpus}"),
+            line.value("irqaffinity").unwrap_or("absent"),
+            affinity.is_some_and(|named| named.intersection(cpus).is_empty()),
+            "an interrupt line of the IO-APIC changes its CPU only at its next interrupt, which may be hours later",
+        )
+        .mend_by_owner(format!("boot the host with irqaffinity={}", known.guest.housekeeping)),
+    );
+    knobs.push(default_huge_page(known));
+    if known.facts.iommus > 0 {
+        knobs.push(word(
+            "iommu",
+            "pt",
+            "without it each access of the host's own devices to memory is translated, at a price",
+        ));
+    }
+    knobs.extend(lists_that_belong_together(line, last));
+    knobs
+}
+
+fn default_huge_page(known: &Known<'_>) -> Knob {
+    let line = BootLine::parse(&known.facts.command_line);
+    let present = line.value("default_hugepagesz");
+    Knob::new(
+        "default_hugepagesz= on the host's boot line",
+        "the size that the guest's memory has, reserved at boot",
+        present.unwrap_or("absent"),
+        present.is_some() || known.guest.memory.huge_page.is_some(),
+        "once the machine has run for a while its memory is in pieces, and few huge pages are to be had",
+    )
+    .mend_by_owner("boot the host with default_hugepagesz=1G hugepagesz=1G hugepages=NUMBER")
+}
+
+/// 6.1 does not notice when these differ (kernel/sched/isolation.c).
+fn lists_that_belong_together(line: &BootLine, last: CpuId) -> Option<Knob> {
+    let lists = ["isolcpus", "nohz_full", "rcu_nocbs"].map(|name| line.cpus(name, last));
+    let given: Vec<&CpuSet> = lists.iter().flatten().collect();
+    let (first, rest) = given.split_first()?;
+    if rest.is_empty() {
+        return None;
+    }
+    let present: Vec<String> = given.iter().map(ToString::to_string).collect();
+    let knob = Knob::new(
+        "isolcpus=, nohz_full= and rcu_nocbs= on the host's boot line",
+        "the same CPUs",
+        present.join("; "),
+        rest.iter().all(|other| other == first),
+        "a CPU in one list and not in the other is half isolated, and the kernel does not say so",
+    );
+    Some(
+        knob.weighs(Severity::Warning)
+            .mend_by_owner("boot the host with one list in all of them"),
+    )
+}
+
+/// What the guest itself says.
+pub(super) fn of_guest(known: &Known<'_>) -> Vec<Knob> {
+    let (guest, hello) = (known.guest, known.hello);
+    let wanted = guest.real_time_inside().to_string();
+    let mut knobs = vec![
+        Knob::new(
+            "guest kernel",
+            "PREEMPT_RT",
+            hello.kernel_version.clone(),
+            hello.kernel_version.contains("PREEMPT_RT"),
+            "without it latencies in the guest have no bound whatever the host does",
+        )
+        .weighs(Severity::Warning)
+        .mend(format!(
+            "name a real-time kernel in {}",
+            super::super::KERNEL_VARIABLE
+        )),
+    ];
+    let line = BootLine::parse(&hello.boot_line);
+    let inside = guest.real_time_inside();
+    let last = inside.iter().next_back().unwrap_or(CpuId(0));
+    for name in ["isolcpus", "nohz_full", "rcu_nocbs"] {
+        if name == "nohz_full" && guest.emulated {
+            knobs.push(tick_inside(&hello.boot_line));
+            continue;
+        }
+        let present = line.value(name);
+        let satisfied = line.cpus(name, last).is_some_and(|named| named == inside);
+        knobs.push(
+            Knob::new(
+                format!("{name}= on the guest's boot line"),
+                wanted.clone(),
+                present.unwrap_or("absent"),
+                satisfied,
+                "the guest's own housekeeping belongs on its first CPU",
+            )
+            .applied(satisfied)
+            .weighs(Severity::Warning)
+            .mend(format!(
+                "name a kernel that knows {name}= in {}",
+                super::super::KERNEL_VARIABLE
+            )),
+        );
+    }
+    knobs
+}
+
+/// On an emulated machine a guest keeps its tick; why, `Description::boot_line` says.
+fn tick_inside(line: &str) -> Knob {
+    let line = rampart_rules::BootLine::parse(line);
+    let present = line.value("nohz");
+    let satisfied = present == Some("off");
+    Knob::new(
+        "nohz= on the guest's boot line",
+        "off, and no nohz_full=, on an emulated machine",
+        present.unwrap_or("absent"),
+        satisfied,
+        "the emulated processor may halt with an interrupt that has come; the next tick wakes it, and without one it would sleep for ever",
+    )
+    .applied(satisfied)
+    .weighs(Severity::Warning)
+    .mend(format!(
+        "name a kernel that knows nohz= in {}",
+        super::super::KERNEL_VARIABLE
+    ))
+}

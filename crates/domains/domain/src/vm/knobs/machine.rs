@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The host as it runs: firmware, power, files, the kernel's own threads, caches.
+
+use rampart_model::{Accelerator, CpuId, CpuSet, Nanos, SchedulingPolicy, Severity, VitalThread};
+use rampart_rules::{Isolation, Wanted, satisfies, wanted_text};
+
+use super::facts::SHALLOW;
+use super::table::{FILES, Row, THROTTLING};
+use super::{Knob, Known};
+
+pub(super) fn power(known: &Known<'_>) -> Vec<Knob> {
+    let facts = known.facts;
+    let limit = latency_held(known);
+    let exit = format!("exit within {}", facts.idle_exit);
+    let governors = if facts.governors.is_empty() {
+        "none".to_owned()
+    } else {
+        facts.governors.join(", ")
+    };
+    let mut knobs = vec![
+        Knob::new(
+            "idle states",
+            format!("exit within {SHALLOW} (C1)"),
+            match &limit {
+                Some(held) => format!("{exit}, but {held}"),
+                None => exit,
+            },
+            facts.idle_exit <= SHALLOW || limit.is_some(),
+            "a CPU in a deep idle state takes that long to answer an interrupt",
+        )
+        .weighs(Severity::Warning)
+        .mend_by_owner(
+            "cpupower idle-set -D 10, or boot with processor.max_cstate=1 intel_idle.max_cstate=0",
+        ),
+        Knob::new(
+            "frequency governors",
+            "performance, or no frequency scaling",
+            governors,
+            facts.governors.iter().all(|name| name == "performance"),
+            "a CPU that first has to speed up answers late",
+        )
+        .weighs(Severity::Warning)
+        .mend_by_owner(
+            "echo performance | tee /sys/devices/system/cpu/cpufreq/policy*/scaling_governor",
+        ),
+        latency_limit(known),
+    ];
+    if let (Some(before), Some(now)) = (facts.firmware_interrupts, known.firmware_interrupts) {
+        let came = now.wrapping_sub(before) & 0xffff_ffff;
+        knobs.push(
+            Knob::new(
+                "firmware interrupts (SMI) since the guest was started",
+                "0",
+                came.to_string(),
+                came == 0,
+                "the firmware stops all CPUs, and no kernel sees it",
+            )
+            .weighs(Severity::Warning)
+            .mend_by_owner(
+                "switch off in the firmware what makes them: legacy USB, power management, fwupd",
+            ),
+        );
+    }
+    knobs
+}
+
+/// The real-time CPUs that are held to a short exit, each by its own file.
+fn held_awake(known: &Known<'_>) -> CpuSet {
+    let cpus = known.real_time_cpus();
+    let held = known.facts.held_awake.iter().copied();
+    held.filter(|cpu| cpus.contains(*cpu)).collect()
+}
+
+/// What keeps the real-time CPUs out of the deep idle states that are on; none where nothing does.
+fn latency_held(known: &Known<'_>) -> Option<String> {
+    let cpus = known.real_time_cpus();
+    if known
+        .facts
+        .latency_limit
+        .is_some_and(|limit| limit <= SHALLOW)
+    {
+        return Some(format!("all CPUs are held to {SHALLOW}"));
+    }
+    (!cpus.is_empty() && cpus.is_subset(&held_awake(known)))
+        .then(|| format!("the real-time CPUs are held to {SHALLOW}"))
+}
+
+/// Power management's own bound (PM QoS): for all CPUs, or for each (Linux document
+/// `power/pm_qos_interface.rst`).
+fn latency_limit(known: &Known<'_>) -> Knob {
+    let facts = known.facts;
+    let all = match facts.latency_limit {
+        // The kernel's own number for that is 2000 s.
+        Some(limit) if limit >= Nanos::from_secs(1) => "no limit for all CPUs".to_owned(),
+        Some(limit) => format!("{limit} for all CPUs"),
+        None => "unknown for all CPUs".to_owned(),
+    };
+    let held = held_awake(known);
+    let present = if held.is_empty() {
+        all
+    } else {
+        format!("{all}, at most {SHALLOW} for CPUs {held}")
+    };
+    Knob::new(
+        "latency limit of the power management (cpu_dma_latency)",
+        format!("{SHALLOW} or less, or no idle state that is deeper"),
+        present,
+        latency_held(known).is_some() || facts.idle_exit <= SHALLOW,
+        "without a limit an idle CPU goes as deep as it can",
+    )
+    .mend_by_owner(
+        "echo n/a > /sys/devices/system/cpu/cpuN/power/pm_qos_resume_latency_us, or hold /dev/cpu_dma_latency open with 0 in it",
+    )
+}
+
+pub(super) fn files(known: &Known<'_>) -> Vec<Knob> {
+    let isolation = Isolation {
+        real_time: known.real_time_cpus(),
+        housekeeping: known.guest.housekeeping.clone(),
+        has_guests: true,
+        ..Isolation::default()
+    };
+    FILES
+        .iter()
+        .filter(|row| !row.kvm || known.guest.accelerator == Accelerator::Kvm)
+        .filter(|row| row.applies(known.facts.nodes))
+        .filter_map(|row| file(row, known, &isolation))
+        .collect()
+}
+
+/// One row of the table; none if none of its files is there.
+fn file(row: &Row, known: &Known<'_>, isolation: &Isolation) -> Option<Knob> {
+    let is_real_time = |cpu| isolation.real_time.contains(CpuId(cpu));
+    let files: Vec<(&str, &str)> = known
+        .facts
+        .files
+        .iter()
+        .map(|(path, text)| (path.as_str(), text.as_str()))
+        .filter(|(path, _)| row.has(path, is_real_time))
+        .collect();
+    let (wanted, format) = row.wanted();
+    let wrong: Vec<String> = files
+        .iter()
+        .filter(|(_, text)| {
+            wanted != Wanted::Told && satisfies(wanted, format, text, isolation) != Some(true)
+        })
+        .map(|(path, text)| format!("{path} is {text}"))
+        .collect();
+    let first = files.first()?.1;
+    let satisfied = wrong.is_empty();
+    let present = match wrong.as_slice() {
+        _ if row.listed().is_none() => first.to_owned(),
+        [] => format!("as wanted in {}", files.len()),
+        [first] => first.clone(),
+        [first, ..] => format!(
+            "{first}; {} of {} are not as wanted",
+            wrong.len(),
+            files.len()
+        ),
+    };
+    // A shield sets these.
+    let applied = wanted == Wanted::NoRealTime && satisfied;
+    Some(
+        Knob::new(
+            row.name(),
+            wanted_text(wanted, Some(isolation)),
+            present,
+            satisfied,
+            row.reason,
+        )
+        .applied(applied)
+        .mend_by_owner(row.mend(isolation)),
+    )
+}
+
+/// The kernel's threads of the CPUs must run before the virtual CPU on them, or the virtual CPU,
+/// which never gives way, starves them. Nothing of the sort where virtual CPUs take turns with
+/// all others.
+pub(super) fn kernel_threads(known: &Known<'_>) -> Vec<Knob> {
+    let cpus = known.real_time_cpus();
+    let virtual_cpu = known
+        .guest
+        .cpus
+        .iter()
+        .map(|cpu| priority(cpu.policy))
+        .max()
+        .unwrap_or(0);
+    if virtual_cpu == 0 {
+        return Vec::new();
+    }
+    // Throttled, it stands still for a part of each second, in which they get to run.
+    let throttled = known
+        .facts
+        .files
+        .get(THROTTLING)
+        .is_some_and(|text| text != "-1");
+    let severity = if throttled {
+        Severity::Warning
+    } else {
+        Severity::Problem
+    };
+    let needed = virtual_cpu.saturating_add(1);
+    VitalThread::ALL
+        .into_iter()
+        .filter_map(|kind| {
+            let prefix = kind.prefix;
+            let belongs = |name: &str| {
+                name.strip_prefix(prefix).is_some_and(|number| {
+                    !kind.is_bound()
+                        || number.parse().is_ok_and(|cpu: CpuSet| cpu.is_subset(&cpus))
+                })
+            };
+            let (name, lowest) = known
+                .facts
+                .kernel_threads
+                .iter()
+                .filter(|(name, _)| belongs(name))
+                .min_by_key(|(_, policy)| priority(*policy))?;
+            let mend = if prefix.starts_with("rcu") {
+                format!("boot the host with rcutree.kthread_prio={needed} or more")
+            } else {
+                format!("chrt --fifo --pid {needed} $(pgrep -x {name}), and so for its like")
+            };
+            Some(
+                Knob::new(
+                    format!("{prefix}{} of the host", if kind.is_bound() { "CPU" } else { "NODE" }),
+                    format!("fifo:{needed} or more"),
+                    format!("{lowest} ({name})"),
+                    priority(*lowest) > virtual_cpu,
+                    "a thread of the kernel that may not run before a busy virtual CPU is starved by it, except for the real-time throttling's pauses",
+                )
+                .weighs(severity)
+                .mend_by_owner(mend),
+            )
+        })
+        .collect()
+}
+
+fn priority(policy: SchedulingPolicy) -> u8 {
+    match policy {
+        SchedulingPolicy::Fifo(priority) | SchedulingPolicy::RoundRobin(priority) => priority,
+        SchedulingPolicy::Deadline { .. } => u8::MAX,
+        SchedulingPolicy::Other => 0,
+    }
+}
+
+/// A part of the last-level cache of their own (Linux document `arch/x86/resctrl.rst`).
+pub(super) fn caches(known: &Known<'_>) -> Vec<Knob> {
+    let facts = known.facts;
+    let present = match (facts.divides_caches, facts.cache_groups) {
+        (false, _) => "the processor divides no cache",
+        (true, None) => "/sys/fs/resctrl is not mounted",
+        (true, Some(0)) => "all CPUs share it",
+        (true, Some(_)) => "it is divided",
+    };
+    let knob = Knob::new(
+        "resctrl (cache allocation)",
+        "a part of the last-level cache for the real-time CPUs, where the processor can",
+        present,
+        !facts.divides_caches || facts.cache_groups.is_some_and(|groups| groups > 0),
+        "a neighbour that fills a shared cache slows the guest down, whatever wall is between them",
+    );
+    vec![knob.mend_by_owner(
+        "mount -t resctrl resctrl /sys/fs/resctrl, and make a group with these CPUs and an exclusive schemata",
+    )]
+}

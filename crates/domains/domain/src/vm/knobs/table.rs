@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Settings of the host that are one file each.
+
+use rampart_rules::{Format, Isolation, Place, Wanted, When, to_write};
+
+/// Limits real-time threads, where it says so.
+pub(super) const THROTTLING: &str = "/proc/sys/kernel/sched_rt_runtime_us";
+
+/// One file, or all files of one form.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Row {
+    /// Its path. A part in braces stands for each that there is.
+    pub(super) path: &'static str,
+    /// What it should hold, where the catalogue of knobs does not have it, or has no one value for
+    /// all machines where a guest needs one.
+    own: Option<Wanted>,
+    /// Whether it matters with KVM only.
+    pub(super) kvm: bool,
+    pub(super) reason: &'static str,
+}
+
+const fn host(path: &'static str, reason: &'static str) -> Row {
+    Row {
+        path,
+        own: None,
+        kvm: false,
+        reason,
+    }
+}
+
+const fn kvm(path: &'static str, reason: &'static str) -> Row {
+    Row {
+        kvm: true,
+        ..host(path, reason)
+    }
+}
+
+const fn own(path: &'static str, wanted: Wanted, reason: &'static str) -> Row {
+    Row {
+        own: Some(wanted),
+        ..host(path, reason)
+    }
+}
+
+/// Every file, in the order of the list: firmware, kernel, memory, KVM. One that is not there is
+/// no knob of this machine.
+pub(super) const FILES: [Row; 27] = [
+    host(
+        "/sys/devices/system/cpu/smt/active",
+        "a sibling shares the execution units and first caches of a real-time CPU; no core may be split between owners",
+    ),
+    host(
+        "/sys/devices/virtual/workqueue/cpumask",
+        "work of the kernel that may run anywhere runs on housekeeping CPUs",
+    ),
+    host(
+        "/sys/devices/virtual/workqueue/{queue}/cpumask",
+        "a queue with a mask of its own (writeback, drivers of disks) works on housekeeping CPUs",
+    ),
+    host(
+        "/sys/devices/system/machinecheck/machinecheck{real-time-cpu}/ignore_ce",
+        "polling for corrected errors interrupts every CPU",
+    ),
+    host(
+        "/proc/sys/kernel/sched_rt_runtime_us",
+        "the throttling takes a busy virtual CPU off its CPU for a part of each second",
+    ),
+    host(
+        "/proc/sys/vm/stat_interval",
+        "the refresh of memory statistics runs on every CPU",
+    ),
+    host(
+        "/proc/sys/kernel/numa_balancing",
+        "the balancing takes pages away to see who uses them",
+    ),
+    host(
+        "/proc/sys/kernel/nmi_watchdog",
+        "its interrupts cannot be masked",
+    ),
+    own(
+        "/proc/sys/kernel/soft_watchdog",
+        Wanted::Number(0),
+        "the watchdog of soft lock-ups (`nosoftlockup` on the boot line) wakes a thread on every CPU",
+    ),
+    host(
+        "/proc/sys/kernel/hung_task_timeout_secs",
+        "the search for hung tasks walks over all of them; a guest that is stopped on purpose is one",
+    ),
+    own(
+        "/sys/module/rcutree/parameters/kthread_prio",
+        Wanted::AtLeast(2),
+        "RCU's threads (rcuc, rcub) must run before a busy virtual CPU, or memory is never given back; only at boot",
+    ),
+    own(
+        "/sys/module/processor/parameters/max_cstate",
+        Wanted::Told,
+        "1 keeps ACPI's deep idle states out from boot on; what is on now stands with the idle states",
+    ),
+    own(
+        "/sys/module/intel_idle/parameters/max_cstate",
+        Wanted::Told,
+        "0 or 1 keeps the processor's deep idle states out from boot on; what is on now stands with the idle states",
+    ),
+    host(
+        "/proc/sys/kernel/timer_migration",
+        "1 moves stale timers off the CPUs, at the price of some wakeups",
+    ),
+    host(
+        "/proc/sys/vm/swappiness",
+        "a low value takes file caches before memory that is not locked",
+    ),
+    host(
+        "/sys/kernel/mm/transparent_hugepage/enabled",
+        "pages are split and joined behind the guest's back",
+    ),
+    host(
+        "/sys/kernel/mm/ksm/run",
+        "merged pages are copied at the next write",
+    ),
+    kvm(
+        "/sys/module/kvm/parameters/kvmclock_periodic_sync",
+        "the update of the paravirtual clock interrupts all virtual CPUs every 300 s",
+    ),
+    kvm(
+        "/sys/module/kvm/parameters/halt_poll_ns",
+        "a halted virtual CPU that polls keeps its CPU from everybody else and hides in the figures",
+    ),
+    kvm(
+        "/sys/module/kvm/parameters/nx_huge_pages",
+        "huge pages are split and reclaimed by a thread while the guest waits",
+    ),
+    kvm(
+        "/sys/module/kvm_intel/parameters/ple_gap",
+        "leaving the guest because it spins helps only where CPUs are shared",
+    ),
+    kvm(
+        "/sys/module/kvm_amd/parameters/pause_filter_count",
+        "leaving the guest because it spins helps only where CPUs are shared",
+    ),
+    kvm(
+        "/sys/module/kvm/parameters/lapic_timer_advance_ns",
+        "-1 adapts by itself",
+    ),
+    kvm(
+        "/sys/module/kvm/parameters/lapic_timer_advance",
+        "Y adapts by itself",
+    ),
+    kvm(
+        "/sys/module/kvm/parameters/pi_inject_timer",
+        "posts timers from a housekeeping CPU, where the processor can",
+    ),
+    kvm(
+        "/sys/module/kvm_amd/parameters/avic",
+        "interrupts without an exit, where the processor can",
+    ),
+    kvm(
+        "/sys/module/kvm_intel/parameters/enable_apicv",
+        "interrupts without an exit, where the processor can",
+    ),
+];
+
+/// The part of a path that stands for several, as `{queue}`: what is before, its name, what is after.
+fn parts(path: &str) -> Option<(&str, &str, &str)> {
+    let (before, rest) = path.split_once('{')?;
+    let (name, after) = rest.split_once('}')?;
+    Some((before, name, after))
+}
+
+impl Row {
+    /// What the file should hold, and how it names CPUs: as the catalogue of knobs has it.
+    pub(super) fn wanted(&self) -> (Wanted, Format) {
+        if let Some(wanted) = self.own {
+            return (wanted, Format::Text);
+        }
+        match self.in_catalogue() {
+            Some((knob, format)) => (knob.wanted, format),
+            None => (Wanted::Told, Format::Text),
+        }
+    }
+
+    fn in_catalogue(&self) -> Option<(&'static rampart_rules::Knob, Format)> {
+        rampart_rules::all().find_map(|knob| match knob.place {
+            Place::File(format, paths) if paths.contains(&self.path) => Some((knob, format)),
+            _ => None,
+        })
+    }
+
+    /// Whether it matters on a machine with so many memory nodes.
+    pub(super) fn applies(&self, nodes: usize) -> bool {
+        nodes > 1
+            || self
+                .in_catalogue()
+                .is_none_or(|(knob, _)| !knob.applies.contains(&When::SeveralNodes))
+    }
+
+    /// Where its directory stands for several: that directory, and what the names there begin with
+    /// and are followed by.
+    pub(super) fn listed(&self) -> Option<(&'static str, &'static str, &'static str)> {
+        let (before, _, after) = parts(self.path)?;
+        let (directory, beginning) = before.rsplit_once('/')?;
+        Some((directory, beginning, after))
+    }
+
+    /// Whether this path is one of the row's, for these real-time CPUs.
+    pub(super) fn has(&self, path: &str, is_real_time: impl Fn(u32) -> bool) -> bool {
+        let Some((before, name, after)) = parts(self.path) else {
+            return path == self.path;
+        };
+        path.strip_prefix(before)
+            .and_then(|rest| rest.strip_suffix(after))
+            .is_some_and(|part| name != "real-time-cpu" || part.parse().is_ok_and(is_real_time))
+    }
+
+    /// Its path as a person would write it.
+    pub(super) fn name(&self) -> String {
+        match parts(self.path) {
+            Some((before, _, after)) => format!("{before}*{after}"),
+            None => self.path.to_owned(),
+        }
+    }
+
+    /// The command or change that sets the file; nothing where there is no right value.
+    pub(super) fn mend(&self, isolation: &Isolation) -> String {
+        let (wanted, format) = self.wanted();
+        let Some(value) = to_write(wanted, format, isolation) else {
+            return String::new();
+        };
+        if let Some(name) = self.path.strip_prefix("/proc/sys/") {
+            let command = format!("sysctl {}={value}", name.replace('/', "."));
+            return if self.path == THROTTLING {
+                format!("{command}, once no real-time thread can run away")
+            } else {
+                command
+            };
+        }
+        let parameter = self.path.strip_prefix("/sys/module/");
+        match parameter.and_then(|rest| rest.split_once("/parameters/")) {
+            Some((module, name)) => format!("boot with {module}.{name}={value}"),
+            None if self.listed().is_some() => format!("echo {value} | tee {}", self.name()),
+            None => format!("echo {value} > {}", self.path),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_is_in_the_catalogue_or_has_a_wish_of_its_own() {
+        for row in FILES {
+            let same = rampart_rules::all().filter(
+                |knob| matches!(knob.place, Place::File(_, paths) if paths.contains(&row.path)),
+            );
+            let expected = match row.own {
+                None => 1..=1,
+                Some(_) => 0..=1,
+            };
+            assert!(expected.contains(&same.count()), "{}", row.path);
+        }
+    }
+}

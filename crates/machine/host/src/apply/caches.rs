@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Shares of caches and memory bandwidth: a group of resctrl for each domain that has one
+//! (Documentation/filesystems/resctrl.rst). What is taken from all else is journalled; the groups'
+//! own files go with them.
+
+use std::path::{Path, PathBuf};
+
+use rampart_model::{
+    Allocation, CacheControl, ChangePlace, ChangeStep, ChangeTarget, CpuSet, Finding, Schemata,
+    Severity, StandingPlan, StepKind,
+};
+use rampart_rules::{DividedGroup, cache_requests, cache_share_text, divide};
+
+use crate::HostError;
+use crate::changes::{Changes, Setting};
+use crate::facts::allocation;
+use crate::journal::Change;
+use crate::kernel::Kernel;
+use crate::mounts;
+use crate::notation::Notation;
+
+const MOUNT: (&str, &str) = ("find resctrl", "mount resctrl");
+
+/// Divides the caches as the steps want it, and writes down in the plan what was chosen.
+pub(super) fn share(
+    changes: &mut Changes,
+    plan: &mut StandingPlan,
+    steps: &[ChangeStep],
+    progress: &mut dyn FnMut(&ChangeStep),
+) -> Result<(), HostError> {
+    let is_asked = |name: &str| {
+        steps
+            .iter()
+            .any(|step| step.kind == StepKind::Cache && step.name == name)
+    };
+    let mut domains = plan.resolved.domains.clone();
+    domains.retain(|domain| is_asked(&domain.name));
+    let requests = cache_requests(&domains);
+    let Some(first) = requests.first() else {
+        return Ok(());
+    };
+    let allocation = mounted(changes, first.domain)?;
+    let division = divide(&allocation, &requests).map_err(|refusal| {
+        let finding = refusal.finding;
+        HostError::Request {
+            place: format!("domain `{}`, {}", refusal.domain, finding.place),
+            what: finding.what,
+            present: finding.present.unwrap_or_default(),
+            needed: finding.needed.unwrap_or_default(),
+            mend: finding.mend.unwrap_or_default(),
+        }
+    })?;
+    let point = PathBuf::from(&allocation.point);
+    // First, so that it is undone last: the kernel lets nobody have the ways of an exclusive group.
+    let rest = shrink_default(changes, &point, &division.rest, first.domain)?;
+    for group in &division.groups {
+        let step =
+            |step: &&mut ChangeStep| step.kind == StepKind::Cache && step.name == group.domain;
+        let mut wanted = String::new();
+        let mut known = plan.resolved.domains.iter_mut();
+        if let Some(domain) = known.find(|domain| domain.name == group.domain) {
+            domain.cache_ways.clone_from(&group.ways);
+            wanted = cache_share_text(domain);
+        }
+        let chosen = plan.changes.steps.iter_mut().find(step);
+        if let Some(step) = chosen {
+            step.wanted = wanted;
+            progress(step);
+            step.places = make_group(changes, &point, group)?;
+            step.places.extend(rest.clone());
+        }
+        plan.findings.extend(group.findings.iter().cloned());
+        plan.findings
+            .extend(take_exclusively(changes, &point, group)?);
+    }
+    Ok(())
+}
+
+/// What can be divided; resctrl is mounted for that where it is not.
+fn mounted(changes: &mut Changes, domain: &str) -> Result<Allocation, HostError> {
+    let kernel = changes.kernel();
+    let read = || allocation::read(&&*kernel);
+    let present = read();
+    if let Some(CacheControl::Mounted(allocation)) = present {
+        return Ok(allocation);
+    }
+    if present == Some(CacheControl::NotMounted) {
+        let point = Path::new(allocation::USUAL_POINT);
+        let mend = "look at `dmesg | grep resctrl`, or leave `cache` out of the plan";
+        mounts::mount(changes, allocation::KIND, point, MOUNT, mend)?;
+        if let Some(CacheControl::Mounted(allocation)) = read() {
+            return Ok(allocation);
+        }
+    }
+    Err(HostError::Request {
+        place: format!("domain `{domain}`, cache"),
+        what: "no share of a cache can be set on this machine".to_owned(),
+        present: "no resctrl in /proc/filesystems".to_owned(),
+        needed: "resctrl, which a kernel has that can divide the processor's caches".to_owned(),
+        mend: "leave `cache` out of the plan, or write cache-schemata = \"skip\" under [host]"
+            .to_owned(),
+    })
+}
+
+/// Takes from the default group what is to be somebody's alone.
+fn shrink_default(
+    changes: &mut Changes,
+    point: &Path,
+    rest: &Schemata,
+    domain: &str,
+) -> Result<Option<ChangePlace>, HostError> {
+    if rest.0.is_empty() {
+        return Ok(None);
+    }
+    let kernel = changes.kernel();
+    let path = point.join("schemata");
+    let setting = Setting {
+        path: path.clone(),
+        value: rest.to_string(),
+        notation: Notation::Schemata,
+    };
+    let before = kernel.read(&path).unwrap_or_default();
+    let answer = changes.set(&[setting])?.pop();
+    let present = match answer {
+        Some(Ok(present)) => present,
+        Some(Err(error)) => return Err(refused(&*kernel, point, domain, (&path, rest), &error)),
+        None => String::new(),
+    };
+    verify(domain, &path, rest, &present)?;
+    let present = Schemata::parse(&before).about(rest).to_string();
+    Ok(Some(place(
+        &path,
+        ChangeTarget::Schemata,
+        present,
+        rest.to_string(),
+    )))
+}
+
+/// Makes the group of a domain, with its ways before its CPUs.
+fn make_group(
+    changes: &mut Changes,
+    point: &Path,
+    group: &DividedGroup,
+) -> Result<Vec<ChangePlace>, HostError> {
+    let kernel = changes.kernel();
+    let path = point.join(&group.name);
+    changes.prepare(vec![Change::CacheGroup { path: path.clone() }])?;
+    changes.step()?;
+    kernel.make_directory(&path).map_err(|cause| {
+        let mend = "remove a group that nobody uses, or leave `cache` out of the plan";
+        HostError::file("make a group of resctrl", &path, cause, mend)
+    })?;
+    let mut places = Vec::new();
+    if !group.schemata.0.is_empty() {
+        let file = path.join("schemata");
+        changes.step()?;
+        kernel
+            .write(&file, &group.schemata.to_string())
+            .map_err(|error| {
+                refused(
+                    &*kernel,
+                    point,
+                    &group.domain,
+                    (&file, &group.schemata),
+                    &error,
+                )
+            })?;
+        let present = kernel.read(&file).unwrap_or_default();
+        verify(&group.domain, &file, &group.schemata, &present)?;
+        let value = group.schemata.to_string();
+        places.push(place(
+            &file,
+            ChangeTarget::Schemata,
+            "the default group's".to_owned(),
+            value,
+        ));
+    }
+    let file = path.join("cpus_list");
+    changes.step()?;
+    let answer = kernel
+        .write(&file, &group.cpus.to_string())
+        .and_then(|()| kernel.read(&file));
+    match answer {
+        Ok(present) if present.trim().parse::<CpuSet>().ok().as_ref() == Some(&group.cpus) => {}
+        Ok(present) => {
+            return Err(other_than_asked(
+                &group.domain,
+                &file,
+                &present,
+                &group.cpus.to_string(),
+            ));
+        }
+        Err(error) => {
+            return Err(refused(
+                &*kernel,
+                point,
+                &group.domain,
+                (&file, &group.cpus),
+                &error,
+            ));
+        }
+    }
+    changes.step()?;
+    places.push(place(
+        &file,
+        ChangeTarget::CpuListFile,
+        "the default group's".to_owned(),
+        group.cpus.to_string(),
+    ));
+    Ok(places)
+}
+
+/// Asks the kernel to let no other group have these ways. Where it does not, they are the domain's
+/// alone as long as nobody changes another group.
+fn take_exclusively(
+    changes: &Changes,
+    point: &Path,
+    group: &DividedGroup,
+) -> Result<Option<Finding>, HostError> {
+    if !group.exclusive_mode {
+        return Ok(None);
+    }
+    let kernel = changes.kernel();
+    let file = point.join(&group.name).join("mode");
+    changes.step()?;
+    let answer = kernel.write(&file, "exclusive");
+    changes.step()?;
+    let Err(error) = answer else {
+        return Ok(None);
+    };
+    Ok(Some(
+        Finding::new(
+            Severity::Note,
+            file.display().to_string(),
+            format!(
+                "the kernel does not keep other groups off the ways of `{}` by itself: {error}{}",
+                group.domain,
+                last_status(&*kernel, point)
+            ),
+        )
+        .values("shareable", "exclusive")
+        .mend("make no other group with the same ways; `rampart status` tells of one"),
+    ))
+}
+
+fn place(
+    path: &Path,
+    target: fn(String) -> ChangeTarget,
+    present: String,
+    value: String,
+) -> ChangePlace {
+    let path = path.display().to_string();
+    ChangePlace {
+        target: target(path.clone()),
+        place: path,
+        present,
+        value,
+    }
+}
+
+fn verify(domain: &str, path: &Path, wanted: &Schemata, present: &str) -> Result<(), HostError> {
+    let present = Schemata::parse(present).about(wanted);
+    if present == *wanted {
+        return Ok(());
+    }
+    let (present, wanted) = (present.to_string(), wanted.to_string());
+    Err(other_than_asked(domain, path, &present, &wanted))
+}
+
+fn other_than_asked(domain: &str, path: &Path, present: &str, wanted: &str) -> HostError {
+    HostError::Step {
+        step: format!("cache of {domain}"),
+        what: format!(
+            "{}: the kernel took {} and made it {}",
+            path.display(),
+            wanted.replace('\n', " "),
+            present.trim().replace('\n', " ")
+        ),
+        mend: LEAVE.to_owned(),
+    }
+}
+
+const LEAVE: &str =
+    "leave `cache` out of the plan, or write cache-schemata = \"skip\" under [host]";
+
+fn refused(
+    kernel: &dyn Kernel,
+    point: &Path,
+    domain: &str,
+    (path, value): (&Path, &dyn std::fmt::Display),
+    error: &std::io::Error,
+) -> HostError {
+    HostError::Step {
+        step: format!("cache of {domain}"),
+        what: format!(
+            "{}: the kernel refuses {}: {error}{}",
+            path.display(),
+            value.to_string().replace('\n', " "),
+            last_status(kernel, point)
+        ),
+        mend: LEAVE.to_owned(),
+    }
+}
+
+/// What resctrl says of the last write, with a colon before it.
+fn last_status(kernel: &dyn Kernel, point: &Path) -> String {
+    let said = kernel.read(&point.join("info/last_cmd_status"));
+    match said.as_deref().map(str::trim) {
+        Ok("" | "ok") | Err(_) => String::new(),
+        Ok(text) => format!(": {text}"),
+    }
+}

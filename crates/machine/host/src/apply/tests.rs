@@ -1,0 +1,646 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Plans applied to machines in memory: what stands, and that every way of ending leads back.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use rampart_model::{
+    APPLICATION_SCHEMA_VERSION, BootSection, ChangeList, ChangePlace, ChangeStep, ChangeTarget,
+    CpuOwnership, CpuRole, CpuSet, DomainKind, InterruptOwnership, ResolvedDomain, ResolvedPlan,
+    SchedulingPolicy, SmtPolicy, StandingPlan, StandingState, StepAction, StepKind, Wall,
+};
+
+use super::{Application, apply_on, prepare_restart_on};
+use crate::fake::{FakeKernel, Layout, Machine, V2, cpus, directory, ordinary};
+use crate::policy::Attributes;
+use crate::release::release_locked;
+use crate::{HostError, StateDirectory, journal, standing_plan};
+
+const THP: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+const WATCHDOG: &str = "/proc/sys/kernel/nmi_watchdog";
+const TICKLESS: &str = "/sys/devices/system/cpu/nohz_full";
+const TIMERS: &str = "/proc/sys/kernel/timer_migration";
+const WRITEBACK: &str = "/sys/devices/virtual/workqueue/writeback/cpumask";
+
+pub(super) fn machine(layout: Layout) -> Machine {
+    let mut machine = ordinary(layout);
+    for (path, text) in [
+        (THP, "always madvise never\n"),
+        (WATCHDOG, "1\n"),
+        (WRITEBACK, "0f\n"),
+    ] {
+        machine.files.insert(path.into(), text.into());
+    }
+    machine
+}
+
+pub(super) fn domain(name: &str, list: &str) -> ResolvedDomain {
+    ResolvedDomain {
+        name: name.to_owned(),
+        kind: DomainKind::Task,
+        cpus: cpus(list),
+        virtual_cpus: Vec::new(),
+        emulator: CpuSet::new(),
+        service: CpuSet::new(),
+        policy: Some(SchedulingPolicy::Fifo(10)),
+        reasons: Vec::new(),
+        cache: None,
+        cache_ways: Vec::new(),
+        huge_pages: None,
+    }
+}
+
+pub(super) fn resolved() -> ResolvedPlan {
+    ResolvedPlan {
+        findings: Vec::new(),
+        schema_version: 1,
+        tool_version: String::new(),
+        fingerprint: String::new(),
+        housekeeping: cpus("0-1"),
+        real_time: cpus("2-3"),
+        smt: SmtPolicy::default(),
+        cpus: cpus("0-3")
+            .iter()
+            .map(|cpu| CpuOwnership {
+                cpu,
+                owner: None,
+                role: CpuRole::Housekeeping,
+                policy: None,
+                node: None,
+            })
+            .collect(),
+        domains: vec![domain("press", "2"), domain("vision", "3")],
+        interrupts: vec![InterruptOwnership {
+            number: 5,
+            action: "eth1".to_owned(),
+            owner: Some("press".to_owned()),
+            cpus: cpus("2"),
+        }],
+        caches: Vec::new(),
+        nodes: Vec::new(),
+        host: Default::default(),
+        boot: BootSection::default(),
+    }
+}
+
+pub(super) fn step(kind: StepKind, name: &str, places: Vec<ChangePlace>) -> ChangeStep {
+    ChangeStep {
+        kind,
+        name: name.to_owned(),
+        title: String::new(),
+        action: StepAction::Apply,
+        why: String::new(),
+        present: String::new(),
+        wanted: String::new(),
+        places,
+        disruptive: None,
+        mend: None,
+        source: String::new(),
+    }
+}
+
+pub(super) fn place(target: ChangeTarget, value: &str) -> ChangePlace {
+    ChangePlace {
+        place: format!("{target:?}"),
+        target,
+        present: String::new(),
+        value: value.to_owned(),
+    }
+}
+
+pub(super) fn file(path: &str, value: &str) -> Vec<ChangePlace> {
+    vec![place(ChangeTarget::File(path.to_owned()), value)]
+}
+
+pub(super) fn changes() -> ChangeList {
+    ChangeList {
+        schema_version: APPLICATION_SCHEMA_VERSION,
+        tool_version: String::new(),
+        steps: vec![
+            step(StepKind::Wall, "press", Vec::new()),
+            step(StepKind::Wall, "vision", Vec::new()),
+            step(StepKind::Knob, "watchdog", file(WATCHDOG, "0")),
+            step(StepKind::Knob, "huge-pages", file(THP, "never")),
+            step(
+                StepKind::Knob,
+                "threads",
+                vec![
+                    place(ChangeTarget::ThreadPolicy(30), "fifo:11"),
+                    place(ChangeTarget::ThreadAffinity(30), "0"),
+                ],
+            ),
+            step(
+                StepKind::Knob,
+                "writeback",
+                vec![place(ChangeTarget::CpuMaskFile(WRITEBACK.to_owned()), "1")],
+            ),
+        ],
+        boot_arguments: Vec::new(),
+    }
+}
+
+pub(super) fn apply(
+    kernel: &Arc<FakeKernel>,
+    state: &StateDirectory,
+    changes: &ChangeList,
+) -> Result<StandingPlan, HostError> {
+    apply_plan(kernel, state, &resolved(), changes)
+}
+
+pub(super) fn apply_plan(
+    kernel: &Arc<FakeKernel>,
+    state: &StateDirectory,
+    resolved: &ResolvedPlan,
+    changes: &ChangeList,
+) -> Result<StandingPlan, HostError> {
+    let kernel: Arc<FakeKernel> = Arc::clone(kernel);
+    let application = application(resolved, changes);
+    apply_on(kernel, state, &application, &mut |_| ())
+}
+
+pub(super) fn application<'a>(
+    resolved: &'a ResolvedPlan,
+    changes: &'a ChangeList,
+) -> Application<'a> {
+    Application {
+        tool_version: "test",
+        file: "plan.toml",
+        text: "",
+        resolved,
+        changes,
+    }
+}
+
+#[test]
+fn a_restart_that_was_asked_for_is_awaited() {
+    let directory = directory();
+    let state = StateDirectory::at(directory.path());
+    let kernel = Arc::new(FakeKernel::new(machine(Layout::V2)));
+    let loader = "/boot/extlinux/extlinux.conf";
+    let before = "label mine\n  linux /vmlinuz\n  append root=/dev/vda1\n";
+    kernel.machine().files.insert(loader.into(), before.into());
+    let mut list = changes();
+    list.boot_arguments = vec!["isolcpus=domain,2-3".to_owned()];
+    let (resolved, own) = (resolved(), || -> Arc<FakeKernel> { Arc::clone(&kernel) });
+    let application = application(&resolved, &list);
+    for time in ["once", "again"] {
+        let report = prepare_restart_on(own(), &state, &application).expect(time);
+        assert!(report.changed, "{time}: {report:?}");
+        let refusal = apply(&kernel, &state, &list).expect_err(time).to_string();
+        for part in ["restart the machine", "rampart release", "plan.toml"] {
+            assert!(refusal.contains(part), "{time}: {refusal}");
+        }
+        let waits = standing_plan(&state).expect("read").expect("a plan");
+        assert_eq!(waits.state, StandingState::AwaitsRestart);
+    }
+    assert!(text(&kernel, loader).contains("isolcpus=domain,2-3"));
+    let boot = "/proc/sys/kernel/random/boot_id";
+    kernel
+        .machine()
+        .files
+        .insert(boot.into(), "another\n".into());
+    let report = prepare_restart_on(own(), &state, &application).expect("after the restart");
+    assert!(!report.changed, "{report:?}");
+    apply(&kernel, &state, &list).expect("it goes on");
+}
+
+/// All that must be as before. What threads wish is the kernel's to remember, not ours.
+pub(super) fn picture(machine: &Machine) -> Machine {
+    let mut picture = machine.clone();
+    picture.settle();
+    for thread in picture.threads.values_mut() {
+        thread.wish = None;
+    }
+    for text in picture.files.values_mut() {
+        *text = text.trim().trim_start_matches('0').to_owned();
+    }
+    picture
+}
+
+pub(super) fn text(kernel: &FakeKernel, path: &str) -> String {
+    kernel.machine().files[Path::new(path)].trim().to_owned()
+}
+
+#[test]
+fn a_plan_stands_without_its_process_and_release_takes_it_back() {
+    for layout in [Layout::V1, Layout::V2] {
+        let directory = directory();
+        let state = StateDirectory::at(directory.path());
+        let mut before = machine(layout);
+        // Brackets mark what is chosen; the word alone is written.
+        before
+            .files
+            .insert(THP.into(), "[always] madvise never\n".into());
+        let kernel = Arc::new(FakeKernel::new(before.clone()));
+        let plan = apply(&kernel, &state, &changes()).expect("apply");
+        assert_eq!(plan.state, StandingState::Stands);
+        assert_eq!(standing_plan(&state).expect("read"), Some(plan.clone()));
+        let expected = match layout {
+            Layout::V2 => Wall::IsolatedPartition,
+            _ => Wall::CpusetV1,
+        };
+        for (name, list) in [("press", "2"), ("vision", "3")] {
+            let stands = plan.domain(name).expect("domain");
+            assert_eq!((stands.wall, &stands.cpus), (expected, &cpus(list)));
+            let group = PathBuf::from(stands.group.as_deref().expect("group"));
+            assert_eq!(kernel.machine().groups[&group].cpus, cpus(list));
+        }
+        assert_eq!(text(&kernel, WATCHDOG), "0");
+        assert_eq!(text(&kernel, THP), "never");
+        assert_eq!(text(&kernel, WRITEBACK).trim_start_matches('0'), "2");
+        // An interrupt that belongs to a domain goes there, the others leave.
+        assert_eq!(text(&kernel, "/proc/irq/5/smp_affinity_list"), "2");
+        assert_eq!(text(&kernel, "/proc/irq/4/smp_affinity_list"), "0-1");
+        let thread = kernel.machine().threads[&30].clone();
+        assert_eq!(thread.attributes.policy(), SchedulingPolicy::Fifo(11));
+        assert_eq!(thread.affinity, cpus("0"));
+        assert!(
+            plan.findings
+                .iter()
+                .any(|finding| finding.place.contains("interrupt 6"))
+        );
+
+        // What ended processes left is put back before each shield; a plan is not of that kind.
+        crate::release::release_first(&*kernel, &state).expect("release what ended");
+        assert_eq!(text(&kernel, WATCHDOG), "0");
+        let second = apply(&kernel, &state, &changes()).expect_err("one plan at a time");
+        assert!(second.to_string().contains("rampart release"), "{second}");
+
+        // The fake keeps the text that is written; the kernel shows all words again.
+        kernel
+            .machine()
+            .files
+            .insert(THP.into(), "always madvise [never]\n".into());
+        let report = release_locked(&*kernel, &state).expect("release");
+        assert!(report.left.is_empty(), "{:?}", report.left);
+        assert_eq!(text(&kernel, THP), "always");
+        before.files.insert(THP.into(), "always\n".into());
+        assert_eq!(picture(&kernel.machine()), picture(&before));
+        assert_eq!(standing_plan(&state).expect("read"), None);
+        assert!(journal::files(&state).is_empty());
+    }
+}
+
+/// A tickless machine whose systemd has units.
+fn managed() -> Machine {
+    let mut machine = machine(Layout::V2);
+    for (path, text) in [
+        (TICKLESS, "2-3\n"),
+        (TIMERS, "1\n"),
+        ("/run/systemd/system/x", ""),
+        ("/usr/bin/systemctl", ""),
+    ] {
+        machine.files.insert(path.into(), text.into());
+    }
+    for unit in ["init.scope", "system.slice", "user.slice"] {
+        machine.add_unit(unit, true, "");
+    }
+    machine
+}
+
+/// What the walls alone make of that machine, for a plan that says this under `[host]`.
+fn walls_alone(host: &str) -> Arc<FakeKernel> {
+    let text = format!("[[domain]]\nname = \"press\"\nkind = \"task\"\ncpus = \"2\"\n{host}");
+    let plan = rampart_plan::parse(&text, "plan.toml").unwrap_or_else(|error| panic!("{error}"));
+    let resolved = ResolvedPlan {
+        host: plan.host,
+        ..resolved()
+    };
+    let mut list = changes();
+    list.steps.retain(|step| step.kind == StepKind::Wall);
+    let directory = directory();
+    let state = StateDirectory::at(directory.path());
+    let before = managed();
+    let kernel = Arc::new(FakeKernel::new(before.clone()));
+    apply_plan(&kernel, &state, &resolved, &list).expect("apply");
+    let applied = kernel.machine().clone();
+    let report = release_locked(&*kernel, &state).expect("release");
+    assert!(report.left.is_empty(), "{:?}", report.left);
+    assert_eq!(picture(&kernel.machine()), picture(&before));
+    Arc::new(FakeKernel::new(applied))
+}
+
+/// The files that are not as they were, and the units of systemd that got CPUs.
+fn moved(host: &str) -> Vec<String> {
+    let (before, kernel) = (managed(), walls_alone(host));
+    let machine = kernel.machine();
+    let files = before.files.iter().filter(|(path, text)| {
+        let present = machine.files.get(*path);
+        present.is_none_or(|present| present.trim() != text.trim())
+    });
+    let units = machine
+        .units
+        .iter()
+        .filter(|(_, unit)| !unit.allowed_cpus.is_empty());
+    let names = files.map(|(path, _)| path.display().to_string());
+    names.chain(units.map(|(name, _)| name.clone())).collect()
+}
+
+/// The walls bring settings along that have names of their own: each is left by its name, and all
+/// where the plan leaves to others what it does not name.
+#[test]
+fn walls_leave_what_the_plan_leaves_to_others() {
+    let all = [
+        "/proc/irq/4/smp_affinity_list",
+        "/proc/irq/5/smp_affinity_list",
+        "/proc/irq/default_smp_affinity",
+        TIMERS,
+        "/sys/devices/virtual/workqueue/cpumask",
+        WRITEBACK,
+        "init.scope",
+        "system.slice",
+        "user.slice",
+    ];
+    assert_eq!(moved(""), all);
+    for (host, left) in [
+        ("interrupt-affinity = \"skip\"", &all[0..2]),
+        ("default-interrupt-affinity = \"expect\"", &all[2..3]),
+        ("timer-migration = \"skip\"", &all[3..4]),
+        // Its own step writes it where it is not so.
+        (
+            "timer-migration = { action = \"apply\", value = \"migrate\" }",
+            &all[3..4],
+        ),
+        ("unbound-workqueues = \"skip\"", &all[4..5]),
+        ("workqueue-masks = \"skip\"", &all[5..6]),
+        ("system-slice-cpus = \"expect\"", &all[6..8]),
+        (
+            "user-slice-cpus = { action = \"apply\", value = \"partition\" }",
+            &all[8..9],
+        ),
+        ("default = \"skip\"", &all[..]),
+        (
+            "default = \"expect\"\nuser-slice-cpus = \"apply\"",
+            &all[..8],
+        ),
+    ] {
+        let expected: Vec<&str> = all
+            .into_iter()
+            .filter(|name| !left.contains(name))
+            .collect();
+        assert_eq!(moved(&format!("[host]\n{host}\n")), expected, "{host}");
+    }
+}
+
+/// The example of docs/plan.md: interrupts, workqueues and slices are somebody else's, and timers
+/// migrate.
+#[test]
+fn the_plan_of_the_documentation_is_applied_as_it_says() {
+    let page = include_str!("../../../../../docs/plan.md");
+    let (_, example) = page.split_once("[host]\n").expect("an example");
+    let (host, _) = example.split_once("\n\n").expect("its end");
+    assert!(host.contains("default = \"expect\""), "{host}");
+    assert_eq!(moved(&format!("[host]\n{host}\n")), Vec::<String>::new());
+}
+
+#[test]
+fn the_first_step_that_is_refused_ends_it_and_all_is_taken_back() {
+    let directory = directory();
+    let state = StateDirectory::at(directory.path());
+    let mut before = machine(Layout::V2);
+    before.refusing.insert(WRITEBACK.into());
+    let kernel = Arc::new(FakeKernel::new(before.clone()));
+    let mut list = changes();
+    // The walls would move it first.
+    for step in &mut list.steps {
+        step.kind = match step.name.as_str() {
+            "press" | "vision" => StepKind::BootLine,
+            _ => step.kind,
+        };
+    }
+    let refusal = apply(&kernel, &state, &list)
+        .expect_err("refused")
+        .to_string();
+    for part in ["writeback", "skip", "[host]", "refuses"] {
+        assert!(refusal.contains(part), "{refusal}");
+    }
+    assert_eq!(picture(&kernel.machine()), picture(&before));
+    assert_eq!(standing_plan(&state).expect("read"), None);
+}
+
+#[test]
+fn what_someone_else_changed_since_is_left_and_told() {
+    let directory = directory();
+    let state = StateDirectory::at(directory.path());
+    let kernel = Arc::new(FakeKernel::new(machine(Layout::V2)));
+    apply(&kernel, &state, &changes()).expect("apply");
+    kernel.machine().files.insert(WATCHDOG.into(), "5\n".into());
+    if let Some(thread) = kernel.machine().threads.get_mut(&30) {
+        thread.attributes = Attributes::of(SchedulingPolicy::Fifo(77));
+    }
+    let report = release_locked(&*kernel, &state).expect("release");
+    let places: Vec<&str> = report.left.iter().map(|left| left.place.as_str()).collect();
+    assert_eq!(places, [WATCHDOG, "/proc/30"]);
+    assert_eq!(text(&kernel, WATCHDOG), "5");
+    let thread = kernel.machine().threads[&30].clone();
+    assert_eq!(thread.attributes.policy(), SchedulingPolicy::Fifo(77));
+    assert_eq!(standing_plan(&state).expect("read"), None);
+}
+
+/// Ends the process at every step of `apply`, then every step of the `release` after it.
+fn survives_every_end(before: &Machine) {
+    survives_every_end_of(before, &resolved(), &changes());
+}
+
+pub(super) fn survives_every_end_of(before: &Machine, resolved: &ResolvedPlan, list: &ChangeList) {
+    let mut steps = 1;
+    loop {
+        let directory = directory();
+        let state = StateDirectory::at(directory.path());
+        let kernel = Arc::new(FakeKernel::new(before.clone()));
+        kernel.end_after(Some(steps));
+        let answer = apply_plan(&kernel, &state, resolved, list);
+        let whole = !kernel.ended();
+        assert_eq!(answer.is_ok(), whole, "after {steps} steps: {answer:?}");
+        // The release is killed too, later each time.
+        kernel.end_after(Some(1 + steps / 2));
+        let _ = release_locked(&*kernel, &state);
+        kernel.end_after(None);
+        let report = release_locked(&*kernel, &state).expect("release");
+        assert!(report.left.is_empty(), "after {steps}: {:?}", report.left);
+        assert_eq!(
+            picture(&kernel.machine()),
+            picture(before),
+            "after {steps} steps"
+        );
+        assert_eq!(standing_plan(&state).expect("read"), None);
+        assert!(journal::files(&state).is_empty());
+        if whole {
+            assert!(steps > 60, "an application of {steps} steps is none");
+            return;
+        }
+        steps += 1;
+    }
+}
+
+#[test]
+fn v1_survives_every_end() {
+    survives_every_end(&machine(Layout::V1));
+}
+
+#[test]
+fn v2_survives_every_end() {
+    survives_every_end(&machine(Layout::V2));
+}
+
+/// The kernel forgets what its own threads were told, those that isolcpus= keeps elsewhere too.
+#[test]
+fn v2_before_6_2_survives_every_end() {
+    let mut before = machine(Layout::V2);
+    before.remembers = false;
+    before.add_thread(31, true, Some(cpus("0")));
+    survives_every_end(&before);
+}
+
+#[test]
+fn after_a_restart_nothing_stands_and_the_plan_is_applied_anew() {
+    let directory = directory();
+    let state = StateDirectory::at(directory.path());
+    let kernel = Arc::new(FakeKernel::new(machine(Layout::V2)));
+    apply(&kernel, &state, &changes()).expect("apply");
+    let mut restarted = machine(Layout::V2);
+    restarted
+        .files
+        .insert("/proc/sys/kernel/random/boot_id".into(), "another\n".into());
+    let kernel = Arc::new(FakeKernel::new(restarted));
+    let plan = apply(&kernel, &state, &changes()).expect("apply again");
+    assert_eq!(plan.boot, "another");
+    assert!(
+        kernel
+            .machine()
+            .groups
+            .contains_key(&Path::new(V2).join("rampart-press"))
+    );
+    assert_eq!(journal::files(&state).len(), 1);
+    release_locked(&*kernel, &state).expect("release");
+}
+
+#[test]
+fn without_a_journal_nothing_is_changed() {
+    let directory = directory();
+    let state = StateDirectory::at(directory.path().join("state"));
+    std::fs::create_dir_all(state.path()).expect("directory");
+    std::fs::write(state.path().join("journal"), "a file in its place").expect("file");
+    let before = machine(Layout::V2);
+    let kernel = Arc::new(FakeKernel::new(before.clone()));
+    let refusal = apply(&kernel, &state, &changes()).expect_err("no journal");
+    assert!(
+        refusal.to_string().contains("RAMPART_STATE_DIR"),
+        "{refusal}"
+    );
+    assert_eq!(picture(&kernel.machine()), picture(&before));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever of the plan's steps are asked for, release leads back.
+    #[test]
+    fn release_undoes_apply(
+        chosen in proptest::collection::vec(any::<bool>(), 6),
+        v2 in any::<bool>(),
+        watchdog in 0..3_u8,
+    ) {
+        let directory = directory();
+        let state = StateDirectory::at(directory.path());
+        let mut before = machine(if v2 { Layout::V2 } else { Layout::V1 });
+        before.files.insert(WATCHDOG.into(), format!("{watchdog}\n"));
+        let kernel = Arc::new(FakeKernel::new(before.clone()));
+        let mut list = changes();
+        for (step, chosen) in list.steps.iter_mut().zip(chosen) {
+            if !chosen {
+                step.action = StepAction::Skip;
+            }
+        }
+        apply(&kernel, &state, &list).expect("apply");
+        let report = release_locked(&*kernel, &state).expect("release");
+        prop_assert!(report.left.is_empty(), "{:?}", report.left);
+        prop_assert_eq!(picture(&kernel.machine()), picture(&before));
+    }
+}
+
+/// A recorded machine in memory: what the changes of a plan touch, as it was recorded.
+fn in_memory(name: &str, cpus: &str) -> (Machine, ResolvedPlan, ChangeList) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/machines");
+    let root = crate::MachineRoot::at(root.join(name));
+    let text = format!(
+        "[[domain]]\nname = \"press\"\nkind = \"task\"\ncpus = \"{cpus}\"\n\
+         [host]\nreal-time-throttling = \"apply\"\n"
+    );
+    let planned = rampart_plan::parse(&text, "plan.toml").unwrap_or_else(|error| panic!("{error}"));
+    let facts = crate::read_machine(&root);
+    let around = crate::read_surroundings(&root, &[]);
+    let resolved = rampart_plan::resolve(&facts, &planned, &around);
+    let readings = crate::read_knob_values(&root, &resolved.real_time);
+    let subject = rampart_rules::Subject {
+        machine: &facts,
+        readings: &readings,
+    };
+    let isolation = rampart_rules::Isolation::of(&resolved);
+    let list = rampart_rules::change_list(&resolved, subject, &isolation, "test");
+    let count = u32::try_from(facts.topology.online.len()).expect("a number");
+    let layout = match facts.control_groups.as_str() {
+        "v2" => Layout::V2,
+        _ => Layout::V1,
+    };
+    let mut machine = Machine::new(count, layout);
+    for place in list.steps.iter().flat_map(|step| &step.places) {
+        match &place.target {
+            ChangeTarget::File(path)
+            | ChangeTarget::CpuListFile(path)
+            | ChangeTarget::CpuMaskFile(path)
+            | ChangeTarget::Schemata(path) => {
+                let present = format!("{}\n", place.present);
+                machine.files.entry(path.into()).or_insert(present);
+            }
+            ChangeTarget::ThreadPolicy(thread) | ChangeTarget::ThreadAffinity(thread) => {
+                if !machine.threads.contains_key(thread) {
+                    machine.add_thread(*thread, true, None);
+                }
+            }
+            ChangeTarget::Service(_) => {}
+        }
+    }
+    (machine, resolved, list)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Whatever part of a plan is applied to a recorded machine, release leads back.
+    #[test]
+    fn release_undoes_apply_on_recorded_machines(
+        name in prop_oneof![
+            Just("board"), Just("laptop"), Just("server"), Just("simulated"), Just("virtual-machine"),
+        ],
+        skipped in proptest::collection::vec(any::<bool>(), 40),
+    ) {
+        let (mut before, resolved, mut list) = in_memory(name, "1");
+        for (step, skipped) in list.steps.iter_mut().zip(skipped) {
+            if skipped && step.action == StepAction::Apply {
+                step.action = StepAction::Skip;
+            }
+        }
+        let directory = directory();
+        let state = StateDirectory::at(directory.path());
+        let kernel = Arc::new(FakeKernel::new(before.clone()));
+        apply_plan(&kernel, &state, &resolved, &list).expect(name);
+        // The fake shows the word that was written; the kernel shows all with one marked.
+        for (path, text) in &mut kernel.machine().files {
+            let marked = before.files.get(path).is_some_and(|text| text.contains('['));
+            if marked && !text.contains('[') {
+                *text = format!("[{}]\n", text.trim());
+            }
+        }
+        let report = release_locked(&*kernel, &state).expect("release");
+        prop_assert!(report.left.is_empty(), "{name}: {:?}", report.left);
+        for text in before.files.values_mut() {
+            *text = crate::notation::Notation::Marked.to_write(text).to_owned();
+        }
+        for text in kernel.machine().files.values_mut() {
+            *text = crate::notation::Notation::Marked.to_write(text).to_owned();
+        }
+        prop_assert_eq!(picture(&kernel.machine()), picture(&before));
+    }
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Files that the templates of the catalogue stand for.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+
+use rampart_model::{CpuId, CpuSet};
+use rampart_rules::readings::{file_templates, presence_templates};
+use rampart_rules::{PlaceValue, Reading, Unread};
+
+use crate::MachineRoot;
+
+const DEBUG: &str = "sys/kernel/debug";
+
+/// Every template of which something is there.
+pub(super) fn read(root: &MachineRoot, real_time: &CpuSet) -> BTreeMap<String, Vec<PlaceValue>> {
+    let machine = Names {
+        root,
+        real_time,
+        online: root
+            .value("sys/devices/system/cpu/online")
+            .unwrap_or_default(),
+    };
+    let mut files = BTreeMap::new();
+    for template in file_templates() {
+        let mut places: Vec<PlaceValue> = machine
+            .paths(template)
+            .into_iter()
+            .filter_map(|(path, keys)| {
+                let reading = reading(root, &path)?;
+                Some(place(path, keys, reading))
+            })
+            .collect();
+        if places.is_empty() {
+            places.extend(
+                hidden(root, template)
+                    .map(|why| place(template[1..].to_owned(), Vec::new(), Reading::Refused(why))),
+            );
+        }
+        if !places.is_empty() {
+            files.insert(template.to_owned(), places);
+        }
+    }
+    for template in presence_templates() {
+        let places: Vec<PlaceValue> = machine
+            .paths(template)
+            .into_iter()
+            .filter(|(path, _)| root.exists(path))
+            .map(|(path, keys)| place(path, keys, Reading::Value(String::new())))
+            .collect();
+        if !places.is_empty() {
+            files.insert(template.to_owned(), places);
+        }
+    }
+    files
+}
+
+fn place(path: String, keys: Vec<String>, reading: Reading) -> PlaceValue {
+    PlaceValue {
+        path: format!("/{path}"),
+        keys,
+        reading,
+    }
+}
+
+/// What a file says; none where there is none, or where the device has no such thing.
+fn reading(root: &MachineRoot, path: &str) -> Option<Reading> {
+    match std::fs::read(root.path(path)) {
+        Ok(bytes) => Some(Reading::Value(
+            String::from_utf8_lossy(&bytes).trim().to_owned(),
+        )),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            Some(Reading::Refused(Unread::Privilege))
+        }
+        Err(_) => None,
+    }
+}
+
+/// Why nothing of a template in debugfs was found; none where it is simply not there.
+fn hidden(root: &MachineRoot, template: &str) -> Option<Unread> {
+    if !template[1..].starts_with(DEBUG) {
+        return None;
+    }
+    match std::fs::read_dir(root.path(DEBUG)) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Some(Unread::Privilege),
+        Err(_) => Some(Unread::DebugFiles),
+        Ok(mut entries) => entries.next().is_none().then_some(Unread::DebugFiles),
+    }
+}
+
+/// What parts in braces stand for.
+struct Names<'a> {
+    root: &'a MachineRoot,
+    real_time: &'a CpuSet,
+    online: CpuSet,
+}
+
+impl Names<'_> {
+    /// Paths, without the leading slash, and what the parts stand for in each.
+    fn paths(&self, template: &str) -> Vec<(String, Vec<String>)> {
+        let mut paths = vec![(String::new(), Vec::new())];
+        for part in template.split('/').filter(|part| !part.is_empty()) {
+            let split = part
+                .split_once('{')
+                .and_then(|(begin, rest)| Some((begin, rest.split_once('}')?)));
+            let mut longer = Vec::new();
+            for (path, keys) in paths {
+                let under = |name: &str| match path.is_empty() {
+                    true => name.to_owned(),
+                    false => format!("{path}/{name}"),
+                };
+                let Some((begin, (key, end))) = split else {
+                    longer.push((under(part), keys));
+                    continue;
+                };
+                for name in self.stand_for(&path, begin, key, end) {
+                    let mut keys: Vec<String> = keys.clone();
+                    keys.push(name.clone());
+                    longer.push((under(&format!("{begin}{name}{end}")), keys));
+                }
+            }
+            paths = longer;
+        }
+        paths
+    }
+
+    fn stand_for(&self, directory: &str, begin: &str, key: &str, end: &str) -> Vec<String> {
+        let numbers = |cpus: &CpuSet| cpus.iter().map(|cpu| cpu.to_string()).collect();
+        match key {
+            "real-time-cpu" => numbers(self.real_time),
+            "cpu" => numbers(&self.online),
+            "real-time-policy" => self.policies(directory),
+            _ => {
+                let mut names: Vec<String> = self
+                    .root
+                    .names(directory)
+                    .iter()
+                    .filter_map(|name| name.strip_prefix(begin)?.strip_suffix(end))
+                    .filter(|name| !name.is_empty())
+                    .map(str::to_owned)
+                    .collect();
+                // 10 comes after 9.
+                names.sort_by_key(|name| (name.parse::<u32>().ok(), name.clone()));
+                names
+            }
+        }
+    }
+
+    /// Numbers of the frequency policies that rule a real-time CPU.
+    fn policies(&self, directory: &str) -> Vec<String> {
+        self.root
+            .numbered(directory, "policy")
+            .into_iter()
+            .filter(|number| {
+                self.root
+                    .line(&format!("{directory}/policy{number}/affected_cpus"))
+                    .unwrap_or_else(|| number.to_string())
+                    .split_whitespace()
+                    .filter_map(|cpu| cpu.parse().ok().map(CpuId))
+                    .any(|cpu| self.real_time.contains(cpu))
+            })
+            .map(|number| number.to_string())
+            .collect()
+    }
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the places of the catalogue of knobs hold on a machine. Reads only.
+
+mod files;
+mod interrupts;
+mod processes;
+
+use rampart_model::CpuSet;
+use rampart_rules::{BootLine, KernelVersion, ProcessLimits, Readings};
+use rustix::process::{Resource, getrlimit};
+
+use crate::MachineRoot;
+use crate::kernel_config::KernelConfig;
+
+/// `CAP_IPC_LOCK` and `CAP_SYS_NICE` of include/uapi/linux/capability.h.
+const CAPABILITIES: u64 = 1 << 14 | 1 << 23;
+
+/// Reads what the places of the catalogue hold. Never fails: what cannot be read says so.
+///
+/// `real_time` are the CPUs that parts such as `{real-time-cpu}` stand for.
+#[must_use]
+pub fn read_knob_values(root: &MachineRoot, real_time: &CpuSet) -> Readings {
+    let cpuinfo = root.text("proc/cpuinfo").unwrap_or_default();
+    let of_first = |wanted: &[&str]| {
+        cpuinfo
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .find(|(label, _)| wanted.contains(&label.trim()))
+            .map(|(_, value)| value.trim().to_owned())
+    };
+    let (threads, programs) = processes::read(root).unzip();
+    Readings {
+        kernel: root
+            .line("proc/sys/kernel/osrelease")
+            .and_then(|release| KernelVersion::of_release(&release)),
+        vendor: of_first(&["vendor_id"]).unwrap_or_default(),
+        flags: of_first(&["flags", "Features"])
+            .unwrap_or_default()
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect(),
+        files: files::read(root, real_time),
+        boot_line: BootLine::parse(&root.text("proc/cmdline").unwrap_or_default()),
+        options: KernelConfig::read(root).into_options(),
+        threads,
+        interrupts: interrupts::read(root),
+        programs,
+        limits: root.is_system().then(|| limits(root)),
+        hosts_guests: ["dev/kvm", "sys/module/kvm_intel", "sys/module/kvm_amd"]
+            .iter()
+            .any(|path| root.exists(path)),
+    }
+}
+
+/// What this process may ask for.
+fn limits(root: &MachineRoot) -> ProcessLimits {
+    let effective = root
+        .text("proc/self/status")
+        .and_then(|status| {
+            let digits = status
+                .lines()
+                .find_map(|line| line.strip_prefix("CapEff:"))?
+                .trim()
+                .to_owned();
+            u64::from_str_radix(&digits, 16).ok()
+        })
+        .unwrap_or(0);
+    ProcessLimits {
+        locked_memory: getrlimit(Resource::Memlock).current,
+        real_time_priority: getrlimit(Resource::Rtprio).current,
+        privileged: effective & CAPABILITIES == CAPABILITIES,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Threads of the kernel, and names of running programs.
+
+use std::collections::BTreeSet;
+
+use rampart_rules::KernelThread;
+
+use crate::MachineRoot;
+use crate::facts::processes::{names_of_programs, with_kernel_threads};
+use crate::tasks;
+
+/// Kernel threads and programs; none where the kernel's threads are not seen, as in a container.
+pub(super) fn read(root: &MachineRoot) -> Option<(Vec<KernelThread>, BTreeSet<String>)> {
+    let processes = with_kernel_threads(root)?;
+    let programs = names_of_programs(&processes);
+    let threads = processes
+        .into_iter()
+        .filter(|process| process.is_kernel_thread())
+        .filter_map(|process| {
+            let stat = process.stat?;
+            Some(KernelThread {
+                thread: process.number,
+                bound: stat.is_bound(),
+                policy: stat.policy,
+                affinity: tasks::allowed(root, process.number),
+                name: stat.name,
+            })
+        })
+        .collect();
+    Some((threads, programs))
+}

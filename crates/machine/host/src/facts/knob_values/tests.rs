@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Recorded machines against the whole catalogue.
+
+use std::path::Path;
+
+use rampart_model::{Check, CheckFinding, CheckState, CpuSet};
+use rampart_rules::{Isolation, Reading, Subject, TextOptions, Unread, check, check_text};
+
+use crate::{MachineRoot, read_knob_values, read_machine};
+
+fn recorded(name: &str) -> MachineRoot {
+    let machines = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/machines");
+    MachineRoot::at(machines.join(name))
+}
+
+fn checked(root: &MachineRoot, real_time: &str) -> Check {
+    let real_time: CpuSet = real_time.parse().expect("CPUs");
+    let machine = read_machine(root);
+    let readings = read_knob_values(root, &real_time);
+    let isolation = Isolation {
+        housekeeping: machine.topology.online.difference(&real_time),
+        has_guests: readings.hosts_guests,
+        real_time,
+        ..Isolation::default()
+    };
+    let subject = Subject {
+        machine: &machine,
+        readings: &readings,
+    };
+    check(subject, &isolation, "named with --cpus", "test")
+}
+
+fn finding<'a>(check: &'a Check, knob: &str) -> &'a CheckFinding {
+    check
+        .findings
+        .iter()
+        .find(|finding| finding.knob == knob)
+        .unwrap_or_else(|| panic!("{knob}"))
+}
+
+fn verbose(check: &Check) -> String {
+    let options = TextOptions {
+        verbose: true,
+        colour: false,
+    };
+    check_text(check, options)
+}
+
+#[test]
+fn a_virtual_machine_is_checked() {
+    insta::assert_snapshot!(check_text(
+        &checked(&recorded("virtual-machine"), "1"),
+        TextOptions::default()
+    ));
+}
+
+#[test]
+fn a_simulated_machine_is_checked() {
+    insta::assert_snapshot!(verbose(&checked(&recorded("simulated"), "1-3")));
+}
+
+#[test]
+fn a_laptop_is_checked() {
+    insta::assert_snapshot!(check_text(
+        &checked(&recorded("laptop"), "6-7"),
+        TextOptions::default()
+    ));
+}
+
+#[test]
+fn a_server_is_checked() {
+    insta::assert_snapshot!(verbose(&checked(&recorded("server"), "2-3,6-7")));
+}
+
+#[test]
+fn a_board_is_checked() {
+    insta::assert_snapshot!(verbose(&checked(&recorded("board"), "4-5")));
+}
+
+#[test]
+fn every_finding_says_what_mends_it_and_no_line_is_too_long() {
+    for (name, cpus) in [
+        ("virtual-machine", "1"),
+        ("simulated", "1-3"),
+        ("laptop", "6-7"),
+        ("server", "2-3,6-7"),
+        ("board", "4-5"),
+    ] {
+        let check = checked(&recorded(name), cpus);
+        let all = check.counts;
+        let sum = all.ok + all.advice + all.problem + all.told + all.not_read + all.not_applicable;
+        assert_eq!(sum as usize, check.findings.len());
+        for finding in &check.findings {
+            if matches!(finding.state, CheckState::Problem | CheckState::Advice) {
+                assert!(!finding.present.is_empty(), "{name}: {}", finding.knob);
+                assert!(!finding.wanted.is_empty(), "{name}: {}", finding.knob);
+                let set_elsewhere = finding.knob == "firmware-settings";
+                assert!(
+                    finding.mend.is_some() || set_elsewhere,
+                    "{name}: {}",
+                    finding.knob
+                );
+            }
+        }
+        for line in verbose(&check).lines() {
+            let words = line.split_whitespace().count();
+            assert!(line.chars().count() <= 80 || words <= 2, "{name}: {line}");
+        }
+    }
+}
+
+#[test]
+fn a_check_is_read_as_it_was_written() {
+    for (name, cpus) in [("laptop", "6-7"), ("server", "2-3,6-7")] {
+        let check = checked(&recorded(name), cpus);
+        let text = serde_json::to_string(&check).expect("json");
+        let read: Check = serde_json::from_str(&text).expect("a check");
+        assert_eq!(read, check);
+    }
+}
+
+/// The same knob, wherever the kernel has it.
+#[test]
+fn a_knob_that_moved_is_found_at_both_places() {
+    for (release, path) in [
+        ("5.10.0-30-amd64", "proc/sys/kernel/sched_nr_migrate"),
+        ("6.1.0-40-amd64", "sys/kernel/debug/sched/nr_migrate"),
+    ] {
+        let directory = tempfile::tempdir().expect("directory");
+        write(
+            directory.path(),
+            &[
+                ("sys/devices/system/cpu/online", "0-1"),
+                ("proc/sys/kernel/osrelease", release),
+                (path, "32"),
+            ],
+        );
+        let check = checked(&MachineRoot::at(directory.path()), "1");
+        let found = finding(&check, "migration-batch");
+        assert_eq!(found.state, CheckState::Advice, "{path}");
+        assert_eq!(found.present, "32");
+        assert!(
+            found.mend.as_deref().is_some_and(|mend| mend.contains('8')),
+            "{found:?}"
+        );
+    }
+}
+
+#[test]
+fn a_knob_of_another_kernel_is_not_asked_for() {
+    let check = checked(&recorded("server"), "2-3,6-7");
+    for knob in ["fair-server", "rcu-patience", "default-receive-steering"] {
+        let found = finding(&check, knob);
+        assert_eq!(found.state, CheckState::NotApplicable, "{knob}");
+        assert!(found.reason.contains("6.1"), "{}", found.reason);
+    }
+}
+
+#[test]
+fn interrupts_and_threads_on_real_time_cpus_are_named() {
+    let directory = tempfile::tempdir().expect("directory");
+    let stat = |name: &str, flags: u32, priority: u32, policy: u32| {
+        format!(
+            "9 ({name}) S 2 0 0 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 3 0 0 1 0 0 0 0 0 0 0 0 0 0 0 0 17 0 {priority} {policy} 0 0 0\n"
+        )
+    };
+    write(
+        directory.path(),
+        &[
+            ("sys/devices/system/cpu/online", "0-3"),
+            ("proc/sys/kernel/arch", "x86_64"),
+            ("proc/sys/kernel/version", "#1 SMP PREEMPT_RT"),
+            ("proc/2/comm", "kthreadd"),
+            ("proc/2/stat", &stat("kthreadd", 2_129_984, 0, 0)),
+            ("proc/2/status", "Cpus_allowed_list:\t0-1"),
+            ("proc/20/stat", &stat("ksoftirqd/2", 69_238_848, 0, 0)),
+            ("proc/20/status", "Cpus_allowed_list:\t2"),
+            ("proc/21/stat", &stat("ksoftirqd/0", 69_238_848, 0, 0)),
+            ("proc/22/stat", &stat("irq/40-eth0", 2_129_984, 50, 1)),
+            ("proc/22/status", "Cpus_allowed_list:\t0-3"),
+            ("proc/irq/0/smp_affinity_list", "0-3"),
+            ("proc/irq/0/timer/.keep", ""),
+            ("proc/irq/40/smp_affinity_list", "0-3"),
+            ("proc/irq/40/effective_affinity_list", "2"),
+            ("proc/irq/41/smp_affinity_list", "0,1"),
+            ("sys/kernel/irq/40/actions", "eth0"),
+            ("sys/kernel/irq/41/actions", "nvme0q0"),
+        ],
+    );
+    let check = checked(&MachineRoot::at(directory.path()), "2-3");
+    let interrupts = finding(&check, "interrupt-affinity");
+    assert_eq!(interrupts.state, CheckState::Advice);
+    assert_eq!(interrupts.present, "1 of 2 may come to CPUs 2-3");
+    assert_eq!(interrupts.places[0].present, "0-3, now 2");
+    let softirq = finding(&check, "ksoftirqd-priority");
+    assert_eq!(
+        (softirq.state, softirq.places.len()),
+        (CheckState::Advice, 1)
+    );
+    assert_eq!(softirq.present, "other");
+    assert_eq!(
+        finding(&check, "interrupt-thread-affinity").state,
+        CheckState::Advice
+    );
+    assert_eq!(
+        finding(&check, "interrupt-thread-priority").present,
+        "fifo:50"
+    );
+    assert_eq!(finding(&check, "idle-injection").state, CheckState::Ok);
+    assert_eq!(finding(&check, "irqbalance").state, CheckState::Ok);
+}
+
+#[test]
+fn idle_states_count_only_as_far_as_they_are_allowed() {
+    const CPU: &str = "sys/devices/system/cpu/cpu1";
+    for (disable, limit, expected) in [
+        ("0", "0", CheckState::Advice),
+        ("1", "0", CheckState::Ok),
+        ("0", "10", CheckState::Ok),
+        ("0", "n/a", CheckState::Ok),
+        ("0", "200", CheckState::Advice),
+    ] {
+        let directory = tempfile::tempdir().expect("directory");
+        let state = |file: &str| format!("{CPU}/cpuidle/state1/{file}");
+        write(
+            directory.path(),
+            &[
+                ("sys/devices/system/cpu/online", "0-1"),
+                (&state("name"), "C6"),
+                (&state("latency"), "170"),
+                (&state("disable"), disable),
+                (&format!("{CPU}/power/pm_qos_resume_latency_us"), limit),
+            ],
+        );
+        let check = checked(&MachineRoot::at(directory.path()), "1");
+        let found = finding(&check, "idle-states");
+        assert_eq!(
+            found.state, expected,
+            "{disable} {limit}: {}",
+            found.present
+        );
+    }
+}
+
+#[test]
+fn a_partition_that_the_kernel_cannot_keep_is_a_problem() {
+    for (mode, expected) in [
+        ("isolated", CheckState::Ok),
+        ("member", CheckState::Ok),
+        (
+            "isolated invalid (Cpu list in cpuset.cpus not exclusive)",
+            CheckState::Problem,
+        ),
+    ] {
+        let directory = tempfile::tempdir().expect("directory");
+        write(
+            directory.path(),
+            &[
+                ("sys/devices/system/cpu/online", "0-1"),
+                (
+                    "proc/self/mountinfo",
+                    "35 25 0:30 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+                ),
+                ("sys/fs/cgroup/rt.slice/cpuset.cpus.partition", mode),
+            ],
+        );
+        let check = checked(&MachineRoot::at(directory.path()), "1");
+        assert_eq!(
+            finding(&check, "partitions-valid").state,
+            expected,
+            "{mode}"
+        );
+    }
+}
+
+#[test]
+fn banned_cpus_of_irqbalance_are_read_as_list_and_as_mask() {
+    for (line, expected) in [
+        ("IRQBALANCE_BANNED_CPULIST=2-3", CheckState::Ok),
+        ("IRQBALANCE_BANNED_CPUS=\"0000000c\"", CheckState::Ok),
+        ("IRQBALANCE_BANNED_CPUS=4", CheckState::Advice),
+        ("#IRQBALANCE_BANNED_CPULIST=2-3", CheckState::Advice),
+    ] {
+        let directory = tempfile::tempdir().expect("directory");
+        write(
+            directory.path(),
+            &[
+                ("sys/devices/system/cpu/online", "0-3"),
+                ("proc/2/comm", "kthreadd"),
+                ("proc/90/comm", "irqbalance"),
+                ("etc/default/irqbalance", line),
+            ],
+        );
+        let check = checked(&MachineRoot::at(directory.path()), "2-3");
+        assert_eq!(
+            finding(&check, "irqbalance-banned-cpus").state,
+            expected,
+            "{line}"
+        );
+        assert_eq!(finding(&check, "irqbalance").state, CheckState::Advice);
+    }
+}
+
+#[test]
+fn lists_of_the_boot_line_must_agree() {
+    for (line, expected) in [
+        (
+            "isolcpus=domain,managed_irq,2-3 nohz_full=2,3 rcu_nocbs=2-3",
+            CheckState::Ok,
+        ),
+        ("isolcpus=2-3 nohz_full=3", CheckState::Problem),
+        ("nohz_full=2-N", CheckState::Ok),
+        ("isolcpus=", CheckState::Problem),
+        ("quiet", CheckState::NotApplicable),
+    ] {
+        let directory = tempfile::tempdir().expect("directory");
+        write(
+            directory.path(),
+            &[
+                ("sys/devices/system/cpu/online", "0-3"),
+                ("proc/cmdline", line),
+            ],
+        );
+        let check = checked(&MachineRoot::at(directory.path()), "2-3");
+        assert_eq!(
+            finding(&check, "boot-lists-agree").state,
+            expected,
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn a_machine_that_says_nothing_is_checked_too() {
+    let directory = tempfile::tempdir().expect("directory");
+    let check = checked(&MachineRoot::at(directory.path()), "1");
+    assert!(check.is_unfit());
+    assert_eq!(finding(&check, "irqbalance").state, CheckState::NotRead);
+    assert!(check.not_read.iter().all(|one| !one.mend.is_empty()));
+    // Each reason once, however many knobs wait for it.
+    let mut reasons: Vec<&str> = check.not_read.iter().map(|one| one.why.as_str()).collect();
+    reasons.dedup();
+    assert_eq!(reasons.len(), check.not_read.len());
+}
+
+/// The running machine, whoever runs the test: nothing is opened that must not be.
+#[test]
+fn the_running_machine_is_checked() {
+    let root = MachineRoot::system();
+    let machine = read_machine(&root);
+    let last = machine.topology.online.iter().next_back().expect("a CPU");
+    let readings = read_knob_values(&root, &CpuSet::single(last));
+    assert!(readings.kernel.is_some() && readings.limits.is_some());
+    for places in readings.files.values() {
+        for place in places {
+            assert!(place.path.starts_with('/'));
+            if let Reading::Refused(why) = place.reading {
+                assert!(
+                    matches!(why, Unread::Privilege | Unread::DebugFiles),
+                    "{place:?}"
+                );
+            }
+        }
+    }
+    checked(&root, &last.to_string());
+}
+
+fn write(directory: &Path, files: &[(&str, &str)]) {
+    for (file, text) in files {
+        let path = directory.join(file);
+        std::fs::create_dir_all(path.parent().expect("parent")).expect("directories");
+        std::fs::write(path, text).expect("write");
+    }
+}

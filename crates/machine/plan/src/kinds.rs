@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which fields go together, whatever the machine. What depends on the machine is a rule.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use rampart_model::{
+    CpuRequest, CpuSelector, DomainKind, PLAN_SCHEMA_VERSION, Plan, PlannedDomain, VirtualCpus,
+    Waiver,
+};
+
+use crate::details;
+use crate::names::{HOUSEKEEPING, is_name};
+use crate::places::Step;
+use crate::rules::RULES;
+
+/// What is wrong, and where.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    section: &'static str,
+    entry: Option<usize>,
+    field: Option<Cow<'static, str>>,
+    pub(crate) what: String,
+    pub(crate) mend: String,
+}
+
+impl Fault {
+    pub(crate) fn of(
+        section: &'static str,
+        what: impl Into<String>,
+        mend: impl Into<String>,
+    ) -> Self {
+        Self {
+            section,
+            entry: None,
+            field: None,
+            what: what.into(),
+            mend: mend.into(),
+        }
+    }
+
+    pub(crate) fn field(mut self, field: impl Into<Cow<'static, str>>) -> Self {
+        self.field = Some(field.into());
+        self
+    }
+
+    /// The way to it in the file.
+    pub(crate) fn steps(&self) -> Vec<Step<'_>> {
+        [Step::Field(self.section)]
+            .into_iter()
+            .chain(self.entry.map(Step::Entry))
+            .chain(self.field.as_deref().map(Step::Field))
+            .collect()
+    }
+}
+
+/// The first fault of a plan.
+pub(crate) fn first_fault(plan: &Plan) -> Option<Fault> {
+    if plan.schema != PLAN_SCHEMA_VERSION {
+        return Some(Fault::of(
+            "schema",
+            format!("there is no form {} of a plan", plan.schema),
+            format!("write schema = {PLAN_SCHEMA_VERSION}, or leave it out"),
+        ));
+    }
+    let mut known: BTreeSet<&str> = BTreeSet::from([HOUSEKEEPING]);
+    for (index, domain) in plan.domains.iter().enumerate() {
+        if let Some(mut fault) = domain_fault(domain, &known) {
+            fault.entry = Some(index);
+            return Some(fault);
+        }
+        known.insert(&domain.name);
+    }
+    if let Some(fault) = plan.host.iter().find_map(|(name, choice)| {
+        let (what, mend) = rampart_rules::allowed(name, choice).err()?;
+        Some(Fault::of("host", what, mend).field(name.clone()))
+    }) {
+        return Some(fault);
+    }
+    let bad = |argument: &&String| {
+        argument.is_empty() || argument.contains(|c: char| c.is_whitespace() || c.is_control())
+    };
+    if let Some(argument) = plan.boot.arguments.iter().find(bad) {
+        return Some(
+            Fault::of(
+                "boot",
+                format!(
+                    "`{}` is not one argument of the kernel",
+                    argument.escape_debug()
+                ),
+                "write each argument as an entry of its own, without spaces",
+            )
+            .field("arguments"),
+        );
+    }
+    plan.waivers.iter().enumerate().find_map(|(index, waiver)| {
+        let mut fault = waiver_fault(plan, waiver)?;
+        fault.entry = Some(index);
+        Some(fault)
+    })
+}
+
+fn domain_fault(domain: &PlannedDomain, known: &BTreeSet<&str>) -> Option<Fault> {
+    let fault =
+        |field, what: String, mend: &str| Some(Fault::of("domain", what, mend).field(field));
+    let name = &domain.name;
+    if !is_name(name) {
+        return fault(
+            "name",
+            format!("`{}` cannot be a domain's name", name.escape_debug()),
+            "use letters, digits, `-`, `_` and `.`, a letter or digit first, 64 at most; `housekeeping` is taken",
+        );
+    }
+    if known.contains(name.as_str()) {
+        return fault(
+            "name",
+            format!("there are two domains `{name}`"),
+            "give each domain a name of its own",
+        );
+    }
+    kind_fault(domain)
+        .or_else(|| cpu_fault(domain, known))
+        .or_else(|| details::first_fault(domain))
+}
+
+/// Fields that belong to other kinds, and fields that the kind cannot do without.
+fn kind_fault(domain: &PlannedDomain) -> Option<Fault> {
+    let (name, kind) = (&domain.name, domain.kind);
+    if kind == DomainKind::Cell {
+        return crate::cell::fault(domain);
+    }
+    if let Some(field) = crate::cell::only(domain) {
+        let what = format!("domain `{name}` of kind {kind} has `{field}`, which belongs to cells");
+        return Some(Fault::of("domain", what, "remove it, or write kind = \"cell\"").field(field));
+    }
+    let guest = kind == DomainKind::Vm;
+    let only_guest = [
+        ("vcpus", domain.vcpus.is_some()),
+        ("memory", domain.memory.is_some()),
+        ("kernel", domain.kernel.is_some()),
+        ("initramfs", domain.initramfs.is_some()),
+        ("disk", domain.disk.is_some()),
+        ("emulator", domain.emulator.is_some()),
+        ("cpu-pm", domain.cpu_pm),
+        ("hint-dedicated", domain.hint_dedicated),
+        ("devices", !domain.devices.is_empty()),
+    ];
+    let no_guest = [
+        (
+            "cpus",
+            domain.cpus.is_some(),
+            "a guest's CPUs stand in `vcpus`",
+        ),
+        (
+            "policy",
+            domain.policy.is_some(),
+            "a guest's policy stands in `vcpus`",
+        ),
+        (
+            "threads",
+            !domain.threads.is_empty(),
+            "a guest's threads are its virtual CPUs and its emulator",
+        ),
+        (
+            "run",
+            !domain.run.is_empty(),
+            "a guest runs its `kernel` or `disk`",
+        ),
+    ];
+    if guest {
+        if let Some((field, _, why)) = no_guest.into_iter().find(|(_, given, _)| *given) {
+            let what = format!("domain `{name}` is a guest and has `{field}`");
+            return Some(Fault::of("domain", what, why).field(field));
+        }
+        let missing = [
+            (
+                "vcpus",
+                domain.vcpus.is_none(),
+                "write vcpus = { count = 2 }",
+            ),
+            (
+                "memory",
+                domain.memory.is_none(),
+                "write memory = { size = \"1GiB\" }",
+            ),
+        ];
+        let (field, _, mend) = missing.into_iter().find(|(_, missing, _)| *missing)?;
+        return Some(Fault::of(
+            "domain",
+            format!("the guest `{name}` has no `{field}`"),
+            mend,
+        ));
+    }
+    if let Some((field, _)) = only_guest.into_iter().find(|(_, given)| *given) {
+        let what = format!("domain `{name}` of kind {kind} has `{field}`, which belongs to guests");
+        return Some(Fault::of("domain", what, "remove it, or write kind = \"vm\"").field(field));
+    }
+    if domain.container.is_some() && kind != DomainKind::Container {
+        let what = format!("domain `{name}` of kind {kind} has `container`");
+        return Some(
+            Fault::of("domain", what, "remove it, or write kind = \"container\"")
+                .field("container"),
+        );
+    }
+    match (&domain.cpus, kind) {
+        (None, DomainKind::Host) => None,
+        (None, _) => Some(Fault::of(
+            "domain",
+            format!("domain `{name}` has no `cpus`"),
+            "write cpus = \"1\", or cpus = { count = 1 }",
+        )),
+        (Some(CpuRequest::Selector(_)), DomainKind::Host) => Some(
+            Fault::of(
+                "domain",
+                format!("domain `{name}` of kind host asks for CPUs of its own"),
+                "a host domain runs on housekeeping CPUs: list some of them, or leave `cpus` out",
+            )
+            .field("cpus"),
+        ),
+        _ => None,
+    }
+}
+
+fn cpu_fault(domain: &PlannedDomain, known: &BTreeSet<&str>) -> Option<Fault> {
+    let name = &domain.name;
+    let (field, selector, listed) = match (&domain.cpus, &domain.vcpus) {
+        (Some(CpuRequest::List(cpus)), _) => ("cpus", None, Some(cpus.clone())),
+        (Some(CpuRequest::Selector(selector)), _) => ("cpus", Some(selector.clone()), None),
+        (None, Some(VirtualCpus::List(cpus))) => ("vcpus", None, Some(cpus.clone())),
+        (None, Some(VirtualCpus::Table(request))) => {
+            ("vcpus", Some(request.selector()), request.cpus.clone())
+        }
+        (None, None) => return None,
+    };
+    let fault = |what: String, mend: &str| Some(Fault::of("domain", what, mend).field(field));
+    if listed.as_ref().is_some_and(|cpus| cpus.is_empty()) {
+        return fault(
+            format!("domain `{name}` names no CPU"),
+            "name at least one, or ask for them: { count = 1 }",
+        );
+    }
+    let selector = selector?;
+    let asks = selector
+        != CpuSelector {
+            count: selector.count,
+            ..CpuSelector::default()
+        };
+    if listed.is_some() && asks {
+        return fault(
+            format!("domain `{name}` both lists its CPUs and asks for some by property"),
+            "keep either `cpus` or the properties",
+        );
+    }
+    if selector.count == 0 {
+        return fault(
+            format!("domain `{name}` asks for no CPU"),
+            "write count = 1 or more",
+        );
+    }
+    let unknown = [&selector.same_l3_as, &selector.not_l3_of]
+        .into_iter()
+        .flatten()
+        .find(|other| !known.contains(other.as_str()))?;
+    fault(
+        format!("domain `{name}` refers to `{unknown}`, which is no domain before it"),
+        "name `housekeeping` or a domain that stands further up in the plan",
+    )
+}
+
+fn waiver_fault(plan: &Plan, waiver: &Waiver) -> Option<Fault> {
+    let fault =
+        |field, what: String, mend: String| Some(Fault::of("waive", what, mend).field(field));
+    let name = &waiver.rule;
+    let Some(rule) = RULES.iter().find(|rule| rule.name == name) else {
+        let nearest = RULES
+            .iter()
+            .map(|rule| rule.name)
+            .collect::<Vec<&str>>()
+            .join(", ");
+        return fault(
+            "rule",
+            format!("there is no rule `{name}`"),
+            format!("the rules are {nearest}"),
+        );
+    };
+    if !rule.waivable {
+        return fault(
+            "rule",
+            format!("the rule `{name}` cannot be waived: without it the plan cannot work"),
+            "change what breaks it".to_owned(),
+        );
+    }
+    if waiver.reason.trim().is_empty() {
+        return fault(
+            "reason",
+            format!("the waiver of `{name}` gives no reason"),
+            "say why the rule does not matter here".to_owned(),
+        );
+    }
+    let domain = waiver.domain.as_ref()?;
+    if plan.domain(domain).is_some() {
+        return None;
+    }
+    fault(
+        "domain",
+        format!("the waiver of `{name}` is for `{domain}`, which is no domain"),
+        "name a domain of the plan, or leave `domain` out".to_owned(),
+    )
+}

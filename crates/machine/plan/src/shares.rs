@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Who owns each interrupt, who shares each cache and memory node, and who has a part of one alone.
+
+use std::collections::BTreeSet;
+
+use rampart_model::{
+    AllocationGroup, CacheControl, CacheKind, CacheSharing, CpuSet, DomainKind, GuestPages,
+    Interrupt, InterruptMatch, InterruptOwnership, Machine, NodeSharing, Plan, PlannedDomain,
+    ResolvedDomain, Surroundings,
+};
+use rampart_rules::{Division, Indivisible, cache_requests, divide};
+
+use crate::names::{HOUSEKEEPING, matches};
+use crate::view;
+
+/// Whether an interrupt is what the plan describes.
+pub(crate) fn is_match(rule: &InterruptMatch, interrupt: &Interrupt) -> bool {
+    let fits = |pattern: &Option<String>, text: &str| {
+        pattern
+            .as_ref()
+            .is_none_or(|pattern| matches(pattern, text))
+    };
+    // Several drivers can share an interrupt; one that matches is enough.
+    let action = match &rule.action {
+        Some(pattern) => interrupt
+            .action
+            .split(',')
+            .any(|action| matches(pattern, action.trim())),
+        None => true,
+    };
+    action && fits(&rule.chip, &interrupt.chip) && fits(&rule.name, &interrupt.name)
+}
+
+pub(crate) fn interrupts(
+    plan: &Plan,
+    surroundings: &Surroundings,
+    domains: &[ResolvedDomain],
+    housekeeping: &CpuSet,
+) -> Vec<InterruptOwnership> {
+    surroundings
+        .interrupts
+        .iter()
+        .flatten()
+        .map(|interrupt| {
+            let owner = plan.domains.iter().zip(domains).find(|(domain, _)| {
+                domain
+                    .interrupts
+                    .iter()
+                    .any(|rule| is_match(rule, interrupt))
+            });
+            InterruptOwnership {
+                number: interrupt.number,
+                action: interrupt.action.clone(),
+                owner: owner.map(|(domain, _)| domain.name.clone()),
+                cpus: owner.map_or_else(|| housekeeping.clone(), |(_, got)| got.cpus.clone()),
+            }
+        })
+        .collect()
+}
+
+/// Who works on `cpus`.
+fn on(cpus: &CpuSet, domains: &[ResolvedDomain], housekeeping: &CpuSet) -> BTreeSet<String> {
+    let mut names: BTreeSet<String> = domains
+        .iter()
+        .filter(|domain| domain.kind != DomainKind::Host)
+        .filter(|domain| !domain.cpus.intersection(cpus).is_empty())
+        .map(|domain| domain.name.clone())
+        .collect();
+    if !housekeeping.intersection(cpus).is_empty() {
+        names.insert(HOUSEKEEPING.to_owned());
+    }
+    names
+}
+
+pub(crate) fn caches(
+    machine: &Machine,
+    domains: &[ResolvedDomain],
+    housekeeping: &CpuSet,
+) -> Vec<CacheSharing> {
+    let mut caches: Vec<CacheSharing> = machine
+        .topology
+        .caches
+        .iter()
+        .filter(|cache| cache.shared_by.len() > 1 && cache.kind != CacheKind::Instruction)
+        .map(|cache| CacheSharing {
+            level: cache.level,
+            kind: cache.kind,
+            size: cache.size,
+            cpus: cache.shared_by.clone(),
+            domains: on(&cache.shared_by, domains, housekeeping),
+        })
+        .collect();
+    caches.sort_by_key(|cache| (std::cmp::Reverse(cache.level), cache.cpus.first()));
+    caches
+}
+
+pub(crate) fn nodes(
+    machine: &Machine,
+    domains: &[ResolvedDomain],
+    housekeeping: &CpuSet,
+) -> Vec<NodeSharing> {
+    machine
+        .topology
+        .nodes
+        .iter()
+        .map(|node| NodeSharing {
+            id: node.id,
+            cpus: node.cpus.clone(),
+            memory: node.memory,
+            domains: on(&node.cpus, domains, housekeeping),
+        })
+        .collect()
+}
+
+/// The caches as the domains' shares divide them; none where nobody asks, or what can be divided is
+/// not known. Groups of the plan itself, where it is applied, are not in the way.
+pub(crate) fn division(
+    surroundings: &Surroundings,
+    domains: &[ResolvedDomain],
+) -> Option<Result<Division, Box<Indivisible>>> {
+    let requests = cache_requests(domains);
+    let Some(CacheControl::Mounted(allocation)) = &surroundings.cache_control else {
+        return None;
+    };
+    if requests.is_empty() {
+        return None;
+    }
+    let mut allocation = allocation.clone();
+    allocation.groups.retain(|group| {
+        let ours = |domain: &ResolvedDomain| AllocationGroup::name_of(&domain.name) == group.name;
+        !domains.iter().any(ours)
+    });
+    Some(divide(&allocation, &requests))
+}
+
+/// The huge pages of a guest: on the node that the plan names, else on that of its first CPU.
+pub(crate) fn huge_pages(
+    machine: &Machine,
+    domain: &PlannedDomain,
+    cpus: &CpuSet,
+) -> Option<GuestPages> {
+    let memory = domain.memory.as_ref()?;
+    let size = memory.hugepage.filter(|size| size.0 > 0)?;
+    let of_cpus = cpus
+        .iter()
+        .filter_map(|cpu| view::node(&machine.topology, cpu))
+        .min();
+    Some(GuestPages {
+        node: memory.node.or(of_cpus).unwrap_or(0),
+        size,
+        count: memory.size.0.div_ceil(size.0),
+    })
+}

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Rules that every entry of the catalogue keeps.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use rampart_model::{CpuId, CpuSet, KnobGroup, VitalThread};
+use rampart_rules::{
+    Format, Isolation, Knob, Place, Wanted, When, all, entry, named, satisfies, to_write,
+};
+
+fn isolation(real_time: &str, housekeeping: &str) -> Isolation {
+    Isolation {
+        real_time: real_time.parse().expect("CPUs"),
+        housekeeping: housekeeping.parse().expect("CPUs"),
+        ..Isolation::default()
+    }
+}
+
+fn format(knob: &Knob) -> Format {
+    match knob.place {
+        Place::File(format, _) | Place::Boot { format, .. } => format,
+        _ => Format::List,
+    }
+}
+
+fn wishes(knob: &Knob) -> Vec<Wanted> {
+    let mut wishes = vec![knob.wanted];
+    wishes.extend(knob.choices.iter().map(|choice| choice.wanted));
+    wishes
+}
+
+#[test]
+fn names_are_unique_and_kebab_case() {
+    let mut names = BTreeSet::new();
+    for knob in all() {
+        assert!(names.insert(knob.name), "{} is there twice", knob.name);
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        assert!(knob.name.chars().all(plain), "{}", knob.name);
+        assert!(
+            !knob.name.starts_with('-') && !knob.name.ends_with('-'),
+            "{}",
+            knob.name
+        );
+        assert_eq!(named(knob.name).map(|found| found.name), Some(knob.name));
+    }
+    assert!(names.len() > 150, "{} knobs", names.len());
+    assert!(named("no-such-knob").is_none());
+}
+
+#[test]
+fn every_group_has_knobs_and_every_knob_says_everything() {
+    for group in KnobGroup::ALL {
+        assert!(all().any(|knob| knob.group == group), "{group:?}");
+    }
+    for knob in all() {
+        let shown = entry(knob);
+        for (what, text) in [
+            ("title", &shown.title),
+            ("wanted", &shown.wanted),
+            ("reason", &shown.reason),
+            ("cost", &shown.cost),
+            ("kernels", &shown.kernels),
+            ("verify", &shown.verify),
+            ("undo", &shown.undo),
+            ("source", &shown.source),
+        ] {
+            assert!(!text.trim().is_empty(), "{}: no {what}", knob.name);
+            assert!(
+                !text.contains('\n') && !text.contains("  "),
+                "{}: {what} {text:?}",
+                knob.name
+            );
+        }
+        assert!(!shown.places.is_empty(), "{}: no place", knob.name);
+        assert!(
+            shown.reason.ends_with('.'),
+            "{}: {}",
+            knob.name,
+            shown.reason
+        );
+        assert!(shown.cost.ends_with('.'), "{}: {}", knob.name, shown.cost);
+        assert!(
+            !shown.title.ends_with('.'),
+            "{}: {}",
+            knob.name,
+            shown.title
+        );
+    }
+}
+
+#[test]
+fn places_are_paths_of_the_kernel_with_whole_braces() {
+    for knob in all() {
+        let paths = match knob.place {
+            Place::File(_, paths) | Place::Exists(paths) => paths,
+            _ => continue,
+        };
+        assert!(!paths.is_empty(), "{}", knob.name);
+        for path in paths {
+            assert!(
+                path.starts_with('/') && !path.contains("//"),
+                "{}: {path}",
+                knob.name
+            );
+            assert!(!path.contains(['*', ' ']), "{}: {path}", knob.name);
+            // No brace spans directories, and each is closed.
+            for part in path.split('/') {
+                let (open, close) = (part.matches('{').count(), part.matches('}').count());
+                assert_eq!(open, close, "{}: {path}", knob.name);
+                assert!(open <= 1, "{}: {path}", knob.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn choices_are_several_of_one_name_each_and_the_first_is_what_is_wanted() {
+    for knob in all().filter(|knob| !knob.choices.is_empty()) {
+        assert!(knob.choices.len() > 1, "{}", knob.name);
+        assert_eq!(knob.choices[0].wanted, knob.wanted, "{}", knob.name);
+        let names: BTreeSet<&str> = knob.choices.iter().map(|choice| choice.name).collect();
+        assert_eq!(names.len(), knob.choices.len(), "{}", knob.name);
+        for choice in knob.choices {
+            assert!(
+                !choice.who.is_empty() && !choice.why.is_empty(),
+                "{}",
+                knob.name
+            );
+            let mut isolation = isolation("2-3", "0-1");
+            isolation
+                .choices
+                .insert(knob.name.to_owned(), choice.name.to_owned());
+            assert_eq!(knob.wanted_by(&isolation), choice.wanted, "{}", knob.name);
+        }
+    }
+}
+
+#[test]
+fn an_unknown_choice_changes_nothing() {
+    let mut isolation = isolation("2-3", "0-1");
+    let knob = named("timer-migration").expect("knob");
+    isolation
+        .choices
+        .insert(knob.name.to_owned(), "no-such-choice".to_owned());
+    assert_eq!(knob.wanted_by(&isolation), knob.wanted);
+}
+
+/// The sources that differ, as far as they are known.
+#[test]
+fn where_sources_differ_there_are_choices() {
+    for name in [
+        "timer-migration",
+        "real-time-throttling",
+        "fair-server",
+        "ksoftirqd-priority",
+        "rcuc-priority",
+        "numa-balancing",
+        "nohz-full",
+        "mitigations",
+        "statistics-interval",
+        "rcu-nocb-poll",
+        "irqbalance-banned-cpus",
+        "stalld",
+        "tsc-reliable",
+        "scheduler-isolation",
+        "busy-poll",
+    ] {
+        let knob = named(name).unwrap_or_else(|| panic!("{name}"));
+        assert!(knob.choices.len() > 1, "{name}");
+    }
+}
+
+/// Whoever says that a machine is unfit must be able to say what mends it.
+#[test]
+fn problems_have_a_mend() {
+    for knob in all().filter(|knob| knob.problem) {
+        let by_place = matches!(
+            knob.place,
+            Place::Boot { .. } | Place::KernelOption(_) | Place::File(_, _)
+        );
+        assert!(knob.mend.is_some() || by_place, "{}", knob.name);
+    }
+}
+
+#[test]
+fn guests_alone_have_the_settings_of_kvm_modules() {
+    for knob in all().filter(|knob| knob.name.starts_with("kvm-")) {
+        if matches!(knob.place, Place::File(_, _)) {
+            assert!(knob.applies.contains(&When::Guests), "{}", knob.name);
+        }
+    }
+}
+
+proptest! {
+    /// What is written is what is wanted, however the kernel writes it back.
+    #[test]
+    fn what_is_written_satisfies(
+        cpus in 2u32..80,
+        split in proptest::collection::vec(any::<bool>(), 80),
+        zeros in 0usize..8,
+    ) {
+        let is_real_time = |cpu: &u32| split.get(*cpu as usize).copied().unwrap_or(false);
+        let real_time: CpuSet = (1..cpus).filter(is_real_time).map(CpuId).collect();
+        let housekeeping = (0..cpus).map(CpuId).collect::<CpuSet>().difference(&real_time);
+        let isolation = Isolation { real_time, housekeeping, ..Isolation::default() };
+        for knob in all() {
+            let format = format(knob);
+            for wanted in wishes(knob) {
+                let Some(text) = to_write(wanted, format, &isolation) else {
+                    continue;
+                };
+                let mut notations = vec![text.clone(), format!("{text}\n"), format!(" {text} ")];
+                if format == Format::Mask {
+                    notations.push(format!("{}{text}", "0".repeat(zeros.min(8 - text.find(',').unwrap_or(text.len())))));
+                }
+                if format == Format::List
+                    && !isolation.real_time.is_empty()
+                    && let Ok(cpus) = text.parse::<CpuSet>()
+                {
+                    let each: Vec<String> = cpus.iter().map(|cpu| cpu.to_string()).collect();
+                    notations.push(each.join(","));
+                }
+                for notation in notations {
+                    prop_assert_eq!(
+                        satisfies(wanted, format, &notation, &isolation),
+                        Some(true),
+                        "{}: {:?} as {:?}", knob.name, wanted, notation
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn any_text_is_judged_or_not_understood(text in ".{0,40}") {
+        let isolation = isolation("2-3", "0-1");
+        for knob in all() {
+            for wanted in wishes(knob) {
+                let _ = satisfies(wanted, format(knob), &text, &isolation);
+            }
+        }
+    }
+}
+
+/// A thread without which a CPU stops has a knob, and the knob names it.
+#[test]
+fn vital_threads_have_the_knobs_that_name_them() {
+    for kind in VitalThread::ALL {
+        let knob = named(kind.knob).expect(kind.knob);
+        let Place::ThreadPolicy(names) = knob.place else {
+            panic!("{}: {:?}", kind.knob, knob.place);
+        };
+        assert!(
+            names.iter().any(|name| name.starts_with(kind.prefix)),
+            "{}: {names:?}",
+            kind.prefix
+        );
+    }
+}

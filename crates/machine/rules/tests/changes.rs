@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What applying a plan changes on the recorded machines.
+
+use std::path::Path;
+
+use rampart_host::{MachineRoot, read_knob_values, read_machine, read_surroundings};
+use rampart_model::{ChangeList, ChangeTarget, SchedulingPolicy, StepAction, StepKind};
+use rampart_rules::{
+    BootLine, Isolation, KernelVersion, PlaceValue, Reading, Readings, Subject, change_list,
+};
+
+const RECORDED: [&str; 5] = ["board", "laptop", "server", "simulated", "virtual-machine"];
+
+fn changes(machine: &str, cpus: &str, host: &str) -> ChangeList {
+    changes_where(machine, cpus, host, |_| ())
+}
+
+/// The same where something of the machine is otherwise.
+fn changes_where(
+    machine: &str,
+    cpus: &str,
+    host: &str,
+    edit: impl FnOnce(&mut Readings),
+) -> ChangeList {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/fixtures/machines");
+    let root = MachineRoot::at(root.join(machine));
+    let text = format!("[[domain]]\nname = \"press\"\nkind = \"task\"\ncpus = \"{cpus}\"\n{host}");
+    let plan = rampart_plan::parse(&text, "plan.toml").unwrap_or_else(|error| panic!("{error}"));
+    let machine = read_machine(&root);
+    let resolved = rampart_plan::resolve(&machine, &plan, &read_surroundings(&root, &[]));
+    let mut readings = read_knob_values(&root, &resolved.real_time);
+    edit(&mut readings);
+    let subject = Subject {
+        machine: &machine,
+        readings: &readings,
+    };
+    change_list(&resolved, subject, &Isolation::of(&resolved), "test")
+}
+
+fn action(list: &ChangeList, name: &str) -> Option<StepAction> {
+    let step = list.steps.iter().find(|step| step.name == name);
+    step.map(|step| step.action)
+}
+
+#[test]
+fn walls_come_first_and_what_disturbs_last() {
+    for machine in RECORDED {
+        let list = changes(machine, "1", "");
+        let steps: Vec<_> = list.to_apply().collect();
+        assert_eq!(steps[0].kind, StepKind::Wall, "{machine}");
+        assert!(steps.len() > 1, "{machine}: {steps:#?}");
+        let knobs: Vec<bool> = steps
+            .iter()
+            .filter(|step| step.kind == StepKind::Knob)
+            .map(|step| step.disruptive.is_some())
+            .collect();
+        assert!(knobs.is_sorted(), "{machine}: {steps:#?}");
+    }
+}
+
+/// Everything that is written is a setting of the kernel, and nothing is written twice.
+#[test]
+fn only_settings_of_the_kernel_are_written() {
+    for machine in RECORDED {
+        let list = changes(machine, "1", "");
+        let mut places = Vec::new();
+        for step in list.to_apply() {
+            for place in &step.places {
+                if let ChangeTarget::File(path)
+                | ChangeTarget::CpuListFile(path)
+                | ChangeTarget::CpuMaskFile(path) = &place.target
+                {
+                    assert!(
+                        path.starts_with("/proc/sys/") || path.starts_with("/sys/"),
+                        "{machine}: {path}"
+                    );
+                    assert!(!path.starts_with("/sys/fs/cgroup"), "{machine}: {path}");
+                    assert!(!place.value.is_empty() && !place.value.contains('\n'));
+                }
+                places.push(format!("{:?}", place.target));
+            }
+        }
+        let count = places.len();
+        places.sort();
+        places.dedup();
+        assert_eq!(places.len(), count, "{machine}");
+    }
+}
+
+#[test]
+fn a_plan_chooses_what_is_done() {
+    let list = changes("simulated", "1", "");
+    assert_eq!(action(&list, "swappiness"), Some(StepAction::Apply));
+    // What catches a thread that runs away is taken away by name only, and so are services.
+    let throttling = "real-time-throttling";
+    assert_eq!(action(&list, throttling), Some(StepAction::Skip));
+    assert_eq!(
+        action(&changes("server", "2", ""), "tuned"),
+        Some(StepAction::ByHand)
+    );
+
+    let host = "[host]\ntuned = \"apply\"\nswappiness = { action = \"apply\", value = \"1\" }\n\
+                real-time-throttling = \"apply\"\ndirty-limit = \"skip\"\n\
+                statistics-interval = \"expect\"\n";
+    let list = changes("simulated", "1", host);
+    assert_eq!(action(&list, throttling), Some(StepAction::Apply));
+    assert_eq!(action(&list, "dirty-limit"), Some(StepAction::Skip));
+    assert_eq!(
+        action(&list, "statistics-interval"),
+        Some(StepAction::Expect)
+    );
+    let swappiness = list.steps.iter().find(|step| step.name == "swappiness");
+    assert_eq!(swappiness.expect("a step").places[0].value, "1");
+    let list = changes("server", "2", host);
+    let tuned = list.steps.iter().find(|step| step.name == "tuned");
+    let service = ChangeTarget::Service("tuned.service".to_owned());
+    assert_eq!(tuned.expect("a step").places[0].target, service);
+
+    // Nothing but what is named, where the plan says so.
+    let list = changes("simulated", "1", "[host]\ndefault = \"skip\"\n");
+    assert!(
+        list.to_apply().all(|step| step.kind == StepKind::Wall),
+        "{:#?}",
+        list.to_apply().collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn the_boot_line_is_whole_and_the_plan_wins() {
+    let list = changes(
+        "simulated",
+        "1",
+        "[boot]\narguments = [\"nohz_full=none\", \"quiet\"]\nreboot = \"plan\"\n",
+    );
+    let arguments = &list.boot_arguments;
+    assert_eq!(arguments[..2], ["nohz_full=none", "quiet"]);
+    for expected in ["isolcpus=managed_irq,domain,1", "rcu_nocbs=1"] {
+        let found = arguments.iter().filter(|argument| *argument == expected);
+        assert_eq!(found.count(), 1, "{expected}: {arguments:?}");
+    }
+    let named = |argument: &&String| argument.starts_with("nohz_full");
+    assert_eq!(arguments.iter().filter(named).count(), 1, "{arguments:?}");
+    // What the next start has already stays in it, as it is: threads that stay idle may be set aside
+    // too, and fewer CPUs may get interrupts than could.
+    assert!(
+        arguments.contains(&"irqaffinity=0".to_owned()),
+        "{arguments:?}"
+    );
+    let server = changes("server", "2-3", "").boot_arguments;
+    assert!(server.contains(&"skew_tick=1".to_owned()), "{server:?}");
+    let started_with = |line: &str| {
+        let line = BootLine::parse(line);
+        changes_where("laptop", "2", "", |readings| readings.boot_line = line).boot_arguments
+    };
+    for (line, expected) in [
+        (
+            "isolcpus=domain,managed_irq,2-3",
+            "isolcpus=domain,managed_irq,2-3",
+        ),
+        (
+            "isolcpus=domain,managed_irq,2-5",
+            "isolcpus=managed_irq,domain,2",
+        ),
+        ("rcu_nocbs=2-3", "rcu_nocbs=2-3"),
+        ("rcu_nocbs=2-5", "rcu_nocbs=2"),
+    ] {
+        let arguments = started_with(line);
+        assert!(
+            arguments.contains(&expected.to_owned()),
+            "{line}: {arguments:?}"
+        );
+    }
+    // Lists that set aside other CPUs than the plan are its own.
+    for cpus in ["1", "2"] {
+        let server = changes("server", cpus, "").boot_arguments;
+        let isolated = format!("isolcpus=managed_irq,domain,{cpus}");
+        assert!(server.contains(&isolated), "{server:?}");
+    }
+}
+
+/// What the check takes for as wanted is not written, and what is written is what it wants: CPUs as
+/// sets, a priority as the least one, of several words the marked one.
+#[test]
+fn a_value_of_the_plan_means_what_it_means_to_the_check() {
+    let said = |name: &str, value: &str| {
+        format!("[host]\n{name} = {{ action = \"apply\", value = \"{value}\" }}\n")
+    };
+    let outcome = |list: &ChangeList, name: &str| {
+        let step = list.steps.iter().find(|step| step.name == name);
+        let step = step.unwrap_or_else(|| panic!("no step {name}"));
+        let mut values: Vec<String> = step
+            .places
+            .iter()
+            .map(|place| place.value.clone())
+            .collect();
+        values.dedup();
+        (step.action, values.join(" "))
+    };
+    let (apply, as_wanted) = (StepAction::Apply, StepAction::AsWanted);
+
+    let steering = "receive-steering";
+    let mask = |text: &'static str| {
+        move |readings: &mut Readings| {
+            let files = &mut readings.files;
+            let queues = files
+                .iter_mut()
+                .filter(|(path, _)| path.ends_with("/rps_cpus"));
+            for place in queues.flat_map(|(_, places)| places) {
+                place.reading = Reading::Value(text.to_owned());
+            }
+        }
+    };
+    for (present, expected) in [
+        ("00", apply),
+        ("00000000,0000000c", apply),
+        ("00000000,00000003", as_wanted),
+    ] {
+        let list = changes_where("server", "2", &said(steering, "3"), mask(present));
+        assert_eq!(
+            outcome(&list, steering),
+            (expected, "0-1".to_owned()),
+            "{present}"
+        );
+    }
+
+    let pages = "transparent-huge-pages";
+    for (value, expected) in [("always", as_wanted), ("never", apply)] {
+        let list = changes("laptop", "1", &said(pages, value));
+        assert_eq!(outcome(&list, pages), (expected, value.to_owned()));
+    }
+
+    let threads = "rcuc-priority";
+    for (present, expected, written) in [
+        (50, as_wanted, "fifo:50"),
+        (11, as_wanted, "fifo:11"),
+        (1, apply, "fifo:11"),
+    ] {
+        for value in ["11", "fifo:11"] {
+            let list = changes_where("board", "4", &said(threads, value), |readings| {
+                for thread in readings.threads.iter_mut().flatten() {
+                    thread.policy = Some(SchedulingPolicy::Fifo(present));
+                }
+            });
+            assert_eq!(
+                outcome(&list, threads),
+                (expected, written.to_owned()),
+                "{present}"
+            );
+        }
+    }
+}
+
+/// What stops a thread that never sleeps goes by its name alone.
+#[test]
+fn no_default_takes_a_safety_net_away() {
+    let net = "real-time-throttling";
+    for host in ["", "[host]\ndefault = \"apply\"\n"] {
+        let list = changes("laptop", "1", host);
+        assert_eq!(action(&list, net), Some(StepAction::Skip), "{host}");
+    }
+    let named = changes("laptop", "1", &format!("[host]\n{net} = \"apply\"\n"));
+    assert_eq!(action(&named, net), Some(StepAction::Apply));
+}
+
+/// What a plan with a guest on CPUs 2 and 3 changes on the server, whose nodes have these 1 GiB pages
+/// in all and free ones, and which was started so by this kernel.
+fn with_pages(pages: [(u64, u64); 2], boot: &str, kernel: (u16, u16), more: &str) -> ChangeList {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/fixtures/machines/server");
+    let root = MachineRoot::at(root);
+    let text = format!(
+        "[[domain]]\nname = \"g\"\nkind = \"vm\"\nvcpus = \"2-3\"\n\
+         memory = {{ size = \"2GiB\", hugepage = \"1GiB\", node = 0 }}\n{more}"
+    );
+    let plan = rampart_plan::parse(&text, "plan.toml").unwrap_or_else(|error| panic!("{error}"));
+    let machine = read_machine(&root);
+    let resolved = rampart_plan::resolve(&machine, &plan, &read_surroundings(&root, &[]));
+    let mut readings = read_knob_values(&root, &resolved.real_time);
+    readings.boot_line = BootLine::parse(boot);
+    let (major, minor) = kernel;
+    readings.kernel = Some(KernelVersion { major, minor });
+    let node = "/sys/devices/system/node/node{node}/hugepages/hugepages-{size}";
+    for (file, of) in [("nr_hugepages", 0), ("free_hugepages", 1)] {
+        let places = pages.iter().enumerate().map(|(number, counts)| PlaceValue {
+            path: format!("/node{number}/{file}"),
+            keys: vec![number.to_string(), "1048576kB".to_owned()],
+            reading: Reading::Value([counts.0, counts.1][of].to_string()),
+        });
+        let places = places.collect();
+        readings.files.insert(format!("{node}/{file}"), places);
+    }
+    let subject = Subject {
+        machine: &machine,
+        readings: &readings,
+    };
+    change_list(&resolved, subject, &Isolation::of(&resolved), "test")
+}
+
+/// The words of the boot line about huge pages.
+fn page_words(list: &ChangeList) -> String {
+    let words = list.boot_arguments.iter();
+    let words: Vec<&str> = words
+        .filter(|word| word.starts_with("hugepages"))
+        .map(String::as_str)
+        .collect();
+    words.join(" ")
+}
+
+#[test]
+fn huge_pages_are_reserved_on_their_node() {
+    // Three are there, of which one is free: two are needed, so there have to be four.
+    let list = with_pages([(3, 1), (0, 0)], "", (6, 1), "");
+    let steps: Vec<_> = list
+        .steps
+        .iter()
+        .filter(|step| step.name == "huge-pages")
+        .collect();
+    assert_eq!((steps.len(), steps[0].action), (1, StepAction::Apply));
+    let place = &steps[0].places[0];
+    assert_eq!(
+        (place.place.as_str(), place.value.as_str()),
+        ("/node0/nr_hugepages", "4")
+    );
+    assert_eq!(page_words(&list), "", "no restart is planned");
+
+    let list = with_pages([(2, 2), (0, 0)], "", (6, 1), "[boot]\nreboot = \"plan\"\n");
+    assert_eq!(action(&list, "huge-pages"), Some(StepAction::AsWanted));
+    assert_eq!(page_words(&list), "", "somebody else reserved them");
+    for (host, expected) in [("skip", StepAction::Skip), ("expect", StepAction::Expect)] {
+        let host = format!("[host]\nhuge-pages = \"{host}\"\n");
+        let list = with_pages([(0, 0); 2], "", (6, 1), &host);
+        assert_eq!(action(&list, "huge-pages"), Some(expected));
+    }
+    // What the plan says of knobs that it does not name is not about what it asks for itself.
+    let list = with_pages([(0, 0); 2], "", (6, 1), "[host]\ndefault = \"skip\"\n");
+    assert_eq!(action(&list, "huge-pages"), Some(StepAction::Apply));
+}
+
+#[test]
+fn large_pages_are_asked_for_at_the_start() {
+    let plan = "[boot]\nreboot = \"plan\"\n";
+    let others = "hugepages=8 hugepagesz=2M hugepages=64 hugepagesz=1G hugepages=1";
+    for (boot, kernel, expected) in [
+        ("", (6, 1), "hugepagesz=1G hugepages=0:2"),
+        // Without nodes there the kernel spreads them evenly.
+        ("", (5, 10), "hugepagesz=1G hugepages=4"),
+        (
+            others,
+            (6, 1),
+            "hugepages=8 hugepagesz=2M hugepages=64 hugepagesz=1G hugepages=0:2",
+        ),
+    ] {
+        let list = with_pages([(0, 0); 2], boot, kernel, plan);
+        assert_eq!(page_words(&list), expected);
+        assert_eq!(
+            action(&list, "huge-pages-at-boot"),
+            Some(StepAction::AtRestart)
+        );
+    }
+    // After the restart they stay there.
+    let so = "hugepagesz=1G hugepages=0:2";
+    let list = with_pages([(2, 2), (0, 0)], so, (6, 1), plan);
+    assert_eq!(page_words(&list), so);
+    assert_eq!(
+        action(&list, "huge-pages-at-boot"),
+        Some(StepAction::AsWanted)
+    );
+    let named = "[boot]\nreboot = \"plan\"\narguments = [\"hugepages=9\"]\n";
+    assert_eq!(
+        page_words(&with_pages([(0, 0); 2], "", (6, 1), named)),
+        "hugepages=9"
+    );
+    let left = "[boot]\nreboot = \"plan\"\n[host]\nhuge-pages-at-boot = \"skip\"\n";
+    assert_eq!(page_words(&with_pages([(0, 0); 2], "", (6, 1), left)), "");
+}

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Brings the document up to date with what was measured.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use rampart_model::{
+    Condition, DomainPlan, Evaluation, Exposure, Finding, GuestRole, LegPlan, LegRecord, MeterPlan,
+    NotMeasured, Record, Severity,
+};
+
+use crate::Cell;
+use crate::collect::RecordCollector;
+use crate::complete::{Missing, missing};
+use crate::effects::judge::judge_effects;
+use crate::experiment::{since_epoch, timestamp};
+use crate::failures::Failures;
+use crate::judge::{Evidence, Judging};
+
+/// Judging between runs and rounds may take this part of the time that passed. The document is
+/// then a little behind with its verdicts; with its records never.
+const SHARE_FOR_JUDGING: u32 = 50;
+
+/// Keeps a document up to date with what was measured.
+#[derive(Debug)]
+pub(crate) struct Concluding {
+    /// What the plan left out.
+    planned: Vec<NotMeasured>,
+    began: Instant,
+    /// The time that judging took.
+    spent: Duration,
+    /// Runs that are in the document.
+    runs: usize,
+    judging: Judging,
+    /// On how many runs what is said of the plan's changes rests.
+    effects_of: Option<usize>,
+}
+
+impl Concluding {
+    /// For a document in which only the plan stands.
+    pub(crate) fn new(evaluation: &Evaluation) -> Self {
+        Self {
+            planned: evaluation.not_measured.clone(),
+            began: Instant::now(),
+            spent: Duration::ZERO,
+            runs: 0,
+            judging: Judging::default(),
+            effects_of: None,
+        }
+    }
+
+    /// After a run or a round: records always, verdicts while they take little of the time.
+    pub(crate) fn between(
+        &mut self,
+        evaluation: &mut Evaluation,
+        collectors: &BTreeMap<Cell, RecordCollector>,
+        failures: &Failures,
+    ) {
+        self.collect(evaluation, collectors, failures);
+        if self.spent <= self.began.elapsed() / SHARE_FOR_JUDGING {
+            self.judge(evaluation, collectors);
+        }
+    }
+
+    /// At the end: records and verdicts.
+    pub(crate) fn finish(
+        &mut self,
+        evaluation: &mut Evaluation,
+        collectors: &BTreeMap<Cell, RecordCollector>,
+        failures: &Failures,
+    ) {
+        self.collect(evaluation, collectors, failures);
+        self.judge(evaluation, collectors);
+    }
+
+    fn collect(
+        &mut self,
+        evaluation: &mut Evaluation,
+        collectors: &BTreeMap<Cell, RecordCollector>,
+        failures: &Failures,
+    ) {
+        let runs = collectors
+            .values()
+            .map(|collector| collector.record.runs.len())
+            .sum();
+        if runs != self.runs {
+            self.runs = runs;
+            // A cell's order is leg, domain, meter, condition: the order of the report.
+            let made = |record: &Record| !record.runs.is_empty();
+            evaluation.records = collectors
+                .iter()
+                .filter(|(cell, _)| cell.leg == 0)
+                .map(|(_, collector)| collector.record.clone())
+                .filter(made)
+                .collect();
+            if let Some(effects) = &mut evaluation.plan_effects {
+                effects.records = collectors
+                    .iter()
+                    .filter(|(cell, _)| cell.leg > 0)
+                    .filter_map(|(cell, collector)| {
+                        Some(LegRecord {
+                            leg: evaluation.plan.legs.get(cell.leg)?.leg.clone(),
+                            record: collector.record.clone(),
+                        })
+                    })
+                    .filter(|leg| made(&leg.record))
+                    .collect();
+            }
+        }
+        let missing = missing(evaluation);
+        let matters = |domain: &str| missing.iter().any(|one| one.is_of(domain));
+        evaluation.not_measured = [
+            self.planned.clone(),
+            failures.not_measured(matters),
+            gaps(missing, failures, !evaluation.plan.legs.is_empty()),
+        ]
+        .concat();
+        evaluation.written = timestamp(since_epoch());
+    }
+
+    fn judge(&mut self, evaluation: &mut Evaluation, collectors: &BTreeMap<Cell, RecordCollector>) {
+        let begin = Instant::now();
+        let blocks = collectors
+            .values()
+            .map(|collector| (collector.record.id.clone(), collector.blocks.as_slice()))
+            .collect();
+        let evidence = Evidence {
+            plan: &evaluation.plan,
+            records: &evaluation.records,
+            blocks: &blocks,
+            transfers: &evaluation.transfers,
+            emulated: evaluation.machine.virtualisation.emulated,
+        };
+        let judged = self.judging.judge(&evidence);
+        if let Some(effects) = &mut evaluation.plan_effects
+            && self.effects_of != Some(self.runs)
+        {
+            judge_effects(effects, &evidence);
+            self.effects_of = Some(self.runs);
+        }
+        evaluation.verdicts = judged.verdicts;
+        evaluation.comparison = judged.comparison;
+        self.spent += begin.elapsed();
+    }
+}
+
+/// What is missing, each with the reasons.
+fn gaps(missing: Vec<Missing>, failures: &Failures, compared: bool) -> Vec<NotMeasured> {
+    let with_reasons = |one: Missing| {
+        let left_out = one.unexplained.iter().map(|name| failures.left_out(name));
+        let mut findings = one.reasons;
+        findings.extend(left_out.flatten());
+        if findings.is_empty() {
+            let what = if compared {
+                "its turn did not come, or what it was to be measured in did not stand"
+            } else {
+                "the evaluation ended before its turn came"
+            };
+            findings.push(
+                Finding::new(Severity::Note, one.what.as_str(), what).mend(
+                    "let it run to its end, or give it more time with --for, or fewer --domains, --loads or --meters",
+                ),
+            );
+        }
+        NotMeasured {
+            what: one.what,
+            findings,
+        }
+    };
+    missing.into_iter().map(with_reasons).collect()
+}
+
+/// The record of a cell in one leg, or a domain in it: of several legs, each has its own name before.
+pub(crate) fn id_in_leg(leg: Option<&LegPlan>, cell: String) -> String {
+    match leg {
+        Some(leg) => format!("{}{cell}", leg.leg.prefix()),
+        None => cell,
+    }
+}
+
+/// `DOMAIN/METER/CONDITION`
+pub(crate) fn record_id(domain: &DomainPlan, meter: &MeterPlan, condition: Condition) -> String {
+    format!("{}/{}/{condition}", domain.name, meter.meter)
+}
+
+/// A record without runs.
+pub(crate) fn empty_record(evaluation: &Evaluation, cell: Cell) -> Record {
+    let domain = &evaluation.plan.domains[cell.domain];
+    let meter = &evaluation.plan.meters[cell.meter];
+    let condition = evaluation.plan.conditions[cell.condition];
+    Record {
+        emulated: evaluation.machine.virtualisation.emulated
+            || domain.selection.guest == Some(GuestRole::Emulated),
+        id: id_in_leg(
+            evaluation.plan.legs.get(cell.leg),
+            record_id(domain, meter, condition),
+        ),
+        domain: domain.name.clone(),
+        kind: domain.selection.kind,
+        plan: MeterPlan {
+            cpus: domain.cpus.clone(),
+            policy: domain.policy.unwrap_or(meter.policy),
+            deadline: domain.deadline.or(meter.deadline),
+            ..meter.clone()
+        },
+        condition,
+        exposure: Exposure::default(),
+        cpus: Vec::new(),
+        worst: Vec::new(),
+        runs: Vec::new(),
+        invalid: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::is_complete;
+    use rampart_model::EvaluationState;
+
+    /// A complete evaluation, as the page is tested with.
+    fn complete() -> Evaluation {
+        let text = include_str!("../../../show/web/fixtures/walls.json");
+        let mut evaluation: Evaluation = serde_json::from_str(text).expect("an evaluation");
+        for round in &mut evaluation.transfers {
+            round.invalid.clear();
+        }
+        evaluation.not_measured.clear();
+        evaluation.state = EvaluationState::Complete;
+        evaluation
+    }
+
+    fn why() -> Finding {
+        Finding::new(Severity::Problem, "vm", "it did not answer")
+    }
+
+    /// `WHAT: REASON` of everything that was not measured, which must agree with the exit code.
+    fn told(mut evaluation: Evaluation, failures: &Failures) -> Vec<String> {
+        Concluding::new(&evaluation).collect(&mut evaluation, &BTreeMap::new(), failures);
+        let gaps = &evaluation.not_measured;
+        assert_eq!(is_complete(&evaluation), gaps.is_empty(), "{gaps:?}");
+        let first = |gap: &NotMeasured| format!("{}: {}", gap.what, gap.findings[0].what);
+        gaps.iter().map(first).collect()
+    }
+
+    #[test]
+    fn what_is_not_measured_is_what_the_exit_code_tells() {
+        let nobody = Failures::default();
+        assert!(told(complete(), &nobody).is_empty());
+
+        let mut repeated = complete();
+        let mut failed = repeated.transfers[1].clone();
+        failed.invalid = vec![why()];
+        repeated.transfers.insert(1, failed);
+        assert!(told(repeated, &nobody).is_empty(), "made again");
+
+        let mut partly = complete();
+        let watched = &mut partly.transfers[1].watched;
+        let vm = watched.iter_mut().find(|one| one.domain == "vm");
+        vm.expect("the guest").invalid = vec![why()];
+        assert_eq!(
+            told(partly, &nobody),
+            ["round block:host/0 in vm: it did not answer"]
+        );
+
+        let mut cut = complete();
+        cut.transfers.truncate(1);
+        let all = told(cut, &nobody);
+        assert!(all.len() > 4, "{all:?}");
+        assert_eq!(
+            all[0],
+            "round block:host/0 in host, task, container, vm: the evaluation ended before its turn came"
+        );
+    }
+
+    #[test]
+    fn a_domain_that_was_left_out_is_a_gap_where_something_of_it_is_missing() {
+        let mut failures = Failures::default();
+        failures.failed("vm", &why());
+        failures.failed("vm", &why());
+        assert!(told(complete(), &failures).is_empty(), "nothing is missing");
+        let mut without = complete();
+        without
+            .records
+            .retain(|record| record.id != "vm/wakeup/idle");
+        let all = told(without, &failures);
+        assert_eq!(all.len(), 2, "{all:?}");
+        assert!(all[0].starts_with("domain vm, from its second failure on"));
+        assert!(all[1].starts_with("record vm/wakeup/idle: it failed 2 times"));
+    }
+}

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Real outputs, and what they say.
+
+use rampart_model::{Bucket, CpuId, Nanos, Severity};
+use rampart_peers::{
+    PeerError, PeerMeasurement, PeerQuantile, PeerSeries, read_cyclictest, read_rtla,
+};
+
+macro_rules! fixture {
+    ($name:literal) => {
+        include_str!(concat!("../../../../tests/fixtures/", $name))
+    };
+}
+
+fn rtla(text: &str) -> PeerMeasurement {
+    let measurement = read_rtla(text).expect("it is read");
+    let problems: Vec<_> = measurement
+        .findings
+        .iter()
+        .filter(|finding| finding.severity != Severity::Note)
+        .collect();
+    assert!(problems.is_empty(), "{problems:?}");
+    measurement
+}
+
+/// Name, number, samples in the buckets, beyond, least, mean and greatest in microseconds.
+fn told(series: &PeerSeries) -> (&str, u32, u64, Option<u64>, [Option<u64>; 3]) {
+    let micros = |value: Option<Nanos>| value.map(|value| value.0 / 1_000);
+    (
+        &series.name,
+        series.number.0,
+        series.seen.samples,
+        series.beyond,
+        [micros(series.min), micros(series.mean), micros(series.max)],
+    )
+}
+
+#[test]
+fn timerlat_with_samples_beyond_its_buckets() {
+    let read = rtla(fixture!("rtla/timerlat-hist.txt"));
+    assert_eq!(read.tool, "rtla timerlat hist");
+    assert_eq!(read.duration, Some(Nanos::from_secs(6)));
+    assert_eq!(read.bucket, Nanos::from_micros(1));
+    let [interrupt, thread] = read.series.as_slice() else {
+        panic!("{read:?}");
+    };
+    assert_eq!(
+        told(interrupt),
+        (
+            "IRQ",
+            1,
+            5_445,
+            Some(547),
+            [Some(19), Some(115), Some(2_717)]
+        )
+    );
+    assert_eq!(
+        told(thread),
+        (
+            "Thr",
+            1,
+            5_115,
+            Some(877),
+            [Some(47), Some(182), Some(2_898)]
+        )
+    );
+    assert_eq!(interrupt.samples(), 5_992);
+    // Nine samples of a hundred lie beyond: there is no p99 in the buckets.
+    let end = Nanos::from_micros(256);
+    assert_eq!(interrupt.quantile(0.99), Some(PeerQuantile::Beyond(end)));
+    let Some(PeerQuantile::AtMost(median)) = interrupt.quantile(0.5) else {
+        panic!("{interrupt:?}");
+    };
+    // Within the microsecond that half of the rows' counts reach.
+    let mut counted = 0;
+    let row = fixture!("rtla/timerlat-hist.txt")
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split_whitespace().map(str::parse::<u64>);
+            Some((words.next()?.ok()?, words.next()?.ok()?))
+        })
+        .find(|(_, count)| {
+            counted += count;
+            counted >= 5_992 / 2
+        })
+        .expect("the median's row")
+        .0;
+    let above = Bucket::highest(Nanos::from_micros(row + 1));
+    assert!(
+        median >= Nanos::from_micros(row) && median <= above,
+        "{median:?} {row}"
+    );
+}
+
+#[test]
+fn timerlat_of_two_cpus_and_wide_buckets() {
+    let read = rtla(fixture!("rtla/timerlat-hist-b50-two-cpus.txt"));
+    assert_eq!(read.bucket, Nanos::from_micros(50));
+    let all: Vec<_> = read.series.iter().map(told).collect();
+    assert_eq!(
+        all,
+        [
+            ("IRQ", 0, 5_982, Some(0), [Some(23), Some(70), Some(5_847)]),
+            ("Thr", 0, 5_982, Some(0), [Some(46), Some(111), Some(6_082)]),
+            ("IRQ", 1, 5_984, Some(0), [Some(27), Some(75), Some(5_867)]),
+            ("Thr", 1, 5_984, Some(0), [Some(46), Some(119), Some(5_948)]),
+        ]
+    );
+    // The upper edge of the last bucket is not told where the tool knows better.
+    assert_eq!(
+        read.series[1].quantile(1.0),
+        Some(PeerQuantile::AtMost(Nanos::from_micros(6_082)))
+    );
+}
+
+#[test]
+fn timerlat_in_nanoseconds() {
+    let read = rtla(fixture!("rtla/timerlat-hist-nano.txt"));
+    assert_eq!(read.bucket, Nanos::from_micros(1));
+    let interrupt = &read.series[0];
+    assert_eq!(
+        (interrupt.min, interrupt.max),
+        (Some(Nanos(4_827)), Some(Nanos(3_996_678)))
+    );
+    assert_eq!((interrupt.seen.samples, interrupt.beyond), (5_989, Some(0)));
+    assert_eq!(interrupt.seen.min, Some(Nanos(4_000)));
+}
+
+#[test]
+fn timerlat_of_threads_alone_with_rows_of_zeros() {
+    let read = rtla(fixture!("rtla/timerlat-hist-thread-only-zeros.txt"));
+    let [thread] = read.series.as_slice() else {
+        panic!("{read:?}");
+    };
+    assert_eq!(
+        told(thread),
+        (
+            "Thr",
+            1,
+            5_877,
+            Some(1),
+            [Some(33), Some(164), Some(11_437)]
+        )
+    );
+    // The last row says where the buckets end, although it is empty.
+    assert_eq!(thread.buckets_end, Nanos::from_millis(10));
+    assert_eq!(
+        thread.quantile(1.0),
+        Some(PeerQuantile::Beyond(Nanos::from_millis(10)))
+    );
+}
+
+#[test]
+fn osnoise() {
+    let read = rtla(fixture!("rtla/osnoise-hist.txt"));
+    assert_eq!(read.tool, "rtla osnoise hist");
+    assert_eq!(
+        told(&read.series[0]),
+        (
+            "CPU",
+            1,
+            12_155,
+            Some(964),
+            [Some(5), Some(144), Some(14_152)]
+        )
+    );
+    assert!(
+        read.findings
+            .iter()
+            .any(|finding| finding.what.contains("lower edges"))
+    );
+    let two = rtla(fixture!("rtla/osnoise-hist-b20-two-cpus.txt"));
+    let numbers: Vec<CpuId> = two.series.iter().map(|series| series.number).collect();
+    assert_eq!(numbers, [CpuId(0), CpuId(1)]);
+    assert_eq!(two.series[1].samples(), 9_976);
+}
+
+#[test]
+fn osnoise_without_samples_says_what_that_may_mean() {
+    let read = read_rtla(fixture!("rtla/osnoise-hist-empty.txt")).expect("it is read");
+    assert!(read.series.is_empty());
+    assert!(
+        read.findings
+            .iter()
+            .any(|finding| finding.what.contains("no column"))
+    );
+}
+
+#[test]
+fn what_later_versions_add_is_left_out_and_a_threshold_told() {
+    let text = "# RTLA timerlat histogram\n# Time unit is microseconds (us)\n# Duration:   1 02:03:04\n\
+        Index   IRQ-002   Thr-002   Usr-002\n5 1 0 0\n6 0 1 1\nover:  0 0 0\ncount: 1 1 1\n\
+        min:   5 - 6\navg:   5 6 6\nmax:   5 6 6\nALL:        IRQ       Thr       Usr\ncount: 9 9 9\n\
+        rtla timerlat hit stop tracing\n";
+    let read = read_rtla(text).expect("it is read");
+    assert_eq!(read.duration, Some(Nanos::from_secs(93_784)));
+    let counts: Vec<u64> = read.series.iter().map(PeerSeries::samples).collect();
+    assert_eq!(counts, [1, 1, 1]);
+    assert_eq!(read.series[1].min, None);
+    assert_eq!(read.findings.len(), 1);
+    assert!(
+        read.findings[0].what.contains("threshold"),
+        "{:?}",
+        read.findings
+    );
+}
+
+#[test]
+fn what_does_not_add_up_or_fit_is_told() {
+    let text = fixture!("rtla/timerlat-hist.txt");
+    let read = read_rtla(&text.replace("over:       547", "over:       546")).expect("it is read");
+    assert!(
+        read.findings
+            .iter()
+            .any(|finding| finding.what.contains("do not add up"))
+    );
+    let without = text
+        .lines()
+        .filter(|line| !line.starts_with("over:"))
+        .collect::<Vec<_>>();
+    let read = read_rtla(&without.join("\n")).expect("it is read");
+    assert_eq!(read.series[0].beyond, None);
+    assert!(
+        read.findings
+            .iter()
+            .any(|finding| finding.what.contains("is not told"))
+    );
+    assert!(matches!(
+        read_rtla("T: 0 ( 1) P:80"),
+        Err(PeerError::NotThisTool { .. })
+    ));
+    let broken = text.replace("20            1         0", "20            1");
+    assert!(matches!(
+        read_rtla(&broken),
+        Err(PeerError::Line { line: 6, .. })
+    ));
+}
+
+#[test]
+fn cyclictest_by_thread() {
+    for (text, with_sum) in [
+        (fixture!("cyclictest/h-two-threads.txt"), false),
+        (fixture!("cyclictest/H-two-threads.txt"), true),
+    ] {
+        let read = read_cyclictest(text, false).expect("it is read");
+        assert_eq!(read.bucket, Nanos::from_micros(1));
+        assert_eq!(read.series.len(), 2, "with sum: {with_sum}");
+        let figures = |name: &str| -> Vec<u64> {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            line.expect(name)
+                .split_whitespace()
+                .map(|word| word.parse().expect(word))
+                .collect()
+        };
+        let (total, beyond) = (figures("# Total:"), figures("# Histogram Overflows:"));
+        let max = figures("# Max Latencies:");
+        for (index, series) in read.series.iter().enumerate() {
+            assert_eq!(series.seen.samples, total[index]);
+            assert_eq!(series.beyond, Some(beyond[index]));
+            assert_eq!(series.max, Some(Nanos::from_micros(max[index])));
+            assert_eq!(series.buckets_end, Nanos::from_micros(60));
+        }
+    }
+    let nanos =
+        read_cyclictest(fixture!("cyclictest/h-nanoseconds.txt"), true).expect("it is read");
+    let series = &nanos.series[0];
+    assert_eq!(series.samples(), 500);
+    assert!(series.min >= series.seen.min && series.min < Some(Nanos::from_millis(10)));
+    assert!(read_cyclictest("# Histogram\n", false).is_err());
+    assert!(read_cyclictest("# Histogram\n0 1 2\n1 1\n", false).is_err());
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_text_is_read_or_refused(text in ".{0,200}", rows in "([0-9]{1,20} {0,2}){0,8}\n?") {
+        let header = "# RTLA osnoise histogram\n# Time unit is nanoseconds (ns)\nIndex CPU-001\n";
+        let _ = read_rtla(&text);
+        let _ = read_rtla(&format!("{header}{rows}{text}"));
+        let _ = read_cyclictest(&format!("# Histogram\n{rows}{text}"), true);
+    }
+}

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Every rendering of every made-up document.
+
+mod support;
+
+use rampart_model::{
+    Distribution, Evaluation, Finding, MeterKind, Nanos, Series, Severity, Verdict, VerdictOutcome,
+};
+use rampart_present::{TerminalOptions, explained, html, json, junit, terminal};
+
+fn plain(evaluation: &Evaluation, width: u16) -> String {
+    terminal(
+        evaluation,
+        TerminalOptions {
+            width,
+            colour: false,
+        },
+    )
+}
+
+#[test]
+fn the_terminal_shows_the_full_document_in_80_columns() {
+    insta::assert_snapshot!(plain(support::named("full"), 80));
+}
+
+#[test]
+fn the_terminal_shows_the_full_document_in_120_columns() {
+    insta::assert_snapshot!(plain(support::named("full"), 120));
+}
+
+#[test]
+fn the_terminal_says_at_once_that_it_was_killed() {
+    insta::assert_snapshot!(plain(support::named("killed"), 80));
+}
+
+#[test]
+fn the_terminal_says_at_once_that_times_mean_nothing() {
+    insta::assert_snapshot!(plain(support::named("single-cpu"), 80));
+}
+
+#[test]
+fn the_terminal_says_why_nothing_was_measured() {
+    insta::assert_snapshot!(plain(support::named("empty"), 80));
+}
+
+#[test]
+fn the_terminal_says_what_the_plan_changed() {
+    insta::assert_snapshot!(plain(support::named("plan"), 100));
+}
+
+#[test]
+fn the_terminal_shows_a_mapped_access_beside_a_trapped_one() {
+    let mut evaluation = support::named("killed").clone();
+    let mut record = evaluation.records[0].clone();
+    record.plan.meter = MeterKind::Mmio;
+    let all = |time| Distribution::from_values([Nanos(time); 100]);
+    record.cpus.truncate(1);
+    let [primary, ..] = record.cpus[0].series.as_slice() else {
+        panic!("no series");
+    };
+    let mut mapped = primary.clone();
+    record.cpus[0].series[0].series = Series::TrappedAccess;
+    record.cpus[0].series[0].seen = all(777);
+    (mapped.series, mapped.seen) = (Series::MappedAccess, all(33));
+    record.cpus[0].series.push(mapped);
+    evaluation.records = vec![record];
+    let text = plain(&evaluation, 100);
+    let title =
+        "mmio: one read of a register on a page that traps, every 1 ms, no operating system";
+    assert!(text.contains(title), "{text}");
+    let line = text.lines().find(|line| line.contains("page mapped"));
+    assert!(line.is_some_and(|line| line.contains("33 ns")), "{text}");
+    assert!(text.contains("777 ns"), "{text}");
+}
+
+#[test]
+fn the_terminal_copes_with_wide_machines() {
+    insta::assert_snapshot!(plain(support::named("wide"), 80));
+}
+
+#[test]
+fn lines_fit_unless_a_word_does_not() {
+    for (name, evaluation) in support::all() {
+        for width in [60, 80, 100, 200] {
+            for line in plain(evaluation, width).lines() {
+                let longest = line
+                    .split(' ')
+                    .map(|word| word.chars().count())
+                    .max()
+                    .unwrap_or(0);
+                assert!(
+                    line.chars().count() <= usize::from(width) || longest > usize::from(width) / 2,
+                    "{name} at {width}: {line}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn colour_adds_nothing_but_colour() {
+    for (name, evaluation) in support::all() {
+        let painted = terminal(
+            evaluation,
+            TerminalOptions {
+                width: 80,
+                colour: true,
+            },
+        );
+        assert!(painted.contains("\u{1b}["), "{name}");
+        let mut bare = String::new();
+        let mut rest = painted.as_str();
+        while let Some((before, after)) = rest.split_once("\u{1b}[") {
+            bare.push_str(before);
+            rest = after.split_once('m').map_or("", |(_, after)| after);
+        }
+        bare.push_str(rest);
+        let trimmed = |text: &str| {
+            text.lines()
+                .map(str::trim_end)
+                .collect::<Vec<_>>()
+                .join("\n")
+        };
+        assert_eq!(trimmed(&bare), trimmed(&plain(evaluation, 80)), "{name}");
+    }
+}
+
+#[test]
+fn a_name_cannot_steer_the_terminal() {
+    let mut evaluation = support::named("full").clone();
+    evaluation.machine.host_name = "x\u{1b}[2J\u{7}y".to_owned();
+    evaluation.plan.domains[0].name = "a\u{1b}b".to_owned();
+    evaluation.comparison.sentences[0].0 = "a\u{1b}b".to_owned();
+    assert!(!plain(&evaluation, 80).contains(['\u{1b}', '\u{7}']));
+}
+
+#[test]
+fn json_reads_back_as_the_same_document() {
+    for (name, evaluation) in support::all() {
+        let read: Evaluation = serde_json::from_str(&json(evaluation)).expect(name);
+        assert_eq!(&read, evaluation, "{name}");
+    }
+}
+
+#[test]
+fn the_page_holds_the_document_and_nothing_of_it_as_markup() {
+    for (name, evaluation) in support::all() {
+        let page = html(evaluation);
+        let (_, rest) = page.split_once(r#"id="evaluation">"#).expect(name);
+        let (document, _) = rest.split_once("</script>").expect(name);
+        let read: Evaluation = serde_json::from_str(document).expect(name);
+        assert_eq!(&read, evaluation, "{name}");
+        assert!(!document.contains('<'), "{name}");
+        assert!(
+            page.len() - document.len() < 300_000,
+            "the page itself is {}",
+            page.len() - document.len()
+        );
+    }
+}
+
+#[test]
+fn junit_has_a_case_for_each_verdict() {
+    for (name, evaluation) in support::all() {
+        let report = junit(evaluation);
+        // A domain's own disturbance is no wall, and no failure.
+        let own = |verdict: &Verdict| {
+            verdict.disturbance.as_ref().is_some_and(|by| {
+                by.domain == verdict.domain && by.side == rampart_model::Side::Inside
+            })
+        };
+        let count = |outcome| {
+            let verdicts = evaluation.verdicts.iter();
+            let of = |verdict: &&Verdict| {
+                verdict.outcome == outcome
+                    && (outcome == VerdictOutcome::Inconclusive || !own(verdict))
+            };
+            verdicts.filter(of).count()
+        };
+        let failures = count(VerdictOutcome::Fails) + count(VerdictOutcome::Leaks);
+        let skipped = count(VerdictOutcome::Inconclusive) + evaluation.not_measured.len();
+        let cases = evaluation.verdicts.len() + evaluation.not_measured.len();
+        assert_eq!(report.matches("<testcase ").count(), cases, "{name}");
+        assert_eq!(report.matches("<failure ").count(), failures, "{name}");
+        assert_eq!(report.matches("<skipped ").count(), skipped, "{name}");
+        for verdict in &evaluation.verdicts {
+            let id = verdict
+                .id
+                .replace('&', "&amp;")
+                .replace('<', "&lt;")
+                .replace('>', "&gt;");
+            assert!(report.contains(&id), "{name}: {id}");
+        }
+    }
+}
+
+#[test]
+fn the_terminal_shows_who_disturbs_whom_in_80_columns() {
+    insta::assert_snapshot!(plain(support::named("walls"), 80));
+}
+
+#[test]
+fn a_block_that_is_not_felt_where_it_is_made_proves_nothing() {
+    let mut evaluation = support::named("walls").clone();
+    let control = "transfer/task/wakeup/block:task";
+    let felt = junit(&evaluation);
+    assert!(plain(&evaluation, 100).contains("control 0.9"));
+    let verdict = evaluation
+        .verdicts
+        .iter_mut()
+        .find(|verdict| verdict.id == control)
+        .expect("the control");
+    verdict.outcome = VerdictOutcome::Inconclusive;
+    let skipped = |report: &str| report.matches("<skipped ").count();
+    assert_eq!(skipped(&junit(&evaluation)), skipped(&felt) + 1);
+    assert!(plain(&evaluation, 100).contains("NOT FELT"));
+}
+
+#[test]
+fn causes_are_named_longest_first_with_what_they_leave_open() {
+    let evaluation = support::named("walls");
+    let record = evaluation.record("task/wakeup/idle").expect("a record");
+    let run = &record.runs[0];
+    let text = explained(
+        &run.explained,
+        run.started_monotonic,
+        TerminalOptions::default(),
+    );
+    insta::assert_snapshot!(text);
+    assert_eq!(
+        explained(&[], run.started_monotonic, TerminalOptions::default()),
+        ""
+    );
+}
+
+#[test]
+fn findings_that_differ_in_a_value_alone_are_said_once() {
+    let mut evaluation = support::named("full").clone();
+    let steal = |value: &str| {
+        Finding::new(Severity::Warning, "CPU 1", "part of it was given to others")
+            .values(value, "0 %")
+    };
+    evaluation.findings = ["2 %", "3 %", "2 %", "7 %"].map(steal).to_vec();
+    let text = plain(&evaluation, 200);
+    assert_eq!(text.matches("part of it was given to others").count(), 1);
+    assert!(text.contains("(is 2 %, needed 0 %); 2 times more with other values"));
+}
+
+#[test]
+fn a_simulated_machine_that_takes_itself_for_a_real_one_is_still_told() {
+    let mut evaluation = support::named("walls").clone();
+    evaluation.machine.virtualisation.emulated = false;
+    evaluation.machine.virtualisation.hypervisor = None;
+    for record in &mut evaluation.records {
+        record.emulated = false;
+    }
+    let text = plain(&evaluation, 120);
+    assert!(!text.contains("bare metal"));
+    assert!(text.contains("SIMULATED MACHINE") && text.contains("EMULATED wakeup"));
+}
