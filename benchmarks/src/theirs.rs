@@ -142,7 +142,7 @@ pub(crate) fn cyclictest(wrapper: &[String], asked: &Wakeups) -> Result<Cyclicte
     command.args(&words[1..]);
     let limit = Duration::from_secs(asked.seconds * 3 + 30);
     let ended = child::run(command, limit, |_, _| Ok(()))?;
-    check_place(&ended.errors)?;
+    check_location(&ended.errors)?;
     let (version, thread) = read(&file)?;
     Ok(Cyclictest {
         cycles: thread.cycles,
@@ -155,7 +155,7 @@ pub(crate) fn cyclictest(wrapper: &[String], asked: &Wakeups) -> Result<Cyclicte
 
 /// rt-tests only warn when they cannot have the CPU that they were told to measure, and go on
 /// elsewhere.
-fn check_place(errors: &str) -> Result<()> {
+fn check_location(errors: &str) -> Result<()> {
     match errors.lines().find(|line| line.contains("affinity")) {
         Some(line) => bail!("it did not get its CPU: {line}"),
         None => Ok(()),
@@ -266,8 +266,8 @@ mod tests {
     #[test]
     fn a_run_on_another_cpu_is_none() {
         let warning = "WARN: Could not set CPU affinity to CPU #1\n";
-        assert!(check_place(warning).is_err());
-        assert!(check_place("WARN: not setting cpu_dma_latency from cyclictest\n").is_ok());
+        assert!(check_location(warning).is_err());
+        assert!(check_location("WARN: not setting cpu_dma_latency from cyclictest\n").is_ok());
     }
 
     #[test]

@@ -57,7 +57,7 @@ impl<'a> Said<'a> {
     /// If not.
     pub fn refused(&self, word: &str, words: &[&str]) {
         let said = self.of(word, 4);
-        for wanted in words.iter().chain(&["mend: "]) {
+        for wanted in words.iter().chain(&["fix: "]) {
             assert!(said.contains(wanted), "{word}: no {wanted:?} in: {said}");
         }
     }

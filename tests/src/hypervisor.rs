@@ -77,18 +77,18 @@ pub fn archive() -> Vec<u8> {
 
 /// The same with more of `bin/`.
 fn archive_with(more: &[&str]) -> Vec<u8> {
-    let place = tempfile::tempdir().expect("a directory");
+    let location = tempfile::tempdir().expect("a directory");
     let bin = directory();
     programs_are_there();
-    copy(&bin.join("hypervisor/."), place.path());
-    copy(&bin.join("modules"), place.path());
-    copy(&bin.join("aarch64/rampart-meter"), place.path());
+    copy(&bin.join("hypervisor/."), location.path());
+    copy(&bin.join("modules"), location.path());
+    copy(&bin.join("aarch64/rampart-meter"), location.path());
     for part in more {
-        copy(&bin.join(part), place.path());
+        copy(&bin.join(part), location.path());
     }
     let archive = Command::new("tar")
         .args(["-c", "-C"])
-        .arg(place.path())
+        .arg(location.path())
         .arg(".")
         .finish()
         .expect("tar");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A plan that stands, as `rampart apply` leaves it: its record in a state directory, and a control
+//! A active plan, as `rampart apply` leaves it: its record in a state directory, and a control
 //! group for a domain that the test makes and removes itself. Nothing of the machine is changed.
 
 use std::fs;
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rampart_model::{
-    APPLICATION_SCHEMA_VERSION, ChangeList, CpuSet, Nanos, ResolvedPlan, StandingDomain,
-    StandingPlan, StandingState, Wall,
+    APPLICATION_SCHEMA_VERSION, ActiveDomain, ActivePlan, ActivePlanState, ChangeList, CpuSet,
+    IsolationMechanism, Nanos, ResolvedPlan,
 };
 
 use crate::limited::Limited as _;
@@ -125,7 +125,7 @@ impl Drop for Group {
 ///
 /// # Panics
 /// If the text is no plan.
-pub fn stand(state: &Path, text: &str, groups: &[(&str, &Group)]) -> StandingPlan {
+pub fn stand(state: &Path, text: &str, groups: &[(&str, &Group)]) -> ActivePlan {
     let file = state.join("plan.toml");
     fs::write(&file, text).expect("the plan's file");
     let file = file.to_str().expect("a path").to_owned();
@@ -139,14 +139,14 @@ pub fn stand(state: &Path, text: &str, groups: &[(&str, &Group)]) -> StandingPla
         .iter()
         .map(|domain| {
             let group = groups.iter().find(|(name, _)| *name == domain.name);
-            StandingDomain {
+            ActiveDomain {
                 name: domain.name.clone(),
                 kind: domain.kind,
                 cpus: domain.cpus.clone(),
-                wall: match group {
-                    Some((_, group)) if group.is_unified() => Wall::IsolatedPartition,
-                    Some(_) => Wall::CpusetV1,
-                    None => Wall::AffinityOnly,
+                isolation: match group {
+                    Some((_, group)) if group.is_unified() => IsolationMechanism::IsolatedPartition,
+                    Some(_) => IsolationMechanism::CpusetV1,
+                    None => IsolationMechanism::AffinityOnly,
                 },
                 partition: None,
                 group: group.map(|(_, group)| group.path().display().to_string()),
@@ -156,10 +156,10 @@ pub fn stand(state: &Path, text: &str, groups: &[(&str, &Group)]) -> StandingPla
         })
         .collect();
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("boot id");
-    let plan = StandingPlan {
+    let plan = ActivePlan {
         schema_version: APPLICATION_SCHEMA_VERSION,
         tool_version: "0.1.0".to_owned(),
-        state: StandingState::Stands,
+        state: ActivePlanState::Active,
         applied_at: Nanos::ZERO,
         boot: boot.trim().to_owned(),
         file,
@@ -179,11 +179,11 @@ pub fn stand(state: &Path, text: &str, groups: &[(&str, &Group)]) -> StandingPla
     plan
 }
 
-/// Writes a plan that stands.
+/// Writes a active plan.
 ///
 /// # Panics
 /// If the state directory cannot be written to.
-pub fn write(state: &Path, plan: &StandingPlan) {
+pub fn write(state: &Path, plan: &ActivePlan) {
     let text = serde_json::to_vec_pretty(plan).expect("a document");
     fs::write(state.join("plan.json"), text).expect("plan.json");
 }

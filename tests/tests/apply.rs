@@ -7,7 +7,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use rampart_model::{StandingPlan, StandingState, Wall};
+use rampart_model::{ActivePlan, ActivePlanState, IsolationMechanism};
 use rampart_tests::inside::{is_inside, run_inside, seen_to_the_end};
 use rampart_tests::limited::{Limited as _, ended};
 use rampart_tests::machine_state::MachineState;
@@ -53,8 +53,8 @@ fn a_plan_goes_over_a_restart_of_a_real_time_kernel_and_leaves_everything_as_it_
     let Some(_machine) = machine(name, 2).filter(|_| starts_inside(name)) else {
         return;
     };
-    let place = tempfile::tempdir().expect("a directory");
-    let disk = place.path().join("disk");
+    let location = tempfile::tempdir().expect("a directory");
+    let disk = location.path().join("disk");
     let disk = disk.to_str().expect("a path");
     // The same disk: the second machine starts with what the first one wrote.
     for test in [
@@ -98,7 +98,7 @@ fn the_boot_line_is_written() {
     let told = stdout(&call(&["apply", PLAN_FILE, "--boot"]), 0);
     assert!(told.contains("restart the machine"), "{told}");
     let stands = standing(state).expect("it is remembered");
-    assert_eq!(stands.state, StandingState::AwaitsRestart);
+    assert_eq!(stands.state, ActivePlanState::AwaitsRestart);
     assert!(read(LOADER).contains("nohz_full=1-3"), "{}", read(LOADER));
     seen_to_the_end();
 }
@@ -117,9 +117,9 @@ fn read(path: &str) -> String {
         .to_owned()
 }
 
-fn standing(state: &Path) -> Option<StandingPlan> {
+fn standing(state: &Path) -> Option<ActivePlan> {
     let text = std::fs::read_to_string(state.join("plan.json")).ok()?;
-    Some(serde_json::from_str(&text).expect("a standing plan"))
+    Some(serde_json::from_str(&text).expect("a active plan"))
 }
 
 /// Runs in the simulated machine only.
@@ -132,7 +132,7 @@ fn a_plan_stands_until_it_is_released() {
     assert!(line.contains("nohz_full=1-3"), "{line}");
     let (state, plan) = (Path::new(STATE), PLAN_FILE);
     let waiting = standing(state).map(|plan| plan.state);
-    assert_eq!(waiting, Some(StandingState::AwaitsRestart));
+    assert_eq!(waiting, Some(ActivePlanState::AwaitsRestart));
     let call = |arguments: &[&str]| rampart(state, arguments).finish().expect("rampart");
     let before = MachineState::whole();
 
@@ -147,10 +147,10 @@ fn a_plan_stands_until_it_is_released() {
     // As the kernel tells it.
     let _ = stdout(&call(&["apply", plan]), 0);
     let stands = standing(state).expect("it stands");
-    assert_eq!(stands.state, StandingState::Stands);
+    assert_eq!(stands.state, ActivePlanState::Active);
     for (name, cpu) in [("press", "1"), ("vision", "2"), ("inspection", "3")] {
         let domain = stands.domain(name).expect("domain");
-        assert_eq!(domain.wall, Wall::IsolatedPartition);
+        assert_eq!(domain.isolation, IsolationMechanism::IsolatedPartition);
         let group = domain.group.as_deref().expect("group");
         let partition = read(&format!("{group}/cpuset.cpus.partition"));
         assert_eq!(partition, "isolated");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Bad input of every kind: a documented exit code, a message that names the mend, no panic and
+//! Bad input of every kind: a documented exit code, a message that names the fix, no panic and
 //! nothing on standard output.
 
 use std::io::Write;

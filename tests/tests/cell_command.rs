@@ -128,7 +128,7 @@ fn described(said: &Said<'_>) {
     let problems = description["findings"].as_array().expect("findings");
     let problem = problems
         .iter()
-        .find(|finding| finding["severity"] == "problem");
+        .find(|finding| finding["severity"] == "error");
     assert_eq!(problem, None, "{description:#}");
     assert_eq!(description["cpus"].as_array().expect("CPUs").len(), 4);
     assert_eq!(description["interrupt-controller"]["version"], 3);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The root panics while a Linux in a cell measures: the cell goes on, and what it measured from then on
 //! is read out of the simulated machine's memory. What is done there before the panic is in
-//! `crates/domains/cells/examples/linux_hand.rs`.
+//! `crates/domains/cells/examples/linux_agent.rs`.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
@@ -14,7 +14,7 @@ use rampart_model::{Block, MeterEvent, Nanos, Phase};
 use rampart_tests::hypervisor::{BEGIN, archive};
 use rampart_tests::programs::directory;
 
-const RUN: &str = "exec ./linux_hand crash /boot/vmlinuz-$(uname -r) rampart-meter";
+const RUN: &str = "exec ./linux_agent crash /boot/vmlinuz-$(uname -r) rampart-meter";
 
 /// For how long the machine may go on after the panic.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -67,8 +67,8 @@ fn goes_on_for(seconds: usize) {
         matches!(lost, Some((Loss::Panicked, _))),
         "{lost:?}: {said:#?}"
     );
-    let place = tempfile::tempdir().expect("a directory");
-    let file = place.path().join("memory");
+    let location = tempfile::tempdir().expect("a directory");
+    let file = location.path().join("memory");
     let begin = Instant::now();
     let blocks = loop {
         let arguments = serde_json::json!({ "val": start, "size": bytes, "filename": file });

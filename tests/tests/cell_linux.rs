@@ -2,14 +2,14 @@
 //! An unmodified PREEMPT_RT Linux in a cell, on one CPU and on two, in the simulated arm64 machine: it
 //! boots, is measured in, and neither its log nor the root's has anything to complain of; it can be
 //! started again however it ended. One boot for all of it. What is done there is in
-//! `crates/domains/cells/examples/linux_hand.rs`.
+//! `crates/domains/cells/examples/linux_agent.rs`.
 
 use std::time::Duration;
 
 use rampart_tests::hypervisor::{BEGIN, END, complaints, run_with_hypervisor};
 
 const RUN: &str =
-    "./linux_hand run /boot/vmlinuz-$(uname -r) rampart-meter || echo 'FAILED  linux_hand'";
+    "./linux_agent run /boot/vmlinuz-$(uname -r) rampart-meter || echo 'FAILED  linux_agent'";
 
 #[test]
 fn an_unmodified_linux_runs_in_a_cell_without_exits() {

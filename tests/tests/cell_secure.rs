@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The hypervisor on a machine whose interrupt controller has two security states, as boards with
 //! firmware at EL3 have: a cell's timer, what cells may not do, and that each CPU comes back, however
-//! its cell sleeps. What is done there is in `crates/domains/cells/examples/cells_hand`.
+//! its cell sleeps. What is done there is in `crates/domains/cells/examples/cells_agent`.
 
 use std::time::Duration;
 
 use rampart_tests::hypervisor::{BEGIN, END, complaints, run_with_two_security_states};
 
 const ATTACKS: &str = r#"
-SLEEPING_TRAPS=1 ./cells_hand cells . attacks || echo 'FAILED  cells'
-./cells_hand leave 3 || echo 'FAILED  leave'
+SLEEPING_TRAPS=1 ./cells_agent cells . attacks || echo 'FAILED  cells'
+./cells_agent leave 3 || echo 'FAILED  leave'
 "#;
 
 #[test]

@@ -83,11 +83,11 @@ sleep 3
 run dogs cell list --json
 run destroy-dogs cell destroy kicks silent
 run disable cell disable
-./cells_hand refused || echo 'FAILED  cells_hand'
+./cells_agent refused || echo 'FAILED  cells_agent'
 
 # A Linux with a clock of the machine, under a plan.
 echo 9010000.pl031 >/sys/bus/amba/drivers/rtc-pl031/unbind || echo 'FAILED  the clock stays with Linux'
-./linux_hand initramfs rampart-meter >initramfs.cpio || echo 'FAILED  initramfs'
+./linux_agent initramfs rampart-meter >initramfs.cpio || echo 'FAILED  initramfs'
 cat >plan.toml <<PLAN
 [machine]
 housekeeping = "0-1"
@@ -123,7 +123,7 @@ sed 's/^/cell /' followed
 run release release
 
 run enable-again cell enable
-./linux_hand device /boot/vmlinuz-$(uname -r) rampart-meter || echo 'FAILED  linux_hand'
+./linux_agent device /boot/vmlinuz-$(uname -r) rampart-meter || echo 'FAILED  linux_agent'
 run disable-again cell disable
 echo "online $(cat /sys/devices/system/cpu/online)"
 rmmod rampart || echo 'FAILED  not unloaded'

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The hypervisor on a real PREEMPT_RT kernel, in the simulated arm64 machine: launched and left under
 //! load, cells that run beside Linux, and what they may not do. One boot for nearly all of it; the
-//! kernel's log has to stay clean. What is done there is in `crates/domains/cells/examples/cells_hand`. The root
+//! kernel's log has to stay clean. What is done there is in `crates/domains/cells/examples/cells_agent`. The root
 //! that panics is in `cells/crash.rs`.
 
 #[path = "cells/crash.rs"]
@@ -13,13 +13,13 @@ use std::time::Duration;
 use rampart_tests::hypervisor::{BEGIN, END, complaints, programs_are_there, run_with_hypervisor};
 
 const ALL: &str = r#"
-sh -c './cells_hand enable 0' 2>/dev/null && echo 'FAILED  nonsense is taken'
-./cells_hand cells . || echo 'FAILED  cells'
-./cells_hand turns 10 . || echo 'FAILED  turns'
-./cells_hand leave 50 || echo 'FAILED  leave'
+sh -c './cells_agent enable 0' 2>/dev/null && echo 'FAILED  nonsense is taken'
+./cells_agent cells . || echo 'FAILED  cells'
+./cells_agent turns 10 . || echo 'FAILED  turns'
+./cells_agent leave 50 || echo 'FAILED  leave'
 "#;
 
-const TURNS: &str = "./cells_hand turns 200 . || echo 'FAILED  turns'";
+const TURNS: &str = "./cells_agent turns 200 . || echo 'FAILED  turns'";
 
 /// No other test of this file has a machine: two would share the CPUs of a small host.
 fn alone() -> MutexGuard<'static, ()> {

@@ -121,8 +121,8 @@ fn device(document: &Value, address: u64) -> &Value {
 
 #[test]
 fn the_machine_that_qemu_makes() {
-    let place = tempfile::tempdir().expect("a directory");
-    let file = place.path().join("virt.dtb");
+    let location = tempfile::tempdir().expect("a directory");
+    let file = location.path().join("virt.dtb");
     let machine = "virt,virtualization=on,gic-version=3,its=off,dumpdtb=";
     let made = Command::new("qemu-system-aarch64")
         .args(["-M", &format!("{machine}{}", file.display())])
@@ -158,7 +158,7 @@ fn the_machine_that_qemu_makes() {
     assert_eq!(windows.iter().filter(is_window).count(), 3, "{bridge:#}");
 
     // With what Linux says of itself there: mem=768M.
-    let iomem = place.path().join("iomem");
+    let iomem = location.path().join("iomem");
     fs::write(
         &iomem,
         "40000000-6fffffff : System RAM\n  40210000-4128ffff : Kernel code\n",
@@ -214,8 +214,8 @@ fn is_as_known(directory: &Path, board: &Board) {
 fn real_boards_by_the_trees_of_a_distribution() {
     let archives = cache().join("archives");
     let package = newest(&archives, "linux-image-6.1").expect("a kernel of Debian 12");
-    let place = tempfile::tempdir().expect("a directory");
-    let directory = unpacked(&package, place.path());
+    let location = tempfile::tempdir().expect("a directory");
+    let directory = unpacked(&package, location.path());
     for board in &BOARDS {
         is_as_known(&directory, board);
     }
@@ -241,8 +241,8 @@ fn the_raspberry_pi_5() {
         left_out("the Raspberry Pi 5: the archive has no Linux 6.12 for Debian 12");
         return;
     };
-    let place = tempfile::tempdir().expect("a directory");
-    let directory = unpacked(&package, place.path());
+    let location = tempfile::tempdir().expect("a directory");
+    let directory = unpacked(&package, location.path());
     if directory.join(RASPBERRY_PI_5.file).exists() {
         is_as_known(&directory, &RASPBERRY_PI_5);
     } else {

@@ -12,7 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use rampart_model::{
-    EffectOutcome, Evaluation, EvaluationState, PlanLeg, Question, Run, VerdictOutcome, Wall,
+    EffectOutcome, Evaluation, EvaluationState, IsolationMechanism, PlanVariant, Question, Run,
+    VerdictOutcome,
 };
 use rampart_tests::disturbance::stop;
 use rampart_tests::documents::assert_valid;
@@ -80,10 +81,10 @@ fn legs_are_applied_and_taken_back() {
     if !is_inside() {
         return;
     }
-    let place = Place::make();
-    place.measures_with_and_without();
-    place.is_killed();
-    place.is_interrupted();
+    let location = Place::make();
+    location.measures_with_and_without();
+    location.is_killed();
+    location.is_interrupted();
     seen_to_the_end();
 }
 
@@ -180,12 +181,12 @@ impl Place {
 
     /// The changes that stand now.
     fn stands(&self) -> BTreeSet<&'static str> {
-        let wall = fs::read_to_string(PARTITION).is_ok_and(|text| text.trim() == "isolated");
+        let isolation = fs::read_to_string(PARTITION).is_ok_and(|text| text.trim() == "isolated");
         let knobs = KNOBS
             .into_iter()
             .filter(|(name, file)| read(file) != self.values[name]);
-        let wall = wall.then_some("press").into_iter();
-        wall.chain(knobs.map(|(name, _)| name)).collect()
+        let isolation = isolation.then_some("press").into_iter();
+        isolation.chain(knobs.map(|(name, _)| name)).collect()
     }
 
     fn is_as_before(&self, what: &str) {
@@ -195,7 +196,10 @@ impl Place {
             "{what}"
         );
         let state = self.path("state");
-        assert!(!state.join("plan.json").exists(), "{what}: no plan stands");
+        assert!(
+            !state.join("plan.json").exists(),
+            "{what}: no plan is active"
+        );
         let journals = fs::read_dir(state.join("journal")).expect("journals");
         assert_eq!(journals.count(), 0, "{what}");
     }
@@ -259,7 +263,7 @@ impl Place {
         let (made, planned) = document.runs;
         assert!(made >= 1 && made < planned, "{made} of {planned}");
         let effects = document.plan_effects.as_ref().expect("effects");
-        let others = effects.records.iter().map(|leg| &leg.record);
+        let others = effects.records.iter().map(|variant| &variant.record);
         let mut records = document.records.iter().chain(others);
         assert!(records.any(|record| record.exposure.samples > 0));
         let results = results.to_str().expect("a path");
@@ -292,7 +296,11 @@ impl Place {
         assert!(measured.is_some_and(|plan| plan.stands), "{measured:?}");
         let run = &document.records[0].runs[0];
         let shield = run.shield.as_ref().expect("its wall");
-        assert_eq!(shield.wall, Wall::IsolatedPartition, "{run:?}");
+        assert_eq!(
+            shield.isolation,
+            IsolationMechanism::IsolatedPartition,
+            "{run:?}"
+        );
         assert_eq!(self.stands(), all(), "it is left as it stands");
     }
 
@@ -328,12 +336,12 @@ fn all() -> BTreeSet<&'static str> {
 }
 
 /// The changes that stand in a leg.
-fn changes(leg: &PlanLeg) -> BTreeSet<&'static str> {
+fn changes(variant: &PlanVariant) -> BTreeSet<&'static str> {
     let mut changes = all();
-    match leg {
-        PlanLeg::After => {}
-        PlanLeg::Before => changes.clear(),
-        PlanLeg::Without(change) => assert!(changes.remove(&*change.name), "{change:?}"),
+    match variant {
+        PlanVariant::After => {}
+        PlanVariant::Before => changes.clear(),
+        PlanVariant::Without(change) => assert!(changes.remove(&*change.name), "{change:?}"),
     }
     changes
 }
@@ -394,15 +402,15 @@ impl Log {
 }
 
 /// Every run with its leg, in the order in which they were made.
-fn runs(document: &Evaluation) -> Vec<(PlanLeg, &Run)> {
+fn runs(document: &Evaluation) -> Vec<(PlanVariant, &Run)> {
     let effects = document.plan_effects.as_ref().expect("effects");
-    let mut runs: Vec<(PlanLeg, &Run)> = Vec::new();
+    let mut runs: Vec<(PlanVariant, &Run)> = Vec::new();
     for record in &document.records {
-        runs.extend(record.runs.iter().map(|run| (PlanLeg::After, run)));
+        runs.extend(record.runs.iter().map(|run| (PlanVariant::After, run)));
     }
     for record in &effects.records {
-        let leg = || record.leg.clone();
-        runs.extend(record.record.runs.iter().map(|run| (leg(), run)));
+        let variant = || record.variant.clone();
+        runs.extend(record.record.runs.iter().map(|run| (variant(), run)));
     }
     runs.sort_by_key(|(_, run)| run.order);
     runs
@@ -410,16 +418,22 @@ fn runs(document: &Evaluation) -> Vec<(PlanLeg, &Run)> {
 
 /// Each repetition goes through all legs, and every second one goes back the way of the one before.
 fn legs_alternate(document: &Evaluation) {
-    let legs = &document.plan.legs;
-    let turns: Vec<PlanLeg> = runs(document).into_iter().map(|(leg, _)| leg).collect();
-    let each: u32 = legs.iter().map(|leg| leg.visits).sum();
+    let variants = &document.plan.variants;
+    let turns: Vec<PlanVariant> = runs(document)
+        .into_iter()
+        .map(|(variant, _)| variant)
+        .collect();
+    let each: u32 = variants.iter().map(|variant| variant.visits).sum();
     assert_eq!(turns.len(), (document.plan.repetitions * each) as usize);
     assert!(document.plan.repetitions >= 4, "{turns:?}");
-    assert_eq!(legs.len(), 2 + all().len(), "{legs:?}");
-    let repetitions: Vec<&[PlanLeg]> = turns.chunks(each as usize).collect();
+    assert_eq!(variants.len(), 2 + all().len(), "{variants:?}");
+    let repetitions: Vec<&[PlanVariant]> = turns.chunks(each as usize).collect();
     for repetition in &repetitions {
-        for planned in legs {
-            let visits = repetition.iter().filter(|leg| **leg == planned.leg).count();
+        for planned in variants {
+            let visits = repetition
+                .iter()
+                .filter(|variant| **variant == planned.variant)
+                .count();
             assert_eq!(visits, planned.visits as usize, "{turns:?}");
         }
     }
@@ -431,31 +445,39 @@ fn legs_alternate(document: &Evaluation) {
 /// By the machine's files while it ran, and by what each run was told of its wall.
 fn each_leg_is_what_it_says(document: &Evaluation, seen: &BTreeMap<String, BTreeSet<Seen>>) {
     let mut looked_at = BTreeSet::new();
-    for (leg, run) in runs(document) {
-        let stands = changes(&leg);
-        let has_wall = stands.contains("press");
+    for (variant, run) in runs(document) {
+        let stands = changes(&variant);
+        let has_isolation = stands.contains("press");
         if let Some(seen) = seen.get(&run.histogram_log) {
-            let intrudes = !has_wall;
-            assert_eq!(*seen, [Seen { stands, intrudes }].into(), "{leg}: {run:?}");
-            looked_at.insert(leg.clone());
+            let intrudes = !has_isolation;
+            assert_eq!(
+                *seen,
+                [Seen { stands, intrudes }].into(),
+                "{variant}: {run:?}"
+            );
+            looked_at.insert(variant.clone());
         }
         if run.invalid.is_empty() {
             let shield = run.shield.as_ref().expect("what stood around it");
-            let wall = match has_wall {
-                true => Wall::IsolatedPartition,
-                false => Wall::AffinityOnly,
+            let isolation = match has_isolation {
+                true => IsolationMechanism::IsolatedPartition,
+                false => IsolationMechanism::AffinityOnly,
             };
-            assert_eq!(shield.wall, wall, "{leg}: {run:?}");
+            assert_eq!(shield.isolation, isolation, "{variant}: {run:?}");
         }
     }
-    let legs = document.plan.legs.iter().map(|plan| plan.leg.clone());
-    assert_eq!(looked_at, legs.collect(), "each leg was looked at");
+    let variants = document
+        .plan
+        .variants
+        .iter()
+        .map(|plan| plan.variant.clone());
+    assert_eq!(looked_at, variants.collect(), "each leg was looked at");
 }
 
 /// On an emulated machine, after a short time.
 fn verdicts_say_what_they_can(document: &Evaluation, text: &str) {
     let effects = document.plan_effects.as_ref().expect("effects");
-    assert_eq!(effects.effects.len(), document.plan.legs.len() - 1);
+    assert_eq!(effects.effects.len(), document.plan.variants.len() - 1);
     for effect in &effects.effects {
         assert!(effect.statement.contains("emulated"), "{effect:?}");
         if effect.outcome == EffectOutcome::Inconclusive {
@@ -464,10 +486,10 @@ fn verdicts_say_what_they_can(document: &Evaluation, text: &str) {
             assert!(why.iter().any(says), "{effect:?}");
         }
         // The wall keeps a program away, and neither knob does.
-        let (with, without) = effect.intrusions.expect("counted");
+        let (with, without) = effect.unwanted_activity.expect("counted");
         assert_eq!(with.programs.0, 0, "{effect:?}");
-        let has_wall = changes(&effect.leg).contains("press");
-        assert_eq!(without.programs.0 == 0, has_wall, "{effect:?}");
+        let has_isolation = changes(&effect.variant).contains("press");
+        assert_eq!(without.programs.0 == 0, has_isolation, "{effect:?}");
     }
     let ablated = effects.ablation.iter().map(|effect| &*effect.change.name);
     assert_eq!(ablated.collect::<BTreeSet<_>>(), all());

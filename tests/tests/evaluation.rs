@@ -144,19 +144,26 @@ fn check_records(evaluation: &Evaluation, results: &Path) {
                 _ => {
                     let shield = run.shield.as_ref().expect("a shield");
                     assert_eq!(shield.cpus, record.plan.cpus, "{id}");
-                    assert!(shield.wall > rampart_model::Wall::None, "{id}");
+                    assert!(
+                        shield.isolation > rampart_model::IsolationMechanism::None,
+                        "{id}"
+                    );
                 }
             }
             if record.domain == "container" {
                 // Locking memory takes this one where the limit cannot be raised (CAP_SYS_RESOURCE).
                 let least = run
-                    .granted
+                    .effective_settings
                     .capabilities
                     .iter()
                     .all(|name| name == "CAP_IPC_LOCK");
-                assert!(least, "{:?}", run.granted);
-                assert_eq!(run.granted.placed_by, "outside");
-                assert!(run.granted.namespaces.len() >= 4, "{:?}", run.granted);
+                assert!(least, "{:?}", run.effective_settings);
+                assert_eq!(run.effective_settings.placed_by, "outside");
+                assert!(
+                    run.effective_settings.namespaces.len() >= 4,
+                    "{:?}",
+                    run.effective_settings
+                );
             }
         }
     }
@@ -631,7 +638,7 @@ fn without_root_what_can_be_measured_is() {
         .iter()
         .find(|gap| gap.what == "domain container");
     assert!(
-        container.is_some_and(|gap| gap.findings[0].mend.is_some()),
+        container.is_some_and(|gap| gap.findings[0].fix.is_some()),
         "{container:?}"
     );
 }

@@ -235,7 +235,7 @@ fn peers_are_read_from_their_own_text() {
     assert_eq!(exit_code(&wrong), 2);
     let words = String::from_utf8_lossy(&wrong.stderr).into_owned();
     assert!(
-        words.contains("h-two-threads.txt") && words.contains("mend:"),
+        words.contains("h-two-threads.txt") && words.contains("fix:"),
         "{words}"
     );
 }

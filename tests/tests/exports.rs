@@ -83,7 +83,7 @@ fn the_profile_holds_the_catalogue() {
     let boot = profile
         .lines()
         .find(|line| line.starts_with("cmdline_rampart=+"))
-        .expect("a boot line");
+        .expect("a kernel command line");
     for word in [
         "isolcpus=managed_irq,domain,2-3,6-7",
         "nohz_full=2-3,6-7",

@@ -195,7 +195,7 @@ fn a_measurement_in_a_domain_stands_behind_its_wall() {
         let measurement = measure(state.path(), &options);
         let shield = measurement.shield.as_ref().expect("a shield");
         assert!(
-            shield.wall > rampart_model::Wall::AffinityOnly,
+            shield.isolation > rampart_model::IsolationMechanism::AffinityOnly,
             "{domain}: {shield:?}"
         );
         assert_eq!(shield.cpus.to_string(), cpu, "{domain}");

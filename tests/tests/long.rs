@@ -26,8 +26,11 @@ fn three_real_time_guests_are_apart_beside_a_loaded_one() {
     let Some(_machine) = machine("three_real_time_guests_are_apart", 2) else {
         return;
     };
-    let place = tempfile::tempdir().expect("a directory");
-    let (state, results) = (place.path().join("state"), place.path().join("results"));
+    let location = tempfile::tempdir().expect("a directory");
+    let (state, results) = (
+        location.path().join("state"),
+        location.path().join("results"),
+    );
     let output = rampart(
         &state,
         &[
@@ -59,13 +62,13 @@ fn three_real_time_guests_are_apart_beside_a_loaded_one() {
     let _ = stdout(&output, 0);
     let evaluation = evaluation(&results);
     assert_eq!(evaluation.state, EvaluationState::Complete);
-    let neighbour = |place: &str| place == "vm:noisy";
+    let neighbour = |location: &str| location == "vm:noisy";
     assert!(
         evaluation
             .plan
             .findings
             .iter()
-            .any(|finding| neighbour(&finding.place) && finding.what.contains("loaded")),
+            .any(|finding| neighbour(&finding.location) && finding.what.contains("loaded")),
         "{:?}",
         evaluation.plan.findings
     );

@@ -151,7 +151,7 @@ fn this_machine_has_a_plan_or_the_reason_is_told() {
     let directory = tempfile::tempdir().expect("directory");
     let proposed = run(directory.path(), &["plan", "propose", "--out", "plan.toml"]);
     if exit_code(&proposed) == 4 {
-        assert!(String::from_utf8_lossy(&proposed.stderr).contains("mend: "));
+        assert!(String::from_utf8_lossy(&proposed.stderr).contains("fix: "));
         return;
     }
     assert_eq!(exit_code(&proposed), 0, "{proposed:?}");

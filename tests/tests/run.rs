@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Output};
 
-use rampart_model::{CpuSet, StandingState};
+use rampart_model::{ActivePlanState, CpuSet};
 use rampart_tests::limited::Limited as _;
 use rampart_tests::programs::{exit_code, machine, rampart, stdout};
 use rampart_tests::standing::{Group, stand, write};
@@ -52,7 +52,7 @@ fn refused(state: &Path, arguments: &[&str], code: i32, named: &[&str]) {
 fn without_a_plan_it_says_so_and_cpus_alone_do() {
     let state = tempfile::tempdir().expect("directory");
     let state = state.path();
-    let apply = ["no plan stands", "rampart apply PLAN"];
+    let apply = ["no plan is active", "rampart apply PLAN"];
     for arguments in [
         vec!["run", "press", "--", "true"],
         vec!["run", "--", "true"],
@@ -171,14 +171,14 @@ fn a_program_runs_in_its_domain() {
         &["/nowhere: cannot be started"],
     );
     for (word, named) in [
-        (StandingState::Begun, "being applied"),
-        (StandingState::AwaitsRestart, "waits for a restart"),
+        (ActivePlanState::Begun, "being applied"),
+        (ActivePlanState::AwaitsRestart, "waits for a restart"),
     ] {
         plan.state = word;
         write(state, &plan);
         refused(state, &["run", "press", "--", "true"], 4, &[named]);
     }
-    plan.state = StandingState::Stands;
+    plan.state = ActivePlanState::Active;
     plan.boot = "another".to_owned();
     write(state, &plan);
     refused(

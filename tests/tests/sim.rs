@@ -215,8 +215,8 @@ fn signal(process: u32, signal: rustix::process::Signal) {
 #[test]
 fn a_machine_with_a_disk_restarts_with_what_it_wrote() {
     let _alone = alone();
-    let place = tempfile::tempdir().expect("a directory");
-    let disk = place.path().join("disk");
+    let location = tempfile::tempdir().expect("a directory");
+    let disk = location.path().join("disk");
     let disk = disk.to_str().expect("text");
     let mut held = sim(&["up", "--cpus", "2", "--disk", disk]);
     let mut held = KillAtEnd(held.stderr(Stdio::piped()).spawn().expect("started"));

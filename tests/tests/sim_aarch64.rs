@@ -62,8 +62,8 @@ fn one_machine_runs_measures_blocks_and_tells_of_its_panic() {
     programs_are_there();
     let built = finish(sim(&["build"]));
     assert!(stdout(&built, 0).contains("-rt-arm64"), "{built:?}");
-    let place = tempfile::tempdir().expect("a directory");
-    let firmware = place.path().join("firmware");
+    let location = tempfile::tempdir().expect("a directory");
+    let firmware = location.path().join("firmware");
     std::fs::write(&firmware, "carried\n").expect("written");
     let file = format!("{}:/usr/lib/firmware/of-ours.bin", firmware.display());
     let mut held = sim(&[
@@ -145,9 +145,9 @@ fn blocks_are_seen_where_they_are_made() {
 
 #[test]
 fn programs_that_are_not_built_are_told_with_the_command_that_builds_them() {
-    let place = tempfile::tempdir().expect("a directory");
+    let location = tempfile::tempdir().expect("a directory");
     for name in ["rampart", "rampart-meter"] {
-        std::fs::copy(directory().join(name), place.path().join(name)).expect("copied");
+        std::fs::copy(directory().join(name), location.path().join(name)).expect("copied");
     }
     for arguments in [
         &[
@@ -161,7 +161,7 @@ fn programs_that_are_not_built_are_told_with_the_command_that_builds_them() {
         ][..],
         &["domains", "--on", "sim:aarch64"],
     ] {
-        let mut command = Command::new(place.path().join("rampart"));
+        let mut command = Command::new(location.path().join("rampart"));
         command
             .args(arguments)
             .env_remove("RAMPART_METER")
@@ -215,8 +215,8 @@ fn cells_are_measured_beside_the_others_and_outlive_the_host() {
         let path = directory().join("hypervisor").join(part);
         assert!(path.is_file(), "{}: run `make hypervisor`", path.display());
     }
-    let place = tempfile::tempdir().expect("a directory");
-    let result = place.path().join("result");
+    let location = tempfile::tempdir().expect("a directory");
+    let result = location.path().join("result");
     let mut command = rampart(&["evaluate", "--on", "sim:aarch64", "--loads", "idle"]);
     command
         .args([

@@ -352,7 +352,7 @@ fn what_was_measured_before_the_connection_was_lost_is_here() {
         evaluation
             .findings
             .iter()
-            .any(|finding| finding.place == "bench"),
+            .any(|finding| finding.location == "bench"),
         "{:?}",
         evaluation.findings
     );

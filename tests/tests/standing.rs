@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is said of a plan that stands or would stand, where nothing of this machine is changed.
+//! What is said of a active plan or would stand, where nothing of this machine is changed.
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use rampart_model::{ChangeList, StandingState};
+use rampart_model::{ActivePlanState, ChangeList};
 use rampart_tests::limited::Limited as _;
 use rampart_tests::programs::{exit_code, rampart, stdout};
 use rampart_tests::standing::{stand, write};
@@ -34,9 +34,9 @@ fn a_wall_by_hand_leaves_the_plan_of_another_alone() {
     let own = state.join("shield.toml");
     // Also one that waits for its restart, or had it.
     for (word, boot) in [
-        (StandingState::Stands, None),
-        (StandingState::AwaitsRestart, None),
-        (StandingState::AwaitsRestart, Some("another")),
+        (ActivePlanState::Active, None),
+        (ActivePlanState::AwaitsRestart, None),
+        (ActivePlanState::AwaitsRestart, Some("another")),
     ] {
         plan.state = word;
         if let Some(boot) = boot {
@@ -59,7 +59,7 @@ fn a_wall_by_hand_leaves_the_plan_of_another_alone() {
     plan.file = own.display().to_string();
     write(state, &plan);
     fs::write(&own, "as it was").expect("written");
-    refused(state, &["shield", "0"], &["a plan stands already"]);
+    refused(state, &["shield", "0"], &["a plan is active already"]);
     assert_eq!(fs::read_to_string(&own).expect("left"), "as it was");
     let off = run(state, &["shield", "--off"]);
     assert!(
@@ -74,7 +74,7 @@ fn a_restart_that_is_asked_for_is_not_forgotten() {
     let directory = tempfile::tempdir().expect("directory");
     let state = directory.path();
     let mut plan = stand(state, PLAN, &[]);
-    plan.state = StandingState::AwaitsRestart;
+    plan.state = ActivePlanState::AwaitsRestart;
     write(state, &plan);
     let file = plan.file.as_str();
     refused(

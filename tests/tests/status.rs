@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rampart_model::{
-    APPLICATION_SCHEMA_VERSION, ChangeList, ChangePlace, ChangeStep, ChangeTarget, CpuSet,
-    DomainKind, Nanos, ResolvedPlan, StandingDomain, StandingPlan, StandingState, Status,
-    StatusFindingKind, StepAction, StepKind, Wall,
+    APPLICATION_SCHEMA_VERSION, ActiveDomain, ActivePlan, ActivePlanState, ChangeList,
+    ChangeLocation, ChangeStep, ChangeTarget, CpuSet, DomainKind, IsolationMechanism, Nanos,
+    ResolvedPlan, Status, StatusFindingKind, StepAction, StepKind,
 };
 use rampart_tests::limited::Limited as _;
 use rampart_tests::programs::{exit_code, left_out, rampart, stdout, usable_cpus};
@@ -30,7 +30,7 @@ fn document(output: &Output, code: i32) -> Status {
 }
 
 /// A plan that says that the last CPU belongs to the task `press`, with nothing around it.
-fn standing(state: &Path, boot: &str) -> StandingPlan {
+fn standing(state: &Path, boot: &str) -> ActivePlan {
     let cpus = usable_cpus();
     let last = cpus.iter().next_back().expect("a CPU");
     let house = cpus.difference(&CpuSet::single(last));
@@ -50,10 +50,10 @@ fn standing(state: &Path, boot: &str) -> StandingPlan {
         policy: None,
         node: None,
     };
-    StandingPlan {
+    ActivePlan {
         schema_version: APPLICATION_SCHEMA_VERSION,
         tool_version: "0".to_owned(),
-        state: StandingState::Stands,
+        state: ActivePlanState::Active,
         applied_at: Nanos::from_secs(1_700_000_000),
         boot: boot.to_owned(),
         file: file.display().to_string(),
@@ -74,11 +74,11 @@ fn standing(state: &Path, boot: &str) -> StandingPlan {
             boot: Default::default(),
             findings: Vec::new(),
         },
-        domains: vec![StandingDomain {
+        domains: vec![ActiveDomain {
             name: "press".to_owned(),
             kind: DomainKind::Task,
             cpus: CpuSet::single(last),
-            wall: Wall::AffinityOnly,
+            isolation: IsolationMechanism::AffinityOnly,
             partition: None,
             group: None,
             members: None,
@@ -95,14 +95,14 @@ fn standing(state: &Path, boot: &str) -> StandingPlan {
                 why: String::new(),
                 present: String::new(),
                 wanted: String::new(),
-                places: vec![ChangePlace {
+                locations: vec![ChangeLocation {
                     target: ChangeTarget::CpuListFile(state.join("knob").display().to_string()),
-                    place: "a knob".to_owned(),
+                    location: "a knob".to_owned(),
                     present: String::new(),
                     value: "0,1".to_owned(),
                 }],
                 disruptive: None,
-                mend: None,
+                fix: None,
                 source: String::new(),
             }],
             boot_arguments: Vec::new(),
@@ -117,7 +117,7 @@ fn this_boot() -> String {
     boot.trim().to_owned()
 }
 
-fn write(state: &Path, plan: &StandingPlan) {
+fn write(state: &Path, plan: &ActivePlan) {
     let text = serde_json::to_vec(plan).expect("JSON");
     std::fs::write(state.join("plan.json"), text).expect("plan.json");
     std::fs::write(state.join("knob"), "0-1\n").expect("the knob");
@@ -196,7 +196,7 @@ fn what_cannot_be_is_refused_with_its_mend() {
     let watch = run(state.path(), &["--watch"]);
     let told = String::from_utf8_lossy(&watch.stderr).into_owned();
     assert_eq!(exit_code(&watch), 2, "{told}");
-    assert!(told.contains("mend: ") && watch.stdout.is_empty(), "{told}");
+    assert!(told.contains("fix: ") && watch.stdout.is_empty(), "{told}");
     let short = rampart(state.path(), &["status", "--interval", "1ms"])
         .finish()
         .expect("rampart");
@@ -498,7 +498,7 @@ fn a_wall_of_the_kernels_is_watched_and_measured_inside() {
     let output = run(state.path(), &["--json"]);
     let status = document(&output, exit_code(&output));
     let domain = &status.domains[0];
-    assert!(domain.wall_valid && domain.threads >= 1, "{domain:#?}");
+    assert!(domain.isolation_valid && domain.threads >= 1, "{domain:#?}");
     let last = status.cpus.last().expect("a CPU");
     let own = |thread: &rampart_model::ThreadStatus| thread.domain.as_deref() == Some("press");
     assert!(last.threads.iter().any(own), "{last:#?}");
@@ -542,5 +542,5 @@ fn a_wall_of_the_kernels_is_watched_and_measured_inside() {
     let status = document(&run(state.path(), &["--json"]), 4);
     let kinds: Vec<StatusFindingKind> = status.findings.iter().map(|found| found.kind).collect();
     assert!(kinds.contains(&StatusFindingKind::GroupCpus), "{kinds:?}");
-    assert!(!status.domains[0].wall_valid);
+    assert!(!status.domains[0].isolation_valid);
 }

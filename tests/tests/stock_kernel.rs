@@ -29,17 +29,17 @@ cd /cells
 "#;
 
 const CELLS: &str = r#"
-./cells_hand cells . root alarm failures || echo 'FAILED  cells'
-./cells_hand leave 10 || echo 'FAILED  leave'
+./cells_agent cells . root alarm failures || echo 'FAILED  cells'
+./cells_agent leave 10 || echo 'FAILED  leave'
 echo 9010000.pl031 >/sys/bus/amba/drivers/rtc-pl031/unbind || echo 'FAILED  the clock stays with Linux'
-./cells_hand enable || echo 'FAILED  enable'
-./linux_hand device /kernel /rampart-meter || echo 'FAILED  linux_hand'
-./cells_hand disable || echo 'FAILED  disable'
+./cells_agent enable || echo 'FAILED  enable'
+./linux_agent device /kernel /rampart-meter || echo 'FAILED  linux_agent'
+./cells_agent disable || echo 'FAILED  disable'
 [ "$($bb cat /sys/devices/system/cpu/online)" = 0-3 ] || echo 'FAILED  CPUs are missing'
 "#;
 
 const REFUSED: &str = r#"
-./cells_hand enable && echo 'FAILED  enabled'
+./cells_agent enable && echo 'FAILED  enabled'
 [ "$($bb cat /sys/devices/virtual/misc/rampart/enabled)" = 0 ] || echo 'FAILED  it is there'
 "#;
 
@@ -98,19 +98,19 @@ fn initramfs(script: &str, kernel: &Path, busybox: &Path, module: &Path) -> Vec<
 }
 
 /// The kernel, and the shell for its first program.
-fn from_packages(release: &str, place: &Path) -> (PathBuf, PathBuf) {
+fn from_packages(release: &str, location: &Path) -> (PathBuf, PathBuf) {
     let fetch = |name: &str, pattern: &str| {
         let package = fetched(name, &cache().join("stock-kernel"))
             .unwrap_or_else(|| panic!("the archive has no {name}"));
-        unpack(&package, pattern, place);
+        unpack(&package, pattern, location);
     };
     fetch(&format!("linux-image-{release}"), "./boot/vmlinuz-*");
     fetch("busybox-static", "*/busybox");
     let shell = ["bin/busybox", "usr/bin/busybox"];
-    let shell = shell.map(|path| place.join(path));
+    let shell = shell.map(|path| location.join(path));
     let shell = shell.into_iter().find(|path| path.exists());
     (
-        place.join(format!("boot/vmlinuz-{release}")),
+        location.join(format!("boot/vmlinuz-{release}")),
         shell.expect("busybox in its package"),
     )
 }
@@ -123,13 +123,13 @@ fn said_by(script: &str, words: &str) -> String {
     let _held = ONE_AT_A_TIME.lock();
     programs_are_there();
     let release = release();
-    let place = tempfile::tempdir().expect("a directory");
-    let (kernel, busybox) = from_packages(&release, place.path());
+    let location = tempfile::tempdir().expect("a directory");
+    let (kernel, busybox) = from_packages(&release, location.path());
     let module = directory()
         .join("modules")
         .join(&release)
         .join("rampart.ko");
-    let archive = place.path().join("initramfs");
+    let archive = location.path().join("initramfs");
     fs::write(&archive, initramfs(script, &kernel, &busybox, &module)).expect("written");
     let output = Command::new("qemu-system-aarch64")
         .args(["-machine", "virt,virtualization=on,gic-version=3,its=off"])

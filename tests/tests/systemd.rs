@@ -8,7 +8,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rampart_model::{StandingPlan, Status, Wall};
+use rampart_model::{ActivePlan, IsolationMechanism, Status};
 use rampart_tests::inside::{is_inside, run_inside, seen_to_the_end};
 use rampart_tests::limited::{Limited as _, ended};
 use rampart_tests::machine_state::MachineState;
@@ -71,9 +71,9 @@ fn systemd_has_its_slices_back() {
     }
     assert!(Path::new("/run/systemd/system").is_dir(), "systemd runs");
     assert_eq!(read("/proc/1/comm"), "systemd");
-    let place = tempfile::tempdir().expect("a directory");
-    let state = place.path().join("state");
-    let plan = place.path().join("plan.toml");
+    let location = tempfile::tempdir().expect("a directory");
+    let state = location.path().join("state");
+    let plan = location.path().join("plan.toml");
     std::fs::write(&plan, PLAN).expect("plan");
     let plan = plan.to_str().expect("a path");
     let call = |arguments: &[&str]| rampart(&state, arguments).finish().expect("rampart");
@@ -158,12 +158,12 @@ fn follows_the_plan(state: &Path) {
         assert_eq!(read(&partition), "isolated");
         assert_eq!(effective(&group), cpu);
     }
-    let text = std::fs::read_to_string(state.join("plan.json")).expect("a plan stands");
-    let plan: StandingPlan = serde_json::from_str(&text).expect("a standing plan");
+    let text = std::fs::read_to_string(state.join("plan.json")).expect("a plan is active");
+    let plan: ActivePlan = serde_json::from_str(&text).expect("a active plan");
     assert!(
         plan.domains
             .iter()
-            .all(|domain| domain.wall == Wall::IsolatedPartition)
+            .all(|domain| domain.isolation == IsolationMechanism::IsolatedPartition)
     );
     let status = rampart(state, &["status", "--json"]).finish();
     let status = stdout(&status.expect("rampart"), 0);

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use rampart_evaluate::{BlocksByRecord, Evidence, TransferContext, judge, measure_transfers};
+use rampart_evaluate::{BatchesByRecord, Evidence, TransferContext, judge, measure_transfers};
 use rampart_model::{
     BlockKind, CpuSet, Disturbance, DomainKind, DomainPlan, DomainSelection, Evaluation,
     EvaluationState, ExperimentPlan, MeterKind, MeterPlan, Nanos, Participant, Question,
@@ -46,8 +46,11 @@ fn blocks_are_felt_where_they_are_made_and_not_beyond_the_wall() {
     ) else {
         return;
     };
-    let place = tempfile::tempdir().expect("a directory");
-    let (state, results) = (place.path().join("state"), place.path().join("results"));
+    let location = tempfile::tempdir().expect("a directory");
+    let (state, results) = (
+        location.path().join("state"),
+        location.path().join("results"),
+    );
     let before = MachineState::take();
     let output = rampart(
         &state,
@@ -138,7 +141,7 @@ fn a_planted_false_wall_is_called_leaking() {
         return;
     };
     let cpu = CpuSet::single(usable_cpus().iter().next_back().expect("a CPU"));
-    let place = tempfile::tempdir().expect("a directory");
+    let location = tempfile::tempdir().expect("a directory");
     let domain = |name: &str, kind: DomainKind| DomainPlan {
         policy: None,
         deadline: None,
@@ -174,7 +177,7 @@ fn a_planted_false_wall_is_called_leaking() {
     let context = TransferContext {
         meter: &directory().join("rampart-meter"),
         housekeeping: &cpu,
-        scratch: place.path(),
+        scratch: location.path(),
         seed: 1,
     };
     let made = measure_transfers(
@@ -202,7 +205,7 @@ fn a_planted_false_wall_is_called_leaking() {
     let judged = judge(&Evidence {
         plan: &experiment(domains, cpu, plan),
         records: &[],
-        blocks: &BlocksByRecord::new(),
+        blocks: &BatchesByRecord::new(),
         transfers: &made,
         emulated: false,
     });
@@ -264,7 +267,7 @@ fn experiment(
 ) -> ExperimentPlan {
     ExperimentPlan {
         measured: None,
-        legs: Vec::new(),
+        variants: Vec::new(),
         housekeeping,
         domains,
         meters: vec![MeterPlan::new(MeterKind::Wakeup, CpuSet::new())],

@@ -231,8 +231,11 @@ fn the_walls_of_a_simulated_machine_are_found_where_they_are() {
     let Some(_machine) = machine(test, 2) else {
         return;
     };
-    let place = tempfile::tempdir().expect("a directory");
-    let (state, results) = (place.path().join("state"), place.path().join("results"));
+    let location = tempfile::tempdir().expect("a directory");
+    let (state, results) = (
+        location.path().join("state"),
+        location.path().join("results"),
+    );
     let output = rampart(
         &state,
         &[

@@ -71,12 +71,12 @@ fn every_command_of_the_readme() {
     if !is_inside() {
         return;
     }
-    let place = tempfile::tempdir().expect("a directory");
-    let place = place.path();
+    let location = tempfile::tempdir().expect("a directory");
+    let location = location.path();
     let before = MachineState::whole();
     let mut status = None;
     for command in commands() {
-        let output = shell(place, command);
+        let output = shell(location, command);
         match command {
             // It is a machine with faults, and says so.
             "rampart check" => {
@@ -95,12 +95,12 @@ fn every_command_of_the_readme() {
             "rampart up" => {
                 let text = stdout(&output, 0);
                 assert_eq!(text.lines().count(), 3, "no finding: {text}");
-                runs_behind_its_wall(place);
+                runs_behind_its_wall(location);
             }
             "rampart status" => {
                 let text = stdout(&output, 0);
                 assert!(text.contains("No drift"), "{text}");
-                status = Some(owners(place));
+                status = Some(owners(location));
             }
             "rampart run task -- sh -c 'taskset -cp $$'" => {
                 let cpu = cpu_of(status.as_ref().expect("a status"), "task");
@@ -122,7 +122,7 @@ fn every_command_of_the_readme() {
 }
 
 /// Runs a command as a user at a prompt does. Its state is where every user's is.
-fn shell(place: &Path, command: &str) -> Output {
+fn shell(location: &Path, command: &str) -> Output {
     let script = match command {
         "vi plan.toml" => block(SIMULATION, "## A plan to try").join("\n"),
         // That takes minutes.
@@ -136,7 +136,7 @@ fn shell(place: &Path, command: &str) -> Output {
     let began = Instant::now();
     let output = Command::new("sh")
         .args(["-e", "-c", &script])
-        .current_dir(place)
+        .current_dir(location)
         .env("PATH", format!("{}:{path}", programs.display()))
         .env_remove("RAMPART_METER")
         .finish()
@@ -158,14 +158,14 @@ fn nothing() -> Output {
     }
 }
 
-fn owners(place: &Path) -> Status {
-    let status = shell(place, "rampart status --json");
+fn owners(location: &Path) -> Status {
+    let status = shell(location, "rampart status --json");
     let status: Status = serde_json::from_str(&stdout(&status, 0)).expect("a status");
     assert!(!status.has_drift(), "{:?}", status.findings);
     for name in ["task", "container", "guest"] {
         let domain = status.domains.iter().find(|domain| domain.name == name);
         let domain = domain.unwrap_or_else(|| panic!("{name}: {:?}", status.domains));
-        assert!(domain.wall_valid && domain.is_up(), "{domain:?}");
+        assert!(domain.isolation_valid && domain.is_up(), "{domain:?}");
         let program = domain.program.as_ref().expect("a program");
         assert_eq!(program.state, ProgramState::Running);
         for cpu in &status.cpus {
@@ -183,8 +183,8 @@ fn cpu_of(status: &Status, name: &str) -> CpuId {
 }
 
 /// As the kernel tells it of every thread.
-fn runs_behind_its_wall(place: &Path) {
-    let status = owners(place);
+fn runs_behind_its_wall(location: &Path) {
+    let status = owners(location);
     for name in ["task", "container"] {
         let cpu = cpu_of(&status, name).to_string();
         let threads = threads(program(name));
@@ -253,16 +253,16 @@ fn threads(process: u32) -> Vec<Thread> {
     let all = std::fs::read_dir(format!("/proc/{process}/task")).expect("threads");
     all.flatten()
         .map(|entry| {
-            let place = entry.path().display().to_string();
-            let stat = read(&format!("{place}/stat"));
+            let location = entry.path().display().to_string();
+            let stat = read(&format!("{location}/stat"));
             let (_, fields) = stat.rsplit_once(')').expect("a name");
             let fields: Vec<&str> = fields.split_whitespace().collect();
-            let status = read(&format!("{place}/status"));
+            let status = read(&format!("{location}/status"));
             let cpus = status
                 .lines()
                 .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
             Thread {
-                name: read(&format!("{place}/comm")),
+                name: read(&format!("{location}/comm")),
                 cpus: cpus.expect("CPUs").trim().to_owned(),
                 priority: fields[37].to_owned(),
                 policy: fields[38].to_owned(),

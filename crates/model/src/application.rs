@@ -5,9 +5,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CpuSet, DomainKind, Finding, Nanos, ResolvedPlan, Wall};
+use crate::{CpuSet, DomainKind, Finding, IsolationMechanism, Nanos, ResolvedPlan};
 
-/// Version of [`ChangeList`] and [`StandingPlan`] as documents. Within it fields are only added.
+/// Version of [`ChangeList`] and [`ActivePlan`] as documents. Within it fields are only added.
 pub const APPLICATION_SCHEMA_VERSION: u32 = 1;
 
 /// What a step changes.
@@ -17,13 +17,13 @@ pub const APPLICATION_SCHEMA_VERSION: u32 = 1;
 #[serde(rename_all = "kebab-case")]
 pub enum StepKind {
     /// The wall around a domain's CPUs: control groups, interrupts, workqueues.
-    Wall,
+    Isolation,
     /// A domain's share of a cache and of memory bandwidth.
     Cache,
     /// A knob of the catalogue.
     Knob,
-    /// The boot line.
-    BootLine,
+    /// The kernel command line.
+    KernelCommandLine,
 }
 
 /// What is done about a step.
@@ -40,7 +40,7 @@ pub enum StepAction {
     Expect,
     /// It waits for the restart that `rampart apply --boot` prepares.
     AtRestart,
-    /// Rampart does not make changes of this kind; [`ChangeStep::mend`] says how.
+    /// Rampart does not make changes of this kind; [`ChangeStep::fix`] says how.
     ByHand,
 }
 
@@ -69,11 +69,11 @@ pub enum ChangeTarget {
 
 /// One place that gets another value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct ChangePlace {
+pub struct ChangeLocation {
     /// What is written to.
     pub target: ChangeTarget,
     /// It in words, with its name where the path does not tell.
-    pub place: String,
+    pub location: String,
     /// What is there.
     pub present: String,
     /// What is written: a text, CPUs as a list, or a policy such as `fifo:11`.
@@ -100,13 +100,13 @@ pub struct ChangeStep {
     pub wanted: String,
     /// Each place that gets another value; where all is as wanted, each with what it has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub places: Vec<ChangePlace>,
+    pub locations: Vec<ChangeLocation>,
     /// How the change disturbs what runs; none: it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disruptive: Option<String>,
     /// How a person does it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mend: Option<String>,
+    pub fix: Option<String>,
     /// Where the rule comes from.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub source: String,
@@ -137,7 +137,7 @@ impl ChangeList {
 
 /// A domain of an applied plan, with the wall that it really got.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct StandingDomain {
+pub struct ActiveDomain {
     /// Its name.
     pub name: String,
     /// Its kind.
@@ -145,7 +145,7 @@ pub struct StandingDomain {
     /// Its CPUs.
     pub cpus: CpuSet,
     /// The wall around them.
-    pub wall: Wall,
+    pub isolation: IsolationMechanism,
     /// For a wall of cgroup v2: what the kernel calls the partition, for example `isolated`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<String>,
@@ -164,47 +164,47 @@ pub struct StandingDomain {
 /// How far the application of a plan is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum StandingState {
+pub enum ActivePlanState {
     /// It was begun; where nobody is at it any more, it was broken off, and `release` undoes it.
     Begun,
-    /// The boot line is written, and the machine has to be restarted; `apply` goes on then.
+    /// The kernel command line is written, and the machine has to be restarted; `apply` goes on then.
     AwaitsRestart,
     /// All of it stands.
-    Stands,
+    Active,
 }
 
-impl StandingState {
+impl ActivePlanState {
     /// The word for it, as documents have it.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
             Self::Begun => "begun",
             Self::AwaitsRestart => "awaits-restart",
-            Self::Stands => "stands",
+            Self::Active => "stands",
         }
     }
 }
 
 /// What a sentence says of the plan.
-impl fmt::Display for StandingState {
+impl fmt::Display for ActivePlanState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Begun => "was begun and is not whole",
             Self::AwaitsRestart => "awaits a restart",
-            Self::Stands => "stands",
+            Self::Active => "stands",
         })
     }
 }
 
 /// A plan that is applied to this machine: what `plan.json` in the state directory holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct StandingPlan {
+pub struct ActivePlan {
     /// [`APPLICATION_SCHEMA_VERSION`].
     pub schema_version: u32,
     /// Version of the tool that wrote it.
     pub tool_version: String,
     /// How far it is.
-    pub state: StandingState,
+    pub state: ActivePlanState,
     /// When it was applied, since the epoch.
     pub applied_at: Nanos,
     /// `/proc/sys/kernel/random/boot_id` then.
@@ -216,7 +216,7 @@ pub struct StandingPlan {
     /// The plan resolved on this machine.
     pub resolved: ResolvedPlan,
     /// Its domains with the walls that they got, in the order of the plan.
-    pub domains: Vec<StandingDomain>,
+    pub domains: Vec<ActiveDomain>,
     /// What was done.
     pub changes: ChangeList,
     /// What was not granted as asked.
@@ -228,10 +228,10 @@ pub struct StandingPlan {
     pub kept_interrupts: Vec<u32>,
 }
 
-impl StandingPlan {
+impl ActivePlan {
     /// The domain of this name.
     #[must_use]
-    pub fn domain(&self, name: &str) -> Option<&StandingDomain> {
+    pub fn domain(&self, name: &str) -> Option<&ActiveDomain> {
         self.domains.iter().find(|domain| domain.name == name)
     }
 }

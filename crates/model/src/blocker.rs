@@ -97,9 +97,10 @@ impl BlockPlan {
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
-        let mut problem = |bad: bool, place: &str, what: &str, present: String, needed: &str| {
+        let mut problem = |bad: bool, location: &str, what: &str, present: String, needed: &str| {
             if bad {
-                findings.push(Finding::new(Severity::Problem, place, what).values(present, needed));
+                findings
+                    .push(Finding::new(Severity::Error, location, what).values(present, needed));
             }
         };
         problem(
@@ -236,25 +237,25 @@ mod tests {
 
     #[test]
     fn a_plan_without_sense_is_told_with_its_place() {
-        let places = |change: &dyn Fn(&mut BlockPlan)| -> Vec<String> {
+        let locations = |change: &dyn Fn(&mut BlockPlan)| -> Vec<String> {
             let mut plan = plan();
             change(&mut plan);
             plan.findings()
                 .into_iter()
-                .map(|finding| finding.place)
+                .map(|finding| finding.location)
                 .collect()
         };
-        assert_eq!(places(&|_| {}), [""; 0]);
-        assert_eq!(places(&|plan| plan.cpus = CpuSet::new()), ["cpus"]);
-        assert_eq!(places(&|plan| plan.length = Nanos::ZERO), ["length"]);
+        assert_eq!(locations(&|_| {}), [""; 0]);
+        assert_eq!(locations(&|plan| plan.cpus = CpuSet::new()), ["cpus"]);
+        assert_eq!(locations(&|plan| plan.length = Nanos::ZERO), ["length"]);
         assert_eq!(
-            places(&|plan| plan.length = Nanos(1_000_000_001)),
+            locations(&|plan| plan.length = Nanos(1_000_000_001)),
             ["length"]
         );
-        assert_eq!(places(&|plan| plan.count = 0), ["count"]);
-        assert_eq!(places(&|plan| plan.count = 1_000_001), ["count"]);
-        assert_eq!(places(&|plan| plan.pause = Nanos(99_999)), ["pause"]);
-        assert_eq!(places(&|plan| plan.pause = Nanos(u64::MAX)), ["pause"]);
+        assert_eq!(locations(&|plan| plan.count = 0), ["count"]);
+        assert_eq!(locations(&|plan| plan.count = 1_000_001), ["count"]);
+        assert_eq!(locations(&|plan| plan.pause = Nanos(99_999)), ["pause"]);
+        assert_eq!(locations(&|plan| plan.pause = Nanos(u64::MAX)), ["pause"]);
     }
 
     #[test]

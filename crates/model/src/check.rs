@@ -15,13 +15,13 @@ pub const CHECK_SCHEMA_VERSION: u32 = 1;
 #[serde(rename_all = "kebab-case")]
 pub enum CheckState {
     /// It is not as wanted, and no latency is bounded until it is.
-    Problem,
+    Error,
     /// It is not as wanted; changing it makes latencies shorter or rarer.
-    Advice,
+    Warning,
     /// It is as wanted.
     Ok,
     /// It is told and not judged: no value is right for every machine.
-    Told,
+    Informational,
     /// It could not be read; [`Check::not_read`] says why.
     NotRead,
     /// This machine or this kernel has it not, or it does not matter here.
@@ -30,9 +30,9 @@ pub enum CheckState {
 
 /// One place of a knob: a file, a thread, an interrupt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct CheckPlace {
+pub struct CheckLocation {
     /// Where.
-    pub place: String,
+    pub location: String,
     /// What is there.
     pub present: String,
     /// What should be there.
@@ -57,12 +57,12 @@ pub struct CheckFinding {
     /// What should be.
     pub wanted: String,
     /// Each place that was looked at.
-    pub places: Vec<CheckPlace>,
+    pub locations: Vec<CheckLocation>,
     /// Why it should be so; where the knob does not apply, why not.
     pub reason: String,
     /// How to change it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mend: Option<String>,
+    pub fix: Option<String>,
     /// When that works.
     pub effect: KnobEffect,
     /// How changing it disturbs what runs; none: it does not.
@@ -82,8 +82,8 @@ pub struct CheckFinding {
 pub struct NotRead {
     /// Why.
     pub why: String,
-    /// The command that mends it.
-    pub mend: String,
+    /// The command that fixes it.
+    pub fix: String,
     /// The knobs that are not judged for it.
     pub knobs: Vec<String>,
 }
@@ -117,9 +117,9 @@ pub struct CheckCounts {
     /// As wanted.
     pub ok: u32,
     /// Could be better.
-    pub advice: u32,
+    pub warnings: u32,
     /// Unfit.
-    pub problem: u32,
+    pub errors: u32,
     /// Told and not judged.
     pub told: u32,
     /// Not to be read.
@@ -156,6 +156,6 @@ impl Check {
     /// Whether a problem was found.
     #[must_use]
     pub fn is_unfit(&self) -> bool {
-        self.counts.problem > 0
+        self.counts.errors > 0
     }
 }

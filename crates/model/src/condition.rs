@@ -49,7 +49,7 @@ pub enum LoadKind {
     schemars::JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
-pub enum LoadPlace {
+pub enum LoadLocation {
     /// On the measured CPUs themselves, under the time-sharing policy.
     Same,
     /// On every other online CPU.
@@ -75,7 +75,7 @@ pub struct Condition {
     pub load: LoadKind,
     /// Where; none for idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub place: Option<LoadPlace>,
+    pub location: Option<LoadLocation>,
 }
 
 /// Why a text is not a condition.
@@ -107,7 +107,7 @@ impl LoadKind {
     }
 }
 
-impl LoadPlace {
+impl LoadLocation {
     /// The word for it.
     #[must_use]
     pub const fn word(self) -> &'static str {
@@ -122,14 +122,14 @@ impl Condition {
     /// Nothing runs that Rampart started.
     pub const IDLE: Self = Self {
         load: LoadKind::Idle,
-        place: None,
+        location: None,
     };
 }
 
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.place {
-            Some(place) => f.pad(&format!("{}@{}", self.load.word(), place.word())),
+        match self.location {
+            Some(location) => f.pad(&format!("{}@{}", self.load.word(), location.word())),
             None => f.pad(self.load.word()),
         }
     }
@@ -144,23 +144,23 @@ impl FromStr for Condition {
             text: text.to_owned(),
             reason,
         };
-        let (load, place) = match text.split_once('@') {
-            Some((load, place)) => (load, Some(place)),
+        let (load, location) = match text.split_once('@') {
+            Some((load, location)) => (load, Some(location)),
             None => (text, None),
         };
         let load = LoadKind::ALL
             .into_iter()
             .find(|kind| kind.word() == load)
             .ok_or_else(|| error(format!("there is no load `{load}`")))?;
-        let place = match place {
+        let location = match location {
             None if load == LoadKind::Idle => None,
-            None | Some("others") if load != LoadKind::Idle => Some(LoadPlace::Others),
-            Some("same") if load != LoadKind::Idle => Some(LoadPlace::Same),
+            None | Some("others") if load != LoadKind::Idle => Some(LoadLocation::Others),
+            Some("same") if load != LoadKind::Idle => Some(LoadLocation::Same),
             Some(_) if load == LoadKind::Idle => return Err(error("idle has no place".to_owned())),
-            Some(place) => return Err(error(format!("there is no place `{place}`"))),
+            Some(location) => return Err(error(format!("there is no place `{location}`"))),
             None => None,
         };
-        Ok(Self { load, place })
+        Ok(Self { load, location })
     }
 }
 
@@ -174,8 +174,8 @@ mod tests {
             assert_eq!(text.parse::<Condition>().expect(text).to_string(), text);
         }
         assert_eq!(
-            "io".parse::<Condition>().expect("io").place,
-            Some(LoadPlace::Others)
+            "io".parse::<Condition>().expect("io").location,
+            Some(LoadLocation::Others)
         );
         for text in ["", "idle@same", "cpu@moon", "gpu", "cpu@"] {
             assert!(text.parse::<Condition>().is_err(), "{text}");

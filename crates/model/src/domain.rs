@@ -223,7 +223,7 @@ pub struct Availability {
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
-pub enum Wall {
+pub enum IsolationMechanism {
     /// Nothing: the CPUs are everybody's.
     None,
     /// The domain's threads are bound to the CPUs; others may come there too.
@@ -236,7 +236,7 @@ pub enum Wall {
     Cell,
 }
 
-impl fmt::Display for Wall {
+impl fmt::Display for IsolationMechanism {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::None => "no wall",
@@ -268,7 +268,7 @@ pub struct ShieldReport {
     /// The shielded CPUs.
     pub cpus: CpuSet,
     /// The wall that was really got.
-    pub wall: Wall,
+    pub isolation: IsolationMechanism,
     /// What `cpuset.cpus.partition` read back, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<String>,
@@ -287,7 +287,7 @@ pub struct ShieldReport {
 
 /// What a domain was given.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Granted {
+pub struct EffectiveSettings {
     /// The program that ran it and its version, for example `runc 1.1.5`; empty for a process.
     pub runtime: String,
     /// Capabilities in the program's permitted set, as the kernel names them.

@@ -5,7 +5,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Condition, Exposure, Interval, Intrusions, MeterKind, NotMeasured, Record, StepKind};
+use crate::{
+    Condition, Exposure, Interval, MeterKind, NotMeasured, Record, StepKind, UnwantedActivity,
+};
 
 /// One change of a plan, by what applying it calls the step.
 #[derive(
@@ -23,10 +25,10 @@ pub struct PlanChange {
 impl fmt::Display for PlanChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.kind {
-            StepKind::Wall => "wall of ",
+            StepKind::Isolation => "wall of ",
             StepKind::Cache => "cache of ",
             StepKind::Knob => "",
-            StepKind::BootLine => "boot line ",
+            StepKind::KernelCommandLine => "kernel command line ",
         };
         f.pad(&format!("{kind}{}", self.name))
     }
@@ -37,7 +39,7 @@ impl fmt::Display for PlanChange {
     Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
-pub enum PlanLeg {
+pub enum PlanVariant {
     /// All of it.
     After,
     /// Nothing: the same CPUs and policies, bound by affinity alone.
@@ -46,7 +48,7 @@ pub enum PlanLeg {
     Without(PlanChange),
 }
 
-impl PlanLeg {
+impl PlanVariant {
     /// What the records of this leg have before their ids; nothing for [`Self::After`], whose
     /// records are those of the evaluation.
     #[must_use]
@@ -61,7 +63,7 @@ impl PlanLeg {
     }
 }
 
-impl fmt::Display for PlanLeg {
+impl fmt::Display for PlanVariant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::After => f.pad("with the plan"),
@@ -71,11 +73,11 @@ impl fmt::Display for PlanLeg {
     }
 }
 
-/// A record of another leg than [`PlanLeg::After`].
+/// A record of another leg than [`PlanVariant::After`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct LegRecord {
+pub struct VariantRecord {
     /// What stood meanwhile.
-    pub leg: PlanLeg,
+    pub variant: PlanVariant,
     /// What was measured.
     pub record: Record,
 }
@@ -123,7 +125,7 @@ pub struct EffectRatio {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PlanEffect {
     /// What the whole plan is compared with.
-    pub leg: PlanLeg,
+    pub variant: PlanVariant,
     /// The domain.
     pub domain: String,
     /// The meter.
@@ -141,7 +143,7 @@ pub struct PlanEffect {
     pub smallest_detectable: Option<f64>,
     /// What came to the domain's CPUs in the valid runs: with it, and without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub intrusions: Option<(Intrusions, Intrusions)>,
+    pub unwanted_activity: Option<(UnwantedActivity, UnwantedActivity)>,
     /// What it rests on: with it, and without.
     pub exposure: (Exposure, Exposure),
     /// The records: with it, and without.
@@ -199,7 +201,7 @@ pub struct PlanEffects {
     /// Parts of the plan that stood in all legs or in none, and why.
     pub not_compared: Vec<NotMeasured>,
     /// Records of the legs without the plan or without a part of it.
-    pub records: Vec<LegRecord>,
+    pub records: Vec<VariantRecord>,
     /// With the plan against without it, and against without each change.
     pub effects: Vec<PlanEffect>,
     /// Which changes mattered: what backfired and what mattered first, the largest effect first.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Availability, Bench, Condition, CpuSet, CrashRecord, DomainKind, DomainSelection, Finding,
-    Machine, MeterPlan, Nanos, PlanEffects, PlanLeg, Record, SchedulingPolicy, TransferPlan,
+    Machine, MeterPlan, Nanos, PlanEffects, PlanVariant, Record, SchedulingPolicy, TransferPlan,
     TransferRecord, Verdict, VerdictOutcome,
 };
 
@@ -58,9 +58,9 @@ pub struct MeasuredPlan {
 
 /// One thing that is compared: the machine with the plan, without it, or without a part of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct LegPlan {
+pub struct VariantPlan {
     /// What stands in it.
-    pub leg: PlanLeg,
+    pub variant: PlanVariant,
     /// How often its turn comes in each repetition.
     pub visits: u32,
 }
@@ -94,9 +94,9 @@ pub struct ExperimentPlan {
     /// The plan of the machine that is measured; none where the domains were proposed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<MeasuredPlan>,
-    /// What is compared with what, [`PlanLeg::After`] first; empty where nothing is.
+    /// What is compared with what, [`PlanVariant::After`] first; empty where nothing is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub legs: Vec<LegPlan>,
+    pub variants: Vec<VariantPlan>,
     /// What this machine makes weaker than it could be, for example a single CPU.
     pub findings: Vec<Finding>,
 }
@@ -133,7 +133,7 @@ pub struct NotMeasured {
 
 /// One answer of the comparison.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct ComparisonCell {
+pub struct ComparisonEntry {
     /// The domain.
     pub domain: String,
     /// A word or two: `yes`, `no`, `not always`, `limited`, `not measured` …
@@ -154,7 +154,7 @@ pub struct ComparisonRow {
     /// The question.
     pub question: String,
     /// One cell for each domain of the plan, in its order.
-    pub cells: Vec<ComparisonCell>,
+    pub cells: Vec<ComparisonEntry>,
 }
 
 /// The answers at a glance.

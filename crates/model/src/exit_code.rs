@@ -14,7 +14,7 @@ pub enum ExitCode {
     /// Everything was measured, and a verdict the user asked for (`--deadline`) is not `holds`.
     VerdictNegative = 3,
     /// Something that the work needs is missing, the machine does not fit the plan, a check found a
-    /// problem, or something of an applied plan does not hold; the message names it and the mend.
+    /// problem, or something of an applied plan does not hold; the message names it and the fix.
     PreconditionMissing = 4,
     /// The work ended early (Ctrl-C, or a part of it failed); what was measured is kept.
     Partial = 5,

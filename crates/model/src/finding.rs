@@ -16,17 +16,17 @@ pub enum Severity {
     /// It weakens a figure or a wall; the figure stands with this beside it.
     Warning,
     /// It makes a figure or an action impossible.
-    Problem,
+    Error,
 }
 
 /// One thing that is not as it should be: the place, the present value, the needed one and
-/// what mends it.
+/// how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Finding {
     /// How much it matters.
     pub severity: Severity,
     /// What it is about: a file, a CPU, a domain, a setting.
-    pub place: String,
+    pub location: String,
     /// What is wrong, as one sentence without a full stop.
     pub what: String,
     /// The value found there.
@@ -35,21 +35,21 @@ pub struct Finding {
     /// The value that would do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub needed: Option<String>,
-    /// The command or change that mends it.
+    /// The command or change that fixes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mend: Option<String>,
+    pub fix: Option<String>,
 }
 
 impl Finding {
-    /// A finding without values or mend; add them with the other methods.
-    pub fn new(severity: Severity, place: impl Into<String>, what: impl Into<String>) -> Self {
+    /// A finding without values or fix; add them with the other methods.
+    pub fn new(severity: Severity, location: impl Into<String>, what: impl Into<String>) -> Self {
         Self {
             severity,
-            place: place.into(),
+            location: location.into(),
             what: what.into(),
             present: None,
             needed: None,
-            mend: None,
+            fix: None,
         }
     }
 
@@ -61,25 +61,25 @@ impl Finding {
         self
     }
 
-    /// Adds the command or change that mends it.
+    /// Adds the command or change that fixes it.
     #[must_use]
-    pub fn mend(mut self, mend: impl Into<String>) -> Self {
-        self.mend = Some(mend.into());
+    pub fn fix(mut self, fix: impl Into<String>) -> Self {
+        self.fix = Some(fix.into());
         self
     }
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.what)?;
+        write!(f, "{}: {}", self.location, self.what)?;
         match (&self.present, &self.needed) {
             (Some(present), Some(needed)) => write!(f, " (is {present}, needed {needed})")?,
             (Some(present), None) => write!(f, " (is {present})")?,
             (None, Some(needed)) => write!(f, " (needed {needed})")?,
             (None, None) => {}
         }
-        match &self.mend {
-            Some(mend) => write!(f, "; mend: {mend}"),
+        match &self.fix {
+            Some(fix) => write!(f, "; fix: {fix}"),
             None => Ok(()),
         }
     }

@@ -91,8 +91,8 @@ pub struct GuestReport {
     pub command: Vec<String>,
     /// The guest's kernel, as the guest says it (`uname -r`, `uname -v`).
     pub kernel: String,
-    /// The guest's boot line.
-    pub boot_line: String,
+    /// The guest's kernel command line.
+    pub kernel_command_line: String,
     /// Its memory in bytes.
     pub memory_bytes: u64,
     /// Page size of the memory behind it in bytes.

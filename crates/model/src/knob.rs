@@ -183,7 +183,7 @@ pub struct KnobEntry {
     /// What it belongs to.
     pub group: KnobGroup,
     /// Where it is. Names in braces stand for each CPU, interrupt, queue and so on.
-    pub places: Vec<String>,
+    pub locations: Vec<String>,
     /// What it should be.
     pub wanted: String,
     /// When it matters; empty: always.

@@ -32,6 +32,8 @@ mod domain;
 #[cfg(feature = "std")]
 mod effect;
 #[cfg(feature = "std")]
+mod environment;
+#[cfg(feature = "std")]
 mod evaluation;
 #[cfg(feature = "std")]
 mod exit_code;
@@ -39,8 +41,6 @@ mod exit_code;
 mod finding;
 #[cfg(feature = "std")]
 mod guest;
-#[cfg(feature = "std")]
-mod intrusion;
 #[cfg(feature = "std")]
 mod knob;
 #[cfg(feature = "std")]
@@ -60,12 +60,12 @@ mod status;
 #[cfg(feature = "std")]
 mod supervision;
 #[cfg(feature = "std")]
-mod surroundings;
-#[cfg(feature = "std")]
 mod transfer;
 mod units;
 #[cfg(feature = "std")]
 mod units_text;
+#[cfg(feature = "std")]
+mod unwanted_activity;
 #[cfg(feature = "std")]
 mod verdict;
 #[cfg(feature = "std")]
@@ -80,8 +80,8 @@ pub use allocation::{
 };
 #[cfg(feature = "std")]
 pub use application::{
-    APPLICATION_SCHEMA_VERSION, ChangeList, ChangePlace, ChangeStep, ChangeTarget, StandingDomain,
-    StandingPlan, StandingState, StepAction, StepKind,
+    APPLICATION_SCHEMA_VERSION, ActiveDomain, ActivePlan, ActivePlanState, ChangeList,
+    ChangeLocation, ChangeStep, ChangeTarget, StepAction, StepKind,
 };
 #[cfg(feature = "std")]
 pub use blocker::{
@@ -97,29 +97,33 @@ pub use blocking::{
 pub use cell::{CellExits, CellPayload, CellReport};
 #[cfg(feature = "std")]
 pub use check::{
-    CHECK_SCHEMA_VERSION, Check, CheckCounts, CheckFinding, CheckPlace, CheckState, CheckedMachine,
-    NotRead,
+    CHECK_SCHEMA_VERSION, Check, CheckCounts, CheckFinding, CheckLocation, CheckState,
+    CheckedMachine, NotRead,
 };
 #[cfg(feature = "std")]
-pub use condition::{Condition, LoadKind, LoadPlace, ParseConditionError};
+pub use condition::{Condition, LoadKind, LoadLocation, ParseConditionError};
 #[cfg(feature = "std")]
 pub use cpu_set::{CpuId, CpuSet, ParseCpuSetError};
 #[cfg(feature = "std")]
 pub use distribution::{Bucket, Distribution, SAMPLES_BEYOND};
 #[cfg(feature = "std")]
 pub use domain::{
-    Availability, ContainerEngine, DomainKernel, DomainKind, DomainSelection, Granted, GuestRole,
-    InterruptMove, ParseDomainError, ShieldReport, Wall,
+    Availability, ContainerEngine, DomainKernel, DomainKind, DomainSelection, EffectiveSettings,
+    GuestRole, InterruptMove, IsolationMechanism, ParseDomainError, ShieldReport,
 };
 #[cfg(feature = "std")]
 pub use effect::{
-    ChangeEffect, ChangeOutcome, EffectOutcome, EffectRatio, LegRecord, PlanChange, PlanEffect,
-    PlanEffects, PlanLeg,
+    ChangeEffect, ChangeOutcome, EffectOutcome, EffectRatio, PlanChange, PlanEffect, PlanEffects,
+    PlanVariant, VariantRecord,
+};
+#[cfg(feature = "std")]
+pub use environment::{
+    Environment, HugePages, Interrupt, KernelThread, NetworkQueues, ResourceLimits,
 };
 #[cfg(feature = "std")]
 pub use evaluation::{
-    Comparison, ComparisonCell, ComparisonRow, DomainPlan, EVALUATION_SCHEMA_VERSION, Evaluation,
-    EvaluationState, ExperimentPlan, LegPlan, MeasuredPlan, NotMeasured,
+    Comparison, ComparisonEntry, ComparisonRow, DomainPlan, EVALUATION_SCHEMA_VERSION, Evaluation,
+    EvaluationState, ExperimentPlan, MeasuredPlan, NotMeasured, VariantPlan,
 };
 #[cfg(feature = "std")]
 pub use exit_code::ExitCode;
@@ -127,8 +131,6 @@ pub use exit_code::ExitCode;
 pub use finding::{Finding, Severity};
 #[cfg(feature = "std")]
 pub use guest::{Accelerator, ClockRelation, GuestKnob, GuestReport, GuestThread, GuestThreadRole};
-#[cfg(feature = "std")]
-pub use intrusion::{InterruptSort, Intrusions, is_device_softirq};
 #[cfg(feature = "std")]
 pub use knob::{
     KNOB_CATALOGUE_SCHEMA_VERSION, KnobCatalogue, KnobEffect, KnobEntry, KnobGroup, KnobOpinion,
@@ -167,18 +169,14 @@ pub use record::{
 };
 #[cfg(feature = "std")]
 pub use status::{
-    CountStatus, CpuStatus, DomainStatus, Intruder, IntruderKind, ProgramState, ProgramStatus,
-    STATUS_SCHEMA_VERSION, Status, StatusFinding, StatusFindingKind, StatusPlan, StatusSubject,
-    ThreadStatus,
+    CountStatus, CpuStatus, DomainStatus, NoiseSource, NoiseSourceKind, ProgramState,
+    ProgramStatus, STATUS_SCHEMA_VERSION, Status, StatusFinding, StatusFindingKind, StatusPlan,
+    StatusSubject, ThreadStatus,
 };
 #[cfg(feature = "std")]
 pub use supervision::{
     LastExit, ProcessIdentity, SUPERVISION_SCHEMA_VERSION, SupervisedContainer, SupervisedDomain,
     SupervisedState,
-};
-#[cfg(feature = "std")]
-pub use surroundings::{
-    HugePages, Interrupt, KernelThread, NetworkQueues, ResourceLimits, Surroundings,
 };
 #[cfg(feature = "std")]
 pub use transfer::{
@@ -189,6 +187,8 @@ pub use transfer::{
 pub use units::{Nanos, SignedNanos};
 #[cfg(feature = "std")]
 pub use units_text::ParseNanosError;
+#[cfg(feature = "std")]
+pub use unwanted_activity::{InterruptSort, UnwantedActivity, is_device_softirq};
 #[cfg(feature = "std")]
 pub use verdict::{Crossed, Interval, Question, Verdict, VerdictFigures, VerdictOutcome};
 #[cfg(feature = "std")]

@@ -117,14 +117,14 @@ impl MeterKind {
 
     /// Why it measures nothing at a place that is not a cell without an operating system.
     #[must_use]
-    pub fn not_here(self, place: &str) -> Finding {
+    pub fn not_here(self, location: &str) -> Finding {
         let needs = match self {
             Self::Irq => "handles an interrupt of the timer itself",
             _ => "reads pages of devices itself",
         };
         Finding::new(
             crate::Severity::Note,
-            place,
+            location,
             format!(
                 "`{self}` is not measured here, because it {needs}, which an operating system does not let it"
             ),
@@ -133,7 +133,7 @@ impl MeterKind {
             "an operating system",
             "a cell without an operating system, on arm64",
         )
-        .mend("--domains cell")
+        .fix("--domains cell")
     }
 }
 
@@ -289,17 +289,20 @@ impl MeterPlan {
 
     /// The period of the thread that measures the `place`-th CPU, from 0.
     #[must_use]
-    pub fn interval_of(&self, place: usize) -> Nanos {
-        self.intervals.get(place).copied().unwrap_or(self.interval)
+    pub fn interval_of(&self, location: usize) -> Nanos {
+        self.intervals
+            .get(location)
+            .copied()
+            .unwrap_or(self.interval)
     }
 
     /// What makes no sense in this plan, whatever the machine.
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
-        use crate::Severity::Problem;
+        use crate::Severity::Error;
         let mut findings = Vec::new();
-        let mut problem = |place: &str, what: &str, present: String, needed: &str| {
-            findings.push(Finding::new(Problem, place, what).values(present, needed));
+        let mut problem = |location: &str, what: &str, present: String, needed: &str| {
+            findings.push(Finding::new(Error, location, what).values(present, needed));
         };
         if self.cpus.is_empty() {
             problem(
@@ -534,7 +537,7 @@ pub struct SeriesBlock {
 pub struct Refusal {
     /// The sort of reason.
     pub kind: RefusalKind,
-    /// The reason with its place, values and mend.
+    /// The reason with its place, values and fix.
     pub finding: Finding,
 }
 

@@ -4,8 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    CellReport, Condition, CpuId, CpuSet, Distribution, DomainKind, Finding, Granted, GuestReport,
-    Intrusions, MeterPlan, Nanos, SchedulingPolicy, Series, ShieldReport,
+    CellReport, Condition, CpuId, CpuSet, Distribution, DomainKind, EffectiveSettings, Finding,
+    GuestReport, MeterPlan, Nanos, SchedulingPolicy, Series, ShieldReport, UnwantedActivity,
 };
 
 /// What one measuring thread got and saw, told by the meter at its end.
@@ -283,7 +283,7 @@ pub struct Run {
     /// The wall that stood.
     pub shield: Option<ShieldReport>,
     /// What the domain was granted: capabilities, limits, groups.
-    pub granted: Granted,
+    pub effective_settings: EffectiveSettings,
     /// The guest, where the domain is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest: Option<GuestReport>,
@@ -295,7 +295,7 @@ pub struct Run {
     pub explained: Vec<ExplainedWorst>,
     /// What came to its CPUs that was not of the evaluation; where a plan is compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub intrusions: Option<Intrusions>,
+    pub unwanted_activity: Option<UnwantedActivity>,
     /// File of the histogram log in the result directory, with every block.
     pub histogram_log: String,
     /// Why this run does not count; empty for a valid one.
@@ -419,7 +419,7 @@ pub struct Measurement {
     /// The wall that stood.
     pub shield: Option<ShieldReport>,
     /// What the domain was granted.
-    pub granted: Granted,
+    pub effective_settings: EffectiveSettings,
     /// The guest, where the domain is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest: Option<GuestReport>,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is true of a machine now, against the plan that stands applied: what `rampart status` says.
+//! What is true of a machine now, against the active plan applied: what `rampart status` says.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    CpuId, CpuRole, CpuSet, DomainKind, Finding, Nanos, ObservedIsolation, SchedulingPolicy,
-    StandingState, Wall,
+    ActivePlanState, CpuId, CpuRole, CpuSet, DomainKind, Finding, IsolationMechanism, Nanos,
+    ObservedIsolation, SchedulingPolicy,
 };
 
 /// Version of [`Status`] as a document. Within it fields are only added.
@@ -22,7 +22,7 @@ pub struct Status {
     pub host_name: String,
     /// How long it was watched.
     pub interval: Nanos,
-    /// The plan that stands; none where none does.
+    /// The active plan; none where none does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<StatusPlan>,
     /// What keeps CPUs apart, plan or none.
@@ -51,13 +51,13 @@ impl Status {
     }
 }
 
-/// The plan that stands, in short.
+/// The active plan, in short.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct StatusPlan {
     /// Its file.
     pub file: String,
     /// How far its application is.
-    pub state: StandingState,
+    pub state: ActivePlanState,
     /// When it was applied, since the epoch.
     pub applied_at: Nanos,
     /// The topology that it was resolved on.
@@ -98,7 +98,7 @@ pub struct CpuStatus {
     pub softirqs: Vec<CountStatus>,
     /// What ran on a real-time CPU and is not of its domain.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub intruders: Vec<Intruder>,
+    pub noise_sources: Vec<NoiseSource>,
 }
 
 /// One thread over the interval.
@@ -139,7 +139,7 @@ pub struct CountStatus {
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
-pub enum IntruderKind {
+pub enum NoiseSourceKind {
     /// A thread of a process.
     Process,
     /// An interrupt of a device that belongs elsewhere.
@@ -154,7 +154,7 @@ pub enum IntruderKind {
     CrossCall,
 }
 
-impl IntruderKind {
+impl NoiseSourceKind {
     /// The word for it.
     #[must_use]
     pub const fn word(self) -> &'static str {
@@ -171,9 +171,9 @@ impl IntruderKind {
 
 /// What came to a real-time CPU and is not of its domain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Intruder {
+pub struct NoiseSource {
     /// What sort of thing.
-    pub kind: IntruderKind,
+    pub kind: NoiseSourceKind,
     /// Its name, with its number.
     pub name: String,
     /// How often it came; 1 for a thread that used CPU time.
@@ -220,9 +220,9 @@ pub struct DomainStatus {
     /// Its CPUs.
     pub cpus: CpuSet,
     /// The wall that it got.
-    pub wall: Wall,
+    pub isolation: IsolationMechanism,
     /// Whether the wall is as it was when the plan was applied.
-    pub wall_valid: bool,
+    pub isolation_valid: bool,
     /// Its threads.
     pub threads: u32,
     /// Its program; none where `rampart up` did not start it.
@@ -251,7 +251,7 @@ pub enum StatusSubject {
     /// All is as planned, and it hurts.
     Colocation,
     /// Something came to a real-time CPU.
-    Intrusion,
+    UnwantedActivity,
 }
 
 /// What sort of finding.
@@ -297,11 +297,11 @@ pub enum StatusFindingKind {
     /// Work that could be elsewhere is on a real-time CPU.
     UnboundWork,
     /// A process ran on a real-time CPU.
-    ProcessIntruded,
+    UnwantedProcess,
     /// A thread of the kernel ran on a real-time CPU.
-    KernelIntruded,
+    UnwantedKernelWork,
     /// An interrupt came to a real-time CPU.
-    InterruptIntruded,
+    UnwantedInterrupt,
 }
 
 impl StatusFindingKind {
@@ -325,9 +325,9 @@ impl StatusFindingKind {
         Self::KernelThreadStarved,
         Self::HousekeepingOverloaded,
         Self::UnboundWork,
-        Self::ProcessIntruded,
-        Self::KernelIntruded,
-        Self::InterruptIntruded,
+        Self::UnwantedProcess,
+        Self::UnwantedKernelWork,
+        Self::UnwantedInterrupt,
     ];
 
     /// The word for it.
@@ -352,9 +352,9 @@ impl StatusFindingKind {
             Self::KernelThreadStarved => "kernel-thread-starved",
             Self::HousekeepingOverloaded => "housekeeping-overloaded",
             Self::UnboundWork => "unbound-work",
-            Self::ProcessIntruded => "process-intruded",
-            Self::KernelIntruded => "kernel-intruded",
-            Self::InterruptIntruded => "interrupt-intruded",
+            Self::UnwantedProcess => "process-intruded",
+            Self::UnwantedKernelWork => "kernel-intruded",
+            Self::UnwantedInterrupt => "interrupt-intruded",
         }
     }
 
@@ -367,8 +367,8 @@ impl StatusFindingKind {
             | Self::KernelThreadStarved
             | Self::HousekeepingOverloaded
             | Self::UnboundWork => StatusSubject::Colocation,
-            Self::ProcessIntruded | Self::KernelIntruded | Self::InterruptIntruded => {
-                StatusSubject::Intrusion
+            Self::UnwantedProcess | Self::UnwantedKernelWork | Self::UnwantedInterrupt => {
+                StatusSubject::UnwantedActivity
             }
             _ => StatusSubject::Drift,
         }
@@ -383,7 +383,7 @@ pub struct StatusFinding {
     /// The domain that it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
-    /// Place, present value, wanted one, mend.
+    /// Place, present value, wanted one, fix.
     #[serde(flatten)]
     pub finding: Finding,
 }

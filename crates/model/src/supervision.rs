@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What runs in a domain of a standing plan, as `domains/NAME.json` in the state directory tells.
+//! What runs in a domain of a active plan, as `domains/NAME.json` in the state directory tells.
 
 use serde::{Deserialize, Serialize};
 

@@ -16,7 +16,7 @@ Exit codes:
   2    the arguments or the plan make no sense; nothing was changed or measured
   3    everything was measured, and the deadline given with --deadline does not hold
   4    something that the work needs is missing, this machine does not fit the plan, `check` found a
-       problem, or `status` drift from the plan; the message names it and the mend
+       problem, or `status` drift from the plan; the message names it and the fix
   5    ended early, or part of it failed; what was measured is kept
   6    the machine of --on panicked, hung, ended, was lost or never came up
   130  interrupted a second time
@@ -74,13 +74,13 @@ pub(crate) enum Command {
     Domains(Domains),
     /// Write, check and show the plan of a machine: who owns which CPU
     Plan(crate::commands::plan::PlanArguments),
-    /// Run a program in a domain of the plan that stands
+    /// Run a program in a domain of the active plan
     Run(crate::commands::run::RunArguments),
-    /// Move running processes or threads into a domain of the plan that stands
+    /// Move running processes or threads into a domain of the active plan
     Move(crate::commands::moving::MoveArguments),
     /// Put a wall around CPUs by hand, and run a program behind it
     Shield(crate::commands::shield::ShieldArguments),
-    /// Start what the domains of the plan that stands run, and watch over it
+    /// Start what the domains of the active plan run, and watch over it
     Up(crate::commands::up::UpArguments),
     /// End what `up` started
     Down(crate::commands::up::DownArguments),

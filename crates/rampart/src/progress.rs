@@ -70,9 +70,9 @@ impl EvaluationProgress {
         self.bar.finish_and_clear();
     }
 
-    fn reasons(&self, place: &str, reasons: &[Finding]) {
+    fn reasons(&self, location: &str, reasons: &[Finding]) {
         for reason in reasons {
-            self.line(&format!("{place}: DOES NOT COUNT: {reason}"));
+            self.line(&format!("{location}: DOES NOT COUNT: {reason}"));
         }
     }
 
@@ -110,7 +110,7 @@ impl Observer for EvaluationProgress {
         ));
         if let Some(effects) = &evaluation.plan_effects {
             let changes = plural(effects.changes.len(), "change");
-            let parts = plan.legs.len().saturating_sub(1);
+            let parts = plan.variants.len().saturating_sub(1);
             self.line(&format!(
                 "The plan, {changes}, is applied and taken back in turn, {} each, and compared with {}.",
                 plural(plan.repetitions, "time"),
@@ -157,7 +157,7 @@ impl Observer for EvaluationProgress {
     }
 
     fn round_made(&mut self, round: &TransferRecord) {
-        let place = format!("round {:>3}  {}", round.order + 1, round.id);
+        let location = format!("round {:>3}  {}", round.order + 1, round.id);
         if self.style == Style::Lines {
             let worst: Vec<String> = round
                 .watched
@@ -174,14 +174,14 @@ impl Observer for EvaluationProgress {
                 format!(", {} blocks of {}", blocks.spans.len(), blocks.length)
             });
             self.line(&format!(
-                "{place}: {}{blocks}; worst: {}",
+                "{location}: {}{blocks}; worst: {}",
                 round.duration,
                 worst.join(", ")
             ));
         }
-        self.reasons(&place, &round.invalid);
+        self.reasons(&location, &round.invalid);
         for watched in &round.watched {
-            self.reasons(&format!("{place}, {}", watched.domain), &watched.invalid);
+            self.reasons(&format!("{location}, {}", watched.domain), &watched.invalid);
         }
     }
 }

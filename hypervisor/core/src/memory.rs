@@ -2,7 +2,7 @@
 //! Who sees which memory while cells come and go: what a cell gets, the root loses, and what goes
 //! back is for the root as it was. Only checked configurations come here.
 //!
-//! All of these can run out of pages for tables. Then [`give_back`] of the same cell mends the root:
+//! All of these can run out of pages for tables. Then [`give_back`] of the same cell fixes the root:
 //! it needs no further page.
 
 use crate::configuration::against::{Cells, there};
@@ -41,8 +41,8 @@ pub fn take(
     for region in cell.memory {
         root.unmap(region.physical, region.bytes, memory)?;
         if let Some(rights) = rights_of_root(region) {
-            let (place, bytes) = (region.physical, region.bytes);
-            root.map(place, place, bytes, attributes(rights), memory)?;
+            let (location, bytes) = (region.physical, region.bytes);
+            root.map(location, location, bytes, attributes(rights), memory)?;
         }
     }
     pages(cell.registers).try_for_each(|page| root.unmap(page, PAGE_BYTES, memory))
@@ -102,11 +102,11 @@ pub fn show_loadable(
     let rights = attributes(MemoryFlags::READ | MemoryFlags::WRITE);
     for region in cell.memory.iter().filter(|region| region.flags().contains(MemoryFlags::LOADABLE))
     {
-        let (place, bytes) = (region.physical, region.bytes);
+        let (location, bytes) = (region.physical, region.bytes);
         if shown {
-            root.map(place, place, bytes, rights, memory)?;
+            root.map(location, location, bytes, rights, memory)?;
         } else {
-            root.unmap(place, bytes, memory)?;
+            root.unmap(location, bytes, memory)?;
         }
     }
     Ok(())

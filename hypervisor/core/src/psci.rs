@@ -119,9 +119,9 @@ const fn bit(function: u32) -> u32 {
 }
 
 /// Whether a function of PSCI is served.
-const fn is_served(function: u32) -> bool {
-    let served = if function & WIDE == 0 { SERVED_NARROW } else { SERVED_WIDE };
-    served & bit(function) != 0
+const fn has_fast_path(function: u32) -> bool {
+    let fast_path = if function & WIDE == 0 { SERVED_NARROW } else { SERVED_WIDE };
+    fast_path & bit(function) != 0
 }
 
 fn power(
@@ -130,7 +130,7 @@ fn power(
     caller: &Caller<'_>,
     executes: impl FnOnce(u64) -> bool,
 ) -> Answer {
-    if !is_served(function) {
+    if !has_fast_path(function) {
         return error(ErrorCode::NotSupported);
     }
     let kept = if function & WIDE == 0 { u64::from(u32::MAX) } else { u64::MAX };
@@ -164,7 +164,7 @@ fn power(
         // PSCI_FEATURES: of itself and the above, and of SMCCC_VERSION (DEN 0022, 5.15).
         _ => match first as u32 {
             CONVENTION_VERSION => SUCCESS,
-            asked if is_psci(asked) && is_served(asked) => SUCCESS,
+            asked if is_psci(asked) && has_fast_path(asked) => SUCCESS,
             _ => error(ErrorCode::NotSupported),
         },
     }

@@ -139,8 +139,8 @@ impl RootRegisters {
             if self.count == self.left.len() {
                 return;
             }
-            for place in (index..self.count).rev() {
-                self.left[place + 1] = self.left[place];
+            for location in (index..self.count).rev() {
+                self.left[location + 1] = self.left[location];
             }
             self.count += 1;
             let all = u64::MAX >> (64 - 8 * taken.width.clamp(1, 8));
@@ -169,9 +169,9 @@ impl RootRegisters {
             access.address < register.address + u64::from(register.width)
                 && register.address <= last
         };
-        let served = serve(access, left, locks, bus)?;
-        if served.is_ok() || around(left, last).0.is_some_and(meets) {
-            return Some(served);
+        let fast_path = serve(access, left, locks, bus)?;
+        if fast_path.is_ok() || around(left, last).0.is_some_and(meets) {
+            return Some(fast_path);
         }
         Some(Ok(match access.write {
             Some(value) => {

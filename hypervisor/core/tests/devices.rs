@@ -121,8 +121,8 @@ fn word(address: u64, write: Option<u64>) -> Access {
     Access { address, width: Width::Word, write }
 }
 
-fn of_root(served: Option<Result<u64, Forbidden>>) -> Result<u64, Forbidden> {
-    served.expect("a page of shared registers")
+fn of_root(fast_path: Option<Result<u64, Forbidden>>) -> Result<u64, Forbidden> {
+    fast_path.expect("a page of shared registers")
 }
 
 fn dispatch(
@@ -162,8 +162,8 @@ fn a_cell_reads_and_writes_its_bits_alone() {
     assert_eq!(dispatch(&inside, &press.registers, &locks, &bus), Err(Forbidden));
     assert_eq!(serve(&word(CLOCKS, None), &[], &locks, &bus), None);
     for beyond in [CLOCKS - 4, CLOCKS + 0x1000] {
-        let served = serve(&word(beyond, None), &press.registers, &locks, &bus);
-        assert_eq!(served, None, "another page");
+        let fast_path = serve(&word(beyond, None), &press.registers, &locks, &bus);
+        assert_eq!(fast_path, None, "another page");
     }
     assert_eq!(bus.taken(), []);
 }

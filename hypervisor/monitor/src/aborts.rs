@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Accesses that stage 2 does not let through and that are not served (`rampart-hypervisor-served`): a
+//! Accesses that stage 2 does not let through and that are not served (`rampart-hypervisor-fast-path`): a
 //! cell's failure and the root's external abort.
 
 use core::arch::asm;

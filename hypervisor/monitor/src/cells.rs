@@ -18,7 +18,7 @@ use rampart_hypervisor_core::memory;
 use rampart_hypervisor_core::stage2::{AccessKind, Stage2};
 use rampart_hypervisor_core::state::{Event, Snapshot, is_wiped};
 
-use rampart_hypervisor_served::{Devices, ROOT_REGISTERS};
+use rampart_hypervisor_fast_path::{Devices, ROOT_REGISTERS};
 
 use crate::cpu::{Cpu, order};
 use crate::gic;

@@ -4,8 +4,8 @@
 use core::sync::atomic::Ordering::Acquire;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-pub(crate) use rampart_hypervisor_served::Registers;
-use rampart_hypervisor_served::Trapped;
+pub(crate) use rampart_hypervisor_fast_path::Registers;
+use rampart_hypervisor_fast_path::Trapped;
 
 use crate::launch::Linux;
 use crate::registers::write_register;
@@ -64,7 +64,7 @@ pub(crate) enum Activity {
 
 /// What another CPU wants of it: [`PARK`], to leave what it runs and to wait, or one of these.
 pub(crate) mod order {
-    pub(crate) use rampart_hypervisor_served::PARK;
+    pub(crate) use rampart_hypervisor_fast_path::PARK;
     /// Nothing.
     pub(crate) const NONE: u32 = 0;
     /// To begin at `entry`.

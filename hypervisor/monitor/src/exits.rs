@@ -164,8 +164,8 @@ extern "C" fn handle_fault(registers: &mut Registers, cpu: &Cpu) {
 /// A panic becomes an exception of this level, so that both end in the same place. The log says where
 /// in the source, the line in hexadecimal digits.
 pub(crate) fn panicked(information: &PanicInfo<'_>) -> ! {
-    if let Some(place) = information.location() {
-        log::line(place.file(), &[place.line().into()]);
+    if let Some(location) = information.location() {
+        log::line(location.file(), &[location.line().into()]);
     }
     loop {
         instruction!("brk #0");

@@ -10,7 +10,7 @@ use rampart_hypervisor_core::format::Platform;
 use rampart_hypervisor_core::gic::{ORDINARY_PRIORITY, lowest_mask};
 use rampart_hypervisor_core::interface::{MAXIMUM_CPUS, Outcome};
 
-use rampart_hypervisor_served::Devices;
+use rampart_hypervisor_fast_path::Devices;
 
 use crate::cpu::Cpu;
 use crate::machine::Machine;
@@ -83,9 +83,9 @@ pub(crate) fn find(platform: &Platform, cpus: &[u64]) -> Result<Found, Outcome> 
         let affinity = typer >> 32;
         let affinity = (affinity & 0xff00_0000) << 8 | affinity & 0xff_ffff;
         if let Some(index) = cpus.iter().position(|cpu| *cpu == affinity)
-            && let Some(place) = found.redistributors.get_mut(index)
+            && let Some(location) = found.redistributors.get_mut(index)
         {
-            *place = at;
+            *location = at;
         }
         // Last.
         if typer & 1 << 4 != 0 {

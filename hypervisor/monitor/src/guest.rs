@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use rampart_hypervisor_core::interface::ROOT;
 
-use rampart_hypervisor_served::Owner;
+use rampart_hypervisor_fast_path::Owner;
 
 use crate::cpu::{Cpu, Registers};
 use crate::machine::Machine;

@@ -14,8 +14,8 @@ pub(crate) fn line(text: &str, numbers: &[u64]) {
     for number in numbers {
         // "0x" and as many digits as a number has at most.
         let mut digits = *b" 0x0000000000000000";
-        for (place, digit) in digits[3..].iter_mut().enumerate() {
-            *digit = b"0123456789abcdef"[(*number >> (60 - 4 * place)) as usize & 0xf];
+        for (location, digit) in digits[3..].iter_mut().enumerate() {
+            *digit = b"0123456789abcdef"[(*number >> (60 - 4 * location)) as usize & 0xf];
         }
         status.log(&digits);
     }

@@ -3,7 +3,7 @@
 //! Arm Architecture Reference Manual for A-profile (DDI 0487) and, for ICC and ICH registers, of the
 //! GIC architecture specification (IHI 0069).
 
-pub(crate) use rampart_hypervisor_served::{instruction, read_register, write_register};
+pub(crate) use rampart_hypervisor_fast_path::{instruction, read_register, write_register};
 
 /// HCR_EL2 (D24.2.53).
 pub(crate) mod hypervisor_control {

@@ -6,7 +6,7 @@ use core::mem::offset_of;
 
 use rampart_hypervisor_core::interface::{Header, REVISION};
 
-use rampart_hypervisor_served::DONE_WITH_KEPT;
+use rampart_hypervisor_fast_path::DONE_WITH_KEPT;
 
 use crate::cpu::{Cpu, LINUX_BYTES, PER_CPU_BYTES, Registers};
 use crate::registers::{MEMORY_ATTRIBUTES, SYSTEM_CONTROL, TRANSLATION_CONTROL};

@@ -15,7 +15,7 @@ use rampart_tests::programs::directory;
 use serde_json::json;
 use zerocopy::FromBytes as _;
 
-/// Where `crates/domains/cells/examples/cells_hand` puts the hypervisor and the page of its first cell, whose
+/// Where `crates/domains/cells/examples/cells_agent` puts the hypervisor and the page of its first cell, whose
 /// CPU is the last one.
 const HYPERVISOR: u64 = 0x7000_0000;
 const PAGE: u64 = 0x7120_0000;
@@ -41,8 +41,8 @@ struct Record {
 }
 
 /// Physical memory of the machine.
-fn memory(sim: &Sim, place: &Path, address: u64, bytes: usize) -> Vec<u8> {
-    let file = place.join("memory");
+fn memory(sim: &Sim, location: &Path, address: u64, bytes: usize) -> Vec<u8> {
+    let file = location.join("memory");
     let arguments = json!({ "val": address, "size": bytes, "filename": file });
     let saved = sim.qemu().qmp().execute("pmemsave", arguments);
     saved.expect("QEMU saves memory");
@@ -52,8 +52,8 @@ fn memory(sim: &Sim, place: &Path, address: u64, bytes: usize) -> Vec<u8> {
 }
 
 /// The cell's page.
-fn page(sim: &Sim, place: &Path) -> Vec<AtomicU64> {
-    let bytes = memory(sim, place, PAGE, 4096);
+fn page(sim: &Sim, location: &Path) -> Vec<AtomicU64> {
+    let bytes = memory(sim, location, PAGE, 4096);
     let (words, _) = bytes.as_chunks();
     words
         .iter()
@@ -85,10 +85,10 @@ fn records(page: &[AtomicU64]) -> Vec<Record> {
 }
 
 /// The hypervisor's status pages.
-fn status(sim: &Sim, place: &Path) -> Box<Status> {
-    let header = memory(sim, place, HYPERVISOR, size_of::<Header>());
+fn status(sim: &Sim, location: &Path) -> Box<Status> {
+    let header = memory(sim, location, HYPERVISOR, size_of::<Header>());
     let header = Header::read_from_bytes(&header).expect("a header");
-    let bytes = memory(sim, place, HYPERVISOR + header.status, STATUS_BYTES);
+    let bytes = memory(sim, location, HYPERVISOR + header.status, STATUS_BYTES);
     let status = Status::read_from_bytes(&bytes[..size_of::<Status>()]);
     Box::new(status.expect("the status"))
 }
@@ -110,13 +110,13 @@ fn boot() -> Sim {
     options.append = Some("mem=768M iomem=relaxed".to_owned());
     options.files = vec![
         carried("rampart.bin", "/usr/lib/firmware/rampart.bin"),
-        carried("cells_hand", "/usr/lib/cells/cells_hand"),
+        carried("cells_agent", "/usr/lib/cells/cells_agent"),
         carried("rampart-cell-irq", "/usr/lib/cells/rampart-cell-irq"),
     ];
     // It is ended by this test.
     options.after_panic = Duration::from_secs(3600);
     let sim = Sim::boot(image, &options).expect("a machine");
-    let start = AgentCommand::new(["/usr/lib/cells/cells_hand", "start", "/usr/lib/cells"]);
+    let start = AgentCommand::new(["/usr/lib/cells/cells_agent", "start", "/usr/lib/cells"]);
     let started = sim.agent().spawn(&start).expect("a program");
     let ended = started.wait(Duration::from_secs(60)).expect("it ends");
     assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
@@ -134,8 +134,8 @@ pub(super) enum Afterwards {
 
 /// Until the cell has lived for `seconds` of its own clock after the panic.
 pub(super) fn outlives(seconds: u64, afterwards: Afterwards) {
-    let place = tempfile::tempdir().expect("a directory");
-    let place = place.path();
+    let location = tempfile::tempdir().expect("a directory");
+    let location = location.path();
     let sim = boot();
     let timeout = match afterwards {
         Afterwards::Spins => 0,
@@ -148,12 +148,12 @@ pub(super) fn outlives(seconds: u64, afterwards: Afterwards) {
     assert!(matches!(loss, Some((Loss::Panicked, _))), "{loss:?}");
 
     // Two records from now: that second was begun after the panic.
-    let at_panic = records(&page(&sim, place)).len();
+    let at_panic = records(&page(&sim, location)).len();
     let limit = Duration::from_secs(seconds + 10) * SLOWNESS;
     let wait_for = |wanted: &dyn Fn(&[Record]) -> bool| {
         let begin = Instant::now();
         loop {
-            let found = records(&page(&sim, place));
+            let found = records(&page(&sim, location));
             if wanted(&found) {
                 return found;
             }
@@ -167,13 +167,13 @@ pub(super) fn outlives(seconds: u64, afterwards: Afterwards) {
     let first = *wait_for(&|found| found.len() > at_panic + 1)
         .last()
         .expect("two records");
-    let before = status(&sim, place);
+    let before = status(&sim, location);
     let all = wait_for(&|found| {
         found
             .last()
             .is_some_and(|last| last.time - first.time >= seconds * SECOND)
     });
-    let after = status(&sim, place);
+    let after = status(&sim, location);
 
     let since: Vec<Record> = all
         .into_iter()
@@ -193,7 +193,7 @@ pub(super) fn outlives(seconds: u64, afterwards: Afterwards) {
             "a long silence: {pair:?}"
         );
     }
-    let page = page(&sim, place);
+    let page = page(&sim, location);
     assert!(page[INTERRUPTS].load(Relaxed) > first.interrupts);
     assert_eq!(page[UNEXPECTED].load(Relaxed), 0, "interrupts of nobody");
     let state = after.cells[CELL].state.load(Relaxed);

@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// name. Returns only if that fails; the caller ends then, which the kernel answers with a panic.
 ///
 /// From the moment at which there is a device that tells of a panic, the kernel is told to stay
-/// where it is after one (`kernel.panic`): before, the boot line should make it reset, which is
+/// where it is after one (`kernel.panic`): before, the kernel command line should make it reset, which is
 /// told too.
 ///
 /// # Errors
@@ -40,8 +40,8 @@ pub fn enter_root(arguments: &[OsString]) -> Result<Infallible, io::Error> {
             "enter-root needs a device and a program to become",
         ));
     };
-    for place in ["/proc", "/dev", "/read-only", "/written", "/root"] {
-        fs::create_dir_all(place).map_err(saying("make", place))?;
+    for location in ["/proc", "/dev", "/read-only", "/written", "/root"] {
+        fs::create_dir_all(location).map_err(saying("make", location))?;
     }
     mount_at("devtmpfs", "devtmpfs", "/dev", MountFlags::empty(), c"")?;
     // The first ones; `serve` reads the same file again, from the new root.
@@ -61,8 +61,8 @@ pub fn enter_root(arguments: &[OsString]) -> Result<Infallible, io::Error> {
         MountFlags::empty(),
         c"mode=0755",
     )?;
-    for place in ["/written/upper", "/written/work"] {
-        fs::create_dir_all(place).map_err(saying("make", place))?;
+    for location in ["/written/upper", "/written/work"] {
+        fs::create_dir_all(location).map_err(saying("make", location))?;
     }
     let layers = c"lowerdir=/read-only,upperdir=/written/upper,workdir=/written/work";
     mount_at("root", "overlay", "/root", MountFlags::empty(), layers)?;
@@ -84,16 +84,17 @@ pub fn enter_root(arguments: &[OsString]) -> Result<Infallible, io::Error> {
 fn mount_at(
     source: &str,
     kind: &str,
-    place: &str,
+    location: &str,
     flags: MountFlags,
     options: &std::ffi::CStr,
 ) -> io::Result<()> {
-    mount(source, place, kind, flags, options)
-        .map_err(|error| saying(&format!("mount {kind} from {source} on"), place)(error.into()))
+    mount(source, location, kind, flags, options)
+        .map_err(|error| saying(&format!("mount {kind} from {source} on"), location)(error.into()))
 }
 
-fn unmount_at(place: &str) -> io::Result<()> {
-    unmount(place, UnmountFlags::empty()).map_err(|error| saying("unmount", place)(error.into()))
+fn unmount_at(location: &str) -> io::Result<()> {
+    unmount(location, UnmountFlags::empty())
+        .map_err(|error| saying("unmount", location)(error.into()))
 }
 
 fn wait_for(device: &Path) -> io::Result<()> {
@@ -137,14 +138,14 @@ fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
 
 /// Gives back the memory of the initramfs; nobody can reach it any longer.
 fn leave_nothing() {
-    for place in [CARRIED, "/modules", "/etc"] {
-        let _ = fs::remove_dir_all(place);
+    for location in [CARRIED, "/modules", "/etc"] {
+        let _ = fs::remove_dir_all(location);
     }
     let _ = fs::remove_file(INIT);
 }
 
-fn saying(action: &str, place: &str) -> impl FnOnce(io::Error) -> io::Error {
-    let text = format!("{place}: cannot {action}");
+fn saying(action: &str, location: &str) -> impl FnOnce(io::Error) -> io::Error {
+    let text = format!("{location}: cannot {action}");
     move |error| io::Error::new(error.kind(), format!("{text}: {error}"))
 }
 

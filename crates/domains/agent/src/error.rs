@@ -9,12 +9,12 @@ use std::time::Duration;
 pub enum AgentError {
     /// Nobody answered.
     #[error(
-        "the agent has not answered within {} s, needed an answer; mend: see on its console whether that machine hangs or is too busy, and start it anew", .0.as_secs_f64()
+        "the agent has not answered within {} s, needed an answer; fix: see on its console whether that machine hangs or is too busy, and start it anew", .0.as_secs_f64()
     )]
     Silent(Duration),
     /// The byte stream ended or broke.
     #[error(
-        "the connection to the agent is lost{}; mend: see whether that machine still runs and can be reached, and start anew",
+        "the connection to the agent is lost{}; fix: see whether that machine still runs and can be reached, and start anew",
         .0.as_ref().map(|error| format!(": {error}")).unwrap_or_default()
     )]
     Lost(Option<String>),

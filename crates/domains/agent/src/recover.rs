@@ -21,12 +21,12 @@ pub fn recover(bytes: &[u8]) -> Outputs {
         return read(decoder).outputs;
     }
     // The first whole frame begins behind a torn one at most.
-    let places = 0..bytes.len().min(2 * LONGEST);
-    let tries = places
-        .filter(|place| may_be_frame(&bytes[*place..]))
-        .map(|place| {
+    let locations = 0..bytes.len().min(2 * LONGEST);
+    let tries = locations
+        .filter(|location| may_be_frame(&bytes[*location..]))
+        .map(|location| {
             let mut decoder = Decoder::default();
-            decoder.push(&bytes[place..]);
+            decoder.push(&bytes[location..]);
             read(decoder)
         });
     let mut believed = tries.filter(|read| read.to_the_end && read.frames > 1);

@@ -57,7 +57,7 @@ pub struct AgentHello {
     /// `uname -m`.
     pub architecture: String,
     /// `/proc/cmdline`.
-    pub boot_line: String,
+    pub kernel_command_line: String,
     /// The CPUs that are online.
     pub cpus: CpuSet,
     /// What did not work while the machine was made ready (a module, a mount); empty as a rule.

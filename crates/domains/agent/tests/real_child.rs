@@ -411,7 +411,7 @@ fn a_far_side_that_is_stopped_is_silent_within_the_limit() {
         matches!(error, AgentError::Silent(waited) if waited == limit),
         "{error}"
     );
-    assert!(error.to_string().contains("mend: "), "{error}");
+    assert!(error.to_string().contains("fix: "), "{error}");
     assert!(begin.elapsed() < PATIENCE);
     assert!(matches!(agent.clock(1), Err(AgentError::Silent(_))));
     // It goes on: what it was asked meanwhile is forgotten.

@@ -43,21 +43,21 @@ impl Watch {
     /// If there are too many, or the handler cannot be set.
     pub(crate) fn begin(start: usize, bytes: usize) -> io::Result<Self> {
         install()?;
-        let place = ALL.iter().position(|one| {
+        let location = ALL.iter().position(|one| {
             let take = one
                 .start
                 .compare_exchange(0, TAKEN, Ordering::AcqRel, Ordering::Relaxed);
             take.is_ok()
         });
-        let place = place.ok_or_else(|| {
+        let location = location.ok_or_else(|| {
             io::Error::other(format!(
                 "{MOST} shared regions are mapped; unmap some first"
             ))
         })?;
-        ALL[place].lost.store(false, Ordering::Relaxed);
-        ALL[place].bytes.store(bytes, Ordering::Relaxed);
-        ALL[place].start.store(start, Ordering::Release);
-        Ok(Self(place))
+        ALL[location].lost.store(false, Ordering::Relaxed);
+        ALL[location].bytes.store(bytes, Ordering::Relaxed);
+        ALL[location].start.store(start, Ordering::Release);
+        Ok(Self(location))
     }
 
     /// Whether an access has found the memory gone.

@@ -70,10 +70,10 @@ impl Machine {
     /// If there is no GICv3 with its redistributors in one piece, or an address that the hypervisor's
     /// tables do not reach.
     pub fn of(description: &Description) -> Result<Self, Error> {
-        let in_the_way = |place: &str| {
+        let in_the_way = |location: &str| {
             let mut findings = description.findings.iter();
             findings
-                .find(|one| one.severity == Severity::Problem && one.place.starts_with(place))
+                .find(|one| one.severity == Severity::Error && one.location.starts_with(location))
                 .cloned()
         };
         if let Some(finding) = in_the_way("interrupt controller") {
@@ -85,14 +85,14 @@ impl Machine {
             controller.and_then(|controller| controller.redistributors.first()),
         ) else {
             let finding = Finding::new(
-                Severity::Problem,
+                Severity::Error,
                 "interrupt controller",
                 "its reg has no redistributors",
             );
             return Err(Error::Unsuitable(
                 finding
                     .values("one range", "GICD and GICR")
-                    .mend("rampart cell describe shows what the device tree says"),
+                    .fix("rampart cell describe shows what the device tree says"),
             ));
         };
         let devices = description.devices.iter().flat_map(|device| &device.ranges);
@@ -102,7 +102,7 @@ impl Machine {
         let bits = u64::BITS - end.saturating_sub(1).leading_zeros();
         if bits > *ADDRESS_BITS.end() {
             let finding = Finding::new(
-                Severity::Problem,
+                Severity::Error,
                 format!("address {:#x}", end.saturating_sub(1)),
                 "the hypervisor's tables do not reach it",
             );
@@ -112,7 +112,7 @@ impl Machine {
                         format!("{bits} bits"),
                         format!("{} bits at most", ADDRESS_BITS.end()),
                     )
-                    .mend("take the device that is there out of the device tree"),
+                    .fix("take the device that is there out of the device tree"),
             ));
         }
         let free = InUse::default().free_interrupts(description);

@@ -22,18 +22,18 @@ pub enum DomainError {
     #[error(transparent)]
     Host(#[from] HostError),
     /// A program could not be started.
-    #[error("{program}: cannot be started: {source}; mend: {mend}")]
+    #[error("{program}: cannot be started: {source}; fix: {fix}")]
     NotStarted {
         /// The program.
         program: String,
         /// Why not.
         source: io::Error,
-        /// What mends it.
-        mend: String,
+        /// What fixes it.
+        fix: String,
     },
     /// A program ended before its last word.
     #[error(
-        "{program} (process {process}) ended too early: {status}, needed its last word first{}; mend: see with `dmesg` whether the kernel ended it, and run the same command again",
+        "{program} (process {process}) ended too early: {status}, needed its last word first{}; fix: see with `dmesg` whether the kernel ended it, and run the same command again",
         said(.stderr)
     )]
     Ended {
@@ -48,7 +48,7 @@ pub enum DomainError {
     },
     /// A program did not answer.
     #[error(
-        "{program} (process {process}) did not {what} within {:.1} s{}; mend: see with `top` what keeps its CPUs busy, and run the same command again",
+        "{program} (process {process}) did not {what} within {:.1} s{}; fix: see with `top` what keeps its CPUs busy, and run the same command again",
         .waited.as_secs_f64(), said(.stderr)
     )]
     Silent {
@@ -65,7 +65,7 @@ pub enum DomainError {
     },
     /// A program said something that is no part of the conversation.
     #[error(
-        "{program} (process {process}) said `{line}`, which is no event of a meter: {reason}; mend: take `rampart` and `rampart-meter` from the same build"
+        "{program} (process {process}) said `{line}`, which is no event of a meter: {reason}; fix: take `rampart` and `rampart-meter` from the same build"
     )]
     Unintelligible {
         /// The program.
@@ -79,7 +79,7 @@ pub enum DomainError {
     },
     /// A helper program such as `runc` failed.
     #[error(
-        "`{command}` failed: {status}, needed exit status 0{}; mend: run it by hand until it does",
+        "`{command}` failed: {status}, needed exit status 0{}; fix: run it by hand until it does",
         said(.stderr)
     )]
     Helper {
@@ -92,7 +92,7 @@ pub enum DomainError {
     },
     /// A guest did not come up, or is gone.
     #[error(
-        "guest {guest}: {what}{}, needed a guest that runs; mend: see its console's end below, run the same command again, or name another kernel in {}{}",
+        "guest {guest}: {what}{}, needed a guest that runs; fix: see its console's end below, run the same command again, or name another kernel in {}{}",
         qemu_said(.said), crate::vm::KERNEL_VARIABLE, console_end(.console)
     )]
     Guest {
@@ -107,7 +107,7 @@ pub enum DomainError {
     },
     /// A cell does not come up, or runs no more.
     #[error(
-        "cell {cell}: {what}, needed a cell that runs; mend: see `rampart cell list` and `dmesg`, and run the same command again"
+        "cell {cell}: {what}, needed a cell that runs; fix: see `rampart cell list` and `dmesg`, and run the same command again"
     )]
     Cell {
         /// Its name.
@@ -128,7 +128,7 @@ pub enum DomainError {
     #[error("in the guest: {0}")]
     Agent(#[from] rampart_agent::AgentError),
     /// A file could not be read, written or made.
-    #[error("{}: cannot {action}: {source}; mend: {}", .path.display(), mend_of(.source))]
+    #[error("{}: cannot {action}: {source}; fix: {}", .path.display(), fix_of(.source))]
     File {
         /// What was tried.
         action: &'static str,
@@ -161,8 +161,8 @@ impl DomainError {
     }
 }
 
-/// What mends a file that could not be used.
-fn mend_of(cause: &io::Error) -> &'static str {
+/// What fixes a file that could not be used.
+fn fix_of(cause: &io::Error) -> &'static str {
     match cause.kind() {
         io::ErrorKind::PermissionDenied => "run the same command as root",
         io::ErrorKind::NotFound => "see that it is there, and the directory that it is in",
@@ -238,7 +238,7 @@ mod tests {
         ];
         for error in errors {
             let text = error.to_string();
-            assert!(text.contains("; mend: "), "{text}");
+            assert!(text.contains("; fix: "), "{text}");
         }
     }
 }

@@ -7,6 +7,7 @@
 
 mod cell;
 mod container;
+mod environment;
 mod error;
 mod host;
 mod inside;
@@ -18,7 +19,6 @@ mod renumber;
 mod running;
 mod session;
 mod standing;
-mod surroundings;
 mod task;
 mod vm;
 
@@ -28,21 +28,21 @@ use std::time::Duration;
 
 use rampart_host::{Shield, StateDirectory};
 use rampart_model::{
-    Availability, CellPayload, CellReport, ClockRelation, ContainerEngine, CpuId, CpuSet,
-    DomainKind, DomainSelection, Granted, GuestReport, GuestRole, Machine, MeterEvent, MeterPlan,
-    ShieldReport, SignInMemory, StandingDomain,
+    ActiveDomain, Availability, CellPayload, CellReport, ClockRelation, ContainerEngine, CpuId,
+    CpuSet, DomainKind, DomainSelection, EffectiveSettings, GuestReport, GuestRole, Machine,
+    MeterEvent, MeterPlan, ShieldReport, SignInMemory,
 };
 
 pub use cell::{ReleasedCells, blocks_in_memory, release_cells};
 pub use container::{ContainerOrder, PlannedContainer, ReleasedContainers, release_containers};
+pub use environment::IsolationChoice;
 pub use error::DomainError;
-pub use surroundings::WallChoice;
 pub use vm::{
     ExportedGuest, GuestEnd, GuestOrder, PlannedGuest, ReleasedGuests, VirtualCpuPlace,
     export_libvirt, release_guests,
 };
 
-/// What mends a meter that cannot be started.
+/// What fixes a meter that cannot be started.
 const METER_MEND: &str =
     "build it with `make build`, or install it beside `rampart`, and make it executable";
 
@@ -101,29 +101,29 @@ pub fn domain(selection: DomainSelection) -> Box<dyn Domain> {
 /// end.
 #[must_use]
 pub fn domain_in(selection: DomainSelection, state: &StateDirectory) -> Box<dyn Domain> {
-    domain_behind(selection, WallChoice::Usual, state)
+    domain_behind(selection, IsolationChoice::Usual, state)
 }
 
 /// The same behind a wall of choice; `host` has none whatever is chosen.
 #[must_use]
 pub fn domain_behind(
     selection: DomainSelection,
-    wall: WallChoice,
+    isolation: IsolationChoice,
     state: &StateDirectory,
 ) -> Box<dyn Domain> {
     let state = state.clone();
     match selection.kind {
         DomainKind::Host => Box::new(host::HostDomain),
-        DomainKind::Task => Box::new(task::TaskDomain { state, wall }),
+        DomainKind::Task => Box::new(task::TaskDomain { state, isolation }),
         DomainKind::Container => Box::new(container::ContainerDomain {
             engine: selection.engine.unwrap_or(ContainerEngine::Embedded),
             state,
-            wall,
+            isolation,
         }),
         DomainKind::Vm => Box::new(vm::VmDomain::new(
             selection.guest.unwrap_or(GuestRole::RealTime),
             state,
-            wall,
+            isolation,
         )),
         DomainKind::Cell => Box::new(cell::CellDomain::new(
             selection.cell.unwrap_or(CellPayload::BareMetal),
@@ -136,7 +136,7 @@ pub fn domain_behind(
 /// A domain of an applied plan as a place for a meter: inside its wall, which stays as it is. The
 /// meter is a process of this machine, whatever the kind.
 #[must_use]
-pub fn standing(domain: &StandingDomain) -> Box<dyn Domain> {
+pub fn standing(domain: &ActiveDomain) -> Box<dyn Domain> {
     Box::new(standing::Standing(domain.clone()))
 }
 
@@ -251,10 +251,10 @@ pub trait Running: std::fmt::Debug {
     fn shield(&self) -> Option<&Shield>;
 
     /// What it was granted, read back from the kernel.
-    fn granted(&self) -> Granted;
+    fn effective_settings(&self) -> EffectiveSettings;
 
     /// The wall as it stands, and what was found weak about it; none where there is none.
-    fn wall(&self) -> Option<ShieldReport>;
+    fn isolation(&self) -> Option<ShieldReport>;
 
     /// Its inside, if it has a kernel of its own. The moments of its meter's events are then on
     /// that kernel's clock; their CPUs are numbered as the host numbers them all the same.

@@ -95,21 +95,21 @@ impl ModuleTree {
         let Some(path) = self.files.get(name).filter(|_| depth < 32) else {
             return Err(Box::new(
                 Finding::new(
-                    Severity::Problem,
+                    Severity::Error,
                     self.directory.display().to_string(),
                     format!("the kernel has no module `{name}`, which a guest needs, and it is not built in either"),
                 )
-                .mend("install the package with the kernel's complete modules, or name another kernel in RAMPART_GUEST_KERNEL"),
+                .fix("install the package with the kernel's complete modules, or name another kernel in RAMPART_GUEST_KERNEL"),
             ));
         };
         let bytes = read(path).map_err(|cause| {
             Box::new(
                 Finding::new(
-                    Severity::Problem,
+                    Severity::Error,
                     path.display().to_string(),
                     format!("the module cannot be read: {cause}"),
                 )
-                .mend("install the kernel's package again"),
+                .fix("install the kernel's package again"),
             )
         })?;
         for needed in depends(&bytes) {

@@ -38,11 +38,11 @@ impl Domain for NotBuilt {
 impl NotBuilt {
     fn not_yet(self) -> Finding {
         Finding::new(
-            Severity::Problem,
+            Severity::Error,
             self.0.word(),
             "this version of Rampart does not measure this kind of domain yet",
         )
-        .mend("take a version whose change log names it")
+        .fix("take a version whose change log names it")
     }
 }
 

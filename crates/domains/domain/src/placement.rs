@@ -40,7 +40,7 @@ pub(crate) fn find_threads(process: u32, cpus: &CpuSet) -> Result<MeterThreads, 
             return Err(not_placed(
                 process,
                 Finding::new(
-                    Severity::Problem,
+                    Severity::Error,
                     format!("process {process}"),
                     format!("the measuring thread of CPU {cpu} is not to be found"),
                 )
@@ -73,12 +73,12 @@ pub(crate) fn bind(process: u32, thread: &Thread, cpus: &CpuSet) -> Result<(), D
         not_placed(
             process,
             Finding::new(
-                Severity::Problem,
+                Severity::Error,
                 format!("thread {} (`{}`)", thread.id, thread.name),
                 format!("cannot be bound to {}: {cause}", cpus.named()),
             )
             .values(present, cpus.named().to_string())
-            .mend("choose CPUs that are online and inside the cpuset of this shell, `cat /proc/self/status | grep Cpus_allowed_list`"),
+            .fix("choose CPUs that are online and inside the cpuset of this shell, `cat /proc/self/status | grep Cpus_allowed_list`"),
         )
     })
 }
@@ -101,23 +101,23 @@ pub(crate) fn schedule(
     policy: SchedulingPolicy,
 ) -> Result<(), DomainError> {
     rampart_host::set_thread_policy(thread.id, policy).map_err(|cause| {
-        let place = format!("thread {} (`{}`)", thread.id, thread.name);
+        let location = format!("thread {} (`{}`)", thread.id, thread.name);
         let diagnosis = (cause.raw_os_error() == Some(libc::EPERM) && policy.is_real_time())
             .then(|| rampart_host::diagnose_real_time_policy(thread.id))
             .flatten();
         let finding = diagnosis.unwrap_or_else(|| {
             let finding = Finding::new(
-                Severity::Problem,
-                place,
+                Severity::Error,
+                location,
                 format!("cannot be given the policy {policy}: {cause}"),
             );
             match policy {
                 // kernel/sched/syscalls.c: a deadline task's affinity must cover its whole root
                 // domain, so that it cannot be bound within a larger one.
-                SchedulingPolicy::Deadline { .. } => finding.mend(
+                SchedulingPolicy::Deadline { .. } => finding.fix(
                     "measure one CPU, shielded by a cpuset or partition of its own, or take fifo:80; as root, or with CAP_SYS_NICE",
                 ),
-                _ => finding.mend("run `rampart` as root, or with CAP_SYS_NICE"),
+                _ => finding.fix("run `rampart` as root, or with CAP_SYS_NICE"),
             }
         });
         not_placed(process, finding)
@@ -186,6 +186,6 @@ mod tests {
         };
         let error = bind(this.id, &this, &CpuSet::single(CpuId(1000)));
         let message = error.expect_err("must fail").to_string();
-        assert!(message.contains("mend"), "{message}");
+        assert!(message.contains("fix"), "{message}");
     }
 }

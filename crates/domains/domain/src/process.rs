@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rampart_model::{Granted, Nanos};
+use rampart_model::{EffectiveSettings, Nanos};
 
 /// Names of the capabilities by number, from `include/uapi/linux/capability.h`.
 const CAPABILITIES: [&str; 41] = [
@@ -132,12 +132,17 @@ pub(crate) fn cpu_time(process: u32, thread: u32) -> Option<Nanos> {
 
 /// What `process` was granted, read back from the kernel, the control groups from its measuring
 /// `thread`; `placed_by` and `runtime` as the caller knows them.
-pub(crate) fn granted(process: u32, thread: u32, runtime: &str, placed_by: &str) -> Granted {
+pub(crate) fn effective_settings(
+    process: u32,
+    thread: u32,
+    runtime: &str,
+    placed_by: &str,
+) -> EffectiveSettings {
     let directory = PathBuf::from(format!("/proc/{process}"));
     let read = |name: &str| fs::read_to_string(directory.join(name)).unwrap_or_default();
     let status = read("status");
     let own_limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
-    Granted {
+    EffectiveSettings {
         runtime: runtime.to_owned(),
         capabilities: field(&status, "CapPrm:")
             .and_then(|mask| u64::from_str_radix(mask, 16).ok())
@@ -269,9 +274,10 @@ mod tests {
 
     #[test]
     fn our_own_process_shares_every_namespace_with_us() {
-        let granted = granted(std::process::id(), std::process::id(), "", "itself");
-        assert!(granted.namespaces.is_empty());
-        assert!(!granted.control_groups.is_empty());
+        let effective_settings =
+            effective_settings(std::process::id(), std::process::id(), "", "itself");
+        assert!(effective_settings.namespaces.is_empty());
+        assert!(!effective_settings.control_groups.is_empty());
         assert!(
             threads(std::process::id())
                 .iter()

@@ -5,11 +5,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use rampart_host::Shield;
-use rampart_model::{Granted, MeterEvent, MeterPlan, PlacedBy, ShieldReport};
+use rampart_model::{EffectiveSettings, MeterEvent, MeterPlan, PlacedBy, ShieldReport};
 
 use crate::container::Container;
+use crate::environment::{self, Environment};
 use crate::session::{Session, Tie};
-use crate::surroundings::{self, Surroundings};
 use crate::{DomainError, METER_MEND, Running, Start, process};
 
 /// A process that measures. Dropped in the order of the fields: a container's runtime is there to
@@ -20,10 +20,10 @@ pub(crate) struct RunningProcess {
     pub(crate) container: Option<Container>,
     pub(crate) session: Session,
     /// What stands around it; none where it places itself among all others.
-    pub(crate) surroundings: Option<Surroundings>,
+    pub(crate) environment: Option<Environment>,
     /// The meter itself, as this kernel numbers it.
     pub(crate) process: u32,
-    pub(crate) granted: Granted,
+    pub(crate) effective_settings: EffectiveSettings,
 }
 
 impl RunningProcess {
@@ -43,8 +43,8 @@ impl RunningProcess {
             process: session.process(),
             container: None,
             session,
-            surroundings: None,
-            granted: Granted::default(),
+            environment: None,
+            effective_settings: EffectiveSettings::default(),
         };
         running.place(&plan, "")?;
         Ok(Box::new(running))
@@ -53,12 +53,14 @@ impl RunningProcess {
     /// Puts the threads of the meter, which waits, in their places and reads back what it was
     /// granted; `runtime` is what runs the container.
     pub(crate) fn place(&mut self, plan: &MeterPlan, runtime: &str) -> Result<(), DomainError> {
-        let Some(surroundings) = &mut self.surroundings else {
-            self.granted = process::granted(self.process, self.process, runtime, "itself");
+        let Some(environment) = &mut self.environment else {
+            self.effective_settings =
+                process::effective_settings(self.process, self.process, runtime, "itself");
             return Ok(());
         };
-        let thread = surroundings.place(self.process, plan)?;
-        self.granted = process::granted(self.process, thread, runtime, "outside");
+        let thread = environment.place(self.process, plan)?;
+        self.effective_settings =
+            process::effective_settings(self.process, thread, runtime, "outside");
         Ok(())
     }
 }
@@ -85,26 +87,26 @@ impl Running for RunningProcess {
     }
 
     fn again(&mut self, plan: &MeterPlan) -> Result<bool, DomainError> {
-        let plan = match self.surroundings {
-            Some(_) => surroundings::plan_inside(plan),
+        let plan = match self.environment {
+            Some(_) => environment::plan_inside(plan),
             None => plan_for_itself(plan),
         };
         self.session.prepare(&plan)?;
-        let before = std::mem::take(&mut self.granted);
+        let before = std::mem::take(&mut self.effective_settings);
         self.place(&plan, &before.runtime)?;
-        Ok(self.granted.control_groups == before.control_groups)
+        Ok(self.effective_settings.control_groups == before.control_groups)
     }
 
     fn shield(&self) -> Option<&Shield> {
-        self.surroundings.as_ref().and_then(Surroundings::shield)
+        self.environment.as_ref().and_then(Environment::shield)
     }
 
-    fn granted(&self) -> Granted {
-        self.granted.clone()
+    fn effective_settings(&self) -> EffectiveSettings {
+        self.effective_settings.clone()
     }
 
-    fn wall(&self) -> Option<ShieldReport> {
-        self.surroundings.as_ref().map(Surroundings::report)
+    fn isolation(&self) -> Option<ShieldReport> {
+        self.environment.as_ref().map(Environment::report)
     }
 
     fn finish(mut self: Box<Self>) -> Result<Option<ShieldReport>, DomainError> {
@@ -112,13 +114,13 @@ impl Running for RunningProcess {
         let Self {
             container,
             session,
-            surroundings,
+            environment,
             ..
         } = *self;
         let removed = container.map(Container::remove).transpose();
         drop(session);
         // The shield falls whether or not the container could be removed.
-        let report = surroundings.map(Surroundings::lower).transpose()?;
+        let report = environment.map(Environment::lower).transpose()?;
         removed?;
         Ok(report)
     }

@@ -108,7 +108,7 @@ impl Session {
         mut command: Command,
         program: &str,
         tie: Tie,
-        mend: &str,
+        fix: &str,
     ) -> Result<Self, DomainError> {
         command
             .stdin(Stdio::piped())
@@ -124,7 +124,7 @@ impl Session {
         let not_started = |source| DomainError::NotStarted {
             program: program.to_owned(),
             source,
-            mend: mend.to_owned(),
+            fix: fix.to_owned(),
         };
         let mut child = spawned.map_err(not_started)?;
         let streams = Streams {
@@ -345,7 +345,7 @@ fn other_protocol(program: &str, ready: &MeterReady) -> Refusal {
     Refusal {
         kind: RefusalKind::BadPlan,
         finding: Finding::new(
-            Severity::Problem,
+            Severity::Error,
             program,
             "the meter speaks another version of the conversation",
         )
@@ -353,7 +353,7 @@ fn other_protocol(program: &str, ready: &MeterReady) -> Refusal {
             format!("{} (rampart-meter {})", ready.protocol, ready.version),
             METER_PROTOCOL_VERSION.to_string(),
         )
-        .mend("take `rampart` and `rampart-meter` from the same build"),
+        .fix("take `rampart` and `rampart-meter` from the same build"),
     }
 }
 
@@ -454,7 +454,7 @@ mod tests {
     fn a_refusal_is_kept_as_one() {
         let mut session = shell(
             r#"read line
-            echo '{"refused":{"kind":"memory-not-locked","finding":{"severity":"problem","place":"memory","what":"w"}}}'"#,
+            echo '{"refused":{"kind":"memory-not-locked","finding":{"severity":"error","location":"memory","what":"w"}}}'"#,
         );
         match session.prepare(&plan()) {
             Err(DomainError::Refused(refusal)) => {

@@ -2,15 +2,15 @@
 //! A meter inside a wall that stands already: that of an applied plan. It raises and lowers
 //! nothing.
 
-use rampart_host::{Place, PlaceGroup};
-use rampart_model::{Availability, DomainSelection, Machine, StandingDomain};
+use rampart_host::{Place, PlacementGroup};
+use rampart_model::{ActiveDomain, Availability, DomainSelection, Machine};
 
 use crate::running::RunningProcess;
 use crate::{Domain, DomainError, Running, Start};
 
 /// A domain of an applied plan, as a place for a meter.
 #[derive(Debug, Clone)]
-pub(crate) struct Standing(pub(crate) StandingDomain);
+pub(crate) struct Standing(pub(crate) ActiveDomain);
 
 impl Domain for Standing {
     fn selection(&self) -> DomainSelection {
@@ -27,14 +27,14 @@ impl Domain for Standing {
     }
 
     fn start(&self, start: &Start<'_>) -> Result<Box<dyn Running>, DomainError> {
-        let place = Place {
-            group: PlaceGroup::of(&self.0),
+        let location = Place {
+            group: PlacementGroup::of(&self.0),
             cpus: None,
             policy: None,
             nice: None,
         };
         RunningProcess::bare(start, |process| {
-            rampart_host::place_process(process, &place)?;
+            rampart_host::place_process(process, &location)?;
             Ok(())
         })
     }

@@ -6,19 +6,19 @@ use std::process::Command;
 
 use rampart_host::StateDirectory;
 use rampart_model::{
-    Availability, DomainKind, DomainSelection, Finding, Granted, Machine, Severity,
+    Availability, DomainKind, DomainSelection, EffectiveSettings, Finding, Machine, Severity,
 };
 
+use crate::environment::{self, Environment, IsolationChoice};
 use crate::running::RunningProcess;
 use crate::session::{Session, Tie};
-use crate::surroundings::{self, Surroundings, WallChoice};
 use crate::{Domain, DomainError, METER_MEND, Running, Start};
 
 /// A process inside a shield.
 #[derive(Debug, Clone)]
 pub(crate) struct TaskDomain {
     pub(crate) state: StateDirectory,
-    pub(crate) wall: WallChoice,
+    pub(crate) isolation: IsolationChoice,
 }
 
 impl Domain for TaskDomain {
@@ -35,25 +35,25 @@ impl Domain for TaskDomain {
         Availability {
             domain: self.selection(),
             available: true,
-            description: format!("a process {}", expected_wall(machine)),
+            description: format!("a process {}", expected_isolation(machine)),
             findings: weaknesses(machine),
         }
     }
 
     fn start(&self, start: &Start<'_>) -> Result<Box<dyn Running>, DomainError> {
-        let plan = surroundings::plan_inside(start.plan);
-        let surroundings = Surroundings::raise(&self.state, self.wall, start)?;
+        let plan = environment::plan_inside(start.plan);
+        let environment = Environment::raise(&self.state, self.isolation, start)?;
         let command = Command::new(start.meter);
         let program = start.meter.display().to_string();
         let session = Session::start(command, &program, Tie::Killed, METER_MEND)?;
         let process = session.process();
-        surroundings.admit(process)?;
+        environment.admit(process)?;
         let mut running = RunningProcess {
             process,
             container: None,
             session,
-            surroundings: Some(surroundings),
-            granted: Granted::default(),
+            environment: Some(environment),
+            effective_settings: EffectiveSettings::default(),
         };
         running.session.prepare(&plan)?;
         running.place(&plan, "")?;
@@ -63,7 +63,7 @@ impl Domain for TaskDomain {
 
 /// The wall to be expected here, as the end of a sentence. What is really got stands in each
 /// run's record.
-pub(crate) fn expected_wall(machine: &Machine) -> &'static str {
+pub(crate) fn expected_isolation(machine: &Machine) -> &'static str {
     if machine.topology.online.len() < 2 || !rustix::process::geteuid().is_root() {
         return "bound to its CPUs, without a wall";
     }
@@ -87,7 +87,7 @@ pub(crate) fn weaknesses(machine: &Machine) -> Vec<Finding> {
                 "there is no CPU to spare for ordinary work, so no shield can be raised",
             )
             .values("1 online", "at least 2")
-            .mend("give the machine a second CPU"),
+            .fix("give the machine a second CPU"),
         );
     }
     let user = rustix::process::geteuid();
@@ -99,7 +99,7 @@ pub(crate) fn weaknesses(machine: &Machine) -> Vec<Finding> {
                 "without root no wall can be raised, and real-time policies may be refused",
             )
             .values(format!("user {}", user.as_raw()), "root")
-            .mend("run the same command with sudo"),
+            .fix("run the same command with sudo"),
         );
     }
     findings
@@ -114,6 +114,6 @@ mod tests {
         let mut machine = rampart_host::read_machine(&rampart_host::MachineRoot::system());
         machine.topology.online = "0".parse().expect("a CPU");
         assert!(weaknesses(&machine)[0].to_string().contains("second CPU"));
-        assert!(expected_wall(&machine).contains("without a wall"));
+        assert!(expected_isolation(&machine).contains("without a wall"));
     }
 }

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use rampart_domain::{Domain, DomainError, Running, Start, domain_in, release_containers};
 use rampart_host::{HostError, StateDirectory};
 use rampart_model::{
-    CpuSet, DomainSelection, MeterEvent, MeterKind, MeterPlan, Nanos, RefusalKind,
-    SchedulingPolicy, ThreadOutcome, Wall,
+    CpuSet, DomainSelection, IsolationMechanism, MeterEvent, MeterKind, MeterPlan, Nanos,
+    RefusalKind, SchedulingPolicy, ThreadOutcome,
 };
 
 /// The machine for one test alone, a meter, and a state directory of its own.
@@ -225,7 +225,7 @@ fn host_runs_the_meter_as_it_is() {
     assert!(running.shield().is_none());
     let threads = threads(running.as_mut());
     assert_placed(&threads, SchedulingPolicy::Fifo(80));
-    assert_eq!(running.granted().placed_by, "itself");
+    assert_eq!(running.effective_settings().placed_by, "itself");
     assert_eq!(running.finish().expect("finish"), None);
     assert_nothing_left(&bench);
 }
@@ -236,18 +236,21 @@ fn task_stands_inside_its_shield() {
     for meter in [MeterKind::Wakeup, MeterKind::Noise] {
         let plan = plan(meter, "1");
         let mut running = bench.start("task", &plan).expect("start");
-        let wall = running.shield().expect("shield").report().wall;
+        let isolation = running.shield().expect("shield").report().isolation;
         let threads = threads(running.as_mut());
         if meter == MeterKind::Wakeup {
             assert_placed(&threads, plan.policy);
         }
-        assert_eq!(running.granted().placed_by, "outside");
-        if matches!(wall, Wall::CpusetV1 | Wall::IsolatedPartition) {
+        assert_eq!(running.effective_settings().placed_by, "outside");
+        if matches!(
+            isolation,
+            IsolationMechanism::CpusetV1 | IsolationMechanism::IsolatedPartition
+        ) {
             let housekeeping = &threads[0].placement.housekeeping;
             assert_eq!(housekeeping.to_string(), "0", "the rest shares the CPU");
         }
         let report = running.finish().expect("finish").expect("a report");
-        assert_eq!(report.wall, wall);
+        assert_eq!(report.isolation, isolation);
         assert_nothing_left(&bench);
     }
 }
@@ -263,13 +266,13 @@ fn what_stands_measures_again_as_before() {
             .start(name, &plan(MeterKind::Wakeup, "1"))
             .expect("start");
         threads(running.as_mut());
-        let (granted, wall) = (running.granted(), running.wall());
+        let (effective_settings, isolation) = (running.effective_settings(), running.isolation());
         for meter in [MeterKind::Loop, MeterKind::Wakeup] {
             let plan = plan(meter, "1");
             assert!(running.again(&plan).expect("again"), "{name}");
             assert_placed(&threads(running.as_mut()), plan.policy);
-            assert_eq!(running.granted(), granted);
-            assert_eq!(running.wall(), wall);
+            assert_eq!(running.effective_settings(), effective_settings);
+            assert_eq!(running.isolation(), isolation);
         }
         running.finish().expect("finish");
         assert_nothing_left(&bench);
@@ -294,24 +297,30 @@ fn container(name: &str) {
         if meter == MeterKind::Wakeup {
             assert_placed(&threads, plan.policy);
         }
-        let granted = running.granted();
-        assert!(!granted.runtime.is_empty());
-        assert_eq!(granted.placed_by, "outside");
+        let effective_settings = running.effective_settings();
+        assert!(!effective_settings.runtime.is_empty());
+        assert_eq!(effective_settings.placed_by, "outside");
         for namespace in ["pid", "mnt", "net", "ipc", "uts"] {
             assert!(
-                granted.namespaces.iter().any(|name| name == namespace),
-                "{granted:?}"
+                effective_settings
+                    .namespaces
+                    .iter()
+                    .any(|name| name == namespace),
+                "{effective_settings:?}"
             );
         }
         // Whatever it takes to lock memory, and nothing else.
-        match granted.capabilities.as_slice() {
-            [] => assert_eq!(granted.limits, ["Max locked memory: unlimited"]),
+        match effective_settings.capabilities.as_slice() {
+            [] => assert_eq!(effective_settings.limits, ["Max locked memory: unlimited"]),
             [only] => assert_eq!(only, "CAP_IPC_LOCK"),
             more => panic!("{more:?}"),
         }
-        assert!(granted.seccomp);
+        assert!(effective_settings.seccomp);
         let report = running.finish().expect("finish").expect("a report");
-        if matches!(report.wall, Wall::CpusetV1 | Wall::IsolatedPartition) {
+        if matches!(
+            report.isolation,
+            IsolationMechanism::CpusetV1 | IsolationMechanism::IsolatedPartition
+        ) {
             let housekeeping = &threads[0].placement.housekeeping;
             assert_eq!(housekeeping.to_string(), "0", "the rest shares the CPU");
         }
@@ -402,7 +411,7 @@ fn refusals_are_passed_on_and_leave_nothing() {
         let error = bench.start(name, &plan(MeterKind::Wakeup, "900"));
         let message = error.expect_err("must fail").to_string();
         assert!(
-            message.contains("900") && message.contains("mend"),
+            message.contains("900") && message.contains("fix"),
             "{message}"
         );
         assert_nothing_left(&bench);
@@ -438,7 +447,7 @@ fn without_a_spare_cpu_there_is_no_shield_and_the_report_says_so() {
         assert!(running.shield().is_none());
         assert_eq!(threads(running.as_mut()).len(), 2);
         let report = running.finish().expect("finish").expect("a report");
-        assert_eq!(report.wall, Wall::AffinityOnly);
+        assert_eq!(report.isolation, IsolationMechanism::AffinityOnly);
         assert!(report.findings[0].to_string().contains("second CPU"));
         assert_nothing_left(&bench);
     }

@@ -189,7 +189,7 @@ fn an_emulated_guest_measures_is_placed_stays_up_and_goes() {
     let report = running.guest().expect("a report");
     assert_eq!(report.accelerator, Accelerator::Tcg);
     assert_eq!(report.pinned, [Some(CpuId(0)), Some(CpuId(1))]);
-    assert!(report.boot_line.contains("nohz_full=1"));
+    assert!(report.kernel_command_line.contains("nohz_full=1"));
     assert!(report.program.starts_with("QEMU "), "{}", report.program);
     assert_eq!(report.clock.len(), 2);
     let real_time = report

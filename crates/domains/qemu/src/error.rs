@@ -10,7 +10,7 @@ use std::time::Duration;
 pub enum QemuError {
     /// The program could not be started at all.
     #[error(
-        "{}: cannot be started: {source}; mend: install QEMU (on Debian: apt-get install \
+        "{}: cannot be started: {source}; fix: install QEMU (on Debian: apt-get install \
          qemu-system-x86) or name the program by its path", .program.display()
     )]
     NotStarted {
@@ -51,7 +51,7 @@ pub enum QemuError {
     },
     /// The path of a socket is longer than the kernel takes.
     #[error(
-        "{}: a socket's path has {length} bytes here, needed at most 107 (unix(7)); mend: a \
+        "{}: a socket's path has {length} bytes here, needed at most 107 (unix(7)); fix: a \
          shorter directory, by TMPDIR or XDG_RUNTIME_DIR", .path.display()
     )]
     PathTooLong {

@@ -158,8 +158,8 @@ impl QmpMonitor {
         };
         let mut seen = self.shared.lock();
         loop {
-            if let Some(place) = seen.answers.iter().position(|(of, _)| *of == id)
-                && let Some((_, answer)) = seen.answers.remove(place)
+            if let Some(location) = seen.answers.iter().position(|(of, _)| *of == id)
+                && let Some((_, answer)) = seen.answers.remove(location)
             {
                 return answer.map_err(|(class, description)| QmpError::Refused {
                     command: command.to_owned(),

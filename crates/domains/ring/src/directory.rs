@@ -56,8 +56,8 @@ fn packed(name: &str) -> Option<[u64; NAME_WORDS]> {
     }
     let mut words = [0; NAME_WORDS];
     for (word, bytes) in words.iter_mut().zip(name.chunks(8)) {
-        for (place, byte) in bytes.iter().enumerate() {
-            *word |= u64::from(*byte) << (8 * place);
+        for (location, byte) in bytes.iter().enumerate() {
+            *word |= u64::from(*byte) << (8 * location);
         }
     }
     Some(words)
@@ -77,8 +77,8 @@ pub fn write(memory: &[AtomicU64], entries: &[Entry<'_>]) -> bool {
         for (word, value) in words.iter().zip(name) {
             word.store(value, Ordering::Relaxed);
         }
-        let place = [entry.start, entry.bytes, entry.writable.into(), 0];
-        for (word, value) in words[NAME_WORDS..].iter().zip(place) {
+        let location = [entry.start, entry.bytes, entry.writable.into(), 0];
+        for (word, value) in words[NAME_WORDS..].iter().zip(location) {
             word.store(value, Ordering::Relaxed);
         }
     }
@@ -102,7 +102,7 @@ pub fn find(memory: &[AtomicU64], name: &str) -> Option<Found> {
         all.all(|(word, wanted)| word.load(Ordering::Relaxed) == wanted)
     };
     let words = entries.find(is_it)?;
-    let word = |place: usize| words[NAME_WORDS + place].load(Ordering::Relaxed);
+    let word = |location: usize| words[NAME_WORDS + location].load(Ordering::Relaxed);
     Some(Found {
         start: word(0),
         bytes: word(1),

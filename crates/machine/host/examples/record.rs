@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Records the machine for a test: copies the files that `read_machine` and
-//! `read_knob_values` and `read_surroundings` read into a directory.
+//! `read_knob_values` and `read_environment` read into a directory.
 //! `record DIRECTORY`. Look through the result before it is shared: it holds the host name,
 //! the command line and the names of what runs.
 #![expect(clippy::print_stdout, reason = "it is here to show")]

@@ -8,22 +8,22 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// The request makes no sense on this machine.
-    #[error("{place}: {what} (is {present}, needed {needed}); mend: {mend}")]
+    #[error("{location}: {what} (is {present}, needed {needed}); fix: {fix}")]
     Request {
         /// What it is about.
-        place: String,
+        location: String,
         /// What is wrong.
         what: String,
         /// The value found.
         present: String,
         /// The value that would do.
         needed: String,
-        /// What mends it.
-        mend: String,
+        /// What fixes it.
+        fix: String,
     },
     /// Another process changes the machine at this moment.
     #[error(
-        "{path}: the machine is shielded by process {owner}; mend: wait for it, or end it and run `rampart release`"
+        "{path}: the machine is shielded by process {owner}; fix: wait for it, or end it and run `rampart release`"
     )]
     Busy {
         /// The lock.
@@ -32,7 +32,7 @@ pub enum HostError {
         owner: String,
     },
     /// A file could not be read, written or made.
-    #[error("{path}: cannot {action}: {cause}; mend: {mend}")]
+    #[error("{path}: cannot {action}: {cause}; fix: {fix}")]
     File {
         /// What was tried.
         action: &'static str,
@@ -40,22 +40,22 @@ pub enum HostError {
         path: PathBuf,
         /// The kernel's answer.
         cause: std::io::Error,
-        /// What mends it.
-        mend: String,
+        /// What fixes it.
+        fix: String,
     },
     /// A step of a plan is not granted, so that none of it stands.
-    #[error("{step}: {what}; all that was changed before is taken back; mend: {mend}")]
+    #[error("{step}: {what}; all that was changed before is taken back; fix: {fix}")]
     Step {
         /// Name of the step.
         step: String,
         /// What the kernel said, with its place.
         what: String,
-        /// What mends it.
-        mend: String,
+        /// What fixes it.
+        fix: String,
     },
     /// Some changes could not be undone; they are still in the journal.
     #[error(
-        "{journal}: {count} changes could not be undone, first: {first}; mend: remove the cause and run `rampart release`"
+        "{journal}: {count} changes could not be undone, first: {first}; fix: remove the cause and run `rampart release`"
     )]
     NotRestored {
         /// The journal that keeps them.
@@ -73,13 +73,13 @@ impl HostError {
         action: &'static str,
         path: &Path,
         cause: std::io::Error,
-        mend: impl Into<String>,
+        fix: impl Into<String>,
     ) -> Self {
         Self::File {
             action,
             path: path.to_owned(),
             cause,
-            mend: mend.into(),
+            fix: fix.into(),
         }
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! CPUs that the boot line set aside, which no process is given by itself.
+//! CPUs that the kernel command line set aside, which no process is given by itself.
 
 use std::path::Path;
 

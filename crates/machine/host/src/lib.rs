@@ -41,14 +41,14 @@ mod tracing;
 mod undo;
 
 pub use apply::{
-    Application, apply, check_before_restart, check_that_nothing_stands, prepare_restart,
+    Application, apply, check_before_restart, check_that_no_plan_is_active, prepare_restart,
 };
 pub use boot_loader::{BootCommand, BootFileChange, BootLoader, BootPlan, BootReport, plan_boot};
 pub use child::{AtOurEnd, end_child, spawn_detached, spawn_tied, wait_within};
 pub use error::HostError;
 pub use facts::{
-    is_of_manager, kernel_image_version, network_queues, read_knob_values, read_machine,
-    read_surroundings,
+    is_of_manager, kernel_image_version, network_queues, read_environment, read_knob_values,
+    read_machine,
 };
 pub use isolated::reach_isolated_cpus;
 pub use kernel_config::KernelConfig;
@@ -57,7 +57,7 @@ pub use observe::{Watch, observe};
 pub use output::{Said, output_within, run_within};
 pub use panic::PanicTrigger;
 pub use placing::{
-    Place, PlaceGroup, PlacedThread, ThreadState, boot_id, descendants, home_group, is_inside,
+    Place, PlacedThread, PlacementGroup, ThreadState, boot_id, descendants, home_group, is_inside,
     is_leader, place_process, place_thread, process_start, process_threads, thread_state,
 };
 pub use policy::{set_thread_policy, thread_policy};
@@ -65,9 +65,7 @@ pub use processor_times::{ProcessorTimes, processor_times, read_smi_count};
 pub use real_time::{RealTimeBudget, diagnose_real_time_policy, free_real_time_budget};
 pub use release::{PendingJournal, ReleaseReport, Restored, pending, release};
 pub use root::MachineRoot;
-pub use shield::{
-    ControlGroup, ControlGroupVersion, Shield, refuse_beside_a_plan, standing_domain,
-};
-pub use standing::{plan_in_force, standing_plan};
+pub use shield::{ControlGroup, ControlGroupVersion, Shield, active_domain, refuse_beside_a_plan};
+pub use standing::{active_plan, plan_in_force};
 pub use state::StateDirectory;
 pub use tracing::{Interval, Source, Span, Taker, Trace, TracedSample, Tracing, explain};

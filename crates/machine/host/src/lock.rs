@@ -23,10 +23,10 @@ impl Lock {
     pub(crate) fn take(state: &StateDirectory, machine: bool) -> Result<Self, HostError> {
         let mut files = Vec::new();
         let path = state.path().join("lock");
-        let mend = "make its directory writable, or name another one in RAMPART_STATE_DIR";
+        let fix = "make its directory writable, or name another one in RAMPART_STATE_DIR";
         std::fs::create_dir_all(state.path())
             .and_then(|()| open(&path))
-            .map_err(|cause| HostError::file("open the lock", &path, cause, mend))
+            .map_err(|cause| HostError::file("open the lock", &path, cause, fix))
             .and_then(|file| hold(file, &path))
             .map(|file| files.push(file))?;
         if machine {

@@ -37,7 +37,7 @@ pub(crate) fn mount(
     kind: &str,
     point: &Path,
     action: (&'static str, &'static str),
-    mend: &str,
+    fix: &str,
 ) -> Result<(), HostError> {
     let kernel = changes.kernel();
     let (find, make) = action;
@@ -46,7 +46,7 @@ pub(crate) fn mount(
             find,
             point,
             io::ErrorKind::NotFound.into(),
-            mend,
+            fix,
         ));
     }
     changes.prepare(vec![Change::Mount {
@@ -56,7 +56,7 @@ pub(crate) fn mount(
     changes.step()?;
     kernel
         .mount(kind, point)
-        .map_err(|cause| HostError::file(make, point, cause, mend))?;
+        .map_err(|cause| HostError::file(make, point, cause, fix))?;
     changes.step()
 }
 
@@ -72,9 +72,9 @@ pub(crate) fn undo(kernel: &dyn Kernel, kind: &str, point: &Path, undone: &mut U
         Vec::new()
     };
     let used = |by: String| {
-        let place = point.display().to_string();
+        let location = point.display().to_string();
         let what = format!("somebody else uses it by now{by}, so it stays mounted");
-        Finding::new(Severity::Note, place, what)
+        Finding::new(Severity::Note, location, what)
     };
     if !others.is_empty() {
         undone.left.push(used(format!(": {}", others.join(", "))));

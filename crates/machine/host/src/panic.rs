@@ -33,11 +33,11 @@ impl PanicTrigger {
         let path = root.path(TRIGGER);
         let file = OpenOptions::new().write(true).open(&path);
         let file = file.map_err(|cause| {
-            let mend = match cause.kind() {
+            let fix = match cause.kind() {
                 io::ErrorKind::NotFound => "take a kernel with CONFIG_MAGIC_SYSRQ",
                 _ => "run the same command as root, outside of containers",
             };
-            HostError::file("open for writing", &path, cause, mend)
+            HostError::file("open for writing", &path, cause, fix)
         })?;
         Ok(Self { path, file })
     }
@@ -51,9 +51,8 @@ impl PanicTrigger {
     pub fn fire(self) -> Result<(), HostError> {
         let Self { path, mut file } = self;
         file.write_all(CRASH).map_err(|cause| {
-            let mend =
-                "see whether the kernel is locked down (`cat /sys/kernel/security/lockdown`)";
-            HostError::file("write `c` to", &path, cause, mend)
+            let fix = "see whether the kernel is locked down (`cat /sys/kernel/security/lockdown`)";
+            HostError::file("write `c` to", &path, cause, fix)
         })
     }
 }

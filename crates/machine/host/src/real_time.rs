@@ -59,7 +59,7 @@ pub(crate) fn grant(
     }
     let mut group = root.clone();
     let mut findings = Vec::new();
-    let mut granted = (0, 0);
+    let mut effective_settings = (0, 0);
     // A child's share is part of its parent's, so the parents come first.
     for name in path.split('/').filter(|name| !name.is_empty()) {
         let parent = group.clone();
@@ -69,7 +69,7 @@ pub(crate) fn grant(
         let asked = i64::try_from(wanted.0 / 1_000)
             .unwrap_or(i64::MAX)
             .min(period);
-        granted = (present, period);
+        effective_settings = (present, period);
         if present >= asked {
             continue;
         }
@@ -82,11 +82,11 @@ pub(crate) fn grant(
                 continue;
             }
             return Err(HostError::Request {
-                place: file.display().to_string(),
+                location: file.display().to_string(),
                 what: "no real-time budget is left for this group, so real-time policies are refused in it".to_owned(),
                 present: format!("{present} µs of {period} µs; left in {}: {available} µs", parent.display()),
                 needed: format!("{asked} µs"),
-                mend: format!("lower {RUNTIME} of the groups beside it, or `sysctl kernel.sched_rt_runtime_us=-1`"),
+                fix: format!("lower {RUNTIME} of the groups beside it, or `sysctl kernel.sched_rt_runtime_us=-1`"),
             });
         }
         if runtime < asked {
@@ -105,13 +105,13 @@ pub(crate) fn grant(
                 "lower the budgets of the groups beside it, or `sysctl kernel.sched_rt_runtime_us=-1`",
             ));
         }
-        granted = (runtime, period);
+        effective_settings = (runtime, period);
     }
     let micros = |value: i64| Nanos::from_micros(u64::try_from(value).unwrap_or(0));
     Ok(RealTimeBudget {
         group: Some(path),
-        runtime: Some(micros(granted.0)),
-        period: Some(micros(granted.1)),
+        runtime: Some(micros(effective_settings.0)),
+        period: Some(micros(effective_settings.1)),
         findings,
     })
 }
@@ -144,7 +144,7 @@ fn less(file: &Path, got: i64, asked: i64) -> Finding {
         "the group gets less real-time budget than asked; real-time threads in it pause when it is used up",
     )
     .values(format!("{got} µs"), format!("{asked} µs"))
-    .mend(format!("lower {RUNTIME} of the groups beside it"))
+    .fix(format!("lower {RUNTIME} of the groups beside it"))
 }
 
 /// Microseconds of `period` that the parent has not given to other children.
@@ -256,12 +256,12 @@ fn budget_missing(kernel: &dyn Kernel, thread: u32, config: &KernelConfig) -> Op
         let file = root.join(path.trim_start_matches('/')).join(RUNTIME);
         return (number(kernel, &file) == Some(0)).then(|| {
             Finding::new(
-                Severity::Problem,
+                Severity::Error,
                 file.display().to_string(),
                 "the thread's control group has no real-time budget (CONFIG_RT_GROUP_SCHED), so the kernel refuses real-time policies in it, for root too",
             )
             .values("0", "more than 0, in its parents first")
-            .mend(format!(
+            .fix(format!(
                 "echo 10000 > {}, or move the thread to the root group: echo {thread} > {}",
                 file.display(),
                 root.join("tasks").display()
@@ -283,11 +283,11 @@ fn budget_missing(kernel: &dyn Kernel, thread: u32, config: &KernelConfig) -> Op
     let controlled = kernel.exists(&root.join(path.trim_start_matches('/')).join("cpu.weight"));
     (controlled && config.is_set("CONFIG_RT_GROUP_SCHED") == Some(true)).then(|| {
         Finding::new(
-            Severity::Problem,
+            Severity::Error,
             path,
             "the kernel gives real-time budgets to groups (CONFIG_RT_GROUP_SCHED) and cgroup v2 cannot set them, so real-time policies are refused outside the root group, for root too",
         )
-        .mend("sysctl kernel.sched_rt_runtime_us=-1, or start the kernel with rt_group_sched=0 (from 6.15), or use one without CONFIG_RT_GROUP_SCHED")
+        .fix("sysctl kernel.sched_rt_runtime_us=-1, or start the kernel with rt_group_sched=0 (from 6.15), or use one without CONFIG_RT_GROUP_SCHED")
     })
 }
 
@@ -309,7 +309,7 @@ fn privilege_missing(kernel: &dyn Kernel, thread: u32, status: &str) -> Option<F
     }
     Some(
         Finding::new(
-            Severity::Problem,
+            Severity::Error,
             format!("/proc/{thread}"),
             "the thread may not choose a real-time policy",
         )
@@ -317,8 +317,6 @@ fn privilege_missing(kernel: &dyn Kernel, thread: u32, status: &str) -> Option<F
             "no CAP_SYS_NICE, RLIMIT_RTPRIO 0",
             "CAP_SYS_NICE, or RLIMIT_RTPRIO of at least the priority",
         )
-        .mend(
-            "run as root, or `ulimit -r 99` from a line `rtprio 99` in /etc/security/limits.conf",
-        ),
+        .fix("run as root, or `ulimit -r 99` from a line `rtprio 99` in /etc/security/limits.conf"),
     )
 }

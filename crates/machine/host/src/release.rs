@@ -18,7 +18,7 @@ use crate::{HostError, StateDirectory};
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Restored {
     /// What it is about: a file, a group, a task.
-    pub place: String,
+    pub location: String,
     /// What was done.
     pub what: String,
 }
@@ -29,7 +29,7 @@ pub struct ReleaseReport {
     /// What was put back, in the order in which it was.
     pub restored: Vec<Restored>,
     /// What was left because someone else changed it meanwhile, and (with
-    /// [`Severity::Problem`]) what could not be put back and is still in the journal.
+    /// [`Severity::Error`]) what could not be put back and is still in the journal.
     pub left: Vec<Finding>,
     /// The journals that are done with and gone.
     pub journals: Vec<PathBuf>,
@@ -116,13 +116,13 @@ pub(crate) fn release_locked(
     let mut report = release_those(kernel, state, Which::All)?;
     if journal::files(state).is_empty() && standing::is_there(state) {
         kernel.step().map_err(|cause| {
-            let mend = "run `rampart release` again";
-            HostError::file("go on", state.path(), cause, mend)
+            let fix = "run `rampart release` again";
+            HostError::file("go on", state.path(), cause, fix)
         })?;
         standing::remove(state)?;
         if report == ReleaseReport::default() {
             report.restored.push(Restored {
-                place: state.path().join("plan.json").display().to_string(),
+                location: state.path().join("plan.json").display().to_string(),
                 what: "removed; the plan had changed nothing".to_owned(),
             });
         }
@@ -138,11 +138,11 @@ fn release_those(
     let mut report = ReleaseReport::default();
     for path in journal::files(state) {
         let recorded = journal::read(&path)?;
-        let is_standing = recorded
+        let is_active = recorded
             .header
             .as_ref()
             .is_some_and(|header| stands(kernel, header));
-        if which == Which::Ended && is_standing {
+        if which == Which::Ended && is_active {
             continue;
         }
         if release_one(kernel, &path, &recorded, &mut report)? {
@@ -165,7 +165,7 @@ fn release_one(
     recorded: &Recorded,
     report: &mut ReleaseReport,
 ) -> Result<bool, HostError> {
-    let place = path.display().to_string();
+    let location = path.display().to_string();
     // Without a header on the disk nothing had been changed yet.
     let Some(header) = &recorded.header else {
         return Ok(true);
@@ -173,19 +173,19 @@ fn release_one(
     if header.version != JOURNAL_VERSION {
         report.left.push(
             Finding::new(
-                Severity::Problem,
-                place,
+                Severity::Error,
+                location,
                 "another version of Rampart wrote this journal",
             )
             .values(header.version.to_string(), JOURNAL_VERSION.to_string())
-            .mend("run `rampart release` of that version, or restart the machine"),
+            .fix("run `rampart release` of that version, or restart the machine"),
         );
         return Ok(false);
     }
     if header.boot != journal::boot_id(kernel) && !header.outlives_restart {
         report.left.push(Finding::new(
             Severity::Note,
-            place,
+            location,
             "the machine was restarted since, which undid the changes; the journal was discarded",
         ));
         return Ok(true);
@@ -208,13 +208,11 @@ fn release_one(
     if recorded.damaged {
         report.left.push(
             Finding::new(
-                Severity::Problem,
-                place,
+                Severity::Error,
+                location,
                 "a line of this journal cannot be read; the other changes were undone",
             )
-            .mend(
-                "undo what the line tells of by hand and remove the file, or restart the machine",
-            ),
+            .fix("undo what the line tells of by hand and remove the file, or restart the machine"),
         );
     }
     report.restored.extend(undone.restored);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The plan that stands applied, as `plan.json` in the state directory tells of it.
+//! The active plan applied, as `plan.json` in the state directory tells of it.
 
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 
-use rampart_model::{StandingPlan, StandingState};
+use rampart_model::{ActivePlan, ActivePlanState};
 
 use crate::journal::boot_id;
 use crate::kernel::{Kernel, RunningKernel};
@@ -21,7 +21,7 @@ fn path(state: &StateDirectory) -> PathBuf {
 ///
 /// # Errors
 /// If its file is there and cannot be read.
-pub fn standing_plan(state: &StateDirectory) -> Result<Option<StandingPlan>, HostError> {
+pub fn active_plan(state: &StateDirectory) -> Result<Option<ActivePlan>, HostError> {
     let path = path(state);
     let text = match std::fs::read(&path) {
         Ok(text) => text,
@@ -34,22 +34,23 @@ pub fn standing_plan(state: &StateDirectory) -> Result<Option<StandingPlan>, Hos
 }
 
 /// The plan that holds the machine's CPUs now: applied since the machine was started, or begun to be
-/// ([`StandingState::Begun`]). Nothing stands yet of one that awaits a restart, and nothing any more
+/// ([`ActivePlanState::Begun`]). Nothing stands yet of one that awaits a restart, and nothing any more
 /// of one from before a restart.
 ///
 /// # Errors
-/// As [`standing_plan`].
-pub fn plan_in_force(state: &StateDirectory) -> Result<Option<StandingPlan>, HostError> {
+/// As [`active_plan`].
+pub fn plan_in_force(state: &StateDirectory) -> Result<Option<ActivePlan>, HostError> {
     in_force(&RunningKernel, state)
 }
 
 pub(crate) fn in_force(
     kernel: &dyn Kernel,
     state: &StateDirectory,
-) -> Result<Option<StandingPlan>, HostError> {
-    let plan = standing_plan(state)?;
-    Ok(plan
-        .filter(|plan| plan.boot == boot_id(kernel) && plan.state != StandingState::AwaitsRestart))
+) -> Result<Option<ActivePlan>, HostError> {
+    let plan = active_plan(state)?;
+    Ok(plan.filter(|plan| {
+        plan.boot == boot_id(kernel) && plan.state != ActivePlanState::AwaitsRestart
+    }))
 }
 
 /// Whether there is a plan, one that cannot be understood among them.
@@ -58,7 +59,7 @@ pub(crate) fn is_there(state: &StateDirectory) -> bool {
 }
 
 /// Brings it to the disk, as a whole.
-pub(crate) fn write(state: &StateDirectory, plan: &StandingPlan) -> Result<(), HostError> {
+pub(crate) fn write(state: &StateDirectory, plan: &ActivePlan) -> Result<(), HostError> {
     let path = path(state);
     let new = path.with_extension("new");
     let try_write = || -> io::Result<()> {

@@ -38,17 +38,17 @@ pub(crate) struct Undone {
 }
 
 impl Undone {
-    pub(crate) fn restored(&mut self, place: &Path, what: impl Into<String>) {
+    pub(crate) fn restored(&mut self, location: &Path, what: impl Into<String>) {
         self.restored.push(Restored {
-            place: place.display().to_string(),
+            location: location.display().to_string(),
             what: what.into(),
         });
     }
 
-    pub(crate) fn failed(&mut self, place: &Path, what: impl Into<String>, mend: &str) {
-        let place = place.display().to_string();
+    pub(crate) fn failed(&mut self, location: &Path, what: impl Into<String>, fix: &str) {
+        let location = location.display().to_string();
         self.failed
-            .push(Finding::new(Severity::Problem, place, what).mend(mend));
+            .push(Finding::new(Severity::Error, location, what).fix(fix));
     }
 }
 
@@ -165,10 +165,10 @@ fn undo_value(
             ),
         )
         .values(present.trim(), old)
-        .mend(format!("echo {old} > {}", path.display()));
+        .fix(format!("echo {old} > {}", path.display()));
         return undone.left.push(finding);
     }
-    let mend = format!("echo {old} > {}", path.display());
+    let fix = format!("echo {old} > {}", path.display());
     match write_back(kernel, path, old) {
         Ok(()) => match kernel.read(path) {
             Ok(present) if notation.same(&present, old) => {
@@ -177,11 +177,11 @@ fn undo_value(
             Ok(present) => undone.failed(
                 path,
                 format!("the kernel took {old} and made it {}", present.trim()),
-                &mend,
+                &fix,
             ),
-            Err(error) => undone.failed(path, format!("cannot be read back: {error}"), &mend),
+            Err(error) => undone.failed(path, format!("cannot be read back: {error}"), &fix),
         },
-        Err(error) => undone.failed(path, format!("the kernel refuses {old}: {error}"), &mend),
+        Err(error) => undone.failed(path, format!("the kernel refuses {old}: {error}"), &fix),
     }
 }
 
@@ -417,27 +417,27 @@ fn undo_affinity(
     if present == task.affinity || !tasks::is_same(kernel, task) {
         return;
     }
-    let place = thread_path(task.thread);
-    let mend = format!("taskset -pc {} {}", task.affinity, task.thread);
+    let location = thread_path(task.thread);
+    let fix = format!("taskset -pc {} {}", task.affinity, task.thread);
     if present != *new {
         let finding = Finding::new(
             Severity::Warning,
-            place.display().to_string(),
+            location.display().to_string(),
             format!(
                 "someone else changed its affinity after Rampart set it to {new}, so it was left"
             ),
         )
         .values(present.to_string(), task.affinity.to_string())
-        .mend(mend);
+        .fix(fix);
         return undone.left.push(finding);
     }
     match kernel.set_affinity(task.thread, &task.affinity) {
-        Ok(()) => undone.restored(&place, format!("affinity {} again", task.affinity)),
+        Ok(()) => undone.restored(&location, format!("affinity {} again", task.affinity)),
         Err(error) if groups::is_gone(&error) => {}
         Err(error) => undone.failed(
-            &place,
+            &location,
             format!("cannot have its affinity {} back: {error}", task.affinity),
-            &mend,
+            &fix,
         ),
     }
 }
@@ -460,28 +460,28 @@ fn undo_policy(
     if same(old) || !tasks::is_same(kernel, task) {
         return;
     }
-    let place = thread_path(task.thread);
-    let mend = chrt(task.thread, old.policy());
+    let location = thread_path(task.thread);
+    let fix = chrt(task.thread, old.policy());
     if present.policy() != new.policy() {
         let finding = Finding::new(
             Severity::Warning,
-            place.display().to_string(),
+            location.display().to_string(),
             format!(
                 "someone else changed its policy after Rampart set it to {}, so it was left",
                 new.policy()
             ),
         )
         .values(present.policy().to_string(), old.policy().to_string())
-        .mend(mend);
+        .fix(fix);
         return undone.left.push(finding);
     }
     match kernel.set_attributes(task.thread, old) {
-        Ok(()) => undone.restored(&place, format!("policy {} again", old.policy())),
+        Ok(()) => undone.restored(&location, format!("policy {} again", old.policy())),
         Err(error) if groups::is_gone(&error) => {}
         Err(error) => undone.failed(
-            &place,
+            &location,
             format!("cannot have its policy {} back: {error}", old.policy()),
-            &mend,
+            &fix,
         ),
     }
 }

@@ -71,9 +71,9 @@ fn not_of_cells(domain: &PlannedDomain) -> Option<Fault> {
             "of a cell's memory only the size can be said: it is kept from Linux",
         ),
     ];
-    let (field, _, mend) = fields.into_iter().find(|(_, given, _)| *given)?;
+    let (field, _, fix) = fields.into_iter().find(|(_, given, _)| *given)?;
     let what = format!("domain `{}` is a cell and has `{field}`", domain.name);
-    Some(Fault::of("domain", what, mend).field(field))
+    Some(Fault::of("domain", what, fix).field(field))
 }
 
 fn missing(domain: &PlannedDomain) -> Option<Fault> {
@@ -94,16 +94,16 @@ fn missing(domain: &PlannedDomain) -> Option<Fault> {
             "write image = \"/opt/press/press.bin\"",
         ),
     ];
-    let (field, _, mend) = fields.into_iter().find(|(_, missing, _)| *missing)?;
+    let (field, _, fix) = fields.into_iter().find(|(_, missing, _)| *missing)?;
     let what = format!("the cell `{}` has no `{field}`", domain.name);
-    Some(Fault::of("domain", what, mend))
+    Some(Fault::of("domain", what, fix))
 }
 
 fn wrong(domain: &PlannedDomain) -> Option<Fault> {
     let options = domain.cell.clone().unwrap_or_default();
-    let fault = |field, what: &str, mend: &str| {
+    let fault = |field, what: &str, fix: &str| {
         let what = format!("domain `{}`: {what}", domain.name);
-        Some(Fault::of("domain", what, mend).field(field))
+        Some(Fault::of("domain", what, fix).field(field))
     };
     // As the hypervisor has it; 32 is the most that its configuration holds.
     if domain.name.len() > 32 || domain.name == "root" {
@@ -160,8 +160,8 @@ fn wrong(domain: &PlannedDomain) -> Option<Fault> {
             "remove it, or initramfs",
         );
     }
-    if let Some((what, mend)) = wrong_regions(&options, linux) {
-        return fault("cell", &what, mend);
+    if let Some((what, fix)) = wrong_regions(&options, linux) {
+        return fault("cell", &what, fix);
     }
     if !linux && !options.arguments.is_empty() {
         return fault(

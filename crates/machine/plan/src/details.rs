@@ -8,8 +8,8 @@ use crate::kinds::Fault;
 /// The first fault among them.
 pub(crate) fn first_fault(domain: &PlannedDomain) -> Option<Fault> {
     let name = &domain.name;
-    let fault = |field, what: &str, mend: &str| {
-        Some(Fault::of("domain", format!("domain `{name}`: {what}"), mend).field(field))
+    let fault = |field, what: &str, fix: &str| {
+        Some(Fault::of("domain", format!("domain `{name}`: {what}"), fix).field(field))
     };
     if let Some(container) = &domain.container {
         let embedded = container

@@ -7,7 +7,7 @@ use rampart_model::clean;
 
 /// Why a text is no plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{file}:{line}:{column}: {what}; {mend}\n{excerpt}")]
+#[error("{file}:{line}:{column}: {what}; {fix}\n{excerpt}")]
 pub struct PlanError {
     /// The file's name as the caller gave it.
     pub file: String,
@@ -18,7 +18,7 @@ pub struct PlanError {
     /// What is wrong.
     pub what: String,
     /// What would be right.
-    pub mend: String,
+    pub fix: String,
     /// The line, with a mark under the place.
     pub excerpt: String,
 }
@@ -30,7 +30,7 @@ impl PlanError {
         file: &str,
         span: Range<usize>,
         what: impl Into<String>,
-        mend: impl Into<String>,
+        fix: impl Into<String>,
     ) -> Self {
         let start = boundary(text, span.start);
         let (line, column) = position(text, start);
@@ -52,7 +52,7 @@ impl PlanError {
             line,
             column,
             what: what.into(),
-            mend: mend.into(),
+            fix: fix.into(),
             excerpt: format!(
                 "{lead} |\n{line} | {}\n{lead} | {indent}{}",
                 printable(content),

@@ -10,8 +10,8 @@ use rampart_model::{
 };
 
 use crate::details;
+use crate::locations::Step;
 use crate::names::{HOUSEKEEPING, is_name};
-use crate::places::Step;
 use crate::rules::RULES;
 
 /// What is wrong, and where.
@@ -21,21 +21,21 @@ pub(crate) struct Fault {
     entry: Option<usize>,
     field: Option<Cow<'static, str>>,
     pub(crate) what: String,
-    pub(crate) mend: String,
+    pub(crate) fix: String,
 }
 
 impl Fault {
     pub(crate) fn of(
         section: &'static str,
         what: impl Into<String>,
-        mend: impl Into<String>,
+        fix: impl Into<String>,
     ) -> Self {
         Self {
             section,
             entry: None,
             field: None,
             what: what.into(),
-            mend: mend.into(),
+            fix: fix.into(),
         }
     }
 
@@ -72,8 +72,8 @@ pub(crate) fn first_fault(plan: &Plan) -> Option<Fault> {
         known.insert(&domain.name);
     }
     if let Some(fault) = plan.host.iter().find_map(|(name, choice)| {
-        let (what, mend) = rampart_rules::allowed(name, choice).err()?;
-        Some(Fault::of("host", what, mend).field(name.clone()))
+        let (what, fix) = rampart_rules::allowed(name, choice).err()?;
+        Some(Fault::of("host", what, fix).field(name.clone()))
     }) {
         return Some(fault);
     }
@@ -101,8 +101,7 @@ pub(crate) fn first_fault(plan: &Plan) -> Option<Fault> {
 }
 
 fn domain_fault(domain: &PlannedDomain, known: &BTreeSet<&str>) -> Option<Fault> {
-    let fault =
-        |field, what: String, mend: &str| Some(Fault::of("domain", what, mend).field(field));
+    let fault = |field, what: String, fix: &str| Some(Fault::of("domain", what, fix).field(field));
     let name = &domain.name;
     if !is_name(name) {
         return fault(
@@ -184,11 +183,11 @@ fn kind_fault(domain: &PlannedDomain) -> Option<Fault> {
                 "write memory = { size = \"1GiB\" }",
             ),
         ];
-        let (field, _, mend) = missing.into_iter().find(|(_, missing, _)| *missing)?;
+        let (field, _, fix) = missing.into_iter().find(|(_, missing, _)| *missing)?;
         return Some(Fault::of(
             "domain",
             format!("the guest `{name}` has no `{field}`"),
-            mend,
+            fix,
         ));
     }
     if let Some((field, _)) = only_guest.into_iter().find(|(_, given)| *given) {
@@ -232,7 +231,7 @@ fn cpu_fault(domain: &PlannedDomain, known: &BTreeSet<&str>) -> Option<Fault> {
         }
         (None, None) => return None,
     };
-    let fault = |what: String, mend: &str| Some(Fault::of("domain", what, mend).field(field));
+    let fault = |what: String, fix: &str| Some(Fault::of("domain", what, fix).field(field));
     if listed.as_ref().is_some_and(|cpus| cpus.is_empty()) {
         return fault(
             format!("domain `{name}` names no CPU"),
@@ -268,8 +267,7 @@ fn cpu_fault(domain: &PlannedDomain, known: &BTreeSet<&str>) -> Option<Fault> {
 }
 
 fn waiver_fault(plan: &Plan, waiver: &Waiver) -> Option<Fault> {
-    let fault =
-        |field, what: String, mend: String| Some(Fault::of("waive", what, mend).field(field));
+    let fault = |field, what: String, fix: String| Some(Fault::of("waive", what, fix).field(field));
     let name = &waiver.rule;
     let Some(rule) = RULES.iter().find(|rule| rule.name == name) else {
         let nearest = RULES

@@ -3,7 +3,7 @@
 //! that others learned the hard way, proposed from a topology, written, and drawn.
 //!
 //! **Invariant:** this crate is pure. It reads no file, asks no clock and starts nothing: text,
-//! [`Machine`](rampart_model::Machine) and [`Surroundings`](rampart_model::Surroundings) go in, a
+//! [`Machine`](rampart_model::Machine) and [`Environment`](rampart_model::Surroundings) go in, a
 //! plan, its resolution or a text comes out. The same input gives the same output.
 
 #![forbid(unsafe_code)]
@@ -15,10 +15,10 @@ mod error;
 mod export;
 mod fingerprint;
 mod kinds;
+mod locations;
 mod names;
 mod parse;
 mod picture;
-mod places;
 mod propose;
 mod resolve;
 mod rules;
@@ -34,10 +34,10 @@ pub use export::{
     kubernetes, libvirt, systemd, tuned,
 };
 pub use fingerprint::{difference, fingerprint};
+pub use locations::Places;
 pub use names::matches;
 pub use parse::parse;
 pub use picture::{PictureOptions, finding_line, html, terminal};
-pub use places::Places;
 pub use propose::{Proposal, ProposeError, Wish, propose};
 pub use resolve::resolve;
 pub use rules::{RULES, Rule};

@@ -7,7 +7,7 @@ use rampart_model::Plan;
 
 use crate::error::PlanError;
 use crate::kinds;
-use crate::places;
+use crate::locations;
 
 /// Examples of fields whose type is easily mistaken.
 const EXAMPLES: [(&str, &str); 27] = [
@@ -64,20 +64,20 @@ pub fn parse(text: &str, file: &str) -> Result<Plan, PlanError> {
     let plan: Plan = toml::from_str(text).map_err(|error| {
         let span = error.span().unwrap_or(0..0);
         let what = error.message().replace('\n', ", ");
-        let mend = mend(text, &span);
-        PlanError::new(text, file, span, what, mend)
+        let fix = fix(text, &span);
+        PlanError::new(text, file, span, what, fix)
     })?;
     match kinds::first_fault(&plan) {
         Some(fault) => {
-            let span = places::span(text, &fault.steps());
-            Err(PlanError::new(text, file, span, fault.what, fault.mend))
+            let span = locations::span(text, &fault.steps());
+            Err(PlanError::new(text, file, span, fault.what, fault.fix))
         }
         None => Ok(plan),
     }
 }
 
 /// What would be right at a place: an example of the field that stands there.
-fn mend(text: &str, span: &Range<usize>) -> String {
+fn fix(text: &str, span: &Range<usize>) -> String {
     let before = text.get(..span.start).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |at| at + 1);
     let field = text

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use rampart_model::{
-    ByteSize, CpuId, CpuRequest, CpuSet, DomainKind, GuestMemory, KnobAction, KnobChoice, Machine,
-    MachineSection, Plan, PlannedDomain, PlannedPolicy, Reboot, SchedulingPolicy, Severity,
-    SmtPolicy, Surroundings, VirtualCpuRequest, VirtualCpus, VitalThread, plural,
+    ByteSize, CpuId, CpuRequest, CpuSet, DomainKind, Environment, GuestMemory, KnobAction,
+    KnobChoice, Machine, MachineSection, Plan, PlannedDomain, PlannedPolicy, Reboot,
+    SchedulingPolicy, Severity, SmtPolicy, VirtualCpuRequest, VirtualCpus, VitalThread, plural,
 };
 
 use crate::fingerprint::fingerprint;
@@ -51,7 +51,7 @@ impl Proposal {
 pub enum ProposeError {
     /// The CPUs do not suffice.
     #[error(
-        "machine: it has no CPUs for this plan besides housekeeping (has {present}, needed {wanted}); mend: wish for fewer domains or CPUs, at most one for each core but the first"
+        "machine: it has no CPUs for this plan besides housekeeping (has {present}, needed {wanted}); fix: wish for fewer domains or CPUs, at most one for each core but the first"
     )]
     NotEnough {
         /// What there is.
@@ -61,7 +61,7 @@ pub enum ProposeError {
     },
     /// Fewer CPUs than domains.
     #[error(
-        "--real-time-cpus: each domain needs a CPU of its own (is {cpus}, needed {domains} or more); mend: wish for more CPUs or fewer domains"
+        "--real-time-cpus: each domain needs a CPU of its own (is {cpus}, needed {domains} or more); fix: wish for more CPUs or fewer domains"
     )]
     FewerThanDomains {
         /// CPUs wished for.
@@ -216,10 +216,10 @@ fn assemble(machine: &Machine, kinds: &[DomainKind], choices: &[Choice]) -> Prop
         };
         plan.host.insert(kind.knob.to_owned(), choice);
     }
-    // A boot line that sets other CPUs aside has to change with the plan.
-    let resolved = resolve(machine, &plan, &Surroundings::default());
+    // A kernel command line that sets other CPUs aside has to change with the plan.
+    let resolved = resolve(machine, &plan, &Environment::default());
     let restart = resolved.findings.iter().any(|finding| {
-        finding.rule == "boot-line" && finding.finding.severity == Severity::Problem
+        finding.rule == "kernel-command-line" && finding.finding.severity == Severity::Error
     });
     if restart {
         plan.boot.reboot = Reboot::Plan;

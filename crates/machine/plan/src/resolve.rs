@@ -2,8 +2,8 @@
 //! From a machine and a plan to the owner of everything.
 
 use rampart_model::{
-    CpuId, CpuOwnership, CpuRole, CpuSet, DomainKind, Machine, PLAN_SCHEMA_VERSION, Plan,
-    PlannedDomain, ResolvedDomain, ResolvedPlan, SchedulingPolicy, SmtPolicy, Surroundings,
+    CpuId, CpuOwnership, CpuRole, CpuSet, DomainKind, Environment, Machine, PLAN_SCHEMA_VERSION,
+    Plan, PlannedDomain, ResolvedDomain, ResolvedPlan, SchedulingPolicy, SmtPolicy,
 };
 
 use crate::claims::{Claims, servants};
@@ -13,7 +13,7 @@ use crate::{rules, shares, view};
 /// Resolves a plan on a machine: every CPU gets at most one owner, whatever the plan says; what
 /// the plan breaks is in the findings. A pure function.
 #[must_use]
-pub fn resolve(machine: &Machine, plan: &Plan, surroundings: &Surroundings) -> ResolvedPlan {
+pub fn resolve(machine: &Machine, plan: &Plan, environment: &Environment) -> ResolvedPlan {
     let claims = Claims::of(machine, plan);
     let idle = idle_siblings(machine, &claims);
     let housekeeping = housekeeping(machine, plan, &claims, &idle);
@@ -26,7 +26,7 @@ pub fn resolve(machine: &Machine, plan: &Plan, surroundings: &Surroundings) -> R
     for (domain, planned) in domains.iter_mut().zip(&plan.domains) {
         domain.huge_pages = shares::huge_pages(machine, planned, &domain.cpus);
     }
-    let division = shares::division(surroundings, &domains);
+    let division = shares::division(environment, &domains);
     if let Some(Ok(division)) = &division {
         for group in &division.groups {
             for domain in domains
@@ -56,7 +56,7 @@ pub fn resolve(machine: &Machine, plan: &Plan, surroundings: &Surroundings) -> R
         schema_version: PLAN_SCHEMA_VERSION,
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
         fingerprint: fingerprint(machine),
-        interrupts: shares::interrupts(plan, surroundings, &domains, &housekeeping),
+        interrupts: shares::interrupts(plan, environment, &domains, &housekeeping),
         caches: shares::caches(machine, &domains, &housekeeping),
         nodes: shares::nodes(machine, &domains, &housekeeping),
         real_time: real_time(plan, &claims),
@@ -71,7 +71,7 @@ pub fn resolve(machine: &Machine, plan: &Plan, surroundings: &Surroundings) -> R
     resolved.findings = rules::check(&rules::Context {
         machine,
         plan,
-        surroundings,
+        environment,
         claims: &claims,
         resolved: &resolved,
         division: division.as_ref(),
@@ -142,7 +142,7 @@ fn resolved(
     let virtual_cpus = (0..count.min(MOST_VIRTUAL_CPUS))
         .map(|_| bound.next())
         .collect();
-    let place = |set: &Option<CpuSet>| {
+    let location = |set: &Option<CpuSet>| {
         if guest {
             set.clone().unwrap_or_else(|| housekeeping.clone())
         } else {
@@ -153,8 +153,8 @@ fn resolved(
         name: domain.name.clone(),
         kind: domain.kind,
         virtual_cpus,
-        emulator: place(&domain.emulator),
-        service: place(&domain.service),
+        emulator: location(&domain.emulator),
+        service: location(&domain.service),
         policy: highest_policy(domain),
         reasons: if host {
             vec!["a host domain shares the housekeeping CPUs".to_owned()]

@@ -151,7 +151,7 @@ fn best(machine: &Machine, units: &[Unit], search: &Search) -> Option<Choice> {
     None
 }
 
-/// `count` CPUs of a group: those that the boot line set aside first, then those far from the boot
+/// `count` CPUs of a group: those that the kernel command line set aside first, then those far from the boot
 /// CPU.
 fn take(machine: &Machine, mut group: Vec<&Unit>, count: usize) -> Option<CpuSet> {
     group.sort_by_key(|unit| {
@@ -210,7 +210,7 @@ fn reason(machine: &Machine, cpus: &CpuSet, units: &[Unit], strictness: usize) -
         _ => parts.push("of several kinds of cores, as one kind did not suffice".to_owned()),
     }
     if cpus.is_subset(&topology.isolated) {
-        parts.push("set aside by the boot line".to_owned());
+        parts.push("set aside by the kernel command line".to_owned());
     }
     parts.join(", ")
 }

@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 
 use rampart_model::{
-    AllocationGroup, CacheControl, CacheKind, CacheSharing, CpuSet, DomainKind, GuestPages,
-    Interrupt, InterruptMatch, InterruptOwnership, Machine, NodeSharing, Plan, PlannedDomain,
-    ResolvedDomain, Surroundings,
+    AllocationGroup, CacheControl, CacheKind, CacheSharing, CpuSet, DomainKind, Environment,
+    GuestPages, Interrupt, InterruptMatch, InterruptOwnership, Machine, NodeSharing, Plan,
+    PlannedDomain, ResolvedDomain,
 };
 use rampart_rules::{Division, Indivisible, cache_requests, divide};
 
@@ -33,11 +33,11 @@ pub(crate) fn is_match(rule: &InterruptMatch, interrupt: &Interrupt) -> bool {
 
 pub(crate) fn interrupts(
     plan: &Plan,
-    surroundings: &Surroundings,
+    environment: &Environment,
     domains: &[ResolvedDomain],
     housekeeping: &CpuSet,
 ) -> Vec<InterruptOwnership> {
-    surroundings
+    environment
         .interrupts
         .iter()
         .flatten()
@@ -115,11 +115,11 @@ pub(crate) fn nodes(
 /// The caches as the domains' shares divide them; none where nobody asks, or what can be divided is
 /// not known. Groups of the plan itself, where it is applied, are not in the way.
 pub(crate) fn division(
-    surroundings: &Surroundings,
+    environment: &Environment,
     domains: &[ResolvedDomain],
 ) -> Option<Result<Division, Box<Indivisible>>> {
     let requests = cache_requests(domains);
-    let Some(CacheControl::Mounted(allocation)) = &surroundings.cache_control else {
+    let Some(CacheControl::Mounted(allocation)) = &environment.cache_control else {
         return None;
     };
     if requests.is_empty() {

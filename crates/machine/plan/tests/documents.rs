@@ -43,7 +43,7 @@ fn the_page_has_every_rule() {
     let mut table = String::from("|---|---|---|---|---|\n");
     for rule in RULES {
         let severity = match rule.severity {
-            Severity::Problem => "refuses",
+            Severity::Error => "refuses",
             Severity::Warning => "warns",
             Severity::Note => "notes",
         };

@@ -78,9 +78,9 @@ fn everything_that_can_be_said_is_read() {
         plan,
         "{written}"
     );
-    let places = rampart_plan::Places::of(FULL);
-    assert_eq!(places.line(Some("press-control")), Some(9));
-    assert_eq!(places.line(Some("nobody")), None);
+    let locations = rampart_plan::Places::of(FULL);
+    assert_eq!(locations.line(Some("press-control")), Some(9));
+    assert_eq!(locations.line(Some("nobody")), None);
 }
 
 /// What is written, the line and column that are named, and words of the message.

@@ -5,9 +5,9 @@ mod support;
 
 use proptest::prelude::*;
 use rampart_model::{
-    CpuId, CpuRequest, CpuRole, CpuSelector, CpuSet, DomainKind, Enforcement, GuestMemory,
-    InterruptMatch, KnobAction, KnobChoice, MachineSection, Nanos, Plan, PlannedDomain,
-    PlannedPolicy, Reboot, Restart, SchedulingPolicy, SmtPolicy, Surroundings, ThreadRule,
+    CpuId, CpuRequest, CpuRole, CpuSelector, CpuSet, DomainKind, Enforcement, Environment,
+    GuestMemory, InterruptMatch, KnobAction, KnobChoice, MachineSection, Nanos, Plan,
+    PlannedDomain, PlannedPolicy, Reboot, Restart, SchedulingPolicy, SmtPolicy, ThreadRule,
     VirtualCpuRequest, VirtualCpus, Waiver,
 };
 use support::{machine, recorded};
@@ -210,7 +210,7 @@ proptest! {
 
     #[test]
     fn no_cpu_has_two_owners(plan in plan(), machine in machines()) {
-        let resolved = rampart_plan::resolve(&machine, &plan, &Surroundings::default());
+        let resolved = rampart_plan::resolve(&machine, &plan, &Environment::default());
         let mut seen = CpuSet::new();
         for domain in &resolved.domains {
             prop_assert!(domain.cpus.intersection(&seen).is_empty(), "{:?}", resolved.domains);
@@ -231,7 +231,7 @@ proptest! {
             prop_assert_eq!(works, seen.contains(cpu.cpu), "{:?}", cpu);
             prop_assert_eq!(cpu.role == CpuRole::Housekeeping, resolved.housekeeping.contains(cpu.cpu));
         }
-        let again = rampart_plan::resolve(&machine, &plan, &Surroundings::default());
+        let again = rampart_plan::resolve(&machine, &plan, &Environment::default());
         prop_assert_eq!(&again, &resolved);
         // It can be drawn, and its document is read as it was written.
         let drawn = rampart_plan::terminal(&resolved, rampart_plan::PictureOptions::default());

@@ -38,7 +38,7 @@ fn what_the_boot_line_set_aside_comes_first() {
         of(&resolved, "a")
             .reasons
             .join(" ")
-            .contains("set aside by the boot line")
+            .contains("set aside by the kernel command line")
     );
 }
 

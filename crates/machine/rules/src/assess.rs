@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How one knob stands on one machine.
 
-use rampart_model::{CheckPlace, CpuId, CpuSet, PreemptionModel};
+use rampart_model::{CheckLocation, CpuId, CpuSet, PreemptionModel};
 
 use crate::check::Subject;
 use crate::compare::{cpus_satisfy, satisfies, wanted_text};
 use crate::facts::{Judgement, judge};
 use crate::{
-    Format, Isolation, KernelThread, Knob, Place, PlaceValue, Reading, Unread, Wanted, When,
+    Format, Isolation, KernelThread, Knob, LocationValue, Place, Reading, Unread, Wanted, When,
 };
 
 /// Decides about a knob.
@@ -26,7 +26,7 @@ pub(crate) fn assess(knob: &Knob, subject: &Subject<'_>, isolation: &Isolation) 
         }
     }
     let wanted = knob.wanted_by(isolation);
-    match knob.place {
+    match knob.location {
         Place::File(format, templates) => files(templates, format, wanted, subject, isolation),
         Place::Exists(paths) => exists(paths, wanted, subject),
         Place::Boot {
@@ -63,7 +63,7 @@ fn holds(when: When, subject: &Subject<'_>, isolation: &Isolation) -> Option<boo
         When::Tickless => !machine.topology.nohz_full.is_empty(),
         When::BootIsolation => ["isolcpus", "nohz_full", "rcu_nocbs"]
             .iter()
-            .any(|parameter| readings.boot_line.has(parameter)),
+            .any(|parameter| readings.kernel_command_line.has(parameter)),
         When::ControlGroupsV1 => matches!(machine.control_groups.as_str(), "v1" | "hybrid"),
         When::ControlGroupsV2 => matches!(machine.control_groups.as_str(), "v2" | "hybrid"),
         When::Option(option) => return readings.option(option),
@@ -71,14 +71,14 @@ fn holds(when: When, subject: &Subject<'_>, isolation: &Isolation) -> Option<boo
 }
 
 /// Several places as one.
-fn together(places: Vec<CheckPlace>, some: bool) -> Judgement {
-    let wrong = places
+fn together(locations: Vec<CheckLocation>, some: bool) -> Judgement {
+    let wrong = locations
         .iter()
-        .filter(|place| place.as_wanted == Some(false))
+        .filter(|location| location.as_wanted == Some(false))
         .count();
-    let right = places
+    let right = locations
         .iter()
-        .filter(|place| place.as_wanted == Some(true))
+        .filter(|location| location.as_wanted == Some(true))
         .count();
     let as_wanted = match (wrong, right) {
         (0, 0) => None,
@@ -87,12 +87,12 @@ fn together(places: Vec<CheckPlace>, some: bool) -> Judgement {
     };
     let mut values: Vec<&str> = Vec::new();
     // What is wrong is what a person wants to see first.
-    for place in places
+    for location in locations
         .iter()
-        .filter(|place| wrong == 0 || place.as_wanted == Some(false))
+        .filter(|location| wrong == 0 || location.as_wanted == Some(false))
     {
-        if !values.contains(&place.present.as_str()) {
-            values.push(&place.present);
+        if !values.contains(&location.present.as_str()) {
+            values.push(&location.present);
         }
     }
     let shown = values
@@ -102,7 +102,7 @@ fn together(places: Vec<CheckPlace>, some: bool) -> Judgement {
         .collect::<Vec<_>>()
         .join("; ");
     let more = if values.len() > 3 { "; …" } else { "" };
-    let present = match places.len() {
+    let present = match locations.len() {
         0 | 1 => shown,
         _ if wrong == 0 => format!("{shown}{more}"),
         all => format!("{shown}{more} ({wrong} of {all})"),
@@ -110,7 +110,7 @@ fn together(places: Vec<CheckPlace>, some: bool) -> Judgement {
     Judgement::Is {
         present,
         as_wanted,
-        places,
+        locations,
     }
 }
 
@@ -126,29 +126,31 @@ fn files(
         return Judgement::NotHere(format!("there is no {} here", templates.join(" or ")));
     }
     let mut refused = None;
-    let mut places = Vec::new();
-    for place in found {
-        match &place.reading {
-            Reading::Value(text) => places.push(one_file(place, text, format, wanted, isolation)),
+    let mut locations = Vec::new();
+    for location in found {
+        match &location.reading {
+            Reading::Value(text) => {
+                locations.push(one_file(location, text, format, wanted, isolation))
+            }
             Reading::Refused(why) => refused = Some(*why),
         }
     }
     match refused {
-        Some(why) if places.is_empty() => Judgement::Unread(why),
-        _ => together(places, matches!(wanted, Wanted::SomeAtLeast(_))),
+        Some(why) if locations.is_empty() => Judgement::Unread(why),
+        _ => together(locations, matches!(wanted, Wanted::SomeAtLeast(_))),
     }
 }
 
 fn one_file(
-    place: &PlaceValue,
+    location: &LocationValue,
     text: &str,
     format: Format,
     wanted: Wanted,
     isolation: &Isolation,
-) -> CheckPlace {
+) -> CheckLocation {
     let text = text.trim();
-    CheckPlace {
-        place: place.path.clone(),
+    CheckLocation {
+        location: location.path.clone(),
         present: shown(text, format),
         wanted: wanted_text(wanted, Some(isolation)),
         as_wanted: satisfies(wanted, format, text, isolation),
@@ -169,7 +171,7 @@ fn exists(paths: &[&str], wanted: Wanted, subject: &Subject<'_>) -> Judgement {
     let found: Vec<&str> = paths
         .iter()
         .flat_map(|path| subject.readings.of(path))
-        .map(|place| place.path.as_str())
+        .map(|location| location.path.as_str())
         .collect();
     let present = if found.is_empty() {
         "absent"
@@ -179,7 +181,7 @@ fn exists(paths: &[&str], wanted: Wanted, subject: &Subject<'_>) -> Judgement {
     Judgement::Is {
         present: present.to_owned(),
         as_wanted: presence(wanted, !found.is_empty()),
-        places: Vec::new(),
+        locations: Vec::new(),
     }
 }
 
@@ -199,14 +201,14 @@ fn boot(
     subject: &Subject<'_>,
     isolation: &Isolation,
 ) -> Judgement {
-    let line = &subject.readings.boot_line;
+    let line = &subject.readings.kernel_command_line;
     let present = match (line.has(parameter), line.value(parameter)) {
         (false, _) => "not given".to_owned(),
         (true, None) => "given".to_owned(),
         (true, Some(value)) => value.to_owned(),
     };
     let as_wanted = match (wanted, format) {
-        (Wanted::Told, _) => None,
+        (Wanted::Informational, _) => None,
         (Wanted::Present | Wanted::Absent, _) => presence(wanted, line.has(parameter)),
         (Wanted::CoversRealTime | Wanted::NoRealTime, _) => {
             let last = subject
@@ -242,7 +244,7 @@ fn boot(
     Judgement::Is {
         present,
         as_wanted,
-        places: Vec::new(),
+        locations: Vec::new(),
     }
 }
 
@@ -260,7 +262,7 @@ fn kernel_option(option: &str, wanted: Wanted, subject: &Subject<'_>) -> Judgeme
             other => other.to_owned(),
         },
         as_wanted: presence(wanted, set),
-        places: Vec::new(),
+        locations: Vec::new(),
     }
 }
 
@@ -313,25 +315,25 @@ fn thread_policies(
         return Judgement::Is {
             present,
             as_wanted: Some(found.is_empty()),
-            places: Vec::new(),
+            locations: Vec::new(),
         };
     }
-    let places: Vec<CheckPlace> = threads
+    let locations: Vec<CheckLocation> = threads
         .iter()
         .filter_map(|thread| {
             let policy = thread.policy?.to_string();
-            Some(CheckPlace {
-                place: format!("thread {} ({})", thread.thread, thread.name),
+            Some(CheckLocation {
+                location: format!("thread {} ({})", thread.thread, thread.name),
                 as_wanted: satisfies(wanted, Format::Text, &policy, isolation),
                 present: policy,
                 wanted: wanted_text(wanted, Some(isolation)),
             })
         })
         .collect();
-    if places.is_empty() {
+    if locations.is_empty() {
         return Judgement::NotHere("the kernel has no such thread".to_owned());
     }
-    together(places, false)
+    together(locations, false)
 }
 
 fn thread_affinities(
@@ -344,23 +346,23 @@ fn thread_affinities(
         Ok(threads) => threads,
         Err(unread) => return unread,
     };
-    let places: Vec<CheckPlace> = threads
+    let locations: Vec<CheckLocation> = threads
         .iter()
         .filter(|thread| !thread.bound)
         .filter_map(|thread| {
             let affinity = thread.affinity.as_ref()?;
-            Some(CheckPlace {
-                place: format!("thread {} ({})", thread.thread, thread.name),
+            Some(CheckLocation {
+                location: format!("thread {} ({})", thread.thread, thread.name),
                 present: affinity.named().to_string(),
                 wanted: wanted_text(wanted, Some(isolation)),
                 as_wanted: cpus_satisfy(wanted, affinity, isolation),
             })
         })
         .collect();
-    if places.is_empty() {
+    if locations.is_empty() {
         return Judgement::NotHere("the kernel has no such thread that may be moved".to_owned());
     }
-    together(places, false)
+    together(locations, false)
 }
 
 fn program(names: &[&str], wanted: Wanted, subject: &Subject<'_>) -> Judgement {
@@ -380,6 +382,6 @@ fn program(names: &[&str], wanted: Wanted, subject: &Subject<'_>) -> Judgement {
     Judgement::Is {
         present,
         as_wanted: presence(wanted, !running.is_empty()),
-        places: Vec::new(),
+        locations: Vec::new(),
     }
 }

@@ -36,9 +36,9 @@ fn step(plan: &ResolvedPlan, domain: &ResolvedDomain) -> ChangeStep {
         why: why.to_owned(),
         present: "everybody's".to_owned(),
         wanted: cache_share_text(domain),
-        places: Vec::new(),
+        locations: Vec::new(),
         disruptive: None,
-        mend: None,
+        fix: None,
         source: "Documentation/filesystems/resctrl.rst".to_owned(),
     }
 }

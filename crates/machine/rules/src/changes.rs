@@ -3,8 +3,8 @@
 //! the order in which it is done.
 
 use rampart_model::{
-    APPLICATION_SCHEMA_VERSION, ChangeList, ChangePlace, ChangeStep, ChangeTarget, CpuRole, CpuSet,
-    DomainKind, KnobAction, KnobChoice, KnobEffect, ResolvedPlan, StepAction, StepKind,
+    APPLICATION_SCHEMA_VERSION, ChangeList, ChangeLocation, ChangeStep, ChangeTarget, CpuRole,
+    CpuSet, DomainKind, KnobAction, KnobChoice, KnobEffect, ResolvedPlan, StepAction, StepKind,
 };
 
 use crate::assess::assess;
@@ -12,7 +12,7 @@ use crate::check::Subject;
 use crate::choice::WITH_THE_WALLS;
 use crate::compare::{cpus, marked, satisfies, to_write, wanted_text};
 use crate::facts::{Judgement, deep_idle_states};
-use crate::mend::mend;
+use crate::fix::fix;
 use crate::{Fact, Format, Isolation, Knob, Place, Reading, Wanted, is_safety_net};
 
 /// What applying `plan` to a machine changes. What a restart would change is in it too, marked so.
@@ -50,19 +50,23 @@ pub fn change_list(
 fn write_once(steps: &mut [ChangeStep]) {
     let mut written: Vec<(ChangeTarget, String)> = Vec::new();
     for step in steps {
-        if step.action != StepAction::Apply || step.places.is_empty() {
+        if step.action != StepAction::Apply || step.locations.is_empty() {
             continue;
         }
-        let earlier = |place: &ChangePlace| {
-            let same = |(target, _): &&(ChangeTarget, String)| *target == place.target;
+        let earlier = |location: &ChangeLocation| {
+            let same = |(target, _): &&(ChangeTarget, String)| *target == location.target;
             written.iter().find(same).map(|(_, name)| name.clone())
         };
-        let first = step.places.first().and_then(earlier);
-        step.places.retain(|place| earlier(place).is_none());
-        if let (true, Some(name)) = (step.places.is_empty(), first) {
+        let first = step.locations.first().and_then(earlier);
+        step.locations
+            .retain(|location| earlier(location).is_none());
+        if let (true, Some(name)) = (step.locations.is_empty(), first) {
             step.why = format!("with {name}");
         }
-        let own = step.places.iter().map(|place| place.target.clone());
+        let own = step
+            .locations
+            .iter()
+            .map(|location| location.target.clone());
         written.extend(own.map(|target| (target, step.name.clone())));
     }
 }
@@ -78,12 +82,12 @@ fn offline(plan: &ResolvedPlan) -> Option<ChangeStep> {
         why: "smt = \"off\" in the plan".to_owned(),
         present: "online".to_owned(),
         wanted: format!("{} offline", cpus.named()),
-        places: cpus
+        locations: cpus
             .iter()
             .map(|cpu| {
                 let path = format!("/sys/devices/system/cpu/cpu{cpu}/online");
-                ChangePlace {
-                    place: path.clone(),
+                ChangeLocation {
+                    location: path.clone(),
                     target: ChangeTarget::File(path),
                     present: "1".to_owned(),
                     value: "0".to_owned(),
@@ -91,7 +95,7 @@ fn offline(plan: &ResolvedPlan) -> Option<ChangeStep> {
             })
             .collect(),
         disruptive: Some("what runs on these CPUs is moved to others".to_owned()),
-        mend: None,
+        fix: None,
         source: "Documentation/core-api/cpu_hotplug.rst".to_owned(),
     })
 }
@@ -103,16 +107,16 @@ fn walls(plan: &ResolvedPlan) -> Vec<ChangeStep> {
         .filter(|domain| !matches!(domain.kind, DomainKind::Host | DomainKind::Cell))
         .filter(|domain| !domain.cpus.is_empty())
         .map(|domain| ChangeStep {
-            kind: StepKind::Wall,
+            kind: StepKind::Isolation,
             name: domain.name.clone(),
             title: format!("the wall around {}", domain.name),
             action: StepAction::Apply,
             why: String::new(),
             present: "everybody's".to_owned(),
             wanted: format!("{} for it alone", domain.cpus.named()),
-            places: Vec::new(),
+            locations: Vec::new(),
             disruptive: Some("what runs on these CPUs is moved to others".to_owned()),
-            mend: None,
+            fix: None,
             source: "Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/cpusets.rst".to_owned(),
         })
         .collect()
@@ -134,8 +138,8 @@ fn step(
         Judgement::Is {
             present,
             as_wanted,
-            places,
-        } => (present, as_wanted, places),
+            locations,
+        } => (present, as_wanted, locations),
         Judgement::NotHere(_) | Judgement::Unread(_) => return None,
     };
     let mut step = ChangeStep {
@@ -146,27 +150,27 @@ fn step(
         why: String::new(),
         present,
         wanted: wanted_text(wanted, Some(isolation)),
-        places: Vec::new(),
+        locations: Vec::new(),
         disruptive: knob.disruptive.map(str::to_owned),
-        mend: None,
+        fix: None,
         source: knob.source.to_owned(),
     };
     // What is only told is nobody's to change, unless the plan names a value.
-    if as_wanted.filter(|_| wanted != Wanted::Told)? {
+    if as_wanted.filter(|_| wanted != Wanted::Informational)? {
         // What the plan leaves to others is theirs even where it is as it should be.
         if choice.is_some_and(|choice| choice.action != KnobAction::Apply) {
             return Some(step);
         }
         match boot_argument(knob, wanted, isolation) {
             Some(argument) => {
-                step.kind = StepKind::BootLine;
+                step.kind = StepKind::KernelCommandLine;
                 step.why = given(&argument, plan, subject).unwrap_or(argument);
             }
-            None => step.places = places(knob, None, subject, isolation),
+            None => step.locations = places(knob, None, subject, isolation),
         }
         return Some(step);
     }
-    step.mend = mend(knob, wanted, &found, subject.machine, isolation);
+    step.fix = fix(knob, wanted, &found, subject.machine, isolation);
     let choice = (choice, named.is_some());
     decide(&mut step, knob, wanted, choice, subject, isolation);
     Some(step)
@@ -208,17 +212,17 @@ fn decide(
         return;
     }
     if let Some(argument) = boot_argument(knob, wanted, isolation) {
-        step.kind = StepKind::BootLine;
+        step.kind = StepKind::KernelCommandLine;
         step.action = StepAction::AtRestart;
         step.why = argument;
         return;
     }
-    step.places = match knob.place {
+    step.locations = match knob.location {
         // Nobody's service is stopped because a catalogue wants it so.
         Place::Program(names) if is_named => services(names, subject),
         _ => places(knob, Some(wanted), subject, isolation),
     };
-    if step.places.is_empty() {
+    if step.locations.is_empty() {
         step.action = StepAction::ByHand;
         step.why = crate::entry::effect(knob).words().to_owned();
     } else {
@@ -227,16 +231,16 @@ fn decide(
 }
 
 /// The services of programs that run and should not.
-fn services(names: &[&str], subject: &Subject<'_>) -> Vec<ChangePlace> {
+fn services(names: &[&str], subject: &Subject<'_>) -> Vec<ChangeLocation> {
     names
         .iter()
         .filter(|name| {
             let programs = subject.readings.programs.as_ref();
             programs.is_some_and(|programs| programs.contains(**name))
         })
-        .map(|name| ChangePlace {
+        .map(|name| ChangeLocation {
             target: ChangeTarget::Service(format!("{name}.service")),
-            place: format!("{name}.service"),
+            location: format!("{name}.service"),
             present: "running".to_owned(),
             value: "stopped".to_owned(),
         })
@@ -252,18 +256,23 @@ fn is_written(knob: &Knob) -> bool {
 }
 
 /// Every place of a knob that gets another value; empty where writing is not how it is done.
-fn places(knob: &Knob, aim: Aim, subject: &Subject<'_>, isolation: &Isolation) -> Vec<ChangePlace> {
+fn places(
+    knob: &Knob,
+    aim: Aim,
+    subject: &Subject<'_>,
+    isolation: &Isolation,
+) -> Vec<ChangeLocation> {
     if !is_written(knob) {
         return Vec::new();
     }
-    match knob.place {
+    match knob.location {
         Place::File(format, templates) => files(templates, format, aim, subject, isolation),
         Place::ThreadPolicy(names) => policies(names, aim, subject, isolation),
         Place::ThreadAffinity(names) => affinities(names, aim, subject, isolation),
         Place::Fact(Fact::IdleLatency, _) => deep_idle_states(subject.readings)
             .into_iter()
-            .map(|path| ChangePlace {
-                place: path.clone(),
+            .map(|path| ChangeLocation {
+                location: path.clone(),
                 target: ChangeTarget::File(path),
                 present: "0".to_owned(),
                 value: "1".to_owned(),
@@ -279,18 +288,18 @@ fn files(
     aim: Aim,
     subject: &Subject<'_>,
     isolation: &Isolation,
-) -> Vec<ChangePlace> {
+) -> Vec<ChangeLocation> {
     let found = subject.readings.first_readable(templates);
     let mut changed = Vec::new();
-    for place in found {
-        let Reading::Value(text) = &place.reading else {
+    for location in found {
+        let Reading::Value(text) = &location.reading else {
             continue;
         };
         // Groups belong to their managers, and files elsewhere are nobody's settings of a kernel.
         let ours = ["/proc/sys/", "/sys/"]
             .iter()
-            .any(|root| place.path.starts_with(root))
-            && !place.path.starts_with("/sys/fs/cgroup/");
+            .any(|root| location.path.starts_with(root))
+            && !location.path.starts_with("/sys/fs/cgroup/");
         if !ours {
             return Vec::new();
         }
@@ -307,9 +316,9 @@ fn files(
         let Some(value) = value else {
             continue;
         };
-        let path = place.path.clone();
-        changed.push(ChangePlace {
-            place: path.clone(),
+        let path = location.path.clone();
+        changed.push(ChangeLocation {
+            location: path.clone(),
             target: match format {
                 Format::Text => ChangeTarget::File(path),
                 Format::List => ChangeTarget::CpuListFile(path),
@@ -348,7 +357,7 @@ fn policies(
     aim: Aim,
     subject: &Subject<'_>,
     isolation: &Isolation,
-) -> Vec<ChangePlace> {
+) -> Vec<ChangeLocation> {
     let value = aim.and_then(|wanted| to_write(wanted, Format::Text, isolation));
     if value.is_none() && aim.is_some() {
         return Vec::new();
@@ -362,8 +371,8 @@ fn policies(
             let is_so = aim.is_some_and(|wanted| {
                 satisfies(wanted, Format::Text, &present, isolation) != Some(false)
             });
-            (!is_so).then(|| ChangePlace {
-                place: format!("thread {} ({})", thread.thread, thread.name),
+            (!is_so).then(|| ChangeLocation {
+                location: format!("thread {} ({})", thread.thread, thread.name),
                 target: ChangeTarget::ThreadPolicy(thread.thread),
                 present,
                 value,
@@ -377,7 +386,7 @@ fn affinities(
     aim: Aim,
     subject: &Subject<'_>,
     isolation: &Isolation,
-) -> Vec<ChangePlace> {
+) -> Vec<ChangeLocation> {
     crate::assess::threads(names, subject, isolation)
         .unwrap_or_default()
         .into_iter()
@@ -392,8 +401,8 @@ fn affinities(
                 }
                 _ => return None,
             };
-            Some(ChangePlace {
-                place: format!("thread {} ({})", thread.thread, thread.name),
+            Some(ChangeLocation {
+                location: format!("thread {} ({})", thread.thread, thread.name),
                 target: ChangeTarget::ThreadAffinity(thread.thread),
                 present,
                 value,
@@ -402,13 +411,13 @@ fn affinities(
         .collect()
 }
 
-/// The argument of the boot line that sets a knob; none where it is not set there.
+/// The argument of the kernel command line that sets a knob; none where it is not set there.
 fn boot_argument(knob: &Knob, wanted: Wanted, isolation: &Isolation) -> Option<String> {
     let real_time = &isolation.real_time;
     if knob.name == "managed-interrupts" {
         return Some(format!("isolcpus=managed_irq,domain,{real_time}"));
     }
-    let (parameter, format) = match knob.place {
+    let (parameter, format) = match knob.location {
         Place::Boot {
             parameter, format, ..
         } => (parameter.to_owned(), format),
@@ -425,11 +434,11 @@ fn boot_argument(knob: &Knob, wanted: Wanted, isolation: &Isolation) -> Option<S
     }
 }
 
-/// The argument of the boot line as it was given, where it is as wanted: another value that is wanted
+/// The argument of the kernel command line as it was given, where it is as wanted: another value that is wanted
 /// too is somebody's choice. None where it is not given, or names CPUs that the plan does not set aside:
-/// these lists are one with the plan's, as its rule `boot-line` says.
+/// these lists are one with the plan's, as its rule `kernel-command-line` says.
 fn given(argument: &str, plan: &ResolvedPlan, subject: &Subject<'_>) -> Option<String> {
-    let line = &subject.readings.boot_line;
+    let line = &subject.readings.kernel_command_line;
     let topology = &subject.machine.topology;
     let parameter = argument.split('=').next()?;
     if !line.has(parameter) {
@@ -462,7 +471,7 @@ fn parameter_of(path: &str) -> Option<String> {
     Some(format!("{module}.{parameter}"))
 }
 
-/// Arguments of the boot line: what the knobs ask for, and what the plan says, which wins.
+/// Arguments of the kernel command line: what the knobs ask for, and what the plan says, which wins.
 fn boot_arguments(plan: &ResolvedPlan, steps: &[ChangeStep]) -> Vec<String> {
     let name = |argument: &str| {
         argument
@@ -475,7 +484,7 @@ fn boot_arguments(plan: &ResolvedPlan, steps: &[ChangeStep]) -> Vec<String> {
     let asked = steps
         .iter()
         .filter(|step| {
-            step.kind == StepKind::BootLine
+            step.kind == StepKind::KernelCommandLine
                 && matches!(step.action, StepAction::AtRestart | StepAction::AsWanted)
         })
         .map(|step| &step.why);

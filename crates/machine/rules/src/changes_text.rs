@@ -37,8 +37,8 @@ pub fn changes_text(changes: &ChangeList) -> String {
     for step in &by_hand {
         let values = format!("is {}, wanted {}", step.present, step.wanted);
         line(&mut text, step, &values);
-        if let Some(mend) = &step.mend {
-            let _ = writeln!(text, "      {mend}");
+        if let Some(fix) = &step.fix {
+            let _ = writeln!(text, "      {fix}");
         }
     }
     let skipped = of(StepAction::Skip);
@@ -66,14 +66,14 @@ fn line(text: &mut String, step: &ChangeStep, rest: &str) {
 }
 
 fn changed(text: &mut String, step: &ChangeStep) {
-    match (step.kind, step.places.as_slice()) {
-        (StepKind::Wall, _) => line(text, step, &format!("wall: {}", step.wanted)),
+    match (step.kind, step.locations.as_slice()) {
+        (StepKind::Isolation, _) => line(text, step, &format!("wall: {}", step.wanted)),
         (StepKind::Cache, _) => line(text, step, &format!("cache: {}", step.wanted)),
         (_, []) => line(text, step, &format!("{}; {}", step.wanted, step.why)),
         (_, [only]) => line(
             text,
             step,
-            &format!("{} -> {}  {}", only.present, only.value, only.place),
+            &format!("{} -> {}  {}", only.present, only.value, only.location),
         ),
         (_, [first, ..]) => line(
             text,
@@ -82,8 +82,8 @@ fn changed(text: &mut String, step: &ChangeStep) {
                 "{} -> {}  {} and {} more",
                 first.present,
                 first.value,
-                first.place,
-                step.places.len().saturating_sub(1)
+                first.location,
+                step.locations.len().saturating_sub(1)
             ),
         ),
     }

@@ -12,7 +12,7 @@ use crate::assess::assess;
 use crate::compare::wanted_text;
 use crate::entry::{choice, effect};
 use crate::facts::Judgement;
-use crate::mend::mend;
+use crate::fix::fix;
 use crate::{Isolation, Knob, Readings, Unread, Wanted};
 
 /// What is checked.
@@ -41,10 +41,10 @@ pub fn check(
     let mut counts = CheckCounts::default();
     for finding in &findings {
         *match finding.state {
-            CheckState::Problem => &mut counts.problem,
-            CheckState::Advice => &mut counts.advice,
+            CheckState::Error => &mut counts.errors,
+            CheckState::Warning => &mut counts.warnings,
             CheckState::Ok => &mut counts.ok,
-            CheckState::Told => &mut counts.told,
+            CheckState::Informational => &mut counts.told,
             CheckState::NotRead => &mut counts.not_read,
             CheckState::NotApplicable => &mut counts.not_applicable,
         } += 1;
@@ -71,10 +71,10 @@ pub fn check(
         not_read: unread
             .into_iter()
             .map(|(why, knobs)| {
-                let (why, mend) = why.words();
+                let (why, fix) = why.words();
                 NotRead {
                     why: why.to_owned(),
-                    mend: mend.to_owned(),
+                    fix: fix.to_owned(),
                     knobs,
                 }
             })
@@ -96,9 +96,9 @@ fn finding(
         state: CheckState::NotApplicable,
         present: String::new(),
         wanted: wanted_text(wanted, Some(isolation)),
-        places: Vec::new(),
+        locations: Vec::new(),
         reason: knob.reason.to_owned(),
-        mend: None,
+        fix: None,
         effect: effect(knob),
         disruptive: knob.disruptive.map(str::to_owned),
         cost: knob.cost.to_owned(),
@@ -118,21 +118,21 @@ fn finding(
         Judgement::Is {
             present,
             as_wanted,
-            places,
+            locations,
         } => {
             finding.present = present;
             // A choice that only tells overrules a fact that judges.
-            let as_wanted = as_wanted.filter(|_| wanted != Wanted::Told);
+            let as_wanted = as_wanted.filter(|_| wanted != Wanted::Informational);
             finding.state = match as_wanted {
                 Some(true) => CheckState::Ok,
-                Some(false) if knob.problem => CheckState::Problem,
-                Some(false) => CheckState::Advice,
-                None => CheckState::Told,
+                Some(false) if knob.problem => CheckState::Error,
+                Some(false) => CheckState::Warning,
+                None => CheckState::Informational,
             };
             if as_wanted == Some(false) {
-                finding.mend = mend(knob, wanted, &places, subject.machine, isolation);
+                finding.fix = fix(knob, wanted, &locations, subject.machine, isolation);
             }
-            finding.places = places;
+            finding.locations = locations;
         }
     }
     finding

@@ -8,7 +8,7 @@ use rampart_model::{KnobChoice, KnobEffect, SchedulingPolicy};
 use crate::compare::cpus;
 use crate::{Format, Knob, Place, Wanted, named};
 
-/// The name in a plan that stands for every knob that the plan does not name.
+/// The name in a active plan for every knob that the plan does not name.
 pub const DEFAULT: &str = "default";
 
 /// Knobs that take away what stops a real-time thread that never sleeps.
@@ -47,15 +47,15 @@ pub fn unknown(name: &str) -> (String, String) {
         .map(|knob| knob.name)
         .filter(|known| !begin.is_empty() && (known.contains(name) || known.starts_with(&begin)))
         .collect();
-    let mend = if near.is_empty() {
+    let fix = if near.is_empty() {
         "`rampart knobs` lists all".to_owned()
     } else {
         format!("perhaps {}; `rampart knobs` lists all", near.join(", "))
     };
-    (format!("there is no knob `{}`", name.escape_debug()), mend)
+    (format!("there is no knob `{}`", name.escape_debug()), fix)
 }
 
-/// Why a plan cannot say this about this name, and what mends it.
+/// Why a plan cannot say this about this name, and how to fix it.
 ///
 /// # Errors
 /// If there is no such knob, or it cannot have such a value.
@@ -84,13 +84,13 @@ pub fn allowed(name: &str, choice: &KnobChoice) -> Result<(), (String, String)> 
 
 impl Knob {
     /// Whether it can be set on a machine that runs or at its restart: a file, a parameter of the
-    /// boot line, a thread. The rest is how the machine or its kernel was made, or programs.
+    /// kernel command line, a thread. The rest is how the machine or its kernel was made, or programs.
     #[must_use]
     pub fn is_settable(&self) -> bool {
         let made_so = [KnobEffect::InFirmware, KnobEffect::WithAnotherKernel];
         !made_so.contains(&self.effect)
             && matches!(
-                self.place,
+                self.location,
                 Place::File(_, _)
                     | Place::Boot { .. }
                     | Place::ThreadPolicy(_)
@@ -107,8 +107,8 @@ impl Knob {
 
     /// Whether a file of it is written with a value that a plan names.
     fn is_written_literally(&self) -> bool {
-        match self.place {
-            // The file tells only what the boot line or the firmware decides.
+        match self.location {
+            // The file tells only what the kernel command line or the firmware decides.
             Place::File(_, _) if self.effect.needs_restart() => false,
             // Groups belong to their managers.
             Place::File(_, paths) => {
@@ -121,7 +121,7 @@ impl Knob {
 
     /// Whether this is a value itself.
     fn takes_literally(&self, value: &str) -> bool {
-        match self.place {
+        match self.location {
             Place::File(_, _) if !self.is_written_literally() => false,
             Place::ThreadPolicy(_) => priority(value).is_some(),
             Place::File(Format::Text, _) => {
@@ -137,7 +137,7 @@ impl Knob {
     fn is_number(&self) -> bool {
         let mut wishes = std::iter::once(self.wanted)
             .chain(self.choices.iter().map(|choice| choice.wanted))
-            .filter(|wanted| *wanted != Wanted::Told)
+            .filter(|wanted| *wanted != Wanted::Informational)
             .peekable();
         wishes.peek().is_some()
             && wishes.all(|wanted| {
@@ -154,7 +154,7 @@ impl Knob {
 
     /// The values that a plan may choose, in words; empty where there are none.
     fn values(&self) -> String {
-        let itself = match self.place {
+        let itself = match self.location {
             Place::File(_, _) if !self.is_written_literally() => None,
             Place::ThreadPolicy(_) => Some("a priority from 1 to 99"),
             Place::File(Format::Text, _) if self.is_number() => Some("a number"),
@@ -182,7 +182,7 @@ impl Knob {
         if let Some(choice) = self.choices.iter().find(|choice| choice.name == value) {
             return choice.wanted;
         }
-        match (self.place, priority(value)) {
+        match (self.location, priority(value)) {
             (Place::ThreadPolicy(_), Some(priority)) => Wanted::FifoAtLeast(priority),
             (Place::File(_, _), _) if self.takes_literally(value) => Wanted::Chosen(self.name),
             _ => self.wanted,
@@ -250,8 +250,8 @@ mod tests {
             ("no such", "1", "`rampart knobs` lists all"),
             ("", "1", "`rampart knobs` lists all"),
         ] {
-            let (what, mend) = allowed(name, &choice(value)).expect_err(name);
-            assert!(mend.contains(words), "{name} {value}: {what}; {mend}");
+            let (what, fix) = allowed(name, &choice(value)).expect_err(name);
+            assert!(fix.contains(words), "{name} {value}: {what}; {fix}");
         }
     }
 
@@ -273,7 +273,7 @@ mod tests {
             isolation.choices.insert(knob.to_owned(), value.to_owned());
             let knob = named(knob).expect(knob);
             let wanted = knob.wanted_by(&isolation);
-            let format = match knob.place {
+            let format = match knob.location {
                 Place::File(format, _) => format,
                 _ => Format::Text,
             };

@@ -87,7 +87,7 @@ pub fn satisfies(
                 },
             })
         }
-        Wanted::Present | Wanted::Absent | Wanted::Text(_) | Wanted::Told => None,
+        Wanted::Present | Wanted::Absent | Wanted::Text(_) | Wanted::Informational => None,
     }
 }
 
@@ -118,7 +118,11 @@ pub fn to_write(wanted: Wanted, format: Format, isolation: &Isolation) -> Option
         Wanted::Contains(part) => Some(part.to_owned()),
         Wanted::FifoAtLeast(priority) => Some(SchedulingPolicy::Fifo(priority).to_string()),
         Wanted::Chosen(knob) => isolation.choices.get(knob).cloned(),
-        Wanted::Not(_) | Wanted::Present | Wanted::Absent | Wanted::Text(_) | Wanted::Told => None,
+        Wanted::Not(_)
+        | Wanted::Present
+        | Wanted::Absent
+        | Wanted::Text(_)
+        | Wanted::Informational => None,
     }
 }
 
@@ -152,7 +156,7 @@ pub fn wanted_text(wanted: Wanted, isolation: Option<&Isolation>) -> String {
         (Wanted::Chosen(knob), isolation) => isolation
             .and_then(|isolation| isolation.choices.get(knob))
             .map_or_else(|| "as the plan says".to_owned(), Clone::clone),
-        (Wanted::Told, _) => "no one value".to_owned(),
+        (Wanted::Informational, _) => "no one value".to_owned(),
     }
 }
 
@@ -214,7 +218,7 @@ mod tests {
             (Wanted::ZeroOrAtLeast(600), text, "120", Some(false)),
             (Wanted::Not(&["off"]), text, "off", Some(false)),
             (Wanted::Not(&["nomsi"]), text, "noacpi,nomsi", Some(false)),
-            (Wanted::Told, text, "1", None),
+            (Wanted::Informational, text, "1", None),
         ] {
             assert_eq!(
                 satisfies(wanted, format, present, &isolation()),

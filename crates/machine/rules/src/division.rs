@@ -81,7 +81,7 @@ pub fn cache_requests(domains: &[ResolvedDomain]) -> Vec<CacheRequest<'_>> {
 /// left for the default group and for shares that others may use too.
 ///
 /// # Errors
-/// The first share that cannot be had, with the place, what there is, what is needed and the mend.
+/// The first share that cannot be had, with the place, what there is, what is needed and the fix.
 pub fn divide(
     allocation: &Allocation,
     requests: &[CacheRequest<'_>],
@@ -110,16 +110,16 @@ pub fn divide(
 
 pub(crate) fn indivisible(
     request: &CacheRequest<'_>,
-    place: impl Into<String>,
+    location: impl Into<String>,
     what: impl Into<String>,
     values: (String, String),
-    mend: impl Into<String>,
+    fix: impl Into<String>,
 ) -> Box<Indivisible> {
     Box::new(Indivisible {
         domain: request.domain.to_owned(),
-        finding: Finding::new(Severity::Problem, place, what)
+        finding: Finding::new(Severity::Error, location, what)
             .values(values.0, values.1)
-            .mend(mend),
+            .fix(fix),
     })
 }
 
@@ -293,11 +293,11 @@ fn bandwidth(
     percent: u32,
     schemata: &mut Schemata,
 ) -> Result<(), Box<Indivisible>> {
-    let place = format!("{}/info/MB", allocation.point);
+    let location = format!("{}/info/MB", allocation.point);
     let needed = format!("{percent} percent for {}", request.cpus.named());
-    let refuse = |what: &str, present: &str, mend: &str| {
+    let refuse = |what: &str, present: &str, fix: &str| {
         let values = (present.to_owned(), needed.clone());
-        Err(indivisible(request, place.clone(), what, values, mend))
+        Err(indivisible(request, location.clone(), what, values, fix))
     };
     let Some(resource) = &allocation.bandwidth else {
         return refuse(

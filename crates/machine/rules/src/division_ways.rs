@@ -147,7 +147,7 @@ fn number_of_ways(
     instance: &ResourceInstance,
     request: &CacheRequest<'_>,
 ) -> Result<Option<(u32, Option<Finding>)>, Box<Indivisible>> {
-    let place = format!("L{} cache {}", level.level, instance.id);
+    let location = format!("L{} cache {}", level.level, instance.id);
     let asked = match (request.share.ways, request.share.bytes) {
         (Some(ways), _) => ways,
         (None, Some(bytes)) => {
@@ -155,7 +155,7 @@ fn number_of_ways(
             if size == 0 {
                 return Err(indivisible(
                     request,
-                    place,
+                    location,
                     "the size of the cache is not known",
                     (
                         "no size of a way".to_owned(),
@@ -172,7 +172,7 @@ fn number_of_ways(
     let raised = (count > asked).then(|| {
         Finding::new(
             Severity::Note,
-            place,
+            location,
             format!(
                 "domain `{}` gets more ways than it asks for, as the processor gives no fewer",
                 request.domain
@@ -205,7 +205,7 @@ fn no_room(
         .filter(|group| !group.name.is_empty())
         .map(|group| format!("{}/{}", allocation.point, group.name))
         .collect();
-    let mend = if groups.is_empty() {
+    let fix = if groups.is_empty() {
         "ask for fewer ways, here or in another domain".to_owned()
     } else {
         format!(
@@ -226,7 +226,7 @@ fn no_room(
             ),
             plural(count, "way"),
         ),
-        mend,
+        fix,
     )
 }
 
@@ -240,5 +240,5 @@ fn of_devices(level: &Level<'_>, instance: &ResourceInstance, mask: WayMask) -> 
         format!("mask {mask}, of devices {}", level.shareable),
         "ways that devices do not use",
     )
-    .mend("ask for fewer ways, or switch the devices' writing into the cache off in the firmware")
+    .fix("ask for fewer ways, or switch the devices' writing into the cache off in the firmware")
 }

@@ -6,7 +6,7 @@ use rampart_model::{
 };
 
 use crate::compare::wanted_text;
-use crate::mend::{undo, verify};
+use crate::fix::{undo, verify};
 use crate::{Choice, Isolation, Knob, Place};
 
 /// The whole catalogue as a document.
@@ -26,7 +26,7 @@ pub fn entry(knob: &Knob) -> KnobEntry {
         name: knob.name.to_owned(),
         title: knob.title.to_owned(),
         group: knob.group,
-        places: places(knob.place),
+        locations: places(knob.location),
         wanted: wanted_text(knob.wanted, None),
         applies: knob.applies.iter().map(|when| when.words()).collect(),
         reason: knob.reason.to_owned(),
@@ -44,7 +44,7 @@ pub fn entry(knob: &Knob) -> KnobEntry {
 
 /// Options of the kernel change with the kernel, whatever the entry says.
 pub(crate) fn effect(knob: &Knob) -> KnobEffect {
-    match knob.place {
+    match knob.location {
         Place::KernelOption(_) => KnobEffect::WithAnotherKernel,
         _ => knob.effect,
     }
@@ -59,16 +59,16 @@ pub(crate) fn choice(choice: &Choice, isolation: Option<&Isolation>) -> KnobOpin
     }
 }
 
-fn places(place: Place) -> Vec<String> {
+fn places(location: Place) -> Vec<String> {
     let all = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
     let threads = |names: &[&str]| names.iter().map(|name| format!("thread {name}")).collect();
-    match place {
+    match location {
         Place::File(_, paths) | Place::Exists(paths) => all(paths),
-        Place::Boot { parameter, .. } => vec![format!("boot line: {parameter}=")],
+        Place::Boot { parameter, .. } => vec![format!("kernel command line: {parameter}=")],
         Place::KernelOption(option) => vec![option.to_owned()],
         Place::ThreadPolicy(names) | Place::ThreadAffinity(names) => threads(names),
         Place::Program(names) => names.iter().map(|name| format!("program {name}")).collect(),
-        Place::Fact(_, place) => vec![place.to_owned()],
-        Place::Guest(place) => vec![place.to_owned()],
+        Place::Fact(_, location) => vec![location.to_owned()],
+        Place::Guest(location) => vec![location.to_owned()],
     }
 }

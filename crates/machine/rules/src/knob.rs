@@ -17,7 +17,7 @@ pub struct Knob {
     /// What it belongs to.
     pub group: KnobGroup,
     /// Where it is.
-    pub place: Place,
+    pub location: Place,
     /// When it matters; all of them must hold.
     pub applies: &'static [When],
     /// What it should be.
@@ -36,7 +36,7 @@ pub struct Knob {
     pub kernels: Kernels,
     /// How to change it, where the place alone does not tell. `{real-time}` and `{housekeeping}`
     /// stand for the CPUs.
-    pub mend: Option<&'static str>,
+    pub fix: Option<&'static str>,
     /// How to see that it is set, where reading the place again does not tell.
     pub verify: Option<&'static str>,
     /// How to take it back, where writing the old value does not.
@@ -54,16 +54,16 @@ impl Knob {
             name: "",
             title: "",
             group,
-            place: Place::File(Format::Text, &[]),
+            location: Place::File(Format::Text, &[]),
             applies: &[],
-            wanted: Wanted::Told,
+            wanted: Wanted::Informational,
             choices: &[],
             reason: "",
             cost: "",
             disruptive: None,
             effect: KnobEffect::AtOnce,
             kernels: Kernels::ALL,
-            mend: None,
+            fix: None,
             verify: None,
             undo: None,
             source: "",
@@ -91,7 +91,7 @@ pub enum Place {
     File(Format, &'static [&'static str]),
     /// A file or directory of which only the presence counts.
     Exists(&'static [&'static str]),
-    /// A parameter of the boot line. CPUs that one of `also` names count too.
+    /// A parameter of the kernel command line. CPUs that one of `also` names count too.
     Boot {
         /// Its name, without `=`.
         parameter: &'static str,
@@ -152,7 +152,7 @@ pub enum Wanted {
     /// In words, decided by the [`Fact`] or by whoever sets up the guest.
     Text(&'static str),
     /// No value is right for every machine: it is told.
-    Told,
+    Informational,
 }
 
 /// One opinion where sources differ.
@@ -193,7 +193,7 @@ pub enum When {
     OrdinaryKernel,
     /// Where some CPUs run without a tick.
     Tickless,
-    /// Where `nohz_full=` is on the boot line, or another list of real-time CPUs.
+    /// Where `nohz_full=` is on the kernel command line, or another list of real-time CPUs.
     BootIsolation,
     /// Where the cpuset controller is in a v1 hierarchy.
     ControlGroupsV1,

@@ -10,7 +10,6 @@
 #![forbid(unsafe_code)]
 
 mod assess;
-mod boot_line;
 mod cache_steps;
 mod catalogue;
 mod changes;
@@ -22,15 +21,15 @@ mod division;
 mod division_ways;
 mod entry;
 mod facts;
+mod fix;
 mod isolation;
+mod kernel_command_line;
 mod knob;
-mod mend;
 mod page;
 mod pages_reserved;
 pub mod readings;
 mod text;
 
-pub use boot_line::{BootLine, IsolatedCpus};
 pub use cache_steps::cache_share_text;
 pub use catalogue::{all, named};
 pub use changes::change_list;
@@ -42,7 +41,10 @@ pub use division::{CacheRequest, DividedGroup, Division, Indivisible, cache_requ
 pub use entry::{catalogue_document, entry};
 pub use facts::Fact;
 pub use isolation::Isolation;
+pub use kernel_command_line::{IsolatedCpus, KernelCommandLine};
 pub use knob::{Choice, Format, KernelVersion, Kernels, Knob, Place, Wanted, When};
 pub use page::{entry_text, list_text, page};
-pub use readings::{Interrupt, KernelThread, PlaceValue, ProcessLimits, Reading, Readings, Unread};
+pub use readings::{
+    Interrupt, KernelThread, LocationValue, ProcessLimits, Reading, Readings, Unread,
+};
 pub use text::{TextOptions, check_text};

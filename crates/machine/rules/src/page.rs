@@ -49,7 +49,7 @@ pub fn entry_text(knob: &KnobEntry) -> String {
 fn rows(knob: &KnobEntry) -> Vec<(&'static str, String)> {
     let mut rows = vec![
         ("group", knob.group.title().to_owned()),
-        ("where", knob.places.join(", or ")),
+        ("where", knob.locations.join(", or ")),
         ("wanted", knob.wanted.clone()),
     ];
     if !knob.applies.is_empty() {
@@ -73,7 +73,7 @@ fn rows(knob: &KnobEntry) -> Vec<(&'static str, String)> {
     rows.push(("verify", knob.verify.clone()));
     rows.push(("undo", knob.undo.clone()));
     rows.push(("source", knob.source.clone()));
-    let severity = if knob.problem { "problem" } else { "advice" };
+    let severity = if knob.problem { "error" } else { "warning" };
     rows.push(("if not", severity.to_owned()));
     rows
 }
@@ -135,9 +135,9 @@ fn entry_markdown(text: &mut String, knob: &KnobEntry) {
         let words = match label {
             "group" => continue,
             "where" => knob
-                .places
+                .locations
                 .iter()
-                .map(|place| format!("`{place}`"))
+                .map(|location| format!("`{location}`"))
                 .collect::<Vec<_>>()
                 .join(", or "),
             // A bare `<` or `*` would be markup.

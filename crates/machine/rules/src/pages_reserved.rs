@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 
 use rampart_model::{
-    ByteSize, ChangePlace, ChangeStep, ChangeTarget, KnobAction, Reboot, ResolvedPlan, StepAction,
-    StepKind,
+    ByteSize, ChangeLocation, ChangeStep, ChangeTarget, KnobAction, Reboot, ResolvedPlan,
+    StepAction, StepKind,
 };
 
-use crate::{BootLine, KernelVersion, Reading, Readings};
+use crate::{KernelCommandLine, KernelVersion, Reading, Readings};
 
 /// The knobs by whose names a plan leaves these changes to others.
 pub(crate) const PAGES: &str = "huge-pages";
@@ -95,17 +95,19 @@ fn number(readings: &Readings, node: u32, size: ByteSize, file: &str) -> (Option
     ));
     let node = node.to_string();
     let found = if of_nodes.is_empty() {
-        whole.iter().find(|place| place.keys.first() == Some(&size))
-    } else {
-        of_nodes
+        whole
             .iter()
-            .find(|place| place.keys.first() == Some(&node) && place.keys.get(1) == Some(&size))
+            .find(|location| location.keys.first() == Some(&size))
+    } else {
+        of_nodes.iter().find(|location| {
+            location.keys.first() == Some(&node) && location.keys.get(1) == Some(&size)
+        })
     };
-    let Some(place) = found else {
+    let Some(location) = found else {
         return (None, 0);
     };
-    match &place.reading {
-        Reading::Value(text) => (Some(place.path.clone()), text.parse().unwrap_or(0)),
+    match &location.reading {
+        Reading::Value(text) => (Some(location.path.clone()), text.parse().unwrap_or(0)),
         Reading::Refused(_) => (None, 0),
     }
 }
@@ -141,9 +143,9 @@ fn now(plan: &ResolvedPlan, pools: &[Pool], is_at_boot: bool) -> ChangeStep {
         why: String::new(),
         present: format!("{} free", say(|pool| pool.free)),
         wanted: format!("{} free", say(|pool| pool.needed)),
-        places: Vec::new(),
+        locations: Vec::new(),
         disruptive: Some("memory is moved until there are pages in one piece".to_owned()),
-        mend: None,
+        fix: None,
         source: SOURCE.to_owned(),
     };
     if let Some((action, why)) = left(plan, PAGES) {
@@ -157,12 +159,12 @@ fn now(plan: &ResolvedPlan, pools: &[Pool], is_at_boot: bool) -> ChangeStep {
     } else {
         missing
     };
-    step.places = pages
+    step.locations = pages
         .iter()
         .filter_map(|pool| {
             let path = pool.path.clone()?;
-            Some(ChangePlace {
-                place: path.clone(),
+            Some(ChangeLocation {
+                location: path.clone(),
                 target: ChangeTarget::File(path),
                 present: pool.total.to_string(),
                 value: pool.target().to_string(),
@@ -177,18 +179,18 @@ fn now(plan: &ResolvedPlan, pools: &[Pool], is_at_boot: bool) -> ChangeStep {
         step.action = StepAction::Apply;
         return step;
     };
-    step.places = Vec::new();
+    step.locations = Vec::new();
     (step.action, step.why) = if is_at_boot && hidden.size.0 >= GIGANTIC {
         (StepAction::AtRestart, format!("with {PAGES_AT_BOOT}"))
     } else {
-        step.mend = Some("choose a size that /sys/kernel/mm/hugepages shows".to_owned());
+        step.fix = Some("choose a size that /sys/kernel/mm/hugepages shows".to_owned());
         let why = format!("the kernel shows no huge pages of {}", hidden.name());
         (StepAction::ByHand, why)
     };
     step
 }
 
-/// The arguments of the boot line, in [`ChangeStep::why`]: what is there for other sizes first,
+/// The arguments of the kernel command line, in [`ChangeStep::why`]: what is there for other sizes first,
 /// because the words have to stay in their order. None where the plan wants no restart, or nothing
 /// there.
 fn at_boot(plan: &ResolvedPlan, readings: &Readings, pools: &[Pool]) -> Option<ChangeStep> {
@@ -201,7 +203,7 @@ fn at_boot(plan: &ResolvedPlan, readings: &Readings, pools: &[Pool]) -> Option<C
     if plan.boot.reboot != Reboot::Plan || plan.boot.arguments.iter().any(names_them) {
         return None;
     }
-    let (mut words, present) = words_of_others(&readings.boot_line, first.size);
+    let (mut words, present) = words_of_others(&readings.kernel_command_line, first.size);
     let missing = pools.iter().any(|pool| pool.free < pool.needed);
     // Pages that somebody reserved otherwise are there.
     if !missing && present.is_none() {
@@ -212,7 +214,7 @@ fn at_boot(plan: &ResolvedPlan, readings: &Readings, pools: &[Pool]) -> Option<C
     words.push(format!("hugepages={count}"));
     let is_so = present.as_deref() == Some(count.as_str());
     let mut step = ChangeStep {
-        kind: StepKind::BootLine,
+        kind: StepKind::KernelCommandLine,
         name: PAGES_AT_BOOT.to_owned(),
         title: "huge pages asked for at boot".to_owned(),
         action: if is_so && !missing {
@@ -223,9 +225,9 @@ fn at_boot(plan: &ResolvedPlan, readings: &Readings, pools: &[Pool]) -> Option<C
         why: words.join(" "),
         present: present.unwrap_or_else(|| "none".to_owned()),
         wanted: count,
-        places: Vec::new(),
+        locations: Vec::new(),
         disruptive: None,
-        mend: None,
+        fix: None,
         source: "Documentation/admin-guide/kernel-parameters.txt, hugepages=".to_owned(),
     };
     if let Some((action, why)) = left(plan, PAGES_AT_BOOT) {
@@ -234,8 +236,8 @@ fn at_boot(plan: &ResolvedPlan, readings: &Readings, pools: &[Pool]) -> Option<C
     Some(step)
 }
 
-/// What the boot line says of other sizes, and of this one.
-fn words_of_others(line: &BootLine, size: ByteSize) -> (Vec<String>, Option<String>) {
+/// What the kernel command line says of other sizes, and of this one.
+fn words_of_others(line: &KernelCommandLine, size: ByteSize) -> (Vec<String>, Option<String>) {
     let (mut words, mut present) = (Vec::new(), None);
     for (name, value) in line.huge_pages() {
         match name.as_deref() {
@@ -250,7 +252,7 @@ fn words_of_others(line: &BootLine, size: ByteSize) -> (Vec<String>, Option<Stri
     (words, present)
 }
 
-/// A size as the boot line writes it (lib/cmdline.c, `memparse`).
+/// A size as the kernel command line writes it (lib/cmdline.c, `memparse`).
 fn bytes(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match text.get(digits.len()..)?.to_ascii_uppercase().as_str() {
@@ -270,7 +272,7 @@ fn count_at_boot(readings: &Readings, pools: &[&Pool]) -> String {
     let nodes = readings
         .of("/sys/devices/system/node/node{node}/hugepages/hugepages-{size}/nr_hugepages")
         .iter()
-        .filter_map(|place| place.keys.first())
+        .filter_map(|location| location.keys.first())
         .collect::<std::collections::BTreeSet<_>>()
         .len()
         .max(1);

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rampart_model::{CpuSet, SchedulingPolicy};
 
-use crate::{BootLine, KernelVersion, Place};
+use crate::{KernelCommandLine, KernelVersion, Place};
 
 /// Templates that facts need besides the places of the catalogue.
 pub const MORE_FILES: [&str; 16] = [
@@ -52,7 +52,7 @@ pub enum Unread {
 }
 
 impl Unread {
-    /// Why, and the command that mends it.
+    /// Why, and the command that fixes it.
     #[must_use]
     pub const fn words(self) -> (&'static str, &'static str) {
         match self {
@@ -91,7 +91,7 @@ pub enum Reading {
 
 /// One file that a template stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PlaceValue {
+pub struct LocationValue {
     /// Its path, with the leading slash.
     pub path: String,
     /// What the parts in braces stand for here, in order.
@@ -155,9 +155,9 @@ pub struct Readings {
     /// The processor's abilities, as `/proc/cpuinfo` names them.
     pub flags: BTreeSet<String>,
     /// Files by template. A template of which nothing is there has no entry.
-    pub files: BTreeMap<String, Vec<PlaceValue>>,
-    /// The boot line.
-    pub boot_line: BootLine,
+    pub files: BTreeMap<String, Vec<LocationValue>>,
+    /// The kernel command line.
+    pub kernel_command_line: KernelCommandLine,
     /// The kernel's options; none where its configuration cannot be read.
     pub options: Option<BTreeMap<String, String>>,
     /// Threads of the kernel; none where they are not seen.
@@ -175,20 +175,20 @@ pub struct Readings {
 impl Readings {
     /// What a template stands for here; empty where nothing is there.
     #[must_use]
-    pub fn of(&self, template: &str) -> &[PlaceValue] {
+    pub fn of(&self, template: &str) -> &[LocationValue] {
         self.files.get(template).map_or(&[], Vec::as_slice)
     }
 
     /// The files of the first of these templates that has one which can be read, else of the first
     /// that has any: names of different kernels stand in the catalogue together.
     #[must_use]
-    pub fn first_readable(&self, templates: &[&str]) -> &[PlaceValue] {
+    pub fn first_readable(&self, templates: &[&str]) -> &[LocationValue] {
         let there = || {
             let found = templates.iter().map(|template| self.of(template));
-            found.filter(|places| !places.is_empty())
+            found.filter(|locations| !locations.is_empty())
         };
-        let readable = |places: &&[PlaceValue]| {
-            let mut readings = places.iter().map(|place| &place.reading);
+        let readable = |locations: &&[LocationValue]| {
+            let mut readings = locations.iter().map(|location| &location.reading);
             readings.any(|reading| matches!(reading, Reading::Value(_)))
         };
         there()
@@ -202,7 +202,7 @@ impl Readings {
     pub fn value(&self, template: &str) -> Option<&str> {
         self.of(template)
             .iter()
-            .find_map(|place| match &place.reading {
+            .find_map(|location| match &location.reading {
                 Reading::Value(text) => Some(text.as_str()),
                 Reading::Refused(_) => None,
             })
@@ -224,7 +224,7 @@ impl Readings {
 pub fn file_templates() -> BTreeSet<&'static str> {
     let mut templates: BTreeSet<&'static str> = MORE_FILES.into_iter().collect();
     for knob in crate::all() {
-        if let Place::File(_, paths) = knob.place {
+        if let Place::File(_, paths) = knob.location {
             templates.extend(paths);
         }
     }
@@ -236,7 +236,7 @@ pub fn file_templates() -> BTreeSet<&'static str> {
 #[must_use]
 pub fn presence_templates() -> BTreeSet<&'static str> {
     crate::all()
-        .filter_map(|knob| match knob.place {
+        .filter_map(|knob| match knob.location {
             Place::Exists(paths) => Some(paths),
             _ => None,
         })
@@ -252,12 +252,12 @@ mod tests {
     #[test]
     fn a_file_that_can_be_read_counts_before_the_other_names_that_cannot() {
         let file = |path: &str, reading| {
-            let place = PlaceValue {
+            let location = LocationValue {
                 path: path.to_owned(),
                 keys: Vec::new(),
                 reading,
             };
-            (path.to_owned(), vec![place])
+            (path.to_owned(), vec![location])
         };
         let readings = Readings {
             files: BTreeMap::from([
@@ -267,8 +267,8 @@ mod tests {
             ..Readings::default()
         };
         let first = |templates: &[&str]| {
-            let places = readings.first_readable(templates);
-            places.first().map(|place| place.path.clone())
+            let locations = readings.first_readable(templates);
+            locations.first().map(|location| location.path.clone())
         };
         let all = ["/absent", "/hidden", "/shown"];
         assert_eq!(first(&all).as_deref(), Some("/shown"));

@@ -20,8 +20,8 @@ pub struct TextOptions {
 pub fn check_text(check: &Check, options: TextOptions) -> String {
     let mut text = head(check);
     for (state, title) in [
-        (CheckState::Problem, "PROBLEMS"),
-        (CheckState::Advice, "ADVICE"),
+        (CheckState::Error, "PROBLEMS"),
+        (CheckState::Warning, "ADVICE"),
     ] {
         section(&mut text, check, state, title, options, |finding| {
             full(finding, options.verbose)
@@ -30,7 +30,7 @@ pub fn check_text(check: &Check, options: TextOptions) -> String {
     if options.verbose {
         for (state, title) in [
             (CheckState::Ok, "OK"),
-            (CheckState::Told, "TOLD, NOT JUDGED"),
+            (CheckState::Informational, "TOLD, NOT JUDGED"),
         ] {
             section(&mut text, check, state, title, options, |finding| {
                 let line = format!("{}: {} ({})", finding.knob, finding.present, finding.title);
@@ -56,7 +56,7 @@ pub fn check_text(check: &Check, options: TextOptions) -> String {
         heading(&mut text, "NOT READ", options);
         for not_read in &check.not_read {
             text.push_str(&wrapped("  ", "    ", &not_read.why));
-            text.push_str(&wrapped("    mend  ", "          ", &not_read.mend));
+            text.push_str(&wrapped("    fix  ", "          ", &not_read.fix));
             let knobs = not_read.knobs.join(", ");
             text.push_str(&wrapped("    for   ", "          ", &knobs));
         }
@@ -104,8 +104,8 @@ fn summary(check: &Check) -> String {
     };
     format!(
         "{verdict}: {}, {} advice, {} ok; {} told, {} not read, {} not of this machine.",
-        plural(counts.problem, "problem"),
-        counts.advice,
+        plural(counts.errors, "error"),
+        counts.warnings,
         counts.ok,
         counts.told,
         counts.not_read,
@@ -156,11 +156,11 @@ fn full(finding: &CheckFinding, verbose: bool) -> String {
     if let Some(disruptive) = &finding.disruptive {
         effect += &format!("; {disruptive}");
     }
-    let mend = match &finding.mend {
-        Some(mend) => format!("{mend} ({effect})"),
+    let fix = match &finding.fix {
+        Some(fix) => format!("{fix} ({effect})"),
         None => effect,
     };
-    text += &wrapped(&label("mend  "), "            ", &mend);
+    text += &wrapped(&label("fix  "), "            ", &fix);
     text += &wrapped(&label("from  "), "            ", &finding.source);
     if verbose {
         text += &wrapped(&label("cost  "), "            ", &finding.cost);
@@ -171,9 +171,9 @@ fn full(finding: &CheckFinding, verbose: bool) -> String {
             );
             text += &wrapped(&label("or    "), "            ", &words);
         }
-        for place in &finding.places {
-            if place.as_wanted == Some(false) {
-                let words = format!("{} is {}", place.place, place.present);
+        for location in &finding.locations {
+            if location.as_wanted == Some(false) {
+                let words = format!("{} is {}", location.location, location.present);
                 text += &wrapped("            ", "              ", &words);
             }
         }

@@ -18,7 +18,7 @@ fn isolation(real_time: &str, housekeeping: &str) -> Isolation {
 }
 
 fn format(knob: &Knob) -> Format {
-    match knob.place {
+    match knob.location {
         Place::File(format, _) | Place::Boot { format, .. } => format,
         _ => Format::List,
     }
@@ -72,7 +72,7 @@ fn every_group_has_knobs_and_every_knob_says_everything() {
                 knob.name
             );
         }
-        assert!(!shown.places.is_empty(), "{}: no place", knob.name);
+        assert!(!shown.locations.is_empty(), "{}: no place", knob.name);
         assert!(
             shown.reason.ends_with('.'),
             "{}: {}",
@@ -92,7 +92,7 @@ fn every_group_has_knobs_and_every_knob_says_everything() {
 #[test]
 fn places_are_paths_of_the_kernel_with_whole_braces() {
     for knob in all() {
-        let paths = match knob.place {
+        let paths = match knob.location {
             Place::File(_, paths) | Place::Exists(paths) => paths,
             _ => continue,
         };
@@ -171,22 +171,22 @@ fn where_sources_differ_there_are_choices() {
     }
 }
 
-/// Whoever says that a machine is unfit must be able to say what mends it.
+/// Whoever says that a machine is unfit must be able to say how to fix it.
 #[test]
 fn problems_have_a_mend() {
     for knob in all().filter(|knob| knob.problem) {
-        let by_place = matches!(
-            knob.place,
+        let by_location = matches!(
+            knob.location,
             Place::Boot { .. } | Place::KernelOption(_) | Place::File(_, _)
         );
-        assert!(knob.mend.is_some() || by_place, "{}", knob.name);
+        assert!(knob.fix.is_some() || by_location, "{}", knob.name);
     }
 }
 
 #[test]
 fn guests_alone_have_the_settings_of_kvm_modules() {
     for knob in all().filter(|knob| knob.name.starts_with("kvm-")) {
-        if matches!(knob.place, Place::File(_, _)) {
+        if matches!(knob.location, Place::File(_, _)) {
             assert!(knob.applies.contains(&When::Guests), "{}", knob.name);
         }
     }
@@ -248,8 +248,8 @@ proptest! {
 fn vital_threads_have_the_knobs_that_name_them() {
     for kind in VitalThread::ALL {
         let knob = named(kind.knob).expect(kind.knob);
-        let Place::ThreadPolicy(names) = knob.place else {
-            panic!("{}: {:?}", kind.knob, knob.place);
+        let Place::ThreadPolicy(names) = knob.location else {
+            panic!("{}: {:?}", kind.knob, knob.location);
         };
         assert!(
             names.iter().any(|name| name.starts_with(kind.prefix)),

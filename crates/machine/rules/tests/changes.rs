@@ -3,10 +3,11 @@
 
 use std::path::Path;
 
-use rampart_host::{MachineRoot, read_knob_values, read_machine, read_surroundings};
+use rampart_host::{MachineRoot, read_environment, read_knob_values, read_machine};
 use rampart_model::{ChangeList, ChangeTarget, SchedulingPolicy, StepAction, StepKind};
 use rampart_rules::{
-    BootLine, Isolation, KernelVersion, PlaceValue, Reading, Readings, Subject, change_list,
+    Isolation, KernelCommandLine, KernelVersion, LocationValue, Reading, Readings, Subject,
+    change_list,
 };
 
 const RECORDED: [&str; 5] = ["board", "laptop", "server", "simulated", "virtual-machine"];
@@ -27,7 +28,7 @@ fn changes_where(
     let text = format!("[[domain]]\nname = \"press\"\nkind = \"task\"\ncpus = \"{cpus}\"\n{host}");
     let plan = rampart_plan::parse(&text, "plan.toml").unwrap_or_else(|error| panic!("{error}"));
     let machine = read_machine(&root);
-    let resolved = rampart_plan::resolve(&machine, &plan, &read_surroundings(&root, &[]));
+    let resolved = rampart_plan::resolve(&machine, &plan, &read_environment(&root, &[]));
     let mut readings = read_knob_values(&root, &resolved.real_time);
     edit(&mut readings);
     let subject = Subject {
@@ -47,7 +48,7 @@ fn walls_come_first_and_what_disturbs_last() {
     for machine in RECORDED {
         let list = changes(machine, "1", "");
         let steps: Vec<_> = list.to_apply().collect();
-        assert_eq!(steps[0].kind, StepKind::Wall, "{machine}");
+        assert_eq!(steps[0].kind, StepKind::Isolation, "{machine}");
         assert!(steps.len() > 1, "{machine}: {steps:#?}");
         let knobs: Vec<bool> = steps
             .iter()
@@ -63,27 +64,27 @@ fn walls_come_first_and_what_disturbs_last() {
 fn only_settings_of_the_kernel_are_written() {
     for machine in RECORDED {
         let list = changes(machine, "1", "");
-        let mut places = Vec::new();
+        let mut locations = Vec::new();
         for step in list.to_apply() {
-            for place in &step.places {
+            for location in &step.locations {
                 if let ChangeTarget::File(path)
                 | ChangeTarget::CpuListFile(path)
-                | ChangeTarget::CpuMaskFile(path) = &place.target
+                | ChangeTarget::CpuMaskFile(path) = &location.target
                 {
                     assert!(
                         path.starts_with("/proc/sys/") || path.starts_with("/sys/"),
                         "{machine}: {path}"
                     );
                     assert!(!path.starts_with("/sys/fs/cgroup"), "{machine}: {path}");
-                    assert!(!place.value.is_empty() && !place.value.contains('\n'));
+                    assert!(!location.value.is_empty() && !location.value.contains('\n'));
                 }
-                places.push(format!("{:?}", place.target));
+                locations.push(format!("{:?}", location.target));
             }
         }
-        let count = places.len();
-        places.sort();
-        places.dedup();
-        assert_eq!(places.len(), count, "{machine}");
+        let count = locations.len();
+        locations.sort();
+        locations.dedup();
+        assert_eq!(locations.len(), count, "{machine}");
     }
 }
 
@@ -110,16 +111,16 @@ fn a_plan_chooses_what_is_done() {
         Some(StepAction::Expect)
     );
     let swappiness = list.steps.iter().find(|step| step.name == "swappiness");
-    assert_eq!(swappiness.expect("a step").places[0].value, "1");
+    assert_eq!(swappiness.expect("a step").locations[0].value, "1");
     let list = changes("server", "2", host);
     let tuned = list.steps.iter().find(|step| step.name == "tuned");
     let service = ChangeTarget::Service("tuned.service".to_owned());
-    assert_eq!(tuned.expect("a step").places[0].target, service);
+    assert_eq!(tuned.expect("a step").locations[0].target, service);
 
     // Nothing but what is named, where the plan says so.
     let list = changes("simulated", "1", "[host]\ndefault = \"skip\"\n");
     assert!(
-        list.to_apply().all(|step| step.kind == StepKind::Wall),
+        list.to_apply().all(|step| step.kind == StepKind::Isolation),
         "{:#?}",
         list.to_apply().collect::<Vec<_>>()
     );
@@ -149,8 +150,11 @@ fn the_boot_line_is_whole_and_the_plan_wins() {
     let server = changes("server", "2-3", "").boot_arguments;
     assert!(server.contains(&"skew_tick=1".to_owned()), "{server:?}");
     let started_with = |line: &str| {
-        let line = BootLine::parse(line);
-        changes_where("laptop", "2", "", |readings| readings.boot_line = line).boot_arguments
+        let line = KernelCommandLine::parse(line);
+        changes_where("laptop", "2", "", |readings| {
+            readings.kernel_command_line = line
+        })
+        .boot_arguments
     };
     for (line, expected) in [
         (
@@ -189,9 +193,9 @@ fn a_value_of_the_plan_means_what_it_means_to_the_check() {
         let step = list.steps.iter().find(|step| step.name == name);
         let step = step.unwrap_or_else(|| panic!("no step {name}"));
         let mut values: Vec<String> = step
-            .places
+            .locations
             .iter()
-            .map(|place| place.value.clone())
+            .map(|location| location.value.clone())
             .collect();
         values.dedup();
         (step.action, values.join(" "))
@@ -205,8 +209,8 @@ fn a_value_of_the_plan_means_what_it_means_to_the_check() {
             let queues = files
                 .iter_mut()
                 .filter(|(path, _)| path.ends_with("/rps_cpus"));
-            for place in queues.flat_map(|(_, places)| places) {
-                place.reading = Reading::Value(text.to_owned());
+            for location in queues.flat_map(|(_, locations)| locations) {
+                location.reading = Reading::Value(text.to_owned());
             }
         }
     };
@@ -273,20 +277,23 @@ fn with_pages(pages: [(u64, u64); 2], boot: &str, kernel: (u16, u16), more: &str
     );
     let plan = rampart_plan::parse(&text, "plan.toml").unwrap_or_else(|error| panic!("{error}"));
     let machine = read_machine(&root);
-    let resolved = rampart_plan::resolve(&machine, &plan, &read_surroundings(&root, &[]));
+    let resolved = rampart_plan::resolve(&machine, &plan, &read_environment(&root, &[]));
     let mut readings = read_knob_values(&root, &resolved.real_time);
-    readings.boot_line = BootLine::parse(boot);
+    readings.kernel_command_line = KernelCommandLine::parse(boot);
     let (major, minor) = kernel;
     readings.kernel = Some(KernelVersion { major, minor });
     let node = "/sys/devices/system/node/node{node}/hugepages/hugepages-{size}";
     for (file, of) in [("nr_hugepages", 0), ("free_hugepages", 1)] {
-        let places = pages.iter().enumerate().map(|(number, counts)| PlaceValue {
-            path: format!("/node{number}/{file}"),
-            keys: vec![number.to_string(), "1048576kB".to_owned()],
-            reading: Reading::Value([counts.0, counts.1][of].to_string()),
-        });
-        let places = places.collect();
-        readings.files.insert(format!("{node}/{file}"), places);
+        let locations = pages
+            .iter()
+            .enumerate()
+            .map(|(number, counts)| LocationValue {
+                path: format!("/node{number}/{file}"),
+                keys: vec![number.to_string(), "1048576kB".to_owned()],
+                reading: Reading::Value([counts.0, counts.1][of].to_string()),
+            });
+        let locations = locations.collect();
+        readings.files.insert(format!("{node}/{file}"), locations);
     }
     let subject = Subject {
         machine: &machine,
@@ -295,7 +302,7 @@ fn with_pages(pages: [(u64, u64); 2], boot: &str, kernel: (u16, u16), more: &str
     change_list(&resolved, subject, &Isolation::of(&resolved), "test")
 }
 
-/// The words of the boot line about huge pages.
+/// The words of the kernel command line about huge pages.
 fn page_words(list: &ChangeList) -> String {
     let words = list.boot_arguments.iter();
     let words: Vec<&str> = words
@@ -315,9 +322,9 @@ fn huge_pages_are_reserved_on_their_node() {
         .filter(|step| step.name == "huge-pages")
         .collect();
     assert_eq!((steps.len(), steps[0].action), (1, StepAction::Apply));
-    let place = &steps[0].places[0];
+    let location = &steps[0].locations[0];
     assert_eq!(
-        (place.place.as_str(), place.value.as_str()),
+        (location.location.as_str(), location.value.as_str()),
         ("/node0/nr_hugepages", "4")
     );
     assert_eq!(page_words(&list), "", "no restart is planned");

@@ -2,14 +2,14 @@
 //! Ways of caches that are a domain's own, and who may fill them all the same.
 
 use rampart_model::{
-    AllocationGroup, Finding, Severity, StandingPlan, StatusFinding, StatusFindingKind,
+    ActivePlan, AllocationGroup, Finding, Severity, StatusFinding, StatusFindingKind,
 };
 
 use crate::finding;
 use crate::seen::Seen;
 
 /// Groups that somebody made since. The default group's own file was written and is compared as such.
-pub(crate) fn find(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<StatusFinding>) {
+pub(crate) fn find(seen: &Seen<'_>, plan: &ActivePlan, findings: &mut Vec<StatusFinding>) {
     let Some(allocation) = &seen.later.allocation else {
         return;
     };
@@ -40,7 +40,7 @@ pub(crate) fn find(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<Stat
             findings.push(finding(
                 StatusFindingKind::CacheShared,
                 Some(&domain.name),
-                Finding::new(Severity::Problem, format!("{path}/schemata"), what)
+                Finding::new(Severity::Error, format!("{path}/schemata"), what)
                     .values(
                         group.schemata.to_string().replace('\n', " "),
                         format!(
@@ -48,7 +48,7 @@ pub(crate) fn find(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<Stat
                             got.ways, got.level, got.id
                         ),
                     )
-                    .mend(format!("write other ways there, or rmdir {path}")),
+                    .fix(format!("write other ways there, or rmdir {path}")),
             ));
         }
     }

@@ -2,8 +2,8 @@
 //! What is where the plan allows it, or where nothing forbids it, and hurts all the same.
 
 use rampart_model::{
-    CpuRole, CpuStatus, Finding, ObservedThread, SchedulingPolicy, Severity, SmtPolicy,
-    StandingPlan, StatusFinding, StatusFindingKind, VitalThread,
+    ActivePlan, CpuRole, CpuStatus, Finding, ObservedThread, SchedulingPolicy, Severity, SmtPolicy,
+    StatusFinding, StatusFindingKind, VitalThread,
 };
 
 use crate::seen::Seen;
@@ -18,7 +18,7 @@ const OVERLOADED: f64 = 0.95;
 
 pub(crate) fn find(
     seen: &Seen<'_>,
-    plan: &StandingPlan,
+    plan: &ActivePlan,
     cpus: &[CpuStatus],
     findings: &mut Vec<StatusFinding>,
 ) {
@@ -60,12 +60,12 @@ fn foreign(seen: &Seen<'_>, cpu: &CpuStatus, findings: &mut Vec<StatusFinding>) 
             StatusFindingKind::ForeignRealTime,
             Some(domain),
             Finding::new(
-                Severity::Problem,
+                Severity::Error,
                 format!("CPU {}", cpu.cpu),
                 format!("a real-time thread of `{domain}` is on a CPU of `{owner}`"),
             )
             .values(named(thread), format!("threads of `{owner}` alone"))
-            .mend(format!(
+            .fix(format!(
                 "move it back: rampart move {} --to {domain}",
                 thread.process
             )),
@@ -105,7 +105,7 @@ fn starved(seen: &Seen<'_>, cpu: &CpuStatus, findings: &mut Vec<StatusFinding>) 
         StatusFindingKind::KernelThreadStarved,
         seen.domain_of(spinner),
         Finding::new(
-            if waits { Severity::Problem } else { Severity::Warning },
+            if waits { Severity::Error } else { Severity::Warning },
             format!("CPU {}", cpu.cpu),
             format!(
                 "{} spins at priority {}, and threads of the kernel below it cannot run",
@@ -114,24 +114,19 @@ fn starved(seen: &Seen<'_>, cpu: &CpuStatus, findings: &mut Vec<StatusFinding>) 
             ),
         )
         .values(some_of(&names), format!("a priority above {}", priority(spinner)))
-        .mend("kernel-thread-priorities in the plan's [host], or a lower priority of the domain; rampart knobs kernel-thread-priorities"),
+        .fix("kernel-thread-priorities in the plan's [host], or a lower priority of the domain; rampart knobs kernel-thread-priorities"),
     ));
 }
 
 /// Work of nobody's domain that rests here and may come back.
-fn unbound(
-    seen: &Seen<'_>,
-    plan: &StandingPlan,
-    cpu: &CpuStatus,
-    findings: &mut Vec<StatusFinding>,
-) {
+fn unbound(seen: &Seen<'_>, plan: &ActivePlan, cpu: &CpuStatus, findings: &mut Vec<StatusFinding>) {
     let house = &plan.resolved.housekeeping;
     let Some(owner) = seen.real_time_owner(cpu.cpu) else {
         return;
     };
     let resting: Vec<String> = on(seen, cpu)
         .filter(|thread| !thread.bound && seen.domain_of(thread) != Some(owner))
-        // What did run is told as an intruder.
+        // What did run is told as an noise source.
         .filter(|thread| !seen.is_own(thread) && seen.used(thread).0 == 0)
         .filter(|thread| {
             thread
@@ -153,13 +148,13 @@ fn unbound(
             "work that is not of its domain rests here and may run here",
         )
         .values(some_of(&resting), house.named().to_string())
-        .mend(format!("taskset --pid --cpu-list {house} THREAD for each")),
+        .fix(format!("taskset --pid --cpu-list {house} THREAD for each")),
     ));
 }
 
 fn siblings(
     seen: &Seen<'_>,
-    plan: &StandingPlan,
+    plan: &ActivePlan,
     cpus: &[CpuStatus],
     findings: &mut Vec<StatusFinding>,
 ) {
@@ -195,13 +190,13 @@ fn siblings(
                     format!("busy {:.0} % and {:.0} %", 100.0 * cpu.busy, 100.0 * other.busy),
                     format!("CPU {} idle", other.cpu),
                 )
-                .mend("smt = \"off\" or \"idle-sibling\" in the plan's [machine], or whole-cores for the domain"),
+                .fix("smt = \"off\" or \"idle-sibling\" in the plan's [machine], or whole-cores for the domain"),
             ));
         }
     }
 }
 
-fn housekeeping(plan: &StandingPlan, cpus: &[CpuStatus], findings: &mut Vec<StatusFinding>) {
+fn housekeeping(plan: &ActivePlan, cpus: &[CpuStatus], findings: &mut Vec<StatusFinding>) {
     let house: Vec<&CpuStatus> = cpus
         .iter()
         .filter(|cpu| cpu.online && cpu.role == Some(CpuRole::Housekeeping))
@@ -219,6 +214,6 @@ fn housekeeping(plan: &StandingPlan, cpus: &[CpuStatus], findings: &mut Vec<Stat
             "they are busy all the time, and what serves the domains waits",
         )
         .values(format!("busy {:.0} %", 100.0 * busy), "time left over")
-        .mend("more housekeeping CPUs in the plan's [machine], or less ordinary work"),
+        .fix("more housekeeping CPUs in the plan's [machine], or less ordinary work"),
     ));
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What each CPU did over the interval, and what of it was an intruder's.
+//! What each CPU did over the interval, and what of it was an noise source's.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use rampart_model::{
-    CountStatus, CpuId, CpuSet, CpuStatus, InterruptSort, Intruder, IntruderKind,
+    CountStatus, CpuId, CpuSet, CpuStatus, InterruptSort, NoiseSource, NoiseSourceKind,
     ObservedInterrupt, ThreadStatus, is_device_softirq,
 };
 
@@ -37,7 +37,7 @@ fn one(seen: &Seen<'_>, cpu: CpuId) -> CpuStatus {
         interrupts_per_second: seen.per_second(total(&interrupts)),
         softirqs_per_second: seen.per_second(total(&softirqs)),
         threads: threads(seen, cpu),
-        intruders: intruders(seen, cpu, &interrupts, &softirqs),
+        noise_sources: noise_sources(seen, cpu, &interrupts, &softirqs),
         interrupts,
         softirqs,
     }
@@ -126,58 +126,60 @@ fn softirqs(seen: &Seen<'_>, cpu: CpuId) -> Vec<CountStatus> {
     ordered(counts.collect())
 }
 
-fn intruders(
+fn noise_sources(
     seen: &Seen<'_>,
     cpu: CpuId,
     interrupts: &[CountStatus],
     softirqs: &[CountStatus],
-) -> Vec<Intruder> {
+) -> Vec<NoiseSource> {
     let Some(owner) = seen.real_time_owner(cpu) else {
         return Vec::new();
     };
-    let mut intruders: Vec<Intruder> = seen
+    let mut noise_sources: Vec<NoiseSource> = seen
         .later
         .threads
         .iter()
         .filter(|thread| thread.cpu == cpu && !seen.is_own(thread) && seen.used(thread).0 > 0)
         .filter(|thread| seen.domain_of(thread) != Some(owner))
-        .map(|thread| Intruder {
+        .map(|thread| NoiseSource {
             kind: match (thread.kernel, thread.bound) {
-                (false, _) => IntruderKind::Process,
-                (true, false) => IntruderKind::KernelThread,
-                (true, true) => IntruderKind::CpuThread,
+                (false, _) => NoiseSourceKind::Process,
+                (true, false) => NoiseSourceKind::KernelThread,
+                (true, true) => NoiseSourceKind::CpuThread,
             },
             name: format!("{} ({})", thread.name, thread.thread),
             count: 1,
             cpu_time: Some(seen.used(thread)),
         })
         .collect();
-    intruders.extend(interrupts.iter().filter_map(|interrupt| {
+    noise_sources.extend(interrupts.iter().filter_map(|interrupt| {
         let kind = match InterruptSort::of(&interrupt.name, &interrupt.action) {
-            InterruptSort::Device if !owns(seen, owner, &interrupt.name) => IntruderKind::Interrupt,
-            InterruptSort::CrossCall => IntruderKind::CrossCall,
+            InterruptSort::Device if !owns(seen, owner, &interrupt.name) => {
+                NoiseSourceKind::Interrupt
+            }
+            InterruptSort::CrossCall => NoiseSourceKind::CrossCall,
             _ => return None,
         };
-        Some(Intruder {
+        Some(NoiseSource {
             kind,
             name: format!("{} ({})", interrupt.action, interrupt.name),
             count: interrupt.count,
             cpu_time: None,
         })
     }));
-    intruders.extend(
+    noise_sources.extend(
         softirqs
             .iter()
             .filter(|softirq| is_device_softirq(&softirq.name))
-            .map(|softirq| Intruder {
-                kind: IntruderKind::Softirq,
+            .map(|softirq| NoiseSource {
+                kind: NoiseSourceKind::Softirq,
                 name: softirq.name.clone(),
                 count: softirq.count,
                 cpu_time: None,
             }),
     );
-    intruders.sort_by_key(|intruder| (intruder.kind, Reverse(intruder.cpu_time)));
-    intruders
+    noise_sources.sort_by_key(|noise_source| (noise_source.kind, Reverse(noise_source.cpu_time)));
+    noise_sources
 }
 
 /// Whether the plan gave an interrupt to a domain.

@@ -2,7 +2,7 @@
 //! Each domain: its wall, its threads, its program.
 
 use rampart_model::{
-    DomainStatus, ObservedProgram, ProgramState, ProgramStatus, StandingPlan, StatusFinding,
+    ActivePlan, DomainStatus, ObservedProgram, ProgramState, ProgramStatus, StatusFinding,
     StatusFindingKind,
 };
 
@@ -10,7 +10,7 @@ use crate::seen::Seen;
 
 pub(crate) fn of(
     seen: &Seen<'_>,
-    plan: &StandingPlan,
+    plan: &ActivePlan,
     findings: &[StatusFinding],
 ) -> Vec<DomainStatus> {
     plan.domains
@@ -31,8 +31,8 @@ pub(crate) fn of(
                 name: domain.name.clone(),
                 kind: domain.kind,
                 cpus: domain.cpus.clone(),
-                wall: domain.wall,
-                wall_valid: !breached,
+                isolation: domain.isolation,
+                isolation_valid: !breached,
                 threads: u32::try_from(seen.members(&domain.name).count()).unwrap_or(u32::MAX),
                 program: seen
                     .later

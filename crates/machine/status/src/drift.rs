@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use rampart_model::{
-    ChangePlace, ChangeTarget, CpuSet, DomainKind, Finding, ObservedGroup, Schemata, Severity,
-    StandingDomain, StandingPlan, StandingState, StatusFinding, StatusFindingKind, StepKind,
+    ActiveDomain, ActivePlan, ActivePlanState, ChangeLocation, ChangeTarget, CpuSet, DomainKind,
+    Finding, ObservedGroup, Schemata, Severity, StatusFinding, StatusFindingKind, StepKind,
 };
 
 use crate::seen::Seen;
@@ -14,7 +14,7 @@ use crate::{caches, finding, interrupts};
 /// What makes a wall or a setting anew.
 const AGAIN: &str = "rampart release, then rampart apply the plan again";
 
-pub(crate) fn find(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<StatusFinding>) {
+pub(crate) fn find(seen: &Seen<'_>, plan: &ActivePlan, findings: &mut Vec<StatusFinding>) {
     if !whole(seen, plan, findings) {
         // Nothing of it can be expected to stand, and saying so for each place tells nothing.
         return;
@@ -22,7 +22,7 @@ pub(crate) fn find(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<Stat
     edited(seen, plan, findings);
     offline(seen, plan, findings);
     for domain in &plan.domains {
-        wall(seen, domain, findings);
+        isolation(seen, domain, findings);
     }
     values(seen, plan, findings);
     caches::find(seen, plan, findings);
@@ -30,24 +30,24 @@ pub(crate) fn find(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<Stat
 }
 
 /// Whether the plan stands on this kernel.
-fn whole(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<StatusFinding>) -> bool {
+fn whole(seen: &Seen<'_>, plan: &ActivePlan, findings: &mut Vec<StatusFinding>) -> bool {
     let apply = format!("rampart apply {}", plan.file);
     let other_boot = seen
         .later
         .boot
         .as_ref()
         .is_some_and(|boot| *boot != plan.boot);
-    let (kind, what, present, mend) = match (plan.state, other_boot) {
-        (StandingState::Stands, false) => return true,
-        (StandingState::AwaitsRestart, true) => (
+    let (kind, what, present, fix) = match (plan.state, other_boot) {
+        (ActivePlanState::Active, false) => return true,
+        (ActivePlanState::AwaitsRestart, true) => (
             StatusFindingKind::NotWhole,
             "the machine was restarted, and the plan is not applied to its end yet",
             "restarted",
             apply,
         ),
-        (StandingState::AwaitsRestart, false) => (
+        (ActivePlanState::AwaitsRestart, false) => (
             StatusFindingKind::NotWhole,
-            "the boot line is written, and the machine was not restarted yet",
+            "the kernel command line is written, and the machine was not restarted yet",
             "awaits a restart",
             format!("restart the machine, then {apply}"),
         ),
@@ -57,7 +57,7 @@ fn whole(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<StatusFinding>
             "another boot",
             format!("rampart release, then {apply}"),
         ),
-        (StandingState::Begun, false) => (
+        (ActivePlanState::Begun, false) => (
             StatusFindingKind::NotWhole,
             "the plan is being applied, or that was broken off",
             "begun",
@@ -67,14 +67,14 @@ fn whole(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<StatusFinding>
     findings.push(finding(
         kind,
         None,
-        Finding::new(Severity::Problem, plan.file.clone(), what)
+        Finding::new(Severity::Error, plan.file.clone(), what)
             .values(present, "applied to its end on this boot")
-            .mend(mend),
+            .fix(fix),
     ));
     false
 }
 
-fn edited(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<StatusFinding>) {
+fn edited(seen: &Seen<'_>, plan: &ActivePlan, findings: &mut Vec<StatusFinding>) {
     let what = match &seen.later.plan_text {
         Some(text) if *text == plan.text => return,
         Some(_) => "the plan was edited since it was applied",
@@ -94,14 +94,14 @@ fn edited(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<StatusFinding
                 },
                 "the text that was applied",
             )
-            .mend(format!(
+            .fix(format!(
                 "rampart release, then rampart apply {}; what stands is the old text",
                 plan.file
             )),
     ));
 }
 
-fn offline(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<StatusFinding>) {
+fn offline(seen: &Seen<'_>, plan: &ActivePlan, findings: &mut Vec<StatusFinding>) {
     // CPUs of a cell that is up are not Linux's.
     let of_linux = plan
         .domains
@@ -114,12 +114,12 @@ fn offline(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<StatusFindin
                 StatusFindingKind::CpuOffline,
                 Some(&domain.name),
                 Finding::new(
-                    Severity::Problem,
+                    Severity::Error,
                     format!("CPU {cpu}"),
                     "a CPU of the domain is offline",
                 )
                 .values("offline", "online")
-                .mend(format!(
+                .fix(format!(
                     "echo 1 > /sys/devices/system/cpu/cpu{cpu}/online, then {AGAIN}"
                 )),
             ));
@@ -127,17 +127,17 @@ fn offline(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<StatusFindin
     }
 }
 
-fn wall(seen: &Seen<'_>, domain: &StandingDomain, findings: &mut Vec<StatusFinding>) {
+fn isolation(seen: &Seen<'_>, domain: &ActiveDomain, findings: &mut Vec<StatusFinding>) {
     let Some(path) = &domain.group else { return };
     let nothing = ObservedGroup::default();
     let group = seen.later.groups.get(path).unwrap_or(&nothing);
-    let mut problem = |kind, place: String, what: &str, present: &str, needed: &str| {
+    let mut problem = |kind, location: String, what: &str, present: &str, needed: &str| {
         findings.push(finding(
             kind,
             Some(&domain.name),
-            Finding::new(Severity::Problem, place, what)
+            Finding::new(Severity::Error, location, what)
                 .values(present, needed)
-                .mend(AGAIN),
+                .fix(AGAIN),
         ));
     };
     if !group.exists {
@@ -198,42 +198,42 @@ pub(crate) fn interrupt_of(target: &ChangeTarget) -> Option<u32> {
 }
 
 /// What was written to each place; where two steps wrote, the last counts.
-pub(crate) fn written(plan: &StandingPlan) -> Vec<(&str, &ChangePlace, Option<&str>)> {
-    let mut all: Vec<(&str, &ChangePlace, Option<&str>)> = Vec::new();
+pub(crate) fn written(plan: &ActivePlan) -> Vec<(&str, &ChangeLocation, Option<&str>)> {
+    let mut all: Vec<(&str, &ChangeLocation, Option<&str>)> = Vec::new();
     for step in plan.changes.to_apply() {
-        if step.kind == StepKind::BootLine {
+        if step.kind == StepKind::KernelCommandLine {
             continue;
         }
-        for place in &step.places {
-            all.retain(|(_, other, _)| other.target != place.target);
-            all.push((&step.name, place, step.mend.as_deref()));
+        for location in &step.locations {
+            all.retain(|(_, other, _)| other.target != location.target);
+            all.push((&step.name, location, step.fix.as_deref()));
         }
     }
     all
 }
 
-fn values(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<StatusFinding>) {
+fn values(seen: &Seen<'_>, plan: &ActivePlan, findings: &mut Vec<StatusFinding>) {
     let present: BTreeMap<&ChangeTarget, Option<&str>> = seen
         .later
         .values
         .iter()
         .map(|(target, value)| (target, value.as_deref()))
         .collect();
-    for (name, place, mend) in written(plan) {
+    for (name, location, fix) in written(plan) {
         // Interrupts and groups have findings of their own.
         let in_group = plan
             .domains
             .iter()
             .filter_map(|domain| domain.group.as_deref())
-            .any(|group| path(&place.target).is_some_and(|path| path.starts_with(group)));
-        if in_group || interrupt_of(&place.target).is_some() {
+            .any(|group| path(&location.target).is_some_and(|path| path.starts_with(group)));
+        if in_group || interrupt_of(&location.target).is_some() {
             continue;
         }
-        let Some(value) = present.get(&place.target) else {
+        let Some(value) = present.get(&location.target) else {
             continue;
         };
-        let found = match (value, &place.target) {
-            (Some(value), _) if same(&place.target, &place.value, value) => continue,
+        let found = match (value, &location.target) {
+            (Some(value), _) if same(&location.target, &location.value, value) => continue,
             (Some(value), _) => value,
             // A thread that ended took its setting along.
             (None, ChangeTarget::ThreadPolicy(_) | ChangeTarget::ThreadAffinity(_)) => continue,
@@ -244,7 +244,7 @@ fn values(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<StatusFinding
         // Several domains' shares are taken from the same default group.
         if all
             .clone()
-            .any(|told| told.kind == kind && told.finding.place == place.place)
+            .any(|told| told.kind == kind && told.finding.location == location.location)
         {
             continue;
         }
@@ -253,14 +253,15 @@ fn values(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<StatusFinding
             plan.domain(name).map(|domain| domain.name.as_str()),
             Finding::new(
                 Severity::Warning,
-                place.place.clone(),
+                location.location.clone(),
                 format!("`{name}` is not what was written"),
             )
-            .values(found, place.value.clone())
-            .mend(
-                mend.map(str::to_owned)
+            .values(found, location.value.clone())
+            .fix(
+                fix.map(str::to_owned)
                     .or_else(|| {
-                        path(&place.target).map(|path| format!("echo {} > {path}", place.value))
+                        path(&location.target)
+                            .map(|path| format!("echo {} > {path}", location.value))
                     })
                     .unwrap_or_else(|| AGAIN.to_owned()),
             ),

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use rampart_model::{
-    ChangeTarget, CpuSet, Finding, ObservedInterrupt, Severity, StandingPlan, StatusFinding,
+    ActivePlan, ChangeTarget, CpuSet, Finding, ObservedInterrupt, Severity, StatusFinding,
     StatusFindingKind,
 };
 
@@ -12,17 +12,17 @@ use crate::drift::{interrupt_of, written};
 use crate::seen::Seen;
 use crate::{finding, some_of};
 
-pub(crate) fn find(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<StatusFinding>) {
-    let granted: BTreeMap<u32, CpuSet> = written(plan)
+pub(crate) fn find(seen: &Seen<'_>, plan: &ActivePlan, findings: &mut Vec<StatusFinding>) {
+    let effective_settings: BTreeMap<u32, CpuSet> = written(plan)
         .into_iter()
-        .filter_map(|(_, place, _)| {
-            let number = interrupt_of(&place.target)?;
-            let cpus = match &place.target {
-                ChangeTarget::CpuMaskFile(_) => place
+        .filter_map(|(_, location, _)| {
+            let number = interrupt_of(&location.target)?;
+            let cpus = match &location.target {
+                ChangeTarget::CpuMaskFile(_) => location
                     .value
                     .parse()
-                    .or_else(|_| CpuSet::from_mask(&place.value)),
-                _ => place.value.parse(),
+                    .or_else(|_| CpuSet::from_mask(&location.value)),
+                _ => location.value.parse(),
             };
             Some((number, cpus.ok()?))
         })
@@ -38,7 +38,7 @@ pub(crate) fn find(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<Stat
                 && planned.action == interrupt.action
                 && planned.owner.is_some()
         });
-        let stray = match (granted.get(&number), planned) {
+        let stray = match (effective_settings.get(&number), planned) {
             (Some(cpus), _) => present.difference(cpus),
             (None, Some(planned)) => present.difference(&planned.cpus),
             // Those of each CPU, and those that could not be moved when the plan was applied, are
@@ -72,7 +72,7 @@ pub(crate) fn find(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<Stat
                 plan.resolved.housekeeping.named()
             ),
         )
-        .mend(format!(
+        .fix(format!(
             "stop what moves them (irqbalance, tuned); echo {} > /proc/irq/NUMBER/smp_affinity_list",
             plan.resolved.housekeeping
         )),
@@ -81,12 +81,7 @@ pub(crate) fn find(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<Stat
 
 /// Whether an interrupt was never ours to move: the kernel kept it when the plan was applied, or it is
 /// the timer of each CPU.
-fn is_kept(
-    plan: &StandingPlan,
-    number: u32,
-    interrupt: &ObservedInterrupt,
-    seen: &Seen<'_>,
-) -> bool {
+fn is_kept(plan: &ActivePlan, number: u32, interrupt: &ObservedInterrupt, seen: &Seen<'_>) -> bool {
     // The timer of each CPU counts on all of them and is delivered to none in particular; number 0 is
     // that of every x86 machine.
     let online = &seen.later.online;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Compares the plan that stands applied with what a machine does now: drift from the plan,
+//! Compares the active plan applied with what a machine does now: drift from the plan,
 //! colocations that hurt, and what came to real-time CPUs without being of their domain.
 //!
 //! **Invariant:** this crate is pure. It reads no file, asks no clock and starts nothing: a
-//! [`StandingPlan`] and two [`Observation`]s go in, a [`Status`] comes out; a status goes in, a
+//! [`ActivePlan`] and two [`Observation`]s go in, a [`Status`] comes out; a status goes in, a
 //! text comes out.
 
 #![forbid(unsafe_code)]
@@ -14,7 +14,6 @@ mod cpus;
 mod domains;
 mod drift;
 mod interrupts;
-mod intrusion;
 mod latency;
 mod members;
 mod metrics;
@@ -25,10 +24,11 @@ mod support;
 mod tests;
 mod text;
 mod totals;
+mod unwanted_activity;
 mod view;
 
 use rampart_model::{
-    Observation, STATUS_SCHEMA_VERSION, StandingPlan, Status, StatusFinding, StatusFindingKind,
+    ActivePlan, Observation, STATUS_SCHEMA_VERSION, Status, StatusFinding, StatusFindingKind,
     StatusPlan,
 };
 
@@ -45,14 +45,14 @@ use seen::Seen;
 pub struct Asker<'a> {
     /// Version of the tool, for the document.
     pub tool_version: &'a str,
-    /// The process that asks: it and what it started are no intruders.
+    /// The process that asks: it and what it started are no noise sources.
     pub process: Option<u32>,
 }
 
-/// What is true between two observations of one machine, against the plan that stands.
+/// What is true between two observations of one machine, against the active plan.
 #[must_use]
 pub fn status(
-    plan: Option<&StandingPlan>,
+    plan: Option<&ActivePlan>,
     earlier: &Observation,
     later: &Observation,
     asker: Asker<'_>,
@@ -64,7 +64,7 @@ pub fn status(
         drift::find(&seen, plan, &mut findings);
         members::find(&seen, plan, &mut findings);
         colocation::find(&seen, plan, &cpus, &mut findings);
-        intrusion::find(plan, &cpus, &mut findings);
+        unwanted_activity::find(plan, &cpus, &mut findings);
     }
     // Stable: within one severity the order of the search stays.
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.finding.severity));

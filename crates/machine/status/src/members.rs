@@ -5,27 +5,27 @@ use std::collections::BTreeSet;
 use std::mem::discriminant;
 
 use rampart_model::{
-    CpuSet, DomainKind, Finding, ObservedThread, ProgramState, SchedulingPolicy, Severity,
-    StandingPlan, StatusFinding, StatusFindingKind,
+    ActivePlan, CpuSet, DomainKind, Finding, ObservedThread, ProgramState, SchedulingPolicy,
+    Severity, StatusFinding, StatusFindingKind,
 };
 
 use crate::seen::Seen;
 use crate::{domains, finding, some_of};
 
-pub(crate) fn find(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<StatusFinding>) {
+pub(crate) fn find(seen: &Seen<'_>, plan: &ActivePlan, findings: &mut Vec<StatusFinding>) {
     for domain in &plan.domains {
         let (mut strayed, mut otherwise) = (Vec::new(), Vec::new());
         let (mut away, mut changed) = (BTreeSet::new(), BTreeSet::new());
         for thread in seen.members(&domain.name).filter(|thread| !thread.kernel) {
             let wanted = Wanted::of(seen, plan, &domain.name, thread);
-            let place = thread
+            let location = thread
                 .affinity
                 .clone()
                 .unwrap_or_else(|| CpuSet::single(thread.cpu));
             let ran = seen.used(thread).0 > 0;
-            if !place.is_subset(&wanted.cpus) || (ran && !wanted.cpus.contains(thread.cpu)) {
+            if !location.is_subset(&wanted.cpus) || (ran && !wanted.cpus.contains(thread.cpu)) {
                 away.insert(thread.process);
-                strayed.push(format!("{} ({}) on {place}", thread.name, thread.thread));
+                strayed.push(format!("{} ({}) on {location}", thread.name, thread.thread));
             }
             if let (Some(policy), Some(present)) = (wanted.policy, thread.policy)
                 && !same(policy, present)
@@ -42,12 +42,12 @@ pub(crate) fn find(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<Stat
                 StatusFindingKind::ThreadCpu,
                 Some(&domain.name),
                 Finding::new(
-                    Severity::Problem,
+                    Severity::Error,
                     format!("domain {}", domain.name),
                     "threads of the domain may run on other CPUs",
                 )
                 .values(some_of(&strayed), domain.cpus.named().to_string())
-                .mend(format!("move them back: {}", back(&away, &domain.name))),
+                .fix(format!("move them back: {}", back(&away, &domain.name))),
             ));
         }
         if !otherwise.is_empty() {
@@ -60,7 +60,7 @@ pub(crate) fn find(seen: &Seen<'_>, plan: &StandingPlan, findings: &mut Vec<Stat
                     "threads of the domain have another policy than the plan's",
                 )
                 .values(some_of(&otherwise), "the policy of the plan")
-                .mend(format!(
+                .fix(format!(
                     "{}, which sets the plan's policy, or an entry of the domain's `threads` in the plan that allows it",
                     back(&changed, &domain.name)
                 )),
@@ -84,7 +84,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn of(seen: &Seen<'_>, plan: &StandingPlan, domain: &str, thread: &ObservedThread) -> Self {
+    fn of(seen: &Seen<'_>, plan: &ActivePlan, domain: &str, thread: &ObservedThread) -> Self {
         let planned = seen
             .planned
             .as_ref()
@@ -123,7 +123,7 @@ impl Wanted {
     /// QEMU names the thread of a virtual CPU `CPU NUMBER/KVM`; all others are the emulator's, and
     /// those that the kernel starts for the guest are where it wants them.
     fn of_guest(
-        plan: &StandingPlan,
+        plan: &ActivePlan,
         resolved: &rampart_model::ResolvedDomain,
         cpus: CpuSet,
         thread: &ObservedThread,
@@ -178,11 +178,11 @@ fn program(seen: &Seen<'_>, name: &str, findings: &mut Vec<StatusFinding>) {
         StatusFindingKind::ProgramGone,
         Some(name),
         Finding::new(
-            Severity::Problem,
+            Severity::Error,
             format!("domain {name}"),
             "its program is gone, and nobody starts it again",
         )
         .values(present, "running")
-        .mend(format!("rampart up {name}")),
+        .fix(format!("rampart up {name}")),
     ));
 }

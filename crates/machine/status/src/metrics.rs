@@ -111,7 +111,7 @@ impl Figures {
         let stands = if self.status.plan.is_some() { 1.0 } else { 0.0 };
         gauges(
             encoder,
-            "plan_stands",
+            "plan_is_active",
             "Whether a plan is applied to this machine",
             [(Vec::new(), stands)],
         )?;
@@ -185,15 +185,19 @@ impl Figures {
             "Softirqs since this server began",
             by_cpu(&self.totals.softirqs),
         )?;
-        let intrusions = self.totals.intrusions.iter().map(|((cpu, kind), count)| {
-            let labels = vec![("cpu", cpu.to_string()), ("kind", kind.word().to_owned())];
-            (labels, *count)
-        });
+        let unwanted_activity = self
+            .totals
+            .unwanted_activity
+            .iter()
+            .map(|((cpu, kind), count)| {
+                let labels = vec![("cpu", cpu.to_string()), ("kind", kind.word().to_owned())];
+                (labels, *count)
+            });
         counters(
             encoder,
-            "intrusions",
+            "unwanted activity",
             "What came to a real-time CPU and is not of its domain, since this server began",
-            intrusions,
+            unwanted_activity,
         )
     }
 
@@ -202,15 +206,15 @@ impl Figures {
         let flag = |value: bool| if value { 1.0 } else { 0.0 };
         gauges(
             encoder,
-            "domain_wall_valid",
+            "domain_isolation_valid",
             "Whether the wall of a domain is as it was when the plan was applied",
             domains.iter().map(|domain| {
                 let labels = vec![
                     ("domain", domain.name.clone()),
                     ("kind", domain.kind.to_string()),
-                    ("wall", domain.wall.to_string()),
+                    ("wall", domain.isolation.to_string()),
                 ];
-                (labels, flag(domain.wall_valid))
+                (labels, flag(domain.isolation_valid))
             }),
         )?;
         let named = |name: &str| vec![("domain", name.to_owned())];
@@ -295,11 +299,11 @@ impl EncodeMetric for Histogram<'_> {
         buckets.push((f64::INFINITY, 0));
         for Bucket(lowest, count) in &self.0.buckets {
             // By its upper edge: no sample is counted as faster than it was.
-            let place = BOUNDS
+            let location = BOUNDS
                 .iter()
                 .position(|bound| Bucket::highest(*lowest) <= *bound)
                 .unwrap_or(BOUNDS.len());
-            if let Some(bucket) = buckets.get_mut(place) {
+            if let Some(bucket) = buckets.get_mut(location) {
                 bucket.1 += count;
             }
         }

@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rampart_model::{
-    CpuId, CpuRole, Nanos, Observation, ObservedThread, Plan, StandingDomain, StandingPlan,
+    ActiveDomain, ActivePlan, CpuId, CpuRole, Nanos, Observation, ObservedThread, Plan,
 };
 
 /// What is asked.
 #[derive(Debug)]
 pub(crate) struct Seen<'a> {
-    pub(crate) plan: Option<&'a StandingPlan>,
+    pub(crate) plan: Option<&'a ActivePlan>,
     /// The plan as it was written; none where its text cannot be read any more.
     pub(crate) planned: Option<Plan>,
     pub(crate) earlier: &'a Observation,
@@ -30,7 +30,7 @@ const METER: &str = "rampart-meter";
 
 impl<'a> Seen<'a> {
     pub(crate) fn new(
-        plan: Option<&'a StandingPlan>,
+        plan: Option<&'a ActivePlan>,
         earlier: &'a Observation,
         later: &'a Observation,
         asker: Option<u32>,
@@ -141,7 +141,7 @@ fn descendants(observation: &Observation, root: u32) -> BTreeSet<u32> {
 }
 
 /// The threads of each domain: those in its control group, and those that descend from its program.
-fn members<'a>(plan: &'a StandingPlan, later: &Observation) -> BTreeMap<u32, &'a str> {
+fn members<'a>(plan: &'a ActivePlan, later: &Observation) -> BTreeMap<u32, &'a str> {
     let mut members = BTreeMap::new();
     for domain in &plan.domains {
         for program in later
@@ -171,7 +171,7 @@ fn members<'a>(plan: &'a StandingPlan, later: &Observation) -> BTreeMap<u32, &'a
     members
 }
 
-fn group_threads<'o>(domain: &StandingDomain, later: &'o Observation) -> &'o [u32] {
+fn group_threads<'o>(domain: &ActiveDomain, later: &'o Observation) -> &'o [u32] {
     domain
         .group
         .as_ref()

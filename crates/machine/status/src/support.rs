@@ -3,11 +3,11 @@
 //! `press`, 3 to `vision`.
 
 use rampart_model::{
-    APPLICATION_SCHEMA_VERSION, ChangeList, ChangePlace, ChangeStep, ChangeTarget, CpuId,
-    CpuOwnership, CpuRole, DomainKind, InterruptOwnership, Nanos, Observation, ObservedCount,
-    ObservedCpu, ObservedGroup, ObservedInterrupt, ObservedThread, ResolvedDomain, ResolvedPlan,
-    SchedulingPolicy, SmtPolicy, StandingDomain, StandingPlan, StandingState, Status, StepAction,
-    StepKind, Wall,
+    APPLICATION_SCHEMA_VERSION, ActiveDomain, ActivePlan, ActivePlanState, ChangeList,
+    ChangeLocation, ChangeStep, ChangeTarget, CpuId, CpuOwnership, CpuRole, DomainKind,
+    InterruptOwnership, IsolationMechanism, Nanos, Observation, ObservedCount, ObservedCpu,
+    ObservedGroup, ObservedInterrupt, ObservedThread, ResolvedDomain, ResolvedPlan,
+    SchedulingPolicy, SmtPolicy, Status, StepAction, StepKind,
 };
 
 use crate::{Asker, status};
@@ -34,9 +34,9 @@ run = ["/opt/vision"]
 policy = { fifo = 10 }
 "#;
 
-pub(crate) fn place(target: ChangeTarget, value: &str) -> ChangePlace {
-    ChangePlace {
-        place: match &target {
+pub(crate) fn location(target: ChangeTarget, value: &str) -> ChangeLocation {
+    ChangeLocation {
+        location: match &target {
             ChangeTarget::File(path)
             | ChangeTarget::CpuListFile(path)
             | ChangeTarget::CpuMaskFile(path)
@@ -49,7 +49,7 @@ pub(crate) fn place(target: ChangeTarget, value: &str) -> ChangePlace {
     }
 }
 
-pub(crate) fn step(kind: StepKind, name: &str, places: Vec<ChangePlace>) -> ChangeStep {
+pub(crate) fn step(kind: StepKind, name: &str, locations: Vec<ChangeLocation>) -> ChangeStep {
     ChangeStep {
         kind,
         name: name.to_owned(),
@@ -58,22 +58,22 @@ pub(crate) fn step(kind: StepKind, name: &str, places: Vec<ChangePlace>) -> Chan
         why: String::new(),
         present: String::new(),
         wanted: String::new(),
-        places,
+        locations,
         disruptive: None,
-        mend: None,
+        fix: None,
         source: String::new(),
     }
 }
 
-fn domain(name: &str, cpus: &str, group: Option<&str>) -> StandingDomain {
-    StandingDomain {
+fn domain(name: &str, cpus: &str, group: Option<&str>) -> ActiveDomain {
+    ActiveDomain {
         name: name.to_owned(),
         kind: DomainKind::Task,
         cpus: cpus.parse().expect("CPUs"),
-        wall: if group.is_some() {
-            Wall::IsolatedPartition
+        isolation: if group.is_some() {
+            IsolationMechanism::IsolatedPartition
         } else {
-            Wall::AffinityOnly
+            IsolationMechanism::AffinityOnly
         },
         partition: group.map(|_| "isolated".to_owned()),
         group: group.map(str::to_owned),
@@ -82,7 +82,7 @@ fn domain(name: &str, cpus: &str, group: Option<&str>) -> StandingDomain {
     }
 }
 
-pub(crate) fn plan() -> StandingPlan {
+pub(crate) fn plan() -> ActivePlan {
     let owner = |cpu: u32| match cpu {
         0 => None,
         1 | 2 => Some("press".to_owned()),
@@ -101,10 +101,10 @@ pub(crate) fn plan() -> StandingPlan {
         cache_ways: Vec::new(),
         huge_pages: None,
     };
-    StandingPlan {
+    ActivePlan {
         schema_version: APPLICATION_SCHEMA_VERSION,
         tool_version: "0".to_owned(),
-        state: StandingState::Stands,
+        state: ActivePlanState::Active,
         applied_at: Nanos::from_secs(1_000_000_000),
         boot: "this boot".to_owned(),
         file: "/etc/rampart/plan.toml".to_owned(),
@@ -151,14 +151,14 @@ pub(crate) fn plan() -> StandingPlan {
             tool_version: "0".to_owned(),
             steps: vec![
                 step(
-                    StepKind::Wall,
+                    StepKind::Isolation,
                     "press",
                     vec![
-                        place(
+                        location(
                             ChangeTarget::CpuListFile("/proc/irq/24/smp_affinity_list".to_owned()),
                             "0",
                         ),
-                        place(
+                        location(
                             ChangeTarget::CpuMaskFile(
                                 "/sys/devices/virtual/workqueue/cpumask".to_owned(),
                             ),
@@ -169,7 +169,7 @@ pub(crate) fn plan() -> StandingPlan {
                 step(
                     StepKind::Knob,
                     "transparent-huge-pages",
-                    vec![place(
+                    vec![location(
                         ChangeTarget::File(
                             "/sys/kernel/mm/transparent_hugepage/enabled".to_owned(),
                         ),
@@ -298,7 +298,7 @@ pub(crate) fn after(change: impl FnOnce(&mut Observation)) -> Status {
     after_with(&plan(), change)
 }
 
-pub(crate) fn after_with(plan: &StandingPlan, change: impl FnOnce(&mut Observation)) -> Status {
+pub(crate) fn after_with(plan: &ActivePlan, change: impl FnOnce(&mut Observation)) -> Status {
     let mut later = observation(1);
     change(&mut later);
     let asker = Asker {

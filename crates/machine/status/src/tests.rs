@@ -2,13 +2,13 @@
 //! Each finding, made by the one thing that it is about.
 
 use rampart_model::{
-    Allocation, AllocationGroup, CacheResource, CacheShare, CacheWays, ChangeTarget, CpuId,
-    Finding, Nanos, Observation, ObservedInterrupt, ObservedProgram, ProgramState,
-    SchedulingPolicy, Schemata, Severity, StandingPlan, StandingState, Status, StatusFindingKind,
-    StepKind, SupervisedState, WayMask,
+    ActivePlan, ActivePlanState, Allocation, AllocationGroup, CacheResource, CacheShare, CacheWays,
+    ChangeTarget, CpuId, Finding, Nanos, Observation, ObservedInterrupt, ObservedProgram,
+    ProgramState, SchedulingPolicy, Schemata, Severity, Status, StatusFindingKind, StepKind,
+    SupervisedState, WayMask,
 };
 
-use crate::support::{GROUP, after, after_with, observation, place, plan, step, thread};
+use crate::support::{GROUP, after, after_with, location, observation, plan, step, thread};
 use crate::{Asker, Latencies, TextOptions, Totals, classic, open_metrics, status, terminal};
 
 fn kinds(status: &Status) -> Vec<StatusFindingKind> {
@@ -31,7 +31,7 @@ fn a_machine_as_planned_has_no_finding() {
     let status = after(|_| {});
     assert_eq!(kinds(&status), []);
     assert!(!status.has_drift());
-    assert!(status.domains.iter().all(|domain| domain.wall_valid));
+    assert!(status.domains.iter().all(|domain| domain.isolation_valid));
     assert_eq!(status.domains[0].threads, 1);
     let cpu = &status.cpus[1];
     assert_eq!(cpu.owner.as_deref(), Some("press"));
@@ -68,7 +68,7 @@ fn walls_that_fell_are_drift() {
     });
     assert!(partition.contains("not exclusive"), "{partition}");
     let broken = after(|machine| group(machine).partition = Some(invalid.to_owned()));
-    assert!(!broken.domains[0].wall_valid && broken.domains[1].wall_valid);
+    assert!(!broken.domains[0].isolation_valid && broken.domains[1].isolation_valid);
     assert!(broken.has_drift());
 }
 
@@ -95,16 +95,16 @@ fn another_boot_is_told_once_and_not_for_each_place() {
 #[test]
 fn a_plan_that_is_not_whole_is_told_with_what_goes_on() {
     for (state, boot, words) in [
-        (StandingState::Begun, "this boot", "broken off"),
+        (ActivePlanState::Begun, "this boot", "broken off"),
         (
-            StandingState::AwaitsRestart,
+            ActivePlanState::AwaitsRestart,
             "this boot",
             "restart the machine",
         ),
         (
-            StandingState::AwaitsRestart,
+            ActivePlanState::AwaitsRestart,
             "another",
-            "mend: rampart apply /etc",
+            "fix: rampart apply /etc",
         ),
     ] {
         let mut plan = plan();
@@ -149,12 +149,12 @@ fn of_two_writes_the_last_counts_and_threads_that_ended_do_not() {
     let file = ChangeTarget::File("/proc/sys/kernel/timer_migration".to_owned());
     let ended = ChangeTarget::ThreadPolicy(77);
     plan.changes.steps.extend([
-        step(StepKind::Knob, "one", vec![place(file.clone(), "1")]),
-        step(StepKind::Knob, "two", vec![place(file.clone(), "0")]),
+        step(StepKind::Knob, "one", vec![location(file.clone(), "1")]),
+        step(StepKind::Knob, "two", vec![location(file.clone(), "0")]),
         step(
             StepKind::Knob,
             "three",
-            vec![place(ended.clone(), "fifo:11")],
+            vec![location(ended.clone(), "fifo:11")],
         ),
     ]);
     let with = |value: &str, policy: Option<&str>| {
@@ -176,13 +176,13 @@ fn of_two_writes_the_last_counts_and_threads_that_ended_do_not() {
 fn ways_that_others_may_fill_are_drift() {
     let mut plan = plan();
     let schemata = |group: &str| ChangeTarget::Schemata(format!("/sys/fs/resctrl{group}/schemata"));
-    let places = vec![
-        place(schemata("/rampart-press"), "L3:0=f"),
-        place(schemata(""), "L3:0=f0"),
+    let locations = vec![
+        location(schemata("/rampart-press"), "L3:0=f"),
+        location(schemata(""), "L3:0=f0"),
     ];
     plan.changes
         .steps
-        .push(step(StepKind::Cache, "press", places));
+        .push(step(StepKind::Cache, "press", locations));
     let domain = plan.resolved.domains.first_mut().expect("a domain");
     domain.cache = Some(CacheShare {
         ways: Some(4),
@@ -272,8 +272,7 @@ fn interrupts_that_moved_back_are_drift() {
     let mut plan = plan();
     let told = Finding::new(Severity::Warning, "interrupt 40 (usb)", "managed");
     plan.findings.push(told);
-    let with =
-        |plan: &StandingPlan| after_with(plan, |machine| machine.interrupts.push(new.clone()));
+    let with = |plan: &ActivePlan| after_with(plan, |machine| machine.interrupts.push(new.clone()));
     let status = with(&plan);
     assert_eq!(kinds(&status), [StatusFindingKind::InterruptMoved]);
     plan.kept_interrupts.push(40);
@@ -399,7 +398,7 @@ fn a_real_time_thread_on_a_cpu_of_another_domain_hurts() {
     );
     assert!(found.contains(&StatusFindingKind::ThreadCpu), "{found:?}");
     assert!(
-        found.contains(&StatusFindingKind::ProcessIntruded),
+        found.contains(&StatusFindingKind::UnwantedProcess),
         "{found:?}"
     );
     let told: String = status
@@ -407,11 +406,11 @@ fn a_real_time_thread_on_a_cpu_of_another_domain_hurts() {
         .iter()
         .map(|finding| format!("{}\n", finding.finding))
         .collect();
-    for mend in [
+    for fix in [
         "back: rampart move 100 --to press",
         "rampart move PID --to vision",
     ] {
-        assert!(told.contains(mend), "{told}");
+        assert!(told.contains(fix), "{told}");
     }
 }
 
@@ -443,7 +442,7 @@ fn a_spinning_thread_starves_what_is_below_it() {
         spins(machine);
         machine.threads[2].state = 'R';
     });
-    assert_eq!(starved.findings[0].finding.severity, Severity::Problem);
+    assert_eq!(starved.findings[0].finding.severity, Severity::Error);
     let above = after(|machine| {
         spins(machine);
         machine.threads[2].policy = Some(SchedulingPolicy::Fifo(81));
@@ -488,29 +487,29 @@ fn intruders_are_told_by_sort() {
         thread.cpu_time = Nanos::from_micros(70);
         thread
     };
-    let process = only(StatusFindingKind::ProcessIntruded, |machine| {
+    let process = only(StatusFindingKind::UnwantedProcess, |machine| {
         machine.threads.push(ran(60, "cron", false, false));
     });
     assert!(
         process.contains("CPU 2") && process.contains("cron (60), 70 µs"),
         "{process}"
     );
-    only(StatusFindingKind::KernelIntruded, |machine| {
+    only(StatusFindingKind::UnwantedKernelWork, |machine| {
         machine.threads.push(ran(61, "kworker/u8:1", true, false));
     });
     let status = after(|machine| machine.threads.push(ran(62, "kworker/2:1", true, true)));
     assert_eq!(status.findings[0].finding.severity, Severity::Note);
-    let interrupt = only(StatusFindingKind::InterruptIntruded, |machine| {
+    let interrupt = only(StatusFindingKind::UnwantedInterrupt, |machine| {
         machine.interrupts[0].counts.insert(CpuId(2), 7);
     });
     assert!(interrupt.contains("disk (24), 7 times"), "{interrupt}");
-    only(StatusFindingKind::InterruptIntruded, |machine| {
+    only(StatusFindingKind::UnwantedInterrupt, |machine| {
         machine.softirqs.push(rampart_model::ObservedCount {
             name: "NET_RX".to_owned(),
             counts: [(CpuId(3), 4)].into(),
         });
     });
-    // Who asks is no intruder, and neither is what it started.
+    // Who asks is no noise source, and neither is what it started.
     let own = after(|machine| {
         let mut meter = ran(9_001, "meter/2", false, false);
         meter.parent = 9_000;
@@ -540,10 +539,10 @@ fn without_a_plan_only_the_isolation_is_told() {
 /// A machine on which several things are amiss.
 pub(crate) fn amiss() -> Status {
     let mut plan = plan();
-    let place = "/sys/fs/resctrl";
+    let location = "/sys/fs/resctrl";
     plan.findings.push(Finding::new(
         Severity::Warning,
-        place,
+        location,
         "the processor has none",
     ));
     after_with(&plan, |machine| {
@@ -580,7 +579,7 @@ fn the_figures_are_open_metrics_and_counters_only_grow() {
     let twice = open_metrics(&status, &totals, &Latencies::default());
     let line = |text: &str| {
         text.lines()
-            .find(|line| line.starts_with("rampart_intrusions_total{cpu=\"2\",kind=\"interrupt\"}"))
+            .find(|line| line.starts_with("rampart_unwanted_activity_total{cpu=\"2\",kind=\"interrupt\"}"))
             .map(str::to_owned)
     };
     assert!(line(&once).expect("a counter").ends_with(" 7"));
@@ -594,7 +593,7 @@ fn the_older_text_names_counters_as_its_readers_expect() {
     totals.add(&status);
     let text = classic(&open_metrics(&status, &totals, &Latencies::default()));
     assert!(
-        text.contains("# TYPE rampart_intrusions_total counter\n"),
+        text.contains("# TYPE rampart_unwanted_activity_total counter\n"),
         "{text}"
     );
     assert!(

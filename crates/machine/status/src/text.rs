@@ -37,7 +37,7 @@ pub fn terminal(status: &Status, options: TextOptions) -> String {
     for (subject, title) in [
         (StatusSubject::Drift, "Drift from the plan"),
         (StatusSubject::Colocation, "Colocations that hurt"),
-        (StatusSubject::Intrusion, "Intruders"),
+        (StatusSubject::UnwantedActivity, "Intruders"),
     ] {
         findings(&mut lines, status, subject, title, width);
     }
@@ -108,10 +108,10 @@ fn domains(lines: &mut Vec<String>, domains: &[DomainStatus], width: usize) {
             domain.name.clone(),
             domain.kind.to_string(),
             domain.cpus.to_string(),
-            if domain.wall_valid {
-                domain.wall.to_string()
+            if domain.isolation_valid {
+                domain.isolation.to_string()
             } else {
-                format!("BROKEN: {}", domain.wall)
+                format!("BROKEN: {}", domain.isolation)
             },
             program(domain),
         ]
@@ -233,7 +233,7 @@ fn findings(
     lines.push(title.to_owned());
     for finding in some {
         let word = match finding.finding.severity {
-            Severity::Problem => "problem",
+            Severity::Error => "error",
             Severity::Warning => "warning",
             Severity::Note => "note",
         };

@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use rampart_model::{CpuId, IntruderKind, Status};
+use rampart_model::{CpuId, NoiseSourceKind, Status};
 
 /// Counters that only grow.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Totals {
     pub(crate) interrupts: BTreeMap<CpuId, u64>,
     pub(crate) softirqs: BTreeMap<CpuId, u64>,
-    pub(crate) intrusions: BTreeMap<(CpuId, IntruderKind), u64>,
+    pub(crate) unwanted_activity: BTreeMap<(CpuId, NoiseSourceKind), u64>,
 }
 
 impl Totals {
@@ -21,9 +21,12 @@ impl Totals {
             let softirqs: u64 = cpu.softirqs.iter().map(|count| count.count).sum();
             grow(self.interrupts.entry(cpu.cpu).or_default(), interrupts);
             grow(self.softirqs.entry(cpu.cpu).or_default(), softirqs);
-            for intruder in &cpu.intruders {
-                let key = (cpu.cpu, intruder.kind);
-                grow(self.intrusions.entry(key).or_default(), intruder.count);
+            for noise_source in &cpu.noise_sources {
+                let key = (cpu.cpu, noise_source.kind);
+                grow(
+                    self.unwanted_activity.entry(key).or_default(),
+                    noise_source.count,
+                );
             }
         }
     }

@@ -53,7 +53,7 @@ pub enum Upped {
     Nothing(Finding),
 }
 
-/// Starts what a domain of the standing plan runs under a supervisor that goes on alone, and waits
+/// Starts what a domain of the active plan runs under a supervisor that goes on alone, and waits
 /// until it is seen in its place.
 ///
 /// # Errors
@@ -92,25 +92,25 @@ pub fn up(
             let said = log::tail(&files.log(), 3).join("; ");
             return Err(SuperviseError::Missing(
                 Finding::new(
-                    Severity::Problem,
+                    Severity::Error,
                     format!("domain {name}"),
                     format!("its supervisor ended before the program ran ({status}): {said}"),
                 )
-                .mend(format!("see {}", files.log().display())),
+                .fix(format!("see {}", files.log().display())),
             ));
         }
         if begin.elapsed() >= UP_LIMIT {
             let _ = down(state, name, Duration::from_secs(1));
             return Err(SuperviseError::Missing(
                 Finding::new(
-                    Severity::Problem,
+                    Severity::Error,
                     format!("domain {name}"),
                     format!(
                         "its program was not in its place within {} s, and was ended",
                         UP_LIMIT.as_secs()
                     ),
                 )
-                .mend(format!("see {}", files.log().display())),
+                .fix(format!("see {}", files.log().display())),
             ));
         }
         std::thread::sleep(LOOK_AGAIN);
@@ -154,18 +154,18 @@ fn start(
     spawn_detached(command).map_err(|cause| SuperviseError::NotStarted {
         program: launcher.program.display().to_string(),
         cause,
-        mend: "install rampart again".to_owned(),
+        fix: "install rampart again".to_owned(),
     })
 }
 
 fn last_finding(known: &SupervisedDomain) -> Finding {
     known.findings.last().cloned().unwrap_or_else(|| {
         Finding::new(
-            Severity::Problem,
+            Severity::Error,
             format!("domain {}", known.name),
             "its program could not be started",
         )
-        .mend(format!("see {}", known.log))
+        .fix(format!("see {}", known.log))
     })
 }
 
@@ -176,14 +176,14 @@ fn orphaned(known: &SupervisedDomain) -> Finding {
         |program| format!("its program (process {})", program.process),
     );
     Finding::new(
-        Severity::Problem,
+        Severity::Error,
         format!("domain {}", known.name),
         format!(
             "its supervisor (process {}) was killed, and {program} runs unsupervised",
             known.supervisor.process
         ),
     )
-    .mend(format!("rampart down {0}, then rampart up {0}", known.name))
+    .fix(format!("rampart down {0}, then rampart up {0}", known.name))
 }
 
 /// What `down` did about a domain.
@@ -291,14 +291,14 @@ fn end_orphan(
 fn stays(known: &SupervisedDomain, program: ProcessIdentity) -> SuperviseError {
     SuperviseError::Missing(
         Finding::new(
-            Severity::Problem,
+            Severity::Error,
             format!("domain {}", known.name),
             format!(
                 "process {} does not end, not even by SIGKILL",
                 program.process
             ),
         )
-        .mend(format!(
+        .fix(format!(
             "see in /proc/{}/stack what it waits for in the kernel",
             program.process
         )),

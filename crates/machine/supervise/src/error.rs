@@ -15,7 +15,7 @@ pub enum SuperviseError {
     /// The request names something that is not there.
     #[error("{0}")]
     Usage(Finding),
-    /// Something that it needs is missing: a standing plan, a supervisor, a place.
+    /// Something that it needs is missing: a active plan, a supervisor, a place.
     #[error("{0}")]
     Missing(Finding),
     /// The machine refuses.
@@ -24,21 +24,21 @@ pub enum SuperviseError {
     /// The container or guest did not start.
     #[error(transparent)]
     Domain(#[from] DomainError),
-    /// The text of the standing plan is none.
-    #[error("the plan that stands cannot be read: {0}")]
+    /// The text of the active plan is none.
+    #[error("the active plan cannot be read: {0}")]
     Plan(#[from] PlanError),
     /// A program could not be started.
-    #[error("{program}: cannot be started: {cause}; mend: {mend}")]
+    #[error("{program}: cannot be started: {cause}; fix: {fix}")]
     NotStarted {
         /// The program.
         program: String,
         /// The kernel's answer.
         cause: io::Error,
-        /// What mends it.
-        mend: String,
+        /// What fixes it.
+        fix: String,
     },
     /// A file could not be read, written or made.
-    #[error("{}: cannot {action}: {cause}; mend: make its directory writable and free some space there, or name another one in RAMPART_STATE_DIR", .path.display())]
+    #[error("{}: cannot {action}: {cause}; fix: make its directory writable and free some space there, or name another one in RAMPART_STATE_DIR", .path.display())]
     File {
         /// What was tried.
         action: &'static str,

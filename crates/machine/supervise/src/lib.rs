@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Keeps what the domains of a standing plan run: started in its place, watched, restarted, ended.
+//! Keeps what the domains of a active plan run: started in its place, watched, restarted, ended.
 //!
-//! - `standing`: the plan that stands, and where each of its domains is.
+//! - `standing`: the active plan, and where each of its domains is.
 //! - `restart`, `rules`: when a program is started again, where a thread belongs; pure.
 //! - `program`: one module a kind of program: a task, a container, a guest.
 //! - `supervisor`: the process that watches over one program.

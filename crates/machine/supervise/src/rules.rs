@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where a thread of a domain belongs, by its name. Pure.
 
-use rampart_host::{Place, PlaceGroup};
+use rampart_host::{Place, PlacementGroup};
 use rampart_model::{CpuSet, PlannedDomain};
 
 /// The place that the plan's `threads` give to a thread of this name; none where no entry matches,
@@ -12,7 +12,7 @@ pub(crate) fn place(domain: &PlannedDomain, cpus: &CpuSet, name: &str) -> Option
         .iter()
         .find(|rule| rampart_plan::matches(&rule.r#match, name))?;
     Some(Place {
-        group: PlaceGroup::AsIs,
+        group: PlacementGroup::AsIs,
         cpus: Some(rule.cpus.clone().unwrap_or_else(|| cpus.clone())),
         policy: rule.policy.or(domain.policy).map(|policy| policy.0),
         nice: None,

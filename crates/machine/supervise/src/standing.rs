@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The plan that stands, and where each of its domains is.
+//! The active plan, and where each of its domains is.
 
 use rampart_host::{
-    Place, PlaceGroup, StateDirectory, boot_id, home_group, is_inside, standing_plan,
+    Place, PlacementGroup, StateDirectory, active_plan, boot_id, home_group, is_inside,
 };
 use rampart_model::{
-    CpuSet, DomainKind, Finding, Plan, PlannedDomain, SchedulingPolicy, Severity, StandingPlan,
-    StandingState, Wall,
+    ActivePlan, ActivePlanState, CpuSet, DomainKind, Finding, IsolationMechanism, Plan,
+    PlannedDomain, SchedulingPolicy, Severity,
 };
 
 use crate::SuperviseError;
@@ -14,11 +14,11 @@ use crate::SuperviseError;
 /// The word that stands for the housekeeping CPUs where a domain's name could stand.
 pub const HOUSEKEEPING: &str = "housekeeping";
 
-/// The plan that stands applied.
+/// The active plan applied.
 #[derive(Debug, Clone)]
 pub struct Standing {
     /// What stands.
-    pub plan: StandingPlan,
+    pub plan: ActivePlan,
     /// The plan as its text says it.
     pub planned: Plan,
 }
@@ -33,24 +33,24 @@ pub struct Destination {
     /// Its CPUs.
     pub cpus: CpuSet,
     /// The wall around them; none for housekeeping.
-    pub wall: Option<Wall>,
-    /// Its control group; [`PlaceGroup::AsIs`] where it has none.
-    pub group: PlaceGroup,
+    pub isolation: Option<IsolationMechanism>,
+    /// Its control group; [`PlacementGroup::AsIs`] where it has none.
+    pub group: PlacementGroup,
     /// The policy that the plan gives to what runs there; none where it does not say.
     pub policy: Option<SchedulingPolicy>,
 }
 
-fn missing(place: &str, what: &str, mend: String) -> SuperviseError {
-    SuperviseError::Missing(Finding::new(Severity::Problem, place, what).mend(mend))
+fn missing(location: &str, what: &str, fix: String) -> SuperviseError {
+    SuperviseError::Missing(Finding::new(Severity::Error, location, what).fix(fix))
 }
 
 impl Standing {
-    /// The plan that stands; none where none is applied.
+    /// The active plan; none where none is applied.
     ///
     /// # Errors
     /// If it cannot be read, or only a part of it stands.
     pub fn load(state: &StateDirectory) -> Result<Option<Self>, SuperviseError> {
-        let Some(plan) = standing_plan(state)? else {
+        let Some(plan) = active_plan(state)? else {
             return Ok(None);
         };
         let file = plan.file.clone();
@@ -63,15 +63,15 @@ impl Standing {
                     apply,
                 ));
             }
-            StandingState::Stands => {}
-            StandingState::Begun => {
+            ActivePlanState::Active => {}
+            ActivePlanState::Begun => {
                 return Err(missing(
                     &file,
                     "the plan is being applied, or its application was broken off",
                     format!("wait for it, or `rampart release`, then `{apply}`"),
                 ));
             }
-            StandingState::AwaitsRestart => {
+            ActivePlanState::AwaitsRestart => {
                 return Err(missing(
                     &file,
                     "the plan waits for a restart of the machine, so its walls do not stand yet",
@@ -83,7 +83,7 @@ impl Standing {
         Ok(Some(Self { plan, planned }))
     }
 
-    /// The plan that stands.
+    /// The active plan.
     ///
     /// # Errors
     /// If none does.
@@ -91,7 +91,7 @@ impl Standing {
         Self::load(state)?.ok_or_else(|| {
             missing(
                 &state.path().join("plan.json").display().to_string(),
-                "no plan stands on this machine",
+                "no plan is active on this machine",
                 "rampart apply PLAN".to_owned(),
             )
         })
@@ -113,12 +113,12 @@ impl Standing {
             .collect();
         SuperviseError::Usage(
             Finding::new(
-                Severity::Problem,
+                Severity::Error,
                 self.plan.file.clone(),
-                format!("the plan that stands has no domain `{name}`"),
+                format!("the active plan has no domain `{name}`"),
             )
             .values(format!("`{name}`"), format!("one of {}", names.join(", ")))
-            .mend("rampart run --list"),
+            .fix("rampart run --list"),
         )
     }
 
@@ -131,8 +131,8 @@ impl Standing {
                 name: standing.name.clone(),
                 kind: Some(standing.kind),
                 cpus: standing.cpus.clone(),
-                wall: Some(standing.wall),
-                group: PlaceGroup::of(standing),
+                isolation: Some(standing.isolation),
+                group: PlacementGroup::of(standing),
                 policy: planned.and_then(|domain| domain.policy.map(|policy| policy.0)),
             }
         });
@@ -140,8 +140,8 @@ impl Standing {
             name: HOUSEKEEPING.to_owned(),
             kind: None,
             cpus: self.plan.resolved.housekeeping.clone(),
-            wall: None,
-            group: PlaceGroup::AsIs,
+            isolation: None,
+            group: PlacementGroup::AsIs,
             policy: None,
         };
         domains.chain([housekeeping]).collect()
@@ -174,29 +174,29 @@ impl Standing {
         if destination.kind == Some(DomainKind::Cell) {
             return Err(SuperviseError::Usage(
                 Finding::new(
-                    Severity::Problem,
+                    Severity::Error,
                     format!("domain {}", destination.name),
                     "nothing of Linux runs in a cell",
                 )
                 .values("a cell", "a task or container")
-                .mend(format!("rampart up {} starts its image", destination.name)),
+                .fix(format!("rampart up {} starts its image", destination.name)),
             ));
         }
         let wanted = cpus.unwrap_or(&destination.cpus);
         if wanted.is_empty() || !wanted.is_subset(&destination.cpus) {
             let finding = Finding::new(
-                Severity::Problem,
+                Severity::Error,
                 format!("--cpus {wanted}"),
                 format!("these are not all CPUs of `{}`", destination.name),
             );
             return Err(SuperviseError::Usage(
                 finding
                     .values(wanted.to_string(), format!("some of {}", destination.cpus))
-                    .mend("name some of these, or another domain"),
+                    .fix("name some of these, or another domain"),
             ));
         }
         let group = match &destination.group {
-            PlaceGroup::AsIs => self.way_out(process),
+            PlacementGroup::AsIs => self.way_out(process),
             group => group.clone(),
         };
         Ok(Place {
@@ -208,23 +208,23 @@ impl Standing {
     }
 
     /// Out of the control group of a domain, where a process is in one.
-    fn way_out(&self, process: u32) -> PlaceGroup {
+    fn way_out(&self, process: u32) -> PlacementGroup {
         for domain in &self.plan.domains {
             let Some(group) = &domain.group else { continue };
             let group = match domain.unified {
-                true => PlaceGroup::V2(group.into()),
-                false => PlaceGroup::V1(group.into()),
+                true => PlacementGroup::V2(group.into()),
+                false => PlacementGroup::V1(group.into()),
             };
             if !is_inside(process, &group) {
                 continue;
             }
             return match home_group(domain.unified) {
-                Some(home) if domain.unified => PlaceGroup::V2(home),
-                Some(home) => PlaceGroup::V1(home),
-                None => PlaceGroup::AsIs,
+                Some(home) if domain.unified => PlacementGroup::V2(home),
+                Some(home) => PlacementGroup::V1(home),
+                None => PlacementGroup::AsIs,
             };
         }
-        PlaceGroup::AsIs
+        PlacementGroup::AsIs
     }
 }
 

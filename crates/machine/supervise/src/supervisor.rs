@@ -27,13 +27,13 @@ const TEND: Duration = Duration::from_secs(1);
 /// Findings that a record keeps; a program that makes wrong threads all the time makes many.
 const FINDINGS_KEPT: usize = 20;
 
-/// Starts what a domain of the standing plan runs, and watches over it until it has ended for good
+/// Starts what a domain of the active plan runs, and watches over it until it has ended for good
 /// or `stop` is set. This process keeps itself on the housekeeping CPUs. `on_change` hears of each
 /// new state, `on_trouble` of a record that cannot be written while the program runs: it is watched
 /// all the same, and the record is tried again each second.
 ///
 /// # Errors
-/// If no plan stands, the domain runs nothing, another supervisor has it, or the record of its first
+/// If no plan is active, the domain runs nothing, another supervisor has it, or the record of its first
 /// start cannot be written.
 pub fn supervise(
     state: &StateDirectory,
@@ -95,11 +95,11 @@ pub fn supervise(
 /// What to say of a domain without anything to run.
 pub(crate) fn nothing_to_run(standing: &Standing, name: &str) -> Finding {
     Finding::new(
-        Severity::Problem,
+        Severity::Error,
         format!("domain {name}"),
         "the plan does not say what it runs",
     )
-    .mend(format!(
+    .fix(format!(
         "write run = [\"PROGRAM\"] (for a guest kernel or disk) into {} and apply it again, or `rampart run {name} -- PROGRAM`",
         standing.plan.file
     ))
@@ -112,11 +112,11 @@ fn lock(files: &Files, name: &str) -> Result<File, SuperviseError> {
         Ok(()) => Ok(file),
         Err(_) => Err(SuperviseError::Missing(
             Finding::new(
-                Severity::Problem,
+                Severity::Error,
                 path.display().to_string(),
                 format!("another supervisor has the domain `{name}`"),
             )
-            .mend(format!("rampart down {name}")),
+            .fix(format!("rampart down {name}")),
         )),
     }
 }
@@ -125,11 +125,11 @@ fn lock(files: &Files, name: &str) -> Result<File, SuperviseError> {
 fn keep_house(standing: &Standing) -> Result<(), SuperviseError> {
     let own = std::process::id();
     let house = standing.destination(HOUSEKEEPING)?;
-    let place = Place {
+    let location = Place {
         policy: None,
         ..standing.place(&house, own, None, None, None)?
     };
-    let refused = place_process(own, &place)?
+    let refused = place_process(own, &location)?
         .into_iter()
         .find_map(|thread| thread.refused);
     match refused {
@@ -321,25 +321,21 @@ impl Watch<'_> {
 fn failure(name: &str, error: &SuperviseError) -> Finding {
     match error {
         SuperviseError::Missing(finding) | SuperviseError::Usage(finding) => finding.clone(),
-        other => Finding::new(
-            Severity::Problem,
-            format!("domain {name}"),
-            other.to_string(),
-        ),
+        other => Finding::new(Severity::Error, format!("domain {name}"), other.to_string()),
     }
 }
 
 fn gave_up(record: &SupervisedDomain, restarts: usize) -> Finding {
     Finding::new(
-        Severity::Problem,
+        Severity::Error,
         format!("domain {}", record.name),
         format!(
             "its program was started again {restarts} times within {} minutes and is given up",
             WINDOW.0 / 60_000_000_000
         ),
     )
-    .mend(format!(
-        "see {}, mend the program, then `rampart up {}`",
+    .fix(format!(
+        "see {}, fix the program, then `rampart up {}`",
         record.log, record.name
     ))
 }

@@ -32,14 +32,14 @@ pub enum BenchError {
         said: String,
     },
     /// The machine is of a kind that cannot be served.
-    #[error("{machine}: cannot run there: {reason}; mend: {mend}")]
+    #[error("{machine}: cannot run there: {reason}; fix: {fix}")]
     Unfit {
         /// The machine.
         machine: String,
         /// Why.
         reason: String,
-        /// What mends it.
-        mend: String,
+        /// What fixes it.
+        fix: String,
     },
     /// The programs for that machine are not here.
     #[error("{machine}: it is {architecture}, and {} is not here; make it with `make build ARCH={architecture}`", path.display())]
@@ -76,7 +76,7 @@ pub enum BenchError {
     /// A program there neither ends nor says anything.
     #[error(
         "{machine}: nothing has come from `{command}` for {} s and it does not end; it was killed. \
-         Mend: see what holds it there; what it left changed is restored by `rampart release` there",
+         Fix: see what holds it there; what it left changed is restored by `rampart release` there",
         silence.as_secs()
     )]
     Hung {

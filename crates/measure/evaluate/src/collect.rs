@@ -51,15 +51,15 @@ impl Collected {
         }
         cpu.over_deadline += block.over_deadline;
         cpu.missed += block.missed;
-        for (place, part) in block.series.iter().enumerate() {
-            match cpu.series.get_mut(&place) {
+        for (location, part) in block.series.iter().enumerate() {
+            match cpu.series.get_mut(&location) {
                 None => {
                     let record = SeriesRecord {
                         series: part.series,
                         seen: part.seen.clone(),
                         corrected: part.corrected.clone(),
                     };
-                    cpu.series.insert(place, record);
+                    cpu.series.insert(location, record);
                 }
                 Some(record) => merge(record, &part.seen, part.corrected.as_ref()),
             }
@@ -156,7 +156,7 @@ impl RecordCollector {
         self.record.runs.push(run);
         self.record.invalid = if self.record.runs.iter().all(|run| !run.invalid.is_empty()) {
             vec![Finding::new(
-                Severity::Problem,
+                Severity::Error,
                 self.record.id.clone(),
                 "none of its runs is valid; their reasons stand with them",
             )]

@@ -3,7 +3,7 @@
 //! Summit 2023), with a sentence for each domain. Both rest on the leading meter's verdicts alone.
 
 use rampart_model::{
-    Comparison, ComparisonCell, ComparisonRow, DomainKernel, DomainKind, DomainPlan,
+    Comparison, ComparisonEntry, ComparisonRow, DomainKernel, DomainKind, DomainPlan,
     ExperimentPlan, MeterKind, Question, Record, Verdict, VerdictOutcome,
 };
 
@@ -21,7 +21,7 @@ pub(crate) fn compare(
     let Some(meter) = plan.meters.first().map(|meter| meter.meter) else {
         return Comparison::default();
     };
-    let row = |question: &str, answer: &dyn Fn(&DomainPlan) -> ComparisonCell| ComparisonRow {
+    let row = |question: &str, answer: &dyn Fn(&DomainPlan) -> ComparisonEntry| ComparisonRow {
         question: question.to_owned(),
         cells: plan.domains.iter().map(answer).collect(),
     };
@@ -80,8 +80,8 @@ pub(crate) fn answered(
     answer: &str,
     outcome: Option<VerdictOutcome>,
     reason: &str,
-) -> ComparisonCell {
-    ComparisonCell {
+) -> ComparisonEntry {
+    ComparisonEntry {
         domain: domain.name.clone(),
         answer: answer.to_owned(),
         outcome,
@@ -127,7 +127,7 @@ impl<'a> Asked<'a> {
     }
 
     /// Yes if all hold, no if all fail, not always if some do, else undecided.
-    fn cell(&self, domain: &DomainPlan, words: &Words<'_>) -> ComparisonCell {
+    fn cell(&self, domain: &DomainPlan, words: &Words<'_>) -> ComparisonEntry {
         let bad: Vec<&Verdict> = [
             self.with(VerdictOutcome::Fails),
             self.with(VerdictOutcome::Leaks),
@@ -171,7 +171,7 @@ impl<'a> Asked<'a> {
                 format!("{so_far}the exposure does not decide it under {open}; measure longer"),
             )
         };
-        ComparisonCell {
+        ComparisonEntry {
             verdicts: self.0.iter().map(|verdict| verdict.id.clone()).collect(),
             ..answered(domain, answer, outcome, &reason)
         }
@@ -187,7 +187,7 @@ struct Words<'a> {
     bad: &'a str,
 }
 
-fn real_time(domain: &DomainPlan, asked: &Asked<'_>) -> ComparisonCell {
+fn real_time(domain: &DomainPlan, asked: &Asked<'_>) -> ComparisonEntry {
     let words = Words {
         yes: "yes",
         some: "not always",
@@ -198,7 +198,7 @@ fn real_time(domain: &DomainPlan, asked: &Asked<'_>) -> ComparisonCell {
     asked.cell(domain, &words)
 }
 
-fn same(domain: &DomainPlan, asked: &Asked<'_>) -> ComparisonCell {
+fn same(domain: &DomainPlan, asked: &Asked<'_>) -> ComparisonEntry {
     let words = Words {
         yes: "yes",
         some: "not always",
@@ -209,7 +209,7 @@ fn same(domain: &DomainPlan, asked: &Asked<'_>) -> ComparisonCell {
     asked.cell(domain, &words)
 }
 
-fn separation_from_loads(domain: &DomainPlan, asked: &Asked<'_>) -> ComparisonCell {
+fn separation_from_loads(domain: &DomainPlan, asked: &Asked<'_>) -> ComparisonEntry {
     let words = Words {
         yes: "holds",
         some: "limited",
@@ -221,7 +221,7 @@ fn separation_from_loads(domain: &DomainPlan, asked: &Asked<'_>) -> ComparisonCe
 }
 
 /// From a crash of the host where there was one; otherwise as it follows from how a kind is built.
-fn independence(domain: &DomainPlan, verdicts: &[Verdict]) -> ComparisonCell {
+fn independence(domain: &DomainPlan, verdicts: &[Verdict]) -> ComparisonEntry {
     use VerdictOutcome::{Fails, Holds, Inconclusive, Leaks};
     let crashed = verdicts
         .iter()
@@ -254,7 +254,7 @@ fn independence(domain: &DomainPlan, verdicts: &[Verdict]) -> ComparisonCell {
         }
         _ => built,
     };
-    ComparisonCell {
+    ComparisonEntry {
         verdicts: crashed.iter().map(|verdict| verdict.id.clone()).collect(),
         ..cell
     }

@@ -5,7 +5,7 @@ use rampart_model::{
     Disturbance, Evaluation, EvaluationState, Finding, TransferGroup, TransferRecord,
 };
 
-use crate::conclude::{id_in_leg, record_id};
+use crate::conclude::{id_in_variant, record_id};
 
 /// Whether an evaluation came to its end with a valid run of each cell of its matrix, and with a
 /// valid round for each domain of each group, quiet and under each disturbance. What failed once
@@ -21,7 +21,7 @@ pub(crate) struct Missing {
     /// `record DOMAIN/METER/CONDITION`, or `round DISTURBANCE/GROUP in DOMAIN, DOMAIN`.
     pub(crate) what: String,
     /// The domains of which it is missing, each as its failures are counted: in each leg by itself
-    /// ([`id_in_leg`]).
+    /// ([`id_in_variant`]).
     domains: Vec<String>,
     /// Why what was made of it does not count.
     pub(crate) reasons: Vec<Finding>,
@@ -42,9 +42,9 @@ pub(crate) fn missing(evaluation: &Evaluation) -> Vec<Missing> {
     let plan = evaluation.plan.transfer.iter();
     for (number, group) in plan.flat_map(|plan| &plan.groups).enumerate() {
         missing.extend(missing_round(evaluation, number, group, None));
-        for (place, disturbance) in group.disturbances.iter().enumerate() {
+        for (location, disturbance) in group.disturbances.iter().enumerate() {
             // A load is planned several times, and once is enough.
-            if !group.disturbances[..place].contains(disturbance) {
+            if !group.disturbances[..location].contains(disturbance) {
                 missing.extend(missing_round(evaluation, number, group, Some(disturbance)));
             }
         }
@@ -56,7 +56,7 @@ pub(crate) fn missing(evaluation: &Evaluation) -> Vec<Missing> {
 fn missing_cells(evaluation: &Evaluation) -> Vec<Missing> {
     let plan = &evaluation.plan;
     let mut missing = Vec::new();
-    for leg in 0..plan.legs.len().max(1) {
+    for variant in 0..plan.variants.len().max(1) {
         for domain in &plan.domains {
             let measuring = plan
                 .meters
@@ -65,8 +65,8 @@ fn missing_cells(evaluation: &Evaluation) -> Vec<Missing> {
             for meter in measuring {
                 for condition in &plan.conditions {
                     let cell = record_id(domain, meter, *condition);
-                    let domain = id_in_leg(plan.legs.get(leg), domain.name.clone());
-                    missing.extend(missing_cell(evaluation, leg, cell, domain));
+                    let domain = id_in_variant(plan.variants.get(variant), domain.name.clone());
+                    missing.extend(missing_cell(evaluation, variant, cell, domain));
                 }
             }
         }
@@ -76,11 +76,11 @@ fn missing_cells(evaluation: &Evaluation) -> Vec<Missing> {
 
 fn missing_cell(
     evaluation: &Evaluation,
-    leg: usize,
+    variant: usize,
     cell: String,
     domain: String,
 ) -> Option<Missing> {
-    let id = id_in_leg(evaluation.plan.legs.get(leg), cell);
+    let id = id_in_variant(evaluation.plan.variants.get(variant), cell);
     let others = evaluation.plan_effects.iter().flat_map(|all| &all.records);
     let record = evaluation
         .records
@@ -167,7 +167,7 @@ fn watches(round: &TransferRecord, domain: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use rampart_model::{LegPlan, PlanLeg};
+    use rampart_model::{PlanVariant, VariantPlan};
 
     use super::*;
 
@@ -183,20 +183,20 @@ mod tests {
     }
 
     fn why() -> rampart_model::Finding {
-        rampart_model::Finding::new(rampart_model::Severity::Problem, "x", "it did not answer")
+        rampart_model::Finding::new(rampart_model::Severity::Error, "x", "it did not answer")
     }
 
     #[test]
     fn what_failed_once_and_was_made_again_is_complete() {
         let mut evaluation = walls();
         assert!(is_complete(&evaluation));
-        let place = evaluation
+        let location = evaluation
             .transfers
             .iter()
             .position(|round| round.disturbance.is_some())
             .expect("a disturbance");
-        let sound = evaluation.transfers[place].clone();
-        evaluation.transfers[place].invalid = vec![why()];
+        let sound = evaluation.transfers[location].clone();
+        evaluation.transfers[location].invalid = vec![why()];
         assert!(!is_complete(&evaluation), "none counts");
         let mut partly = sound.clone();
         partly.watched[1].invalid = vec![why()];
@@ -224,8 +224,11 @@ mod tests {
     #[test]
     fn each_leg_is_missing_by_itself() {
         let mut evaluation = walls();
-        for leg in [PlanLeg::After, PlanLeg::Before] {
-            evaluation.plan.legs.push(LegPlan { leg, visits: 1 });
+        for variant in [PlanVariant::After, PlanVariant::Before] {
+            evaluation
+                .plan
+                .variants
+                .push(VariantPlan { variant, visits: 1 });
         }
         let missing = missing(&evaluation);
         let host = &evaluation.plan.domains[0].name;

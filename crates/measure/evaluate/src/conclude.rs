@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use rampart_model::{
-    Condition, DomainPlan, Evaluation, Exposure, Finding, GuestRole, LegPlan, LegRecord, MeterPlan,
-    NotMeasured, Record, Severity,
+    Condition, DomainPlan, Evaluation, Exposure, Finding, GuestRole, MeterPlan, NotMeasured,
+    Record, Severity, VariantPlan, VariantRecord,
 };
 
 use crate::Cell;
@@ -89,21 +89,21 @@ impl Concluding {
             let made = |record: &Record| !record.runs.is_empty();
             evaluation.records = collectors
                 .iter()
-                .filter(|(cell, _)| cell.leg == 0)
+                .filter(|(cell, _)| cell.variant == 0)
                 .map(|(_, collector)| collector.record.clone())
                 .filter(made)
                 .collect();
             if let Some(effects) = &mut evaluation.plan_effects {
                 effects.records = collectors
                     .iter()
-                    .filter(|(cell, _)| cell.leg > 0)
+                    .filter(|(cell, _)| cell.variant > 0)
                     .filter_map(|(cell, collector)| {
-                        Some(LegRecord {
-                            leg: evaluation.plan.legs.get(cell.leg)?.leg.clone(),
+                        Some(VariantRecord {
+                            variant: evaluation.plan.variants.get(cell.variant)?.variant.clone(),
                             record: collector.record.clone(),
                         })
                     })
-                    .filter(|leg| made(&leg.record))
+                    .filter(|variant| made(&variant.record))
                     .collect();
             }
         }
@@ -112,7 +112,7 @@ impl Concluding {
         evaluation.not_measured = [
             self.planned.clone(),
             failures.not_measured(matters),
-            gaps(missing, failures, !evaluation.plan.legs.is_empty()),
+            gaps(missing, failures, !evaluation.plan.variants.is_empty()),
         ]
         .concat();
         evaluation.written = timestamp(since_epoch());
@@ -157,7 +157,7 @@ fn gaps(missing: Vec<Missing>, failures: &Failures, compared: bool) -> Vec<NotMe
                 "the evaluation ended before its turn came"
             };
             findings.push(
-                Finding::new(Severity::Note, one.what.as_str(), what).mend(
+                Finding::new(Severity::Note, one.what.as_str(), what).fix(
                     "let it run to its end, or give it more time with --for, or fewer --domains, --loads or --meters",
                 ),
             );
@@ -171,9 +171,9 @@ fn gaps(missing: Vec<Missing>, failures: &Failures, compared: bool) -> Vec<NotMe
 }
 
 /// The record of a cell in one leg, or a domain in it: of several legs, each has its own name before.
-pub(crate) fn id_in_leg(leg: Option<&LegPlan>, cell: String) -> String {
-    match leg {
-        Some(leg) => format!("{}{cell}", leg.leg.prefix()),
+pub(crate) fn id_in_variant(variant: Option<&VariantPlan>, cell: String) -> String {
+    match variant {
+        Some(variant) => format!("{}{cell}", variant.variant.prefix()),
         None => cell,
     }
 }
@@ -191,8 +191,8 @@ pub(crate) fn empty_record(evaluation: &Evaluation, cell: Cell) -> Record {
     Record {
         emulated: evaluation.machine.virtualisation.emulated
             || domain.selection.guest == Some(GuestRole::Emulated),
-        id: id_in_leg(
-            evaluation.plan.legs.get(cell.leg),
+        id: id_in_variant(
+            evaluation.plan.variants.get(cell.variant),
             record_id(domain, meter, condition),
         ),
         domain: domain.name.clone(),
@@ -231,7 +231,7 @@ mod tests {
     }
 
     fn why() -> Finding {
-        Finding::new(Severity::Problem, "vm", "it did not answer")
+        Finding::new(Severity::Error, "vm", "it did not answer")
     }
 
     /// `WHAT: REASON` of everything that was not measured, which must agree with the exit code.

@@ -15,7 +15,7 @@ pub struct ProposedCpus {
 }
 
 /// The CPUs for real-time work that an evaluation of one domain would take: the user's; else those
-/// that the boot line isolated; else the last whole core, among the strongest.
+/// that the kernel command line isolated; else the last whole core, among the strongest.
 ///
 /// # Errors
 /// If this process may use no CPU, or the user's are not usable.
@@ -38,7 +38,7 @@ pub(crate) fn usable(machine: &Machine) -> Result<CpuSet, EvaluateError> {
     Ok(usable)
 }
 
-/// The CPUs for real-time work: the user's; else those that the boot line isolated; else whole
+/// The CPUs for real-time work: the user's; else those that the kernel command line isolated; else whole
 /// cores, the strongest first and of these the last, because low-numbered CPUs take most
 /// interrupts: as many as are wanted, but one is left for ordinary work, and one is given up in any
 /// case.
@@ -123,7 +123,7 @@ pub(crate) fn own_cpus(
             format!("{} real-time cores", cores.len()),
             format!("{count}, one for each domain"),
         )
-        .mend("give more cores with --cpus");
+        .fix("give more cores with --cpus");
         (
             real_time.iter().map(CpuSet::single).collect(),
             Some(finding),

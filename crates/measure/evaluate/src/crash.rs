@@ -48,7 +48,7 @@ pub(crate) fn crash_host(
     (starters, standing): (&Starters, &mut Standing),
     stop: &AtomicBool,
 ) -> Finding {
-    let not_done = |what: String| Finding::new(Severity::Problem, "crash:host", what);
+    let not_done = |what: String| Finding::new(Severity::Error, "crash:host", what);
     let trigger = match PanicTrigger::open(&MachineRoot::system()) {
         Ok(trigger) => trigger,
         Err(error) => return not_done(error.to_string()),
@@ -161,7 +161,7 @@ fn candidates<'a>(
             taken.union(&participant.cpus)
         });
     let (mut candidates, mut left_out) = (Vec::new(), Vec::new());
-    for (place, domain) in plan.domains.iter().enumerate() {
+    for (location, domain) in plan.domains.iter().enumerate() {
         if let Some(why) = standing.failures.left_out(&domain.name) {
             left_out.push(witness(&domain.name, why));
             continue;
@@ -184,7 +184,7 @@ fn candidates<'a>(
         };
         candidates.push(Candidate {
             name: &domain.name,
-            domain: starters.of(place),
+            domain: starters.of(location),
             cpus,
             policy: domain.policy,
             stay_up: true,
@@ -229,7 +229,7 @@ fn record(group: &Group, oldest: &[Nanos], left_out: &[CrashWitness], at: Nanos)
             let mut invalid = member.invalid.clone();
             if sign.is_none() && invalid.is_empty() {
                 invalid.push(Finding::new(
-                    Severity::Problem,
+                    Severity::Error,
                     member.name.as_str(),
                     "its meter gave no sign of life before the crash",
                 ));

@@ -148,7 +148,7 @@ mod tests {
             signs,
             memory: None,
             after: None,
-            invalid: vec![Finding::new(Severity::Problem, "one", "it never spoke")],
+            invalid: vec![Finding::new(Severity::Error, "one", "it never spoke")],
         };
         let crash = CrashRecord {
             how: "sysrq c".to_owned(),

@@ -71,7 +71,7 @@ impl<'a> Ending<'a> {
     pub(crate) fn finding(&self) -> Option<Finding> {
         self.by_limit.get().map(|elapsed| {
             Finding::new(
-                Severity::Problem,
+                Severity::Error,
                 "evaluation",
                 "it took so much longer than planned that it was ended; what was measured until then is judged",
             )
@@ -79,7 +79,7 @@ impl<'a> Ending<'a> {
                 Nanos::from(*elapsed).to_string(),
                 format!("{} at the most", Nanos::from(self.limit)),
             )
-            .mend("leave out with --domains what did not come up, or give more time with --for")
+            .fix("leave out with --domains what did not come up, or give more time with --for")
         })
     }
 }

@@ -29,7 +29,7 @@ pub enum EvaluateError {
     DomainUnavailable {
         /// The domain.
         domain: String,
-        /// The reasons with their mends.
+        /// The reasons with their fixes.
         findings: Vec<Finding>,
     },
     /// A load on other CPUs, where there are none.
@@ -53,14 +53,14 @@ pub enum EvaluateError {
     },
     /// The time does not suffice to compare with the plan and without.
     #[error(
-        "--for {total}: too short to compare the machine in {legs} states, with the plan and without it or a part of it; give at least --for {}, or fewer --domains, --loads or --meters, or leave --for out",
+        "--for {total}: too short to compare the machine in {variants} states, with the plan and without it or a part of it; give at least --for {}, or fewer --domains, --loads or --meters, or leave --for out",
         needed.as_argument()
     )]
     TooShortToCompare {
         /// The time asked for.
         total: Nanos,
         /// What is compared, the whole plan among it.
-        legs: usize,
+        variants: usize,
         /// The shortest time that would do.
         needed: Nanos,
     },
@@ -77,14 +77,14 @@ pub enum EvaluateError {
     NothingInPlan {
         /// The plan's file.
         file: String,
-        /// The reasons with their mends.
+        /// The reasons with their fixes.
         findings: Vec<Finding>,
     },
     /// A plan stands applied, and the comparison has to begin without.
     #[error(
         "{file}: stands applied, and the comparison begins without it; take it back with `rampart release`, and apply it again afterwards"
     )]
-    PlanStands {
+    PlanIsActive {
         /// The plan's file.
         file: String,
     },
@@ -92,10 +92,10 @@ pub enum EvaluateError {
     #[error(
         "{file}: cannot be measured while {standing} stands applied, whose settings or domains are others; take that back with `rampart release` first"
     )]
-    AnotherPlanStands {
+    AnotherPlanIsActive {
         /// The file of the plan to be measured.
         file: String,
-        /// The file of the plan that stands.
+        /// The file of the active plan.
         standing: String,
     },
     /// The machine cannot be changed, or a plan is in the way.
@@ -203,8 +203,8 @@ impl EvaluateError {
             Self::NoCpu
             | Self::DomainUnavailable { .. }
             | Self::NothingInPlan { .. }
-            | Self::PlanStands { .. }
-            | Self::AnotherPlanStands { .. }
+            | Self::PlanIsActive { .. }
+            | Self::AnotherPlanIsActive { .. }
             | Self::Host(_)
             | Self::Load(_) => ExitCode::PreconditionMissing,
             Self::Domain(rampart_domain::DomainError::Refused(refusal)) => {

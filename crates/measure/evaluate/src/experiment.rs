@@ -11,12 +11,12 @@ use rampart_host::{
 };
 use rampart_model::{
     Condition, DisturbanceKind, EVALUATION_SCHEMA_VERSION, Evaluation, EvaluationState,
-    ExperimentPlan, Finding, LoadKind, LoadPlace, Nanos, Run, SchedulingPolicy, Severity,
+    ExperimentPlan, Finding, LoadKind, LoadLocation, Nanos, Run, SchedulingPolicy, Severity,
     TransferRecord,
 };
 
 use crate::collect::RecordCollector;
-use crate::conclude::{Concluding, empty_record, id_in_leg};
+use crate::conclude::{Concluding, empty_record, id_in_variant};
 use crate::costs::Costs;
 use crate::crash;
 use crate::effects::PlanSwitch;
@@ -29,7 +29,7 @@ use crate::starters::{Neighbours, Starters};
 use crate::steal;
 use crate::store::{ResultDirectory, ResultStream};
 use crate::transfer::group::Standing;
-use crate::transfer::session::{self, PlannedRound, Repeats, Surroundings};
+use crate::transfer::session::{self, Environment, PlannedRound, Repeats};
 use crate::{Cell, EvaluateError, Proposal, Request, propose, schedule};
 
 /// A cell whose runs failed this often is not tried again.
@@ -168,7 +168,7 @@ pub fn evaluate(
     let domains = evaluation.plan.domains.iter().chain(&neighbours);
     let planned = evaluation.plan.total.into();
     let ending = Ending::new(stop, longest(planned, domains, emulated));
-    let place = Place {
+    let location = Place {
         context,
         directory: &directory,
         scratch: scratch.path(),
@@ -184,7 +184,7 @@ pub fn evaluate(
         &mut evaluation.findings,
     );
     // Dropped after all that stands within the plan's walls.
-    let mut switching = Switching::new(context.switch, &evaluation.plan.legs);
+    let mut switching = Switching::new(context.switch, &evaluation.plan.variants);
     let mut starters = Starters::new(&evaluation.plan.domains);
     // Dropped before what started it.
     let mut standing = Standing::default();
@@ -195,19 +195,19 @@ pub fn evaluate(
         standing: &mut standing,
         concluding: &mut concluding,
     };
-    place.runs(
+    location.runs(
         &order,
         &mut evaluation,
         &mut collectors,
         (&mut starters, &mut switching),
         &mut beside,
     )?;
-    if !evaluation.plan.legs.is_empty() {
+    if !evaluation.plan.variants.is_empty() {
         starters.renew(&evaluation.plan.domains);
         switching.take_back();
         evaluation.findings.extend(switching.findings());
     }
-    place.rounds(
+    location.rounds(
         &rounds,
         &mut evaluation,
         &collectors,
@@ -262,7 +262,7 @@ fn loads_needed(plan: &ExperimentPlan) -> Vec<Condition> {
         .filter_map(|disturbance| match disturbance.kind {
             DisturbanceKind::Load(load) => Some(Condition {
                 load,
-                place: Some(LoadPlace::Same),
+                location: Some(LoadLocation::Same),
             }),
             DisturbanceKind::Block => None,
         });
@@ -329,18 +329,18 @@ impl Place<'_> {
                 failures >= FAILURES_BEFORE_GIVING_UP && failures == collector.record.runs.len();
             let name = collector.record.domain.clone();
             // What does not come up without a part of the plan may come up with it.
-            let counted = id_in_leg(evaluation.plan.legs.get(cell.leg), name.clone());
+            let counted = id_in_variant(evaluation.plan.variants.get(cell.variant), name.clone());
             if hopeless || standing.failures.left_out(&counted).is_some() {
                 evaluation.runs.0 = number + 1;
                 continue;
             }
-            if switching.changes(cell.leg) {
+            if switching.changes(cell.variant) {
                 // What is up stands in the walls of the leg before.
                 starters.renew_behind(&evaluation.plan.domains, &|domain| {
-                    switching.wall(cell.leg, domain)
+                    switching.isolation(cell.variant, domain)
                 });
             }
-            let stands = switching.enter(cell.leg);
+            let stands = switching.enter(cell.variant);
             evaluation.findings.extend(switching.findings());
             if switching.is_lost() {
                 break;
@@ -374,7 +374,7 @@ impl Place<'_> {
                     meter: self.context.meter,
                     scratch: self.scratch,
                     explain: self.context.explain,
-                    intrusions: !evaluation.plan.legs.is_empty(),
+                    unwanted_activity: !evaluation.plan.variants.is_empty(),
                     log: self.directory.histogram_log(number, &id)?,
                 },
                 &mut tick,
@@ -433,7 +433,7 @@ impl Place<'_> {
                 standing.end();
                 starters.renew(&plan.domains);
             }
-            let surroundings = Surroundings {
+            let environment = Environment {
                 plan: transfer,
                 domains: &plan.domains,
                 starters,
@@ -451,7 +451,7 @@ impl Place<'_> {
                 observer.progress(&pace.progress());
             };
             tick();
-            let made = surroundings.make(
+            let made = environment.make(
                 &round,
                 order,
                 &evaluation.transfers,
@@ -492,8 +492,8 @@ impl Place<'_> {
 
 /// Whether no domain measures on a CPU of another.
 fn have_own_cpus(plan: &ExperimentPlan) -> bool {
-    plan.domains.iter().enumerate().all(|(place, one)| {
-        plan.domains[place + 1..]
+    plan.domains.iter().enumerate().all(|(location, one)| {
+        plan.domains[location + 1..]
             .iter()
             .all(|other| one.cpus.intersection(&other.cpus).is_empty())
     })

@@ -86,7 +86,7 @@ impl Explaining {
             Err(error) => {
                 findings.push(
                     Finding::new(Severity::Warning, PLACE, error.to_string())
-                        .mend("rampart release"),
+                        .fix("rampart release"),
                 );
                 (Vec::new(), findings)
             }
@@ -239,7 +239,7 @@ mod tests {
             program: String::new(),
             command: Vec::new(),
             kernel: String::new(),
-            boot_line: String::new(),
+            kernel_command_line: String::new(),
             memory_bytes: 0,
             page_bytes: 4096,
             locked_bytes: 0,

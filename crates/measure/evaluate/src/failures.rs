@@ -41,12 +41,12 @@ impl Failures {
     pub(crate) fn left_out(&self, domain: &str) -> Option<Finding> {
         let row = self.0.get(domain)?;
         (row.count >= MOST_IN_A_ROW).then(|| Finding {
-            severity: Severity::Problem,
+            severity: Severity::Error,
             what: format!(
                 "it failed {} times in a row and was left out from then on; the last time: {}",
                 row.count, row.last.what
             ),
-            place: domain.to_owned(),
+            location: domain.to_owned(),
             ..row.last.clone()
         })
     }
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn what_fails_twice_in_a_row_is_left_out_for_good() {
-        let why = Finding::new(Severity::Problem, "vm", "it said nothing").mend("look at it");
+        let why = Finding::new(Severity::Error, "vm", "it said nothing").fix("look at it");
         let mut failures = Failures::default();
         failures.failed("vm", &why);
         assert_eq!(failures.left_out("vm"), None);
@@ -82,7 +82,7 @@ mod tests {
         failures.failed("vm", &why);
         let told = failures.left_out("vm").expect("left out");
         assert!(told.what.contains("it said nothing"), "{told}");
-        assert_eq!(told.mend.as_deref(), Some("look at it"));
+        assert_eq!(told.fix.as_deref(), Some("look at it"));
         assert_eq!(failures.left_out("task"), None);
         failures.came_through("vm");
         assert_eq!(failures.not_measured(|_| true).len(), 1);

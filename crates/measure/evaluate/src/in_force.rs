@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An evaluation on a machine whose plan stands applied: whether it may begin, and where it measures.
 
-use rampart_host::{StateDirectory, refuse_beside_a_plan, standing_domain};
-use rampart_model::{DomainKind, ExperimentPlan, Machine, StandingPlan};
+use rampart_host::{StateDirectory, active_domain, refuse_beside_a_plan};
+use rampart_model::{ActivePlan, DomainKind, ExperimentPlan, Machine};
 
 use crate::EvaluateError;
 use crate::effects::PlanRequest;
@@ -13,19 +13,19 @@ use crate::effects::PlanRequest;
 /// # Errors
 /// With what has to be taken back.
 pub(crate) fn refuse(
-    standing: Option<&StandingPlan>,
+    standing: Option<&ActivePlan>,
     request: Option<&PlanRequest>,
 ) -> Result<(), EvaluateError> {
     let (Some(standing), Some(request)) = (standing, request) else {
         return Ok(());
     };
     if request.compares() {
-        return Err(EvaluateError::PlanStands {
+        return Err(EvaluateError::PlanIsActive {
             file: standing.file.clone(),
         });
     }
     if !request.is(&standing.resolved) {
-        return Err(EvaluateError::AnotherPlanStands {
+        return Err(EvaluateError::AnotherPlanIsActive {
             file: request.file.clone(),
             standing: standing.file.clone(),
         });
@@ -36,7 +36,7 @@ pub(crate) fn refuse(
 /// The machine with all CPUs that a meter can be brought to: an isolated partition takes its CPUs from
 /// everybody outside, this process among them, and who enters its group has them (Linux
 /// Documentation/admin-guide/cgroup-v2.rst, cpuset.cpus.partition).
-pub(crate) fn reachable(machine: &Machine, standing: Option<&StandingPlan>) -> Machine {
+pub(crate) fn reachable(machine: &Machine, standing: Option<&ActivePlan>) -> Machine {
     let mut machine = machine.clone();
     let domains = standing.iter().flat_map(|plan| &plan.domains);
     for domain in domains.filter(|domain| domain.group.is_some()) {
@@ -52,7 +52,7 @@ pub(crate) fn reachable(machine: &Machine, standing: Option<&StandingPlan>) -> M
 /// If it is.
 pub(crate) fn stands_for(
     plan: &mut ExperimentPlan,
-    standing: Option<&StandingPlan>,
+    standing: Option<&ActivePlan>,
     state: &StateDirectory,
 ) -> Result<(), EvaluateError> {
     if standing.is_none() {
@@ -61,7 +61,7 @@ pub(crate) fn stands_for(
     let mut all_stand = true;
     for domain in &plan.domains {
         if domain.selection.kind != DomainKind::Host
-            && standing_domain(state, &domain.cpus)?.is_none()
+            && active_domain(state, &domain.cpus)?.is_none()
         {
             refuse_beside_a_plan(state, &domain.cpus)?;
             all_stand = false;
@@ -76,12 +76,12 @@ pub(crate) fn stands_for(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::effects::legs::tests::request;
+    use crate::effects::variants::tests::request;
     use rampart_host::{MachineRoot, read_machine};
 
     /// A plan with a domain behind a wall and one without.
-    fn standing() -> StandingPlan {
-        let mut standing: StandingPlan = serde_json::from_value(serde_json::json!({
+    fn standing() -> ActivePlan {
+        let mut standing: ActivePlan = serde_json::from_value(serde_json::json!({
             "schema_version": 1, "tool_version": "0", "state": "stands", "applied_at": 0,
             "boot": "", "file": "standing.toml", "text": "",
             "resolved": request(false, false, 0).resolved,
@@ -94,7 +94,7 @@ mod tests {
                 "schema_version": 1, "tool_version": "0", "steps": [], "boot_arguments": []
             }
         }))
-        .expect("a standing plan");
+        .expect("a active plan");
         standing.resolved.fingerprint = "of another day".to_owned();
         standing
     }
@@ -122,7 +122,7 @@ mod tests {
             .expect("a boot section");
         let why = refuse(Some(&other), Some(&request(false, false, 0))).expect_err("another");
         assert!(
-            matches!(why, EvaluateError::AnotherPlanStands { .. }),
+            matches!(why, EvaluateError::AnotherPlanIsActive { .. }),
             "{why}"
         );
         refuse(None, Some(&request(true, true, 1))).expect("nothing stands");

@@ -21,7 +21,7 @@ use crate::transfer::judge::TransferVerdicts;
 use crate::wording;
 
 /// Blocks of the primary series by record: its valid runs, each in the order of time.
-pub type BlocksByRecord<'a> = BTreeMap<String, &'a [Vec<Distribution>]>;
+pub type BatchesByRecord<'a> = BTreeMap<String, &'a [Vec<Distribution>]>;
 
 /// What verdicts are drawn from.
 #[derive(Debug, Clone, Copy)]
@@ -31,7 +31,7 @@ pub struct Evidence<'a> {
     /// What was measured.
     pub records: &'a [Record],
     /// The records' samples by second.
-    pub blocks: &'a BlocksByRecord<'a>,
+    pub blocks: &'a BatchesByRecord<'a>,
     /// Who was disturbed.
     pub transfers: &'a [TransferRecord],
     /// Whether the machine is emulated, so that its times mean nothing.
@@ -109,7 +109,7 @@ impl Judging {
 fn judge_records(
     plan: &ExperimentPlan,
     records: &[Record],
-    blocks: &BlocksByRecord<'_>,
+    blocks: &BatchesByRecord<'_>,
     emulated: bool,
 ) -> Vec<Verdict> {
     let resampling = Resampling {
@@ -239,7 +239,7 @@ fn cycles(record: &Record) -> u64 {
 fn judge_same_as_host(
     record: &Record,
     host: &Record,
-    blocks: &BlocksByRecord<'_>,
+    blocks: &BatchesByRecord<'_>,
     resampling: &Resampling,
     emulated: bool,
 ) -> Verdict {
@@ -278,7 +278,7 @@ fn judge_same_as_host(
 fn judge_load(
     record: &Record,
     idle: &Record,
-    blocks: &BlocksByRecord<'_>,
+    blocks: &BatchesByRecord<'_>,
     resampling: &Resampling,
     emulated: bool,
 ) -> Verdict {
@@ -302,6 +302,6 @@ fn judge_load(
     )
 }
 
-fn blocks_of<'a>(blocks: &BlocksByRecord<'a>, record: &Record) -> &'a [Vec<Distribution>] {
+fn blocks_of<'a>(blocks: &BatchesByRecord<'a>, record: &Record) -> &'a [Vec<Distribution>] {
     blocks.get(&record.id).copied().unwrap_or_default()
 }

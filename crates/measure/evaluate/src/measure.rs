@@ -107,7 +107,7 @@ pub fn measure(
             Some(MeterEvent::Ready(_)) | None => heard(None),
         }
     };
-    let granted = running.granted();
+    let effective_settings = running.effective_settings();
     let guest = running.guest();
     let cell = running.cell();
     let shield = running.finish()?;
@@ -130,7 +130,7 @@ pub fn measure(
         cpus: collected.into_cpus(),
         threads,
         shield,
-        granted,
+        effective_settings,
         findings,
     })
 }

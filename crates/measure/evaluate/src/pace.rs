@@ -46,9 +46,9 @@ impl Pace {
 
     /// One more round is to be made after the run or round of this number.
     pub(crate) fn repeat(&mut self, number: u32) {
-        let place = (number as usize).min(self.expected.len().saturating_sub(1));
-        if let Some(same) = self.expected.get(place).copied() {
-            self.expected.insert(place, same);
+        let location = (number as usize).min(self.expected.len().saturating_sub(1));
+        if let Some(same) = self.expected.get(location).copied() {
+            self.expected.insert(location, same);
         }
     }
 

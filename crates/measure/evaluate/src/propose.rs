@@ -3,7 +3,7 @@
 
 use rampart_model::{
     Availability, Condition, CpuSet, DomainKind, DomainPlan, DomainSelection, ExperimentPlan,
-    Finding, GuestRole, LoadKind, LoadPlace, Machine, MeasuredPlan, MeterKind, MeterPlan, Nanos,
+    Finding, GuestRole, LoadKind, LoadLocation, Machine, MeasuredPlan, MeterKind, MeterPlan, Nanos,
     NotMeasured, PlanEffects, SchedulingPolicy, Severity, TransferPlan,
 };
 use rampart_stats::EFFECT_TOLERANCE;
@@ -12,7 +12,7 @@ use crate::EvaluateError;
 use crate::costs::Costs;
 use crate::cpus::{host_cpus, own_cpus, real_time_cpus, usable};
 use crate::effects::PlanRequest;
-use crate::effects::legs::{Legs, share_time_of_legs};
+use crate::effects::variants::{Variants, share_time_of_variants};
 use crate::propose_plan::plan_places;
 use crate::time::{block_of, least_time, share_time};
 use crate::transfer::plan::{self as transfers, Planned, Wanted};
@@ -77,36 +77,36 @@ pub fn propose(
     let usable = usable(machine)?;
     let costs = Costs::of(machine.virtualisation.emulated);
     let mut not_measured = Vec::new();
-    let legs = request.plan.as_ref().map(Legs::of).unwrap_or_default();
-    let wishes = if legs.legs.is_empty() {
+    let variants = request.plan.as_ref().map(Variants::of).unwrap_or_default();
+    let wishes = if variants.variants.is_empty() {
         wishes(request, costs, &mut not_measured)
     } else {
         no_disturbances(request, &mut not_measured)?
     };
-    let (places, neighbours) = match &request.plan {
+    let (locations, neighbours) = match &request.plan {
         Some(plan) => {
             let found = plan_places(plan, availability, &usable, &mut not_measured)?;
-            let places = Places {
+            let locations = Places {
                 real_time: found.real_time,
                 housekeeping: found.housekeeping,
                 domains: found.domains,
                 findings: found.findings,
             };
-            (places, found.neighbours)
+            (locations, found.neighbours)
         }
         None => {
             let (chosen, neighbours) = chosen(availability, request, &mut not_measured)?;
-            let places = places(machine, &usable, request, chosen, wishes.is_some())?;
-            let neighbours = planned(neighbours, &places.housekeeping);
-            (places, neighbours)
+            let locations = places(machine, &usable, request, chosen, wishes.is_some())?;
+            let neighbours = planned(neighbours, &locations.housekeeping);
+            (locations, neighbours)
         }
     };
-    let mut findings = places.findings;
-    let (domains, housekeeping) = (places.domains, places.housekeeping);
+    let mut findings = locations.findings;
+    let (domains, housekeeping) = (locations.domains, locations.housekeeping);
     findings.extend(neighbours.iter().map(told_neighbour));
     let conditions = conditions(
         &usable,
-        &places.real_time,
+        &locations.real_time,
         &request.conditions,
         costs,
         &mut not_measured,
@@ -132,11 +132,11 @@ pub fn propose(
         Some(_) => total.saturating_sub(costs.disturbance_budget(total)),
         None => total,
     };
-    let (total, repetitions, run_duration) = if legs.legs.is_empty() {
+    let (total, repetitions, run_duration) = if variants.variants.is_empty() {
         let (repetitions, run) = share_time(matrix_time, cells, costs.run_overhead)?;
         (total, repetitions, run)
     } else {
-        share_time_of_legs(&legs, cells, request.total, costs)?
+        share_time_of_variants(&variants, cells, request.total, costs)?
     };
     let meters = meters
         .into_iter()
@@ -144,7 +144,7 @@ pub fn propose(
         .collect::<Vec<_>>();
     for meter in &meters {
         let plan = MeterPlan {
-            cpus: places.real_time.clone(),
+            cpus: locations.real_time.clone(),
             ..meter.clone()
         };
         let problems = plan.findings();
@@ -152,10 +152,10 @@ pub fn propose(
             return Err(EvaluateError::BadPlan { findings: problems });
         }
     }
-    let plan_effects = (!legs.legs.is_empty()).then(|| PlanEffects {
+    let plan_effects = (!variants.variants.is_empty()).then(|| PlanEffects {
         tolerance: EFFECT_TOLERANCE,
-        changes: legs.changes,
-        not_compared: legs.not_compared,
+        changes: variants.changes,
+        not_compared: variants.not_compared,
         ..PlanEffects::default()
     });
     Ok(Proposal {
@@ -166,7 +166,7 @@ pub fn propose(
                 fingerprint: plan.resolved.fingerprint.clone(),
                 stands: false,
             }),
-            legs: legs.legs,
+            variants: variants.variants,
             housekeeping,
             domains,
             meters,
@@ -210,7 +210,7 @@ fn meters(
     }
     if measuring.is_empty() {
         let problem = |finding: Finding| Finding {
-            severity: Severity::Problem,
+            severity: Severity::Error,
             ..finding
         };
         let findings = left_out
@@ -387,17 +387,17 @@ fn chosen<'a>(
                 what: format!("domain {selection}"),
                 findings: vec![
                     Finding::new(Severity::Note, "--domains", "not asked for")
-                        .mend(format!("rampart evaluate --domains host,{selection}")),
+                        .fix(format!("rampart evaluate --domains host,{selection}")),
                 ],
             });
             continue;
         }
-        let place = if selection.guest == Some(GuestRole::Noisy) {
+        let location = if selection.guest == Some(GuestRole::Noisy) {
             &mut neighbours
         } else {
             &mut measured
         };
-        place.extend((1..=times).map(|number| {
+        location.extend((1..=times).map(|number| {
             let name = match times {
                 1 => selection.to_string(),
                 _ => format!("{selection}-{number}"),
@@ -467,10 +467,10 @@ fn no_disturbances(
 const DISTURBANCES: &str = "who disturbs whom";
 
 /// That it is not measured, why, and what measures it.
-fn undisturbed(why: &str, mend: &str) -> NotMeasured {
+fn undisturbed(why: &str, fix: &str) -> NotMeasured {
     NotMeasured {
         what: DISTURBANCES.to_owned(),
-        findings: vec![Finding::new(Severity::Note, "--disturb", why).mend(mend)],
+        findings: vec![Finding::new(Severity::Note, "--disturb", why).fix(fix)],
     }
 }
 
@@ -524,10 +524,10 @@ fn conditions(
     not_measured: &mut Vec<NotMeasured>,
 ) -> Result<Vec<Condition>, EvaluateError> {
     let has_others = usable.len() > real_time.len() && usable.len() > 1;
-    let place = if has_others {
-        LoadPlace::Others
+    let location = if has_others {
+        LoadLocation::Others
     } else {
-        LoadPlace::Same
+        LoadLocation::Same
     };
     let mut conditions = Vec::new();
     if asked.is_empty() {
@@ -535,7 +535,7 @@ fn conditions(
         let standard = costs.loads;
         conditions.extend(standard.iter().map(|load| Condition {
             load: *load,
-            place: Some(place),
+            location: Some(location),
         }));
         let left_out = LoadKind::ALL
             .into_iter()
@@ -545,14 +545,14 @@ fn conditions(
                 what: format!("load {}", load.word()),
                 findings: vec![
                     Finding::new(Severity::Note, "--loads", "not part of the standard matrix")
-                        .mend(format!("rampart evaluate --loads idle,{}", load.word())),
+                        .fix(format!("rampart evaluate --loads idle,{}", load.word())),
                 ],
             });
         }
         return Ok(conditions);
     }
     for condition in asked {
-        if condition.place == Some(LoadPlace::Others) && !has_others {
+        if condition.location == Some(LoadLocation::Others) && !has_others {
             return Err(EvaluateError::NoOtherCpu {
                 condition: *condition,
             });

@@ -194,7 +194,7 @@ fn available(
         Some(one) if one.available => Ok(one.description.clone()),
         Some(one) => Err(one.findings.clone()),
         None => Err(vec![Finding::new(
-            Severity::Problem,
+            Severity::Error,
             selection.to_string(),
             "domains of this kind are not built",
         )]),
@@ -211,12 +211,12 @@ fn possible(
     if domain.cpus.is_empty() || !domain.cpus.is_subset(usable) {
         return Err(vec![
             Finding::new(
-                Severity::Problem,
+                Severity::Error,
                 domain.name.as_str(),
                 "not all CPUs of this domain can be used",
             )
             .values(format!("usable: {usable}"), domain.cpus.to_string())
-            .mend("bring them online, or widen the cpuset that rampart was started in"),
+            .fix("bring them online, or widen the cpuset that rampart was started in"),
         ]);
     }
     available(availability, selection)
@@ -261,7 +261,7 @@ fn not_asked_for(name: &str) -> NotMeasured {
         what: format!("domain {name}"),
         findings: vec![
             Finding::new(Severity::Note, "--domains", "not asked for")
-                .mend(format!("rampart evaluate --domains host,{name}")),
+                .fix(format!("rampart evaluate --domains host,{name}")),
         ],
     }
 }

@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use rampart_domain::{Domain, DomainError, Running, Start};
 use rampart_load::Load;
 use rampart_model::{
-    Condition, CpuSet, DomainKind, Finding, Granted, LoadRecord, MeterEvent, MeterPlan, Nanos, Run,
-    Severity, ThreadOutcome,
+    Condition, CpuSet, DomainKind, EffectiveSettings, Finding, LoadRecord, MeterEvent, MeterPlan,
+    Nanos, Run, Severity, ThreadOutcome,
 };
 
 use crate::collect::Collected;
 use crate::explain::Explaining;
-use crate::intrusions;
 use crate::steal;
 use crate::store::HistogramLog;
+use crate::unwanted_activity;
 
 /// How long a meter may stay silent past the end of its plan before it counts as lost.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -52,7 +52,7 @@ pub(crate) struct RunRequest<'a> {
     pub(crate) scratch: &'a Path,
     pub(crate) explain: bool,
     /// Whether what comes to its CPUs from elsewhere is counted.
-    pub(crate) intrusions: bool,
+    pub(crate) unwanted_activity: bool,
     pub(crate) log: (String, HistogramLog),
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn make_run(
     stop: &AtomicBool,
 ) -> RunMade {
     let mut invalid = Vec::new();
-    let problem = |what: String| Finding::new(Severity::Problem, request.record, what);
+    let problem = |what: String| Finding::new(Severity::Error, request.record, what);
     let mut heard = Heard {
         record: request.record.to_owned(),
         collected: Collected::with_blocks(),
@@ -100,11 +100,11 @@ pub(crate) fn make_run(
     };
     let mut load_record = LoadRecord::idle();
     let mut failed = None;
-    let mut granted = Granted::default();
+    let mut effective_settings = EffectiveSettings::default();
     let mut guest = None;
     let mut cell = None;
     let mut shield = None;
-    let mut intrusions = None;
+    let mut unwanted_activity = None;
     let RunRequest {
         log: (histogram_log, mut log),
         ..
@@ -140,7 +140,7 @@ pub(crate) fn make_run(
             match load {
                 Err(error) => invalid.push(problem(error.to_string())),
                 Ok(mut load) => {
-                    let earlier = request.intrusions.then(intrusions::look);
+                    let earlier = request.unwanted_activity.then(unwanted_activity::look);
                     let result = listen(
                         running.as_mut(),
                         &mut load,
@@ -150,11 +150,16 @@ pub(crate) fn make_run(
                         tick,
                         stop,
                     );
-                    intrusions = earlier.map(|earlier| {
+                    unwanted_activity = earlier.map(|earlier| {
                         let cpus = &request.plan.cpus;
-                        intrusions::between(&earlier, &intrusions::look(), cpus, std::process::id())
+                        unwanted_activity::between(
+                            &earlier,
+                            &unwanted_activity::look(),
+                            cpus,
+                            std::process::id(),
+                        )
                     });
-                    granted = running.granted();
+                    effective_settings = running.effective_settings();
                     guest = running.guest();
                     cell = running.cell();
                     load_record = load.stop();
@@ -173,7 +178,7 @@ pub(crate) fn make_run(
                 Ok(report) => shield = report,
                 Err(error) => heard.findings.push(
                     Finding::new(Severity::Warning, request.record, error.to_string())
-                        .mend("rampart release"),
+                        .fix("rampart release"),
                 ),
             }
         }
@@ -192,7 +197,7 @@ pub(crate) fn make_run(
         explained,
         guest,
         cell,
-        intrusions,
+        unwanted_activity,
         order: request.order,
         started: crate::experiment::timestamp(started_monotonic + offset),
         started_monotonic,
@@ -205,7 +210,7 @@ pub(crate) fn make_run(
         threads: heard.threads,
         load: load_record,
         shield,
-        granted,
+        effective_settings,
         histogram_log,
         invalid,
         findings: heard.findings,
@@ -233,7 +238,7 @@ fn listen(
     let failed = |error: DomainError| CutOff::ByDomain(reason(&record, &error));
     running.go().map_err(failed)?;
     let deadline = Instant::now() + Duration::from(plan.duration + plan.warm_up) + patience;
-    let problem = |what: String| Finding::new(Severity::Problem, record.as_str(), what);
+    let problem = |what: String| Finding::new(Severity::Error, record.as_str(), what);
     let mut stopped = false;
     loop {
         if stop.load(Ordering::Relaxed) && !stopped {
@@ -280,18 +285,18 @@ fn listen(
     }
 }
 
-/// A failure of the domain as a reason, with its own place and mend where it has them.
-pub(crate) fn reason(place: &str, error: &DomainError) -> Finding {
+/// A failure of the domain as a reason, with its own place and fix where it has them.
+pub(crate) fn reason(location: &str, error: &DomainError) -> Finding {
     match error {
         DomainError::Refused(refusal) => refusal.finding.clone(),
         DomainError::Unavailable(finding) => finding.clone(),
-        other => Finding::new(Severity::Problem, place, other.to_string()),
+        other => Finding::new(Severity::Error, location, other.to_string()),
     }
 }
 
 /// What makes a thread's samples worthless, whatever they are.
-pub(crate) fn thread_problems(place: &str, thread: &ThreadOutcome) -> Vec<Finding> {
-    let problem = |what: String| Finding::new(Severity::Problem, place, what);
+pub(crate) fn thread_problems(location: &str, thread: &ThreadOutcome) -> Vec<Finding> {
+    let problem = |what: String| Finding::new(Severity::Error, location, what);
     let mut problems = Vec::new();
     if thread.lost > 0 {
         problems.push(problem(format!(
@@ -328,7 +333,7 @@ mod tests {
     fn refusal() -> Refusal {
         Refusal {
             kind: RefusalKind::BadPlan,
-            finding: Finding::new(Severity::Problem, "vm", "it refused"),
+            finding: Finding::new(Severity::Error, "vm", "it refused"),
         }
     }
 
@@ -382,11 +387,11 @@ mod tests {
             None
         }
 
-        fn granted(&self) -> Granted {
-            Granted::default()
+        fn effective_settings(&self) -> EffectiveSettings {
+            EffectiveSettings::default()
         }
 
-        fn wall(&self) -> Option<ShieldReport> {
+        fn isolation(&self) -> Option<ShieldReport> {
             None
         }
 
@@ -404,9 +409,9 @@ mod tests {
     }
 
     fn made(domain: &dyn Domain, ending: &Ending<'_>) -> RunMade {
-        let place = tempfile::tempdir().expect("a directory");
+        let location = tempfile::tempdir().expect("a directory");
         let none = CpuSet::new();
-        let log = HistogramLog::create(&place.path().join("log")).expect("a log");
+        let log = HistogramLog::create(&location.path().join("log")).expect("a log");
         let request = RunRequest {
             order: 0,
             record: "vm/wakeup/idle",
@@ -418,9 +423,9 @@ mod tests {
             others: &none,
             housekeeping: &none,
             meter: Path::new("/nowhere"),
-            scratch: place.path(),
+            scratch: location.path(),
             explain: false,
-            intrusions: false,
+            unwanted_activity: false,
             log: (String::new(), log),
         };
         let mut look = || {
@@ -456,10 +461,10 @@ mod tests {
 
     #[test]
     fn a_domain_that_falls_silent_has_failed() {
-        let place = tempfile::tempdir().expect("a directory");
-        let mut log = HistogramLog::create(&place.path().join("log")).expect("a log");
+        let location = tempfile::tempdir().expect("a directory");
+        let mut log = HistogramLog::create(&location.path().join("log")).expect("a log");
         let none = CpuSet::new();
-        let load = Load::start(Condition::IDLE, &none, &none, None, place.path());
+        let load = Load::start(Condition::IDLE, &none, &none, None, location.path());
         let cut = listen(
             &mut Up(Fault::SaysNothing),
             &mut load.expect("no load"),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! In what order the cells of the matrix are measured. Pure.
 
-use rampart_model::{ExperimentPlan, LegPlan};
+use rampart_model::{ExperimentPlan, VariantPlan};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Cell {
     /// Index of what stands of the plan of the machine; 0 where nothing is compared.
-    pub leg: usize,
+    pub variant: usize,
     /// Index of the domain.
     pub domain: usize,
     /// Index of the meter.
@@ -32,15 +32,15 @@ pub struct Cell {
 pub fn schedule(plan: &ExperimentPlan) -> Vec<Cell> {
     let mut generator = rand_pcg::Pcg64Mcg::seed_from_u64(plan.seed);
     let mut order = Vec::new();
-    let mut legs = Vec::new();
+    let mut variants = Vec::new();
     for repetition in 0..plan.repetitions {
         if repetition % 2 == 0 {
-            legs = legs_in_turn(&plan.legs, &mut generator);
+            variants = legs_in_turn(&plan.variants, &mut generator);
         } else {
-            legs.reverse();
+            variants.reverse();
         }
-        for leg in &legs {
-            visit(plan, *leg, &mut generator, &mut order);
+        for variant in &variants {
+            visit(plan, *variant, &mut generator, &mut order);
         }
     }
     order
@@ -49,7 +49,7 @@ pub fn schedule(plan: &ExperimentPlan) -> Vec<Cell> {
 /// Every cell once.
 fn visit(
     plan: &ExperimentPlan,
-    leg: usize,
+    variant: usize,
     generator: &mut rand_pcg::Pcg64Mcg,
     order: &mut Vec<Cell>,
 ) {
@@ -66,7 +66,7 @@ fn visit(
             .collect();
         domains.shuffle(generator);
         order.extend(domains.into_iter().map(|domain| Cell {
-            leg,
+            variant,
             domain,
             meter,
             condition,
@@ -76,8 +76,8 @@ fn visit(
 
 /// The legs of one repetition in random order, the one that comes several times evenly among the
 /// others.
-fn legs_in_turn(legs: &[LegPlan], generator: &mut rand_pcg::Pcg64Mcg) -> Vec<usize> {
-    let Some((first, rest)) = legs.split_first() else {
+fn legs_in_turn(variants: &[VariantPlan], generator: &mut rand_pcg::Pcg64Mcg) -> Vec<usize> {
+    let Some((first, rest)) = variants.split_first() else {
         return vec![0];
     };
     let mut others: Vec<usize> = (1..=rest.len()).collect();
@@ -99,8 +99,8 @@ fn legs_in_turn(legs: &[LegPlan], generator: &mut rand_pcg::Pcg64Mcg) -> Vec<usi
 mod tests {
     use super::*;
     use rampart_model::{
-        Condition, CpuSet, DomainKind, DomainPlan, DomainSelection, LoadKind, LoadPlace, MeterKind,
-        MeterPlan, Nanos, PlanLeg,
+        Condition, CpuSet, DomainKind, DomainPlan, DomainSelection, LoadKind, LoadLocation,
+        MeterKind, MeterPlan, Nanos, PlanVariant,
     };
     use std::collections::BTreeSet;
 
@@ -120,7 +120,7 @@ mod tests {
         };
         ExperimentPlan {
             measured: None,
-            legs: Vec::new(),
+            variants: Vec::new(),
             transfer: None,
             housekeeping: CpuSet::new(),
             domains: (0..domains).map(domain).collect(),
@@ -129,7 +129,7 @@ mod tests {
                 Condition::IDLE,
                 Condition {
                     load: LoadKind::Cpu,
-                    place: Some(LoadPlace::Others),
+                    location: Some(LoadLocation::Others),
                 },
             ],
             repetitions,
@@ -179,19 +179,19 @@ mod tests {
             name: number.to_string(),
             title: String::new(),
         };
-        let after = LegPlan {
-            leg: PlanLeg::After,
+        let after = VariantPlan {
+            variant: PlanVariant::After,
             visits,
         };
-        let rest = (0..others).map(|number| LegPlan {
-            leg: match number {
-                0 => PlanLeg::Before,
-                _ => PlanLeg::Without(change(number)),
+        let rest = (0..others).map(|number| VariantPlan {
+            variant: match number {
+                0 => PlanVariant::Before,
+                _ => PlanVariant::Without(change(number)),
             },
             visits: 1,
         });
         ExperimentPlan {
-            legs: [after].into_iter().chain(rest).collect(),
+            variants: [after].into_iter().chain(rest).collect(),
             ..plan(2, repetitions, seed)
         }
     }
@@ -201,9 +201,9 @@ mod tests {
         schedule(plan)
             .chunks(plan.domains.len() * plan.conditions.len())
             .map(|visit| {
-                assert!(visit.iter().all(|cell| cell.leg == visit[0].leg));
+                assert!(visit.iter().all(|cell| cell.variant == visit[0].variant));
                 assert_eq!(visit.iter().collect::<BTreeSet<_>>().len(), visit.len());
-                visit[0].leg
+                visit[0].variant
             })
             .collect()
     }
@@ -227,13 +227,15 @@ mod tests {
         for seed in 0..20 {
             for repetition in turns(&compared(9, 3, 4, seed)).chunks(12) {
                 let mut counts = [0; 10];
-                repetition.iter().for_each(|leg| counts[*leg] += 1);
+                repetition.iter().for_each(|variant| counts[*variant] += 1);
                 assert_eq!(counts[0], 3);
                 assert!(counts[1..].iter().all(|count| *count == 1));
-                let places: Vec<usize> = (0..12).filter(|place| repetition[*place] == 0).collect();
+                let locations: Vec<usize> = (0..12)
+                    .filter(|location| repetition[*location] == 0)
+                    .collect();
                 assert!(
-                    places.windows(2).all(|pair| pair[1] - pair[0] == 4),
-                    "{places:?}"
+                    locations.windows(2).all(|pair| pair[1] - pair[0] == 4),
+                    "{locations:?}"
                 );
             }
         }

@@ -5,7 +5,7 @@
 //! is written down in `docs/verdicts.md`.
 
 use rampart_model::{
-    ComparisonCell, DomainKernel, DomainPlan, ExperimentPlan, Question, Side, Verdict,
+    ComparisonEntry, DomainKernel, DomainPlan, ExperimentPlan, Question, Side, Verdict,
     VerdictOutcome,
 };
 
@@ -38,7 +38,7 @@ impl<'a> Walls<'a> {
             let here = verdict.domain == domain;
             match (verdict.question, &verdict.disturbance) {
                 (Question::Transfer, Some(by)) => {
-                    let place = match (here, by.domain == domain, by.side) {
+                    let location = match (here, by.domain == domain, by.side) {
                         (true, true, Side::Under) => &mut walls.under,
                         (true, true, Side::Inside) => &mut walls.own,
                         (true, false, _) => &mut walls.inward,
@@ -46,7 +46,7 @@ impl<'a> Walls<'a> {
                         // What the host's kernel does under it is none of its doing.
                         _ => continue,
                     };
-                    place.push(verdict);
+                    location.push(verdict);
                 }
                 (Question::Interference, Some(by)) if here != (by.domain == domain) => {
                     walls.loads.push(verdict);
@@ -99,13 +99,13 @@ pub(crate) fn separation(
     domain: &DomainPlan,
     verdicts: &[Verdict],
     emulated: bool,
-) -> Option<ComparisonCell> {
+) -> Option<ComparisonEntry> {
     let walls = Walls::of(&domain.name, verdicts);
     if walls.inward.is_empty() && walls.outward.is_empty() {
         return None;
     }
     let (answer, outcome, reason) = answer(plan, domain, &walls, emulated);
-    Some(ComparisonCell {
+    Some(ComparisonEntry {
         verdicts: walls.ids(),
         ..answered(domain, answer, Some(outcome), &reason)
     })

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use rampart_domain::{Domain, Running, Start, WallChoice, domain_behind};
+use rampart_domain::{Domain, IsolationChoice, Running, Start, domain_behind};
 use rampart_host::StateDirectory;
 use rampart_model::{CpuSet, DomainPlan, Finding, MeterKind, MeterPlan, Severity};
 
@@ -17,23 +17,23 @@ pub(crate) struct Starters(Vec<Box<dyn Domain>>);
 
 impl Starters {
     pub(crate) fn new(domains: &[DomainPlan]) -> Self {
-        Self::behind(domains, &|_| WallChoice::Usual)
+        Self::behind(domains, &|_| IsolationChoice::Usual)
     }
 
     /// Each behind the wall that is chosen for it.
-    fn behind(domains: &[DomainPlan], wall: &dyn Fn(&DomainPlan) -> WallChoice) -> Self {
+    fn behind(domains: &[DomainPlan], isolation: &dyn Fn(&DomainPlan) -> IsolationChoice) -> Self {
         let state = StateDirectory::standard();
         Self(
             domains
                 .iter()
-                .map(|domain| domain_behind(domain.selection, wall(domain), &state))
+                .map(|domain| domain_behind(domain.selection, isolation(domain), &state))
                 .collect(),
         )
     }
 
     /// What starts the domain at this place of the plan.
-    pub(crate) fn of(&self, place: usize) -> &dyn Domain {
-        self.0[place].as_ref()
+    pub(crate) fn of(&self, location: usize) -> &dyn Domain {
+        self.0[location].as_ref()
     }
 
     /// Ends all that stayed up.
@@ -46,10 +46,10 @@ impl Starters {
     pub(crate) fn renew_behind(
         &mut self,
         domains: &[DomainPlan],
-        wall: &dyn Fn(&DomainPlan) -> WallChoice,
+        isolation: &dyn Fn(&DomainPlan) -> IsolationChoice,
     ) {
         self.end();
-        *self = Self::behind(domains, wall);
+        *self = Self::behind(domains, isolation);
     }
 
     fn end(&mut self) {
@@ -82,9 +82,9 @@ impl Neighbours {
     ) -> Self {
         let starters = Starters::new(domains);
         let mut running = Vec::new();
-        for (place, domain) in domains.iter().enumerate() {
+        for (location, domain) in domains.iter().enumerate() {
             let plan = MeterPlan::new(MeterKind::Wakeup, domain.cpus.clone());
-            let started = starters.of(place).start(&Start {
+            let started = starters.of(location).start(&Start {
                 meter,
                 plan: &plan,
                 housekeeping,
@@ -136,8 +136,7 @@ impl Neighbours {
         while let Some((name, running)) = self.running.pop() {
             if let Err(error) = running.finish() {
                 findings.push(
-                    Finding::new(Severity::Warning, name, error.to_string())
-                        .mend("rampart release"),
+                    Finding::new(Severity::Warning, name, error.to_string()).fix("rampart release"),
                 );
             }
         }

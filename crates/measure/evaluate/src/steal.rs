@@ -7,11 +7,11 @@ use rampart_model::{Finding, Severity, ThreadOutcome};
 const WORTH_NAMING: f64 = 0.01;
 
 /// That a part (0 to 1) of the time of a `place` was stolen; none where it is too little to matter.
-pub(crate) fn finding(place: &str, part: f64) -> Option<Finding> {
+pub(crate) fn finding(location: &str, part: f64) -> Option<Finding> {
     (part > WORTH_NAMING).then(|| {
         Finding::new(
             Severity::Warning,
-            place,
+            location,
             "the hypervisor under this machine gave CPU time to others; the figures contain it",
         )
         .values(format!("{:.1} % steal", part * 100.0), "0 %")

@@ -3,7 +3,7 @@
 //! that threads had in every run, and from which blocks stopped them. Pure.
 
 use rampart_model::{
-    CellPayload, ComparisonCell, CpuSet, DomainKernel, DomainKind, DomainPlan, ExperimentPlan,
+    CellPayload, ComparisonEntry, CpuSet, DomainKernel, DomainKind, DomainPlan, ExperimentPlan,
     GuestThreadRole, Question, Record, Run, SchedulingPolicy, Verdict, VerdictOutcome,
 };
 
@@ -19,7 +19,7 @@ pub(crate) fn real_time(
     domain: &DomainPlan,
     records: &[Record],
     verdicts: &[Verdict],
-) -> ComparisonCell {
+) -> ComparisonEntry {
     let placement = Placement::of(domain, records);
     let from_others = blocks_of_others(domain, verdicts);
     let (answer, outcome, reason) = match (placement, crossing(&from_others)) {
@@ -43,7 +43,7 @@ pub(crate) fn real_time(
             format!("{why}; and {NO_DEADLINE}"),
         ),
     };
-    ComparisonCell {
+    ComparisonEntry {
         verdicts: ids(&from_others),
         ..answered(domain, answer, Some(outcome), &reason)
     }
@@ -58,7 +58,7 @@ pub(crate) fn same_as_host(
     records: &[Record],
     verdicts: &[Verdict],
     ratios: &[&Verdict],
-) -> ComparisonCell {
+) -> ComparisonEntry {
     let from_others = blocks_of_others(domain, verdicts);
     let open = |reason: String| ("not judged here", VerdictOutcome::Inconclusive, reason);
     let (answer, outcome, reason) = match domain.selection.kind.kernel() {
@@ -82,7 +82,7 @@ pub(crate) fn same_as_host(
         )),
     };
     let evidence = [ratios, &from_others].concat();
-    ComparisonCell {
+    ComparisonEntry {
         verdicts: ids(&evidence),
         ..answered(domain, answer, Some(outcome), &reason)
     }
@@ -279,7 +279,7 @@ mod tests {
         evaluation
     }
 
-    fn real_time_of(evaluation: &Evaluation, name: &str) -> ComparisonCell {
+    fn real_time_of(evaluation: &Evaluation, name: &str) -> ComparisonEntry {
         let domain = evaluation
             .plan
             .domains

@@ -13,8 +13,8 @@ fn one_in(share: f64) -> String {
 pub(crate) fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+    for (location, digit) in digits.chars().enumerate() {
+        if location > 0 && (digits.len() - location).is_multiple_of(3) {
             text.push(' ');
         }
         text.push(digit);
@@ -258,7 +258,7 @@ mod tests {
     fn what_crossed_is_never_said_to_be_nothing() {
         let windows = |late: usize| -> Vec<Nanos> {
             (0..30)
-                .map(|place| Nanos(if place < late { 900 } else { 5 }))
+                .map(|location| Nanos(if location < late { 900 } else { 5 }))
                 .collect()
         };
         let said = |with: usize, without: usize| {

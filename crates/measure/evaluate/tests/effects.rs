@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use rampart_evaluate::{BlocksByRecord, Evidence, judge_effects};
+use rampart_evaluate::{BatchesByRecord, Evidence, judge_effects};
 use rampart_model::{
     ChangeOutcome, Condition, CpuId, CpuSet, Distribution, DomainKind, EffectOutcome,
-    ExperimentPlan, Exposure, LegPlan, LegRecord, MeterKind, MeterPlan, Nanos, PlanChange,
-    PlanEffects, PlanLeg, Record, StepKind,
+    ExperimentPlan, Exposure, MeterKind, MeterPlan, Nanos, PlanChange, PlanEffects, PlanVariant,
+    Record, StepKind, VariantPlan, VariantRecord,
 };
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -37,10 +37,10 @@ fn runs(generator: &mut Pcg64Mcg, count: usize, factor: f64) -> Vec<Vec<Distribu
         .collect()
 }
 
-fn record(leg: &PlanLeg, runs: usize) -> Record {
+fn record(variant: &PlanVariant, runs: usize) -> Record {
     Record {
         emulated: false,
-        id: format!("{}press/wakeup/idle", leg.prefix()),
+        id: format!("{}press/wakeup/idle", variant.prefix()),
         domain: "press".to_owned(),
         kind: DomainKind::Task,
         plan: MeterPlan::new(MeterKind::Wakeup, CpuSet::single(CpuId(1))),
@@ -60,31 +60,31 @@ fn record(leg: &PlanLeg, runs: usize) -> Record {
 }
 
 /// What is judged where each leg's latencies are those with the plan times a factor.
-fn judged(legs: &[(PlanLeg, f64)], count: usize, emulated: bool) -> PlanEffects {
+fn judged(variants: &[(PlanVariant, f64)], count: usize, emulated: bool) -> PlanEffects {
     let mut generator = Pcg64Mcg::seed_from_u64(5);
     let mut made = BTreeMap::new();
-    let with = record(&PlanLeg::After, count);
+    let with = record(&PlanVariant::After, count);
     made.insert(with.id.clone(), runs(&mut generator, count, 1.0));
     let mut effects = PlanEffects::default();
-    for (leg, factor) in legs {
-        let record = record(leg, count);
+    for (variant, factor) in variants {
+        let record = record(variant, count);
         made.insert(record.id.clone(), runs(&mut generator, count, *factor));
-        effects.records.push(LegRecord {
-            leg: leg.clone(),
+        effects.records.push(VariantRecord {
+            variant: variant.clone(),
             record,
         });
-        if let PlanLeg::Without(change) = leg {
+        if let PlanVariant::Without(change) = variant {
             effects.changes.push(change.clone());
         }
     }
-    let all = [&PlanLeg::After]
+    let all = [&PlanVariant::After]
         .into_iter()
-        .chain(legs.iter().map(|leg| &leg.0));
+        .chain(variants.iter().map(|variant| &variant.0));
     let plan = ExperimentPlan {
         measured: None,
-        legs: all
-            .map(|leg| LegPlan {
-                leg: leg.clone(),
+        variants: all
+            .map(|variant| VariantPlan {
+                variant: variant.clone(),
                 visits: 1,
             })
             .collect(),
@@ -101,7 +101,7 @@ fn judged(legs: &[(PlanLeg, f64)], count: usize, emulated: bool) -> PlanEffects 
         seed: 1,
         findings: Vec::new(),
     };
-    let blocks: BlocksByRecord<'_> = made
+    let blocks: BatchesByRecord<'_> = made
         .iter()
         .map(|(id, runs)| (id.clone(), runs.as_slice()))
         .collect();
@@ -129,7 +129,7 @@ fn a_plan_that_helps_is_better_and_one_that_harms_is_worse() {
             "would probably have been seen",
         ),
     ] {
-        let effects = judged(&[(PlanLeg::Before, factor)], 6, false);
+        let effects = judged(&[(PlanVariant::Before, factor)], 6, false);
         let [effect] = effects.effects.as_slice() else {
             panic!("one effect: {effects:?}");
         };
@@ -148,7 +148,7 @@ fn a_plan_that_helps_is_better_and_one_that_harms_is_worse() {
 
 #[test]
 fn one_run_decides_nothing_and_an_emulated_machine_is_told() {
-    let effects = judged(&[(PlanLeg::Before, 3.0)], 1, false);
+    let effects = judged(&[(PlanVariant::Before, 3.0)], 1, false);
     let effect = &effects.effects[0];
     assert_eq!(effect.outcome, EffectOutcome::Inconclusive);
     assert!(
@@ -157,7 +157,7 @@ fn one_run_decides_nothing_and_an_emulated_machine_is_told() {
         effect.statement
     );
     assert!(effect.ratios.iter().all(|ratio| !ratio.differs));
-    let effects = judged(&[(PlanLeg::Before, 3.0)], 6, true);
+    let effects = judged(&[(PlanVariant::Before, 3.0)], 6, true);
     let effect = &effects.effects[0];
     assert_eq!(effect.outcome, EffectOutcome::Better);
     assert!(
@@ -169,7 +169,7 @@ fn one_run_decides_nothing_and_an_emulated_machine_is_told() {
 
 #[test]
 fn changes_are_sorted_by_what_they_did() {
-    let without = |name: &str, factor: f64| (PlanLeg::Without(change(name)), factor);
+    let without = |name: &str, factor: f64| (PlanVariant::Without(change(name)), factor);
     let effects = judged(
         &[
             without("nothing", 1.0),

@@ -3,16 +3,16 @@
 
 use std::collections::BTreeMap;
 
-use rampart_evaluate::{BlocksByRecord, Evidence, Judged, judge};
+use rampart_evaluate::{BatchesByRecord, Evidence, Judged, judge};
 use rampart_model::{
     Condition, CpuId, CpuRecord, CpuSet, Distribution, DomainKind, DomainPlan, DomainSelection,
-    ExperimentPlan, Exposure, LoadKind, LoadPlace, MeterKind, MeterPlan, Nanos, Question, Record,
-    Series, SeriesRecord, Verdict, VerdictFigures, VerdictOutcome,
+    ExperimentPlan, Exposure, LoadKind, LoadLocation, MeterKind, MeterPlan, Nanos, Question,
+    Record, Series, SeriesRecord, Verdict, VerdictFigures, VerdictOutcome,
 };
 
 const CPU_LOAD: Condition = Condition {
     load: LoadKind::Cpu,
-    place: Some(LoadPlace::Others),
+    location: Some(LoadLocation::Others),
 };
 
 fn plan(deadline: Nanos) -> ExperimentPlan {
@@ -31,7 +31,7 @@ fn plan(deadline: Nanos) -> ExperimentPlan {
     };
     ExperimentPlan {
         measured: None,
-        legs: Vec::new(),
+        variants: Vec::new(),
         transfer: None,
         housekeeping: CpuSet::single(CpuId(0)),
         domains: vec![domain(DomainKind::Host), domain(DomainKind::Task)],
@@ -130,7 +130,7 @@ fn judge_records(
     blocks: &Blocks,
     emulated: bool,
 ) -> Judged {
-    let blocks: BlocksByRecord<'_> = blocks
+    let blocks: BatchesByRecord<'_> = blocks
         .iter()
         .map(|(record, runs)| (record.clone(), runs.as_slice()))
         .collect();

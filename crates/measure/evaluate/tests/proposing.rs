@@ -155,7 +155,7 @@ fn a_kind_named_twice_is_there_twice_and_a_neighbour_is_not_measured() {
     assert_eq!(proposal.neighbours.len(), 1);
     assert_eq!(proposal.neighbours[0].name, "vm:noisy");
     assert_eq!(proposal.neighbours[0].cpus, proposal.plan.housekeeping);
-    let told = |finding: &rampart_model::Finding| finding.place == "vm:noisy";
+    let told = |finding: &rampart_model::Finding| finding.location == "vm:noisy";
     assert!(proposal.plan.findings.iter().any(told));
     let usual = proposed(&machine(4, 1, ""), &five_minutes());
     assert!(usual.neighbours.is_empty());
@@ -212,11 +212,11 @@ fn the_time_that_mends_is_enough() {
                 gap.what.starts_with("who disturbs") || gap.what.starts_with("disturbance ")
             };
             for gap in proposal.not_measured.iter().filter(of_disturbances) {
-                let mend = gap.findings[0].mend.as_deref().expect("a mend");
-                let again = proposed(&machine, &with(time_in(mend), None));
-                assert!(again.plan.transfer.is_some(), "{seconds} s: {mend}");
+                let fix = gap.findings[0].fix.as_deref().expect("a fix");
+                let again = proposed(&machine, &with(time_in(fix), None));
+                assert!(again.plan.transfer.is_some(), "{seconds} s: {fix}");
                 let still = again.not_measured.iter().any(|one| one.what == gap.what);
-                assert!(!still, "{seconds} s: {mend}");
+                assert!(!still, "{seconds} s: {fix}");
             }
         }
     }

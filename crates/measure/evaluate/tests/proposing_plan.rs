@@ -5,7 +5,7 @@ use rampart_evaluate::{EvaluateError, PlanRequest, Proposal, Request, propose};
 use rampart_host::{MachineRoot, read_machine};
 use rampart_model::{
     Availability, ChangeStep, DomainKind, DomainSelection, GuestRole, Machine, Nanos, Plan,
-    PlanLeg, PlannedDomain, SchedulingPolicy, StepAction, StepKind,
+    PlanVariant, PlannedDomain, SchedulingPolicy, StepAction, StepKind,
 };
 
 /// This machine with processors 0 to 4.
@@ -74,9 +74,13 @@ fn plan(names: &[&str]) -> PlanRequest {
         before_after: false,
         ablate: false,
         steps: [
-            (StepKind::Wall, "press", StepAction::Apply),
+            (StepKind::Isolation, "press", StepAction::Apply),
             (StepKind::Knob, "ksm", StepAction::Apply),
-            (StepKind::BootLine, "nohz_full", StepAction::AtRestart),
+            (
+                StepKind::KernelCommandLine,
+                "nohz_full",
+                StepAction::AtRestart,
+            ),
         ]
         .into_iter()
         .map(|(kind, name, action)| ChangeStep {
@@ -87,9 +91,9 @@ fn plan(names: &[&str]) -> PlanRequest {
             why: String::new(),
             present: "a".to_owned(),
             wanted: "b".to_owned(),
-            places: Vec::new(),
+            locations: Vec::new(),
             disruptive: None,
-            mend: None,
+            fix: None,
             source: String::new(),
         })
         .collect(),
@@ -126,7 +130,7 @@ fn each_domain_of_the_plan_has_its_own_cpus_policy_and_deadline() {
     assert!(missing("domain vision"));
     let transfer = matrix.transfer.as_ref().expect("disturbances");
     assert_eq!(transfer.groups[0].participants.len(), 3);
-    assert!(matrix.legs.is_empty() && proposal.plan_effects.is_none());
+    assert!(matrix.variants.is_empty() && proposal.plan_effects.is_none());
     assert_eq!(
         matrix.measured.as_ref().map(|one| &*one.file),
         Some("press.toml")
@@ -162,9 +166,13 @@ fn what_is_compared_takes_all_the_time_and_says_how_much_it_needs() {
     let proposal = proposed(compared(true, true), None).expect("a matrix");
     let matrix = &proposal.plan;
     assert!(matrix.transfer.is_none());
-    let legs: Vec<String> = matrix.legs.iter().map(|leg| leg.leg.to_string()).collect();
+    let variants: Vec<String> = matrix
+        .variants
+        .iter()
+        .map(|variant| variant.variant.to_string())
+        .collect();
     assert_eq!(
-        legs,
+        variants,
         [
             "with the plan",
             "without the plan",
@@ -173,12 +181,15 @@ fn what_is_compared_takes_all_the_time_and_says_how_much_it_needs() {
         ]
     );
     let order = rampart_evaluate::schedule(matrix);
-    let visits: u32 = matrix.legs.iter().map(|leg| leg.visits).sum();
+    let visits: u32 = matrix.variants.iter().map(|variant| variant.visits).sum();
     let cells = matrix.conditions.len() * matrix.meters.len();
     assert_eq!(order.len(), cells * (visits * matrix.repetitions) as usize);
     let effects = proposal.plan_effects.expect("effects");
     assert_eq!(effects.changes.len(), 2);
-    assert_eq!(effects.not_compared[0].what, "boot line nohz_full");
+    assert_eq!(
+        effects.not_compared[0].what,
+        "kernel command line nohz_full"
+    );
 
     let refused = proposed(compared(false, true), Some(10)).expect_err("too short");
     assert!(
@@ -189,7 +200,7 @@ fn what_is_compared_takes_all_the_time_and_says_how_much_it_needs() {
     let order = proposed(compared(true, false), Some(60))
         .expect("a matrix")
         .plan
-        .legs;
-    assert_eq!(order[0].leg, PlanLeg::After);
+        .variants;
+    assert_eq!(order[0].variant, PlanVariant::After);
     assert_eq!(order.len(), 2);
 }

@@ -537,7 +537,7 @@ mod tests {
     fn a_refusal_and_a_wrong_version_are_errors() {
         let refusal = Refusal {
             kind: RefusalKind::CpuOffline,
-            finding: Finding::new(Severity::Problem, "CPU 1", "the CPU is offline"),
+            finding: Finding::new(Severity::Error, "CPU 1", "the CPU is offline"),
         };
         let refused = saying(&[BlockerEvent::Refused(refusal.clone())]).expect_err("refused");
         assert!(matches!(refused, BlocksError::Refused(given) if *given == refusal));
@@ -565,7 +565,7 @@ mod tests {
         assert_eq!(nothing, None);
         let error = blocks.silent("get ready", READY_PATIENCE).to_string();
         assert!(
-            error.contains("30 s") && error.contains("; mend: "),
+            error.contains("30 s") && error.contains("; fix: "),
             "{error}"
         );
     }

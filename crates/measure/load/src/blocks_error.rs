@@ -12,7 +12,7 @@ use rampart_model::Refusal;
 pub enum BlocksError {
     /// The program cannot be started.
     #[error(
-        "{program}: cannot be started: {source}; mend: build it with `make build`, or install it beside `rampart`, and make it executable"
+        "{program}: cannot be started: {source}; fix: build it with `make build`, or install it beside `rampart`, and make it executable"
     )]
     NotStarted {
         /// The program.
@@ -25,7 +25,7 @@ pub enum BlocksError {
     Refused(Box<Refusal>),
     /// Its conversation is of another version.
     #[error(
-        "{program}: speaks version {present} of the conversation, needed {}; mend: take rampart and rampart-meter of the same build",
+        "{program}: speaks version {present} of the conversation, needed {}; fix: take rampart and rampart-meter of the same build",
         rampart_model::BLOCKER_PROTOCOL_VERSION
     )]
     OtherVersion {
@@ -54,7 +54,7 @@ pub enum BlocksError {
     },
     /// It ended too early.
     #[error(
-        "{program}: ended{said}, needed its last word first; mend: see with `dmesg` whether the kernel ended it, and run the same command again"
+        "{program}: ended{said}, needed its last word first; fix: see with `dmesg` whether the kernel ended it, and run the same command again"
     )]
     Ended {
         /// The program.
@@ -64,7 +64,7 @@ pub enum BlocksError {
     },
     /// It does not answer.
     #[error(
-        "{program}: did not {what} within {} s, needed an answer; mend: see with `top` what keeps its CPUs busy, and run the same command again",
+        "{program}: did not {what} within {} s, needed an answer; fix: see with `top` what keeps its CPUs busy, and run the same command again",
         .waited.as_secs()
     )]
     Silent {

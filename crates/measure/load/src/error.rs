@@ -13,7 +13,7 @@ use rampart_model::{Condition, CpuId};
 pub enum LoadError {
     /// The program is not installed.
     #[error(
-        "stress-ng: is not in PATH ({searched}), needed for every load but `idle`; mend: apt-get install stress-ng"
+        "stress-ng: is not in PATH ({searched}), needed for every load but `idle`; fix: apt-get install stress-ng"
     )]
     Missing {
         /// The directories that were searched.
@@ -21,7 +21,7 @@ pub enum LoadError {
     },
     /// The program does not say its version.
     #[error(
-        "{path}: `--version` answers `{answer}`, needed `stress-ng, version …`; mend: apt-get install --reinstall stress-ng"
+        "{path}: `--version` answers `{answer}`, needed `stress-ng, version …`; fix: apt-get install --reinstall stress-ng"
     )]
     NoVersion {
         /// The program.
@@ -31,7 +31,7 @@ pub enum LoadError {
     },
     /// The program neither says its version nor ends.
     #[error(
-        "{path}: `--version` has not ended within {} s and was killed, needed `stress-ng, version …`; mend: try `{path} --version` by hand, and see what holds it", .waited.as_secs()
+        "{path}: `--version` has not ended within {} s and was killed, needed `stress-ng, version …`; fix: try `{path} --version` by hand, and see what holds it", .waited.as_secs()
     )]
     Hung {
         /// The program.
@@ -41,15 +41,15 @@ pub enum LoadError {
     },
     /// There is no CPU to run on.
     #[error(
-        "load `{condition}`: there is no CPU left for it; mend: take `@same`, or measure fewer CPUs"
+        "load `{condition}`: there is no CPU left for it; fix: take `@same`, or measure fewer CPUs"
     )]
-    NoPlace {
+    NoLocation {
         /// The load.
         condition: Condition,
     },
     /// There is too little memory.
     #[error(
-        "load `{condition}`: {available} bytes of memory are free, needed {needed}; mend: end other programs, or leave this load out"
+        "load `{condition}`: {available} bytes of memory are free, needed {needed}; fix: end other programs, or leave this load out"
     )]
     NoMemory {
         /// The load.
@@ -71,7 +71,7 @@ pub enum LoadError {
     },
     /// It cannot be let onto its CPU.
     #[error(
-        "load `{condition}`: cannot be bound to CPU {cpu}: {source}; mend: choose CPUs that are online and inside the cpuset of this shell"
+        "load `{condition}`: cannot be bound to CPU {cpu}: {source}; fix: choose CPUs that are online and inside the cpuset of this shell"
     )]
     NotBound {
         /// The load.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rampart_host::{AtOurEnd, Shield, end_child, run_within, spawn_tied};
 use rampart_model::{
-    Condition, CpuId, CpuSet, Finding, LoadKind, LoadPlace, LoadRecord, Nanos, Severity,
+    Condition, CpuId, CpuSet, Finding, LoadKind, LoadLocation, LoadRecord, Nanos, Severity,
     StressorRecord,
 };
 use rustix::process::Signal;
@@ -144,17 +144,17 @@ impl Load {
                 scratch: None,
             });
         };
-        let (place, shield) = match condition.place {
-            Some(LoadPlace::Same) => (measured, shield),
-            Some(LoadPlace::Others) | None => (others, None),
+        let (location, shield) = match condition.location {
+            Some(LoadLocation::Same) => (measured, shield),
+            Some(LoadLocation::Others) | None => (others, None),
         };
-        if place.is_empty() {
-            return Err(LoadError::NoPlace { condition });
+        if location.is_empty() {
+            return Err(LoadError::NoLocation { condition });
         }
         let memory = match condition.load {
             LoadKind::Memory => {
                 let available = proc::available_memory().unwrap_or(0);
-                stressor::memory_each(condition, available, place.len())?
+                stressor::memory_each(condition, available, location.len())?
             }
             _ => 0,
         };
@@ -165,7 +165,7 @@ impl Load {
             stressors: Vec::new(),
             scratch: Some(scratch.clone()),
         };
-        for cpu in place.iter() {
+        for cpu in location.iter() {
             let options = stressor::options(condition.load, cpu, &scratch, memory);
             load.stressors
                 .push(Stressor::start(&program, options, cpu)?);
@@ -187,10 +187,10 @@ impl Load {
         for stressor in &mut self.stressors {
             stressor.observe();
             if let Some(failure) = &stressor.failure {
-                let place = format!("load on CPU {}", stressor.cpu);
+                let location = format!("load on CPU {}", stressor.cpu);
                 return Err(Box::new(
-                    Finding::new(Severity::Problem, place, failure.clone())
-                        .mend(format!("try it by hand: {}", stressor.command.join(" "))),
+                    Finding::new(Severity::Error, location, failure.clone())
+                        .fix(format!("try it by hand: {}", stressor.command.join(" "))),
                 ));
             }
         }
@@ -303,7 +303,7 @@ impl Stressor {
             let reason = match self.look() {
                 Seen::Running(used) if used >= ENOUGH_TO_COUNT => return Ok(()),
                 Seen::Running(used) => format!(
-                    "its workers have used {:.3} ms of CPU time within {} s, needed {:.0} ms; mend: see what else runs on CPU {}",
+                    "its workers have used {:.3} ms of CPU time within {} s, needed {:.0} ms; fix: see what else runs on CPU {}",
                     used.as_secs_f64() * 1e3,
                     START_PATIENCE.as_secs(),
                     ENOUGH_TO_COUNT.as_secs_f64() * 1e3,

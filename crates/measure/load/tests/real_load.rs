@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rampart_host::{HostError, Shield, StateDirectory};
 use rampart_load::{Load, LoadError, check};
-use rampart_model::{Condition, CpuId, CpuSet, LoadKind, LoadPlace, Nanos};
+use rampart_model::{Condition, CpuId, CpuSet, LoadKind, LoadLocation, Nanos};
 
 fn there() -> bool {
     let there = check(condition(LoadKind::Cpu)).is_ok();
@@ -24,7 +24,7 @@ fn there() -> bool {
 fn condition(load: LoadKind) -> Condition {
     Condition {
         load,
-        place: Some(LoadPlace::Others),
+        location: Some(LoadLocation::Others),
     }
 }
 
@@ -121,7 +121,7 @@ fn there_must_be_a_cpu_for_it() {
         None,
         Path::new("/tmp"),
     );
-    assert!(matches!(error, Err(LoadError::NoPlace { .. })));
+    assert!(matches!(error, Err(LoadError::NoLocation { .. })));
 }
 
 /// The loads must not outlive a caller that is killed and so cannot end them.
@@ -247,7 +247,7 @@ fn a_load_on_the_same_cpu_gets_into_the_shield() {
     };
     let condition = Condition {
         load: LoadKind::Cpu,
-        place: Some(LoadPlace::Same),
+        location: Some(LoadLocation::Same),
     };
     let mut load = Load::start(
         condition,

@@ -60,20 +60,26 @@ fn main() -> std::process::ExitCode {
         [argument] if argument == "block" => {
             return rampart_meter::program::run_blocker(None).into();
         }
-        [cell, place @ ..] if cell == "cell" && place.len() == 3 => match CellPlace::parse(place) {
-            Some(place) => return rampart_meter::program::run(Some(&place)).into(),
-            None => return not_understood(&arguments),
-        },
-        [block, cell, place @ ..] if block == "block" && cell == "cell" && place.len() == 3 => {
-            match CellPlace::parse(place) {
-                Some(place) => return rampart_meter::program::run_blocker(Some(&place)).into(),
+        [cell, location @ ..] if cell == "cell" && location.len() == 3 => {
+            match CellPlace::parse(location) {
+                Some(location) => return rampart_meter::program::run(Some(&location)).into(),
+                None => return not_understood(&arguments),
+            }
+        }
+        [block, cell, location @ ..]
+            if block == "block" && cell == "cell" && location.len() == 3 =>
+        {
+            match CellPlace::parse(location) {
+                Some(location) => {
+                    return rampart_meter::program::run_blocker(Some(&location)).into();
+                }
                 None => return not_understood(&arguments),
             }
         }
         [load, cell, file, told, orders, wish @ ..] if load == "load" && cell == "cell" => {
-            let place = CellPlace::parse(&[file, told, orders].map(Clone::clone));
-            match place.zip(LoadWish::parse(wish)) {
-                Some((place, wish)) => return run_load(&wish, Some(&place)).into(),
+            let location = CellPlace::parse(&[file, told, orders].map(Clone::clone));
+            match location.zip(LoadWish::parse(wish)) {
+                Some((location, wish)) => return run_load(&wish, Some(&location)).into(),
                 None => return not_understood(&arguments),
             }
         }

@@ -24,11 +24,11 @@ pub struct Brake {
     /// Its name, as the subject of a sentence.
     pub name: String,
     /// The setting that it comes from.
-    pub place: String,
+    pub location: String,
     /// The setting's present value.
     pub present: String,
     /// What switches it off.
-    pub mend: String,
+    pub fix: String,
     /// What it takes from the thread in each period.
     pub taken: Nanos,
     /// Its period.
@@ -103,14 +103,14 @@ pub fn explain(cpu: CpuId, gaps: &[Gap], brakes: &[Brake]) -> Option<Finding> {
     Some(
         Finding::new(
             Severity::Warning,
-            join(&|brake| brake.place.clone(), ", "),
+            join(&|brake| brake.location.clone(), ", "),
             what,
         )
         .values(
             join(&|brake| brake.present.clone(), ", "),
             "switched off, or a policy that leaves time to others",
         )
-        .mend(join(&|brake| brake.mend.clone(), "; or ")),
+        .fix(join(&|brake| brake.fix.clone(), "; or ")),
     )
 }
 
@@ -121,9 +121,9 @@ mod tests {
     fn brake(name: &str, taken: u64) -> Brake {
         Brake {
             name: name.to_owned(),
-            place: format!("/{name}"),
+            location: format!("/{name}"),
             present: "on".to_owned(),
-            mend: "off".to_owned(),
+            fix: "off".to_owned(),
             taken: Nanos::from_millis(taken),
             period: Nanos::SECOND,
         }
@@ -170,7 +170,7 @@ mod tests {
             finding.what.contains("throttling or server at work"),
             "{finding}"
         );
-        assert_eq!(finding.place, "/throttling, /server");
+        assert_eq!(finding.location, "/throttling, /server");
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub fn read(text: &str, nanoseconds: bool) -> Result<PeerMeasurement, PeerError>
         return Err(PeerError::NotThisTool {
             expected: "histogram of cyclictest",
             what: "there is no line `# Histogram` with rows after it",
-            mend: "run `cyclictest -q -h 1000`",
+            fix: "run `cyclictest -q -h 1000`",
         });
     }
     // With -H the last column is the sum of the others, and has no mean of its own.

@@ -66,14 +66,14 @@ pub struct PeerMeasurement {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PeerError {
     /// It does not begin as the tool's text does.
-    #[error("the text is no {expected}: {what}; mend: {mend}")]
+    #[error("the text is no {expected}: {what}; fix: {fix}")]
     NotThisTool {
         /// What was expected.
         expected: &'static str,
         /// What is missing.
         what: &'static str,
-        /// What mends it.
-        mend: &'static str,
+        /// What fixes it.
+        fix: &'static str,
     },
     /// A line cannot be read.
     #[error("line {line}: {what} (is `{present}`)")]

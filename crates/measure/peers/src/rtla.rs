@@ -47,11 +47,11 @@ pub fn read(text: &str) -> Result<PeerMeasurement, PeerError> {
     })
 }
 
-const fn missing(what: &'static str, mend: &'static str) -> PeerError {
+const fn missing(what: &'static str, fix: &'static str) -> PeerError {
     PeerError::NotThisTool {
         expected: EXPECTED,
         what,
-        mend,
+        fix,
     }
 }
 

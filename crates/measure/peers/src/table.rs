@@ -35,7 +35,7 @@ impl Column {
     /// The histogram, with what is amiss in it. Buckets are `width` units of `unit` nanoseconds;
     /// `end` is the lower edge of the last one printed.
     pub(crate) fn finish(self, unit: u64, width: u64, end: u64) -> (PeerSeries, Vec<Finding>) {
-        let place = format!("{}-{:03}", self.name, self.number);
+        let location = format!("{}-{:03}", self.name, self.number);
         let mut findings = Vec::new();
         let nanos = |units: u64| Nanos(units.saturating_mul(unit));
         // A tool cuts a sample to whole units, so a bucket holds all up to the next one's edge.
@@ -68,7 +68,7 @@ impl Column {
                 findings.push(
                     Finding::new(
                         Severity::Warning,
-                        place,
+                        location,
                         "its rows and what is beyond them do not add up to the count that the tool tells",
                     )
                     .values(counted.to_string(), told.to_string()),

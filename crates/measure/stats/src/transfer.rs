@@ -302,11 +302,11 @@ mod tests {
         let options = Resampling::default();
         let windows = |late: usize, by: u64| -> Vec<Nanos> {
             (0..30)
-                .map(|place| {
-                    Nanos(if place < late {
+                .map(|location| {
+                    Nanos(if location < late {
                         by
                     } else {
-                        5 + place as u64 % 3
+                        5 + location as u64 % 3
                     })
                 })
                 .collect()

@@ -367,12 +367,12 @@ fn knobs_that_do_something_are_found_among_many() {
     let (mut helped, mut harmed) = (0, 0);
     for _ in 0..40 {
         let whole = PLAIN.measure(&mut generator, 10, 3, 150);
-        let mut legs = vec![PLAIN; 10];
-        legs.push(PLAIN.slower(2.0));
-        legs.push(PLAIN.slower(1.0 / 1.5));
+        let mut variants = vec![PLAIN; 10];
+        variants.push(PLAIN.slower(2.0));
+        variants.push(PLAIN.slower(1.0 / 1.5));
         let (mut chances, mut estimates) = (Vec::new(), Vec::new());
-        for leg in legs {
-            let without = leg.measure(&mut generator, 5, 3, 150);
+        for variant in variants {
+            let without = variant.measure(&mut generator, 5, 3, 150);
             let found = effect(&whole, &without, &[0.5, 0.9, 0.98], &QUICK).expect("enough");
             chances.push(found.ratios[0].p_value);
             estimates.push(found.ratios[0].ratio.estimate);

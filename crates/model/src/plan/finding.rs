@@ -28,6 +28,6 @@ impl PlanFinding {
     /// Whether it refuses the plan.
     #[must_use]
     pub fn refuses(&self) -> bool {
-        self.finding.severity == Severity::Problem && self.waived.is_none()
+        self.finding.severity == Severity::Error && self.waived.is_none()
     }
 }

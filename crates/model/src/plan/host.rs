@@ -145,10 +145,10 @@ impl BootSection {
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Reboot {
-    /// No: the boot line has to fit as it is.
+    /// No: the kernel command line has to fit as it is.
     #[default]
     Never,
-    /// Yes: the boot line is to be changed, and the machine restarted by its owner.
+    /// Yes: the kernel command line is to be changed, and the machine restarted by its owner.
     Plan,
 }
 

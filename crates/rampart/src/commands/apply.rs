@@ -8,7 +8,7 @@ use rampart_host::{
     Application, BootPlan, HostError, MachineRoot, StateDirectory, read_knob_values,
 };
 use rampart_model::{
-    ChangeList, ChangeStep, ExitCode, PlanFinding, Reboot, StandingPlan, StepAction,
+    ActivePlan, ChangeList, ChangeStep, ExitCode, PlanFinding, Reboot, StepAction,
 };
 use rampart_rules::{Isolation, Subject, changes_text};
 use serde::Serialize;
@@ -23,7 +23,7 @@ const EXAMPLES: &str = "\
 Examples:
   rampart apply plan.toml --dry-run   what would change, in order, and what it disturbs
   rampart apply plan.toml             change it; `rampart release` takes it back exactly
-  rampart apply plan.toml --boot      first the boot line; after the restart: rampart apply plan.toml
+  rampart apply plan.toml --boot      first the kernel command line; after the restart: rampart apply plan.toml
 
 Every old value is on the disk before it is changed, and every new one is read back. The first that the
 kernel does not grant ends it, and all is taken back. Nothing is undone when the command ends, nor by
@@ -65,7 +65,7 @@ pub(crate) fn run(arguments: &ApplyArguments) -> Result<ExitCode, Failure> {
         let state = StateDirectory::standard();
         match arguments.boot {
             true => rampart_host::check_before_restart(&state),
-            false => rampart_host::check_that_nothing_stands(&state),
+            false => rampart_host::check_that_no_plan_is_active(&state),
         }
         .map_err(refusal)?;
     }
@@ -100,7 +100,7 @@ pub(crate) fn run(arguments: &ApplyArguments) -> Result<ExitCode, Failure> {
     if arguments.json {
         print_document(&standing)?;
     } else {
-        output::print(&standing_text(&standing))?;
+        output::print(&active_text(&standing))?;
     }
     let expected = changes
         .steps
@@ -121,8 +121,8 @@ fn refuse_unasked_restart(read: &ReadPlan) -> Result<(), Failure> {
     Err(Failure::new(
         ExitCode::PreconditionMissing,
         anyhow::anyhow!(
-            "{}: --boot changes the boot line, and the plan allows no restart (is reboot = \"never\", \
-             needed \"plan\"); mend: write reboot = \"plan\" under [boot]",
+            "{}: --boot changes the kernel command line, and the plan allows no restart (is reboot = \"never\", \
+             needed \"plan\"); fix: write reboot = \"plan\" under [boot]",
             read.file
         ),
     ))
@@ -148,7 +148,7 @@ fn print_document(document: &impl Serialize) -> Result<(), Failure> {
 
 /// The files that the boot loader needs.
 fn boot_text(plan: &BootPlan) -> String {
-    let mut text = format!("Boot line: {}\n", plan.arguments.join(" "));
+    let mut text = format!("Kernel command line: {}\n", plan.arguments.join(" "));
     for file in &plan.files {
         text.push_str(&format!("  written: {}\n", file.path.display()));
     }
@@ -167,11 +167,11 @@ fn prepare_restart(read: &ReadPlan, changes: &ChangeList, json: bool) -> Result<
     let report =
         rampart_host::prepare_restart(&state, &application(read, changes)).map_err(refusal)?;
     if !report.changed {
-        output::say("rampart: the boot line is as the plan wants it");
+        output::say("rampart: the kernel command line is as the plan wants it");
         return Ok(false);
     }
     if json {
-        let document = rampart_host::standing_plan(&state).map_err(refusal)?;
+        let document = rampart_host::active_plan(&state).map_err(refusal)?;
         let boot = Some(report.plan);
         print_document(&WithBoot { document, boot })?;
         return Ok(true);
@@ -226,7 +226,7 @@ pub(crate) fn change_list(root: &MachineRoot, read: &ReadPlan) -> ChangeList {
 }
 
 /// Applies it, with a line on standard error for each step.
-pub(crate) fn apply(read: &ReadPlan, changes: &ChangeList) -> Result<StandingPlan, Failure> {
+pub(crate) fn apply(read: &ReadPlan, changes: &ChangeList) -> Result<ActivePlan, Failure> {
     let application = application(read, changes);
     let mut progress = |step: &ChangeStep| {
         output::say(&format!("rampart: {}: {}", step.name, step.wanted));
@@ -245,14 +245,14 @@ pub(crate) fn application<'a>(read: &'a ReadPlan, changes: &'a ChangeList) -> Ap
     }
 }
 
-fn standing_text(standing: &StandingPlan) -> String {
+fn active_text(standing: &ActivePlan) -> String {
     let mut text = String::new();
     for domain in &standing.domains {
         text.push_str(&format!(
             "{}: {}, {}\n",
             domain.name,
             domain.cpus.named(),
-            domain.wall
+            domain.isolation
         ));
     }
     for finding in &standing.findings {

@@ -9,7 +9,7 @@ use rampart_evaluate::{
     Context, DisturbanceWish, PlanSwitch, Request, ResultStream, evaluate, is_complete,
 };
 use rampart_model::{
-    Condition, Evaluation, ExitCode, LoadKind, LoadPlace, Question, VerdictOutcome,
+    Condition, Evaluation, ExitCode, LoadKind, LoadLocation, Question, VerdictOutcome,
 };
 
 use super::evaluate_plan::{Switch, selections};
@@ -128,13 +128,13 @@ fn conditions(loads: &[Loads]) -> Vec<Condition> {
             Loads::One(condition) => conditions.push(*condition),
             Loads::All => {
                 conditions.push(Condition::IDLE);
-                for place in [LoadPlace::Others, LoadPlace::Same] {
+                for location in [LoadLocation::Others, LoadLocation::Same] {
                     let loaded = LoadKind::ALL
                         .into_iter()
                         .filter(|load| *load != LoadKind::Idle);
                     conditions.extend(loaded.map(|load| Condition {
                         load,
-                        place: Some(place),
+                        location: Some(location),
                     }));
                 }
             }

@@ -211,7 +211,7 @@ fn ours(content: Vec<u8>, bench: &Bench, command: &[String]) -> Vec<u8> {
 
 fn lost_finding(error: &BenchError) -> Finding {
     Finding::new(
-        Severity::Problem,
+        Severity::Error,
         "bench",
         format!("the machine was lost before the evaluation was over: {error}"),
     )

@@ -8,7 +8,7 @@ use clap::Args;
 use rampart_evaluate::{PlanRequest, PlanSwitch};
 use rampart_host::{HostError, MachineRoot, StateDirectory};
 use rampart_model::{
-    ChangeList, DomainSelection, ExitCode, Finding, PlanChange, Severity, StandingPlan, StepAction,
+    ActivePlan, ChangeList, DomainSelection, ExitCode, Finding, PlanChange, Severity, StepAction,
 };
 
 use super::apply::{application, change_list, refuse};
@@ -97,7 +97,7 @@ impl PlanOptions {
 pub(crate) struct Switch<'a>(pub(crate) &'a ReadPlan);
 
 impl PlanSwitch for Switch<'_> {
-    fn apply(&self, leave_out: &[PlanChange]) -> Result<StandingPlan, Box<Finding>> {
+    fn apply(&self, leave_out: &[PlanChange]) -> Result<ActivePlan, Box<Finding>> {
         // As the machine is now: numbers of threads and interrupts move.
         let mut changes = change_list(&MachineRoot::system(), self.0);
         leave(&mut changes, leave_out);
@@ -112,7 +112,7 @@ impl PlanSwitch for Switch<'_> {
         match report
             .left
             .iter()
-            .find(|left| left.severity == Severity::Problem)
+            .find(|left| left.severity == Severity::Error)
         {
             Some(kept) => Err(Box::new(kept.clone())),
             None => Ok(report.left),
@@ -131,9 +131,9 @@ fn leave(changes: &mut ChangeList, leave_out: &[PlanChange]) {
     }
 }
 
-fn problem(place: &str, error: &HostError) -> Box<Finding> {
+fn problem(location: &str, error: &HostError) -> Box<Finding> {
     Box::new(
-        Finding::new(Severity::Problem, place, error.to_string()).mend("run `rampart release`"),
+        Finding::new(Severity::Error, location, error.to_string()).fix("run `rampart release`"),
     )
 }
 
@@ -190,15 +190,18 @@ mod tests {
             why: String::new(),
             present: String::new(),
             wanted: String::new(),
-            places: Vec::new(),
+            locations: Vec::new(),
             disruptive: None,
-            mend: None,
+            fix: None,
             source: String::new(),
         };
         let mut changes = ChangeList {
             schema_version: 1,
             tool_version: String::new(),
-            steps: vec![step(StepKind::Wall, "ksm"), step(StepKind::Knob, "ksm")],
+            steps: vec![
+                step(StepKind::Isolation, "ksm"),
+                step(StepKind::Knob, "ksm"),
+            ],
             boot_arguments: Vec::new(),
         };
         let change = PlanChange {

@@ -51,8 +51,11 @@ pub(crate) fn run(arguments: &Import) -> Result<ExitCode, Failure> {
         Tool::Cyclictest => read_cyclictest(&text, arguments.nanoseconds),
     }
     .map_err(|error: PeerError| {
-        let place = arguments.file.display().to_string();
-        Failure::new(ExitCode::Usage, anyhow::Error::from(error).context(place))
+        let location = arguments.file.display().to_string();
+        Failure::new(
+            ExitCode::Usage,
+            anyhow::Error::from(error).context(location),
+        )
     })?;
     if arguments.json {
         output::print(&serde_json::to_string_pretty(&measurement)?)?;

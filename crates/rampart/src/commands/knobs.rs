@@ -32,6 +32,6 @@ pub(crate) fn run(arguments: &Knobs) -> Result<ExitCode, Failure> {
 }
 
 fn unknown(name: &str) -> Failure {
-    let (what, mend) = rampart_rules::unknown(name);
-    Failure::new(ExitCode::Usage, anyhow::anyhow!("{what}; {mend}"))
+    let (what, fix) = rampart_rules::unknown(name);
+    Failure::new(ExitCode::Usage, anyhow::anyhow!("{what}; {fix}"))
 }

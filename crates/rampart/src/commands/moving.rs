@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rampart move`: running processes and threads into a domain of the standing plan.
+//! `rampart move`: running processes and threads into a domain of the active plan.
 
 use std::fmt::Write as _;
 
@@ -21,12 +21,12 @@ Examples:
   rampart move 4711 --to vision --with-children     and all processes that it made
   rampart move 4715 --to press-control --thread --policy fifo:70
   rampart move 4711 --to housekeeping --policy other
-  rampart move 4711 --cpus 3                        CPUs alone, where no plan stands
+  rampart move 4711 --cpus 3                        CPUs alone, where no plan is active
 
 What each thread was and is, is read from the kernel. Exit codes: 0 all are in their place; 5 some are
 not; 4 none is.";
 
-/// Move running processes or threads into a domain of the plan that stands
+/// Move running processes or threads into a domain of the active plan
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct MoveArguments {
@@ -140,14 +140,14 @@ impl Target {
 
     fn place(&self, number: u32, arguments: &MoveArguments) -> Result<Vec<PlacedThread>, Finding> {
         let refused =
-            |what: String| Finding::new(Severity::Problem, format!("process {number}"), what);
+            |what: String| Finding::new(Severity::Error, format!("process {number}"), what);
         if !arguments.thread && is_leader(number) == Some(false) {
             return Err(
                 refused("this is the number of a thread within a process".to_owned())
-                    .mend("add --thread, or name its process"),
+                    .fix("add --thread, or name its process"),
             );
         }
-        let place: Place = match self {
+        let location: Place = match self {
             Self::Cpus(cpus) => on_cpus(cpus, arguments.policy, arguments.nice),
             Self::Domain(target) => {
                 let (standing, destination) = target.as_ref();
@@ -163,9 +163,9 @@ impl Target {
             }
         };
         let placed = if arguments.thread {
-            place_thread(number, &place).map(|thread| vec![thread])
+            place_thread(number, &location).map(|thread| vec![thread])
         } else {
-            place_process(number, &place)
+            place_process(number, &location)
         };
         placed.map_err(|error| refused(error.to_string()))
     }

@@ -115,7 +115,7 @@ impl On {
                 if options.lacks_modules_for(&image.record().kernel_release) {
                     output::say(&format!(
                         "rampart: no kernel module is built for {}, so a spinning thread makes the \
-                         blocks; mend: rampart sim build{}, and make modules{}",
+                         blocks; fix: rampart sim build{}, and make modules{}",
                         image.record().kernel_release,
                         architecture.option(),
                         architecture.make_word()

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use rampart_host::{MachineRoot, read_machine, read_surroundings};
+use rampart_host::{MachineRoot, read_environment, read_machine};
 use rampart_model::{
-    ExitCode, Machine, Plan, PlanFinding, ResolvedPlan, Severity, Surroundings, plural,
+    Environment, ExitCode, Machine, Plan, PlanFinding, ResolvedPlan, Severity, plural,
 };
 use rampart_plan::{PictureOptions, Places, Wish};
 
@@ -145,17 +145,17 @@ pub(crate) struct ReadPlan {
     /// From the root.
     pub(crate) path: String,
     pub(crate) text: String,
-    places: Places,
+    locations: Places,
     pub(crate) plan: Plan,
     pub(crate) machine: Machine,
-    pub(crate) surroundings: Surroundings,
+    pub(crate) environment: Environment,
     pub(crate) resolved: ResolvedPlan,
 }
 
 impl ReadPlan {
     /// Where in the file a domain is.
     pub(crate) fn place(&self, domain: Option<&str>) -> String {
-        match self.places.line(domain) {
+        match self.locations.line(domain) {
             Some(line) => format!("{}:{line}", self.file),
             None => self.file.clone(),
         }
@@ -179,7 +179,7 @@ pub(crate) fn read_plan_text(
     let plan = rampart_plan::parse(&text, &file.display().to_string())
         .map_err(|error| Failure::new(ExitCode::Usage, error))?;
     let machine = read_machine(root);
-    let surroundings = read_surroundings(root, &guest_kernels(&plan));
+    let environment = read_environment(root, &guest_kernels(&plan));
     let path = std::path::absolute(file)?;
     let path = path.to_str().ok_or_else(|| {
         Failure::usage(format!(
@@ -190,12 +190,12 @@ pub(crate) fn read_plan_text(
     Ok(ReadPlan {
         path: path.to_owned(),
         file: file.display().to_string(),
-        places: Places::of(&text),
-        resolved: rampart_plan::resolve(&machine, &plan, &surroundings),
+        locations: Places::of(&text),
+        resolved: rampart_plan::resolve(&machine, &plan, &environment),
         text,
         plan,
         machine,
-        surroundings,
+        environment,
     })
 }
 
@@ -224,8 +224,8 @@ fn check(arguments: &Check) -> Result<ExitCode, Failure> {
     let file = arguments.plan.display();
     let mut text = String::new();
     for finding in findings {
-        let place = read.place(finding.domain.as_deref());
-        text.push_str(&rampart_plan::finding_line(&place, finding));
+        let location = read.place(finding.domain.as_deref());
+        text.push_str(&rampart_plan::finding_line(&location, finding));
     }
     let count = |severity: Severity| {
         let open = |finding: &&PlanFinding| {
@@ -244,7 +244,7 @@ fn check(arguments: &Check) -> Result<ExitCode, Failure> {
     };
     text.push_str(&format!(
         "{file}: {verdict}; {} refusing, {}, {}, {waived} waived\n",
-        count(Severity::Problem),
+        count(Severity::Error),
         plural(count(Severity::Warning), "warning"),
         plural(count(Severity::Note), "note"),
     ));

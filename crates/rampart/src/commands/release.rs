@@ -16,7 +16,7 @@ pub(crate) fn run(arguments: &Release) -> Result<ExitCode, Failure> {
     let mut report = rampart_host::release(&state)
         .map_err(|error: HostError| Failure::new(ExitCode::PreconditionMissing, error))?;
     let removed = containers.removed.into_iter().map(|name| Restored {
-        place: format!("container {name}"),
+        location: format!("container {name}"),
         what: "removed".to_owned(),
     });
     report.restored.splice(0..0, removed);
@@ -24,21 +24,21 @@ pub(crate) fn run(arguments: &Release) -> Result<ExitCode, Failure> {
     // Their programs ended with their owners; what is left are files.
     let guests = rampart_domain::release_guests(&state);
     let removed = guests.removed.into_iter().map(|name| Restored {
-        place: format!("guest {name}"),
+        location: format!("guest {name}"),
         what: "removed".to_owned(),
     });
     report.restored.splice(0..0, removed);
     report.left.extend(guests.left);
     let cells = rampart_domain::release_cells(&state);
     let removed = cells.removed.into_iter().map(|name| Restored {
-        place: format!("cell {name}"),
+        location: format!("cell {name}"),
         what: "destroyed".to_owned(),
     });
     report.restored.splice(0..0, removed);
     report.left.extend(cells.left);
     match rampart_supervise::release_hypervisor(&state) {
         Ok(true) => report.restored.push(Restored {
-            place: "hypervisor".to_owned(),
+            location: "hypervisor".to_owned(),
             what: "disabled".to_owned(),
         }),
         Ok(false) => {}
@@ -73,7 +73,7 @@ fn refuse_under_programs(state: &StateDirectory) -> Result<(), Failure> {
         ExitCode::PreconditionMissing,
         anyhow::anyhow!(
             "{}: what the plan runs is up, and would run on without its walls (is up, needed down); \
-             mend: rampart down",
+             fix: rampart down",
             up.join(", ")
         ),
     ))
@@ -84,7 +84,7 @@ fn text(report: &ReleaseReport) -> String {
     for restored in &report.restored {
         text.push_str(&format!(
             "restored  {}: {}\n",
-            restored.place, restored.what
+            restored.location, restored.what
         ));
     }
     for left in &report.left {

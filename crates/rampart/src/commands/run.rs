@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rampart run`: a program in a domain of the standing plan, or on CPUs alone.
+//! `rampart run`: a program in a domain of the active plan, or on CPUs alone.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
 use clap::Args;
-use rampart_host::{Place, PlaceGroup, PlacedThread, StateDirectory, place_process};
+use rampart_host::{Place, PlacedThread, PlacementGroup, StateDirectory, place_process};
 use rampart_model::{CpuSet, ExitCode, Finding, SchedulingPolicy, Severity};
 use rampart_supervise::{Destination, Standing, SuperviseError};
 
@@ -20,13 +20,13 @@ Examples:
   rampart run press-control -- /opt/press/control   in a domain of the plan, with its policy
   rampart run press-control --policy fifo:70 --cpus 2 -- cyclictest -m
   rampart run housekeeping -- make                  kept off the domains
-  rampart run --cpus 3 -- ./program                 on a CPU alone, where no plan stands
+  rampart run --cpus 3 -- ./program                 on a CPU alone, where no plan is active
   rampart run --list                                the domains, their CPUs, walls and policies
 
 The program takes the place of `rampart`: terminal, signals and exit code are its own. Locks on memory
 end with exec(2), so a program has to lock its memory itself.";
 
-/// Run a program in a domain of the plan that stands
+/// Run a program in a domain of the active plan
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RunArguments {
@@ -92,16 +92,20 @@ fn become_program(state: &StateDirectory, arguments: &RunArguments) -> Result<Ex
             "run: no program is named; write it after `--`, as in `rampart run DOMAIN -- PROGRAM`",
         ));
     }
-    let place = place(state, arguments)?;
-    enter(&place, &arguments.command, arguments.launched)
+    let location = place(state, arguments)?;
+    enter(&location, &arguments.command, arguments.launched)
 }
 
 /// Puts this process in a place and lets the program take over; returns where it cannot.
-pub(super) fn enter(place: &Place, words: &[String], launched: bool) -> Result<ExitCode, Failure> {
+pub(super) fn enter(
+    location: &Place,
+    words: &[String],
+    launched: bool,
+) -> Result<ExitCode, Failure> {
     let Some((program, rest)) = words.split_first() else {
         return Err(Failure::usage("no program is named"));
     };
-    let placed = place_process(std::process::id(), place)
+    let placed = place_process(std::process::id(), location)
         .map_err(|error| Failure::new(ExitCode::PreconditionMissing, error))?;
     for thread in placed {
         if let Some(finding) = thread.refused {
@@ -120,7 +124,7 @@ pub(super) fn enter(place: &Place, words: &[String], launched: bool) -> Result<E
     Err(Failure::new(
         ExitCode::PreconditionMissing,
         anyhow::anyhow!(
-            "{program}: cannot be started: {cause}; mend: name a program that is there and executable, best by its path"
+            "{program}: cannot be started: {cause}; fix: name a program that is there and executable, best by its path"
         ),
     ))
 }
@@ -169,28 +173,28 @@ pub(super) fn choose(
             Some(cpus) => format!("no domain of the plan has all of {}", cpus.named()),
             None => "the plan has several domains".to_owned(),
         };
-        Failure::usage(format!("{what}; mend: name one of {}", names.join(", ")))
+        Failure::usage(format!("{what}; fix: name one of {}", names.join(", ")))
     })
 }
 
 /// CPUs and policy alone.
 pub(super) fn on_cpus(cpus: &CpuSet, policy: Option<SchedulingPolicy>, nice: Option<i32>) -> Place {
     Place {
-        group: PlaceGroup::AsIs,
+        group: PlacementGroup::AsIs,
         cpus: Some(cpus.clone()),
         policy,
         nice,
     }
 }
 
-/// What is missing where no plan stands.
+/// What is missing where no plan is active.
 pub(super) fn alone(cpus: &CpuSet) -> Finding {
     Finding::new(
         Severity::Warning,
         cpus.named().to_string(),
-        "no plan stands, so nothing keeps other programs, interrupts and kernel work off them",
+        "no plan is active, so nothing keeps other programs, interrupts and kernel work off them",
     )
-    .mend("rampart apply PLAN")
+    .fix("rampart apply PLAN")
 }
 
 /// Notes of what was done in another way than asked, each once.
@@ -243,7 +247,7 @@ fn row(destination: &Destination) -> serde_json::Value {
         "name": destination.name,
         "kind": destination.kind,
         "cpus": destination.cpus,
-        "wall": destination.wall,
+        "wall": destination.isolation,
         "group": group.map(|path| path.display().to_string()),
         "policy": destination.policy.map(|policy| policy.to_string()),
     })

@@ -6,7 +6,7 @@ use std::path::Path;
 use clap::Args;
 use rampart_bench::BenchSelection;
 use rampart_bench::sim::{USUAL_CPUS, USUAL_MEBIBYTES};
-use rampart_host::{HostError, MachineRoot, StateDirectory, standing_plan};
+use rampart_host::{HostError, MachineRoot, StateDirectory, active_plan};
 use rampart_model::{
     CpuRequest, CpuSet, DomainKind, Enforcement, ExitCode, Plan, PlannedDomain, PlannedPolicy,
     SchedulingPolicy, StepKind,
@@ -67,7 +67,7 @@ pub(crate) fn run(arguments: &ShieldArguments) -> Result<ExitCode, Failure> {
             },
         });
     };
-    rampart_host::check_that_nothing_stands(&state)
+    rampart_host::check_that_no_plan_is_active(&state)
         .map_err(|error| Failure::new(ExitCode::PreconditionMissing, error))?;
     std::fs::create_dir_all(state.path())?;
     output::write(
@@ -78,7 +78,9 @@ pub(crate) fn run(arguments: &ShieldArguments) -> Result<ExitCode, Failure> {
     let read = plan::read_plan(&file, &root)?;
     apply::refuse(&read)?;
     let mut changes = apply::change_list(&root, &read);
-    changes.steps.retain(|step| step.kind == StepKind::Wall);
+    changes
+        .steps
+        .retain(|step| step.kind == StepKind::Isolation);
     changes.boot_arguments.clear();
     let standing = apply::apply(&read, &changes)?;
     for finding in &standing.findings {
@@ -90,8 +92,8 @@ pub(crate) fn run(arguments: &ShieldArguments) -> Result<ExitCode, Failure> {
     }
     let standing = Standing::required(&state)?;
     let destination = standing.destination(NAME)?;
-    let place = standing.place(&destination, std::process::id(), None, None, None)?;
-    run::enter(&place, &arguments.command, false)
+    let location = standing.place(&destination, std::process::id(), None, None, None)?;
+    run::enter(&location, &arguments.command, false)
 }
 
 /// What is known of another plan, also of one that waits for a restart or had one, would be gone with
@@ -99,19 +101,19 @@ pub(crate) fn run(arguments: &ShieldArguments) -> Result<ExitCode, Failure> {
 fn refuse_beside_another(state: &StateDirectory, file: &Path) -> Result<(), Failure> {
     let refuse = |error| Failure::new(ExitCode::PreconditionMissing, error);
     let own = std::path::absolute(file)?.display().to_string();
-    let Some(present) = standing_plan(state).map_err(refuse)? else {
+    let Some(present) = active_plan(state).map_err(refuse)? else {
         return Ok(());
     };
     if present.file == own {
         return Ok(());
     }
     Err(refuse(HostError::Request {
-        place: state.path().join("plan.json").display().to_string(),
+        location: state.path().join("plan.json").display().to_string(),
         what: "a plan is applied that is no wall by hand, and `rampart shield` leaves it alone"
             .to_owned(),
         present: present.file,
         needed: format!("{own}, or no plan"),
-        mend: "`rampart release` takes it back; `rampart status` shows what stands".to_owned(),
+        fix: "`rampart release` takes it back; `rampart status` shows what stands".to_owned(),
     }))
 }
 

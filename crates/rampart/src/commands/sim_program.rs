@@ -62,7 +62,7 @@ pub(crate) fn run_shell(entered: &Entered) -> Result<std::process::ExitCode, Fai
         return Err(Failure::new(
             ExitCode::Usage,
             anyhow::anyhow!(
-                "sim shell: standard input or output is no terminal; mend: rampart sim run -- bash -c \
+                "sim shell: standard input or output is no terminal; fix: rampart sim run -- bash -c \
                  COMMANDS"
             ),
         ));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rampart up` and `rampart down`: what the domains of the standing plan run.
+//! `rampart up` and `rampart down`: what the domains of the active plan run.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -28,7 +28,7 @@ running; given up after 10 restarts within 10 minutes), and gives threads that a
 the plan's `threads` say. It writes domains/NAME.json in the state directory, the program writes
 NAME.log there (set aside at 4 MiB). Exit codes: 0 all run in their place; 4 none, 5 some do not.";
 
-/// Start what the domains of the plan that stands run, and watch over it
+/// Start what the domains of the active plan run, and watch over it
 #[derive(Debug, Args)]
 #[command(after_help = UP_EXAMPLES)]
 pub(crate) struct UpArguments {
@@ -113,7 +113,7 @@ pub(crate) fn run_up(arguments: &UpArguments) -> Result<ExitCode, Failure> {
     }
     if rows.is_empty() {
         output::say(
-            "rampart: no domain of the plan has anything to run; mend: write run = [\"PROGRAM\"] into the plan and apply it again",
+            "rampart: no domain of the plan has anything to run; fix: write run = [\"PROGRAM\"] into the plan and apply it again",
         );
     }
     finish(&rows, arguments.json)

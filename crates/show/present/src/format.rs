@@ -245,7 +245,7 @@ pub(crate) fn chance(probability: f64) -> String {
 
 /// Which plan was measured, and whether it stood.
 pub(crate) fn measured_plan(evaluation: &Evaluation, measured: &MeasuredPlan) -> String {
-    let how = if !evaluation.plan.legs.is_empty() {
+    let how = if !evaluation.plan.variants.is_empty() {
         "applied and taken back in turn"
     } else if measured.stands {
         "which stood applied"

@@ -23,14 +23,14 @@ pub(crate) fn disturbances(evaluation: &Evaluation) -> Vec<&Disturbance> {
             all.push(disturbance);
         }
     }
-    let place = |name: &str| {
+    let location = |name: &str| {
         let domains = &evaluation.plan.domains;
         domains
             .iter()
             .position(|domain| domain.name == name)
             .unwrap_or(domains.len())
     };
-    all.sort_by_key(|of| (of.kind, of.side, place(&of.domain)));
+    all.sort_by_key(|of| (of.kind, of.side, location(&of.domain)));
     all
 }
 

@@ -160,9 +160,9 @@ export function withCode(text: string): Child[] {
   return parts.map((part, index) => (index % 2 === 1 ? element("code", {}, part) : part));
 }
 
-const SEVERITY_WORDS = { note: "note", warning: "warning", problem: "problem" } as const;
+const SEVERITY_WORDS = { note: "note", warning: "warning", error: "error" } as const;
 
-/** One finding with its values and its mend; `others` are values of findings that are the same else. */
+/** One finding with its values and its fix; `others` are values of findings that are the same else. */
 export function findingItem(of: Finding, others: readonly string[] = []): HTMLElement {
   const values = [
     of.present != null && [
@@ -184,22 +184,22 @@ export function findingItem(of: Finding, others: readonly string[] = []): HTMLEl
     element(
       "div",
       {},
-      element("b", { class: "place" }, of.place),
-      of.place === "" ? "" : ": ",
+      element("b", { class: "place" }, of.location),
+      of.location === "" ? "" : ": ",
       ...withCode(of.what),
       values.length > 0 && [
         " (",
         ...values.flatMap((value, index) => (index > 0 ? [", ", value] : [value])),
         ")",
       ],
-      of.mend != null && element("div", { class: "mend" }, "Mend: ", ...withCode(of.mend)),
+      of.fix != null && element("div", { class: "fix" }, "Fix: ", ...withCode(of.fix)),
     ),
   );
 }
 
 /** Findings, the gravest first, each once; those that differ in the present value alone are one. */
 export function findingList(all: readonly Finding[]): HTMLElement {
-  const rank = { problem: 0, warning: 1, note: 2 };
+  const rank = { error: 0, warning: 1, note: 2 };
   const once = new Map<string, { finding: Finding; values: Set<string> }>();
   for (const finding of all) {
     const key = JSON.stringify({ ...finding, present: null });

@@ -126,7 +126,7 @@ export type Comparison = {
   sentences: ([string, string])[];
 };
 
-export type ComparisonCell = {
+export type ComparisonEntry = {
   answer: string;
   domain: string;
   outcome?: VerdictOutcome | null;
@@ -135,13 +135,13 @@ export type ComparisonCell = {
 };
 
 export type ComparisonRow = {
-  cells: ComparisonCell[];
+  cells: ComparisonEntry[];
   question: string;
 };
 
 export type Condition = {
   load: LoadKind;
-  place?: LoadPlace | null;
+  location?: LoadLocation | null;
 };
 
 export type ContainerEngine = "embedded" | "podman" | "docker";
@@ -247,6 +247,16 @@ export type EffectivePlacement = {
   policy: SchedulingPolicy;
 };
 
+export type EffectiveSettings = {
+  capabilities: string[];
+  control_groups: string[];
+  limits: string[];
+  namespaces: string[];
+  placed_by: string;
+  runtime: string;
+  seccomp: boolean;
+};
+
 export type EvaluationState = "running" | "ended-early" | "complete";
 
 export type ExperimentPlan = {
@@ -256,7 +266,6 @@ export type ExperimentPlan = {
   domains: DomainPlan[];
   findings: Finding[];
   housekeeping: CpuSet;
-  legs?: LegPlan[];
   measured?: MeasuredPlan | null;
   meters: MeterPlan[];
   repetitions: number;
@@ -264,6 +273,7 @@ export type ExperimentPlan = {
   seed: number;
   total: Nanos;
   transfer?: TransferPlan | null;
+  variants?: VariantPlan[];
 };
 
 export type ExplainedWorst = {
@@ -282,9 +292,9 @@ export type Exposure = {
 };
 
 export type Finding = {
-  mend?: string | null;
+  fix?: string | null;
+  location: string;
   needed?: string | null;
-  place: string;
   present?: string | null;
   severity: Severity;
   what: string;
@@ -295,16 +305,6 @@ export type FrequencyFacts = {
   driver?: string | null;
   governors: ([string, CpuSet])[];
   range_khz?: [number, number] | null;
-};
-
-export type Granted = {
-  capabilities: string[];
-  control_groups: string[];
-  limits: string[];
-  namespaces: string[];
-  placed_by: string;
-  runtime: string;
-  seccomp: boolean;
 };
 
 export type GuestKnob = {
@@ -318,12 +318,12 @@ export type GuestKnob = {
 
 export type GuestReport = {
   accelerator: Accelerator;
-  boot_line: string;
   boot_time: Nanos;
   clock: ClockRelation[];
   command: string[];
   findings: Finding[];
   kernel: string;
+  kernel_command_line: string;
   knobs: GuestKnob[];
   locked_bytes: number;
   memory_bytes: number;
@@ -367,29 +367,11 @@ export type Interval = {
   low: number;
 };
 
-export type Intrusions = {
-  cross_calls: number;
-  device_interrupts: number;
-  device_softirqs: number;
-  kernel_threads: Nanos;
-  programs: Nanos;
-  timer_interrupts: number;
-  watched: Nanos;
-};
-
-export type LegPlan = {
-  leg: PlanLeg;
-  visits: number;
-};
-
-export type LegRecord = {
-  leg: PlanLeg;
-  record: Record;
-};
+export type IsolationMechanism = "none" | "affinity-only" | "cpuset-v1" | "isolated-partition" | "cell";
 
 export type LoadKind = "idle" | "cpu" | "memory" | "cache" | "io";
 
-export type LoadPlace = "same" | "others";
+export type LoadLocation = "same" | "others";
 
 export type LoadRecord = {
   ran: boolean;
@@ -525,14 +507,14 @@ export type PlanEffect = {
   condition: Condition;
   domain: string;
   exposure: [Exposure, Exposure];
-  intrusions?: [Intrusions, Intrusions] | null;
-  leg: PlanLeg;
   meter: MeterKind;
   outcome: EffectOutcome;
   ratios: EffectRatio[];
   records: [string, string];
   smallest_detectable?: number | null;
   statement: string;
+  unwanted_activity?: [UnwantedActivity, UnwantedActivity] | null;
+  variant: PlanVariant;
 };
 
 export type PlanEffects = {
@@ -540,11 +522,11 @@ export type PlanEffects = {
   changes: PlanChange[];
   effects: PlanEffect[];
   not_compared: NotMeasured[];
-  records: LegRecord[];
+  records: VariantRecord[];
   tolerance: number;
 };
 
-export type PlanLeg = "after" | "before" | {
+export type PlanVariant = "after" | "before" | {
   without: PlanChange;
 };
 
@@ -577,12 +559,11 @@ export type RecordedAfter = {
 export type Run = {
   cell?: CellReport | null;
   duration: Nanos;
+  effective_settings: EffectiveSettings;
   explained?: ExplainedWorst[];
   findings: Finding[];
-  granted: Granted;
   guest?: GuestReport | null;
   histogram_log: string;
-  intrusions?: Intrusions | null;
   invalid: Finding[];
   load: LoadRecord;
   order: number;
@@ -590,6 +571,7 @@ export type Run = {
   started: string;
   started_monotonic: Nanos;
   threads: ThreadOutcome[];
+  unwanted_activity?: UnwantedActivity | null;
 };
 
 export type SchedulingPolicy = string;
@@ -602,16 +584,16 @@ export type SeriesRecord = {
   series: Series;
 };
 
-export type Severity = "note" | "warning" | "problem";
+export type Severity = "note" | "warning" | "error";
 
 export type ShieldReport = {
   cpus: CpuSet;
   findings: Finding[];
   interrupts: InterruptMove[];
+  isolation: IsolationMechanism;
   partition?: string | null;
   tasks_left: number;
   tasks_moved: number;
-  wall: Wall;
   workqueues?: CpuSet | null;
 };
 
@@ -630,7 +612,7 @@ export type SignPath = "through-host" | "own-channel" | "memory";
 
 export type SignedNanos = number;
 
-export type StepKind = "wall" | "cache" | "knob" | "boot-line";
+export type StepKind = "isolation" | "cache" | "knob" | "kernel-command-line";
 
 export type StressorRecord = {
   command: string[];
@@ -723,6 +705,26 @@ export type TransferRecord = {
   watched: Watched[];
 };
 
+export type UnwantedActivity = {
+  cross_calls: number;
+  device_interrupts: number;
+  device_softirqs: number;
+  kernel_threads: Nanos;
+  programs: Nanos;
+  timer_interrupts: number;
+  watched: Nanos;
+};
+
+export type VariantPlan = {
+  variant: PlanVariant;
+  visits: number;
+};
+
+export type VariantRecord = {
+  record: Record;
+  variant: PlanVariant;
+};
+
 export type Verdict = {
   condition: Condition;
   disturbance?: Disturbance | null;
@@ -790,8 +792,6 @@ export type Virtualisation = {
   hypervisor?: string | null;
   steal?: number | null;
 };
-
-export type Wall = "none" | "affinity-only" | "cpuset-v1" | "isolated-partition" | "cell";
 
 export type WarmUp = {
   duration: Nanos;

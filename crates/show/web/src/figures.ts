@@ -145,7 +145,7 @@ export function shell(words: readonly string[]): string {
 /** A finding in one line, for a tooltip. */
 export function finding(of: Finding): string {
   const values = [of.present && `is ${of.present}`, of.needed && `needed ${of.needed}`].filter(Boolean);
-  return `${of.place}: ${of.what}${values.length > 0 ? ` (${values.join(", ")})` : ""}`;
+  return `${of.location}: ${of.what}${values.length > 0 ? ` (${values.join(", ")})` : ""}`;
 }
 
 /** The seed with all its digits: a double holds only 53 bits of it. In JSON text a quotation mark

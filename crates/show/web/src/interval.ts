@@ -10,12 +10,12 @@ export type Place = (value: number) => number;
 /** An interval on an axis. `tolerance` is the shaded stretch, `mark` the value that means no effect. */
 export function intervalDrawing(
   interval: Interval,
-  place: Place,
+  location: Place,
   tolerance: readonly [number, number],
   mark: number,
   outcome: string,
 ): SVGElement {
-  const at = (value: number) => `${place(value)}%`;
+  const at = (value: number) => `${location(value)}%`;
   return drawing(
     "svg",
     {
@@ -26,7 +26,7 @@ export function intervalDrawing(
     drawing("rect", {
       x: at(tolerance[0]),
       y: 0,
-      width: `${place(tolerance[1]) - place(tolerance[0])}%`,
+      width: `${location(tolerance[1]) - location(tolerance[0])}%`,
       height: "100%",
       class: "tolerance",
     }),
@@ -47,13 +47,13 @@ export function ratioAxis(all: readonly Interval[], tolerance: number): readonly
 }
 
 /** Where a ratio stands on the axis, 0 to 100; beyond its ends at the ends. */
-export function ratioPlace(value: number, [low, high]: readonly [number, number]): number {
+export function ratioLocation(value: number, [low, high]: readonly [number, number]): number {
   const part = Math.log(Math.max(value, 1e-9) / low) / Math.log(high / low);
   return Math.min(Math.max(part, 0), 1) * 100;
 }
 
 /** Where a transfer stands between nothing and all of a block. */
-export function transferPlace(value: number): number {
+export function transferLocation(value: number): number {
   return Math.min(Math.max((value + 0.15) / 1.3, 0), 1) * 100;
 }
 
@@ -66,7 +66,7 @@ export function ratioMarks(axis: readonly [number, number]): HTMLElement {
   // From 1 outwards, so that it is always named; the others where there is room.
   for (const mark of candidates.sort((a, b) => Math.abs(Math.log(a)) - Math.abs(Math.log(b)))) {
     if (mark <= axis[0] || mark >= axis[1]) continue;
-    if (marks.every((other) => Math.abs(ratioPlace(other, axis) - ratioPlace(mark, axis)) > 11))
+    if (marks.every((other) => Math.abs(ratioLocation(other, axis) - ratioLocation(mark, axis)) > 11))
       marks.push(mark);
   }
   return element(
@@ -75,7 +75,7 @@ export function ratioMarks(axis: readonly [number, number]): HTMLElement {
     ...marks.map((mark) =>
       element(
         "i",
-        { style: `left: ${ratioPlace(mark, axis)}%` },
+        { style: `left: ${ratioLocation(mark, axis)}%` },
         mark >= 1000 ? mark.toExponential(0) : String(mark),
       ),
     ),

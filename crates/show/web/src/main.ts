@@ -3,11 +3,11 @@
 import { append, element } from "./dom";
 import type { Evaluation } from "./evaluation";
 import { exactSeed } from "./figures";
-import { comparison, head, sentences, verdictPlaces } from "./sections/answer";
+import { comparison, head, sentences, verdictLocations } from "./sections/answer";
 import { cells } from "./sections/cells";
 import { crash } from "./sections/crash";
 import { planEffects } from "./sections/effects";
-import { granted, machineFacts } from "./sections/facts";
+import { effective_settings, machineFacts } from "./sections/facts";
 import { guests } from "./sections/guests";
 import { latency } from "./sections/latency";
 import { findings, notMeasured, provenance, reading } from "./sections/rest";
@@ -71,20 +71,20 @@ function render(text: string): HTMLElement {
     );
   }
   document.title = `${evaluation.machine.host_name}: Rampart evaluation`;
-  const places = verdictPlaces(evaluation);
+  const locations = verdictLocations(evaluation);
   const main = element("main", {});
   append(main, [
     element("header", { id: "top" }, ...head(evaluation)),
-    sentences(evaluation, places),
-    comparison(evaluation, places),
+    sentences(evaluation, locations),
+    comparison(evaluation, locations),
     ...planEffects(evaluation),
-    walls(evaluation, places),
-    crash(evaluation, places),
+    walls(evaluation, locations),
+    crash(evaluation, locations),
     ...latency(evaluation),
-    deadline(evaluation, places),
-    interference(evaluation, places),
-    sameAsHost(evaluation, places),
-    granted(evaluation),
+    deadline(evaluation, locations),
+    interference(evaluation, locations),
+    sameAsHost(evaluation, locations),
+    effective_settings(evaluation),
     guests(evaluation),
     cells(evaluation),
     machineFacts(evaluation),

@@ -28,7 +28,7 @@ export type Grouping = "domains" | "cpus" | "conditions";
 export type Curve = { key: string; label: string; distribution: Distribution };
 
 export function conditionName(condition: Condition): string {
-  return condition.place ? `${condition.load}@${condition.place}` : condition.load;
+  return condition.location ? `${condition.load}@${condition.location}` : condition.load;
 }
 
 const WORDS: { [series in Series]: string } = {

@@ -6,7 +6,7 @@ import { ratio } from "./figures";
 import { isFelt, isOwn, leading } from "./walls";
 
 /** A transfer with its sign, a factor with its cross. */
-export function wallFigure(verdict: Verdict): string | null {
+export function disturbanceFigure(verdict: Verdict): string | null {
   const interval = leading(verdict);
   if (interval === null) return null;
   return verdict.question === "transfer" ? fraction(interval.estimate) : `×${ratio(interval.estimate)}`;
@@ -19,7 +19,10 @@ export function fraction(value: number, decimals = 2): string {
 }
 
 /** What a cell says of its wall: sign, word, and the class that colours it. */
-export function wallWord(of: Disturbance, verdict: Verdict): { sign: string; word: string; name: string } {
+export function disturbanceWord(
+  of: Disturbance,
+  verdict: Verdict,
+): { sign: string; word: string; name: string } {
   if (isOwn(of, verdict.domain)) {
     if (verdict.question !== "transfer") return { sign: "○", word: "own load", name: "own" };
     return isFelt(verdict)

@@ -20,8 +20,8 @@ export function disturbanceName({ kind, side, domain }: Disturbance): string {
 export function verdictSubject(verdict: Verdict): string {
   if (verdict.disturbance) return disturbanceName(verdict.disturbance);
   if (verdict.question === "crash") return "crash:host";
-  const { load, place } = verdict.condition;
-  return place ? `${load}@${place}` : load;
+  const { load, location } = verdict.condition;
+  return location ? `${load}@${location}` : load;
 }
 
 /** Every disturbance that was planned, made or judged: blocks first, then each load, each in the order of
@@ -58,7 +58,7 @@ export function watchedDomains(evaluation: Evaluation): string[] {
 }
 
 /** The verdict on one domain while this was done to that one. */
-export function wallVerdict(evaluation: Evaluation, of: Disturbance, domain: string): Verdict | null {
+export function disturbanceVerdict(evaluation: Evaluation, of: Disturbance, domain: string): Verdict | null {
   const name = disturbanceName(of);
   const found = evaluation.verdicts.find(
     (verdict) =>

@@ -12,20 +12,20 @@ const read = () => JSON.parse(readFileSync("fixtures/cells.json", "utf8")) as Ev
 describe("cells in a browser", { skip }, () => {
   withBrowser();
 
-  const wall = (page: Page, disturbance: string, domain: string) =>
+  const isolation = (page: Page, disturbance: string, domain: string) =>
     page.locator(`td[data-disturbance="${disturbance}"][data-domain="${domain}"]`);
 
   test("each cell is a row and a column of the matrix, disturbed and watched", async () => {
     await open("cells", async (page) => {
       // Blocks and one load, made in each of four domains and watched in each.
       assert.equal(await page.locator(".wall").count(), 8 * 4);
-      assert.match(await wall(page, "block:host", "cell").innerText(), /✓ holds\s+−?0\.0\d/);
-      assert.match(await wall(page, "block:cell:linux", "cell:linux").innerText(), /● control: felt/);
-      assert.match(await wall(page, "cache:cell", "cell").innerText(), /○ own load/);
-      await wall(page, "block:cell", "task").locator("button").click();
+      assert.match(await isolation(page, "block:host", "cell").innerText(), /✓ holds\s+−?0\.0\d/);
+      assert.match(await isolation(page, "block:cell:linux", "cell:linux").innerText(), /● control: felt/);
+      assert.match(await isolation(page, "cache:cell", "cell").innerText(), /○ own load/);
+      await isolation(page, "block:cell", "task").locator("button").click();
       await settled(page);
       assert.match(await page.locator("#pair").innerText(), /by the cell itself, interrupts masked/);
-      await wall(page, "cache:cell:linux", "host").locator("button").click();
+      await isolation(page, "cache:cell:linux", "host").locator("button").click();
       await settled(page);
       assert.match(
         await page.locator("#pair").innerText(),

@@ -115,14 +115,14 @@ describe("who disturbs whom in a browser", { skip }, () => {
       assert.equal(await dots.nth(0).locator("circle").count(), 20);
       const controls = await dots.nth(1).locator("circle").count();
       assert.ok(controls >= 8);
-      const place = (at: number) =>
+      const location = (at: number) =>
         dots
           .nth(at)
           .locator(".median")
           .evaluate((line) => Number.parseFloat(line.getAttribute("x1") ?? ""));
-      assert.ok((await place(0)) > (await place(1)) + 30, "windows with a block are far worse");
+      assert.ok((await location(0)) > (await location(1)) + 30, "windows with a block are far worse");
       await choose(page, "block:container", "host");
-      assert.ok(Math.abs((await place(0)) - (await place(1))) < 20, "and elsewhere they are not");
+      assert.ok(Math.abs((await location(0)) - (await location(1))) < 20, "and elsewhere they are not");
     });
   });
 

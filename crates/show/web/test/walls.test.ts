@@ -3,13 +3,14 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import type { ClockRelation, Disturbance, Evaluation, Verdict } from "../src/evaluation";
-import { ratioAxis, ratioPlace, transferPlace } from "../src/interval";
+import { ratioAxis, ratioLocation, transferLocation } from "../src/interval";
 import { asked, isEmulated } from "../src/select";
 import { fraction } from "../src/wall-words";
 import {
   blockCount,
   disturbanceName,
   disturbances,
+  disturbanceVerdict,
   isFelt,
   isOwn,
   leading,
@@ -20,7 +21,6 @@ import {
   toHost,
   trace,
   verdictSubject,
-  wallVerdict,
   watchedDomains,
 } from "../src/walls";
 
@@ -47,7 +47,7 @@ test("rows are blocks, then loads, in the order of the plan; columns are who was
 
 test("every verdict on a disturbance has its cell, and none of them stands in another table", () => {
   const cells = disturbances(walls).flatMap((of) =>
-    watchedDomains(walls).map((domain) => wallVerdict(walls, of, domain)),
+    watchedDomains(walls).map((domain) => disturbanceVerdict(walls, of, domain)),
   );
   const all = walls.verdicts.filter((verdict) => verdict.disturbance);
   assert.equal(new Set(cells).size, all.length);
@@ -60,14 +60,14 @@ test("only a block inside the domain itself is its control", () => {
   assert.ok(isOwn(named("block:vm"), "vm"));
   assert.ok(!isOwn(named("block:under:vm"), "vm"), "the host's block under a guest meets a wall");
   assert.ok(!isOwn(named("block:vm"), "host"));
-  const verdict = (of: string, domain: string) => wallVerdict(walls, named(of), domain) as Verdict;
+  const verdict = (of: string, domain: string) => disturbanceVerdict(walls, named(of), domain) as Verdict;
   assert.ok(isFelt(verdict("block:task", "task")));
   assert.ok(!isFelt(verdict("block:task", "host")));
   assert.ok(!isFelt(verdict("cache:task", "task")), "a load is no control");
 });
 
 test("a cell leads with its transfer, or with its largest factor", () => {
-  const verdict = (of: string, domain: string) => wallVerdict(walls, named(of), domain) as Verdict;
+  const verdict = (of: string, domain: string) => disturbanceVerdict(walls, named(of), domain) as Verdict;
   assert.ok((leading(verdict("block:host", "host"))?.estimate ?? 0) > 0.9);
   const loaded = verdict("cache:host", "container");
   assert.ok(loaded.figures && "interference" in loaded.figures);
@@ -173,10 +173,11 @@ test("axes of intervals keep everything inside", () => {
     confidence: 0.95,
   });
   const axis = ratioAxis([interval(0.5, 3), interval(1, 40)], 1.5);
-  for (const value of [0.5, 1, 40]) assert.ok(ratioPlace(value, axis) > 0 && ratioPlace(value, axis) < 100);
-  assert.ok(transferPlace(0) > 0 && transferPlace(1) < 100);
-  assert.equal(transferPlace(-9), 0);
-  assert.equal(transferPlace(9), 100);
+  for (const value of [0.5, 1, 40])
+    assert.ok(ratioLocation(value, axis) > 0 && ratioLocation(value, axis) < 100);
+  assert.ok(transferLocation(0) > 0 && transferLocation(1) < 100);
+  assert.equal(transferLocation(-9), 0);
+  assert.equal(transferLocation(9), 100);
 });
 
 test("the CPUs of a domain are one: of each moment the worst", () => {

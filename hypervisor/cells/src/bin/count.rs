@@ -51,7 +51,7 @@ impl Counts {
 
 /// Counts what stands between two readings of the counter, and says it under a name.
 macro_rules! counted {
-    ($name:literal, $empty:expr, $text:literal $(, inout($place:tt) $value:expr)*) => {{
+    ($name:literal, $empty:expr, $text:literal $(, inout($location:tt) $value:expr)*) => {{
         let mut counts = Counts::NONE;
         for _ in 0..TURNS {
             let (before, after): (u64, u64);
@@ -60,7 +60,7 @@ macro_rules! counted {
             unsafe {
                 asm!("mrs x20, cntvct_el0", $text, "mrs x21, cntvct_el0",
                     out("x20") before, out("x21") after,
-                    $(inout($place) $value => _,)*
+                    $(inout($location) $value => _,)*
                     out("x4") _, out("x5") _, out("x6") _, out("x7") _, out("x8") _, out("x9") _,
                     out("x10") _, out("x11") _, out("x12") _, out("x13") _, out("x14") _,
                     out("x15") _, out("x16") _, out("x17") _, options(nostack));

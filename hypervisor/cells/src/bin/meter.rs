@@ -18,7 +18,7 @@ use rampart_hypervisor_cells::{
 use rampart_meter::cell::blocks::Blocks;
 use rampart_meter::cell::loads::Loads;
 use rampart_meter::cell::memory::{
-    LOAD_BYTES, LOAD_START, ORDERS_BYTES, REVISION, TOLD_BYTES, Told, Word,
+    Informational, LOAD_BYTES, LOAD_START, ORDERS_BYTES, REVISION, TOLD_BYTES, Word,
 };
 use rampart_meter::cell::orders::Orders;
 use rampart_meter::cell::program::{Hardware, Program};
@@ -126,7 +126,7 @@ impl Hardware for Here {
 /// What the handler of interrupts works with.
 struct Handler {
     here: Here,
-    told: Told<'static>,
+    told: Informational<'static>,
     blocks: Blocks<'static>,
 }
 
@@ -145,7 +145,7 @@ fn region(start: u64, bytes: usize) -> &'static [AtomicU64] {
 
 #[unsafe(no_mangle)]
 extern "C" fn cell_main(_: u64) {
-    let told = Told::new(region(SHARED, TOLD_BYTES));
+    let told = Informational::new(region(SHARED, TOLD_BYTES));
     let orders = Orders::new(region(SHARED + TOLD_BYTES as u64, ORDERS_BYTES));
     let scale = Timescale::of_frequency(read_register!("cntfrq_el0"));
     if let (Some(told), Some(orders), Some(scale)) = (told, orders, scale) {
@@ -154,7 +154,7 @@ extern "C" fn cell_main(_: u64) {
 }
 
 /// Carries out orders for ever. It returns if it cannot: the root waits for the revision, not for ever.
-fn serve(told: Told<'static>, orders: Orders<'static>, here: Here) {
+fn serve(told: Informational<'static>, orders: Orders<'static>, here: Here) {
     let Some(blocks) = Blocks::new(&told, orders) else {
         return;
     };

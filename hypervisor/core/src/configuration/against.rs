@@ -68,8 +68,8 @@ pub fn check_cell(
         memory_of_root(region, system, machine).map_err(|refusal| Refused::at(refusal, index))?;
     }
     for (index, register) in new.registers.iter().enumerate() {
-        let place = register_of_root(register, system);
-        ensure(place, Refused::at(Refusal::RegisterPlace, index))?;
+        let location = register_of_root(register, system);
+        ensure(location, Refused::at(Refusal::RegisterPlace, index))?;
     }
     let event = system.platform.map_or(0, |platform| platform.event_interrupt);
     for (index, grant) in new.interrupts.iter().enumerate() {
@@ -82,8 +82,8 @@ pub fn check_cell(
         ensure(!named(cell), Refused::with(Refusal::BadName, 0, number))?;
         beside(new, cell, number)?;
     }
-    let granted = there(cells).map(|(_, cell)| cell.registers.len());
-    let fit = granted.sum::<usize>() + new.registers.len() <= MAXIMUM_REGISTERS;
+    let effective_settings = there(cells).map(|(_, cell)| cell.registers.len());
+    let fit = effective_settings.sum::<usize>() + new.registers.len() <= MAXIMUM_REGISTERS;
     ensure(fit, Refused::of(Refusal::TooManyShared))
 }
 

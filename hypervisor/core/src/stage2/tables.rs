@@ -143,33 +143,33 @@ impl Stage2 {
         while guest < range.end {
             let block = guest & !(size - 1);
             let next = block + size;
-            let place = Place { table, level, index: index(guest, level) };
-            let old = self.entry(place, memory);
+            let location = Place { table, level, index: index(guest, level) };
+            let old = self.entry(location, memory);
             let whole = guest == block && next <= range.end;
             if change.is_there(old, guest, level) {
                 // Also what is to be undone because no page was left to split it.
             } else if level == LAST_LEVEL || (whole && change.fits(block, level)) {
-                self.replace(place, change.entry(block, level), memory);
+                self.replace(location, change.entry(block, level), memory);
             } else if is_table(old, level) || old & VALID != 0 || change.to.is_some() {
-                let below = self.table_at(place, memory)?;
+                let below = self.table_at(location, memory)?;
                 let part = guest..next.min(range.end);
                 self.change_table(Some(below), level + 1, part, change, memory)?;
-                self.merge(place, below, memory);
+                self.merge(location, below, memory);
             }
             guest = next;
         }
         Ok(())
     }
 
-    fn entry(&self, place: Place, memory: &impl TableMemory) -> u64 {
-        memory.read(place.table.unwrap_or(self.root), place.index)
+    fn entry(&self, location: Place, memory: &impl TableMemory) -> u64 {
+        memory.read(location.table.unwrap_or(self.root), location.index)
     }
 
     /// The table that an entry points to, made where it is not there yet: it then shows what the
     /// block showed.
-    fn table_at(&self, place: Place, memory: &mut impl TableMemory) -> Result<u64, Exhausted> {
-        let (old, below_level) = (self.entry(place, memory), place.level + 1);
-        if is_table(old, place.level) {
+    fn table_at(&self, location: Place, memory: &mut impl TableMemory) -> Result<u64, Exhausted> {
+        let (old, below_level) = (self.entry(location, memory), location.level + 1);
+        if is_table(old, location.level) {
             return Ok(old & ADDRESS);
         }
         let below = memory.allocate(1).ok_or(Exhausted)?;
@@ -179,48 +179,48 @@ impl Stage2 {
                 memory.write(below, part, (old + offset) | leaf(below_level));
             }
         }
-        self.replace(place, below | TABLE_OR_PAGE | VALID, memory);
+        self.replace(location, below | TABLE_OR_PAGE | VALID, memory);
         Ok(below)
     }
 
     /// Where a whole table shows nothing, or what one block can show, the block takes its place: so
     /// what comes back leaves no trace.
-    fn merge(&self, place: Place, below: u64, memory: &mut impl TableMemory) {
-        let (first, below_level) = (memory.read(below, 0), place.level + 1);
+    fn merge(&self, location: Place, below: u64, memory: &mut impl TableMemory) {
+        let (first, below_level) = (memory.read(below, 0), location.level + 1);
         let step = if first == 0 { 0 } else { covered(below_level) };
         let block = first & !leaf(below_level);
         let alike = |part: usize| memory.read(below, part) == first + part as u64 * step;
         if !is_table(first, below_level)
-            && (block & ADDRESS).is_multiple_of(covered(place.level))
+            && (block & ADDRESS).is_multiple_of(covered(location.level))
             && (1..ENTRIES).all(alike)
         {
-            self.replace(place, block, memory);
+            self.replace(location, block, memory);
         }
     }
 
     /// Puts an entry in the place of another, and frees the tables below the other.
-    fn replace(&self, place: Place, entry: u64, memory: &mut impl TableMemory) {
-        let old = self.entry(place, memory);
+    fn replace(&self, location: Place, entry: u64, memory: &mut impl TableMemory) {
+        let old = self.entry(location, memory);
         if old == entry {
             return;
         }
         if old & VALID != 0 {
-            self.put(place, 0, memory);
+            self.put(location, 0, memory);
             // Only taking a page or block away can wait for the end of the change.
-            if entry != 0 || is_table(old, place.level) {
+            if entry != 0 || is_table(old, location.level) {
                 memory.forget();
             }
-            free_below(old, place.level, memory);
+            free_below(old, location.level, memory);
         }
         if entry != 0 {
-            self.put(place, entry, memory);
+            self.put(location, entry, memory);
         }
     }
 
-    fn put(&self, place: Place, entry: u64, memory: &mut impl TableMemory) {
-        match place.table {
-            Some(table) => memory.write(table, place.index, entry),
-            None => self.followers().for_each(|root| memory.write(root, place.index, entry)),
+    fn put(&self, location: Place, entry: u64, memory: &mut impl TableMemory) {
+        match location.table {
+            Some(table) => memory.write(table, location.index, entry),
+            None => self.followers().for_each(|root| memory.write(root, location.index, entry)),
         }
     }
 }

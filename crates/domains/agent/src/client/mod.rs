@@ -491,7 +491,7 @@ mod tests {
             kernel_release: String::new(),
             kernel_version: String::new(),
             architecture: String::new(),
-            boot_line: String::new(),
+            kernel_command_line: String::new(),
             cpus: rampart_model::CpuSet::new(),
             problems: Vec::new(),
         };

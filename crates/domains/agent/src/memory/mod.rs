@@ -4,8 +4,8 @@
 //! over any other byte stream.
 
 mod bridge;
-mod place;
+mod location;
 
 pub use bridge::MemoryLine;
 pub(crate) use bridge::answer;
-pub use place::MemoryPlace;
+pub use location::MemoryPlace;

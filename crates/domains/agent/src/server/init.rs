@@ -36,15 +36,15 @@ const MOUNTS: [(&str, &str, &CStr, bool); 11] = [
 /// console to write to, the kernel's log takes its place.
 pub(super) fn make_ready(without_console: bool) -> Vec<String> {
     let mut problems = Vec::new();
-    for (place, kind, options, needed) in MOUNTS {
+    for (location, kind, options, needed) in MOUNTS {
         // A directory of sysfs cannot be made; if it is not there the kernel lacks the rest too.
-        let _ = fs::create_dir_all(place);
+        let _ = fs::create_dir_all(location);
         let flags = MountFlags::NOSUID;
-        match mount(kind, place, kind, flags, options) {
+        match mount(kind, location, kind, flags, options) {
             // Somebody before us mounted it.
             Ok(()) | Err(Errno::BUSY) => {}
             Err(_) if !needed => {}
-            Err(error) => problems.push(format!("{place}: {kind} cannot be mounted: {error}")),
+            Err(error) => problems.push(format!("{location}: {kind} cannot be mounted: {error}")),
         }
     }
     if without_console && let Err(error) = kernel_log::take_standard_error() {

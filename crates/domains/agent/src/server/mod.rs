@@ -159,9 +159,9 @@ fn run(options: &ServeOptions, mut problems: Vec<String>) -> Result<(), ServeErr
         }
     }
     if let Some((reads, writes)) = options.memory {
-        let map = |place: MemoryPlace, writable| {
+        let map = |location: MemoryPlace, writable| {
             let what = "shared memory in /dev/mem";
-            place.map(writable).map_err(ServeError::system(what))
+            location.map(writable).map_err(ServeError::system(what))
         };
         let (reads, writes) = (map(reads, false)?, map(writes, true)?);
         return serve_memory(options, reads, writes, signals, &problems);
@@ -177,7 +177,7 @@ fn run(options: &ServeOptions, mut problems: Vec<String>) -> Result<(), ServeErr
         leftovers::kill();
         match end {
             End::Lost if options.stay => session.forget_caller(),
-            End::Lost | End::Told => return Ok(()),
+            End::Lost | End::Informational => return Ok(()),
         }
     }
 }
@@ -206,7 +206,7 @@ fn serve_memory(
         let end = session.serve().map_err(ServeError::system("poll"))?;
         session.end_programs().map_err(ServeError::system("poll"))?;
         leftovers::kill();
-        if end == End::Told || !options.stay {
+        if end == End::Informational || !options.stay {
             return Ok(());
         }
         signals = session.into_signals();
@@ -234,13 +234,13 @@ mod tests {
                 ..ServeOptions::default()
             }
         );
-        let place = |start, bytes| MemoryPlace { start, bytes };
+        let location = |start, bytes| MemoryPlace { start, bytes };
         let text = "--reads 0x1000+0x2000 --writes 0x4000+0x1000 --console 0x8000+0x1000";
         assert_eq!(
             parse(text).expect("all"),
             ServeOptions {
-                memory: Some((place(0x1000, 0x2000), place(0x4000, 0x1000))),
-                console: Some(place(0x8000, 0x1000)),
+                memory: Some((location(0x1000, 0x2000), location(0x4000, 0x1000))),
+                console: Some(location(0x8000, 0x1000)),
                 ..ServeOptions::default()
             }
         );

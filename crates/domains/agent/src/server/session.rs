@@ -31,7 +31,7 @@ pub(super) enum End {
     /// The near side went away.
     Lost,
     /// It said so, or a signal did.
-    Told,
+    Informational,
 }
 
 /// What a descriptor that was polled belongs to.
@@ -238,7 +238,7 @@ impl Session {
         if came.child {
             self.reap();
         }
-        came.end.then_some(End::Told)
+        came.end.then_some(End::Informational)
     }
 
     /// Takes in every child that ended, ours or an orphan.
@@ -334,7 +334,7 @@ impl Session {
                 self.outgoing
                     .push_urgent(&Frame::new(Kind::Time, 0, payload));
             }
-            Kind::PowerOff => return Ok(Some(End::Told)),
+            Kind::PowerOff => return Ok(Some(End::Informational)),
             Kind::Alive => {}
             Kind::Input
             | Kind::Room
@@ -435,7 +435,7 @@ fn hello(problems: &[String]) -> AgentHello {
         kernel_release: text(system.release()),
         kernel_version: text(system.version()),
         architecture: text(system.machine()),
-        boot_line: file("/proc/cmdline").trim().to_owned(),
+        kernel_command_line: file("/proc/cmdline").trim().to_owned(),
         cpus: file("/sys/devices/system/cpu/online")
             .trim()
             .parse()

@@ -91,7 +91,7 @@ fn translated(nodes: &Nodes, bus: usize, address: &[u32]) -> Option<u64> {
         if length == 0 || address.len() != child_cells || child_cells == 0 {
             return None;
         }
-        let place = |entry: &[u32]| -> Option<u64> {
+        let location = |entry: &[u32]| -> Option<u64> {
             let (child, rest) = entry.split_at(child_cells);
             let (target, size) = rest.split_at(parent_cells);
             let (start, bytes) = (bus_number(child)?, number(size)?);
@@ -101,7 +101,7 @@ fn translated(nodes: &Nodes, bus: usize, address: &[u32]) -> Option<u64> {
             (child.len() < 3 || child[0] == address[0]).then_some(())?;
             number(target)?.checked_add(offset)
         };
-        let to = ranges.chunks_exact(length).find_map(place)?;
+        let to = ranges.chunks_exact(length).find_map(location)?;
         address = match parent_cells {
             1 => vec![u32::try_from(to).ok()?],
             2 => vec![(to >> 32) as u32, to as u32],

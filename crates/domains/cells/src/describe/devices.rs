@@ -46,9 +46,9 @@ pub(super) fn all(
             contents: contents(nodes, node),
         });
     }
-    let place = |device: &Device| device.ranges.iter().map(|range| range.start).min();
+    let location = |device: &Device| device.ranges.iter().map(|range| range.start).min();
     found.sort_by(|one, other| {
-        let key = |device: &Device| (place(device).unwrap_or(u64::MAX), device.path.clone());
+        let key = |device: &Device| (location(device).unwrap_or(u64::MAX), device.path.clone());
         key(one).cmp(&key(other))
     });
     found

@@ -32,54 +32,54 @@ fn controller(description: &Description, found: &mut Vec<Finding>) {
     let Some(controller) = &description.interrupt_controller else {
         found.push(
             Finding::new(
-                Severity::Problem,
+                Severity::Error,
                 "interrupt controller",
                 "no GIC is in the device tree",
             )
             .values("none", "a node compatible with arm,gic-v3")
-            .mend("take a machine with a GICv3; cells need its CPU interface"),
+            .fix("take a machine with a GICv3; cells need its CPU interface"),
         );
         return;
     };
-    let place = format!("interrupt controller {}", controller.path);
+    let location = format!("interrupt controller {}", controller.path);
     if controller.version != 3 {
         found.push(
             Finding::new(
-                Severity::Problem,
-                place,
+                Severity::Error,
+                location,
                 "its interrupts cannot be given to cells without exits",
             )
             .values(format!("GICv{}", controller.version), "GICv3 or later")
-            .mend("take a machine with a GICv3; for QEMU: -M virt,virtualization=on,gic-version=3"),
+            .fix("take a machine with a GICv3; for QEMU: -M virt,virtualization=on,gic-version=3"),
         );
         return;
     }
     if controller.redistributors.len() != 1 {
         found.push(
             Finding::new(
-                Severity::Problem,
-                place.clone(),
+                Severity::Error,
+                location.clone(),
                 "the hypervisor knows redistributors in one region alone",
             )
             .values(
                 format!("{} regions", controller.redistributors.len()),
                 "1 region",
             )
-            .mend("use the CPUs of one region: maxcpus= on the kernel's command line is not enough, the tree has to say so"),
+            .fix("use the CPUs of one region: maxcpus= on the kernel's command line is not enough, the tree has to say so"),
         );
     }
     if !controller.translation_services.is_empty() {
         found.push(
             Finding::new(
                 Severity::Warning,
-                place,
+                location,
                 "its ITS writes memory by itself and stays with the root, which is trusted with it",
             )
             .values(
                 format!("{} ITS", controller.translation_services.len()),
                 "none, or a root that is trusted",
             )
-            .mend("disable the ITS in the firmware's device tree where no PCI device needs it; for QEMU: its=off"),
+            .fix("disable the ITS in the firmware's device tree where no PCI device needs it; for QEMU: its=off"),
         );
     }
 }
@@ -89,12 +89,12 @@ fn cpus(description: &Description, found: &mut Vec<Finding>) {
     if !(2..=MAXIMUM_CPUS).contains(&count) {
         found.push(
             Finding::new(
-                Severity::Problem,
+                Severity::Error,
                 "CPUs",
                 "a machine is split between Linux and at least one cell",
             )
             .values(format!("{count}"), format!("2 to {MAXIMUM_CPUS}"))
-            .mend("take a machine with that many CPUs"),
+            .fix("take a machine with that many CPUs"),
         );
     }
     let others: Vec<&str> = description
@@ -106,12 +106,12 @@ fn cpus(description: &Description, found: &mut Vec<Finding>) {
     if !others.is_empty() {
         found.push(
             Finding::new(
-                Severity::Problem,
+                Severity::Error,
                 others.join(", "),
                 "CPUs that are not turned on and off by PSCI cannot leave Linux",
             )
             .values("another enable-method", "enable-method = \"psci\"")
-            .mend("take a firmware with PSCI (Trusted Firmware-A), and its device tree"),
+            .fix("take a firmware with PSCI (Trusted Firmware-A), and its device tree"),
         );
     }
 }
@@ -126,7 +126,7 @@ fn memory(description: &Description, found: &mut Vec<Finding>) {
     let node = description.memory.last().map_or(0, |last| {
         last.end().saturating_sub(keep) & !(MEMORY_ALIGNMENT - 1)
     });
-    let mend = format!(
+    let fix = format!(
         "boot Linux with mem={}M, or give the device tree a node /reserved-memory/rampart@{node:x} with reg = <{:#x} {:#x} {:#x} {:#x}> and no-map",
         total.saturating_sub(keep) >> 20,
         node >> 32,
@@ -136,7 +136,7 @@ fn memory(description: &Description, found: &mut Vec<Finding>) {
     );
     let (severity, what, present) = match &description.linux_memory {
         Some(_) => (
-            Severity::Problem,
+            Severity::Error,
             "no memory is kept from Linux for the hypervisor and its cells",
             format!("{largest} bytes"),
         ),
@@ -149,12 +149,12 @@ fn memory(description: &Description, found: &mut Vec<Finding>) {
     found.push(
         Finding::new(severity, "memory", what)
             .values(present, "2 MiB or more, in whole 2 MiB")
-            .mend(match (total, &description.linux_memory) {
+            .fix(match (total, &description.linux_memory) {
                 // The boot loader fills it in; nobody knows it before.
                 (0, _) => "describe the running machine: the device tree in a file has no memory"
                     .to_owned(),
-                (_, Some(_)) => mend,
-                (_, None) => format!("as root, or with --iomem FILE; else {mend}"),
+                (_, Some(_)) => fix,
+                (_, None) => format!("as root, or with --iomem FILE; else {fix}"),
             }),
     );
 }
@@ -238,7 +238,7 @@ fn overlaps(devices: &[&Device], found: &mut Vec<Finding>) {
                 format!("the ranges of {} overlap", names(devices, &owners)),
             )
             .values(format!("{} devices", owners.len()), "1")
-            .mend("give these devices to one cell, or leave them all with the root"),
+            .fix("give these devices to one cell, or leave them all with the root"),
         );
     }
 }
@@ -256,7 +256,7 @@ fn pages(devices: &[&Device], found: &mut Vec<Finding>) {
                 format!("{} share them", names(devices, &owners)),
             )
             .values(format!("{} devices", owners.len()), "1 in each page of 4 KiB")
-            .mend("give these devices to one cell, or grant a cell single registers of them, bit by bit"),
+            .fix("give these devices to one cell, or grant a cell single registers of them, bit by bit"),
         );
     }
 }
@@ -277,7 +277,7 @@ fn interrupts(devices: &[&Device], found: &mut Vec<Finding>) {
                 format!("{} share it", names(devices, &owners)),
             )
             .values(format!("{} devices", owners.len()), "1")
-            .mend("give these devices to one cell, or leave them all with the root"),
+            .fix("give these devices to one cell, or leave them all with the root"),
         );
     }
 }
@@ -299,7 +299,7 @@ fn in_memory(description: &Description, devices: &[&Device], found: &mut Vec<Fin
                     format!("its range {} lies in memory", listed(&parts)),
                 )
                 .values("in memory", "beside it")
-                .mend("leave the device with the root"),
+                .fix("leave the device with the root"),
             );
         }
     }

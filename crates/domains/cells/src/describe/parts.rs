@@ -75,10 +75,10 @@ pub(super) fn cpus(nodes: &Nodes, numbers: &BTreeMap<String, u32>) -> Vec<Cpu> {
         .children(all)
         .filter(is_cpu)
         .enumerate()
-        .filter_map(|(place, node)| {
+        .filter_map(|(location, node)| {
             let path = nodes.path(node).to_owned();
             Some(Cpu {
-                number: numbers.get(&path).copied().unwrap_or(place as u32),
+                number: numbers.get(&path).copied().unwrap_or(location as u32),
                 mpidr: number(&nodes.words(node, "reg"))? & AFFINITY,
                 path,
                 compatible: nodes.strings(node, "compatible"),

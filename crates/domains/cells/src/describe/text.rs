@@ -37,7 +37,7 @@ pub fn text(description: &Description, all: bool) -> String {
         let word = match finding.severity {
             rampart_model::Severity::Note => "note",
             rampart_model::Severity::Warning => "warning",
-            rampart_model::Severity::Problem => "problem",
+            rampart_model::Severity::Error => "error",
         };
         let _ = writeln!(text, "  {word:8} {finding}");
     }

@@ -89,8 +89,8 @@ fn unpacked(file: &[u8]) -> Result<Cow<'_, [u8]>, LinuxError> {
                 "it is packed by {name}, needed is gzip or an Image that is not packed"
             )));
         }
-        let place = word(file, PAYLOAD_OFFSET, 4).zip(word(file, PAYLOAD_SIZE, 4));
-        place
+        let location = word(file, PAYLOAD_OFFSET, 4).zip(word(file, PAYLOAD_SIZE, 4));
+        location
             .and_then(|(start, bytes)| file.get(start as usize..(start + bytes) as usize))
             .ok_or_else(|| LinuxError::Image("it ends before its payload".to_owned()))?
     } else if file.starts_with(GZIP) {

@@ -159,7 +159,7 @@ impl LinuxCell {
             seed,
             nodes: &self.nodes,
         });
-        let load = |place, bytes: &[u8]| self.device.load(self.number, place, bytes);
+        let load = |location, bytes: &[u8]| self.device.load(self.number, location, bytes);
         load(self.layout.kernel, &self.image.bytes)?;
         load(self.layout.initramfs.start, &self.initramfs)?;
         load(self.layout.tree, &tree)?;

@@ -82,9 +82,9 @@ pub fn device_tree(contents: &TreeContents<'_>) -> Vec<u8> {
     let (start, bytes) = contents.initramfs;
     property(chosen, "linux,initrd-start", start);
     property(chosen, "linux,initrd-end", start + bytes);
-    let (seed, place) = contents.seed.split_at(56);
+    let (seed, location) = contents.seed.split_at(56);
     property(chosen, "rng-seed", seed);
-    property(chosen, "kaslr-seed", place);
+    property(chosen, "kaslr-seed", location);
 
     let (start, bytes) = contents.memory;
     let memory = child(root, &format!("memory@{start:x}"));

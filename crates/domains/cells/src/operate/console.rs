@@ -24,12 +24,12 @@ pub fn console(operator: &Operator, name: &str) -> Result<Console, OperateError>
     found.map(Console::new).ok_or_else(|| {
         OperateError::refused(
             Finding::new(
-                Severity::Problem,
+                Severity::Error,
                 format!("cell {name}"),
                 "it has no console: none of its shared regions begins as a ring of records",
             )
             .values("none", "one that its program writes (crates/domains/ring)")
-            .mend(format!(
+            .fix(format!(
                 "start it, if it was not: rampart cell start {name}; rampart cell list says its state"
             )),
         )

@@ -70,7 +70,7 @@ pub fn enable(order: &EnableOrder) -> Result<Enabled, OperateError> {
     let memory = place(&description, order.memory_bytes.unwrap_or(USUAL_BYTES));
     if let Err(finding) = &memory {
         // Of no memory at all the description has told.
-        if found.iter().all(|known| known.place != "memory") {
+        if found.iter().all(|known| known.location != "memory") {
             found.push(finding.clone());
         }
     }
@@ -82,14 +82,14 @@ pub fn enable(order: &EnableOrder) -> Result<Enabled, OperateError> {
     let blob = blob.checked().map_err(|refused| {
         OperateError::refused(
             Finding::new(
-                Severity::Problem,
+                Severity::Error,
                 format!(
                     "description of the machine, entry {} of a table",
                     refused.index
                 ),
                 refused.refusal.words(),
             )
-            .mend("send the output of `rampart cell describe --json` with a bug report"),
+            .fix("send the output of `rampart cell describe --json` with a bug report"),
         )
     })?;
     if let Some(image) = &order.image {
@@ -120,9 +120,9 @@ pub fn disable(with_cells: bool) -> Result<bool, OperateError> {
     let names: Vec<&str> = in_use.cells.iter().map(|cell| cell.name.as_str()).collect();
     if !names.is_empty() && !with_cells {
         return Err(OperateError::refused(
-            Finding::new(Severity::Problem, "hypervisor", "there are cells")
+            Finding::new(Severity::Error, "hypervisor", "there are cells")
                 .values(names.join(", "), "none")
-                .mend(format!(
+                .fix(format!(
                     "rampart cell destroy {}, or rampart cell disable --destroy-cells",
                     names.join(" ")
                 )),
@@ -170,12 +170,12 @@ fn place(description: &Description, bytes: u64) -> Result<Span, Finding> {
         let kept = spans::united(description.kept.clone());
         let largest = kept.iter().map(|span| span.bytes).max().unwrap_or(0);
         Finding::new(
-            Severity::Problem,
+            Severity::Error,
             "memory",
             "what is kept from Linux has no room for the hypervisor",
         )
         .values(ByteSize(largest).to_string(), ByteSize(bytes).to_string())
-        .mend("keep more from Linux (mem=, a reserved-memory node), or enable with less: --memory 4MiB")
+        .fix("keep more from Linux (mem=, a reserved-memory node), or enable with less: --memory 4MiB")
     })
 }
 
@@ -187,12 +187,12 @@ fn offline_cpus() -> Option<Finding> {
             .map(|cpu| format!("echo 1 >/sys/devices/system/cpu/cpu{}/online", cpu.0))
             .collect();
         Finding::new(
-            Severity::Problem,
+            Severity::Error,
             format!("CPUs {offline}"),
             "every CPU has to take part in the launch",
         )
         .values("offline", "online")
-        .mend(all.join("; "))
+        .fix(all.join("; "))
     })
 }
 
@@ -216,17 +216,17 @@ fn users_of_kvm() -> Option<Finding> {
     }
     (!users.is_empty()).then(|| {
         Finding::new(
-            Severity::Problem,
+            Severity::Error,
             "KVM",
             "guests have the level that the hypervisor needs",
         )
         .values(format!("processes {}", users.join(", ")), "no guest")
-        .mend("end these guests; `rampart down` ends those of a plan")
+        .fix("end these guests; `rampart down` ends those of a plan")
     })
 }
 
 fn image_is_missing(order: &EnableOrder) -> Option<Finding> {
-    let (path, mend) = match &order.image {
+    let (path, fix) = match &order.image {
         Some(image) => (
             image.clone(),
             "make hypervisor makes bin/hypervisor/rampart.bin",
@@ -243,22 +243,22 @@ fn image_is_missing(order: &EnableOrder) -> Option<Finding> {
     let found = path.is_file() || (order.image.is_none() && elsewhere);
     (!found).then(|| {
         Finding::new(
-            Severity::Problem,
+            Severity::Error,
             path.display().to_string(),
             "the hypervisor's image is not there",
         )
-        .mend(mend)
+        .fix(fix)
     })
 }
 
 fn failed(path: &Path, what: &str, error: &std::io::Error) -> OperateError {
     OperateError::refused(
         Finding::new(
-            Severity::Problem,
+            Severity::Error,
             path.display().to_string(),
             format!("{what}: {error}"),
         )
-        .mend("as root, with room in /lib/firmware"),
+        .fix("as root, with room in /lib/firmware"),
     )
 }
 
@@ -300,9 +300,9 @@ fn driver(module: Option<&Path>) -> Result<(), OperateError> {
     };
     let refused = |what: String| {
         OperateError::refused(
-            Finding::new(Severity::Problem, "driver rampart", what)
+            Finding::new(Severity::Error, "driver rampart", what)
                 .values("not loaded", "loaded")
-                .mend("build it for this kernel (kernel/rampart/README.md) and install it, or name it: rampart cell enable --module FILE"),
+                .fix("build it for this kernel (kernel/rampart/README.md) and install it, or name it: rampart cell enable --module FILE"),
         )
     };
     let program = command.get_program().to_string_lossy().into_owned();

@@ -14,7 +14,7 @@ use crate::machine;
 pub enum OperateError {
     /// What was asked for makes no sense here: no such cell, a file that is none.
     Usage(Finding),
-    /// What stands in the way, at least one; each says what mends it.
+    /// What stands in the way, at least one; each says how to fix it.
     Refused(Vec<Finding>),
 }
 
@@ -50,7 +50,7 @@ impl std::error::Error for OperateError {}
 impl From<TreeError> for OperateError {
     fn from(error: TreeError) -> Self {
         Self::refused(Finding::new(
-            Severity::Problem,
+            Severity::Error,
             "device tree",
             error.to_string(),
         ))
@@ -71,7 +71,7 @@ pub(super) fn told(error: &device::Error, said: &[String]) -> OperateError {
     let said = said.join("; ");
     let finding = match error {
         device::Error::Open { path, source } => {
-            Finding::new(Severity::Problem, path.clone(), source.to_string()).mend(
+            Finding::new(Severity::Error, path.clone(), source.to_string()).fix(
                 match source.kind() {
                     std::io::ErrorKind::PermissionDenied => "as root",
                     _ => "modprobe rampart, or rampart cell enable --module FILE",
@@ -84,7 +84,7 @@ pub(super) fn told(error: &device::Error, said: &[String]) -> OperateError {
             } else {
                 said
             };
-            let mend = match source.raw_os_error() {
+            let fix = match source.raw_os_error() {
                 Some(libc::EPERM) => "as root",
                 Some(libc::ENOENT) if *what == "enable" => {
                     "install the hypervisor's image as /lib/firmware/rampart.bin, or name it: rampart cell enable --image FILE"
@@ -96,12 +96,12 @@ pub(super) fn told(error: &device::Error, said: &[String]) -> OperateError {
                 Some(libc::EOPNOTSUPP) => {
                     "add kvm-arm.mode=nvhe to the kernel's command line, and restart"
                 }
-                _ => "mend what the reason names, and try again; dmesg has it too",
+                _ => "fix what the reason names, and try again; dmesg has it too",
             };
-            Finding::new(Severity::Problem, format!("/dev/rampart, {what}"), reason).mend(mend)
+            Finding::new(Severity::Error, format!("/dev/rampart, {what}"), reason).fix(fix)
         }
         device::Error::Hypervisor { what, outcome } => Finding::new(
-            Severity::Problem,
+            Severity::Error,
             format!("hypervisor, {what}"),
             if said.is_empty() {
                 "it refuses".to_owned()
@@ -110,22 +110,22 @@ pub(super) fn told(error: &device::Error, said: &[String]) -> OperateError {
             },
         )
         .values(format!("{outcome:?}"), "Success")
-        .mend(mend_of(*outcome)),
+        .fix(fix_of(*outcome)),
         device::Error::Refused {
             what,
             refusal,
             index,
         } => Finding::new(
-            Severity::Problem,
+            Severity::Error,
             format!("hypervisor, {what}, entry {index} of a table of the configuration"),
             refusal.words(),
         )
-        .mend("docs/hypervisor.md explains each reason; rampart cell list says who has what"),
+        .fix("docs/hypervisor.md explains each reason; rampart cell list says who has what"),
     };
     OperateError::refused(finding)
 }
 
-fn mend_of(outcome: rampart_hypervisor_core::interface::Outcome) -> &'static str {
+fn fix_of(outcome: rampart_hypervisor_core::interface::Outcome) -> &'static str {
     use rampart_hypervisor_core::interface::Outcome;
     match outcome {
         Outcome::WrongState => {

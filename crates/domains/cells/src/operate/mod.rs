@@ -84,12 +84,12 @@ impl Operator {
         }
         Err(OperateError::refused(
             Finding::new(
-                Severity::Problem,
+                Severity::Error,
                 "hypervisor",
                 "it is not there, so there are no cells",
             )
             .values("disabled", "enabled")
-            .mend("rampart cell enable"),
+            .fix("rampart cell enable"),
         ))
     }
 
@@ -109,12 +109,12 @@ impl Operator {
         found.cloned().ok_or_else(|| {
             OperateError::Usage(
                 Finding::new(
-                    Severity::Problem,
+                    Severity::Error,
                     format!("cell {name}"),
                     "there is no such cell",
                 )
                 .values(format!("`{name}`"), names)
-                .mend("rampart cell list, or rampart cell create"),
+                .fix("rampart cell list, or rampart cell create"),
             )
         })
     }
@@ -151,7 +151,7 @@ impl Operator {
 
     /// What its regions are called, for a program without an operating system.
     fn write_directory(&self, resolved: &Resolved) -> Result<(), OperateError> {
-        let Some(place) = &resolved.directory else {
+        let Some(location) = &resolved.directory else {
             return Ok(());
         };
         let entries: Vec<Entry<'_>> = resolved
@@ -167,18 +167,18 @@ impl Operator {
             })
             .collect();
         let failed = |what: String| {
-            let place = format!(
+            let location = format!(
                 "cell {}, directory of its regions",
                 resolved.configuration.name
             );
             OperateError::refused(
-                Finding::new(Severity::Problem, place, what)
-                    .mend("create it with fewer names, or without"),
+                Finding::new(Severity::Error, location, what)
+                    .fix("create it with fewer names, or without"),
             )
         };
         let mapped = self
             .device
-            .map_shared(place.physical, place.bytes as usize, true);
+            .map_shared(location.physical, location.bytes as usize, true);
         let memory = mapped.map_err(|error| failed(format!("it cannot be mapped: {error}")))?;
         if directory::write(memory.words(), &entries) {
             return Ok(());
@@ -197,11 +197,11 @@ impl Operator {
     /// If there is no such cell or region.
     pub fn region(&self, name: &str, wanted: &str) -> Result<SharedMemory, OperateError> {
         let cell = self.cell(name)?;
-        let place = format!("cell {name}, shared region {wanted}");
+        let location = format!("cell {name}, shared region {wanted}");
         let Some(region) = cell.region(wanted) else {
             let names: Vec<&str> = cell.names.all().collect();
             return Err(OperateError::Usage(
-                Finding::new(Severity::Problem, place, "there is no such region")
+                Finding::new(Severity::Error, location, "there is no such region")
                     .values(
                         format!("`{wanted}`"),
                         format!(
@@ -214,7 +214,7 @@ impl Operator {
                             cell.shared().count()
                         ),
                     )
-                    .mend(format!(
+                    .fix(format!(
                         "rampart cell list --verbose shows the regions of {name}"
                     )),
             ));
@@ -226,11 +226,11 @@ impl Operator {
         mapped.map_err(|error| {
             OperateError::refused(
                 Finding::new(
-                    Severity::Problem,
-                    place,
+                    Severity::Error,
+                    location,
                     format!("it cannot be mapped: {error}"),
                 )
-                .mend(format!(
+                .fix(format!(
                     "rampart cell list says whether {name} is still there"
                 )),
             )
@@ -250,12 +250,12 @@ impl Operator {
         if state == CellState::Running {
             return Err(OperateError::refused(
                 Finding::new(
-                    Severity::Problem,
+                    Severity::Error,
                     format!("cell {name}"),
                     "it cannot be loaded now",
                 )
                 .values("running", "created, stopped or failed")
-                .mend(format!("rampart cell stop {name}")),
+                .fix(format!("rampart cell stop {name}")),
             ));
         }
         let at = at.unwrap_or(cell.configuration.entry);
@@ -283,7 +283,7 @@ impl Operator {
                 .collect();
             return Err(OperateError::refused(
                 Finding::new(
-                    Severity::Problem,
+                    Severity::Error,
                     format!("cell {name}, address {at:#x}"),
                     "what is to be loaded does not fit there",
                 )
@@ -291,7 +291,7 @@ impl Operator {
                     format!("{} bytes", data.len()),
                     format!("1 byte or more within {}", spans.join(", ")),
                 )
-                .mend("name another address with --at, or create the cell with more memory"),
+                .fix("name another address with --at, or create the cell with more memory"),
             ));
         }
         self.call(|device| device.load(cell.number, at, data))?;
@@ -384,7 +384,7 @@ fn reported(
     let shown = &status.cells[cell.number as usize % status.cells.len()];
     let (state, reason) = state_of(shown);
     let configuration = &cell.configuration;
-    let place = |mpidr: &u64| {
+    let location = |mpidr: &u64| {
         let same =
             |cpu: &rampart_hypervisor_core::interface::CpuStatus| cpu.mpidr.load(Relaxed) == *mpidr;
         status.cpus.iter().position(same)
@@ -392,7 +392,7 @@ fn reported(
     let by_cpu = configuration
         .cpus
         .iter()
-        .filter_map(|mpidr| report::cpu(status, place(mpidr)?, numbers.get(mpidr).copied()));
+        .filter_map(|mpidr| report::cpu(status, location(mpidr)?, numbers.get(mpidr).copied()));
     let memory = configuration.memory.iter().map(|region| {
         let flags = region.flags();
         let purpose = if flags.contains(MemoryFlags::DEVICE) {
@@ -484,19 +484,19 @@ fn offline() -> CpuSet {
 /// What is said on other machines.
 pub(crate) fn wrong_architecture() -> Finding {
     Finding::new(
-        Severity::Problem,
+        Severity::Error,
         "this machine",
         "cells are a matter of arm64 machines with a GICv3",
     )
     .values(std::env::consts::ARCH, "aarch64")
-    .mend("take such a machine, or try it on the simulated one: rampart sim --architecture aarch64 run -- COMMAND")
+    .fix("take such a machine, or try it on the simulated one: rampart sim --architecture aarch64 run -- COMMAND")
 }
 
 /// Whether the machine's description has a problem, and which.
 fn problems(description: &Description) -> Vec<Finding> {
     let problems = description.findings.iter();
     problems
-        .filter(|finding| finding.severity == Severity::Problem)
+        .filter(|finding| finding.severity == Severity::Error)
         .cloned()
         .collect()
 }

@@ -10,18 +10,18 @@ use crate::describe::{AddressRange, Description, Device, InterruptKind, RangeUse
 
 /// What a cell gets of them.
 #[derive(Debug, Default)]
-pub(super) struct Granted {
+pub(super) struct EffectiveSettings {
     pub(super) paths: Vec<String>,
     pub(super) regions: Vec<MemoryRegion>,
     pub(super) interrupts: Vec<u32>,
 }
 
-pub(super) fn granted(
+pub(super) fn effective_settings(
     description: &Description,
     in_use: &InUse,
     request: &Request,
     found: &mut Vec<Finding>,
-) -> Granted {
+) -> EffectiveSettings {
     let mut chosen: Vec<&Device> = Vec::new();
     for wish in &request.devices {
         match device(description, wish) {
@@ -29,31 +29,31 @@ pub(super) fn granted(
             Ok(device) => chosen.push(device),
             Err(what) => found.push(
                 problem(format!("cell {}, device {wish}", request.name), what)
-                    .mend("rampart cell describe --all lists the devices; name one by its path"),
+                    .fix("rampart cell describe --all lists the devices; name one by its path"),
             ),
         }
     }
-    let mut granted = Granted::default();
+    let mut effective_settings = EffectiveSettings::default();
     let mut pages = Vec::new();
     for device in &chosen {
         let before = found.len();
         refusals(description, in_use, request, device, &chosen, found);
         if found[before..]
             .iter()
-            .any(|one| one.severity == Severity::Problem)
+            .any(|one| one.severity == Severity::Error)
         {
             continue;
         }
         pages.extend(device.ranges.iter().map(|range| in_pages(&range.span())));
         for number in device.shared_interrupts() {
-            if !granted.interrupts.contains(&number) {
-                granted.interrupts.push(number);
+            if !effective_settings.interrupts.contains(&number) {
+                effective_settings.interrupts.push(number);
             }
         }
-        granted.paths.push(device.path.clone());
+        effective_settings.paths.push(device.path.clone());
     }
     let flags = MemoryFlags::READ | MemoryFlags::WRITE | MemoryFlags::DEVICE;
-    granted.regions = spans::united(pages)
+    effective_settings.regions = spans::united(pages)
         .into_iter()
         .map(|span| MemoryRegion {
             physical: span.start,
@@ -63,7 +63,7 @@ pub(super) fn granted(
             reserved: 0,
         })
         .collect();
-    granted
+    effective_settings
 }
 
 /// The one that is meant.
@@ -113,12 +113,12 @@ fn refusals(
     chosen: &[&Device],
     found: &mut Vec<Finding>,
 ) {
-    let place = format!("cell {}, device {}", request.name, device.path);
+    let location = format!("cell {}, device {}", request.name, device.path);
     let controller = description.interrupt_controller.as_ref();
     if controller.is_some_and(|controller| device.path.starts_with(&controller.path)) {
         found.push(
-            problem(place, "the interrupt controller is given to nobody")
-                .mend("leave it out: every cell sees its own interrupts there"),
+            problem(location, "the interrupt controller is given to nobody")
+                .fix("leave it out: every cell sees its own interrupts there"),
         );
         return;
     }
@@ -128,9 +128,12 @@ fn refusals(
         .any(|range| range.purpose == RangeUse::PciWindow)
     {
         found.push(
-            problem(place, "a PCI host bridge reaches all memory by its devices")
-                .values("no IOMMU is set up", "an IOMMU")
-                .mend("leave it with the root"),
+            problem(
+                location,
+                "a PCI host bridge reaches all memory by its devices",
+            )
+            .values("no IOMMU is set up", "an IOMMU")
+            .fix("leave it with the root"),
         );
         return;
     }
@@ -138,16 +141,16 @@ fn refusals(
         && let Some(driver) = &linux.driver
     {
         found.push(
-            problem(place.clone(), "Linux uses it")
+            problem(location.clone(), "Linux uses it")
                 .values(format!("driver {driver}"), "no driver")
-                .mend(format!(
+                .fix(format!(
                     "echo {} >/sys/bus/{}/drivers/{driver}/unbind",
                     linux.device, linux.bus
                 )),
         );
     }
-    neighbours(description, device, chosen, &place, found);
-    owners(in_use, device, &place, found);
+    neighbours(description, device, chosen, &location, found);
+    owners(in_use, device, &location, found);
     for interrupt in &device.interrupts {
         if interrupt.kind == InterruptKind::Elsewhere {
             let through = interrupt
@@ -157,13 +160,13 @@ fn refusals(
             found.push(
                 Finding::new(
                     Severity::Warning,
-                    place.clone(),
+                    location.clone(),
                     format!(
                         "its interrupt {} comes through {through}, and not to the cell",
                         interrupt.number
                     ),
                 )
-                .mend(format!(
+                .fix(format!(
                     "give the cell {through} too, if nobody else needs it"
                 )),
             );
@@ -177,7 +180,7 @@ fn refusals(
         found.push(
             Finding::new(
                 Severity::Warning,
-                place,
+                location,
                 "it writes memory by itself, wherever the cell's program tells it to",
             )
             .values("no IOMMU is set up", "an IOMMU, or a cell that is trusted"),
@@ -190,7 +193,7 @@ fn neighbours(
     description: &Description,
     device: &Device,
     chosen: &[&Device],
-    place: &str,
+    location: &str,
     found: &mut Vec<Finding>,
 ) {
     let own: Vec<Span> = device
@@ -220,30 +223,30 @@ fn neighbours(
     }
     if !beside.is_empty() {
         found.push(
-            problem(place.to_owned(), "others are in the same pages of 4 KiB")
+            problem(location.to_owned(), "others are in the same pages of 4 KiB")
                 .values(beside.join(", "), "pages of its own")
-                .mend("ask for these too, or for single registers instead of the device"),
+                .fix("ask for these too, or for single registers instead of the device"),
         );
     }
     if !raising.is_empty() {
         found.push(
-            problem(place.to_owned(), "others raise the same interrupt")
+            problem(location.to_owned(), "others raise the same interrupt")
                 .values(raising.join(", "), "an interrupt of its own")
-                .mend("ask for these too"),
+                .fix("ask for these too"),
         );
     }
     let memory = spans::common(&own, &description.memory);
     if let Some(span) = memory.first() {
         found.push(
-            problem(place.to_owned(), "a range of it lies in memory")
+            problem(location.to_owned(), "a range of it lies in memory")
                 .values(span.to_string(), "registers beside memory")
-                .mend("leave it with the root"),
+                .fix("leave it with the root"),
         );
     }
 }
 
 /// Cells that have it.
-fn owners(in_use: &InUse, device: &Device, place: &str, found: &mut Vec<Finding>) {
+fn owners(in_use: &InUse, device: &Device, location: &str, found: &mut Vec<Finding>) {
     let has = |cell: &&CellInUse| {
         let memory = cell.configuration.memory.iter();
         let spans: Vec<Span> = memory
@@ -272,9 +275,9 @@ fn owners(in_use: &InUse, device: &Device, place: &str, found: &mut Vec<Finding>
     };
     if let Some(cell) = in_use.cells.iter().find(has) {
         found.push(
-            problem(place.to_owned(), "another cell has it, or a part of it")
+            problem(location.to_owned(), "another cell has it, or a part of it")
                 .values(format!("cell {}", cell.name), "nobody")
-                .mend(format!("rampart cell destroy {}", cell.name)),
+                .fix(format!("rampart cell destroy {}", cell.name)),
         );
     }
 }

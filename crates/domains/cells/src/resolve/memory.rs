@@ -115,7 +115,7 @@ pub(super) fn placed(
                 ByteSize(bytes).to_string(),
                 format!("{} at most", ByteSize(end - BARE_MEMORY)),
             )
-            .mend("ask for less, or write kind linux"),
+            .fix("ask for less, or write kind linux"),
         );
     }
     placed
@@ -154,11 +154,11 @@ fn neighbour(
             )
         },
     );
-    let place = format!("cell {}, shared region {index}", request.name);
+    let location = format!("cell {}, shared region {index}", request.name);
     let what = format!("the region {wanted} of cell {cell} is not there");
-    Err(problem(place, what)
+    Err(problem(location, what)
         .values(present, "the name or the number of a shared region of a cell")
-        .mend(format!(
+        .fix(format!(
             "create {cell} first, with this region: rampart cell create {cell} --shared {wanted}=64KiB"
         )))
 }
@@ -172,17 +172,17 @@ fn call(
     names: &mut RegionNames,
     found: &mut Vec<Finding>,
 ) {
-    let place = format!("cell {}, shared region {index}", request.name);
+    let location = format!("cell {}, shared region {index}", request.name);
     if let Some(wrong) = wrong_name(name) {
-        found.push(problem(place, wrong).mend("choose another name"));
+        found.push(problem(location, wrong).fix("choose another name"));
     } else if names.all().any(|other| other == name) {
         found.push(
             problem(
-                place,
+                location,
                 format!("another region of this cell is called {name}"),
             )
             .values("a name twice", "a name of its own")
-            .mend("give one of them another name, as in --shared-of OTHER=CELL:NAME"),
+            .fix("give one of them another name, as in --shared-of OTHER=CELL:NAME"),
         );
     } else {
         names.insert(region, name);
@@ -242,5 +242,5 @@ fn too_little(
         ),
     )
     .values(ByteSize(largest).to_string(), ByteSize(bytes).to_string())
-    .mend("ask for less, `rampart cell destroy` a cell, or keep more from Linux (mem=, a reserved-memory node)")
+    .fix("ask for less, `rampart cell destroy` a cell, or keep more from Linux (mem=, a reserved-memory node)")
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From what a person asks for ("2 CPUs, 256 MiB, this device") to the configuration of a cell: a pure
 //! function of the machine's description, of what is in use, and of the request. Every refusal says
-//! where, what is there, what is needed and what mends it.
+//! where, what is there, what is needed and how to fix it.
 
 mod devices;
 mod in_use;
@@ -193,8 +193,8 @@ pub struct Resolved {
 }
 
 /// A problem with what is asked for.
-fn problem(place: impl Into<String>, what: impl Into<String>) -> Finding {
-    Finding::new(Severity::Problem, place, what)
+fn problem(location: impl Into<String>, what: impl Into<String>) -> Finding {
+    Finding::new(Severity::Error, location, what)
 }
 
 /// Resolves a request.
@@ -210,7 +210,7 @@ pub fn resolve(
     name(request, in_use, &mut found);
     let cpus = cpus(description, in_use, request, &mut found);
     let placed = memory::placed(description, in_use, request, &mut found);
-    let devices = devices::granted(description, in_use, request, &mut found);
+    let devices = devices::effective_settings(description, in_use, request, &mut found);
     let (bells, doorbells) = bells(
         description,
         in_use,
@@ -220,7 +220,7 @@ pub fn resolve(
     );
     if found
         .iter()
-        .any(|finding| finding.severity == Severity::Problem)
+        .any(|finding| finding.severity == Severity::Error)
     {
         return Err(found);
     }
@@ -279,7 +279,7 @@ pub fn resolve(
                     refused.refusal.words()
                 ),
             )
-            .mend("ask for something else; docs/hypervisor.md explains each reason"),
+            .fix("ask for something else; docs/hypervisor.md explains each reason"),
         );
         return Err(found);
     }
@@ -315,14 +315,14 @@ fn name(request: &Request, in_use: &InUse, found: &mut Vec<Finding>) {
                 format!("{} characters", name.chars().count()),
                 format!("1 to {NAME_BYTES} letters, digits, `-`, `_` and `.`, other than `root`"),
             )
-            .mend("choose another name"),
+            .fix("choose another name"),
         );
     }
     if in_use.cells.iter().any(|cell| cell.name == *name) {
         found.push(
             problem(format!("cell {name}"), "there is a cell of this name")
                 .values("there", "a name of its own")
-                .mend(format!("rampart cell destroy {name}")),
+                .fix(format!("rampart cell destroy {name}")),
         );
     }
 }
@@ -333,7 +333,7 @@ fn cpus(
     request: &Request,
     found: &mut Vec<Finding>,
 ) -> Option<Vec<CpuId>> {
-    let place = format!("cell {}, CPUs", request.name);
+    let location = format!("cell {}, CPUs", request.name);
     let owner = |cpu: CpuId| {
         let mpidr = mpidr(description, cpu)?;
         let has = |cell: &&CellInUse| cell.configuration.cpus.contains(&mpidr);
@@ -360,7 +360,7 @@ fn cpus(
             let count = *count as usize;
             if count == 0 || usable.len() < count {
                 found.push(
-                    problem(place, "not as many CPUs are free")
+                    problem(location, "not as many CPUs are free")
                         .values(
                             format!(
                                 "{} ({})",
@@ -369,7 +369,7 @@ fn cpus(
                             ),
                             format!("{}", count.max(1)),
                         )
-                        .mend("ask for fewer, or `rampart cell destroy` a cell that has some"),
+                        .fix("ask for fewer, or `rampart cell destroy` a cell that has some"),
                 );
                 return None;
             }
@@ -405,22 +405,22 @@ fn cpus(
                 } else {
                     None
                 };
-                if let Some((present, needed, mend)) = refusal {
+                if let Some((present, needed, fix)) = refusal {
                     found.push(
                         problem(
                             format!("cell {}, CPU {}", request.name, cpu.0),
                             "the CPU cannot be the cell's",
                         )
                         .values(present, needed)
-                        .mend(mend),
+                        .fix(fix),
                     );
                 }
             }
             if cpus.is_empty() {
                 found.push(
-                    problem(place, "no CPU is named")
+                    problem(location, "no CPU is named")
                         .values("none", "at least one")
-                        .mend(format!("take some of {free}")),
+                        .fix(format!("take some of {free}")),
                 );
             }
             (found.len() == before).then(|| cpus.iter().collect())
@@ -446,7 +446,7 @@ fn bells(
                 "not as many shared interrupts are without a device",
             )
             .values(format!("{}", free.len()), format!("{wanted}"))
-            .mend("ask for fewer"),
+            .fix("ask for fewer"),
         );
     }
     let own = free.into_iter().take(wanted).collect();
@@ -475,7 +475,7 @@ fn bells(
                     },
                     "a cell with a bell",
                 )
-                .mend(format!("create {name} first, with a doorbell")),
+                .fix(format!("create {name} first, with a doorbell")),
             ),
         }
     }

@@ -110,8 +110,8 @@ struct Tree<'a> {
 
 impl Tree<'_> {
     fn finding(&self, device: &Device, severity: Severity, what: String) -> Finding {
-        let place = format!("cell {}, device {}", self.cell, device.path);
-        Finding::new(severity, place, what)
+        let location = format!("cell {}, device {}", self.cell, device.path);
+        Finding::new(severity, location, what)
     }
 
     fn node(&mut self, device: &Device) -> TreeNode {
@@ -130,11 +130,11 @@ impl Tree<'_> {
         let phandle = FIRST_PHANDLE + own.unwrap_or(0) as u32;
         properties.push(("phandle".to_owned(), words(&[phandle])));
         if !ranges.is_empty() {
-            let places = ranges
+            let locations = ranges
                 .iter()
                 .flat_map(|range| place(range.start, range.bytes));
-            let places: Vec<u32> = places.collect();
-            properties.push(("reg".to_owned(), words(&places)));
+            let locations: Vec<u32> = locations.collect();
+            properties.push(("reg".to_owned(), words(&locations)));
         }
         let names: Vec<&str> = ranges
             .iter()
@@ -195,7 +195,7 @@ impl Tree<'_> {
                 "a shared interrupt of the GIC",
             );
             self.found.push(
-                finding.mend("use a driver that does without, or leave the device with the root"),
+                finding.fix("use a driver that does without, or leave the device with the root"),
             );
         }
         (!all.is_empty()).then(|| ("interrupts".to_owned(), words(&all.concat())))
@@ -221,18 +221,18 @@ impl Tree<'_> {
 
     fn phandle(&mut self, reference: &Reference) -> Option<u32> {
         let devices = self.paths.len() as u32;
-        if let Some(place) = self.paths.iter().position(|path| *path == reference.path) {
-            return Some(FIRST_PHANDLE + place as u32);
+        if let Some(location) = self.paths.iter().position(|path| *path == reference.path) {
+            return Some(FIRST_PHANDLE + location as u32);
         }
         let hertz = reference
             .frequency
             .filter(|_| reference.property == "clocks")?;
         let known = self.frequencies.iter().position(|other| *other == hertz);
-        let place = known.unwrap_or_else(|| {
+        let location = known.unwrap_or_else(|| {
             self.frequencies.push(hertz);
             self.frequencies.len() - 1
         });
-        Some(FIRST_PHANDLE + devices + place as u32)
+        Some(FIRST_PHANDLE + devices + location as u32)
     }
 
     fn missing(&mut self, device: &Device, property: &str, path: &str) {
@@ -249,7 +249,7 @@ impl Tree<'_> {
                     format!("{path}, which stays with the root"),
                     "a device of this cell, or a clock of fixed frequency",
                 )
-                .mend(format!(
+                .fix(format!(
                     "give the cell {path} too, if nobody else needs it; a driver that cannot do without refuses the device"
                 )),
         );

@@ -34,7 +34,7 @@ pub(super) fn of(payload: CellPayload, machine: &Machine) -> Availability {
         domain: selection,
         available: findings
             .iter()
-            .all(|finding| finding.severity != Severity::Problem),
+            .all(|finding| finding.severity != Severity::Error),
         description: description(payload, machine),
         findings,
     }
@@ -57,12 +57,12 @@ fn problems(payload: CellPayload, machine: &Machine) -> Vec<Finding> {
         // What else is missing would not help.
         return vec![
             Finding::new(
-                Severity::Problem,
+                Severity::Error,
                 "architecture",
                 "the partitioning hypervisor is for another one",
             )
             .values(machine.architecture.clone(), "aarch64")
-            .mend("measure cells on such a machine, as with --on ssh:HOST or --on sim:aarch64"),
+            .fix("measure cells on such a machine, as with --on ssh:HOST or --on sim:aarch64"),
         ];
     }
     let mut found = Vec::new();
@@ -84,18 +84,18 @@ fn problems(payload: CellPayload, machine: &Machine) -> Vec<Finding> {
             let problems = description.findings.iter();
             found.extend(
                 problems
-                    .filter(|one| one.severity == Severity::Problem && one.place != "memory")
+                    .filter(|one| one.severity == Severity::Error && one.location != "memory")
                     .cloned(),
             );
         }
         Err(error) => found.push(
-            Finding::new(Severity::Problem, "device tree", error.to_string())
-                .mend("boot with a device tree: acpi=off"),
+            Finding::new(Severity::Error, "device tree", error.to_string())
+                .fix("boot with a device tree: acpi=off"),
         ),
     }
     if machine.topology.usable().len() < 2 {
         found.push(
-            Finding::new(Severity::Problem, "machine", "no CPU can be spared")
+            Finding::new(Severity::Error, "machine", "no CPU can be spared")
                 .values("1 CPU", "2 CPUs, one of them for the cell"),
         );
     }
@@ -110,18 +110,18 @@ fn driver(machine: &Machine) -> Result<(), Box<Finding>> {
     let modules = Path::new("/lib/modules").join(&machine.kernel_release);
     let installed = ["extra", "updates", "updates/dkms", "kernel/drivers/misc"]
         .iter()
-        .any(|place| modules.join(place).join("rampart.ko").exists());
+        .any(|location| modules.join(location).join("rampart.ko").exists());
     if installed {
         return Ok(());
     }
     Err(Box::new(
         Finding::new(
-            Severity::Problem,
+            Severity::Error,
             DEVICE,
             "the driver that launches the hypervisor is not there",
         )
         .values("not loaded", "loaded")
-        .mend("build it for this kernel (kernel/rampart/README.md), install it, and: modprobe rampart"),
+        .fix("build it for this kernel (kernel/rampart/README.md), install it, and: modprobe rampart"),
     ))
 }
 
@@ -138,12 +138,12 @@ fn memory(description: &Description, payload: CellPayload) -> Result<(), Box<Fin
     let mebibytes = |bytes: u64| format!("{} MiB", bytes >> 20);
     Err(Box::new(
         Finding::new(
-            Severity::Problem,
+            Severity::Error,
             "memory",
             "not enough is kept from Linux for the hypervisor and a cell",
         )
         .values(mebibytes(kept), format!("{} or more", mebibytes(needed)))
-        .mend("boot with less memory for Linux, as mem=768M of 1 GiB; or with a reserved-memory node for rampart"),
+        .fix("boot with less memory for Linux, as mem=768M of 1 GiB; or with a reserved-memory node for rampart"),
     ))
 }
 
@@ -151,20 +151,20 @@ fn memory(description: &Description, payload: CellPayload) -> Result<(), Box<Fin
 pub(super) fn program(name: &str) -> Result<PathBuf, Box<Finding>> {
     let own = std::env::current_exe().unwrap_or_default();
     let own = own.parent().map(Path::to_owned).unwrap_or_default();
-    let places = [own.join("hypervisor"), own.join("../hypervisor"), own];
+    let locations = [own.join("hypervisor"), own.join("../hypervisor"), own];
     let installed = INSTALLED.iter().map(PathBuf::from);
-    let mut places = places.into_iter().chain(installed);
-    places
-        .find_map(|place| Some(place.join(name)).filter(|path| path.is_file()))
+    let mut locations = locations.into_iter().chain(installed);
+    locations
+        .find_map(|location| Some(location.join(name)).filter(|path| path.is_file()))
         .ok_or_else(|| {
             Box::new(
                 Finding::new(
-                    Severity::Problem,
+                    Severity::Error,
                     name,
                     "it is neither beside `rampart` nor installed",
                 )
                 .values("not there", format!("in {}", INSTALLED.join(" or ")))
-                .mend("build it with `make hypervisor`, and install bin/hypervisor in /usr/lib/rampart"),
+                .fix("build it with `make hypervisor`, and install bin/hypervisor in /usr/lib/rampart"),
             )
         })
 }
@@ -189,16 +189,16 @@ pub(super) fn kernel() -> Result<PathBuf, Box<Finding>> {
         PathBuf::from(format!("/usr/lib/modules/{release}/vmlinuz")),
         PathBuf::from("/usr/lib/rampart/vmlinuz"),
     ];
-    let mut places = named.into_iter().chain(usual);
-    places.find(|path| path.is_file()).ok_or_else(|| {
+    let mut locations = named.into_iter().chain(usual);
+    locations.find(|path| path.is_file()).ok_or_else(|| {
         Box::new(
             Finding::new(
-                Severity::Problem,
+                Severity::Error,
                 format!("/boot/vmlinuz-{release}"),
                 "no kernel's image is there for a cell with Linux",
             )
             .values("not there", "the image of a kernel for arm64")
-            .mend(format!("name one: {KERNEL_VARIABLE}=FILE")),
+            .fix(format!("name one: {KERNEL_VARIABLE}=FILE")),
         )
     })
 }

@@ -11,7 +11,7 @@ use rampart_cells::operate::Operator;
 use rampart_cells::resolve::{CpuWish, Request, SharedWish, Writer};
 use rampart_cells::shared::SharedMemory;
 use rampart_host::{AtOurEnd, StateDirectory, end_child, spawn_tied};
-use rampart_meter::cell::memory::{LOAD_BYTES, ORDERS_BYTES, TOLD_BYTES, Told, Word};
+use rampart_meter::cell::memory::{Informational, LOAD_BYTES, ORDERS_BYTES, TOLD_BYTES, Word};
 use rampart_meter::timescale::Timescale;
 use rampart_model::{CellPayload, ClockRelation, CpuId, CpuSet, Finding, Nanos, Severity};
 use rampart_model::{SignForm, SignInMemory, SignedNanos};
@@ -31,7 +31,7 @@ pub(super) const MEMORY_BYTES: u64 = (2 << 20) + LOAD_BYTES as u64;
 pub(super) struct BareCell {
     told: SharedMemory,
     /// Physical addresses of what it tells, and of what it is told: offsets of the driver's device.
-    places: (u64, u64),
+    locations: (u64, u64),
     meter: PathBuf,
     pub(super) launched: Launched,
 }
@@ -58,13 +58,13 @@ pub(super) fn boot(state: &StateDirectory, start: &Start<'_>) -> Result<BareCell
         ..Request::new(file.name())
     };
     let resolved = operator.resolved(&request, start.housekeeping)?;
-    let places = match resolved.shared.as_slice() {
+    let locations = match resolved.shared.as_slice() {
         [told, orders] => (told.physical, orders.physical),
         _ => (0, 0),
     };
     operator.create(&resolved)?;
     let started = || {
-        let told = operator.device().map_shared(places.0, TOLD_BYTES, false);
+        let told = operator.device().map_shared(locations.0, TOLD_BYTES, false);
         let told = told.map_err(DomainError::file("see the cell's memory at", DEVICE))?;
         operator.load(file.name(), None, &bytes)?;
         operator.start(file.name())?;
@@ -81,7 +81,7 @@ pub(super) fn boot(state: &StateDirectory, start: &Start<'_>) -> Result<BareCell
     let name = program.display().to_string();
     Ok(BareCell {
         told,
-        places,
+        locations,
         meter: start.meter.to_owned(),
         launched: Launched::new(operator, file, &resolved, (CellPayload::BareMetal, name)),
     })
@@ -94,7 +94,7 @@ impl BareCell {
         command
             .args(words)
             .arg(Path::new(DEVICE))
-            .args([self.places.0.to_string(), self.places.1.to_string()])
+            .args([self.locations.0.to_string(), self.locations.1.to_string()])
             .args(rest);
         command
     }
@@ -116,7 +116,7 @@ impl BareCell {
 
     /// Where it writes down its last sample; none where its clock cannot be read here.
     pub(super) fn sign_in_memory(&self) -> Option<SignInMemory> {
-        let told = Told::new(self.told.words())?;
+        let told = Informational::new(self.told.words())?;
         let scale = Timescale::of_frequency(told.read(Word::Frequency))?;
         let (before, cell, after) = (
             clock_monotonic(),
@@ -125,7 +125,7 @@ impl BareCell {
         );
         let host = Nanos(before.0.midpoint(after.0));
         Some(SignInMemory {
-            address: self.places.0 + 8 * Word::LastSample as u64,
+            address: self.locations.0 + 8 * Word::LastSample as u64,
             bytes: 8,
             form: SignForm::LastSample,
             offset: cell.signed_since(host),
@@ -134,7 +134,7 @@ impl BareCell {
 
     /// Interrupts that it has handled since it was started.
     pub(super) fn interrupts(&self) -> Option<u64> {
-        Told::new(self.told.words()).map(|told| told.read(Word::Interrupts))
+        Informational::new(self.told.words()).map(|told| told.read(Word::Interrupts))
     }
 }
 
@@ -162,7 +162,7 @@ impl Inside for BareCell {
                         command.join(" "),
                         "blocks and loads, which its own program makes",
                     )
-                    .mend("load a cell with Linux: --domains cell:linux"),
+                    .fix("load a cell with Linux: --domains cell:linux"),
                 ));
             }
         };
@@ -173,7 +173,7 @@ impl Inside for BareCell {
         let not_started = |source| DomainError::NotStarted {
             program: self.meter.display().to_string(),
             source,
-            mend: METER_MEND.to_owned(),
+            fix: METER_MEND.to_owned(),
         };
         let mut child = spawn_tied(command, AtOurEnd::Kill).map_err(not_started)?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {

@@ -134,7 +134,7 @@ fn one_cpu(cell: &str) -> Finding {
         "its kernel has one CPU, so what the kernel does beside the meter is on the measured CPU",
     )
     .values("1 CPU", "2 CPUs or more")
-    .mend("leave more CPUs for each domain: fewer --domains, or more --cpus")
+    .fix("leave more CPUs for each domain: fewer --domains, or more --cpus")
 }
 
 impl LinuxInside {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rampart_host::Shield;
 use rampart_model::{
-    CellReport, CpuId, CpuSet, Granted, MeterEvent, MeterPlan, Nanos, PlacedBy, SchedulingPolicy,
-    ShieldReport, SignInMemory,
+    CellReport, CpuId, CpuSet, EffectiveSettings, MeterEvent, MeterPlan, Nanos, PlacedBy,
+    SchedulingPolicy, ShieldReport, SignInMemory,
 };
 
 use super::bare::{self, BareCell};
@@ -175,15 +175,15 @@ impl Running for RunningCell {
         None
     }
 
-    fn granted(&self) -> Granted {
-        Granted {
+    fn effective_settings(&self) -> EffectiveSettings {
+        EffectiveSettings {
             runtime: format!("cell {}", self.up.launched().name()),
             placed_by: "the hypervisor".to_owned(),
-            ..Granted::default()
+            ..EffectiveSettings::default()
         }
     }
 
-    fn wall(&self) -> Option<ShieldReport> {
+    fn isolation(&self) -> Option<ShieldReport> {
         None
     }
 

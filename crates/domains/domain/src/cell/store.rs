@@ -153,22 +153,22 @@ pub fn release_cells(state: &StateDirectory) -> ReleasedCells {
             }
             Err(error) => released.left.push(
                 Finding::new(
-                    Severity::Problem,
+                    Severity::Error,
                     format!("cell {name}"),
                     format!("it cannot be destroyed: {error}"),
                 )
-                .mend(format!("rampart cell destroy {name}")),
+                .fix(format!("rampart cell destroy {name}")),
             ),
         }
     }
     if let Err(error) = leave(&directory) {
         released.left.push(
             Finding::new(
-                Severity::Problem,
+                Severity::Error,
                 "hypervisor",
                 format!("it cannot be ended: {error}"),
             )
-            .mend("rampart cell disable"),
+            .fix("rampart cell disable"),
         );
     }
     let _ = fs::remove_dir(&directory);

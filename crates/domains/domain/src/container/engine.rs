@@ -169,7 +169,7 @@ impl Engine {
     /// The container's first process, as this process sees it.
     pub(super) fn process(&self, container: &Container) -> Result<u32, DomainError> {
         let id = &container.record.id;
-        let (text, place) = match self.kind {
+        let (text, location) = match self.kind {
             ContainerEngine::Embedded => {
                 let path = container.process_file();
                 (read_process_file(&path)?, path)
@@ -184,7 +184,7 @@ impl Engine {
             Ok(process) if process > 0 => Ok(process),
             _ => Err(DomainError::File {
                 action: "read the container's process from",
-                path: place,
+                path: location,
                 source: std::io::Error::other(format!("`{}` is no process", text.trim())),
             }),
         }
@@ -260,20 +260,20 @@ fn version(name: &str, answer: &str) -> String {
     format!("{name} {number}")
 }
 
-fn missing(name: &str, mend: &str) -> Box<Finding> {
+fn missing(name: &str, fix: &str) -> Box<Finding> {
     Box::new(
-        Finding::new(Severity::Problem, name, "the program is not installed").mend(mend.to_owned()),
+        Finding::new(Severity::Error, name, "the program is not installed").fix(fix.to_owned()),
     )
 }
 
-fn not_usable(program: &Path, error: &DomainError, mend: &str) -> Box<Finding> {
+fn not_usable(program: &Path, error: &DomainError, fix: &str) -> Box<Finding> {
     Box::new(
         Finding::new(
-            Severity::Problem,
+            Severity::Error,
             program.display().to_string(),
             format!("the program does not work here: {error}"),
         )
-        .mend(mend.to_owned()),
+        .fix(fix.to_owned()),
     )
 }
 
@@ -288,12 +288,12 @@ fn embedded(control_groups: &str) -> Result<Engine, Box<Finding>> {
         if name == "crun" && control_groups == "hybrid" {
             reason = Box::new(
                 Finding::new(
-                    Severity::Problem,
+                    Severity::Error,
                     program.display().to_string(),
                     "crun refuses control groups of version 1 and 2 side by side, and runc is not installed",
                 )
                 .values("hybrid", "v1 or v2 alone")
-                .mend(MEND),
+                .fix(MEND),
             );
             continue;
         }
@@ -335,12 +335,12 @@ fn podman(control_groups: &str) -> Result<Engine, Box<Finding>> {
         let runc = helper::find("runc").ok_or_else(|| {
             Box::new(
                 Finding::new(
-                    Severity::Problem,
+                    Severity::Error,
                     "runc",
                     "podman's own runtime refuses control groups of version 1 and 2 side by side",
                 )
                 .values("not installed", "runc")
-                .mend("apt-get install runc"),
+                .fix("apt-get install runc"),
             )
         })?;
         options.extend(["--runtime".to_owned(), runc.display().to_string()]);
@@ -363,11 +363,11 @@ fn docker(control_groups: &str) -> Result<Engine, Box<Finding>> {
     let answer = helper::run(&program, &["info", "--format", format]).map_err(|error| {
         Box::new(
             Finding::new(
-                Severity::Problem,
+                Severity::Error,
                 program.display().to_string(),
                 format!("no engine answers the program: {error}"),
             )
-            .mend(MEND),
+            .fix(MEND),
         )
     })?;
     let (version, driver) = answer.trim().split_once(' ').unwrap_or((answer.trim(), ""));
@@ -375,11 +375,11 @@ fn docker(control_groups: &str) -> Result<Engine, Box<Finding>> {
     if version.is_empty() {
         return Err(Box::new(
             Finding::new(
-                Severity::Problem,
+                Severity::Error,
                 program.display().to_string(),
                 "no engine answers the program",
             )
-            .mend(MEND),
+            .fix(MEND),
         ));
     }
     Ok(Engine {
@@ -409,12 +409,12 @@ pub(super) fn availability(
     if !user.is_root() {
         findings.push(
             Finding::new(
-                Severity::Problem,
+                Severity::Error,
                 "privilege",
                 "a container whose threads are placed from outside needs root",
             )
             .values(format!("user {}", user.as_raw()), "root")
-            .mend("run the same command with sudo"),
+            .fix("run the same command with sudo"),
         );
         return (None, findings);
     }
@@ -427,7 +427,7 @@ pub(super) fn availability(
                 engine.program.display().to_string(),
                 "this build filters no system calls, so the container has no seccomp filter",
             )
-            .mend("install a build with libseccomp"),
+            .fix("install a build with libseccomp"),
         );
     }
     (engine, findings)

@@ -59,7 +59,7 @@ pub(super) fn finish_within(command: Command, patience: Duration) -> Result<Stri
     let not_started = |source| DomainError::NotStarted {
         program: line.clone(),
         source,
-        mend: "install it again".to_owned(),
+        fix: "install it again".to_owned(),
     };
     let said = rampart_host::run_within(command, patience).map_err(not_started)?;
     match said.status {

@@ -14,17 +14,17 @@ mod store;
 
 use rampart_host::{Shield, StateDirectory};
 use rampart_model::{
-    Availability, ContainerEngine, DomainKind, DomainSelection, Finding, Granted, Machine, Nanos,
-    Severity,
+    Availability, ContainerEngine, DomainKind, DomainSelection, EffectiveSettings, Finding,
+    Machine, Nanos, Severity,
 };
 
 use rustix::process::Resource;
 
 use self::bundle::Contents;
 use self::engine::{Engine, MemoryGrant, Wishes};
+use crate::environment::{self, Environment, IsolationChoice, REAL_TIME_BUDGET};
 use crate::running::RunningProcess;
 use crate::session::{Session, Tie};
-use crate::surroundings::{self, REAL_TIME_BUDGET, Surroundings, WallChoice};
 use crate::{Domain, DomainError, Running, Start, task};
 
 pub use self::planned::{ContainerOrder, PlannedContainer};
@@ -36,7 +36,7 @@ pub use self::store::{ReleasedContainers, release_containers};
 pub(crate) struct ContainerDomain {
     pub(crate) engine: ContainerEngine,
     pub(crate) state: StateDirectory,
-    pub(crate) wall: WallChoice,
+    pub(crate) isolation: IsolationChoice,
 }
 
 impl Domain for ContainerDomain {
@@ -53,7 +53,7 @@ impl Domain for ContainerDomain {
         let (engine, mut findings) = engine::availability(self.engine, machine);
         findings.extend(task::weaknesses(machine).into_iter().filter(|finding| {
             // Without root it is not available at all, which is said already.
-            finding.place != "privilege"
+            finding.location != "privilege"
         }));
         let program = match (&engine, self.engine) {
             (Some(engine), _) => engine.version.clone(),
@@ -66,26 +66,26 @@ impl Domain for ContainerDomain {
             available: engine.is_some(),
             description: format!(
                 "a container run by {program}, {}",
-                task::expected_wall(machine)
+                task::expected_isolation(machine)
             ),
             findings,
         }
     }
 
     fn start(&self, start: &Start<'_>) -> Result<Box<dyn Running>, DomainError> {
-        let plan = surroundings::plan_inside(start.plan);
+        let plan = environment::plan_inside(start.plan);
         // What cannot be removed is told by `rampart release`; it is in nobody's way here.
         let _ = release_containers(&self.state);
         let control_groups = rampart_host::control_group_layout();
         let engine = Engine::find(self.engine, control_groups)
             .map_err(|finding| DomainError::Unavailable(*finding))?;
-        let surroundings = Surroundings::raise(&self.state, self.wall, start)?;
+        let environment = Environment::raise(&self.state, self.isolation, start)?;
         let container = Container::create(&self.state, self.engine, &engine.program)?;
         let mut prepared = Prepared {
-            wishes: wishes(&engine, &surroundings, &plan, start),
+            wishes: wishes(&engine, &environment, &plan, start),
             engine,
             container,
-            surroundings,
+            environment,
         };
         prepared.write(start)?;
         let session = Session::start(
@@ -99,16 +99,16 @@ impl Domain for ContainerDomain {
         let mut running = RunningProcess {
             container: Some(prepared.container),
             session,
-            surroundings: Some(prepared.surroundings),
+            environment: Some(prepared.environment),
             process: 0,
-            granted: Granted::default(),
+            effective_settings: EffectiveSettings::default(),
         };
         running.session.prepare(&plan)?;
         if let Some(container) = &running.container {
             running.process = prepared.engine.process(container)?;
         }
-        if let (None, Some(surroundings)) = (&prepared.wishes.parent, &running.surroundings) {
-            surroundings.admit(running.process)?;
+        if let (None, Some(environment)) = (&prepared.wishes.parent, &running.environment) {
+            environment.admit(running.process)?;
         }
         running.place(&plan, &prepared.engine.version)?;
         note_grants(&mut running, &prepared.engine, prepared.wishes.memory);
@@ -121,7 +121,7 @@ struct Prepared {
     engine: Engine,
     wishes: Wishes,
     container: Container,
-    surroundings: Surroundings,
+    environment: Environment,
 }
 
 impl Prepared {
@@ -156,11 +156,11 @@ impl Prepared {
 
 fn wishes(
     engine: &Engine,
-    surroundings: &Surroundings,
+    environment: &Environment,
     plan: &rampart_model::MeterPlan,
     start: &Start<'_>,
 ) -> Wishes {
-    let group = surroundings
+    let group = environment
         .shield()
         .and_then(Shield::control_group)
         .filter(|_| engine.takes_parent());
@@ -178,28 +178,28 @@ fn wishes(
 }
 
 fn note_grants(running: &mut RunningProcess, engine: &Engine, memory: MemoryGrant) {
-    let Some(surroundings) = &mut running.surroundings else {
+    let Some(environment) = &mut running.environment else {
         return;
     };
     if memory == MemoryGrant::Capability {
-        surroundings.note(
+        environment.note(
             Finding::new(
                 Severity::Note,
                 "locked memory",
                 "the container got CAP_IPC_LOCK, because this process may not raise limits and so cannot grant the weaker RLIMIT_MEMLOCK",
             )
             .values("no CAP_SYS_RESOURCE", "CAP_SYS_RESOURCE, or an unlimited hard limit")
-            .mend("start rampart with `ulimit -l unlimited`"),
+            .fix("start rampart with `ulimit -l unlimited`"),
         );
     }
-    if !running.granted.seccomp {
-        surroundings.note(
+    if !running.effective_settings.seccomp {
+        environment.note(
             Finding::new(
                 Severity::Note,
                 engine.version.clone(),
                 "no system calls are filtered in the container",
             )
-            .mend("install a runtime built with libseccomp"),
+            .fix("install a runtime built with libseccomp"),
         );
     }
 }

@@ -204,9 +204,9 @@ impl PlannedContainer {
     }
 }
 
-fn cannot(order: &ContainerOrder<'_>, what: &str, mend: &str) -> DomainError {
+fn cannot(order: &ContainerOrder<'_>, what: &str, fix: &str) -> DomainError {
     DomainError::Unavailable(
-        Finding::new(Severity::Problem, format!("domain {}", order.name), what).mend(mend),
+        Finding::new(Severity::Error, format!("domain {}", order.name), what).fix(fix),
     )
 }
 

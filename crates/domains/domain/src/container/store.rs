@@ -194,11 +194,11 @@ pub fn release_containers(state: &StateDirectory) -> ReleasedContainers {
             Ok(()) => released.removed.push(name),
             Err(error) => released.left.push(
                 Finding::new(
-                    Severity::Problem,
+                    Severity::Error,
                     directory.display().to_string(),
                     error.to_string(),
                 )
-                .mend(format!(
+                .fix(format!(
                     "remove the container {name} by hand, then the directory"
                 )),
             ),

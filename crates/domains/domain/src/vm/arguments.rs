@@ -33,7 +33,7 @@ pub(super) fn arguments(guest: &Description, directory: &Path) -> Vec<OsString> 
     }
     list.pair("-kernel", guest.kernel.as_os_str());
     list.pair("-initrd", guest.initramfs.as_os_str());
-    list.pair("-append", guest.boot_line());
+    list.pair("-append", guest.kernel_command_line());
     list.pair("-serial", "chardev:console");
     list.pair(
         "-chardev",
@@ -69,7 +69,7 @@ impl Arguments {
 fn machine(guest: &Description) -> String {
     let board = match guest.board {
         // ACPI tells the guest where its devices are: kernels without
-        // `CONFIG_VIRTIO_MMIO_CMDLINE_DEVICES` cannot be told on the boot line.
+        // `CONFIG_VIRTIO_MMIO_CMDLINE_DEVICES` cannot be told on the kernel command line.
         Board::Microvm => {
             "microvm,acpi=on,pit=off,pic=off,rtc=on,isa-serial=on,x-option-roms=off".to_owned()
         }

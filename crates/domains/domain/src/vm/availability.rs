@@ -41,11 +41,11 @@ pub(super) fn of(domain: &VmDomain, machine: &Machine) -> Availability {
     if domain.role == GuestRole::Noisy && Libraries::of_program("stress-ng").is_none() {
         keep(Err(Box::new(
             Finding::new(
-                Severity::Problem,
+                Severity::Error,
                 "stress-ng",
                 "the program that loads the guest is not installed",
             )
-            .mend("install stress-ng"),
+            .fix("install stress-ng"),
         )));
     }
     // The probe takes seconds: only where nothing else is in the way. On an emulated machine it
@@ -82,12 +82,12 @@ fn architecture(machine: &Machine) -> Result<(), Box<Finding>> {
     }
     Err(Box::new(
         Finding::new(
-            Severity::Problem,
+            Severity::Error,
             "architecture",
             "guests are built for one architecture so far",
         )
         .values(machine.architecture.clone(), GUESTS)
-        .mend("measure guests on such a machine, as with --on ssh:HOST or --on sim:x86_64"),
+        .fix("measure guests on such a machine, as with --on ssh:HOST or --on sim:x86_64"),
     ))
 }
 
@@ -99,14 +99,14 @@ fn description(domain: &VmDomain, machine: &Machine, kernel: Option<&GuestKernel
     match domain.role {
         GuestRole::RealTime => format!(
             "{kernel} as a KVM guest, each real-time virtual CPU on a CPU of its own, {}",
-            task::expected_wall(machine)
+            task::expected_isolation(machine)
         ),
         GuestRole::Noisy => format!(
             "{kernel} as a KVM guest on the housekeeping CPUs, loaded all the time; a neighbour, not measured"
         ),
         GuestRole::Emulated => format!(
             "{kernel} as a guest whose instructions QEMU emulates in software: its latencies say nothing about a deadline, {}",
-            task::expected_wall(machine)
+            task::expected_isolation(machine)
         ),
     }
 }

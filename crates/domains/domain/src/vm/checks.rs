@@ -46,17 +46,17 @@ pub(super) fn all(
 fn rules(machine: &Machine, cpus: &CpuSet, housekeeping: &CpuSet) -> Vec<Finding> {
     let mut findings = Vec::new();
     let topology = &machine.topology;
-    let place = format!("{} of the guest", cpus.named());
+    let location = format!("{} of the guest", cpus.named());
     let boot_cpu: CpuSet = topology.online.first().into_iter().collect();
     if !cpus.intersection(&boot_cpu).is_empty() {
         findings.push(
             Finding::new(
                 Severity::Warning,
-                place.clone(),
+                location.clone(),
                 "a real-time virtual CPU has the CPU that booted the machine, which the kernel gives work that it gives no other",
             )
             .values(cpus.to_string(), format!("CPUs without {boot_cpu}"))
-            .mend("choose other CPUs with --cpus"),
+            .fix("choose other CPUs with --cpus"),
         );
     }
     let shared: CpuSet = topology
@@ -71,7 +71,7 @@ fn rules(machine: &Machine, cpus: &CpuSet, housekeeping: &CpuSet) -> Vec<Finding
         findings.push(
             Finding::new(
                 Severity::Warning,
-                place.clone(),
+                location.clone(),
                 if busy.is_empty() {
                     "a core is split: a sibling of a real-time CPU is not the guest's".to_owned()
                 } else {
@@ -79,17 +79,17 @@ fn rules(machine: &Machine, cpus: &CpuSet, housekeeping: &CpuSet) -> Vec<Finding
                 },
             )
             .values(cpus.to_string(), format!("{} too, or {} offline", cpus.union(&shared), shared.named()))
-            .mend(format!("echo 0 > /sys/devices/system/cpu/cpuN/online for {}, or switch SMT off", shared.named())),
+            .fix(format!("echo 0 > /sys/devices/system/cpu/cpuN/online for {}, or switch SMT off", shared.named())),
         );
     }
     if topology.nodes.len() > 1 && node_of(cpus, topology).is_none() {
         findings.push(
             Finding::new(
                 Severity::Warning,
-                place.clone(),
+                location.clone(),
                 "the guest's CPUs are of several memory nodes, so part of its memory is far from some of them",
             )
-            .mend("choose CPUs of one node with --cpus"),
+            .fix("choose CPUs of one node with --cpus"),
         );
     }
     let capacities: Vec<u32> = topology
@@ -102,10 +102,10 @@ fn rules(machine: &Machine, cpus: &CpuSet, housekeeping: &CpuSet) -> Vec<Finding
         findings.push(
             Finding::new(
                 Severity::Warning,
-                place,
+                location,
                 "the guest's CPUs differ in speed, which the guest does not know",
             )
-            .mend("choose CPUs of one kind with --cpus"),
+            .fix("choose CPUs of one kind with --cpus"),
         );
     }
     findings
@@ -120,7 +120,7 @@ pub(super) fn not_real_time(kernel: &GuestKernel) -> Option<Finding> {
             "the guest's kernel is not built for real time, so its latencies have no bound whatever the host does",
         )
         .values(kernel.version.clone(), "PREEMPT_RT")
-        .mend(format!(
+        .fix(format!(
             "install a real-time kernel (on Debian: linux-image-rt-amd64) and name it in {KERNEL_VARIABLE}"
         ))
     })
@@ -133,12 +133,12 @@ fn missing_options(is_set: impl Fn(&str) -> Option<bool>) -> Vec<Finding> {
         .filter(|(option, _)| is_set(option) == Some(false))
         .map(|(option, without)| {
             Finding::new(
-                Severity::Problem,
+                Severity::Error,
                 format!("{option} of the host's kernel"),
                 format!("the kernel was built without it, so {without}"),
             )
             .values("not set", "y")
-            .mend("boot a kernel that has it (Debian's linux-image-rt-amd64 does)")
+            .fix("boot a kernel that has it (Debian's linux-image-rt-amd64 does)")
         })
         .collect()
 }
@@ -160,14 +160,14 @@ fn network_queues(root: &MachineRoot, housekeeping: &CpuSet) -> Vec<Finding> {
                     plural(queues, "queue"),
                     format!("{} at most", housekeeping.len()),
                 )
-                .mend(format!(
+                .fix(format!(
                     "ethtool -L {name} combined {}; Rampart leaves the machine's devices to its owner, because the link goes down for a moment",
                     housekeeping.len().max(1)
                 )),
             );
         }
     }
-    findings.sort_by(|one, other| one.place.cmp(&other.place));
+    findings.sort_by(|one, other| one.location.cmp(&other.location));
     findings
 }
 
@@ -245,10 +245,10 @@ mod tests {
         }
         let root = MachineRoot::at(directory.path());
         let machine = rampart_host::read_machine(&root);
-        let mut places: Vec<String> = rivals(&machine).map(|finding| finding.place).collect();
-        places.sort();
-        assert_eq!(places, ["irqbalance", "stalld", "tuned"]);
-        assert!(rivals(&machine).all(|finding| finding.mend.is_some()));
+        let mut locations: Vec<String> = rivals(&machine).map(|finding| finding.location).collect();
+        locations.sort();
+        assert_eq!(locations, ["irqbalance", "stalld", "tuned"]);
+        assert!(rivals(&machine).all(|finding| finding.fix.is_some()));
     }
 
     #[test]
@@ -273,8 +273,8 @@ mod tests {
         assert!(missing_options(|_| Some(true)).is_empty());
         let findings = missing_options(|option| Some(option != "CONFIG_CPUSETS"));
         assert_eq!(findings.len(), 1);
-        assert_eq!(findings[0].severity, Severity::Problem);
-        assert!(findings[0].place.contains("CONFIG_CPUSETS"));
+        assert_eq!(findings[0].severity, Severity::Error);
+        assert!(findings[0].location.contains("CONFIG_CPUSETS"));
     }
 
     #[test]

@@ -191,9 +191,9 @@ impl Description {
         })
     }
 
-    /// The guest's boot line: what a machine's own real-time CPUs are given, for its real-time
+    /// The guest's kernel command line: what a machine's own real-time CPUs are given, for its real-time
     /// virtual CPUs; and the first program as the agent.
-    pub(super) fn boot_line(&self) -> String {
+    pub(super) fn kernel_command_line(&self) -> String {
         let mut words: Vec<String> = ["console=ttyS0", "quiet", "panic=-1"]
             .map(str::to_owned)
             .into();
@@ -308,14 +308,14 @@ pub(super) mod tests {
         assert_eq!(guest.emulator, set("0-1"));
         assert_eq!(guest.pinned(), [None, None]);
         assert!(guest.real_time_inside().is_empty());
-        assert!(!guest.boot_line().contains("isolcpus"));
+        assert!(!guest.kernel_command_line().contains("isolcpus"));
     }
 
     #[test]
     fn on_an_emulated_machine_a_guest_keeps_its_tick() {
         let mut guest = example(Accelerator::Kvm, Board::Microvm);
         guest.emulated = true;
-        let line = guest.boot_line();
+        let line = guest.kernel_command_line();
         assert!(
             line.contains(" nohz=off ") && !line.contains("nohz_full"),
             "{line}"
@@ -325,7 +325,7 @@ pub(super) mod tests {
     #[test]
     fn the_boot_line_isolates_what_is_real_time() {
         insta::assert_snapshot!(
-            example(Accelerator::Kvm, Board::Microvm).boot_line(),
+            example(Accelerator::Kvm, Board::Microvm).kernel_command_line(),
             @"console=ttyS0 quiet panic=-1 isolcpus=managed_irq,domain,1-2 nohz=on nohz_full=1-2 rcu_nocbs=1-2 sysctl.kernel.timer_migration=0 sysctl.kernel.sched_rt_runtime_us=-1 irqaffinity=0 skew_tick=1 rcupdate.rcu_normal_after_boot=1 nowatchdog rcupdate.rcu_cpu_stall_suppress=1 -- agent --init --port rampart.agent"
         );
     }

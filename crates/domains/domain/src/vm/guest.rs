@@ -22,10 +22,10 @@ use super::libraries::Libraries;
 use super::store::GuestDirectory;
 use super::threads::Placement;
 use super::watch::{Limits, Look, Watch, kvm_runs_no_guest};
+use crate::environment::Environment;
 use crate::inside;
 use crate::modules::Module;
 use crate::session::{Program as SessionProgram, Streams};
-use crate::surroundings::Surroundings;
 use crate::{DomainError, Inside, InsideProcess, process};
 
 /// Questions about its clock; the fastest answer counts.
@@ -67,7 +67,7 @@ impl Guest {
     pub(super) fn boot(
         state: &StateDirectory,
         parts: &Parts<'_>,
-        surroundings: &mut Surroundings,
+        environment: &mut Environment,
         describe: impl FnOnce(&Path) -> Description,
     ) -> Result<Self, DomainError> {
         let begin = Instant::now();
@@ -86,7 +86,7 @@ impl Guest {
             directory.path(),
         )?;
         let mut placement = Placement::ask(qemu.qmp(), qemu.process())?;
-        placement.put(&description, surroundings)?;
+        placement.put(&description, environment)?;
         let stream = qemu.socket(AGENT_SOCKET)?;
         let limits = Limits::of(
             description.accelerator,
@@ -168,9 +168,9 @@ impl Guest {
     }
 
     /// Brings its threads into a wall that was raised anew, lets it go on, and sees that it does.
-    pub(super) fn resume(&mut self, surroundings: &mut Surroundings) -> Result<(), DomainError> {
+    pub(super) fn resume(&mut self, environment: &mut Environment) -> Result<(), DomainError> {
         self.check()?;
-        self.placement.put(&self.description, surroundings)?;
+        self.placement.put(&self.description, environment)?;
         if self.paused {
             self.qemu.qmp().execute("cont", json!({}))?;
             self.paused = false;
@@ -193,9 +193,9 @@ impl Guest {
     }
 
     /// Whether it is still there; puts threads that were born since in their places.
-    pub(super) fn tend(&mut self, surroundings: &Surroundings) -> Result<(), DomainError> {
+    pub(super) fn tend(&mut self, environment: &Environment) -> Result<(), DomainError> {
         self.check()?;
-        self.placement.put_new(&self.description, surroundings)?;
+        self.placement.put_new(&self.description, environment)?;
         Ok(())
     }
 
@@ -273,7 +273,7 @@ impl Guest {
             program: self.version.clone(),
             command,
             kernel: format!("{} {}", hello.kernel_release, hello.kernel_version),
-            boot_line: hello.boot_line.clone(),
+            kernel_command_line: hello.kernel_command_line.clone(),
             memory_bytes: self.description.memory.mebibytes << 20,
             page_bytes: self
                 .description
@@ -355,11 +355,11 @@ fn hello(
 
 fn no_load_program() -> Finding {
     Finding::new(
-        Severity::Problem,
+        Severity::Error,
         "stress-ng",
         "the guest has no load program, because the host has none to give it",
     )
-    .mend("install stress-ng on the host")
+    .fix("install stress-ng on the host")
 }
 
 /// `VmLck` of a process in bytes.
@@ -411,8 +411,8 @@ impl Numbering {
 }
 
 /// What a guest's program was granted.
-pub(super) fn granted(guest: &Guest) -> rampart_model::Granted {
-    process::granted(
+pub(super) fn effective_settings(guest: &Guest) -> rampart_model::EffectiveSettings {
+    process::effective_settings(
         guest.process(),
         guest.measuring_thread(),
         guest.version(),

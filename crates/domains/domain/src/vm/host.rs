@@ -34,11 +34,11 @@ impl Program {
         Self::find_in(&directories).ok_or_else(|| {
             Box::new(
                 Finding::new(
-                    Severity::Problem,
+                    Severity::Error,
                     PROGRAMS[0].0,
                     "the program that runs guests is not installed",
                 )
-                .mend("install QEMU, on Debian with `apt-get install qemu-system-x86`"),
+                .fix("install QEMU, on Debian with `apt-get install qemu-system-x86`"),
             )
         })
     }
@@ -84,16 +84,16 @@ pub(super) fn kvm() -> Result<(), Box<Finding>> {
     let opened = fs::File::options().read(true).write(true).open(path);
     opened.map(|_| ()).map_err(|cause| {
         let finding = Finding::new(
-            Severity::Problem,
+            Severity::Error,
             "/dev/kvm",
             format!("KVM cannot be used: {cause}"),
         );
         Box::new(if path.exists() {
             finding
                 .values("not readable and writable", "readable and writable")
-                .mend("run as root, or join the group that owns it: `usermod -aG kvm $USER`")
+                .fix("run as root, or join the group that owns it: `usermod -aG kvm $USER`")
         } else {
-            finding.values("not there", "a character device").mend(
+            finding.values("not there", "a character device").fix(
                 "switch virtualisation on in the firmware (or, in a guest, in the hypervisor under it), then `modprobe kvm_intel` or `modprobe kvm_amd`",
             )
         })

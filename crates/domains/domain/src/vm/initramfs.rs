@@ -128,8 +128,8 @@ mod tests {
         // Every file's directory is there before it.
         for (at, (name, _, _)) in entries.iter().enumerate() {
             if let Some((parent, _)) = name.rsplit_once('/') {
-                let place = entries.iter().position(|(other, _, _)| other == parent);
-                assert!(place.is_some_and(|place| place < at), "{name}");
+                let location = entries.iter().position(|(other, _, _)| other == parent);
+                assert!(location.is_some_and(|location| location < at), "{name}");
             }
         }
     }

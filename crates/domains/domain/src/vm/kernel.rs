@@ -90,23 +90,23 @@ impl Places {
     fn own_image(&self) -> Result<PathBuf, Box<Finding>> {
         let release = &self.release;
         // Debian and most others; Fedora; Arch.
-        let places = [
+        let locations = [
             format!("boot/vmlinuz-{release}"),
             format!("lib/modules/{release}/vmlinuz"),
             format!("usr/lib/modules/{release}/vmlinuz"),
         ];
-        places
+        locations
             .iter()
-            .map(|place| self.root.join(place))
+            .map(|location| self.root.join(location))
             .find(|path| path.is_file())
             .ok_or_else(|| {
                 Box::new(
                     Finding::new(
-                        Severity::Problem,
-                        self.root.join(&places[0]).display().to_string(),
+                        Severity::Error,
+                        self.root.join(&locations[0]).display().to_string(),
                         "the image of the running kernel, which a guest would run too, is not there",
                     )
-                    .mend(format!(
+                    .fix(format!(
                         "install the kernel's package, or name an image (or a directory with `boot` and `lib/modules`) in {KERNEL_VARIABLE}"
                     )),
                 )
@@ -127,7 +127,7 @@ impl Places {
         images.pop().ok_or_else(|| {
             Box::new(
                 Finding::new(
-                    Severity::Problem,
+                    Severity::Error,
                     KERNEL_VARIABLE,
                     format!("{} is no kernel image and holds none", named.display()),
                 )
@@ -135,7 +135,7 @@ impl Places {
                     named.display().to_string(),
                     "an image, or a directory with boot/vmlinuz-RELEASE",
                 )
-                .mend(format!(
+                .fix(format!(
                     "export {KERNEL_VARIABLE}=/boot/vmlinuz-RELEASE, or unset it"
                 )),
             )
@@ -176,11 +176,11 @@ fn unpacked_beside(image: &Path) -> Option<PathBuf> {
 fn unreadable(image: &Path, cause: &str) -> Box<Finding> {
     Box::new(
         Finding::new(
-            Severity::Problem,
+            Severity::Error,
             image.display().to_string(),
             format!("the kernel image cannot be read: {cause}"),
         )
-        .mend(format!(
+        .fix(format!(
             "run as root, or make the image readable, or name a copy in {KERNEL_VARIABLE}"
         )),
     )
@@ -261,9 +261,9 @@ mod tests {
             &image("7.0 (a@b) #1 SMP"),
         );
         fs::create_dir_all(package.join("lib/modules/7.0/kernel")).expect("modules");
-        let mut places = places(directory.path());
-        places.kernel = Some(package.clone());
-        let kernel = places.find().expect("kernel");
+        let mut locations = places(directory.path());
+        locations.kernel = Some(package.clone());
+        let kernel = locations.find().expect("kernel");
         assert_eq!(kernel.release, "7.0");
         assert_eq!(kernel.is_real_time(), Some(false));
         assert_eq!(kernel.modules, Some(package.join("lib/modules/7.0")));

@@ -138,7 +138,7 @@ fn boot(writer: &mut Output, guest: &Description) -> io::Result<()> {
             .write_text_content(BytesText::new("hvm"))?;
         text(writer, "kernel", &guest.kernel.display().to_string())?;
         text(writer, "initrd", &guest.initramfs.display().to_string())?;
-        text(writer, "cmdline", &guest.boot_line())
+        text(writer, "cmdline", &guest.kernel_command_line())
     })?;
     Ok(())
 }

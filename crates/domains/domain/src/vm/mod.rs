@@ -44,8 +44,8 @@ use self::host::Program;
 use self::kernel::{GuestKernel, Places};
 use self::libraries::Libraries;
 use self::running::{RunningGuest, Slot};
+use crate::environment::{Environment, IsolationChoice};
 use crate::modules::{self, Module, ModuleTree};
-use crate::surroundings::{Surroundings, WallChoice};
 use crate::{Domain, DomainError, Running, Start};
 
 pub(crate) use self::kernel::KERNEL_VARIABLE;
@@ -68,17 +68,17 @@ const MODULES: [&str; 3] = ["virtio_mmio", "virtio_pci", "virtio_console"];
 pub(crate) struct VmDomain {
     role: GuestRole,
     state: StateDirectory,
-    wall: WallChoice,
+    isolation: IsolationChoice,
     /// The guest that stayed up after a run.
     up: Slot,
 }
 
 impl VmDomain {
-    pub(crate) fn new(role: GuestRole, state: StateDirectory, wall: WallChoice) -> Self {
+    pub(crate) fn new(role: GuestRole, state: StateDirectory, isolation: IsolationChoice) -> Self {
         Self {
             role,
             state,
-            wall,
+            isolation,
             up: Slot::default(),
         }
     }
@@ -100,11 +100,7 @@ impl VmDomain {
         Self::fits(&guest, start).then_some(guest)
     }
 
-    fn boot(
-        &self,
-        start: &Start<'_>,
-        surroundings: &mut Surroundings,
-    ) -> Result<Guest, DomainError> {
+    fn boot(&self, start: &Start<'_>, environment: &mut Environment) -> Result<Guest, DomainError> {
         let unavailable = |finding: Box<Finding>| DomainError::Unavailable(*finding);
         let program = Program::find().map_err(unavailable)?;
         let kernel = Places::standard().find().map_err(unavailable)?;
@@ -132,7 +128,7 @@ impl VmDomain {
             real_time_policy: start.plan.policy.is_real_time(),
             kernel: &kernel.image,
         };
-        let mut guest = Guest::boot(&self.state, &parts, surroundings, |initramfs| {
+        let mut guest = Guest::boot(&self.state, &parts, environment, |initramfs| {
             describe(&order, initramfs)
         })?;
         guest.note(weaknesses(&order, &kernel));
@@ -158,26 +154,26 @@ impl Domain for VmDomain {
         // What cannot be removed is told by `rampart release`; it is in nobody's way here.
         let _ = release_guests(&self.state);
         if self.role == GuestRole::Noisy {
-            let mut surroundings = Surroundings::none(start);
-            let guest = self.boot(start, &mut surroundings)?;
+            let mut environment = Environment::none(start);
+            let guest = self.boot(start, &mut environment)?;
             return Ok(Box::new(noisy::RunningNeighbour::start(
                 guest,
-                surroundings,
+                environment,
             )?));
         }
         let kept = self.take_guest(start);
         // If anything fails from here on, the guest ends before the wall falls.
-        let mut surroundings = Surroundings::raise(&self.state, self.wall, start)?;
+        let mut environment = Environment::raise(&self.state, self.isolation, start)?;
         let resumed = kept.and_then(|mut guest| {
             // One that died or hangs is replaced.
-            guest.resume(&mut surroundings).ok().map(|()| guest)
+            guest.resume(&mut environment).ok().map(|()| guest)
         });
         let guest = match resumed {
             Some(guest) => guest,
-            None => self.boot(start, &mut surroundings)?,
+            None => self.boot(start, &mut environment)?,
         };
         let stay = start.stay_up.then(|| Slot::clone(&self.up));
-        let running = RunningGuest::start(guest, surroundings, start.plan, stay)?;
+        let running = RunningGuest::start(guest, environment, start.plan, stay)?;
         Ok(Box::new(running))
     }
 }

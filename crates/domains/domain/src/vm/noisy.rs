@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use rampart_host::Shield;
 use rampart_model::{
-    Finding, Granted, GuestReport, MeterEvent, MeterPlan, Nanos, Severity, ShieldReport,
+    EffectiveSettings, Finding, GuestReport, MeterEvent, MeterPlan, Nanos, Severity, ShieldReport,
 };
 
 use super::guest::{self, Guest};
+use crate::environment::Environment;
 use crate::session::Program;
-use crate::surroundings::Surroundings;
 use crate::{DomainError, Inside, Running};
 
 /// How often it is looked at.
@@ -105,8 +105,8 @@ pub(super) struct RunningNeighbour {
     load: Box<dyn Program>,
     said: Said,
     guest: Guest,
-    surroundings: Surroundings,
-    granted: Granted,
+    environment: Environment,
+    effective_settings: EffectiveSettings,
     /// When the load was seen to run, and the CPU time of the guest then.
     loaded: (Instant, Nanos),
     tended: Instant,
@@ -122,7 +122,7 @@ impl std::fmt::Debug for RunningNeighbour {
 
 impl RunningNeighbour {
     /// Loads the guest, and comes back when it is seen to be.
-    pub(super) fn start(guest: Guest, surroundings: Surroundings) -> Result<Self, DomainError> {
+    pub(super) fn start(guest: Guest, environment: Environment) -> Result<Self, DomainError> {
         let (streams, load) = guest.start(&load(guest.description.cpus.len()))?;
         let said = Said::default();
         for output in [streams.output, streams.errors].into_iter().flatten() {
@@ -131,10 +131,10 @@ impl RunningNeighbour {
         let mut running = Self {
             load,
             said,
-            granted: guest::granted(&guest),
+            effective_settings: guest::effective_settings(&guest),
             loaded: (Instant::now(), guest.cpu_time()),
             guest,
-            surroundings,
+            environment,
             tended: Instant::now(),
         };
         running.wait_until_loaded()?;
@@ -178,7 +178,7 @@ impl RunningNeighbour {
     /// Looks after the guest and after its load.
     fn tend(&mut self) -> Result<(), DomainError> {
         self.tended = Instant::now();
-        self.guest.tend(&self.surroundings)?;
+        self.guest.tend(&self.environment)?;
         match self.load.ended() {
             None => Ok(()),
             Some(status) => Err(DomainError::Ended {
@@ -216,19 +216,19 @@ fn used(guest: &str, used: Nanos, elapsed: Nanos, cpus: usize) -> Finding {
         if cpus == 1 { "CPU" } else { "CPUs" }
     );
     let needed = format!("{:.0} % of it at least", HARDLY * 100.0);
-    let place = format!("load of the guest {guest}");
+    let location = format!("load of the guest {guest}");
     if hardly {
         Finding::new(
             Severity::Warning,
-            place,
+            location,
             "it hardly got to run, so that the figures beside it show no noisy neighbour",
         )
         .values(present, needed)
-        .mend("leave the housekeeping CPUs to it: end what else runs there")
+        .fix("leave the housekeeping CPUs to it: end what else runs there")
     } else {
         Finding::new(
             Severity::Note,
-            place,
+            location,
             format!(
                 "it used {:.0} % of the CPU time that there was for it, by the time of its virtual CPUs",
                 share * 100.0
@@ -270,12 +270,12 @@ impl Running for RunningNeighbour {
         None
     }
 
-    fn wall(&self) -> Option<ShieldReport> {
+    fn isolation(&self) -> Option<ShieldReport> {
         None
     }
 
-    fn granted(&self) -> Granted {
-        self.granted.clone()
+    fn effective_settings(&self) -> EffectiveSettings {
+        self.effective_settings.clone()
     }
 
     fn inside(&self) -> Option<&dyn Inside> {
@@ -342,7 +342,7 @@ mod tests {
         assert!(half.contains("it used 20 % of") && !half.contains("all the time"));
         let quiet = used("noisy", Nanos::from_secs(1), Nanos::from_secs(10), 2);
         assert_eq!(quiet.severity, Severity::Warning);
-        assert!(quiet.mend.is_some());
+        assert!(quiet.fix.is_some());
         assert_eq!(
             used("noisy", Nanos::ZERO, Nanos::ZERO, 0).severity,
             Severity::Warning

@@ -147,11 +147,11 @@ pub(super) fn kvm_brings_a_guest_up(
 fn not_found_out(error: DomainError) -> Box<Finding> {
     Box::new(
         Finding::new(
-            Severity::Problem,
+            Severity::Error,
             "/dev/kvm",
             format!("whether KVM brings a guest up cannot be found out: {error}"),
         )
-        .mend("remove that cause and ask again: nothing of this answer is kept"),
+        .fix("remove that cause and ask again: nothing of this answer is kept"),
     )
 }
 
@@ -270,7 +270,7 @@ mod tests {
         // An answer to a question without a version answers nothing.
         let question = Question::ask(&program, &kernel);
         assert!(!question.is_complete());
-        let old = Finding::new(Severity::Problem, "/dev/kvm", "an old answer");
+        let old = Finding::new(Severity::Error, "/dev/kvm", "an old answer");
         write(
             &state.path().join(FILE),
             &Answer {
@@ -313,7 +313,7 @@ mod tests {
         let file = directory.path().join("state").join(FILE);
         let answer = Answer {
             question: question(),
-            against: Some(Finding::new(Severity::Problem, "/dev/kvm", "no")),
+            against: Some(Finding::new(Severity::Error, "/dev/kvm", "no")),
         };
         write(&file, &answer);
         assert_eq!(read(&file), Some(answer));

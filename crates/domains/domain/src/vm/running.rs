@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use rampart_host::Shield;
 use rampart_model::{
-    ClockRelation, CpuSet, Finding, Granted, GuestReport, MeterEvent, MeterPlan, PlacedBy,
-    Severity, ShieldReport,
+    ClockRelation, CpuSet, EffectiveSettings, Finding, GuestReport, MeterEvent, MeterPlan,
+    PlacedBy, Severity, ShieldReport,
 };
 
 use super::description::HOUSEKEEPING_INSIDE;
 use super::guest::{self, Guest, Numbering};
+use crate::environment::Environment;
 use crate::renumber;
 use crate::session::Session;
-use crate::surroundings::Surroundings;
 use crate::{DomainError, Inside, Running};
 
 /// A guest that stays up between two runs.
@@ -28,9 +28,9 @@ const TEND: Duration = Duration::from_millis(100);
 pub(super) struct RunningGuest {
     session: Session,
     guest: Guest,
-    surroundings: Surroundings,
+    environment: Environment,
     numbering: Numbering,
-    granted: Granted,
+    effective_settings: EffectiveSettings,
     clock: Vec<ClockRelation>,
     finished: bool,
     /// When the program's threads were looked through last.
@@ -43,7 +43,7 @@ impl RunningGuest {
     /// Starts the meter inside and brings it to the point where it waits.
     pub(super) fn start(
         guest: Guest,
-        surroundings: Surroundings,
+        environment: Environment,
         plan: &MeterPlan,
         stay: Option<Slot>,
     ) -> Result<Self, DomainError> {
@@ -52,9 +52,9 @@ impl RunningGuest {
         let name = format!("rampart-meter in the guest {}", guest.description.name);
         let mut running = Self {
             session: Session::over(&name, streams, program),
-            granted: guest::granted(&guest),
+            effective_settings: guest::effective_settings(&guest),
             guest,
-            surroundings,
+            environment,
             numbering,
             clock: Vec::new(),
             finished: false,
@@ -81,7 +81,7 @@ impl RunningGuest {
             return Ok(());
         }
         self.tended = Instant::now();
-        self.guest.tend(&self.surroundings)
+        self.guest.tend(&self.environment)
     }
 
     /// Keeps what the measurement's end needs: its results count whether or not the guest still
@@ -101,7 +101,7 @@ impl RunningGuest {
 
     /// What ended the guest says more than that the meter in it no longer answers.
     fn best_error<T>(&mut self, result: Result<T, DomainError>) -> Result<T, DomainError> {
-        result.map_err(|error| match self.guest.tend(&self.surroundings) {
+        result.map_err(|error| match self.guest.tend(&self.environment) {
             Ok(()) => error,
             Err(better) => better,
         })
@@ -166,15 +166,15 @@ impl Running for RunningGuest {
     }
 
     fn shield(&self) -> Option<&Shield> {
-        self.surroundings.shield()
+        self.environment.shield()
     }
 
-    fn wall(&self) -> Option<ShieldReport> {
-        Some(self.surroundings.report())
+    fn isolation(&self) -> Option<ShieldReport> {
+        Some(self.environment.report())
     }
 
-    fn granted(&self) -> Granted {
-        self.granted.clone()
+    fn effective_settings(&self) -> EffectiveSettings {
+        self.effective_settings.clone()
     }
 
     fn inside(&self) -> Option<&dyn Inside> {
@@ -190,7 +190,7 @@ impl Running for RunningGuest {
         let Self {
             session,
             mut guest,
-            surroundings,
+            environment,
             stay,
             ..
         } = *self;
@@ -203,7 +203,7 @@ impl Running for RunningGuest {
             }
             _ => guest.end(),
         }
-        surroundings.lower().map(Some)
+        environment.lower().map(Some)
     }
 }
 

@@ -80,11 +80,11 @@ pub fn release_guests(state: &StateDirectory) -> ReleasedGuests {
             Ok(()) => released.removed.push(name),
             Err(cause) => released.left.push(
                 Finding::new(
-                    Severity::Problem,
+                    Severity::Error,
                     path.display().to_string(),
                     format!("a guest's directory cannot be removed: {cause}"),
                 )
-                .mend("remove it by hand"),
+                .fix("remove it by hand"),
             ),
         }
     }

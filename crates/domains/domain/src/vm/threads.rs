@@ -12,8 +12,8 @@ use rampart_qemu::QmpMonitor;
 use serde_json::{Value, json};
 
 use super::description::Description;
+use crate::environment::Environment;
 use crate::process::{self, Thread};
-use crate::surroundings::Surroundings;
 use crate::{DomainError, placement};
 
 /// The threads of a guest's program.
@@ -90,16 +90,16 @@ impl Placement {
     pub(super) fn put(
         &mut self,
         guest: &Description,
-        surroundings: &mut Surroundings,
+        environment: &mut Environment,
     ) -> Result<(), DomainError> {
         self.placed.clear();
-        surroundings.admit(self.process)?;
+        environment.admit(self.process)?;
         if guest.cpus.iter().any(|cpu| cpu.policy.is_real_time()) {
-            surroundings.grant_budget(self.process)?;
+            environment.grant_budget(self.process)?;
         }
-        let shares = self.put_new(guest, surroundings)?;
+        let shares = self.put_new(guest, environment)?;
         if shares {
-            surroundings.note(
+            environment.note(
                 Finding::new(
                     Severity::Warning,
                     format!("process {}", self.process),
@@ -131,16 +131,16 @@ impl Placement {
     pub(super) fn put_new(
         &mut self,
         guest: &Description,
-        surroundings: &Surroundings,
+        environment: &Environment,
     ) -> Result<bool, DomainError> {
         let mut shares = false;
         for thread in process::threads(self.process) {
             if self.placed.contains(&thread.id) {
                 continue;
             }
-            let place = place(thread.id, &self.virtual_cpus, guest);
-            match self.put_one(&thread, &place, surroundings) {
-                Ok(out) => shares |= !place.inside && !out,
+            let location = place(thread.id, &self.virtual_cpus, guest);
+            match self.put_one(&thread, &location, environment) {
+                Ok(out) => shares |= !location.inside && !out,
                 // A worker may end while it is looked at.
                 Err(_) if !exists(self.process, thread.id) => continue,
                 Err(error) => return Err(error),
@@ -154,18 +154,18 @@ impl Placement {
     fn put_one(
         &self,
         thread: &Thread,
-        place: &Place,
-        surroundings: &Surroundings,
+        location: &Place,
+        environment: &Environment,
     ) -> Result<bool, DomainError> {
-        let out = if place.inside {
-            placement::bind(self.process, thread, &place.cpus)?;
+        let out = if location.inside {
+            placement::bind(self.process, thread, &location.cpus)?;
             false
         } else {
-            surroundings.house(self.process, thread, &place.cpus)?
+            environment.house(self.process, thread, &location.cpus)?
         };
         // A thread that a real-time one gave birth to has its policy.
-        if placement::policy(thread.id) != Some(place.policy) {
-            placement::schedule(self.process, thread, place.policy)?;
+        if placement::policy(thread.id) != Some(location.policy) {
+            placement::schedule(self.process, thread, location.policy)?;
         }
         Ok(out)
     }

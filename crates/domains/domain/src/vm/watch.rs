@@ -240,9 +240,9 @@ pub(super) fn kvm_runs_no_guest(failure: &Failure) -> Finding {
     if failure.said != "nothing" {
         what.push_str(&format!("; QEMU says: {}", failure.said));
     }
-    Finding::new(Severity::Problem, "/dev/kvm", what)
+    Finding::new(Severity::Error, "/dev/kvm", what)
         .values("no guest comes up", "a guest that boots")
-        .mend("measure `vm:tcg` (emulated, without deadline verdicts), or `--on sim`; in a guest, switch nested virtualisation on in the hypervisor under it")
+        .fix("measure `vm:tcg` (emulated, without deadline verdicts), or `--on sim`; in a guest, switch nested virtualisation on in the hypervisor under it")
 }
 
 #[cfg(test)]

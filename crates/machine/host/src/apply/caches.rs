@@ -6,8 +6,8 @@
 use std::path::{Path, PathBuf};
 
 use rampart_model::{
-    Allocation, CacheControl, ChangePlace, ChangeStep, ChangeTarget, CpuSet, Finding, Schemata,
-    Severity, StandingPlan, StepKind,
+    ActivePlan, Allocation, CacheControl, ChangeLocation, ChangeStep, ChangeTarget, CpuSet,
+    Finding, Schemata, Severity, StepKind,
 };
 use rampart_rules::{DividedGroup, cache_requests, cache_share_text, divide};
 
@@ -24,7 +24,7 @@ const MOUNT: (&str, &str) = ("find resctrl", "mount resctrl");
 /// Divides the caches as the steps want it, and writes down in the plan what was chosen.
 pub(super) fn share(
     changes: &mut Changes,
-    plan: &mut StandingPlan,
+    plan: &mut ActivePlan,
     steps: &[ChangeStep],
     progress: &mut dyn FnMut(&ChangeStep),
 ) -> Result<(), HostError> {
@@ -43,11 +43,11 @@ pub(super) fn share(
     let division = divide(&allocation, &requests).map_err(|refusal| {
         let finding = refusal.finding;
         HostError::Request {
-            place: format!("domain `{}`, {}", refusal.domain, finding.place),
+            location: format!("domain `{}`, {}", refusal.domain, finding.location),
             what: finding.what,
             present: finding.present.unwrap_or_default(),
             needed: finding.needed.unwrap_or_default(),
-            mend: finding.mend.unwrap_or_default(),
+            fix: finding.fix.unwrap_or_default(),
         }
     })?;
     let point = PathBuf::from(&allocation.point);
@@ -66,8 +66,8 @@ pub(super) fn share(
         if let Some(step) = chosen {
             step.wanted = wanted;
             progress(step);
-            step.places = make_group(changes, &point, group)?;
-            step.places.extend(rest.clone());
+            step.locations = make_group(changes, &point, group)?;
+            step.locations.extend(rest.clone());
         }
         plan.findings.extend(group.findings.iter().cloned());
         plan.findings
@@ -86,18 +86,18 @@ fn mounted(changes: &mut Changes, domain: &str) -> Result<Allocation, HostError>
     }
     if present == Some(CacheControl::NotMounted) {
         let point = Path::new(allocation::USUAL_POINT);
-        let mend = "look at `dmesg | grep resctrl`, or leave `cache` out of the plan";
-        mounts::mount(changes, allocation::KIND, point, MOUNT, mend)?;
+        let fix = "look at `dmesg | grep resctrl`, or leave `cache` out of the plan";
+        mounts::mount(changes, allocation::KIND, point, MOUNT, fix)?;
         if let Some(CacheControl::Mounted(allocation)) = read() {
             return Ok(allocation);
         }
     }
     Err(HostError::Request {
-        place: format!("domain `{domain}`, cache"),
+        location: format!("domain `{domain}`, cache"),
         what: "no share of a cache can be set on this machine".to_owned(),
         present: "no resctrl in /proc/filesystems".to_owned(),
         needed: "resctrl, which a kernel has that can divide the processor's caches".to_owned(),
-        mend: "leave `cache` out of the plan, or write cache-schemata = \"skip\" under [host]"
+        fix: "leave `cache` out of the plan, or write cache-schemata = \"skip\" under [host]"
             .to_owned(),
     })
 }
@@ -108,7 +108,7 @@ fn shrink_default(
     point: &Path,
     rest: &Schemata,
     domain: &str,
-) -> Result<Option<ChangePlace>, HostError> {
+) -> Result<Option<ChangeLocation>, HostError> {
     if rest.0.is_empty() {
         return Ok(None);
     }
@@ -141,16 +141,16 @@ fn make_group(
     changes: &mut Changes,
     point: &Path,
     group: &DividedGroup,
-) -> Result<Vec<ChangePlace>, HostError> {
+) -> Result<Vec<ChangeLocation>, HostError> {
     let kernel = changes.kernel();
     let path = point.join(&group.name);
     changes.prepare(vec![Change::CacheGroup { path: path.clone() }])?;
     changes.step()?;
     kernel.make_directory(&path).map_err(|cause| {
-        let mend = "remove a group that nobody uses, or leave `cache` out of the plan";
-        HostError::file("make a group of resctrl", &path, cause, mend)
+        let fix = "remove a group that nobody uses, or leave `cache` out of the plan";
+        HostError::file("make a group of resctrl", &path, cause, fix)
     })?;
-    let mut places = Vec::new();
+    let mut locations = Vec::new();
     if !group.schemata.0.is_empty() {
         let file = path.join("schemata");
         changes.step()?;
@@ -168,7 +168,7 @@ fn make_group(
         let present = kernel.read(&file).unwrap_or_default();
         verify(&group.domain, &file, &group.schemata, &present)?;
         let value = group.schemata.to_string();
-        places.push(place(
+        locations.push(place(
             &file,
             ChangeTarget::Schemata,
             "the default group's".to_owned(),
@@ -201,13 +201,13 @@ fn make_group(
         }
     }
     changes.step()?;
-    places.push(place(
+    locations.push(place(
         &file,
         ChangeTarget::CpuListFile,
         "the default group's".to_owned(),
         group.cpus.to_string(),
     ));
-    Ok(places)
+    Ok(locations)
 }
 
 /// Asks the kernel to let no other group have these ways. Where it does not, they are the domain's
@@ -239,7 +239,7 @@ fn take_exclusively(
             ),
         )
         .values("shareable", "exclusive")
-        .mend("make no other group with the same ways; `rampart status` tells of one"),
+        .fix("make no other group with the same ways; `rampart status` tells of one"),
     ))
 }
 
@@ -248,11 +248,11 @@ fn place(
     target: fn(String) -> ChangeTarget,
     present: String,
     value: String,
-) -> ChangePlace {
+) -> ChangeLocation {
     let path = path.display().to_string();
-    ChangePlace {
+    ChangeLocation {
         target: target(path.clone()),
-        place: path,
+        location: path,
         present,
         value,
     }
@@ -276,7 +276,7 @@ fn other_than_asked(domain: &str, path: &Path, present: &str, wanted: &str) -> H
             wanted.replace('\n', " "),
             present.trim().replace('\n', " ")
         ),
-        mend: LEAVE.to_owned(),
+        fix: LEAVE.to_owned(),
     }
 }
 
@@ -298,7 +298,7 @@ fn refused(
             value.to_string().replace('\n', " "),
             last_status(kernel, point)
         ),
-        mend: LEAVE.to_owned(),
+        fix: LEAVE.to_owned(),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::kernel::{Kernel as _, RunningKernel};
 use crate::release::release_locked;
 use crate::shield::live_tests::{Disk, machine_lock};
 use crate::state::is_root;
-use crate::{StateDirectory, standing_plan};
+use crate::{StateDirectory, active_plan};
 
 const PAGES: &str = "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages";
 
@@ -45,7 +45,7 @@ fn pages_are_reserved_and_given_back() {
     let report = release_locked(&RunningKernel, &state).expect("release");
     assert!(report.left.is_empty(), "{:?}", report.left);
     assert_eq!(number(), Some(before));
-    assert_eq!(standing_plan(&state).expect("read"), None);
+    assert_eq!(active_plan(&state).expect("read"), None);
 }
 
 /// Full at the first byte of the journal, in the middle of a line, or just before the end.
@@ -74,7 +74,7 @@ fn a_full_disk_leaves_everything_as_it_was() {
         let report = release_locked(&*kernel, &state).expect("release");
         assert!(report.left.is_empty(), "{pages}: {:?}", report.left);
         assert_eq!(picture(&kernel.machine()), picture(&before), "{pages}");
-        assert_eq!(standing_plan(&state).expect("read"), None);
+        assert_eq!(active_plan(&state).expect("read"), None);
     }
     assert!(
         refused > 1 && fitted > 1,

@@ -18,11 +18,11 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rampart_model::{
-    APPLICATION_SCHEMA_VERSION, ChangeList, ChangeStep, CpuSet, DomainKind, Finding, Nanos,
-    ResolvedDomain, ResolvedPlan, StandingDomain, StandingPlan, StandingState, StepKind, Wall,
+    APPLICATION_SCHEMA_VERSION, ActiveDomain, ActivePlan, ActivePlanState, ChangeList, ChangeStep,
+    CpuSet, DomainKind, Finding, IsolationMechanism, Nanos, ResolvedDomain, ResolvedPlan, StepKind,
 };
 
-use self::second::{Waiting, refuse_second, standing_here};
+use self::second::{Waiting, active_here, refuse_second};
 use crate::boot_loader::{self, BootReport};
 use crate::changes::Changes;
 use crate::groups::Hierarchies;
@@ -35,7 +35,7 @@ use crate::state::is_root;
 use crate::systemd;
 use crate::{HostError, StateDirectory, journal};
 
-pub use self::second::{check_before_restart, check_that_nothing_stands};
+pub use self::second::{check_before_restart, check_that_no_plan_is_active};
 
 /// A plan that is to stand.
 #[derive(Debug)]
@@ -58,13 +58,13 @@ pub struct Application<'a> {
 /// step that the kernel does not grant ends it, and what was changed by then is taken back.
 ///
 /// # Errors
-/// Without root, if another plan stands or another process changes the machine, if the journal
+/// Without root, if another plan is active or another process changes the machine, if the journal
 /// cannot be written, or a step is not granted.
 pub fn apply(
     state: &StateDirectory,
     application: &Application<'_>,
     progress: &mut dyn FnMut(&ChangeStep),
-) -> Result<StandingPlan, HostError> {
+) -> Result<ActivePlan, HostError> {
     refuse_other_than_root(application)?;
     let _lock = Lock::take(state, true)?;
     apply_on(Arc::new(RunningKernel), state, application, progress)
@@ -75,16 +75,16 @@ fn apply_on(
     state: &StateDirectory,
     application: &Application<'_>,
     progress: &mut dyn FnMut(&ChangeStep),
-) -> Result<StandingPlan, HostError> {
+) -> Result<ActivePlan, HostError> {
     refuse_second(&*kernel, state, Waiting::Refused)?;
-    let mut plan = StandingPlan {
+    let mut plan = ActivePlan {
         findings: release_first(&*kernel, state)?,
         ..begun(&*kernel, application)
     };
     standing::write(state, &plan)?;
     let mut changes = Changes::standing(Arc::clone(&kernel), state);
     let made = make(&mut changes, &mut plan, progress).and_then(|()| {
-        plan.state = StandingState::Stands;
+        plan.state = ActivePlanState::Active;
         changes.step()?;
         standing::write(state, &plan)?;
         changes.step()
@@ -124,15 +124,15 @@ fn prepare_restart_on(
     state: &StateDirectory,
     application: &Application<'_>,
 ) -> Result<BootReport, HostError> {
-    refuse_second(&*kernel, state, Waiting::Granted)?;
-    let waits = standing_here(&*kernel, state)?
-        .is_some_and(|present| present.state == StandingState::AwaitsRestart);
+    refuse_second(&*kernel, state, Waiting::EffectiveSettings)?;
+    let waits = active_here(&*kernel, state)?
+        .is_some_and(|present| present.state == ActivePlanState::AwaitsRestart);
     let arguments = &application.changes.boot_arguments;
     let mut report = boot_loader::prepare(Arc::clone(&kernel), state, arguments)?;
     report.changed |= waits;
     if report.changed {
-        let plan = StandingPlan {
-            state: StandingState::AwaitsRestart,
+        let plan = ActivePlan {
+            state: ActivePlanState::AwaitsRestart,
             ..begun(&*kernel, application)
         };
         standing::write(state, &plan)?;
@@ -140,11 +140,11 @@ fn prepare_restart_on(
     Ok(report)
 }
 
-fn begun(kernel: &dyn Kernel, application: &Application<'_>) -> StandingPlan {
-    StandingPlan {
+fn begun(kernel: &dyn Kernel, application: &Application<'_>) -> ActivePlan {
+    ActivePlan {
         schema_version: APPLICATION_SCHEMA_VERSION,
         tool_version: application.tool_version.to_owned(),
-        state: StandingState::Begun,
+        state: ActivePlanState::Begun,
         applied_at: now(),
         boot: journal::boot_id(kernel),
         file: application.file.to_owned(),
@@ -162,11 +162,11 @@ fn refuse_other_than_root(application: &Application<'_>) -> Result<(), HostError
         return Ok(());
     }
     Err(HostError::Request {
-        place: application.file.to_owned(),
+        location: application.file.to_owned(),
         what: "only root may change the machine".to_owned(),
         present: format!("user {}", rustix::process::geteuid().as_raw()),
         needed: "root".to_owned(),
-        mend: "run the same command with sudo".to_owned(),
+        fix: "run the same command with sudo".to_owned(),
     })
 }
 
@@ -179,7 +179,7 @@ fn now() -> Nanos {
 
 fn make(
     changes: &mut Changes,
-    plan: &mut StandingPlan,
+    plan: &mut ActivePlan,
     progress: &mut dyn FnMut(&ChangeStep),
 ) -> Result<(), HostError> {
     let kernel = changes.kernel();
@@ -189,7 +189,7 @@ fn make(
         progress(step);
         plan.findings.extend(steps::make(changes, step)?);
     }
-    raise_walls(changes, &*kernel, plan, &others, progress)?;
+    raise_isolation_of_all(changes, &*kernel, plan, &others, progress)?;
     caches::share(changes, plan, &others, progress)?;
     for step in others.iter().filter(|step| step.kind == StepKind::Knob) {
         progress(step);
@@ -198,16 +198,16 @@ fn make(
     Ok(())
 }
 
-fn raise_walls(
+fn raise_isolation_of_all(
     changes: &mut Changes,
     kernel: &dyn Kernel,
-    plan: &mut StandingPlan,
+    plan: &mut ActivePlan,
     steps: &[ChangeStep],
     progress: &mut dyn FnMut(&ChangeStep),
 ) -> Result<(), HostError> {
     // Before the walls: a slice of systemd that lists their CPUs would make partitions invalid.
     let slices = left::slices(&plan.resolved, &plan.changes);
-    if steps.iter().any(|step| step.kind == StepKind::Wall) && !slices.is_empty() {
+    if steps.iter().any(|step| step.kind == StepKind::Isolation) && !slices.is_empty() {
         let told = systemd::keep_slices_on(changes, &slices, &plan.resolved.housekeeping)?;
         plan.findings.extend(told);
     }
@@ -221,10 +221,10 @@ fn raise_walls(
             shielded = shielded.union(&domain.cpus);
             continue;
         }
-        let wall = steps
+        let isolation = steps
             .iter()
-            .find(|step| step.kind == StepKind::Wall && step.name == domain.name);
-        let Some(step) = wall else {
+            .find(|step| step.kind == StepKind::Isolation && step.name == domain.name);
+        let Some(step) = isolation else {
             continue;
         };
         progress(step);
@@ -235,8 +235,8 @@ fn raise_walls(
             name: format!("rampart-{}", domain.name),
         };
         refuse_taken_name(kernel, &hierarchies, &request)?;
-        let raised = shield::raise_wall(changes, &hierarchies, &request)?;
-        let (stands, findings) = standing_domain(&hierarchies, domain, raised)?;
+        let raised = shield::raise_isolation(changes, &hierarchies, &request)?;
+        let (stands, findings) = active_domain(&hierarchies, domain, raised)?;
         plan.domains.push(stands);
         plan.findings.extend(findings);
         shielded = shielded.union(&domain.cpus);
@@ -260,7 +260,7 @@ fn raise_walls(
                     format!("interrupt {} ({})", interrupt.interrupt, interrupt.name),
                     reason,
                 )
-                .mend("boot with irqaffinity= and isolcpus=managed_irq, as `rampart apply --boot` writes them"),
+                .fix("boot with irqaffinity= and isolcpus=managed_irq, as `rampart apply --boot` writes them"),
             );
         }
     }
@@ -268,12 +268,12 @@ fn raise_walls(
 }
 
 /// A cell as it stands: its wall is raised by the hypervisor, when the cell is brought up.
-fn cell(domain: &ResolvedDomain) -> StandingDomain {
-    StandingDomain {
+fn cell(domain: &ResolvedDomain) -> ActiveDomain {
+    ActiveDomain {
         name: domain.name.clone(),
         kind: domain.kind,
         cpus: domain.cpus.clone(),
-        wall: Wall::Cell,
+        isolation: IsolationMechanism::Cell,
         partition: None,
         group: None,
         members: None,
@@ -296,12 +296,12 @@ fn refuse_taken_name(
         let group = mount.join(&request.name);
         if kernel.exists(&group) {
             return Err(HostError::Request {
-                place: group.display().to_string(),
+                location: group.display().to_string(),
                 what: "the domain's control group is there already, and is not of this plan"
                     .to_owned(),
                 present: "a group".to_owned(),
                 needed: "none".to_owned(),
-                mend: format!(
+                fix: format!(
                     "end what runs in it and remove it: rmdir {}",
                     group.display()
                 ),
@@ -312,12 +312,15 @@ fn refuse_taken_name(
 }
 
 /// A plan stands behind real walls or not at all: bound threads alone would keep nobody else off.
-fn standing_domain(
+fn active_domain(
     hierarchies: &Hierarchies,
     domain: &ResolvedDomain,
     raised: Raised,
-) -> Result<(StandingDomain, Vec<Finding>), HostError> {
-    if matches!(raised.wall, Wall::None | Wall::AffinityOnly) {
+) -> Result<(ActiveDomain, Vec<Finding>), HostError> {
+    if matches!(
+        raised.isolation,
+        IsolationMechanism::None | IsolationMechanism::AffinityOnly
+    ) {
         let reasons: Vec<String> = raised.findings.iter().map(ToString::to_string).collect();
         return Err(HostError::Step {
             step: format!("wall of {}", domain.name),
@@ -326,7 +329,7 @@ fn standing_domain(
                 domain.cpus.named(),
                 reasons.join("; ")
             ),
-            mend: "remove what these reasons name".to_owned(),
+            fix: "remove what these reasons name".to_owned(),
         });
     }
     let own = raised.group.as_ref();
@@ -336,11 +339,11 @@ fn standing_domain(
     });
     let text = |path: &Path| path.display().to_string();
     Ok((
-        StandingDomain {
+        ActiveDomain {
             name: domain.name.clone(),
             kind: domain.kind,
             cpus: domain.cpus.clone(),
-            wall: raised.wall,
+            isolation: raised.isolation,
             partition: raised.partition,
             group: group.as_deref().map(text),
             members: raised.admit_to.as_deref().map(text),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use rampart_model::{
-    ByteSize, CacheShare, ChangeList, ChangeTarget, ResolvedPlan, StandingPlan, StepKind, WayMask,
+    ActivePlan, ByteSize, CacheShare, ChangeList, ChangeTarget, ResolvedPlan, StepKind, WayMask,
 };
 
 use super::tests::{
@@ -16,7 +16,7 @@ use super::tests::{
 use crate::fake::resctrl::{POINT, Resctrl};
 use crate::fake::{FakeKernel, Layout, Machine, cpus, directory};
 use crate::release::release_locked;
-use crate::{HostError, StateDirectory, journal, standing_plan};
+use crate::{HostError, StateDirectory, active_plan, journal};
 
 const PAGES: &str = "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages";
 
@@ -59,7 +59,7 @@ fn ways(kernel: &FakeKernel, group: &str, id: u32) -> u64 {
 fn there_and_back(
     before: Machine,
     plan: &(ResolvedPlan, ChangeList),
-    look: impl FnOnce(&FakeKernel, &StandingPlan),
+    look: impl FnOnce(&FakeKernel, &ActivePlan),
 ) {
     let directory = directory();
     let state = StateDirectory::at(directory.path());
@@ -69,7 +69,7 @@ fn there_and_back(
     let report = release_locked(&*kernel, &state).expect("release");
     assert!(report.left.is_empty(), "{:?}", report.left);
     assert_eq!(picture(&kernel.machine()), picture(&before));
-    assert_eq!(standing_plan(&state).expect("read"), None);
+    assert_eq!(active_plan(&state).expect("read"), None);
 }
 
 /// Applies what is refused, and compares with the machine before.
@@ -115,13 +115,18 @@ fn a_share_is_a_group_and_all_else_has_the_rest() {
             Some("2 of 11 ways of L3 cache 0 (mask 30); 45 % of memory bandwidth")
         );
         // What was written is in the plan, for the status.
-        let places: Vec<(String, &str)> = stands
+        let locations: Vec<(String, &str)> = stands
             .changes
             .steps
             .iter()
             .filter(|step| step.kind == StepKind::Cache && step.name == "press")
-            .flat_map(|step| &step.places)
-            .map(|place| (place.place.replace(POINT, ""), place.value.as_str()))
+            .flat_map(|step| &step.locations)
+            .map(|location| {
+                (
+                    location.location.replace(POINT, ""),
+                    location.value.as_str(),
+                )
+            })
             .collect();
         let expected = [
             ("/rampart-press/schemata", "L3:0=f"),
@@ -129,7 +134,7 @@ fn a_share_is_a_group_and_all_else_has_the_rest() {
             ("/schemata", "L3:0=7f0"),
         ];
         assert_eq!(
-            places,
+            locations,
             expected.map(|(path, value)| (path.to_owned(), value))
         );
     });
@@ -148,7 +153,7 @@ fn a_cache_that_the_domain_does_not_use_stays_whole() {
             stands
                 .findings
                 .iter()
-                .all(|told| !told.place.contains("mode"))
+                .all(|told| !told.location.contains("mode"))
         );
     });
 }
@@ -227,7 +232,7 @@ fn a_share_that_is_not_to_be_had_is_refused_and_all_is_taken_back() {
         let plan = shared(Some(exclusive(ways)), None);
         let text = refusal(&before, &plan).to_string();
         assert!(text.contains(expected), "{ways} ways: {text}");
-        assert!(text.contains("mend: "), "{text}");
+        assert!(text.contains("fix: "), "{text}");
     }
 
     // The first share is made, and the second is not.
@@ -298,7 +303,10 @@ fn every_end_leads_back() {
                     ChangeTarget::ThreadPolicy(_) | ChangeTarget::ThreadAffinity(_)
                 )
             };
-            !step.places.iter().any(|place| is_thread(&place.target))
+            !step
+                .locations
+                .iter()
+                .any(|location| is_thread(&location.target))
         });
         survives_every_end_of(&before, &plan, &list);
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One plan stands at a time.
 
-use rampart_model::{StandingPlan, StandingState};
+use rampart_model::{ActivePlan, ActivePlanState};
 
 use crate::kernel::{Kernel, RunningKernel};
 use crate::{HostError, StateDirectory, journal, standing};
@@ -10,32 +10,32 @@ use crate::{HostError, StateDirectory, journal, standing};
 ///
 /// # Errors
 /// If one stands, awaits a restart, or was begun and broken off: the message says what to do.
-pub fn check_that_nothing_stands(state: &StateDirectory) -> Result<(), HostError> {
+pub fn check_that_no_plan_is_active(state: &StateDirectory) -> Result<(), HostError> {
     refuse_second(&RunningKernel, state, Waiting::Refused)
 }
 
-/// Whether the boot line of a plan can be written: as [`check_that_nothing_stands`], but over one that
+/// Whether the kernel command line of a plan can be written: as [`check_that_no_plan_is_active`], but over one that
 /// awaits its restart.
 ///
 /// # Errors
-/// As [`check_that_nothing_stands`].
+/// As [`check_that_no_plan_is_active`].
 pub fn check_before_restart(state: &StateDirectory) -> Result<(), HostError> {
-    refuse_second(&RunningKernel, state, Waiting::Granted)
+    refuse_second(&RunningKernel, state, Waiting::EffectiveSettings)
 }
 
 /// Whether a plan that awaits a restart may be replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Waiting {
-    Granted,
+    EffectiveSettings,
     Refused,
 }
 
 /// The plan of this boot. One that stood before a restart does not stand any more.
-pub(super) fn standing_here(
+pub(super) fn active_here(
     kernel: &dyn Kernel,
     state: &StateDirectory,
-) -> Result<Option<StandingPlan>, HostError> {
-    let present = standing::standing_plan(state)?;
+) -> Result<Option<ActivePlan>, HostError> {
+    let present = standing::active_plan(state)?;
     Ok(present.filter(|present| present.boot == journal::boot_id(kernel)))
 }
 
@@ -45,29 +45,29 @@ pub(super) fn refuse_second(
     state: &StateDirectory,
     waiting: Waiting,
 ) -> Result<(), HostError> {
-    let Some(present) = standing_here(kernel, state)? else {
+    let Some(present) = active_here(kernel, state)? else {
         return Ok(());
     };
-    let (what, mend) = match (present.state, waiting) {
-        (StandingState::Begun, _) => (
+    let (what, fix) = match (present.state, waiting) {
+        (ActivePlanState::Begun, _) => (
             "the application of a plan was broken off",
             "run `rampart release`, and apply again",
         ),
-        (StandingState::AwaitsRestart, Waiting::Granted) => return Ok(()),
-        (StandingState::AwaitsRestart, Waiting::Refused) => (
-            "the boot line of a plan is written, and the machine was not restarted since",
+        (ActivePlanState::AwaitsRestart, Waiting::EffectiveSettings) => return Ok(()),
+        (ActivePlanState::AwaitsRestart, Waiting::Refused) => (
+            "the kernel command line of a plan is written, and the machine was not restarted since",
             "restart the machine, and apply again, or run `rampart release`",
         ),
-        (StandingState::Stands, _) => (
-            "a plan stands already",
+        (ActivePlanState::Active, _) => (
+            "a plan is active already",
             "run `rampart release` first; `rampart status` shows what stands",
         ),
     };
     Err(HostError::Request {
-        place: state.path().join("plan.json").display().to_string(),
+        location: state.path().join("plan.json").display().to_string(),
         what: what.to_owned(),
         present: present.file,
         needed: "no plan".to_owned(),
-        mend: mend.to_owned(),
+        fix: fix.to_owned(),
     })
 }

@@ -4,7 +4,7 @@
 use std::io;
 use std::path::Path;
 
-use rampart_model::{ChangePlace, ChangeStep, ChangeTarget, CpuSet, Finding, Severity};
+use rampart_model::{ChangeLocation, ChangeStep, ChangeTarget, CpuSet, Finding, Severity};
 
 use crate::HostError;
 use crate::changes::{Changes, Setting};
@@ -19,64 +19,66 @@ use crate::systemd;
 /// may not be had, and memory is moved for them: better before a wall than behind it. A service that
 /// works against the plan would move meanwhile what the walls move, and again before they are down.
 pub(super) fn comes_before_walls(step: &ChangeStep) -> bool {
-    step.places.iter().any(|place| match &place.target {
-        ChangeTarget::File(path) => {
-            (path.starts_with("/sys/devices/system/cpu/cpu") && path.ends_with("/online"))
-                || is_huge_pages(path)
-        }
-        ChangeTarget::ThreadAffinity(_) | ChangeTarget::Service(_) => true,
-        _ => false,
-    })
+    step.locations
+        .iter()
+        .any(|location| match &location.target {
+            ChangeTarget::File(path) => {
+                (path.starts_with("/sys/devices/system/cpu/cpu") && path.ends_with("/online"))
+                    || is_huge_pages(path)
+            }
+            ChangeTarget::ThreadAffinity(_) | ChangeTarget::Service(_) => true,
+            _ => false,
+        })
 }
 
 /// Makes a step, and answers what did not come out as asked without being a reason to stop.
 pub(super) fn make(changes: &mut Changes, step: &ChangeStep) -> Result<Vec<Finding>, HostError> {
     let mut findings = Vec::new();
     let mut settings = Vec::new();
-    for place in &step.places {
-        match &place.target {
+    for location in &step.locations {
+        match &location.target {
             ChangeTarget::ThreadPolicy(thread) => {
-                findings.extend(set_policy(changes, step, place, *thread)?);
+                findings.extend(set_policy(changes, step, location, *thread)?);
             }
             ChangeTarget::ThreadAffinity(thread) => {
-                findings.extend(set_affinity(changes, step, place, *thread)?);
+                findings.extend(set_affinity(changes, step, location, *thread)?);
             }
-            ChangeTarget::Service(unit) => findings.extend(stop(changes, place, unit)?),
+            ChangeTarget::Service(unit) => findings.extend(stop(changes, location, unit)?),
             ChangeTarget::File(path) if is_huge_pages(path) => {
-                reserve(changes, step, path, place)?;
+                reserve(changes, step, path, location)?;
             }
-            ChangeTarget::File(path) => settings.push((place, file(changes, path, place))),
+            ChangeTarget::File(path) => settings.push((location, file(changes, path, location))),
             ChangeTarget::Schemata(path) => settings.push((
-                place,
+                location,
                 Setting {
                     notation: Notation::Schemata,
-                    ..Setting::text(path, place.value.clone())
+                    ..Setting::text(path, location.value.clone())
                 },
             )),
             ChangeTarget::CpuListFile(path) => {
-                settings.push((place, cpus(step, path, place, Notation::List)?));
+                settings.push((location, cpus(step, path, location, Notation::List)?));
             }
             ChangeTarget::CpuMaskFile(path) => {
-                settings.push((place, cpus(step, path, place, Notation::Mask)?));
+                settings.push((location, cpus(step, path, location, Notation::Mask)?));
             }
         }
     }
-    let (places, settings): (Vec<&ChangePlace>, Vec<Setting>) = settings.into_iter().unzip();
+    let (locations, settings): (Vec<&ChangeLocation>, Vec<Setting>) = settings.into_iter().unzip();
     let answers = changes.set(&settings)?;
-    for ((place, setting), answer) in places.into_iter().zip(&settings).zip(answers) {
+    for ((location, setting), answer) in locations.into_iter().zip(&settings).zip(answers) {
         match answer {
             Ok(present) if reads_as(setting, &present) => {}
             Ok(present) => {
                 let what = format!(
                     "{}: the kernel took {} and made it {present}",
-                    place.place, setting.value
+                    location.location, setting.value
                 );
                 return Err(not_granted(step, what));
             }
             Err(error) => {
                 let what = format!(
                     "{}: the kernel refuses {}: {error}",
-                    place.place, setting.value
+                    location.location, setting.value
                 );
                 return Err(not_granted(step, what));
             }
@@ -99,16 +101,16 @@ fn reserve(
     changes: &mut Changes,
     step: &ChangeStep,
     path: &str,
-    place: &ChangePlace,
+    location: &ChangeLocation,
 ) -> Result<(), HostError> {
     let setting = Setting {
         notation: Notation::Pages,
-        ..Setting::text(path, place.value.clone())
+        ..Setting::text(path, location.value.clone())
     };
-    let wanted: u64 = place
+    let wanted: u64 = location
         .value
         .parse()
-        .map_err(|_| not_granted(step, format!("{path}: `{}` is no number", place.value)))?;
+        .map_err(|_| not_granted(step, format!("{path}: `{}` is no number", location.value)))?;
     let mut given = None;
     for _ in 0..ASKED_AGAIN {
         let answer = changes.set(std::slice::from_ref(&setting))?.pop();
@@ -130,11 +132,11 @@ fn reserve(
         given = now;
     }
     Err(HostError::Request {
-        place: path.to_owned(),
+        location: path.to_owned(),
         what: "the kernel does not find so much memory in pieces of this size; all that was changed before is taken back".to_owned(),
         present: given.map_or_else(|| "no number".to_owned(), |given| format!("{given} pages")),
         needed: format!("{wanted}"),
-        mend: format!(
+        fix: format!(
             "free memory on that node (echo 1 > /proc/sys/vm/compact_memory after ending what uses it), apply the plan early after the start, give the guests less memory, or write `{} = \"skip\"` under [host]; pages of 1 GiB come with `rampart apply --boot`",
             step.name
         ),
@@ -143,7 +145,7 @@ fn reserve(
 
 fn stop(
     changes: &mut Changes,
-    place: &ChangePlace,
+    location: &ChangeLocation,
     unit: &str,
 ) -> Result<Option<Finding>, HostError> {
     if systemd::stop_service(changes, unit)? {
@@ -152,11 +154,11 @@ fn stop(
     Ok(Some(
         Finding::new(
             Severity::Warning,
-            place.place.clone(),
+            location.location.clone(),
             "it runs, and no service of systemd started it, so it was left",
         )
         .values("running", "stopped")
-        .mend("stop it by the means that started it"),
+        .fix("stop it by the means that started it"),
     ))
 }
 
@@ -172,11 +174,11 @@ fn not_granted(step: &ChangeStep, what: String) -> HostError {
     HostError::Step {
         step: step.name.clone(),
         what,
-        mend: format!("write `{} = \"skip\"` under [host] of the plan", step.name),
+        fix: format!("write `{} = \"skip\"` under [host] of the plan", step.name),
     }
 }
 
-fn file(changes: &Changes, path: &str, place: &ChangePlace) -> Setting {
+fn file(changes: &Changes, path: &str, location: &ChangeLocation) -> Setting {
     let marked = changes
         .kernel()
         .read(Path::new(path))
@@ -187,24 +189,24 @@ fn file(changes: &Changes, path: &str, place: &ChangePlace) -> Setting {
         } else {
             Notation::Text
         },
-        ..Setting::text(path, place.value.clone())
+        ..Setting::text(path, location.value.clone())
     }
 }
 
 fn cpus(
     step: &ChangeStep,
     path: &str,
-    place: &ChangePlace,
+    location: &ChangeLocation,
     notation: Notation,
 ) -> Result<Setting, HostError> {
-    Ok(Setting::cpus(path, &set_of(step, place)?, notation))
+    Ok(Setting::cpus(path, &set_of(step, location)?, notation))
 }
 
-fn set_of(step: &ChangeStep, place: &ChangePlace) -> Result<CpuSet, HostError> {
-    place.value.parse().map_err(|_| {
+fn set_of(step: &ChangeStep, location: &ChangeLocation) -> Result<CpuSet, HostError> {
+    location.value.parse().map_err(|_| {
         not_granted(
             step,
-            format!("{}: `{}` are no CPUs", place.place, place.value),
+            format!("{}: `{}` are no CPUs", location.location, location.value),
         )
     })
 }
@@ -212,16 +214,16 @@ fn set_of(step: &ChangeStep, place: &ChangePlace) -> Result<CpuSet, HostError> {
 fn set_policy(
     changes: &mut Changes,
     step: &ChangeStep,
-    place: &ChangePlace,
+    location: &ChangeLocation,
     thread: u32,
 ) -> Result<Option<Finding>, HostError> {
     let kernel = changes.kernel();
-    let Ok(policy) = place.value.parse() else {
-        let what = format!("{}: `{}` is no policy", place.place, place.value);
+    let Ok(policy) = location.value.parse() else {
+        let what = format!("{}: `{}` is no policy", location.location, location.value);
         return Err(not_granted(step, what));
     };
     let Some(task) = recorded(&*kernel, thread) else {
-        return Ok(Some(gone(place)));
+        return Ok(Some(gone(location)));
     };
     let answer = changes.set_policy(task, policy)?;
     let present = answer.and_then(|()| kernel.attributes(thread));
@@ -230,14 +232,17 @@ fn set_policy(
         Ok(present) => {
             let what = format!(
                 "{}: the kernel took {policy} and made it {}",
-                place.place,
+                location.location,
                 present.policy()
             );
             Err(not_granted(step, what))
         }
-        Err(error) if groups::is_gone(&error) => Ok(Some(gone(place))),
+        Err(error) if groups::is_gone(&error) => Ok(Some(gone(location))),
         Err(error) => {
-            let what = format!("{}: the kernel refuses {policy}: {error}", place.place);
+            let what = format!(
+                "{}: the kernel refuses {policy}: {error}",
+                location.location
+            );
             Err(not_granted(step, what))
         }
     }
@@ -246,14 +251,14 @@ fn set_policy(
 fn set_affinity(
     changes: &mut Changes,
     step: &ChangeStep,
-    place: &ChangePlace,
+    location: &ChangeLocation,
     thread: u32,
 ) -> Result<Option<Finding>, HostError> {
     let kernel = changes.kernel();
-    let cpus = set_of(step, place)?;
-    let stays = |why: &str| stays(place, &cpus, why);
+    let cpus = set_of(step, location)?;
+    let stays = |why: &str| stays(location, &cpus, why);
     let Some(task) = recorded(&*kernel, thread) else {
-        return Ok(Some(gone(place)));
+        return Ok(Some(gone(location)));
     };
     if task.affinity == cpus {
         return Ok(None);
@@ -265,7 +270,7 @@ fn set_affinity(
     match answer.and_then(|()| kernel.affinity(thread)) {
         Ok(present) if present == cpus => Ok(None),
         Ok(present) => Ok(Some(stays(&format!("it is on {}", present.named())))),
-        Err(error) if groups::is_gone(&error) => Ok(Some(gone(place))),
+        Err(error) if groups::is_gone(&error) => Ok(Some(gone(location))),
         // Threads of the kernel come and go, and some are bound after they were listed.
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
             Ok(Some(stays(&error.to_string())))
@@ -273,7 +278,7 @@ fn set_affinity(
         Err(error) => {
             let what = format!(
                 "{}: the kernel refuses {}: {error}",
-                place.place,
+                location.location,
                 cpus.named()
             );
             Err(not_granted(step, what))
@@ -281,22 +286,25 @@ fn set_affinity(
     }
 }
 
-fn gone(place: &ChangePlace) -> Finding {
+fn gone(location: &ChangeLocation) -> Finding {
     Finding::new(
         Severity::Note,
-        place.place.clone(),
+        location.location.clone(),
         "it ended before it could be changed",
     )
 }
 
-fn stays(place: &ChangePlace, wanted: &CpuSet, why: &str) -> Finding {
-    let present = place.present.parse::<CpuSet>();
-    let present = present.map_or_else(|_| place.present.clone(), |cpus| cpus.named().to_string());
+fn stays(location: &ChangeLocation, wanted: &CpuSet, why: &str) -> Finding {
+    let present = location.present.parse::<CpuSet>();
+    let present = present.map_or_else(
+        |_| location.present.clone(),
+        |cpus| cpus.named().to_string(),
+    );
     Finding::new(
         Severity::Note,
-        place.place.clone(),
+        location.location.clone(),
         format!("the kernel leaves it where it is: {why}"),
     )
     .values(present, wanted.named().to_string())
-    .mend("isolate the CPUs on the boot line: `rampart apply --boot`")
+    .fix("isolate the CPUs on the kernel command line: `rampart apply --boot`")
 }

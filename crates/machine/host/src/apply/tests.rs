@@ -6,16 +6,17 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use rampart_model::{
-    APPLICATION_SCHEMA_VERSION, BootSection, ChangeList, ChangePlace, ChangeStep, ChangeTarget,
-    CpuOwnership, CpuRole, CpuSet, DomainKind, InterruptOwnership, ResolvedDomain, ResolvedPlan,
-    SchedulingPolicy, SmtPolicy, StandingPlan, StandingState, StepAction, StepKind, Wall,
+    APPLICATION_SCHEMA_VERSION, ActivePlan, ActivePlanState, BootSection, ChangeList,
+    ChangeLocation, ChangeStep, ChangeTarget, CpuOwnership, CpuRole, CpuSet, DomainKind,
+    InterruptOwnership, IsolationMechanism, ResolvedDomain, ResolvedPlan, SchedulingPolicy,
+    SmtPolicy, StepAction, StepKind,
 };
 
 use super::{Application, apply_on, prepare_restart_on};
 use crate::fake::{FakeKernel, Layout, Machine, V2, cpus, directory, ordinary};
 use crate::policy::Attributes;
 use crate::release::release_locked;
-use crate::{HostError, StateDirectory, journal, standing_plan};
+use crate::{HostError, StateDirectory, active_plan, journal};
 
 const THP: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 const WATCHDOG: &str = "/proc/sys/kernel/nmi_watchdog";
@@ -84,7 +85,7 @@ pub(super) fn resolved() -> ResolvedPlan {
     }
 }
 
-pub(super) fn step(kind: StepKind, name: &str, places: Vec<ChangePlace>) -> ChangeStep {
+pub(super) fn step(kind: StepKind, name: &str, locations: Vec<ChangeLocation>) -> ChangeStep {
     ChangeStep {
         kind,
         name: name.to_owned(),
@@ -93,23 +94,23 @@ pub(super) fn step(kind: StepKind, name: &str, places: Vec<ChangePlace>) -> Chan
         why: String::new(),
         present: String::new(),
         wanted: String::new(),
-        places,
+        locations,
         disruptive: None,
-        mend: None,
+        fix: None,
         source: String::new(),
     }
 }
 
-pub(super) fn place(target: ChangeTarget, value: &str) -> ChangePlace {
-    ChangePlace {
-        place: format!("{target:?}"),
+pub(super) fn place(target: ChangeTarget, value: &str) -> ChangeLocation {
+    ChangeLocation {
+        location: format!("{target:?}"),
         target,
         present: String::new(),
         value: value.to_owned(),
     }
 }
 
-pub(super) fn file(path: &str, value: &str) -> Vec<ChangePlace> {
+pub(super) fn file(path: &str, value: &str) -> Vec<ChangeLocation> {
     vec![place(ChangeTarget::File(path.to_owned()), value)]
 }
 
@@ -118,8 +119,8 @@ pub(super) fn changes() -> ChangeList {
         schema_version: APPLICATION_SCHEMA_VERSION,
         tool_version: String::new(),
         steps: vec![
-            step(StepKind::Wall, "press", Vec::new()),
-            step(StepKind::Wall, "vision", Vec::new()),
+            step(StepKind::Isolation, "press", Vec::new()),
+            step(StepKind::Isolation, "vision", Vec::new()),
             step(StepKind::Knob, "watchdog", file(WATCHDOG, "0")),
             step(StepKind::Knob, "huge-pages", file(THP, "never")),
             step(
@@ -144,7 +145,7 @@ pub(super) fn apply(
     kernel: &Arc<FakeKernel>,
     state: &StateDirectory,
     changes: &ChangeList,
-) -> Result<StandingPlan, HostError> {
+) -> Result<ActivePlan, HostError> {
     apply_plan(kernel, state, &resolved(), changes)
 }
 
@@ -153,7 +154,7 @@ pub(super) fn apply_plan(
     state: &StateDirectory,
     resolved: &ResolvedPlan,
     changes: &ChangeList,
-) -> Result<StandingPlan, HostError> {
+) -> Result<ActivePlan, HostError> {
     let kernel: Arc<FakeKernel> = Arc::clone(kernel);
     let application = application(resolved, changes);
     apply_on(kernel, state, &application, &mut |_| ())
@@ -191,8 +192,8 @@ fn a_restart_that_was_asked_for_is_awaited() {
         for part in ["restart the machine", "rampart release", "plan.toml"] {
             assert!(refusal.contains(part), "{time}: {refusal}");
         }
-        let waits = standing_plan(&state).expect("read").expect("a plan");
-        assert_eq!(waits.state, StandingState::AwaitsRestart);
+        let waits = active_plan(&state).expect("read").expect("a plan");
+        assert_eq!(waits.state, ActivePlanState::AwaitsRestart);
     }
     assert!(text(&kernel, loader).contains("isolcpus=domain,2-3"));
     let boot = "/proc/sys/kernel/random/boot_id";
@@ -234,15 +235,15 @@ fn a_plan_stands_without_its_process_and_release_takes_it_back() {
             .insert(THP.into(), "[always] madvise never\n".into());
         let kernel = Arc::new(FakeKernel::new(before.clone()));
         let plan = apply(&kernel, &state, &changes()).expect("apply");
-        assert_eq!(plan.state, StandingState::Stands);
-        assert_eq!(standing_plan(&state).expect("read"), Some(plan.clone()));
+        assert_eq!(plan.state, ActivePlanState::Active);
+        assert_eq!(active_plan(&state).expect("read"), Some(plan.clone()));
         let expected = match layout {
-            Layout::V2 => Wall::IsolatedPartition,
-            _ => Wall::CpusetV1,
+            Layout::V2 => IsolationMechanism::IsolatedPartition,
+            _ => IsolationMechanism::CpusetV1,
         };
         for (name, list) in [("press", "2"), ("vision", "3")] {
             let stands = plan.domain(name).expect("domain");
-            assert_eq!((stands.wall, &stands.cpus), (expected, &cpus(list)));
+            assert_eq!((stands.isolation, &stands.cpus), (expected, &cpus(list)));
             let group = PathBuf::from(stands.group.as_deref().expect("group"));
             assert_eq!(kernel.machine().groups[&group].cpus, cpus(list));
         }
@@ -258,7 +259,7 @@ fn a_plan_stands_without_its_process_and_release_takes_it_back() {
         assert!(
             plan.findings
                 .iter()
-                .any(|finding| finding.place.contains("interrupt 6"))
+                .any(|finding| finding.location.contains("interrupt 6"))
         );
 
         // What ended processes left is put back before each shield; a plan is not of that kind.
@@ -277,7 +278,7 @@ fn a_plan_stands_without_its_process_and_release_takes_it_back() {
         assert_eq!(text(&kernel, THP), "always");
         before.files.insert(THP.into(), "always\n".into());
         assert_eq!(picture(&kernel.machine()), picture(&before));
-        assert_eq!(standing_plan(&state).expect("read"), None);
+        assert_eq!(active_plan(&state).expect("read"), None);
         assert!(journal::files(&state).is_empty());
     }
 }
@@ -308,7 +309,7 @@ fn walls_alone(host: &str) -> Arc<FakeKernel> {
         ..resolved()
     };
     let mut list = changes();
-    list.steps.retain(|step| step.kind == StepKind::Wall);
+    list.steps.retain(|step| step.kind == StepKind::Isolation);
     let directory = directory();
     let state = StateDirectory::at(directory.path());
     let before = managed();
@@ -405,7 +406,7 @@ fn the_first_step_that_is_refused_ends_it_and_all_is_taken_back() {
     // The walls would move it first.
     for step in &mut list.steps {
         step.kind = match step.name.as_str() {
-            "press" | "vision" => StepKind::BootLine,
+            "press" | "vision" => StepKind::KernelCommandLine,
             _ => step.kind,
         };
     }
@@ -416,7 +417,7 @@ fn the_first_step_that_is_refused_ends_it_and_all_is_taken_back() {
         assert!(refusal.contains(part), "{refusal}");
     }
     assert_eq!(picture(&kernel.machine()), picture(&before));
-    assert_eq!(standing_plan(&state).expect("read"), None);
+    assert_eq!(active_plan(&state).expect("read"), None);
 }
 
 #[test]
@@ -430,12 +431,16 @@ fn what_someone_else_changed_since_is_left_and_told() {
         thread.attributes = Attributes::of(SchedulingPolicy::Fifo(77));
     }
     let report = release_locked(&*kernel, &state).expect("release");
-    let places: Vec<&str> = report.left.iter().map(|left| left.place.as_str()).collect();
-    assert_eq!(places, [WATCHDOG, "/proc/30"]);
+    let locations: Vec<&str> = report
+        .left
+        .iter()
+        .map(|left| left.location.as_str())
+        .collect();
+    assert_eq!(locations, [WATCHDOG, "/proc/30"]);
     assert_eq!(text(&kernel, WATCHDOG), "5");
     let thread = kernel.machine().threads[&30].clone();
     assert_eq!(thread.attributes.policy(), SchedulingPolicy::Fifo(77));
-    assert_eq!(standing_plan(&state).expect("read"), None);
+    assert_eq!(active_plan(&state).expect("read"), None);
 }
 
 /// Ends the process at every step of `apply`, then every step of the `release` after it.
@@ -464,7 +469,7 @@ pub(super) fn survives_every_end_of(before: &Machine, resolved: &ResolvedPlan, l
             picture(before),
             "after {steps} steps"
         );
-        assert_eq!(standing_plan(&state).expect("read"), None);
+        assert_eq!(active_plan(&state).expect("read"), None);
         assert!(journal::files(&state).is_empty());
         if whole {
             assert!(steps > 60, "an application of {steps} steps is none");
@@ -570,7 +575,7 @@ fn in_memory(name: &str, cpus: &str) -> (Machine, ResolvedPlan, ChangeList) {
     );
     let planned = rampart_plan::parse(&text, "plan.toml").unwrap_or_else(|error| panic!("{error}"));
     let facts = crate::read_machine(&root);
-    let around = crate::read_surroundings(&root, &[]);
+    let around = crate::read_environment(&root, &[]);
     let resolved = rampart_plan::resolve(&facts, &planned, &around);
     let readings = crate::read_knob_values(&root, &resolved.real_time);
     let subject = rampart_rules::Subject {
@@ -585,13 +590,13 @@ fn in_memory(name: &str, cpus: &str) -> (Machine, ResolvedPlan, ChangeList) {
         _ => Layout::V1,
     };
     let mut machine = Machine::new(count, layout);
-    for place in list.steps.iter().flat_map(|step| &step.places) {
-        match &place.target {
+    for location in list.steps.iter().flat_map(|step| &step.locations) {
+        match &location.target {
             ChangeTarget::File(path)
             | ChangeTarget::CpuListFile(path)
             | ChangeTarget::CpuMaskFile(path)
             | ChangeTarget::Schemata(path) => {
-                let present = format!("{}\n", place.present);
+                let present = format!("{}\n", location.present);
                 machine.files.entry(path.into()).or_insert(present);
             }
             ChangeTarget::ThreadPolicy(thread) | ChangeTarget::ThreadAffinity(thread) => {

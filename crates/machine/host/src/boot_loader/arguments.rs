@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The words of a boot line, and how wanted ones take the place of those that are there
+//! The words of a kernel command line, and how wanted ones take the place of those that are there
 //! (Documentation/admin-guide/kernel-parameters.rst).
 
 use crate::HostError;
@@ -81,28 +81,28 @@ pub(super) fn holds(line: &str, wanted: &[String]) -> bool {
     let bare = |word: &str| word.replace(['"', '\''], "");
     let mut present: Vec<(usize, String)> = Vec::new();
     for word in words(line).iter().take_while(|word| *word != "--") {
-        if let Some(place) = names.iter().position(|known| *known == name(word)) {
-            present.push((group(&names, place), value_of(&bare(word))));
+        if let Some(location) = names.iter().position(|known| *known == name(word)) {
+            present.push((group(&names, location), value_of(&bare(word))));
         }
     }
     let mut needed: Vec<(usize, String)> = Vec::new();
     for word in wanted {
-        if let Some(place) = names.iter().position(|known| *known == name(word)) {
-            needed.push((group(&names, place), value_of(&bare(word))));
+        if let Some(location) = names.iter().position(|known| *known == name(word)) {
+            needed.push((group(&names, location), value_of(&bare(word))));
         }
     }
     // The order matters among the values of one parameter alone.
-    present.sort_by_key(|(place, _)| *place);
-    needed.sort_by_key(|(place, _)| *place);
+    present.sort_by_key(|(location, _)| *location);
+    needed.sort_by_key(|(location, _)| *location);
     present == needed
 }
 
 /// Parameters whose order among each other matters count as one.
-fn group(names: &[String], place: usize) -> usize {
+fn group(names: &[String], location: usize) -> usize {
     let is_together = |name: &String| TOGETHER.contains(&name.as_str());
-    match names.get(place).is_some_and(is_together) {
-        true => names.iter().position(is_together).unwrap_or(place),
-        false => place,
+    match names.get(location).is_some_and(is_together) {
+        true => names.iter().position(is_together).unwrap_or(location),
+        false => location,
     }
 }
 
@@ -114,15 +114,15 @@ fn value_of(word: &str) -> String {
     }
 }
 
-/// Refuses what is no argument, or cannot be one of a boot line.
+/// Refuses what is no argument, or cannot be one of a kernel command line.
 pub(super) fn check(wanted: &[String]) -> Result<(), HostError> {
     let refuse = |word: &String, what: &str, needed: &str| {
         Err(HostError::Request {
-            place: "the boot line".to_owned(),
+            location: "the kernel command line".to_owned(),
             what: what.to_owned(),
             present: format!("{word:?}"),
             needed: needed.to_owned(),
-            mend: "correct the argument in the plan".to_owned(),
+            fix: "correct the argument in the plan".to_owned(),
         })
     };
     if wanted.is_empty() {
@@ -218,7 +218,7 @@ mod tests {
             "", "a b", "--", "x=\n", "x='1'", "x=\"1", "=3", "a;b=1", "$(id)",
         ] {
             let error = check(&[wrong.to_owned()]).expect_err(wrong).to_string();
-            assert!(error.contains("mend"), "{error}");
+            assert!(error.contains("fix"), "{error}");
         }
         check(&[]).expect_err("none");
     }

@@ -70,11 +70,11 @@ pub(super) fn change(
     }
     if entries == 0 {
         return Err(HostError::Request {
-            place: partition.join("loader/entries").display().to_string(),
+            location: partition.join("loader/entries").display().to_string(),
             what: "there is no entry of a Linux kernel whose line can be changed".to_owned(),
             present: "none".to_owned(),
             needed: "an entry with a line `options`".to_owned(),
-            mend: format!(
+            fix: format!(
                 "add `{}` to {NEXT_KERNELS} and run `kernel-install add` for the kernel, which \
                  makes its unified image again",
                 wanted.join(" ")

@@ -41,11 +41,11 @@ pub(super) fn find_raspberry_pi(tree: &dyn BootTree) -> Option<BootLoader> {
     RASPBERRY_PI
         .iter()
         .map(Path::new)
-        .find(|place| {
-            tree.exists(&place.join("config.txt")) && tree.exists(&place.join("cmdline.txt"))
+        .find(|location| {
+            tree.exists(&location.join("config.txt")) && tree.exists(&location.join("cmdline.txt"))
         })
-        .map(|place| BootLoader::RaspberryPi {
-            line: place.join("cmdline.txt"),
+        .map(|location| BootLoader::RaspberryPi {
+            line: location.join("cmdline.txt"),
         })
 }
 
@@ -135,11 +135,14 @@ pub(super) fn change(
     let new = changed(&old, wanted);
     if lines(&new).is_empty() {
         return Err(HostError::Request {
-            place: path.display().to_string(),
+            location: path.display().to_string(),
             what: "there is no entry of a Linux kernel".to_owned(),
             present: "none".to_owned(),
             needed: "a `label` with `linux` or `kernel`".to_owned(),
-            mend: format!("add `{}` to the machine's boot line", wanted.join(" ")),
+            fix: format!(
+                "add `{}` to the machine's kernel command line",
+                wanted.join(" ")
+            ),
         });
     }
     Ok(vec![BootFileChange {
@@ -229,7 +232,7 @@ fn with_arguments(line: &str, wanted: &[String]) -> String {
     format!("{start}{space}{}{end}", arguments::merged(value, wanted))
 }
 
-/// The boot lines of an `extlinux.conf`, those for recovery left out.
+/// The kernel command lines of an `extlinux.conf`, those for recovery left out.
 pub(super) fn lines(configuration: &str) -> Vec<String> {
     configuration
         .lines()

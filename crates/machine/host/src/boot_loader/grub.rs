@@ -120,7 +120,7 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('"', ""))
 }
 
-/// The boot lines of a `grub.cfg`, those for recovery left out.
+/// The kernel command lines of a `grub.cfg`, those for recovery left out.
 pub(super) fn lines(configuration: &str) -> Vec<String> {
     configuration
         .lines()

@@ -137,11 +137,11 @@ fn find(tree: &dyn BootTree) -> Option<BootLoader> {
 fn plan(tree: &dyn BootTree, wanted: &[String]) -> Result<BootPlan, HostError> {
     arguments::check(wanted)?;
     let loader = find(tree).ok_or_else(|| HostError::Request {
-        place: "the boot loader".to_owned(),
+        location: "the boot loader".to_owned(),
         what: "no boot loader that Rampart can write to was found".to_owned(),
         present: "none".to_owned(),
         needed: "GRUB, systemd-boot, extlinux, u-boot-menu or a Raspberry Pi".to_owned(),
-        mend: format!(
+        fix: format!(
             "start the kernel with `{}` by the means of this machine, then `rampart apply` again",
             wanted.join(" ")
         ),
@@ -215,7 +215,7 @@ fn is_made(tree: &dyn BootTree, output: &Path, wanted: &[String]) -> bool {
     lines.iter().any(|line| arguments::holds(line, wanted))
 }
 
-/// The boot lines that a program made, those for recovery left out.
+/// The kernel command lines that a program made, those for recovery left out.
 fn made_lines(tree: &dyn BootTree, output: &Path) -> Vec<String> {
     let text = tree.text(output).ok().flatten().unwrap_or_default();
     match output.ends_with("extlinux.conf") {
@@ -224,7 +224,7 @@ fn made_lines(tree: &dyn BootTree, output: &Path) -> Vec<String> {
     }
 }
 
-/// Whether a boot line is for mending the system, and so stays as it is.
+/// Whether a kernel command line is for fixing the system, and so stays as it is.
 fn is_recovery(line: &str) -> bool {
     const WORDS: &[&str] = &["single", "recovery", "rescue", "emergency"];
     let mut words = line.split_whitespace();

@@ -88,11 +88,11 @@ fn write(plan: &BootPlan, kernel: &dyn Kernel, changes: &mut Changes) -> Result<
         changes.step()?;
         if kernel.read(&file.path).ok().as_deref() != Some(&file.new) {
             return Err(HostError::Request {
-                place: file.path.display().to_string(),
+                location: file.path.display().to_string(),
                 what: "it does not read back as it was written".to_owned(),
                 present: "another text".to_owned(),
                 needed: "the text that was written".to_owned(),
-                mend: "look who else writes it".to_owned(),
+                fix: "look who else writes it".to_owned(),
             });
         }
     }
@@ -111,11 +111,11 @@ fn run(
     let old = text_of(kernel, &command.output)?;
     changes.step()?;
     run_command(kernel, &command.words).map_err(|what| HostError::Request {
-        place: command.words.join(" "),
+        location: command.words.join(" "),
         what: "the boot loader's own program failed".to_owned(),
         present: what,
         needed: "a run without an error".to_owned(),
-        mend: "run it by hand and remove the cause".to_owned(),
+        fix: "run it by hand and remove the cause".to_owned(),
     })?;
     changes.step()?;
     let new = text_of(kernel, &command.output)?;
@@ -132,7 +132,7 @@ fn run(
         return Ok(());
     }
     Err(HostError::Request {
-        place: command.output.display().to_string(),
+        location: command.output.display().to_string(),
         what: format!(
             "`{}` made it without the arguments of the plan",
             command.words.join(" ")
@@ -140,9 +140,9 @@ fn run(
         present: made_lines(&Live(kernel), &command.output)
             .into_iter()
             .next()
-            .unwrap_or_else(|| "no boot line".to_owned()),
+            .unwrap_or_else(|| "no kernel command line".to_owned()),
         needed: plan.arguments.join(" "),
-        mend: "look for a file that sets the boot line after Rampart's".to_owned(),
+        fix: "look for a file that sets the kernel command line after Rampart's".to_owned(),
     })
 }
 

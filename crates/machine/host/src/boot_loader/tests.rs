@@ -371,7 +371,7 @@ fn a_machine_without_a_known_loader_is_told_what_to_do() {
     let (_directory, state) = state();
     let error = prepare(&machine, &state).expect_err("none").to_string();
     assert!(
-        error.contains("nohz_full=2-3") && error.contains("mend"),
+        error.contains("nohz_full=2-3") && error.contains("fix"),
         "{error}"
     );
     assert!(!state.path().exists());

@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::kernel::Kernel;
 use crate::{HostError, MachineRoot};
 
-const MEND: &str = "make it readable (text in UTF-8), or change the boot line by hand";
+const MEND: &str = "make it readable (text in UTF-8), or change the kernel command line by hand";
 
 /// Files of a machine. Paths are absolute there.
 pub(super) trait BootTree {

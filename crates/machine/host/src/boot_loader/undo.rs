@@ -49,7 +49,7 @@ pub(crate) fn file(
                         path.display().to_string(),
                         "someone else changed it after Rampart wrote it, so it was left",
                     )
-                    .mend(BY_HAND),
+                    .fix(BY_HAND),
                 );
             }
             return Ok(());

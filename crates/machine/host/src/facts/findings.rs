@@ -32,7 +32,7 @@ const MANAGERS: [(&str, &str, &str); 3] = [
 /// its interrupts and threads, while it runs.
 #[must_use]
 pub fn is_of_manager(finding: &Finding) -> bool {
-    MANAGERS.iter().any(|manager| manager.0 == finding.place)
+    MANAGERS.iter().any(|manager| manager.0 == finding.location)
 }
 
 /// Everything worth changing, the gravest first.
@@ -65,20 +65,20 @@ pub(super) fn of(root: &MachineRoot, machine: &Machine) -> Vec<Finding> {
     findings
 }
 
-fn finding(severity: Severity, place: &str, what: &str) -> Finding {
-    Finding::new(severity, place, what)
+fn finding(severity: Severity, location: &str, what: &str) -> Finding {
+    Finding::new(severity, location, what)
 }
 
 fn virtualised(machine: &Machine) -> Option<Finding> {
     let name = machine.virtualisation.hypervisor.as_deref()?;
     Some(if machine.virtualisation.emulated {
         finding(
-            Severity::Problem,
+            Severity::Error,
             "machine",
             "it is emulated in software, so its times say nothing about hardware",
         )
         .values(format!("{name}, emulated"), "hardware")
-        .mend("measure on the hardware itself; compare structure, not times, here")
+        .fix("measure on the hardware itself; compare structure, not times, here")
     } else {
         finding(
             Severity::Warning,
@@ -89,7 +89,7 @@ fn virtualised(machine: &Machine) -> Option<Finding> {
             name,
             "hardware, or a host with CPUs set aside for this guest",
         )
-        .mend("measure on the hardware itself, or bind this guest's CPUs on its host")
+        .fix("measure on the hardware itself, or bind this guest's CPUs on its host")
     })
 }
 
@@ -114,7 +114,7 @@ fn preemption(machine: &Machine) -> Option<Finding> {
             "it is not built for real time, so no latency is bounded",
         )
         .values(present, "PREEMPT_RT")
-        .mend(format!("apt install {package} (Debian), and restart")),
+        .fix(format!("apt install {package} (Debian), and restart")),
     )
 }
 
@@ -129,7 +129,7 @@ fn clock(machine: &Machine) -> Option<Finding> {
         return None;
     }
     let file = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
-    let mend = if clock.available.iter().any(|name| name == needed) {
+    let fix = if clock.available.iter().any(|name| name == needed) {
         format!("echo {needed} > {file}")
     } else {
         "boot with `tsc=reliable` if the firmware keeps the counters of all CPUs in step".to_owned()
@@ -141,7 +141,7 @@ fn clock(machine: &Machine) -> Option<Finding> {
             "reading the time is slow or needs the hypervisor, which is part of every sample",
         )
         .values(&clock.current, needed)
-        .mend(mend),
+        .fix(fix),
     )
 }
 
@@ -153,7 +153,7 @@ fn one_cpu(machine: &Machine) -> Option<Finding> {
             "with one CPU nothing can be shielded: whatever runs shares it with the meter",
         )
         .values("1 CPU", "at least 2")
-        .mend("give the machine a second CPU")
+        .fix("give the machine a second CPU")
     })
 }
 
@@ -172,7 +172,7 @@ fn siblings(machine: &Machine) -> Option<Finding> {
             "threads of one core share its caches and execution units, whatever wall is between them",
         )
         .values(format!("siblings online among {}", shared.named()), "one CPU a core")
-        .mend("echo off > /sys/devices/system/cpu/smt/control, or leave the siblings of real-time CPUs idle")
+        .fix("echo off > /sys/devices/system/cpu/smt/control, or leave the siblings of real-time CPUs idle")
     })
 }
 
@@ -191,7 +191,7 @@ fn governor(machine: &Machine) -> Option<Finding> {
             "CPUs change their speed with the load, so an idle machine measures slower than a busy one",
         )
         .values(slow.join(", "), "performance")
-        .mend("echo performance | tee /sys/devices/system/cpu/cpufreq/policy*/scaling_governor")
+        .fix("echo performance | tee /sys/devices/system/cpu/cpufreq/policy*/scaling_governor")
     })
 }
 
@@ -209,7 +209,7 @@ fn idle(machine: &Machine) -> Option<Finding> {
             "idle CPUs sleep so deeply that waking them takes longer than a real-time kernel",
         )
         .values(deep.join(", "), format!("no state over {DEEP}"))
-        .mend("cpupower idle-set -D 10, or hold /dev/cpu_dma_latency at 0")
+        .fix("cpupower idle-set -D 10, or hold /dev/cpu_dma_latency at 0")
     })
 }
 
@@ -223,7 +223,7 @@ fn throttling(machine: &Machine) -> Option<Finding> {
             "real-time threads that never sleep are stopped for the rest of each period",
         )
         .values(format!("{runtime} of {period}"), "-1 (no limit)")
-        .mend("sysctl kernel.sched_rt_runtime_us=-1, once no real-time thread can run away")
+        .fix("sysctl kernel.sched_rt_runtime_us=-1, once no real-time thread can run away")
     })
 }
 
@@ -236,7 +236,7 @@ fn fair_server(machine: &Machine) -> Option<Finding> {
             "waiting ordinary threads take this much from real-time threads that never sleep",
         )
         .values(format!("{runtime} of {period}"), "0 on real-time CPUs")
-        .mend("echo 0 > /sys/kernel/debug/sched/fair_server/cpuN/runtime")
+        .fix("echo 0 > /sys/kernel/debug/sched/fair_server/cpuN/runtime")
     })
 }
 
@@ -248,7 +248,7 @@ fn group_scheduling(machine: &Machine) -> Option<Finding> {
             "real-time policies are refused in control groups without a budget of their own, to root too",
         )
         .values("on", "off, or a budget in cpu.rt_runtime_us")
-        .mend("Rampart grants its containers a budget; for others: sysctl kernel.sched_rt_runtime_us=-1, or boot with rt_group_sched=0 (from 6.15)")
+        .fix("Rampart grants its containers a budget; for others: sysctl kernel.sched_rt_runtime_us=-1, or boot with rt_group_sched=0 (from 6.15)")
     })
 }
 
@@ -265,7 +265,7 @@ fn isolation(machine: &Machine) -> Option<Finding> {
             format!("isolcpus={isolated} nohz_full={full}"),
             "the same set",
         )
-        .mend("boot with the same list in isolcpus= and nohz_full=")
+        .fix("boot with the same list in isolcpus= and nohz_full=")
     })
 }
 
@@ -277,7 +277,7 @@ fn tick(machine: &Machine) -> Option<Finding> {
             "the scheduler's tick interrupts every busy CPU",
         )
         .values("no CPU", "the real-time CPUs")
-        .mend("boot with nohz_full=LIST rcu_nocbs=LIST, on a kernel with CONFIG_NO_HZ_FULL")
+        .fix("boot with nohz_full=LIST rcu_nocbs=LIST, on a kernel with CONFIG_NO_HZ_FULL")
     })
 }
 
@@ -300,7 +300,7 @@ fn mixed_cores(machine: &Machine) -> Option<Finding> {
             format!("capacities {low} to {high}"),
             "cores of one kind in a comparison",
         )
-        .mend("choose the CPUs of all domains from one kind of core")
+        .fix("choose the CPUs of all domains from one kind of core")
     })
 }
 
@@ -314,7 +314,7 @@ fn numa_balancing(root: &MachineRoot, machine: &Machine) -> Option<Finding> {
             "the kernel unmaps pages to see who uses them, which is a page fault in a real-time thread",
         )
         .values(present, "0")
-        .mend("sysctl kernel.numa_balancing=0")
+        .fix("sysctl kernel.numa_balancing=0")
     })
 }
 
@@ -327,7 +327,7 @@ fn huge_pages(machine: &Machine) -> Option<Finding> {
             "the kernel rearranges memory in the background, with locks and TLB flushes on all CPUs",
         )
         .values(present, "never (or madvise)")
-        .mend("echo never > /sys/kernel/mm/transparent_hugepage/enabled")
+        .fix("echo never > /sys/kernel/mm/transparent_hugepage/enabled")
     })
 }
 
@@ -340,7 +340,7 @@ fn watchdog(root: &MachineRoot) -> Option<Finding> {
             "an interrupt that nothing can mask checks every CPU every few seconds",
         )
         .values("1", "0")
-        .mend("sysctl kernel.nmi_watchdog=0")
+        .fix("sysctl kernel.nmi_watchdog=0")
     })
 }
 
@@ -359,7 +359,7 @@ fn control_groups(machine: &Machine) -> Option<Finding> {
     Some(
         finding(severity, "/sys/fs/cgroup", what)
             .values(&machine.control_groups, "v2")
-            .mend("boot with systemd.unified_cgroup_hierarchy=1, or mount cgroup2 alone"),
+            .fix("boot with systemd.unified_cgroup_hierarchy=1, or mount cgroup2 alone"),
     )
 }
 
@@ -372,7 +372,7 @@ fn container(machine: &Machine) -> Option<Finding> {
             "it runs in a container itself, where it cannot shield CPUs or see all that disturbs them",
         )
         .values(name, "the host")
-        .mend("run rampart on the host; it makes its own containers"),
+        .fix("run rampart on the host; it makes its own containers"),
     )
 }
 
@@ -388,7 +388,7 @@ fn managers(root: &MachineRoot) -> Vec<Finding> {
         .map(|(name, what, unless)| {
             finding(Severity::Warning, name, &format!("it {what}"))
                 .values("running", "stopped while measuring")
-                .mend(format!("systemctl stop {name}{unless}"))
+                .fix(format!("systemctl stop {name}{unless}"))
         })
         .collect()
 }

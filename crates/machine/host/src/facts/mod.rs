@@ -2,12 +2,12 @@
 //! Everything about a machine that a figure depends on.
 
 pub(crate) mod allocation;
+mod environment;
 mod findings;
 mod knob_values;
 mod power;
 pub(crate) mod processes;
 mod processor;
-mod surroundings;
 #[cfg(test)]
 mod tests;
 mod topology;
@@ -17,7 +17,7 @@ pub use findings::is_of_manager;
 pub use knob_values::read_knob_values;
 use rampart_model::{ClockSource, Machine, PreemptionModel, SystemManagementInterrupts};
 
-pub use surroundings::{kernel_image_version, network_queues, read_surroundings};
+pub use environment::{kernel_image_version, network_queues, read_environment};
 
 use crate::groups::Hierarchies;
 use crate::kernel_config::KernelConfig;

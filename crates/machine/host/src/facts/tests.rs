@@ -134,7 +134,7 @@ fn every_finding_of_a_running_machine_says_what_mends_it() {
         for finding in read_machine(&recorded(root)).findings {
             assert!(finding.present.is_some(), "{finding}");
             assert!(finding.needed.is_some(), "{finding}");
-            assert!(finding.mend.is_some(), "{finding}");
+            assert!(finding.fix.is_some(), "{finding}");
         }
     }
     let machine = read_machine(&MachineRoot::system());

@@ -157,7 +157,7 @@ fn from_clock(root: &MachineRoot) -> String {
     name.to_owned()
 }
 
-/// Which container manager made this process's surroundings.
+/// Which container manager made this process's environment.
 fn container(root: &MachineRoot) -> Option<String> {
     if sees_whole_machine(root) {
         // The marks below may be left over: file systems of machines are made from images of

@@ -251,12 +251,12 @@ impl Machine {
         self.threads
             .iter()
             .filter(|(number, thread)| {
-                let place = if group.starts_with(V1_CPU) {
+                let location = if group.starts_with(V1_CPU) {
                     &thread.cpu_group
                 } else {
                     &thread.group
                 };
-                place == group && (!processes || thread.process == **number)
+                location == group && (!processes || thread.process == **number)
             })
             .map(|(number, _)| format!("{number}\n"))
             .collect()

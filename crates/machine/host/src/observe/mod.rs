@@ -11,7 +11,7 @@ mod threads;
 use std::path::PathBuf;
 
 use rampart_model::{
-    Allocation, CacheControl, ChangeTarget, CpuSet, Nanos, Observation, StandingPlan, StepKind,
+    ActivePlan, Allocation, CacheControl, ChangeTarget, CpuSet, Nanos, Observation, StepKind,
 };
 
 use crate::facts::allocation;
@@ -26,7 +26,7 @@ pub struct Watch {
     /// Absolute paths of control groups.
     pub groups: Vec<String>,
     /// Places whose values are read.
-    pub places: Vec<ChangeTarget>,
+    pub locations: Vec<ChangeTarget>,
     /// Whether the plan has shares of caches.
     pub caches: bool,
     /// The file of the plan; one that is not absolute was named in a directory that is not known
@@ -41,7 +41,7 @@ pub struct Watch {
 impl Watch {
     /// Everything that a plan says something about; without one only the CPUs that are isolated.
     #[must_use]
-    pub fn of(plan: Option<&StandingPlan>, root: &MachineRoot, state: &StateDirectory) -> Self {
+    pub fn of(plan: Option<&ActivePlan>, root: &MachineRoot, state: &StateDirectory) -> Self {
         let programs = state.path().join("domains");
         let Some(plan) = plan else {
             return Self {
@@ -57,11 +57,11 @@ impl Watch {
                 .iter()
                 .filter_map(|domain| domain.group.clone())
                 .collect(),
-            places: plan
+            locations: plan
                 .changes
                 .to_apply()
-                .flat_map(|step| &step.places)
-                .map(|place| place.target.clone())
+                .flat_map(|step| &step.locations)
+                .map(|location| location.target.clone())
                 .collect(),
             caches: plan
                 .changes
@@ -101,7 +101,7 @@ pub fn observe(root: &MachineRoot, watch: &Watch) -> Observation {
         .filter(|file| file.starts_with('/'));
     let plan_text = plan.map(|file| text(root, file));
     let values = watch
-        .places
+        .locations
         .iter()
         .filter_map(|target| Some((target.clone(), value(root, target)?)))
         .collect();

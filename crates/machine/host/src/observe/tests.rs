@@ -107,7 +107,7 @@ fn a_recorded_machine_is_read() {
             "/sys/fs/cgroup/press".to_owned(),
             "/sys/fs/cgroup/no".to_owned(),
         ],
-        places: vec![
+        locations: vec![
             ChangeTarget::File("/proc/sys/kernel/timer_migration".to_owned()),
             ChangeTarget::ThreadPolicy(100),
             ChangeTarget::ThreadAffinity(101),

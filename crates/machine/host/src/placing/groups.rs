@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rampart_model::{CpuSet, Finding, Severity};
 
-use super::{Place, PlaceGroup, refusal};
+use super::{Place, PlacementGroup, refusal};
 use crate::HostError;
 use crate::groups::{ControlGroupVersion, Hierarchies, group_in};
 use crate::kernel::{Kernel, RunningKernel};
@@ -24,7 +24,7 @@ pub fn home_group(unified: bool) -> Option<PathBuf> {
 
 /// Whether a process is in a group or in one below it. Nobody is in none.
 #[must_use]
-pub fn is_inside(process: u32, group: &PlaceGroup) -> bool {
+pub fn is_inside(process: u32, group: &PlacementGroup) -> bool {
     let kernel = &RunningKernel;
     let text = kernel
         .read(&PathBuf::from(format!("/proc/{process}/cgroup")))
@@ -33,22 +33,22 @@ pub fn is_inside(process: u32, group: &PlaceGroup) -> bool {
 }
 
 /// Whether the text of a `/proc/PID/cgroup` names a group, or one below it, in its own hierarchy.
-fn names(hierarchies: &Hierarchies, cgroup: &str, group: &PlaceGroup) -> bool {
+fn names(hierarchies: &Hierarchies, cgroup: &str, group: &PlacementGroup) -> bool {
     let controller = match group {
-        PlaceGroup::AsIs => return false,
-        PlaceGroup::V1(_) => "cpuset",
-        PlaceGroup::V2(_) => "",
+        PlacementGroup::AsIs => return false,
+        PlacementGroup::V1(_) => "cpuset",
+        PlacementGroup::V2(_) => "",
     };
     in_hierarchy(hierarchies, group)
         .zip(group_in(cgroup, controller))
         .is_some_and(|(group, own)| Path::new(&own).starts_with(group))
 }
 
-pub(super) fn in_hierarchy(hierarchies: &Hierarchies, group: &PlaceGroup) -> Option<PathBuf> {
+pub(super) fn in_hierarchy(hierarchies: &Hierarchies, group: &PlacementGroup) -> Option<PathBuf> {
     let (path, root) = match group {
-        PlaceGroup::AsIs => return None,
-        PlaceGroup::V1(path) => (path, hierarchies.legacy_with("cpuset")?),
-        PlaceGroup::V2(path) => (path, hierarchies.unified.as_deref()?),
+        PlacementGroup::AsIs => return None,
+        PlacementGroup::V1(path) => (path, hierarchies.legacy_with("cpuset")?),
+        PlacementGroup::V2(path) => (path, hierarchies.unified.as_deref()?),
     };
     Some(Path::new("/").join(path.strip_prefix(root).ok()?))
 }
@@ -57,9 +57,9 @@ pub(super) fn in_hierarchy(hierarchies: &Hierarchies, group: &PlaceGroup) -> Opt
 pub(super) fn enter(
     kernel: &dyn Kernel,
     process: u32,
-    group: &PlaceGroup,
+    group: &PlacementGroup,
 ) -> Result<(), HostError> {
-    let (PlaceGroup::V1(path) | PlaceGroup::V2(path)) = group else {
+    let (PlacementGroup::V1(path) | PlacementGroup::V2(path)) = group else {
         return Ok(());
     };
     write(kernel, &path.join("cgroup.procs"), process)
@@ -67,14 +67,14 @@ pub(super) fn enter(
 
 fn write(kernel: &dyn Kernel, file: &Path, number: u32) -> Result<(), HostError> {
     kernel.write(file, &number.to_string()).map_err(|cause| {
-        let mend = match cause.kind() {
+        let fix = match cause.kind() {
             std::io::ErrorKind::NotFound => {
                 "see with `rampart run --list` what stands; `rampart release` and `rampart apply` raise it again"
             }
             std::io::ErrorKind::PermissionDenied => "run the same command as root",
             _ => "name a process that is alive and no thread of the kernel's own",
         };
-        HostError::file("move the process into its control group", file, cause, mend)
+        HostError::file("move the process into its control group", file, cause, fix)
     })
 }
 
@@ -83,12 +83,14 @@ fn write(kernel: &dyn Kernel, file: &Path, number: u32) -> Result<(), HostError>
 pub(super) fn enter_alone(
     kernel: &dyn Kernel,
     thread: u32,
-    place: &Place,
+    location: &Place,
 ) -> Result<Option<Finding>, HostError> {
-    let path = match &place.group {
-        PlaceGroup::AsIs => return Ok(None),
-        PlaceGroup::V1(path) => return write(kernel, &path.join("tasks"), thread).map(|()| None),
-        PlaceGroup::V2(path) => path,
+    let path = match &location.group {
+        PlacementGroup::AsIs => return Ok(None),
+        PlacementGroup::V1(path) => {
+            return write(kernel, &path.join("tasks"), thread).map(|()| None);
+        }
+        PlacementGroup::V2(path) => path,
     };
     let file = path.join("cgroup.threads");
     let Err(cause) = kernel.write(&file, &thread.to_string()) else {
@@ -100,7 +102,7 @@ pub(super) fn enter_alone(
         || "a group that is not known".to_owned(),
         |own| own.display().to_string(),
     );
-    match (&place.cpus, reach) {
+    match (&location.cpus, reach) {
         (Some(cpus), Some(reach)) if cpus.is_subset(&reach) => Ok(Some(
             Finding::new(
                 Severity::Note,
@@ -108,10 +110,10 @@ pub(super) fn enter_alone(
                 "cgroup v2 keeps the threads of a process in one group, so it got CPUs and policy inside its own",
             )
             .values(shown, path.display().to_string())
-            .mend("move the whole process to have it behind the wall"),
+            .fix("move the whole process to have it behind the wall"),
         )),
         (_, reach) => Err(HostError::Request {
-            place: format!("thread {thread}"),
+            location: format!("thread {thread}"),
             what: format!(
                 "cgroup v2 keeps the threads of a process in one group, and its own does not have the CPUs ({}: {cause})",
                 file.display()
@@ -123,9 +125,9 @@ pub(super) fn enter_alone(
             needed: format!(
                 "{} with {}",
                 path.display(),
-                place.cpus.clone().unwrap_or_default().named()
+                location.cpus.clone().unwrap_or_default().named()
             ),
-            mend: "move the whole process: name its number (PID), without --thread".to_owned(),
+            fix: "move the whole process: name its number (PID), without --thread".to_owned(),
         }),
     }
 }
@@ -170,7 +172,7 @@ pub(super) fn reach_budget(
             ),
         )
         .values(group, "a group with a budget")
-        .mend("run the same command as root")),
+        .fix("run the same command as root")),
     }
 }
 
@@ -184,8 +186,8 @@ mod tests {
             unified: Some("/sys/fs/cgroup/unified".into()),
             legacy: vec![("/sys/fs/cgroup/cpuset".into(), vec!["cpuset".to_owned()])],
         };
-        let old = PlaceGroup::V1("/sys/fs/cgroup/cpuset/rampart/press".into());
-        let new = PlaceGroup::V2("/sys/fs/cgroup/unified/rampart/press".into());
+        let old = PlacementGroup::V1("/sys/fs/cgroup/cpuset/rampart/press".into());
+        let new = PlacementGroup::V2("/sys/fs/cgroup/unified/rampart/press".into());
         for (cgroup, in_old, in_new) in [
             ("3:cpuset:/rampart/press\n0::/\n", true, false),
             ("3:cpuset:/rampart/press/box\n0::/\n", true, false),
@@ -198,7 +200,7 @@ mod tests {
         ] {
             assert_eq!(names(&hierarchies, cgroup, &old), in_old, "{cgroup}");
             assert_eq!(names(&hierarchies, cgroup, &new), in_new, "{cgroup}");
-            assert!(!names(&hierarchies, cgroup, &PlaceGroup::AsIs));
+            assert!(!names(&hierarchies, cgroup, &PlacementGroup::AsIs));
         }
         let found = in_hierarchy(&hierarchies, &old).expect("mounted");
         assert_eq!(found, Path::new("/rampart/press"));

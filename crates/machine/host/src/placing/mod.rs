@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rampart_model::{CpuSet, Finding, SchedulingPolicy, Severity, StandingDomain};
+use rampart_model::{ActiveDomain, CpuSet, Finding, SchedulingPolicy, Severity};
 use serde::Serialize;
 
 use crate::HostError;
@@ -35,7 +35,7 @@ const LOOKS: usize = 100;
 
 /// The control group that decides on CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PlaceGroup {
+pub enum PlacementGroup {
     /// The one that they are in.
     AsIs,
     /// This one of the hierarchy of the cgroup v1 controller `cpuset`, by its absolute path.
@@ -44,10 +44,10 @@ pub enum PlaceGroup {
     V2(PathBuf),
 }
 
-impl PlaceGroup {
+impl PlacementGroup {
     /// Where processes of a domain that stands belong; as they are where its wall is affinity alone.
     #[must_use]
-    pub fn of(domain: &StandingDomain) -> Self {
+    pub fn of(domain: &ActiveDomain) -> Self {
         let Some(path) = domain.members.as_ref().or(domain.group.as_ref()) else {
             return Self::AsIs;
         };
@@ -79,7 +79,7 @@ impl PlaceGroup {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// Their control group.
-    pub group: PlaceGroup,
+    pub group: PlacementGroup,
     /// The CPUs that they may use.
     pub cpus: Option<CpuSet>,
     /// Their policy.
@@ -110,7 +110,7 @@ pub struct PlacedThread {
 ///
 /// # Errors
 /// If there is no such process, or its control group refuses it.
-pub fn place_process(process: u32, place: &Place) -> Result<Vec<PlacedThread>, HostError> {
+pub fn place_process(process: u32, location: &Place) -> Result<Vec<PlacedThread>, HostError> {
     let kernel = &RunningKernel;
     let hierarchies = Hierarchies::of(kernel);
     let before: Vec<(u32, Option<ThreadState>)> = tasks::threads_of(kernel, process)
@@ -120,7 +120,7 @@ pub fn place_process(process: u32, place: &Place) -> Result<Vec<PlacedThread>, H
     if before.is_empty() {
         return Err(gone("process", process));
     }
-    groups::enter(kernel, process, &place.group)?;
+    groups::enter(kernel, process, &location.group)?;
     let mut seen = BTreeSet::new();
     let mut placed = Vec::new();
     for _ in 0..LOOKS {
@@ -136,7 +136,7 @@ pub fn place_process(process: u32, place: &Place) -> Result<Vec<PlacedThread>, H
                 .iter()
                 .find(|(other, _)| *other == thread)
                 .and_then(|(_, state)| state.clone());
-            placed.push(settle(kernel, &hierarchies, thread, was, place));
+            placed.push(settle(kernel, &hierarchies, thread, was, location));
         }
     }
     Ok(placed)
@@ -148,16 +148,16 @@ pub fn place_process(process: u32, place: &Place) -> Result<Vec<PlacedThread>, H
 ///
 /// # Errors
 /// If there is no such thread, or it cannot reach the CPUs.
-pub fn place_thread(thread: u32, place: &Place) -> Result<PlacedThread, HostError> {
+pub fn place_thread(thread: u32, location: &Place) -> Result<PlacedThread, HostError> {
     let kernel = &RunningKernel;
     let hierarchies = Hierarchies::of(kernel);
     let was = thread_state(thread).ok_or_else(|| gone("thread", thread))?;
-    let note = groups::enter_alone(kernel, thread, place)?;
-    let mut place = place.clone();
+    let note = groups::enter_alone(kernel, thread, location)?;
+    let mut location = location.clone();
     if note.is_some() {
-        place.group = PlaceGroup::AsIs;
+        location.group = PlacementGroup::AsIs;
     }
-    let mut placed = settle(kernel, &hierarchies, thread, Some(was), &place);
+    let mut placed = settle(kernel, &hierarchies, thread, Some(was), &location);
     placed.notes.extend(note);
     Ok(placed)
 }
@@ -168,43 +168,43 @@ fn settle(
     hierarchies: &Hierarchies,
     thread: u32,
     was: Option<ThreadState>,
-    place: &Place,
+    location: &Place,
 ) -> PlacedThread {
     let mut notes = Vec::new();
     let mut answer = Ok(());
     // Under SCHED_DEADLINE the CPUs cannot be changed, so an outgoing policy goes first.
-    let outgoing = place.policy.is_some_and(|policy| !policy.is_real_time());
+    let outgoing = location.policy.is_some_and(|policy| !policy.is_real_time());
     if outgoing {
-        answer = answer.and_then(|()| set_policy(thread, place.policy));
+        answer = answer.and_then(|()| set_policy(thread, location.policy));
     }
-    if let Some(cpus) = &place.cpus {
+    if let Some(cpus) = &location.cpus {
         answer = answer.and_then(|()| {
             kernel.set_affinity(thread, cpus).map_err(|cause| {
                 let what = format!("the thread cannot be bound to {}: {cause}", cpus.named());
                 refusal(thread, what)
-                    .mend("choose CPUs that are online and within the thread's control group")
+                    .fix("choose CPUs that are online and within the thread's control group")
             })
         });
     }
-    if !outgoing && place.policy.is_some() {
-        if place.policy.is_some_and(SchedulingPolicy::is_real_time) {
+    if !outgoing && location.policy.is_some() {
+        if location.policy.is_some_and(SchedulingPolicy::is_real_time) {
             answer = answer.and_then(|()| {
                 notes.extend(groups::reach_budget(kernel, hierarchies, thread)?);
                 Ok(())
             });
         }
-        answer = answer.and_then(|()| set_policy(thread, place.policy));
+        answer = answer.and_then(|()| set_policy(thread, location.policy));
     }
     // sched_setattr(2) sets the nice value with a time-sharing policy; nobody asked for another.
     let kept = was.as_ref().filter(|_| outgoing).map(|was| was.nice);
-    if let Some(nice) = place.nice.or(kept) {
+    if let Some(nice) = location.nice.or(kept) {
         answer = answer.and_then(|()| {
             set_nice(thread, nice).map_err(|cause| {
                 refusal(
                     thread,
                     format!("the thread cannot get nice value {nice}: {cause}"),
                 )
-                .mend("run as root, or with CAP_SYS_NICE")
+                .fix("run as root, or with CAP_SYS_NICE")
             })
         });
     }
@@ -213,7 +213,7 @@ fn settle(
     let refused = match (answer, &is) {
         (_, None) => None,
         (Err(finding), Some(_)) => Some(finding),
-        (Ok(()), Some(state)) => state::difference(kernel, hierarchies, thread, state, place),
+        (Ok(()), Some(state)) => state::difference(kernel, hierarchies, thread, state, location),
     };
     PlacedThread {
         thread,
@@ -238,10 +238,10 @@ fn set_policy(thread: u32, policy: Option<SchedulingPolicy>) -> Result<(), Findi
             let finding = refusal(thread, what);
             match policy {
                 // kernel/sched/syscalls.c: a deadline thread's affinity must cover its root domain.
-                SchedulingPolicy::Deadline { .. } => finding.mend(
+                SchedulingPolicy::Deadline { .. } => finding.fix(
                     "give it all CPUs of a domain that has an isolated partition or cpuset of its own, and as much CPU time as is free there; as root, or with CAP_SYS_NICE",
                 ),
-                _ => finding.mend("run as root, or with CAP_SYS_NICE"),
+                _ => finding.fix("run as root, or with CAP_SYS_NICE"),
             }
         })
     })
@@ -253,15 +253,15 @@ fn set_nice(thread: u32, nice: i32) -> io::Result<()> {
 }
 
 fn refusal(thread: u32, what: String) -> Finding {
-    Finding::new(Severity::Problem, format!("thread {thread}"), what)
+    Finding::new(Severity::Error, format!("thread {thread}"), what)
 }
 
 fn gone(word: &str, number: u32) -> HostError {
     HostError::Request {
-        place: format!("{word} {number}"),
+        location: format!("{word} {number}"),
         what: format!("there is no such {word}"),
         present: "nothing in /proc".to_owned(),
         needed: format!("the number of a {word} that is alive"),
-        mend: "name another; `ps -eL` lists processes (PID) and threads (LWP)".to_owned(),
+        fix: "name another; `ps -eL` lists processes (PID) and threads (LWP)".to_owned(),
     }
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use rampart_model::{CpuSet, Finding, SchedulingPolicy, Severity};
 use serde::Serialize;
 
-use super::{Place, PlaceGroup};
+use super::{Place, PlacementGroup};
 use crate::groups::{ControlGroupVersion, Hierarchies, group_in};
 use crate::kernel::{Kernel, RunningKernel};
 use crate::policy::thread_policy;
@@ -125,20 +125,20 @@ pub(super) fn difference(
     hierarchies: &Hierarchies,
     thread: u32,
     state: &ThreadState,
-    place: &Place,
+    location: &Place,
 ) -> Option<Finding> {
     let finding = |what: &str, present: String, needed: String| {
         Finding::new(
-            Severity::Problem,
+            Severity::Error,
             format!("thread {thread} (`{}`)", state.name),
             what,
         )
         .values(present, needed)
     };
-    let group = match &place.group {
-        PlaceGroup::AsIs => None,
-        PlaceGroup::V1(path) => Some((path, ControlGroupVersion::V1)),
-        PlaceGroup::V2(path) => Some((path, ControlGroupVersion::V2)),
+    let group = match &location.group {
+        PlacementGroup::AsIs => None,
+        PlacementGroup::V1(path) => Some((path, ControlGroupVersion::V1)),
+        PlacementGroup::V2(path) => Some((path, ControlGroupVersion::V2)),
     };
     if let Some((wanted, version)) = group {
         let present = hierarchies.group_of(kernel, thread, version);
@@ -151,11 +151,11 @@ pub(super) fn difference(
                     present,
                     wanted.display().to_string(),
                 )
-                .mend("see what moves it back: another manager of control groups"),
+                .fix("see what moves it back: another manager of control groups"),
             );
         }
     }
-    if let Some(cpus) = &place.cpus
+    if let Some(cpus) = &location.cpus
         && state.cpus != *cpus
     {
         return Some(
@@ -164,10 +164,10 @@ pub(super) fn difference(
                 state.cpus.to_string(),
                 cpus.to_string(),
             )
-            .mend("choose CPUs that are online and within the thread's control group"),
+            .fix("choose CPUs that are online and within the thread's control group"),
         );
     }
-    if let Some(policy) = place.policy
+    if let Some(policy) = location.policy
         && state.policy != policy
     {
         return Some(finding(
@@ -176,7 +176,7 @@ pub(super) fn difference(
             policy.to_string(),
         ));
     }
-    if let Some(nice) = place.nice
+    if let Some(nice) = location.nice
         && state.nice != nice
     {
         return Some(finding(

@@ -56,7 +56,7 @@ impl Drop for Group {
 
 fn place() -> Place {
     Place {
-        group: PlaceGroup::AsIs,
+        group: PlacementGroup::AsIs,
         cpus: None,
         policy: None,
         nice: None,
@@ -104,7 +104,7 @@ fn what_is_not_there_is_told_with_its_mend() {
     let refused = placed[0].refused.as_ref().expect("refused").to_string();
     assert!(refused.contains("cannot be bound to CPU 1000"), "{refused}");
     let lost = Place {
-        group: PlaceGroup::V1("/sys/fs/cgroup/cpuset/not-there".into()),
+        group: PlacementGroup::V1("/sys/fs/cgroup/cpuset/not-there".into()),
         ..place()
     };
     let error = place_process(sleeping.0.id(), &lost).expect_err("no such group");
@@ -118,7 +118,7 @@ fn a_process_enters_a_group_with_all_its_threads() {
     };
     let sleeping = Asleep::new();
     let wanted = Place {
-        group: PlaceGroup::V1(group.0.clone()),
+        group: PlacementGroup::V1(group.0.clone()),
         ..place()
     };
     let placed = place_process(sleeping.0.id(), &wanted).expect("placed");
@@ -128,7 +128,7 @@ fn a_process_enters_a_group_with_all_its_threads() {
     // Outside its group again, what is asked is not what is.
     let home = home_group(false).expect("a hierarchy");
     let out = Place {
-        group: PlaceGroup::V1(home),
+        group: PlacementGroup::V1(home),
         ..place()
     };
     let thread = place_thread(sleeping.0.id(), &out).expect("placed");
@@ -195,7 +195,7 @@ fn a_thread_alone_stays_with_its_process_in_v2() {
     let sleeping = Asleep::new();
     let cpus = thread_state(sleeping.0.id()).expect("alive").cpus;
     let wanted = Place {
-        group: PlaceGroup::V2(path),
+        group: PlacementGroup::V2(path),
         cpus: Some(cpus),
         ..place()
     };

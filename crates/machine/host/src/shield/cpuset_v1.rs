@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
-use rampart_model::{Finding, Severity, Wall};
+use rampart_model::{Finding, IsolationMechanism, Severity};
 
 use super::{Attempt, ControlGroup, ControlGroupVersion, Raised, Request};
 use crate::HostError;
@@ -73,7 +73,7 @@ pub(super) fn raise(
                 format!("the kernel refuses to keep other groups off the CPUs: {error}"),
             )
             .values("0", "1")
-            .mend("remove the shielded CPUs from cpuset.cpus of the groups beside it"),
+            .fix("remove the shielded CPUs from cpuset.cpus of the groups beside it"),
         );
     }
     // A container's group below starts with the CPUs and nodes of this one.
@@ -94,7 +94,7 @@ pub(super) fn raise(
         ]));
     }
     Ok(Attempt::Raised(Raised {
-        wall: Wall::CpusetV1,
+        isolation: IsolationMechanism::CpusetV1,
         partition: None,
         admit_to: Some(shield),
         group: Some(ControlGroup {
@@ -107,13 +107,13 @@ pub(super) fn raise(
     }))
 }
 
-fn refused(place: &Path, what: &str, error: &io::Error) -> Finding {
+fn refused(location: &Path, what: &str, error: &io::Error) -> Finding {
     Finding::new(
         Severity::Warning,
-        place.display().to_string(),
+        location.display().to_string(),
         format!("{what}: {error}"),
     )
-    .mend("run where the cpuset hierarchy can be written, not in a container")
+    .fix("run where the cpuset hierarchy can be written, not in a container")
 }
 
 fn prepare_groups(
@@ -181,7 +181,7 @@ fn shrink_others(
                     "this group has only shielded CPUs, so its tasks stay on them",
                 )
                 .values(present.to_string(), "none of the shielded CPUs")
-                .mend(format!(
+                .fix(format!(
                     "echo {} > {}",
                     request.housekeeping,
                     path.display()
@@ -203,19 +203,19 @@ fn shrink_others(
         changes.prepare(vec![Change::Affinities { tasks: affinities }])?;
     }
     for (setting, answer) in settings.iter().zip(changes.set(&settings)?) {
-        let place = setting.path.display().to_string();
+        let location = setting.path.display().to_string();
         findings.push(match answer {
             Ok(_) => Finding::new(
                 Severity::Note,
-                place,
+                location,
                 "this group of another manager lost the shielded CPUs for as long as the shield stands",
             ),
             Err(error) => Finding::new(
                 Severity::Warning,
-                place,
+                location,
                 format!("this group includes shielded CPUs and cannot be changed: {error}"),
             )
-            .mend(format!("echo {} > {}", setting.value, setting.path.display())),
+            .fix(format!("echo {} > {}", setting.value, setting.path.display())),
         });
     }
     Ok(())
@@ -310,7 +310,7 @@ fn move_tasks(
                     stuck[0]
                 ),
             )
-            .mend("end them, or bind them to other CPUs with taskset"),
+            .fix("end them, or bind them to other CPUs with taskset"),
         );
     }
     if bound_by_owner > 0 {

@@ -89,7 +89,7 @@ pub(crate) fn keep_away(
                     setting.path.display().to_string(),
                     format!("the kernel refuses to keep it off the shielded CPUs: {error}"),
                 )
-                .mend(format!(
+                .fix(format!(
                     "echo {} > {}",
                     setting.value,
                     setting.path.display()

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rampart_model::{CpuSet, Nanos, Wall};
+use rampart_model::{CpuSet, IsolationMechanism, Nanos};
 
 use super::Shield;
 use crate::groups::Hierarchies;
@@ -312,7 +312,7 @@ fn raising_again_and_again_changes_nothing_in_the_end() {
         let shield =
             Shield::raise_on(kernel, Some(lock), &state, &shielded, &housekeeping).expect("raise");
         assert_eq!(shield.report().cpus, shielded);
-        assert_ne!(shield.report().wall, Wall::None);
+        assert_ne!(shield.report().isolation, IsolationMechanism::None);
         let refusal = Lock::take(&state, false).expect_err("two shields at once");
         assert!(
             refusal
@@ -390,7 +390,7 @@ fn without_root_a_process_is_bound_and_nothing_else_changes() {
     let _lock = machine_lock(&StateDirectory::at(directory.path().join("parent")));
     let state = StateDirectory::at(directory.path().join("state"));
     let shield = Shield::without_root(&state, &shielded);
-    assert_eq!(shield.report().wall, Wall::AffinityOnly);
+    assert_eq!(shield.report().isolation, IsolationMechanism::AffinityOnly);
     assert!(shield.report().findings[0].to_string().contains("sudo"));
     let mut command = Command::new("sleep");
     command.arg("60");
@@ -457,7 +457,7 @@ fn a_budget_lets_a_thread_in_a_group_become_real_time() {
     let diagnosis = crate::diagnose_real_time_policy(inside.id());
     let shield =
         Shield::raise_on(Arc::new(kernel), None, &state, &shielded, &housekeeping).expect("raise");
-    let granted = shield.grant_real_time_budget(inside.id(), Nanos::from_millis(20));
+    let effective_settings = shield.grant_real_time_budget(inside.id(), Nanos::from_millis(20));
     let accepted = becomes_real_time();
     let after = crate::diagnose_real_time_policy(inside.id());
     inside.kill().expect("kill");
@@ -476,8 +476,12 @@ fn a_budget_lets_a_thread_in_a_group_become_real_time() {
     assert!(refused, "without a budget");
     let diagnosis = diagnosis.expect("a diagnosis");
     assert!(diagnosis.what.contains("RT_GROUP_SCHED"), "{diagnosis}");
-    let granted = granted.expect("grant");
-    assert_eq!(granted.runtime, Some(Nanos::from_millis(20)), "{granted:?}");
+    let effective_settings = effective_settings.expect("grant");
+    assert_eq!(
+        effective_settings.runtime,
+        Some(Nanos::from_millis(20)),
+        "{effective_settings:?}"
+    );
     assert!(accepted, "with a budget");
     assert_eq!(after, None);
     assert_eq!(during, ("20000".to_owned(), "20000".to_owned()));

@@ -13,14 +13,14 @@ mod tests;
 mod threads;
 
 pub use crate::groups::ControlGroupVersion;
-pub use standing::{refuse_beside_a_plan, standing_domain};
+pub use standing::{active_domain, refuse_beside_a_plan};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rampart_model::{CpuSet, Finding, Severity, ShieldReport, Wall};
+use rampart_model::{CpuSet, Finding, IsolationMechanism, Severity, ShieldReport};
 
 use crate::changes::Changes;
 use crate::groups::{self, Hierarchies};
@@ -90,7 +90,7 @@ pub(crate) struct KeptAway {
 
 /// A wall that stands.
 pub(crate) struct Raised {
-    pub(crate) wall: Wall,
+    pub(crate) isolation: IsolationMechanism,
     pub(crate) partition: Option<String>,
     pub(crate) admit_to: Option<PathBuf>,
     pub(crate) group: Option<ControlGroup>,
@@ -150,14 +150,14 @@ impl Shield {
             format!("user {}", rustix::process::geteuid().as_raw()),
             "root",
         )
-        .mend("run the same command with sudo");
+        .fix("run the same command with sudo");
         Self {
             changes: Mutex::new(Changes::new(Arc::clone(&kernel), state)),
             hierarchies: Hierarchies::of(&*kernel),
             kernel,
             report: ShieldReport {
                 cpus: cpus.clone(),
-                wall: Wall::AffinityOnly,
+                isolation: IsolationMechanism::AffinityOnly,
                 partition: None,
                 interrupts: Vec::new(),
                 workqueues: None,
@@ -205,7 +205,7 @@ impl Shield {
                     hierarchies,
                     report: ShieldReport {
                         cpus: cpus.clone(),
-                        wall: raised.wall,
+                        isolation: raised.isolation,
                         partition: raised.partition,
                         interrupts: kept.interrupts,
                         workqueues: kept.workqueues,
@@ -284,7 +284,7 @@ impl Shield {
 
     fn bind(&self, changes: &mut Changes, process: u32) -> Result<(), HostError> {
         let kernel = &*self.kernel;
-        let place = PathBuf::from(format!("/proc/{process}/task"));
+        let location = PathBuf::from(format!("/proc/{process}/task"));
         let mut seen = BTreeSet::new();
         // A thread may be made by one that is not bound yet.
         loop {
@@ -313,7 +313,7 @@ impl Shield {
                     Err(cause) if !groups::is_gone(&cause) => {
                         return Err(HostError::file(
                             "bind a thread to the CPUs",
-                            &place,
+                            &location,
                             cause,
                             "choose CPUs that are online and within the cpuset of the process",
                         ));
@@ -324,7 +324,7 @@ impl Shield {
         }
         if seen.is_empty() {
             let cause = std::io::ErrorKind::NotFound.into();
-            return Err(HostError::file("find the process", &place, cause, ALIVE));
+            return Err(HostError::file("find the process", &location, cause, ALIVE));
         }
         Ok(())
     }
@@ -416,12 +416,12 @@ pub(crate) fn check(
     housekeeping: &CpuSet,
 ) -> Result<(), HostError> {
     let online = online(kernel);
-    let request = |what: &str, present: String, needed: String, mend: &str| HostError::Request {
-        place: format!("shield of CPUs `{cpus}` with housekeeping `{housekeeping}`"),
+    let request = |what: &str, present: String, needed: String, fix: &str| HostError::Request {
+        location: format!("shield of CPUs `{cpus}` with housekeeping `{housekeeping}`"),
         what: what.to_owned(),
         present,
         needed,
-        mend: mend.to_owned(),
+        fix: fix.to_owned(),
     };
     let named = cpus.union(housekeeping);
     let absent = named.difference(&online);
@@ -489,7 +489,7 @@ fn raise_all(
     hierarchies: &Hierarchies,
     request: &Request<'_>,
 ) -> Result<(Raised, interrupts::Kept), HostError> {
-    let raised = raise_wall(changes, hierarchies, request)?;
+    let raised = raise_isolation(changes, hierarchies, request)?;
     let kept = keep_away(
         changes,
         request.cpus,
@@ -500,7 +500,7 @@ fn raise_all(
 }
 
 /// The wall of control groups, or affinity alone, with the kernel's reasons.
-pub(crate) fn raise_wall(
+pub(crate) fn raise_isolation(
     changes: &mut Changes,
     hierarchies: &Hierarchies,
     request: &Request<'_>,
@@ -525,7 +525,7 @@ pub(crate) fn raise_wall(
                 "no cpuset controller is mounted",
             )
             .values(hierarchies.word(), "cgroup v2 with the cpuset controller")
-            .mend("mount -t cgroup2 none /sys/fs/cgroup, on a kernel with CONFIG_CPUSETS"),
+            .fix("mount -t cgroup2 none /sys/fs/cgroup, on a kernel with CONFIG_CPUSETS"),
         ])
     };
     let raised = match attempt {
@@ -534,7 +534,7 @@ pub(crate) fn raise_wall(
             refusals.extend(reasons);
             refusals.extend(changes.undo_since(before)?.failed);
             Raised {
-                wall: Wall::AffinityOnly,
+                isolation: IsolationMechanism::AffinityOnly,
                 partition: None,
                 admit_to: None,
                 group: None,

@@ -5,7 +5,7 @@
 use std::io;
 use std::path::Path;
 
-use rampart_model::{CpuSet, Finding, Severity, Wall};
+use rampart_model::{CpuSet, Finding, IsolationMechanism, Severity};
 
 use super::{Attempt, ControlGroup, ControlGroupVersion, Raised, Request};
 use crate::HostError;
@@ -154,7 +154,7 @@ pub(super) fn raise(
     move_kernel_threads(changes, request)?;
     let tasks_left = touching(&*kernel, request.cpus);
     Ok(Attempt::Raised(Raised {
-        wall: Wall::IsolatedPartition,
+        isolation: IsolationMechanism::IsolatedPartition,
         partition: Some(partition),
         admit_to: Some(admit_to),
         group: Some(ControlGroup {
@@ -168,13 +168,13 @@ pub(super) fn raise(
     }))
 }
 
-fn refused(place: &Path, what: &str, error: &io::Error) -> Finding {
+fn refused(location: &Path, what: &str, error: &io::Error) -> Finding {
     Finding::new(
         Severity::Warning,
-        place.display().to_string(),
+        location.display().to_string(),
         format!("{what}: {error}"),
     )
-    .mend("run where the control group hierarchy can be written, not in a container")
+    .fix("run where the control group hierarchy can be written, not in a container")
 }
 
 fn invalid(
@@ -205,9 +205,9 @@ fn invalid(
     )
     .values(partition, "isolated");
     if rivals.is_empty() {
-        finding.mend("choose other CPUs, or lower the other partitions")
+        finding.fix("choose other CPUs, or lower the other partitions")
     } else {
-        finding.mend(format!(
+        finding.fix(format!(
             "remove the CPUs {} from cpuset.cpus of {}",
             request.cpus,
             rivals.join(", ")

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The wall of a plan that stands applied: entered, never raised nor taken down.
+//! The wall of a active plan applied: entered, never raised nor taken down.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use rampart_model::{
-    CpuSet, Finding, Severity, ShieldReport, StandingDomain, StandingPlan, StandingState,
+    ActiveDomain, ActivePlan, ActivePlanState, CpuSet, Finding, Severity, ShieldReport,
 };
 
 use super::{ControlGroup, ControlGroupVersion, Shield};
@@ -23,11 +23,11 @@ impl Shield {
     ///
     /// # Errors
     /// If another process changes the machine now, or the group is not there any more.
-    pub fn standing(state: &StateDirectory, domain: &StandingDomain) -> Result<Self, HostError> {
+    pub fn standing(state: &StateDirectory, domain: &ActiveDomain) -> Result<Self, HostError> {
         let lock = is_root()
             .then(|| SharedLock::take(state, true))
             .transpose()?;
-        Self::standing_on(
+        Self::active_on(
             Arc::new(RunningKernel),
             lock.map(|shared| shared.lock),
             state,
@@ -35,11 +35,11 @@ impl Shield {
         )
     }
 
-    pub(super) fn standing_on(
+    pub(super) fn active_on(
         kernel: Arc<dyn Kernel>,
         lock: Option<Arc<Lock>>,
         state: &StateDirectory,
-        domain: &StandingDomain,
+        domain: &ActiveDomain,
     ) -> Result<Self, HostError> {
         let hierarchies = Hierarchies::of(&*kernel);
         let entered = domain
@@ -51,7 +51,7 @@ impl Shield {
         let note = Finding::new(
             Severity::Note,
             domain.name.as_str(),
-            "this is the wall of the plan that stands applied; interrupts and workqueues are where \
+            "this is the isolation of the active plan; interrupts and workqueues are where \
              that plan put them",
         );
         Ok(Self {
@@ -60,7 +60,7 @@ impl Shield {
             hierarchies,
             report: ShieldReport {
                 cpus: domain.cpus.clone(),
-                wall: domain.wall,
+                isolation: domain.isolation,
                 partition: domain.partition.clone(),
                 interrupts: Vec::new(),
                 workqueues: None,
@@ -81,18 +81,18 @@ impl Shield {
 fn enter(
     kernel: &dyn Kernel,
     hierarchies: &Hierarchies,
-    domain: &StandingDomain,
+    domain: &ActiveDomain,
     group: &Path,
 ) -> Result<(ControlGroup, PathBuf), HostError> {
     let gone = |present: &str| HostError::Request {
-        place: group.display().to_string(),
+        location: group.display().to_string(),
         what: format!(
             "the wall of `{}`, which stands applied, cannot be entered",
             domain.name
         ),
         present: present.to_owned(),
         needed: "the control group that the plan was applied with".to_owned(),
-        mend: "take the plan back with `rampart release` and apply it again".to_owned(),
+        fix: "take the plan back with `rampart release` and apply it again".to_owned(),
     };
     if !kernel.is_directory(group) {
         return Err(gone("no such group"));
@@ -116,25 +116,25 @@ fn enter(
     Ok((control_group, admit_to))
 }
 
-/// The domain of the plan that stands applied which has these CPUs; none where no plan does, or it
+/// The domain of the active plan applied which has these CPUs; none where no plan does, or it
 /// has no such domain, or was broken off.
 ///
 /// # Errors
 /// If what stands applied cannot be read.
-pub fn standing_domain(
+pub fn active_domain(
     state: &StateDirectory,
     cpus: &CpuSet,
-) -> Result<Option<StandingDomain>, HostError> {
-    standing_domain_on(&RunningKernel, state, cpus)
+) -> Result<Option<ActiveDomain>, HostError> {
+    active_domain_on(&RunningKernel, state, cpus)
 }
 
-fn standing_domain_on(
+fn active_domain_on(
     kernel: &dyn Kernel,
     state: &StateDirectory,
     cpus: &CpuSet,
-) -> Result<Option<StandingDomain>, HostError> {
+) -> Result<Option<ActiveDomain>, HostError> {
     let plan =
-        standing::in_force(kernel, state)?.filter(|plan| plan.state == StandingState::Stands);
+        standing::in_force(kernel, state)?.filter(|plan| plan.state == ActivePlanState::Active);
     let mut domains = plan.into_iter().flat_map(|plan| plan.domains);
     Ok(domains.find(|domain| !cpus.is_empty() && cpus.is_subset(&domain.cpus)))
 }
@@ -160,20 +160,20 @@ pub(super) fn refuse_beside_a_plan_on(
     }
 }
 
-fn in_the_way(plan: &StandingPlan, cpus: &CpuSet) -> HostError {
-    let place = format!("shield of {}", cpus.named());
-    if plan.state == StandingState::Begun {
+fn in_the_way(plan: &ActivePlan, cpus: &CpuSet) -> HostError {
+    let location = format!("shield of {}", cpus.named());
+    if plan.state == ActivePlanState::Begun {
         return HostError::Request {
-            place,
+            location,
             what: "a plan is being applied, or that was broken off".to_owned(),
             present: format!("{}: begun", plan.file),
             needed: "no plan, or one that is applied to its end".to_owned(),
-            mend: "wait if another rampart is at it, else run `rampart release`".to_owned(),
+            fix: "wait if another rampart is at it, else run `rampart release`".to_owned(),
         };
     }
     HostError::Request {
-        place,
-        what: "a plan stands applied, and no domain of it has these CPUs".to_owned(),
+        location,
+        what: "a plan is active applied, and no domain of it has these CPUs".to_owned(),
         present: format!(
             "{}: {}",
             plan.file,
@@ -184,7 +184,7 @@ fn in_the_way(plan: &StandingPlan, cpus: &CpuSet) -> HostError {
                 .join(", ")
         ),
         needed: "no applied plan, or one with a domain on these CPUs".to_owned(),
-        mend: format!(
+        fix: format!(
             "measure the plan with `rampart evaluate --plan {}`, or take it back with `rampart release`",
             plan.file
         ),
@@ -194,17 +194,19 @@ fn in_the_way(plan: &StandingPlan, cpus: &CpuSet) -> HostError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rampart_model::{APPLICATION_SCHEMA_VERSION, ChangeList, DomainKind, ResolvedPlan, Wall};
+    use rampart_model::{
+        APPLICATION_SCHEMA_VERSION, ChangeList, DomainKind, IsolationMechanism, ResolvedPlan,
+    };
 
-    fn domain(group: Option<&Path>, unified: bool) -> StandingDomain {
-        StandingDomain {
+    fn domain(group: Option<&Path>, unified: bool) -> ActiveDomain {
+        ActiveDomain {
             name: "press".to_owned(),
             kind: DomainKind::Task,
             cpus: "1".parse().expect("a CPU"),
-            wall: if group.is_some() {
-                Wall::CpusetV1
+            isolation: if group.is_some() {
+                IsolationMechanism::CpusetV1
             } else {
-                Wall::AffinityOnly
+                IsolationMechanism::AffinityOnly
             },
             partition: None,
             group: group.map(|group| group.display().to_string()),
@@ -213,11 +215,11 @@ mod tests {
         }
     }
 
-    fn plan(boot: String) -> StandingPlan {
-        StandingPlan {
+    fn plan(boot: String) -> ActivePlan {
+        ActivePlan {
             schema_version: APPLICATION_SCHEMA_VERSION,
             tool_version: "0".to_owned(),
-            state: StandingState::Stands,
+            state: ActivePlanState::Active,
             applied_at: rampart_model::Nanos::ZERO,
             boot,
             file: "press.toml".to_owned(),
@@ -244,13 +246,12 @@ mod tests {
     fn a_wall_of_affinity_alone_binds_and_is_told_as_it_stands() {
         let directory = tempfile::tempdir().expect("directory");
         let state = StateDirectory::at(directory.path());
-        let shield =
-            Shield::standing_on(Arc::new(RunningKernel), None, &state, &domain(None, true))
-                .expect("a shield");
+        let shield = Shield::active_on(Arc::new(RunningKernel), None, &state, &domain(None, true))
+            .expect("a shield");
         assert!(shield.control_group().is_none());
-        assert_eq!(shield.report().wall, Wall::AffinityOnly);
+        assert_eq!(shield.report().isolation, IsolationMechanism::AffinityOnly);
         let report = shield.lower().expect("nothing to take down");
-        assert!(report.findings[0].what.contains("stands applied"));
+        assert!(report.findings[0].what.contains("active plan"));
     }
 
     #[test]
@@ -258,7 +259,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("directory");
         let state = StateDirectory::at(directory.path());
         for group in [directory.path().join("gone"), directory.path().to_owned()] {
-            let refused = Shield::standing_on(
+            let refused = Shield::active_on(
                 Arc::new(RunningKernel),
                 None,
                 &state,
@@ -276,13 +277,13 @@ mod tests {
         let state = StateDirectory::at(directory.path());
         let cpus: CpuSet = "1".parse().expect("a CPU");
         let ask = || refuse_beside_a_plan(&state, &cpus);
-        ask().expect("no plan stands");
+        ask().expect("no plan is active");
         let boot = crate::journal::boot_id(&RunningKernel);
         standing::write(&state, &plan(boot)).expect("written");
-        let refused = ask().expect_err("a plan stands").to_string();
+        let refused = ask().expect_err("a plan is active").to_string();
         let found = |cpus: &str| {
             let cpus = cpus.parse().expect("CPUs");
-            standing_domain_on(&RunningKernel, &state, &cpus).expect("read")
+            active_domain_on(&RunningKernel, &state, &cpus).expect("read")
         };
         assert_eq!(
             found("1").map(|domain| domain.name).as_deref(),
@@ -293,14 +294,14 @@ mod tests {
             refused.contains("press on CPU 1") && refused.contains("--plan press.toml"),
             "{refused}"
         );
-        let of_state = |state| StandingPlan {
+        let of_state = |state| ActivePlan {
             state,
             ..plan(crate::journal::boot_id(&RunningKernel))
         };
-        standing::write(&state, &of_state(StandingState::AwaitsRestart)).expect("written");
+        standing::write(&state, &of_state(ActivePlanState::AwaitsRestart)).expect("written");
         ask().expect("nothing of it stands before the restart");
         assert!(found("1").is_none());
-        standing::write(&state, &of_state(StandingState::Begun)).expect("written");
+        standing::write(&state, &of_state(ActivePlanState::Begun)).expect("written");
         let begun = ask().expect_err("it was broken off").to_string();
         assert!(
             begun.contains("rampart release") && !begun.contains("--plan"),
@@ -311,7 +312,7 @@ mod tests {
         ask().expect("the restart undid it");
         let cpus = "1".parse().expect("a CPU");
         assert!(
-            standing_domain_on(&RunningKernel, &state, &cpus)
+            active_domain_on(&RunningKernel, &state, &cpus)
                 .expect("read")
                 .is_none()
         );

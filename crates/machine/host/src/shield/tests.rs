@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use rampart_model::{CpuId, CpuSet, Nanos, Wall};
+use rampart_model::{CpuId, CpuSet, IsolationMechanism, Nanos};
 
 use super::Shield;
 use crate::fake::{self, FakeKernel, Group, Layout, Machine, V1, V1_CPU, V2, cpus, directory};
@@ -93,7 +93,7 @@ fn v1_moves_everything_that_can_be_moved() {
     let kernel = Arc::new(FakeKernel::new(machine));
     let shield = raise(&kernel, &state_directory, &cpus("2-3"), &cpus("0-1")).expect("raise");
     let report = shield.report().clone();
-    assert_eq!(report.wall, Wall::CpusetV1);
+    assert_eq!(report.isolation, IsolationMechanism::CpusetV1);
     assert_eq!(report.workqueues, Some(cpus("0-1")));
     assert_eq!((report.tasks_moved, report.tasks_left), (8, 1));
     let moved: Vec<(u32, bool)> = report
@@ -122,7 +122,7 @@ fn v1_moves_everything_that_can_be_moved() {
             report
                 .findings
                 .iter()
-                .any(|finding| finding.place.contains(name))
+                .any(|finding| finding.location.contains(name))
         };
         assert!(told("backup") && told("docker"), "{:#?}", report.findings);
     }
@@ -138,7 +138,10 @@ fn v2_gets_an_isolated_partition_and_reads_it_back() {
     let state_directory = StateDirectory::at(directory.path());
     let kernel = Arc::new(FakeKernel::new(ordinary(Layout::V2)));
     let shield = raise(&kernel, &state_directory, &cpus("2-3"), &cpus("0-1")).expect("raise");
-    assert_eq!(shield.report().wall, Wall::IsolatedPartition);
+    assert_eq!(
+        shield.report().isolation,
+        IsolationMechanism::IsolatedPartition
+    );
     assert_eq!(shield.report().partition.as_deref(), Some("isolated"));
     assert_eq!(
         (shield.report().tasks_moved, shield.report().tasks_left),
@@ -209,10 +212,10 @@ fn two_shields_of_one_process_stand_side_by_side_and_lead_back() {
         let (one, two) = (raise("2"), raise("3"));
         for (shield, process, shielded) in [(&one, 10, "2"), (&two, 11, "3")] {
             assert_eq!(
-                shield.report().wall,
+                shield.report().isolation,
                 match layout {
-                    Layout::V2 => Wall::IsolatedPartition,
-                    _ => Wall::CpusetV1,
+                    Layout::V2 => IsolationMechanism::IsolatedPartition,
+                    _ => IsolationMechanism::CpusetV1,
                 }
             );
             shield.admit(process).expect("admit");
@@ -268,7 +271,10 @@ fn without_a_threaded_group_a_process_stays_together() {
     let before = machine.clone();
     let kernel = Arc::new(FakeKernel::new(machine));
     let shield = raise(&kernel, &state_directory, &cpus("2-3"), &cpus("0-1")).expect("raise");
-    assert_eq!(shield.report().wall, Wall::IsolatedPartition);
+    assert_eq!(
+        shield.report().isolation,
+        IsolationMechanism::IsolatedPartition
+    );
     shield.admit(11).expect("admit");
     assert!(!shield.send_home(11).expect("stays"));
     assert_eq!(kernel.machine().threads[&11].affinity, cpus("2-3"));
@@ -299,20 +305,14 @@ fn an_invalid_partition_falls_down_to_affinity_and_quotes_the_kernel() {
     let before = state(&machine, &threads);
     let kernel = Arc::new(FakeKernel::new(machine));
     let shield = raise(&kernel, &state_directory, &cpus("2-3"), &cpus("0-1")).expect("raise");
-    assert_eq!(shield.report().wall, Wall::AffinityOnly);
+    assert_eq!(shield.report().isolation, IsolationMechanism::AffinityOnly);
     let finding = &shield.report().findings[0];
     let present = finding.present.as_deref().expect("present");
     assert!(
         present.contains("Cpu list in cpuset.cpus not exclusive"),
         "{present}"
     );
-    assert!(
-        finding
-            .mend
-            .as_deref()
-            .expect("mend")
-            .contains("rival.slice")
-    );
+    assert!(finding.fix.as_deref().expect("fix").contains("rival.slice"));
     assert!(shield.control_group().is_none());
     shield.admit(10).expect("admit");
     assert_eq!(kernel.machine().threads[&10].affinity, cpus("2-3"));
@@ -344,7 +344,7 @@ fn what_someone_else_changed_is_left_and_told() {
         .findings
         .iter()
         .filter(|finding| finding.what.contains("someone else"))
-        .map(|finding| finding.place.as_str())
+        .map(|finding| finding.location.as_str())
         .collect();
     assert_eq!(told, ["/proc/irq/4/smp_affinity_list"]);
 }
@@ -600,13 +600,13 @@ proptest! {
         match raise(&kernel, &state_directory, &shielded, &housekeeping) {
             Ok(shield) => {
                 prop_assert!(sensible);
-                let wall = match layout {
-                    Layout::V1 => Wall::CpusetV1,
-                    Layout::V2 => Wall::IsolatedPartition,
-                    Layout::None => Wall::AffinityOnly,
+                let isolation = match layout {
+                    Layout::V1 => IsolationMechanism::CpusetV1,
+                    Layout::V2 => IsolationMechanism::IsolatedPartition,
+                    Layout::None => IsolationMechanism::AffinityOnly,
                 };
-                prop_assert_eq!(shield.report().wall, wall);
-                if wall != Wall::AffinityOnly {
+                prop_assert_eq!(shield.report().isolation, isolation);
+                if isolation != IsolationMechanism::AffinityOnly {
                     let machine = kernel.machine();
                     for thread in machine.threads.values() {
                         let clean = thread.affinity.intersection(&shielded).is_empty();

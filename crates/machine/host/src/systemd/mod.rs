@@ -60,7 +60,7 @@ pub(crate) fn keep_slices_on(
                 "systemd keeps its units on CPUs with cgroup v2 alone, so its slices keep all",
             )
             .values("cgroup v1", "cgroup v2")
-            .mend("start the kernel with systemd.unified_cgroup_hierarchy=1"),
+            .fix("start the kernel with systemd.unified_cgroup_hierarchy=1"),
         ]);
     }
     let wanted = cpus.to_string();
@@ -82,11 +82,11 @@ pub(crate) fn keep_slices_on(
         let present = Unit::read(&*kernel, name)?.allowed_cpus;
         if !same(&present, &wanted) {
             return Err(HostError::Request {
-                place: format!("{name}: {ALLOWED}"),
+                location: format!("{name}: {ALLOWED}"),
                 what: "systemd took the CPUs and has others".to_owned(),
                 present,
                 needed: wanted,
-                mend: format!("look at `systemctl show {name}` and who else sets it"),
+                fix: format!("look at `systemctl show {name}` and who else sets it"),
             });
         }
     }
@@ -113,11 +113,11 @@ pub(crate) fn stop_service(changes: &mut Changes, name: &str) -> Result<bool, Ho
         return Ok(true);
     }
     Err(HostError::Request {
-        place: name.to_owned(),
+        location: name.to_owned(),
         what: "systemd stopped it, and it runs again".to_owned(),
         present: "active".to_owned(),
         needed: "inactive".to_owned(),
-        mend: format!("look with `systemctl status {name}` who starts it"),
+        fix: format!("look with `systemctl status {name}` who starts it"),
     })
 }
 

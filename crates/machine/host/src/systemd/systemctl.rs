@@ -85,11 +85,11 @@ fn run(kernel: &dyn Kernel, arguments: &[&str]) -> Result<String, HostError> {
     let mut words = vec![program.to_owned()];
     words.extend(arguments.iter().map(|word| (*word).to_owned()));
     let failed = |present: String| HostError::Request {
-        place: words.join(" "),
+        location: words.join(" "),
         what: "systemd does not do what it is asked".to_owned(),
         present,
         needed: "an answer without an error".to_owned(),
-        mend: "run the command by hand and remove the cause".to_owned(),
+        fix: "run the command by hand and remove the cause".to_owned(),
     };
     match kernel.run(&words, PATIENCE) {
         Err(error) => Err(failed(format!("it cannot be started: {error}"))),

@@ -30,15 +30,15 @@ pub(crate) fn property(
     had_drop_in: bool,
     undone: &mut Undone,
 ) -> io::Result<()> {
-    let place = format!("{unit}: {property}");
-    let place = Path::new(&place);
-    let mend = format!("systemctl set-property --runtime {unit} {property}={old}");
+    let location = format!("{unit}: {property}");
+    let location = Path::new(&location);
+    let fix = format!("systemctl set-property --runtime {unit} {property}={old}");
     let present = match Unit::read(kernel, unit) {
         // Gone, and its properties with it.
         Ok(present) if !present.is_loaded => return Ok(()),
         Ok(present) => present.allowed_cpus,
         Err(error) => {
-            undone.failed(place, error.to_string(), &mend);
+            undone.failed(location, error.to_string(), &fix);
             return Ok(());
         }
     };
@@ -47,18 +47,18 @@ pub(crate) fn property(
             undone.left.push(
                 Finding::new(
                     Severity::Warning,
-                    place.display().to_string(),
+                    location.display().to_string(),
                     format!(
                         "someone else changed it after Rampart set it to {new}, so it was left"
                     ),
                 )
                 .values(present, if old.is_empty() { "no limit" } else { old })
-                .mend(mend),
+                .fix(fix),
             );
             return Ok(());
         }
         if let Err(error) = systemctl::set_property(kernel, unit, property, old) {
-            undone.failed(place, error.to_string(), &mend);
+            undone.failed(location, error.to_string(), &fix);
             return Ok(());
         }
         let words = if old.is_empty() {
@@ -66,7 +66,7 @@ pub(crate) fn property(
         } else {
             format!("{old} again")
         };
-        undone.restored(place, words);
+        undone.restored(location, words);
     }
     kernel.step()?;
     let file = drop_in(unit, property);
@@ -118,11 +118,11 @@ fn lift(kernel: &dyn Kernel, unit: &str, new: &str, undone: &mut Undone) {
     let above = kernel
         .read(&above.join("cpuset.cpus.effective"))
         .unwrap_or_default();
-    let granted = ["", possible.trim(), above.trim()]
+    let effective_settings = ["", possible.trim(), above.trim()]
         .into_iter()
         .map(|cpus| (cpus, kernel.write(&file, cpus)))
         .find(|(_, answer)| answer.is_ok());
-    match granted {
+    match effective_settings {
         Some(("", Ok(()))) => undone.restored(&file, "no limit again"),
         Some((cpus, Ok(()))) => undone.restored(&file, format!("all CPUs again, {cpus}")),
         _ => undone.failed(

@@ -280,11 +280,11 @@ impl Assembler {
     }
 
     fn leave(&mut self, kind: CauseKind, key: u32, at: Nanos) -> Option<()> {
-        let place = self
+        let location = self
             .open
             .iter()
             .rposition(|(open, number, ..)| (*open, *number) == (kind, key))?;
-        let (kind, _, name, start) = self.open.drain(place..).next()?;
+        let (kind, _, name, start) = self.open.drain(location..).next()?;
         self.keep(Interval {
             kind,
             name,

@@ -27,8 +27,11 @@ pub(super) fn parse(line: &str) -> Option<Line<'_>> {
         let count = lost.split(' ').next()?.parse().ok()?;
         return Some(Line::Lost(count));
     }
-    line.match_indices(": ").find_map(|(place, separator)| {
-        let (before, after) = (line.get(..place)?, line.get(place + separator.len()..)?);
+    line.match_indices(": ").find_map(|(location, separator)| {
+        let (before, after) = (
+            line.get(..location)?,
+            line.get(location + separator.len()..)?,
+        );
         let at = moment(before.rsplit(' ').next()?)?;
         let (task, _) = before.rsplit_once(" [")?;
         let (name, rest) = after.split_once(':')?;

@@ -93,11 +93,11 @@ impl Tracing {
     ) -> Result<Self, HostError> {
         if !is_root() {
             return Err(HostError::Request {
-                place: "/sys/kernel/tracing".to_owned(),
+                location: "/sys/kernel/tracing".to_owned(),
                 what: "only root may trace the kernel".to_owned(),
                 present: format!("user {}", rustix::process::geteuid().as_raw()),
                 needed: "root".to_owned(),
-                mend: "run the same command with sudo".to_owned(),
+                fix: "run the same command with sudo".to_owned(),
             });
         }
         let kernel: Arc<dyn Kernel> = Arc::new(RunningKernel);

@@ -46,9 +46,9 @@ pub(super) fn find(changes: &mut Changes) -> Result<PathBuf, HostError> {
         return Ok(point);
     }
     let point = PathBuf::from(USUAL_POINT);
-    let mend = "use a kernel with CONFIG_FTRACE, or mount tracefs there";
+    let fix = "use a kernel with CONFIG_FTRACE, or mount tracefs there";
     let action = ("find the kernel's tracing", "mount the kernel's tracing");
-    mounts::mount(changes, "tracefs", &point, action, mend)?;
+    mounts::mount(changes, "tracefs", &point, action, fix)?;
     Ok(point)
 }
 
@@ -113,7 +113,7 @@ fn osnoise(kernel: &dyn Kernel, root: &Path) -> Result<(), Box<Finding>> {
         return Err(Box::new(
             finding("this kernel has no osnoise tracer")
                 .values("no CONFIG_OSNOISE_TRACER", "CONFIG_OSNOISE_TRACER")
-                .mend("use a kernel with that option for causes that name NMIs"),
+                .fix("use a kernel with that option for causes that name NMIs"),
         ));
     }
     let options = words("osnoise/options");

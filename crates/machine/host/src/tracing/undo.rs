@@ -15,15 +15,15 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Puts `on` back where `off` stands.
 pub(crate) fn switch(kernel: &dyn Kernel, path: &Path, on: &str, off: &str, undone: &mut Undone) {
     let is_off = |text: &str| text.split_whitespace().any(|word| word == off);
-    let mend = format!("echo {on} > {}", path.display());
+    let fix = format!("echo {on} > {}", path.display());
     match kernel.read(path) {
         Err(error) if groups::is_gone(&error) => {}
         Err(error) => undone.failed(path, format!("cannot be read: {error}"), "read it by hand"),
         Ok(present) if !is_off(&present) => {}
         Ok(_) => match kernel.write(path, on).and_then(|()| kernel.read(path)) {
             Ok(present) if !is_off(&present) => undone.restored(path, format!("{on} again")),
-            Ok(_) => undone.failed(path, format!("the kernel took {on} and left {off}"), &mend),
-            Err(error) => undone.failed(path, format!("the kernel refuses {on}: {error}"), &mend),
+            Ok(_) => undone.failed(path, format!("the kernel took {on} and left {off}"), &fix),
+            Err(error) => undone.failed(path, format!("the kernel refuses {on}: {error}"), &fix),
         },
     }
 }

@@ -97,7 +97,7 @@ impl Engine {
                          (CONFIG_RT_GROUP_SCHED), and none is left",
                     )
                     .values("no real-time time left", "a budget in cpu.rt_runtime_us")
-                    .mend("lower cpu.rt_runtime_us of other groups, or sysctl kernel.sched_rt_runtime_us=-1"),
+                    .fix("lower cpu.rt_runtime_us of other groups, or sysctl kernel.sched_rt_runtime_us=-1"),
                 ),
                 Budget::Unknown => findings.push(
                     Finding::new(
@@ -106,7 +106,7 @@ impl Engine {
                         "this kernel gives real-time policies to groups that have a budget \
                          (CONFIG_RT_GROUP_SCHED), and how much is left cannot be read",
                     )
-                    .mend("--cpu-rt-runtime with microseconds of each second that are left"),
+                    .fix("--cpu-rt-runtime with microseconds of each second that are left"),
                 ),
             }
         }
@@ -169,7 +169,7 @@ impl Engine {
     fn answer(self, planned: &PlannedDomain, field: DomainField) -> Answer {
         let named = planned.container.as_ref().and_then(|from| from.engine);
         match field {
-            DomainField::Wall => Lost(
+            DomainField::Isolation => Lost(
                 "the engine binds the container to its CPUs and keeps nobody else away from them",
                 "rampart apply, or the slices of rampart export systemd",
             ),
@@ -264,7 +264,7 @@ fn budget(subject: &Subject<'_>) -> Budget {
         })
         .count()
         .max(1);
-    match (subject.surroundings.group_budget, u64::try_from(sharers)) {
+    match (subject.environment.group_budget, u64::try_from(sharers)) {
         (Some(left), Ok(sharers)) if left.0 / 1_000 / sharers > 0 => {
             Budget::Microseconds(left.0 / 1_000 / sharers)
         }
@@ -321,8 +321,8 @@ pub fn containers(subject: &Subject<'_>, engine: Engine) -> Exported {
             });
         let (command, line) = match written {
             Ok(written) => written,
-            Err((why, mend)) => {
-                gaps.not_written(planned, why, mend);
+            Err((why, fix)) => {
+                gaps.not_written(planned, why, fix);
                 continue;
             }
         };

@@ -57,7 +57,7 @@ impl MachineField {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DomainField {
     /// The wall: nobody else works on the domain's CPUs, and the kernel does not balance into them.
-    Wall,
+    Isolation,
     /// The domain's CPUs.
     Cpus,
     /// Each virtual CPU on a CPU of its own.
@@ -123,7 +123,7 @@ impl DomainField {
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
-            Self::Wall => "the wall",
+            Self::Isolation => "the wall",
             Self::Cpus => "cpus",
             Self::VirtualCpus => "vcpus",
             Self::Priority => "policy",
@@ -280,7 +280,10 @@ pub(super) fn of_domain(domain: &PlannedDomain) -> Vec<DomainField> {
     let reserves = |policy: &SchedulingPolicy| matches!(policy, SchedulingPolicy::Deadline { .. });
     let ranks = |policy: &SchedulingPolicy| policy.is_real_time() && !reserves(policy);
     given([
-        (DomainField::Wall, *kind != rampart_model::DomainKind::Host),
+        (
+            DomainField::Isolation,
+            *kind != rampart_model::DomainKind::Host,
+        ),
         (DomainField::Cpus, vcpus.is_none()),
         (DomainField::VirtualCpus, vcpus.is_some()),
         (DomainField::Priority, policies.iter().any(ranks)),

@@ -67,11 +67,11 @@ impl Gaps {
         }
         for (answer, words) in told {
             let of = domain.map_or("the machine".to_owned(), |name| format!("domain `{name}`"));
-            let place = format!("{of}, {}", words.join(", "));
+            let location = format!("{of}, {}", words.join(", "));
             let finding = match answer {
                 Answer::Said => continue,
-                Answer::Apart(what) => Finding::new(Severity::Note, place, what),
-                Answer::Lost(what, mend) => Finding::new(Severity::Warning, place, what).mend(mend),
+                Answer::Apart(what) => Finding::new(Severity::Note, location, what),
+                Answer::Lost(what, fix) => Finding::new(Severity::Warning, location, what).fix(fix),
             };
             self.add(domain, finding);
         }
@@ -86,10 +86,10 @@ impl Gaps {
     }
 
     /// A domain that is not written at all, and why.
-    pub(super) fn not_written(&mut self, domain: &PlannedDomain, why: String, mend: &str) {
-        let place = format!("domain `{}`", domain.name);
-        let finding = Finding::new(Severity::Warning, place, format!("not written: {why}"));
-        self.add(Some(&domain.name), finding.mend(mend));
+    pub(super) fn not_written(&mut self, domain: &PlannedDomain, why: String, fix: &str) {
+        let location = format!("domain `{}`", domain.name);
+        let finding = Finding::new(Severity::Warning, location, format!("not written: {why}"));
+        self.add(Some(&domain.name), finding.fix(fix));
     }
 
     /// The findings for who asked.

@@ -71,7 +71,7 @@ struct Capabilities {
 #[deny(clippy::wildcard_enum_match_arm)]
 fn answer(field: DomainField) -> Answer {
     match field {
-        DomainField::Wall => Lost(
+        DomainField::Isolation => Lost(
             "the kubelet keeps other pods away; services of the machine and the kernel stay where \
              they are",
             "rampart export systemd and tuned; with CRI-O a RuntimeClass, see below",
@@ -162,16 +162,16 @@ pub fn kubernetes(subject: &Subject<'_>) -> Result<Exported, serde_saphyr::ser::
     for (planned, got) in subject.domains() {
         let image = match image(planned) {
             Ok(image) => image,
-            Err((why, mend)) => {
-                gaps.not_written(planned, why, mend);
+            Err((why, fix)) => {
+                gaps.not_written(planned, why, fix);
                 continue;
             }
         };
         gaps.of_domain(planned, answer);
-        let place = format!("domain `{}`, memory", planned.name);
+        let location = format!("domain `{}`, memory", planned.name);
         let memory = Finding::new(
             Severity::Warning,
-            place,
+            location,
             "a pod needs a limit of memory to have CPUs for itself, and a plan has none for \
              containers",
         );
@@ -179,14 +179,14 @@ pub fn kubernetes(subject: &Subject<'_>) -> Result<Exported, serde_saphyr::ser::
             Some(&planned.name),
             memory
                 .values(MEMORY, "what the program needs")
-                .mend("change both memory fields of the manifest"),
+                .fix("change both memory fields of the manifest"),
         );
         let commands = interrupts::commands(subject, &planned.name);
         if !commands.is_empty() {
-            let place = format!("domain `{}`, interrupts", planned.name);
+            let location = format!("domain `{}`, interrupts", planned.name);
             let what = "as root on the node, by the numbers that they have now";
-            let finding = Finding::new(Severity::Note, place, what);
-            gaps.add(Some(&planned.name), finding.mend(commands.join("; ")));
+            let finding = Finding::new(Severity::Note, location, what);
+            gaps.add(Some(&planned.name), finding.fix(commands.join("; ")));
         }
         let label = words::label(&planned.name, &mut taken);
         pods.push((planned, got, label, image));

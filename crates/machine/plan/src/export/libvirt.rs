@@ -49,7 +49,7 @@ fn of_machine(field: MachineField) -> Answer {
 #[deny(clippy::wildcard_enum_match_arm)]
 fn of_domain(field: DomainField) -> Answer {
     match field {
-        DomainField::Wall => Lost(
+        DomainField::Isolation => Lost(
             "libvirt binds the guest's threads and keeps nobody else away from their CPUs",
             "rampart apply, or rampart export systemd",
         ),
@@ -153,9 +153,9 @@ fn in_comment(lines: &[String]) -> String {
 /// What no element can say.
 fn besides(guest: &Guest<'_>, gaps: &mut Gaps) {
     let name = &guest.planned.name;
-    let mut add = |severity, field: &str, what: &str, mend: String| {
-        let place = format!("domain `{name}`, {field}");
-        gaps.add(Some(name), Finding::new(severity, place, what).mend(mend));
+    let mut add = |severity, field: &str, what: &str, fix: String| {
+        let location = format!("domain `{name}`, {field}");
+        gaps.add(Some(name), Finding::new(severity, location, what).fix(fix));
     };
     let commands = interrupts::commands(guest.subject, name);
     if !commands.is_empty() {
@@ -171,7 +171,7 @@ fn besides(guest: &Guest<'_>, gaps: &mut Gaps) {
         add(
             Severity::Note,
             "kernel",
-            "a plan has no boot line for the guest's kernel, which has to set its real-time CPUs \
+            "a plan has no kernel command line for the guest's kernel, which has to set its real-time CPUs \
              apart too",
             format!(
                 "a cmdline element with isolcpus=managed_irq,domain,{inside} nohz_full={inside} \

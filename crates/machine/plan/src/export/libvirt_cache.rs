@@ -15,10 +15,10 @@ pub(super) fn cache(writer: &mut Output, guest: &Guest<'_>, gaps: &mut Gaps) -> 
         return Ok(());
     };
     let name = &guest.planned.name;
-    let mut lost = |what: &str, mend: &str| {
-        let place = format!("domain `{name}`, cache");
-        let finding = Finding::new(Severity::Warning, place, what);
-        gaps.add(Some(name), finding.mend(mend));
+    let mut lost = |what: &str, fix: &str| {
+        let location = format!("domain `{name}`, cache");
+        let finding = Finding::new(Severity::Warning, location, what);
+        gaps.add(Some(name), finding.fix(fix));
     };
     // libvirt names a cache by the kernel's number for it, which a topology does not tell; where
     // there is one, it is 0.

@@ -23,8 +23,7 @@ mod tuned;
 mod words;
 
 use rampart_model::{
-    CpuId, CpuSet, Finding, Machine, Plan, PlannedDomain, ResolvedDomain, ResolvedPlan,
-    Surroundings,
+    CpuId, CpuSet, Environment, Finding, Machine, Plan, PlannedDomain, ResolvedDomain, ResolvedPlan,
 };
 
 pub use engine::{Engine, containers};
@@ -40,7 +39,7 @@ pub struct Subject<'a> {
     /// The machine that the plan was resolved on.
     pub machine: &'a Machine,
     /// What is around.
-    pub surroundings: &'a Surroundings,
+    pub environment: &'a Environment,
     /// The plan.
     pub plan: &'a Plan,
     /// The same, resolved on the machine.

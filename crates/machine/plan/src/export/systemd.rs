@@ -34,7 +34,7 @@ pub fn systemd(subject: &Subject<'_>, means: Means<'_>) -> Exported {
                  CPUAffinity= is all that its files do here",
             )
             .values(subject.machine.control_groups.clone(), "v2")
-            .mend("systemd.unified_cgroup_hierarchy=1 on the boot line, and a restart"),
+            .fix("systemd.unified_cgroup_hierarchy=1 on the kernel command line, and a restart"),
         );
     }
     let mut units = Vec::new();
@@ -42,8 +42,8 @@ pub fn systemd(subject: &Subject<'_>, means: Means<'_>) -> Exported {
     for (planned, got) in subject.domains() {
         let written = match service(subject, means, planned, got) {
             Ok(written) => written,
-            Err((why, mend)) => {
-                gaps.not_written(planned, why, mend);
+            Err((why, fix)) => {
+                gaps.not_written(planned, why, fix);
                 continue;
             }
         };

@@ -14,10 +14,10 @@ const LEFT_TO_UP: &str = "left to `rampart up`, which the unit starts";
 const JUDGEMENT: &str = "for Rampart's own judgement: no tool is told";
 
 /// What is lost without Rampart.
-fn without(means: Means<'_>, by: &'static str, what: &'static str, mend: &'static str) -> Answer {
+fn without(means: Means<'_>, by: &'static str, what: &'static str, fix: &'static str) -> Answer {
     match means {
         Means::Rampart(_) => Apart(by),
-        Means::SystemdAlone => Lost(what, mend),
+        Means::SystemdAlone => Lost(what, fix),
     }
 }
 
@@ -30,7 +30,7 @@ pub(super) fn of_machine(means: Means<'_>, field: MachineField) -> Answer {
             means,
             BY_APPLY,
             "systemd takes no CPU offline",
-            "echo off > /sys/devices/system/cpu/smt/control, or nosmt on the boot line",
+            "echo off > /sys/devices/system/cpu/smt/control, or nosmt on the kernel command line",
         ),
         MachineField::Fingerprint => without(
             means,
@@ -54,14 +54,14 @@ pub(super) fn of_machine(means: Means<'_>, field: MachineField) -> Answer {
         MachineField::BootArguments | MachineField::Reboot => without(
             means,
             "systemd has no word for it; `rampart apply --boot` does it",
-            "systemd does not change the boot line",
+            "systemd does not change the kernel command line",
             "rampart export tuned, or the boot loader's own configuration",
         ),
         MachineField::OtherInterrupts => without(
             means,
             BY_APPLY,
             "systemd places no interrupts",
-            "irqaffinity= on the boot line, and rampart export tuned",
+            "irqaffinity= on the kernel command line, and rampart export tuned",
         ),
     }
 }
@@ -76,12 +76,12 @@ pub(super) fn of_domain(means: Means<'_>, kind: DomainKind, field: DomainField) 
     };
     let of_guest = || elsewhere("in the guest's definition: rampart export libvirt");
     match field {
-        DomainField::Wall => without(
+        DomainField::Isolation => without(
             means,
             BY_APPLY,
             "slices keep systemd's own units away from the CPUs; the kernel still balances load \
              into them, its own work still goes there, and no isolated partition is made",
-            "isolcpus=managed_irq,domain,CPUS on the boot line, or units under Rampart",
+            "isolcpus=managed_irq,domain,CPUS on the kernel command line, or units under Rampart",
         ),
         DomainField::Run if container => elsewhere("on the engine's command line"),
         DomainField::Restart if !guest => Said,

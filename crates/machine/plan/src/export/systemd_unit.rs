@@ -21,7 +21,7 @@ pub(super) struct Service {
     pub(super) findings: Vec<Finding>,
 }
 
-/// Why a domain has no service, and what mends it.
+/// Why a domain has no service, and how to fix it.
 pub(super) type Refusal = (String, &'static str);
 
 /// Writes the service of a domain.
@@ -59,7 +59,7 @@ pub(super) fn service(
                     format!("domain `{}`, interrupts", planned.name),
                     "as root, by the numbers that they have now",
                 )
-                .mend(commands.join("; ")),
+                .fix(commands.join("; ")),
             ]
         }
         _ => Vec::new(),

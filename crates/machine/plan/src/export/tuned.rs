@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use rampart_model::{
-    ChangeList, ChangePlace, ChangeStep, ChangeTarget, CpuSet, DomainKind, Finding,
+    ChangeList, ChangeLocation, ChangeStep, ChangeTarget, CpuSet, DomainKind, Finding,
     SchedulingPolicy, Severity, StepAction, StepKind,
 };
 
@@ -48,7 +48,7 @@ fn of_machine(field: MachineField) -> Answer {
             "rampart check",
         ),
         MachineField::Reboot => {
-            Apart("TuneD adds its arguments to the boot line; the restart is yours")
+            Apart("TuneD adds its arguments to the kernel command line; the restart is yours")
         }
     }
 }
@@ -56,7 +56,7 @@ fn of_machine(field: MachineField) -> Answer {
 #[deny(clippy::wildcard_enum_match_arm)]
 fn of_domain(field: DomainField) -> Answer {
     match field {
-        DomainField::Wall => Lost(
+        DomainField::Isolation => Lost(
             "TuneD moves processes away from isolated cores once; who comes later, and the kernel, \
              is kept away by isolcpus= alone",
             "rampart apply",
@@ -151,16 +151,16 @@ fn lost(step: &ChangeStep, what: &str) -> Finding {
         what,
     )
     .values(step.present.clone(), step.wanted.clone());
-    match &step.mend {
-        Some(mend) => finding.mend(mend.clone()),
-        None => finding.mend("rampart apply"),
+    match &step.fix {
+        Some(fix) => finding.fix(fix.clone()),
+        None => finding.fix("rampart apply"),
     }
 }
 
 /// Where a step's values belong.
 fn sort_in(step: &ChangeStep, sections: &mut Sections, gaps: &mut Gaps) {
     if step.kind != StepKind::Knob {
-        // Walls are told with the domains, the boot line has its own section.
+        // Walls are told with the domains, the kernel command line has its own section.
         return;
     }
     match step.action {
@@ -176,9 +176,9 @@ fn sort_in(step: &ChangeStep, sections: &mut Sections, gaps: &mut Gaps) {
         .find(|(knob, _)| *knob == step.name)
         .map(|(_, thread)| *thread);
     let mut strange = false;
-    for place in &step.places {
-        match (&place.target, threads) {
-            (ChangeTarget::ThreadPolicy(_), Some(thread)) => match place.value.parse() {
+    for location in &step.locations {
+        match (&location.target, threads) {
+            (ChangeTarget::ThreadPolicy(_), Some(thread)) => match location.value.parse() {
                 Ok(SchedulingPolicy::Fifo(priority)) => {
                     let value = format!("0:f:{priority}:*:^\\[{thread}");
                     sections.scheduler.insert(format!("group.{thread}"), value);
@@ -197,7 +197,7 @@ fn sort_in(step: &ChangeStep, sections: &mut Sections, gaps: &mut Gaps) {
                 | ChangeTarget::CpuListFile(path)
                 | ChangeTarget::CpuMaskFile(path),
                 _,
-            ) => strange |= !file(path, place, step, sections),
+            ) => strange |= !file(path, location, step, sections),
         }
     }
     if strange {
@@ -209,13 +209,13 @@ fn sort_in(step: &ChangeStep, sections: &mut Sections, gaps: &mut Gaps) {
 }
 
 /// Puts a file into its section; no where there is none for it.
-fn file(path: &str, place: &ChangePlace, step: &ChangeStep, sections: &mut Sections) -> bool {
-    let value = match &place.target {
-        ChangeTarget::CpuMaskFile(_) => match place.value.parse::<CpuSet>() {
+fn file(path: &str, location: &ChangeLocation, step: &ChangeStep, sections: &mut Sections) -> bool {
+    let value = match &location.target {
+        ChangeTarget::CpuMaskFile(_) => match location.value.parse::<CpuSet>() {
             Ok(cpus) => cpus.to_mask(),
             Err(_) => return false,
         },
-        _ => place.value.clone(),
+        _ => location.value.clone(),
     };
     // What the file's own syntax would take for something else.
     if path.contains(['=', ' ', '#']) || value.contains(['#', '\n']) {
@@ -320,7 +320,10 @@ fn text(
             format!("the machine, boot.arguments: {}", argument.escape_debug()),
             "a profile would take it for a comment",
         );
-        gaps.add(None, finding.mend("put it on the boot line by hand"));
+        gaps.add(
+            None,
+            finding.fix("put it on the kernel command line by hand"),
+        );
     }
     let arguments: Vec<String> = settings
         .boot_arguments

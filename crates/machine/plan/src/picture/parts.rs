@@ -204,7 +204,7 @@ fn human(bytes: u64) -> String {
 pub(super) fn word(finding: &PlanFinding) -> &'static str {
     match (&finding.waived, finding.finding.severity) {
         (Some(_), _) => "waived",
-        (None, Severity::Problem) => "refused",
+        (None, Severity::Error) => "refused",
         (None, Severity::Warning) => "warning",
         (None, Severity::Note) => "note",
     }

@@ -64,7 +64,7 @@ fn map(lines: &mut Vec<String>, plan: &ResolvedPlan, width: usize) {
                 chunk.first().map(|cpu| cpu.cpu.0).unwrap_or_default(),
                 chunk.last().map(|cpu| cpu.cpu.0).unwrap_or_default(),
             );
-            let place = node.map_or_else(String::new, |node| format!("node {node}"));
+            let location = node.map_or_else(String::new, |node| format!("node {node}"));
             let signs: Vec<String> = chunk
                 .chunks(8)
                 .map(|group| group.iter().map(|cpu| parts::sign(plan, cpu)).collect())
@@ -77,7 +77,7 @@ fn map(lines: &mut Vec<String>, plan: &ResolvedPlan, width: usize) {
             } else {
                 format!("CPUs {}…{}", ids.0, ids.1)
             };
-            lines.push(format!("{place:9}{label:17}{}", signs.join(" ")));
+            lines.push(format!("{location:9}{label:17}{}", signs.join(" ")));
         }
     }
     let legend: Vec<String> = parts::legend(plan)
@@ -156,9 +156,9 @@ fn settings(lines: &mut Vec<String>, plan: &ResolvedPlan, width: usize) {
 /// A finding in one line, as compilers tell theirs: place, word, what, rule, and the reason of its
 /// waiver.
 #[must_use]
-pub fn finding_line(place: &str, finding: &PlanFinding) -> String {
+pub fn finding_line(location: &str, finding: &PlanFinding) -> String {
     let word = parts::word(finding);
-    let text = clean(&format!("{place}: {word}: {}", said(finding)));
+    let text = clean(&format!("{location}: {word}: {}", said(finding)));
     format!("{text}\n")
 }
 

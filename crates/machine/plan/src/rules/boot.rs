@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What was decided before the machine was up: the boot line, and what the kernel is built with.
+//! What was decided before the machine was up: the kernel command line, and what the kernel is built with.
 
 use rampart_model::{CpuRole, CpuSet, DomainKind, PlanFinding, Reboot, Severity};
-use rampart_rules::BootLine;
+use rampart_rules::KernelCommandLine;
 
 use super::{Context, Say, about, machine};
 use crate::view::BOOT_CPU;
 
 /// The three lists of CPUs that are one. `isolcpus=` and `nohz_full=` cannot name every CPU: the
 /// kernel then leaves the boot CPU out (kernel/sched/isolation.c).
-fn lists(context: &Context<'_>, line: &BootLine) -> [(&'static str, Option<CpuSet>); 3] {
+fn lists(context: &Context<'_>, line: &KernelCommandLine) -> [(&'static str, Option<CpuSet>); 3] {
     let topology = &context.machine.topology;
     let last = topology.possible.iter().next_back().unwrap_or(BOOT_CPU);
     ["isolcpus", "nohz_full", "rcu_nocbs"].map(|name| {
@@ -30,9 +30,9 @@ pub(super) fn line(context: &Context<'_>) -> Vec<PlanFinding> {
     if wanted.is_empty() {
         return Vec::new();
     }
-    let rule = "boot-line";
-    let place = "/proc/cmdline";
-    let line = BootLine::parse(&context.machine.command_line);
+    let rule = "kernel-command-line";
+    let location = "/proc/cmdline";
+    let line = KernelCommandLine::parse(&context.machine.command_line);
     // Threads that stay idle may be set aside too.
     let most = wanted.union(&context.resolved.with_role(CpuRole::IdleSibling));
     let fits = |list: &CpuSet| wanted.is_subset(list) && list.is_subset(&most);
@@ -44,9 +44,9 @@ pub(super) fn line(context: &Context<'_>) -> Vec<PlanFinding> {
     let severity = if planned {
         Severity::Warning
     } else {
-        Severity::Problem
+        Severity::Error
     };
-    let mend = if planned {
+    let fix = if planned {
         format!("restart with {arguments}")
     } else {
         format!("boot with {arguments}, or write reboot = \"plan\" in [boot]")
@@ -66,9 +66,9 @@ pub(super) fn line(context: &Context<'_>) -> Vec<PlanFinding> {
                 Some(_) => format!("{name}= names other CPUs than the real-time ones, and the kernel says nothing of it"),
                 None => format!("the CPUs of {name}= are not to be understood, and the kernel ignores it"),
             };
-            machine(rule, severity, place, what)
+            machine(rule, severity, location, what)
                 .values(present(name), wanted.named().to_string())
-                .mend(mend.clone())
+                .fix(fix.clone())
         })
         .collect();
     let last = context.machine.topology.possible.iter().next_back();
@@ -81,25 +81,25 @@ pub(super) fn line(context: &Context<'_>) -> Vec<PlanFinding> {
             machine(
                 rule,
                 Severity::Warning,
-                place,
+                location,
                 "interrupts that drivers spread over all CPUs come to the real-time ones too",
             )
             .values(
                 "isolcpus= without managed_irq",
                 "isolcpus=managed_irq,domain,…",
             )
-            .mend(mend.clone()),
+            .fix(fix.clone()),
         );
     }
     let balanced = !isolated.is_some_and(|isolated| isolated.keeps_balancing_away());
     if balanced && line.value("nohz_full").is_none() {
         findings.push(
-            machine(rule, Severity::Note, place, "the boot line keeps neither tasks nor ticks and callbacks from any CPU, so they stay on the real-time ones")
+            machine(rule, Severity::Note, location, "the kernel command line keeps neither tasks nor ticks and callbacks from any CPU, so they stay on the real-time ones")
                 .values(
                     format!("{}, {}", present("isolcpus"), present("nohz_full")),
                     format!("both, with {}", wanted.named()),
                 )
-                .mend(mend),
+                .fix(fix),
         );
     }
     findings
@@ -110,13 +110,13 @@ struct Need {
     option: &'static str,
     severity: Severity,
     what: &'static str,
-    mend: &'static str,
+    fix: &'static str,
     impossible: bool,
 }
 
 pub(super) fn kernel_options(context: &Context<'_>) -> Vec<PlanFinding> {
     let rule = "kernel-option";
-    let options = &context.surroundings.kernel_options;
+    let options = &context.environment.kernel_options;
     let plan = context.plan;
     let mut needs: Vec<(Option<usize>, Need)> = Vec::new();
     if !context.resolved.real_time.is_empty() {
@@ -130,17 +130,17 @@ pub(super) fn kernel_options(context: &Context<'_>) -> Vec<PlanFinding> {
             None,
             Need {
                 option: "CONFIG_CPUSETS",
-                severity: Severity::Problem,
+                severity: Severity::Error,
                 what: "no CPU can be kept from other tasks",
-                mend: "boot a kernel with cpusets, as distributions build them",
+                fix: "boot a kernel with cpusets, as distributions build them",
                 impossible: false,
             },
         ));
         needs.push((None, Need {
             option: "CONFIG_NO_HZ_FULL",
-            severity: if asked { Severity::Problem } else { Severity::Warning },
+            severity: if asked { Severity::Error } else { Severity::Warning },
             what: "the scheduler's tick stays on the real-time CPUs",
-            mend: "boot a kernel with full dynamic ticks, on Debian linux-image-rt-amd64 or -arm64",
+            fix: "boot a kernel with full dynamic ticks, on Debian linux-image-rt-amd64 or -arm64",
             impossible: false,
         }));
     }
@@ -150,9 +150,9 @@ pub(super) fn kernel_options(context: &Context<'_>) -> Vec<PlanFinding> {
                 Some(index),
                 Need {
                     option: "CONFIG_KVM",
-                    severity: Severity::Problem,
+                    severity: Severity::Error,
                     what: "no guest can run but by emulation",
-                    mend: "boot a kernel with KVM",
+                    fix: "boot a kernel with KVM",
                     impossible: true,
                 },
             ));
@@ -166,9 +166,9 @@ pub(super) fn kernel_options(context: &Context<'_>) -> Vec<PlanFinding> {
                 Some(index),
                 Need {
                     option: "CONFIG_HUGETLBFS",
-                    severity: Severity::Problem,
+                    severity: Severity::Error,
                     what: "there are no huge pages",
-                    mend: "boot a kernel with hugetlbfs, or leave `hugepage` out",
+                    fix: "boot a kernel with hugetlbfs, or leave `hugepage` out",
                     impossible: true,
                 },
             ));
@@ -183,9 +183,9 @@ pub(super) fn kernel_options(context: &Context<'_>) -> Vec<PlanFinding> {
                     } else {
                         "CONFIG_X86_CPU_RESCTRL"
                     },
-                    severity: Severity::Problem,
+                    severity: Severity::Error,
                     what: "no share of a cache can be set",
-                    mend: "boot a kernel with resctrl, or leave `cache` out",
+                    fix: "boot a kernel with resctrl, or leave `cache` out",
                     impossible: false,
                 },
             ));
@@ -207,7 +207,7 @@ pub(super) fn kernel_options(context: &Context<'_>) -> Vec<PlanFinding> {
                         format!("without {} {}", need.option, need.what),
                     )
                     .values(format!("{}=n", need.option), format!("{}=y", need.option))
-                    .mend(need.mend);
+                    .fix(need.fix);
                     finding.impossible = need.impossible;
                     Some(finding)
                 }
@@ -220,7 +220,7 @@ pub(super) fn kernel_options(context: &Context<'_>) -> Vec<PlanFinding> {
                         ),
                     )
                     .values("not read", format!("{}=y", need.option))
-                    .mend("make /proc/config.gz or /boot/config-RELEASE readable"),
+                    .fix("make /proc/config.gz or /boot/config-RELEASE readable"),
                 ),
             }
         })

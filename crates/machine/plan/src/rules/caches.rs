@@ -13,7 +13,7 @@ pub(super) fn shares(context: &Context<'_>) -> Vec<PlanFinding> {
     let asking = context
         .domains()
         .filter(|each| each.planned.cache.is_some() && !each.resolved.cpus.is_empty());
-    match &context.surroundings.cache_control {
+    match &context.environment.cache_control {
         None => asking.map(not_known).collect(),
         Some(CacheControl::Absent) => asking.map(|each| absent(context, each)).collect(),
         Some(CacheControl::NotMounted) => asking.map(not_mounted).collect(),
@@ -39,7 +39,7 @@ fn not_mounted(each: Each<'_>) -> PlanFinding {
         "which ways it gets is not known before resctrl is mounted, as `rampart apply` does",
     )
     .values("not mounted", "mounted")
-    .mend("mount -t resctrl resctrl /sys/fs/resctrl shows it now")
+    .fix("mount -t resctrl resctrl /sys/fs/resctrl shows it now")
 }
 
 fn absent(context: &Context<'_>, each: Each<'_>) -> PlanFinding {
@@ -47,12 +47,12 @@ fn absent(context: &Context<'_>, each: Each<'_>) -> PlanFinding {
     let severity = if context.leaves_by_name(SCHEMATA) {
         Severity::Warning
     } else {
-        Severity::Problem
+        Severity::Error
     };
     let finding = about(RULE, each.planned, severity, what)
         .values("no resctrl in /proc/filesystems", "resctrl")
-        .mend("leave `cache` out, and choose CPUs with a cache of their own: { not-l3-of = \"housekeeping\" }");
-    if severity == Severity::Problem {
+        .fix("leave `cache` out, and choose CPUs with a cache of their own: { not-l3-of = \"housekeeping\" }");
+    if severity == Severity::Error {
         finding.impossible()
     } else {
         finding
@@ -64,7 +64,7 @@ fn divided(context: &Context<'_>) -> Vec<PlanFinding> {
     let told = |name: &str, finding: &Finding| -> Option<PlanFinding> {
         let mut told = about(RULE, domain(name)?, finding.severity, finding.what.clone());
         told.finding = Finding {
-            place: format!("{}, {}", told.finding.place, finding.place),
+            location: format!("{}, {}", told.finding.location, finding.location),
             ..finding.clone()
         };
         Some(told)

@@ -16,18 +16,18 @@ pub(super) fn machine(context: &Context<'_>) -> Vec<PlanFinding> {
         if context.machine.architecture != "aarch64" {
             let what = "cells are a matter of arm64 machines with a GICv3";
             found.push(
-                about(RULE, each.planned, Severity::Problem, what)
+                about(RULE, each.planned, Severity::Error, what)
                     .values(context.machine.architecture.clone(), "aarch64")
-                    .mend("take such a machine, or try it on the simulated one: --on sim:aarch64")
+                    .fix("take such a machine, or try it on the simulated one: --on sim:aarch64")
                     .impossible(),
             );
         }
         if each.claim.asked.contains(CpuId(0)) {
             let what = "Linux cannot leave the CPU that it was booted on";
             found.push(
-                about(RULE, each.planned, Severity::Problem, what)
+                about(RULE, each.planned, Severity::Error, what)
                     .values("CPU 0", "other CPUs")
-                    .mend("write other CPUs")
+                    .fix("write other CPUs")
                     .impossible(),
             );
         }

@@ -48,7 +48,7 @@ pub(super) fn whole_core(context: &Context<'_>) -> Vec<PlanFinding> {
                     ),
                     "whole cores",
                 )
-                .mend(format!(
+                .fix(format!(
                     "leave {} out of what is of {who}, or write smt = \"off\" in [machine]",
                     siblings.named()
                 )),
@@ -60,14 +60,14 @@ pub(super) fn whole_core(context: &Context<'_>) -> Vec<PlanFinding> {
                 about(
                     rule,
                     domain,
-                    Severity::Problem,
+                    Severity::Error,
                     "it has CPUs that the plan takes offline, as second threads of their cores",
                 )
                 .values(
                     format!("{}, with smt = \"off\"", offline.named()),
                     "first threads of cores",
                 )
-                .mend("name the first thread of each core, or write smt = \"same-owner\"")
+                .fix("name the first thread of each core, or write smt = \"same-owner\"")
                 .impossible(),
             );
         }
@@ -97,7 +97,7 @@ pub(super) fn kind(context: &Context<'_>) -> Vec<PlanFinding> {
                     "its CPUs are of several kinds of cores, so the same work takes different times",
                 )
                 .values(present.join(", "), "cores of one kind")
-                .mend("list CPUs of one kind, or give the other kind to a domain of its own")
+                .fix("list CPUs of one kind, or give the other kind to a domain of its own")
             })
         })
         .collect()

@@ -28,14 +28,14 @@ pub(super) fn placement(context: &Context<'_>) -> Vec<PlanFinding> {
                     about(
                         rule,
                         domain,
-                        Severity::Problem,
+                        Severity::Error,
                         "it has more virtual CPUs than CPUs, so that they wait for each other",
                     )
                     .values(
                         format!("{} on {}", plural(count, "virtual CPU"), cpus.named()),
                         plural(count, "CPU"),
                     )
-                    .mend(format!("write count = {}, or name more CPUs", cpus.len()))
+                    .fix(format!("write count = {}, or name more CPUs", cpus.len()))
                     .impossible(),
                 );
             } else if count < cpus.len() {
@@ -50,7 +50,7 @@ pub(super) fn placement(context: &Context<'_>) -> Vec<PlanFinding> {
                         format!("{} on {}", plural(count, "virtual CPU"), cpus.named()),
                         "one virtual CPU a CPU",
                     )
-                    .mend(format!("write count = {}, or name fewer CPUs", cpus.len())),
+                    .fix(format!("write count = {}, or name fewer CPUs", cpus.len())),
                 );
             }
         }
@@ -64,9 +64,9 @@ pub(super) fn placement(context: &Context<'_>) -> Vec<PlanFinding> {
                 .intersection(&context.resolved.real_time);
             if !busy.is_empty() {
                 findings.push(
-                    about(rule, domain, Severity::Problem, "what serves it runs on real-time CPUs, where it waits for ever or disturbs")
+                    about(rule, domain, Severity::Error, "what serves it runs on real-time CPUs, where it waits for ever or disturbs")
                         .values(format!("{field} on {}", busy.named()), format!("CPUs of {}", context.resolved.housekeeping))
-                        .mend(format!("write {field} = \"{}\"", context.resolved.housekeeping)),
+                        .fix(format!("write {field} = \"{}\"", context.resolved.housekeeping)),
                 );
             }
         }
@@ -85,11 +85,11 @@ pub(super) fn housekeeping(context: &Context<'_>) -> Vec<PlanFinding> {
             about(
                 "guest-housekeeping",
                 each.planned,
-                Severity::Problem,
+                Severity::Error,
                 "the only virtual CPU of a real-time guest does the guest's housekeeping too, and no place is named for its emulator",
             )
             .values("1 virtual CPU, no `emulator`", "2 virtual CPUs, or `emulator`")
-            .mend(format!(
+            .fix(format!(
                 "write vcpus = {{ count = 2, real-time = \"1\", … }}, or emulator = \"{}\"",
                 context.resolved.housekeeping
             ))
@@ -111,14 +111,14 @@ pub(super) fn range(context: &Context<'_>) -> Vec<PlanFinding> {
                 about(
                     "virtual-cpu-range",
                     each.planned,
-                    Severity::Problem,
+                    Severity::Error,
                     "it speaks of virtual CPUs that it does not have",
                 )
                 .values(
                     format!("real-time names virtual {} of {count}", beyond.named()),
                     format!("numbers from 0 to {}", count.saturating_sub(1)),
                 )
-                .mend("count from 0, as the guest does, or raise `count`")
+                .fix("count from 0, as the guest does, or raise `count`")
                 .impossible()
             })
         })
@@ -154,7 +154,7 @@ pub(super) fn dedicated_hint(context: &Context<'_>) -> Vec<PlanFinding> {
                     format!("{option}, {}, of its own: {}", plural(count, "virtual CPU"), each.claim.got.named()),
                     "a CPU of its own for each virtual CPU",
                 )
-                .mend(format!("remove {option}, or give it CPUs that nobody else has")),
+                .fix(format!("remove {option}, or give it CPUs that nobody else has")),
             )
         })
         .collect()
@@ -169,23 +169,23 @@ pub(super) fn kernel(context: &Context<'_>) -> Vec<PlanFinding> {
             let known = domain
                 .kernel
                 .as_ref()
-                .and_then(|path| context.surroundings.guest_kernels.get(path));
+                .and_then(|path| context.environment.guest_kernels.get(path));
             match (known, &domain.kernel) {
                 (Some(true), _) => None,
                 (Some(false), kernel) => Some(
                     about(rule, domain, Severity::Warning, "its kernel is not built for real time, so nothing in it is bounded")
                         .values(kernel.clone().unwrap_or_default(), "a kernel with PREEMPT_RT")
-                        .mend("name a kernel from linux-image-rt-amd64 or linux-image-rt-arm64"),
+                        .fix("name a kernel from linux-image-rt-amd64 or linux-image-rt-arm64"),
                 ),
                 (None, Some(kernel)) => Some(
                     about(rule, domain, Severity::Note, "whether its kernel is built for real time is not known: the file cannot be read, or does not say")
                         .values(kernel.clone(), "a kernel with PREEMPT_RT")
-                        .mend("name a kernel image that can be read here, for example from linux-image-rt-amd64 or linux-image-rt-arm64"),
+                        .fix("name a kernel image that can be read here, for example from linux-image-rt-amd64 or linux-image-rt-arm64"),
                 ),
                 (None, None) => Some(
                     about(rule, domain, Severity::Note, "whether its kernel is built for real time is not known: it comes from its disk")
                         .values("the kernel of its disk", "a kernel with PREEMPT_RT")
-                        .mend("look at `uname -v` inside, it has to say PREEMPT_RT"),
+                        .fix("look at `uname -v` inside, it has to say PREEMPT_RT"),
                 ),
             }
         })

@@ -23,7 +23,7 @@ pub(super) fn settable(context: &Context<'_>) -> Vec<PlanFinding> {
                 format!("Rampart cannot set it: {}", knob.title),
             )
             .values("apply", "expect, or skip")
-            .mend(format!("write {} = \"expect\"", knob.name))
+            .fix(format!("write {} = \"expect\"", knob.name))
         })
         .collect()
 }

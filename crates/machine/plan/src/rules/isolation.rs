@@ -12,7 +12,7 @@ pub(super) fn network_queues(context: &Context<'_>) -> Vec<PlanFinding> {
     if context.resolved.real_time.is_empty() || housekeeping == 0 {
         return Vec::new();
     }
-    let Some(interfaces) = &context.surroundings.network_queues else {
+    let Some(interfaces) = &context.environment.network_queues else {
         return vec![unknown(
             rule,
             "/sys/class/net",
@@ -29,7 +29,7 @@ pub(super) fn network_queues(context: &Context<'_>) -> Vec<PlanFinding> {
             let name = &interface.interface;
             machine(rule, Severity::Warning, format!("network interface {name}"), "it has more queues than there are housekeeping CPUs, and the driver spreads their interrupts over the others")
                 .values(plural(interface.queues, "queue"), format!("at most {housekeeping}"))
-                .mend(format!("ethtool -L {name} combined {housekeeping}; the link goes down for a moment"))
+                .fix(format!("ethtool -L {name} combined {housekeeping}; the link goes down for a moment"))
         })
         .collect()
 }
@@ -63,7 +63,7 @@ pub(super) fn latency_killers(context: &Context<'_>) -> Vec<PlanFinding> {
     }
     let mut findings = Vec::new();
     let watchdog = "/proc/sys/kernel/nmi_watchdog";
-    match context.surroundings.nmi_watchdog {
+    match context.environment.nmi_watchdog {
         Some(true) if context.leaves("nmi-watchdog") => findings.push(
             machine(
                 rule,
@@ -72,7 +72,7 @@ pub(super) fn latency_killers(context: &Context<'_>) -> Vec<PlanFinding> {
                 "an interrupt that nothing can mask comes to every CPU every few seconds",
             )
             .values("1", "0")
-            .mend("sysctl kernel.nmi_watchdog=0"),
+            .fix("sysctl kernel.nmi_watchdog=0"),
         ),
         Some(_) => {}
         None => findings.push(unknown(
@@ -84,11 +84,11 @@ pub(super) fn latency_killers(context: &Context<'_>) -> Vec<PlanFinding> {
         )),
     }
     let register = "MSR_SMI_COUNT";
-    match context.surroundings.firmware_interrupts {
+    match context.environment.firmware_interrupts {
         Some((count, time)) if count > 0 => findings.push(
             machine(rule, Severity::Warning, register, "the firmware stops all CPUs, and no plan keeps it from that")
                 .values(format!("{count} interrupts in {time}"), "none")
-                .mend("look in the firmware's settings for USB legacy support, power capping, and logging of memory errors; stop fwupd-refresh.timer"),
+                .fix("look in the firmware's settings for USB legacy support, power capping, and logging of memory errors; stop fwupd-refresh.timer"),
         ),
         Some(_) => {}
         None => findings.push(
@@ -133,7 +133,7 @@ pub(super) fn shared_cache(context: &Context<'_>) -> Vec<PlanFinding> {
             (!others.is_empty()).then(|| {
                 about("shared-cache", each.planned, Severity::Warning, "others fill the last-level cache that it works in, which no shield keeps out")
                     .values(format!("L{level} shared with {}", others.named()), "a cache, or ways of it, of its own")
-                    .mend("write cache = { ways = N, exclusive = true } where the processor can, choose CPUs with { not-l3-of = \"housekeeping\" }, or measure the leak and waive the rule")
+                    .fix("write cache = { ways = N, exclusive = true } where the processor can, choose CPUs with { not-l3-of = \"housekeeping\" }, or measure the leak and waive the rule")
             })
         })
         .collect()

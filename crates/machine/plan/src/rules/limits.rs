@@ -19,7 +19,7 @@ pub(super) fn resources(context: &Context<'_>) -> Vec<PlanFinding> {
         if highest.is_none() && !guest {
             continue;
         }
-        let Some(limits) = &context.surroundings.limits else {
+        let Some(limits) = &context.environment.limits else {
             findings.push(unknown_of(
                 rule,
                 domain,
@@ -35,11 +35,11 @@ pub(super) fn resources(context: &Context<'_>) -> Vec<PlanFinding> {
                     about(
                         rule,
                         domain,
-                        Severity::Problem,
+                        Severity::Error,
                         "SCHED_DEADLINE is given to the privileged only",
                     )
                     .values(format!("{policy} without CAP_SYS_NICE"), "CAP_SYS_NICE")
-                    .mend("start as root, or with `setpriv --ambient-caps +sys_nice`"),
+                    .fix("start as root, or with `setpriv --ambient-caps +sys_nice`"),
                 ),
             Some(policy)
                 if !limits.may_schedule
@@ -49,14 +49,14 @@ pub(super) fn resources(context: &Context<'_>) -> Vec<PlanFinding> {
                     about(
                         rule,
                         domain,
-                        Severity::Problem,
+                        Severity::Error,
                         "its priority is above the limit of who starts it",
                     )
                     .values(
                         format!("{policy}, limit {}", limits.real_time_priority),
                         format!("a limit of {} (RLIMIT_RTPRIO), or root", precedence(policy)),
                     )
-                    .mend("start as root, or raise rtprio in /etc/security/limits.d"),
+                    .fix("start as root, or raise rtprio in /etc/security/limits.d"),
                 );
             }
             _ => {}
@@ -70,7 +70,7 @@ pub(super) fn resources(context: &Context<'_>) -> Vec<PlanFinding> {
                     about(
                         rule,
                         domain,
-                        Severity::Problem,
+                        Severity::Error,
                         "it may not lock its memory, so page faults are part of its latencies",
                     )
                     .values(
@@ -81,7 +81,7 @@ pub(super) fn resources(context: &Context<'_>) -> Vec<PlanFinding> {
                             "no limit, or 64 MiB at least"
                         },
                     )
-                    .mend("start as root, or write memlock unlimited in /etc/security/limits.d"),
+                    .fix("start as root, or write memlock unlimited in /etc/security/limits.d"),
                 );
             }
         }
@@ -97,7 +97,7 @@ pub(super) fn managers(context: &Context<'_>) -> Vec<PlanFinding> {
     if context.resolved.real_time.is_empty() {
         return Vec::new();
     }
-    let Some(managers) = &context.surroundings.managers else {
+    let Some(managers) = &context.environment.managers else {
         return vec![unknown(
             rule,
             "/proc",
@@ -121,7 +121,7 @@ pub(super) fn managers(context: &Context<'_>) -> Vec<PlanFinding> {
                 "running",
                 "stopped, or told to leave the real-time CPUs alone",
             )
-            .mend(format!("systemctl disable --now {name}"))
+            .fix(format!("systemctl disable --now {name}"))
         })
         .collect()
 }
@@ -144,25 +144,25 @@ pub(super) fn group_budget(context: &Context<'_>) -> Vec<PlanFinding> {
         })
         .filter_map(|each| {
             let domain = each.planned;
-            let mend = "sysctl kernel.sched_rt_runtime_us=-1, or boot with rt_group_sched=0 (from 6.15)";
+            let fix = "sysctl kernel.sched_rt_runtime_us=-1, or boot with rt_group_sched=0 (from 6.15)";
             if context.machine.control_groups == "v2" {
                 return Some(
-                    about(rule, domain, Severity::Problem, "the kernel refuses real-time policies in control groups, to root too, and cgroup v2 has no budget to give")
+                    about(rule, domain, Severity::Error, "the kernel refuses real-time policies in control groups, to root too, and cgroup v2 has no budget to give")
                         .values(format!("{file} on, cgroup v2"), "no limit, or no budgets")
-                        .mend(mend),
+                        .fix(fix),
                 );
             }
-            match context.surroundings.group_budget {
+            match context.environment.group_budget {
                 Some(Nanos(0)) => Some(
-                    about(rule, domain, Severity::Problem, "the kernel refuses real-time policies in control groups without a budget, and none is left")
+                    about(rule, domain, Severity::Error, "the kernel refuses real-time policies in control groups without a budget, and none is left")
                         .values(format!("{file} on, no real-time time left"), "a budget in cpu.rt_runtime_us")
-                        .mend(format!("lower cpu.rt_runtime_us of other groups, or {mend}")),
+                        .fix(format!("lower cpu.rt_runtime_us of other groups, or {fix}")),
                 ),
                 Some(_) => None,
                 None => Some(
                     about(rule, domain, Severity::Note, "real-time policies need a budget in its control group, and whether one is left is not known")
                         .values(format!("{file} on"), "a budget in cpu.rt_runtime_us")
-                        .mend(mend),
+                        .fix(fix),
                 ),
             }
         })

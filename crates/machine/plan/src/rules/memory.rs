@@ -38,14 +38,14 @@ pub(super) fn one_node(context: &Context<'_>) -> Vec<PlanFinding> {
                 about(
                     rule,
                     domain,
-                    Severity::Problem,
+                    Severity::Error,
                     "its CPUs are on several memory nodes, so some of its memory is far away",
                 )
                 .values(
                     format!("{} on nodes {list}", each.claim.got.named()),
                     "CPUs of one node",
                 )
-                .mend("list CPUs of one node, or write { count = N, node = N }"),
+                .fix("list CPUs of one node, or write { count = N, node = N }"),
             );
         }
         if let Some(node) = domain.memory.as_ref().and_then(|memory| memory.node) {
@@ -60,11 +60,11 @@ pub(super) fn one_node(context: &Context<'_>) -> Vec<PlanFinding> {
                     about(
                         rule,
                         domain,
-                        Severity::Problem,
+                        Severity::Error,
                         "its memory is asked from a node that this machine does not have",
                     )
                     .values(format!("node {node}"), "a node of this machine")
-                    .mend("leave `node` out: the memory then comes from the node of its CPUs")
+                    .fix("leave `node` out: the memory then comes from the node of its CPUs")
                     .impossible(),
                 );
             } else if !nodes.is_empty() && !nodes.contains(&node) {
@@ -72,7 +72,7 @@ pub(super) fn one_node(context: &Context<'_>) -> Vec<PlanFinding> {
                     about(
                         rule,
                         domain,
-                        Severity::Problem,
+                        Severity::Error,
                         "its memory is on another node than its CPUs",
                     )
                     .values(
@@ -80,7 +80,7 @@ pub(super) fn one_node(context: &Context<'_>) -> Vec<PlanFinding> {
                         "one node",
                     )
                     // With CPUs on several nodes no value of `node` is right.
-                    .mend(if nodes.len() == 1 {
+                    .fix(if nodes.len() == 1 {
                         format!("write node = {list}, or take CPUs of node {node}")
                     } else {
                         format!("take CPUs of node {node} alone")
@@ -89,19 +89,19 @@ pub(super) fn one_node(context: &Context<'_>) -> Vec<PlanFinding> {
             }
         }
         for device in &domain.devices {
-            match context.surroundings.device_nodes.get(device) {
+            match context.environment.device_nodes.get(device) {
                 Some(node) if !nodes.is_empty() && !nodes.contains(node) => findings.push(
                     about(
                         rule,
                         domain,
-                        Severity::Problem,
+                        Severity::Error,
                         "its device is on another node than its CPUs",
                     )
                     .values(
                         format!("{device} on node {node}, CPUs on {of_cpus}"),
                         "one node",
                     )
-                    .mend(format!("take CPUs of node {node}, or another device")),
+                    .fix(format!("take CPUs of node {node}, or another device")),
                 ),
                 Some(_) => {}
                 // With one node there is nothing to know.
@@ -152,14 +152,14 @@ fn reserved_later(
         return about(
             rule,
             domain,
-            Severity::Problem,
+            Severity::Error,
             "the node has less memory than the huge pages of its guests",
         )
         .values(
             format!("{} MiB on node {node}", memory >> 20),
             format!("more than {asked}"),
         )
-        .mend("ask for less memory, or for memory of another node")
+        .fix("ask for less memory, or for memory of another node")
         .impossible();
     }
     about(
@@ -172,7 +172,7 @@ fn reserved_later(
         format!("{left} of {page} on node {node}"),
         format!("{needed}"),
     )
-    .mend(if page.0 >= GIGANTIC {
+    .fix(if page.0 >= GIGANTIC {
         "memory that was used for long has none in one piece: write reboot = \"plan\" in [boot], and `rampart apply --boot` asks for them at the start"
     } else {
         "apply the plan early, while memory is in large pieces"
@@ -194,7 +194,7 @@ pub(super) fn huge_pages(context: &Context<'_>) -> Vec<PlanFinding> {
             continue;
         };
         let architecture = context.machine.architecture.as_str();
-        let reserved = context.surroundings.huge_pages.as_ref();
+        let reserved = context.environment.huge_pages.as_ref();
         let offered = reserved.is_some_and(|pages| pages.iter().any(|pages| pages.size == page.0));
         let sizes = sizes(architecture);
         if !offered && !sizes.is_empty() && !sizes.contains(&page.0) {
@@ -206,11 +206,11 @@ pub(super) fn huge_pages(context: &Context<'_>) -> Vec<PlanFinding> {
                 about(
                     rule,
                     domain,
-                    Severity::Problem,
+                    Severity::Error,
                     "the processor has no huge pages of this size",
                 )
                 .values(page.to_string(), list.join(", "))
-                .mend(format!(
+                .fix(format!(
                     "write hugepage = \"{}\"",
                     list.first().map_or("2MiB", String::as_str)
                 ))
@@ -223,14 +223,14 @@ pub(super) fn huge_pages(context: &Context<'_>) -> Vec<PlanFinding> {
                 about(
                     rule,
                     domain,
-                    Severity::Problem,
+                    Severity::Error,
                     "its memory is no whole number of huge pages",
                 )
                 .values(
                     format!("{} in pages of {page}", memory.size),
                     format!("a multiple of {page}"),
                 )
-                .mend("change `size` or `hugepage`")
+                .fix("change `size` or `hugepage`")
                 .impossible(),
             );
             continue;
@@ -277,12 +277,12 @@ pub(super) fn huge_pages(context: &Context<'_>) -> Vec<PlanFinding> {
                 continue;
             }
             findings.push(
-                about(rule, domain, Severity::Problem, "the huge pages of its memory are not free on its node")
+                about(rule, domain, Severity::Error, "the huge pages of its memory are not free on its node")
                     .values(
                         format!("{left} of {page} on node {node}"),
                         format!("{needed}"),
                     )
-                    .mend(format!(
+                    .fix(format!(
                         "echo {total} > /sys/devices/system/node/node{node}/hugepages/hugepages-{}kB/nr_hugepages; large ones early, or at boot",
                         page.0 >> 10
                     )),

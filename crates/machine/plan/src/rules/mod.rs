@@ -15,8 +15,8 @@ mod priorities;
 mod table;
 
 use rampart_model::{
-    Enforcement, Finding, KnobAction, Machine, Plan, PlanFinding, PlannedDomain, PreemptionModel,
-    ResolvedDomain, ResolvedPlan, Severity, Surroundings,
+    Enforcement, Environment, Finding, KnobAction, Machine, Plan, PlanFinding, PlannedDomain,
+    PreemptionModel, ResolvedDomain, ResolvedPlan, Severity,
 };
 use rampart_rules::{Division, Indivisible, Isolation, Wanted, When};
 
@@ -29,7 +29,7 @@ pub use table::{RULES, Rule};
 pub(crate) struct Context<'a> {
     pub(crate) machine: &'a Machine,
     pub(crate) plan: &'a Plan,
-    pub(crate) surroundings: &'a Surroundings,
+    pub(crate) environment: &'a Environment,
     pub(crate) claims: &'a Claims,
     /// Without findings.
     pub(crate) resolved: &'a ResolvedPlan,
@@ -91,7 +91,9 @@ impl<'a> Context<'a> {
 
     /// Whether the plan names this knob, for Rampart to give it a value.
     pub(crate) fn asks_for(&self, knob: &str) -> bool {
-        let wanted = self.wanted(knob).filter(|wanted| *wanted != Wanted::Told);
+        let wanted = self
+            .wanted(knob)
+            .filter(|wanted| *wanted != Wanted::Informational);
         wanted.is_some() && rampart_rules::chosen(&self.plan.host, knob).is_some()
     }
 }
@@ -103,10 +105,10 @@ pub(crate) fn about(
     severity: Severity,
     what: impl Into<String>,
 ) -> PlanFinding {
-    let place = format!("domain `{}`", domain.name);
+    let location = format!("domain `{}`", domain.name);
     PlanFinding {
         domain: Some(domain.name.clone()),
-        ..machine(rule, severity, place, what)
+        ..machine(rule, severity, location, what)
     }
 }
 
@@ -114,13 +116,13 @@ pub(crate) fn about(
 pub(crate) fn machine(
     rule: &'static str,
     severity: Severity,
-    place: impl Into<String>,
+    location: impl Into<String>,
     what: impl Into<String>,
 ) -> PlanFinding {
     PlanFinding {
         rule: rule.to_owned(),
         domain: None,
-        finding: Finding::new(severity, place, what),
+        finding: Finding::new(severity, location, what),
         waived: None,
         impossible: false,
     }
@@ -129,14 +131,14 @@ pub(crate) fn machine(
 /// A note about the machine: what a rule needs to know is not known.
 pub(crate) fn unknown(
     rule: &'static str,
-    place: impl Into<String>,
+    location: impl Into<String>,
     what: impl Into<String>,
     needed: impl Into<String>,
-    mend: impl Into<String>,
+    fix: impl Into<String>,
 ) -> PlanFinding {
-    machine(rule, Severity::Note, place, what)
+    machine(rule, Severity::Note, location, what)
         .values("not read", needed)
-        .mend(mend)
+        .fix(fix)
 }
 
 /// The same about a domain.
@@ -145,17 +147,17 @@ pub(crate) fn unknown_of(
     domain: &PlannedDomain,
     what: impl Into<String>,
     needed: impl Into<String>,
-    mend: impl Into<String>,
+    fix: impl Into<String>,
 ) -> PlanFinding {
     about(rule, domain, Severity::Note, what)
         .values("not read", needed)
-        .mend(mend)
+        .fix(fix)
 }
 
 /// What [`PlanFinding`]s are made with.
 pub(crate) trait Say: Sized {
     fn values(self, present: impl Into<String>, needed: impl Into<String>) -> Self;
-    fn mend(self, mend: impl Into<String>) -> Self;
+    fn fix(self, fix: impl Into<String>) -> Self;
     /// It cannot work like this, whoever waives it.
     fn impossible(self) -> Self;
 }
@@ -166,8 +168,8 @@ impl Say for PlanFinding {
         self
     }
 
-    fn mend(mut self, mend: impl Into<String>) -> Self {
-        self.finding = self.finding.mend(mend);
+    fn fix(mut self, fix: impl Into<String>) -> Self {
+        self.finding = self.finding.fix(fix);
         self
     }
 
@@ -201,7 +203,7 @@ fn forgive(plan: &Plan, mut finding: PlanFinding) -> PlanFinding {
                 && (waiver.domain.is_none() || waiver.domain == finding.domain)
         })
         .map(|waiver| waiver.reason.clone());
-    if plan.machine.policy == Enforcement::Warn && finding.finding.severity == Severity::Problem {
+    if plan.machine.policy == Enforcement::Warn && finding.finding.severity == Severity::Error {
         finding.finding.severity = Severity::Warning;
     }
     finding
@@ -223,7 +225,7 @@ fn unused_waivers(plan: &Plan, findings: &[PlanFinding]) -> Vec<PlanFinding> {
             let what = "the plan waives a rule that it does not break";
             let finding = machine(rule.name, Severity::Note, "[[waive]]", what)
                 .values(waiver.rule.clone(), "no waiver")
-                .mend("remove it, so that it hides nothing later");
+                .fix("remove it, so that it hides nothing later");
             Some(finding)
         })
         .collect()

@@ -27,12 +27,12 @@ pub(super) fn same_machine(context: &Context<'_>) -> Vec<PlanFinding> {
     vec![
         machine(
             "same-machine",
-            Severity::Problem,
+            Severity::Error,
             "[machine] fingerprint",
             what,
         )
         .values(head(&present), head(recorded))
-        .mend(format!(
+        .fix(format!(
             "look through every CPU of the plan, then write fingerprint = \"{present}\""
         ))
         .impossible(),
@@ -49,11 +49,11 @@ pub(super) fn kind_not_built(context: &Context<'_>) -> Vec<PlanFinding> {
             about(
                 "kind-not-built",
                 domain,
-                Severity::Problem,
+                Severity::Error,
                 "Rampart cannot host this kind yet",
             )
             .values(domain.kind.word(), "host, task, container, vm or cell")
-            .mend("write kind = \"task\" for a process, kind = \"vm\" for a guest")
+            .fix("write kind = \"task\" for a process, kind = \"vm\" for a guest")
             .impossible()
         })
         .collect()
@@ -67,13 +67,13 @@ pub(super) fn selector(context: &Context<'_>) -> Vec<PlanFinding> {
             let finding = about(
                 "selector",
                 each.planned,
-                Severity::Problem,
+                Severity::Error,
                 "no CPUs that are still free have the properties that it asks for",
             );
             Some(
                 finding
                     .values(present, wanted)
-                    .mend("ask for less, list the CPUs, or give the housekeeping CPUs fewer")
+                    .fix("ask for less, list the CPUs, or give the housekeeping CPUs fewer")
                     .impossible(),
             )
         })
@@ -120,10 +120,10 @@ pub(super) fn cpu_exists(context: &Context<'_>) -> Vec<PlanFinding> {
                 .difference(&topology.online);
             let offline = cpus.difference(&topology.online).difference(&absent);
             let say = move |what: &str| match &domain {
-                Some(domain) => about("cpu-exists", domain, Severity::Problem, what),
+                Some(domain) => about("cpu-exists", domain, Severity::Error, what),
                 None => machine(
                     "cpu-exists",
-                    Severity::Problem,
+                    Severity::Error,
                     "[machine] housekeeping",
                     what,
                 ),
@@ -134,7 +134,7 @@ pub(super) fn cpu_exists(context: &Context<'_>) -> Vec<PlanFinding> {
                         format!("{field} names {}", absent.named()),
                         format!("CPUs of {}", topology.online),
                     )
-                    .mend(format!(
+                    .fix(format!(
                         "name CPUs of {}, or ask for them by property",
                         topology.online
                     ))
@@ -150,7 +150,7 @@ pub(super) fn cpu_exists(context: &Context<'_>) -> Vec<PlanFinding> {
                         format!("{field} names {}, offline", offline.named()),
                         "online CPUs",
                     )
-                    .mend(commands.join("; "))
+                    .fix(commands.join("; "))
                     .impossible()
             });
             absent
@@ -165,18 +165,18 @@ pub(super) fn housekeeping(context: &Context<'_>) -> Vec<PlanFinding> {
     let resolved = context.resolved;
     let online = &context.machine.topology.online;
     let rule = "housekeeping";
-    let place = "[machine] housekeeping";
+    let location = "[machine] housekeeping";
     let mut findings = Vec::new();
     if resolved.housekeeping.is_empty() {
         findings.push(
             machine(
                 rule,
-                Severity::Problem,
-                place,
+                Severity::Error,
+                location,
                 "no CPU is left for ordinary work",
             )
             .values("no CPU", "at least one")
-            .mend(format!(
+            .fix(format!(
                 "keep CPU {BOOT_CPU} out of every domain, and write housekeeping = \"{BOOT_CPU}\""
             ))
             .impossible(),
@@ -185,15 +185,15 @@ pub(super) fn housekeeping(context: &Context<'_>) -> Vec<PlanFinding> {
         findings.push(
             machine(
                 rule,
-                Severity::Problem,
-                place,
+                Severity::Error,
+                location,
                 "the boot CPU does other work, and the kernel keeps its tick and its duties there",
             )
             .values(
                 resolved.housekeeping.named().to_string(),
                 format!("CPU {BOOT_CPU} among them"),
             )
-            .mend(format!(
+            .fix(format!(
                 "add CPU {BOOT_CPU} to housekeeping, and give the domain another"
             )),
         );
@@ -207,11 +207,11 @@ pub(super) fn housekeeping(context: &Context<'_>) -> Vec<PlanFinding> {
                 about(
                     rule,
                     domain,
-                    Severity::Problem,
+                    Severity::Error,
                     "it has CPUs that are housekeeping too",
                 )
                 .values(format!("{} in both", both.named()), "CPUs of its own")
-                .mend(format!(
+                .fix(format!(
                     "write housekeeping = \"{}\"",
                     named.difference(asked)
                 )),
@@ -223,9 +223,9 @@ pub(super) fn housekeeping(context: &Context<'_>) -> Vec<PlanFinding> {
                 .difference(&resolved.housekeeping);
             if !outside.is_empty() {
                 findings.push(
-                    about(rule, domain, Severity::Problem, "a host domain runs beside ordinary work, and its CPUs are not housekeeping")
+                    about(rule, domain, Severity::Error, "a host domain runs beside ordinary work, and its CPUs are not housekeeping")
                         .values(outside.named().to_string(), format!("CPUs of {}", resolved.housekeeping))
-                        .mend("name housekeeping CPUs, or write kind = \"task\""),
+                        .fix("name housekeeping CPUs, or write kind = \"task\""),
                 );
             }
         }
@@ -233,9 +233,9 @@ pub(super) fn housekeeping(context: &Context<'_>) -> Vec<PlanFinding> {
     let forgotten = resolved.with_role(CpuRole::Unassigned);
     if !forgotten.is_empty() {
         findings.push(
-            machine(rule, Severity::Warning, place, "some CPUs are neither housekeeping nor anybody's, so ordinary work stays there unbounded")
+            machine(rule, Severity::Warning, location, "some CPUs are neither housekeeping nor anybody's, so ordinary work stays there unbounded")
                 .values(format!("{} with nobody", forgotten.named()), "an owner for each CPU")
-                .mend(format!("write housekeeping = \"{}\"", named.union(&forgotten))),
+                .fix(format!("write housekeeping = \"{}\"", named.union(&forgotten))),
         );
     }
     findings
@@ -266,14 +266,14 @@ pub(super) fn one_owner(context: &Context<'_>) -> Vec<PlanFinding> {
                 about(
                     "one-owner",
                     domain,
-                    Severity::Problem,
+                    Severity::Error,
                     "a real-time CPU has two owners",
                 )
                 .values(
                     format!("{} of `{owner}` too", cpus.named()),
                     "CPUs of its own",
                 )
-                .mend(format!("give `{}` other CPUs than {cpus}", domain.name)),
+                .fix(format!("give `{}` other CPUs than {cpus}", domain.name)),
             );
         }
         let outside: CpuSet = domain
@@ -287,14 +287,14 @@ pub(super) fn one_owner(context: &Context<'_>) -> Vec<PlanFinding> {
                 about(
                     "one-owner",
                     domain,
-                    Severity::Problem,
+                    Severity::Error,
                     "threads are given CPUs that the domain does not own",
                 )
                 .values(
                     outside.named().to_string(),
                     format!("CPUs of {}", each.resolved.cpus),
                 )
-                .mend("name CPUs of the domain in `threads`, or add them to its `cpus`"),
+                .fix("name CPUs of the domain in `threads`, or add them to its `cpus`"),
             );
         }
     }

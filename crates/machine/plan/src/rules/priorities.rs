@@ -20,7 +20,7 @@ enum Relief {
 
 fn relief(context: &Context<'_>) -> Relief {
     let stalld = context
-        .surroundings
+        .environment
         .managers
         .as_ref()
         .is_some_and(|managers| managers.iter().any(|name| name == "stalld"));
@@ -67,7 +67,7 @@ pub(super) fn ladder(context: &Context<'_>) -> Vec<PlanFinding> {
         let Some(policy) = highest.filter(|policy| policy.is_real_time()) else {
             continue;
         };
-        let Some(threads) = &context.surroundings.kernel_threads else {
+        let Some(threads) = &context.environment.kernel_threads else {
             findings.push(
                 about(
                     rule,
@@ -79,7 +79,7 @@ pub(super) fn ladder(context: &Context<'_>) -> Vec<PlanFinding> {
                     format!("domain at {policy}"),
                     "a priority below rcuc, ksoftirqd and ktimers",
                 )
-                .mend("run it outside of containers, where /proc shows the kernel's threads"),
+                .fix("run it outside of containers, where /proc shows the kernel's threads"),
             );
             continue;
         };
@@ -104,7 +104,7 @@ pub(super) fn ladder(context: &Context<'_>) -> Vec<PlanFinding> {
             Relief::All => continue,
             Relief::TimeSharing if thread.policy == SchedulingPolicy::Other => continue,
             Relief::TimeSharing => Severity::Warning,
-            Relief::None => Severity::Problem,
+            Relief::None => Severity::Error,
         };
         findings.push(
             about(rule, domain, severity, "the kernel's own threads on its CPUs wait while it runs; if it never sleeps, the machine stops")
@@ -112,7 +112,7 @@ pub(super) fn ladder(context: &Context<'_>) -> Vec<PlanFinding> {
                     format!("{policy} over {} at {} on CPU {}", thread.name, thread.policy, thread.cpu),
                     "a priority below theirs, or stalld",
                 )
-                .mend(format!(
+                .fix(format!(
                     "write {} = {{ action = \"apply\", value = \"{}\" }} in [host], lower the domain's priority, run stalld, whose boosts then interrupt the domain, or waive the rule if the domain sleeps in every period",
                     VitalThread::of(&thread.name).map_or("rcuc-priority", |kind| kind.knob),
                     precedence(policy).saturating_add(1).min(99)

@@ -36,7 +36,7 @@ impl fmt::Debug for Rule {
     }
 }
 
-const E: Severity = Severity::Problem;
+const E: Severity = Severity::Error;
 const W: Severity = Severity::Warning;
 
 macro_rules! rule {
@@ -167,7 +167,7 @@ pub const RULES: [Rule; 27] = [
         "tuned realtime-virtual-host; OpenShift node tuning operator"
     ),
     rule!(
-        "boot-line",
+        "kernel-command-line",
         E,
         true,
         boot::line,

@@ -10,8 +10,8 @@ mod texts;
 mod tools;
 
 use rampart_model::{
-    APPLICATION_SCHEMA_VERSION, ChangeList, ChangePlace, ChangeStep, ChangeTarget, Machine, Plan,
-    ResolvedPlan, StepAction, StepKind, Surroundings,
+    APPLICATION_SCHEMA_VERSION, ChangeList, ChangeLocation, ChangeStep, ChangeTarget, Environment,
+    Machine, Plan, ResolvedPlan, StepAction, StepKind,
 };
 use rampart_plan::{
     Engine, Exported, Means, Subject, containers, kubernetes, libvirt, systemd, tuned,
@@ -25,23 +25,23 @@ pub(crate) const DESK: &str = include_str!("desk.toml");
 /// A plan resolved on a recorded machine.
 pub(crate) struct Resolved {
     pub(crate) machine: Machine,
-    pub(crate) surroundings: Surroundings,
+    pub(crate) environment: Environment,
     pub(crate) plan: Plan,
     pub(crate) resolved: ResolvedPlan,
 }
 
 impl Resolved {
     pub(crate) fn on(machine: &str, text: &str) -> Self {
-        let (machine, surroundings) = support::recorded(machine);
-        Self::of(machine, surroundings, text)
+        let (machine, environment) = support::recorded(machine);
+        Self::of(machine, environment, text)
     }
 
-    pub(crate) fn of(machine: Machine, surroundings: Surroundings, text: &str) -> Self {
+    pub(crate) fn of(machine: Machine, environment: Environment, text: &str) -> Self {
         let plan = support::plan(text);
         Self {
-            resolved: rampart_plan::resolve(&machine, &plan, &surroundings),
+            resolved: rampart_plan::resolve(&machine, &plan, &environment),
             machine,
-            surroundings,
+            environment,
             plan,
         }
     }
@@ -49,7 +49,7 @@ impl Resolved {
     pub(crate) fn subject(&self) -> Subject<'_> {
         Subject {
             machine: &self.machine,
-            surroundings: &self.surroundings,
+            environment: &self.environment,
             plan: &self.plan,
             resolved: &self.resolved,
             file: "/etc/rampart/plan.toml",
@@ -97,14 +97,14 @@ pub(crate) fn settings() -> ChangeList {
         why: String::new(),
         present: "1".to_owned(),
         wanted: value.to_owned(),
-        places: vec![ChangePlace {
+        locations: vec![ChangeLocation {
             target,
-            place: String::new(),
+            location: String::new(),
             present: "1".to_owned(),
             value: value.to_owned(),
         }],
         disruptive: (name == "unbound-workqueues").then(|| "moves work".to_owned()),
-        mend: None,
+        fix: None,
         source: String::new(),
     };
     let file = |path: &str| ChangeTarget::File(path.to_owned());

@@ -45,7 +45,7 @@ fn each_field_without_a_word_is_named() {
         threads = [{ match = \"w\", policy = { deadline = { runtime = \"1ms\", deadline = \"2ms\", period = \"2ms\" } } }]\n\
         interrupts = [{ action = \"eth*\" }]\ncache = { ways = 2, exclusive = true, bandwidth-percent = 9 }\n\
         [host]\nswappiness = \"expect\"\n[boot]\narguments = [\"quiet\"]\nreboot = \"plan\"\n";
-    let around = rampart_model::Surroundings::default();
+    let around = rampart_model::Environment::default();
     let resolved = Resolved::of(support::quad(), around, plan);
     let subject = resolved.subject();
     let machine = [
@@ -57,7 +57,7 @@ fn each_field_without_a_word_is_named() {
         MachineField::Reboot,
     ];
     let domain = [
-        DomainField::Wall,
+        DomainField::Isolation,
         DomainField::Reservation,
         DomainField::Deadline,
         DomainField::Service,
@@ -75,7 +75,7 @@ fn each_field_without_a_word_is_named() {
         let told: BTreeSet<&str> = exported
             .findings
             .iter()
-            .flat_map(|finding| finding.place.split(", ").skip(1))
+            .flat_map(|finding| finding.location.split(", ").skip(1))
             .collect();
         for word in machine
             .iter()
@@ -96,7 +96,7 @@ fn a_domain_that_is_not_written_is_told_with_the_reason() {
         .findings
         .iter()
         .filter(|finding| finding.what.starts_with("not written"))
-        .map(|finding| finding.place.clone())
+        .map(|finding| finding.location.clone())
         .collect();
     assert_eq!(not, ["domain `press-control`", "domain `logger`"]);
     let one = libvirt(&resolved.subject(), Some("vision")).expect("XML");
@@ -107,7 +107,7 @@ fn a_domain_that_is_not_written_is_told_with_the_reason() {
             .all(|finding| !finding.what.starts_with("not written"))
     );
     for finding in &exported.findings {
-        let mended = finding.mend.is_some() || finding.severity == Severity::Note;
+        let mended = finding.fix.is_some() || finding.severity == Severity::Note;
         assert!(mended, "{finding}");
     }
 }

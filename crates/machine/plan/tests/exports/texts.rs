@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! That other tools read what is written as it is meant: words of a shell, YAML.
 
-use rampart_model::{Nanos, Surroundings};
+use rampart_model::{Environment, Nanos};
 use rampart_plan::{Engine, Exported, Means, containers, kubernetes, systemd};
 use serde_json::Value;
 
@@ -88,9 +88,9 @@ fn a_budget_where_groups_have_one() {
         machine.control_groups = groups.to_owned();
         machine.throttling.group_scheduling = Some(asked);
         machine.throttling.runtime = Some(Nanos::from_millis(950));
-        let around = Surroundings {
+        let around = Environment {
             group_budget: left,
-            ..Surroundings::default()
+            ..Environment::default()
         };
         let resolved = Resolved::of(machine, around, plan);
         let exported = containers(&resolved.subject(), Engine::Docker);
@@ -160,7 +160,7 @@ fn nothing_escapes_from_its_word() {
     let plan = "[[domain]]\nname = \"a\"\nkind = \"container\"\ncpus = \"1\"\n\
         container = { engine = \"podman\", image = \"yes\" }\n\
         run = [\"a\\nrm -rf /\", \"$(x)\", \"- b: c\", \"no\", \"#\", \"\\u001b\", \"é\"]\n";
-    let resolved = Resolved::of(support::quad(), Surroundings::default(), plan);
+    let resolved = Resolved::of(support::quad(), Environment::default(), plan);
     let subject = resolved.subject();
     let run = &resolved.plan.domains[0].run;
     let script = containers(&subject, Engine::Podman);

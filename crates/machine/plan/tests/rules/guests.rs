@@ -17,7 +17,7 @@ fn each_virtual_cpu_has_a_cpu_and_the_emulator_is_elsewhere() {
     let fewer = resolve(&quad, &guest("{ count = 1, cpus = \"2-3\" }", ""));
     assert_eq!(one(&fewer, rule).finding.severity, Severity::Warning);
     let emulator = resolve(&quad, &guest("\"2-3\"", "emulator = \"0,2\""));
-    assert_eq!(one(&emulator, rule).finding.severity, Severity::Problem);
+    assert_eq!(one(&emulator, rule).finding.severity, Severity::Error);
     assert!(broken(&resolve(&quad, &guest("\"2-3\"", "emulator = \"0\"")), rule).is_empty());
 }
 
@@ -30,7 +30,7 @@ fn a_guest_has_room_for_its_own_housekeeping() {
         one(&resolve(&quad, &guest(single, "")), rule)
             .finding
             .severity,
-        Severity::Problem
+        Severity::Error
     );
     assert!(broken(&resolve(&quad, &guest(single, "emulator = \"0\"")), rule).is_empty());
     let two = "{ count = 2, policy = { fifo = 1 } }";
@@ -71,9 +71,9 @@ fn a_real_time_guest_has_a_real_time_kernel() {
     let quad = quad();
     let rule = "guest-kernel";
     let plan = guest("{ count = 2, policy = { fifo = 1 } }", "kernel = \"/k\"");
-    let with = |real_time| Surroundings {
+    let with = |real_time| Environment {
         guest_kernels: [("/k".to_owned(), real_time)].into(),
-        ..Surroundings::default()
+        ..Environment::default()
     };
     assert_eq!(
         one(&resolve_in(&quad, &plan, &with(false)), rule)

@@ -40,7 +40,7 @@ fn a_domain_is_on_one_node() {
         |node: u32| guest("\"4,6\"", "").replace("\"64MiB\"", &format!("\"64MiB\", node = {node}"));
     assert_eq!(
         one(&resolve(&threads, &memory(0)), rule).finding.severity,
-        Severity::Problem
+        Severity::Error
     );
     assert!(one(&resolve(&threads, &memory(7)), rule).impossible);
     assert!(broken(&resolve(&threads, &memory(1)), rule).is_empty());
@@ -52,11 +52,11 @@ fn a_domain_is_on_one_node() {
         .collect();
     assert!(said[1].contains("CPUs on nodes 1, 2"), "{said:?}");
     assert!(
-        said[1].ends_with("mend: take CPUs of node 0 alone"),
+        said[1].ends_with("fix: take CPUs of node 0 alone"),
         "{said:?}"
     );
     let device = guest("\"4,6\"", "devices = [\"0000:03:00.0\"]");
-    let mut around = Surroundings::default();
+    let mut around = Environment::default();
     let unknown = resolve_in(&threads, &device, &around);
     assert_eq!(found(&unknown, rule).len(), 1, "a note");
     around.device_nodes.insert("0000:03:00.0".to_owned(), 0);
@@ -89,14 +89,14 @@ fn huge_pages_are_there() {
             .severity,
         Severity::Note
     );
-    let pages = |node, free| Surroundings {
+    let pages = |node, free| Environment {
         huge_pages: Some(vec![HugePages {
             node,
             size: 2 << 20,
             total: 40,
             free,
         }]),
-        ..Surroundings::default()
+        ..Environment::default()
     };
     // What Rampart reserves is told; what the plan leaves to others has to be there.
     let few = resolve_in(&threads, &with("2MiB"), &pages(1, 20));
@@ -134,17 +134,17 @@ fn huge_pages_are_there() {
     let none = resolve_in(
         &threads,
         &two,
-        &Surroundings {
+        &Environment {
             huge_pages: Some(Vec::new()),
-            ..Surroundings::default()
+            ..Environment::default()
         },
     );
-    let mends: Vec<bool> = broken(&none, rule)
+    let fixes: Vec<bool> = broken(&none, rule)
         .iter()
         .zip(["echo 32 >", "echo 64 >"])
-        .map(|(finding, mend)| finding.finding.to_string().contains(mend))
+        .map(|(finding, fix)| finding.finding.to_string().contains(fix))
         .collect();
-    assert_eq!(mends, [true, true]);
+    assert_eq!(fixes, [true, true]);
 }
 
 #[test]
@@ -187,9 +187,9 @@ fn shares_of_caches_can_be_had() {
     let rule = "cache-share";
     let quad = quad();
     let plan = |share: &str| format!("{}cache = {{ {share} }}\n", task("\"3\""));
-    let with = |control: CacheControl| Surroundings {
+    let with = |control: CacheControl| Environment {
         cache_control: Some(control),
-        ..Surroundings::default()
+        ..Environment::default()
     };
     let own = plan("ways = 4, exclusive = true");
     assert_eq!(
@@ -241,7 +241,7 @@ fn shares_of_caches_can_be_had() {
     assert!(text.contains("4 of 8 ways of L3 cache 0"), "{text}");
     let refused = resolve_in(&quad, &plan("ways = 8, exclusive = true"), &mounted);
     assert!(one(&refused, rule).impossible);
-    assert!(one(&refused, rule).finding.mend.is_some());
+    assert!(one(&refused, rule).finding.fix.is_some());
     let bandwidth = resolve_in(&quad, &plan("bandwidth-percent = 50"), &mounted);
     assert_eq!(broken(&bandwidth, rule).len(), 1);
     // Where the plan stands already, its own group is no other's.

@@ -3,14 +3,14 @@
 
 use super::*;
 
-fn kernel_thread(name: &str, policy: SchedulingPolicy) -> Surroundings {
-    Surroundings {
+fn kernel_thread(name: &str, policy: SchedulingPolicy) -> Environment {
+    Environment {
         kernel_threads: Some(vec![KernelThread {
             name: name.to_owned(),
             cpu: CpuId(3),
             policy,
         }]),
-        ..Surroundings::default()
+        ..Environment::default()
     }
 }
 
@@ -32,10 +32,7 @@ fn the_kernels_own_threads_get_to_run() {
         "{text}"
     );
     let equal = kernel_thread("rcuc/3", SchedulingPolicy::Fifo(10));
-    assert_eq!(
-        severity(&quad, &plan, &equal, rule),
-        Some(Severity::Problem)
-    );
+    assert_eq!(severity(&quad, &plan, &equal, rule), Some(Severity::Error));
     let high = kernel_thread("rcuc/3", SchedulingPolicy::Fifo(11));
     assert_eq!(severity(&quad, &plan, &high, rule), None);
     let harmless = kernel_thread("cpuhp/3", SchedulingPolicy::Other);
@@ -43,7 +40,7 @@ fn the_kernels_own_threads_get_to_run() {
     let raise = |knob: &str, action: &str| {
         format!("{plan}[host]\n{knob} = {{ action = \"{action}\", value = \"11\" }}\n")
     };
-    let problem = Some(Severity::Problem);
+    let problem = Some(Severity::Error);
     // The knobs are for real-time kernels: another one leaves its threads as they are.
     let raised = raise("rcuc-priority", "apply");
     assert_eq!(severity(&quad, &raised, &low, rule), problem);
@@ -95,7 +92,7 @@ fn the_kernels_own_threads_get_to_run() {
 #[test]
 fn the_boot_line_names_the_same_cpus() {
     let mut quad = quad();
-    let rule = "boot-line";
+    let rule = "kernel-command-line";
     let plan = task("\"2-3\"");
     let note = resolve(&quad, &plan);
     assert_eq!(found(&note, rule)[0].finding.severity, Severity::Note);
@@ -141,7 +138,7 @@ fn the_boot_line_names_the_same_cpus() {
     quad.command_line = "nohz_full=1-3".to_owned();
     assert_eq!(
         one(&resolve(&quad, &plan), rule).finding.severity,
-        Severity::Problem
+        Severity::Error
     );
     let planned = format!("{plan}[boot]\nreboot = \"plan\"\n");
     assert_eq!(
@@ -154,12 +151,12 @@ fn the_boot_line_names_the_same_cpus() {
 fn the_kernel_is_built_with_what_is_needed() {
     let quad = quad();
     let rule = "kernel-option";
-    let with = |options: &[(&str, bool)]| Surroundings {
+    let with = |options: &[(&str, bool)]| Environment {
         kernel_options: options
             .iter()
             .map(|(name, on)| ((*name).to_owned(), *on))
             .collect(),
-        ..Surroundings::default()
+        ..Environment::default()
     };
     let all = [
         ("CONFIG_CPUSETS", true),
@@ -176,10 +173,7 @@ fn the_kernel_is_built_with_what_is_needed() {
     let tick = with(&[("CONFIG_CPUSETS", true), ("CONFIG_NO_HZ_FULL", false)]);
     assert_eq!(severity(&quad, &plan, &tick, rule), Some(Severity::Warning));
     let asked = format!("{plan}[boot]\narguments = [\"nohz_full=3\"]\n");
-    assert_eq!(
-        severity(&quad, &asked, &tick, rule),
-        Some(Severity::Problem)
-    );
+    assert_eq!(severity(&quad, &asked, &tick, rule), Some(Severity::Error));
     let no_kvm = with(&[
         ("CONFIG_CPUSETS", true),
         ("CONFIG_NO_HZ_FULL", true),
@@ -189,7 +183,7 @@ fn the_kernel_is_built_with_what_is_needed() {
     let no_sets = with(&[("CONFIG_CPUSETS", false), ("CONFIG_NO_HZ_FULL", true)]);
     assert_eq!(
         severity(&quad, &plan, &no_sets, rule),
-        Some(Severity::Problem)
+        Some(Severity::Error)
     );
     let cache = format!("{plan}cache = {{ ways = 2 }}\n");
     let mut no_shares = with(&all);
@@ -198,7 +192,7 @@ fn the_kernel_is_built_with_what_is_needed() {
         .insert("CONFIG_X86_CPU_RESCTRL".to_owned(), false);
     assert_eq!(
         severity(&quad, &cache, &no_shares, rule),
-        Some(Severity::Problem)
+        Some(Severity::Error)
     );
 }
 
@@ -224,13 +218,13 @@ fn groups_can_be_given_a_budget() {
         .is_empty()
     );
     quad.control_groups = "hybrid".to_owned();
-    let with = |budget| Surroundings {
+    let with = |budget| Environment {
         group_budget: Some(Nanos(budget)),
-        ..Surroundings::default()
+        ..Environment::default()
     };
     assert_eq!(
         severity(&quad, &plan, &with(0), rule),
-        Some(Severity::Problem)
+        Some(Severity::Error)
     );
     assert!(found(&resolve_in(&quad, &plan, &with(1_000)), rule).is_empty());
     assert_eq!(
@@ -249,10 +243,10 @@ fn what_no_wall_stops_is_named() {
     let quad = quad();
     let rule = "latency-killers";
     let plan = task("\"3\"");
-    let with = |watchdog, count| Surroundings {
+    let with = |watchdog, count| Environment {
         nmi_watchdog: Some(watchdog),
         firmware_interrupts: Some((count, Nanos::SECOND)),
-        ..Surroundings::default()
+        ..Environment::default()
     };
     let left = format!("{plan}[host]\nnmi-watchdog = \"skip\"\n");
     assert_eq!(

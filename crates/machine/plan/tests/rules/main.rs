@@ -4,16 +4,16 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod environment;
 mod guests;
 mod hardware;
 mod kernel;
 mod owners;
-mod surroundings;
 
 use rampart_model::{
-    Allocation, AllocationGroup, CacheControl, CacheResource, CpuId, HugePages, Interrupt,
-    KernelThread, Machine, Nanos, NetworkQueues, PreemptionModel, ResourceInstance, ResourceLimits,
-    SchedulingPolicy, Schemata, Severity, Surroundings, WayMask,
+    Allocation, AllocationGroup, CacheControl, CacheResource, CpuId, Environment, HugePages,
+    Interrupt, KernelThread, Machine, Nanos, NetworkQueues, PreemptionModel, ResourceInstance,
+    ResourceLimits, SchedulingPolicy, Schemata, Severity, WayMask,
 };
 use support::{broken, cpus, found, machine, one, quad, resolve, resolve_in, threads};
 
@@ -27,7 +27,7 @@ fn guest(vcpus: &str, more: &str) -> String {
     )
 }
 
-fn severity(machine: &Machine, text: &str, around: &Surroundings, rule: &str) -> Option<Severity> {
+fn severity(machine: &Machine, text: &str, around: &Environment, rule: &str) -> Option<Severity> {
     let resolved = resolve_in(machine, text, around);
     broken(&resolved, rule)
         .first()
@@ -91,7 +91,7 @@ fn every_rule_has_a_test() {
         include_str!("hardware.rs"),
         include_str!("kernel.rs"),
         include_str!("owners.rs"),
-        include_str!("surroundings.rs"),
+        include_str!("environment.rs"),
         include_str!("../selectors.rs"),
     ];
     for rule in rampart_plan::RULES {
@@ -131,12 +131,12 @@ fn every_finding_has_values_and_a_mend() {
         ),
     ];
     let mut machines = vec![
-        (quad(), Surroundings::default()),
-        (threads(), Surroundings::default()),
+        (quad(), Environment::default()),
+        (threads(), Environment::default()),
     ];
     for name in support::RECORDED {
         let (machine, around) = support::recorded(name);
-        machines.push((machine.clone(), Surroundings::default()));
+        machines.push((machine.clone(), Environment::default()));
         machines.push((machine, around));
     }
     for (machine, around) in &machines {
@@ -144,7 +144,7 @@ fn every_finding_has_values_and_a_mend() {
             for finding in resolve_in(machine, plan, around).findings {
                 let told = &finding.finding;
                 assert!(
-                    told.present.is_some() && told.needed.is_some() && told.mend.is_some(),
+                    told.present.is_some() && told.needed.is_some() && told.fix.is_some(),
                     "{}: {told}",
                     finding.rule
                 );

@@ -53,7 +53,7 @@ fn housekeeping_is_there_and_is_nobody_elses() {
     );
     let finding = one(&both, rule);
     assert_eq!(
-        finding.finding.mend.as_deref(),
+        finding.finding.fix.as_deref(),
         Some("write housekeeping = \"0-1\"")
     );
     assert_eq!(

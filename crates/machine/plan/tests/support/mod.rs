@@ -4,10 +4,10 @@
 
 use std::path::Path;
 
-use rampart_host::{MachineRoot, read_machine, read_surroundings};
+use rampart_host::{MachineRoot, read_environment, read_machine};
 use rampart_model::{
-    Cache, CacheKind, Cpu, CpuSet, Machine, MemoryNode, Plan, PlanFinding, ResolvedPlan, Severity,
-    Surroundings, Topology,
+    Cache, CacheKind, Cpu, CpuSet, Environment, Machine, MemoryNode, Plan, PlanFinding,
+    ResolvedPlan, Severity, Topology,
 };
 
 pub(crate) const RECORDED: [&str; 5] =
@@ -76,10 +76,10 @@ pub(crate) fn threads() -> Machine {
     )
 }
 
-pub(crate) fn recorded(name: &str) -> (Machine, Surroundings) {
+pub(crate) fn recorded(name: &str) -> (Machine, Environment) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/fixtures/machines");
     let root = MachineRoot::at(root.join(name));
-    (read_machine(&root), read_surroundings(&root, &[]))
+    (read_machine(&root), read_environment(&root, &[]))
 }
 
 pub(crate) fn plan(text: &str) -> Plan {
@@ -87,10 +87,10 @@ pub(crate) fn plan(text: &str) -> Plan {
 }
 
 pub(crate) fn resolve(machine: &Machine, text: &str) -> ResolvedPlan {
-    resolve_in(machine, text, &Surroundings::default())
+    resolve_in(machine, text, &Environment::default())
 }
 
-pub(crate) fn resolve_in(machine: &Machine, text: &str, around: &Surroundings) -> ResolvedPlan {
+pub(crate) fn resolve_in(machine: &Machine, text: &str, around: &Environment) -> ResolvedPlan {
     rampart_plan::resolve(machine, &plan(text), around)
 }
 
@@ -110,13 +110,13 @@ pub(crate) fn found<'a>(resolved: &'a ResolvedPlan, rule: &str) -> Vec<&'a PlanF
         .collect()
 }
 
-/// The only finding of a rule that is more than a note; it names values and what mends it.
+/// The only finding of a rule that is more than a note; it names values and how to fix it.
 pub(crate) fn one<'a>(resolved: &'a ResolvedPlan, rule: &str) -> &'a PlanFinding {
     let broken = broken(resolved, rule);
     assert_eq!(broken.len(), 1, "{rule}: {:#?}", resolved.findings);
     let finding = &broken[0].finding;
     assert!(finding.present.is_some(), "{finding}");
     assert!(finding.needed.is_some(), "{finding}");
-    assert!(finding.mend.is_some(), "{finding}");
+    assert!(finding.fix.is_some(), "{finding}");
     broken[0]
 }

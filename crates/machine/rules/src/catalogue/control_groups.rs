@@ -14,7 +14,7 @@ const SLICE_CHOICES: &[Choice] = &[
     ),
     choice(
         "partition",
-        Wanted::Told,
+        Wanted::Informational,
         "Documentation/admin-guide/cpu-isolation.rst",
         "an isolated partition takes its CPUs from all others by itself",
     ),
@@ -24,12 +24,12 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "control-group-version",
         title: "version of control groups",
-        place: Place::Fact(Fact::ControlGroups, "/proc/self/mountinfo"),
+        location: Place::Fact(Fact::ControlGroups, "/proc/self/mountinfo"),
         wanted: Wanted::Text("v2 alone"),
         reason: "Only v2 has partitions: a group that owns CPUs. With v1 tasks are moved one by one.",
         cost: "Old container engines need v1.",
         effect: KnobEffect::AtRestart,
-        mend: Some("boot with systemd.unified_cgroup_hierarchy=1"),
+        fix: Some("boot with systemd.unified_cgroup_hierarchy=1"),
         undo: Some("Remove the parameter and restart."),
         source: V2,
         ..Knob::of(KnobGroup::ControlGroups)
@@ -37,7 +37,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "partitions-valid",
         title: "partitions are what they were asked to be",
-        place: Place::Fact(
+        location: Place::Fact(
             Fact::Partitions,
             "/sys/fs/cgroup/{group}/cpuset.cpus.partition",
         ),
@@ -45,7 +45,7 @@ pub(super) const KNOBS: &[Knob] = &[
         applies: &[When::ControlGroupsV2],
         reason: "The kernel accepts a partition that it cannot keep, and says `invalid` only when it is read.",
         cost: "None.",
-        mend: Some("read cpuset.cpus.partition for the reason; another group may claim its CPUs"),
+        fix: Some("read cpuset.cpus.partition for the reason; another group may claim its CPUs"),
         kernels: Kernels::all(
             "`isolated` from 6.1 on; below groups that are no partitions from 6.7 on",
         ),
@@ -56,8 +56,8 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "partition-modes",
         title: "which groups are partitions",
-        place: text(&["/sys/fs/cgroup/{group}/cpuset.cpus.partition"]),
-        wanted: Wanted::Told,
+        location: text(&["/sys/fs/cgroup/{group}/cpuset.cpus.partition"]),
+        wanted: Wanted::Informational,
         reason: "`root` owns its CPUs, `isolated` keeps the balancer off them too.",
         cost: "Other groups lose these CPUs.",
         disruptive: Some("tasks of other groups are moved away from its CPUs"),
@@ -70,8 +70,8 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "exclusive-cpus",
         title: "CPUs that a group reserves",
-        place: list(&["/sys/fs/cgroup/{group}/cpuset.cpus.exclusive"]),
-        wanted: Wanted::Told,
+        location: list(&["/sys/fs/cgroup/{group}/cpuset.cpus.exclusive"]),
+        wanted: Wanted::Informational,
         reason: "A partition far down the tree needs them reserved all the way.",
         cost: "Other groups lose these CPUs.",
         kernels: Kernels::from(6, 7, "before, a partition's parent had to be one"),
@@ -81,8 +81,8 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "partition-isolated-cpus",
         title: "CPUs in isolated partitions",
-        place: list(&["/sys/fs/cgroup/cpuset.cpus.isolated"]),
-        wanted: Wanted::Told,
+        location: list(&["/sys/fs/cgroup/cpuset.cpus.isolated"]),
+        wanted: Wanted::Informational,
         reason: "It shows what the kernel made of all isolated partitions; it cannot be written.",
         cost: "None.",
         undo: Some("It follows the partitions."),
@@ -93,7 +93,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "system-slice-cpus",
         title: "CPUs of system services",
-        place: list(&[
+        location: list(&[
             "/sys/fs/cgroup/system.slice/cpuset.cpus.effective",
             "/sys/fs/cgroup/unified/system.slice/cpuset.cpus.effective",
             "/sys/fs/cgroup/cpuset/system.slice/cpuset.effective_cpus",
@@ -102,7 +102,7 @@ pub(super) const KNOBS: &[Knob] = &[
         choices: SLICE_CHOICES,
         reason: "Services, and what they start, run wherever their slice may.",
         cost: "A service that needs a real-time CPU must be in another slice.",
-        mend: Some("systemctl set-property system.slice AllowedCPUs={housekeeping}"),
+        fix: Some("systemctl set-property system.slice AllowedCPUs={housekeeping}"),
         undo: Some("systemctl revert system.slice"),
         source: "systemd.resource-control(5); NTO; SEAPATH ansible#439",
         ..Knob::of(KnobGroup::ControlGroups)
@@ -110,7 +110,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "user-slice-cpus",
         title: "CPUs of users' sessions",
-        place: list(&[
+        location: list(&[
             "/sys/fs/cgroup/user.slice/cpuset.cpus.effective",
             "/sys/fs/cgroup/unified/user.slice/cpuset.cpus.effective",
             "/sys/fs/cgroup/cpuset/user.slice/cpuset.effective_cpus",
@@ -119,7 +119,7 @@ pub(super) const KNOBS: &[Knob] = &[
         choices: SLICE_CHOICES,
         reason: "A shell on a real-time CPU is where the disturbance comes from that nobody can explain later.",
         cost: "A program that needs a real-time CPU must be put into another slice.",
-        mend: Some("systemctl set-property user.slice AllowedCPUs={housekeeping}"),
+        fix: Some("systemctl set-property user.slice AllowedCPUs={housekeeping}"),
         undo: Some("systemctl revert user.slice"),
         source: "systemd.resource-control(5); NTO; SEAPATH ansible#439",
         ..Knob::of(KnobGroup::ControlGroups)
@@ -127,15 +127,15 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "machine-slice-cpus",
         title: "CPUs of guests and containers of systemd",
-        place: list(&[
+        location: list(&[
             "/sys/fs/cgroup/machine.slice/cpuset.cpus.effective",
             "/sys/fs/cgroup/unified/machine.slice/cpuset.cpus.effective",
             "/sys/fs/cgroup/cpuset/machine.slice/cpuset.effective_cpus",
         ]),
-        wanted: Wanted::Told,
+        wanted: Wanted::Informational,
         reason: "Real-time guests need real-time CPUs in it, and their other threads must not use those.",
         cost: "With all of it on real-time CPUs the emulator's threads are there too.",
-        mend: Some(
+        fix: Some(
             "<resource><partition>/machine/rt</partition> in libvirt for the real-time guests alone",
         ),
         source: "libvirt formatdomain; SEAPATH ansible#439, #438",
@@ -144,14 +144,14 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "cpu-quota",
         title: "time limits of groups",
-        place: Place::Fact(
+        location: Place::Fact(
             Fact::NotShown,
             "cpu.max of the group that the real-time thread is in",
         ),
         wanted: Wanted::Text("`max`: no quota on any group above a real-time thread"),
         reason: "A group that used up its quota is stopped for the rest of the period.",
         cost: "The group may use its CPUs fully.",
-        mend: Some("CPUQuota= empty in the unit; no --cpus and no --cpu-quota for the container"),
+        fix: Some("CPUQuota= empty in the unit; no --cpus and no --cpu-quota for the container"),
         undo: Some("Set the quota again."),
         source: "Documentation/admin-guide/cgroup-v2.rst, cpu.max; CRI-O cpu-quota annotation",
         ..Knob::of(KnobGroup::ControlGroups)
@@ -159,7 +159,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "v1-balancing",
         title: "balancing between all CPUs (cgroup v1)",
-        place: text(&["/sys/fs/cgroup/cpuset/cpuset.sched_load_balance"]),
+        location: text(&["/sys/fs/cgroup/cpuset/cpuset.sched_load_balance"]),
         wanted: Wanted::Number(0),
         applies: &[When::ControlGroupsV1],
         reason: "As long as the topmost group balances, no group below it can be without.",
@@ -170,8 +170,8 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "v1-exclusive",
         title: "groups that share no CPU (cgroup v1)",
-        place: text(&["/sys/fs/cgroup/cpuset/{group}/cpuset.cpu_exclusive"]),
-        wanted: Wanted::Told,
+        location: text(&["/sys/fs/cgroup/cpuset/{group}/cpuset.cpu_exclusive"]),
+        wanted: Wanted::Informational,
         applies: &[When::ControlGroupsV1],
         reason: "With it no group beside may have the same CPUs.",
         cost: "Other groups cannot use them.",
@@ -181,11 +181,11 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "v1-real-time-budget",
         title: "real-time budgets of groups (cgroup v1)",
-        place: text(&[
+        location: text(&[
             "/sys/fs/cgroup/cpu/{group}/cpu.rt_runtime_us",
             "/sys/fs/cgroup/cpu,cpuacct/{group}/cpu.rt_runtime_us",
         ]),
-        wanted: Wanted::Told,
+        wanted: Wanted::Informational,
         applies: &[When::ControlGroupsV1],
         reason: "A group with 0 is refused real-time policies; a thread that already has one cannot be moved into it.",
         cost: "The sum of all budgets must stay within the machine's.",

@@ -20,7 +20,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-cpu-pinning",
         title: "each virtual CPU has a CPU of its own",
-        place: Place::Guest(
+        location: Place::Guest(
             "<vcpupin vcpu='0' cpuset='…'/>; in QEMU sched_setaffinity on the threads that QMP query-cpus-fast names, before `cont`",
         ),
         wanted: Wanted::Text("one to one, and no other thread there"),
@@ -31,7 +31,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-cpu-priority",
         title: "virtual CPUs run under SCHED_FIFO",
-        place: Place::Guest("<vcpusched vcpus='…' scheduler='fifo' priority='1'/>"),
+        location: Place::Guest("<vcpusched vcpus='…' scheduler='fifo' priority='1'/>"),
         wanted: Wanted::FifoAtLeast(1),
         reason: "Ordinary threads that come by must not stop a virtual CPU; 1 is below the kernel's own threads.",
         cost: "A guest that spins for ever starves whatever else only that CPU can run.",
@@ -41,7 +41,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-emulator-pinning",
         title: "the emulator's other threads are on housekeeping CPUs",
-        place: Place::Guest("<emulatorpin cpuset='…'/>"),
+        location: Place::Guest("<emulatorpin cpuset='…'/>"),
         wanted: Wanted::NoRealTime,
         reason: "On a CPU of the guest they never run while it spins, and the guest never boots.",
         source: "SEAPATH ansible#438; KubeVirt isolateEmulatorThread; Nova emulator_threads_policy",
@@ -50,7 +50,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-io-threads",
         title: "threads of the guest's disks are on housekeeping CPUs",
-        place: Place::Guest("<iothreadpin iothread='1' cpuset='…'/>"),
+        location: Place::Guest("<iothreadpin iothread='1' cpuset='…'/>"),
         wanted: Wanted::NoRealTime,
         reason: "They are busy when the disks are, and would be so on a real-time CPU.",
         source: "libvirt formatdomain, cputune; kubevirt PR#15404",
@@ -59,7 +59,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-two-cpus",
         title: "a Linux guest has a CPU for its own housekeeping",
-        place: Place::Guest("<vcpu placement='static'>2</vcpu>"),
+        location: Place::Guest("<vcpu placement='static'>2</vcpu>"),
         wanted: Wanted::AtLeast(2),
         reason: "With one virtual CPU the guest's own kernel has nowhere else to work.",
         cost: "A CPU more for each guest.",
@@ -69,7 +69,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-topology",
         title: "the guest sees cores, not siblings",
-        place: Place::Guest("<topology sockets='1' cores='N' threads='1'/>"),
+        location: Place::Guest("<topology sockets='1' cores='N' threads='1'/>"),
         reason: "A guest that believes in siblings shares out its work by them.",
         source: "Red Hat, real-time virtualisation; KubeVirt (arm64 allows nothing else)",
         ..setting()
@@ -77,7 +77,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-processor",
         title: "the guest sees the host's processor, with its deadline timer",
-        place: Place::Guest(
+        location: Place::Guest(
             "<cpu mode='host-passthrough'><feature policy='require' name='tsc-deadline'/>; -cpu host,+tsc-deadline",
         ),
         reason: "The deadline timer saves accesses to the interrupt controller at each timer.",
@@ -88,7 +88,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-counters",
         title: "the guest has no performance counters",
-        place: Place::Guest("<pmu state='off'/>; -cpu …,pmu=off"),
+        location: Place::Guest("<pmu state='off'/>; -cpu …,pmu=off"),
         wanted: Wanted::Absent,
         reason: "Saving and restoring them lengthens each exit, and the guest's watchdog would use them.",
         cost: "perf in the guest counts nothing.",
@@ -98,7 +98,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-dedicated-hint",
         title: "the guest is told that its CPUs are its own",
-        place: Place::Guest(
+        location: Place::Guest(
             "<kvm><hint-dedicated state='on'/></kvm>; -cpu …,kvm-hint-dedicated=on",
         ),
         reason: "Its locks then spin and wait as on hardware.",
@@ -109,12 +109,12 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-idle",
         title: "the guest sleeps by itself, without an exit",
-        place: Place::Guest("-overcommit cpu-pm=on"),
-        wanted: Wanted::Told,
+        location: Place::Guest("-overcommit cpu-pm=on"),
+        wanted: Wanted::Informational,
         choices: &[
             choice(
                 "measure",
-                Wanted::Told,
+                Wanted::Informational,
                 "Rampart",
                 "it changes the path of the guest's timers: measure both ways",
             ),
@@ -133,12 +133,12 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-idle-poll",
         title: "the guest polls when idle",
-        place: Place::Guest("idle=poll on the guest's own boot line"),
-        wanted: Wanted::Told,
+        location: Place::Guest("idle=poll on the guest's own kernel command line"),
+        wanted: Wanted::Informational,
         choices: &[
             choice(
                 "measure",
-                Wanted::Told,
+                Wanted::Informational,
                 "SEAPATH (open question, #529)",
                 "a CPU of the host is busy for ever",
             ),
@@ -157,7 +157,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-memory",
         title: "the guest's memory is huge pages of its CPUs' node",
-        place: Place::Guest(
+        location: Place::Guest(
             "<hugepages><page size='1' unit='GiB' nodeset='0'/></hugepages> <numatune mode='strict'>",
         ),
         reason: "A miss of a translation is shorter, and no memory is far away.",
@@ -167,7 +167,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-memory-locked",
         title: "the guest's memory is there and stays there",
-        place: Place::Guest(
+        location: Place::Guest(
             "<locked/> <nosharepages/> <allocation mode='immediate'/>; -overcommit mem-lock=on",
         ),
         reason: "A page that must be fetched stops the virtual CPU for milliseconds.",
@@ -178,7 +178,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-devices",
         title: "the guest has no devices that it does not need",
-        place: Place::Guest(
+        location: Place::Guest(
             "no HPET, USB, balloon, random generator, graphics; <memballoon model='none'/>",
         ),
         wanted: Wanted::Absent,
@@ -189,10 +189,10 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-passthrough",
         title: "real-time devices are handed to the guest",
-        place: Place::Guest(
+        location: Place::Guest(
             "VFIO, with its interrupts on the CPU of the virtual CPU that owns the device",
         ),
-        wanted: Wanted::Told,
+        wanted: Wanted::Informational,
         reason: "An emulated device brings the host's threads into the guest's path.",
         cost: "Needs an IOMMU, and the device is gone from the host.",
         source: "Documentation/driver-api/vfio.rst; ACRN",
@@ -201,10 +201,10 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-cache",
         title: "the guest has a part of the cache of its own",
-        place: Place::Guest(
+        location: Place::Guest(
             "<cachetune vcpus='…'><cache id='0' level='3' type='both' size='…'/></cachetune>",
         ),
-        wanted: Wanted::Told,
+        wanted: Wanted::Informational,
         reason: "A neighbour cannot throw out what lies in other ways.",
         cost: "The others have less.",
         source: "libvirt formatdomain, cachetune; ACRN and Intel real-time VM guides",
@@ -213,7 +213,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-kernel",
         title: "the guest's own kernel is PREEMPT_RT",
-        place: Place::Guest(
+        location: Place::Guest(
             "the kernel in the guest, with isolcpus=, nohz_full=, rcu_nocbs= on its real-time virtual CPUs",
         ),
         reason: "A host tuned perfectly under a stock guest was seen at 9.5 ms; tens of µs were expected.",
@@ -223,7 +223,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-thread-names",
         title: "the guest's threads have names",
-        place: Place::Guest("-name NAME,debug-threads=on"),
+        location: Place::Guest("-name NAME,debug-threads=on"),
         reason: "Whoever places threads later can tell virtual CPUs from the rest.",
         source: "QEMU's documentation of -name",
         ..setting()

@@ -7,13 +7,13 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "not-emulated",
         title: "the processor is real",
-        place: Place::Fact(Fact::Emulation, "CPUID leaf 0x40000000, firmware tables"),
+        location: Place::Fact(Fact::Emulation, "CPUID leaf 0x40000000, firmware tables"),
         wanted: Wanted::Text("hardware, or a guest of a real hypervisor"),
         applies: &[When::Guest],
         reason: "An emulated processor runs as fast as the emulator gets on; its times say nothing.",
         cost: "None.",
         effect: KnobEffect::AtRestart,
-        mend: Some("use the machine itself; compare structure, not times, here"),
+        fix: Some("use the machine itself; compare structure, not times, here"),
         undo: Some("Nothing is changed."),
         source: "Intel SDM volume 2A, CPUID; QEMU's documentation of TCG",
         problem: true,
@@ -22,12 +22,12 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "not-a-guest",
         title: "no hypervisor is under the kernel",
-        place: Place::Fact(Fact::Hypervisor, "CPUID, firmware tables, device tree"),
+        location: Place::Fact(Fact::Hypervisor, "CPUID, firmware tables, device tree"),
         wanted: Wanted::Text("hardware, or CPUs that the host gives to this guest alone"),
         reason: "The host takes the CPUs whenever it likes, and its latencies add to the guest's.",
         cost: "None.",
         effect: KnobEffect::AtRestart,
-        mend: Some("use the hardware itself, or bind this guest's CPUs on its host one to one"),
+        fix: Some("use the hardware itself, or bind this guest's CPUs on its host one to one"),
         verify: Some(
             "The eighth number of the `cpu` lines in /proc/stat (steal) stays where it is.",
         ),
@@ -38,12 +38,12 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "enough-cpus",
         title: "a CPU is left for ordinary work",
-        place: Place::Fact(Fact::EnoughCpus, "/sys/devices/system/cpu/online"),
+        location: Place::Fact(Fact::EnoughCpus, "/sys/devices/system/cpu/online"),
         wanted: Wanted::Text("at least one online CPU besides the real-time ones"),
         reason: "Interrupts, timers and threads that leave the real-time CPUs must go somewhere.",
         cost: "One CPU less for real-time work.",
         effect: KnobEffect::AtOnce,
-        mend: Some("name fewer CPUs with --cpus, or give the machine another CPU"),
+        fix: Some("name fewer CPUs with --cpus, or give the machine another CPU"),
         undo: Some("Name other CPUs."),
         source: "ACRN checks/cpu_assignment.xsd; NTO performanceprofile_validation.go",
         problem: true,
@@ -52,11 +52,11 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "boot-cpu",
         title: "the boot CPU does ordinary work",
-        place: Place::Fact(Fact::BootCpu, "the CPUs of the plan"),
+        location: Place::Fact(Fact::BootCpu, "the CPUs of the plan"),
         wanted: Wanted::Text("CPU 0 is a housekeeping CPU"),
         reason: "CPU 0 keeps time and takes what cannot be moved; the kernel takes it out of nohz_full= by itself.",
         cost: "CPU 0 is not a real-time CPU.",
-        mend: Some("name other CPUs with --cpus"),
+        fix: Some("name other CPUs with --cpus"),
         undo: Some("Name other CPUs."),
         source: "Documentation/admin-guide/kernel-parameters.txt, nohz_full=; ACRN: no real-time guest on CPU 0",
         problem: true,
@@ -65,7 +65,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "sibling-threads",
         title: "no real-time core is shared by siblings",
-        place: Place::Fact(
+        location: Place::Fact(
             Fact::Siblings,
             "/sys/devices/system/cpu/cpu{real-time-cpu}/topology/core_cpus_list",
         ),
@@ -75,7 +75,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "Siblings share execution units, first-level caches and store buffers: what one does the other feels at once.",
         cost: "The sibling does no other work.",
         disruptive: Some("taking a CPU offline stops all CPUs for milliseconds"),
-        mend: Some(
+        fix: Some(
             "echo off > /sys/devices/system/cpu/smt/control, or name whole cores with --cpus",
         ),
         undo: Some("echo on > /sys/devices/system/cpu/smt/control"),
@@ -85,12 +85,12 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "simultaneous-multithreading",
         title: "simultaneous multithreading",
-        place: text(&["/sys/devices/system/cpu/smt/active"]),
-        wanted: Wanted::Told,
+        location: text(&["/sys/devices/system/cpu/smt/active"]),
+        wanted: Wanted::Informational,
         choices: &[
             choice(
                 "same-owner",
-                Wanted::Told,
+                Wanted::Informational,
                 "OpenShift, KubeVirt",
                 "half of the throughput need not be given away, if no core is split between owners",
             ),
@@ -104,19 +104,19 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "Whether cores have siblings at all decides how CPUs may be divided.",
         cost: "Without it about a fifth to a third of the throughput is gone, and CPU numbers change.",
         disruptive: Some("takes CPUs offline, which stops all CPUs for milliseconds"),
-        mend: Some("echo off > /sys/devices/system/cpu/smt/control, or boot with nosmt"),
+        fix: Some("echo off > /sys/devices/system/cpu/smt/control, or boot with nosmt"),
         source: "Documentation/admin-guide/kernel-parameters.txt, nosmt; libvirt kbase/kvm-realtime; openshift-docs#28436",
         ..Knob::of(KnobGroup::Hardware)
     },
     Knob {
         name: "one-memory-node",
         title: "the real-time CPUs are on one memory node",
-        place: Place::Fact(Fact::OneNode, "/sys/devices/system/node/node{node}/cpulist"),
+        location: Place::Fact(Fact::OneNode, "/sys/devices/system/node/node{node}/cpulist"),
         wanted: Wanted::Text("all CPUs of one real-time workload on one node"),
         applies: &[When::SeveralNodes],
         reason: "Memory of another node is farther away, and the way there is shared.",
         cost: "None.",
-        mend: Some("name CPUs of one node with --cpus"),
+        fix: Some("name CPUs of one node with --cpus"),
         undo: Some("Name other CPUs."),
         source: "KubeVirt vmi-create-admitter.go; NTO performance profile creator",
         ..Knob::of(KnobGroup::Hardware)
@@ -124,14 +124,14 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "one-kind-of-core",
         title: "the real-time CPUs are cores of one kind",
-        place: Place::Fact(
+        location: Place::Fact(
             Fact::MixedCores,
             "/sys/devices/system/cpu/cpu{real-time-cpu}/cpu_capacity",
         ),
         wanted: Wanted::Text("all real-time CPUs of one capacity"),
         reason: "A thread that was sized on a fast core misses its deadline on a slow one.",
         cost: "None.",
-        mend: Some("name CPUs of one kind with --cpus"),
+        fix: Some("name CPUs of one kind with --cpus"),
         undo: Some("Name other CPUs."),
         source: "ACRN checks/cpu_assignment.xsd: no mixture of P and E cores",
         ..Knob::of(KnobGroup::Hardware)
@@ -139,13 +139,13 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "firmware-interrupts",
         title: "interrupts of the firmware (SMI)",
-        place: Place::Fact(Fact::FirmwareInterrupts, "/dev/cpu/0/msr, register 0x34"),
-        wanted: Wanted::Told,
+        location: Place::Fact(Fact::FirmwareInterrupts, "/dev/cpu/0/msr, register 0x34"),
+        wanted: Wanted::Informational,
         applies: &[When::Intel, When::Hardware],
         reason: "The firmware stops every CPU for as long as it likes, and the kernel does not even see it.",
         cost: "What the firmware does in them (thermal control, legacy USB) may be needed.",
         effect: KnobEffect::InFirmware,
-        mend: Some(
+        fix: Some(
             "switch off their sources in the firmware: legacy USB, power capping, patrol scrub; never the thermal ones",
         ),
         verify: Some(
@@ -158,7 +158,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "firmware-settings",
         title: "settings of the firmware",
-        place: Place::Fact(Fact::NotShown, "the firmware's own menu"),
+        location: Place::Fact(Fact::NotShown, "the firmware's own menu"),
         wanted: Wanted::Text(
             "a real-time mode if it has one (Intel TCC), else C1E, deep idle states and patrol scrub off; virtualisation stays on",
         ),
@@ -174,14 +174,14 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "shared-cache",
         title: "caches shared with housekeeping CPUs",
-        place: Place::Fact(
+        location: Place::Fact(
             Fact::SharedCache,
             "/sys/devices/system/cpu/cpu{real-time-cpu}/cache/index{index}/shared_cpu_list",
         ),
         wanted: Wanted::Text("none, or a part of it for the real-time CPUs alone"),
         reason: "A neighbour that streams through a shared cache throws the real-time thread's lines out.",
         cost: "A part of the cache for one side is missing on the other.",
-        mend: Some(
+        fix: Some(
             "give the real-time CPUs ways of their own with resctrl, or name CPUs with a cache of their own",
         ),
         undo: Some("Remove the resctrl group."),
@@ -191,11 +191,11 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "cache-allocation",
         title: "allocation of caches and memory bandwidth (resctrl)",
-        place: Place::Fact(Fact::CacheAllocation, "/sys/fs/resctrl"),
+        location: Place::Fact(Fact::CacheAllocation, "/sys/fs/resctrl"),
         wanted: Wanted::Text("mounted, where the processor has it"),
         reason: "Without it a shared cache cannot be divided.",
         cost: "Nothing until a group is made.",
-        mend: Some("mount -t resctrl resctrl /sys/fs/resctrl"),
+        fix: Some("mount -t resctrl resctrl /sys/fs/resctrl"),
         undo: Some("umount /sys/fs/resctrl"),
         kernels: Kernels::all(
             "L2 and L3 from 4.10 on, memory bandwidth from 4.12, arm64's MPAM joined in 2026",
@@ -206,19 +206,19 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "cache-schemata",
         title: "how caches are divided",
-        place: text(&["/sys/fs/resctrl/schemata"]),
-        wanted: Wanted::Told,
+        location: text(&["/sys/fs/resctrl/schemata"]),
+        wanted: Wanted::Informational,
         reason: "The default group should not have the ways that a real-time group has.",
         cost: "Fewer ways for ordinary work; some devices write into fixed ways whatever is set.",
-        mend: Some("write a mask without the real-time group's ways, as in `L3:0=ff0`"),
+        fix: Some("write a mask without the real-time group's ways, as in `L3:0=ff0`"),
         source: "Documentation/filesystems/resctrl.rst",
         ..Knob::of(KnobGroup::Cache)
     },
     Knob {
         name: "cache-group-mode",
         title: "whether groups share their ways",
-        place: text(&["/sys/fs/resctrl/{group}/mode"]),
-        wanted: Wanted::Told,
+        location: text(&["/sys/fs/resctrl/{group}/mode"]),
+        wanted: Wanted::Informational,
         reason: "`exclusive` makes the kernel refuse overlaps; `pseudo-locked` keeps data in the cache.",
         cost: "Pseudo-locked lines are lost to everyone else, and evicted by some power states.",
         source: "Documentation/filesystems/resctrl.rst",
@@ -227,7 +227,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "config-resctrl",
         title: "the kernel can divide caches",
-        place: Place::KernelOption("CONFIG_X86_CPU_RESCTRL"),
+        location: Place::KernelOption("CONFIG_X86_CPU_RESCTRL"),
         wanted: Wanted::Present,
         applies: &[When::X86, When::Hardware],
         reason: "Without the option the processor's ability cannot be used.",
@@ -238,8 +238,8 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "config-mpam",
         title: "the kernel can divide caches on Arm",
-        place: Place::KernelOption("CONFIG_ARM64_MPAM"),
-        wanted: Wanted::Told,
+        location: Place::KernelOption("CONFIG_ARM64_MPAM"),
+        wanted: Wanted::Informational,
         applies: &[When::Arm64],
         reason: "MPAM is to Arm what resctrl's first users are to x86, and it has the same files.",
         cost: "None until it is used.",

@@ -7,14 +7,12 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "interrupt-affinity",
         title: "where interrupts go",
-        place: Place::Fact(Fact::InterruptAffinity, "/proc/irq/{irq}/smp_affinity_list"),
+        location: Place::Fact(Fact::InterruptAffinity, "/proc/irq/{irq}/smp_affinity_list"),
         wanted: Wanted::NoRealTime,
         reason: "An interrupt that is allowed on a real-time CPU comes when the device likes, and brings its soft interrupts along.",
         cost: "Housekeeping CPUs serve all devices; a few controllers refuse to be moved (EIO).",
         disruptive: Some("a device with many queues may reset or lose packets for a moment"),
-        mend: Some(
-            "for i in /proc/irq/[0-9]*; do echo {housekeeping} > $i/smp_affinity_list; done",
-        ),
+        fix: Some("for i in /proc/irq/[0-9]*; do echo {housekeeping} > $i/smp_affinity_list; done"),
         verify: Some(
             "The columns of the real-time CPUs in /proc/interrupts stand still. An IO-APIC line moves only with its next interrupt.",
         ),
@@ -24,7 +22,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "default-interrupt-affinity",
         title: "where interrupts of new devices go",
-        place: mask(&["/proc/irq/default_smp_affinity"]),
+        location: mask(&["/proc/irq/default_smp_affinity"]),
         wanted: Wanted::NoRealTime,
         reason: "A device that appears later begins with this mask.",
         cost: "None.",
@@ -34,7 +32,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "irqaffinity",
         title: "where interrupts go from the boot on",
-        place: boot_cpus("irqaffinity", &[]),
+        location: boot_cpus("irqaffinity", &[]),
         wanted: Wanted::NoRealTime,
         reason: "A line of the IO-APIC that was first sent to a real-time CPU leaves it only at its next interrupt, perhaps hours later.",
         cost: "None.",
@@ -45,19 +43,19 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "managed-interrupts",
         title: "interrupts that the kernel spreads by itself",
-        place: boot("isolcpus"),
+        location: boot("isolcpus"),
         wanted: Wanted::Contains("managed_irq"),
         reason: "Queues of disks and network interfaces get an interrupt for each CPU that nobody can move; this is the only way to keep them off.",
         cost: "Best effort: a queue of which all CPUs are isolated still interrupts one.",
         effect: KnobEffect::AtRestart,
-        mend: Some("isolcpus=managed_irq,domain,{real-time} on the boot line"),
+        fix: Some("isolcpus=managed_irq,domain,{real-time} on the kernel command line"),
         source: "Documentation/admin-guide/kernel-parameters.txt, isolcpus=; cpu-isolation.rst",
         ..Knob::of(KnobGroup::Interrupts)
     },
     Knob {
         name: "threaded-interrupts",
         title: "interrupts run in threads",
-        place: boot("threadirqs"),
+        location: boot("threadirqs"),
         wanted: Wanted::Present,
         applies: &[
             When::OrdinaryKernel,
@@ -72,7 +70,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "message-signalled-interrupts",
         title: "devices send their interrupts as messages",
-        place: boot("pci"),
+        location: boot("pci"),
         wanted: Wanted::Not(&["nomsi"]),
         reason: "Lines are shared by devices and move late; messages go to one CPU each.",
         cost: "None.",
@@ -83,7 +81,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "irqbalance-banned-cpus",
         title: "CPUs that irqbalance leaves alone",
-        place: Place::Fact(
+        location: Place::Fact(
             Fact::BannedCpus,
             "/etc/default/irqbalance, /etc/sysconfig/irqbalance",
         ),
@@ -97,14 +95,14 @@ pub(super) const KNOBS: &[Knob] = &[
             ),
             choice(
                 "none",
-                Wanted::Told,
+                Wanted::Informational,
                 "NTO (clear-irqbalance-banned-cpus.sh)",
                 "the container runtime owns the list, for each container anew",
             ),
         ],
         reason: "Where irqbalance runs, it undoes every affinity that it does not know of.",
         cost: "None.",
-        mend: Some(
+        fix: Some(
             "IRQBALANCE_BANNED_CPULIST={real-time} in /etc/default/irqbalance, then systemctl restart irqbalance",
         ),
         undo: Some("Remove the line and restart irqbalance."),

@@ -7,12 +7,12 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "preempt-rt",
         title: "the kernel is built for real time",
-        place: Place::Fact(Fact::Preemption, "/proc/version"),
+        location: Place::Fact(Fact::Preemption, "/proc/version"),
         wanted: Wanted::Text("PREEMPT_RT"),
         reason: "Only PREEMPT_RT bounds how long the kernel keeps a waking thread waiting.",
         cost: "Some throughput; drivers from outside the kernel may not build.",
         effect: KnobEffect::WithAnotherKernel,
-        mend: Some("apt install linux-image-rt-{architecture} (Debian), and restart with it"),
+        fix: Some("apt install linux-image-rt-{architecture} (Debian), and restart with it"),
         verify: Some(
             "`uname -v` says PREEMPT_RT. /sys/kernel/realtime is missing in many kernels that are.",
         ),
@@ -25,12 +25,12 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "preempt-mode",
         title: "how an ordinary kernel is preempted",
-        place: Place::Fact(Fact::PreemptionMode, "/sys/kernel/debug/sched/preempt"),
+        location: Place::Fact(Fact::PreemptionMode, "/sys/kernel/debug/sched/preempt"),
         wanted: Wanted::Text("full"),
         applies: &[When::OrdinaryKernel, When::Option("CONFIG_PREEMPT_DYNAMIC")],
         reason: "Without PREEMPT_RT a kernel that is preempted wherever no lock is held is the next best.",
         cost: "A little throughput.",
-        mend: Some("echo full > /sys/kernel/debug/sched/preempt, or boot with preempt=full"),
+        fix: Some("echo full > /sys/kernel/debug/sched/preempt, or boot with preempt=full"),
         kernels: Kernels::from(5, 12, "`lazy` from 6.13 on"),
         source: "Documentation/admin-guide/kernel-parameters.txt, preempt=",
         ..Knob::of(KnobGroup::Kernel)
@@ -38,7 +38,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "config-high-resolution-timers",
         title: "timers are finer than the tick",
-        place: Place::KernelOption("CONFIG_HIGH_RES_TIMERS"),
+        location: Place::KernelOption("CONFIG_HIGH_RES_TIMERS"),
         wanted: Wanted::Present,
         reason: "Without it a thread wakes at the next tick at the earliest.",
         cost: "None.",
@@ -49,7 +49,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "config-no-hz-full",
         title: "the tick can be stopped on busy CPUs",
-        place: Place::KernelOption("CONFIG_NO_HZ_FULL"),
+        location: Place::KernelOption("CONFIG_NO_HZ_FULL"),
         wanted: Wanted::Present,
         reason: "`nohz_full=` is ignored without it.",
         cost: "Entering and leaving the kernel is dearer on the CPUs that use it, and only there.",
@@ -59,7 +59,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "config-rcu-nocb",
         title: "callbacks of RCU can be moved",
-        place: Place::KernelOption("CONFIG_RCU_NOCB_CPU"),
+        location: Place::KernelOption("CONFIG_RCU_NOCB_CPU"),
         wanted: Wanted::Present,
         reason: "`rcu_nocbs=` is ignored without it.",
         cost: "None until it is used.",
@@ -69,7 +69,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "config-cpusets",
         title: "control groups can own CPUs",
-        place: Place::KernelOption("CONFIG_CPUSETS"),
+        location: Place::KernelOption("CONFIG_CPUSETS"),
         wanted: Wanted::Present,
         reason: "A wall between tasks is made of cpusets; without them there is only affinity.",
         cost: "None.",
@@ -79,7 +79,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "config-cpu-isolation",
         title: "CPUs can be isolated at boot",
-        place: Place::KernelOption("CONFIG_CPU_ISOLATION"),
+        location: Place::KernelOption("CONFIG_CPU_ISOLATION"),
         wanted: Wanted::Present,
         reason: "`isolcpus=` and `nohz_full=` keep unbound work off their CPUs through it.",
         cost: "None.",
@@ -89,8 +89,8 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "config-tick-rate",
         title: "ticks a second",
-        place: Place::KernelOption("CONFIG_HZ"),
-        wanted: Wanted::Told,
+        location: Place::KernelOption("CONFIG_HZ"),
+        wanted: Wanted::Informational,
         reason: "Each tick interrupts a busy CPU; what waits for a tick waits shorter when there are more.",
         cost: "More ticks cost time on every CPU that has them.",
         source: "Documentation/timers/no_hz.rst",
@@ -99,7 +99,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "config-lock-debugging",
         title: "the kernel does not prove its locks",
-        place: Place::KernelOption("CONFIG_PROVE_LOCKING"),
+        location: Place::KernelOption("CONFIG_PROVE_LOCKING"),
         wanted: Wanted::Absent,
         reason: "Checking every lock multiplies the length of every path through the kernel.",
         cost: "Deadlocks are no longer found before they happen.",
@@ -109,7 +109,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "config-address-sanitizer",
         title: "the kernel does not check its memory accesses",
-        place: Place::KernelOption("CONFIG_KASAN"),
+        location: Place::KernelOption("CONFIG_KASAN"),
         wanted: Wanted::Absent,
         reason: "Each access of the kernel is checked, which makes it several times slower.",
         cost: "Wrong accesses are no longer found.",
@@ -119,18 +119,18 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "mitigations",
         title: "mitigations of processor flaws",
-        place: Place::Fact(Fact::Mitigations, "/sys/devices/system/cpu/vulnerabilities"),
-        wanted: Wanted::Told,
+        location: Place::Fact(Fact::Mitigations, "/sys/devices/system/cpu/vulnerabilities"),
+        wanted: Wanted::Informational,
         choices: &[
             choice(
                 "keep",
-                Wanted::Told,
+                Wanted::Informational,
                 "the kernel's default",
                 "a latency gained here is paid with what an attacker gains; Rampart never changes it by itself",
             ),
             choice(
                 "off",
-                Wanted::Told,
+                Wanted::Informational,
                 "users (ni/meta-nilrt#636, wg-aerospace#222)",
                 "each entry into the kernel is shorter on a closed machine",
             ),
@@ -138,15 +138,15 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "They lengthen each entry into the kernel and each switch between guests.",
         cost: "Without them one program can read another's memory.",
         effect: KnobEffect::AtRestart,
-        mend: Some("boot with mitigations=off, on a closed machine only"),
-        undo: Some("Remove mitigations= from the boot line and restart."),
+        fix: Some("boot with mitigations=off, on a closed machine only"),
+        undo: Some("Remove mitigations= from the kernel command line and restart."),
         source: "Documentation/admin-guide/hw-vuln/; kernel-parameters.txt, mitigations=",
         ..Knob::of(KnobGroup::Kernel)
     },
     Knob {
         name: "scheduler-isolation",
         title: "the scheduler does not balance the real-time CPUs",
-        place: Place::Fact(
+        location: Place::Fact(
             Fact::Balancing,
             "/sys/devices/system/cpu/isolated and /sys/fs/cgroup/cpuset.cpus.isolated",
         ),
@@ -169,8 +169,8 @@ pub(super) const KNOBS: &[Knob] = &[
         cost: "Threads of one process no longer spread over isolated CPUs by themselves: each must be placed.",
         disruptive: Some("making a partition moves the tasks of other groups away from its CPUs"),
         effect: KnobEffect::AtOnce,
-        mend: Some(
-            "raise a partition: rampart does so while it measures; for good: isolcpus=domain,managed_irq,{real-time} on the boot line",
+        fix: Some(
+            "raise a partition: rampart does so while it measures; for good: isolcpus=domain,managed_irq,{real-time} on the kernel command line",
         ),
         undo: Some(
             "Write `member` to cpuset.cpus.partition and remove the group; a boot parameter needs a restart without it.",
@@ -183,8 +183,8 @@ pub(super) const KNOBS: &[Knob] = &[
     },
     Knob {
         name: "boot-lists-agree",
-        title: "the lists of the boot line name the same CPUs",
-        place: Place::Fact(
+        title: "the lists of the kernel command line name the same CPUs",
+        location: Place::Fact(
             Fact::BootLists,
             "/proc/cmdline: isolcpus=, nohz_full=, rcu_nocbs=",
         ),
@@ -193,10 +193,10 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "A CPU that only some of them name has the costs of isolation and not its use, and the kernel says nothing.",
         cost: "None.",
         effect: KnobEffect::AtRestart,
-        mend: Some(
-            "isolcpus=domain,managed_irq,{real-time} nohz_full={real-time} rcu_nocbs={real-time} on the boot line",
+        fix: Some(
+            "isolcpus=domain,managed_irq,{real-time} nohz_full={real-time} rcu_nocbs={real-time} on the kernel command line",
         ),
-        undo: Some("Put the old boot line back and restart."),
+        undo: Some("Put the old kernel command line back and restart."),
         source: "kernel/sched/isolation.c: compares them only where both name the same kind of housekeeping",
         problem: true,
         ..Knob::of(KnobGroup::Isolation)
@@ -204,13 +204,13 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "first-process-affinity",
         title: "the first process keeps off the real-time CPUs",
-        place: Place::Fact(Fact::FirstProcess, "/proc/1/status, Cpus_allowed_list"),
+        location: Place::Fact(Fact::FirstProcess, "/proc/1/status, Cpus_allowed_list"),
         wanted: Wanted::NoRealTime,
         reason: "Every service inherits the affinity of the first process.",
         cost: "A service that needs a real-time CPU must be given it by name.",
         effect: KnobEffect::AtRestart,
-        mend: Some(
-            "systemd.cpu_affinity={housekeeping} on the boot line, or CPUAffinity={housekeeping} in /etc/systemd/system.conf",
+        fix: Some(
+            "systemd.cpu_affinity={housekeeping} on the kernel command line, or CPUAffinity={housekeeping} in /etc/systemd/system.conf",
         ),
         undo: Some("Remove the parameter, or the line, and restart."),
         source: "NTO; systemd-system.conf(5); systemd#33977: not for slices",
@@ -219,7 +219,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "cpu-online",
         title: "the real-time CPUs are online",
-        place: text(&["/sys/devices/system/cpu/cpu{real-time-cpu}/online"]),
+        location: text(&["/sys/devices/system/cpu/cpu{real-time-cpu}/online"]),
         wanted: Wanted::Number(1),
         reason: "Off and on again also drives away timers that were armed on a CPU before it was isolated.",
         cost: "Each change stops all CPUs for milliseconds: before real-time work begins, never during it.",

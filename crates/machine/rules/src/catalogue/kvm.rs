@@ -17,22 +17,22 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "kvm",
         title: "the machine can host guests",
-        place: Place::Exists(&["/dev/kvm"]),
-        wanted: Wanted::Told,
+        location: Place::Exists(&["/dev/kvm"]),
+        wanted: Wanted::Informational,
         reason: "Guests with a wall of hardware need it; on PREEMPT_RT and AMD the clock must be the TSC first.",
         cost: "None until a guest runs.",
-        mend: Some("switch on virtualisation in the firmware; modprobe kvm_intel or kvm_amd"),
+        fix: Some("switch on virtualisation in the firmware; modprobe kvm_intel or kvm_amd"),
         source: "Documentation/virt/kvm/api.rst",
         ..Knob::of(KnobGroup::Kvm)
     },
     Knob {
         name: "kvm-clock-sync",
         title: "regular updates of guests' clocks",
-        place: text(&["/sys/module/kvm/parameters/kvmclock_periodic_sync"]),
+        location: text(&["/sys/module/kvm/parameters/kvmclock_periodic_sync"]),
         wanted: Wanted::Word(&["N", "0"]),
         reason: "Every five minutes all virtual CPUs are interrupted to correct the paravirtual clock.",
         cost: "Clocks of guests drift apart a little.",
-        mend: Some(
+        fix: Some(
             "options kvm kvmclock_periodic_sync=0 in /etc/modprobe.d/, and load the module again",
         ),
         source: "tuned realtime-virtual-host; Documentation/virt/kvm/x86/timekeeping.rst",
@@ -41,22 +41,22 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "kvm-pause-exits",
         title: "leaving a guest because it spins (Intel)",
-        place: text(&["/sys/module/kvm_intel/parameters/ple_gap"]),
+        location: text(&["/sys/module/kvm_intel/parameters/ple_gap"]),
         wanted: Wanted::Number(0),
         reason: "It helps where virtual CPUs share CPUs, and only costs where each has its own.",
         cost: "Overcommitted guests spin longer.",
-        mend: Some("options kvm_intel ple_gap=0 in /etc/modprobe.d/, and load the module again"),
+        fix: Some("options kvm_intel ple_gap=0 in /etc/modprobe.d/, and load the module again"),
         source: "tuned realtime-virtual-host",
         ..parameter()
     },
     Knob {
         name: "kvm-pause-filter",
         title: "leaving a guest because it spins (AMD)",
-        place: text(&["/sys/module/kvm_amd/parameters/pause_filter_count"]),
+        location: text(&["/sys/module/kvm_amd/parameters/pause_filter_count"]),
         wanted: Wanted::Number(0),
         reason: "It helps where virtual CPUs share CPUs, and only costs where each has its own.",
         cost: "Overcommitted guests spin longer.",
-        mend: Some(
+        fix: Some(
             "options kvm_amd pause_filter_count=0 in /etc/modprobe.d/, and load the module again",
         ),
         source: "Documentation/virt/kvm/; the counterpart of ple_gap",
@@ -65,7 +65,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "kvm-split-huge-pages",
         title: "huge pages of guests are split for their code",
-        place: text(&["/sys/module/kvm/parameters/nx_huge_pages"]),
+        location: text(&["/sys/module/kvm/parameters/nx_huge_pages"]),
         wanted: Wanted::Word(&["N", "off", "never", "0"]),
         applies: &[When::Guests, When::X86],
         reason: "A thread joins split pages again while the guest waits: spikes of some 100 µs.",
@@ -78,8 +78,8 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "kvm-huge-page-recovery",
         title: "how many split pages are joined again",
-        place: text(&["/sys/module/kvm/parameters/nx_huge_pages_recovery_ratio"]),
-        wanted: Wanted::Told,
+        location: text(&["/sys/module/kvm/parameters/nx_huge_pages_recovery_ratio"]),
+        wanted: Wanted::Informational,
         applies: &[When::Guests, When::X86],
         reason: "Where pages must be split, 0 keeps them so and the spikes away.",
         cost: "Memory for the tables of small pages.",
@@ -91,7 +91,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "kvm-halt-polling",
         title: "the host polls when a guest sleeps",
-        place: text(&["/sys/module/kvm/parameters/halt_poll_ns"]),
+        location: text(&["/sys/module/kvm/parameters/halt_poll_ns"]),
         wanted: Wanted::Number(0),
         reason: "A halted virtual CPU keeps its CPU busy for a while, which hides from the figures and from whoever waits for the CPU.",
         cost: "A wakeup of the guest takes the host's whole path. QEMU can set it for one guest alone.",
@@ -104,11 +104,11 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "kvm-timer-advance",
         title: "guests' timers are armed early",
-        place: text(&[
+        location: text(&[
             "/sys/module/kvm/parameters/lapic_timer_advance",
             "/sys/module/kvm/parameters/lapic_timer_advance_ns",
         ]),
-        wanted: Wanted::Told,
+        wanted: Wanted::Informational,
         applies: &[When::Guests, When::X86],
         reason: "The host hides its own path by firing early; it adapts by itself (-1, or Y).",
         cost: "A value set by hand is right for one machine and one kernel: tuned gave it up, gaining 3 to 4 µs.",
@@ -121,8 +121,8 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "kvm-posted-timers",
         title: "guests' timers are delivered by another CPU",
-        place: text(&["/sys/module/kvm/parameters/pi_inject_timer"]),
-        wanted: Wanted::Told,
+        location: text(&["/sys/module/kvm/parameters/pi_inject_timer"]),
+        wanted: Wanted::Informational,
         applies: &[When::Guests, When::X86],
         reason: "On by itself with nohz_full=; a housekeeping CPU then posts the timer without an exit, where APICv is active and the guest may sleep by itself.",
         cost: "The VMX preemption timer is not used then: measure both ways.",
@@ -134,8 +134,8 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "kvm-shortest-period",
         title: "the shortest period of a guest's timer",
-        place: text(&["/sys/module/kvm/parameters/min_timer_period_us"]),
-        wanted: Wanted::Told,
+        location: text(&["/sys/module/kvm/parameters/min_timer_period_us"]),
+        wanted: Wanted::Informational,
         applies: &[When::Guests, When::X86],
         reason: "A periodic timer of a guest is not faster than this, whatever the guest asks for.",
         cost: "Shorter periods let a guest busy the host.",
@@ -147,30 +147,30 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "kvm-apicv",
         title: "interrupts without an exit (Intel)",
-        place: text(&["/sys/module/kvm_intel/parameters/enable_apicv"]),
+        location: text(&["/sys/module/kvm_intel/parameters/enable_apicv"]),
         wanted: Wanted::Word(&["Y", "1"]),
         reason: "The processor delivers interrupts to a running guest by itself.",
         cost: "None.",
-        mend: Some("options kvm_intel enable_apicv=1 in /etc/modprobe.d/, on a processor that can"),
+        fix: Some("options kvm_intel enable_apicv=1 in /etc/modprobe.d/, on a processor that can"),
         source: "Intel SDM volume 3C, APIC virtualisation",
         ..parameter()
     },
     Knob {
         name: "kvm-avic",
         title: "interrupts without an exit (AMD)",
-        place: text(&["/sys/module/kvm_amd/parameters/avic"]),
-        wanted: Wanted::Told,
+        location: text(&["/sys/module/kvm_amd/parameters/avic"]),
+        wanted: Wanted::Informational,
         reason: "The processor delivers interrupts to a running guest by itself.",
         cost: "Not with every other feature of a guest; some processors have errata.",
-        mend: Some("options kvm_amd avic=1 in /etc/modprobe.d/, on a processor that can"),
+        fix: Some("options kvm_amd avic=1 in /etc/modprobe.d/, on a processor that can"),
         source: "AMD APM volume 2, AVIC",
         ..parameter()
     },
     Knob {
         name: "kvm-preemption-timer",
         title: "guests' timers run on the processor's own (Intel)",
-        place: text(&["/sys/module/kvm_intel/parameters/preemption_timer"]),
-        wanted: Wanted::Told,
+        location: text(&["/sys/module/kvm_intel/parameters/preemption_timer"]),
+        wanted: Wanted::Informational,
         reason: "Without it each timer of a guest is a timer of the host.",
         cost: "None.",
         source: "arch/x86/kvm/vmx/vmx.c, preemption_timer",
@@ -179,8 +179,8 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "kvm-cache-flush",
         title: "the first cache is flushed at each entry (Intel)",
-        place: text(&["/sys/module/kvm_intel/parameters/vmentry_l1d_flush"]),
-        wanted: Wanted::Told,
+        location: text(&["/sys/module/kvm_intel/parameters/vmentry_l1d_flush"]),
+        wanted: Wanted::Informational,
         reason: "Where the processor has the flaw (L1TF), each entry into a guest begins with a cold cache.",
         cost: "Without it a guest can read what the core used last.",
         effect: KnobEffect::AtOnce,
@@ -191,8 +191,8 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "kvm-arm-mode",
         title: "how KVM runs on Arm",
-        place: boot("kvm-arm.mode"),
-        wanted: Wanted::Told,
+        location: boot("kvm-arm.mode"),
+        wanted: Wanted::Informational,
         applies: &[When::Arm64],
         reason: "`nvhe` leaves the hypervisor's level free for others, `protected` keeps it for itself.",
         cost: "`nvhe` makes exits dearer on processors that can do without.",
@@ -203,8 +203,8 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "kvm-arm-direct-interrupts",
         title: "devices interrupt guests directly (Arm, GICv4)",
-        place: boot("kvm-arm.vgic_v4_enable"),
-        wanted: Wanted::Told,
+        location: boot("kvm-arm.vgic_v4_enable"),
+        wanted: Wanted::Informational,
         applies: &[When::Arm64],
         reason: "A device's message reaches a running virtual CPU without the host.",
         cost: "Needs a GICv4.",
@@ -215,14 +215,14 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "iommu",
         title: "devices can be handed to guests",
-        place: Place::Fact(Fact::Iommu, "/sys/class/iommu, /sys/kernel/iommu_groups"),
+        location: Place::Fact(Fact::Iommu, "/sys/class/iommu, /sys/kernel/iommu_groups"),
         wanted: Wanted::Text("on, with devices of the host passed through"),
         applies: &[When::Guests, When::Hardware],
         reason: "Without it a device of a guest could write to all memory, and none can be handed over safely.",
         cost: "Without `iommu=pt` each transfer of the host's own devices is translated.",
         effect: KnobEffect::AtRestart,
-        mend: Some(
-            "intel_iommu=on iommu=pt on the boot line (AMD and Arm: iommu=pt, or iommu.passthrough=1)",
+        fix: Some(
+            "intel_iommu=on iommu=pt on the kernel command line (AMD and Arm: iommu=pt, or iommu.passthrough=1)",
         ),
         undo: Some("Remove the parameters and restart."),
         source: "Documentation/arch/x86/iommu.rst; NTO",

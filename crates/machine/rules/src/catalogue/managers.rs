@@ -15,7 +15,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "irqbalance",
         title: "irqbalance",
-        place: Place::Program(&["irqbalance"]),
+        location: Place::Program(&["irqbalance"]),
         choices: &[
             choice(
                 "stopped",
@@ -25,14 +25,14 @@ pub(super) const KNOBS: &[Knob] = &[
             ),
             choice(
                 "banned",
-                Wanted::Told,
+                Wanted::Informational,
                 "tuned, NTO, CRI-O",
                 "it may go on with the real-time CPUs banned, see irqbalance-banned-cpus",
             ),
         ],
         reason: "It moves interrupts between CPUs every ten seconds.",
         cost: "Interrupts stay where they are put, all on one CPU if nobody spreads them.",
-        mend: Some("systemctl disable --now irqbalance"),
+        fix: Some("systemctl disable --now irqbalance"),
         undo: Some("systemctl enable --now irqbalance"),
         source: "irqbalance(1); the list of what fights over CPUs in SEAPATH ansible#996",
         ..program()
@@ -40,7 +40,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "tuned",
         title: "tuned",
-        place: Place::Program(&["tuned"]),
+        location: Place::Program(&["tuned"]),
         choices: &[
             choice(
                 "one-manager",
@@ -50,7 +50,7 @@ pub(super) const KNOBS: &[Knob] = &[
             ),
             choice(
                 "tuned",
-                Wanted::Told,
+                Wanted::Informational,
                 "tuned, NTO",
                 "with a real-time profile it sets most of this catalogue",
             ),
@@ -60,9 +60,7 @@ pub(super) const KNOBS: &[Knob] = &[
         disruptive: Some(
             "stopping it takes its whole profile back at once: latency spikes up to a loss of service were seen",
         ),
-        mend: Some(
-            "choose one manager: systemctl disable --now tuned, or leave the knobs to tuned",
-        ),
+        fix: Some("choose one manager: systemctl disable --now tuned, or leave the knobs to tuned"),
         undo: Some("systemctl enable --now tuned"),
         source: "NTO PR#704 (OCPBUGS-13065); tuned#98, #416",
         ..program()
@@ -70,11 +68,11 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "tuned-profile",
         title: "the profile of tuned",
-        place: text(&["/etc/tuned/active_profile"]),
-        wanted: Wanted::Told,
+        location: text(&["/etc/tuned/active_profile"]),
+        wanted: Wanted::Informational,
         reason: "It tells which knobs tuned sets.",
         cost: "None.",
-        mend: Some(
+        fix: Some(
             "tuned-adm profile realtime, with isolated_cores={real-time} in /etc/tuned/realtime-variables.conf",
         ),
         source: "tuned-adm(8)",
@@ -82,9 +80,9 @@ pub(super) const KNOBS: &[Knob] = &[
     },
     Knob {
         name: "tuned-boot-mark",
-        title: "tuned's mark on the boot line",
-        place: boot("tuned.non_isolcpus"),
-        wanted: Wanted::Told,
+        title: "tuned's mark on the kernel command line",
+        location: boot("tuned.non_isolcpus"),
+        wanted: Wanted::Informational,
         reason: "It hands the mask of housekeeping CPUs to units that read it; the kernel does nothing with it.",
         cost: "None.",
         effect: KnobEffect::AtRestart,
@@ -94,7 +92,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "stalld",
         title: "stalld",
-        place: Place::Program(&["stalld"]),
+        location: Place::Program(&["stalld"]),
         choices: &[
             choice(
                 "stopped",
@@ -111,7 +109,7 @@ pub(super) const KNOBS: &[Knob] = &[
         ],
         reason: "It lends a starving thread a deadline on the CPU of the real-time thread that starves it.",
         cost: "Without it, and without throttling, what starves stays so.",
-        mend: Some("systemctl disable --now stalld"),
+        fix: Some("systemctl disable --now stalld"),
         undo: Some("systemctl enable --now stalld"),
         source: "stalld(8); NTO",
         ..program()
@@ -119,10 +117,10 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "ksmtuned",
         title: "ksmtuned",
-        place: Place::Program(&["ksmtuned"]),
+        location: Place::Program(&["ksmtuned"]),
         reason: "It switches the merging of pages on again when memory grows short.",
         cost: "Equal guests need more memory.",
-        mend: Some("systemctl mask --now ksm ksmtuned"),
+        fix: Some("systemctl mask --now ksm ksmtuned"),
         undo: Some("systemctl unmask ksm ksmtuned, and start them"),
         source: "tuned realtime-virtual-host, cpu-partitioning",
         ..program()
@@ -130,10 +128,10 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "numad",
         title: "numad",
-        place: Place::Program(&["numad"]),
+        location: Place::Program(&["numad"]),
         reason: "It moves processes and their memory between nodes.",
         cost: "Memory stays where it was first touched.",
-        mend: Some("systemctl disable --now numad"),
+        fix: Some("systemctl disable --now numad"),
         undo: Some("systemctl enable --now numad"),
         source: "numad(8)",
         ..program()
@@ -141,10 +139,10 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "thermald",
         title: "thermald",
-        place: Place::Program(&["thermald"]),
+        location: Place::Program(&["thermald"]),
         reason: "It lowers frequencies and injects idle time before the hardware has to.",
         cost: "The hardware throttles later and harder: cool the machine well.",
-        mend: Some("systemctl disable --now thermald"),
+        fix: Some("systemctl disable --now thermald"),
         undo: Some("systemctl enable --now thermald"),
         source: "thermald(8)",
         ..program()
@@ -152,7 +150,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "power-daemons",
         title: "daemons that save power",
-        place: Place::Program(&[
+        location: Place::Program(&[
             "power-profiles-daemon",
             "power-profiles-",
             "tuned-ppd",
@@ -162,7 +160,7 @@ pub(super) const KNOBS: &[Knob] = &[
         ]),
         reason: "They set governors and preferences anew whenever the battery or the user says so.",
         cost: "Power.",
-        mend: Some("systemctl disable --now of the one that runs"),
+        fix: Some("systemctl disable --now of the one that runs"),
         undo: Some("systemctl enable --now of the same"),
         source: "power-profiles-daemon's and tlp's manuals",
         ..program()
@@ -170,11 +168,11 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "rtkit",
         title: "rtkit",
-        place: Place::Program(&["rtkit-daemon"]),
-        wanted: Wanted::Told,
+        location: Place::Program(&["rtkit-daemon"]),
+        wanted: Wanted::Informational,
         reason: "It grants real-time priorities to desktop programs, as sound servers; they may run on any CPU that they may use.",
         cost: "Sound may stutter without it.",
-        mend: Some("systemctl disable --now rtkit-daemon"),
+        fix: Some("systemctl disable --now rtkit-daemon"),
         undo: Some("systemctl enable --now rtkit-daemon"),
         source: "rtkit's README",
         ..program()
@@ -182,13 +180,13 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "firmware-updates",
         title: "the timer that asks for firmware",
-        place: Place::Exists(&[
+        location: Place::Exists(&[
             "/etc/systemd/system/timers.target.wants/fwupd-refresh.timer",
             "/usr/lib/systemd/system/timers.target.wants/fwupd-refresh.timer",
         ]),
         reason: "Reading the firmware's variables makes the firmware interrupt every CPU.",
         cost: "Firmware must be updated by hand.",
-        mend: Some("systemctl disable --now fwupd-refresh.timer"),
+        fix: Some("systemctl disable --now fwupd-refresh.timer"),
         undo: Some("systemctl enable --now fwupd-refresh.timer"),
         source: "NTO faffd0396 (2026-08)",
         ..program()
@@ -196,14 +194,14 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "cset-shield",
         title: "a shield of cset",
-        place: Place::Exists(&[
+        location: Place::Exists(&[
             "/sys/fs/cgroup/cpuset/cset",
             "/cpusets/user",
             "/sys/fs/cgroup/cpuset/user/cpuset.cpus",
         ]),
         reason: "Its groups claim CPUs that no plan knows of; it works with cgroup v1 only.",
         cost: "None.",
-        mend: Some("cset shield --reset"),
+        fix: Some("cset shield --reset"),
         undo: Some("cset shield with the old CPUs"),
         source: "SUSE/cpuset#40",
         ..program()
@@ -211,10 +209,10 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "partrt",
         title: "partitions of partrt",
-        place: Place::Exists(&["/tmp/partrt_env"]),
+        location: Place::Exists(&["/tmp/partrt_env"]),
         reason: "Its groups and settings are undone from this file, and from guesses if it is lost.",
         cost: "None.",
-        mend: Some("partrt undo"),
+        fix: Some("partrt undo"),
         undo: Some("partrt create with the old CPUs"),
         source: "partrt's manual",
         ..program()
@@ -222,12 +220,12 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "kubelet-cpus",
         title: "CPUs that Kubernetes gives away",
-        place: Place::Exists(&["/var/lib/kubelet/cpu_manager_state"]),
-        wanted: Wanted::Told,
+        location: Place::Exists(&["/var/lib/kubelet/cpu_manager_state"]),
+        wanted: Wanted::Informational,
         reason: "The kubelet gives CPUs to containers and knows of no plan: those of the plan belong into its reservedSystemCPUs.",
         cost: "The node has fewer CPUs to give.",
         disruptive: Some("another policy needs the node drained and the file removed"),
-        mend: Some("reservedSystemCPUs in the kubelet's configuration"),
+        fix: Some("reservedSystemCPUs in the kubelet's configuration"),
         source: "Kubernetes, CPU management policies on a node",
         ..program()
     },

@@ -7,7 +7,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "transparent-huge-pages",
         title: "transparent huge pages",
-        place: text(&["/sys/kernel/mm/transparent_hugepage/enabled"]),
+        location: text(&["/sys/kernel/mm/transparent_hugepage/enabled"]),
         wanted: Wanted::Marked(&["never"]),
         choices: &[
             choice(
@@ -31,7 +31,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "huge-page-defragmentation",
         title: "waiting for a huge page",
-        place: text(&["/sys/kernel/mm/transparent_hugepage/defrag"]),
+        location: text(&["/sys/kernel/mm/transparent_hugepage/defrag"]),
         wanted: Wanted::Marked(&["never", "madvise", "defer", "defer+madvise"]),
         reason: "With `always` a page fault may wait until memory was compacted.",
         cost: "Fewer huge pages.",
@@ -41,7 +41,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "huge-page-collector",
         title: "the thread that joins pages may compact memory",
-        place: text(&["/sys/kernel/mm/transparent_hugepage/khugepaged/defrag"]),
+        location: text(&["/sys/kernel/mm/transparent_hugepage/khugepaged/defrag"]),
         wanted: Wanted::Number(0),
         reason: "Compaction moves pages, and each move flushes translations on every CPU that used them.",
         cost: "Fewer huge pages.",
@@ -51,7 +51,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "same-page-merging",
         title: "merging of equal pages (KSM)",
-        place: text(&["/sys/kernel/mm/ksm/run"]),
+        location: text(&["/sys/kernel/mm/ksm/run"]),
         wanted: Wanted::Word(&["2", "0"]),
         reason: "A merged page is copied at the next write, in a page fault of the thread that writes.",
         cost: "Equal guests need more memory.",
@@ -63,7 +63,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "numa-balancing",
         title: "moving memory to who uses it",
-        place: text(&["/proc/sys/kernel/numa_balancing"]),
+        location: text(&["/proc/sys/kernel/numa_balancing"]),
         wanted: Wanted::Number(0),
         applies: &[When::SeveralNodes],
         choices: &[
@@ -75,7 +75,7 @@ pub(super) const KNOBS: &[Knob] = &[
             ),
             choice(
                 "none",
-                Wanted::Told,
+                Wanted::Informational,
                 "NTO",
                 "kernels for real time do not have it, so it is not set",
             ),
@@ -88,7 +88,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "zone-reclaim",
         title: "emptying the near node first",
-        place: text(&["/proc/sys/vm/zone_reclaim_mode"]),
+        location: text(&["/proc/sys/vm/zone_reclaim_mode"]),
         wanted: Wanted::Number(0),
         applies: &[When::SeveralNodes],
         reason: "With it an allocation may wait for pages of its own node to be written out while another node is free.",
@@ -99,12 +99,12 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "swap",
         title: "no memory is swapped out",
-        place: Place::Fact(Fact::Swap, "/proc/swaps"),
+        location: Place::Fact(Fact::Swap, "/proc/swaps"),
         wanted: Wanted::Text("no swap"),
         reason: "What is not locked may be on the disk when it is needed.",
         cost: "Memory that is used up ends a process sooner.",
         disruptive: Some("everything that was swapped out is read back"),
-        mend: Some("swapoff --all, and the line taken out of /etc/fstab"),
+        fix: Some("swapoff --all, and the line taken out of /etc/fstab"),
         undo: Some("swapon --all"),
         source: "mlockall(2); Red Hat, tuning guide for real time",
         ..Knob::of(KnobGroup::Memory)
@@ -112,7 +112,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "swappiness",
         title: "how soon programs' memory is taken",
-        place: text(&["/proc/sys/vm/swappiness"]),
+        location: text(&["/proc/sys/vm/swappiness"]),
         wanted: Wanted::AtMost(10),
         reason: "A low value takes file caches before memory of programs.",
         cost: "Files are read again more often.",
@@ -122,7 +122,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "dirty-limit",
         title: "unwritten data before writers must wait",
-        place: text(&["/proc/sys/vm/dirty_ratio"]),
+        location: text(&["/proc/sys/vm/dirty_ratio"]),
         wanted: Wanted::AtMost(10),
         reason: "A small heap of dirty pages is written without a storm.",
         cost: "Large writes are slower.",
@@ -133,7 +133,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "dirty-background-limit",
         title: "unwritten data before writing begins",
-        place: text(&["/proc/sys/vm/dirty_background_ratio"]),
+        location: text(&["/proc/sys/vm/dirty_background_ratio"]),
         wanted: Wanted::AtMost(3),
         reason: "Writing begins early and stays small.",
         cost: "More writes in all.",
@@ -144,8 +144,8 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "dirty-writeback-interval",
         title: "how often dirty pages are looked for",
-        place: text(&["/proc/sys/vm/dirty_writeback_centisecs"]),
-        wanted: Wanted::Told,
+        location: text(&["/proc/sys/vm/dirty_writeback_centisecs"]),
+        wanted: Wanted::Informational,
         reason: "The writers wake this often, on the CPUs of their workqueue.",
         cost: "More data is lost when the power fails.",
         source: "Documentation/admin-guide/sysctl/vm.rst, dirty_writeback_centisecs",
@@ -154,7 +154,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "statistics-interval",
         title: "seconds between updates of memory statistics",
-        place: text(&["/proc/sys/vm/stat_interval"]),
+        location: text(&["/proc/sys/vm/stat_interval"]),
         wanted: Wanted::AtLeast(10),
         choices: &[
             choice(
@@ -178,7 +178,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "proactive-compaction",
         title: "compaction of memory in advance",
-        place: text(&["/proc/sys/vm/compaction_proactiveness"]),
+        location: text(&["/proc/sys/vm/compaction_proactiveness"]),
         wanted: Wanted::Number(0),
         reason: "A thread moves pages so that huge ones can be had, and flushes translations on every CPU that used them.",
         cost: "Huge pages are harder to get later: reserve them at boot.",
@@ -188,7 +188,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "compaction-of-locked-memory",
         title: "locked pages may be moved",
-        place: text(&["/proc/sys/vm/compact_unevictable_allowed"]),
+        location: text(&["/proc/sys/vm/compact_unevictable_allowed"]),
         wanted: Wanted::Number(0),
         reason: "A page that is being moved makes the thread that touches it wait, although it was locked.",
         cost: "Memory is compacted less well.",
@@ -199,7 +199,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "huge-pages",
         title: "huge pages kept for guests",
-        place: Place::Fact(
+        location: Place::Fact(
             Fact::HugePages,
             "/sys/devices/system/node/node{node}/hugepages/hugepages-{size}/nr_hugepages",
         ),
@@ -207,8 +207,8 @@ pub(super) const KNOBS: &[Knob] = &[
         applies: &[When::Guests],
         reason: "A guest on small pages misses its translations twice as deep, and its pages can be moved.",
         cost: "The memory is kept even when no guest runs.",
-        mend: Some(
-            "hugepagesz=1G hugepages=N on the boot line; 2 MiB pages can be had later through nr_hugepages",
+        fix: Some(
+            "hugepagesz=1G hugepages=N on the kernel command line; 2 MiB pages can be had later through nr_hugepages",
         ),
         source: "Documentation/admin-guide/mm/hugetlbpage.rst; tuned realtime-virtual-host; NTO",
         ..Knob::of(KnobGroup::Memory)
@@ -216,21 +216,21 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "huge-pages-at-boot",
         title: "huge pages asked for at boot",
-        place: boot("hugepages"),
-        wanted: Wanted::Told,
+        location: boot("hugepages"),
+        wanted: Wanted::Informational,
         applies: &[When::Guests],
         reason: "1 GiB in one piece is hard to find once memory was used.",
         cost: "The memory is kept even when no guest runs.",
         effect: KnobEffect::AtRestart,
-        mend: Some("default_hugepagesz=1G hugepagesz=1G hugepages=N on the boot line"),
+        fix: Some("default_hugepagesz=1G hugepagesz=1G hugepages=N on the kernel command line"),
         source: "Documentation/admin-guide/kernel-parameters.txt, hugepages=",
         ..Knob::of(KnobGroup::Memory)
     },
     Knob {
         name: "default-huge-page-size",
         title: "size of huge pages where nobody names one",
-        place: boot("default_hugepagesz"),
-        wanted: Wanted::Told,
+        location: boot("default_hugepagesz"),
+        wanted: Wanted::Informational,
         applies: &[When::Guests],
         reason: "It decides what a program gets that asks for huge pages and names no size.",
         cost: "With 1G the default mount has no 2 MiB pages.",
@@ -241,7 +241,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "sampling-of-allocations",
         title: "the sampling error detector (KFENCE) is off",
-        place: text(&["/sys/module/kfence/parameters/sample_interval"]),
+        location: text(&["/sys/module/kfence/parameters/sample_interval"]),
         wanted: Wanted::Number(0),
         reason: "At each sample the kernel patches its own code, which may interrupt every CPU.",
         cost: "Some errors of drivers are no longer found in the field.",

@@ -42,7 +42,7 @@ const fn mask(paths: &'static [&'static str]) -> Place {
     Place::File(Format::Mask, paths)
 }
 
-/// A parameter of the boot line with a text.
+/// A parameter of the kernel command line with a text.
 const fn boot(parameter: &'static str) -> Place {
     Place::Boot {
         parameter,
@@ -51,7 +51,7 @@ const fn boot(parameter: &'static str) -> Place {
     }
 }
 
-/// A parameter of the boot line with CPUs.
+/// A parameter of the kernel command line with CPUs.
 const fn boot_cpus(parameter: &'static str, also: &'static [&'static str]) -> Place {
     Place::Boot {
         parameter,

@@ -9,7 +9,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "network-queues",
         title: "queues of network interfaces",
-        place: Place::Fact(
+        location: Place::Fact(
             Fact::NetworkQueues,
             "/sys/class/net/{device}/queues/rx-{queue}",
         ),
@@ -17,7 +17,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "Each queue has an interrupt, and the ones too many end on real-time CPUs.",
         cost: "Less throughput.",
         disruptive: Some("many interfaces reset when the number of queues changes"),
-        mend: Some(
+        fix: Some(
             "ethtool --set-channels DEVICE combined N, with N at most the number of housekeeping CPUs",
         ),
         undo: Some("Set the old number with ethtool."),
@@ -27,7 +27,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "receive-steering",
         title: "CPUs that received packets are handed to",
-        place: mask(&["/sys/class/net/{device}/queues/rx-{queue}/rps_cpus"]),
+        location: mask(&["/sys/class/net/{device}/queues/rx-{queue}/rps_cpus"]),
         wanted: Wanted::NoRealTime,
         reason: "A packet is handed over with an interrupt to the other CPU.",
         cost: "None.",
@@ -37,7 +37,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "default-receive-steering",
         title: "the same for interfaces that come later",
-        place: mask(&["/proc/sys/net/core/rps_default_mask"]),
+        location: mask(&["/proc/sys/net/core/rps_default_mask"]),
         wanted: Wanted::NoRealTime,
         reason: "An interface that appears later, as those of containers do, begins with this mask.",
         cost: "None.",
@@ -48,8 +48,8 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "transmit-steering",
         title: "CPUs that send through a queue",
-        place: mask(&["/sys/class/net/{device}/queues/tx-{queue}/xps_cpus"]),
-        wanted: Wanted::Told,
+        location: mask(&["/sys/class/net/{device}/queues/tx-{queue}/xps_cpus"]),
+        wanted: Wanted::Informational,
         reason: "A real-time thread that sends wants a queue of its own; who does not send wants none.",
         cost: "None.",
         source: SCALING,
@@ -58,8 +58,8 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "threaded-polling",
         title: "interfaces are polled by a thread",
-        place: text(&["/sys/class/net/{device}/threaded"]),
-        wanted: Wanted::Told,
+        location: text(&["/sys/class/net/{device}/threaded"]),
+        wanted: Wanted::Informational,
         reason: "A thread can be given a CPU and a priority, a soft interrupt cannot.",
         cost: "A switch for each batch of packets.",
         kernels: Kernels::from(5, 12, "new"),
@@ -69,8 +69,8 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "backlog-threads",
         title: "threads of packets that wait",
-        place: Place::ThreadPolicy(&["backlog_napi/*"]),
-        wanted: Wanted::Told,
+        location: Place::ThreadPolicy(&["backlog_napi/*"]),
+        wanted: Wanted::Informational,
         reason: "With PREEMPT_RT packets that were handed to another CPU are worked on in a thread there.",
         cost: "None.",
         kernels: Kernels::from(6, 10, "new"),
@@ -80,12 +80,12 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "busy-read",
         title: "microseconds that a read polls",
-        place: text(&["/proc/sys/net/core/busy_read"]),
-        wanted: Wanted::Told,
+        location: text(&["/proc/sys/net/core/busy_read"]),
+        wanted: Wanted::Informational,
         choices: &[
             choice(
                 "told",
-                Wanted::Told,
+                Wanted::Informational,
                 "NTO (dropped on real-time kernels)",
                 "polling with locks held does not go with PREEMPT_RT",
             ),
@@ -104,12 +104,12 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "busy-poll",
         title: "microseconds that poll() polls",
-        place: text(&["/proc/sys/net/core/busy_poll"]),
-        wanted: Wanted::Told,
+        location: text(&["/proc/sys/net/core/busy_poll"]),
+        wanted: Wanted::Informational,
         choices: &[
             choice(
                 "told",
-                Wanted::Told,
+                Wanted::Informational,
                 "NTO (dropped on real-time kernels)",
                 "polling with locks held does not go with PREEMPT_RT",
             ),
@@ -128,8 +128,8 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "tcp-fast-open",
         title: "connections that open with data",
-        place: text(&["/proc/sys/net/ipv4/tcp_fastopen"]),
-        wanted: Wanted::Told,
+        location: text(&["/proc/sys/net/ipv4/tcp_fastopen"]),
+        wanted: Wanted::Informational,
         reason: "It saves a round trip when a connection opens (3: both ways), and does nothing for a machine's own latency.",
         cost: "Some networks drop such packets.",
         source: "tuned network-latency; Documentation/networking/ip-sysctl.rst",
@@ -138,13 +138,11 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "timestamping-held-open",
         title: "time stamps of packets stay switched on",
-        place: Place::Fact(Fact::NotShown, "a socket with SO_TIMESTAMPING"),
+        location: Place::Fact(Fact::NotShown, "a socket with SO_TIMESTAMPING"),
         wanted: Wanted::Text("one such socket is open all the time"),
         reason: "The first socket that asks for time stamps makes the kernel patch its code, which interrupts every CPU.",
         cost: "Each packet is stamped.",
-        mend: Some(
-            "enable the plugin rtentsk of tuned, or keep a socket with SO_TIMESTAMPING open",
-        ),
+        fix: Some("enable the plugin rtentsk of tuned, or keep a socket with SO_TIMESTAMPING open"),
         undo: Some("Close the socket."),
         source: "tuned network-latency, plugin rtentsk",
         ..Knob::of(KnobGroup::Network)

@@ -7,7 +7,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "console-level",
         title: "what is printed on the console",
-        place: text(&["/proc/sys/kernel/printk"]),
+        location: text(&["/proc/sys/kernel/printk"]),
         wanted: Wanted::AtMost(4),
         reason: "Printing on a serial line takes 90 µs a character, with preemption off on many kernels.",
         cost: "Remarks are in the log and not on the console.",
@@ -18,8 +18,8 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "serial-console",
         title: "consoles",
-        place: boot("console"),
-        wanted: Wanted::Told,
+        location: boot("console"),
+        wanted: Wanted::Informational,
         reason: "A slow console makes every message slow.",
         cost: "Without it a machine that crashed says nothing.",
         effect: KnobEffect::AtRestart,
@@ -29,7 +29,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "tracer",
         title: "no tracer is running",
-        place: text(&[
+        location: text(&[
             "/sys/kernel/tracing/current_tracer",
             "/sys/kernel/debug/tracing/current_tracer",
         ]),
@@ -42,7 +42,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "config-timerlat",
         title: "the kernel can explain late wakeups",
-        place: Place::KernelOption("CONFIG_TIMERLAT_TRACER"),
+        location: Place::KernelOption("CONFIG_TIMERLAT_TRACER"),
         wanted: Wanted::Present,
         kernels: Kernels::from(5, 14, "new"),
         reason: "The tracer names the thread, interrupt or lock that made a wakeup late.",
@@ -53,7 +53,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "config-osnoise",
         title: "the kernel can name what takes time",
-        place: Place::KernelOption("CONFIG_OSNOISE_TRACER"),
+        location: Place::KernelOption("CONFIG_OSNOISE_TRACER"),
         wanted: Wanted::Present,
         kernels: Kernels::from(5, 14, "new"),
         reason: "The tracer counts what interrupts, threads and hardware take from a busy thread.",
@@ -64,7 +64,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "config-hwlat",
         title: "the kernel can find gaps of the hardware",
-        place: Place::KernelOption("CONFIG_HWLAT_TRACER"),
+        location: Place::KernelOption("CONFIG_HWLAT_TRACER"),
         wanted: Wanted::Present,
         reason: "The tracer shows what the firmware takes with interrupts off.",
         cost: "While it runs it is itself a disturbance.",
@@ -74,7 +74,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "scheduler-statistics",
         title: "statistics of the scheduler",
-        place: text(&["/proc/sys/kernel/sched_schedstats"]),
+        location: text(&["/proc/sys/kernel/sched_schedstats"]),
         wanted: Wanted::Number(0),
         reason: "Each switch and wakeup is a little longer.",
         cost: "/proc/schedstat and perf sched show less.",
@@ -84,7 +84,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "delay-accounting",
         title: "accounting of waiting",
-        place: text(&["/proc/sys/kernel/task_delayacct"]),
+        location: text(&["/proc/sys/kernel/task_delayacct"]),
         wanted: Wanted::Number(0),
         reason: "Each switch is a little longer.",
         cost: "iotop shows less.",
@@ -95,7 +95,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "bpf-statistics",
         title: "statistics of BPF programs",
-        place: text(&["/proc/sys/kernel/bpf_stats_enabled"]),
+        location: text(&["/proc/sys/kernel/bpf_stats_enabled"]),
         wanted: Wanted::Number(0),
         reason: "Each run of a BPF program reads the clock twice.",
         cost: "bpftool shows no times.",
@@ -105,12 +105,12 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "pressure-accounting",
         title: "accounting of pressure",
-        place: Place::Exists(&["/proc/pressure/cpu"]),
-        wanted: Wanted::Told,
+        location: Place::Exists(&["/proc/pressure/cpu"]),
+        wanted: Wanted::Informational,
         reason: "Each switch updates averages; a monitor runs in a thread under SCHED_FIFO 1.",
         cost: "systemd-oomd needs it.",
         effect: KnobEffect::AtRestart,
-        mend: Some("psi=0 on the boot line"),
+        fix: Some("psi=0 on the kernel command line"),
         undo: Some("Remove the parameter and restart."),
         source: "Documentation/accounting/psi.rst",
         ..Knob::of(KnobGroup::Observation)
@@ -118,12 +118,12 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "audit",
         title: "auditing of system calls",
-        place: boot("audit"),
-        wanted: Wanted::Told,
+        location: boot("audit"),
+        wanted: Wanted::Informational,
         choices: &[
             choice(
                 "keep",
-                Wanted::Told,
+                Wanted::Informational,
                 "Rampart",
                 "it is a matter of security, not of latency alone",
             ),
@@ -143,7 +143,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "selinux-cache",
         title: "decisions that SELinux remembers",
-        place: text(&["/sys/fs/selinux/avc/cache_threshold"]),
+        location: text(&["/sys/fs/selinux/avc/cache_threshold"]),
         wanted: Wanted::AtLeast(8192),
         reason: "A decision that was forgotten is computed anew, in the middle of a system call.",
         cost: "A little memory.",
@@ -153,8 +153,8 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "blocked-modules",
         title: "modules that are not loaded",
-        place: boot("modprobe.blacklist"),
-        wanted: Wanted::Told,
+        location: boot("modprobe.blacklist"),
+        wanted: Wanted::Informational,
         reason: "Sound and other devices that nobody uses bring interrupts and firmware; their drivers can be left out.",
         cost: "The devices do not work.",
         effect: KnobEffect::AtRestart,

@@ -7,7 +7,9 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "governor",
         title: "who chooses the frequency",
-        place: text(&["/sys/devices/system/cpu/cpufreq/policy{real-time-policy}/scaling_governor"]),
+        location: text(&[
+            "/sys/devices/system/cpu/cpufreq/policy{real-time-policy}/scaling_governor",
+        ]),
         wanted: Wanted::Word(&["performance"]),
         reason: "Other governors slow an idle CPU down, and the first cycles after a wakeup are slow.",
         cost: "Power and heat.",
@@ -17,21 +19,21 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "fixed-frequency",
         title: "the range of frequencies",
-        place: Place::Fact(
+        location: Place::Fact(
             Fact::FrequencyRange,
             "/sys/devices/system/cpu/cpufreq/policy{real-time-policy}/scaling_min_freq, scaling_max_freq",
         ),
-        wanted: Wanted::Told,
+        wanted: Wanted::Informational,
         reason: "One frequency makes equal work take equal time.",
         cost: "The highest one that can be held is below the highest one.",
-        mend: Some("write one frequency into scaling_min_freq and scaling_max_freq of the policy"),
+        fix: Some("write one frequency into scaling_min_freq and scaling_max_freq of the policy"),
         source: "NTO hardwareTuning; Documentation/admin-guide/pm/cpufreq.rst",
         ..Knob::of(KnobGroup::Power)
     },
     Knob {
         name: "minimum-performance",
         title: "the lowest performance that intel_pstate may choose",
-        place: text(&["/sys/devices/system/cpu/intel_pstate/min_perf_pct"]),
+        location: text(&["/sys/devices/system/cpu/intel_pstate/min_perf_pct"]),
         wanted: Wanted::Number(100),
         reason: "The driver may lower the frequency under the governor `performance` too, within these limits.",
         cost: "Power and heat.",
@@ -41,7 +43,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "energy-preference",
         title: "what the processor prefers when it chooses by itself",
-        place: text(&[
+        location: text(&[
             "/sys/devices/system/cpu/cpufreq/policy{real-time-policy}/energy_performance_preference",
         ]),
         wanted: Wanted::Word(&["performance", "0"]),
@@ -53,7 +55,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "energy-bias",
         title: "bias between performance and energy",
-        place: text(&["/sys/devices/system/cpu/cpu{real-time-cpu}/power/energy_perf_bias"]),
+        location: text(&["/sys/devices/system/cpu/cpu{real-time-cpu}/power/energy_perf_bias"]),
         wanted: Wanted::Word(&["0", "performance"]),
         reason: "It bends the choices of the processor that no governor sees.",
         cost: "Power and heat.",
@@ -63,12 +65,12 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "turbo",
         title: "frequencies above the nominal one (Intel)",
-        place: text(&["/sys/devices/system/cpu/intel_pstate/no_turbo"]),
-        wanted: Wanted::Told,
+        location: text(&["/sys/devices/system/cpu/intel_pstate/no_turbo"]),
+        wanted: Wanted::Informational,
         choices: &[
             choice(
                 "told",
-                Wanted::Told,
+                Wanted::Informational,
                 "Rampart",
                 "fast and unsteady, or slow and steady: the work decides",
             ),
@@ -93,12 +95,12 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "boost",
         title: "frequencies above the nominal one",
-        place: text(&["/sys/devices/system/cpu/cpufreq/boost"]),
-        wanted: Wanted::Told,
+        location: text(&["/sys/devices/system/cpu/cpufreq/boost"]),
+        wanted: Wanted::Informational,
         choices: &[
             choice(
                 "told",
-                Wanted::Told,
+                Wanted::Informational,
                 "Rampart",
                 "fast and unsteady, or slow and steady: the work decides",
             ),
@@ -124,13 +126,13 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "intel-pstate",
         title: "the driver of frequencies (Intel)",
-        place: boot("intel_pstate"),
-        wanted: Wanted::Told,
+        location: boot("intel_pstate"),
+        wanted: Wanted::Informational,
         applies: &[When::Intel, When::Hardware],
         choices: &[
             choice(
                 "told",
-                Wanted::Told,
+                Wanted::Informational,
                 "Rampart",
                 "with the governor `performance` and the idle states limited, each works",
             ),
@@ -156,13 +158,13 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "amd-pstate",
         title: "the driver of frequencies (AMD)",
-        place: boot("amd_pstate"),
-        wanted: Wanted::Told,
+        location: boot("amd_pstate"),
+        wanted: Wanted::Informational,
         applies: &[When::Amd, When::Hardware],
         choices: &[
             choice(
                 "told",
-                Wanted::Told,
+                Wanted::Informational,
                 "Rampart",
                 "with the governor `performance` each works",
             ),
@@ -183,7 +185,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "idle-states",
         title: "how deeply idle real-time CPUs sleep",
-        place: Place::Fact(
+        location: Place::Fact(
             Fact::IdleLatency,
             "/sys/devices/system/cpu/cpu{real-time-cpu}/cpuidle/state{state}/latency, disable",
         ),
@@ -204,7 +206,7 @@ pub(super) const KNOBS: &[Knob] = &[
         ],
         reason: "Waking from a deep state takes longer than everything a real-time kernel does to wake a thread.",
         cost: "Power and heat; other cores may lose their turbo.",
-        mend: Some(
+        fix: Some(
             "for s in /sys/devices/system/cpu/cpu[{real-time}]/cpuidle/state*; do write 1 to $s/disable where $s/latency is over 10; or hold /dev/cpu_dma_latency at 0",
         ),
         undo: Some("Write 0 to the same files, or let go of /dev/cpu_dma_latency."),
@@ -214,8 +216,10 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "resume-latency",
         title: "the wakeup time that a CPU must keep",
-        place: text(&["/sys/devices/system/cpu/cpu{real-time-cpu}/power/pm_qos_resume_latency_us"]),
-        wanted: Wanted::Told,
+        location: text(&[
+            "/sys/devices/system/cpu/cpu{real-time-cpu}/power/pm_qos_resume_latency_us",
+        ]),
+        wanted: Wanted::Informational,
         reason: "0 sets no limit, a number limits, `n/a` forbids every idle state.",
         cost: "Power and heat.",
         source: "Documentation/admin-guide/pm/cpuidle.rst; tuned cpu plugin; CRI-O cpu-c-states",
@@ -224,8 +228,8 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "latency-request",
         title: "the wakeup time that a program asks for",
-        place: Place::Exists(&["/dev/cpu_dma_latency"]),
-        wanted: Wanted::Told,
+        location: Place::Exists(&["/dev/cpu_dma_latency"]),
+        wanted: Wanted::Informational,
         reason: "A program that holds it open at 0 keeps all CPUs awake; cyclictest does so, and so hides that the machine does not.",
         cost: "Power and heat, on every CPU.",
         undo: Some("It ends when the program closes the file."),
@@ -235,11 +239,11 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "idle-governor",
         title: "who chooses the idle state",
-        place: text(&[
+        location: text(&[
             "/sys/devices/system/cpu/cpuidle/current_governor",
             "/sys/devices/system/cpu/cpuidle/current_governor_ro",
         ]),
-        wanted: Wanted::Told,
+        wanted: Wanted::Informational,
         reason: "It guesses how long a CPU will be idle; a wrong guess costs the depth of the state.",
         cost: "None.",
         source: "Documentation/admin-guide/pm/cpuidle.rst",
@@ -248,13 +252,13 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "intel-idle-limit",
         title: "the deepest state that intel_idle knows",
-        place: boot("intel_idle.max_cstate"),
-        wanted: Wanted::Told,
+        location: boot("intel_idle.max_cstate"),
+        wanted: Wanted::Informational,
         applies: &[When::Intel],
         choices: &[
             choice(
                 "runtime",
-                Wanted::Told,
+                Wanted::Informational,
                 "tuned",
                 "states are limited while the machine runs, for the CPUs that matter",
             ),
@@ -274,13 +278,13 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "processor-idle-limit",
         title: "the deepest state that ACPI's driver knows",
-        place: boot("processor.max_cstate"),
-        wanted: Wanted::Told,
+        location: boot("processor.max_cstate"),
+        wanted: Wanted::Informational,
         applies: &[When::X86],
         choices: &[
             choice(
                 "runtime",
-                Wanted::Told,
+                Wanted::Informational,
                 "tuned",
                 "states are limited while the machine runs, for the CPUs that matter",
             ),
@@ -300,13 +304,13 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "idle-poll",
         title: "idle CPUs poll",
-        place: boot("idle"),
-        wanted: Wanted::Told,
+        location: boot("idle"),
+        wanted: Wanted::Informational,
         applies: &[When::X86],
         choices: &[
             choice(
                 "sleep",
-                Wanted::Told,
+                Wanted::Informational,
                 "SEAPATH (open question, #529)",
                 "a polling sibling slows its core, a polling guest never gives its CPU back",
             ),
@@ -326,8 +330,8 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-halt-polling",
         title: "a guest polls before it sleeps",
-        place: text(&["/sys/module/haltpoll/parameters/guest_halt_poll_ns"]),
-        wanted: Wanted::Told,
+        location: text(&["/sys/module/haltpoll/parameters/guest_halt_poll_ns"]),
+        wanted: Wanted::Informational,
         applies: &[When::Guest],
         reason: "It saves an exit to the host where the next wakeup is near.",
         cost: "The host's CPU is busy while the guest has nothing to do.",
@@ -337,7 +341,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "platform-profile",
         title: "the firmware's profile of power",
-        place: text(&["/sys/firmware/acpi/platform_profile"]),
+        location: text(&["/sys/firmware/acpi/platform_profile"]),
         wanted: Wanted::Word(&["performance"]),
         reason: "The firmware lowers limits of power and temperature under the others.",
         cost: "Power, heat, noise.",
@@ -348,8 +352,8 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "uncore-frequency",
         title: "frequency of what is between the cores (Intel)",
-        place: text(&["/sys/devices/system/cpu/intel_uncore_frequency/{die}/min_freq_khz"]),
-        wanted: Wanted::Told,
+        location: text(&["/sys/devices/system/cpu/intel_uncore_frequency/{die}/min_freq_khz"]),
+        wanted: Wanted::Informational,
         reason: "Caches and memory are slower to reach when it is low, and it falls when cores are idle.",
         cost: "Power and heat.",
         source: "Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst",
@@ -358,7 +362,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "pci-link-power",
         title: "links of devices save power",
-        place: text(&["/sys/module/pcie_aspm/parameters/policy"]),
+        location: text(&["/sys/module/pcie_aspm/parameters/policy"]),
         wanted: Wanted::Marked(&["performance"]),
         applies: &[When::Hardware],
         reason: "A link that sleeps takes microseconds to carry the next access or interrupt.",
@@ -369,12 +373,12 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "usb-suspend",
         title: "USB devices are put to sleep",
-        place: text(&["/sys/module/usbcore/parameters/autosuspend"]),
-        wanted: Wanted::Told,
+        location: text(&["/sys/module/usbcore/parameters/autosuspend"]),
+        wanted: Wanted::Informational,
         choices: &[
             choice(
                 "told",
-                Wanted::Told,
+                Wanted::Informational,
                 "Rampart",
                 "it matters only with devices of the real-time work on that bus",
             ),

@@ -8,7 +8,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "real-time-throttling",
         title: "how long real-time threads may run in each period",
-        place: text(&["/proc/sys/kernel/sched_rt_runtime_us"]),
+        location: text(&["/proc/sys/kernel/sched_rt_runtime_us"]),
         wanted: Wanted::Number(-1),
         choices: &[
             choice(
@@ -19,7 +19,7 @@ pub(super) const KNOBS: &[Knob] = &[
             ),
             choice(
                 "safety-net",
-                Wanted::Told,
+                Wanted::Informational,
                 "Documentation/scheduler/sched-rt-group.rst",
                 "a real-time thread that runs away still leaves a shell to kill it from",
             ),
@@ -36,8 +36,8 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "real-time-period",
         title: "the period of that budget",
-        place: text(&["/proc/sys/kernel/sched_rt_period_us"]),
-        wanted: Wanted::Told,
+        location: text(&["/proc/sys/kernel/sched_rt_period_us"]),
+        wanted: Wanted::Informational,
         reason: "The share of real-time threads is the runtime over this.",
         cost: "A short period means many short stops, a long one few long ones.",
         source: "Documentation/scheduler/sched-rt-group.rst",
@@ -46,7 +46,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "fair-server",
         title: "time that waiting ordinary threads take from real-time ones",
-        place: text(&["/sys/kernel/debug/sched/fair_server/cpu{real-time-cpu}/runtime"]),
+        location: text(&["/sys/kernel/debug/sched/fair_server/cpu{real-time-cpu}/runtime"]),
         wanted: Wanted::Number(0),
         choices: &[
             choice(
@@ -57,7 +57,7 @@ pub(super) const KNOBS: &[Knob] = &[
             ),
             choice(
                 "keep",
-                Wanted::Told,
+                Wanted::Informational,
                 "the kernel's default",
                 "kernel threads that only this CPU can run do not starve",
             ),
@@ -71,8 +71,8 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "fair-server-period",
         title: "the period of the fair server",
-        place: text(&["/sys/kernel/debug/sched/fair_server/cpu{real-time-cpu}/period"]),
-        wanted: Wanted::Told,
+        location: text(&["/sys/kernel/debug/sched/fair_server/cpu{real-time-cpu}/period"]),
+        wanted: Wanted::Informational,
         reason: "The share of ordinary threads is the server's runtime over this.",
         cost: "Runtime and period are checked as a pair: the order of the writes matters.",
         kernels: Kernels::from(6, 12, "before, there was no server"),
@@ -82,7 +82,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "extensible-server",
         title: "time that threads of a BPF scheduler take from real-time ones",
-        place: text(&["/sys/kernel/debug/sched/ext_server/cpu{real-time-cpu}/runtime"]),
+        location: text(&["/sys/kernel/debug/sched/ext_server/cpu{real-time-cpu}/runtime"]),
         wanted: Wanted::Number(0),
         reason: "The same server for threads of a sched_ext scheduler.",
         cost: "Those threads starve while a real-time thread runs.",
@@ -97,7 +97,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "real-time-group-scheduling",
         title: "real-time policies are granted in control groups",
-        place: Place::Fact(
+        location: Place::Fact(
             Fact::GroupScheduling,
             "CONFIG_RT_GROUP_SCHED, rt_group_sched=",
         ),
@@ -105,10 +105,10 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "With it, a group without a budget is refused real-time policies, root included, and cgroup v2 cannot grant one.",
         cost: "Real-time budgets for groups are gone; cgroup v2 never had them.",
         effect: KnobEffect::AtRestart,
-        mend: Some(
+        fix: Some(
             "boot with rt_group_sched=0 (from 6.15), use another kernel, or: sysctl kernel.sched_rt_runtime_us=-1",
         ),
-        undo: Some("Remove rt_group_sched=0 from the boot line and restart."),
+        undo: Some("Remove rt_group_sched=0 from the kernel command line and restart."),
         kernels: Kernels::all(
             "rt_group_sched= and CONFIG_RT_GROUP_SCHED_DEFAULT_DISABLED from 6.15 on",
         ),
@@ -118,7 +118,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "utilisation-clamp",
         title: "the speed at which real-time threads run",
-        place: text(&["/proc/sys/kernel/sched_util_clamp_min_rt_default"]),
+        location: text(&["/proc/sys/kernel/sched_util_clamp_min_rt_default"]),
         wanted: Wanted::Number(1024),
         reason: "Under the governor `schedutil` it asks for full speed as soon as a real-time thread runs.",
         cost: "Power.",
@@ -128,8 +128,8 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "energy-aware-scheduling",
         title: "placing by energy",
-        place: text(&["/proc/sys/kernel/sched_energy_aware"]),
-        wanted: Wanted::Told,
+        location: text(&["/proc/sys/kernel/sched_energy_aware"]),
+        wanted: Wanted::Informational,
         reason: "It packs ordinary threads onto slow cores; real-time threads are placed by priority alone.",
         cost: "More power without it.",
         source: "Documentation/scheduler/sched-energy.rst",
@@ -138,7 +138,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "migration-batch",
         title: "threads moved in one go",
-        place: text(&[
+        location: text(&[
             "/sys/kernel/debug/sched/nr_migrate",
             "/proc/sys/kernel/sched_nr_migrate",
         ]),
@@ -154,11 +154,11 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "migration-cost",
         title: "how long a thread counts as warm in its cache",
-        place: text(&[
+        location: text(&[
             "/sys/kernel/debug/sched/migration_cost_ns",
             "/proc/sys/kernel/sched_migration_cost_ns",
         ]),
-        wanted: Wanted::Told,
+        wanted: Wanted::Informational,
         reason: "A higher value moves ordinary threads less often; isolated CPUs are not balanced anyway.",
         cost: "Load spreads more slowly.",
         kernels: Kernels::all("a sysctl before 5.13, in debugfs since"),
@@ -168,12 +168,12 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "time-slice",
         title: "how long an ordinary thread runs at least",
-        place: text(&[
+        location: text(&[
             "/sys/kernel/debug/sched/base_slice_ns",
             "/sys/kernel/debug/sched/min_granularity_ns",
             "/proc/sys/kernel/sched_min_granularity_ns",
         ]),
-        wanted: Wanted::Told,
+        wanted: Wanted::Informational,
         reason: "It divides housekeeping CPUs among ordinary threads; real-time threads do not wait for it.",
         cost: "Longer slices make the desktop sluggish, shorter ones cost switches.",
         kernels: Kernels::all("a sysctl before 5.13, in debugfs since, base_slice_ns from 6.6 on"),
@@ -183,11 +183,11 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "wakeup-granularity",
         title: "how soon a woken ordinary thread takes over",
-        place: text(&[
+        location: text(&[
             "/sys/kernel/debug/sched/wakeup_granularity_ns",
             "/proc/sys/kernel/sched_wakeup_granularity_ns",
         ]),
-        wanted: Wanted::Told,
+        wanted: Wanted::Informational,
         reason: "It is about ordinary threads among themselves.",
         cost: "More switches when it is small.",
         kernels: Kernels::before(
@@ -201,11 +201,11 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "scheduling-latency",
         title: "the time in which each ordinary thread runs once",
-        place: text(&[
+        location: text(&[
             "/sys/kernel/debug/sched/latency_ns",
             "/proc/sys/kernel/sched_latency_ns",
         ]),
-        wanted: Wanted::Told,
+        wanted: Wanted::Informational,
         reason: "It is about ordinary threads among themselves.",
         cost: "More switches when it is small.",
         kernels: Kernels::before(
@@ -219,11 +219,11 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "scaling-of-slices",
         title: "whether slices grow with the number of CPUs",
-        place: text(&[
+        location: text(&[
             "/sys/kernel/debug/sched/tunable_scaling",
             "/proc/sys/kernel/sched_tunable_scaling",
         ]),
-        wanted: Wanted::Told,
+        wanted: Wanted::Informational,
         reason: "What was set on one machine means something else on a larger one.",
         cost: "None.",
         kernels: Kernels::all("a sysctl before 5.13, in debugfs since"),
@@ -233,11 +233,11 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "scheduler-features",
         title: "switches within the scheduler",
-        place: text(&[
+        location: text(&[
             "/sys/kernel/debug/sched/features",
             "/sys/kernel/debug/sched_features",
         ]),
-        wanted: Wanted::Told,
+        wanted: Wanted::Informational,
         reason: "RT_PUSH_IPI sends an interrupt where a real-time thread waits; HRTICK ends slices to the microsecond.",
         cost: "They are for people who work on the scheduler, and change between kernels.",
         kernels: Kernels::all("at another path before 5.13"),
@@ -247,8 +247,8 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "automatic-groups",
         title: "a group for each terminal",
-        place: text(&["/proc/sys/kernel/sched_autogroup_enabled"]),
-        wanted: Wanted::Told,
+        location: text(&["/proc/sys/kernel/sched_autogroup_enabled"]),
+        wanted: Wanted::Informational,
         reason: "It changes what `nice` means between terminals; real-time threads are not concerned.",
         cost: "None.",
         source: "sched(7), the autogroup feature",
@@ -257,8 +257,8 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "round-robin-slice",
         title: "how long a SCHED_RR thread runs before its equals",
-        place: text(&["/proc/sys/kernel/sched_rr_timeslice_ms"]),
-        wanted: Wanted::Told,
+        location: text(&["/proc/sys/kernel/sched_rr_timeslice_ms"]),
+        wanted: Wanted::Informational,
         reason: "Threads of one priority under SCHED_RR take turns of this length.",
         cost: "Short turns cost switches.",
         source: "sched(7), SCHED_RR",
@@ -267,8 +267,8 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "deadline-period-limit",
         title: "the shortest period of SCHED_DEADLINE",
-        place: text(&["/proc/sys/kernel/sched_deadline_period_min_us"]),
-        wanted: Wanted::Told,
+        location: text(&["/proc/sys/kernel/sched_deadline_period_min_us"]),
+        wanted: Wanted::Informational,
         reason: "Shorter periods are refused, so that timers alone cannot fill a CPU.",
         cost: "Very short periods leave a CPU nothing but timers.",
         source: "Documentation/scheduler/sched-deadline.rst",

@@ -9,7 +9,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "ksoftirqd-priority",
         title: "priority of ksoftirqd",
-        place: Place::ThreadPolicy(&["ksoftirqd/{cpu}"]),
+        location: Place::ThreadPolicy(&["ksoftirqd/{cpu}"]),
         wanted: Wanted::FifoAtLeast(2),
         choices: &[
             choice(
@@ -26,7 +26,7 @@ pub(super) const KNOBS: &[Knob] = &[
             ),
             choice(
                 "kernel",
-                Wanted::Told,
+                Wanted::Informational,
                 "the kernel's default",
                 "soft interrupts give way to all real-time threads",
             ),
@@ -40,7 +40,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "ktimers-priority",
         title: "priority of the threads of timers",
-        place: Place::ThreadPolicy(&["ktimers/{cpu}", "ktimersd/{cpu}", "ktimersoftd/{cpu}"]),
+        location: Place::ThreadPolicy(&["ktimers/{cpu}", "ktimersd/{cpu}", "ktimersoftd/{cpu}"]),
         wanted: Wanted::FifoAtLeast(2),
         choices: &[
             choice(
@@ -68,7 +68,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "rcuc-priority",
         title: "priority of the threads of RCU callbacks",
-        place: Place::ThreadPolicy(&["rcuc/{cpu}"]),
+        location: Place::ThreadPolicy(&["rcuc/{cpu}"]),
         wanted: Wanted::FifoAtLeast(4),
         choices: &[
             choice(
@@ -87,16 +87,14 @@ pub(super) const KNOBS: &[Knob] = &[
         applies: &[When::RealTimeKernel],
         reason: "Where it starves, memory that RCU frees is never freed, and the machine stalls.",
         cost: "Callbacks run before real-time threads of lower priority.",
-        mend: Some(
-            "boot with rcutree.kthread_prio=11, or: chrt --fifo --pid 4 of each rcuc thread",
-        ),
+        fix: Some("boot with rcutree.kthread_prio=11, or: chrt --fifo --pid 4 of each rcuc thread"),
         source: LADDER,
         ..Knob::of(KnobGroup::KernelThreads)
     },
     Knob {
         name: "rcub-priority",
         title: "priority of the threads that boost readers",
-        place: Place::ThreadPolicy(&["rcub/*"]),
+        location: Place::ThreadPolicy(&["rcub/*"]),
         wanted: Wanted::FifoAtLeast(4),
         choices: &[
             choice(
@@ -121,7 +119,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "rcuo-affinity",
         title: "CPUs of the threads that run offloaded callbacks",
-        place: Place::ThreadAffinity(&["rcuog/*", "rcuop/*", "rcuos/*", "rcuob/*"]),
+        location: Place::ThreadAffinity(&["rcuog/*", "rcuop/*", "rcuos/*", "rcuob/*"]),
         wanted: Wanted::NoRealTime,
         reason: "Callbacks that were taken off a real-time CPU should not come back to it as a thread.",
         cost: "Housekeeping CPUs run them.",
@@ -131,8 +129,8 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "interrupt-thread-priority",
         title: "priority of threaded interrupts",
-        place: Place::ThreadPolicy(&["irq/*"]),
-        wanted: Wanted::Told,
+        location: Place::ThreadPolicy(&["irq/*"]),
+        wanted: Wanted::Informational,
         reason: "The kernel starts all at 50: what an application's device needs must be above, the rest below it.",
         cost: "A thread above its own device's interrupt waits for data that cannot come.",
         source: "kernel/irq/manage.c; SEAPATH ansible#996",
@@ -141,11 +139,11 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "interrupt-thread-affinity",
         title: "CPUs of threaded interrupts",
-        place: Place::ThreadAffinity(&["irq/*"]),
+        location: Place::ThreadAffinity(&["irq/*"]),
         wanted: Wanted::NoRealTime,
         reason: "The thread of an interrupt runs where the interrupt goes, at priority 50.",
         cost: "Housekeeping CPUs run them.",
-        mend: Some(
+        fix: Some(
             "move the interrupt, the thread follows: echo {housekeeping} > /proc/irq/NUMBER/smp_affinity_list",
         ),
         source: "Documentation/core-api/irq/irq-affinity.rst; tuned realtime-virtual-host",
@@ -154,7 +152,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "kernel-thread-affinity",
         title: "CPUs of kernel threads that may be moved",
-        place: Place::ThreadAffinity(&["*"]),
+        location: Place::ThreadAffinity(&["*"]),
         wanted: Wanted::NoRealTime,
         reason: "A thread of the kernel that may run anywhere will, sooner or later, run on a real-time CPU.",
         cost: "Housekeeping CPUs run them.",
@@ -165,11 +163,11 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "idle-injection",
         title: "threads that force CPUs to be idle",
-        place: Place::ThreadPolicy(&["kidle_inj/*", "kidle_inject/*"]),
+        location: Place::ThreadPolicy(&["kidle_inj/*", "kidle_inject/*"]),
         wanted: Wanted::Absent,
         reason: "They run at priority 50 and keep a CPU idle on purpose to cool the machine.",
         cost: "Cooling must come from elsewhere.",
-        mend: Some("echo 0 into cur_state of each cooling device of type intel_powerclamp"),
+        fix: Some("echo 0 into cur_state of each cooling device of type intel_powerclamp"),
         undo: Some("Write the old cur_state back."),
         source: "Documentation/admin-guide/thermal/intel_powerclamp.rst",
         ..Knob::of(KnobGroup::KernelThreads)
@@ -177,7 +175,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "vhost-affinity",
         title: "CPUs of the threads that move guests' data",
-        place: Place::ThreadAffinity(&["vhost-*"]),
+        location: Place::ThreadAffinity(&["vhost-*"]),
         wanted: Wanted::NoRealTime,
         applies: &[When::Guests],
         reason: "They are busy when a guest's network is, and belong to no virtual CPU.",
@@ -188,7 +186,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-timer-thread-affinity",
         title: "CPUs of the threads of guests' old timers",
-        place: Place::ThreadAffinity(&["kvm-pit/*"]),
+        location: Place::ThreadAffinity(&["kvm-pit/*"]),
         wanted: Wanted::NoRealTime,
         applies: &[When::Guests, When::X86],
         reason: "The emulated interval timer of a guest ticks in a thread of the host.",
@@ -199,12 +197,12 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "locked-memory-limit",
         title: "how much memory a process may lock",
-        place: Place::Fact(Fact::LockedMemory, "RLIMIT_MEMLOCK"),
+        location: Place::Fact(Fact::LockedMemory, "RLIMIT_MEMLOCK"),
         wanted: Wanted::Text("without a limit, or CAP_IPC_LOCK"),
         reason: "A real-time thread locks its memory, else a page fault comes when it hurts; a guest needs far more than its size.",
         cost: "A process can keep all memory to itself.",
         effect: KnobEffect::ForWhatStartsNext,
-        mend: Some(
+        fix: Some(
             "ulimit -l unlimited, `* - memlock unlimited` in /etc/security/limits.d/, LimitMEMLOCK=infinity in the unit, or --ulimit memlock=-1",
         ),
         undo: Some("Remove the line."),
@@ -214,12 +212,12 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "real-time-priority-limit",
         title: "which real-time priority a process may take",
-        place: Place::Fact(Fact::RealTimePriority, "RLIMIT_RTPRIO"),
+        location: Place::Fact(Fact::RealTimePriority, "RLIMIT_RTPRIO"),
         wanted: Wanted::Text("99, or CAP_SYS_NICE"),
         reason: "Without it only who has CAP_SYS_NICE may run a thread under a real-time policy.",
         cost: "A thread of that user can take a CPU for itself.",
         effect: KnobEffect::ForWhatStartsNext,
-        mend: Some(
+        fix: Some(
             "`* - rtprio 99` in /etc/security/limits.d/, LimitRTPRIO=99 in the unit, or --ulimit rtprio=99",
         ),
         undo: Some("Remove the line."),
@@ -229,12 +227,12 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "timer-slack",
         title: "how late timers of ordinary threads may be",
-        place: text(&["/proc/self/timerslack_ns"]),
-        wanted: Wanted::Told,
+        location: text(&["/proc/self/timerslack_ns"]),
+        wanted: Wanted::Informational,
         reason: "Ordinary threads wake up to 50 µs late so that wakeups come together; real-time policies have none.",
         cost: "More wakeups when it is small.",
         effect: KnobEffect::ForWhatStartsNext,
-        mend: Some("prctl(PR_SET_TIMERSLACK, 1) in the program"),
+        fix: Some("prctl(PR_SET_TIMERSLACK, 1) in the program"),
         undo: Some("It ends with the program."),
         source: "prctl(2), PR_SET_TIMERSLACK",
         ..Knob::of(KnobGroup::Limits)

@@ -7,14 +7,14 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "clock-source",
         title: "the clock that the kernel reads",
-        place: Place::Fact(
+        location: Place::Fact(
             Fact::ClockSource,
             "/sys/devices/system/clocksource/clocksource0/current_clocksource",
         ),
         wanted: Wanted::Text("tsc on x86, arch_sys_counter on Arm"),
         reason: "Other clocks are slow to read, or need a trap into the hypervisor, in each wakeup.",
         cost: "The counters of all CPUs must run in step.",
-        mend: Some(
+        fix: Some(
             "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource, or boot with tsc=reliable",
         ),
         source: "Documentation/timers/timekeeping.rst",
@@ -23,13 +23,13 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "constant-counter",
         title: "the time stamp counter keeps its pace",
-        place: Place::Fact(Fact::ConstantCounter, "/proc/cpuinfo, flags"),
+        location: Place::Fact(Fact::ConstantCounter, "/proc/cpuinfo, flags"),
         wanted: Wanted::Text("constant_tsc and nonstop_tsc"),
         applies: &[When::X86],
         reason: "A counter that follows the frequency or stops in idle states is given up as clock.",
         cost: "None.",
         effect: KnobEffect::InFirmware,
-        mend: Some(
+        fix: Some(
             "use another processor, or ask the host to show the flags to this guest (-cpu host,+invtsc)",
         ),
         undo: Some("Nothing is changed."),
@@ -39,7 +39,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "tsc-reliable",
         title: "the time stamp counter is not watched",
-        place: boot("tsc"),
+        location: boot("tsc"),
         wanted: Wanted::Word(&["reliable"]),
         applies: &[When::X86],
         choices: &[
@@ -65,7 +65,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "nohz-full",
         title: "CPUs without a tick",
-        place: list(&["/sys/devices/system/cpu/nohz_full"]),
+        location: list(&["/sys/devices/system/cpu/nohz_full"]),
         wanted: Wanted::CoversRealTime,
         applies: &[When::Option("CONFIG_NO_HZ_FULL")],
         choices: &[
@@ -77,7 +77,7 @@ pub(super) const KNOBS: &[Knob] = &[
             ),
             choice(
                 "ticking",
-                Wanted::Told,
+                Wanted::Informational,
                 "Documentation/timers/no_hz.rst; NTO sets it apart",
                 "threads that sleep and wake often pay for each system call and gain nothing",
             ),
@@ -85,8 +85,8 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "The tick interrupts a busy CPU 100 to 1000 times a second.",
         cost: "Dearer system calls and interrupts there; only with one runnable thread a CPU; POSIX CPU timers bring the tick back.",
         effect: KnobEffect::AtRestart,
-        mend: Some("nohz_full={real-time} on the boot line"),
-        undo: Some("Remove nohz_full= from the boot line and restart."),
+        fix: Some("nohz_full={real-time} on the kernel command line"),
+        undo: Some("Remove nohz_full= from the kernel command line and restart."),
         verify: Some(
             "/sys/devices/system/cpu/nohz_full; LOC in /proc/interrupts hardly rises under a busy loop.",
         ),
@@ -96,7 +96,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "nohz",
         title: "idle CPUs stop their tick",
-        place: boot("nohz"),
+        location: boot("nohz"),
         wanted: Wanted::Not(&["off"]),
         reason: "nohz=off brings the tick back everywhere, and makes nohz_full= useless.",
         cost: "None.",
@@ -107,7 +107,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "high-resolution-timers",
         title: "fine timers are not switched off",
-        place: boot("highres"),
+        location: boot("highres"),
         wanted: Wanted::Not(&["off"]),
         reason: "highres=off makes a thread wake at ticks only.",
         cost: "None.",
@@ -119,7 +119,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "skew-tick",
         title: "ticks of the CPUs come one after the other",
-        place: boot("skew_tick"),
+        location: boot("skew_tick"),
         wanted: Wanted::Word(&["1"]),
         reason: "Ticks at one instant make all CPUs want the same locks at that instant.",
         cost: "A little more power.",
@@ -130,12 +130,12 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "timer-migration",
         title: "timers may be armed on another CPU",
-        place: text(&["/proc/sys/kernel/timer_migration"]),
-        wanted: Wanted::Told,
+        location: text(&["/proc/sys/kernel/timer_migration"]),
+        wanted: Wanted::Informational,
         choices: &[
             choice(
                 "told",
-                Wanted::Told,
+                Wanted::Informational,
                 "Rampart",
                 "which is better depends on what the real-time threads do",
             ),
@@ -163,7 +163,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "rcu-nocbs",
         title: "callbacks of RCU are taken off the real-time CPUs",
-        place: boot_cpus("rcu_nocbs", &["nohz_full"]),
+        location: boot_cpus("rcu_nocbs", &["nohz_full"]),
         wanted: Wanted::CoversRealTime,
         applies: &[When::Option("CONFIG_RCU_NOCB_CPU")],
         reason: "Freed memory is given back in soft interrupts of the CPU that freed it, in batches.",
@@ -175,12 +175,12 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "rcu-nocb-poll",
         title: "the threads of callbacks poll",
-        place: boot("rcu_nocb_poll"),
-        wanted: Wanted::Told,
+        location: boot("rcu_nocb_poll"),
+        wanted: Wanted::Informational,
         choices: &[
             choice(
                 "wake",
-                Wanted::Told,
+                Wanted::Informational,
                 "tuned, NTO",
                 "polling threads are never idle",
             ),
@@ -200,12 +200,12 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "rcu-normal-after-boot",
         title: "grace periods are not expedited after the boot",
-        place: text(&["/sys/module/rcupdate/parameters/rcu_normal_after_boot"]),
+        location: text(&["/sys/module/rcupdate/parameters/rcu_normal_after_boot"]),
         wanted: Wanted::Number(1),
         reason: "An expedited grace period interrupts every CPU that is in the kernel.",
         cost: "Loading modules and changing network filters takes longer.",
         effect: KnobEffect::AtRestart,
-        mend: Some("rcupdate.rcu_normal_after_boot=1 on the boot line"),
+        fix: Some("rcupdate.rcu_normal_after_boot=1 on the kernel command line"),
         undo: Some("Remove the parameter and restart."),
         source: "Documentation/admin-guide/kernel-parameters.txt; tuned network-latency; PREEMPT_RT sets it by itself",
         ..Knob::of(KnobGroup::ReadCopyUpdate)
@@ -213,7 +213,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "rcu-expedited",
         title: "all grace periods are expedited",
-        place: text(&["/sys/kernel/rcu_expedited"]),
+        location: text(&["/sys/kernel/rcu_expedited"]),
         wanted: Wanted::Number(0),
         reason: "Each would interrupt every CPU that is in the kernel.",
         cost: "None.",
@@ -223,13 +223,13 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "rcu-patience",
         title: "how long RCU waits before it disturbs tickless CPUs",
-        place: text(&["/sys/module/rcutree/parameters/nohz_full_patience_delay"]),
+        location: text(&["/sys/module/rcutree/parameters/nohz_full_patience_delay"]),
         wanted: Wanted::AtLeast(1000),
         applies: &[When::Tickless],
         reason: "A guest or thread that enters the kernel soon anyway need not be interrupted for a grace period.",
         cost: "Memory is freed up to a second later.",
         effect: KnobEffect::AtRestart,
-        mend: Some("rcutree.nohz_full_patience_delay=1000 on the boot line"),
+        fix: Some("rcutree.nohz_full_patience_delay=1000 on the kernel command line"),
         undo: Some("Remove the parameter and restart."),
         kernels: Kernels::from(6, 11, "new"),
         source: "Documentation/admin-guide/kernel-parameters.txt; tuned network-latency",
@@ -238,12 +238,12 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "rcu-thread-priority",
         title: "priority that RCU gives its threads",
-        place: text(&["/sys/module/rcutree/parameters/kthread_prio"]),
-        wanted: Wanted::Told,
+        location: text(&["/sys/module/rcutree/parameters/kthread_prio"]),
+        wanted: Wanted::Informational,
         choices: &[
             choice(
                 "told",
-                Wanted::Told,
+                Wanted::Informational,
                 "Rampart",
                 "it must be above the real-time threads of the machine, which differ",
             ),
@@ -257,7 +257,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "A real-time thread above it that never sleeps stops RCU on its CPU.",
         cost: "RCU's threads run before real-time threads of lower priority.",
         effect: KnobEffect::AtRestart,
-        mend: Some("rcutree.kthread_prio=11 on the boot line"),
+        fix: Some("rcutree.kthread_prio=11 on the kernel command line"),
         undo: Some("Remove the parameter and restart."),
         source: "Documentation/admin-guide/kernel-parameters.txt, rcutree.kthread_prio=; NTO",
         ..Knob::of(KnobGroup::ReadCopyUpdate)
@@ -265,12 +265,12 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "rcu-softirq",
         title: "RCU works in soft interrupts",
-        place: text(&["/sys/module/rcutree/parameters/use_softirq"]),
-        wanted: Wanted::Told,
+        location: text(&["/sys/module/rcutree/parameters/use_softirq"]),
+        wanted: Wanted::Informational,
         reason: "0 moves its work into the threads rcuc, which have a priority; PREEMPT_RT does so always.",
         cost: "More switches.",
         effect: KnobEffect::AtRestart,
-        mend: Some("rcutree.use_softirq=0 on the boot line"),
+        fix: Some("rcutree.use_softirq=0 on the kernel command line"),
         undo: Some("Remove the parameter and restart."),
         source: "Documentation/admin-guide/kernel-parameters.txt, rcutree.use_softirq",
         ..Knob::of(KnobGroup::ReadCopyUpdate)
@@ -278,7 +278,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "rcu-boost",
         title: "preempted readers are boosted",
-        place: Place::KernelOption("CONFIG_RCU_BOOST"),
+        location: Place::KernelOption("CONFIG_RCU_BOOST"),
         wanted: Wanted::Present,
         applies: &[When::RealTimeKernel],
         reason: "A reader that is preempted for long holds up every grace period, until memory runs out.",

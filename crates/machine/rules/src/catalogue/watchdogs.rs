@@ -7,7 +7,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "nmi-watchdog",
         title: "the watchdog that nothing can mask",
-        place: text(&["/proc/sys/kernel/nmi_watchdog"]),
+        location: text(&["/proc/sys/kernel/nmi_watchdog"]),
         wanted: Wanted::Number(0),
         reason: "A counter interrupts every CPU every few seconds, with interrupts off too.",
         cost: "A CPU that hangs with interrupts off is not noticed.",
@@ -17,12 +17,12 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "lockup-watchdog",
         title: "watchdogs for CPUs that hang",
-        place: text(&["/proc/sys/kernel/watchdog"]),
-        wanted: Wanted::Told,
+        location: text(&["/proc/sys/kernel/watchdog"]),
+        wanted: Wanted::Informational,
         choices: &[
             choice(
                 "elsewhere",
-                Wanted::Told,
+                Wanted::Informational,
                 "Documentation/admin-guide/lockup-watchdogs.rst",
                 "housekeeping CPUs alone are watched, see watchdog-cpus",
             ),
@@ -41,7 +41,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "watchdog-cpus",
         title: "CPUs that are watched",
-        place: list(&["/proc/sys/kernel/watchdog_cpumask"]),
+        location: list(&["/proc/sys/kernel/watchdog_cpumask"]),
         wanted: Wanted::NoRealTime,
         reason: "The watchdogs then leave the real-time CPUs alone; so they begin where nohz_full= is set.",
         cost: "A real-time CPU that hangs is not noticed.",
@@ -51,7 +51,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "hung-task-watchdog",
         title: "seconds until a blocked task is reported",
-        place: text(&["/proc/sys/kernel/hung_task_timeout_secs"]),
+        location: text(&["/proc/sys/kernel/hung_task_timeout_secs"]),
         wanted: Wanted::ZeroOrAtLeast(600),
         reason: "Ordinary threads starve longer on a machine with real-time work, and each report is printed.",
         cost: "Blocked tasks are reported later.",
@@ -61,7 +61,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "corrected-errors",
         title: "looking for corrected errors of the hardware",
-        place: text(&["/sys/devices/system/machinecheck/machinecheck{real-time-cpu}/ignore_ce"]),
+        location: text(&["/sys/devices/system/machinecheck/machinecheck{real-time-cpu}/ignore_ce"]),
         wanted: Wanted::Number(1),
         applies: &[When::X86],
         reason: "A timer on each CPU asks the hardware, every few minutes and more often when it found some.",
@@ -72,15 +72,15 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "corrected-errors-interval",
         title: "seconds between looks for corrected errors",
-        place: text(&[
+        location: text(&[
             "/sys/devices/system/machinecheck/machinecheck{real-time-cpu}/check_interval",
         ]),
-        wanted: Wanted::Told,
+        wanted: Wanted::Informational,
         applies: &[When::X86],
         choices: &[
             choice(
                 "ignored",
-                Wanted::Told,
+                Wanted::Informational,
                 "tuned",
                 "it does not matter once corrected errors are ignored",
             ),
@@ -99,13 +99,13 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "machine-check",
         title: "machine checks at boot",
-        place: boot("mce"),
-        wanted: Wanted::Told,
+        location: boot("mce"),
+        wanted: Wanted::Informational,
         applies: &[When::X86],
         choices: &[
             choice(
                 "keep",
-                Wanted::Told,
+                Wanted::Informational,
                 "Rampart",
                 "an error that is not seen corrupts data",
             ),
@@ -131,8 +131,8 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "memory-error-polling",
         title: "milliseconds between looks for errors of the memory",
-        place: text(&["/sys/module/edac_core/parameters/edac_mc_poll_msec"]),
-        wanted: Wanted::Told,
+        location: text(&["/sys/module/edac_core/parameters/edac_mc_poll_msec"]),
+        wanted: Wanted::Informational,
         reason: "The driver reads registers of the memory controller, which may take the firmware's help.",
         cost: "Memory that is about to fail gives no warning.",
         source: "Documentation/driver-api/edac.rst",
@@ -141,8 +141,8 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "rcu-stall-detector",
         title: "reports of stalled grace periods",
-        place: text(&["/sys/module/rcupdate/parameters/rcu_cpu_stall_suppress"]),
-        wanted: Wanted::Told,
+        location: text(&["/sys/module/rcupdate/parameters/rcu_cpu_stall_suppress"]),
+        wanted: Wanted::Informational,
         reason: "A real-time thread that starves RCU is reported, with a trace of every CPU by an interrupt that nothing masks.",
         cost: "A machine that is about to run out of memory gives no warning.",
         source: "Documentation/RCU/stallwarn.rst",
@@ -151,8 +151,8 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "workqueue-watchdog",
         title: "reports of work that does not get on",
-        place: text(&["/sys/module/workqueue/parameters/watchdog_thresh"]),
-        wanted: Wanted::Told,
+        location: text(&["/sys/module/workqueue/parameters/watchdog_thresh"]),
+        wanted: Wanted::Informational,
         reason: "Work that is bound to a busy real-time CPU is reported after this many seconds, and each report is printed.",
         cost: "Work that starves is not noticed.",
         source: "Documentation/admin-guide/kernel-parameters.txt, workqueue.watchdog_thresh",
@@ -161,8 +161,8 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "split-locks",
         title: "locked accesses over two cache lines",
-        place: text(&["/proc/sys/kernel/split_lock_mitigate"]),
-        wanted: Wanted::Told,
+        location: text(&["/proc/sys/kernel/split_lock_mitigate"]),
+        wanted: Wanted::Informational,
         applies: &[When::X86],
         reason: "Such an access stops the memory of all cores; with 1 who makes them is slowed down.",
         cost: "Old programs, some games and guests, become slow.",

@@ -9,7 +9,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "unbound-workqueues",
         title: "CPUs of work that may run anywhere",
-        place: mask(&["/sys/devices/virtual/workqueue/cpumask"]),
+        location: mask(&["/sys/devices/virtual/workqueue/cpumask"]),
         wanted: Wanted::NoRealTime,
         reason: "Drivers and file systems hand the kernel work that it runs on whatever CPU is near.",
         cost: "Housekeeping CPUs run it.",
@@ -23,7 +23,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "workqueue-masks",
         title: "CPUs of workqueues with a mask of their own",
-        place: mask(&["/sys/devices/virtual/workqueue/{queue}/cpumask"]),
+        location: mask(&["/sys/devices/virtual/workqueue/{queue}/cpumask"]),
         wanted: Wanted::NoRealTime,
         reason: "A queue that shows itself in sysfs (writeback, scsi, nvme) has a mask besides the common one.",
         cost: "Housekeeping CPUs run it.",
@@ -33,7 +33,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "writeback-nodes",
         title: "writeback by memory node",
-        place: text(&["/sys/devices/virtual/workqueue/writeback/numa"]),
+        location: text(&["/sys/devices/virtual/workqueue/writeback/numa"]),
         wanted: Wanted::Number(0),
         applies: &[When::SeveralNodes],
         reason: "With it the work goes to a CPU of the memory's node, even where the mask has none there.",
@@ -45,8 +45,8 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "workqueue-scope",
         title: "how near to its origin work is run",
-        place: text(&["/sys/devices/virtual/workqueue/{queue}/affinity_scope"]),
-        wanted: Wanted::Told,
+        location: text(&["/sys/devices/virtual/workqueue/{queue}/affinity_scope"]),
+        wanted: Wanted::Informational,
         reason: "Within the mask, work stays in the same cache or node as who asked for it.",
         cost: "None.",
         kernels: Kernels::from(6, 6, "before, `numa` alone"),
@@ -56,8 +56,8 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "workqueue-isolated",
         title: "CPUs that workqueues count as isolated",
-        place: mask(&["/sys/devices/virtual/workqueue/cpumask_isolated"]),
-        wanted: Wanted::Told,
+        location: mask(&["/sys/devices/virtual/workqueue/cpumask_isolated"]),
+        wanted: Wanted::Informational,
         reason: "It shows whether the kernel knows of the isolation; it cannot be written.",
         cost: "None.",
         undo: Some("It follows isolcpus= and the isolated partitions."),
@@ -68,8 +68,8 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "workqueue-requested",
         title: "the mask that was asked for",
-        place: mask(&["/sys/devices/virtual/workqueue/cpumask_requested"]),
-        wanted: Wanted::Told,
+        location: mask(&["/sys/devices/virtual/workqueue/cpumask_requested"]),
+        wanted: Wanted::Informational,
         reason: "What is in use is this without the isolated CPUs; it cannot be written.",
         cost: "None.",
         undo: Some("It follows the common mask."),
@@ -80,12 +80,12 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "workqueue-boot-cpus",
         title: "CPUs of work that may run anywhere, from the boot on",
-        place: boot_cpus("workqueue.unbound_cpus", &[]),
-        wanted: Wanted::Told,
+        location: boot_cpus("workqueue.unbound_cpus", &[]),
+        wanted: Wanted::Informational,
         reason: "It says from the first moment what the mask says later.",
         cost: "None.",
         effect: KnobEffect::AtRestart,
-        mend: Some("workqueue.unbound_cpus={housekeeping} on the boot line"),
+        fix: Some("workqueue.unbound_cpus={housekeeping} on the kernel command line"),
         kernels: Kernels::from(6, 6, "new"),
         source: "Documentation/admin-guide/kernel-parameters.txt, workqueue.unbound_cpus",
         ..Knob::of(KnobGroup::Workqueues)
@@ -93,12 +93,12 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "workqueue-power-efficient",
         title: "work that asks for its own CPU need not get it",
-        place: text(&["/sys/module/workqueue/parameters/power_efficient"]),
+        location: text(&["/sys/module/workqueue/parameters/power_efficient"]),
         wanted: Wanted::Word(&["Y", "1"]),
         reason: "Queues marked so become unbound, and then keep to the common mask.",
         cost: "Their data is no longer warm in the cache.",
         effect: KnobEffect::AtRestart,
-        mend: Some("workqueue.power_efficient=1 on the boot line"),
+        fix: Some("workqueue.power_efficient=1 on the kernel command line"),
         undo: Some("Remove the parameter and restart."),
         source: "Documentation/admin-guide/kernel-parameters.txt, workqueue.power_efficient",
         ..Knob::of(KnobGroup::Workqueues)

@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rampart_model::{CheckPlace, CpuId, CpuSet, Machine, Nanos, plural};
+use rampart_model::{CheckLocation, CpuId, CpuSet, Machine, Nanos, plural};
 
 use super::Judgement;
 use super::machine::DEEP;
-use crate::{Isolation, PlaceValue, Reading, Readings};
+use crate::{Isolation, LocationValue, Reading, Readings};
 
 pub(super) fn enough(machine: &Machine, isolation: &Isolation) -> Judgement {
     let rest = machine.topology.online.difference(&isolation.real_time);
@@ -123,7 +123,7 @@ pub(super) fn boot_lists(
         .iter()
         .next_back()
         .unwrap_or(CpuId(0));
-    let line = &readings.boot_line;
+    let line = &readings.kernel_command_line;
     let mut lists = Vec::new();
     for parameter in ["isolcpus", "nohz_full", "rcu_nocbs"] {
         match line.cpus(parameter, last) {
@@ -173,15 +173,15 @@ pub(super) fn interrupt_affinity(readings: &Readings, isolation: &Isolation) -> 
     if movable.is_empty() {
         return Judgement::not_here("no device has an interrupt that can be moved");
     }
-    let places: Vec<CheckPlace> = movable
+    let locations: Vec<CheckLocation> = movable
         .iter()
         .map(|one| {
             let cpus = one.effective.as_ref().unwrap_or(&one.affinity);
             let path = format!("/proc/irq/{}/smp_affinity_list", one.number);
             // What it may go to is what counts: where it goes now can change with the next write.
             let clear = one.affinity.intersection(&isolation.real_time).is_empty();
-            CheckPlace {
-                place: format!("{path} ({})", one.name),
+            CheckLocation {
+                location: format!("{path} ({})", one.name),
                 present: if *cpus == one.affinity {
                     one.affinity.to_string()
                 } else {
@@ -192,18 +192,18 @@ pub(super) fn interrupt_affinity(readings: &Readings, isolation: &Isolation) -> 
             }
         })
         .collect();
-    let reached = places
+    let reached = locations
         .iter()
-        .filter(|place| place.as_wanted == Some(false))
+        .filter(|location| location.as_wanted == Some(false))
         .count();
     Judgement::Is {
         present: format!(
             "{reached} of {} may come to {}",
-            places.len(),
+            locations.len(),
             isolation.real_time.named()
         ),
         as_wanted: Some(reached == 0),
-        places,
+        locations,
     }
 }
 
@@ -257,8 +257,8 @@ pub(crate) fn deep_idle_states(readings: &Readings) -> Vec<String> {
         .collect();
     idle_files(readings, "disable")
         .into_iter()
-        .filter(|place| deep.iter().any(|state| state.keys == place.keys))
-        .map(|place| place.path.clone())
+        .filter(|location| deep.iter().any(|state| state.keys == location.keys))
+        .map(|location| location.path.clone())
         .collect()
 }
 
@@ -270,7 +270,7 @@ struct IdleState<'a> {
     keys: &'a [String],
 }
 
-fn idle_files<'a>(readings: &'a Readings, file: &str) -> Vec<&'a PlaceValue> {
+fn idle_files<'a>(readings: &'a Readings, file: &str) -> Vec<&'a LocationValue> {
     const STATE: &str = "/sys/devices/system/cpu/cpu{real-time-cpu}/cpuidle/state{state}";
     readings.of(&format!("{STATE}/{file}")).iter().collect()
 }
@@ -279,8 +279,8 @@ fn allowed_idle_states(readings: &Readings) -> Vec<IdleState<'_>> {
     let values = |file: &str| -> BTreeMap<&[String], &str> {
         idle_files(readings, file)
             .into_iter()
-            .filter_map(|place| match &place.reading {
-                Reading::Value(text) => Some((place.keys.as_slice(), text.as_str())),
+            .filter_map(|location| match &location.reading {
+                Reading::Value(text) => Some((location.keys.as_slice(), text.as_str())),
                 Reading::Refused(_) => None,
             })
             .collect()
@@ -289,8 +289,8 @@ fn allowed_idle_states(readings: &Readings) -> Vec<IdleState<'_>> {
     let limits: BTreeMap<&str, &str> = readings
         .of("/sys/devices/system/cpu/cpu{real-time-cpu}/power/pm_qos_resume_latency_us")
         .iter()
-        .filter_map(|place| match &place.reading {
-            Reading::Value(text) => Some((place.keys.first()?.as_str(), text.as_str())),
+        .filter_map(|location| match &location.reading {
+            Reading::Value(text) => Some((location.keys.first()?.as_str(), text.as_str())),
             Reading::Refused(_) => None,
         })
         .collect();
@@ -323,8 +323,8 @@ pub(super) fn network_queues(readings: &Readings, isolation: &Isolation) -> Judg
         "/sys/class/net/{device}/queues/tx-{queue}/xps_cpus",
     ] {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-        for place in readings.of(template) {
-            if let Some(device) = place.keys.first().filter(|device| *device != "lo") {
+        for location in readings.of(template) {
+            if let Some(device) = location.keys.first().filter(|device| *device != "lo") {
                 *counts.entry(device).or_default() += 1;
             }
         }
@@ -350,8 +350,8 @@ pub(super) fn huge_pages(
 ) -> Judgement {
     const PAGES: &str =
         "/sys/devices/system/node/node{node}/hugepages/hugepages-{size}/nr_hugepages";
-    let places = readings.of(PAGES);
-    if places.is_empty() {
+    let locations = readings.of(PAGES);
+    if locations.is_empty() {
         return Judgement::not_here("the kernel has no huge pages");
     }
     let near: BTreeSet<String> = machine
@@ -361,11 +361,11 @@ pub(super) fn huge_pages(
         .filter(|node| !node.cpus.intersection(&isolation.real_time).is_empty())
         .map(|node| node.id.to_string())
         .collect();
-    let reserved: Vec<String> = places
+    let reserved: Vec<String> = locations
         .iter()
-        .filter_map(|place| {
-            let (node, size) = (place.keys.first()?, place.keys.get(1)?);
-            let Reading::Value(count) = &place.reading else {
+        .filter_map(|location| {
+            let (node, size) = (location.keys.first()?, location.keys.get(1)?);
+            let Reading::Value(count) = &location.reading else {
                 return None;
             };
             (near.contains(node) && count != "0")

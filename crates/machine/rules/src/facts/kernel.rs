@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Facts about the kernel, control groups and limits.
 
-use rampart_model::{CheckPlace, Machine, PreemptionModel};
+use rampart_model::{CheckLocation, Machine, PreemptionModel};
 
 use super::Judgement;
 use crate::{Reading, Readings};
@@ -62,7 +62,7 @@ pub(super) fn group_scheduling(machine: &Machine, readings: &Readings) -> Judgem
         return Judgement::is("off", true);
     }
     // From 6.15 on it can be switched off at boot.
-    let off = match readings.boot_line.value("rt_group_sched") {
+    let off = match readings.kernel_command_line.value("rt_group_sched") {
         Some(value) => matches!(value, "0" | "n" | "off"),
         None => readings.option("CONFIG_RT_GROUP_SCHED_DEFAULT_DISABLED") == Some(true),
     };
@@ -116,12 +116,12 @@ pub(super) fn control_groups(machine: &Machine) -> Judgement {
 }
 
 pub(super) fn partitions(readings: &Readings) -> Judgement {
-    let places: Vec<CheckPlace> = readings
+    let locations: Vec<CheckLocation> = readings
         .of("/sys/fs/cgroup/{group}/cpuset.cpus.partition")
         .iter()
-        .filter_map(|place| match &place.reading {
-            Reading::Value(mode) if mode != "member" => Some(CheckPlace {
-                place: place.path.clone(),
+        .filter_map(|location| match &location.reading {
+            Reading::Value(mode) if mode != "member" => Some(CheckLocation {
+                location: location.path.clone(),
                 present: mode.clone(),
                 wanted: "not invalid".to_owned(),
                 as_wanted: Some(!mode.contains("invalid")),
@@ -129,16 +129,16 @@ pub(super) fn partitions(readings: &Readings) -> Judgement {
             _ => None,
         })
         .collect();
-    if places.is_empty() {
+    if locations.is_empty() {
         return Judgement::is("no partition", true);
     }
-    let invalid = places
+    let invalid = locations
         .iter()
-        .filter(|place| place.as_wanted == Some(false))
+        .filter(|location| location.as_wanted == Some(false))
         .count();
     Judgement::Is {
-        present: format!("{invalid} of {} invalid", places.len()),
+        present: format!("{invalid} of {} invalid", locations.len()),
         as_wanted: Some(invalid == 0),
-        places,
+        locations,
     }
 }

@@ -5,7 +5,7 @@ mod cpus;
 mod kernel;
 mod machine;
 
-use rampart_model::CheckPlace;
+use rampart_model::CheckLocation;
 
 pub(crate) use cpus::deep_idle_states;
 
@@ -45,7 +45,7 @@ pub enum Fact {
     Mitigations,
     /// CPUs that the scheduler does not balance.
     Balancing,
-    /// The lists of the boot line.
+    /// The lists of the kernel command line.
     BootLists,
     /// The affinity of the first process.
     FirstProcess,
@@ -91,7 +91,7 @@ pub(crate) enum Judgement {
         /// Whether it is as wanted; none: it is told.
         as_wanted: Option<bool>,
         /// The places that were looked at, where there are several.
-        places: Vec<CheckPlace>,
+        locations: Vec<CheckLocation>,
     },
     /// It does not matter on this machine, and why.
     NotHere(String),
@@ -104,7 +104,7 @@ impl Judgement {
         Self::Is {
             present: present.into(),
             as_wanted: Some(as_wanted),
-            places: Vec::new(),
+            locations: Vec::new(),
         }
     }
 
@@ -112,7 +112,7 @@ impl Judgement {
         Self::Is {
             present: present.into(),
             as_wanted: None,
-            places: Vec::new(),
+            locations: Vec::new(),
         }
     }
 

@@ -19,7 +19,7 @@ irq/s     interrupts a second; soft/s: softirqs a second
 p50, max  how late a thread woke from a timer, last ten
           seconds; one thread a CPU, 100 times a second,
           fifo:1 where that is granted
-intr      sorts of intruders: what ran on a real-time
+intr      sorts of noise sources: what ran on a real-time
           CPU and is not of its domain
 runs      the busiest threads; [the kernel's]
 
@@ -67,10 +67,10 @@ fn heading(shown: &Shown<'_>, view: &View) -> Vec<Line<'static>> {
         Line::from(clean(&format!("{}: {plan}{paused}", status.host_name)))
             .style(Style::new().add_modifier(Modifier::BOLD)),
         Line::from(format!(
-            "drift {}, colocations {}, intrusions {}; over {}",
+            "drift {}, colocations {}, unwanted activity {}; over {}",
             count(StatusSubject::Drift),
             count(StatusSubject::Colocation),
-            count(StatusSubject::Intrusion),
+            count(StatusSubject::UnwantedActivity),
             status.interval
         )),
         Line::from(clean(&shown.remarks.join("; "))),
@@ -123,7 +123,7 @@ fn cells(cpu: &CpuStatus, shown: &Shown<'_>) -> Vec<String> {
         format!("{:.0}", cpu.softirqs_per_second),
         or_dash(latency.map(|(median, _)| median.to_string())),
         or_dash(latency.map(|(_, maximum)| maximum.to_string())),
-        match cpu.intruders.len() {
+        match cpu.noise_sources.len() {
             0 => String::new(),
             count => count.to_string(),
         },
@@ -135,13 +135,13 @@ fn gravest(shown: &Shown<'_>) -> Vec<Line<'static>> {
     let mut lines = vec![Line::from("")];
     for finding in &shown.status.findings {
         let (word, style) = match finding.finding.severity {
-            Severity::Problem => ("problem", Style::new().add_modifier(Modifier::BOLD)),
+            Severity::Error => ("error", Style::new().add_modifier(Modifier::BOLD)),
             Severity::Warning => ("warning", Style::new()),
             Severity::Note => ("note   ", Style::new().add_modifier(Modifier::DIM)),
         };
         let found = &finding.finding;
         let present = found.present.as_deref().unwrap_or_default();
-        let text = format!("{word} {}: {} ({present})", found.place, found.what);
+        let text = format!("{word} {}: {} ({present})", found.location, found.what);
         lines.push(Line::from(clean(&text)).style(style));
     }
     lines

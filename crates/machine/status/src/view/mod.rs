@@ -58,7 +58,7 @@ pub(crate) enum Column {
     Softirqs,
     Median,
     Maximum,
-    Intruders,
+    NoiseSources,
 }
 
 impl Column {
@@ -70,7 +70,7 @@ impl Column {
         Self::Softirqs,
         Self::Median,
         Self::Maximum,
-        Self::Intruders,
+        Self::NoiseSources,
     ];
 
     pub(crate) const fn title(self) -> &'static str {
@@ -82,17 +82,17 @@ impl Column {
             Self::Softirqs => "soft/s",
             Self::Median => "p50",
             Self::Maximum => "max",
-            Self::Intruders => "intr",
+            Self::NoiseSources => "intr",
         }
     }
 
     fn step(self, by: isize) -> Self {
         let count = Self::ALL.len() as isize;
-        let place = Self::ALL
+        let location = Self::ALL
             .iter()
             .position(|column| *column == self)
             .unwrap_or_default() as isize;
-        let next = (place + by).rem_euclid(count) as usize;
+        let next = (location + by).rem_euclid(count) as usize;
         Self::ALL.get(next).copied().unwrap_or(Self::Cpu)
     }
 }
@@ -165,7 +165,7 @@ impl View {
                 Column::Softirqs => a.softirqs_per_second.total_cmp(&b.softirqs_per_second),
                 Column::Median => latency(a).0.cmp(&latency(b).0),
                 Column::Maximum => latency(a).1.cmp(&latency(b).1),
-                Column::Intruders => a.intruders.len().cmp(&b.intruders.len()),
+                Column::NoiseSources => a.noise_sources.len().cmp(&b.noise_sources.len()),
             };
             let by = by.then(a.cpu.cmp(&b.cpu));
             if self.descending { by.reverse() } else { by }

@@ -79,7 +79,7 @@ fn arrows_sort_and_pages_turn() {
     view.press(Key::Down);
     assert_eq!(order(&view), "3210");
     view.press(Key::Left);
-    // By intruders: CPUs 2 and 3 have one each.
+    // By noise sources: CPUs 2 and 3 have one each.
     assert_eq!(order(&view), "3210");
     view.press(Key::Up);
     assert_eq!(order(&view), "0123");
@@ -95,7 +95,7 @@ fn keys_pause_help_and_end() {
     assert!(view.press(Key::Pause) && view.is_paused());
     assert!(drawn(&amiss(), &view, (80, 24)).contains("PAUSED"));
     assert!(view.press(Key::Help));
-    assert!(drawn(&amiss(), &view, (80, 24)).contains("sorts of intruders"));
+    assert!(drawn(&amiss(), &view, (80, 24)).contains("sorts of noise sources"));
     assert!(view.press(Key::Quit), "the help is closed first");
     assert!(!view.press(Key::Quit));
 }

@@ -119,7 +119,7 @@ pub fn release_hypervisor(state: &StateDirectory) -> Result<bool, Finding> {
             mark.display().to_string(),
             format!("it cannot be removed: {error}"),
         )
-        .mend(format!("rm {}", mark.display()))
+        .fix(format!("rm {}", mark.display()))
     })?;
     Ok(was_there)
 }
@@ -183,8 +183,8 @@ fn read(domain: &PlannedDomain, path: Option<&str>) -> Result<Vec<u8>, Supervise
 
 fn missing(domain: &PlannedDomain, what: String) -> SuperviseError {
     SuperviseError::Missing(
-        Finding::new(Severity::Problem, format!("cell {}", domain.name), what)
-            .mend("change the plan, and apply it again"),
+        Finding::new(Severity::Error, format!("cell {}", domain.name), what)
+            .fix("change the plan, and apply it again"),
     )
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rampart_domain::{ContainerOrder, PlannedContainer};
-use rampart_host::{Place, PlaceGroup, descendants, place_process};
+use rampart_host::{Place, PlacementGroup, descendants, place_process};
 use rampart_model::{ContainerSource, Finding, Severity, SupervisedContainer};
 
 use super::{Ended, Order, Program, Tended, end, judge, logged, wait};
@@ -39,7 +39,7 @@ fn run(
     order: &Order<'_>,
     nothing: &ContainerSource,
     parent: Option<String>,
-    group: PlaceGroup,
+    group: PlacementGroup,
 ) -> Result<(Box<dyn Program>, Vec<Finding>), SuperviseError> {
     let (container, command) = PlannedContainer::prepare(&ContainerOrder {
         name: &order.domain.name,
@@ -60,14 +60,14 @@ fn run(
         let log = crate::log::tail(&order.files.log(), 3).join("; ");
         return Err(SuperviseError::Missing(
             Finding::new(
-                Severity::Problem,
+                Severity::Error,
                 format!("domain {}", order.domain.name),
                 match ended {
                     Some(ended) => format!("the container ended before it ran: {}", ended.status),
                     None => format!("no container within {} s", START_LIMIT.as_secs()),
                 },
             )
-            .mend(format!(
+            .fix(format!(
                 "see {}, which ends with: {log}",
                 order.files.log().display()
             )),
@@ -103,17 +103,21 @@ fn spawn(command: Command, order: &Order<'_>) -> Result<Child, SuperviseError> {
         .map_err(|cause| SuperviseError::NotStarted {
             program,
             cause,
-            mend: "install it again".to_owned(),
+            fix: "install it again".to_owned(),
         })
 }
 
 impl Container {
     /// Gives all threads inside the domain's CPUs and policy, and the domain's group to what stands
     /// in one that the engine has chosen.
-    fn place(&self, order: &Order<'_>, group: PlaceGroup) -> Result<Vec<Finding>, SuperviseError> {
-        let place = Place {
+    fn place(
+        &self,
+        order: &Order<'_>,
+        group: PlacementGroup,
+    ) -> Result<Vec<Finding>, SuperviseError> {
+        let location = Place {
             group: if self.container.takes_parent() {
-                PlaceGroup::AsIs
+                PlacementGroup::AsIs
             } else {
                 group
             },
@@ -121,10 +125,10 @@ impl Container {
             policy: order.destination.policy,
             nice: None,
         };
-        let mut placed = place_process(self.process, &place)?;
+        let mut placed = place_process(self.process, &location)?;
         for child in descendants(self.process) {
             // One that has ended meanwhile needs no place.
-            placed.extend(place_process(child, &place).unwrap_or_default());
+            placed.extend(place_process(child, &location).unwrap_or_default());
         }
         judge(placed)
     }

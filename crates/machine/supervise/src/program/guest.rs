@@ -26,11 +26,11 @@ fn describe(order: &Order<'_>) -> Result<GuestOrder, SuperviseError> {
     let (Some(vcpus), Some(memory), Some(resolved)) = (&domain.vcpus, &domain.memory, resolved)
     else {
         let finding = Finding::new(
-            Severity::Problem,
+            Severity::Error,
             format!("domain {}", domain.name),
             "the guest has no virtual CPUs or no memory",
         );
-        return Err(SuperviseError::Missing(finding.mend(
+        return Err(SuperviseError::Missing(finding.fix(
             "write vcpus = { count = 2 } and memory = { size = \"1GiB\" }",
         )));
     };

@@ -90,11 +90,11 @@ pub(crate) fn start(order: &Order<'_>) -> Result<(Box<dyn Program>, Vec<Finding>
         DomainKind::Cell => cell::start(order),
         kind @ DomainKind::Detached => Err(SuperviseError::Missing(
             Finding::new(
-                Severity::Problem,
+                Severity::Error,
                 format!("domain {}", order.domain.name),
                 format!("Rampart cannot run a domain of kind {kind} yet"),
             )
-            .mend("write kind = \"task\", \"container\", \"vm\" or \"cell\""),
+            .fix("write kind = \"task\", \"container\", \"vm\" or \"cell\""),
         )),
     }
 }
@@ -231,9 +231,9 @@ impl Tended {
         for process in processes {
             for (thread, name) in rampart_host::process_threads(process) {
                 if self.seen.get(&thread) != Some(&name)
-                    && let Some(place) = crate::rules::place(&self.domain, &self.cpus, &name)
+                    && let Some(location) = crate::rules::place(&self.domain, &self.cpus, &name)
                     // One that ends meanwhile needs no place.
-                    && let Ok(placed) = rampart_host::place_thread(thread, &place)
+                    && let Ok(placed) = rampart_host::place_thread(thread, &location)
                 {
                     findings.extend(placed.refused);
                 }

@@ -24,7 +24,7 @@ pub(super) fn start(order: &Order<'_>) -> Result<(Box<dyn Program>, Vec<Finding>
     let not_started = |cause| SuperviseError::NotStarted {
         program: order.launcher.program.display().to_string(),
         cause,
-        mend: "install rampart again".to_owned(),
+        fix: "install rampart again".to_owned(),
     };
     let mut command = Command::new(&order.launcher.program);
     command
@@ -47,13 +47,13 @@ pub(super) fn start(order: &Order<'_>) -> Result<(Box<dyn Program>, Vec<Finding>
     let refusal = match said.recv_timeout(LAUNCH_LIMIT) {
         Ok(text) if text.is_empty() => None,
         Ok(text) => Some(Finding::new(
-            Severity::Problem,
+            Severity::Error,
             format!("domain {}", order.domain.name),
             text.trim().to_owned(),
         )),
         Err(_) => Some(
             Finding::new(
-                Severity::Problem,
+                Severity::Error,
                 format!("domain {}", order.domain.name),
                 format!(
                     "`{}` was not reached within {} s",
@@ -61,7 +61,7 @@ pub(super) fn start(order: &Order<'_>) -> Result<(Box<dyn Program>, Vec<Finding>
                     LAUNCH_LIMIT.as_secs()
                 ),
             )
-            .mend("see with `top` what keeps the domain's CPUs busy"),
+            .fix("see with `top` what keeps the domain's CPUs busy"),
         ),
     };
     if let Some(finding) = refusal {

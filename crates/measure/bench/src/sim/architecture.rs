@@ -38,7 +38,7 @@ pub struct Architecture {
     /// How the kernel image is packed.
     pub(super) kernel_form: KernelForm,
     /// What the kernel is told beside the console.
-    pub(super) boot_line: &'static [&'static str],
+    pub(super) kernel_command_line: &'static [&'static str],
     /// Modules without which there is no root file system and no word to the outside.
     pub(super) early_modules: &'static [&'static str],
     /// Modules loaded when the root file system is there.
@@ -72,7 +72,7 @@ static X86_64: Architecture = Architecture {
     two_security_states: None,
     console: "ttyS0",
     kernel_form: KernelForm::BzImage,
-    boot_line: &["no_timer_check", "i8042.noaux", "i8042.nopnp"],
+    kernel_command_line: &["no_timer_check", "i8042.noaux", "i8042.nopnp"],
     early_modules: &[
         "virtio_pci",
         "virtio_blk",
@@ -106,7 +106,7 @@ static AARCH64: Architecture = Architecture {
     two_security_states: Some(&["-machine", "secure=on"]),
     console: "ttyAMA0",
     kernel_form: KernelForm::Image,
-    boot_line: &[],
+    kernel_command_line: &[],
     early_modules: &[
         "virtio_pci",
         "virtio_blk",

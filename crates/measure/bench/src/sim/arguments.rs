@@ -109,7 +109,7 @@ mod tests {
             root: Path::new("/image/a,b"),
             directory: Path::new("/run"),
             disk: None,
-            line: &options.boot_line(),
+            line: &options.kernel_command_line(),
         };
         let lines: Vec<_> = qemu_arguments(options, &files)
             .iter()
@@ -142,8 +142,11 @@ mod tests {
         let two = lines(&options);
         assert_eq!(two.replacen("-machine\nsecure=on\n", "", 1), one);
         assert_ne!(two, one);
-        let place = |wanted| two.find(wanted).expect("there");
-        assert!(place("virtualization=on") < place("secure=on"), "{two}");
+        let location = |wanted| two.find(wanted).expect("there");
+        assert!(
+            location("virtualization=on") < location("secure=on"),
+            "{two}"
+        );
     }
 
     #[test]
@@ -158,12 +161,12 @@ mod tests {
             line: "quiet",
         };
         let arguments = qemu_arguments(&options, &files);
-        let place = |wanted: &str| arguments.iter().position(|word| word == wanted);
-        let root = place("virtio-blk-pci,drive=root").expect("a root");
+        let location = |wanted: &str| arguments.iter().position(|word| word == wanted);
+        let root = location("virtio-blk-pci,drive=root").expect("a root");
         assert_eq!(
-            place("if=none,id=disk,format=raw,file=/home/a,,b"),
+            location("if=none,id=disk,format=raw,file=/home/a,,b"),
             Some(root + 2)
         );
-        assert!(place("quiet -- enter-root /dev/vda /usr/bin/rampart-meter agent --init --stay --port org.rampart.agent.0").is_some());
+        assert!(location("quiet -- enter-root /dev/vda /usr/bin/rampart-meter agent --init --stay --port org.rampart.agent.0").is_some());
     }
 }

@@ -243,7 +243,7 @@ mod tests {
             .expect_err("held");
         let text = error.to_string();
         assert!(
-            text.contains("up-x86_64.lock") && text.contains("mend:"),
+            text.contains("up-x86_64.lock") && text.contains("fix:"),
             "{text}"
         );
         cache.lock_for_coming_up(other).expect("another machine");

@@ -71,23 +71,23 @@ mod tests {
 
     #[test]
     fn memory_is_kept_where_the_hypervisor_is_built() {
-        let place = tempfile::tempdir().expect("a directory");
+        let location = tempfile::tempdir().expect("a directory");
         let kernel = Path::new("/kernel");
         let mut machine = options("aarch64");
-        assert!(!machine.hold_cells(place.path(), kernel));
+        assert!(!machine.hold_cells(location.path(), kernel));
         assert_eq!(machine.append, None);
         for name in [IMAGE, PROGRAM] {
-            std::fs::write(place.path().join(name), "").expect("written");
+            std::fs::write(location.path().join(name), "").expect("written");
         }
-        assert!(machine.hold_cells(place.path(), kernel));
+        assert!(machine.hold_cells(location.path(), kernel));
         assert_eq!(machine.append.as_deref(), Some("mem=2688M"));
         assert_eq!(machine.files.len(), 3);
         let mut machine = options("aarch64");
         machine.append = Some("mem=1G quiet".to_owned());
-        assert!(machine.hold_cells(place.path(), kernel));
+        assert!(machine.hold_cells(location.path(), kernel));
         assert_eq!(machine.append.as_deref(), Some("mem=1G quiet"));
         machine.mebibytes = 1024;
-        assert!(!machine.hold_cells(place.path(), kernel));
-        assert!(!options("x86_64").hold_cells(place.path(), kernel));
+        assert!(!machine.hold_cells(location.path(), kernel));
+        assert!(!options("x86_64").hold_cells(location.path(), kernel));
     }
 }

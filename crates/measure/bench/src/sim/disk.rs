@@ -44,16 +44,16 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// The disk in a file. If there is none it is made, with `boot_line` in its configuration.
+    /// The disk in a file. If there is none it is made, with `kernel_command_line` in its configuration.
     ///
     /// # Errors
     /// If a program of e2fsprogs is missing or fails.
-    pub(super) fn open(path: &Path, boot_line: &str) -> Result<Self, SimError> {
+    pub(super) fn open(path: &Path, kernel_command_line: &str) -> Result<Self, SimError> {
         let disk = Self {
             path: std::path::absolute(path).map_err(SimError::file("find", path))?,
         };
         if !disk.path.exists() {
-            disk.make(boot_line)?;
+            disk.make(kernel_command_line)?;
         }
         Ok(disk)
     }
@@ -63,7 +63,7 @@ impl Disk {
         &self.path
     }
 
-    fn make(&self, boot_line: &str) -> Result<(), SimError> {
+    fn make(&self, kernel_command_line: &str) -> Result<(), SimError> {
         let beside = self.path.parent().unwrap_or(Path::new("/"));
         let content = tempfile::tempdir_in(beside).map_err(SimError::file("write in", beside))?;
         let tree = content.path().join("tree");
@@ -72,7 +72,7 @@ impl Disk {
             let directory = directory.unwrap_or(&tree);
             super::cache::make_directory(directory)?;
         }
-        fs::write(&configuration, configuration_text(boot_line))
+        fs::write(&configuration, configuration_text(kernel_command_line))
             .map_err(SimError::file("write", &configuration))?;
         let image = content.path().join("disk");
         let mut make = command(&MAKE);
@@ -101,7 +101,7 @@ impl Disk {
     ///
     /// # Errors
     /// If there is none, or the disk cannot be read.
-    pub(super) fn boot_line(&self) -> Result<String, SimError> {
+    pub(super) fn kernel_command_line(&self) -> Result<String, SimError> {
         // The machine may have ended without unmounting: what it brought to the disk may stand in
         // the file system's journal alone.
         let mut check = command(&CHECK);
@@ -110,7 +110,7 @@ impl Disk {
         let text = ask(&self.path, &[], &format!("cat /{CONFIGURATION}"))?;
         append_line(&text).ok_or_else(|| {
             SimError::Image(format!(
-                "{}: /{CONFIGURATION} on it has no `append` line for its default label; mend: \
+                "{}: /{CONFIGURATION} on it has no `append` line for its default label; fix: \
                  restore it with debugfs, or remove the disk",
                 self.path.display()
             ))
@@ -133,14 +133,14 @@ fn ask(image: &Path, options: &[&str], request: &str) -> Result<String, SimError
     DEBUG.run(debug, &mut || 0)
 }
 
-fn configuration_text(boot_line: &str) -> String {
+fn configuration_text(kernel_command_line: &str) -> String {
     format!(
         "# The boot loader of the simulated machine is `rampart sim`, which reads the line of the\n\
          # default label at each start.\n\
          default linux\n\
          label linux\n\
          \tlinux /boot/vmlinuz\n\
-         \tappend {boot_line}\n"
+         \tappend {kernel_command_line}\n"
     )
 }
 
@@ -199,14 +199,23 @@ mod tests {
             }
             disk => disk.expect("made"),
         };
-        assert_eq!(disk.boot_line().expect("read"), "quiet isolcpus=1");
+        assert_eq!(
+            disk.kernel_command_line().expect("read"),
+            "quiet isolcpus=1"
+        );
         let listed = ask(&path, &[], "stat /rampart").expect("read");
         assert!(listed.contains("User:     0"), "{listed}");
         let again = Disk::open(&path, "another line").expect("there");
-        assert_eq!(again.boot_line().expect("read"), "quiet isolcpus=1");
+        assert_eq!(
+            again.kernel_command_line().expect("read"),
+            "quiet isolcpus=1"
+        );
         ask(&path, &["-w"], &format!("rm /{CONFIGURATION}")).expect("removed");
-        let error = again.boot_line().expect_err("no line").to_string();
-        assert!(error.contains("mend"), "{error}");
+        let error = again
+            .kernel_command_line()
+            .expect_err("no line")
+            .to_string();
+        assert!(error.contains("fix"), "{error}");
         // Nothing else is left beside it.
         assert_eq!(fs::read_dir(directory.path()).expect("list").count(), 1);
     }

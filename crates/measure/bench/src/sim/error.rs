@@ -26,7 +26,7 @@ pub enum SimError {
     },
     /// A program of this machine is needed and not there.
     #[error(
-        "{program}: cannot be started: {source}; needed to {purpose}; mend: apt-get install {package}"
+        "{program}: cannot be started: {source}; needed to {purpose}; fix: apt-get install {package}"
     )]
     ProgramMissing {
         /// The program.
@@ -50,7 +50,7 @@ pub enum SimError {
     },
     /// A program of this machine did not come to an end.
     #[error(
-        "`{command}` has shown no progress for {} s and was ended; mend: try it by hand, and look \
+        "`{command}` has shown no progress for {} s and was ended; fix: try it by hand, and look \
          what it waits for", .limit.as_secs()
     )]
     ProgramHung {
@@ -61,7 +61,7 @@ pub enum SimError {
     },
     /// Another build does not end.
     #[error(
-        "{}: locked by another build of the simulated machine for {} s; mend: wait for it, or end \
+        "{}: locked by another build of the simulated machine for {} s; fix: wait for it, or end \
          it (`fuser -v {}` names its process)", .path.display(), .limit.as_secs(), .path.display()
     )]
     OtherBuild {
@@ -72,7 +72,7 @@ pub enum SimError {
     },
     /// Another machine that comes up does not get ready.
     #[error(
-        "{}: locked by another `rampart sim up` for {} s; mend: end it (`fuser -v {}` names its \
+        "{}: locked by another `rampart sim up` for {} s; fix: end it (`fuser -v {}` names its \
          process)", .path.display(), .limit.as_secs(), .path.display()
     )]
     OtherUp {
@@ -83,7 +83,7 @@ pub enum SimError {
     },
     /// There is no simulated machine of this machine's architecture.
     #[error(
-        "this machine is {present}, and there are simulated ones of {}; mend: name one of them, as in \
+        "this machine is {present}, and there are simulated ones of {}; fix: name one of them, as in \
          --on sim:{} or rampart sim --architecture {}", .known.join(" and "),
         .known.first().copied().unwrap_or_default(), .known.first().copied().unwrap_or_default()
     )]
@@ -98,7 +98,7 @@ pub enum SimError {
     Interrupted,
     /// The packages cannot be fetched.
     #[error(
-        "the packages of the simulated machine cannot be fetched from {mirror}: {source}; mend: a \
+        "the packages of the simulated machine cannot be fetched from {mirror}: {source}; fix: a \
          network, or a mirror in RAMPART_DEBIAN_MIRROR"
     )]
     NotFetched {
@@ -109,7 +109,7 @@ pub enum SimError {
     },
     /// The directory for the cache is not known.
     #[error(
-        "neither XDG_CACHE_HOME nor HOME is set; needed to keep the simulated machine; mend: set one"
+        "neither XDG_CACHE_HOME nor HOME is set; needed to keep the simulated machine; fix: set one"
     )]
     NoCacheDirectory,
     /// A package or the image lacks something.
@@ -162,7 +162,7 @@ pub enum SimError {
     Agent(#[from] AgentError),
     /// One is up already.
     #[error(
-        "a simulated machine ({architecture}) is up already (process {process}); mend: `rampart sim \
+        "a simulated machine ({architecture}) is up already (process {process}); fix: `rampart sim \
          down{}`", .architecture.option()
     )]
     AlreadyUp {
@@ -173,7 +173,7 @@ pub enum SimError {
     },
     /// None is up.
     #[error(
-        "no simulated machine ({architecture}) is up; mend: `rampart sim up{}`",
+        "no simulated machine ({architecture}) is up; fix: `rampart sim up{}`",
         .architecture.option()
     )]
     NoneUp {
@@ -182,7 +182,7 @@ pub enum SimError {
     },
     /// All ways in are taken.
     #[error(
-        "the simulated machine that is up serves {limit} commands already; mend: end one of them"
+        "the simulated machine that is up serves {limit} commands already; fix: end one of them"
     )]
     Busy {
         /// How many it serves.

@@ -101,7 +101,7 @@ impl Image {
         };
         let record: ImageRecord = serde_json::from_str(&text).map_err(|error| {
             SimError::Image(format!(
-                "{}: {error}; mend: rampart sim build",
+                "{}: {error}; fix: rampart sim build",
                 path.display()
             ))
         })?;

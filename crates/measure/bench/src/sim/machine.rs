@@ -79,7 +79,7 @@ impl Sim {
                 .any(|package| package.name == SYSTEMD_PACKAGE)
         {
             return Err(SimError::Options(
-                "--init is systemd, and the image was made without it; mend: rampart sim build"
+                "--init is systemd, and the image was made without it; fix: rampart sim build"
                     .to_owned(),
             ));
         }
@@ -89,8 +89,8 @@ impl Sim {
         let disk = disk.map(|path| Disk::open(path, &options.machine_line()));
         let disk = disk.transpose()?;
         let line = match &disk {
-            Some(disk) => options.with_append(&disk.boot_line()?),
-            None => options.boot_line(),
+            Some(disk) => options.with_append(&disk.kernel_command_line()?),
+            None => options.kernel_command_line(),
         };
         let directory = Cache::of_this_user()?.running()?;
         let archive = directory.path().join("initramfs");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a simulated machine is asked to be, and the boot line that follows from it.
+//! What a simulated machine is asked to be, and the kernel command line that follows from it.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -101,7 +101,7 @@ pub struct SimOptions {
     /// More words for the kernel's command line.
     pub append: Option<String>,
     /// A disk that outlives the machine, in a file that is made where there is none. It holds
-    /// `/var/lib/rampart` and `/boot/extlinux`, and the boot line comes from there: that which
+    /// `/var/lib/rampart` and `/boot/extlinux`, and the kernel command line comes from there: that which
     /// follows from these options when the disk is made, and later what the machine wrote.
     pub disk: Option<PathBuf>,
     /// What its process 1 is.
@@ -183,14 +183,14 @@ impl SimOptions {
         }
         if self.two_security_states && self.architecture.two_security_states.is_none() {
             return Err(SimError::Options(format!(
-                "--two-security-states: a machine of {} has one, needed one of aarch64; mend: \
+                "--two-security-states: a machine of {} has one, needed one of aarch64; fix: \
                  --architecture aarch64",
                 self.architecture
             )));
         }
         if let Some(cpu) = self.real_time.iter().find(|cpu| cpu.0 >= self.cpus) {
             return Err(SimError::Options(format!(
-                "--real-time-cpus holds CPU {cpu}, and the machine has CPUs 0-{}; mend: more \
+                "--real-time-cpus holds CPU {cpu}, and the machine has CPUs 0-{}; fix: more \
                  --cpus, or other --real-time-cpus",
                 self.cpus - 1
             )));
@@ -198,7 +198,7 @@ impl SimOptions {
         if self.real_time.contains(CpuId(0)) {
             return Err(SimError::Options(
                 "--real-time-cpus holds CPU 0, which boots the machine and keeps its ordinary \
-                 work; mend: leave it out"
+                 work; fix: leave it out"
                     .to_owned(),
             ));
         }
@@ -206,11 +206,11 @@ impl SimOptions {
     }
 
     /// The kernel's command line, as far as these options tell it.
-    pub(super) fn boot_line(&self) -> String {
+    pub(super) fn kernel_command_line(&self) -> String {
         self.with_append(&self.machine_line())
     }
 
-    /// A boot line with the words of `--append`.
+    /// A kernel command line with the words of `--append`.
     pub(super) fn with_append(&self, line: &str) -> String {
         match &self.append {
             Some(words) => format!("{line} {words}"),
@@ -231,7 +231,12 @@ impl SimOptions {
             "quiet".to_owned(),
             "panic=-1".to_owned(),
         ];
-        words.extend(architecture.boot_line.iter().map(|word| (*word).to_owned()));
+        words.extend(
+            architecture
+                .kernel_command_line
+                .iter()
+                .map(|word| (*word).to_owned()),
+        );
         if !self.real_time.is_empty() {
             let real_time = &self.real_time;
             let rest: CpuSet = (0..self.cpus)
@@ -265,13 +270,13 @@ mod tests {
         let mut options = options();
         options.append = Some("hugepages=64".to_owned());
         insta::assert_snapshot!(
-            options.boot_line(),
+            options.kernel_command_line(),
             @"console=ttyS0 quiet panic=-1 no_timer_check i8042.noaux i8042.nopnp isolcpus=managed_irq,domain,1-4 nohz_full=1-4 rcu_nocbs=1-4 irqaffinity=0 hugepages=64"
         );
         options.real_time = CpuSet::default();
-        assert!(!options.boot_line().contains("isolcpus"));
+        assert!(!options.kernel_command_line().contains("isolcpus"));
         insta::assert_snapshot!(
-            options_of("aarch64").with_cpus(4).boot_line(),
+            options_of("aarch64").with_cpus(4).kernel_command_line(),
             @"console=ttyAMA0 quiet panic=-1 isolcpus=managed_irq,domain,1-3 nohz_full=1-3 rcu_nocbs=1-3 irqaffinity=0"
         );
     }

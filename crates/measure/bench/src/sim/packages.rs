@@ -103,7 +103,7 @@ impl Apt {
         if !Path::new(KEYRING).is_file() {
             return Err(SimError::Image(format!(
                 "{KEYRING} is not there; needed to check the signatures of Debian's archive; \
-                 mend: apt-get install debian-archive-keyring"
+                 fix: apt-get install debian-archive-keyring"
             )));
         }
         let write = |name: &str, text: &str| {

@@ -96,6 +96,6 @@ mod tests {
             .run_within(Duration::from_millis(100), command, &mut || 0)
             .expect_err("it hangs");
         let text = error.to_string();
-        assert!(text.contains("1000") && text.contains("mend"), "{text}");
+        assert!(text.contains("1000") && text.contains("fix"), "{text}");
     }
 }

@@ -126,7 +126,7 @@ impl Up {
         while UpFile::read(&cache, architecture)?.is_some_and(|now| now == up) {
             if Instant::now() > deadline {
                 return Err(SimError::Image(format!(
-                    "process {holder} has not ended its simulated machine in {} s; mend: kill it",
+                    "process {holder} has not ended its simulated machine in {} s; fix: kill it",
                     DOWN_LIMIT.as_secs()
                 )));
             }

@@ -77,7 +77,7 @@ pub(super) fn greet(
         return Err(Failed::Other(BenchError::Unfit {
             machine: machine.to_owned(),
             reason: format!("it runs {system}, needed Linux"),
-            mend: "name a machine with Linux in --on ssh:HOST".to_owned(),
+            fix: "name a machine with Linux in --on ssh:HOST".to_owned(),
         }));
     }
     let programs = programs
@@ -108,7 +108,7 @@ pub(super) fn greet(
                 reason: "in none of $TMPDIR, /tmp, /var/tmp, /dev/shm and $HOME a program can be \
                          put and started, needed one with room that is not mounted noexec"
                     .to_owned(),
-                mend: MEND_PLACE.to_owned(),
+                fix: MEND_PLACE.to_owned(),
             }));
         }
         _ => return Err(Failed::Ended),
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn a_machine_that_cannot_be_served_is_told_with_what_mends_it() {
         let text = told_by("echo rampart-bench machine Darwin arm64; read size");
-        assert!(text.contains("runs Darwin, needed Linux; mend: "), "{text}");
+        assert!(text.contains("runs Darwin, needed Linux; fix: "), "{text}");
         let text = told_by(&format!(
             "echo rampart-bench machine Linux {}; read size; head -c $size >/dev/null; \
              echo rampart-bench unfit; read more",
@@ -190,7 +190,7 @@ mod tests {
         ));
         assert!(text.contains("noexec") && !text.contains('?'), "{text}");
         assert!(
-            text.contains("; mend: ") && text.contains("TMPDIR="),
+            text.contains("; fix: ") && text.contains("TMPDIR="),
             "{text}"
         );
     }

@@ -2,8 +2,8 @@
 //! What the plan and each of its changes did. Pure; the formulae are in `rampart-stats`.
 
 use rampart_model::{
-    ChangeEffect, ChangeOutcome, Distribution, EffectOutcome, EffectRatio, Exposure, Intrusions,
-    Nanos, PlanChange, PlanEffect, PlanEffects, PlanLeg, Record, plural,
+    ChangeEffect, ChangeOutcome, Distribution, EffectOutcome, EffectRatio, Exposure, Nanos,
+    PlanChange, PlanEffect, PlanEffects, PlanVariant, Record, UnwantedActivity, plural,
 };
 use rampart_stats::{
     Basis, EFFECT_RISK, EFFECT_TOLERANCE, Effect, QUANTILES, Resampling, WORST_OF_RUN, effect, holm,
@@ -20,7 +20,7 @@ const EMULATED: &str = "; this machine is emulated, and on a real one it may be 
 
 /// A comparison before it is known how many there are.
 struct Found<'a> {
-    leg: &'a PlanLeg,
+    variant: &'a PlanVariant,
     with: &'a Record,
     without: &'a Record,
     effect: Option<Effect>,
@@ -46,9 +46,9 @@ pub fn judge_effects(effects: &mut PlanEffects, evidence: &Evidence<'_>) {
     let found: Vec<Found<'_>> = effects
         .records
         .iter()
-        .filter(|leg| leg.record.exposure.runs > 0)
-        .filter_map(|leg| {
-            let without = &leg.record;
+        .filter(|variant| variant.record.exposure.runs > 0)
+        .filter_map(|variant| {
+            let without = &variant.record;
             let with = records.iter().find(|with| {
                 with.domain == without.domain
                     && with.plan.meter == without.plan.meter
@@ -56,7 +56,7 @@ pub fn judge_effects(effects: &mut PlanEffects, evidence: &Evidence<'_>) {
                     && with.exposure.runs > 0
             })?;
             Some(Found {
-                leg: &leg.leg,
+                variant: &variant.variant,
                 with,
                 without,
                 effect: effect(runs(with), runs(without), &QUANTILES, &resampling),
@@ -66,7 +66,7 @@ pub fn judge_effects(effects: &mut PlanEffects, evidence: &Evidence<'_>) {
     // Two questions, two families: whether the plan does anything, and which change does.
     let (whole, parts): (Vec<_>, Vec<_>) = found
         .into_iter()
-        .partition(|found| *found.leg == PlanLeg::Before);
+        .partition(|found| *found.variant == PlanVariant::Before);
     let mut judged = family(&whole, emulated);
     judged.extend(family(&parts, emulated));
     effects.ablation = effects
@@ -121,12 +121,12 @@ fn judge(found: &Found<'_>, ratios: Vec<EffectRatio>, emulated: bool) -> PlanEff
         .as_ref()
         .filter(|effect| effect.basis == Basis::Runs)
         .map(|effect| effect.smallest_detectable);
-    let mut statement = statement(outcome, basis, &ratios, smallest, found.leg);
+    let mut statement = statement(outcome, basis, &ratios, smallest, found.variant);
     if emulated {
         statement.push_str(EMULATED);
     }
     PlanEffect {
-        leg: found.leg.clone(),
+        variant: found.variant.clone(),
         domain: found.with.domain.clone(),
         meter: found.with.plan.meter,
         condition: found.with.condition,
@@ -134,17 +134,17 @@ fn judge(found: &Found<'_>, ratios: Vec<EffectRatio>, emulated: bool) -> PlanEff
         statement,
         ratios,
         smallest_detectable: smallest,
-        intrusions: intrusions(found.with).zip(intrusions(found.without)),
+        unwanted_activity: unwanted_activity(found.with).zip(unwanted_activity(found.without)),
         exposure: (found.with.exposure, found.without.exposure),
         records: (found.with.id.clone(), found.without.id.clone()),
     }
 }
 
 /// Of the valid runs; none where none was counted.
-fn intrusions(record: &Record) -> Option<Intrusions> {
+fn unwanted_activity(record: &Record) -> Option<UnwantedActivity> {
     let valid = record.runs.iter().filter(|run| run.invalid.is_empty());
-    let counted = valid.filter_map(|run| run.intrusions);
-    counted.reduce(Intrusions::and)
+    let counted = valid.filter_map(|run| run.unwanted_activity);
+    counted.reduce(UnwantedActivity::and)
 }
 
 /// The highest quantile that differs: deadlines live in the tail.
@@ -202,7 +202,7 @@ fn statement(
     basis: Option<Basis>,
     ratios: &[EffectRatio],
     smallest: Option<f64>,
-    leg: &PlanLeg,
+    variant: &PlanVariant,
 ) -> String {
     if ratios.is_empty() {
         return "there are too few samples to compare".to_owned();
@@ -239,7 +239,7 @@ fn statement(
         }
         EffectOutcome::Inconclusive => "a single run does not tell how runs differ".to_owned(),
     };
-    format!("{} of those {leg}: {conclusion}", figures.join(", "))
+    format!("{} of those {variant}: {conclusion}", figures.join(", "))
 }
 
 /// One change over all its comparisons; none where there is none.
@@ -325,9 +325,9 @@ fn of<'a>(
     change: &'a PlanChange,
     effects: &'a [PlanEffect],
 ) -> impl Iterator<Item = &'a PlanEffect> {
-    effects
-        .iter()
-        .filter(move |effect| matches!(&effect.leg, PlanLeg::Without(other) if other == change))
+    effects.iter().filter(
+        move |effect| matches!(&effect.variant, PlanVariant::Without(other) if other == change),
+    )
 }
 
 /// The largest decisive ratio.

@@ -3,10 +3,10 @@
 //! compared, who switches, and what follows.
 
 pub(crate) mod judge;
-pub(crate) mod legs;
 pub(crate) mod switching;
+pub(crate) mod variants;
 
-use rampart_model::{ChangeStep, Finding, Plan, PlanChange, ResolvedPlan, StandingPlan};
+use rampart_model::{ActivePlan, ChangeStep, Finding, Plan, PlanChange, ResolvedPlan};
 
 /// Applies the plan of the machine, and takes it back.
 pub trait PlanSwitch: std::fmt::Debug {
@@ -14,7 +14,7 @@ pub trait PlanSwitch: std::fmt::Debug {
     ///
     /// # Errors
     /// If it cannot be applied; [`PlanSwitch::release`] then takes back what was done of it.
-    fn apply(&self, leave_out: &[PlanChange]) -> Result<StandingPlan, Box<Finding>>;
+    fn apply(&self, leave_out: &[PlanChange]) -> Result<ActivePlan, Box<Finding>>;
 
     /// Takes back all of it. What somebody else changed meanwhile is left, and told.
     ///
@@ -50,10 +50,10 @@ impl PlanRequest {
         self.before_after || self.ablate
     }
 
-    /// Whether a plan that stands is this one: the same settings, and the same domains in the same
+    /// Whether a active plan is this one: the same settings, and the same domains in the same
     /// places. What was found when it was resolved may have changed since.
     pub(crate) fn is(&self, standing: &ResolvedPlan) -> bool {
-        let places = |plan: &ResolvedPlan| -> Vec<_> {
+        let locations = |plan: &ResolvedPlan| -> Vec<_> {
             let domains = plan.domains.iter();
             domains
                 .map(|domain| {
@@ -64,6 +64,6 @@ impl PlanRequest {
         };
         self.resolved.host == standing.host
             && self.resolved.boot == standing.boot
-            && places(&self.resolved) == places(standing)
+            && locations(&self.resolved) == locations(standing)
     }
 }

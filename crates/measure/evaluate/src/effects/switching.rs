@@ -5,8 +5,10 @@
 use std::collections::BTreeMap;
 use std::slice;
 
-use rampart_domain::WallChoice;
-use rampart_model::{DomainPlan, Finding, LegPlan, PlanChange, PlanLeg, Severity, StepKind};
+use rampart_domain::IsolationChoice;
+use rampart_model::{
+    DomainPlan, Finding, PlanChange, PlanVariant, Severity, StepKind, VariantPlan,
+};
 
 use super::PlanSwitch;
 
@@ -17,7 +19,7 @@ const FAILURES_BEFORE_GIVING_UP: u32 = 2;
 #[derive(Debug)]
 pub(crate) struct Switching<'a> {
     switch: Option<&'a dyn PlanSwitch>,
-    legs: Vec<LegPlan>,
+    variants: Vec<VariantPlan>,
     /// The leg that the last visit was to, and whether it stands.
     present: Option<(usize, bool)>,
     /// Whether something of the plan may stand.
@@ -32,10 +34,10 @@ pub(crate) struct Switching<'a> {
 
 impl<'a> Switching<'a> {
     /// Nothing of the plan stands.
-    pub(crate) fn new(switch: Option<&'a dyn PlanSwitch>, legs: &[LegPlan]) -> Self {
+    pub(crate) fn new(switch: Option<&'a dyn PlanSwitch>, variants: &[VariantPlan]) -> Self {
         Self {
             switch,
-            legs: legs.to_vec(),
+            variants: variants.to_vec(),
             present: None,
             applied: false,
             failures: BTreeMap::new(),
@@ -46,21 +48,21 @@ impl<'a> Switching<'a> {
     }
 
     /// Whether another leg than the present one is next, so that what is up has to go first.
-    pub(crate) fn changes(&self, leg: usize) -> bool {
-        !self.legs.is_empty() && self.present.is_none_or(|(present, _)| present != leg)
+    pub(crate) fn changes(&self, variant: usize) -> bool {
+        !self.variants.is_empty() && self.present.is_none_or(|(present, _)| present != variant)
     }
 
     /// Brings the machine into a leg; whether it is. Nothing of a domain may be up where
     /// [`Self::changes`].
-    pub(crate) fn enter(&mut self, leg: usize) -> bool {
-        if !self.changes(leg) {
+    pub(crate) fn enter(&mut self, variant: usize) -> bool {
+        if !self.changes(variant) {
             return self.present.is_none_or(|(_, stands)| stands);
         }
         self.take_back();
         let given_up = |count: &u32| *count >= FAILURES_BEFORE_GIVING_UP;
         let stands =
-            !self.lost && !self.failures.get(&leg).is_some_and(given_up) && self.apply(leg);
-        self.present = Some((leg, stands));
+            !self.lost && !self.failures.get(&variant).is_some_and(given_up) && self.apply(variant);
+        self.present = Some((variant, stands));
         stands
     }
 
@@ -69,18 +71,18 @@ impl<'a> Switching<'a> {
         self.lost
     }
 
-    fn apply(&mut self, leg: usize) -> bool {
-        let Some(plan) = self.legs.get(leg).map(|plan| plan.leg.clone()) else {
+    fn apply(&mut self, variant: usize) -> bool {
+        let Some(plan) = self.variants.get(variant).map(|plan| plan.variant.clone()) else {
             return false;
         };
         let leave_out: &[PlanChange] = match &plan {
-            PlanLeg::Before => return true,
-            PlanLeg::After => &[],
-            PlanLeg::Without(change) => slice::from_ref(change),
+            PlanVariant::Before => return true,
+            PlanVariant::After => &[],
+            PlanVariant::Without(change) => slice::from_ref(change),
         };
         let Some(switch) = self.switch else {
             self.find(Finding::new(
-                Severity::Problem,
+                Severity::Error,
                 plan.to_string(),
                 "nobody here applies plans",
             ));
@@ -96,11 +98,11 @@ impl<'a> Switching<'a> {
             }
             Err(why) => {
                 self.find(Finding {
-                    severity: Severity::Problem,
+                    severity: Severity::Error,
                     what: format!("{plan}: {}", why.what),
                     ..*why
                 });
-                *self.failures.entry(leg).or_default() += 1;
+                *self.failures.entry(variant).or_default() += 1;
                 self.take_back();
                 false
             }
@@ -141,15 +143,15 @@ impl<'a> Switching<'a> {
     }
 
     /// The wall of a domain in a leg.
-    pub(crate) fn wall(&self, leg: usize, domain: &DomainPlan) -> WallChoice {
-        match self.legs.get(leg).map(|plan| &plan.leg) {
-            Some(PlanLeg::Before) => WallChoice::Bare,
-            Some(PlanLeg::Without(change))
-                if change.kind == StepKind::Wall && change.name == domain.name =>
+    pub(crate) fn isolation(&self, variant: usize, domain: &DomainPlan) -> IsolationChoice {
+        match self.variants.get(variant).map(|plan| &plan.variant) {
+            Some(PlanVariant::Before) => IsolationChoice::Bare,
+            Some(PlanVariant::Without(change))
+                if change.kind == StepKind::Isolation && change.name == domain.name =>
             {
-                WallChoice::Bare
+                IsolationChoice::Bare
             }
-            _ => WallChoice::Usual,
+            _ => IsolationChoice::Usual,
         }
     }
 }
@@ -163,7 +165,7 @@ impl Drop for Switching<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rampart_model::StandingPlan;
+    use rampart_model::ActivePlan;
     use std::cell::RefCell;
 
     /// Writes down what is asked of it.
@@ -175,17 +177,13 @@ mod tests {
     }
 
     impl PlanSwitch for Fake {
-        fn apply(&self, leave_out: &[PlanChange]) -> Result<StandingPlan, Box<Finding>> {
+        fn apply(&self, leave_out: &[PlanChange]) -> Result<ActivePlan, Box<Finding>> {
             let names: Vec<&str> = leave_out.iter().map(|change| &*change.name).collect();
             self.asked
                 .borrow_mut()
                 .push(format!("apply -{}", names.join(",")));
             if self.refuses.is_some_and(|name| names.contains(&name)) {
-                return Err(Box::new(Finding::new(
-                    Severity::Problem,
-                    "/sys/x",
-                    "refused",
-                )));
+                return Err(Box::new(Finding::new(Severity::Error, "/sys/x", "refused")));
             }
             Ok(serde_json::from_value(serde_json::json!({
                 "schema_version": 1, "tool_version": "0", "state": "stands", "applied_at": 0,
@@ -200,14 +198,14 @@ mod tests {
                     "schema_version": 1, "tool_version": "0", "steps": [], "boot_arguments": []
                 }
             }))
-            .expect("a standing plan"))
+            .expect("a active plan"))
         }
 
         fn release(&self) -> Result<Vec<Finding>, Box<Finding>> {
             self.asked.borrow_mut().push("release".to_owned());
             if self.keeps {
                 return Err(Box::new(Finding::new(
-                    Severity::Problem,
+                    Severity::Error,
                     "/sys/x",
                     "it stays",
                 )));
@@ -216,27 +214,32 @@ mod tests {
         }
     }
 
-    fn legs() -> Vec<LegPlan> {
+    fn variants() -> Vec<VariantPlan> {
         let without = |name: &str| {
-            PlanLeg::Without(PlanChange {
+            PlanVariant::Without(PlanChange {
                 kind: StepKind::Knob,
                 name: name.to_owned(),
                 title: String::new(),
             })
         };
-        [PlanLeg::After, PlanLeg::Before, without("a"), without("b")]
-            .into_iter()
-            .map(|leg| LegPlan { leg, visits: 1 })
-            .collect()
+        [
+            PlanVariant::After,
+            PlanVariant::Before,
+            without("a"),
+            without("b"),
+        ]
+        .into_iter()
+        .map(|variant| VariantPlan { variant, visits: 1 })
+        .collect()
     }
 
     #[test]
     fn each_leg_is_applied_once_a_visit_and_taken_back_at_the_end() {
         let fake = Fake::default();
         {
-            let mut switching = Switching::new(Some(&fake), &legs());
-            for leg in [0, 0, 2, 2, 1, 1, 3] {
-                assert!(switching.enter(leg));
+            let mut switching = Switching::new(Some(&fake), &variants());
+            for variant in [0, 0, 2, 2, 1, 1, 3] {
+                assert!(switching.enter(variant));
             }
         }
         assert_eq!(
@@ -253,7 +256,7 @@ mod tests {
             refuses: Some("a"),
             ..Fake::default()
         };
-        let mut switching = Switching::new(Some(&fake), &legs());
+        let mut switching = Switching::new(Some(&fake), &variants());
         for _ in 0..3 {
             assert!(!switching.enter(2) && !switching.enter(2));
             assert!(switching.enter(1));
@@ -271,7 +274,7 @@ mod tests {
             keeps: true,
             ..Fake::default()
         };
-        let mut switching = Switching::new(Some(&fake), &legs());
+        let mut switching = Switching::new(Some(&fake), &variants());
         assert!(switching.enter(0));
         assert!(!switching.enter(1) && switching.is_lost());
         assert!(!switching.enter(0));

@@ -16,7 +16,7 @@ use crate::run::reason;
 pub(crate) struct Blocking {
     blocks: Blocks,
     plan: BlockPlan,
-    place: String,
+    location: String,
     /// By the domain's own kernel.
     inside: bool,
     findings: Vec<Finding>,
@@ -77,7 +77,7 @@ impl Blocking {
         Ok(Self {
             blocks: blocks.map_err(|failure| failure.finding(&member.name))?,
             plan,
-            place: member.name.clone(),
+            location: member.name.clone(),
             inside: inside.is_some(),
             findings,
         })
@@ -92,7 +92,7 @@ impl Blocking {
     pub(crate) fn go(&mut self) -> Result<(), Finding> {
         self.blocks
             .go()
-            .map_err(|error| finding(&self.place, &error))
+            .map_err(|error| finding(&self.location, &error))
     }
 
     /// Hears what was made meanwhile; whether no more come.
@@ -102,7 +102,7 @@ impl Blocking {
                 Ok(Some(BlocksProgress::Finished)) => return Ok(true),
                 Ok(Some(BlocksProgress::Made(_))) => {}
                 Ok(None) => return Ok(false),
-                Err(error) => return Err(finding(&self.place, &error)),
+                Err(error) => return Err(finding(&self.location, &error)),
             }
         }
     }
@@ -119,7 +119,7 @@ impl Blocking {
                 let of = |mut one: Finding| {
                     // The same file is there in each kernel.
                     if self.inside {
-                        one.place = format!("{}: {}", self.place, one.place);
+                        one.location = format!("{}: {}", self.location, one.location);
                     }
                     one
                 };
@@ -127,7 +127,7 @@ impl Blocking {
                 (made, findings)
             }
             Err(error) => {
-                findings.push(finding(&self.place, &error));
+                findings.push(finding(&self.location, &error));
                 let nothing = BlocksMade {
                     kind: self.plan.kind.unwrap_or(rampart_model::BlockKind::Module),
                     length: self.plan.length,
@@ -147,9 +147,9 @@ enum Failure {
 }
 
 impl Failure {
-    fn finding(self, place: &str) -> Finding {
+    fn finding(self, location: &str) -> Finding {
         match self {
-            Self::Blocks(error) => finding(place, &error),
+            Self::Blocks(error) => finding(location, &error),
             Self::Domain(finding) => finding,
         }
     }
@@ -159,10 +159,10 @@ fn is_bad_plan(error: &BlocksError) -> bool {
     matches!(error, BlocksError::Refused(refusal) if refusal.kind == RefusalKind::BadPlan)
 }
 
-fn finding(place: &str, error: &BlocksError) -> Finding {
+fn finding(location: &str, error: &BlocksError) -> Finding {
     match error {
         BlocksError::Refused(refusal) => refusal.finding.clone(),
-        other => Finding::new(Severity::Problem, place, other.to_string()),
+        other => Finding::new(Severity::Error, location, other.to_string()),
     }
 }
 
@@ -174,7 +174,7 @@ fn cpus_inside(inside: &dyn Inside, member: &Member) -> Result<CpuSet, Finding> 
         .map(|cpu| {
             inside.cpu_inside(cpu).ok_or_else(|| {
                 Finding::new(
-                    Severity::Problem,
+                    Severity::Error,
                     member.name.as_str(),
                     format!("it has no CPU of its own on the host's CPU {cpu}"),
                 )

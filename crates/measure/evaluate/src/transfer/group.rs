@@ -147,10 +147,10 @@ impl Member {
 
     fn hear_block(&mut self, block: &Block, slots: Slots) {
         if let Err((what, needed)) = slots.check(block, self.started, &self.cpus) {
-            let place = self.name.as_str();
-            let finding = Finding::new(Severity::Problem, place, "its meter tells what cannot be")
+            let location = self.name.as_str();
+            let finding = Finding::new(Severity::Error, location, "its meter tells what cannot be")
                 .values(what, needed)
-                .mend("take `rampart` and `rampart-meter` from the same build");
+                .fix("take `rampart` and `rampart-meter` from the same build");
             self.fail(finding);
             return;
         }
@@ -184,7 +184,7 @@ impl Member {
             }
             Err(error) => self.findings.push(
                 Finding::new(Severity::Warning, self.name.as_str(), error.to_string())
-                    .mend("rampart release"),
+                    .fix("rampart release"),
             ),
         }
     }
@@ -251,17 +251,20 @@ impl Slots {
 /// next block too.
 pub(crate) fn append(timeline: &mut Timeline, block: &Block) {
     let slot = timeline.slot.0.max(1);
-    let place = (block
+    let location = (block
         .at
         .saturating_sub(timeline.start)
         .0
         .saturating_add(slot / 2)
         / slot) as usize;
-    let end = place + block.timeline.len();
+    let end = location + block.timeline.len();
     if timeline.worst.len() < end {
         timeline.worst.resize(end, None);
     }
-    for (worst, new) in timeline.worst[place..end].iter_mut().zip(&block.timeline) {
+    for (worst, new) in timeline.worst[location..end]
+        .iter_mut()
+        .zip(&block.timeline)
+    {
         *worst = (*worst).max(*new);
     }
 }
@@ -297,14 +300,14 @@ impl Group {
             order: (0..candidates.len()).collect(),
             slots: Slots::of(plan),
         };
-        let rank = |place: &usize| match candidates[*place].domain.selection().kind {
+        let rank = |location: &usize| match candidates[*location].domain.selection().kind {
             DomainKind::Vm | DomainKind::Cell => 0,
             DomainKind::Host => 2,
             _ => 1,
         };
         group.order.sort_by_key(rank);
-        for place in group.order.clone() {
-            let candidate = &candidates[place];
+        for location in group.order.clone() {
+            let candidate = &candidates[location];
             let plan = MeterPlan {
                 cpus: candidate.cpus.clone(),
                 policy: candidate.policy.unwrap_or(plan.policy),
@@ -317,7 +320,7 @@ impl Group {
                 name: candidate.name,
                 stay_up: candidate.stay_up,
             });
-            let member = &mut group.members[place];
+            let member = &mut group.members[location];
             match started {
                 Ok(running) => member.running = Some(running),
                 Err(error) => member.fail(reason(candidate.name, &error)),
@@ -397,8 +400,8 @@ impl Group {
             };
             member.guest = running.guest();
             member.cell = running.cell();
-            let wall = running.wall().map(|wall| wall.findings);
-            member.findings.extend(wall.unwrap_or_default());
+            let isolation = running.isolation().map(|isolation| isolation.findings);
+            member.findings.extend(isolation.unwrap_or_default());
         });
     }
 
@@ -457,8 +460,8 @@ impl Group {
 
     /// Ends all, the last that was started first.
     pub(crate) fn finish(&mut self) {
-        for place in self.order.clone().into_iter().rev() {
-            self.members[place].end();
+        for location in self.order.clone().into_iter().rev() {
+            self.members[location].end();
         }
     }
 
@@ -466,8 +469,8 @@ impl Group {
     pub(crate) fn give_up(&mut self, which: impl Fn(&Member) -> bool, what: &str) {
         self.each(|member| {
             if !member.is_done() && which(member) {
-                let place = member.name.clone();
-                member.fail(Finding::new(Severity::Problem, place, what));
+                let location = member.name.clone();
+                member.fail(Finding::new(Severity::Error, location, what));
             }
         });
     }

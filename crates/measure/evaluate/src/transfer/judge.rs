@@ -3,7 +3,7 @@
 
 use rampart_model::{
     Condition, Crossed, Distribution, Disturbance, DisturbanceKind, DomainKind, ExperimentPlan,
-    Exposure, Finding, GuestRole, Interval, LoadPlace, MeterKind, Nanos, Question, Side,
+    Exposure, Finding, GuestRole, Interval, LoadLocation, MeterKind, Nanos, Question, Side,
     SignedNanos, TransferRecord, Verdict, VerdictFigures, VerdictOutcome, Watched,
 };
 use rampart_stats::{
@@ -50,8 +50,8 @@ impl TransferVerdicts {
                 disturbances.push(disturbance);
             }
         }
-        let place = |name: &str| plan.domains.iter().position(|domain| domain.name == name);
-        disturbances.sort_by_key(|one| (one.kind, one.side, place(&one.domain)));
+        let location = |name: &str| plan.domains.iter().position(|domain| domain.name == name);
+        disturbances.sort_by_key(|one| (one.kind, one.side, location(&one.domain)));
         let mut verdicts = Vec::new();
         for disturbance in disturbances {
             let drawn = self.drawn(plan, disturbance, rounds, emulated).to_vec();
@@ -75,12 +75,12 @@ impl TransferVerdicts {
     ) -> &[Verdict] {
         let row = Row::new(disturbance, rounds);
         let rests_on = row.rests_on();
-        let place = self
+        let location = self
             .drawn
             .iter()
             .position(|one| one.disturbance == *disturbance);
-        let place = match place {
-            Some(place) if self.drawn[place].rounds == rests_on => place,
+        let location = match location {
+            Some(location) if self.drawn[location].rounds == rests_on => location,
             known => {
                 let new = Drawn {
                     disturbance: disturbance.clone(),
@@ -88,9 +88,9 @@ impl TransferVerdicts {
                     verdicts: row.verdicts(plan, emulated),
                 };
                 match known {
-                    Some(place) => {
-                        self.drawn[place] = new;
-                        place
+                    Some(location) => {
+                        self.drawn[location] = new;
+                        location
                     }
                     None => {
                         self.drawn.push(new);
@@ -99,7 +99,7 @@ impl TransferVerdicts {
                 }
             }
         };
-        &self.drawn[place].verdicts
+        &self.drawn[location].verdicts
     }
 }
 
@@ -218,10 +218,10 @@ impl<'a> Row<'a> {
             DisturbanceKind::Block => Condition::IDLE,
             DisturbanceKind::Load(load) => Condition {
                 load,
-                place: Some(if self.is_own(domain) {
-                    LoadPlace::Same
+                location: Some(if self.is_own(domain) {
+                    LoadLocation::Same
                 } else {
-                    LoadPlace::Others
+                    LoadLocation::Others
                 }),
             },
         };
@@ -410,8 +410,9 @@ fn worst_of_all_cpus(round: &TransferRecord, domain: &str) -> Vec<(bool, Nanos)>
         .min()
         .unwrap_or(0);
     (0..count)
-        .filter_map(|place| {
-            let windows = || of_domain(round, domain).filter_map(move |of| of.windows.get(place));
+        .filter_map(|location| {
+            let windows =
+                || of_domain(round, domain).filter_map(move |of| of.windows.get(location));
             let worst = windows().filter_map(|window| window.worst).max()?;
             let blocked = windows().any(|window| window.block.is_some());
             Some((blocked, worst))

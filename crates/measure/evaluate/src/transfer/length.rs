@@ -88,21 +88,21 @@ impl BlockLength {
     }
 
     /// What the limits made of the wanted length.
-    pub(crate) fn findings(self, place: &str) -> Vec<Finding> {
+    pub(crate) fn findings(self, location: &str) -> Vec<Finding> {
         if self.wanted <= self.length {
             return Vec::new();
         }
         vec![
             Finding::new(
                 Severity::Warning,
-                place,
+                location,
                 format!(
                     "the worst quiet latency was {}, and no block is long enough to stand out from it clearly; intervals are wide",
                     self.quiet
                 ),
             )
             .values(format!("blocks of {}", self.length), self.wanted.to_string())
-            .mend("measure on a quieter machine"),
+            .fix("measure on a quieter machine"),
         ]
     }
 }
@@ -180,7 +180,7 @@ mod tests {
     fn a_round_that_does_not_count_gives_no_length() {
         assert_eq!(BlockLength::of(&plan(), &quiet(&[])), None);
         let mut bad = quiet(&[Nanos::SECOND]);
-        bad.watched[0].invalid = vec![Finding::new(Severity::Problem, "x", "y")];
+        bad.watched[0].invalid = vec![Finding::new(Severity::Error, "x", "y")];
         assert_eq!(BlockLength::of(&plan(), &bad), None);
     }
 

@@ -15,7 +15,7 @@ use rampart_load::{
     Load, command_inside, has_begun, has_ended, meter_command_inside, record_inside,
 };
 use rampart_model::{
-    Condition, CpuId, CpuSet, Finding, LoadKind, LoadPlace, LoadRecord, Nanos, Severity,
+    Condition, CpuId, CpuSet, Finding, LoadKind, LoadLocation, LoadRecord, Nanos, Severity,
 };
 
 use super::group::Member;
@@ -79,7 +79,7 @@ impl Loading {
         tick: &mut dyn FnMut(),
         stop: &AtomicBool,
     ) -> Result<Self, Finding> {
-        let problem = |what: String| Finding::new(Severity::Problem, member.name.as_str(), what);
+        let problem = |what: String| Finding::new(Severity::Error, member.name.as_str(), what);
         let Some(running) = member.running.as_ref() else {
             return Err(problem("it is not up".to_owned()));
         };
@@ -104,7 +104,7 @@ impl Loading {
         }
         let condition = Condition {
             load: wish.load,
-            place: Some(LoadPlace::Same),
+            location: Some(LoadLocation::Same),
         };
         Load::start(
             condition,
@@ -182,7 +182,7 @@ fn start_inside(
 ) -> Result<StressorInside, Finding> {
     let number = inside.cpu_inside(cpu).ok_or_else(|| {
         Finding::new(
-            Severity::Problem,
+            Severity::Error,
             member.name.as_str(),
             format!("it has no CPU of its own on the host's CPU {cpu}"),
         )
@@ -196,7 +196,7 @@ fn start_inside(
         let longest = wish.duration + METERS_MARGIN;
         meter_command_inside(wish.load, number, longest).ok_or_else(|| {
             Finding::new(
-                Severity::Problem,
+                Severity::Error,
                 member.name.as_str(),
                 "it holds the meter alone, which does not make this load",
             )

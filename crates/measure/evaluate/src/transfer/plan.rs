@@ -80,7 +80,7 @@ pub(crate) fn plan(wanted: &Wanted<'_>) -> Result<Planned, EvaluateError> {
                 placed(wanted.domains),
                 "two domains, each with a CPU of its own",
             )
-            .mend("name more domains, or give more real-time CPUs with --cpus"),
+            .fix("name more domains, or give more real-time CPUs with --cpus"),
         ));
     }
     for group in &mut groups {
@@ -168,7 +168,7 @@ fn leave_out_loads(
             wanted.budget().to_string(),
             format!("{needed} for disturbances"),
         )
-        .mend(more_time(wanted.total_for(needed)));
+        .fix(more_time(wanted.total_for(needed)));
         (name, finding)
     };
     named.into_iter().map(told).collect()
@@ -207,7 +207,7 @@ fn too_short(
                 },
             )
             .values(wanted.total.to_string(), total.to_string())
-            .mend(more_time(total)),
+            .fix(more_time(total)),
         )),
     }
 }
@@ -252,10 +252,11 @@ fn groups(domains: &[DomainPlan]) -> (Vec<TransferGroup>, Vec<Finding>) {
         disturbances: Vec::new(),
     };
     let pairs = || {
-        domains
-            .iter()
-            .enumerate()
-            .flat_map(|(place, one)| domains[place + 1..].iter().map(move |other| (one, other)))
+        domains.iter().enumerate().flat_map(|(location, one)| {
+            domains[location + 1..]
+                .iter()
+                .map(move |other| (one, other))
+        })
     };
     if domains.len() >= 2 && pairs().all(|(one, other)| apart(one, other)) {
         return (vec![group(&domains.iter().collect::<Vec<_>>())], Vec::new());
@@ -278,7 +279,7 @@ fn groups(domains: &[DomainPlan]) -> (Vec<TransferGroup>, Vec<Finding>) {
                 format!("{} and {}", one.cpus.named(), other.cpus.named()),
                 "real-time CPUs of its own for each domain",
             )
-            .mend("give more real-time CPUs with --cpus, or measure fewer domains"),
+            .fix("give more real-time CPUs with --cpus, or measure fewer domains"),
         );
     }
     (groups, findings)
@@ -446,7 +447,7 @@ mod tests {
             ]
         );
         assert_eq!(plan.findings.len(), 1);
-        assert_eq!(plan.findings[0].place, "task and container");
+        assert_eq!(plan.findings[0].location, "task and container");
     }
 
     #[test]

@@ -60,9 +60,9 @@ struct Done {
 }
 
 impl Done {
-    fn fail(&mut self, place: &str, what: impl Into<String>) {
+    fn fail(&mut self, location: &str, what: impl Into<String>) {
         self.invalid
-            .push(Finding::new(Severity::Problem, place, what));
+            .push(Finding::new(Severity::Error, location, what));
     }
 }
 
@@ -113,7 +113,7 @@ pub(crate) fn make_round(
         group.read_reports();
         let members = group.members.iter().enumerate();
         watched = members
-            .flat_map(|(place, member)| self::watched(request, member, place, &done))
+            .flat_map(|(location, member)| self::watched(request, member, location, &done))
             .collect();
     }
     // Where Ctrl-C came while they were started, nobody failed.
@@ -379,7 +379,12 @@ fn hear_the_end(group: &mut Group, tick: &mut dyn FnMut()) {
 }
 
 /// What a member saw: one entry for each of its CPUs.
-fn watched(request: &RoundRequest<'_>, member: &Member, place: usize, done: &Done) -> Vec<Watched> {
+fn watched(
+    request: &RoundRequest<'_>,
+    member: &Member,
+    location: usize,
+    done: &Done,
+) -> Vec<Watched> {
     let timelines: Vec<&Timeline> = member
         .heard
         .values()
@@ -399,7 +404,7 @@ fn watched(request: &RoundRequest<'_>, member: &Member, place: usize, done: &Don
                 after: length.after(request.plan),
             };
             let spans = spans_on(&made.spans, source, victim);
-            let seed = request.seed ^ (place as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let seed = request.seed ^ (location as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             windows(&spans, &timelines, margins, seed)
         }
         _ => Vec::new(),
@@ -414,7 +419,7 @@ fn watched(request: &RoundRequest<'_>, member: &Member, place: usize, done: &Don
             let mut invalid = member.invalid.clone();
             if timeline.is_none() && invalid.is_empty() {
                 invalid.push(Finding::new(
-                    Severity::Problem,
+                    Severity::Error,
                     format!("{}, CPU {cpu}", member.name),
                     "there is no sample",
                 ));

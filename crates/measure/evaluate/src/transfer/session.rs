@@ -53,8 +53,8 @@ pub(crate) fn order(plan: &TransferPlan, seed: u64) -> Vec<PlannedRound> {
     let mut rounds = Vec::new();
     for (group, members) in plan.groups.iter().enumerate() {
         let mut turns: Vec<Vec<PlannedRound>> = Vec::new();
-        for (place, disturbance) in members.disturbances.iter().enumerate() {
-            let before = members.disturbances[..place]
+        for (location, disturbance) in members.disturbances.iter().enumerate() {
+            let before = members.disturbances[..location]
                 .iter()
                 .filter(|one| *one == disturbance)
                 .count();
@@ -145,7 +145,7 @@ impl Repeats {
 
 /// What the rounds need beyond the plan.
 #[derive(Debug)]
-pub(crate) struct Surroundings<'a> {
+pub(crate) struct Environment<'a> {
     pub(crate) plan: &'a TransferPlan,
     /// The domains of the evaluation, and what starts them, in the same order.
     pub(crate) domains: &'a [DomainPlan],
@@ -160,7 +160,7 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) emulated: bool,
 }
 
-impl<'a> Surroundings<'a> {
+impl<'a> Environment<'a> {
     /// The participants of a group with what starts them; those that fail again and again are left
     /// out.
     fn candidates(&self, group: usize, failures: &Failures) -> Vec<Candidate<'a>> {
@@ -173,15 +173,15 @@ impl<'a> Surroundings<'a> {
             .iter()
             .filter(|participant| failures.left_out(&participant.domain).is_none())
             .filter_map(|participant| {
-                let place = self
+                let location = self
                     .domains
                     .iter()
                     .position(|domain| domain.name == participant.domain)?;
                 Some(Candidate {
-                    name: &self.domains[place].name,
-                    domain: self.starters.of(place),
+                    name: &self.domains[location].name,
+                    domain: self.starters.of(location),
                     cpus: &participant.cpus,
-                    policy: self.domains[place].policy,
+                    policy: self.domains[location].policy,
                     stay_up: self.stay_up,
                 })
             })
@@ -253,7 +253,7 @@ pub fn measure_transfers(
     stop: &AtomicBool,
 ) -> Vec<TransferRecord> {
     let starters = Starters::new(domains);
-    let surroundings = Surroundings {
+    let environment = Environment {
         plan,
         domains,
         starters: &starters,
@@ -266,9 +266,9 @@ pub fn measure_transfers(
     };
     let mut standing = Standing::default();
     let mut records = Vec::new();
-    for (place, round) in order(plan, context.seed).iter().enumerate() {
-        let place = u32::try_from(place).unwrap_or(u32::MAX);
-        let record = surroundings.make(round, place, &records, &mut standing, &mut || {}, stop);
+    for (location, round) in order(plan, context.seed).iter().enumerate() {
+        let location = u32::try_from(location).unwrap_or(u32::MAX);
+        let record = environment.make(round, location, &records, &mut standing, &mut || {}, stop);
         let Some(record) = record else {
             break;
         };
@@ -360,7 +360,7 @@ mod tests {
             load: None,
             watched: Vec::new(),
             invalid: vec![
-                rampart_model::Finding::new(rampart_model::Severity::Problem, "x", "y");
+                rampart_model::Finding::new(rampart_model::Severity::Error, "x", "y");
                 faults
             ],
             findings: Vec::new(),

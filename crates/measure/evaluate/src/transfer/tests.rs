@@ -3,7 +3,7 @@
 //! not, cut and judged as measured ones are.
 
 use rampart_model::{
-    BlockKind, BlockSpan, BlocksMade, ClockRelation, ComparisonCell, ComparisonRow, CpuId, CpuSet,
+    BlockKind, BlockSpan, BlocksMade, ClockRelation, ComparisonEntry, ComparisonRow, CpuId, CpuSet,
     Distribution, Disturbance, DisturbanceKind, DomainKind, DomainPlan, DomainSelection,
     ExperimentPlan, Finding, LoadKind, MeterKind, MeterPlan, Nanos, Severity, Side, SignedNanos,
     Timeline, TransferRecord, Verdict, VerdictFigures, VerdictOutcome, Watched,
@@ -13,7 +13,7 @@ use rand_pcg::Pcg64Mcg;
 
 use super::judge::TransferVerdicts;
 use super::windows::{Clock, Margins, filled, spans_on, windows};
-use crate::{BlocksByRecord, Evidence, Judged, judge};
+use crate::{BatchesByRecord, Evidence, Judged, judge};
 
 const INTERVAL: Nanos = Nanos::from_millis(1);
 const SLOT: Nanos = Nanos::from_millis(1);
@@ -41,17 +41,17 @@ fn as_they_should_be(by: &Disturbance, domain: &str) -> f64 {
 fn plan() -> ExperimentPlan {
     ExperimentPlan {
         measured: None,
-        legs: Vec::new(),
+        variants: Vec::new(),
         housekeeping: CpuSet::single(CpuId(0)),
         domains: DOMAINS
             .iter()
             .enumerate()
-            .map(|(place, (name, kind))| DomainPlan {
+            .map(|(location, (name, kind))| DomainPlan {
                 policy: None,
                 deadline: None,
                 name: (*name).to_owned(),
                 selection: DomainSelection::of(*kind),
-                cpus: CpuSet::single(CpuId(place as u32)),
+                cpus: CpuSet::single(CpuId(location as u32)),
                 description: String::new(),
             })
             .collect(),
@@ -108,8 +108,8 @@ fn timeline(
     };
     let stopped = (LENGTH.0 as f64 * part) as u64;
     for span in spans.iter().filter(|_| stopped > 2 * SLOT.0) {
-        let place = |moment: u64| (moment - start.0).div_euclid(SLOT.0) as usize;
-        let (from, to) = (place(span.start.0), place(span.start.0 + stopped));
+        let location = |moment: u64| (moment - start.0).div_euclid(SLOT.0) as usize;
+        let (from, to) = (location(span.start.0), location(span.start.0 + stopped));
         let passed = generator.random_range(0..INTERVAL.0);
         timeline.worst[from + 1..to].fill(None);
         timeline.worst[to] = Some(Nanos(stopped - passed));
@@ -143,7 +143,7 @@ fn round(generator: &mut Pcg64Mcg, by: Option<&Disturbance>, walls: Walls<'_>) -
     let watched = DOMAINS
         .iter()
         .enumerate()
-        .map(|(place, (name, _))| {
+        .map(|(location, (name, _))| {
             let clock = clock_of(name);
             let spans = spans_on(&made.spans, Clock(&made.clock), Clock(&clock));
             let part = by.filter(|_| is_blocks).map_or(0.0, |by| walls(by, name));
@@ -154,7 +154,7 @@ fn round(generator: &mut Pcg64Mcg, by: Option<&Disturbance>, walls: Walls<'_>) -
                 after: INTERVAL + QUIET,
             };
             let cut = if is_blocks {
-                windows(&spans, &[&timeline], margins, place as u64)
+                windows(&spans, &[&timeline], margins, location as u64)
             } else {
                 Vec::new()
             };
@@ -166,7 +166,7 @@ fn round(generator: &mut Pcg64Mcg, by: Option<&Disturbance>, walls: Walls<'_>) -
             );
             Watched {
                 domain: (*name).to_owned(),
-                cpu: CpuId(place as u32),
+                cpu: CpuId(location as u32),
                 windows: filled(&cut, &timeline),
                 clock,
                 timeline,
@@ -221,7 +221,7 @@ fn judged(rounds: &[TransferRecord], emulated: bool) -> Judged {
     judge(&Evidence {
         plan: &plan(),
         records: &[],
-        blocks: &BlocksByRecord::new(),
+        blocks: &BatchesByRecord::new(),
         transfers: rounds,
         emulated,
     })
@@ -254,7 +254,7 @@ fn row<'a>(judged: &'a Judged, question: &str) -> &'a ComparisonRow {
         .expect("a row")
 }
 
-fn cell_of<'a>(judged: &'a Judged, question: &str, domain: usize) -> &'a ComparisonCell {
+fn cell_of<'a>(judged: &'a Judged, question: &str, domain: usize) -> &'a ComparisonEntry {
     &row(judged, question).cells[domain]
 }
 
@@ -447,12 +447,12 @@ fn pairs_that_were_never_up_together_are_named() {
         answers(&judged, "separation"),
         ["limited", "limited", "limited", "not decided"]
     );
-    for (place, missing) in [
+    for (location, missing) in [
         (1, "not measured with: container, vm"),
         (2, "not measured with: task, vm"),
         (3, "not measured with: task, container"),
     ] {
-        let reason = &cell_of(&judged, "separation", place).reason;
+        let reason = &cell_of(&judged, "separation", location).reason;
         assert!(reason.contains(missing), "{reason}");
     }
     let sentence = &judged.comparison.sentences[1].1;
@@ -475,8 +475,8 @@ fn verdicts_that_are_kept_are_those_that_would_be_drawn() {
     ];
     let mut all = rounds(8, &texts, &as_they_should_be);
     let mut generator = Pcg64Mcg::seed_from_u64(9);
-    for place in [1, 4] {
-        all.insert(place, round(&mut generator, None, &as_they_should_be));
+    for location in [1, 4] {
+        all.insert(location, round(&mut generator, None, &as_they_should_be));
     }
     for (number, round) in all.iter_mut().enumerate() {
         round.id = format!("{}/0/{number}", round.id);
@@ -528,7 +528,7 @@ fn loads_are_held_against_the_quiet_rounds_between_them() {
 #[test]
 fn what_does_not_count_is_in_no_figure_and_told() {
     let mut made = rounds(6, &["block:host"], &as_they_should_be);
-    let bad = Finding::new(Severity::Problem, "vm", "it never came up");
+    let bad = Finding::new(Severity::Error, "vm", "it never came up");
     made[0].watched[3].invalid = vec![bad.clone()];
     let partly = judged(&made, false);
     let missing = verdict(&partly, "block:host", "vm");

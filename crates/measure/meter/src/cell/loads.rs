@@ -7,7 +7,7 @@ use core::sync::atomic::AtomicU64;
 
 use rampart_model::Nanos;
 
-use super::memory::{Told, Word};
+use super::memory::{Informational, Word};
 use super::orders::{LoadOrder, Orders};
 use crate::engine::Clock;
 use crate::engine::load::Load;
@@ -18,7 +18,7 @@ const SLICES: u32 = 4;
 /// What makes loads.
 #[derive(Debug)]
 pub struct Loads<'a> {
-    told: Told<'a>,
+    told: Informational<'a>,
     orders: Orders<'a>,
     memory: &'a [AtomicU64],
     /// Of the order that is carried out, or was.
@@ -31,7 +31,7 @@ pub struct Loads<'a> {
 impl<'a> Loads<'a> {
     /// Ready for the first order that comes from now on; loads are made in this memory.
     #[must_use]
-    pub fn new(told: Told<'a>, orders: Orders<'a>, memory: &'a [AtomicU64]) -> Self {
+    pub fn new(told: Informational<'a>, orders: Orders<'a>, memory: &'a [AtomicU64]) -> Self {
         Self {
             told,
             orders,

@@ -54,9 +54,9 @@ pub enum Word {
 
 /// The region that the cell writes.
 #[derive(Debug, Clone, Copy)]
-pub struct Told<'a>(&'a [AtomicU64]);
+pub struct Informational<'a>(&'a [AtomicU64]);
 
-impl<'a> Told<'a> {
+impl<'a> Informational<'a> {
     /// In this memory; none if it is too small.
     #[must_use]
     pub fn new(words: &'a [AtomicU64]) -> Option<Self> {

@@ -106,21 +106,21 @@ impl<'a> Orders<'a> {
         Some(Self(words.get(..ORDERS_BYTES / 8)?))
     }
 
-    fn number(&self, place: usize) -> u64 {
-        self.0[place].load(Ordering::Acquire)
+    fn number(&self, location: usize) -> u64 {
+        self.0[location].load(Ordering::Acquire)
     }
 
     /// Words of the order at this place, without its number.
-    fn words(&self, place: usize) -> [u64; WORDS - 1] {
-        core::array::from_fn(|index| self.0[place + 1 + index].load(Ordering::Relaxed))
+    fn words(&self, location: usize) -> [u64; WORDS - 1] {
+        core::array::from_fn(|index| self.0[location + 1 + index].load(Ordering::Relaxed))
     }
 
-    fn give(&self, place: usize, words: &[u64]) -> u64 {
-        for (to, word) in self.0[place + 1..place + WORDS].iter().zip(words) {
+    fn give(&self, location: usize, words: &[u64]) -> u64 {
+        for (to, word) in self.0[location + 1..location + WORDS].iter().zip(words) {
             to.store(*word, Ordering::Relaxed);
         }
-        let number = self.number(place).wrapping_add(1);
-        self.0[place].store(number, Ordering::Release);
+        let number = self.number(location).wrapping_add(1);
+        self.0[location].store(number, Ordering::Release);
         number
     }
 

@@ -7,7 +7,7 @@ use rampart_model::Nanos;
 use rampart_ring::records::Writer;
 
 use super::loads::Loads;
-use super::memory::{Told, Word};
+use super::memory::{Informational, Word};
 use super::orders::{Measure, Meter, Orders};
 use super::records::{Done, Record};
 use crate::engine::control_loop::ControlLoop;
@@ -73,7 +73,7 @@ enum Engine {
 #[derive(Debug)]
 pub struct Program<'a, H> {
     hardware: &'a H,
-    told: Told<'a>,
+    told: Informational<'a>,
     orders: Orders<'a>,
     writer: Writer<'a>,
     /// Number of the order that was carried out last.
@@ -90,7 +90,7 @@ impl<'a, H: Hardware> Program<'a, H> {
     #[must_use]
     pub fn new(
         hardware: &'a H,
-        (told, orders): (Told<'a>, Orders<'a>),
+        (told, orders): (Informational<'a>, Orders<'a>),
         loads: Loads<'a>,
     ) -> Option<Self> {
         Some(Self {
@@ -300,7 +300,7 @@ fn load_until(
 /// What the loops find in a cell.
 struct Inside<'p, 'a, H> {
     hardware: &'a H,
-    told: Told<'a>,
+    told: Informational<'a>,
     orders: Orders<'a>,
     writer: &'p mut Writer<'a>,
     blocks: &'p Cell<u64>,

@@ -43,7 +43,7 @@ impl LoadForm {
 pub struct Load<'m> {
     form: LoadForm,
     memory: &'m [AtomicU64],
-    place: usize,
+    location: usize,
 }
 
 impl<'m> Load<'m> {
@@ -58,7 +58,7 @@ impl<'m> Load<'m> {
         Self {
             form,
             memory: &memory[..words],
-            place: 0,
+            location: 0,
         }
     }
 
@@ -70,11 +70,11 @@ impl<'m> Load<'m> {
             return;
         }
         for _ in 0..LINES {
-            self.place = match self.form {
-                LoadForm::Cache => scattered(self.place, lines),
-                LoadForm::Cpu | LoadForm::Memory => (self.place + 1) % lines,
+            self.location = match self.form {
+                LoadForm::Cache => scattered(self.location, lines),
+                LoadForm::Cpu | LoadForm::Memory => (self.location + 1) % lines,
             };
-            let word = &self.memory[self.place * LINE];
+            let word = &self.memory[self.location * LINE];
             let value = black_box(word.load(Ordering::Relaxed));
             word.store(value.wrapping_add(1), Ordering::Relaxed);
         }

@@ -20,9 +20,9 @@ fn throttling() -> Option<Brake> {
     let period_micros = u64::try_from(period).ok()?;
     Some(Brake {
         name: "real-time throttling".to_owned(),
-        place: RUNTIME.to_owned(),
+        location: RUNTIME.to_owned(),
         present: format!("{runtime} of {period} µs"),
-        mend: "sysctl kernel.sched_rt_runtime_us=-1".to_owned(),
+        fix: "sysctl kernel.sched_rt_runtime_us=-1".to_owned(),
         taken: Nanos::from_micros(period_micros.saturating_sub(runtime_micros)),
         period: Nanos::from_micros(period_micros),
     })
@@ -46,9 +46,9 @@ fn fair_server(cpu: CpuId) -> Option<Brake> {
     };
     Some(Brake {
         name: "the fair server".to_owned(),
-        place: format!("{directory}/runtime"),
+        location: format!("{directory}/runtime"),
         present,
-        mend: format!("echo 0 > {directory}/runtime (debugfs has to be mounted)"),
+        fix: format!("echo 0 > {directory}/runtime (debugfs has to be mounted)"),
         taken: Nanos(runtime),
         period: Nanos(period),
     })

@@ -155,7 +155,7 @@ fn judge(source: &str, constant: Option<bool>) -> (CounterKind, Vec<Finding>) {
         Severity::Warning,
     )
     .values(source, "tsc or arch_sys_counter")
-    .mend(format!(
+    .fix(format!(
         "echo tsc > {PLACE}, if its available_clocksource lists it; in a guest, give it an invariant TSC (-cpu …,+invtsc)"
     ));
     (CounterKind::Clock, vec![finding])

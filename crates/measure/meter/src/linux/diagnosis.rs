@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Why the kernel refused something, with the place, the values and the mend.
+//! Why the kernel refused something, with the place, the values and the fix.
 //!
 //! The rules are those of the kernel's own checks (kernel/sched/syscalls.c,
 //! `__sched_setscheduler`): privilege first, then the real-time budget of the thread's group,
@@ -18,13 +18,13 @@ fn refusal(kind: RefusalKind, finding: Finding) -> Refusal {
     Refusal { kind, finding }
 }
 
-fn problem(place: impl Into<String>, what: impl Into<String>) -> Finding {
-    Finding::new(Severity::Problem, place, what)
+fn problem(location: impl Into<String>, what: impl Into<String>) -> Finding {
+    Finding::new(Severity::Error, location, what)
 }
 
 /// Something that should always work did not.
-pub(crate) fn system(place: &str, what: &str, cause: &io::Error) -> Refusal {
-    let finding = problem(place, format!("{what}: {cause}"));
+pub(crate) fn system(location: &str, what: &str, cause: &io::Error) -> Refusal {
+    let finding = problem(location, format!("{what}: {cause}"));
     refusal(RefusalKind::System, finding)
 }
 
@@ -44,11 +44,11 @@ fn offline(cpu: CpuId, online: &CpuSet) -> Refusal {
     let finding = if exists {
         problem(format!("CPU {cpu}"), "the CPU is offline")
             .values("offline", "online")
-            .mend(format!("echo 1 > /sys/devices/system/cpu/cpu{cpu}/online"))
+            .fix(format!("echo 1 > /sys/devices/system/cpu/cpu{cpu}/online"))
     } else {
         problem(format!("CPU {cpu}"), "this machine has no such CPU")
             .values("absent", format!("one of the online CPUs {online}"))
-            .mend(format!("name CPUs from {online}"))
+            .fix(format!("name CPUs from {online}"))
     };
     refusal(RefusalKind::CpuOffline, finding)
 }
@@ -75,33 +75,33 @@ fn cpuset() -> Option<(PathBuf, CpuSet)> {
 
 /// A CPU that is online, but not the program's to use.
 pub(crate) fn outside(cpu: CpuId, allowed: &CpuSet) -> Refusal {
-    let place = format!("CPU {cpu}");
+    let location = format!("CPU {cpu}");
     let finding = match cpuset() {
         Some((file, cpus)) if !cpus.contains(cpu) => problem(
             file.display().to_string(),
             format!("CPU {cpu} is outside the cpuset of this program"),
         )
         .values(cpus.to_string(), format!("a set with {cpu}"))
-        .mend(format!(
+        .fix(format!(
             "echo {} > {}, and the same in the groups above it",
             cpus.union(&CpuSet::single(cpu)),
             file.display()
         )),
         Some(_) => problem(
-            place,
+            location,
             "the program was started with an affinity that leaves this CPU out, though its cpuset has it",
         )
         .values(allowed.to_string(), format!("a set with {cpu}"))
-        .mend(format!(
+        .fix(format!(
             "start it without taskset (or CPUAffinity=), or with taskset -c {}",
             allowed.union(&CpuSet::single(cpu))
         )),
         None => problem(
-            place,
+            location,
             "the CPU is outside the affinity (Cpus_allowed_list in /proc/self/status) that the program was given",
         )
         .values(allowed.to_string(), format!("a set with {cpu}"))
-        .mend(format!(
+        .fix(format!(
             "give the program's cpuset or container CPU {cpu} (docker and podman: --cpuset-cpus={})",
             allowed.union(&CpuSet::single(cpu))
         )),
@@ -116,7 +116,7 @@ pub(crate) fn affinity(thread: &str, cpu: CpuId, present: &CpuSet) -> Refusal {
         "the thread is not bound to its CPU alone",
     )
     .values(present.to_string(), cpu.to_string());
-    finding.mend = Some(match cpuset() {
+    finding.fix = Some(match cpuset() {
         Some((file, cpus)) if !cpus.contains(cpu) => format!(
             "echo {} > {}, then taskset -cp {cpu} on the thread",
             cpus.union(&CpuSet::single(cpu)),
@@ -131,7 +131,7 @@ pub(crate) fn affinity(thread: &str, cpu: CpuId, present: &CpuSet) -> Refusal {
 pub(crate) fn changed(refusal: Refusal) -> Refusal {
     let Refusal { kind, mut finding } = refusal;
     finding.what = format!("{}: it changed during the measurement", finding.what);
-    finding.mend = Some(
+    finding.fix = Some(
         "keep others (a cpuset that is being set up, a tuning daemon) from changing policies and affinities while it measures".to_owned(),
     );
     Refusal { kind, finding }
@@ -157,13 +157,13 @@ pub(crate) fn other_policy(thread: &str, wanted: SchedulingPolicy, present: &str
         "the thread does not have the policy that was asked for",
     )
     .values(present, wanted.to_string())
-    .mend(format!("{command} before it is told to go"));
+    .fix(format!("{command} before it is told to go"));
     refusal(RefusalKind::PolicyNotGranted, finding)
 }
 
 /// The kernel refused a policy.
 pub(crate) fn policy(wanted: SchedulingPolicy, cause: &io::Error) -> Refusal {
-    let place = format!("scheduling policy {wanted}");
+    let location = format!("scheduling policy {wanted}");
     let deadline = matches!(wanted, SchedulingPolicy::Deadline { .. });
     match cause.raw_os_error() {
         Some(libc::EPERM) => {
@@ -175,32 +175,32 @@ pub(crate) fn policy(wanted: SchedulingPolicy, cause: &io::Error) -> Refusal {
             }
             if deadline {
                 return refusal(RefusalKind::PolicyNotGranted, problem(
-                    place,
+                    location,
                     "a deadline thread has to be allowed on every CPU of its root domain, and that domain needs a deadline budget; this thread's affinity or cpuset leaves some out",
                 )
                 .values(
                     super::scheduling::affinity().map_or_else(|_| "unknown".to_owned(), |cpus| cpus.to_string()),
                     "all CPUs of the root domain, and kernel.sched_rt_runtime_us not 0",
                 )
-                .mend("start the program without an affinity, or in a cpuset of its own: v1 cpuset.cpu_exclusive=1 with sched_load_balance=0 in the root, v2 cpuset.cpus.partition=root"));
+                .fix("start the program without an affinity, or in a cpuset of its own: v1 cpuset.cpu_exclusive=1 with sched_load_balance=0 in the root, v2 cpuset.cpus.partition=root"));
             }
             let seccomp = files::field("/proc/self/status", "Seccomp").as_deref() == Some("2");
             let finding = problem(
-                place,
+                location,
                 "the kernel refuses the policy although the privilege for it is there",
             )
             .values("EPERM", "permission");
             refusal(RefusalKind::PolicyNotGranted, if seccomp {
-                finding.mend("allow sched_setattr in the seccomp filter of this container")
+                finding.fix("allow sched_setattr in the seccomp filter of this container")
             } else {
-                finding.mend("look for a security module that forbids it (dmesg, audit log)")
+                finding.fix("look for a security module that forbids it (dmesg, audit log)")
             })
         }
         Some(libc::EBUSY) if deadline => {
             let runtime = files::text("/proc/sys/kernel/sched_rt_runtime_us");
             let period = files::text("/proc/sys/kernel/sched_rt_period_us");
             refusal(RefusalKind::PolicyNotGranted, problem(
-                place,
+                location,
                 "admission control refuses: with this thread, deadline threads would be promised more than their share of the CPUs",
             )
             .values(
@@ -211,18 +211,18 @@ pub(crate) fn policy(wanted: SchedulingPolicy, cause: &io::Error) -> Refusal {
                 ),
                 "runtime ÷ period of all deadline threads together below that, for each CPU",
             )
-            .mend("ask for a smaller runtime or a longer period, or end other deadline threads"))
+            .fix("ask for a smaller runtime or a longer period, or end other deadline threads"))
         }
         Some(libc::EINVAL) if deadline => refusal(RefusalKind::PolicyNotGranted, problem(
-            place,
+            location,
             "the kernel does not take these deadline parameters",
         )
         .values(
             wanted.to_string(),
             "a period within kernel.sched_deadline_period_min_us and _max_us (by default 100 µs and 4 s)",
         )
-        .mend("choose another period, or change these two sysctls")),
-        _ => system(&place, "it cannot be set", cause),
+        .fix("choose another period, or change these two sysctls")),
+        _ => system(&location, "it cannot be set", cause),
     }
 }
 
@@ -258,7 +258,7 @@ fn no_budget(wanted: SchedulingPolicy) -> Option<Refusal> {
         "the kernel was built with RT_GROUP_SCHED, and this control group has no real-time budget, so no thread in it can be real-time, whatever its capabilities",
     )
     .values("0", "more than 0")
-    .mend(format!("{}{also}", commands.join(" && ")));
+    .fix(format!("{}{also}", commands.join(" && ")));
     Some(refusal(RefusalKind::NoRealTimeBudget, finding))
 }
 
@@ -276,7 +276,7 @@ fn no_budget_unified(group: &Group, also: &str) -> Option<Refusal> {
         "the kernel was built with RT_GROUP_SCHED, and under cgroup v2 only the root group has a real-time budget",
     )
     .values("a group with the cpu controller", "the root group, or a group without it")
-    .mend(format!(
+    .fix(format!(
         "echo $$ > {}/cgroup.procs before starting, or boot with rt_group_sched=0 (Linux 6.16 or later){also}",
         group.mount.display()
     ));
@@ -302,19 +302,19 @@ fn no_privilege(wanted: SchedulingPolicy) -> Option<Refusal> {
     } else {
         ""
     };
-    let place = format!("scheduling policy {wanted}");
+    let location = format!("scheduling policy {wanted}");
     let finding = match needed {
-        Some(needed) => problem(place, format!("the privilege for it is missing{namespace}"))
+        Some(needed) => problem(location, format!("the privilege for it is missing{namespace}"))
             .values(
                 format!("RLIMIT_RTPRIO {limit}, no CAP_SYS_NICE"),
                 format!("RLIMIT_RTPRIO of at least {needed}, or CAP_SYS_NICE"),
             )
-            .mend(format!(
+            .fix(format!(
                 "run as root, or prlimit --pid $$ --rtprio={needed} from root before starting (services: LimitRTPRIO={needed}; containers: --ulimit rtprio={needed} or --cap-add SYS_NICE)"
             )),
-        None => problem(place, format!("the privilege for it is missing{namespace}"))
+        None => problem(location, format!("the privilege for it is missing{namespace}"))
             .values("no CAP_SYS_NICE", "CAP_SYS_NICE; no limit can replace it")
-            .mend("run as root (containers: --cap-add SYS_NICE)"),
+            .fix("run as root (containers: --cap-add SYS_NICE)"),
     };
     Some(refusal(RefusalKind::PolicyNotGranted, finding))
 }
@@ -342,6 +342,6 @@ pub(crate) fn memory_not_locked(cause: &io::Error) -> Refusal {
                 },
             ),
         )
-        .mend("prlimit --pid $$ --memlock=unlimited from root before starting (services: LimitMEMLOCK=infinity; containers: --ulimit memlock=-1 or --cap-add IPC_LOCK), or measure without locking");
+        .fix("prlimit --pid $$ --memlock=unlimited from root before starting (services: LimitMEMLOCK=infinity; containers: --ulimit memlock=-1 or --cap-add IPC_LOCK), or measure without locking");
     refusal(RefusalKind::MemoryNotLocked, finding)
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use rampart_model::{Block, CpuId, MeterKind, MeterPlan, Nanos, Phase, Series, WarmUp, WorstEvent};
 
-use super::block_line::SeriesCounts;
+use super::batch_line::SeriesCounts;
 use super::console::Console;
 use super::slots::Slots;
 use super::thread::Boundary;

@@ -10,7 +10,7 @@ use rampart_model::Block;
 use rampart_model::MeterEvent;
 use serde::Serialize;
 
-use super::block_line::{self, SeriesCounts};
+use super::batch_line::{self, SeriesCounts};
 
 use crate::linux::checked;
 
@@ -141,7 +141,7 @@ impl Console {
         block: &Block,
         series: impl Iterator<Item = &'a mut SeriesCounts>,
     ) {
-        block_line::write(&mut self.output, block, series);
+        batch_line::write(&mut self.output, block, series);
     }
 
     /// Waits until a request or a signal comes, output can leave, or `timeout` (in ms; negative:

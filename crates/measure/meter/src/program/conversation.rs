@@ -100,7 +100,7 @@ impl Requests {
     }
 
     fn bad(&self, what: &str) -> Refusal {
-        refuse(Finding::new(Severity::Problem, REQUEST, what).mend(format!(
+        refuse(Finding::new(Severity::Error, REQUEST, what).fix(format!(
             "start it through `{}`, or see `rampart schema {}` for the form of a request",
             self.command, self.schema
         )))
@@ -109,12 +109,12 @@ impl Requests {
     fn wrong_protocol(&self, present: &str) -> Refusal {
         refuse(
             Finding::new(
-                Severity::Problem,
+                Severity::Error,
                 REQUEST,
                 "it is of another version of the conversation",
             )
             .values(present, self.protocol.to_string())
-            .mend("use rampart and rampart-meter of the same version"),
+            .fix("use rampart and rampart-meter of the same version"),
         )
     }
 }

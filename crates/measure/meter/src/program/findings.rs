@@ -50,12 +50,12 @@ pub(super) fn unsuitable_clock(plan: &MeterPlan) -> Option<Refusal> {
     if sleeps && resolution > COARSEST_CLOCK {
         return Some(refusal(
             Finding::new(
-                Severity::Problem,
+                Severity::Error,
                 PLACE,
                 "its timers are too coarse: the kernel runs without high-resolution timers",
             )
             .values(resolution.to_string(), "1 ns")
-            .mend("boot without highres=off, on a kernel with CONFIG_HIGH_RES_TIMERS"),
+            .fix("boot without highres=off, on a kernel with CONFIG_HIGH_RES_TIMERS"),
         ));
     }
     None
@@ -64,7 +64,7 @@ pub(super) fn unsuitable_clock(plan: &MeterPlan) -> Option<Refusal> {
 /// A meter that is not for an operating system.
 pub(super) fn no_bare_metal(plan: &MeterPlan) -> Refusal {
     let mut finding = plan.meter.not_here("meter");
-    finding.severity = Severity::Problem;
+    finding.severity = Severity::Error;
     Refusal {
         kind: RefusalKind::NeedsBareMetal,
         finding,
@@ -76,7 +76,7 @@ pub(super) fn stuck_counter() -> Refusal {
     Refusal {
         kind: RefusalKind::ClockUnsuitable,
         finding: Finding::new(
-            Severity::Problem,
+            Severity::Error,
             "the processor's counter",
             "it does not move forward together with CLOCK_MONOTONIC",
         ),
@@ -107,12 +107,12 @@ pub(super) fn silent() -> Refusal {
     Refusal {
         kind: RefusalKind::System,
         finding: Finding::new(
-            Severity::Problem,
+            Severity::Error,
             "a measuring thread",
             "it does not answer: something of higher priority holds its CPU all the time, or its real-time budget is used up",
         )
         .values(threads.join("; "), "an answer at once")
-        .mend("look for it with: ps -eLo pid,tid,class,rtprio,psr,comm --sort=-rtprio"),
+        .fix("look for it with: ps -eLo pid,tid,class,rtprio,psr,comm --sort=-rtprio"),
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) fn settle(plan: &MeterPlan) -> Result<House, Refusal> {
                 "the rest of the program runs on a measured CPU and disturbs it some twenty times a second",
             )
             .values(cpus.to_string(), format!("CPUs other than {}", plan.cpus))
-            .mend("give the program a CPU that is not measured"),
+            .fix("give the program a CPU that is not measured"),
         )
     } else if cpus != wanted {
         Some(

@@ -75,7 +75,7 @@ pub fn run_load(wish: &LoadWish, cell: Option<&CellPlace>) -> ExitCode {
         told.store(true, Ordering::Relaxed);
     });
     let done = match cell {
-        Some(place) => in_cell(wish, place, &stop),
+        Some(location) => in_cell(wish, location, &stop),
         None => here(wish, &stop),
     };
     let Err(what) = done else {
@@ -108,9 +108,9 @@ fn here(wish: &LoadWish, stop: &AtomicBool) -> Result<(), String> {
     Ok(())
 }
 
-fn in_cell(wish: &LoadWish, place: &CellPlace, stop: &AtomicBool) -> Result<(), String> {
+fn in_cell(wish: &LoadWish, location: &CellPlace, stop: &AtomicBool) -> Result<(), String> {
     let silent = |what: &str| format!("the program in the cell does not answer: {what}");
-    let mut load = CellLoad::give(place, wish.form, Nanos::from(wish.duration))
+    let mut load = CellLoad::give(location, wish.form, Nanos::from(wish.duration))
         .map_err(|refusal| refusal.finding.to_string())?;
     let begin = Instant::now();
     while !load.has_begun() {

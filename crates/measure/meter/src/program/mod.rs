@@ -13,7 +13,7 @@
 //! stands in. What `rampart-meter agent` does is in `rampart-agent`.
 
 mod backward;
-mod block_line;
+mod batch_line;
 mod blocker;
 mod cell;
 mod collector;

@@ -63,7 +63,7 @@ fn converse(cell: Option<&CellPlace>, console: &mut Console) -> Result<(), End> 
         return Err(REQUESTS.none().into());
     };
     let cell = match cell {
-        Some(place) => Some(Arc::new(CellMemory::open(place)?)),
+        Some(location) => Some(Arc::new(CellMemory::open(location)?)),
         None => None,
     };
     measure_once(&line, &allowed, cell.as_ref(), console)?;
@@ -211,10 +211,10 @@ impl Session {
     ) -> Result<(), Refusal> {
         wake::prepare();
         let whole = Arc::clone(&self.plan);
-        for (place, cpu) in whole.cpus.iter().enumerate() {
+        for (location, cpu) in whole.cpus.iter().enumerate() {
             // From here on a thread knows its own period alone.
             let plan = Arc::new(MeterPlan {
-                interval: whole.interval_of(place),
+                interval: whole.interval_of(location),
                 ..(*whole).clone()
             });
             let (producer, consumer) = ring(ring_capacity(&plan));
@@ -223,7 +223,7 @@ impl Session {
             let assignment = Assignment {
                 cpu,
                 plan: Arc::clone(&plan),
-                place,
+                location,
                 allowed: allowed.clone(),
                 counter: self.counter,
                 scale: self.scale,
@@ -241,8 +241,8 @@ impl Session {
                     Some(cell) => Box::new(move || relay(assignment, &cell)),
                 })
                 .map_err(|cause| {
-                    let place = format!("thread {}", thread::name(cpu));
-                    diagnosis::system(&place, "it cannot be created", &cause)
+                    let location = format!("thread {}", thread::name(cpu));
+                    diagnosis::system(&location, "it cannot be created", &cause)
                 })?;
             self.threads.push(Measuring {
                 collector: Collector::new(cpu, &plan, consumer, boundary),

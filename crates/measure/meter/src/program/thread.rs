@@ -110,7 +110,7 @@ pub(super) struct Assignment {
     pub(super) cpu: CpuId,
     pub(super) plan: Arc<MeterPlan>,
     /// Its place among the plan's CPUs, by which aligned starts are spread.
-    pub(super) place: usize,
+    pub(super) location: usize,
     /// Where the program may run.
     pub(super) allowed: CpuSet,
     pub(super) counter: CounterKind,
@@ -181,8 +181,8 @@ impl Assignment {
             Nanos::ZERO
         } else {
             Nanos(
-                (u128::from(plan.interval.0) * self.place as u128 / plan.cpus.len().max(1) as u128)
-                    as u64,
+                (u128::from(plan.interval.0) * self.location as u128
+                    / plan.cpus.len().max(1) as u128) as u64,
             )
         };
         let mut run = Running {
@@ -245,10 +245,10 @@ impl Assignment {
             CpuSet::single(self.cpu)
         };
         if let Err(cause) = scheduling::set_affinity(&wanted) {
-            let place = format!("thread {}", name(self.cpu));
+            let location = format!("thread {}", name(self.cpu));
             return Err(match cause.raw_os_error() {
                 Some(libc::EINVAL) => diagnosis::outside(self.cpu, &self.allowed),
-                _ => diagnosis::system(&place, "it cannot be bound to its CPU", &cause),
+                _ => diagnosis::system(&location, "it cannot be bound to its CPU", &cause),
             });
         }
         scheduling::set_policy(self.plan.policy)
@@ -273,15 +273,15 @@ struct Checks<'a> {
 impl Checks<'_> {
     fn verify(&self) -> Result<(SchedulingPolicy, CpuSet), Refusal> {
         let name = name(self.cpu);
-        let place = format!("thread {name}");
+        let location = format!("thread {name}");
         let policy = scheduling::policy()
-            .map_err(|cause| diagnosis::system(&place, "its policy cannot be read", &cause))?;
+            .map_err(|cause| diagnosis::system(&location, "its policy cannot be read", &cause))?;
         if policy != EffectivePolicy::Known(self.plan.policy) {
             let present = policy.to_string();
             return Err(diagnosis::other_policy(&name, self.plan.policy, &present));
         }
         let affinity = scheduling::affinity()
-            .map_err(|cause| diagnosis::system(&place, "its affinity cannot be read", &cause))?;
+            .map_err(|cause| diagnosis::system(&location, "its affinity cannot be read", &cause))?;
         if affinity != CpuSet::single(self.cpu) && !self.roams() {
             return Err(diagnosis::affinity(&name, self.cpu, &affinity));
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Refusals: each with its kind, its place, its mend and its exit code.
+//! Refusals: each with its kind, its place, its fix and its exit code.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -335,7 +335,7 @@ fn no_real_time_budget() {
     let words = &["RT_GROUP_SCHED", "is 0", &command];
     let refusal = refused(&plan, &mut group.command());
     assert_refused(&refusal, RefusalKind::NoRealTimeBudget, words);
-    // The command that it names mends it.
+    // The command that it names fixes it.
     let status = Command::new("sh").args(["-c", &command]).status();
     if !status.is_ok_and(|status| status.success()) {
         return skip("the rest of the machine has taken the whole budget");

@@ -53,8 +53,8 @@ fn every_meter_keeps_a_timeline() {
         let thread = finished.thread();
         assert!(!thread.worst.is_empty(), "{kind}");
         for worst in &thread.worst {
-            let place = (worst.at.saturating_sub(start).0 / slot.0) as usize;
-            assert!(slots[place] >= Some(worst.value), "{kind}: {worst:?}");
+            let location = (worst.at.saturating_sub(start).0 / slot.0) as usize;
+            assert!(slots[location] >= Some(worst.value), "{kind}: {worst:?}");
         }
     }
 }
@@ -214,7 +214,7 @@ fn every_cpu_has_its_thread() {
         assert_eq!(thread.placement.cpus_seen, CpuSet::single(thread.cpu));
     }
     // Nothing is left for the rest of the program, and that is said.
-    let told = |finding: &rampart_model::Finding| finding.place.contains("housekeeping");
+    let told = |finding: &rampart_model::Finding| finding.location.contains("housekeeping");
     assert!(
         finished.findings.iter().any(told),
         "{:?}",
@@ -308,11 +308,11 @@ fn a_stopped_process_has_missed_the_periods_it_slept_through() {
         .filter(|block| block.phase == Phase::Measured)
         .flat_map(|block| block.timeline.clone())
         .collect();
-    let place = |moment: Nanos| (moment.saturating_sub(start).0 / 50_000_000) as usize;
-    let last = place(worst.at);
+    let location = |moment: Nanos| (moment.saturating_sub(start).0 / 50_000_000) as usize;
+    let last = location(worst.at);
     assert_eq!(slots[last], Some(worst.value));
     assert!(
-        slots[place(worst.at.saturating_sub(worst.value)) + 1..last]
+        slots[location(worst.at.saturating_sub(worst.value)) + 1..last]
             .iter()
             .all(Option::is_none)
     );

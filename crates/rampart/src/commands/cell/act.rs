@@ -136,8 +136,8 @@ fn told(arguments: &Create, resolved: &Resolved, number: Option<u32>) -> Result<
 fn read(path: &Path) -> Result<Vec<u8>, OperateError> {
     let unreadable = |what: String| {
         OperateError::Usage(
-            Finding::new(Severity::Problem, path.display().to_string(), what)
-                .mend("name a plain binary, as objcopy -O binary makes it"),
+            Finding::new(Severity::Error, path.display().to_string(), what)
+                .fix("name a plain binary, as objcopy -O binary makes it"),
         )
     };
     let bytes = std::fs::read(path).map_err(|error| unreadable(error.to_string()))?;
@@ -165,8 +165,8 @@ pub(super) fn write(arguments: &Write) -> Result<ExitCode, Failure> {
     match &arguments.file {
         Some(path) => {
             data = std::fs::read(path).map_err(|error| {
-                let place = path.display().to_string();
-                OperateError::Usage(Finding::new(Severity::Problem, place, error.to_string()))
+                let location = path.display().to_string();
+                OperateError::Usage(Finding::new(Severity::Error, location, error.to_string()))
             })?;
         }
         None => {
@@ -175,12 +175,12 @@ pub(super) fn write(arguments: &Write) -> Result<ExitCode, Failure> {
     }
     let (cell, region) = &arguments.region;
     let memory = Operator::open()?.region(cell, region)?;
-    let place = format!("cell {cell}, shared region {region}");
+    let location = format!("cell {cell}, shared region {region}");
     if !memory.is_writable() {
         return Err(OperateError::Refused(vec![
-            Finding::new(Severity::Problem, place, "the root is not its writer")
+            Finding::new(Severity::Error, location, "the root is not its writer")
                 .values("a region that a cell writes", "one that the root writes")
-                .mend(format!(
+                .fix(format!(
                     "rampart cell create {cell} --shared NAME=SIZE:root makes one"
                 )),
         ])
@@ -193,12 +193,12 @@ pub(super) fn write(arguments: &Write) -> Result<ExitCode, Failure> {
         && arguments.at <= bytes;
     if !fits {
         return Err(OperateError::Usage(
-            Finding::new(Severity::Problem, place, "this cannot be written there")
+            Finding::new(Severity::Error, location, "this cannot be written there")
                 .values(
                     format!("{} bytes at {}", data.len(), arguments.at),
                     format!("whole words of 8 bytes within {bytes}"),
                 )
-                .mend("fill it up to whole words, or choose another --at"),
+                .fix("fill it up to whole words, or choose another --at"),
         )
         .into());
     }
@@ -209,12 +209,12 @@ pub(super) fn write(arguments: &Write) -> Result<ExitCode, Failure> {
     if !whole || memory.is_lost() {
         return Err(OperateError::Refused(vec![
             Finding::new(
-                Severity::Problem,
-                place,
+                Severity::Error,
+                location,
                 "the cell was destroyed while it was written",
             )
             .values("gone", "there")
-            .mend("rampart cell list"),
+            .fix("rampart cell list"),
         ])
         .into());
     }

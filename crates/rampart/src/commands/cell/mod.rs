@@ -26,7 +26,7 @@ Examples:
   rampart cell disable                          the hypervisor is gone
 
 Cells are a matter of arm64 machines with a GICv3, a kernel that was booted at EL2 without VHE, and
-memory that is kept from Linux; `enable` says what is missing, and what mends it. Nothing depends on a
+memory that is kept from Linux; `enable` says what is missing, and how to fix it. Nothing depends on a
 process: who has what is known by the driver (/dev/rampart).
 
 Exit codes: 0 done; 2 the arguments make no sense, or there is no such cell; 4 something is missing or

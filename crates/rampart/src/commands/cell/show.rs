@@ -97,8 +97,8 @@ fn more(text: &mut String, cell: &CellReport) {
         failure.guest_address
     );
     for (row, registers) in failure.registers.chunks(4).enumerate() {
-        let named = registers.iter().enumerate().map(|(place, value)| {
-            let name = format!("x{}", 4 * row + place);
+        let named = registers.iter().enumerate().map(|(location, value)| {
+            let name = format!("x{}", 4 * row + location);
             format!("{name:>3} {value:<18}")
         });
         let line: Vec<String> = named.collect();
@@ -158,12 +158,12 @@ pub(super) fn read(arguments: &Read) -> Result<ExitCode, Failure> {
     if memory.is_lost() {
         return Err(OperateError::Refused(vec![
             Finding::new(
-                Severity::Problem,
+                Severity::Error,
                 format!("cell {cell}, shared region {region}"),
                 "the cell was destroyed while it was read",
             )
             .values("gone", "there")
-            .mend("rampart cell list"),
+            .fix("rampart cell list"),
         ])
         .into());
     }

@@ -55,7 +55,7 @@ fn fitting(from: &Path, recorded: &RecordedMachine) -> Result<ReadPlan, Failure>
 fn subject(read: &ReadPlan) -> Subject<'_> {
     Subject {
         machine: &read.machine,
-        surroundings: &read.surroundings,
+        environment: &read.environment,
         plan: &read.plan,
         resolved: &read.resolved,
         file: &read.path,

@@ -12,8 +12,8 @@ use rampart_domain::Domain;
 use rampart_evaluate::{EvaluateError, MeasureContext, measure};
 use rampart_host::{MachineRoot, StateDirectory, read_machine};
 use rampart_model::{
-    CpuSet, DomainKind, DomainSelection, MeterKind, MeterPlan, Nanos, SchedulingPolicy,
-    StandingPlan, StandingState, Status,
+    ActivePlan, ActivePlanState, CpuSet, DomainKind, DomainSelection, MeterKind, MeterPlan, Nanos,
+    SchedulingPolicy, Status,
 };
 use rampart_status::Latencies;
 
@@ -55,7 +55,7 @@ struct Standing {
 
 impl Standing {
     /// None where none stands.
-    fn of(plan: Option<&StandingPlan>) -> Option<Self> {
+    fn of(plan: Option<&ActivePlan>) -> Option<Self> {
         plan.map(|plan| Self {
             boot: plan.boot.clone(),
             applied_at: plan.applied_at,
@@ -66,7 +66,7 @@ impl Standing {
 /// CPUs that are measured together, and what is started there.
 #[derive(Debug)]
 struct Place {
-    domain: Option<rampart_model::StandingDomain>,
+    domain: Option<rampart_model::ActiveDomain>,
     cpus: CpuSet,
 }
 
@@ -79,7 +79,7 @@ impl Meters {
     }
 
     /// Starts them where nobody spins.
-    pub(super) fn start(plan: Option<&StandingPlan>, status: &Status) -> Result<Self, Failure> {
+    pub(super) fn start(plan: Option<&ActivePlan>, status: &Status) -> Result<Self, Failure> {
         let mut meters = Self::default();
         meters.program = Some(meter_program()?);
         meters.place(plan.filter(is_whole), status);
@@ -88,8 +88,8 @@ impl Meters {
 
     /// Places them anew where a plan was applied or released since. While one is being applied they
     /// stay where they are.
-    pub(super) fn follow(&mut self, plan: Option<&StandingPlan>, status: &Status) {
-        let is_begun = plan.is_some_and(|plan| plan.state == StandingState::Begun);
+    pub(super) fn follow(&mut self, plan: Option<&ActivePlan>, status: &Status) {
+        let is_begun = plan.is_some_and(|plan| plan.state == ActivePlanState::Begun);
         let plan = plan.filter(is_whole);
         if self.program.is_none() || is_begun || Standing::of(plan) == self.placed_for {
             return;
@@ -103,24 +103,24 @@ impl Meters {
         self.place(plan, status);
     }
 
-    fn place(&mut self, plan: Option<&StandingPlan>, status: &Status) {
+    fn place(&mut self, plan: Option<&ActivePlan>, status: &Status) {
         let Some(program) = self.program.clone() else {
             return;
         };
         self.placed_for = Standing::of(plan);
         let usable = read_machine(&MachineRoot::system()).topology.usable();
-        let (places, left_out) = places(plan, status, &usable);
+        let (locations, left_out) = places(plan, status, &usable);
         for remark in left_out {
             self.remark(remark);
         }
         // Those that were asked to end may not have ended yet.
         self.threads.retain(|thread| !thread.is_finished());
-        for place in places {
+        for location in locations {
             let heard = Arc::clone(&self.heard);
             let stop = Arc::clone(&self.stop);
             let program = program.clone();
             self.threads.push(thread::spawn(move || {
-                if let Err(remark) = run(&place, &program, &heard, &stop)
+                if let Err(remark) = run(&location, &program, &heard, &stop)
                     && !stop.load(Ordering::Relaxed)
                 {
                     let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -153,24 +153,24 @@ impl Drop for Meters {
 }
 
 /// A plan that is applied to its end; another one has no walls to measure behind.
-fn is_whole(plan: &&StandingPlan) -> bool {
-    plan.state == StandingState::Stands
+fn is_whole(plan: &&ActivePlan) -> bool {
+    plan.state == ActivePlanState::Active
 }
 
 /// Where meters go, and what is said of the CPUs that get none.
 fn places(
-    plan: Option<&StandingPlan>,
+    plan: Option<&ActivePlan>,
     status: &Status,
     usable: &CpuSet,
 ) -> (Vec<Place>, Vec<String>) {
     let Some(plan) = plan else {
-        let place = Place {
+        let location = Place {
             domain: None,
             cpus: usable.clone(),
         };
-        return (vec![place], Vec::new());
+        return (vec![location], Vec::new());
     };
-    let mut places = vec![Place {
+    let mut locations = vec![Place {
         domain: None,
         cpus: plan.resolved.housekeeping.intersection(usable),
     }];
@@ -194,17 +194,17 @@ fn places(
             ));
             continue;
         }
-        places.push(Place {
+        locations.push(Place {
             domain: Some(domain.clone()),
             cpus: domain.cpus.clone(),
         });
     }
-    places.retain(|place| !place.cpus.is_empty());
-    (places, left_out)
+    locations.retain(|location| !location.cpus.is_empty());
+    (locations, left_out)
 }
 
-fn domain_of(place: &Place) -> Box<dyn Domain> {
-    match &place.domain {
+fn domain_of(location: &Place) -> Box<dyn Domain> {
+    match &location.domain {
         Some(domain) => rampart_domain::standing(domain),
         None => rampart_domain::domain_in(
             DomainSelection::of(DomainKind::Host),
@@ -215,12 +215,12 @@ fn domain_of(place: &Place) -> Box<dyn Domain> {
 
 /// Measures until it is asked to end.
 fn run(
-    place: &Place,
+    location: &Place,
     program: &std::path::Path,
     heard: &Mutex<Heard>,
     stop: &AtomicBool,
 ) -> Result<(), String> {
-    let domain = domain_of(place);
+    let domain = domain_of(location);
     let nobody = CpuSet::new();
     let context = MeasureContext {
         meter: program,
@@ -237,7 +237,7 @@ fn run(
             warm_up: Nanos::from_millis(500),
             worst: 0,
             lock_memory: false,
-            ..MeterPlan::new(MeterKind::Wakeup, place.cpus.clone())
+            ..MeterPlan::new(MeterKind::Wakeup, location.cpus.clone())
         };
         let mut hear = |block: Option<&rampart_model::Block>| {
             if let Some(block) = block {
@@ -258,12 +258,12 @@ fn run(
         let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
         heard.remarks.push(format!(
             "meter on {} under other, not fifo:1",
-            place.cpus.named()
+            location.cpus.named()
         ));
     }
     match attempt(SchedulingPolicy::Other) {
         Ok(()) => Ok(()),
         Err(_) if stop.load(Ordering::Relaxed) => Ok(()),
-        Err(_) => Err(format!("no meter on {}: {first}", place.cpus.named())),
+        Err(_) => Err(format!("no meter on {}: {first}", location.cpus.named())),
     }
 }

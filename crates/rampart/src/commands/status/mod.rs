@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rampart status`: what is true of this machine now, against the plan that stands.
+//! `rampart status`: what is true of this machine now, against the active plan.
 
 mod meter;
 mod sampler;

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rampart_host::{HostError, MachineRoot, StateDirectory, Watch, observe, standing_plan};
-use rampart_model::{ExitCode, Nanos, Observation, StandingPlan, Status};
+use rampart_host::{HostError, MachineRoot, StateDirectory, Watch, active_plan, observe};
+use rampart_model::{ActivePlan, ExitCode, Nanos, Observation, Status};
 use rampart_status::Asker;
 
 use crate::commands::VERSION;
@@ -52,14 +52,14 @@ impl Sampler {
         Ok(status)
     }
 
-    /// The plan that stands.
-    pub(super) fn plan(&self) -> Result<Option<StandingPlan>, Failure> {
+    /// The active plan.
+    pub(super) fn plan(&self) -> Result<Option<ActivePlan>, Failure> {
         plan(&self.state)
     }
 }
 
-fn plan(state: &StateDirectory) -> Result<Option<StandingPlan>, Failure> {
-    standing_plan(state)
+fn plan(state: &StateDirectory) -> Result<Option<ActivePlan>, Failure> {
+    active_plan(state)
         .map_err(|error: HostError| Failure::new(ExitCode::PreconditionMissing, error))
 }
 

@@ -41,7 +41,7 @@ pub(super) fn run(address: SocketAddr, meter: bool) -> Result<ExitCode, Failure>
         Failure::new(
             ExitCode::PreconditionMissing,
             anyhow::anyhow!(
-                "--serve {address}: cannot listen there: {cause}; mend: end what listens there \
+                "--serve {address}: cannot listen there: {cause}; fix: end what listens there \
                  (`ss -ltnp`), or name another address"
             ),
         )

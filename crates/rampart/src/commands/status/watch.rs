@@ -41,7 +41,7 @@ pub(super) fn run(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
             ExitCode::Usage,
             anyhow::anyhow!(
                 "--watch: standard input and output are not both a terminal, and the view needs \
-                 one; mend: run it on a terminal (ssh -t), or use `rampart status`, --json or --serve"
+                 one; fix: run it on a terminal (ssh -t), or use `rampart status`, --json or --serve"
             ),
         ));
     }

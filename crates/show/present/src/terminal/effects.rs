@@ -3,13 +3,13 @@
 
 use comfy_table::Cell;
 use rampart_model::{
-    ChangeOutcome, EffectOutcome, EffectRatio, Evaluation, PlanEffect, PlanEffects, PlanLeg,
+    ChangeOutcome, EffectOutcome, EffectRatio, Evaluation, PlanEffect, PlanEffects, PlanVariant,
     VerdictOutcome,
 };
 
-use super::intrusions;
 use super::sections::{said_of, with_ends};
 use super::text::Page;
+use super::unwanted_activity;
 use crate::format;
 
 /// With the plan against without, each change, and what was not part of it.
@@ -18,9 +18,9 @@ pub(crate) fn effects(page: &mut Page, evaluation: &Evaluation) {
         return;
     };
     whole(page, effects);
-    intrusions::of_plan(page, effects);
+    unwanted_activity::of_plan(page, effects);
     parts(page, effects);
-    intrusions::of_changes(page, effects);
+    unwanted_activity::of_changes(page, effects);
     not_compared(page, effects);
 }
 
@@ -28,7 +28,7 @@ fn whole(page: &mut Page, effects: &PlanEffects) {
     let rows: Vec<&PlanEffect> = effects
         .effects
         .iter()
-        .filter(|effect| effect.leg == PlanLeg::Before)
+        .filter(|effect| effect.variant == PlanVariant::Before)
         .collect();
     let Some(first) = rows.first() else {
         return;

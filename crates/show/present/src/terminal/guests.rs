@@ -71,16 +71,16 @@ fn threads(guest: &GuestReport) -> String {
         .threads
         .iter()
         .filter(|thread| thread.role == GuestThreadRole::Other);
-    let places: std::collections::BTreeSet<String> = others
+    let locations: std::collections::BTreeSet<String> = others
         .clone()
         .map(|thread| thread.cpus.named().to_string())
         .collect();
-    let places: Vec<String> = places.into_iter().collect();
-    if !places.is_empty() {
+    let locations: Vec<String> = locations.into_iter().collect();
+    if !locations.is_empty() {
         words.push(format!(
             "{} on {}",
             plural(others.count(), "other"),
-            places.join(" and ")
+            locations.join(" and ")
         ));
     }
     words.join(", ")

@@ -5,10 +5,10 @@ mod causes;
 mod cells;
 mod effects;
 mod guests;
-mod intrusions;
 mod records;
 mod sections;
 mod text;
+mod unwanted_activity;
 mod walls;
 
 pub use causes::explained;

@@ -273,9 +273,9 @@ pub(crate) fn worst(page: &mut Page, evaluation: &Evaluation) {
 /// A finding under a heading that already names its place.
 pub(crate) fn said_of(finding: &Finding, heading: &str) -> String {
     let text = finding.to_string();
-    let without_place = text.strip_prefix(&format!("{}: ", finding.place));
-    match without_place {
-        Some(rest) if heading.ends_with(&finding.place) => rest.to_owned(),
+    let without_location = text.strip_prefix(&format!("{}: ", finding.location));
+    match without_location {
+        Some(rest) if heading.ends_with(&finding.location) => rest.to_owned(),
         _ => text,
     }
 }
@@ -301,12 +301,12 @@ fn once(all: &[&Finding]) -> Vec<String> {
     for finding in all {
         let same = |other: &&mut (&Finding, BTreeSet<&Option<String>>)| {
             let other = other.0;
-            (&other.place, &other.what, &other.needed, &other.mend)
+            (&other.location, &other.what, &other.needed, &other.fix)
                 == (
-                    &finding.place,
+                    &finding.location,
                     &finding.what,
                     &finding.needed,
-                    &finding.mend,
+                    &finding.fix,
                 )
         };
         match found.iter_mut().find(same) {
@@ -327,8 +327,11 @@ fn once(all: &[&Finding]) -> Vec<String> {
 /// Invalid records first, then what weakens the rest.
 pub(crate) fn warnings(page: &mut Page, evaluation: &Evaluation) {
     let mut lines: Vec<(bool, String)> = Vec::new();
-    let legs = evaluation.plan_effects.iter().flat_map(|all| &all.records);
-    let records = evaluation.records.iter().chain(legs.map(|leg| &leg.record));
+    let variants = evaluation.plan_effects.iter().flat_map(|all| &all.records);
+    let records = evaluation
+        .records
+        .iter()
+        .chain(variants.map(|variant| &variant.record));
     for record in records {
         lines.extend(record.invalid.iter().map(|finding| {
             (

@@ -2,7 +2,7 @@
 //! Made-up verdicts that fit the made-up figures.
 
 use rampart_model::{
-    ComparisonCell, ComparisonRow, Condition, Distribution, DomainKind, Evaluation, Interval,
+    ComparisonEntry, ComparisonRow, Condition, Distribution, DomainKind, Evaluation, Interval,
     Nanos, Question, Record, Verdict, VerdictFigures, VerdictOutcome,
 };
 
@@ -232,7 +232,7 @@ fn compare(evaluation: &mut Evaluation) {
                 "the exposure does not decide it under each condition".to_owned(),
             )
         };
-        ComparisonCell {
+        ComparisonEntry {
             domain: domain.to_owned(),
             outcome: word.map(|(_, outcome)| outcome),
             answer: word.map_or("not measured", |(answer, _)| answer).to_owned(),
@@ -240,7 +240,7 @@ fn compare(evaluation: &mut Evaluation) {
             verdicts: verdicts.iter().map(|verdict| verdict.id.clone()).collect(),
         }
     };
-    let row = |question: &str, cells: Vec<ComparisonCell>| ComparisonRow {
+    let row = |question: &str, cells: Vec<ComparisonEntry>| ComparisonRow {
         question: question.to_owned(),
         cells,
     };
@@ -258,7 +258,7 @@ fn compare(evaluation: &mut Evaluation) {
                 .iter()
                 .map(|(name, kind)| {
                     if *kind == DomainKind::Host {
-                        ComparisonCell {
+                        ComparisonEntry {
                             domain: name.clone(),
                             answer: "is the host".to_owned(),
                             outcome: None,
@@ -282,7 +282,7 @@ fn compare(evaluation: &mut Evaluation) {
             "complete independence from the host",
             names
                 .iter()
-                .map(|(name, _)| ComparisonCell {
+                .map(|(name, _)| ComparisonEntry {
                     domain: name.clone(),
                     answer: "no".to_owned(),
                     outcome: Some(VerdictOutcome::Fails),

@@ -146,7 +146,8 @@ pub(crate) fn report(before: Nanos, after: Nanos) -> GuestReport {
         .map(str::to_owned)
         .to_vec(),
         kernel: "6.1.0-56-rt-amd64 #1 SMP PREEMPT_RT Debian 6.1.148-1 (2025-08-26)".to_owned(),
-        boot_line: "console=ttyS0 isolcpus=1 nohz_full=1 rcu_nocbs=1 irqaffinity=0".to_owned(),
+        kernel_command_line: "console=ttyS0 isolcpus=1 nohz_full=1 rcu_nocbs=1 irqaffinity=0"
+            .to_owned(),
         memory_bytes: 256 << 20,
         page_bytes: 4096,
         locked_bytes: 271 << 20,
@@ -168,7 +169,7 @@ pub(crate) fn report(before: Nanos, after: Nanos) -> GuestReport {
                 "the guest's memory lies on small pages",
             )
             .values("0", "128")
-            .mend("sysctl vm.nr_hugepages=128"),
+            .fix("sysctl vm.nr_hugepages=128"),
         ],
     }
 }

@@ -2,10 +2,10 @@
 //! Made-up verdicts on the made-up rounds and the made-up crash.
 
 use rampart_model::{
-    ComparisonCell, ComparisonRow, Condition, CrashRecord, CrashWitness, Crossed, Distribution,
-    Disturbance, DisturbanceKind, Evaluation, Exposure, Interval, LoadKind, LoadPlace, MeterKind,
-    Nanos, Question, Side, SignedNanos, TransferRecord, Verdict, VerdictFigures, VerdictOutcome,
-    Watched,
+    ComparisonEntry, ComparisonRow, Condition, CrashRecord, CrashWitness, Crossed, Distribution,
+    Disturbance, DisturbanceKind, Evaluation, Exposure, Interval, LoadKind, LoadLocation,
+    MeterKind, Nanos, Question, Side, SignedNanos, TransferRecord, Verdict, VerdictFigures,
+    VerdictOutcome, Watched,
 };
 
 use super::conclude::Word;
@@ -181,7 +181,7 @@ fn interference(
     );
     verdict.condition = Condition {
         load,
-        place: Some(LoadPlace::Others),
+        location: Some(LoadLocation::Others),
     };
     verdict.records.push("quiet/0/0".to_owned());
     if !round.invalid.is_empty() {
@@ -284,7 +284,7 @@ pub(crate) fn compare(evaluation: &mut Evaluation) {
         verdicts.iter().filter(of).collect()
     };
     let cell =
-        |name: &str, (answer, outcome): Word, reason: String, on: &[&Verdict]| ComparisonCell {
+        |name: &str, (answer, outcome): Word, reason: String, on: &[&Verdict]| ComparisonEntry {
             domain: name.to_owned(),
             answer: answer.to_owned(),
             outcome: Some(outcome),
@@ -363,7 +363,7 @@ pub(crate) fn compare(evaluation: &mut Evaluation) {
         let on = asked(name, Question::SameAsHost);
         let (word, reason) = match name.as_str() {
             "host" => {
-                return ComparisonCell {
+                return ComparisonEntry {
                     outcome: None,
                     ..cell(
                         name,

@@ -115,14 +115,14 @@ pub(crate) fn machine(housekeeping: &CpuSet, domains: &[DomainPlan]) -> Machine 
                 "waking from it alone takes longer than the deadline",
             )
             .values("400 µs, allowed", "less than 250 µs")
-            .mend("boot with processor.max_cstate=1, or hold /dev/cpu_dma_latency open at 0"),
+            .fix("boot with processor.max_cstate=1, or hold /dev/cpu_dma_latency open at 0"),
             Finding::new(
                 Severity::Note,
                 "cpufreq",
                 "the governor changes the CPUs' speed while they are measured",
             )
             .values("schedutil", "performance")
-            .mend(format!(
+            .fix(format!(
                 "cpupower -c 0-{} frequency-set -g performance",
                 count.saturating_sub(1)
             )),

@@ -3,9 +3,9 @@
 
 use rampart_model::{
     Bucket, Condition, CpuId, CpuRecord, CpuSet, Distribution, DomainKind, DomainPlan,
-    EffectivePlacement, Exposure, Finding, Granted, InterruptMove, LoadKind, LoadRecord,
-    LocatedWorst, MeterDetail, MeterKind, Nanos, Record, Run, SeriesRecord, Severity, ShieldReport,
-    StressorRecord, ThreadCounters, ThreadOutcome, Wall, WarmUp, WorstEvent,
+    EffectivePlacement, EffectiveSettings, Exposure, Finding, InterruptMove, IsolationMechanism,
+    LoadKind, LoadRecord, LocatedWorst, MeterDetail, MeterKind, Nanos, Record, Run, SeriesRecord,
+    Severity, ShieldReport, StressorRecord, ThreadCounters, ThreadOutcome, WarmUp, WorstEvent,
 };
 
 use super::Scenario;
@@ -141,12 +141,12 @@ fn record(
     if died.iter().all(|died| *died) {
         record.invalid.push(
             Finding::new(
-                Severity::Problem,
+                Severity::Error,
                 record.id.as_str(),
                 "the load died in every run",
             )
             .values("0 valid runs", "at least 1")
-            .mend("run the stressor's command by hand and see what it says"),
+            .fix("run the stressor's command by hand and see what it says"),
         );
     }
     record
@@ -312,17 +312,17 @@ fn run(scenario: &Scenario, record: &Record, order: u32, died: bool, measured: &
     let shielded = record.kind != DomainKind::Host;
     let container = record.kind == DomainKind::Container;
     let death = Finding::new(
-        Severity::Problem,
+        Severity::Error,
         "stress-ng",
         "the load ended before the measurement",
     )
     .values("exit status 2 after 1.2 s", "running")
-    .mend("free some memory, or name a smaller load");
+    .fix("free some memory, or name a smaller load");
     Run {
         explained: Vec::new(),
         guest: None,
         cell: None,
-        intrusions: None,
+        unwanted_activity: None,
         order,
         started: format!(
             "2026-11-21T20:{:02}:{:02}Z",
@@ -338,7 +338,7 @@ fn run(scenario: &Scenario, record: &Record, order: u32, died: bool, measured: &
         load: load(record, died),
         shield: shielded.then(|| ShieldReport {
             cpus: record.plan.cpus.clone(),
-            wall: Wall::IsolatedPartition,
+            isolation: IsolationMechanism::IsolatedPartition,
             partition: Some("isolated".to_owned()),
             interrupts: [(28, "nvme0q2", false), (31, "enp1s0-rx-2", true)]
                 .map(|(interrupt, name, moved)| InterruptMove {
@@ -357,10 +357,10 @@ fn run(scenario: &Scenario, record: &Record, order: u32, died: bool, measured: &
                     "interrupt 28 (nvme0q2)",
                     "it stays on the shielded CPUs because the kernel manages its affinity",
                 )
-                .mend("boot with isolcpus=managed_irq,domain,2-3"),
+                .fix("boot with isolcpus=managed_irq,domain,2-3"),
             ],
         }),
-        granted: Granted {
+        effective_settings: EffectiveSettings {
             runtime: if container {
                 "runc 1.1.5".to_owned()
             } else {

@@ -19,7 +19,7 @@ mod walls;
 use rampart_model::{
     Availability, Condition, ContainerEngine, CpuSet, DomainKind, DomainPlan, DomainSelection,
     EVALUATION_SCHEMA_VERSION, Evaluation, EvaluationState, ExperimentPlan, Finding, LoadKind,
-    LoadPlace, MeterKind, MeterPlan, Nanos, NotMeasured, Severity,
+    LoadLocation, MeterKind, MeterPlan, Nanos, NotMeasured, Severity,
 };
 
 /// What a made-up evaluation is made from.
@@ -42,10 +42,10 @@ pub(crate) struct Scenario {
 
 pub(crate) const IDLE: Condition = Condition::IDLE;
 
-pub(crate) const fn loaded(load: LoadKind, place: LoadPlace) -> Condition {
+pub(crate) const fn loaded(load: LoadKind, location: LoadLocation) -> Condition {
     Condition {
         load,
-        place: Some(place),
+        location: Some(location),
     }
 }
 
@@ -109,7 +109,7 @@ impl Scenario {
             machine,
             plan: ExperimentPlan {
                 measured: None,
-                legs: Vec::new(),
+                variants: Vec::new(),
                 transfer: None,
                 housekeeping: self.housekeeping.clone(),
                 domains: self.domains.clone(),
@@ -168,9 +168,9 @@ fn not_measured_vm() -> NotMeasured {
     NotMeasured {
         what: "vm".to_owned(),
         findings: vec![
-            Finding::new(Severity::Problem, "/dev/kvm", "the machine offers no virtualisation")
+            Finding::new(Severity::Error, "/dev/kvm", "the machine offers no virtualisation")
                 .values("absent", "present")
-                .mend("enable virtualisation in the firmware, then `modprobe kvm_intel` or `modprobe kvm_amd`"),
+                .fix("enable virtualisation in the firmware, then `modprobe kvm_intel` or `modprobe kvm_amd`"),
         ],
     }
 }
@@ -206,8 +206,8 @@ pub(crate) fn full() -> Evaluation {
         domains: three_domains(),
         conditions: vec![
             IDLE,
-            loaded(LoadKind::Cpu, LoadPlace::Others),
-            loaded(LoadKind::Cache, LoadPlace::Others),
+            loaded(LoadKind::Cpu, LoadLocation::Others),
+            loaded(LoadKind::Cache, LoadLocation::Others),
         ],
         meters: vec![MeterKind::Wakeup, MeterKind::Noise],
         repetitions: 3,
@@ -228,7 +228,7 @@ pub(crate) fn full() -> Evaluation {
                 "--loads",
                 "the condition was not asked for",
             )
-            .mend("rampart evaluate --loads idle,cpu,cache,io"),
+            .fix("rampart evaluate --loads idle,cpu,cache,io"),
         ],
     });
     evaluation
@@ -241,8 +241,8 @@ pub(crate) fn killed() -> Evaluation {
         domains: three_domains(),
         conditions: vec![
             IDLE,
-            loaded(LoadKind::Cpu, LoadPlace::Others),
-            loaded(LoadKind::Cache, LoadPlace::Others),
+            loaded(LoadKind::Cpu, LoadLocation::Others),
+            loaded(LoadKind::Cache, LoadLocation::Others),
         ],
         meters: vec![MeterKind::Wakeup],
         repetitions: 3,
@@ -268,7 +268,7 @@ pub(crate) fn single_cpu() -> Evaluation {
             "0",
             "a plain real-time thread on the only CPU",
         )],
-        conditions: vec![IDLE, loaded(LoadKind::Cpu, LoadPlace::Same)],
+        conditions: vec![IDLE, loaded(LoadKind::Cpu, LoadLocation::Same)],
         meters: vec![MeterKind::Wakeup],
         repetitions: 5,
         run_duration: Nanos::from_millis(1_000),
@@ -306,13 +306,9 @@ pub(crate) fn empty() -> Evaluation {
         seed: 0,
     }
     .evaluation();
-    let denied = Finding::new(
-        Severity::Problem,
-        "SCHED_FIFO",
-        "the policy was not granted",
-    )
-    .values("RLIMIT_RTPRIO 0, no CAP_SYS_NICE", "CAP_SYS_NICE")
-    .mend("sudo rampart evaluate");
+    let denied = Finding::new(Severity::Error, "SCHED_FIFO", "the policy was not granted")
+        .values("RLIMIT_RTPRIO 0, no CAP_SYS_NICE", "CAP_SYS_NICE")
+        .fix("sudo rampart evaluate");
     for domain in &evaluation.plan.domains {
         evaluation.not_measured.push(NotMeasured {
             what: domain.name.clone(),
@@ -333,7 +329,9 @@ pub(crate) fn wide() -> Evaluation {
     ];
     let mut conditions = vec![IDLE];
     for load in all_loads {
-        conditions.extend([LoadPlace::Same, LoadPlace::Others].map(|place| loaded(load, place)));
+        conditions.extend(
+            [LoadLocation::Same, LoadLocation::Others].map(|location| loaded(load, location)),
+        );
     }
     let scenario = Scenario {
         housekeeping: cpus("0-3"),

@@ -4,9 +4,9 @@
 
 use rampart_model::{
     ChangeEffect, ChangeOutcome, DomainKind, EffectOutcome, EffectRatio, Evaluation, Finding,
-    Interval, Intrusions, LegPlan, LegRecord, LoadKind, LoadPlace, MeasuredPlan, MeterKind, Nanos,
-    NotMeasured, PlanChange, PlanEffect, PlanEffects, PlanLeg, Record, SchedulingPolicy, Severity,
-    StepKind,
+    Interval, LoadKind, LoadLocation, MeasuredPlan, MeterKind, Nanos, NotMeasured, PlanChange,
+    PlanEffect, PlanEffects, PlanVariant, Record, SchedulingPolicy, Severity, StepKind,
+    UnwantedActivity, VariantPlan, VariantRecord,
 };
 
 use super::{IDLE, Scenario, conclude, cpus, domain, loaded};
@@ -31,7 +31,7 @@ pub(crate) fn plan() -> Evaluation {
     let mut evaluation = Scenario {
         housekeeping: cpus("0"),
         domains,
-        conditions: vec![IDLE, loaded(LoadKind::Cpu, LoadPlace::Others)],
+        conditions: vec![IDLE, loaded(LoadKind::Cpu, LoadLocation::Others)],
         meters: vec![MeterKind::Wakeup],
         repetitions: 4,
         run_duration: Nanos::from_millis(1_500),
@@ -54,7 +54,7 @@ pub(crate) fn plan() -> Evaluation {
     });
     let changes = [
         (
-            StepKind::Wall,
+            StepKind::Isolation,
             "press",
             "control group, interrupts, workqueues",
         ),
@@ -73,13 +73,13 @@ pub(crate) fn plan() -> Evaluation {
         title: title.to_owned(),
     })
     .to_vec();
-    let without = changes.iter().cloned().map(PlanLeg::Without);
-    evaluation.plan.legs = [PlanLeg::After, PlanLeg::Before]
+    let without = changes.iter().cloned().map(PlanVariant::Without);
+    evaluation.plan.variants = [PlanVariant::After, PlanVariant::Before]
         .into_iter()
         .chain(without)
-        .map(|leg| LegPlan {
-            visits: if leg == PlanLeg::After { 2 } else { 1 },
-            leg,
+        .map(|variant| VariantPlan {
+            visits: if variant == PlanVariant::After { 2 } else { 1 },
+            variant,
         })
         .collect();
     evaluation.plan_effects = Some(effects(&evaluation, changes));
@@ -87,18 +87,18 @@ pub(crate) fn plan() -> Evaluation {
 }
 
 fn effects(evaluation: &Evaluation, changes: Vec<PlanChange>) -> PlanEffects {
-    let of = |leg: &PlanLeg, record: &Record, factors: [f64; 4], outcome: EffectOutcome| {
-        effect(leg, record, factors, outcome)
+    let of = |variant: &PlanVariant, record: &Record, factors: [f64; 4], outcome: EffectOutcome| {
+        effect(variant, record, factors, outcome)
     };
     let mut effects = Vec::new();
-    for (place, record) in evaluation.records.iter().enumerate() {
-        let (factors, outcome) = match place {
+    for (location, record) in evaluation.records.iter().enumerate() {
+        let (factors, outcome) = match location {
             0 => ([1.0, 1.02, 1.05, 1.1], EffectOutcome::NoDifferenceShown),
             1 => ([1.04, 1.3, 1.6, 1.2], EffectOutcome::Worse),
             2 => ([0.98, 0.9, 0.7, 0.6], EffectOutcome::Inconclusive),
             _ => ([0.95, 0.4, 0.21, 0.12], EffectOutcome::Better),
         };
-        effects.push(of(&PlanLeg::Before, record, factors, outcome));
+        effects.push(of(&PlanVariant::Before, record, factors, outcome));
     }
     let press = evaluation.records.last().expect("a record");
     let judged = [
@@ -130,7 +130,12 @@ fn effects(evaluation: &Evaluation, changes: Vec<PlanChange>) -> PlanEffects {
     ];
     let mut ablation = Vec::new();
     for (change, (factors, outcome, all)) in changes.iter().zip(judged) {
-        let one = of(&PlanLeg::Without(change.clone()), press, factors, outcome);
+        let one = of(
+            &PlanVariant::Without(change.clone()),
+            press,
+            factors,
+            outcome,
+        );
         ablation.push(ChangeEffect {
             change: change.clone(),
             outcome: all,
@@ -149,7 +154,7 @@ fn effects(evaluation: &Evaluation, changes: Vec<PlanChange>) -> PlanEffects {
         tolerance: 1.25,
         changes,
         not_compared: vec![NotMeasured {
-            what: "boot line nohz_full".to_owned(),
+            what: "kernel command line nohz_full".to_owned(),
             findings: vec![
                 Finding::new(
                     Severity::Note,
@@ -157,13 +162,13 @@ fn effects(evaluation: &Evaluation, changes: Vec<PlanChange>) -> PlanEffects {
                     "it needs a restart, and is the same in all legs: as the machine was started",
                 )
                 .values("absent", "nohz_full=1")
-                .mend("rampart apply press.toml --boot, then restart"),
+                .fix("rampart apply press.toml --boot, then restart"),
             ],
         }],
-        records: vec![LegRecord {
-            leg: PlanLeg::Before,
+        records: vec![VariantRecord {
+            variant: PlanVariant::Before,
             record: Record {
-                id: format!("{}{}", PlanLeg::Before.prefix(), press.id),
+                id: format!("{}{}", PlanVariant::Before.prefix(), press.id),
                 ..press.clone()
             },
         }],
@@ -173,8 +178,8 @@ fn effects(evaluation: &Evaluation, changes: Vec<PlanChange>) -> PlanEffects {
 }
 
 /// With the plan only ticks are left, without it everything comes.
-fn intrusions(all: u64) -> Intrusions {
-    Intrusions {
+fn unwanted_activity(all: u64) -> UnwantedActivity {
+    UnwantedActivity {
         watched: Nanos::from_secs(40),
         device_interrupts: 8_412 * all,
         device_softirqs: 2_310 * all,
@@ -185,7 +190,12 @@ fn intrusions(all: u64) -> Intrusions {
     }
 }
 
-fn effect(leg: &PlanLeg, record: &Record, factors: [f64; 4], outcome: EffectOutcome) -> PlanEffect {
+fn effect(
+    variant: &PlanVariant,
+    record: &Record,
+    factors: [f64; 4],
+    outcome: EffectOutcome,
+) -> PlanEffect {
     let ratios: Vec<EffectRatio> = [0.5, 0.99, 0.999, 1.0]
         .into_iter()
         .zip(factors)
@@ -209,17 +219,20 @@ fn effect(leg: &PlanLeg, record: &Record, factors: [f64; 4], outcome: EffectOutc
         })
         .collect();
     PlanEffect {
-        leg: leg.clone(),
+        variant: variant.clone(),
         domain: record.domain.clone(),
         meter: record.plan.meter,
         condition: record.condition,
         outcome,
-        statement: format!("p99.9 ×{} of those {leg}: {outcome}", factors[2]),
+        statement: format!("p99.9 ×{} of those {variant}: {outcome}", factors[2]),
         ratios,
         smallest_detectable: Some(1.4),
-        intrusions: Some((intrusions(0), intrusions(1))),
+        unwanted_activity: Some((unwanted_activity(0), unwanted_activity(1))),
         exposure: (record.exposure, record.exposure),
-        records: (record.id.clone(), format!("{}{}", leg.prefix(), record.id)),
+        records: (
+            record.id.clone(),
+            format!("{}{}", variant.prefix(), record.id),
+        ),
     }
 }
 

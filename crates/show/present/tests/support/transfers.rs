@@ -113,12 +113,12 @@ pub(crate) fn round(
         invalid: died
             .then(|| {
                 Finding::new(
-                    Severity::Problem,
+                    Severity::Error,
                     "stress-ng",
                     "the load ended before the round did",
                 )
                 .values("exit status 2 after 0.4 s", "running")
-                .mend("free some memory, or disturb with a smaller load")
+                .fix("free some memory, or disturb with a smaller load")
             })
             .into_iter()
             .collect(),

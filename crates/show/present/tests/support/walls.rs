@@ -4,7 +4,7 @@
 
 use rampart_model::{
     Bench, Cause, CauseKind, CrashRecord, CrashWitness, DomainKind, DomainSelection, Evaluation,
-    ExplainedWorst, Finding, LoadKind, LoadPlace, MeterKind, Nanos, NotMeasured, Participant,
+    ExplainedWorst, Finding, LoadKind, LoadLocation, MeterKind, Nanos, NotMeasured, Participant,
     Severity, SignPath, SignedNanos, ThreadOutcome, TransferGroup, TransferPlan, WorstEvent,
 };
 
@@ -41,7 +41,7 @@ pub(crate) fn walls() -> Evaluation {
     let mut evaluation = Scenario {
         housekeeping: cpus("0"),
         domains: domains.clone(),
-        conditions: vec![IDLE, loaded(LoadKind::Cpu, LoadPlace::Others)],
+        conditions: vec![IDLE, loaded(LoadKind::Cpu, LoadLocation::Others)],
         meters: vec![MeterKind::Wakeup],
         repetitions: 2,
         run_duration: Nanos::from_millis(1_500),

@@ -30,10 +30,10 @@ export function virtualisation(machine: Machine): string {
 }
 
 /** The element that a verdict's evidence stands in. */
-export type VerdictPlaces = ReadonlyMap<string, string>;
+export type VerdictLocations = ReadonlyMap<string, string>;
 
 /** An anchor for each verdict. Their own ids may hold any character. */
-export function verdictPlaces(evaluation: Evaluation): VerdictPlaces {
+export function verdictLocations(evaluation: Evaluation): VerdictLocations {
   return new Map(evaluation.verdicts.map((verdict, index) => [verdict.id, `verdict-${index}`]));
 }
 
@@ -143,7 +143,7 @@ const QUESTIONS: readonly (readonly [Question, string])[] = [
 ];
 
 /** One sentence for each domain, with the gravest outcome of each question. */
-export function sentences(evaluation: Evaluation, places: VerdictPlaces): HTMLElement | null {
+export function sentences(evaluation: Evaluation, locations: VerdictLocations): HTMLElement | null {
   if (evaluation.comparison.sentences.length === 0) return null;
   return element(
     "div",
@@ -158,7 +158,7 @@ export function sentences(evaluation: Evaluation, places: VerdictPlaces): HTMLEl
         if (verdict === null) return null;
         const under = verdictSubject(verdict);
         return badge(verdict.outcome, words, {
-          href: `#${places.get(verdict.id)}`,
+          href: `#${locations.get(verdict.id)}`,
           title: `${under}: ${verdict.statement}${all.length > 1 ? ` — the gravest of ${all.length} verdicts` : ""}`,
         });
       });
@@ -181,7 +181,7 @@ const SHOWN = 6;
 function evidence(
   domain: string,
   verdicts: readonly Verdict[],
-  places: VerdictPlaces,
+  locations: VerdictLocations,
   leading: MeterKind | undefined,
 ): HTMLElement | null {
   if (verdicts.length === 0) return null;
@@ -195,7 +195,7 @@ function evidence(
       control ? ` (control${isFelt(verdict) ? "" : " not felt"})` : "",
     ].join("");
     const attributes = {
-      href: `#${places.get(verdict.id)}`,
+      href: `#${locations.get(verdict.id)}`,
       title: `${verdict.outcome}: ${verdict.statement}`,
     };
     const made = control
@@ -225,7 +225,7 @@ function evidence(
 }
 
 /** The questions, each answered for each domain, each answer with its evidence. */
-export function comparison(evaluation: Evaluation, places: VerdictPlaces): HTMLElement | null {
+export function comparison(evaluation: Evaluation, locations: VerdictLocations): HTMLElement | null {
   const { rows } = evaluation.comparison;
   const first = rows[0];
   if (first === undefined) return null;
@@ -240,7 +240,7 @@ export function comparison(evaluation: Evaluation, places: VerdictPlaces): HTMLE
           cell: [
             element("strong", { class: `answer-word ${outcome}` }, cell.answer),
             element("span", { class: "reason" }, prose(cell.reason)),
-            evidence(cell.domain, verdicts, places, leading),
+            evidence(cell.domain, verdicts, locations, leading),
           ],
           attributes: { "data-domain": cell.domain },
         };

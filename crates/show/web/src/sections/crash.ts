@@ -4,7 +4,7 @@ import { badge, type Child, drawing, element, findingList, pairs, section, withC
 import type { CrashRecord, CrashWitness, Evaluation, RecordedAfter, Verdict } from "../evaluation";
 import { grouped, time } from "../figures";
 import { asked, domainName } from "../select";
-import type { VerdictPlaces } from "./answer";
+import type { VerdictLocations } from "./answer";
 
 /** Within this of the crash the axis is about even, further out logarithmic. */
 const NEAR = 5e6;
@@ -15,12 +15,12 @@ function bent(nanos: number): number {
 }
 
 /** The section; null where nothing was crashed. */
-export function crash(evaluation: Evaluation, places: VerdictPlaces): HTMLElement | null {
+export function crash(evaluation: Evaluation, locations: VerdictLocations): HTMLElement | null {
   const of = evaluation.crash;
   if (!of) return null;
   const verdicts = new Map(asked(evaluation, "crash").map((verdict) => [verdict.domain, verdict]));
   const earliest = Math.min(...of.witnesses.map((one) => (one.lived ?? 0) - one.uncertainty), -1e7) * 3;
-  const place = (nanos: number) => {
+  const location = (nanos: number) => {
     const [from, to] = [bent(earliest), bent(of.observed)];
     return Math.min(Math.max((bent(nanos) - from) / (to - from), 0), 1) * 100;
   };
@@ -36,9 +36,9 @@ export function crash(evaluation: Evaluation, places: VerdictPlaces): HTMLElemen
       "div",
       { class: "lives" },
       ...of.witnesses.map((witness) =>
-        life(evaluation, of, witness, verdicts.get(witness.domain), places, place),
+        life(evaluation, of, witness, verdicts.get(witness.domain), locations, location),
       ),
-      axis(earliest, of.observed, place),
+      axis(earliest, of.observed, location),
     ),
     pairs(
       ["crashed by", withCode(of.how)],
@@ -56,14 +56,14 @@ function life(
   of: CrashRecord,
   witness: CrashWitness,
   verdict: Verdict | undefined,
-  places: VerdictPlaces,
-  place: (nanos: number) => number,
+  locations: VerdictLocations,
+  location: (nanos: number) => number,
 ): HTMLElement {
   const { lived, uncertainty } = witness;
   const name = verdict?.outcome ?? "inconclusive";
   return element(
     "div",
-    { class: "life", id: verdict && places.get(verdict.id), title: verdict?.statement },
+    { class: "life", id: verdict && locations.get(verdict.id), title: verdict?.statement },
     element("b", {}, domainName(evaluation, witness.domain)),
     verdict ? badge(verdict.outcome) : element("span", {}, "not judged"),
     drawing(
@@ -74,14 +74,20 @@ function life(
         drawing("rect", {
           x: 0,
           y: 4,
-          width: `${place(lived + uncertainty)}%`,
+          width: `${location(lived + uncertainty)}%`,
           height: 14,
           class: `${name} unsure`,
         }),
-        drawing("rect", { x: 0, y: 4, width: `${place(lived - uncertainty)}%`, height: 14, class: name }),
-        drawing("line", { x1: `${place(lived)}%`, x2: `${place(lived)}%`, y1: 1, y2: 21, class: "last" }),
+        drawing("rect", { x: 0, y: 4, width: `${location(lived - uncertainty)}%`, height: 14, class: name }),
+        drawing("line", {
+          x1: `${location(lived)}%`,
+          x2: `${location(lived)}%`,
+          y1: 1,
+          y2: 21,
+          class: "last",
+        }),
       ],
-      drawing("line", { x1: `${place(0)}%`, x2: `${place(0)}%`, y1: 0, y2: 22, class: "crash" }),
+      drawing("line", { x1: `${location(0)}%`, x2: `${location(0)}%`, y1: 0, y2: 22, class: "crash" }),
     ),
     element("span", { class: "lived" }, livedWords(of, witness)),
     witness.after && element("span", { class: "recorded" }, recordedWords(witness.after)),
@@ -102,11 +108,11 @@ function livedWords(of: CrashRecord, { lived, uncertainty }: CrashWitness): stri
   return `last sample ${time(Math.abs(lived))} ${lived < 0 ? "before" : "after"} the crash, ±${time(uncertainty)}`;
 }
 
-function axis(earliest: number, observed: number, place: (nanos: number) => number): HTMLElement {
+function axis(earliest: number, observed: number, location: (nanos: number) => number): HTMLElement {
   const marks: [number, Child][] = [[0, element("b", {}, "crash")]];
   for (let power = 9; power >= 6; power--) {
     for (const mark of [10 ** power, -(10 ** power), 10 ** (power + 2)]) {
-      const room = marks.every(([other]) => Math.abs(place(other) - place(mark)) > 9);
+      const room = marks.every(([other]) => Math.abs(location(other) - location(mark)) > 9);
       if (mark > earliest && mark <= observed && room)
         marks.push([mark, `${mark < 0 ? "−" : "+"}${time(Math.abs(mark))}`]);
     }
@@ -117,7 +123,7 @@ function axis(earliest: number, observed: number, place: (nanos: number) => numb
     element(
       "span",
       { class: "ratio-axis" },
-      ...marks.map(([mark, words]) => element("i", { style: `left: ${place(mark)}%` }, words)),
+      ...marks.map(([mark, words]) => element("i", { style: `left: ${location(mark)}%` }, words)),
     ),
   );
 }

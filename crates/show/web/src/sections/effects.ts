@@ -22,9 +22,9 @@ import type {
   VerdictOutcome,
 } from "../evaluation";
 import { exposure, plural, prose, quantileName, ratio } from "../figures";
-import { intervalDrawing, ratioAxis, ratioMarks, ratioPlace } from "../interval";
+import { intervalDrawing, ratioAxis, ratioLocation, ratioMarks } from "../interval";
 import { conditionName, domainName } from "../select";
-import { intrusionTable, summed } from "./intrusions";
+import { summed, unwantedActivityTable } from "./unwanted-activity";
 
 const EFFECTS: { [of in EffectOutcome]: VerdictOutcome | null } = {
   better: "holds",
@@ -49,11 +49,11 @@ export function planEffects(evaluation: Evaluation): (HTMLElement | null)[] {
 
 /** Name of a change as its leg has it. */
 export function changeName(change: PlanChange): string {
-  return change.kind === "wall" ? `wall of ${change.name}` : change.name;
+  return change.kind === "isolation" ? `wall of ${change.name}` : change.name;
 }
 
 function whole(evaluation: Evaluation, effects: PlanEffects): HTMLElement | null {
-  const rows = effects.effects.filter((effect) => effect.leg === "before");
+  const rows = effects.effects.filter((effect) => effect.variant === "before");
   if (rows.length === 0 && effects.not_compared.length === 0) return null;
   const compared: Child[] =
     rows.length === 0
@@ -67,15 +67,15 @@ function whole(evaluation: Evaluation, effects: PlanEffects): HTMLElement | null
             `${plural(effects.changes.length, "change")}: ${effects.changes.map(changeName).join(", ")}.`,
           ),
           effectTable(evaluation, rows, effects.tolerance),
-          ...intrusionTable(
+          ...unwantedActivityTable(
             "What came to the domains’ CPUs in each second",
             ["domain", "condition"],
             rows.flatMap((effect) =>
-              effect.intrusions
+              effect.unwanted_activity
                 ? [
                     {
                       names: [domainName(evaluation, effect.domain), conditionName(effect.condition)],
-                      of: effect.intrusions,
+                      of: effect.unwanted_activity,
                     },
                   ]
                 : [],
@@ -89,7 +89,7 @@ function whole(evaluation: Evaluation, effects: PlanEffects): HTMLElement | null
     effects.not_compared.length > 0 && element("h3", {}, "Not part of the comparison"),
     ...effects.not_compared.flatMap((one) => [
       element("h4", {}, one.what),
-      findingList(one.findings.map((finding) => ({ ...finding, place: "" }))),
+      findingList(one.findings.map((finding) => ({ ...finding, location: "" }))),
     ]),
   );
 }
@@ -141,13 +141,13 @@ function figuresOf(one: EffectRatio, axis: readonly [number, number], tolerance:
     one.quantile >= 1 ? "worst of a run" : quantileName(one.quantile),
     element(one.differs ? "b" : "span", {}, ratio(one.ratio.estimate)),
     `${ratio(one.ratio.low)} – ${ratio(one.ratio.high)}`,
-    intervalDrawing(one.ratio, (value) => ratioPlace(value, axis), [1 / tolerance, tolerance], 1, drawn),
+    intervalDrawing(one.ratio, (value) => ratioLocation(value, axis), [1 / tolerance, tolerance], 1, drawn),
   ];
 }
 
 function parts(effects: PlanEffects): HTMLElement | null {
   if (effects.ablation.length === 0) return null;
-  const compared = effects.effects.filter((effect) => effect.leg !== "before").length;
+  const compared = effects.effects.filter((effect) => effect.variant !== "before").length;
   const rows = effects.ablation.map((one) => {
     const { colour, word } = CHANGES[one.outcome];
     return row([
@@ -166,12 +166,12 @@ function parts(effects: PlanEffects): HTMLElement | null {
       `The whole plan against the plan without each change, measured in turn: ${plural(compared, "comparison")}, corrected for each other (Holm), so that any at all is named a difference by mistake in at most one evaluation of twenty.`,
     ),
     scrolling(caption, table(caption, ["change", "verdict", "why"], ["", "", ""], [rows])),
-    ...intrusionTable(
+    ...unwantedActivityTable(
       "What came to the domains’ CPUs in each second, with the plan and without each change",
       ["change"],
       effects.changes.flatMap((change) => {
         const all = effects.effects.flatMap((effect) =>
-          isWithout(effect.leg, change) && effect.intrusions ? [effect.intrusions] : [],
+          isWithout(effect.variant, change) && effect.unwanted_activity ? [effect.unwanted_activity] : [],
         );
         return all.length === 0 ? [] : [{ names: [changeName(change)], of: summed(all) }];
       }),
@@ -179,6 +179,10 @@ function parts(effects: PlanEffects): HTMLElement | null {
   );
 }
 
-function isWithout(leg: PlanEffect["leg"], change: PlanChange): boolean {
-  return typeof leg === "object" && leg.without.kind === change.kind && leg.without.name === change.name;
+function isWithout(variant: PlanEffect["variant"], change: PlanChange): boolean {
+  return (
+    typeof variant === "object" &&
+    variant.without.kind === change.kind &&
+    variant.without.name === change.name
+  );
 }

@@ -5,7 +5,7 @@ import type { Evaluation, Machine, Run, ShieldReport } from "../evaluation";
 import { bytes, grouped, namedCpus, percent, plural, time } from "../figures";
 import { simulated } from "../select";
 import { preemption, virtualisation } from "./answer";
-import { counts, wallWords } from "./figures-table";
+import { counts, disturbanceWords } from "./figures-table";
 
 function folded(title: string, ...children: Child[]): HTMLElement {
   return element("details", {}, element("summary", {}, title), ...children);
@@ -16,7 +16,7 @@ function list(words: readonly string[], none: string): string {
 }
 
 /** What each domain was granted, from its runs. */
-export function granted(evaluation: Evaluation): HTMLElement {
+export function effective_settings(evaluation: Evaluation): HTMLElement {
   return section(
     "domains",
     "What each domain was granted",
@@ -43,13 +43,14 @@ export function granted(evaluation: Evaluation): HTMLElement {
 }
 
 function grantedTo(first: Run, runs: readonly Run[]): Child[] {
-  const { granted: given, shield } = first;
+  const { effective_settings: given, shield } = first;
   // Names of control groups may differ from run to run; what they grant may not.
-  const substance = (run: Run) => JSON.stringify([{ ...run.granted, control_groups: [] }, run.shield?.wall]);
+  const substance = (run: Run) =>
+    JSON.stringify([{ ...run.effective_settings, control_groups: [] }, run.shield?.isolation]);
   const other = runs.filter((run) => substance(run) !== substance(first));
   return [
     pairs(
-      ["wall", shield ? wallWords(shield.wall) : wallWords("none")],
+      ["wall", shield ? disturbanceWords(shield.isolation) : disturbanceWords("none")],
       ["partition reads", shield?.partition ?? null],
       ["run by", given.runtime],
       ["placed by", given.placed_by],

@@ -2,7 +2,7 @@
 // Quantiles, each with what it rests on: samples, time, runs, wall, load.
 import { backedQuantile } from "../distribution";
 import { badge, type Child, element, findingList, pairs, row, scrolling, table } from "../dom";
-import type { Evaluation, Run, ThreadOutcome, Wall } from "../evaluation";
+import type { Evaluation, IsolationMechanism, Run, ThreadOutcome } from "../evaluation";
 import { count, grouped, namedCpus, percent, quantileName, shell, time, timeOrDash } from "../figures";
 import {
   conditions,
@@ -17,7 +17,7 @@ import {
 
 const QUANTILES = [0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999];
 
-const WALLS: { [wall in Wall]: string } = {
+const WALLS: { [isolation in IsolationMechanism]: string } = {
   none: "no wall",
   "affinity-only": "affinity alone",
   "cpuset-v1": "cpuset (cgroup v1)",
@@ -25,7 +25,7 @@ const WALLS: { [wall in Wall]: string } = {
   cell: "cell (hypervisor)",
 };
 
-const SHORT_WALLS: { [wall in Wall]: string } = {
+const SHORT_WALLS: { [isolation in IsolationMechanism]: string } = {
   none: "none",
   "affinity-only": "affinity alone",
   "cpuset-v1": "cpuset",
@@ -34,8 +34,8 @@ const SHORT_WALLS: { [wall in Wall]: string } = {
 };
 
 /** A wall in words. */
-export function wallWords(wall: Wall): string {
-  return WALLS[wall];
+export function disturbanceWords(isolation: IsolationMechanism): string {
+  return WALLS[isolation];
 }
 
 /** Whether a run is part of its record's figures. */
@@ -45,7 +45,7 @@ export function counts(run: Run): boolean {
 
 /** The walls that the runs of a record got; more than one is worth a question. */
 export function walls(record: MeasuredRecord): string {
-  const got = record.runs.filter(counts).map((run) => SHORT_WALLS[run.shield?.wall ?? "none"]);
+  const got = record.runs.filter(counts).map((run) => SHORT_WALLS[run.shield?.isolation ?? "none"]);
   return [...new Set(got)].join(", ") || "–";
 }
 

@@ -48,7 +48,7 @@ function guest(name: Child, all: readonly GuestReport[]): HTMLElement {
         ],
         ["program", last.program],
         ["its kernel", last.kernel],
-        ["its boot line", element("code", {}, last.boot_line)],
+        ["its kernel command line", element("code", {}, last.kernel_command_line)],
         ["first word", `${time(last.boot_time)} after its start`],
       ),
       pairs(

@@ -6,10 +6,11 @@ import { exposure, grouped, namedCpus, plural, prose, quantileName, ratio, shell
 import { domains } from "../select";
 import { COLOURS, onThemeChange } from "../theme";
 import { TimelineChart } from "../timeline-chart";
-import { fraction, wallWord } from "../wall-words";
+import { disturbanceWord, fraction } from "../wall-words";
 import {
   blockCount,
   disturbanceName,
+  disturbanceVerdict,
   leading,
   ofDomain,
   quietRound,
@@ -18,7 +19,6 @@ import {
   type Stretch,
   trace,
   uncertainty,
-  wallVerdict,
 } from "../walls";
 import { windowStrips } from "./window-strips";
 
@@ -79,7 +79,7 @@ export class Pair {
     const { state } = this;
     if (state === null) return;
     const { of, domain } = state;
-    const verdict = wallVerdict(this.evaluation, of, domain);
+    const verdict = disturbanceVerdict(this.evaluation, of, domain);
     const rounds = this.rounds();
     const round = rounds[state.round] ?? rounds[0];
     this.element.setAttribute("aria-label", `${disturbanceName(of)} seen from ${domain}`);
@@ -278,7 +278,7 @@ export class Pair {
 }
 
 function mark(of: Disturbance, verdict: Verdict): Child {
-  const { sign, word, name } = wallWord(of, verdict);
+  const { sign, word, name } = disturbanceWord(of, verdict);
   return element("span", { class: `badge ${name}` }, `${sign} ${word}`);
 }
 

@@ -21,14 +21,14 @@ export function findings(evaluation: Evaluation): HTMLElement {
     record.runs.flatMap((run) =>
       run.invalid.map((one) => {
         const of = `${record.id}, run ${run.order}`;
-        return { ...one, place: one.place === record.id ? of : `${of}: ${one.place}` };
+        return { ...one, location: one.location === record.id ? of : `${of}: ${one.location}` };
       }),
     ),
   );
   const shields = records.flatMap((record) => record.runs.flatMap((run) => run.shield?.findings ?? []));
   const weak = records.flatMap((record) => record.runs.flatMap((run) => run.findings));
   const transfers = evaluation.transfers ?? [];
-  const of = (place: string) => (one: Finding) => ({ ...one, place: `${place}: ${one.place}` });
+  const of = (location: string) => (one: Finding) => ({ ...one, location: `${location}: ${one.location}` });
   const rounds = transfers.flatMap((round) => [
     ...round.invalid.map(of(round.id)),
     ...round.watched.flatMap((one) => one.invalid.map(of(`${one.domain} in ${round.id}`))),
@@ -60,7 +60,9 @@ export function notMeasured(evaluation: Evaluation): HTMLElement {
   const parts: Child[] = evaluation.not_measured.flatMap((one) => [
     element("h3", {}, one.what),
     findingList(
-      one.findings.map((finding) => (one.what.endsWith(finding.place) ? { ...finding, place: "" } : finding)),
+      one.findings.map((finding) =>
+        one.what.endsWith(finding.location) ? { ...finding, location: "" } : finding,
+      ),
     ),
   ]);
   const named = evaluation.not_measured.map((one) => one.what);

@@ -3,9 +3,9 @@
 import { badge, type Child, element, row, scrolling, section, table } from "../dom";
 import type { Evaluation, Interval, Verdict } from "../evaluation";
 import { chance, count, exposure, grouped, percent, prose, quantileName, ratio, time } from "../figures";
-import { intervalDrawing, ratioAxis, ratioMarks, ratioPlace } from "../interval";
+import { intervalDrawing, ratioAxis, ratioLocation, ratioMarks } from "../interval";
 import { asked, conditionName, domainName } from "../select";
-import type { VerdictPlaces } from "./answer";
+import type { VerdictLocations } from "./answer";
 
 /** Whether a table must name the meter of each row. */
 function meterColumn(verdicts: readonly Verdict[]): boolean {
@@ -13,7 +13,7 @@ function meterColumn(verdicts: readonly Verdict[]): boolean {
 }
 
 /** Deadline: exceedances, the bound of their chance, the exposure, in words. */
-export function deadline(evaluation: Evaluation, places: VerdictPlaces): HTMLElement | null {
+export function deadline(evaluation: Evaluation, locations: VerdictLocations): HTMLElement | null {
   const verdicts = asked(evaluation, "deadline");
   if (verdicts.length === 0) return null;
   const several = meterColumn(verdicts);
@@ -73,7 +73,7 @@ export function deadline(evaluation: Evaluation, places: VerdictPlaces): HTMLEle
         exposure(verdict.exposure),
       ],
       classes,
-      { id: places.get(verdict.id), title: verdict.statement },
+      { id: locations.get(verdict.id), title: verdict.statement },
     );
   });
   return section(
@@ -112,7 +112,7 @@ function ratiosOf(verdict: Verdict): Ratios | null {
 function ratioTable(
   evaluation: Evaluation,
   verdicts: readonly Verdict[],
-  places: VerdictPlaces,
+  locations: VerdictLocations,
   caption: string,
 ): HTMLElement {
   const several = meterColumn(verdicts);
@@ -137,7 +137,7 @@ function ratioTable(
       spanned(badge(verdict.outcome), "spanning"),
     ];
     const attributes = {
-      id: places.get(verdict.id),
+      id: locations.get(verdict.id),
       title: `${verdict.statement} — ${exposure(verdict.exposure)}${of ? `; ${of.blocks[0]} and ${of.blocks[1]} blocks compared` : ""}`,
     };
     if (of === null || ratios.length === 0) {
@@ -159,7 +159,7 @@ function ratioTable(
         `${ratio(interval.low)} – ${ratio(interval.high)}`,
         intervalDrawing(
           interval,
-          (value) => ratioPlace(value, axis),
+          (value) => ratioLocation(value, axis),
           [1 / of.tolerance, of.tolerance],
           1,
           verdict.outcome,
@@ -185,7 +185,7 @@ function confidence(verdicts: readonly Verdict[]): string {
 }
 
 /** Interference factors: loaded ÷ idle. */
-export function interference(evaluation: Evaluation, places: VerdictPlaces): HTMLElement | null {
+export function interference(evaluation: Evaluation, locations: VerdictLocations): HTMLElement | null {
   const verdicts = asked(evaluation, "interference");
   if (verdicts.length === 0) return null;
   const tolerance = verdicts.flatMap((verdict) => ratiosOf(verdict)?.tolerance ?? [])[0];
@@ -198,12 +198,12 @@ export function interference(evaluation: Evaluation, places: VerdictPlaces): HTM
       `A quantile under load ÷ the same quantile idle, with its ${confidence(verdicts)}interval: 1 means that the neighbour’s load is not felt. `,
       tolerance !== undefined && `The wall counts as holding up to ${ratio(tolerance)} (shaded).`,
     ),
-    ratioTable(evaluation, verdicts, places, "Interference factors"),
+    ratioTable(evaluation, verdicts, locations, "Interference factors"),
   );
 }
 
 /** Ratios to the host. */
-export function sameAsHost(evaluation: Evaluation, places: VerdictPlaces): HTMLElement | null {
+export function sameAsHost(evaluation: Evaluation, locations: VerdictLocations): HTMLElement | null {
   const verdicts = asked(evaluation, "same-as-host");
   if (verdicts.length === 0) return null;
   const first = verdicts.flatMap((verdict) => ratiosOf(verdict) ?? [])[0];
@@ -218,6 +218,6 @@ export function sameAsHost(evaluation: Evaluation, places: VerdictPlaces): HTMLE
       first !== undefined && `Up to ${ratio(first.tolerance)} counts as the same (shaded). `,
       detectable.length > 0 && `This exposure tells ratios from ${ratio(Math.max(...detectable))} on from 1.`,
     ),
-    ratioTable(evaluation, verdicts, places, "Ratios to the host"),
+    ratioTable(evaluation, verdicts, locations, "Ratios to the host"),
   );
 }

@@ -3,28 +3,28 @@
 import { type Child, element, scrolling, section, table } from "../dom";
 import type { Disturbance, Evaluation, Interval } from "../evaluation";
 import { exposure, plural, ratio, time } from "../figures";
-import { intervalDrawing, ratioAxis, ratioMarks, ratioPlace, transferPlace } from "../interval";
+import { intervalDrawing, ratioAxis, ratioLocation, ratioMarks, transferLocation } from "../interval";
 import { domainName } from "../select";
-import { fraction, wallFigure, wallWord } from "../wall-words";
+import { disturbanceFigure, disturbanceWord, fraction } from "../wall-words";
 import {
   blockCount,
   disturbanceName,
   disturbances,
+  disturbanceVerdict,
   isOwn,
   leading,
   roundsOf,
-  wallVerdict,
   watchedDomains,
 } from "../walls";
-import type { VerdictPlaces } from "./answer";
+import type { VerdictLocations } from "./answer";
 import { Pair } from "./pair";
 
 /** The section; null where nothing was disturbed. */
-export function walls(evaluation: Evaluation, places: VerdictPlaces): HTMLElement | null {
+export function walls(evaluation: Evaluation, locations: VerdictLocations): HTMLElement | null {
   const rows = disturbances(evaluation);
   const columns = watchedDomains(evaluation);
   if (rows.length === 0 || columns.length === 0) return null;
-  return new Walls(evaluation, places, rows, columns).element;
+  return new Walls(evaluation, locations, rows, columns).element;
 }
 
 class Walls {
@@ -35,7 +35,7 @@ class Walls {
 
   constructor(
     private readonly evaluation: Evaluation,
-    private readonly places: VerdictPlaces,
+    private readonly locations: VerdictLocations,
     rows: readonly Disturbance[],
     private readonly columns: readonly string[],
   ) {
@@ -44,19 +44,19 @@ class Walls {
     const loads = rows.filter((of) => of.kind !== "block");
     const factors = loads.flatMap((of) =>
       columns.flatMap((domain) => {
-        const verdict = wallVerdict(evaluation, of, domain);
+        const verdict = disturbanceVerdict(evaluation, of, domain);
         return (verdict && leading(verdict)) ?? [];
       }),
     );
     const tolerance = this.tolerance("interference") ?? 1.5;
     const axis = ratioAxis(factors, tolerance);
-    const place = (value: number) => ratioPlace(value, axis);
+    const location = (value: number) => ratioLocation(value, axis);
     const bodies = [
       this.body("Blocks", "part that reaches the watched domain: 0 none of it, 1 all", blocks, (one, name) =>
-        intervalDrawing(one, transferPlace, [-0.15, this.tolerance("transfer") ?? 0.1], 0, name),
+        intervalDrawing(one, transferLocation, [-0.15, this.tolerance("transfer") ?? 0.1], 0, name),
       ),
       this.body("Loads", "factor on the largest of the compared quantiles: 1 no effect", loads, (one, name) =>
-        intervalDrawing(one, place, [1 / tolerance, tolerance], 1, name),
+        intervalDrawing(one, location, [1 / tolerance, tolerance], 1, name),
       ),
     ].filter((body) => body.length > 0);
     const header: Child[] = [
@@ -166,12 +166,12 @@ class Walls {
     domain: string,
     draw: (interval: Interval, name: string) => SVGElement,
   ): HTMLElement {
-    const verdict = wallVerdict(this.evaluation, of, domain);
+    const verdict = disturbanceVerdict(this.evaluation, of, domain);
     if (verdict === null && roundsOf(this.evaluation, of, domain).length === 0) {
       return element("td", { class: "empty", "data-domain": domain }, "not measured");
     }
     const { sign, word, name } = verdict
-      ? wallWord(of, verdict)
+      ? disturbanceWord(of, verdict)
       : { sign: "–", word: "not judged", name: "inconclusive" };
     const interval = verdict && leading(verdict);
     const ends = interval && verdict.question === "transfer" ? fraction : ratio;
@@ -191,14 +191,14 @@ class Walls {
         element("span", { "aria-hidden": true }, `${sign} `),
         element("span", {}, word),
       ),
-      interval && element("b", {}, verdict && wallFigure(verdict)),
+      interval && element("b", {}, verdict && disturbanceFigure(verdict)),
       interval && element("span", { class: "ends" }, `${ends(interval.low)} to ${ends(interval.high)}`),
       interval && draw(interval, name),
     );
     return element(
       "td",
       {
-        id: verdict && this.places.get(verdict.id),
+        id: verdict && this.locations.get(verdict.id),
         class: `wall ${name}`,
         "data-disturbance": disturbanceName(of),
         "data-domain": domain,
@@ -218,7 +218,7 @@ class Walls {
     for (const of of rows) {
       for (const domain of this.columns) {
         if (roundsOf(this.evaluation, of, domain).length === 0) continue;
-        const verdict = wallVerdict(this.evaluation, of, domain);
+        const verdict = disturbanceVerdict(this.evaluation, of, domain);
         const leaks = verdict?.outcome === "leaks" && !isOwn(of, domain);
         const rank = (leaks ? 4 : 0) + (of.domain !== domain ? 2 : 0) + (of.kind === "block" ? 1 : 0);
         if (best === null || rank > best.rank) best = { of, domain, rank };
@@ -230,7 +230,9 @@ class Walls {
   /** A link to a verdict of the matrix chooses its pair. */
   private chooseByAddress(): void {
     const id = decodeURIComponent(location.hash.slice(1));
-    const verdict = this.evaluation.verdicts.find((one) => one.disturbance && this.places.get(one.id) === id);
+    const verdict = this.evaluation.verdicts.find(
+      (one) => one.disturbance && this.locations.get(one.id) === id,
+    );
     if (verdict?.disturbance) this.choose(verdict.disturbance, verdict.domain);
   }
 

@@ -17,11 +17,11 @@ export function windowStrips(round: Round): HTMLElement | null {
   const all = rows.flatMap(({ of }) => of);
   if (all.length === 0) return null;
   const axis = [Math.max(Math.min(...all) / 1.3, 1), Math.max(...all) * 1.3] as const;
-  const place = (value: number) =>
+  const location = (value: number) =>
     (Math.log(Math.max(value, 1) / axis[0]) / Math.log(axis[1] / axis[0])) * 100;
   const marks: number[] = [];
   for (const mark of logMarks(axis))
-    if (marks.every((other) => Math.abs(place(other) - place(mark)) > 14)) marks.push(mark);
+    if (marks.every((other) => Math.abs(location(other) - location(mark)) > 14)) marks.push(mark);
   return element(
     "figure",
     { class: "window-strips" },
@@ -47,12 +47,12 @@ export function windowStrips(round: Round): HTMLElement | null {
           drawing("line", { x1: 0, x2: "100%", y1: "50%", y2: "50%", class: "rail" }),
           // A little up and down, so that equal ones do not hide each other.
           ...of.map((value, index) =>
-            drawing("circle", { cx: `${place(value)}%`, cy: 7 + ((index * 5) % 12), r: 3 }),
+            drawing("circle", { cx: `${location(value)}%`, cy: 7 + ((index * 5) % 12), r: 3 }),
           ),
           middle !== null &&
             drawing("line", {
-              x1: `${place(middle)}%`,
-              x2: `${place(middle)}%`,
+              x1: `${location(middle)}%`,
+              x2: `${location(middle)}%`,
               y1: 0,
               y2: "100%",
               class: "median",
@@ -67,7 +67,7 @@ export function windowStrips(round: Round): HTMLElement | null {
       element(
         "span",
         { class: "ratio-axis", "aria-hidden": true },
-        ...marks.map((mark) => element("i", { style: `left: ${place(mark)}%` }, time(mark))),
+        ...marks.map((mark) => element("i", { style: `left: ${location(mark)}%` }, time(mark))),
       ),
     ),
   );

@@ -29,7 +29,7 @@ pub(super) fn power(known: &Known<'_>) -> Vec<Knob> {
             "a CPU in a deep idle state takes that long to answer an interrupt",
         )
         .weighs(Severity::Warning)
-        .mend_by_owner(
+        .fix_by_owner(
             "cpupower idle-set -D 10, or boot with processor.max_cstate=1 intel_idle.max_cstate=0",
         ),
         Knob::new(
@@ -40,7 +40,7 @@ pub(super) fn power(known: &Known<'_>) -> Vec<Knob> {
             "a CPU that first has to speed up answers late",
         )
         .weighs(Severity::Warning)
-        .mend_by_owner(
+        .fix_by_owner(
             "echo performance | tee /sys/devices/system/cpu/cpufreq/policy*/scaling_governor",
         ),
         latency_limit(known),
@@ -56,7 +56,7 @@ pub(super) fn power(known: &Known<'_>) -> Vec<Knob> {
                 "the firmware stops all CPUs, and no kernel sees it",
             )
             .weighs(Severity::Warning)
-            .mend_by_owner(
+            .fix_by_owner(
                 "switch off in the firmware what makes them: legacy USB, power management, fwupd",
             ),
         );
@@ -108,7 +108,7 @@ fn latency_limit(known: &Known<'_>) -> Knob {
         latency_held(known).is_some() || facts.idle_exit <= SHALLOW,
         "without a limit an idle CPU goes as deep as it can",
     )
-    .mend_by_owner(
+    .fix_by_owner(
         "echo n/a > /sys/devices/system/cpu/cpuN/power/pm_qos_resume_latency_us, or hold /dev/cpu_dma_latency open with 0 in it",
     )
 }
@@ -142,7 +142,8 @@ fn file(row: &Row, known: &Known<'_>, isolation: &Isolation) -> Option<Knob> {
     let wrong: Vec<String> = files
         .iter()
         .filter(|(_, text)| {
-            wanted != Wanted::Told && satisfies(wanted, format, text, isolation) != Some(true)
+            wanted != Wanted::Informational
+                && satisfies(wanted, format, text, isolation) != Some(true)
         })
         .map(|(path, text)| format!("{path} is {text}"))
         .collect();
@@ -169,7 +170,7 @@ fn file(row: &Row, known: &Known<'_>, isolation: &Isolation) -> Option<Knob> {
             row.reason,
         )
         .applied(applied)
-        .mend_by_owner(row.mend(isolation)),
+        .fix_by_owner(row.fix(isolation)),
     )
 }
 
@@ -197,7 +198,7 @@ pub(super) fn kernel_threads(known: &Known<'_>) -> Vec<Knob> {
     let severity = if throttled {
         Severity::Warning
     } else {
-        Severity::Problem
+        Severity::Error
     };
     let needed = virtual_cpu.saturating_add(1);
     VitalThread::ALL
@@ -216,7 +217,7 @@ pub(super) fn kernel_threads(known: &Known<'_>) -> Vec<Knob> {
                 .iter()
                 .filter(|(name, _)| belongs(name))
                 .min_by_key(|(_, policy)| priority(*policy))?;
-            let mend = if prefix.starts_with("rcu") {
+            let fix = if prefix.starts_with("rcu") {
                 format!("boot the host with rcutree.kthread_prio={needed} or more")
             } else {
                 format!("chrt --fifo --pid {needed} $(pgrep -x {name}), and so for its like")
@@ -230,7 +231,7 @@ pub(super) fn kernel_threads(known: &Known<'_>) -> Vec<Knob> {
                     "a thread of the kernel that may not run before a busy virtual CPU is starved by it, except for the real-time throttling's pauses",
                 )
                 .weighs(severity)
-                .mend_by_owner(mend),
+                .fix_by_owner(fix),
             )
         })
         .collect()
@@ -260,7 +261,7 @@ pub(super) fn caches(known: &Known<'_>) -> Vec<Knob> {
         !facts.divides_caches || facts.cache_groups.is_some_and(|groups| groups > 0),
         "a neighbour that fills a shared cache slows the guest down, whatever wall is between them",
     );
-    vec![knob.mend_by_owner(
+    vec![knob.fix_by_owner(
         "mount -t resctrl resctrl /sys/fs/resctrl, and make a group with these CPUs and an exclusive schemata",
     )]
 }

@@ -6,10 +6,10 @@
 //!
 //! What a row says was read: from the kernel, from the guest, or from the command line that QEMU
 //! runs with. Rampart sets what is the guest's own. The machine's settings are its owner's: they
-//! are told here, with what would mend them.
+//! are told here, with what would fix them.
 
-mod boot_line;
 mod facts;
+mod kernel_command_line;
 mod machine;
 mod program;
 mod table;
@@ -22,7 +22,7 @@ use rampart_model::{CpuSet, Finding, GuestKnob, GuestThread, Severity};
 pub(super) use self::facts::HostFacts;
 use super::description::Description;
 
-/// Who sets what a mend for the machine names.
+/// Who sets what a fix for the machine names.
 const BY_OWNER: &str = "Rampart leaves the machine's own settings to its owner";
 
 /// All that is known of a guest and its machine.
@@ -52,7 +52,7 @@ impl Known<'_> {
 pub(super) struct Knob {
     pub(super) told: GuestKnob,
     severity: Severity,
-    mend: String,
+    fix: String,
 }
 
 impl Knob {
@@ -73,7 +73,7 @@ impl Knob {
                 reason: reason.to_owned(),
             },
             severity: Severity::Note,
-            mend: String::new(),
+            fix: String::new(),
         }
     }
 
@@ -89,19 +89,19 @@ impl Knob {
         self
     }
 
-    /// What mends it.
-    fn mend(mut self, mend: impl Into<String>) -> Self {
-        self.mend = mend.into();
+    /// What fixes it.
+    fn fix(mut self, fix: impl Into<String>) -> Self {
+        self.fix = fix.into();
         self
     }
 
-    /// What mends it on the machine, which is not for Rampart to set.
-    fn mend_by_owner(self, mend: impl Into<String>) -> Self {
-        let mend = mend.into();
-        if mend.is_empty() {
+    /// What fixes it on the machine, which is not for Rampart to set.
+    fn fix_by_owner(self, fix: impl Into<String>) -> Self {
+        let fix = fix.into();
+        if fix.is_empty() {
             return self;
         }
-        self.mend(format!("{mend}; {BY_OWNER}"))
+        self.fix(format!("{fix}; {BY_OWNER}"))
     }
 
     /// A knob that is not as it should be, as a finding.
@@ -112,10 +112,10 @@ impl Knob {
         }
         let finding = Finding::new(self.severity, told.name.clone(), told.reason.clone())
             .values(told.present.clone(), told.wanted.clone());
-        Some(if self.mend.is_empty() {
+        Some(if self.fix.is_empty() {
             finding
         } else {
-            finding.mend(self.mend.clone())
+            finding.fix(self.fix.clone())
         })
     }
 }
@@ -125,7 +125,7 @@ pub(super) fn all(known: &Known<'_>) -> Vec<Knob> {
     let mut knobs = Vec::new();
     if known.guest.real_time {
         knobs.extend(machine::power(known));
-        knobs.extend(boot_line::of_host(known));
+        knobs.extend(kernel_command_line::of_host(known));
         knobs.extend(machine::files(known));
         knobs.extend(machine::kernel_threads(known));
         knobs.extend(machine::caches(known));
@@ -134,7 +134,7 @@ pub(super) fn all(known: &Known<'_>) -> Vec<Knob> {
     knobs.extend(program::command(known));
     knobs.extend(program::threads(known));
     if known.guest.real_time {
-        knobs.extend(boot_line::of_guest(known));
+        knobs.extend(kernel_command_line::of_guest(known));
     }
     knobs
 }

@@ -61,7 +61,7 @@ impl<'a> Command<'a> {
             of.reason,
         )
         .applied(satisfied)
-        .mend(format!("give {} {}={}", of.option, of.name, of.wanted))
+        .fix(format!("give {} {}={}", of.option, of.name, of.wanted))
     }
 }
 
@@ -95,7 +95,7 @@ pub(super) fn memory(known: &Known<'_>) -> Vec<Knob> {
             "fewer misses of the translation caches, and no page is moved or split",
         )
         .applied(huge)
-        .mend_by_owner(format!(
+        .fix_by_owner(format!(
             "echo {} > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
             backing.mebibytes.div_ceil(2)
         )),
@@ -108,7 +108,7 @@ pub(super) fn memory(known: &Known<'_>) -> Vec<Knob> {
         )
         .applied(locked == "on")
         .weighs(Severity::Warning)
-        .mend("run as root, or with an unlimited RLIMIT_MEMLOCK (`ulimit -l unlimited`), and free memory"),
+        .fix("run as root, or with an unlimited RLIMIT_MEMLOCK (`ulimit -l unlimited`), and free memory"),
         command.knob(Setting {
             knob: "mem-merge (KSM) for the guest",
             option: "-machine",
@@ -146,7 +146,7 @@ fn node(known: &Known<'_>, command: Command<'_>) -> Knob {
     )
     .applied(bound.is_some())
     .weighs(Severity::Warning)
-    .mend("choose CPUs of one node with --cpus")
+    .fix("choose CPUs of one node with --cpus")
 }
 
 /// What QEMU was told.
@@ -163,7 +163,7 @@ pub(super) fn command(known: &Known<'_>) -> Vec<Knob> {
             "emulated instructions have no bound in time",
         )
         .applied(accelerator == "kvm")
-        .mend("measure `vm` on a machine whose KVM runs guests"),
+        .fix("measure `vm` on a machine whose KVM runs guests"),
         topology(command),
         devices(command),
     ];
@@ -178,7 +178,7 @@ pub(super) fn command(known: &Known<'_>) -> Vec<Knob> {
                 "the processor's own timers and instructions",
             )
             .applied(model == "host")
-            .mend("give -cpu host"),
+            .fix("give -cpu host"),
         );
         knobs.push(command.knob(Setting {
             knob: "pmu",
@@ -197,7 +197,7 @@ pub(super) fn command(known: &Known<'_>) -> Vec<Knob> {
                 "tells the guest that its CPUs are never preempted for an unlimited time, so that its locks cost no exits; untrue while its first CPU shares one with the emulator's threads",
             )
             .applied(hint)
-            .mend("keep two CPUs or more for ordinary work"),
+            .fix("keep two CPUs or more for ordinary work"),
         );
         knobs.push(Knob::new(
             "-overcommit cpu-pm",
@@ -221,7 +221,7 @@ fn topology(command: Command<'_>) -> Knob {
         "the guest must not take two virtual CPUs for siblings",
     )
     .applied(satisfied)
-    .mend("give -smp N,sockets=1,cores=N,threads=1")
+    .fix("give -smp N,sockets=1,cores=N,threads=1")
 }
 
 fn devices(command: Command<'_>) -> Knob {
@@ -254,14 +254,14 @@ fn devices(command: Command<'_>) -> Knob {
         "each emulated device wakes the program's main loop",
     )
     .applied(satisfied)
-    .mend("give -nodefaults, and none of these with -device")
+    .fix("give -nodefaults, and none of these with -device")
 }
 
 /// Threads as they were read back.
 pub(super) fn threads(known: &Known<'_>) -> Vec<Knob> {
     let (guest, threads) = (known.guest, known.threads);
     let mut knobs = Vec::new();
-    let mend = "see what moves threads here (irqbalance, tuned, a manager of control groups), stop it, and measure again";
+    let fix = "see what moves threads here (irqbalance, tuned, a manager of control groups), stop it, and measure again";
     for (number, cpu) in guest.cpus.iter().enumerate() {
         let role = u32::try_from(number).map(GuestThreadRole::VirtualCpu);
         let thread = threads.iter().find(|thread| Ok(thread.role) == role);
@@ -280,8 +280,8 @@ pub(super) fn threads(known: &Known<'_>) -> Vec<Knob> {
                 "one physical CPU for each real-time virtual one, before the guest runs its first instruction",
             )
             .applied(satisfied)
-            .weighs(Severity::Problem)
-            .mend(mend),
+            .weighs(Severity::Error)
+            .fix(fix),
         );
     }
     let others = || {
@@ -309,7 +309,7 @@ pub(super) fn threads(known: &Known<'_>) -> Vec<Knob> {
         )
         .applied(strays.is_empty())
         .weighs(Severity::Warning)
-        .mend(mend),
+        .fix(fix),
     );
     knobs
 }

@@ -80,7 +80,7 @@ pub(super) const FILES: [Row; 27] = [
     own(
         "/proc/sys/kernel/soft_watchdog",
         Wanted::Number(0),
-        "the watchdog of soft lock-ups (`nosoftlockup` on the boot line) wakes a thread on every CPU",
+        "the watchdog of soft lock-ups (`nosoftlockup` on the kernel command line) wakes a thread on every CPU",
     ),
     host(
         "/proc/sys/kernel/hung_task_timeout_secs",
@@ -93,12 +93,12 @@ pub(super) const FILES: [Row; 27] = [
     ),
     own(
         "/sys/module/processor/parameters/max_cstate",
-        Wanted::Told,
+        Wanted::Informational,
         "1 keeps ACPI's deep idle states out from boot on; what is on now stands with the idle states",
     ),
     own(
         "/sys/module/intel_idle/parameters/max_cstate",
-        Wanted::Told,
+        Wanted::Informational,
         "0 or 1 keeps the processor's deep idle states out from boot on; what is on now stands with the idle states",
     ),
     host(
@@ -174,12 +174,12 @@ impl Row {
         }
         match self.in_catalogue() {
             Some((knob, format)) => (knob.wanted, format),
-            None => (Wanted::Told, Format::Text),
+            None => (Wanted::Informational, Format::Text),
         }
     }
 
     fn in_catalogue(&self) -> Option<(&'static rampart_rules::Knob, Format)> {
-        rampart_rules::all().find_map(|knob| match knob.place {
+        rampart_rules::all().find_map(|knob| match knob.location {
             Place::File(format, paths) if paths.contains(&self.path) => Some((knob, format)),
             _ => None,
         })
@@ -220,7 +220,7 @@ impl Row {
     }
 
     /// The command or change that sets the file; nothing where there is no right value.
-    pub(super) fn mend(&self, isolation: &Isolation) -> String {
+    pub(super) fn fix(&self, isolation: &Isolation) -> String {
         let (wanted, format) = self.wanted();
         let Some(value) = to_write(wanted, format, isolation) else {
             return String::new();
@@ -250,7 +250,7 @@ mod tests {
     fn every_file_is_in_the_catalogue_or_has_a_wish_of_its_own() {
         for row in FILES {
             let same = rampart_rules::all().filter(
-                |knob| matches!(knob.place, Place::File(_, paths) if paths.contains(&row.path)),
+                |knob| matches!(knob.location, Place::File(_, paths) if paths.contains(&row.path)),
             );
             let expected = match row.own {
                 None => 1..=1,

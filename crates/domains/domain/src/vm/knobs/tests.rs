@@ -50,7 +50,8 @@ fn hello() -> AgentHello {
         kernel_release: "6.1.0-rt".to_owned(),
         kernel_version: "#1 SMP PREEMPT_RT".to_owned(),
         architecture: "x86_64".to_owned(),
-        boot_line: "quiet isolcpus=managed_irq,domain,1-2 nohz_full=1-2 rcu_nocbs=1-2".to_owned(),
+        kernel_command_line: "quiet isolcpus=managed_irq,domain,1-2 nohz_full=1-2 rcu_nocbs=1-2"
+            .to_owned(),
         cpus: set("0-2"),
         problems: Vec::new(),
     }
@@ -164,7 +165,7 @@ fn a_host_that_is_set_up_is_told_as_such() {
         assert!(!knob.told.satisfied, "{knob:?}");
         let finding = knob.finding().expect("a finding");
         assert!(finding.present.is_some() && finding.needed.is_some());
-        assert!(finding.mend.is_some(), "{finding}");
+        assert!(finding.fix.is_some(), "{finding}");
     }
 }
 
@@ -289,8 +290,8 @@ fn starving_the_kernels_own_threads_is_a_problem_unless_all_is_throttled() {
     };
     let severity = |found: &[Knob], name| named(found, name).finding().map(|of| of.severity);
     let bare = of("-1", SchedulingPolicy::Fifo(1));
-    assert_eq!(severity(&bare, "ksoftirqd/"), Some(Severity::Problem));
-    assert_eq!(severity(&bare, "rcub/"), Some(Severity::Problem));
+    assert_eq!(severity(&bare, "ksoftirqd/"), Some(Severity::Error));
+    assert_eq!(severity(&bare, "rcub/"), Some(Severity::Error));
     assert_eq!(severity(&bare, "rcuc/"), None);
     let throttled = of("950000", SchedulingPolicy::Fifo(2));
     assert_eq!(severity(&throttled, "ksoftirqd/"), Some(Severity::Warning));
@@ -333,7 +334,7 @@ fn what_would_mend_the_machine_is_told_and_whose_it_is() {
         )
     };
     let found = knobs(&facts, &guest, &threads(&guest), 0);
-    for (name, mend) in [
+    for (name, fix) in [
         ("hung_task", "sysctl kernel.hung_task_timeout_secs=600;"),
         ("soft_watchdog", "sysctl kernel.soft_watchdog=0;"),
         ("kthread_prio", "boot with rcutree.kthread_prio=2;"),
@@ -354,8 +355,8 @@ fn what_would_mend_the_machine_is_told_and_whose_it_is() {
         ("SMI", "firmware"),
     ] {
         let finding = named(&found, name).finding().expect("a finding");
-        let told = finding.mend.unwrap_or_default();
-        assert!(told.contains(mend) && told.ends_with(BY_OWNER), "{told}");
+        let told = finding.fix.unwrap_or_default();
+        assert!(told.contains(fix) && told.ends_with(BY_OWNER), "{told}");
     }
     assert_eq!(named(&found, "SMI").told.present, "2");
 }
@@ -365,9 +366,9 @@ fn a_guest_on_an_emulated_machine_keeps_its_tick_and_that_is_right() {
     let mut guest = example(Accelerator::Kvm, Board::Microvm);
     guest.emulated = true;
     let facts = facts("", &[]);
-    let of = |boot_line: &str| {
+    let of = |kernel_command_line: &str| {
         let mut hello = hello();
-        boot_line.clone_into(&mut hello.boot_line);
+        kernel_command_line.clone_into(&mut hello.kernel_command_line);
         all(&Known {
             facts: &facts,
             guest: &guest,
@@ -378,11 +379,15 @@ fn a_guest_on_an_emulated_machine_keeps_its_tick_and_that_is_right() {
             firmware_interrupts: None,
         })
     };
-    let own = guest.boot_line();
+    let own = guest.kernel_command_line();
     let found = of(&own);
     let inside: Vec<&Knob> = found
         .iter()
-        .filter(|knob| knob.told.name.contains("on the guest's boot line"))
+        .filter(|knob| {
+            knob.told
+                .name
+                .contains("on the guest's kernel command line")
+        })
         .collect();
     assert_eq!(inside.len(), 3);
     for knob in inside {

@@ -55,7 +55,7 @@ pub(super) fn arguments(guest: &GuestOrder, facilities: &Facilities) -> Vec<OsSt
     pair("-device", "pvpanic-pci".into());
     if let Some(kernel) = &guest.kernel {
         pair("-kernel", kernel.as_os_str().to_owned());
-        pair("-append", text(boot_line(guest)));
+        pair("-append", text(kernel_command_line(guest)));
     }
     if let Some(initramfs) = &guest.initramfs {
         pair("-initrd", initramfs.as_os_str().to_owned());
@@ -102,9 +102,9 @@ fn memory(guest: &GuestOrder, facilities: &Facilities) -> String {
     text
 }
 
-/// The kernel's boot line: a console, the disk as root file system where there is one, and where
+/// The kernel's kernel command line: a console, the disk as root file system where there is one, and where
 /// some of the virtual CPUs keep house, all others isolated inside.
-fn boot_line(guest: &GuestOrder) -> String {
+fn kernel_command_line(guest: &GuestOrder) -> String {
     let mut words = vec!["console=ttyS0".to_owned(), "panic=-1".to_owned()];
     if guest.disk.is_some() {
         words.push("root=/dev/vda rw".to_owned());

@@ -9,7 +9,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rampart_host::{MachineRoot, Place, PlaceGroup, PlacedThread, place_thread};
+use rampart_host::{MachineRoot, Place, PlacedThread, PlacementGroup, place_thread};
 use rampart_model::{CpuId, CpuSet, Finding, SchedulingPolicy, Severity};
 use rampart_qemu::Qemu;
 use serde_json::json;
@@ -86,15 +86,19 @@ impl GuestOrder {
     }
 
     /// Where a thread belongs.
-    fn place(&self, number: Option<usize>, name: &str, group: &PlaceGroup) -> Place {
+    fn place(&self, number: Option<usize>, name: &str, group: &PlacementGroup) -> Place {
         let virtual_cpu = number.and_then(|number| self.virtual_cpus.get(number));
         let (group, cpus, policy) = match virtual_cpu {
             Some(cpu) => (group.clone(), &cpu.cpus, cpu.policy),
             // QEMU names the threads that serve devices `IO …`, the kernel its own `vhost-…`.
             None if name.starts_with("IO ") || name.starts_with("vhost") => {
-                (PlaceGroup::AsIs, &self.service, SchedulingPolicy::Other)
+                (PlacementGroup::AsIs, &self.service, SchedulingPolicy::Other)
             }
-            None => (PlaceGroup::AsIs, &self.emulator, SchedulingPolicy::Other),
+            None => (
+                PlacementGroup::AsIs,
+                &self.emulator,
+                SchedulingPolicy::Other,
+            ),
         };
         Place {
             group,
@@ -107,8 +111,8 @@ impl GuestOrder {
 
 /// cgroup v2 keeps the threads of a process together, unless the group is threaded, as that of a wall
 /// is where the kernel allows it (Documentation/admin-guide/cgroup-v2.rst, "Threads").
-fn stays_whole(group: &PlaceGroup) -> bool {
-    let PlaceGroup::V2(path) = group else {
+fn stays_whole(group: &PlacementGroup) -> bool {
+    let PlacementGroup::V2(path) = group else {
         return false;
     };
     fs::read_to_string(path.join("cgroup.type")).is_ok_and(|kind| kind.trim() != "threaded")
@@ -128,7 +132,7 @@ pub struct GuestEnd {
 pub struct PlannedGuest {
     qemu: Qemu,
     order: GuestOrder,
-    group: PlaceGroup,
+    group: PlacementGroup,
     /// Whether its threads stay together in the group: those of the emulator are then behind the wall.
     stays_whole: bool,
     virtual_cpus: Vec<u32>,
@@ -144,16 +148,16 @@ impl PlannedGuest {
     /// If there is no QEMU, no KVM, or a virtual CPU does not get its place.
     pub fn start(
         order: GuestOrder,
-        group: PlaceGroup,
+        group: PlacementGroup,
     ) -> Result<(Self, Vec<Finding>), DomainError> {
         let unavailable = |finding: Box<Finding>| DomainError::Unavailable(*finding);
         if order.kernel.is_none() && order.disk.is_none() {
             let finding = Finding::new(
-                Severity::Problem,
+                Severity::Error,
                 format!("domain {}", order.name),
                 "the guest has neither a kernel nor a disk",
             );
-            return Err(DomainError::Unavailable(finding.mend(
+            return Err(DomainError::Unavailable(finding.fix(
                 "write kernel = \"/boot/vmlinuz-…\" or disk = \"FILE\" in the plan",
             )));
         }
@@ -202,23 +206,23 @@ impl PlannedGuest {
     fn place_all(&mut self) -> Result<Vec<Finding>, DomainError> {
         let mut findings = Vec::new();
         if self.stays_whole {
-            let place = Place {
+            let location = Place {
                 group: self.group.clone(),
                 cpus: None,
                 policy: None,
                 nice: None,
             };
-            rampart_host::place_process(self.process(), &place)?;
+            rampart_host::place_process(self.process(), &location)?;
         }
         findings.extend(self.place_new()?);
         for helper in kernel_helpers(self.process()) {
-            let place = self.order.place(None, &helper.name, &self.group);
-            let place = Place {
+            let location = self.order.place(None, &helper.name, &self.group);
+            let location = Place {
                 policy: None,
-                ..place
+                ..location
             };
             findings.extend(
-                place_thread(helper.id, &place)
+                place_thread(helper.id, &location)
                     .ok()
                     .and_then(|placed| placed.refused),
             );
@@ -262,11 +266,11 @@ impl PlannedGuest {
         thread: &Thread,
         number: Option<usize>,
     ) -> Result<PlacedThread, DomainError> {
-        let mut place = self.order.place(number, &thread.name, &self.group);
+        let mut location = self.order.place(number, &thread.name, &self.group);
         if self.stays_whole {
-            place.group = PlaceGroup::AsIs;
+            location.group = PlacementGroup::AsIs;
         }
-        Ok(place_thread(thread.id, &place)?)
+        Ok(place_thread(thread.id, &location)?)
     }
 
     fn await_running(&self) -> Result<(), DomainError> {

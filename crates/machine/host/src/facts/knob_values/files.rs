@@ -6,14 +6,14 @@ use std::io::ErrorKind;
 
 use rampart_model::{CpuId, CpuSet};
 use rampart_rules::readings::{file_templates, presence_templates};
-use rampart_rules::{PlaceValue, Reading, Unread};
+use rampart_rules::{LocationValue, Reading, Unread};
 
 use crate::MachineRoot;
 
 const DEBUG: &str = "sys/kernel/debug";
 
 /// Every template of which something is there.
-pub(super) fn read(root: &MachineRoot, real_time: &CpuSet) -> BTreeMap<String, Vec<PlaceValue>> {
+pub(super) fn read(root: &MachineRoot, real_time: &CpuSet) -> BTreeMap<String, Vec<LocationValue>> {
     let machine = Names {
         root,
         real_time,
@@ -23,7 +23,7 @@ pub(super) fn read(root: &MachineRoot, real_time: &CpuSet) -> BTreeMap<String, V
     };
     let mut files = BTreeMap::new();
     for template in file_templates() {
-        let mut places: Vec<PlaceValue> = machine
+        let mut locations: Vec<LocationValue> = machine
             .paths(template)
             .into_iter()
             .filter_map(|(path, keys)| {
@@ -31,32 +31,32 @@ pub(super) fn read(root: &MachineRoot, real_time: &CpuSet) -> BTreeMap<String, V
                 Some(place(path, keys, reading))
             })
             .collect();
-        if places.is_empty() {
-            places.extend(
+        if locations.is_empty() {
+            locations.extend(
                 hidden(root, template)
                     .map(|why| place(template[1..].to_owned(), Vec::new(), Reading::Refused(why))),
             );
         }
-        if !places.is_empty() {
-            files.insert(template.to_owned(), places);
+        if !locations.is_empty() {
+            files.insert(template.to_owned(), locations);
         }
     }
     for template in presence_templates() {
-        let places: Vec<PlaceValue> = machine
+        let locations: Vec<LocationValue> = machine
             .paths(template)
             .into_iter()
             .filter(|(path, _)| root.exists(path))
             .map(|(path, keys)| place(path, keys, Reading::Value(String::new())))
             .collect();
-        if !places.is_empty() {
-            files.insert(template.to_owned(), places);
+        if !locations.is_empty() {
+            files.insert(template.to_owned(), locations);
         }
     }
     files
 }
 
-fn place(path: String, keys: Vec<String>, reading: Reading) -> PlaceValue {
-    PlaceValue {
+fn place(path: String, keys: Vec<String>, reading: Reading) -> LocationValue {
+    LocationValue {
         path: format!("/{path}"),
         keys,
         reading,

@@ -6,7 +6,7 @@ mod interrupts;
 mod processes;
 
 use rampart_model::CpuSet;
-use rampart_rules::{BootLine, KernelVersion, ProcessLimits, Readings};
+use rampart_rules::{KernelCommandLine, KernelVersion, ProcessLimits, Readings};
 use rustix::process::{Resource, getrlimit};
 
 use crate::MachineRoot;
@@ -40,7 +40,9 @@ pub fn read_knob_values(root: &MachineRoot, real_time: &CpuSet) -> Readings {
             .map(str::to_owned)
             .collect(),
         files: files::read(root, real_time),
-        boot_line: BootLine::parse(&root.text("proc/cmdline").unwrap_or_default()),
+        kernel_command_line: KernelCommandLine::parse(
+            &root.text("proc/cmdline").unwrap_or_default(),
+        ),
         options: KernelConfig::read(root).into_options(),
         threads,
         interrupts: interrupts::read(root),

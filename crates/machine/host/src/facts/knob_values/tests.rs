@@ -88,15 +88,15 @@ fn every_finding_says_what_mends_it_and_no_line_is_too_long() {
     ] {
         let check = checked(&recorded(name), cpus);
         let all = check.counts;
-        let sum = all.ok + all.advice + all.problem + all.told + all.not_read + all.not_applicable;
+        let sum = all.ok + all.warnings + all.errors + all.told + all.not_read + all.not_applicable;
         assert_eq!(sum as usize, check.findings.len());
         for finding in &check.findings {
-            if matches!(finding.state, CheckState::Problem | CheckState::Advice) {
+            if matches!(finding.state, CheckState::Error | CheckState::Warning) {
                 assert!(!finding.present.is_empty(), "{name}: {}", finding.knob);
                 assert!(!finding.wanted.is_empty(), "{name}: {}", finding.knob);
                 let set_elsewhere = finding.knob == "firmware-settings";
                 assert!(
-                    finding.mend.is_some() || set_elsewhere,
+                    finding.fix.is_some() || set_elsewhere,
                     "{name}: {}",
                     finding.knob
                 );
@@ -137,10 +137,10 @@ fn a_knob_that_moved_is_found_at_both_places() {
         );
         let check = checked(&MachineRoot::at(directory.path()), "1");
         let found = finding(&check, "migration-batch");
-        assert_eq!(found.state, CheckState::Advice, "{path}");
+        assert_eq!(found.state, CheckState::Warning, "{path}");
         assert_eq!(found.present, "32");
         assert!(
-            found.mend.as_deref().is_some_and(|mend| mend.contains('8')),
+            found.fix.as_deref().is_some_and(|fix| fix.contains('8')),
             "{found:?}"
         );
     }
@@ -189,18 +189,18 @@ fn interrupts_and_threads_on_real_time_cpus_are_named() {
     );
     let check = checked(&MachineRoot::at(directory.path()), "2-3");
     let interrupts = finding(&check, "interrupt-affinity");
-    assert_eq!(interrupts.state, CheckState::Advice);
+    assert_eq!(interrupts.state, CheckState::Warning);
     assert_eq!(interrupts.present, "1 of 2 may come to CPUs 2-3");
-    assert_eq!(interrupts.places[0].present, "0-3, now 2");
+    assert_eq!(interrupts.locations[0].present, "0-3, now 2");
     let softirq = finding(&check, "ksoftirqd-priority");
     assert_eq!(
-        (softirq.state, softirq.places.len()),
-        (CheckState::Advice, 1)
+        (softirq.state, softirq.locations.len()),
+        (CheckState::Warning, 1)
     );
     assert_eq!(softirq.present, "other");
     assert_eq!(
         finding(&check, "interrupt-thread-affinity").state,
-        CheckState::Advice
+        CheckState::Warning
     );
     assert_eq!(
         finding(&check, "interrupt-thread-priority").present,
@@ -214,11 +214,11 @@ fn interrupts_and_threads_on_real_time_cpus_are_named() {
 fn idle_states_count_only_as_far_as_they_are_allowed() {
     const CPU: &str = "sys/devices/system/cpu/cpu1";
     for (disable, limit, expected) in [
-        ("0", "0", CheckState::Advice),
+        ("0", "0", CheckState::Warning),
         ("1", "0", CheckState::Ok),
         ("0", "10", CheckState::Ok),
         ("0", "n/a", CheckState::Ok),
-        ("0", "200", CheckState::Advice),
+        ("0", "200", CheckState::Warning),
     ] {
         let directory = tempfile::tempdir().expect("directory");
         let state = |file: &str| format!("{CPU}/cpuidle/state1/{file}");
@@ -249,7 +249,7 @@ fn a_partition_that_the_kernel_cannot_keep_is_a_problem() {
         ("member", CheckState::Ok),
         (
             "isolated invalid (Cpu list in cpuset.cpus not exclusive)",
-            CheckState::Problem,
+            CheckState::Error,
         ),
     ] {
         let directory = tempfile::tempdir().expect("directory");
@@ -278,8 +278,8 @@ fn banned_cpus_of_irqbalance_are_read_as_list_and_as_mask() {
     for (line, expected) in [
         ("IRQBALANCE_BANNED_CPULIST=2-3", CheckState::Ok),
         ("IRQBALANCE_BANNED_CPUS=\"0000000c\"", CheckState::Ok),
-        ("IRQBALANCE_BANNED_CPUS=4", CheckState::Advice),
-        ("#IRQBALANCE_BANNED_CPULIST=2-3", CheckState::Advice),
+        ("IRQBALANCE_BANNED_CPUS=4", CheckState::Warning),
+        ("#IRQBALANCE_BANNED_CPULIST=2-3", CheckState::Warning),
     ] {
         let directory = tempfile::tempdir().expect("directory");
         write(
@@ -297,7 +297,7 @@ fn banned_cpus_of_irqbalance_are_read_as_list_and_as_mask() {
             expected,
             "{line}"
         );
-        assert_eq!(finding(&check, "irqbalance").state, CheckState::Advice);
+        assert_eq!(finding(&check, "irqbalance").state, CheckState::Warning);
     }
 }
 
@@ -308,9 +308,9 @@ fn lists_of_the_boot_line_must_agree() {
             "isolcpus=domain,managed_irq,2-3 nohz_full=2,3 rcu_nocbs=2-3",
             CheckState::Ok,
         ),
-        ("isolcpus=2-3 nohz_full=3", CheckState::Problem),
+        ("isolcpus=2-3 nohz_full=3", CheckState::Error),
         ("nohz_full=2-N", CheckState::Ok),
-        ("isolcpus=", CheckState::Problem),
+        ("isolcpus=", CheckState::Error),
         ("quiet", CheckState::NotApplicable),
     ] {
         let directory = tempfile::tempdir().expect("directory");
@@ -336,7 +336,7 @@ fn a_machine_that_says_nothing_is_checked_too() {
     let check = checked(&MachineRoot::at(directory.path()), "1");
     assert!(check.is_unfit());
     assert_eq!(finding(&check, "irqbalance").state, CheckState::NotRead);
-    assert!(check.not_read.iter().all(|one| !one.mend.is_empty()));
+    assert!(check.not_read.iter().all(|one| !one.fix.is_empty()));
     // Each reason once, however many knobs wait for it.
     let mut reasons: Vec<&str> = check.not_read.iter().map(|one| one.why.as_str()).collect();
     reasons.dedup();
@@ -351,13 +351,13 @@ fn the_running_machine_is_checked() {
     let last = machine.topology.online.iter().next_back().expect("a CPU");
     let readings = read_knob_values(&root, &CpuSet::single(last));
     assert!(readings.kernel.is_some() && readings.limits.is_some());
-    for places in readings.files.values() {
-        for place in places {
-            assert!(place.path.starts_with('/'));
-            if let Reading::Refused(why) = place.reading {
+    for locations in readings.files.values() {
+        for location in locations {
+            assert!(location.path.starts_with('/'));
+            if let Reading::Refused(why) = location.reading {
                 assert!(
                     matches!(why, Unread::Privilege | Unread::DebugFiles),
-                    "{place:?}"
+                    "{location:?}"
                 );
             }
         }

@@ -51,7 +51,7 @@ fn converse(cell: Option<&CellPlace>, console: &mut Console) -> Result<(), End> 
     let plan = plan(&line)?;
     let mut blocker = match cell {
         None => Blocker::prepare(&plan)?,
-        Some(place) => Blocker::of_cell(place, &plan)?,
+        Some(location) => Blocker::of_cell(location, &plan)?,
     };
     console.send(&BlockerEvent::Ready {
         protocol: BLOCKER_PROTOCOL_VERSION,
@@ -128,7 +128,7 @@ fn endless() -> Refusal {
     Refusal {
         kind: RefusalKind::System,
         finding: Finding::new(
-            Severity::Problem,
+            Severity::Error,
             "blocks",
             "they were told to end and go on: a thread or the module does not answer",
         )
@@ -136,7 +136,7 @@ fn endless() -> Refusal {
             "no end",
             format!("an end within {} s", LAST_TICKS as i32 * TICK / 1000),
         )
-        .mend("see what the kernel says: dmesg"),
+        .fix("see what the kernel says: dmesg"),
     }
 }
 
@@ -153,10 +153,10 @@ struct Blocker {
 
 impl Blocker {
     /// A cell that stops itself.
-    fn of_cell(place: &CellPlace, plan: &BlockPlan) -> Result<Self, Refusal> {
+    fn of_cell(location: &CellPlace, plan: &BlockPlan) -> Result<Self, Refusal> {
         within(plan, cell::LONGEST, cell::SHARE)?;
         Ok(Self {
-            maker: Maker::Cell(Box::new(CellBlocks::prepare(place, plan)?)),
+            maker: Maker::Cell(Box::new(CellBlocks::prepare(location, plan)?)),
             findings: Vec::new(),
         })
     }
@@ -301,11 +301,11 @@ fn settle(plan: &BlockPlan, allowed: &CpuSet) -> Result<Option<Finding>, Refusal
 
 /// Whether the plan keeps within what its maker allows.
 fn within(plan: &BlockPlan, longest: Nanos, share: u32) -> Result<(), Refusal> {
-    let refuse = |place: &str, what: &str, present: String, needed: String, mend: String| {
-        let finding = Finding::new(Severity::Problem, place, what).values(present, needed);
+    let refuse = |location: &str, what: &str, present: String, needed: String, fix: String| {
+        let finding = Finding::new(Severity::Error, location, what).values(present, needed);
         Err(Refusal {
             kind: RefusalKind::BadPlan,
-            finding: finding.mend(mend),
+            finding: finding.fix(fix),
         })
     };
     if plan.length > longest {
@@ -368,7 +368,10 @@ mod tests {
             pause: Nanos::SECOND,
             ..sample()
         };
-        assert_eq!(limit(&long).expect_err("too long").finding.place, "length");
+        assert_eq!(
+            limit(&long).expect_err("too long").finding.location,
+            "length"
+        );
         let dense = BlockPlan {
             pause: Nanos::from_millis(3),
             ..sample()
@@ -385,8 +388,8 @@ mod tests {
         assert!(
             refusal
                 .finding
-                .mend
-                .is_some_and(|mend| mend.contains(&even.pause.to_string()))
+                .fix
+                .is_some_and(|fix| fix.contains(&even.pause.to_string()))
         );
     }
 

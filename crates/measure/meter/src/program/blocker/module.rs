@@ -95,7 +95,7 @@ fn refusal(kind: RefusalKind, finding: Finding) -> Refusal {
 }
 
 fn problem(what: &str) -> Finding {
-    Finding::new(Severity::Problem, DEVICE, what)
+    Finding::new(Severity::Error, DEVICE, what)
 }
 
 impl Module {
@@ -124,7 +124,7 @@ impl Module {
                 RefusalKind::System,
                 problem("the loaded module is of another version")
                     .values(module.state.version.to_string(), VERSION.to_string())
-                    .mend("load the module that belongs to this version of Rampart"),
+                    .fix("load the module that belongs to this version of Rampart"),
             )));
         }
         Ok(module)
@@ -181,7 +181,7 @@ impl Module {
             Some(libc::ENODEV) => refusal(
                 RefusalKind::CpuOffline,
                 Finding::new(
-                    Severity::Problem,
+                    Severity::Error,
                     format!("CPUs {}", plan.cpus),
                     "a CPU that is to be stopped is not online",
                 ),
@@ -273,14 +273,14 @@ fn not_opened(cause: &io::Error) -> Missing {
             RefusalKind::System,
             problem("the kernel module blocksys is not loaded")
                 .values("absent", "the device")
-                .mend("modprobe blocksys; kernel/blocksys/README.md says how to build it"),
+                .fix("modprobe blocksys; kernel/blocksys/README.md says how to build it"),
         )),
         Some(libc::EPERM | libc::EACCES) => Missing::Unavailable(no_privilege()),
         Some(libc::EBUSY) => Missing::Refused(refusal(
             RefusalKind::System,
             problem("somebody else makes blocks with it")
                 .values("opened", "free")
-                .mend("wait for the other rampart, or look for it: fuser /dev/blocksys"),
+                .fix("wait for the other rampart, or look for it: fuser /dev/blocksys"),
         )),
         _ => Missing::Refused(diagnosis::system(DEVICE, "it cannot be opened", cause)),
     }
@@ -291,7 +291,7 @@ fn no_privilege() -> Refusal {
         RefusalKind::System,
         problem("the privilege to stop CPUs is missing")
             .values("no CAP_SYS_RAWIO", "CAP_SYS_RAWIO and access to the device")
-            .mend("run as root"),
+            .fix("run as root"),
     )
 }
 

@@ -198,7 +198,7 @@ impl Spin {
                     format!("{} away at once, in blocks of {}", self.worst_hole, self.length),
                     "no time away",
                 )
-                .mend("load the kernel module blocksys"),
+                .fix("load the kernel module blocksys"),
             );
         }
         if self.strays > 0 {
@@ -229,8 +229,8 @@ fn name(cpu: CpuId) -> String {
 fn silent(what: &str) -> Refusal {
     Refusal {
         kind: RefusalKind::System,
-        finding: Finding::new(Severity::Problem, "a thread that is to block its CPU", what)
-            .mend("look for it with: ps -eLo pid,tid,class,rtprio,psr,comm --sort=-rtprio"),
+        finding: Finding::new(Severity::Error, "a thread that is to block its CPU", what)
+            .fix("look for it with: ps -eLo pid,tid,class,rtprio,psr,comm --sort=-rtprio"),
     }
 }
 
@@ -242,7 +242,7 @@ fn weaknesses(plan: &BlockPlan) -> Vec<Finding> {
             "blocks by a spinning thread",
             "interrupts, deadline threads and the kernel's own stopper threads still get through, so a block shows only what it takes from threads",
         )
-        .mend("load the kernel module blocksys, which turns interrupts and preemption off"),
+        .fix("load the kernel module blocksys, which turns interrupts and preemption off"),
     ];
     for cpu in plan.cpus.iter().take(1) {
         for brake in brakes::of_cpu(cpu) {
@@ -253,14 +253,14 @@ fn weaknesses(plan: &BlockPlan) -> Vec<Finding> {
                 findings.push(
                     Finding::new(
                         Severity::Warning,
-                        brake.place,
+                        brake.location,
                         format!(
                             "{} may cut blocks: ordinary threads get a share of the CPU",
                             brake.name
                         ),
                     )
                     .values(brake.present, "more than the blocks take")
-                    .mend(brake.mend),
+                    .fix(brake.fix),
                 );
             }
         }
@@ -293,14 +293,15 @@ impl Worker {
     }
 
     fn place(&self) -> Result<(), Refusal> {
-        let place = format!("thread {}", name(self.cpu));
+        let location = format!("thread {}", name(self.cpu));
         let wanted = CpuSet::single(self.cpu);
         scheduling::set_affinity(&wanted).map_err(|cause| match cause.raw_os_error() {
             Some(libc::EINVAL) => diagnosis::outside(self.cpu, &self.allowed),
-            _ => diagnosis::system(&place, "it cannot be bound to its CPU", &cause),
+            _ => diagnosis::system(&location, "it cannot be bound to its CPU", &cause),
         })?;
         scheduling::set_policy(POLICY).map_err(|cause| diagnosis::policy(POLICY, &cause))?;
-        let unreadable = |cause| diagnosis::system(&place, "its placement cannot be read", &cause);
+        let unreadable =
+            |cause| diagnosis::system(&location, "its placement cannot be read", &cause);
         let present = scheduling::affinity().map_err(unreadable)?;
         if present != wanted {
             return Err(diagnosis::affinity(&name(self.cpu), self.cpu, &present));

@@ -41,13 +41,13 @@ pub(in crate::program) struct CellBlocks {
 impl CellBlocks {
     /// Finds the cell.
     pub(in crate::program) fn prepare(
-        place: &CellPlace,
+        location: &CellPlace,
         plan: &BlockPlan,
     ) -> Result<Self, Refusal> {
         let mut cpus = plan.cpus.iter();
         let (Some(cpu), None) = (cpus.next(), cpus.next()) else {
             let finding = Finding::new(
-                Severity::Problem,
+                Severity::Error,
                 "cpus",
                 "a cell without an operating system has one CPU",
             );
@@ -56,7 +56,7 @@ impl CellBlocks {
                 finding: finding.values(plan.cpus.to_string(), "one CPU"),
             });
         };
-        let memory = CellMemory::open(place)?;
+        let memory = CellMemory::open(location)?;
         let clock = CellClock::new(memory.scale()?);
         Ok(Self {
             memory,

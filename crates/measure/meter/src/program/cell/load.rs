@@ -21,11 +21,11 @@ pub(in crate::program) struct CellLoad {
 impl CellLoad {
     /// Lets the cell do it for so long from now on.
     pub(in crate::program) fn give(
-        place: &CellPlace,
+        location: &CellPlace,
         form: LoadForm,
         duration: Nanos,
     ) -> Result<Self, Refusal> {
-        let memory = CellMemory::open(place)?;
+        let memory = CellMemory::open(location)?;
         let mut cell = CellClock::new(memory.scale()?);
         cell.update();
         let until = cell.cells(clock::monotonic() + duration);

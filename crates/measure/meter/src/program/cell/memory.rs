@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rampart_model::{Finding, Refusal, RefusalKind, Severity};
 
-use crate::cell::memory::{ORDERS_BYTES, REVISION, TOLD_BYTES, Told, Word};
+use crate::cell::memory::{Informational, ORDERS_BYTES, REVISION, TOLD_BYTES, Word};
 use crate::cell::orders::Orders;
 use crate::linux::diagnosis;
 use crate::linux::shared::Shared;
@@ -54,21 +54,21 @@ pub(crate) struct CellMemory {
 }
 
 impl CellMemory {
-    pub(crate) fn open(place: &CellPlace) -> Result<Self, Refusal> {
+    pub(crate) fn open(location: &CellPlace) -> Result<Self, Refusal> {
         let map = |offset, bytes, writable| {
-            Shared::map(&place.file, offset, bytes, writable).map_err(|cause| {
-                let place = format!("{} at {offset:#x}", place.file.display());
-                diagnosis::system(&place, "the memory of the cell cannot be seen", &cause)
+            Shared::map(&location.file, offset, bytes, writable).map_err(|cause| {
+                let location = format!("{} at {offset:#x}", location.file.display());
+                diagnosis::system(&location, "the memory of the cell cannot be seen", &cause)
             })
         };
         Ok(Self {
-            told: map(place.told, TOLD_BYTES, false)?,
-            orders: map(place.orders, ORDERS_BYTES, true)?,
+            told: map(location.told, TOLD_BYTES, false)?,
+            orders: map(location.orders, ORDERS_BYTES, true)?,
         })
     }
 
-    pub(super) fn told(&self) -> Result<Told<'_>, Refusal> {
-        Told::new(self.told.words()).ok_or_else(too_small)
+    pub(super) fn told(&self) -> Result<Informational<'_>, Refusal> {
+        Informational::new(self.told.words()).ok_or_else(too_small)
     }
 
     pub(super) fn orders(&self) -> Result<Orders<'_>, Refusal> {
@@ -86,12 +86,11 @@ impl CellMemory {
         if revision != REVISION {
             let finding = if revision == 0 {
                 let what = "the program in the cell has not begun within 8 s";
-                problem(what)
-                    .mend("see with `rampart cell list` whether the cell runs, and why not")
+                problem(what).fix("see with `rampart cell list` whether the cell runs, and why not")
             } else {
                 problem("the program in the cell is of another revision")
                     .values(revision.to_string(), REVISION.to_string())
-                    .mend("build both anew: make hypervisor, make build ARCH=aarch64")
+                    .fix("build both anew: make hypervisor, make build ARCH=aarch64")
             };
             return Err(refused(finding));
         }
@@ -104,7 +103,7 @@ impl CellMemory {
 }
 
 fn problem(what: &str) -> Finding {
-    Finding::new(Severity::Problem, PLACE, what)
+    Finding::new(Severity::Error, PLACE, what)
 }
 
 pub(super) fn refused(finding: Finding) -> Refusal {
@@ -121,7 +120,7 @@ pub(super) fn silent(what: &str, waited: Duration) -> Refusal {
             "silence",
             format!("{what} within {:.0} s", waited.as_secs_f64()),
         )
-        .mend("see with `rampart cell list` whether the cell runs, and why not");
+        .fix("see with `rampart cell list` whether the cell runs, and why not");
     refused(finding)
 }
 

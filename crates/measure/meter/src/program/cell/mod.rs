@@ -29,7 +29,7 @@ pub(super) fn too_many_cpus(plan: &MeterPlan) -> Option<Refusal> {
     (plan.cpus.len() > 1).then(|| Refusal {
         kind: RefusalKind::BadPlan,
         finding: Finding::new(
-            Severity::Problem,
+            Severity::Error,
             "cpus",
             "a cell without an operating system measures on one CPU",
         )

@@ -204,11 +204,11 @@ fn turn(boundary: &Boundary, producer: &Producer) {
 fn not_understood() -> Refusal {
     refused(
         rampart_model::Finding::new(
-            rampart_model::Severity::Problem,
+            rampart_model::Severity::Error,
             super::memory::PLACE,
             "the program in the cell does not understand an order",
         )
-        .mend("build both anew: make hypervisor, make build ARCH=aarch64"),
+        .fix("build both anew: make hypervisor, make build ARCH=aarch64"),
     )
 }
 

@@ -17,7 +17,7 @@ use super::memory::{CellMemory, CellPlace};
 use super::relay::relay;
 use crate::cell::blocks::Blocks;
 use crate::cell::loads::Loads;
-use crate::cell::memory::{ORDERS_BYTES, REVISION, TOLD_BYTES, Told, Word};
+use crate::cell::memory::{Informational, ORDERS_BYTES, REVISION, TOLD_BYTES, Word};
 use crate::cell::orders::Orders;
 use crate::cell::program::{Hardware, Program};
 use crate::engine::load::LoadForm;
@@ -103,7 +103,7 @@ impl Registers for Thread<'_> {
 
 /// A cell that runs while this lives.
 struct Running {
-    place: CellPlace,
+    location: CellPlace,
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
     _directory: tempfile::TempDir,
@@ -115,18 +115,18 @@ impl Running {
         let file = directory.path().join("memory");
         let bytes = vec![0; TOLD_BYTES + ORDERS_BYTES];
         std::fs::write(&file, bytes).expect("written");
-        let place = CellPlace {
+        let location = CellPlace {
             file,
             told: 0,
             orders: TOLD_BYTES as u64,
         };
         let stop = Arc::new(AtomicBool::new(false));
-        let (there, ended) = (place.clone(), Arc::clone(&stop));
+        let (there, ended) = (location.clone(), Arc::clone(&stop));
         let thread = std::thread::spawn(move || {
             let told = Shared::map(&there.file, 0, TOLD_BYTES, true).expect("told");
             let orders = Shared::map(&there.file, there.orders, ORDERS_BYTES, false);
             let orders = orders.expect("orders");
-            let told = Told::new(told.words()).expect("room");
+            let told = Informational::new(told.words()).expect("room");
             let orders = Orders::new(orders.words()).expect("room");
             let hertz = CounterKind::Hardware.first_scale().expect("it moves");
             let hertz = hertz.ticks(Nanos::SECOND);
@@ -148,7 +148,7 @@ impl Running {
             }
         });
         Self {
-            place,
+            location,
             stop,
             thread: Some(thread),
             _directory: directory,
@@ -177,7 +177,7 @@ fn plan(meter: MeterKind) -> MeterPlan {
 
 /// One measurement: what the thread tells, its samples, where the warm-up ended among them.
 fn measured(cell: &Running, meter: MeterKind) -> (Outcome, Vec<Sample>, u64, Nanos) {
-    let memory = CellMemory::open(&cell.place).expect("memory");
+    let memory = CellMemory::open(&cell.location).expect("memory");
     let (producer, mut consumer) = ring(1 << 16);
     let (commands, told) = channel();
     let (sender, reports) = channel();
@@ -185,7 +185,7 @@ fn measured(cell: &Running, meter: MeterKind) -> (Outcome, Vec<Sample>, u64, Nan
     let assignment = Assignment {
         cpu: CpuId(5),
         plan: Arc::new(plan(meter)),
-        place: 0,
+        location: 0,
         allowed: CpuSet::new(),
         counter: CounterKind::Clock,
         scale: Timescale::IDENTITY,
@@ -303,7 +303,7 @@ fn a_cell_stops_itself_as_often_and_as_long_as_it_is_told() {
         kind: None,
     };
     for _ in 0..2 {
-        let mut blocks = CellBlocks::prepare(&cell.place, &plan).expect("a cell");
+        let mut blocks = CellBlocks::prepare(&cell.location, &plan).expect("a cell");
         let before = crate::linux::clock::monotonic();
         blocks.go(&plan).expect("goes");
         let (mut spans, until) = (Vec::new(), Instant::now() + Duration::from_secs(60));
@@ -331,13 +331,13 @@ fn a_cell_stops_itself_as_often_and_as_long_as_it_is_told() {
 #[test]
 fn a_program_of_another_revision_is_refused() {
     let cell = Running::start(REVISION + 1);
-    let memory = CellMemory::open(&cell.place).expect("memory");
+    let memory = CellMemory::open(&cell.location).expect("memory");
     let refusal = memory.scale().expect_err("another revision");
     assert_eq!(refusal.kind, RefusalKind::System);
     assert_eq!(refusal.finding.present, Some((REVISION + 1).to_string()));
     let nowhere = CellPlace {
         file: "/nowhere".into(),
-        ..cell.place.clone()
+        ..cell.location.clone()
     };
     assert!(CellMemory::open(&nowhere).is_err());
 }
@@ -345,7 +345,7 @@ fn a_program_of_another_revision_is_refused() {
 #[test]
 fn a_load_runs_beside_a_measurement_and_ends_by_itself() {
     let cell = Running::start(REVISION);
-    let load = CellLoad::give(&cell.place, LoadForm::Cache, Nanos::from_millis(400));
+    let load = CellLoad::give(&cell.location, LoadForm::Cache, Nanos::from_millis(400));
     let load = load.expect("given");
     wait_for("its begin", || load.has_begun());
     let (_, samples, _, _) = measured(&cell, MeterKind::Wakeup);
@@ -358,7 +358,7 @@ fn a_load_runs_beside_a_measurement_and_ends_by_itself() {
     );
     // What comes later is over later.
     let mut next =
-        CellLoad::give(&cell.place, LoadForm::Cpu, Nanos::from_secs(600)).expect("given");
+        CellLoad::give(&cell.location, LoadForm::Cpu, Nanos::from_secs(600)).expect("given");
     wait_for("the next one's begin", || next.has_begun());
     assert!(!next.has_ended());
     next.end().expect("told");

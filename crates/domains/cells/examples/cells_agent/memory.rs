@@ -41,13 +41,13 @@ fn cells_of(path: &Path) -> Vec<u64> {
 
 /// What the device tree names, with its windows of PCI.
 fn from_tree() -> Result<Vec<Place>, Box<dyn std::error::Error>> {
-    let mut places = Vec::new();
+    let mut locations = Vec::new();
     for entry in fs::read_dir(FROM_TREE)? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         let served = name.starts_with("intc@");
         let mut add = |what: &str, start: u64, bytes: u64| {
-            places.push(Place {
+            locations.push(Place {
                 name: format!("{name}{what}"),
                 start,
                 end: start + bytes,
@@ -68,29 +68,29 @@ fn from_tree() -> Result<Vec<Place>, Box<dyn std::error::Error>> {
             }
         }
     }
-    places.sort_by_key(|place| place.start);
-    Ok(places)
+    locations.sort_by_key(|location| location.start);
+    Ok(locations)
 }
 
 /// All that a cell may not reach: what the tree names, what the root has, the neighbour, the
 /// hypervisor, and what lies between all of these.
 fn places() -> Result<Vec<Place>, Box<dyn std::error::Error>> {
-    let mut places = from_tree()?;
+    let mut locations = from_tree()?;
     let blob = system()?;
     let platform = blob.platform.ok_or("no platform")?;
     // Of the redistributors' region only the frames that there are: two for each CPU.
-    for place in places.iter_mut().filter(|place| place.served) {
-        if place.start == platform.redistributors {
-            place.end = place.start + 0x2_0000 * blob.cpus.len() as u64;
+    for location in locations.iter_mut().filter(|location| location.served) {
+        if location.start == platform.redistributors {
+            location.end = location.start + 0x2_0000 * blob.cpus.len() as u64;
         }
     }
     let mut holes = Vec::new();
     let mut after = 0;
-    for place in &places {
-        if place.start > after {
-            holes.push((after, place.start));
+    for location in &locations {
+        if location.start > after {
+            holes.push((after, location.start));
         }
-        after = after.max(place.end);
+        after = after.max(location.end);
     }
     // Up to the last address of the machine's description, and beyond it.
     let end = blob
@@ -107,7 +107,7 @@ fn places() -> Result<Vec<Place>, Box<dyn std::error::Error>> {
         end,
         served: false,
     };
-    places.extend(
+    locations.extend(
         holes
             .into_iter()
             .map(|(start, end)| named("hole", start, end)),
@@ -119,22 +119,22 @@ fn places() -> Result<Vec<Place>, Box<dyn std::error::Error>> {
         } else {
             "the root's memory"
         };
-        places.push(named(name, region.physical, region.physical + region.bytes));
+        locations.push(named(name, region.physical, region.physical + region.bytes));
     }
     let neighbour = FIRST.blob(0);
     for region in &neighbour.memory {
-        places.push(named(
+        locations.push(named(
             "the neighbour's",
             region.physical,
             region.physical + region.bytes,
         ));
     }
-    places.push(named(
+    locations.push(named(
         "the hypervisor's",
         HYPERVISOR.0,
         HYPERVISOR.0 + HYPERVISOR.1,
     ));
-    Ok(places)
+    Ok(locations)
 }
 
 /// Where the cell sees memory of its own, whatever lies there physically.
@@ -143,16 +143,16 @@ fn is_own(address: u64) -> bool {
 }
 
 /// Its first and last word and one in the middle, unless the cell has memory of its own there.
-fn addresses(place: &Place) -> Vec<u64> {
-    let start = if is_own(place.start) {
+fn addresses(location: &Place) -> Vec<u64> {
+    let start = if is_own(location.start) {
         CODE + CODE_BYTES
     } else {
-        place.start
+        location.start
     };
-    let middle = start + (place.end - start) / 2;
-    let mut all = vec![start, middle & !7, place.end - 8];
+    let middle = start + (location.end - start) / 2;
+    let mut all = vec![start, middle & !7, location.end - 8];
     // A device may be smaller than what it takes.
-    all.retain(|address| (place.start..place.end).contains(address) && !is_own(*address));
+    all.retain(|address| (location.start..location.end).contains(address) && !is_own(*address));
     all.dedup();
     all
 }
@@ -240,7 +240,7 @@ pub(crate) fn from_a_cell(device: &Device, program: &[u8]) -> Done {
         count: 0,
     };
     attempts.orders.set(NUMBER, 0);
-    let places = places()?;
+    let locations = places()?;
     let mut wrong = 0;
     let mut attempt = |name: &str, address: u64, kind: Kind, served: bool| -> Done {
         for level in [0, 1] {
@@ -255,10 +255,10 @@ pub(crate) fn from_a_cell(device: &Device, program: &[u8]) -> Done {
         }
         Ok(())
     };
-    for place in &places {
-        for address in addresses(place) {
+    for location in &locations {
+        for address in addresses(location) {
             for kind in KINDS {
-                attempt(&place.name, address, kind, place.served)?;
+                attempt(&location.name, address, kind, location.served)?;
             }
         }
     }
@@ -270,9 +270,9 @@ pub(crate) fn from_a_cell(device: &Device, program: &[u8]) -> Done {
     println!(
         "figure attempts {} at {} places",
         attempts.count,
-        places.len()
+        locations.len()
     );
-    let enough = places.len() > 50 && attempts.count > 500;
+    let enough = locations.len() > 50 && attempts.count > 500;
     say(
         enough && wrong == 0,
         "a cell reaches no memory and no device but its own",

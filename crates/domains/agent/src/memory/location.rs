@@ -82,11 +82,11 @@ mod tests {
 
     #[test]
     fn is_read_as_it_is_written() {
-        let place = MemoryPlace {
+        let location = MemoryPlace {
             start: 0x7fc0_0000,
             bytes: 0x4_0000,
         };
-        assert_eq!(place.to_string().parse(), Ok(place));
+        assert_eq!(location.to_string().parse(), Ok(location));
         for wrong in [
             "",
             "0x1000",

@@ -3,9 +3,9 @@
 //! (`mem=`); and, carried into a cell, what they do there:
 //!
 //! ```text
-//! linux_hand run | crash | device KERNEL METER  in the root
-//! linux_hand initramfs METER                    in the root: to its output
-//! linux_hand reset | panic | alarms             in a cell
+//! linux_agent run | crash | device KERNEL METER  in the root
+//! linux_agent initramfs METER                    in the root: to its output
+//! linux_agent reset | panic | alarms             in a cell
 //! ```
 //!
 //! Each check is a line that begins with `ok` or `FAILED`; figures begin with `figure`, lines of a
@@ -495,7 +495,7 @@ fn main() -> std::process::ExitCode {
         ["initramfs", meter] => first_files(meter),
         ["alarms"] => alarms(),
         [what @ ("reset" | "panic")] => inside(what),
-        _ => Err("see the top of linux_hand.rs".into()),
+        _ => Err("see the top of linux_agent.rs".into()),
     };
     match done {
         Ok(()) => std::process::ExitCode::SUCCESS,

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How a knob is changed, seen and taken back, in words.
 
-use rampart_model::{CheckPlace, Machine};
+use rampart_model::{CheckLocation, Machine};
 
 use crate::compare::to_write;
 use crate::{Format, Isolation, Knob, Place, Wanted};
 
 /// How to change a knob here; none where there is nothing to do.
-pub(crate) fn mend(
+pub(crate) fn fix(
     knob: &Knob,
     wanted: Wanted,
-    places: &[CheckPlace],
+    locations: &[CheckLocation],
     machine: &Machine,
     isolation: &Isolation,
 ) -> Option<String> {
-    if let Some(words) = knob.mend {
+    if let Some(words) = knob.fix {
         let architecture = match machine.architecture.as_str() {
             "aarch64" => "arm64",
             _ => "amd64",
@@ -26,19 +26,19 @@ pub(crate) fn mend(
                 .replace("{architecture}", architecture),
         );
     }
-    let format = match knob.place {
+    let format = match knob.location {
         Place::File(format, _) | Place::Boot { format, .. } => format,
         _ => Format::List,
     };
     let value = to_write(wanted, format, isolation);
-    match knob.place {
-        Place::File(_, _) => file(places, &value?),
+    match knob.location {
+        Place::File(_, _) => file(locations, &value?),
         Place::Boot { parameter, .. } => Some(match (wanted, value) {
-            (Wanted::Present, _) => format!("{parameter} on the boot line"),
+            (Wanted::Present, _) => format!("{parameter} on the kernel command line"),
             (Wanted::Absent | Wanted::Not(_), _) => {
-                format!("take {parameter}= off the boot line")
+                format!("take {parameter}= off the kernel command line")
             }
-            (_, Some(value)) => format!("{parameter}={value} on the boot line"),
+            (_, Some(value)) => format!("{parameter}={value} on the kernel command line"),
             (_, None) => return None,
         }),
         Place::KernelOption(option) => Some(match wanted {
@@ -63,11 +63,17 @@ pub(crate) fn mend(
 }
 
 /// A command that writes into every place that is not as wanted.
-fn file(places: &[CheckPlace], value: &str) -> Option<String> {
-    let wrong: Vec<&str> = places
+fn file(locations: &[CheckLocation], value: &str) -> Option<String> {
+    let wrong: Vec<&str> = locations
         .iter()
-        .filter(|place| place.as_wanted == Some(false))
-        .map(|place| place.place.split(' ').next().unwrap_or(&place.place))
+        .filter(|location| location.as_wanted == Some(false))
+        .map(|location| {
+            location
+                .location
+                .split(' ')
+                .next()
+                .unwrap_or(&location.location)
+        })
         .collect();
     match wrong.as_slice() {
         [] => None,
@@ -141,7 +147,7 @@ fn pattern(names: &[&str], isolation: &Isolation) -> String {
 
 /// How to see that it is set.
 pub(crate) fn verify(knob: &Knob) -> String {
-    let usual = match knob.place {
+    let usual = match knob.location {
         Place::File(Format::Text, _) => "Read the file again.",
         Place::File(_, _) => {
             "Read the file again, and compare it as CPUs: zeros and ranges may be written otherwise."
@@ -160,10 +166,10 @@ pub(crate) fn verify(knob: &Knob) -> String {
 
 /// How to take it back.
 pub(crate) fn undo(knob: &Knob) -> String {
-    let usual = match knob.place {
+    let usual = match knob.location {
         Place::File(_, _) => "Write the old value.",
         Place::Exists(_) | Place::Program(_) => "Start it, or make it, again.",
-        Place::Boot { .. } => "Put the old boot line back and restart.",
+        Place::Boot { .. } => "Put the old kernel command line back and restart.",
         Place::KernelOption(_) => "Restart with the old kernel.",
         Place::ThreadPolicy(_) => {
             "chrt with the old policy and priority, which a restart restores too."

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rampart_host::{MachineRoot, Watch, observe};
 use rampart_model::{
-    CpuId, CpuSet, InterruptSort, Intrusions, Nanos, Observation, ObservedThread, is_device_softirq,
+    CpuId, CpuSet, InterruptSort, Nanos, Observation, ObservedThread, UnwantedActivity,
+    is_device_softirq,
 };
 
 /// The program in a container is the child of its engine, not of ours.
@@ -23,10 +24,10 @@ pub(crate) fn between(
     later: &Observation,
     cpus: &CpuSet,
     own: u32,
-) -> Intrusions {
-    let mut found = Intrusions {
+) -> UnwantedActivity {
+    let mut found = UnwantedActivity {
         watched: later.at.saturating_sub(earlier.at),
-        ..Intrusions::default()
+        ..UnwantedActivity::default()
     };
     for interrupt in &later.interrupts {
         let before = earlier
@@ -166,7 +167,7 @@ mod tests {
     fn what_came_to_the_cpus_is_counted_and_what_is_ours_is_not() {
         let (earlier, later) = (observation(10, 1), observation(14, 3));
         let found = between(&earlier, &later, &CpuSet::single(CpuId(1)), 70);
-        let expected = Intrusions {
+        let expected = UnwantedActivity {
             watched: Nanos::from_secs(4),
             device_interrupts: 6,
             device_softirqs: 8,

@@ -2,8 +2,10 @@
 //! What stands around a meter's process while it measures: the shield if there is one, and the
 //! places of its threads.
 
-use rampart_host::{Shield, StateDirectory, standing_domain};
-use rampart_model::{CpuSet, Finding, MeterPlan, Nanos, PlacedBy, Severity, ShieldReport, Wall};
+use rampart_host::{Shield, StateDirectory, active_domain};
+use rampart_model::{
+    CpuSet, Finding, IsolationMechanism, MeterPlan, Nanos, PlacedBy, Severity, ShieldReport,
+};
 
 use crate::placement::{self, MeterThreads};
 use crate::process::Thread;
@@ -15,7 +17,7 @@ pub(crate) const REAL_TIME_BUDGET: Nanos = Nanos::from_millis(950);
 
 /// The wall that a domain stands behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum WallChoice {
+pub enum IsolationChoice {
     /// The one that an applied plan keeps around its CPUs; without such a plan one that is raised
     /// for the time that it is up.
     #[default]
@@ -26,7 +28,7 @@ pub enum WallChoice {
 
 /// A shield, or the lack of one, and what was found weak on the way.
 #[derive(Debug)]
-pub(crate) struct Surroundings {
+pub(crate) struct Environment {
     shield: Option<Shield>,
     cpus: CpuSet,
     housekeeping: CpuSet,
@@ -37,25 +39,25 @@ pub(crate) struct Surroundings {
     findings: Vec<Finding>,
 }
 
-impl Surroundings {
+impl Environment {
     /// Raises a shield around the plan's CPUs. Where no CPU would be left for ordinary work
     /// there is none, and a finding says what that costs.
     ///
     /// The wall of an applied plan is entered instead, and where none is wanted there is none.
     pub(crate) fn raise(
         state: &StateDirectory,
-        wall: WallChoice,
+        isolation: IsolationChoice,
         start: &Start<'_>,
     ) -> Result<Self, DomainError> {
         let cpus = start.plan.cpus.clone();
         let mut findings = Vec::new();
-        let standing = match wall {
-            WallChoice::Usual => standing_domain(state, &cpus)?,
-            WallChoice::Bare => None,
+        let standing = match isolation {
+            IsolationChoice::Usual => active_domain(state, &cpus)?,
+            IsolationChoice::Bare => None,
         };
         let shield = if let Some(domain) = standing {
             Some(Shield::standing(state, &domain)?)
-        } else if wall == WallChoice::Bare {
+        } else if isolation == IsolationChoice::Bare {
             findings.push(no_wall_wanted(&cpus));
             None
         } else if can_be_shielded(&cpus, start.housekeeping) {
@@ -178,7 +180,7 @@ impl Surroundings {
     pub(crate) fn report(&self) -> ShieldReport {
         let mut report = match &self.shield {
             Some(shield) => shield.report().clone(),
-            None => no_wall(self.cpus.clone()),
+            None => no_isolation(self.cpus.clone()),
         };
         report.findings.extend(self.findings.iter().cloned());
         report
@@ -188,17 +190,17 @@ impl Surroundings {
     pub(crate) fn lower(self) -> Result<ShieldReport, DomainError> {
         let mut report = match self.shield {
             Some(shield) => shield.lower()?,
-            None => no_wall(self.cpus),
+            None => no_isolation(self.cpus),
         };
         report.findings.extend(self.findings);
         Ok(report)
     }
 }
 
-fn no_wall(cpus: CpuSet) -> ShieldReport {
+fn no_isolation(cpus: CpuSet) -> ShieldReport {
     ShieldReport {
         cpus,
-        wall: Wall::AffinityOnly,
+        isolation: IsolationMechanism::AffinityOnly,
         partition: None,
         interrupts: Vec::new(),
         workqueues: None,
@@ -233,7 +235,7 @@ fn no_shield(cpus: &CpuSet, housekeeping: &CpuSet) -> Finding {
         format!("housekeeping on {}", housekeeping.named()),
         "a housekeeping CPU that is not measured",
     )
-    .mend("give the machine a second CPU, or measure fewer")
+    .fix("give the machine a second CPU, or measure fewer")
 }
 
 fn no_wall_wanted(cpus: &CpuSet) -> Finding {

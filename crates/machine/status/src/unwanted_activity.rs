@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One finding for each real-time CPU and sort of intruder.
+//! One finding for each real-time CPU and sort of noise source.
 
 use rampart_model::{
-    CpuStatus, Finding, Intruder, IntruderKind, Severity, StandingPlan, StatusFinding,
+    ActivePlan, CpuStatus, Finding, NoiseSource, NoiseSourceKind, Severity, StatusFinding,
     StatusFindingKind, plural,
 };
 
 use crate::{finding, some_of};
 
-pub(crate) fn find(plan: &StandingPlan, cpus: &[CpuStatus], findings: &mut Vec<StatusFinding>) {
+pub(crate) fn find(plan: &ActivePlan, cpus: &[CpuStatus], findings: &mut Vec<StatusFinding>) {
     for cpu in cpus {
         for kind in [
-            IntruderKind::Process,
-            IntruderKind::Interrupt,
-            IntruderKind::KernelThread,
-            IntruderKind::CpuThread,
-            IntruderKind::Softirq,
-            IntruderKind::CrossCall,
+            NoiseSourceKind::Process,
+            NoiseSourceKind::Interrupt,
+            NoiseSourceKind::KernelThread,
+            NoiseSourceKind::CpuThread,
+            NoiseSourceKind::Softirq,
+            NoiseSourceKind::CrossCall,
         ] {
-            let came: Vec<&Intruder> = cpu
-                .intruders
+            let came: Vec<&NoiseSource> = cpu
+                .noise_sources
                 .iter()
-                .filter(|intruder| intruder.kind == kind)
+                .filter(|noise_source| noise_source.kind == kind)
                 .collect();
             if !came.is_empty() {
                 findings.push(of(plan, cpu, kind, &came));
@@ -31,22 +31,26 @@ pub(crate) fn find(plan: &StandingPlan, cpus: &[CpuStatus], findings: &mut Vec<S
 }
 
 fn of(
-    plan: &StandingPlan,
+    plan: &ActivePlan,
     cpu: &CpuStatus,
-    kind: IntruderKind,
-    came: &[&Intruder],
+    kind: NoiseSourceKind,
+    came: &[&NoiseSource],
 ) -> StatusFinding {
     let house = plan.resolved.housekeeping.to_string();
     let names: Vec<String> = came
         .iter()
-        .map(|intruder| match intruder.cpu_time {
-            Some(time) => format!("{}, {time}", intruder.name),
-            None => format!("{}, {}", intruder.name, plural(intruder.count, "time")),
+        .map(|noise_source| match noise_source.cpu_time {
+            Some(time) => format!("{}, {time}", noise_source.name),
+            None => format!(
+                "{}, {}",
+                noise_source.name,
+                plural(noise_source.count, "time")
+            ),
         })
         .collect();
-    let (sort, severity, what, mend) = match kind {
-        IntruderKind::Process => (
-            StatusFindingKind::ProcessIntruded,
+    let (sort, severity, what, fix) = match kind {
+        NoiseSourceKind::Process => (
+            StatusFindingKind::UnwantedProcess,
             Severity::Warning,
             "processes that are not of its domain ran here",
             match &cpu.owner {
@@ -58,38 +62,38 @@ fn of(
                 }
             },
         ),
-        IntruderKind::KernelThread => (
-            StatusFindingKind::KernelIntruded,
+        NoiseSourceKind::KernelThread => (
+            StatusFindingKind::UnwantedKernelWork,
             Severity::Warning,
             "threads of the kernel that could run elsewhere ran here",
             "rampart check names what keeps them away; by hand: taskset --pid --cpu-list HOUSEKEEPING THREAD",
         ),
-        IntruderKind::CpuThread => (
-            StatusFindingKind::KernelIntruded,
+        NoiseSourceKind::CpuThread => (
+            StatusFindingKind::UnwantedKernelWork,
             Severity::Note,
             "threads of the kernel that belong to this CPU ran here",
             "rampart knobs tells what gives them less to do",
         ),
-        IntruderKind::Interrupt => (
-            StatusFindingKind::InterruptIntruded,
+        NoiseSourceKind::Interrupt => (
+            StatusFindingKind::UnwantedInterrupt,
             Severity::Warning,
             "interrupts that are not its domain's came here",
             "give them to the domain in the plan (`interrupts`), or: echo HOUSEKEEPING > /proc/irq/NUMBER/smp_affinity_list",
         ),
-        IntruderKind::Softirq => (
-            StatusFindingKind::InterruptIntruded,
+        NoiseSourceKind::Softirq => (
+            StatusFindingKind::UnwantedInterrupt,
             Severity::Note,
             "softirqs of devices ran here",
             "move the interrupts that raise them, and the packet steering (rps_cpus) of their interfaces",
         ),
-        IntruderKind::CrossCall => (
-            StatusFindingKind::InterruptIntruded,
+        NoiseSourceKind::CrossCall => (
+            StatusFindingKind::UnwantedInterrupt,
             Severity::Note,
             "other CPUs made this one do something",
             "rampart knobs tells what causes such calls",
         ),
     };
-    let mend = mend
+    let fix = fix
         .replace("HOUSEKEEPING", &house)
         .replace("OWNER", cpu.owner.as_deref().unwrap_or_default());
     finding(
@@ -97,6 +101,6 @@ fn of(
         cpu.owner.as_deref(),
         Finding::new(severity, format!("CPU {}", cpu.cpu), what)
             .values(some_of(&names), "nothing but its domain")
-            .mend(mend),
+            .fix(fix),
     )
 }

@@ -8,7 +8,7 @@ use crate::{CacheControl, CpuId, CpuSet, Nanos, SchedulingPolicy};
 /// Facts around a plan. None, or a missing entry, means that it is not known: a rule then says so
 /// and guesses nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Surroundings {
+pub struct Environment {
     /// Huge pages by node and size.
     pub huge_pages: Option<Vec<HugePages>>,
     /// How caches and memory bandwidth can be divided.

@@ -2,11 +2,11 @@
 // What came to the domains' CPUs with the plan and without: counts of the kernel, which hold where times
 // are emulated, too.
 import { type Child, element, row, scrolling, table } from "../dom";
-import type { Intrusions } from "../evaluation";
+import type { UnwantedActivity } from "../evaluation";
 import { time } from "../figures";
 
 /** With the plan, and without it or a part of it. */
-export type Compared = [Intrusions, Intrusions];
+export type Compared = [UnwantedActivity, UnwantedActivity];
 
 type Counted = "device_interrupts" | "device_softirqs" | "cross_calls" | "timer_interrupts";
 type Timed = "kernel_threads" | "programs";
@@ -27,14 +27,14 @@ export function summed(all: readonly Compared[]): Compared {
   return all.reduce(([withIt, without], [one, other]) => [add(withIt, one), add(without, other)]);
 }
 
-function add(one: Intrusions, other: Intrusions): Intrusions {
+function add(one: UnwantedActivity, other: UnwantedActivity): UnwantedActivity {
   const sum = { ...one, watched: one.watched + other.watched };
   for (const [key] of [...COUNTED, ...TIMED]) sum[key] = one[key] + other[key];
   return sum;
 }
 
 /** The table with what it is; nothing where nothing was counted. */
-export function intrusionTable(
+export function unwantedActivityTable(
   caption: string,
   names: readonly string[],
   rows: readonly { names: Child[]; of: Compared }[],
@@ -68,12 +68,12 @@ function both(withIt: string, without: string): string {
   return `${withIt} / ${without}`;
 }
 
-function rate(of: Intrusions, count: number): string {
+function rate(of: UnwantedActivity, count: number): string {
   const value = count / Math.max(of.watched / 1e9, Number.MIN_VALUE);
   return value === 0 ? "0" : value.toFixed(value < 10 ? 1 : 0);
 }
 
 /** CPU time of each second. */
-function share(of: Intrusions, used: number): string {
+function share(of: UnwantedActivity, used: number): string {
   return used === 0 ? "0" : time(Math.round(used / Math.max(of.watched / 1e9, Number.MIN_VALUE)));
 }

@@ -21,7 +21,7 @@ fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, MachineRoot) {
 #[test]
 fn a_machine_that_says_nothing_is_not_known() {
     let (_directory, root) = tree(&[]);
-    assert_eq!(read_surroundings(&root, &[]), Surroundings::default());
+    assert_eq!(read_environment(&root, &[]), Environment::default());
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn what_is_there_is_read() {
     ]);
     let kernel = PathBuf::from("/boot/vmlinux");
     let missing = PathBuf::from("/boot/none");
-    let found = read_surroundings(&root, &[kernel, missing]);
+    let found = read_environment(&root, &[kernel, missing]);
     let pages = found.huge_pages.expect("huge pages");
     assert_eq!((pages.len(), pages[0].node, pages[0].size), (1, 1, 2 << 20));
     assert_eq!((pages[0].total, pages[0].free), (8, 5));
@@ -114,10 +114,10 @@ fn what_is_there_is_read() {
 
 #[test]
 fn the_running_machine_and_the_recorded_ones_are_read() {
-    let _ = read_surroundings(&MachineRoot::system(), &[]);
+    let _ = read_environment(&MachineRoot::system(), &[]);
     let machines = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/machines");
     for name in ["board", "laptop", "server", "simulated", "virtual-machine"] {
-        let found = read_surroundings(&MachineRoot::at(machines.join(name)), &[]);
+        let found = read_environment(&MachineRoot::at(machines.join(name)), &[]);
         assert!(
             found.kernel_options.contains_key("CONFIG_CPUSETS"),
             "{name}"

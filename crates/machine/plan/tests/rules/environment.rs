@@ -7,9 +7,9 @@ use super::*;
 fn the_starter_may_do_what_the_plan_asks() {
     let quad = quad();
     let rule = "resource-limits";
-    let with = |limits| Surroundings {
+    let with = |limits| Environment {
         limits: Some(limits),
-        ..Surroundings::default()
+        ..Environment::default()
     };
     let plain = ResourceLimits {
         locked_memory: Some(8 << 20),
@@ -72,9 +72,9 @@ fn the_starter_may_do_what_the_plan_asks() {
 fn nobody_else_tunes_the_machine() {
     let quad = quad();
     let rule = "other-managers";
-    let with = |names: &[&str]| Surroundings {
+    let with = |names: &[&str]| Environment {
         managers: Some(names.iter().map(|name| (*name).to_owned()).collect()),
-        ..Surroundings::default()
+        ..Environment::default()
     };
     let plan = task("\"3\"");
     assert!(
@@ -97,7 +97,7 @@ fn nobody_else_tunes_the_machine() {
 fn network_queues_fit_on_housekeeping() {
     let quad = quad();
     let rule = "network-queues";
-    let with = |queues| Surroundings {
+    let with = |queues| Environment {
         network_queues: Some(vec![NetworkQueues {
             interface: "eth0".to_owned(),
             queues,
@@ -109,7 +109,7 @@ fn network_queues_fit_on_housekeeping() {
             name: "edge".to_owned(),
             cpus: None,
         }]),
-        ..Surroundings::default()
+        ..Environment::default()
     };
     let plan = task("\"2-3\"");
     let resolved = resolve_in(&quad, &plan, &with(3));

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The kernel's boot line (Documentation/admin-guide/kernel-parameters.rst).
+//! The kernel's kernel command line (Documentation/admin-guide/kernel-parameters.rst).
 
 use rampart_model::{CpuId, CpuSet};
 
 /// The parameters that the kernel was started with, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct BootLine(Vec<(String, Option<String>)>);
+pub struct KernelCommandLine(Vec<(String, Option<String>)>);
 
-impl BootLine {
+impl KernelCommandLine {
     /// Reads `/proc/cmdline`. A value between quotation marks may hold spaces; `-` and `_` in names
     /// are the same to the kernel.
     #[must_use]
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn parameters_are_found_as_the_kernel_finds_them() {
-        let line = BootLine::parse(
+        let line = KernelCommandLine::parse(
             "ro dyndbg=\"file a.c +p\" nohz-full=1 nohz_full=2-3 quiet -- nohz_full=7\n",
         );
         assert!(line.has("quiet") && line.has("nohz_full") && !line.has("qui"));
@@ -202,7 +202,7 @@ mod tests {
             ("2-x", None),
             ("99999", None),
         ] {
-            let line = BootLine::parse(&format!("isolcpus={text}"));
+            let line = KernelCommandLine::parse(&format!("isolcpus={text}"));
             let expected = expected.map(|text| text.parse().expect("CPUs"));
             assert_eq!(line.cpus("isolcpus", CpuId(7)), expected, "{text}");
         }
@@ -220,20 +220,23 @@ mod tests {
             ("1-N", set("1-7"), true, false),
             ("", CpuSet::new(), true, false),
         ] {
-            let line = BootLine::parse(&format!("ro isolcpus={text} quiet"));
+            let line = KernelCommandLine::parse(&format!("ro isolcpus={text} quiet"));
             let isolated = line.isolcpus(CpuId(7)).expect(text);
             assert_eq!(isolated.cpus, cpus, "{text}");
             assert_eq!(isolated.keeps_balancing_away(), balancing, "{text}");
             assert_eq!(isolated.keeps_managed_interrupts_away(), managed, "{text}");
         }
-        assert_eq!(BootLine::parse("isolcpus=3-1").isolcpus(CpuId(7)), None);
-        assert_eq!(BootLine::parse("quiet").isolcpus(CpuId(7)), None);
+        assert_eq!(
+            KernelCommandLine::parse("isolcpus=3-1").isolcpus(CpuId(7)),
+            None
+        );
+        assert_eq!(KernelCommandLine::parse("quiet").isolcpus(CpuId(7)), None);
     }
 
     proptest! {
         #[test]
         fn any_text_is_read(text in ".{0,60}") {
-            let line = BootLine::parse(&text);
+            let line = KernelCommandLine::parse(&text);
             let _ = line.cpus("isolcpus", CpuId(3));
             let _ = cpu_list(&text, CpuId(3));
         }

@@ -2,8 +2,8 @@
 //! What a plan is compared with, and the time that it takes. Pure.
 
 use rampart_model::{
-    ChangeStep, Finding, LegPlan, Nanos, NotMeasured, PlanChange, PlanLeg, Severity, StepAction,
-    StepKind,
+    ChangeStep, Finding, Nanos, NotMeasured, PlanChange, PlanVariant, Severity, StepAction,
+    StepKind, VariantPlan,
 };
 
 use super::PlanRequest;
@@ -20,16 +20,16 @@ const USUAL_RUN: Nanos = Nanos::from_secs(2);
 
 /// What is compared with what.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) struct Legs {
+pub(crate) struct Variants {
     /// The legs; none where nothing is compared.
-    pub(crate) legs: Vec<LegPlan>,
+    pub(crate) variants: Vec<VariantPlan>,
     /// The changes that applying the plan makes.
     pub(crate) changes: Vec<PlanChange>,
     /// Parts of the plan that are the same in all legs.
     pub(crate) not_compared: Vec<NotMeasured>,
 }
 
-impl Legs {
+impl Variants {
     /// The legs that a plan asks for.
     pub(crate) fn of(request: &PlanRequest) -> Self {
         if !request.compares() {
@@ -41,25 +41,27 @@ impl Legs {
             .filter(|step| is_switched(step))
             .map(change)
             .collect();
-        let others: Vec<PlanLeg> = request
+        let others: Vec<PlanVariant> = request
             .before_after
-            .then_some(PlanLeg::Before)
+            .then_some(PlanVariant::Before)
             .into_iter()
             .chain(
                 changes
                     .iter()
                     .filter(|_| request.ablate)
                     .cloned()
-                    .map(PlanLeg::Without),
+                    .map(PlanVariant::Without),
             )
             .collect();
-        let after = LegPlan {
-            leg: PlanLeg::After,
+        let after = VariantPlan {
+            variant: PlanVariant::After,
             visits: visits(others.len()),
         };
-        let others = others.into_iter().map(|leg| LegPlan { leg, visits: 1 });
+        let others = others
+            .into_iter()
+            .map(|variant| VariantPlan { variant, visits: 1 });
         Self {
-            legs: [after].into_iter().chain(others).collect(),
+            variants: [after].into_iter().chain(others).collect(),
             changes,
             not_compared: request.steps.iter().filter_map(same_in_all).collect(),
         }
@@ -67,7 +69,10 @@ impl Legs {
 
     /// Turns of one repetition.
     fn turns(&self) -> u64 {
-        self.legs.iter().map(|leg| u64::from(leg.visits)).sum()
+        self.variants
+            .iter()
+            .map(|variant| u64::from(variant.visits))
+            .sum()
     }
 }
 
@@ -79,7 +84,7 @@ fn visits(others: usize) -> u32 {
 }
 
 fn is_switched(step: &ChangeStep) -> bool {
-    step.action == StepAction::Apply && step.kind != StepKind::BootLine
+    step.action == StepAction::Apply && step.kind != StepKind::KernelCommandLine
 }
 
 fn change(step: &ChangeStep) -> PlanChange {
@@ -105,8 +110,8 @@ fn same_in_all(step: &ChangeStep) -> Option<NotMeasured> {
     };
     let mut finding =
         Finding::new(Severity::Note, step.name.as_str(), why).values(&*step.present, &*step.wanted);
-    if let Some(mend) = &step.mend {
-        finding = finding.mend(mend.as_str());
+    if let Some(fix) = &step.fix {
+        finding = finding.fix(fix.as_str());
     }
     Some(NotMeasured {
         what: change(step).to_string(),
@@ -119,24 +124,24 @@ fn same_in_all(step: &ChangeStep) -> Option<NotMeasured> {
 ///
 /// # Errors
 /// If the time asked for is too short for a fewest number of short runs of each leg.
-pub(crate) fn share_time_of_legs(
-    legs: &Legs,
+pub(crate) fn share_time_of_variants(
+    variants: &Variants,
     cells: u64,
     total: Option<Nanos>,
     costs: &Costs,
 ) -> Result<(Nanos, u32, Nanos), EvaluateError> {
     let cells = cells.max(1);
-    let runs = cells.saturating_mul(legs.turns());
+    let runs = cells.saturating_mul(variants.turns());
     // Against the machine without it a plan is applied or taken back at each turn; of several
     // plans one is taken back and the next applied.
-    let switches = if legs.legs.len() > 2 { 2 } else { 1 };
+    let switches = if variants.variants.len() > 2 { 2 } else { 1 };
     let overhead = costs.run_overhead + Nanos(costs.switch.0 * switches / cells);
     let total = total.unwrap_or_else(|| {
         time_needed(runs, USUAL_REPETITIONS, USUAL_RUN + overhead).max(costs.total)
     });
     let too_short = || EvaluateError::TooShortToCompare {
         total,
-        legs: legs.legs.len(),
+        variants: variants.variants.len(),
         needed: time_needed(runs, FEWEST_REPETITIONS, Nanos::SECOND + overhead),
     };
     let (repetitions, run) = share_time(total, runs, overhead).map_err(|_| too_short())?;
@@ -160,9 +165,9 @@ pub(crate) mod tests {
             why: String::new(),
             present: "0".to_owned(),
             wanted: "1".to_owned(),
-            places: Vec::new(),
+            locations: Vec::new(),
             disruptive: None,
-            mend: None,
+            fix: None,
             source: String::new(),
         }
     }
@@ -186,8 +191,12 @@ pub(crate) mod tests {
             before_after,
             ablate,
             steps: [
-                step(StepKind::Wall, "press", StepAction::Apply),
-                step(StepKind::BootLine, "nohz_full", StepAction::AtRestart),
+                step(StepKind::Isolation, "press", StepAction::Apply),
+                step(
+                    StepKind::KernelCommandLine,
+                    "nohz_full",
+                    StepAction::AtRestart,
+                ),
                 step(StepKind::Knob, "swappiness", StepAction::AsWanted),
                 step(StepKind::Knob, "governor", StepAction::Skip),
             ]
@@ -199,20 +208,27 @@ pub(crate) mod tests {
 
     #[test]
     fn each_applied_change_is_a_leg_and_what_cannot_be_switched_is_named() {
-        let legs = Legs::of(&request(true, true, 8));
-        assert_eq!(legs.changes.len(), 9);
+        let variants = Variants::of(&request(true, true, 8));
+        assert_eq!(variants.changes.len(), 9);
         // 10 others: before, the wall, eight knobs.
-        assert_eq!(legs.legs.len(), 11);
-        assert_eq!(legs.legs[0].visits, 3);
-        assert_eq!(legs.turns(), 13);
-        let named: Vec<&str> = legs.not_compared.iter().map(|one| &*one.what).collect();
-        assert_eq!(named, ["boot line nohz_full"]);
-        assert!(legs.not_compared[0].findings[0].what.contains("restart"));
-        assert_eq!(legs.legs[2].leg.prefix(), "without wall of press/");
+        assert_eq!(variants.variants.len(), 11);
+        assert_eq!(variants.variants[0].visits, 3);
+        assert_eq!(variants.turns(), 13);
+        let named: Vec<&str> = variants.not_compared.iter().map(|one| &*one.what).collect();
+        assert_eq!(named, ["kernel command line nohz_full"]);
+        assert!(
+            variants.not_compared[0].findings[0]
+                .what
+                .contains("restart")
+        );
+        assert_eq!(
+            variants.variants[2].variant.prefix(),
+            "without wall of press/"
+        );
 
-        let two = Legs::of(&request(true, false, 8));
-        assert_eq!((two.legs.len(), two.turns()), (2, 2));
-        assert_eq!(Legs::of(&request(false, false, 8)), Legs::default());
+        let two = Variants::of(&request(true, false, 8));
+        assert_eq!((two.variants.len(), two.turns()), (2, 2));
+        assert_eq!(Variants::of(&request(false, false, 8)), Variants::default());
     }
 
     #[test]
@@ -231,23 +247,25 @@ pub(crate) mod tests {
     #[test]
     fn an_ablation_pays_for_both_plans_of_a_turn() {
         let needed = |ablate: bool| {
-            let legs = Legs::of(&request(!ablate, ablate, 1));
-            assert_eq!(legs.legs.len(), if ablate { 3 } else { 2 });
-            let least = share_time_of_legs(&legs, 1, Some(Nanos::SECOND), &Costs::EMULATED);
+            let variants = Variants::of(&request(!ablate, ablate, 1));
+            assert_eq!(variants.variants.len(), if ablate { 3 } else { 2 });
+            let least = share_time_of_variants(&variants, 1, Some(Nanos::SECOND), &Costs::EMULATED);
             let Err(EvaluateError::TooShortToCompare { needed, .. }) = least else {
                 panic!("a second is enough");
             };
-            needed.0 / legs.turns()
+            needed.0 / variants.turns()
         };
         assert!(needed(true) > needed(false) + Costs::EMULATED.switch.0);
     }
 
     #[test]
     fn too_short_a_time_tells_the_time_that_suffices() {
-        let legs = Legs::of(&request(false, true, 8));
-        let share = |total| share_time_of_legs(&legs, 6, total, &Costs::REAL);
+        let variants = Variants::of(&request(false, true, 8));
+        let share = |total| share_time_of_variants(&variants, 6, total, &Costs::REAL);
         let Err(EvaluateError::TooShortToCompare {
-            needed, legs: 10, ..
+            needed,
+            variants: 10,
+            ..
         }) = share(Some(Nanos::from_secs(120)))
         else {
             panic!("two minutes are enough");

@@ -3,7 +3,7 @@
 //! times are emulated, too.
 
 use comfy_table::Cell;
-use rampart_model::{Intrusions, Nanos, PlanChange, PlanEffect, PlanEffects, PlanLeg};
+use rampart_model::{Nanos, PlanChange, PlanEffect, PlanEffects, PlanVariant, UnwantedActivity};
 
 use super::text::Page;
 use crate::format;
@@ -20,11 +20,11 @@ const FIGURES: [&str; 7] = [
 
 /// Those of the whole plan, one row a comparison.
 pub(super) fn of_plan(page: &mut Page, effects: &PlanEffects) {
-    let rows: Vec<(String, (Intrusions, Intrusions))> = effects
+    let rows: Vec<(String, (UnwantedActivity, UnwantedActivity))> = effects
         .effects
         .iter()
-        .filter(|effect| effect.leg == PlanLeg::Before)
-        .filter_map(|effect| Some((name(effect), effect.intrusions?)))
+        .filter(|effect| effect.variant == PlanVariant::Before)
+        .filter_map(|effect| Some((name(effect), effect.unwanted_activity?)))
         .collect();
     table(
         page,
@@ -40,11 +40,13 @@ pub(super) fn of_changes(page: &mut Page, effects: &PlanEffects) {
         effects
             .effects
             .iter()
-            .filter(|effect| matches!(&effect.leg, PlanLeg::Without(other) if other == change))
-            .filter_map(|effect| effect.intrusions)
+            .filter(
+                |effect| matches!(&effect.variant, PlanVariant::Without(other) if other == change),
+            )
+            .filter_map(|effect| effect.unwanted_activity)
             .reduce(|one, other| (one.0.and(other.0), one.1.and(other.1)))
     };
-    let rows: Vec<(String, (Intrusions, Intrusions))> = effects
+    let rows: Vec<(String, (UnwantedActivity, UnwantedActivity))> = effects
         .changes
         .iter()
         .filter_map(|change| Some((change.to_string(), sum(change)?)))
@@ -61,18 +63,23 @@ fn name(effect: &PlanEffect) -> String {
     format!("{}, {}", effect.domain, effect.condition)
 }
 
-fn table(page: &mut Page, heading: &str, first: &str, rows: &[(String, (Intrusions, Intrusions))]) {
+fn table(
+    page: &mut Page,
+    heading: &str,
+    first: &str,
+    rows: &[(String, (UnwantedActivity, UnwantedActivity))],
+) {
     if rows.is_empty() {
         return;
     }
     page.heading(heading);
     let cells = rows.iter().map(|(name, (with, without))| {
-        let counted = |count: fn(&Intrusions) -> u64| {
-            let one = |of: &Intrusions| rate(of.per_second(count(of)));
+        let counted = |count: fn(&UnwantedActivity) -> u64| {
+            let one = |of: &UnwantedActivity| rate(of.per_second(count(of)));
             format!("{} / {}", one(with), one(without))
         };
-        let timed = |time: fn(&Intrusions) -> Nanos| {
-            let one = |of: &Intrusions| share(of, time(of));
+        let timed = |time: fn(&UnwantedActivity) -> Nanos| {
+            let one = |of: &UnwantedActivity| share(of, time(of));
             format!("{} / {}", one(with), one(without))
         };
         let figures = [
@@ -115,7 +122,7 @@ fn rate(value: f64) -> String {
 }
 
 /// CPU time of each second.
-fn share(of: &Intrusions, time: Nanos) -> String {
+fn share(of: &UnwantedActivity, time: Nanos) -> String {
     if time == Nanos::ZERO {
         return "0".to_owned();
     }

@@ -2,7 +2,7 @@
 //! What the tests do in a booted root, whose memory from 0x7000_0000 Linux leaves alone (`mem=`):
 //!
 //! ```text
-//! cells_hand enable | disable | refused | start DIRECTORY | leave TURNS | cells DIRECTORY [TOPIC...] | turns TURNS DIRECTORY
+//! cells_agent enable | disable | refused | start DIRECTORY | leave TURNS | cells DIRECTORY [TOPIC...] | turns TURNS DIRECTORY
 //! ```
 //!
 //! Each check is a line that begins with `ok` or `FAILED`; figures begin with `figure`.

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What only a boot line can: the host's, and the guest's (Linux document
+//! What only a kernel command line can: the host's, and the guest's (Linux document
 //! `admin-guide/kernel-parameters.txt`).
 
 use rampart_model::{CpuId, CpuSet, Severity};
-use rampart_rules::{BootLine, IsolatedCpus};
+use rampart_rules::{IsolatedCpus, KernelCommandLine};
 
 use super::{Knob, Known};
 
-/// The host's own boot line. Some of it a shield does at run time; the rest only the boot line can.
+/// The host's own kernel command line. Some of it a shield does at run time; the rest only the kernel command line can.
 pub(super) fn of_host(known: &Known<'_>) -> Vec<Knob> {
     let cpus = &known.real_time_cpus();
-    let line = &BootLine::parse(&known.facts.command_line);
+    let line = &KernelCommandLine::parse(&known.facts.command_line);
     let last = known.facts.possible.iter().next_back().unwrap_or(CpuId(0));
     let row = |name: &str, wanted: String, satisfied: bool, reason: &str| {
-        let mend = format!("boot the host with {name}={wanted}");
+        let fix = format!("boot the host with {name}={wanted}");
         Knob::new(
-            format!("{name}= on the host's boot line"),
+            format!("{name}= on the host's kernel command line"),
             wanted,
             line.value(name).unwrap_or("absent"),
             satisfied,
             reason,
         )
-        .mend_by_owner(mend)
+        .fix_by_owner(fix)
     };
     let covers = |name: &str| {
         let named = line.cpus(name, last);
@@ -45,13 +45,13 @@ pub(super) fn of_host(known: &Known<'_>) -> Vec<Knob> {
             "keeps the scheduler's balancing off the CPUs from boot on; an isolated partition does that at run time",
         ),
         Knob::new(
-            "managed_irq in isolcpus= on the host's boot line",
+            "managed_irq in isolcpus= on the host's kernel command line",
             format!("managed_irq,{cpus}"),
             line.value("isolcpus").unwrap_or("absent"),
             covered.is_some_and(IsolatedCpus::keeps_managed_interrupts_away),
             "keeps interrupts that the kernel places by itself off the CPUs; nothing else can",
         )
-        .mend_by_owner(format!(
+        .fix_by_owner(format!(
             "boot the host with isolcpus=managed_irq,domain,{cpus}"
         )),
         row(
@@ -82,13 +82,13 @@ pub(super) fn of_host(known: &Known<'_>) -> Vec<Knob> {
     let affinity = line.cpus("irqaffinity", last);
     knobs.push(
         Knob::new(
-            "irqaffinity= on the host's boot line",
+            "irqaffinity= on the host's kernel command line",
             format!("CPUs without {cpus}"),
             line.value("irqaffinity").unwrap_or("absent"),
             affinity.is_some_and(|named| named.intersection(cpus).is_empty()),
             "an interrupt line of the IO-APIC changes its CPU only at its next interrupt, which may be hours later",
         )
-        .mend_by_owner(format!("boot the host with irqaffinity={}", known.guest.housekeeping)),
+        .fix_by_owner(format!("boot the host with irqaffinity={}", known.guest.housekeeping)),
     );
     knobs.push(default_huge_page(known));
     if known.facts.iommus > 0 {
@@ -103,20 +103,20 @@ pub(super) fn of_host(known: &Known<'_>) -> Vec<Knob> {
 }
 
 fn default_huge_page(known: &Known<'_>) -> Knob {
-    let line = BootLine::parse(&known.facts.command_line);
+    let line = KernelCommandLine::parse(&known.facts.command_line);
     let present = line.value("default_hugepagesz");
     Knob::new(
-        "default_hugepagesz= on the host's boot line",
+        "default_hugepagesz= on the host's kernel command line",
         "the size that the guest's memory has, reserved at boot",
         present.unwrap_or("absent"),
         present.is_some() || known.guest.memory.huge_page.is_some(),
         "once the machine has run for a while its memory is in pieces, and few huge pages are to be had",
     )
-    .mend_by_owner("boot the host with default_hugepagesz=1G hugepagesz=1G hugepages=NUMBER")
+    .fix_by_owner("boot the host with default_hugepagesz=1G hugepagesz=1G hugepages=NUMBER")
 }
 
 /// 6.1 does not notice when these differ (kernel/sched/isolation.c).
-fn lists_that_belong_together(line: &BootLine, last: CpuId) -> Option<Knob> {
+fn lists_that_belong_together(line: &KernelCommandLine, last: CpuId) -> Option<Knob> {
     let lists = ["isolcpus", "nohz_full", "rcu_nocbs"].map(|name| line.cpus(name, last));
     let given: Vec<&CpuSet> = lists.iter().flatten().collect();
     let (first, rest) = given.split_first()?;
@@ -125,7 +125,7 @@ fn lists_that_belong_together(line: &BootLine, last: CpuId) -> Option<Knob> {
     }
     let present: Vec<String> = given.iter().map(ToString::to_string).collect();
     let knob = Knob::new(
-        "isolcpus=, nohz_full= and rcu_nocbs= on the host's boot line",
+        "isolcpus=, nohz_full= and rcu_nocbs= on the host's kernel command line",
         "the same CPUs",
         present.join("; "),
         rest.iter().all(|other| other == first),
@@ -133,7 +133,7 @@ fn lists_that_belong_together(line: &BootLine, last: CpuId) -> Option<Knob> {
     );
     Some(
         knob.weighs(Severity::Warning)
-            .mend_by_owner("boot the host with one list in all of them"),
+            .fix_by_owner("boot the host with one list in all of them"),
     )
 }
 
@@ -150,24 +150,24 @@ pub(super) fn of_guest(known: &Known<'_>) -> Vec<Knob> {
             "without it latencies in the guest have no bound whatever the host does",
         )
         .weighs(Severity::Warning)
-        .mend(format!(
+        .fix(format!(
             "name a real-time kernel in {}",
             super::super::KERNEL_VARIABLE
         )),
     ];
-    let line = BootLine::parse(&hello.boot_line);
+    let line = KernelCommandLine::parse(&hello.kernel_command_line);
     let inside = guest.real_time_inside();
     let last = inside.iter().next_back().unwrap_or(CpuId(0));
     for name in ["isolcpus", "nohz_full", "rcu_nocbs"] {
         if name == "nohz_full" && guest.emulated {
-            knobs.push(tick_inside(&hello.boot_line));
+            knobs.push(tick_inside(&hello.kernel_command_line));
             continue;
         }
         let present = line.value(name);
         let satisfied = line.cpus(name, last).is_some_and(|named| named == inside);
         knobs.push(
             Knob::new(
-                format!("{name}= on the guest's boot line"),
+                format!("{name}= on the guest's kernel command line"),
                 wanted.clone(),
                 present.unwrap_or("absent"),
                 satisfied,
@@ -175,7 +175,7 @@ pub(super) fn of_guest(known: &Known<'_>) -> Vec<Knob> {
             )
             .applied(satisfied)
             .weighs(Severity::Warning)
-            .mend(format!(
+            .fix(format!(
                 "name a kernel that knows {name}= in {}",
                 super::super::KERNEL_VARIABLE
             )),
@@ -184,13 +184,13 @@ pub(super) fn of_guest(known: &Known<'_>) -> Vec<Knob> {
     knobs
 }
 
-/// On an emulated machine a guest keeps its tick; why, `Description::boot_line` says.
+/// On an emulated machine a guest keeps its tick; why, `Description::kernel_command_line` says.
 fn tick_inside(line: &str) -> Knob {
-    let line = rampart_rules::BootLine::parse(line);
+    let line = rampart_rules::KernelCommandLine::parse(line);
     let present = line.value("nohz");
     let satisfied = present == Some("off");
     Knob::new(
-        "nohz= on the guest's boot line",
+        "nohz= on the guest's kernel command line",
         "off, and no nohz_full=, on an emulated machine",
         present.unwrap_or("absent"),
         satisfied,
@@ -198,7 +198,7 @@ fn tick_inside(line: &str) -> Knob {
     )
     .applied(satisfied)
     .weighs(Severity::Warning)
-    .mend(format!(
+    .fix(format!(
         "name a kernel that knows nohz= in {}",
         super::super::KERNEL_VARIABLE
     ))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where in its file each part of a plan stands.
+//! Where in its file each part of a plan is active.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

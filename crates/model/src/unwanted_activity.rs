@@ -63,7 +63,7 @@ pub fn is_device_softirq(name: &str) -> bool {
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
 )]
-pub struct Intrusions {
+pub struct UnwantedActivity {
     /// How long was counted: from before the warm-up until after the measurement.
     pub watched: Nanos,
     /// Interrupts of devices.
@@ -80,7 +80,7 @@ pub struct Intrusions {
     pub programs: Nanos,
 }
 
-impl Intrusions {
+impl UnwantedActivity {
     /// Those of both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 pub use images::kernel_image_version;
-use rampart_model::{HugePages, Interrupt, Nanos, NetworkQueues, ResourceLimits, Surroundings};
+use rampart_model::{Environment, HugePages, Interrupt, Nanos, NetworkQueues, ResourceLimits};
 
 use crate::facts::processes::{self, Process};
 use crate::kernel_config::KernelConfig;
@@ -51,7 +51,7 @@ const FIRMWARE_WATCH: Duration = Duration::from_secs(1);
 ///
 /// Where firmware interrupts can be counted it takes a second.
 #[must_use]
-pub fn read_surroundings(root: &MachineRoot, guest_kernels: &[PathBuf]) -> Surroundings {
+pub fn read_environment(root: &MachineRoot, guest_kernels: &[PathBuf]) -> Environment {
     let config = KernelConfig::read(root);
     let watch = root
         .is_system()
@@ -59,7 +59,7 @@ pub fn read_surroundings(root: &MachineRoot, guest_kernels: &[PathBuf]) -> Surro
         .flatten()
         .map(|count| (count, Instant::now()));
     let processes = Some(processes::processes(root)).filter(|processes| !processes.is_empty());
-    Surroundings {
+    Environment {
         huge_pages: huge_pages(root),
         cache_control: crate::facts::allocation::read(root),
         kernel_threads: processes.as_deref().and_then(threads::vital),
@@ -106,17 +106,17 @@ fn managers(processes: &[Process]) -> Vec<String> {
 /// where it has no nodes.
 fn huge_pages(root: &MachineRoot) -> Option<Vec<HugePages>> {
     let nodes = "sys/devices/system/node";
-    let mut places: Vec<(u32, String)> = root
+    let mut locations: Vec<(u32, String)> = root
         .numbered(nodes, "node")
         .into_iter()
         .map(|node| (node, format!("{nodes}/node{node}/hugepages")))
         .filter(|(_, directory)| root.exists(directory))
         .collect();
-    if places.is_empty() {
-        places.push((0, "sys/kernel/mm/hugepages".to_owned()));
+    if locations.is_empty() {
+        locations.push((0, "sys/kernel/mm/hugepages".to_owned()));
     }
     let mut pages = Vec::new();
-    for (node, directory) in places {
+    for (node, directory) in locations {
         if !root.exists(&directory) {
             return None;
         }
