@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{CellPayload, CpuSet, Finding};
 
-/// The kinds, from the weakest wall to the strongest.
+/// The kinds of domains, from the weakest isolation to the strongest.
 #[derive(
     Debug,
     Clone,
@@ -39,7 +39,7 @@ pub enum DomainKind {
 }
 
 impl DomainKind {
-    /// Every kind, the weakest wall first.
+    /// Every kind, the weakest isolation first.
     pub const ALL: [Self; 6] = [
         Self::Host,
         Self::Task,
@@ -49,38 +49,144 @@ impl DomainKind {
         Self::Cell,
     ];
 
-    /// The word for it.
+    /// Returns the properties by which this kind differs from the others.
+    ///
+    /// Code outside the domains' own crates asks this table instead of matching on kinds.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn properties(self) -> KindProperties {
+        const TASK: KindProperties = KindProperties {
+            word: "task",
+            cpus: DomainCpus::Shielded,
+            kernel: DomainKernel::Host,
+            program: DomainProgram::Process,
+            boots: false,
+            implemented: true,
+        };
         match self {
-            Self::Host => "host",
-            Self::Task => "task",
-            Self::Container => "container",
-            Self::Vm => "vm",
-            Self::Detached => "detached",
-            Self::Cell => "cell",
+            Self::Host => KindProperties {
+                word: "host",
+                cpus: DomainCpus::Housekeeping,
+                ..TASK
+            },
+            Self::Task => TASK,
+            Self::Container => KindProperties {
+                word: "container",
+                program: DomainProgram::Container,
+                ..TASK
+            },
+            Self::Vm => KindProperties {
+                word: "vm",
+                kernel: DomainKernel::AboveHost,
+                program: DomainProgram::Guest,
+                boots: true,
+                ..TASK
+            },
+            Self::Detached => KindProperties {
+                word: "detached",
+                cpus: DomainCpus::TakenFromLinux,
+                kernel: DomainKernel::Apart,
+                implemented: false,
+                ..TASK
+            },
+            Self::Cell => KindProperties {
+                word: "cell",
+                cpus: DomainCpus::TakenFromLinux,
+                kernel: DomainKernel::Apart,
+                program: DomainProgram::Image,
+                boots: true,
+                ..TASK
+            },
         }
     }
 
-    /// Whose kernel runs on its CPUs.
+    /// Returns the kind's name in plans, records and arguments.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        self.properties().word
+    }
+
+    /// Returns whose kernel runs on the domain's CPUs.
     #[must_use]
     pub const fn kernel(self) -> DomainKernel {
-        match self {
-            Self::Host | Self::Task | Self::Container => DomainKernel::Host,
-            Self::Vm => DomainKernel::AboveHost,
-            Self::Detached | Self::Cell => DomainKernel::Apart,
-        }
+        self.properties().kernel
+    }
+
+    /// Returns what runs in the domain.
+    #[must_use]
+    pub const fn program(self) -> DomainProgram {
+        self.properties().program
+    }
+
+    /// Returns whether the domain shares the housekeeping CPUs instead of owning CPUs.
+    #[must_use]
+    pub const fn is_housekeeping(self) -> bool {
+        matches!(self.properties().cpus, DomainCpus::Housekeeping)
+    }
+
+    /// Returns whether the domain's CPUs are offline in Linux while it runs.
+    #[must_use]
+    pub const fn leaves_linux(self) -> bool {
+        matches!(self.properties().cpus, DomainCpus::TakenFromLinux)
+    }
+
+    /// Returns whether the host's kernel runs below the domain's own kernel: the host can block
+    /// the domain's virtual CPUs and trace what takes their time.
+    #[must_use]
+    pub const fn is_above_host(self) -> bool {
+        matches!(self.properties().kernel, DomainKernel::AboveHost)
     }
 }
 
-/// Whose kernel runs on the CPUs of a domain: what stops that kernel there stops the domain.
+/// The properties of a kind of domain that code outside the domains depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KindProperties {
+    /// The kind's name in plans, records and arguments.
+    pub word: &'static str,
+    /// Where its CPUs come from.
+    pub cpus: DomainCpus,
+    /// Whose kernel runs on its CPUs. A domain whose kernel is [`DomainKernel::Apart`] can survive a
+    /// crash of the host.
+    pub kernel: DomainKernel,
+    /// What runs in it.
+    pub program: DomainProgram,
+    /// Whether a system boots in it before its program starts, which takes seconds.
+    pub boots: bool,
+    /// Whether this version of Rampart can host it.
+    pub implemented: bool,
+}
+
+/// Where a domain's CPUs come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DomainCpus {
+    /// It shares the housekeeping CPUs with ordinary work.
+    Housekeeping,
+    /// It owns CPUs that Linux keeps free of ordinary work.
+    Shielded,
+    /// It owns CPUs that are offline in Linux while it runs.
+    TakenFromLinux,
+}
+
+/// What runs in a domain, and with it the fields of a plan that describe it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DomainProgram {
+    /// A process of the host: `run`.
+    Process,
+    /// A container: `container` and `run`.
+    Container,
+    /// A guest: `vcpus`, `memory` and `kernel` or `disk`.
+    Guest,
+    /// A cell's image: `image`.
+    Image,
+}
+
+/// Whose kernel runs on the CPUs of a domain. What stops that kernel stops the domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DomainKernel {
     /// The host's.
     Host,
-    /// One of its own, whose processors are threads of the host's kernel.
+    /// Its own, on virtual CPUs that are threads of the host's kernel.
     AboveHost,
-    /// Not the host's: the CPUs were taken from it.
+    /// Its own or none, on CPUs that were taken from the host's kernel.
     Apart,
 }
 
@@ -133,7 +239,7 @@ pub struct DomainSelection {
 }
 
 impl DomainSelection {
-    /// The domain of this kind that a user gets by the kind's word alone.
+    /// Returns the domain that the kind's word alone selects.
     #[must_use]
     pub const fn of(kind: DomainKind) -> Self {
         Self {
@@ -151,6 +257,13 @@ impl DomainSelection {
                 _ => None,
             },
         }
+    }
+
+    /// Returns whether an evaluation measures it without being asked: the usual variant of a kind,
+    /// and both payloads of a cell, since they answer different questions.
+    #[must_use]
+    pub fn is_measured_by_default(&self) -> bool {
+        self.cell.is_some() || *self == Self::of(self.kind)
     }
 }
 

@@ -108,8 +108,9 @@ pub use cpu_set::{CpuId, CpuSet, ParseCpuSetError};
 pub use distribution::{Bucket, Distribution, SAMPLES_BEYOND};
 #[cfg(feature = "std")]
 pub use domain::{
-    Availability, ContainerEngine, DomainKernel, DomainKind, DomainSelection, EffectiveSettings,
-    GuestRole, InterruptMove, IsolationMechanism, ParseDomainError, ShieldReport,
+    Availability, ContainerEngine, DomainCpus, DomainKernel, DomainKind, DomainProgram,
+    DomainSelection, EffectiveSettings, GuestRole, InterruptMove, IsolationMechanism,
+    KindProperties, ParseDomainError, ShieldReport,
 };
 #[cfg(feature = "std")]
 pub use effect::{
