@@ -579,7 +579,9 @@ fn the_figures_are_open_metrics_and_counters_only_grow() {
     let twice = open_metrics(&status, &totals, &Latencies::default());
     let line = |text: &str| {
         text.lines()
-            .find(|line| line.starts_with("rampart_unwanted_activity_total{cpu=\"2\",kind=\"interrupt\"}"))
+            .find(|line| {
+                line.starts_with("rampart_unwanted_activity_total{cpu=\"2\",kind=\"interrupt\"}")
+            })
             .map(str::to_owned)
     };
     assert!(line(&once).expect("a counter").ends_with(" 7"));
