@@ -25,6 +25,12 @@ pub enum Severity {
 pub struct Finding {
     /// How much it matters.
     pub severity: Severity,
+    /// Id of the rule that it breaks; `None` for a failure that is no judgement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    /// Whether the rule could not be decided, because something could not be read.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub undecided: bool,
     /// What it is about: a file, a CPU, a domain, a setting.
     pub location: String,
     /// What is wrong, as one sentence without a full stop.
@@ -40,11 +46,31 @@ pub struct Finding {
     pub fix: Option<String>,
 }
 
+impl Severity {
+    /// Returns the severity as the word that a person reads.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Note => "note",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
 impl Finding {
     /// A finding without values or fix; add them with the other methods.
     pub fn new(severity: Severity, location: impl Into<String>, what: impl Into<String>) -> Self {
         Self {
             severity,
+            rule: None,
+            undecided: false,
             location: location.into(),
             what: what.into(),
             present: None,

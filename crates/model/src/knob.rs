@@ -4,6 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Severity;
+
 /// Version of [`KnobCatalogue`] as a document. Within it fields are only added.
 pub const KNOB_CATALOGUE_SCHEMA_VERSION: u32 = 1;
 
@@ -205,8 +207,8 @@ pub struct KnobEntry {
     pub undo: String,
     /// Where the rule comes from.
     pub source: String,
-    /// Whether the machine is unfit when it is not as wanted; else it is an advice.
-    pub problem: bool,
+    /// Severity of a deviation: an error makes the machine unfit for real-time work.
+    pub severity: Severity,
     /// The opinions, where sources differ; the first is taken unless the plan chooses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<KnobOpinion>,

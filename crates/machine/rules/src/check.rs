@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use rampart_model::{
     CHECK_SCHEMA_VERSION, Check, CheckCounts, CheckFinding, CheckState, CheckedMachine, Machine,
-    NotRead,
+    NotRead, Severity,
 };
 
 use crate::assess::assess;
@@ -125,7 +125,7 @@ fn finding(
             let as_wanted = as_wanted.filter(|_| wanted != Wanted::Informational);
             finding.state = match as_wanted {
                 Some(true) => CheckState::Ok,
-                Some(false) if knob.problem => CheckState::Error,
+                Some(false) if knob.severity == Severity::Error => CheckState::Error,
                 Some(false) => CheckState::Warning,
                 None => CheckState::Informational,
             };

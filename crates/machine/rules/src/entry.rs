@@ -37,7 +37,7 @@ pub fn entry(knob: &Knob) -> KnobEntry {
         verify: verify(knob),
         undo: undo(knob),
         source: knob.source.to_owned(),
-        problem: knob.problem,
+        severity: knob.severity,
         choices: knob.choices.iter().map(|one| choice(one, None)).collect(),
     }
 }

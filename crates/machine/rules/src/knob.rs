@@ -3,9 +3,9 @@
 
 use std::fmt;
 
-use rampart_model::{KnobEffect, KnobGroup};
+use rampart_model::{KnobEffect, KnobGroup, Severity};
 
-use crate::Fact;
+use crate::{Fact, Rule, RuleBook};
 
 /// One thing about a machine that is known to matter for real-time work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,8 +43,8 @@ pub struct Knob {
     pub undo: Option<&'static str>,
     /// Where the rule comes from: kernel document, profile, paper, thread.
     pub source: &'static str,
-    /// Whether the machine is unfit when it is not as wanted.
-    pub problem: bool,
+    /// Severity of a deviation: an error makes the machine unfit for real-time work.
+    pub severity: Severity,
 }
 
 impl Knob {
@@ -67,7 +67,23 @@ impl Knob {
             verify: None,
             undo: None,
             source: "",
-            problem: false,
+            severity: Severity::Warning,
+        }
+    }
+}
+
+impl Knob {
+    /// Returns the knob as a rule.
+    #[must_use]
+    pub fn rule(&self) -> Rule {
+        Rule {
+            id: self.name,
+            book: RuleBook::Machine,
+            severity: self.severity,
+            title: self.title,
+            reason: self.reason,
+            source: self.source,
+            waivable: true,
         }
     }
 }

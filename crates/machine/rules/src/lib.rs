@@ -28,6 +28,7 @@ mod knob;
 mod page;
 mod pages_reserved;
 pub mod readings;
+mod rule;
 mod text;
 
 pub use cache_steps::cache_share_text;
@@ -47,4 +48,5 @@ pub use page::{entry_text, list_text, page};
 pub use readings::{
     Interrupt, KernelThread, LocationValue, ProcessLimits, Reading, Readings, Unread,
 };
+pub use rule::{Rule, RuleBook, all_rules, rule};
 pub use text::{TextOptions, check_text};

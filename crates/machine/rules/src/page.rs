@@ -73,8 +73,7 @@ fn rows(knob: &KnobEntry) -> Vec<(&'static str, String)> {
     rows.push(("verify", knob.verify.clone()));
     rows.push(("undo", knob.undo.clone()));
     rows.push(("source", knob.source.clone()));
-    let severity = if knob.problem { "error" } else { "warning" };
-    rows.push(("if not", severity.to_owned()));
+    rows.push(("if not", knob.severity.to_string()));
     rows
 }
 

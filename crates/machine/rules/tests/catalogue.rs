@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use rampart_model::{CpuId, CpuSet, KnobGroup, VitalThread};
+use rampart_model::{CpuId, CpuSet, KnobGroup, Severity, VitalThread};
 use rampart_rules::{
     Format, Isolation, Knob, Place, Wanted, When, all, entry, named, satisfies, to_write,
 };
@@ -171,10 +171,9 @@ fn where_sources_differ_there_are_choices() {
     }
 }
 
-/// Whoever says that a machine is unfit must be able to say how to fix it.
 #[test]
-fn problems_have_a_mend() {
-    for knob in all().filter(|knob| knob.problem) {
+fn errors_have_a_fix() {
+    for knob in all().filter(|knob| knob.severity == Severity::Error) {
         let by_location = matches!(
             knob.location,
             Place::Boot { .. } | Place::KernelOption(_) | Place::File(_, _)

@@ -50,7 +50,7 @@ pub(super) const KNOBS: &[Knob] = &[
             "`isolated` from 6.1 on; below groups that are no partitions from 6.7 on",
         ),
         source: V2,
-        problem: true,
+        severity: Severity::Error,
         ..Knob::of(KnobGroup::ControlGroups)
     },
     Knob {

@@ -16,7 +16,7 @@ pub(super) const KNOBS: &[Knob] = &[
         fix: Some("use the machine itself; compare structure, not times, here"),
         undo: Some("Nothing is changed."),
         source: "Intel SDM volume 2A, CPUID; QEMU's documentation of TCG",
-        problem: true,
+        severity: Severity::Error,
         ..Knob::of(KnobGroup::Hardware)
     },
     Knob {
@@ -46,7 +46,7 @@ pub(super) const KNOBS: &[Knob] = &[
         fix: Some("name fewer CPUs with --cpus, or give the machine another CPU"),
         undo: Some("Name other CPUs."),
         source: "ACRN checks/cpu_assignment.xsd; NTO performanceprofile_validation.go",
-        problem: true,
+        severity: Severity::Error,
         ..Knob::of(KnobGroup::Hardware)
     },
     Knob {
@@ -59,7 +59,7 @@ pub(super) const KNOBS: &[Knob] = &[
         fix: Some("name other CPUs with --cpus"),
         undo: Some("Name other CPUs."),
         source: "Documentation/admin-guide/kernel-parameters.txt, nohz_full=; ACRN: no real-time guest on CPU 0",
-        problem: true,
+        severity: Severity::Error,
         ..Knob::of(KnobGroup::Hardware)
     },
     Knob {

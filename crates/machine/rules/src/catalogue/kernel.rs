@@ -19,7 +19,7 @@ pub(super) const KNOBS: &[Knob] = &[
         undo: Some("Restart with the old kernel."),
         kernels: Kernels::all("a patch before 6.12, mainline from 6.12 on (x86, arm64, riscv)"),
         source: "Documentation/core-api/real-time/theory.rst; openshift CNTO#1635",
-        problem: true,
+        severity: Severity::Error,
         ..Knob::of(KnobGroup::Kernel)
     },
     Knob {
@@ -43,7 +43,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "Without it a thread wakes at the next tick at the earliest.",
         cost: "None.",
         source: "Documentation/timers/highres.rst",
-        problem: true,
+        severity: Severity::Error,
         ..Knob::of(KnobGroup::Kernel)
     },
     Knob {
@@ -198,7 +198,7 @@ pub(super) const KNOBS: &[Knob] = &[
         ),
         undo: Some("Put the old kernel command line back and restart."),
         source: "kernel/sched/isolation.c: compares them only where both name the same kind of housekeeping",
-        problem: true,
+        severity: Severity::Error,
         ..Knob::of(KnobGroup::Isolation)
     },
     Knob {

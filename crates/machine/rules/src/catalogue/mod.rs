@@ -23,7 +23,7 @@ mod timers;
 mod watchdogs;
 mod workqueues;
 
-use rampart_model::{KnobEffect, KnobGroup};
+use rampart_model::{KnobEffect, KnobGroup, Severity};
 
 use crate::{Choice, Fact, Format, Kernels, Knob, Place, Wanted, When};
 

@@ -113,7 +113,7 @@ pub(super) const KNOBS: &[Knob] = &[
         cost: "None.",
         effect: KnobEffect::AtRestart,
         source: "Documentation/admin-guide/kernel-parameters.txt, highres=",
-        problem: true,
+        severity: Severity::Error,
         ..Knob::of(KnobGroup::Timers)
     },
     Knob {
