@@ -237,7 +237,7 @@ impl Bench {
             row(
                 "user-space instructions per wakeup, all threads",
                 |slope| slope.all,
-                "the same with the threads on the other CPU: cyclictest's only waits; ours sorts the samples into histograms, keeps the worst, and writes a block each second".to_owned(),
+                "the same with the threads on the other CPU: cyclictest's only waits; ours sorts the samples into histograms, keeps the worst, and writes a batch each second".to_owned(),
             ),
         ]
         .into_iter()

@@ -90,10 +90,10 @@ fn converse(
                 say(&MeterRequest::Go {})?;
             }
             MeterEvent::Started { .. } => {}
-            MeterEvent::Block(block) => {
-                lost += block.lost;
-                if block.phase == Phase::Measured
-                    && let Some(series) = block.series.first()
+            MeterEvent::Batch(batch) => {
+                lost += batch.lost;
+                if batch.phase == Phase::Measured
+                    && let Some(series) = batch.series.first()
                 {
                     seen.merge(&series.seen);
                 }

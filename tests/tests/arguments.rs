@@ -190,7 +190,7 @@ fn an_evaluation_is_never_overwritten() {
 /// What is said to the meter is checked by the meter, whoever says it.
 #[test]
 fn bad_plans_are_refused_by_the_meter() {
-    let good = r#"{"meter":"wakeup","cpus":"0","housekeeping":"","policy":"other","placed_by":"itself","duration":1000000,"warm_up":0,"interval":1000000,"aligned":false,"threshold":null,"work":100000,"deadline":null,"worst":5,"block":1000000000,"lock_memory":false}"#;
+    let good = r#"{"meter":"wakeup","cpus":"0","housekeeping":"","policy":"other","placed_by":"itself","duration":1000000,"warm_up":0,"interval":1000000,"aligned":false,"threshold":null,"work":100000,"deadline":null,"worst":5,"batch":1000000000,"lock_memory":false}"#;
     let request = |plan: &str| format!(r#"{{"prepare":{{"protocol":1,"plan":{plan}}}}}"#);
     let replaced = |from: &str, to: &str| {
         assert!(good.contains(from), "{from}");
@@ -208,7 +208,7 @@ fn bad_plans_are_refused_by_the_meter() {
         replaced(r#""interval":1000000"#, r#""interval":1"#),
         replaced(r#""interval":1000000"#, r#""interval":-1"#),
         replaced(r#""duration":1000000"#, r#""duration":0"#),
-        replaced(r#""block":1000000000"#, r#""block":1"#),
+        replaced(r#""batch":1000000000"#, r#""batch":1"#),
         replaced(r#""worst":5"#, r#""worst":5,"extra":1"#),
         replaced(r#""worst":5"#, r#""worst":4294967295"#),
     ] {

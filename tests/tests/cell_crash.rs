@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rampart_agent::{AgentCommand, recover};
 use rampart_bench::sim::{Architecture, Loss, Sim, SimOptions};
-use rampart_model::{Block, MeterEvent, Nanos, Phase};
+use rampart_model::{Batch, MeterEvent, Nanos, Phase};
 use rampart_tests::hypervisor::{BEGIN, archive};
 use rampart_tests::programs::directory;
 
@@ -30,7 +30,7 @@ fn a_linux_cell_outlives_the_root_by_a_minute() {
     goes_on_for(60);
 }
 
-/// The root panics, and so many blocks of a second each are measured after that, without a gap.
+/// The root panics, and so many batches of a second each are measured after that, without a gap.
 fn goes_on_for(seconds: usize) {
     let architecture = Architecture::named("aarch64").expect("known");
     let image = Sim::image(architecture, &mut |_| ()).expect("an image");
@@ -47,7 +47,7 @@ fn goes_on_for(seconds: usize) {
     let mut said = Vec::new();
     for line in BufReader::new(program.stdout).lines() {
         let Ok(line) = line else { break };
-        let last = line.starts_with("figure blocks before the panic");
+        let last = line.starts_with("figure batches before the panic");
         said.push(line);
         if last {
             break;
@@ -58,7 +58,9 @@ fn goes_on_for(seconds: usize) {
         let found = said.iter().find_map(|line| line.strip_prefix(&prefix));
         found.unwrap_or_else(|| panic!("no {name}: {said:#?}"))
     };
-    let before: usize = figure("blocks before the panic").parse().expect("a number");
+    let before: usize = figure("batches before the panic")
+        .parse()
+        .expect("a number");
     let (start, bytes) = figure("to the root").split_once('+').expect("a place");
     let number = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).expect("hex");
     let (start, bytes) = (number(start), number(bytes));
@@ -70,22 +72,22 @@ fn goes_on_for(seconds: usize) {
     let location = tempfile::tempdir().expect("a directory");
     let file = location.path().join("memory");
     let begin = Instant::now();
-    let blocks = loop {
+    let batches = loop {
         let arguments = serde_json::json!({ "val": start, "size": bytes, "filename": file });
         let saved = machine.qemu().qmp().execute("pmemsave", arguments);
         saved.expect("the machine's memory");
-        let blocks = blocks(&file);
-        if blocks.len() >= before + seconds || begin.elapsed() > LIMIT / 2 {
-            break blocks;
+        let batches = batches(&file);
+        if batches.len() >= before + seconds || begin.elapsed() > LIMIT / 2 {
+            break batches;
         }
         std::thread::sleep(Duration::from_secs(2));
     };
     assert!(
-        blocks.len() >= before + seconds,
-        "{} blocks, {before} of them before the panic",
-        blocks.len()
+        batches.len() >= before + seconds,
+        "{} batches, {before} of them before the panic",
+        batches.len()
     );
-    for pair in blocks.windows(2) {
+    for pair in batches.windows(2) {
         let (one, next) = (&pair[0], &pair[1]);
         assert_eq!(
             one.at + one.length,
@@ -93,15 +95,15 @@ fn goes_on_for(seconds: usize) {
             "nothing is missing between them"
         );
     }
-    for block in &blocks {
-        assert_eq!(block.lost, 0, "{block:?}");
-        assert!(block.series[0].seen.samples > 0, "{block:?}");
-        assert_eq!(block.length, Nanos::SECOND);
+    for batch in &batches {
+        assert_eq!(batch.lost, 0, "{batch:?}");
+        assert!(batch.series[0].seen.samples > 0, "{batch:?}");
+        assert_eq!(batch.length, Nanos::SECOND);
     }
 }
 
 /// What the meter in the cell has measured, as the machine's memory holds it.
-fn blocks(memory: &Path) -> Vec<Block> {
+fn batches(memory: &Path) -> Vec<Batch> {
     let bytes = std::fs::read(memory).expect("written");
     let word = |bytes: &[u8]| AtomicU64::new(u64::from_le_bytes(bytes.try_into().expect("eight")));
     let words: Vec<AtomicU64> = bytes.chunks_exact(8).map(word).collect();
@@ -115,7 +117,7 @@ fn blocks(memory: &Path) -> Vec<Block> {
     });
     lines
         .filter_map(|line| match serde_json::from_slice(line) {
-            Ok(MeterEvent::Block(block)) if block.phase == Phase::Measured => Some(block),
+            Ok(MeterEvent::Batch(batch)) if batch.phase == Phase::Measured => Some(batch),
             _ => None,
         })
         .collect()

@@ -205,7 +205,7 @@ fn a_planted_false_wall_is_called_leaking() {
     let judged = judge(&Evidence {
         plan: &experiment(domains, cpu, plan),
         records: &[],
-        blocks: &BatchesByRecord::new(),
+        batches: &BatchesByRecord::new(),
         transfers: &made,
         emulated: false,
     });

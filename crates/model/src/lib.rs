@@ -143,8 +143,8 @@ pub use machine::{
 };
 #[cfg(feature = "std")]
 pub use meter::{
-    Block, METER_PROTOCOL_VERSION, MeterEvent, MeterKind, MeterPlan, MeterReady, MeterRequest,
-    ParseMeterKindError, Phase, PlacedBy, Refusal, RefusalKind, Series, SeriesBlock, ThreadReady,
+    Batch, METER_PROTOCOL_VERSION, MeterEvent, MeterKind, MeterPlan, MeterReady, MeterRequest,
+    ParseMeterKindError, Phase, PlacedBy, Refusal, RefusalKind, Series, SeriesBatch, ThreadReady,
 };
 #[cfg(feature = "std")]
 pub use observation::{

@@ -239,12 +239,12 @@ pub struct MeterPlan {
     pub deadline: Option<Nanos>,
     /// How many of the worst samples to keep with their moments, for each thread.
     pub worst: u32,
-    /// Length of the blocks in which distributions leave.
-    pub block: Nanos,
+    /// Length of the batches in which distributions leave.
+    pub batch: Nanos,
     /// Keep the worst sample of the primary series in each slot of this length, so that samples
-    /// can be held against what happened in time; none: do not. At least 1 ms, and `block` is a
+    /// can be held against what happened in time; none: do not. At least 1 ms, and `batch` is a
     /// multiple of it, so that the slots of the measurement lie on one grid from its start on,
-    /// whatever block they are in. The warm-up has a grid of its own, from its own start on.
+    /// whatever batch they are in. The warm-up has a grid of its own, from its own start on.
     #[serde(default)]
     pub timeline: Option<Nanos>,
     /// Lock all memory. Without it a page fault may be measured; they are counted either way.
@@ -281,7 +281,7 @@ impl MeterPlan {
             work: Nanos::from_micros(100),
             deadline: None,
             worst: 20,
-            block: Nanos::SECOND,
+            batch: Nanos::SECOND,
             timeline: None,
             lock_memory: true,
         }
@@ -320,11 +320,11 @@ impl MeterPlan {
                 "more than 0",
             );
         }
-        if self.block < Nanos::from_millis(10) {
+        if self.batch < Nanos::from_millis(10) {
             problem(
-                "block",
-                "blocks are too short",
-                self.block.to_string(),
+                "batch",
+                "batches are too short",
+                self.batch.to_string(),
                 "10 ms or more",
             );
         }
@@ -337,13 +337,13 @@ impl MeterPlan {
             );
         }
         if let Some(slot) = self.timeline
-            && (slot < Nanos::from_millis(1) || !self.block.0.is_multiple_of(slot.0))
+            && (slot < Nanos::from_millis(1) || !self.batch.0.is_multiple_of(slot.0))
         {
             problem(
                 "timeline",
-                "the slots of the timeline do not fit into the blocks",
-                format!("slots of {slot} in blocks of {}", self.block),
-                "slots of 1 ms or more, and blocks that are a multiple of them",
+                "the slots of the timeline do not fit into the batches",
+                format!("slots of {slot} in batches of {}", self.batch),
+                "slots of 1 ms or more, and batches that are a multiple of them",
             );
         }
         let periodic = self.meter.is_periodic();
@@ -427,7 +427,7 @@ pub enum MeterRequest {
 }
 
 /// From the program, for each measurement in this order: one `Ready`, one `Started`, any number of
-/// `Block`, one `Finished`; a `Refused` in place of any of them is the last line.
+/// `Batch`, one `Finished`; a `Refused` in place of any of them is the last line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MeterEvent {
@@ -441,7 +441,7 @@ pub enum MeterEvent {
         realtime_offset: Nanos,
     },
     /// A stretch of one thread's samples.
-    Block(Block),
+    Batch(Batch),
     /// The end: what each thread got and saw.
     Finished {
         /// One for each CPU of the plan, in rising order.
@@ -489,17 +489,17 @@ pub enum Phase {
 
 /// What one thread saw in one stretch of time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Block {
+pub struct Batch {
     /// The thread's CPU.
     pub cpu: CpuId,
     /// Warm-up or measurement.
     pub phase: Phase,
-    /// Start of the block (`CLOCK_MONOTONIC`).
+    /// Start of the batch (`CLOCK_MONOTONIC`).
     pub at: Nanos,
     /// Its length.
     pub length: Nanos,
     /// The primary series first.
-    pub series: Vec<SeriesBlock>,
+    pub series: Vec<SeriesBatch>,
     /// Periods that passed without a sample.
     pub missed: u64,
     /// Samples of the primary series over the plan's deadline.
@@ -509,17 +509,17 @@ pub struct Block {
     pub lost: u64,
     /// With `timeline` in the plan: the worst sample of the primary series that ended in each
     /// slot, slot `k` beginning at `at` plus `k` slots; none where no sample ended. There are as
-    /// many as begin within the block, and further ones only behind the last block of a phase,
+    /// many as begin within the batch, and further ones only behind the last batch of a phase,
     /// for a sample of the phase that ended after it. Where the thread was held up for
     /// milliseconds between the end of a sample and handing it over, the sample counts into the
-    /// first slot of the next block.
+    /// first slot of the next batch.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub timeline: Vec<Option<Nanos>>,
 }
 
-/// One series in one block.
+/// One series in one batch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct SeriesBlock {
+pub struct SeriesBatch {
     /// Which quantity.
     pub series: Series,
     /// As seen.

@@ -296,7 +296,7 @@ pub struct Run {
     /// What came to its CPUs that was not of the evaluation; where a plan is compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unwanted_activity: Option<UnwantedActivity>,
-    /// File of the histogram log in the result directory, with every block.
+    /// File of the histogram log in the result directory, with every batch.
     pub histogram_log: String,
     /// Why this run does not count; empty for a valid one.
     pub invalid: Vec<Finding>,

@@ -152,8 +152,8 @@ pub enum VerdictFigures {
         ratios: Vec<(f64, Interval)>,
         /// Up to this ratio two records count as the same.
         tolerance: f64,
-        /// Blocks compared on each side.
-        blocks: (u32, u32),
+        /// Batches compared on each side.
+        batches: (u32, u32),
         /// The smallest ratio that this exposure could tell from 1.
         smallest_detectable: f64,
     },
@@ -165,8 +165,8 @@ pub enum VerdictFigures {
         factors: Vec<(f64, Interval)>,
         /// Up to this factor the wall counts as holding.
         tolerance: f64,
-        /// Blocks compared on each side.
-        blocks: (u32, u32),
+        /// Batches compared on each side.
+        batches: (u32, u32),
     },
     /// Of [`Question::Transfer`].
     Transfer {

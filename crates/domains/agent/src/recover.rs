@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn without_the_greeting_it_begins_with_the_first_whole_frame() {
-        let line = |number: u32| format!("{{\"Block\":\"!#$ {number}\"}}\n");
+        let line = |number: u32| format!("{{\"Batch\":\"!#$ {number}\"}}\n");
         let mut bytes = Vec::new();
         for number in 0..400 {
             Frame::new(Kind::Output, 1, line(number)).write_to(&mut bytes);

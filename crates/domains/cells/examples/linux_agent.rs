@@ -49,7 +49,7 @@ const ALARMS: u64 = 5;
 /// Samples of a wakeup meter in three seconds, of a millisecond each; fewer are missed or lost.
 const FEWEST_SAMPLES: u64 = 300;
 /// Of a second each.
-const BLOCKS_BEFORE_CRASH: u32 = 3;
+const BATCHES_BEFORE_CRASH: u32 = 3;
 /// On one CPU the kernel sends itself no more than one interrupt for so many of the timer's.
 const MOST_SENT_ONE_IN: u64 = 20;
 
@@ -187,10 +187,10 @@ fn measure(cell: &LinuxCell, agent: &Agent, plan: MeterPlan) -> Result<Measured>
     for line in BufReader::new(stdout).lines() {
         match serde_json::from_str(&line?)? {
             MeterEvent::Started { .. } => before = cell.exits()?,
-            MeterEvent::Block(block) if block.phase == Phase::Measured => {
-                samples += block.series[0].seen.samples;
+            MeterEvent::Batch(batch) if batch.phase == Phase::Measured => {
+                samples += batch.series[0].seen.samples;
             }
-            MeterEvent::Ready(_) | MeterEvent::Block(_) => {}
+            MeterEvent::Ready(_) | MeterEvent::Batch(_) => {}
             MeterEvent::Finished { .. } => break,
             MeterEvent::Refused(refusal) => return Err(refusal.finding.to_string().into()),
         }
@@ -370,13 +370,13 @@ fn crash(kernel: &str, meter: &str) -> Result<()> {
         ..plan(&[0])
     };
     let process = start_meter(&agent, plan)?;
-    let mut blocks = 0;
+    let mut batches = 0;
     for line in BufReader::new(process.stdout).lines() {
-        if let MeterEvent::Block(block) = serde_json::from_str(&line?)? {
-            blocks += u32::from(block.phase == Phase::Measured);
+        if let MeterEvent::Batch(batch) = serde_json::from_str(&line?)? {
+            batches += u32::from(batch.phase == Phase::Measured);
         }
-        if blocks == BLOCKS_BEFORE_CRASH {
-            println!("figure blocks before the panic: {blocks}");
+        if batches == BATCHES_BEFORE_CRASH {
+            println!("figure batches before the panic: {batches}");
             std::io::stdout().flush()?;
             // Time for the line to leave.
             std::thread::sleep(Duration::from_secs(1));

@@ -33,7 +33,7 @@ use rampart_model::{
     MeterEvent, MeterPlan, ShieldReport, SignInMemory,
 };
 
-pub use cell::{ReleasedCells, blocks_in_memory, release_cells};
+pub use cell::{ReleasedCells, batches_in_memory, release_cells};
 pub use container::{ContainerOrder, PlannedContainer, ReleasedContainers, release_containers};
 pub use environment::IsolationChoice;
 pub use error::DomainError;

@@ -12,7 +12,7 @@ pub(crate) fn on_host(mut event: MeterEvent, host: &dyn Fn(CpuId) -> CpuId) -> M
                 thread.cpu = host(thread.cpu);
             }
         }
-        MeterEvent::Block(block) => block.cpu = host(block.cpu),
+        MeterEvent::Batch(batch) => batch.cpu = host(batch.cpu),
         MeterEvent::Finished { threads, .. } => {
             for thread in threads {
                 outcome_on_host(thread, host);

@@ -22,7 +22,7 @@ use crate::DomainError;
 const READY_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a program may take to end by itself once it has nothing more to say.
 const END_PATIENCE: Duration = Duration::from_secs(5);
-/// Events that may wait to be read. A block is some kilobytes; more waiting than this would
+/// Events that may wait to be read. A batch is some kilobytes; more waiting than this would
 /// mean that nobody reads.
 const WAITING_EVENTS: usize = 4096;
 /// The longest line that is read.

@@ -136,7 +136,7 @@ fn measure(running: &mut dyn Running) -> Vec<ThreadOutcome> {
         {
             Some(MeterEvent::Finished { threads, .. }) => return threads,
             Some(MeterEvent::Refused(refusal)) => panic!("{}", refusal.finding),
-            Some(MeterEvent::Block(block)) => assert_eq!(block.cpu, CpuId(1)),
+            Some(MeterEvent::Batch(batch)) => assert_eq!(batch.cpu, CpuId(1)),
             _ => {}
         }
     }

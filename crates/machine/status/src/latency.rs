@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use rampart_model::{Block, CpuId, Distribution, Nanos, Phase};
+use rampart_model::{Batch, CpuId, Distribution, Nanos, Phase};
 
-/// How many blocks are recent. At a block a second these are the last seconds.
+/// How many batches are recent. At a batch a second these are the last seconds.
 const RECENT: usize = 10;
 
 /// The latencies of one CPU.
@@ -21,8 +21,8 @@ impl CpuLatency {
     #[must_use]
     pub fn recent(&self) -> Option<(Nanos, Nanos)> {
         let mut together = Distribution::default();
-        for block in &self.recent {
-            together.merge(block);
+        for batch in &self.recent {
+            together.merge(batch);
         }
         Some((together.quantile(0.5)?, together.max?))
     }
@@ -33,16 +33,16 @@ impl CpuLatency {
 pub struct Latencies(BTreeMap<CpuId, CpuLatency>);
 
 impl Latencies {
-    /// Takes up a block of the meter. Its first series is how late the thread woke.
-    pub fn add(&mut self, block: &Block) {
-        let Some(series) = block
+    /// Takes up a batch of the meter. Its first series is how late the thread woke.
+    pub fn add(&mut self, batch: &Batch) {
+        let Some(series) = batch
             .series
             .first()
-            .filter(|_| block.phase == Phase::Measured)
+            .filter(|_| batch.phase == Phase::Measured)
         else {
             return;
         };
-        let latency = self.0.entry(block.cpu).or_default();
+        let latency = self.0.entry(batch.cpu).or_default();
         latency.all.merge(&series.seen);
         latency.recent.push_back(series.seen.clone());
         if latency.recent.len() > RECENT {
@@ -65,15 +65,15 @@ impl Latencies {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rampart_model::{Series, SeriesBlock};
+    use rampart_model::{Series, SeriesBatch};
 
-    fn block(phase: Phase, value: u64) -> Block {
-        Block {
+    fn batch(phase: Phase, value: u64) -> Batch {
+        Batch {
             cpu: CpuId(1),
             phase,
             at: Nanos::ZERO,
             length: Nanos::SECOND,
-            series: vec![SeriesBlock {
+            series: vec![SeriesBatch {
                 series: Series::Lateness,
                 seen: Distribution::from_values([Nanos(value)]),
                 corrected: None,
@@ -86,12 +86,12 @@ mod tests {
     }
 
     #[test]
-    fn old_blocks_are_in_the_whole_alone() {
+    fn old_batches_are_in_the_whole_alone() {
         let mut latencies = Latencies::default();
-        latencies.add(&block(Phase::WarmUp, 9_000));
-        latencies.add(&block(Phase::Measured, 1_000));
+        latencies.add(&batch(Phase::WarmUp, 9_000));
+        latencies.add(&batch(Phase::Measured, 1_000));
         for _ in 0..RECENT {
-            latencies.add(&block(Phase::Measured, 100));
+            latencies.add(&batch(Phase::Measured, 100));
         }
         let latency = latencies.of(CpuId(1)).expect("measured");
         assert_eq!(latency.recent(), Some((Nanos(100), Nanos(100))));

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use rampart_model::{
-    Block, BlockSpan, BlocksMade, BlocktestCpu, BlocktestTransfer, CpuId, CpuSet, Nanos, Phase,
+    Batch, BlockSpan, BlocksMade, BlocktestCpu, BlocktestTransfer, CpuId, CpuSet, Nanos, Phase,
     SignedNanos, Timeline, VerdictOutcome,
 };
 use rampart_stats::{Resampling, transfer};
@@ -37,16 +37,16 @@ impl BlocktestLatencies {
     }
 
     /// Adds what the meter on this kernel said; warm-up is left out.
-    pub fn hear(&mut self, block: &Block) {
-        if block.phase == Phase::WarmUp {
+    pub fn hear(&mut self, batch: &Batch) {
+        if batch.phase == Phase::WarmUp {
             return;
         }
-        let timeline = self.timelines.entry(block.cpu).or_insert_with(|| Timeline {
-            start: block.at,
+        let timeline = self.timelines.entry(batch.cpu).or_insert_with(|| Timeline {
+            start: batch.at,
             slot: self.slot,
             worst: Vec::new(),
         });
-        append(timeline, block);
+        append(timeline, batch);
     }
 
     /// The moment up to which something was heard; none before anything was.
@@ -182,7 +182,7 @@ mod tests {
                     quiet
                 }))
             });
-            latencies.hear(&Block {
+            latencies.hear(&Batch {
                 cpu: CpuId(*cpu),
                 phase: Phase::Measured,
                 at: Nanos::ZERO,

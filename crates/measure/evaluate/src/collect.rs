@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Puts the blocks of runs together: into records for the document, and kept apart by second for
+//! Puts the batches of runs together: into records for the document, and kept apart by second for
 //! the statistics.
 
 use std::collections::BTreeMap;
 
 use rampart_model::{
-    Block, CpuId, CpuRecord, Distribution, Exposure, Finding, LocatedWorst, Nanos, Phase, Record,
+    Batch, CpuId, CpuRecord, Distribution, Exposure, Finding, LocatedWorst, Nanos, Phase, Record,
     Run, Series, SeriesRecord, Severity,
 };
 
@@ -13,9 +13,9 @@ use rampart_model::{
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Collected {
     cpus: BTreeMap<CpuId, CollectedCpu>,
-    /// The primary series of all CPUs together, one entry a block, corrected where it knows
+    /// The primary series of all CPUs together, one entry a batch, corrected where it knows
     /// missed periods. None where only the whole is wanted, whose memory does not grow with time.
-    blocks: Option<BTreeMap<Nanos, Distribution>>,
+    batches: Option<BTreeMap<Nanos, Distribution>>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -26,32 +26,32 @@ struct CollectedCpu {
     warm_up_max: Option<Nanos>,
 }
 
-/// Blocks of different CPUs belong together when they began within this of each other.
-fn slot(block: &Block) -> Nanos {
-    Nanos(block.at.0 / block.length.0.max(1))
+/// Batches of different CPUs belong together when they began within this of each other.
+fn slot(batch: &Batch) -> Nanos {
+    Nanos(batch.at.0 / batch.length.0.max(1))
 }
 
 impl Collected {
-    /// Keeps blocks apart too, for statistics.
+    /// Keeps batches apart too, for statistics.
     #[must_use]
-    pub(crate) fn with_blocks() -> Self {
+    pub(crate) fn with_batches() -> Self {
         Self {
-            blocks: Some(BTreeMap::new()),
+            batches: Some(BTreeMap::new()),
             ..Self::default()
         }
     }
 
-    /// Adds a block.
-    pub(crate) fn add(&mut self, block: &Block) {
-        let cpu = self.cpus.entry(block.cpu).or_default();
-        if block.phase == Phase::WarmUp {
-            let max = block.series.first().and_then(|series| series.seen.max);
+    /// Adds a batch.
+    pub(crate) fn add(&mut self, batch: &Batch) {
+        let cpu = self.cpus.entry(batch.cpu).or_default();
+        if batch.phase == Phase::WarmUp {
+            let max = batch.series.first().and_then(|series| series.seen.max);
             cpu.warm_up_max = cpu.warm_up_max.max(max);
             return;
         }
-        cpu.over_deadline += block.over_deadline;
-        cpu.missed += block.missed;
-        for (location, part) in block.series.iter().enumerate() {
+        cpu.over_deadline += batch.over_deadline;
+        cpu.missed += batch.missed;
+        for (location, part) in batch.series.iter().enumerate() {
             match cpu.series.get_mut(&location) {
                 None => {
                     let record = SeriesRecord {
@@ -64,9 +64,9 @@ impl Collected {
                 Some(record) => merge(record, &part.seen, part.corrected.as_ref()),
             }
         }
-        if let (Some(blocks), Some(primary)) = (&mut self.blocks, block.series.first()) {
+        if let (Some(batches), Some(primary)) = (&mut self.batches, batch.series.first()) {
             let best = primary.corrected.as_ref().unwrap_or(&primary.seen);
-            blocks.entry(slot(block)).or_default().merge(best);
+            batches.entry(slot(batch)).or_default().merge(best);
         }
     }
 }
@@ -107,8 +107,8 @@ fn merge(record: &mut SeriesRecord, seen: &Distribution, corrected: Option<&Dist
 pub(crate) struct RecordCollector {
     /// The record so far.
     pub(crate) record: Record,
-    /// The primary series in blocks of about a second, by valid run.
-    pub(crate) blocks: Vec<Vec<Distribution>>,
+    /// The primary series in batches of about a second, by valid run.
+    pub(crate) batches: Vec<Vec<Distribution>>,
 }
 
 impl RecordCollector {
@@ -117,7 +117,7 @@ impl RecordCollector {
     pub(crate) fn new(record: Record) -> Self {
         Self {
             record,
-            blocks: Vec::new(),
+            batches: Vec::new(),
         }
     }
 
@@ -126,12 +126,12 @@ impl RecordCollector {
         let worst_kept = self.record.plan.worst as usize;
         if run.invalid.is_empty() {
             self.record.exposure = extended(self.record.exposure, &run);
-            self.blocks.push(
+            self.batches.push(
                 collected
-                    .blocks
+                    .batches
                     .iter()
                     .flatten()
-                    .map(|(_, block)| block.clone())
+                    .map(|(_, batch)| batch.clone())
                     .collect(),
             );
             for cpu in collected.into_cpus() {
@@ -220,18 +220,18 @@ pub(crate) fn whole_series(record: &Record, series: Series) -> Option<SeriesReco
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rampart_model::SeriesBlock;
+    use rampart_model::SeriesBatch;
 
-    fn block(cpu: u32, phase: Phase, seen: &[u64], corrected: Option<&[u64]>) -> Block {
+    fn batch(cpu: u32, phase: Phase, seen: &[u64], corrected: Option<&[u64]>) -> Batch {
         let distribution =
             |values: &[u64]| Distribution::from_values(values.iter().copied().map(Nanos));
-        Block {
+        Batch {
             timeline: Vec::new(),
             cpu: CpuId(cpu),
             phase,
             at: Nanos::SECOND,
             length: Nanos::SECOND,
-            series: vec![SeriesBlock {
+            series: vec![SeriesBatch {
                 series: Series::Lateness,
                 seen: distribution(seen),
                 corrected: corrected.map(distribution),
@@ -245,19 +245,19 @@ mod tests {
     #[test]
     fn warm_up_is_shown_and_not_mixed_in() {
         let mut collected = Collected::default();
-        collected.add(&block(1, Phase::WarmUp, &[900], None));
-        collected.add(&block(1, Phase::Measured, &[5, 6], None));
+        collected.add(&batch(1, Phase::WarmUp, &[900], None));
+        collected.add(&batch(1, Phase::Measured, &[5, 6], None));
         let cpu = &collected.cpus[&CpuId(1)];
         assert_eq!(cpu.warm_up_max, Some(Nanos(900)));
         assert_eq!(cpu.series[&0].seen.max, Some(Nanos(6)));
     }
 
     #[test]
-    fn a_corrected_block_makes_the_whole_corrected_and_leaves_the_seen_alone() {
+    fn a_corrected_batch_makes_the_whole_corrected_and_leaves_the_seen_alone() {
         let mut collected = Collected::default();
-        collected.add(&block(1, Phase::Measured, &[5, 6], None));
-        collected.add(&block(1, Phase::Measured, &[30], Some(&[30, 20, 10])));
-        collected.add(&block(1, Phase::Measured, &[7], None));
+        collected.add(&batch(1, Phase::Measured, &[5, 6], None));
+        collected.add(&batch(1, Phase::Measured, &[30], Some(&[30, 20, 10])));
+        collected.add(&batch(1, Phase::Measured, &[7], None));
         let series = &collected.cpus[&CpuId(1)].series[&0];
         assert_eq!(
             series.seen,
@@ -270,12 +270,12 @@ mod tests {
     }
 
     #[test]
-    fn blocks_of_two_cpus_at_the_same_time_are_one() {
-        let mut collected = Collected::with_blocks();
-        collected.add(&block(1, Phase::Measured, &[5], None));
-        collected.add(&block(2, Phase::Measured, &[9], None));
-        let blocks = collected.blocks.expect("blocks");
-        let samples: Vec<u64> = blocks.into_values().map(|block| block.samples).collect();
+    fn batches_of_two_cpus_at_the_same_time_are_one() {
+        let mut collected = Collected::with_batches();
+        collected.add(&batch(1, Phase::Measured, &[5], None));
+        collected.add(&batch(2, Phase::Measured, &[9], None));
+        let batches = collected.batches.expect("batches");
+        let samples: Vec<u64> = batches.into_values().map(|batch| batch.samples).collect();
         assert_eq!(samples, [2]);
     }
 }

@@ -120,14 +120,14 @@ impl Concluding {
 
     fn judge(&mut self, evaluation: &mut Evaluation, collectors: &BTreeMap<Cell, RecordCollector>) {
         let begin = Instant::now();
-        let blocks = collectors
+        let batches = collectors
             .values()
-            .map(|collector| (collector.record.id.clone(), collector.blocks.as_slice()))
+            .map(|collector| (collector.record.id.clone(), collector.batches.as_slice()))
             .collect();
         let evidence = Evidence {
             plan: &evaluation.plan,
             records: &evaluation.records,
-            blocks: &blocks,
+            batches: &batches,
             transfers: &evaluation.transfers,
             emulated: evaluation.machine.virtualisation.emulated,
         };

@@ -27,7 +27,7 @@ pub const CRASH_SIGNS: &str = "crash.json";
 /// Pause between two signs of life.
 const SIGN: Nanos = Nanos::from_millis(100);
 /// A meter hands over its figures so often, which is what makes a sign of life.
-const METER_BLOCK: Nanos = Nanos::from_millis(100);
+const METER_BATCH: Nanos = Nanos::from_millis(100);
 /// How long domains may take to come up and measure.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// For so long all are watched alive: how old a sign of life may be is learnt here.
@@ -203,8 +203,8 @@ fn meter_plan(plan: &ExperimentPlan) -> MeterPlan {
     wakeup.policy = policy;
     wakeup.interval = interval;
     wakeup.duration = LONGEST;
-    wakeup.warm_up = METER_BLOCK;
-    wakeup.block = METER_BLOCK;
+    wakeup.warm_up = METER_BATCH;
+    wakeup.batch = METER_BATCH;
     wakeup
 }
 

@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rampart_domain::blocks_in_memory;
+use rampart_domain::batches_in_memory;
 use rampart_model::{
-    Block, CpuId, CrashRecord, Nanos, RecordedAfter, SignForm, SignInMemory, SignPath, SignedNanos,
+    Batch, CpuId, CrashRecord, Nanos, RecordedAfter, SignForm, SignInMemory, SignPath, SignedNanos,
 };
 
 /// Puts together what came from the machine that was to be crashed: `signs` is the content of the
@@ -60,19 +60,19 @@ fn read_sign(
             (word > 0).then(|| (on_host(Nanos(word)), None))
         }
         SignForm::Agent => {
-            let mut blocks = blocks_in_memory(bytes);
-            for block in &mut blocks {
-                block.at = on_host(block.at);
+            let mut batches = batches_in_memory(bytes);
+            for batch in &mut batches {
+                batch.at = on_host(batch.at);
             }
-            let last = blocks.iter().map(|block| block.at + block.length).max()?;
-            Some((last, recorded_after(&blocks, crash)))
+            let last = batches.iter().map(|batch| batch.at + batch.length).max()?;
+            Some((last, recorded_after(&batches, crash)))
         }
     }
 }
 
-/// What blocks, in the order of their moments, tell of the time after the crash. The one in which it
+/// What batches, in the order of their moments, tell of the time after the crash. The one in which it
 /// was counts: nobody knows on which side of it a sample lies.
-fn recorded_after(blocks: &[Block], crash: Nanos) -> Option<RecordedAfter> {
+fn recorded_after(batches: &[Batch], crash: Nanos) -> Option<RecordedAfter> {
     let mut after = RecordedAfter {
         samples: 0,
         worst: Nanos::ZERO,
@@ -81,20 +81,20 @@ fn recorded_after(blocks: &[Block], crash: Nanos) -> Option<RecordedAfter> {
         without_gap: true,
     };
     let mut ends: BTreeMap<CpuId, Nanos> = BTreeMap::new();
-    for block in blocks {
-        let end = block.at + block.length;
-        let before = ends.insert(block.cpu, end);
+    for batch in batches {
+        let end = batch.at + batch.length;
+        let before = ends.insert(batch.cpu, end);
         if end <= crash {
             continue;
         }
-        if let Some(series) = block.series.first() {
+        if let Some(series) = batch.series.first() {
             after.samples += series.seen.samples;
             after.worst = after.worst.max(series.seen.max.unwrap_or_default());
         }
-        after.lost += block.lost;
+        after.lost += batch.lost;
         after.duration = after.duration.max(end.saturating_sub(crash));
         // The first that is known of a CPU must have begun before the crash.
-        after.without_gap &= before.unwrap_or(crash) >= block.at;
+        after.without_gap &= before.unwrap_or(crash) >= batch.at;
     }
     (after.samples > 0).then_some(after)
 }
@@ -205,12 +205,12 @@ mod tests {
 
     #[test]
     fn records_tell_what_was_measured_after_the_crash() {
-        let block = |at: u64, max: u64| Block {
+        let batch = |at: u64, max: u64| Batch {
             cpu: CpuId(0),
             phase: rampart_model::Phase::Measured,
             at: Nanos::from_millis(at),
             length: Nanos::from_millis(100),
-            series: vec![rampart_model::SeriesBlock {
+            series: vec![rampart_model::SeriesBatch {
                 series: rampart_model::Series::Lateness,
                 seen: rampart_model::Distribution::from_values([Nanos(1), Nanos(max)]),
                 corrected: None,
@@ -220,17 +220,17 @@ mod tests {
             lost: 0,
             timeline: Vec::new(),
         };
-        let blocks = [
-            block(800, 90),
-            block(900, 70),
-            block(1000, 50),
-            block(1100, 60),
+        let batches = [
+            batch(800, 90),
+            batch(900, 70),
+            batch(1000, 50),
+            batch(1100, 60),
         ];
-        let after = recorded_after(&blocks, Nanos::from_millis(950)).expect("records");
+        let after = recorded_after(&batches, Nanos::from_millis(950)).expect("records");
         assert_eq!((after.samples, after.worst, after.lost), (6, Nanos(70), 0));
         assert_eq!(after.duration, Nanos::from_millis(250));
         assert!(after.without_gap);
-        let gap = [blocks[0].clone(), blocks[1].clone(), blocks[3].clone()];
+        let gap = [batches[0].clone(), batches[1].clone(), batches[3].clone()];
         assert!(
             !recorded_after(&gap, Nanos::from_millis(950))
                 .expect("records")
@@ -238,10 +238,10 @@ mod tests {
         );
         // The first that is there begins after the crash: what was before it is not known.
         assert!(
-            !recorded_after(&blocks[2..], Nanos::from_millis(950))
+            !recorded_after(&batches[2..], Nanos::from_millis(950))
                 .expect("records")
                 .without_gap
         );
-        assert_eq!(recorded_after(&blocks, Nanos::from_secs(9)), None);
+        assert_eq!(recorded_after(&batches, Nanos::from_secs(9)), None);
     }
 }

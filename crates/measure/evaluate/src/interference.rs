@@ -7,7 +7,7 @@ use rampart_stats::{INTERFERENCE_TOLERANCE, QUANTILES, Resampling, interference}
 
 use crate::wording;
 
-/// Runs or rounds, each with its blocks in the order of time.
+/// Runs or rounds, each with its batches in the order of time.
 type Runs = [Vec<Distribution>];
 
 /// Outcome, sentence and figures; none where there is too little to compare. `idle` names the
@@ -31,12 +31,12 @@ pub(crate) fn judge_interference(
         idle: idle.to_owned(),
         factors: found.factors,
         tolerance: INTERFERENCE_TOLERANCE,
-        blocks: (blocks_in(loaded), blocks_in(quiet)),
+        batches: (batches_in(loaded), batches_in(quiet)),
     };
     Some((outcome, statement, figures))
 }
 
-/// How many blocks all runs have.
-pub(crate) fn blocks_in(runs: &Runs) -> u32 {
+/// How many batches all runs have.
+pub(crate) fn batches_in(runs: &Runs) -> u32 {
     u32::try_from(runs.iter().map(Vec::len).sum::<usize>()).unwrap_or(u32::MAX)
 }

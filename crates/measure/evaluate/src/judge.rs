@@ -16,11 +16,11 @@ use rampart_stats::{
 use crate::collect::whole_series;
 use crate::comparison::compare;
 use crate::crash_verdicts::judge_crash;
-use crate::interference::{blocks_in, judge_interference};
+use crate::interference::{batches_in, judge_interference};
 use crate::transfer::judge::TransferVerdicts;
 use crate::wording;
 
-/// Blocks of the primary series by record: its valid runs, each in the order of time.
+/// Batches of the primary series by record: its valid runs, each in the order of time.
 pub type BatchesByRecord<'a> = BTreeMap<String, &'a [Vec<Distribution>]>;
 
 /// What verdicts are drawn from.
@@ -31,7 +31,7 @@ pub struct Evidence<'a> {
     /// What was measured.
     pub records: &'a [Record],
     /// The records' samples by second.
-    pub blocks: &'a BatchesByRecord<'a>,
+    pub batches: &'a BatchesByRecord<'a>,
     /// Who was disturbed.
     pub transfers: &'a [TransferRecord],
     /// Whether the machine is emulated, so that its times mean nothing.
@@ -86,14 +86,14 @@ impl Judging {
         let Evidence {
             plan,
             records,
-            blocks,
+            batches,
             transfers,
             emulated,
         } = *evidence;
         let runs = records.iter().map(|record| record.runs.len()).sum();
         let mut verdicts = match self.matrix.take() {
             Some((known, drawn)) if known == runs => drawn,
-            _ => judge_records(plan, records, blocks, emulated),
+            _ => judge_records(plan, records, batches, emulated),
         };
         self.matrix = Some((runs, verdicts.clone()));
         verdicts.extend(self.transfers.judge(plan, transfers, emulated));
@@ -109,7 +109,7 @@ impl Judging {
 fn judge_records(
     plan: &ExperimentPlan,
     records: &[Record],
-    blocks: &BatchesByRecord<'_>,
+    batches: &BatchesByRecord<'_>,
     emulated: bool,
 ) -> Vec<Verdict> {
     let resampling = Resampling {
@@ -135,7 +135,7 @@ fn judge_records(
             verdicts.push(judge_same_as_host(
                 record,
                 host,
-                blocks,
+                batches,
                 &resampling,
                 emulated,
             ));
@@ -143,7 +143,7 @@ fn judge_records(
         if record.condition != Condition::IDLE
             && let Some(idle) = partner(None, Condition::IDLE)
         {
-            verdicts.push(judge_load(record, idle, blocks, &resampling, emulated));
+            verdicts.push(judge_load(record, idle, batches, &resampling, emulated));
         }
     }
     verdicts
@@ -239,12 +239,12 @@ fn cycles(record: &Record) -> u64 {
 fn judge_same_as_host(
     record: &Record,
     host: &Record,
-    blocks: &BatchesByRecord<'_>,
+    batches: &BatchesByRecord<'_>,
     resampling: &Resampling,
     emulated: bool,
 ) -> Verdict {
     let rests_on = vec![record.id.clone(), host.id.clone()];
-    let (ours, theirs) = (blocks_of(blocks, record), blocks_of(blocks, host));
+    let (ours, theirs) = (batches_of(batches, record), batches_of(batches, host));
     let found = same_as(ours, theirs, &QUANTILES, SAME_AS_HOST_TOLERANCE, resampling);
     let Some(found) = found else {
         let statement = wording::too_little(&record.exposure);
@@ -262,7 +262,7 @@ fn judge_same_as_host(
         host: host.id.clone(),
         ratios: found.ratios,
         tolerance: SAME_AS_HOST_TOLERANCE,
-        blocks: (blocks_in(ours), blocks_in(theirs)),
+        batches: (batches_in(ours), batches_in(theirs)),
         smallest_detectable: found.smallest_detectable,
     };
     verdict(
@@ -278,11 +278,11 @@ fn judge_same_as_host(
 fn judge_load(
     record: &Record,
     idle: &Record,
-    blocks: &BatchesByRecord<'_>,
+    batches: &BatchesByRecord<'_>,
     resampling: &Resampling,
     emulated: bool,
 ) -> Verdict {
-    let (loaded, quiet) = (blocks_of(blocks, record), blocks_of(blocks, idle));
+    let (loaded, quiet) = (batches_of(batches, record), batches_of(batches, idle));
     let found = judge_interference(loaded, quiet, &idle.id, resampling, emulated);
     let (outcome, statement, figures) = match found {
         Some((outcome, statement, figures)) => (outcome, statement, Some(figures)),
@@ -302,6 +302,6 @@ fn judge_load(
     )
 }
 
-fn blocks_of<'a>(blocks: &BatchesByRecord<'a>, record: &Record) -> &'a [Vec<Distribution>] {
-    blocks.get(&record.id).copied().unwrap_or_default()
+fn batches_of<'a>(batches: &BatchesByRecord<'a>, record: &Record) -> &'a [Vec<Distribution>] {
+    batches.get(&record.id).copied().unwrap_or_default()
 }

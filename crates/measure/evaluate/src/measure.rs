@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rampart_domain::{Domain, DomainError, Start};
 use rampart_model::{
-    Block, CpuSet, MEASUREMENT_SCHEMA_VERSION, Measurement, MeterEvent, MeterPlan, Nanos,
+    Batch, CpuSet, MEASUREMENT_SCHEMA_VERSION, Measurement, MeterEvent, MeterPlan, Nanos,
 };
 
 use crate::EvaluateError;
@@ -24,7 +24,7 @@ pub struct MeasureContext<'a> {
     pub meter: &'a Path,
     /// The CPUs that ordinary work keeps.
     pub housekeeping: &'a CpuSet,
-    /// A histogram log to write, block by block.
+    /// A histogram log to write, batch by batch.
     pub histogram_log: Option<&'a Path>,
     /// Whether to name the causes of the worst samples, from the kernel's own trace.
     pub explain: bool,
@@ -32,7 +32,7 @@ pub struct MeasureContext<'a> {
     pub tool_version: &'a str,
 }
 
-/// Runs one meter in one domain. `heard` is called with each block as it comes, warm-up too, and
+/// Runs one meter in one domain. `heard` is called with each batch as it comes, warm-up too, and
 /// with none a few times a second.
 ///
 /// # Errors
@@ -41,7 +41,7 @@ pub fn measure(
     domain: &dyn Domain,
     plan: &MeterPlan,
     context: &MeasureContext<'_>,
-    heard: &mut dyn FnMut(Option<&Block>),
+    heard: &mut dyn FnMut(Option<&Batch>),
     stop: &AtomicBool,
 ) -> Result<Measurement, EvaluateError> {
     let problems = plan.findings();
@@ -94,13 +94,13 @@ pub fn measure(
                 at,
                 realtime_offset,
             }) => (started, offset) = (at, realtime_offset),
-            Some(MeterEvent::Block(block)) => {
+            Some(MeterEvent::Batch(batch)) => {
                 if let Some(log) = &mut log {
-                    log.append(&block, (started, started + offset))
+                    log.append(&batch, (started, started + offset))
                         .map_err(output)?;
                 }
-                heard(Some(&block));
-                collected.add(&block);
+                heard(Some(&batch));
+                collected.add(&batch);
             }
             Some(MeterEvent::Finished { threads, findings }) => break (threads, findings),
             Some(MeterEvent::Refused(refusal)) => return Err(DomainError::Refused(refusal).into()),

@@ -14,7 +14,7 @@ use crate::cpus::{host_cpus, own_cpus, real_time_cpus, usable};
 use crate::effects::PlanRequest;
 use crate::effects::variants::{Variants, share_time_of_variants};
 use crate::propose_plan::plan_places;
-use crate::time::{block_of, least_time, share_time};
+use crate::time::{batch_of, least_time, share_time};
 use crate::transfer::plan::{self as transfers, Planned, Wanted};
 use crate::transfer::wish::DisturbanceWish;
 
@@ -239,7 +239,7 @@ fn meter_plan(
         interval,
         work: request.work.unwrap_or(defaults.work),
         deadline: Some(deadline),
-        block: block_of(duration),
+        batch: batch_of(duration),
         ..defaults
     }
 }

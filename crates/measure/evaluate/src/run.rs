@@ -95,7 +95,7 @@ pub(crate) fn make_run(
     let problem = |what: String| Finding::new(Severity::Error, request.record, what);
     let mut heard = Heard {
         record: request.record.to_owned(),
-        collected: Collected::with_blocks(),
+        collected: Collected::with_batches(),
         ..Heard::default()
     };
     let mut load_record = LoadRecord::idle();
@@ -250,18 +250,18 @@ fn listen(
                 at,
                 realtime_offset,
             }) => heard.started = Some((at, realtime_offset)),
-            Some(MeterEvent::Block(block)) => {
+            Some(MeterEvent::Batch(batch)) => {
                 log.append(
-                    &block,
+                    &batch,
                     heard
                         .started
-                        .map_or((block.at, Nanos::ZERO), |(at, offset)| (at, at + offset)),
+                        .map_or((batch.at, Nanos::ZERO), |(at, offset)| (at, at + offset)),
                 )
                 .map_err(|error| {
                     let what = format!("the histogram log cannot be written: {error}");
                     CutOff::Here(problem(what))
                 })?;
-                heard.collected.add(&block);
+                heard.collected.add(&batch);
             }
             Some(MeterEvent::Finished { threads, findings }) => {
                 heard.threads = threads;

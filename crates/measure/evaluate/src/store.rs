@@ -16,7 +16,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
-use rampart_model::{Block, Distribution, EVALUATION_SCHEMA_VERSION, Evaluation, Nanos, Phase};
+use rampart_model::{Batch, Distribution, EVALUATION_SCHEMA_VERSION, Evaluation, Nanos, Phase};
 
 use crate::EvaluateError;
 
@@ -228,7 +228,7 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
 }
 
 /// A log of histograms in the interval format of HdrHistogram, version 1.3, as its other tools
-/// read it. Tags name CPU and series; warm-up blocks are not in it.
+/// read it. Tags name CPU and series; warm-up batches are not in it.
 #[derive(Debug)]
 pub(crate) struct HistogramLog {
     file: BufWriter<File>,
@@ -291,13 +291,13 @@ impl HistogramLog {
         })
     }
 
-    /// Appends a block and flushes it to the file. `started` is the run's start on the clock of
-    /// the blocks and as seconds since 1970.
+    /// Appends a batch and flushes it to the file. `started` is the run's start on the clock of
+    /// the batches and as seconds since 1970.
     ///
     /// # Errors
     /// Those of the file system.
-    pub(crate) fn append(&mut self, block: &Block, started: (Nanos, Nanos)) -> io::Result<()> {
-        if block.phase == Phase::WarmUp {
+    pub(crate) fn append(&mut self, batch: &Batch, started: (Nanos, Nanos)) -> io::Result<()> {
+        if batch.phase == Phase::WarmUp {
             return Ok(());
         }
         let (mut text, mut serializer) = (Vec::new(), V2DeflateSerializer::new());
@@ -313,8 +313,8 @@ impl HistogramLog {
         let mut writer = builder
             .begin_log_with(&mut text, &mut serializer)
             .map_err(|error| io::Error::other(error.to_string()))?;
-        for series in &block.series {
-            let name = format!("cpu{}.{}", block.cpu, series_word(series.series));
+        for series in &batch.series {
+            let name = format!("cpu{}.{}", batch.cpu, series_word(series.series));
             let corrected = series
                 .corrected
                 .as_ref()
@@ -324,8 +324,8 @@ impl HistogramLog {
                 writer
                     .write_histogram(
                         &histogram(distribution),
-                        block.at.saturating_sub(start).into(),
-                        block.length.into(),
+                        batch.at.saturating_sub(start).into(),
+                        batch.length.into(),
                         Some(tag),
                     )
                     .map_err(|error| io::Error::other(format!("{error:?}")))?;

@@ -63,8 +63,8 @@ pub(crate) fn time_needed(runs: u64, repetitions: u64, each: Nanos) -> Nanos {
     Nanos(runs.saturating_mul(repetitions).saturating_mul(each.0))
 }
 
-/// A run is cut into equal blocks of about a second, in long runs up to ten seconds.
-pub(crate) fn block_of(run: Nanos) -> Nanos {
+/// A run is cut into equal batches of about a second, in long runs up to ten seconds.
+pub(crate) fn batch_of(run: Nanos) -> Nanos {
     let wanted = (run.0 / 6).clamp(1_000_000_000, 10_000_000_000);
     Nanos(run.0 / (run.0 / wanted).max(1))
 }
@@ -81,8 +81,8 @@ mod tests {
             match share_time(Nanos::from_secs(seconds), cells, Costs::REAL.run_overhead) {
                 Ok((repetitions, run)) => {
                     prop_assert!(run >= SHORTEST_RUN && run <= LONGEST_RUN);
-                    let blocks = run.0 as f64 / block_of(run).0 as f64;
-                    prop_assert!((blocks - blocks.round()).abs() < 1e-6, "{blocks}");
+                    let batches = run.0 as f64 / batch_of(run).0 as f64;
+                    prop_assert!((batches - batches.round()).abs() < 1e-6, "{batches}");
                     let used = (run + Costs::REAL.run_overhead).0 * cells * u64::from(repetitions);
                     prop_assert!(used <= Nanos::from_secs(seconds).0);
                 }
@@ -99,7 +99,7 @@ mod tests {
         let (repetitions, run) =
             share_time(Costs::REAL.total, 9, Costs::REAL.run_overhead).expect("fits");
         assert_eq!((repetitions, run), (5, Nanos::from_millis(2100)));
-        assert_eq!(block_of(run), Nanos::from_millis(1050));
+        assert_eq!(batch_of(run), Nanos::from_millis(1050));
     }
 
     #[test]

@@ -101,7 +101,7 @@ fn judged(variants: &[(PlanVariant, f64)], count: usize, emulated: bool) -> Plan
         seed: 1,
         findings: Vec::new(),
     };
-    let blocks: BatchesByRecord<'_> = made
+    let batches: BatchesByRecord<'_> = made
         .iter()
         .map(|(id, runs)| (id.clone(), runs.as_slice()))
         .collect();
@@ -110,7 +110,7 @@ fn judged(variants: &[(PlanVariant, f64)], count: usize, emulated: bool) -> Plan
         &Evidence {
             plan: &plan,
             records: &[with],
-            blocks: &blocks,
+            batches: &batches,
             transfers: &[],
             emulated,
         },

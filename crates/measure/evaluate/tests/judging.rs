@@ -47,43 +47,43 @@ fn plan(deadline: Nanos) -> ExperimentPlan {
     }
 }
 
-/// Ten blocks of a thousand samples each, in three runs: most at `usual`, the slowest hundredth
+/// Ten batches of a thousand samples each, in three runs: most at `usual`, the slowest hundredth
 /// at `slow`, with a little spread so that runs differ.
 fn runs(usual: u64, slow: u64) -> Vec<Vec<Distribution>> {
-    let sample = |run: u64, block: u64, number: u64| {
+    let sample = |run: u64, batch: u64, number: u64| {
         let base = if number.is_multiple_of(100) {
             slow
         } else {
             usual
         };
-        Nanos(base + base * ((run * 31 + block * 17 + number * 7) % 50) / 1000)
+        Nanos(base + base * ((run * 31 + batch * 17 + number * 7) % 50) / 1000)
     };
     (0..3)
         .map(|run| {
             (0..10)
-                .map(|block| {
-                    Distribution::from_values((0..1000).map(|number| sample(run, block, number)))
+                .map(|batch| {
+                    Distribution::from_values((0..1000).map(|number| sample(run, batch, number)))
                 })
                 .collect()
         })
         .collect()
 }
 
-/// The runs of each record, in blocks.
-type Blocks = BTreeMap<String, Vec<Vec<Distribution>>>;
+/// The runs of each record, in batches.
+type Batches = BTreeMap<String, Vec<Vec<Distribution>>>;
 
 /// Adds a record made of these runs.
 fn add(
     records: &mut Vec<Record>,
-    blocks: &mut Blocks,
+    batches: &mut Batches,
     (kind, condition): (DomainKind, Condition),
     runs: Vec<Vec<Distribution>>,
     deadline: Nanos,
 ) {
     let mut whole = Distribution::default();
-    runs.iter().flatten().for_each(|block| whole.merge(block));
+    runs.iter().flatten().for_each(|batch| whole.merge(batch));
     let id = format!("{}/wakeup/{condition}", kind.word());
-    blocks.insert(id.clone(), runs);
+    batches.insert(id.clone(), runs);
     records.push(Record {
         emulated: false,
         id,
@@ -127,17 +127,17 @@ fn verdict<'a>(judged: &'a Judged, question: Question, record: &str) -> &'a Verd
 fn judge_records(
     plan: &ExperimentPlan,
     records: &[Record],
-    blocks: &Blocks,
+    batches: &Batches,
     emulated: bool,
 ) -> Judged {
-    let blocks: BatchesByRecord<'_> = blocks
+    let batches: BatchesByRecord<'_> = batches
         .iter()
         .map(|(record, runs)| (record.clone(), runs.as_slice()))
         .collect();
     judge(&Evidence {
         plan,
         records,
-        blocks: &blocks,
+        batches: &batches,
         transfers: &[],
         emulated,
     })
@@ -146,16 +146,22 @@ fn judge_records(
 /// The host leaks under load, the task does not.
 fn judged(emulated: bool) -> Judged {
     let deadline = Nanos::from_micros(100);
-    let (mut records, mut blocks) = (Vec::new(), Blocks::new());
+    let (mut records, mut batches) = (Vec::new(), Batches::new());
     for (cell, usual, slow) in [
         ((DomainKind::Host, Condition::IDLE), 5_000, 20_000),
         ((DomainKind::Host, CPU_LOAD), 15_000, 500_000),
         ((DomainKind::Task, Condition::IDLE), 5_000, 20_000),
         ((DomainKind::Task, CPU_LOAD), 5_000, 20_000),
     ] {
-        add(&mut records, &mut blocks, cell, runs(usual, slow), deadline);
+        add(
+            &mut records,
+            &mut batches,
+            cell,
+            runs(usual, slow),
+            deadline,
+        );
     }
-    judge_records(&plan(deadline), &records, &blocks, emulated)
+    judge_records(&plan(deadline), &records, &batches, emulated)
 }
 
 #[test]
@@ -226,10 +232,10 @@ fn a_deadline_carries_its_bound_and_exposure() {
 #[test]
 fn missed_periods_count_by_their_corrected_lateness() {
     let deadline = Nanos::from_micros(100);
-    let (mut records, mut blocks) = (Vec::new(), Blocks::new());
+    let (mut records, mut batches) = (Vec::new(), Batches::new());
     add(
         &mut records,
-        &mut blocks,
+        &mut batches,
         (DomainKind::Host, Condition::IDLE),
         runs(5_000, 20_000),
         deadline,
@@ -249,7 +255,7 @@ fn missed_periods_count_by_their_corrected_lateness() {
     lateness.corrected = Some(corrected);
     record.cpus[0].over_deadline += 1;
     record.exposure.samples += 1;
-    let judged = judge_records(&plan(deadline), &records, &blocks, false);
+    let judged = judge_records(&plan(deadline), &records, &batches, false);
     let Some(VerdictFigures::Deadline {
         cycles,
         exceedances,
@@ -357,7 +363,7 @@ fn the_comparison_rests_on_its_verdicts() {
 
 #[test]
 fn nothing_measured_is_said_and_not_judged() {
-    let judged = judge_records(&plan(Nanos::SECOND), &[], &Blocks::new(), false);
+    let judged = judge_records(&plan(Nanos::SECOND), &[], &Batches::new(), false);
     assert!(judged.verdicts.is_empty());
     assert_eq!(
         judged.comparison.sentences[0].1,

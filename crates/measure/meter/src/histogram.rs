@@ -2,7 +2,7 @@
 //! Counting samples in the buckets of HdrHistogram at three significant digits.
 //!
 //! Any 64-bit value has a bucket, so nothing overflows. One bit for each bucket says whether it is
-//! in use, so that going through a block of some hundred different values and emptying it costs in proportion to those, not to the tens of thousands of buckets there are.
+//! in use, so that going through a batch of some hundred different values and emptying it costs in proportion to those, not to the tens of thousands of buckets there are.
 
 use rampart_model::{Bucket, Nanos};
 

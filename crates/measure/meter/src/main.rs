@@ -21,7 +21,7 @@ Usage: rampart-meter [--help | --version]
 
 It takes one JSON object a line on standard input: first {\"prepare\":{…}} with a plan, then
 \"go\":{} in an object of its own; {\"stop\":{}} or the end of the input ends it early. It answers
-with one JSON object a line: ready, started, block…, finished; or refused, with the reason.
+with one JSON object a line: ready, started, batch…, finished; or refused, with the reason.
 `rampart schema meter-request` and `rampart schema meter-event` print the form of both.
 
 With the word block it stops CPUs for others to notice, in a conversation of the same form: ready,

@@ -10,7 +10,7 @@ use rampart_evaluate::{BlocktestLatencies, MeasureContext, measure};
 use rampart_host::{MachineRoot, read_machine};
 use rampart_load::{Blocks, BlocksError, BlocksProgress};
 use rampart_model::{
-    BLOCKTEST_SCHEMA_VERSION, Block, BlockPlan, Blocktest, BlocktestCpu, BlocktestTransfer, CpuSet,
+    BLOCKTEST_SCHEMA_VERSION, Batch, BlockPlan, Blocktest, BlocktestCpu, BlocktestTransfer, CpuSet,
     DomainKind, DomainSelection, ExitCode, MeterKind, MeterPlan, Nanos, Phase, SchedulingPolicy,
     plural,
 };
@@ -186,14 +186,14 @@ impl<'a> Test<'a> {
         }
     }
 
-    fn hear(&mut self, block: Option<&Block>, stop: &AtomicBool) {
-        if let Some(block) = block.filter(|block| block.phase == Phase::Measured) {
-            self.latencies.hear(block);
+    fn hear(&mut self, batch: Option<&Batch>, stop: &AtomicBool) {
+        if let Some(batch) = batch.filter(|batch| batch.phase == Phase::Measured) {
+            self.latencies.hear(batch);
             if !self.began {
                 self.began = true;
                 self.failed = self.blocks.go().err();
             }
-            if self.end.is_some_and(|end| block.at + block.length >= end) {
+            if self.end.is_some_and(|end| batch.at + batch.length >= end) {
                 stop.store(true, Ordering::Relaxed);
             }
         }

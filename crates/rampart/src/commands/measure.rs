@@ -9,7 +9,7 @@ use indicatif::ProgressBar;
 use rampart_evaluate::{MeasureContext, measure};
 use rampart_host::{MachineRoot, read_machine};
 use rampart_model::{
-    Block, CpuId, CpuRecord, CpuSet, Distribution, ExitCode, Measurement, MeterDetail, MeterPlan,
+    Batch, CpuId, CpuRecord, CpuSet, Distribution, ExitCode, Measurement, MeterDetail, MeterPlan,
     Nanos, Phase, Series, ThreadOutcome, plural,
 };
 use rampart_present::TerminalOptions;
@@ -42,7 +42,7 @@ pub(crate) fn run(arguments: &Measure, colour: bool) -> Result<ExitCode, Failure
         domain.as_ref(),
         &plan,
         &context,
-        &mut |block| live.hear(block),
+        &mut |batch| live.hear(batch),
         &stop,
     );
     live.bar.finish_and_clear();
@@ -122,14 +122,14 @@ impl Live {
         }
     }
 
-    fn hear(&mut self, block: Option<&Block>) {
-        if let Some(block) = block.filter(|block| block.phase == Phase::Measured) {
-            let max = block
+    fn hear(&mut self, batch: Option<&Batch>) {
+        if let Some(batch) = batch.filter(|batch| batch.phase == Phase::Measured) {
+            let max = batch
                 .series
                 .first()
                 .and_then(|series| series.seen.max)
                 .unwrap_or_default();
-            let worst = self.worst.entry(block.cpu).or_default();
+            let worst = self.worst.entry(batch.cpu).or_default();
             *worst = max.max(*worst);
         }
         if self.style != Style::Bar {

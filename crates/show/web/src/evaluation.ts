@@ -465,7 +465,7 @@ export type MeterKind = "wakeup" | "noise" | "fwq" | "loop" | "irq" | "mmio";
 
 export type MeterPlan = {
   aligned: boolean;
-  block: Nanos;
+  batch: Nanos;
   cpus: CpuSet;
   deadline?: Nanos | null;
   duration: Nanos;
@@ -751,7 +751,7 @@ export type VerdictFigures = {
   };
 } | {
   "same-as-host": {
-    blocks: [number, number];
+    batches: [number, number];
     host: string;
     ratios: ([number, Interval])[];
     smallest_detectable: number;
@@ -759,7 +759,7 @@ export type VerdictFigures = {
   };
 } | {
   interference: {
-    blocks: [number, number];
+    batches: [number, number];
     factors: ([number, Interval])[];
     idle: string;
     tolerance: number;

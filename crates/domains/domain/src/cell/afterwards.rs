@@ -4,14 +4,14 @@
 use std::sync::atomic::AtomicU64;
 
 use rampart_agent::recover;
-use rampart_model::{Block, MeterEvent};
+use rampart_model::{Batch, MeterEvent};
 use rampart_ring::stream::leftover;
 
-/// The blocks that meters of such a cell told last, in the order of their moments (on its clock). These
+/// The batches that meters of such a cell told last, in the order of their moments (on its clock). These
 /// bytes are the region in which its agent speaks ([`rampart_model::SignForm::Agent`]); nothing in them
 /// is believed but that somebody wrote it.
 #[must_use]
-pub fn blocks_in_memory(bytes: &[u8]) -> Vec<Block> {
+pub fn batches_in_memory(bytes: &[u8]) -> Vec<Batch> {
     let word = |bytes: &[u8; 8]| AtomicU64::new(u64::from_le_bytes(*bytes));
     let words: Vec<AtomicU64> = bytes.as_chunks().0.iter().map(word).collect();
     let mut said = Vec::new();
@@ -23,14 +23,14 @@ pub fn blocks_in_memory(bytes: &[u8]) -> Vec<Block> {
     let lines = outputs
         .values()
         .flat_map(|output| output.split(|byte| *byte == b'\n'));
-    let mut blocks: Vec<Block> = lines
+    let mut batches: Vec<Batch> = lines
         .filter_map(|line| match serde_json::from_slice(line) {
-            Ok(MeterEvent::Block(block)) => Some(block),
+            Ok(MeterEvent::Batch(batch)) => Some(batch),
             _ => None,
         })
         .collect();
-    blocks.sort_by_key(|block| block.at);
-    blocks
+    batches.sort_by_key(|batch| batch.at);
+    batches
 }
 
 #[cfg(test)]
@@ -42,8 +42,8 @@ mod tests {
 
     use super::*;
 
-    fn block(at: Nanos) -> Block {
-        Block {
+    fn batch(at: Nanos) -> Batch {
+        Batch {
             cpu: CpuId(0),
             phase: Phase::Measured,
             at,
@@ -57,16 +57,16 @@ mod tests {
     }
 
     #[test]
-    fn the_last_blocks_are_found_in_a_ring_that_went_round() {
-        const BLOCKS: u64 = 500;
+    fn the_last_batches_are_found_in_a_ring_that_went_round() {
+        const BATCHES: u64 = 500;
         let memory = || -> Vec<AtomicU64> { (0..2048 + 8).map(|_| AtomicU64::new(0)).collect() };
         let (near, far) = (memory(), memory());
         let one = NonZeroU64::MIN;
         let mut root = Side::call(&near, &far, one).expect("room");
         let mut cell = Side::answer(&far, &near, one).expect("a call");
         let mut room = [0; 4096];
-        for number in 0..BLOCKS {
-            let event = MeterEvent::Block(block(Nanos::from_millis(100 * number)));
+        for number in 0..BATCHES {
+            let event = MeterEvent::Batch(batch(Nanos::from_millis(100 * number)));
             let mut line = serde_json::to_vec(&event).expect("text");
             line.push(b'\n');
             // A frame of `rampart_agent`: output of program 7, length, payload.
@@ -75,7 +75,7 @@ mod tests {
             frame.extend(line);
             assert_eq!(cell.write(&frame), Ok(frame.len()));
             // The root reads until it is gone, and the cell goes on.
-            if number < BLOCKS - 20 {
+            if number < BATCHES - 20 {
                 root.read(&mut room).expect("connected");
             }
         }
@@ -86,22 +86,22 @@ mod tests {
                     .to_le_bytes()
             })
             .collect();
-        let blocks = blocks_in_memory(&bytes);
+        let batches = batches_in_memory(&bytes);
         assert!(
-            blocks.len() > 20 && (blocks.len() as u64) < BLOCKS,
+            batches.len() > 20 && (batches.len() as u64) < BATCHES,
             "{}",
-            blocks.len()
+            batches.len()
         );
-        let last = BLOCKS - blocks.len() as u64..BLOCKS;
-        let wanted: Vec<Block> = last
-            .map(|number| block(Nanos::from_millis(100 * number)))
+        let last = BATCHES - batches.len() as u64..BATCHES;
+        let wanted: Vec<Batch> = last
+            .map(|number| batch(Nanos::from_millis(100 * number)))
             .collect();
-        assert_eq!(blocks, wanted);
+        assert_eq!(batches, wanted);
     }
 
     #[test]
     fn what_is_no_section_holds_nothing() {
-        assert!(blocks_in_memory(&[]).is_empty());
-        assert!(blocks_in_memory(&[0xff; 4099]).is_empty());
+        assert!(batches_in_memory(&[]).is_empty());
+        assert!(batches_in_memory(&[0xff; 4099]).is_empty());
     }
 }

@@ -25,7 +25,7 @@ use rampart_model::{Availability, CellPayload, DomainKind, DomainSelection, Mach
 use self::running::{RunningCell, Slot, Up};
 use crate::{Domain, DomainError, Running, Start};
 
-pub use self::afterwards::blocks_in_memory;
+pub use self::afterwards::batches_in_memory;
 pub use self::store::{ReleasedCells, release_cells};
 
 /// A cell.

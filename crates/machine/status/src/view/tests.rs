@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The view on a terminal of 80 columns and 24 lines, and on others.
 
-use rampart_model::{Block, CpuId, Distribution, Nanos, Phase, Series, SeriesBlock, Status};
+use rampart_model::{Batch, CpuId, Distribution, Nanos, Phase, Series, SeriesBatch, Status};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
@@ -12,12 +12,12 @@ use crate::tests::amiss;
 fn latencies() -> Latencies {
     let mut latencies = Latencies::default();
     for cpu in 0..4 {
-        latencies.add(&Block {
+        latencies.add(&Batch {
             cpu: CpuId(cpu),
             phase: Phase::Measured,
             at: Nanos::ZERO,
             length: Nanos::SECOND,
-            series: vec![SeriesBlock {
+            series: vec![SeriesBatch {
                 series: Series::Lateness,
                 seen: Distribution::from_values(
                     (1..=100).map(|sample| Nanos(sample * 1_000 + u64::from(cpu) * 50)),

@@ -32,7 +32,7 @@ pub fn judge_effects(effects: &mut PlanEffects, evidence: &Evidence<'_>) {
     let Evidence {
         plan,
         records,
-        blocks,
+        batches,
         emulated,
         ..
     } = *evidence;
@@ -41,7 +41,7 @@ pub fn judge_effects(effects: &mut PlanEffects, evidence: &Evidence<'_>) {
         ..Resampling::default()
     };
     let runs = |record: &Record| -> &[Vec<Distribution>] {
-        blocks.get(&record.id).copied().unwrap_or(&[])
+        batches.get(&record.id).copied().unwrap_or(&[])
     };
     let found: Vec<Found<'_>> = effects
         .records

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rampart_domain::{Domain, Running, Start};
 use rampart_model::{
-    Block, CellReport, ClockRelation, CpuId, CpuSet, Distribution, DomainKind, Finding,
+    Batch, CellReport, ClockRelation, CpuId, CpuSet, Distribution, DomainKind, Finding,
     GuestReport, MeterEvent, MeterPlan, Nanos, Phase, SchedulingPolicy, Severity, ThreadOutcome,
     Timeline,
 };
@@ -37,7 +37,7 @@ pub(crate) struct Candidate<'a> {
 /// What one CPU's meter said.
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
-    /// The worst in time, from the first measured block on.
+    /// The worst in time, from the first measured batch on.
     pub(crate) timeline: Option<Timeline>,
     /// All samples.
     pub(crate) seen: Distribution,
@@ -55,7 +55,7 @@ pub(crate) struct Member {
     pub(crate) running: Option<Box<dyn Running>>,
     /// Start of the warm-up on the meter's clock, and when that was heard of here.
     pub(crate) started: Option<(Nanos, Instant)>,
-    /// End of the newest block, warm-up too, on the meter's clock: a sign of life.
+    /// End of the newest batch, warm-up too, on the meter's clock: a sign of life.
     pub(crate) last_sign: Option<Nanos>,
     pub(crate) heard: BTreeMap<CpuId, Heard>,
     /// What the threads said at their end; none before.
@@ -131,7 +131,7 @@ impl Member {
             MeterEvent::Started { at, .. } => {
                 self.started.get_or_insert_with(|| (at, Instant::now()));
             }
-            MeterEvent::Block(block) => self.hear_block(&block, slots),
+            MeterEvent::Batch(batch) => self.hear_batch(&batch, slots),
             MeterEvent::Finished { threads, findings } => {
                 for thread in &threads {
                     self.invalid.extend(thread_problems(&self.name, thread));
@@ -145,8 +145,8 @@ impl Member {
         }
     }
 
-    fn hear_block(&mut self, block: &Block, slots: Slots) {
-        if let Err((what, needed)) = slots.check(block, self.started, &self.cpus) {
+    fn hear_batch(&mut self, batch: &Batch, slots: Slots) {
+        if let Err((what, needed)) = slots.check(batch, self.started, &self.cpus) {
             let location = self.name.as_str();
             let finding = Finding::new(Severity::Error, location, "its meter tells what cannot be")
                 .values(what, needed)
@@ -154,21 +154,21 @@ impl Member {
             self.fail(finding);
             return;
         }
-        self.last_sign = self.last_sign.max(Some(block.at + block.length));
-        if block.phase == Phase::WarmUp {
+        self.last_sign = self.last_sign.max(Some(batch.at + batch.length));
+        if batch.phase == Phase::WarmUp {
             return;
         }
-        let heard = self.heard.entry(block.cpu).or_default();
-        if let Some(series) = block.series.first() {
+        let heard = self.heard.entry(batch.cpu).or_default();
+        if let Some(series) = batch.series.first() {
             heard.seen.merge(&series.seen);
         }
-        heard.missed = heard.missed.saturating_add(block.missed);
+        heard.missed = heard.missed.saturating_add(batch.missed);
         let timeline = heard.timeline.get_or_insert_with(|| Timeline {
-            start: block.at,
+            start: batch.at,
             slot: slots.length,
             worst: Vec::new(),
         });
-        append(timeline, block);
+        append(timeline, batch);
     }
 
     /// Ends the meter and lowers its wall. What it found then, and not before, is among its findings.
@@ -201,7 +201,7 @@ struct Slots {
 impl Slots {
     /// For a plan: its time, and as long again as a meter may be silent.
     fn of(plan: &MeterPlan) -> Self {
-        let length = plan.timeline.unwrap_or(plan.block).max(Nanos(1));
+        let length = plan.timeline.unwrap_or(plan.batch).max(Nanos(1));
         let longest = plan.warm_up + plan.duration + Nanos::from(GUEST_PATIENCE);
         Self {
             length,
@@ -209,33 +209,33 @@ impl Slots {
         }
     }
 
-    /// Whether a block can be one of the round that `started` then; if not, what it tells, and
+    /// Whether a batch can be one of the round that `started` then; if not, what it tells, and
     /// what it could.
     fn check(
         self,
-        block: &Block,
+        batch: &Batch,
         started: Option<(Nanos, Instant)>,
         cpus: &CpuSet,
     ) -> Result<(), (String, String)> {
-        if !cpus.contains(block.cpu) {
+        if !cpus.contains(batch.cpu) {
             return Err((
-                format!("samples of CPU {}", block.cpu),
+                format!("samples of CPU {}", batch.cpu),
                 format!("of {}, where it measures", cpus.named()),
             ));
         }
         let Some((begin, _)) = started else {
             return Err(("samples before it began".to_owned(), "after".to_owned()));
         };
-        if block.at < begin {
+        if batch.at < begin {
             return Err((
-                format!("samples at {} of its clock", block.at),
+                format!("samples at {} of its clock", batch.at),
                 format!("at {begin} or later, when it began"),
             ));
         }
-        let end = block.at.saturating_sub(begin).0 / self.length.0;
+        let end = batch.at.saturating_sub(begin).0 / self.length.0;
         let end = usize::try_from(end)
             .unwrap_or(usize::MAX)
-            .saturating_add(block.timeline.len());
+            .saturating_add(batch.timeline.len());
         if end > self.most {
             return Err((
                 format!("{end} slots of {}", self.length),
@@ -246,24 +246,24 @@ impl Slots {
     }
 }
 
-/// Adds the slots of a block where they belong. The blocks of a phase follow each other without
-/// gaps; slots behind a block's end belong to samples that ended late, and may be those of the
-/// next block too.
-pub(crate) fn append(timeline: &mut Timeline, block: &Block) {
+/// Adds the slots of a batch where they belong. The batches of a phase follow each other without
+/// gaps; slots behind a batch's end belong to samples that ended late, and may be those of the
+/// next batch too.
+pub(crate) fn append(timeline: &mut Timeline, batch: &Batch) {
     let slot = timeline.slot.0.max(1);
-    let location = (block
+    let location = (batch
         .at
         .saturating_sub(timeline.start)
         .0
         .saturating_add(slot / 2)
         / slot) as usize;
-    let end = location + block.timeline.len();
+    let end = location + batch.timeline.len();
     if timeline.worst.len() < end {
         timeline.worst.resize(end, None);
     }
     for (worst, new) in timeline.worst[location..end]
         .iter_mut()
-        .zip(&block.timeline)
+        .zip(&batch.timeline)
     {
         *worst = (*worst).max(*new);
     }
@@ -559,8 +559,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_of_neighbouring_blocks_line_up() {
-        let block = |at: u64, worst: &[Option<u64>]| Block {
+    fn slots_of_neighbouring_batches_line_up() {
+        let batch = |at: u64, worst: &[Option<u64>]| Batch {
             cpu: CpuId(0),
             phase: Phase::Measured,
             at: Nanos(at),
@@ -578,10 +578,10 @@ mod tests {
         };
         append(
             &mut timeline,
-            &block(100, &[Some(1), None, Some(3), Some(9)]),
+            &batch(100, &[Some(1), None, Some(3), Some(9)]),
         );
-        append(&mut timeline, &block(130, &[Some(4)]));
-        append(&mut timeline, &block(160, &[Some(7)]));
+        append(&mut timeline, &batch(130, &[Some(4)]));
+        append(&mut timeline, &batch(160, &[Some(7)]));
         let worst: Vec<Option<u64>> = timeline
             .worst
             .iter()
@@ -605,7 +605,7 @@ mod tests {
         };
         let slots = Slots::of(&plan);
         assert_eq!(slots.most, 63_000);
-        let block = |cpu: u32, at: Nanos, slots: usize| Block {
+        let batch = |cpu: u32, at: Nanos, slots: usize| Batch {
             cpu: CpuId(cpu),
             phase: Phase::Measured,
             at,
@@ -626,18 +626,18 @@ mod tests {
             slots,
         );
         let sound = started + Nanos::SECOND;
-        member.hear_block(&block(3, sound, 5), slots);
-        member.hear_block(&block(3, sound + Nanos::SECOND, 5), slots);
+        member.hear_batch(&batch(3, sound, 5), slots);
+        member.hear_batch(&batch(3, sound + Nanos::SECOND, 5), slots);
         assert!(member.invalid.is_empty(), "{:?}", member.invalid);
         for bad in [
-            block(3, Nanos(u64::MAX), 1),
-            block(3, sound, 70_000),
-            block(3, Nanos(1), 1),
-            block(4, sound, 1),
+            batch(3, Nanos(u64::MAX), 1),
+            batch(3, sound, 70_000),
+            batch(3, Nanos(1), 1),
+            batch(4, sound, 1),
         ] {
             let mut member = Member::new("vm", &cpus, None);
             member.started = Some((started, Instant::now()));
-            member.hear_block(&bad, slots);
+            member.hear_batch(&bad, slots);
             assert_eq!(member.invalid.len(), 1);
             let told = member.invalid[0].to_string();
             assert!(told.contains("same build"), "{told}");

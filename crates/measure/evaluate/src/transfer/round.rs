@@ -24,7 +24,7 @@ const WARM_UP: Nanos = Nanos::from_millis(300);
 /// Slots of rounds without blocks: fine enough to see what a load does in time.
 const COARSE_SLOT: Nanos = Nanos::from_millis(20);
 /// A meter hands over its figures about so often.
-const METER_BLOCK: Nanos = Nanos::from_millis(500);
+const METER_BATCH: Nanos = Nanos::from_millis(500);
 /// In a round of blocks a meter goes on until it is stopped; this is when it would give up.
 const LONGEST_BLOCK_ROUND: Nanos = Nanos::from_secs(600);
 
@@ -154,7 +154,7 @@ fn meter_plan(request: &RoundRequest<'_>, is_blocks: bool) -> MeterPlan {
             request.duration
         },
         warm_up: WARM_UP,
-        block: Nanos(slot.0 * METER_BLOCK.0.div_ceil(slot.0)),
+        batch: Nanos(slot.0 * METER_BATCH.0.div_ceil(slot.0)),
         timeline: Some(slot),
         ..MeterPlan::new(MeterKind::Wakeup, CpuSet::new())
     }

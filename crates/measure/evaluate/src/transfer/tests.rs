@@ -221,7 +221,7 @@ fn judged(rounds: &[TransferRecord], emulated: bool) -> Judged {
     judge(&Evidence {
         plan: &plan(),
         records: &[],
-        blocks: &BatchesByRecord::new(),
+        batches: &BatchesByRecord::new(),
         transfers: rounds,
         emulated,
     })

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A block as its line of JSON, straight from the histograms.
+//! A batch as its line of JSON, straight from the histograms.
 //!
-//! The same text as serde's, which a test holds it to, in a tenth of the instructions: a block
+//! The same text as serde's, which a test holds it to, in a tenth of the instructions: a batch
 //! has hundreds or thousands of buckets, and to write them is the greatest part of what the
 //! program does for each sample.
 
 use std::io::Write;
 
-use rampart_model::{Block, Nanos, Phase, Series};
+use rampart_model::{Batch, Nanos, Phase, Series};
 
 use super::backward::Backward;
 use crate::histogram::Histogram;
 
-/// What one series of a block was counted in.
+/// What one series of a batch was counted in.
 #[derive(Debug)]
 pub(super) struct SeriesCounts {
     pub(super) series: Series,
@@ -21,22 +21,22 @@ pub(super) struct SeriesCounts {
     pub(super) missing: Histogram,
 }
 
-/// Adds `{"block":…}` and a line feed to `out`, and empties the histograms. The series of
-/// `block` itself are not looked at.
+/// Adds `{"batch":…}` and a line feed to `out`, and empties the histograms. The series of
+/// `batch` itself are not looked at.
 pub(super) fn write<'a>(
     out: &mut Vec<u8>,
-    block: &Block,
+    batch: &Batch,
     series: impl Iterator<Item = &'a mut SeriesCounts>,
 ) {
-    let phase = match block.phase {
+    let phase = match batch.phase {
         Phase::WarmUp => "warm-up",
         Phase::Measured => "measured",
     };
     // Writing to memory cannot fail.
     let _ = write!(
         out,
-        r#"{{"block":{{"cpu":{},"phase":"{phase}","at":{},"length":{},"series":["#,
-        block.cpu, block.at.0, block.length.0
+        r#"{{"batch":{{"cpu":{},"phase":"{phase}","at":{},"length":{},"series":["#,
+        batch.cpu, batch.at.0, batch.length.0
     );
     for (index, counts) in series.enumerate() {
         if index > 0 {
@@ -75,9 +75,9 @@ pub(super) fn write<'a>(
     let _ = write!(
         out,
         r#"],"missed":{},"over_deadline":{},"lost":{}"#,
-        block.missed, block.over_deadline, block.lost
+        batch.missed, batch.over_deadline, batch.lost
     );
-    if let Some((first, others)) = block.timeline.split_first() {
+    if let Some((first, others)) = batch.timeline.split_first() {
         out.extend_from_slice(br#","timeline":["#);
         slot(out, *first);
         for worst in others {
@@ -156,7 +156,7 @@ fn around(text: &mut Backward<'_>, samples: u64, min: Option<Nanos>, max: Option
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use rampart_model::{CpuId, Distribution, MeterEvent, SeriesBlock};
+    use rampart_model::{CpuId, Distribution, MeterEvent, SeriesBatch};
 
     const KINDS: [Series; 10] = [
         Series::Lateness,
@@ -203,13 +203,13 @@ mod tests {
                 seen: histogram(seen),
                 missing: histogram(missing),
             }).collect();
-            let block = Block {
+            let batch = Batch {
                 timeline: timeline.into_iter().map(|worst| worst.map(Nanos)).collect(),
                 cpu: CpuId(cpu),
                 phase: if warm_up { Phase::WarmUp } else { Phase::Measured },
                 at: Nanos(at),
                 length: Nanos(length),
-                series: series.iter().zip(KINDS).map(|((seen, missing), series)| SeriesBlock {
+                series: series.iter().zip(KINDS).map(|((seen, missing), series)| SeriesBatch {
                     series,
                     seen: of(seen),
                     corrected: (!missing.is_empty()).then(|| of(seen.iter().chain(missing))),
@@ -219,8 +219,8 @@ mod tests {
                 lost,
             };
             let mut line = Vec::new();
-            write(&mut line, &block, counts.iter_mut());
-            let expected = serde_json::to_string(&MeterEvent::Block(block)).expect("writes");
+            write(&mut line, &batch, counts.iter_mut());
+            let expected = serde_json::to_string(&MeterEvent::Batch(batch)).expect("writes");
             prop_assert_eq!(String::from_utf8(line).expect("text"), expected + "\n");
             prop_assert!(counts.iter().all(|counts| counts.seen.is_empty() && counts.missing.is_empty()));
         }

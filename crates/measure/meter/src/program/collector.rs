@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What becomes of one thread's samples: distributions a block, the worst, totals.
+//! What becomes of one thread's samples: distributions a batch, the worst, totals.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rampart_model::{Block, CpuId, MeterKind, MeterPlan, Nanos, Phase, Series, WarmUp, WorstEvent};
+use rampart_model::{Batch, CpuId, MeterKind, MeterPlan, Nanos, Phase, Series, WarmUp, WorstEvent};
 
 use super::batch_line::SeriesCounts;
 use super::console::Console;
@@ -20,7 +20,7 @@ use crate::throttling::Gap;
 use crate::timescale::{Anchor, Timescale};
 
 /// A sample that ended this long ago has been written to the ring, unless its thread was held up
-/// in between; it then counts into the next block.
+/// in between; it then counts into the next batch.
 const GRACE: Nanos = Nanos::from_millis(2);
 
 /// Gaps from this length on may be throttling and are kept, up to a number.
@@ -115,14 +115,14 @@ struct State {
     work: Nanos,
     /// In `loop` the interval where the plan names none.
     deadline: Nanos,
-    block_length: Nanos,
+    batch_length: Nanos,
     boundary: Arc<Boundary>,
     measured_from: Nanos,
     /// The planned end.
     measured_until: Nanos,
     phase: Phase,
-    block_start: Nanos,
-    block_end: Nanos,
+    batch_start: Nanos,
+    batch_end: Nanos,
     /// Samples taken so far.
     read: u64,
     /// `read` at the start of the measurement.
@@ -134,18 +134,18 @@ struct State {
     primary: SeriesCounts,
     /// The others of `loop`: start jitter, late and early periods; of `mmio`: mapped accesses.
     others: Vec<SeriesCounts>,
-    /// Of the present block, apart from its samples.
-    block: Totals,
+    /// Of the present batch, apart from its samples.
+    batch: Totals,
     lost_told: u64,
     totals: Totals,
     warm_up: WarmUp,
     worst: Worst,
-    /// The worst in each slot of the present block; none without a timeline.
+    /// The worst in each slot of the present batch; none without a timeline.
     slots: Option<Slots>,
     long_gaps: Vec<Gap>,
     periods: Periods,
-    /// What the present block begins with; its series are in `primary` and `others`.
-    event: Block,
+    /// What the present batch begins with; its series are in `primary` and `others`.
+    event: Batch,
 }
 
 impl Collector {
@@ -171,20 +171,20 @@ impl Collector {
             interval: plan.interval,
             work: plan.work,
             deadline,
-            block_length: plan.block,
+            batch_length: plan.batch,
             boundary,
             measured_from: Nanos::ZERO,
             measured_until: Nanos::ZERO,
             phase: Phase::WarmUp,
-            block_start: Nanos::ZERO,
-            block_end: Nanos::ZERO,
+            batch_start: Nanos::ZERO,
+            batch_end: Nanos::ZERO,
             read: 0,
             read_before: 0,
             quick_until: 0,
             quick_most: 0,
             primary: empty_counts(plan.meter.primary_series()),
             others: others.iter().copied().map(empty_counts).collect(),
-            block: Totals::default(),
+            batch: Totals::default(),
             lost_told: 0,
             totals: Totals::default(),
             warm_up: WarmUp::default(),
@@ -196,7 +196,7 @@ impl Collector {
                 Vec::new()
             },
             periods: Periods::new(plan.interval),
-            event: Block {
+            event: Batch {
                 timeline: Vec::new(),
                 cpu,
                 phase: Phase::WarmUp,
@@ -221,7 +221,7 @@ impl Collector {
         let state = &mut self.state;
         state.measured_from = start + plan.warm_up;
         state.measured_until = state.measured_from + plan.duration;
-        state.begin_block(start, state.measured_from);
+        state.begin_batch(start, state.measured_from);
     }
 
     /// Whether the measurement has begun, as far as is known.
@@ -229,7 +229,7 @@ impl Collector {
         self.state.boundary.samples.load(Ordering::Acquire) != u64::MAX
     }
 
-    /// Takes what is in the ring and sends the blocks that were complete at `now`, which was
+    /// Takes what is in the ring and sends the batches that were complete at `now`, which was
     /// read before.
     pub(super) fn read(&mut self, now: Nanos, clock: Option<&CounterClock>, console: &mut Console) {
         let (consumer, state) = (&mut self.consumer, &mut self.state);
@@ -247,7 +247,7 @@ impl Collector {
                 }
             }),
         }
-        state.block.lost = consumer.lost() - state.lost_told;
+        state.batch.lost = consumer.lost() - state.lost_told;
         state.turn_if_due(console);
         state.close_until(now.saturating_sub(GRACE), console);
     }
@@ -257,8 +257,8 @@ impl Collector {
         let state = &mut self.state;
         let end = state.measured_from + duration;
         state.close_until(end.saturating_sub(Nanos(1)), console);
-        if end > state.block_start || !state.primary.seen.is_empty() || state.block.lost > 0 {
-            state.block_end = end.max(state.block_start);
+        if end > state.batch_start || !state.primary.seen.is_empty() || state.batch.lost > 0 {
+            state.batch_end = end.max(state.batch_start);
             state.close(console);
         }
         state.totals.samples = state.read - state.read_before;
@@ -321,7 +321,7 @@ impl State {
         let value = Nanos(sample.value);
         self.primary.seen.record(value);
         if value > self.deadline {
-            self.block.over_deadline += 1;
+            self.batch.over_deadline += 1;
         }
         if let Some(slots) = &mut self.slots {
             slots.take(Nanos(sample.at), value);
@@ -345,7 +345,7 @@ impl State {
         self.set_quick();
     }
 
-    /// What can be counted without a look: in the measurement, a sample of the present block,
+    /// What can be counted without a look: in the measurement, a sample of the present batch,
     /// and slot, that is neither among the worst, nor the worst of its slot, nor over the
     /// deadline, nor long enough for a missed period, nor for throttling.
     fn set_quick(&mut self) {
@@ -354,8 +354,8 @@ impl State {
             self.quick_until = 0;
             return;
         }
-        self.quick_until = if self.block_end < self.phase_end() {
-            self.block_end.0
+        self.quick_until = if self.batch_end < self.phase_end() {
+            self.batch_end.0
         } else {
             u64::MAX
         };
@@ -379,7 +379,7 @@ impl State {
 
     #[cold]
     fn take_missed(&mut self, sample: &Sample) {
-        self.block.missed += sample.missed;
+        self.batch.missed += sample.missed;
         let value = Nanos(sample.value);
         let primary = &mut self.primary.missing;
         if self.meter == MeterKind::Mmio {
@@ -444,13 +444,13 @@ impl State {
     fn turn_if_due(&mut self, console: &mut Console) {
         if self.phase == Phase::WarmUp && self.read >= self.boundary.samples.load(Ordering::Acquire)
         {
-            if self.measured_from > self.block_start || !self.primary.seen.is_empty() {
-                self.block_end = self.measured_from;
+            if self.measured_from > self.batch_start || !self.primary.seen.is_empty() {
+                self.batch_end = self.measured_from;
                 self.close(console);
             }
             self.phase = Phase::Measured;
             self.read_before = self.read;
-            self.begin_block(self.measured_from, self.measured_until);
+            self.begin_batch(self.measured_from, self.measured_until);
             self.set_quick();
         }
     }
@@ -463,13 +463,13 @@ impl State {
         }
     }
 
-    /// Sends every block that ended at `moment` or before, but not the last of a phase: it ends
+    /// Sends every batch that ended at `moment` or before, but not the last of a phase: it ends
     /// when the thread says so, and takes what comes late. While the output is congested the
-    /// present block grows instead.
+    /// present batch grows instead.
     fn close_until(&mut self, moment: Nanos, console: &mut Console) {
-        while moment >= self.block_end && self.block_end < self.phase_end() {
+        while moment >= self.batch_end && self.batch_end < self.phase_end() {
             if console.congested() {
-                self.block_end = (self.block_end + self.block_length).min(self.phase_end());
+                self.batch_end = (self.batch_end + self.batch_length).min(self.phase_end());
                 self.set_quick();
             } else {
                 self.close(console);
@@ -477,10 +477,10 @@ impl State {
         }
     }
 
-    /// The next block: from `start` on, and no longer than until `phase_end`.
-    fn begin_block(&mut self, start: Nanos, phase_end: Nanos) {
-        self.block_start = start;
-        self.block_end = (start + self.block_length).min(phase_end);
+    /// The next batch: from `start` on, and no longer than until `phase_end`.
+    fn begin_batch(&mut self, start: Nanos, phase_end: Nanos) {
+        self.batch_start = start;
+        self.batch_end = (start + self.batch_length).min(phase_end);
         if let Some(slots) = &mut self.slots {
             slots.begin(start);
         }
@@ -489,22 +489,22 @@ impl State {
     fn close(&mut self, console: &mut Console) {
         let event = &mut self.event;
         event.phase = self.phase;
-        event.at = self.block_start;
-        event.length = self.block_end.saturating_sub(self.block_start);
+        event.at = self.batch_start;
+        event.length = self.batch_end.saturating_sub(self.batch_start);
         (event.missed, event.over_deadline, event.lost) =
-            (self.block.missed, self.block.over_deadline, self.block.lost);
+            (self.batch.missed, self.batch.over_deadline, self.batch.lost);
         if self.phase == Phase::Measured {
-            self.totals.missed += self.block.missed;
-            self.totals.over_deadline += self.block.over_deadline;
+            self.totals.missed += self.batch.missed;
+            self.totals.over_deadline += self.batch.over_deadline;
         }
-        self.lost_told += self.block.lost;
-        self.block = Totals::default();
+        self.lost_told += self.batch.lost;
+        self.batch = Totals::default();
         if let Some(slots) = &mut self.slots {
             event.timeline = slots.leave(event.length);
         }
-        self.begin_block(self.block_end, self.phase_end());
+        self.begin_batch(self.batch_end, self.phase_end());
         let series = std::iter::once(&mut self.primary).chain(&mut self.others);
-        console.send_block(&self.event, series);
+        console.send_batch(&self.event, series);
         self.set_quick();
     }
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::RawFd;
 
-use rampart_model::Block;
+use rampart_model::Batch;
 #[cfg(test)]
 use rampart_model::MeterEvent;
 use serde::Serialize;
@@ -135,13 +135,13 @@ impl Console {
         }
     }
 
-    /// The same for a block of distributions, of which there are many; empties its histograms.
-    pub(super) fn send_block<'a>(
+    /// The same for a batch of distributions, of which there are many; empties its histograms.
+    pub(super) fn send_batch<'a>(
         &mut self,
-        block: &Block,
+        batch: &Batch,
         series: impl Iterator<Item = &'a mut SeriesCounts>,
     ) {
-        batch_line::write(&mut self.output, block, series);
+        batch_line::write(&mut self.output, batch, series);
     }
 
     /// Waits until a request or a signal comes, output can leave, or `timeout` (in ms; negative:

@@ -5,7 +5,7 @@
 //! The measuring threads do nothing but measure. The main thread, on the housekeeping CPUs,
 //! does all the rest: it reads the rings, the requests and the signals, and writes the events,
 //! all from one loop that wakes some twenty times a second and never blocks on its output. If
-//! the reader of the output is slow, blocks grow longer instead of memory.
+//! the reader of the output is slow, batches grow longer instead of memory.
 //!
 //! As `rampart-meter block` it stops CPUs instead, for others to measure what they notice, in a
 //! conversation of its own ([`rampart_model::BlockerRequest`], [`rampart_model::BlockerEvent`]).

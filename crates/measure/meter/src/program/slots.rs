@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The worst sample in each slot of a block.
+//! The worst sample in each slot of a batch.
 
 use rampart_model::Nanos;
 
-/// The slots of the present block. The first begins where the block begins, and blocks are
-/// multiples of a slot long, so that the slots of one phase line up from block to block.
+/// The slots of the present batch. The first begins where the batch begins, and batches are
+/// multiples of a slot long, so that the slots of one phase line up from batch to batch.
 #[derive(Debug)]
 pub(super) struct Slots {
     length: Nanos,
-    block_start: Nanos,
+    batch_start: Nanos,
     worst: Vec<Option<Nanos>>,
     /// The slot of the latest sample.
     latest: usize,
@@ -19,23 +19,23 @@ impl Slots {
     pub(super) fn new(length: Nanos) -> Self {
         Self {
             length: length.max(Nanos(1)),
-            block_start: Nanos::ZERO,
+            batch_start: Nanos::ZERO,
             worst: Vec::new(),
             latest: 0,
         }
     }
 
-    /// The first slot begins at `block_start`.
-    pub(super) fn begin(&mut self, block_start: Nanos) {
-        self.block_start = block_start;
+    /// The first slot begins at `batch_start`.
+    pub(super) fn begin(&mut self, batch_start: Nanos) {
+        self.batch_start = batch_start;
         self.worst.clear();
         self.latest = 0;
     }
 
-    /// Takes a sample that ended `at`. One that ended before the block, as its thread was held
+    /// Takes a sample that ended `at`. One that ended before the batch, as its thread was held
     /// up before it could hand it over, goes into the first slot.
     pub(super) fn take(&mut self, at: Nanos, value: Nanos) {
-        let since = at.saturating_sub(self.block_start);
+        let since = at.saturating_sub(self.batch_start);
         self.latest = (since.0 / self.length.0) as usize;
         if self.latest >= self.worst.len() {
             self.worst.resize(self.latest + 1, None);
@@ -51,13 +51,13 @@ impl Slots {
         match self.worst.get(self.latest) {
             Some(Some(worst)) => {
                 let slots = self.length.0.saturating_mul(self.latest as u64 + 1);
-                (self.block_start.0.saturating_add(slots), worst.0)
+                (self.batch_start.0.saturating_add(slots), worst.0)
             }
             _ => (0, 0),
         }
     }
 
-    /// The slots of a block of this `length`, or more if samples ended after it; none are left.
+    /// The slots of a batch of this `length`, or more if samples ended after it; none are left.
     pub(super) fn leave(&mut self, length: Nanos) -> Vec<Option<Nanos>> {
         let slots = length.0.div_ceil(self.length.0) as usize;
         if slots > self.worst.len() {
@@ -85,9 +85,9 @@ mod tests {
         let expected = worst(&[Some(5), Some(1), None, None, Some(35), None]);
         assert_eq!(slots.leave(Nanos(55)), expected);
         slots.begin(Nanos(1_055));
-        // Held up: it ended in the block before.
+        // Held up: it ended in the batch before.
         slots.take(Nanos(1_050), Nanos(2));
-        // After the end of the last block of its phase.
+        // After the end of the last batch of its phase.
         slots.take(Nanos(1_078), Nanos(4));
         assert_eq!(slots.leave(Nanos(10)), worst(&[Some(2), None, Some(4)]));
     }

@@ -45,10 +45,10 @@ fn every_meter_keeps_a_timeline() {
         // Each of the worst samples stands in the slot in which it ended.
         let start = finished.started + plan.warm_up;
         let slots: Vec<Option<Nanos>> = finished
-            .blocks
+            .batches
             .iter()
-            .filter(|block| block.phase == Phase::Measured)
-            .flat_map(|block| block.timeline.clone())
+            .filter(|batch| batch.phase == Phase::Measured)
+            .flat_map(|batch| batch.timeline.clone())
             .collect();
         let thread = finished.thread();
         assert!(!thread.worst.is_empty(), "{kind}");
@@ -78,9 +78,9 @@ fn noise_spins_all_the_time() {
     let thread = finished.thread();
     // It ends within a look at the clock of the time asked for, and begins as late as it was held up
     // at the end of its warm-up, which is among the gaps of that.
-    let warm_up = finished.blocks.iter();
-    let warm_up = warm_up.filter(|block| block.phase == Phase::WarmUp);
-    let late = warm_up.filter_map(|block| block.series[0].seen.max).max();
+    let warm_up = finished.batches.iter();
+    let warm_up = warm_up.filter(|batch| batch.phase == Phase::WarmUp);
+    let late = warm_up.filter_map(|batch| batch.series[0].seen.max).max();
     let late = late.unwrap_or_default() + Nanos::from_millis(50);
     assert!(thread.duration + late >= plan.duration, "{thread:?}");
     let MeterDetail::Noise {
@@ -102,11 +102,11 @@ fn noise_spins_all_the_time() {
     assert!(told <= duration * 1.01, "{told} of {duration}");
     assert!(told >= duration * 0.5, "{told} of {duration}");
     let gaps: u64 = finished
-        .blocks
+        .batches
         .iter()
-        .filter(|block| block.phase == Phase::Measured)
-        .filter_map(|block| block.series[0].seen.mean().zip(Some(block)))
-        .map(|(mean, block)| mean.0 * block.series[0].seen.samples)
+        .filter(|batch| batch.phase == Phase::Measured)
+        .filter_map(|batch| batch.series[0].seen.mean().zip(Some(batch)))
+        .map(|(mean, batch)| mean.0 * batch.series[0].seen.samples)
         .sum();
     assert!(
         gaps.abs_diff(stolen.0) <= stolen.0 / 100 + 1_000,
@@ -142,11 +142,11 @@ fn fwq_leaves_no_time_unseen() {
     // Quanta follow each other without a gap, so they add up to the time, but for the excess that
     // was counted from a shortest quantum that was later found not to be the shortest.
     let excess: f64 = finished
-        .blocks
+        .batches
         .iter()
-        .filter(|block| block.phase == Phase::Measured)
-        .map(|block| {
-            let seen = &block.series[0].seen;
+        .filter(|batch| batch.phase == Phase::Measured)
+        .map(|batch| {
+            let seen = &batch.series[0].seen;
             seen.mean().map_or(0.0, |mean| mean.0 as f64) * seen.samples as f64
         })
         .sum();
@@ -186,10 +186,10 @@ fn loop_tells_starts_periods_and_responses() {
     assert_eq!((deadline, deadlines_missed), (Nanos(1), thread.samples));
     let max = |wanted: Series| {
         finished
-            .blocks
+            .batches
             .iter()
-            .filter(|block| block.phase == Phase::Measured)
-            .flat_map(|block| &block.series)
+            .filter(|batch| batch.phase == Phase::Measured)
+            .flat_map(|batch| &batch.series)
             .filter(|series| series.series == wanted)
             .filter_map(|series| series.seen.max)
             .max()
@@ -269,7 +269,7 @@ fn placement_from_outside_is_verified_and_used() {
 fn a_stopped_process_has_missed_the_periods_it_slept_through() {
     let mut plan = plan(MeterKind::Wakeup);
     plan.duration = Nanos::from_millis(2_500);
-    plan.block = Nanos::SECOND;
+    plan.batch = Nanos::SECOND;
     plan.timeline = Some(Nanos::from_millis(50));
     let mut meter = Meter::start();
     let process = meter.ready(&plan).process;
@@ -303,10 +303,10 @@ fn a_stopped_process_has_missed_the_periods_it_slept_through() {
     // In the timeline the slots of the stop are empty, and it stands where it ended.
     let start = finished.started + plan.warm_up;
     let slots: Vec<Option<Nanos>> = finished
-        .blocks
+        .batches
         .iter()
-        .filter(|block| block.phase == Phase::Measured)
-        .flat_map(|block| block.timeline.clone())
+        .filter(|batch| batch.phase == Phase::Measured)
+        .flat_map(|batch| batch.timeline.clone())
         .collect();
     let location = |moment: Nanos| (moment.saturating_sub(start).0 / 50_000_000) as usize;
     let last = location(worst.at);
@@ -320,12 +320,12 @@ fn a_stopped_process_has_missed_the_periods_it_slept_through() {
     let missed_by_worst = worst.value.0 / plan.interval.0;
     assert!(thread.missed >= missed_by_worst, "{thread:?}");
     let (mut seen, mut corrected) = (Distribution::default(), Distribution::default());
-    for block in finished
-        .blocks
+    for batch in finished
+        .batches
         .iter()
-        .filter(|block| block.phase == Phase::Measured)
+        .filter(|batch| batch.phase == Phase::Measured)
     {
-        let series = &block.series[0];
+        let series = &batch.series[0];
         seen.merge(&series.seen);
         corrected.merge(series.corrected.as_ref().unwrap_or(&series.seen));
     }
@@ -457,7 +457,7 @@ fn a_reader_that_goes_away_ends_it() {
 #[test]
 fn a_slow_reader_costs_no_sample() {
     let mut plan = plan(MeterKind::Wakeup);
-    plan.block = Nanos::from_millis(10);
+    plan.batch = Nanos::from_millis(10);
     plan.interval = Nanos::from_micros(50);
     plan.duration = Nanos::from_millis(1_500);
     let mut meter = Meter::start();

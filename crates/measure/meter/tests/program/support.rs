@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use rampart_model::{
-    Block, CpuId, CpuSet, Finding, METER_PROTOCOL_VERSION, MeterEvent, MeterKind, MeterPlan,
+    Batch, CpuId, CpuSet, Finding, METER_PROTOCOL_VERSION, MeterEvent, MeterKind, MeterPlan,
     MeterReady, MeterRequest, Nanos, Phase, Refusal, SchedulingPolicy, ThreadOutcome,
 };
 
@@ -45,7 +45,7 @@ pub(crate) fn plan(meter: MeterKind) -> MeterPlan {
         policy: SchedulingPolicy::Other,
         duration: Nanos::from_millis(600),
         warm_up: Nanos::from_millis(100),
-        block: Nanos::from_millis(200),
+        batch: Nanos::from_millis(200),
         lock_memory: false,
         ..MeterPlan::new(meter, CpuSet::single(cpu()))
     }
@@ -68,7 +68,7 @@ pub(crate) struct Meter {
 /// All that a finished conversation said.
 pub(crate) struct Finished {
     pub(crate) started: Nanos,
-    pub(crate) blocks: Vec<Block>,
+    pub(crate) batches: Vec<Batch>,
     pub(crate) threads: Vec<ThreadOutcome>,
     pub(crate) findings: Vec<Finding>,
 }
@@ -149,19 +149,19 @@ impl Meter {
         let MeterEvent::Started { at: started, .. } = self.event() else {
             panic!("not started");
         };
-        let mut blocks = Vec::new();
+        let mut batches = Vec::new();
         loop {
             match self.event() {
-                MeterEvent::Block(block) => blocks.push(block),
+                MeterEvent::Batch(batch) => batches.push(batch),
                 MeterEvent::Finished { threads, findings } => {
                     return Finished {
                         started,
-                        blocks,
+                        batches,
                         threads,
                         findings,
                     };
                 }
-                other => panic!("neither block nor end: {other:?}"),
+                other => panic!("neither batch nor end: {other:?}"),
             }
         }
     }
@@ -189,18 +189,18 @@ pub(crate) fn refused(plan: &MeterPlan, command: &mut Command) -> (Refusal, i32)
 }
 
 impl Finished {
-    /// Blocks of the measurement, checked to be seamless and to add up to what the thread says.
+    /// Batches of the measurement, checked to be seamless and to add up to what the thread says.
     pub(crate) fn check(&self, plan: &MeterPlan) {
         assert_eq!(self.threads.len(), plan.cpus.len(), "{:?}", self.findings);
         for (thread, cpu) in self.threads.iter().zip(plan.cpus.iter()) {
             assert_eq!(thread.cpu, cpu);
             assert_eq!(thread.lost, 0);
             let of = |phase| {
-                self.blocks
+                self.batches
                     .iter()
-                    .filter(move |block| block.cpu == cpu && block.phase == phase)
+                    .filter(move |batch| batch.cpu == cpu && batch.phase == phase)
             };
-            let samples = |block: &Block| block.series[0].seen.samples;
+            let samples = |batch: &Batch| batch.series[0].seen.samples;
             assert_eq!(
                 of(Phase::Measured).map(samples).sum::<u64>(),
                 thread.samples
@@ -210,45 +210,45 @@ impl Finished {
                 thread.warm_up.samples
             );
             assert_eq!(
-                of(Phase::Measured).map(|block| block.missed).sum::<u64>(),
+                of(Phase::Measured).map(|batch| batch.missed).sum::<u64>(),
                 thread.missed
             );
-            let over = |block: &Block| block.over_deadline;
+            let over = |batch: &Batch| batch.over_deadline;
             assert_eq!(
                 of(Phase::Measured).map(over).sum::<u64>(),
                 thread.over_deadline
             );
             let mut at = self.started;
-            for block in of(Phase::WarmUp).chain(of(Phase::Measured)) {
-                assert_eq!(block.at, at, "blocks are seamless");
-                at += block.length;
+            for batch in of(Phase::WarmUp).chain(of(Phase::Measured)) {
+                assert_eq!(batch.at, at, "batches are seamless");
+                at += batch.length;
                 let slots = match plan.timeline {
-                    Some(slot) => block.length.0.div_ceil(slot.0) as usize,
+                    Some(slot) => batch.length.0.div_ceil(slot.0) as usize,
                     None => 0,
                 };
                 if at == self.started + plan.warm_up + thread.duration
                     || at == self.started + plan.warm_up
                 {
                     // With the slots of samples that ended late.
-                    assert!(block.timeline.len() >= slots);
+                    assert!(batch.timeline.len() >= slots);
                 } else {
-                    assert_eq!(block.timeline.len(), slots);
+                    assert_eq!(batch.timeline.len(), slots);
                 }
                 if plan.timeline.is_some() {
-                    let worst = block.timeline.iter().flatten().max();
-                    assert_eq!(worst.copied(), block.series[0].seen.max);
+                    let worst = batch.timeline.iter().flatten().max();
+                    assert_eq!(worst.copied(), batch.series[0].seen.max);
                 }
-                for series in &block.series {
+                for series in &batch.series {
                     let counts: u64 = series.seen.buckets.iter().map(|bucket| bucket.1).sum();
                     assert_eq!(counts, series.seen.samples);
                 }
-                if let Some(corrected) = &block.series[0].corrected {
-                    assert_eq!(corrected.samples, samples(block) + block.missed);
+                if let Some(corrected) = &batch.series[0].corrected {
+                    assert_eq!(corrected.samples, samples(batch) + batch.missed);
                 }
             }
             assert_eq!(at, self.started + plan.warm_up + thread.duration);
             let max = of(Phase::Measured)
-                .filter_map(|block| block.series[0].seen.max)
+                .filter_map(|batch| batch.series[0].seen.max)
                 .max();
             assert_eq!(thread.worst.first().map(|worst| worst.value), max);
             assert!(thread.worst.is_sorted_by(|a, b| a.value >= b.value));

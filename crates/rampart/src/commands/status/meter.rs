@@ -239,10 +239,10 @@ fn run(
             lock_memory: false,
             ..MeterPlan::new(MeterKind::Wakeup, location.cpus.clone())
         };
-        let mut hear = |block: Option<&rampart_model::Block>| {
-            if let Some(block) = block {
+        let mut hear = |batch: Option<&rampart_model::Batch>| {
+            if let Some(batch) = batch {
                 let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
-                heard.latencies.add(block);
+                heard.latencies.add(batch);
             }
         };
         measure(domain.as_ref(), &plan, &context, &mut hear, stop).map(|_| ())

@@ -171,20 +171,20 @@ fn compared(question: Question, record: &Record, base: &Record) -> Verdict {
         "the largest ratio is {:.2} ({:.2} to {:.2}), tolerated are {TOLERANCE}",
         worst.estimate, worst.low, worst.high
     );
-    let blocks = (12, 12);
+    let batches = (12, 12);
     verdict.figures = Some(if question == Question::Interference {
         VerdictFigures::Interference {
             idle: base.id.clone(),
             factors: ratios,
             tolerance: TOLERANCE,
-            blocks,
+            batches,
         }
     } else {
         VerdictFigures::SameAsHost {
             host: base.id.clone(),
             ratios,
             tolerance: TOLERANCE,
-            blocks,
+            batches,
             smallest_detectable: 1.11,
         }
     });

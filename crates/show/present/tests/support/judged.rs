@@ -219,7 +219,7 @@ fn interference(
         idle: "quiet/0/0".to_owned(),
         factors,
         tolerance: LOAD_TOLERANCE,
-        blocks: (4, 4),
+        batches: (4, 4),
     });
     verdict
 }

@@ -91,7 +91,7 @@ export function deadline(evaluation: Evaluation, locations: VerdictLocations): H
 type Ratios = {
   ratios: readonly [number, Interval][];
   tolerance: number;
-  blocks: readonly [number, number];
+  batches: readonly [number, number];
   detectable: number | null;
 };
 
@@ -99,12 +99,12 @@ function ratiosOf(verdict: Verdict): Ratios | null {
   const { figures } = verdict;
   if (!figures) return null;
   if ("interference" in figures) {
-    const { factors, tolerance, blocks } = figures.interference;
-    return { ratios: factors, tolerance, blocks, detectable: null };
+    const { factors, tolerance, batches } = figures.interference;
+    return { ratios: factors, tolerance, batches, detectable: null };
   }
   if ("same-as-host" in figures) {
-    const { ratios, tolerance, blocks, smallest_detectable } = figures["same-as-host"];
-    return { ratios, tolerance, blocks, detectable: smallest_detectable };
+    const { ratios, tolerance, batches, smallest_detectable } = figures["same-as-host"];
+    return { ratios, tolerance, batches, detectable: smallest_detectable };
   }
   return null;
 }
@@ -138,7 +138,7 @@ function ratioTable(
     ];
     const attributes = {
       id: locations.get(verdict.id),
-      title: `${verdict.statement} — ${exposure(verdict.exposure)}${of ? `; ${of.blocks[0]} and ${of.blocks[1]} blocks compared` : ""}`,
+      title: `${verdict.statement} — ${exposure(verdict.exposure)}${of ? `; ${of.batches[0]} and ${of.batches[1]} batches compared` : ""}`,
     };
     if (of === null || ratios.length === 0) {
       return [

@@ -15,12 +15,12 @@ struct Bench {
     console: Console,
 }
 
-/// A warm-up of 100 ms and a measurement of a second from [`START`] on, in blocks of 200 ms.
+/// A warm-up of 100 ms and a measurement of a second from [`START`] on, in batches of 200 ms.
 fn bench(meter: MeterKind, change: impl FnOnce(&mut MeterPlan)) -> Bench {
     let mut plan = MeterPlan {
         warm_up: Nanos::from_millis(100),
         duration: Nanos::SECOND,
-        block: Nanos::from_millis(200),
+        batch: Nanos::from_millis(200),
         worst: 3,
         ..MeterPlan::new(meter, CpuSet::single(CpuId(1)))
     };
@@ -59,28 +59,28 @@ impl Bench {
         self.collector.read(now, None, &mut self.console);
     }
 
-    fn blocks(&mut self) -> Vec<Block> {
-        let block = |event| match event {
-            MeterEvent::Block(block) => block,
+    fn batches(&mut self) -> Vec<Batch> {
+        let batch = |event| match event {
+            MeterEvent::Batch(batch) => batch,
             other => panic!("{other:?}"),
         };
-        self.console.sent().into_iter().map(block).collect()
+        self.console.sent().into_iter().map(batch).collect()
     }
 }
 
-fn told(blocks: &[Block]) -> Vec<(Phase, u64, u64, u64)> {
-    blocks
+fn told(batches: &[Batch]) -> Vec<(Phase, u64, u64, u64)> {
+    batches
         .iter()
-        .map(|block| {
-            let at = (block.at.0 - START) / MILLI;
-            let samples = block.series[0].seen.samples;
-            (block.phase, at, block.length.0 / MILLI, samples)
+        .map(|batch| {
+            let at = (batch.at.0 - START) / MILLI;
+            let samples = batch.series[0].seen.samples;
+            (batch.phase, at, batch.length.0 / MILLI, samples)
         })
         .collect()
 }
 
 #[test]
-fn warm_up_and_blocks_are_kept_apart() {
+fn warm_up_and_batches_are_kept_apart() {
     use Phase::{Measured, WarmUp};
     let mut bench = bench(MeterKind::Wakeup, |_| {});
     bench.push(10, 9_000, 0);
@@ -96,7 +96,7 @@ fn warm_up_and_blocks_are_kept_apart() {
     bench.read(1_500);
     bench.collector.finish(Nanos::SECOND, &mut bench.console);
     assert_eq!(
-        told(&bench.blocks()),
+        told(&bench.batches()),
         [
             (WarmUp, 0, 100, 2),
             (Measured, 100, 200, 2),
@@ -133,9 +133,9 @@ fn every_sample_is_counted_whichever_way_it_takes() {
     bench.collector.finish(Nanos::SECOND, &mut bench.console);
     let mut seen = Distribution::default();
     let mut over = 0;
-    for block in bench.blocks() {
-        seen.merge(&block.series[0].seen);
-        over += block.over_deadline;
+    for batch in bench.batches() {
+        seen.merge(&batch.series[0].seen);
+        over += batch.over_deadline;
     }
     assert_eq!(
         seen,
@@ -149,7 +149,7 @@ fn every_sample_is_counted_whichever_way_it_takes() {
 }
 
 #[test]
-fn lost_samples_are_told_in_their_block() {
+fn lost_samples_are_told_in_their_batch() {
     let mut bench = bench(MeterKind::Wakeup, |_| {});
     for _ in 0..2_100 {
         bench.push(5, 1, 0);
@@ -161,13 +161,13 @@ fn lost_samples_are_told_in_their_block() {
     }
     bench.read(400);
     bench.collector.finish(Nanos::SECOND, &mut bench.console);
-    let lost: Vec<u64> = bench.blocks().iter().map(|block| block.lost).collect();
+    let lost: Vec<u64> = bench.batches().iter().map(|batch| batch.lost).collect();
     assert_eq!(lost, [52, 2, 0, 0, 0, 0]);
     assert_eq!(bench.collector.totals().lost, 2);
 }
 
 #[test]
-fn a_block_grows_while_nobody_reads() {
+fn a_batch_grows_while_nobody_reads() {
     let mut bench = bench(MeterKind::Wakeup, |_| {});
     bench.turn();
     bench.read(100);
@@ -177,7 +177,7 @@ fn a_block_grows_while_nobody_reads() {
     bench.read(520);
     assert_eq!(bench.console.sent().len(), 1); // That of the warm-up.
     bench.read(720);
-    assert_eq!(told(&bench.blocks()), [(Phase::Measured, 100, 600, 2)]);
+    assert_eq!(told(&bench.batches()), [(Phase::Measured, 100, 600, 2)]);
 }
 
 #[test]
@@ -191,11 +191,11 @@ fn missed_periods_are_corrected_in_the_series_that_know_a_period() {
     bench
         .collector
         .finish(Nanos::from_millis(200), &mut bench.console);
-    let block = bench.blocks().pop().expect("a block");
-    assert_eq!((block.missed, block.over_deadline), (3, 1));
-    let corrected = |index: usize| block.series[index].corrected.clone();
+    let batch = bench.batches().pop().expect("a batch");
+    assert_eq!((batch.missed, batch.over_deadline), (3, 1));
+    let corrected = |index: usize| batch.series[index].corrected.clone();
     let of = |values: &[u64]| Some(Distribution::from_values(values.iter().copied().map(Nanos)));
-    assert_eq!(block.series[0].series, Series::Response);
+    assert_eq!(batch.series[0].series, Series::Response);
     // Each could have begun at the end of the long one, and had its work to do.
     assert_eq!(
         corrected(0),
@@ -209,8 +209,8 @@ fn missed_periods_are_corrected_in_the_series_that_know_a_period() {
     assert_eq!(bench.collector.totals().worst_start, Nanos(1_600_000));
 }
 
-fn slots(block: &Block) -> Vec<Option<u64>> {
-    block
+fn slots(batch: &Batch) -> Vec<Option<u64>> {
+    batch
         .timeline
         .iter()
         .map(|worst| worst.map(|worst| worst.0))
@@ -232,7 +232,7 @@ fn a_stall_leaves_empty_slots_and_stands_where_it_ended() {
         for at in [130, 139, 141, 150, 155] {
             bench.push(at, 1_000 + at, 0);
         }
-        // 100 ms without a sample, over the end of the first block.
+        // 100 ms without a sample, over the end of the first batch.
         bench.push(315, 100 * MILLI, 99);
         bench.push(316, 2_000, 0);
         bench.push(317, 1_000, 0);
@@ -243,22 +243,26 @@ fn a_stall_leaves_empty_slots_and_stands_where_it_ended() {
         bench
             .collector
             .finish(Nanos::from_millis(420), &mut bench.console);
-        let blocks = bench.blocks();
-        let starts: Vec<_> = blocks
+        let batches = bench.batches();
+        let starts: Vec<_> = batches
             .iter()
-            .map(|block| (block.at.0 - START) / MILLI)
+            .map(|batch| (batch.at.0 - START) / MILLI)
             .collect();
         assert_eq!(starts, [0, 100, 300, 500], "{meter}");
         let mut warm_up = vec![None; 7];
         (warm_up[0], warm_up[6]) = (Some(4_000), Some(25 * MILLI));
-        assert_eq!(slots(&blocks[0]), warm_up, "{meter}");
+        assert_eq!(slots(&batches[0]), warm_up, "{meter}");
         let mut first = vec![None; 10];
         (first[1], first[2]) = (Some(1_139), Some(1_155));
-        assert_eq!(slots(&blocks[1]), first, "{meter}");
+        assert_eq!(slots(&batches[1]), first, "{meter}");
         let mut second = vec![None; 10];
         second[0] = Some(100 * MILLI);
-        assert_eq!(slots(&blocks[2]), second, "{meter}");
-        assert_eq!(slots(&blocks[3]), [None, None, Some(50 * MILLI)], "{meter}");
+        assert_eq!(slots(&batches[2]), second, "{meter}");
+        assert_eq!(
+            slots(&batches[3]),
+            [None, None, Some(50 * MILLI)],
+            "{meter}"
+        );
     }
 }
 
@@ -273,7 +277,7 @@ fn a_timeline_changes_nothing_else_and_is_what_sorting_would_give() {
         }
         bench.read(1_200);
         bench.collector.finish(Nanos::SECOND, &mut bench.console);
-        bench.blocks()
+        bench.batches()
     });
     let told: Vec<_> = with.iter().flat_map(slots).skip(20).collect();
     let expected: Vec<_> = values
@@ -283,16 +287,16 @@ fn a_timeline_changes_nothing_else_and_is_what_sorting_would_give() {
     assert_eq!(told, expected);
     let cleared: Vec<_> = with
         .into_iter()
-        .map(|block| Block {
+        .map(|batch| Batch {
             timeline: Vec::new(),
-            ..block
+            ..batch
         })
         .collect();
     assert_eq!(cleared, without);
 }
 
 #[test]
-fn a_block_that_grows_keeps_its_slots() {
+fn a_batch_that_grows_keeps_its_slots() {
     let mut bench = bench(MeterKind::Wakeup, |plan| {
         plan.timeline = Some(Nanos::from_millis(100));
     });
@@ -304,10 +308,10 @@ fn a_block_that_grows_keeps_its_slots() {
     bench.read(520);
     assert_eq!(bench.console.sent().len(), 1); // That of the warm-up.
     bench.read(720);
-    let blocks = bench.blocks();
-    assert_eq!(blocks[0].length, Nanos::from_millis(600));
+    let batches = bench.batches();
+    assert_eq!(batches[0].length, Nanos::from_millis(600));
     assert_eq!(
-        slots(&blocks[0]),
+        slots(&batches[0]),
         [Some(10), None, Some(20), None, None, None]
     );
 }
