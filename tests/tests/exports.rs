@@ -11,9 +11,7 @@ use rampart_tests::programs::{exit_code, rampart};
 const PLAN: &str = include_str!("../../crates/machine/plan/tests/exports/plant.toml");
 
 fn machine(name: &str) -> String {
-    let recorded: PathBuf =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/machine/host/fixtures/machines");
-    recorded.join(name).display().to_string()
+    rampart_recorded::directory(name).display().to_string()
 }
 
 fn export(directory: &Path, arguments: &[&str]) -> Output {

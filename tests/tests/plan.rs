@@ -9,12 +9,6 @@ use rampart_tests::programs::{exit_code, rampart};
 
 const MACHINES: [&str; 4] = ["board", "laptop", "server", "virtual-machine"];
 
-fn recorded(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../crates/machine/host/fixtures/machines")
-        .join(name)
-}
-
 /// Standard output, whatever the exit code.
 fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
@@ -31,7 +25,7 @@ fn run(directory: &Path, arguments: &[&str]) -> Output {
 fn what_is_proposed_is_checked_and_shown() {
     for name in MACHINES {
         let directory = tempfile::tempdir().expect("directory");
-        let machine = recorded(name);
+        let machine = rampart_recorded::directory(name);
         let machine = machine.to_str().expect("a path");
         let at = |arguments: &[&str]| {
             let mut all = arguments.to_vec();
@@ -79,8 +73,8 @@ fn what_is_proposed_is_checked_and_shown() {
 #[test]
 fn a_plan_of_another_machine_is_refused_with_4() {
     let directory = tempfile::tempdir().expect("directory");
-    let laptop = recorded("laptop");
-    let server = recorded("server");
+    let laptop = rampart_recorded::directory("laptop");
+    let server = rampart_recorded::directory("server");
     let (laptop, server) = (
         laptop.to_str().expect("path"),
         server.to_str().expect("path"),

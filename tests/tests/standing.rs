@@ -88,9 +88,7 @@ fn a_restart_that_is_asked_for_is_not_forgotten() {
 fn the_boot_loaders_files_are_in_the_document() {
     let directory = tempfile::tempdir().expect("directory");
     let here = directory.path();
-    let recorded = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../crates/machine/host/fixtures/machines")
-        .join("server");
+    let recorded = rampart_recorded::directory("server");
     let machine = here.join("machine");
     let copied = Command::new("cp")
         .arg("-r")

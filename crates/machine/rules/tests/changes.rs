@@ -23,8 +23,7 @@ fn changes_where(
     host: &str,
     edit: impl FnOnce(&mut Readings),
 ) -> ChangeList {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/fixtures/machines");
-    let root = MachineRoot::at(root.join(machine));
+    let root = MachineRoot::at(rampart_recorded::directory(machine));
     let text = format!("[[domain]]\nname = \"press\"\nkind = \"task\"\ncpus = \"{cpus}\"\n{host}");
     let plan = rampart_plan::parse(&text, "plan.toml").unwrap_or_else(|error| panic!("{error}"));
     let machine = read_machine(&root);
@@ -269,8 +268,7 @@ fn no_default_takes_a_safety_net_away() {
 /// What a plan with a guest on CPUs 2 and 3 changes on the server, whose nodes have these 1 GiB pages
 /// in all and free ones, and which was started so by this kernel.
 fn with_pages(pages: [(u64, u64); 2], boot: &str, kernel: (u16, u16), more: &str) -> ChangeList {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/fixtures/machines/server");
-    let root = MachineRoot::at(root);
+    let root = MachineRoot::at(rampart_recorded::directory("server"));
     let text = format!(
         "[[domain]]\nname = \"g\"\nkind = \"vm\"\nvcpus = \"2-3\"\n\
          memory = {{ size = \"2GiB\", hugepage = \"1GiB\", node = 0 }}\n{more}"

@@ -567,8 +567,7 @@ proptest! {
 
 /// A recorded machine in memory: what the changes of a plan touch, as it was recorded.
 fn in_memory(name: &str, cpus: &str) -> (Machine, ResolvedPlan, ChangeList) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/machines");
-    let root = crate::MachineRoot::at(root.join(name));
+    let root = crate::MachineRoot::at(rampart_recorded::directory(name));
     let text = format!(
         "[[domain]]\nname = \"press\"\nkind = \"task\"\ncpus = \"{cpus}\"\n\
          [host]\nreal-time-throttling = \"apply\"\n"

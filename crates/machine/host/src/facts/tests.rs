@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Recorded machines, whole.
 
-use std::path::Path;
-
 use rampart_model::{Machine, PreemptionModel, Severity};
 
 use super::read_machine;
 use crate::MachineRoot;
 
 fn recorded(name: &str) -> MachineRoot {
-    let machines = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/machines");
-    MachineRoot::at(machines.join(name))
+    MachineRoot::at(rampart_recorded::directory(name))
 }
 
 #[test]

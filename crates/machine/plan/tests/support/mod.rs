@@ -2,8 +2,6 @@
 //! Machines for tests, made by hand or read from the recorded ones.
 #![allow(dead_code, reason = "each test program uses a part")]
 
-use std::path::Path;
-
 use rampart_host::{MachineRoot, read_environment, read_machine};
 use rampart_model::{
     Cache, CacheKind, Cpu, CpuSet, Environment, Machine, MemoryNode, Plan, PlanFinding,
@@ -77,8 +75,7 @@ pub(crate) fn threads() -> Machine {
 }
 
 pub(crate) fn recorded(name: &str) -> (Machine, Environment) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/fixtures/machines");
-    let root = MachineRoot::at(root.join(name));
+    let root = MachineRoot::at(rampart_recorded::directory(name));
     (read_machine(&root), read_environment(&root, &[]))
 }
 

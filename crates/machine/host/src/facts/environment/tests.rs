@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What surrounds a plan, read from trees of files.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rampart_model::{CpuId, SchedulingPolicy};
 
@@ -115,9 +115,8 @@ fn what_is_there_is_read() {
 #[test]
 fn the_running_machine_and_the_recorded_ones_are_read() {
     let _ = read_environment(&MachineRoot::system(), &[]);
-    let machines = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/machines");
     for name in ["board", "laptop", "server", "simulated", "virtual-machine"] {
-        let found = read_environment(&MachineRoot::at(machines.join(name)), &[]);
+        let found = read_environment(&MachineRoot::at(rampart_recorded::directory(name)), &[]);
         assert!(
             found.kernel_options.contains_key("CONFIG_CPUSETS"),
             "{name}"

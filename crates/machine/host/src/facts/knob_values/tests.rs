@@ -9,8 +9,7 @@ use rampart_rules::{Isolation, Reading, Subject, TextOptions, Unread, check, che
 use crate::{MachineRoot, read_knob_values, read_machine};
 
 fn recorded(name: &str) -> MachineRoot {
-    let machines = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/machines");
-    MachineRoot::at(machines.join(name))
+    MachineRoot::at(rampart_recorded::directory(name))
 }
 
 fn checked(root: &MachineRoot, real_time: &str) -> Check {
