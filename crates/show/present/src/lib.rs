@@ -7,15 +7,22 @@
 #![forbid(unsafe_code)]
 
 mod cells;
+pub mod charts;
 mod document;
+pub mod element;
 mod format;
 mod junit;
+mod legacy;
+mod markdown;
 mod terminal;
 mod walls;
 
 pub use document::{html, json};
+pub use element::Element;
 pub use junit::junit;
-pub use terminal::{TerminalOptions, explained, terminal};
+pub use legacy::{evaluation_text, explained};
+pub use markdown::markdown;
+pub use terminal::{TerminalOptions, terminal};
 
 #[cfg(doc)]
 use rampart_model::Evaluation;

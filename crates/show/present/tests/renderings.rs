@@ -6,10 +6,10 @@ mod support;
 use rampart_model::{
     Distribution, Evaluation, Finding, MeterKind, Nanos, Series, Severity, Verdict, VerdictOutcome,
 };
-use rampart_present::{TerminalOptions, explained, html, json, junit, terminal};
+use rampart_present::{TerminalOptions, evaluation_text, explained, html, json, junit};
 
 fn plain(evaluation: &Evaluation, width: u16) -> String {
-    terminal(
+    evaluation_text(
         evaluation,
         TerminalOptions {
             width,
@@ -100,7 +100,7 @@ fn lines_fit_unless_a_word_does_not() {
 #[test]
 fn colour_adds_nothing_but_colour() {
     for (name, evaluation) in support::all() {
-        let painted = terminal(
+        let painted = evaluation_text(
             evaluation,
             TerminalOptions {
                 width: 80,

@@ -4,9 +4,10 @@
 use comfy_table::Cell;
 use rampart_model::{Cause, CauseKind, Evaluation, ExplainedWorst, Nanos, Record, Run};
 
+use super::LEAST_WIDTH;
 use super::text::{Ink, Page};
-use super::{LEAST_WIDTH, TerminalOptions};
 use crate::format;
+use crate::terminal::TerminalOptions;
 
 /// Samples shown.
 const WORST: usize = 10;

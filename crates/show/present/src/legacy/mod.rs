@@ -21,30 +21,13 @@ use text::{Ink, Page};
 /// Narrower terminals get lines of this many columns.
 const LEAST_WIDTH: u16 = 60;
 
-/// How the terminal wants it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TerminalOptions {
-    /// Columns; nothing that can be broken is wider. Under 60 counts as 60.
-    pub width: u16,
-    /// Whether to use ANSI colours. They repeat what words say and carry nothing of their own.
-    pub colour: bool,
-}
-
-impl Default for TerminalOptions {
-    /// 80 columns, no colour.
-    fn default() -> Self {
-        Self {
-            width: 80,
-            colour: false,
-        }
-    }
-}
+use crate::terminal::TerminalOptions;
 
 /// The evaluation as text: machine, one sentence for each domain, the comparison, what the plan
 /// changed, who disturbs whom, every record with its exposure, interference, worst events and their causes, guests, cells, what
 /// was not measured, warnings.
 #[must_use]
-pub fn terminal(evaluation: &Evaluation, options: TerminalOptions) -> String {
+pub fn evaluation_text(evaluation: &Evaluation, options: TerminalOptions) -> String {
     let mut page = Page::new(
         options.width.max(LEAST_WIDTH),
         Ink {
