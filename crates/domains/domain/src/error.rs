@@ -51,7 +51,7 @@ pub enum DomainError {
         "{program} (process {process}) did not {what} within {:.1} s{}; fix: see with `top` what keeps its CPUs busy, and run the same command again",
         .waited.as_secs_f64(), said(.stderr)
     )]
-    Silent {
+    NoAnswer {
         /// The program.
         program: String,
         /// Its process.
@@ -67,7 +67,7 @@ pub enum DomainError {
     #[error(
         "{program} (process {process}) said `{line}`, which is no event of a meter: {reason}; fix: take `rampart` and `rampart-meter` from the same build"
     )]
-    Unintelligible {
+    UnexpectedOutput {
         /// The program.
         program: String,
         /// Its process.
@@ -222,7 +222,7 @@ mod tests {
                 status: "signal: 9 (SIGKILL)".to_owned(),
                 stderr: String::new(),
             },
-            DomainError::Silent {
+            DomainError::NoAnswer {
                 program: "rampart-meter".to_owned(),
                 process: 7,
                 what: "get ready",

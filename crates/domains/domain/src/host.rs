@@ -3,7 +3,7 @@
 
 use rampart_model::{Availability, DomainKind, DomainSelection, Machine};
 
-use crate::running::RunningProcess;
+use crate::running_process::RunningProcess;
 use crate::{Domain, DomainError, Running, Start};
 
 /// A plain process without any wall.

@@ -5,20 +5,20 @@
 //! kind, the meter inside is the same program and the conversation with it the same
 //! ([`rampart_model::MeterRequest`], [`rampart_model::MeterEvent`]).
 
+mod active_domain;
+mod agent_process;
 mod cell;
 mod container;
-mod environment;
 mod error;
 mod host;
-mod inside;
-mod modules;
+mod host_cpu_numbers;
+mod kernel_modules;
+mod meter_placement;
 mod not_built;
-mod placement;
-mod process;
-mod renumber;
-mod running;
+mod process_settings;
+mod running_process;
 mod session;
-mod standing;
+mod shielded_process;
 mod task;
 mod vm;
 
@@ -35,10 +35,10 @@ use rampart_model::{
 
 pub use cell::{ReleasedCells, batches_in_memory, release_cells};
 pub use container::{ContainerOrder, PlannedContainer, ReleasedContainers, release_containers};
-pub use environment::IsolationChoice;
 pub use error::DomainError;
+pub use shielded_process::IsolationChoice;
 pub use vm::{
-    ExportedGuest, GuestEnd, GuestOrder, PlannedGuest, ReleasedGuests, VirtualCpuPlace,
+    ExportedGuest, GuestEnd, GuestOrder, PlannedGuest, ReleasedGuests, VirtualCpuPlacement,
     export_libvirt, release_guests,
 };
 
@@ -101,12 +101,12 @@ pub fn domain(selection: DomainSelection) -> Box<dyn Domain> {
 /// end.
 #[must_use]
 pub fn domain_in(selection: DomainSelection, state: &StateDirectory) -> Box<dyn Domain> {
-    domain_behind(selection, IsolationChoice::Usual, state)
+    domain_with_isolation(selection, IsolationChoice::Usual, state)
 }
 
 /// The same behind a wall of choice; `host` has none whatever is chosen.
 #[must_use]
-pub fn domain_behind(
+pub fn domain_with_isolation(
     selection: DomainSelection,
     isolation: IsolationChoice,
     state: &StateDirectory,
@@ -136,8 +136,8 @@ pub fn domain_behind(
 /// A domain of an applied plan as a place for a meter: inside its wall, which stays as it is. The
 /// meter is a process of this machine, whatever the kind.
 #[must_use]
-pub fn standing(domain: &ActiveDomain) -> Box<dyn Domain> {
-    Box::new(standing::Standing(domain.clone()))
+pub fn active_domain(domain: &ActiveDomain) -> Box<dyn Domain> {
+    Box::new(active_domain::DomainOfActivePlan(domain.clone()))
 }
 
 /// For each domain that can be named: whether this machine can host it, and if not, why and
@@ -208,7 +208,7 @@ pub trait Inside {
     fn spawn(&self, command: &[String]) -> Result<InsideProcess, DomainError>;
 
     /// Whether nothing but the meter is there, so that a load is the meter's own work.
-    fn holds_the_meter_alone(&self) -> bool {
+    fn has_only_the_meter(&self) -> bool {
         false
     }
 
@@ -245,7 +245,7 @@ pub trait Running: std::fmt::Debug {
     ///
     /// # Errors
     /// If the program is gone, refuses, or cannot be placed.
-    fn again(&mut self, plan: &MeterPlan) -> Result<bool, DomainError>;
+    fn rearm(&mut self, plan: &MeterPlan) -> Result<bool, DomainError>;
 
     /// The shield around it, through which a load gets onto its CPUs.
     fn shield(&self) -> Option<&Shield>;

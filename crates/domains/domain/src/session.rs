@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rampart_host::{AtOurEnd, end_child, spawn_tied};
+use rampart_host::{OnParentExit, end_child, spawn_tied};
 use rampart_model::{
     Finding, METER_PROTOCOL_VERSION, MeterEvent, MeterPlan, MeterReady, MeterRequest, Refusal,
     RefusalKind, Severity,
@@ -115,7 +115,7 @@ impl Session {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let spawned = match tie {
-            Tie::Killed => spawn_tied(command, AtOurEnd::Kill),
+            Tie::Killed => spawn_tied(command, OnParentExit::Kill),
             Tie::InputEnds => {
                 std::os::unix::process::CommandExt::process_group(&mut command, 0);
                 command.spawn()
@@ -180,7 +180,7 @@ impl Session {
                 Err(DomainError::Refused(other_protocol(&self.program, &ready)))
             }
             Some(MeterEvent::Refused(refusal)) => Err(DomainError::Refused(refusal)),
-            Some(other) => Err(DomainError::Unintelligible {
+            Some(other) => Err(DomainError::UnexpectedOutput {
                 program: self.program.clone(),
                 process: self.process(),
                 line: abridged(&format!("{other:?}")),
@@ -188,7 +188,7 @@ impl Session {
             }),
             None => {
                 sent?;
-                Err(DomainError::Silent {
+                Err(DomainError::NoAnswer {
                     program: self.program.clone(),
                     process: self.process(),
                     what: "get ready",
@@ -248,7 +248,7 @@ impl Session {
                     matches!(*event, MeterEvent::Finished { .. } | MeterEvent::Refused(_));
                 Ok(Some(*event))
             }
-            Ok(Heard::Unintelligible { line, reason }) => Err(DomainError::Unintelligible {
+            Ok(Heard::Unintelligible { line, reason }) => Err(DomainError::UnexpectedOutput {
                 program: self.program.clone(),
                 process: self.process(),
                 line,
@@ -476,7 +476,7 @@ mod tests {
     fn nonsense_is_shown_abridged() {
         let mut session = shell("read line; printf 'x%.0s' $(seq 1 500); echo; sleep 5");
         match session.prepare(&plan()) {
-            Err(DomainError::Unintelligible { line, .. }) => {
+            Err(DomainError::UnexpectedOutput { line, .. }) => {
                 assert_eq!(line.chars().count(), 121);
             }
             other => panic!("{other:?}"),

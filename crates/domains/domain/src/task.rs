@@ -9,9 +9,9 @@ use rampart_model::{
     Availability, DomainKind, DomainSelection, EffectiveSettings, Finding, Machine, Severity,
 };
 
-use crate::environment::{self, Environment, IsolationChoice};
-use crate::running::RunningProcess;
+use crate::running_process::RunningProcess;
 use crate::session::{Session, Tie};
+use crate::shielded_process::{self, Environment, IsolationChoice};
 use crate::{Domain, DomainError, METER_MEND, Running, Start};
 
 /// A process inside a shield.
@@ -41,7 +41,7 @@ impl Domain for TaskDomain {
     }
 
     fn start(&self, start: &Start<'_>) -> Result<Box<dyn Running>, DomainError> {
-        let plan = environment::plan_inside(start.plan);
+        let plan = shielded_process::plan_inside(start.plan);
         let environment = Environment::raise(&self.state, self.isolation, start)?;
         let command = Command::new(start.meter);
         let program = start.meter.display().to_string();

@@ -269,7 +269,7 @@ fn what_stands_measures_again_as_before() {
         let (effective_settings, isolation) = (running.effective_settings(), running.isolation());
         for meter in [MeterKind::Loop, MeterKind::Wakeup] {
             let plan = plan(meter, "1");
-            assert!(running.again(&plan).expect("again"), "{name}");
+            assert!(running.rearm(&plan).expect("again"), "{name}");
             assert_placed(&threads(running.as_mut()), plan.policy);
             assert_eq!(running.effective_settings(), effective_settings);
             assert_eq!(running.isolation(), isolation);

@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rampart_host::{AtOurEnd, end_child, spawn_tied};
+use rampart_host::{OnParentExit, end_child, spawn_tied};
 use serde_json::json;
 
 use crate::console::last_lines;
@@ -91,7 +91,7 @@ impl Qemu {
             .stdout(output)
             .stderr(errors);
         let child =
-            spawn_tied(command, AtOurEnd::Kill).map_err(|source| QemuError::NotStarted {
+            spawn_tied(command, OnParentExit::Kill).map_err(|source| QemuError::NotStarted {
                 program: program.clone(),
                 source,
             })?;

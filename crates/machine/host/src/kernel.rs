@@ -11,7 +11,7 @@ use rampart_model::{CpuId, CpuSet};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet as KernelCpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::Said;
+use crate::CapturedOutput;
 use crate::boot_loader::files;
 use crate::policy::{self, Attributes};
 
@@ -60,7 +60,7 @@ pub(crate) trait Kernel: fmt::Debug + Send + Sync {
         Ok(())
     }
     /// Runs a program, by its absolute path, to its end, and kills it after `limit`.
-    fn run(&self, _words: &[String], _limit: Duration) -> io::Result<Said> {
+    fn run(&self, _words: &[String], _limit: Duration) -> io::Result<CapturedOutput> {
         Err(io::ErrorKind::Unsupported.into())
     }
     /// Called around each step that must survive a sudden end; tests end here.
@@ -179,7 +179,7 @@ impl Kernel for RunningKernel {
         files::remove_temporary(path)
     }
 
-    fn run(&self, words: &[String], limit: Duration) -> io::Result<Said> {
+    fn run(&self, words: &[String], limit: Duration) -> io::Result<CapturedOutput> {
         let (program, arguments) = words
             .split_first()
             .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;

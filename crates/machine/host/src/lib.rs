@@ -6,66 +6,69 @@
 //! groups that the crate made itself need no record: they go with the group.
 #![deny(unsafe_code)]
 
+mod active_plan;
 mod apply;
 mod boot_loader;
 mod changes;
-mod child;
+mod child_process;
+mod control_group_layout;
 mod error;
 mod facts;
 #[cfg(test)]
 mod fake;
 mod groups;
-mod isolated;
+mod isolated_cpus;
 mod journal;
 mod kernel;
 mod kernel_config;
-mod layout;
 mod lock;
 mod mounts;
 mod notation;
 mod observe;
-mod output;
 mod panic;
-mod placing;
+mod placement;
 mod policy;
 mod processor_times;
 mod real_time;
 mod release;
 mod root;
+mod run_program;
 mod shield;
-mod standing;
 mod state;
 mod systemd;
 mod tasks;
 mod tracing;
 mod undo;
 
+pub use active_plan::{active_plan, active_plan_of_this_boot};
 pub use apply::{
     Application, apply, check_before_restart, check_that_no_plan_is_active, prepare_restart,
 };
 pub use boot_loader::{BootCommand, BootFileChange, BootLoader, BootPlan, BootReport, plan_boot};
-pub use child::{AtOurEnd, end_child, spawn_detached, spawn_tied, wait_within};
+pub use child_process::{OnParentExit, end_child, spawn_detached, spawn_tied, wait_within};
+pub use control_group_layout::control_group_layout;
 pub use error::HostError;
 pub use facts::{
     is_of_manager, kernel_image_version, network_queues, read_environment, read_knob_values,
     read_machine,
 };
-pub use isolated::reach_isolated_cpus;
+pub use isolated_cpus::reach_isolated_cpus;
 pub use kernel_config::KernelConfig;
-pub use layout::control_group_layout;
 pub use observe::{Watch, observe};
-pub use output::{Said, output_within, run_within};
 pub use panic::PanicTrigger;
-pub use placing::{
-    Place, PlacedThread, PlacementGroup, ThreadState, boot_id, descendants, home_group, is_inside,
-    is_leader, place_process, place_thread, process_start, process_threads, thread_state,
+pub use placement::{
+    PlacedThread, PlacementGroup, ThreadPlacement, ThreadState, boot_id, descendants, home_group,
+    is_inside, is_leader, place_process, place_thread, process_start, process_threads,
+    thread_state,
 };
 pub use policy::{set_thread_policy, thread_policy};
 pub use processor_times::{ProcessorTimes, processor_times, read_smi_count};
 pub use real_time::{RealTimeBudget, diagnose_real_time_policy, free_real_time_budget};
 pub use release::{PendingJournal, ReleaseReport, Restored, pending, release};
 pub use root::MachineRoot;
-pub use shield::{ControlGroup, ControlGroupVersion, Shield, active_domain, refuse_beside_a_plan};
-pub use standing::{active_plan, plan_in_force};
+pub use run_program::{CapturedOutput, output_within, run_within};
+pub use shield::{
+    ControlGroup, ControlGroupVersion, Shield, active_domain, refuse_if_a_plan_is_active,
+};
 pub use state::StateDirectory;
-pub use tracing::{Interval, Source, Span, Taker, Trace, TracedSample, Tracing, explain};
+pub use tracing::{Interval, Measurer, Source, Span, Trace, TracedSample, Tracing, explain};

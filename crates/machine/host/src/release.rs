@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use rampart_model::{Finding, Severity};
 
+use crate::active_plan;
 use crate::journal::{self, Header, JOURNAL_VERSION, Recorded};
 use crate::kernel::{Kernel, RunningKernel};
 use crate::lock::Lock;
-use crate::standing;
 use crate::state::is_root;
 use crate::tasks;
 use crate::undo::undo;
@@ -67,7 +67,7 @@ fn release_on(
     machine: bool,
 ) -> Result<ReleaseReport, HostError> {
     // An application that ends before its first change leaves its document alone.
-    if !journal::directory(state).is_dir() && !standing::is_there(state) {
+    if !journal::directory(state).is_dir() && !active_plan::is_there(state) {
         return Ok(ReleaseReport::default());
     }
     let _lock = Lock::take(state, machine)?;
@@ -114,12 +114,12 @@ pub(crate) fn release_locked(
     state: &StateDirectory,
 ) -> Result<ReleaseReport, HostError> {
     let mut report = release_those(kernel, state, Which::All)?;
-    if journal::files(state).is_empty() && standing::is_there(state) {
+    if journal::files(state).is_empty() && active_plan::is_there(state) {
         kernel.step().map_err(|cause| {
             let fix = "run `rampart release` again";
             HostError::file("go on", state.path(), cause, fix)
         })?;
-        standing::remove(state)?;
+        active_plan::remove(state)?;
         if report == ReleaseReport::default() {
             report.restored.push(Restored {
                 location: state.path().join("plan.json").display().to_string(),
@@ -263,7 +263,7 @@ mod tests {
         for text in ["{\"state\": \"begun\"}", "cut o"] {
             std::fs::write(state.path().join("plan.json"), text).expect("written");
             let report = release();
-            assert!(!standing::is_there(&state), "{text}");
+            assert!(!active_plan::is_there(&state), "{text}");
             assert_eq!(report.restored.len(), 1, "{report:?}");
         }
     }

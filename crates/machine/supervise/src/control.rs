@@ -15,10 +15,10 @@ use rampart_model::{
 };
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
+use crate::active_plan::LoadedPlan;
 use crate::program::cell::refused;
 use crate::program::{LOOK_AGAIN, gone_within, has_work};
 use crate::record::{Files, liveness, supervised};
-use crate::standing::Standing;
 use crate::supervisor::nothing_to_run;
 use crate::{SuperviseError, log};
 
@@ -40,7 +40,7 @@ pub struct Launcher {
 
 /// What `up` did about a domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Upped {
+pub enum UpOutcome {
     /// Its program runs in its place.
     Running(SupervisedDomain),
     /// It was up before.
@@ -60,18 +60,18 @@ pub enum Upped {
 /// If it does not get there.
 pub fn up(
     state: &StateDirectory,
-    standing: &Standing,
+    standing: &LoadedPlan,
     name: &str,
     launcher: &Launcher,
-) -> Result<Upped, SuperviseError> {
+) -> Result<UpOutcome, SuperviseError> {
     let domain = standing.domain(name)?;
     if !has_work(domain) {
-        return Ok(Upped::Nothing(nothing_to_run(standing, name)));
+        return Ok(UpOutcome::Nothing(nothing_to_run(standing, name)));
     }
     if let Some(known) = supervised(state, name)? {
         let alive = liveness(&known);
         if alive.supervisor {
-            return Ok(Upped::Already(known));
+            return Ok(UpOutcome::Already(known));
         }
         if alive.is_orphaned() {
             return Err(SuperviseError::Missing(orphaned(&known)));
@@ -118,11 +118,11 @@ pub fn up(
 }
 
 /// What a record answers to who waits for its program; none as long as it is not known.
-fn reached(known: SupervisedDomain) -> Option<Result<Upped, SuperviseError>> {
+fn reached(known: SupervisedDomain) -> Option<Result<UpOutcome, SuperviseError>> {
     match known.state {
-        SupervisedState::Running => Some(Ok(Upped::Running(known))),
-        SupervisedState::Ended => Some(Ok(Upped::Ended(known))),
-        SupervisedState::Waiting => Some(Ok(Upped::Restarting(known))),
+        SupervisedState::Running => Some(Ok(UpOutcome::Running(known))),
+        SupervisedState::Ended => Some(Ok(UpOutcome::Ended(known))),
+        SupervisedState::Waiting => Some(Ok(UpOutcome::Restarting(known))),
         SupervisedState::Failed => Some(Err(SuperviseError::Missing(last_finding(&known)))),
         SupervisedState::Starting | SupervisedState::Stopped => None,
     }
@@ -188,7 +188,7 @@ fn orphaned(known: &SupervisedDomain) -> Finding {
 
 /// What `down` did about a domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Downed {
+pub enum DownOutcome {
     /// Its program was ended; how, in words.
     Ended(String),
     /// Nothing of it ran.
@@ -200,13 +200,17 @@ pub enum Downed {
 ///
 /// # Errors
 /// If something of it cannot be ended.
-pub fn down(state: &StateDirectory, name: &str, limit: Duration) -> Result<Downed, SuperviseError> {
+pub fn down(
+    state: &StateDirectory,
+    name: &str,
+    limit: Duration,
+) -> Result<DownOutcome, SuperviseError> {
     let Some(known) = supervised(state, name)? else {
-        return Ok(Downed::WasDown);
+        return Ok(DownOutcome::WasDown);
     };
     let alive = liveness(&known);
     if !alive.supervisor && !alive.program {
-        return Ok(Downed::WasDown);
+        return Ok(DownOutcome::WasDown);
     }
     let files = Files::of(state, name)?;
     let mut record = known;
@@ -219,7 +223,7 @@ pub fn down(state: &StateDirectory, name: &str, limit: Duration) -> Result<Downe
             record = supervised(state, name)?.unwrap_or(record);
             // One that was killed at that moment leaves its program.
             if !liveness(&record).program {
-                return Ok(Downed::Ended(record.last_exit.map_or_else(
+                return Ok(DownOutcome::Ended(record.last_exit.map_or_else(
                     || "it had no program at that moment".to_owned(),
                     |last| last.status,
                 )));
@@ -234,7 +238,7 @@ pub fn down(state: &StateDirectory, name: &str, limit: Duration) -> Result<Downe
     record.program = None;
     record.container = None;
     files.write(&record)?;
-    Ok(Downed::Ended(format!(
+    Ok(DownOutcome::Ended(format!(
         "{how}; its supervisor was gone or did not answer"
     )))
 }
@@ -356,16 +360,16 @@ mod tests {
         };
         assert!(matches!(
             after_an_end(SupervisedState::Waiting),
-            Some(Ok(Upped::Restarting(_)))
+            Some(Ok(UpOutcome::Restarting(_)))
         ));
         assert!(after_an_end(SupervisedState::Starting).is_none());
         assert!(matches!(
             after_an_end(SupervisedState::Running),
-            Some(Ok(Upped::Running(_)))
+            Some(Ok(UpOutcome::Running(_)))
         ));
         assert!(matches!(
             after_an_end(SupervisedState::Ended),
-            Some(Ok(Upped::Ended(_)))
+            Some(Ok(UpOutcome::Ended(_)))
         ));
         assert!(matches!(
             after_an_end(SupervisedState::Failed),

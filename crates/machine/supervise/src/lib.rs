@@ -9,20 +9,20 @@
 //! - `record`, `log`: what is known of each domain, on disk.
 #![forbid(unsafe_code)]
 
+mod active_plan;
 mod control;
 mod error;
 mod log;
 mod program;
 mod record;
 mod restart;
-mod rules;
-mod standing;
 mod supervisor;
+mod thread_rules;
 
-pub use control::{Downed, Launcher, Upped, down, up};
+pub use active_plan::{Destination, HOUSEKEEPING, LoadedPlan};
+pub use control::{DownOutcome, Launcher, UpOutcome, down, up};
 pub use error::SuperviseError;
 pub use program::cell::release_hypervisor;
 pub use record::{Liveness, liveness, supervised, supervised_all};
-pub use restart::{Decision, Ending, decide};
-pub use standing::{Destination, HOUSEKEEPING, Standing};
+pub use restart::{Decision, RunEnd, decide};
 pub use supervisor::{END_LIMIT, supervise};

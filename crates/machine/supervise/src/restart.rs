@@ -17,7 +17,7 @@ pub(crate) const WINDOW: Nanos = Nanos::from_secs(600);
 
 /// One end of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ending {
+pub struct RunEnd {
     /// When, on any clock that goes on steadily.
     pub at: Nanos,
     /// How long it had run.
@@ -39,7 +39,7 @@ pub enum Decision {
 
 /// What follows the last of these ends, the oldest first.
 #[must_use]
-pub fn decide(rule: Restart, endings: &[Ending]) -> Decision {
+pub fn decide(rule: Restart, endings: &[RunEnd]) -> Decision {
     let Some(last) = endings.last() else {
         return Decision::Stay;
     };
@@ -75,9 +75,9 @@ mod tests {
     use super::*;
 
     /// Ends at these seconds, each after so many seconds.
-    fn endings(at: &[u64], ran: u64, success: bool) -> Vec<Ending> {
+    fn endings(at: &[u64], ran: u64, success: bool) -> Vec<RunEnd> {
         at.iter()
-            .map(|at| Ending {
+            .map(|at| RunEnd {
                 at: Nanos::from_secs(*at),
                 ran: Nanos::from_secs(ran),
                 success,

@@ -5,17 +5,17 @@ use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rampart_host::{Place, StateDirectory, boot_id, place_process, process_start};
+use rampart_host::{StateDirectory, ThreadPlacement, boot_id, place_process, process_start};
 use rampart_model::{
     Finding, LastExit, Nanos, ProcessIdentity, SUPERVISION_SCHEMA_VERSION, Severity,
     SupervisedDomain, SupervisedState,
 };
 
+use crate::active_plan::{HOUSEKEEPING, LoadedPlan};
 use crate::control::Launcher;
-use crate::program::{self, Ended, Order, Program};
+use crate::program::{self, Program, ProgramExit, StartRequest};
 use crate::record::Files;
-use crate::restart::{Decision, Ending, MOST_RESTARTS, WINDOW, decide};
-use crate::standing::{HOUSEKEEPING, Standing};
+use crate::restart::{Decision, MOST_RESTARTS, RunEnd, WINDOW, decide};
 use crate::{SuperviseError, log};
 
 /// How long a program may take to end where nobody says otherwise.
@@ -43,7 +43,7 @@ pub fn supervise(
     mut on_change: impl FnMut(&SupervisedDomain),
     mut on_trouble: impl FnMut(&SuperviseError),
 ) -> Result<SupervisedState, SuperviseError> {
-    let standing = Standing::required(state)?;
+    let standing = LoadedPlan::required(state)?;
     let domain = standing.domain(name)?;
     let destination = standing.destination(name)?;
     if !program::has_work(domain) {
@@ -76,7 +76,7 @@ pub fn supervise(
             container: None,
             findings: Vec::new(),
         },
-        order: Order {
+        order: StartRequest {
             state,
             standing: &standing,
             domain,
@@ -93,7 +93,7 @@ pub fn supervise(
 }
 
 /// What to say of a domain without anything to run.
-pub(crate) fn nothing_to_run(standing: &Standing, name: &str) -> Finding {
+pub(crate) fn nothing_to_run(standing: &LoadedPlan, name: &str) -> Finding {
     Finding::new(
         Severity::Error,
         format!("domain {name}"),
@@ -122,12 +122,12 @@ fn lock(files: &Files, name: &str) -> Result<File, SuperviseError> {
 }
 
 /// Moves this process to where ordinary work is.
-fn keep_house(standing: &Standing) -> Result<(), SuperviseError> {
+fn keep_house(standing: &LoadedPlan) -> Result<(), SuperviseError> {
     let own = std::process::id();
     let house = standing.destination(HOUSEKEEPING)?;
-    let location = Place {
+    let location = ThreadPlacement {
         policy: None,
-        ..standing.place(&house, own, None, None, None)?
+        ..standing.placement(&house, own, None, None, None)?
     };
     let refused = place_process(own, &location)?
         .into_iter()
@@ -140,7 +140,7 @@ fn keep_house(standing: &Standing) -> Result<(), SuperviseError> {
 
 struct Watch<'a> {
     record: SupervisedDomain,
-    order: Order<'a>,
+    order: StartRequest<'a>,
     on_change: &'a mut dyn FnMut(&SupervisedDomain),
     on_trouble: &'a mut dyn FnMut(&SuperviseError),
     /// Whether the record on disk is an older one.
@@ -150,7 +150,7 @@ struct Watch<'a> {
 impl Watch<'_> {
     fn run(&mut self) -> Result<SupervisedState, SuperviseError> {
         let clock = Instant::now();
-        let mut endings: Vec<Ending> = Vec::new();
+        let mut endings: Vec<RunEnd> = Vec::new();
         self.change(SupervisedState::Starting)?;
         loop {
             let begin = clock.elapsed();
@@ -168,12 +168,12 @@ impl Watch<'_> {
                     self.keep(SupervisedState::Failed);
                     return Err(error);
                 }
-                Err(error) => Ended {
+                Err(error) => ProgramExit {
                     status: format!("not started: {error}"),
                     success: false,
                 },
             };
-            endings.push(Ending {
+            endings.push(RunEnd {
                 at: nanos(clock.elapsed()),
                 ran: nanos(clock.elapsed().saturating_sub(begin)),
                 success: ended.success,
@@ -206,7 +206,10 @@ impl Watch<'_> {
     }
 
     /// Watches over a program that runs; how it ended, none where it was stopped.
-    fn attend(&mut self, mut program: Box<dyn Program>) -> Result<Option<Ended>, SuperviseError> {
+    fn attend(
+        &mut self,
+        mut program: Box<dyn Program>,
+    ) -> Result<Option<ProgramExit>, SuperviseError> {
         let identity =
             |process| process_start(process).map(|start| ProcessIdentity { process, start });
         self.record.program = program.process().and_then(identity);
@@ -282,7 +285,7 @@ impl Watch<'_> {
         self.record.findings.len() > before
     }
 
-    fn ended(&mut self, ended: Ended) {
+    fn ended(&mut self, ended: ProgramExit) {
         self.record.program = None;
         self.record.container = None;
         self.record.last_exit = Some(LastExit {

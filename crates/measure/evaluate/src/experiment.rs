@@ -7,7 +7,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use rampart_host::{
-    MachineRoot, StateDirectory, plan_in_force, processor_times, read_machine, read_smi_count,
+    MachineRoot, StateDirectory, active_plan_of_this_boot, processor_times, read_machine,
+    read_smi_count,
 };
 use rampart_model::{
     Condition, DisturbanceKind, EVALUATION_SCHEMA_VERSION, Evaluation, EvaluationState,
@@ -101,7 +102,7 @@ pub fn evaluate(
     let availability = rampart_domain::availability(&machine);
     // First of all: under another plan this machine is another one.
     let state = StateDirectory::standard();
-    let standing = plan_in_force(&state)?;
+    let standing = active_plan_of_this_boot(&state)?;
     in_force::refuse(standing.as_ref(), request.plan.as_ref())?;
     let refused = own_real_time_refusal(request);
     let request = &Request {

@@ -6,7 +6,7 @@
 
 use std::cmp::Reverse;
 
-use rampart_host::{StateDirectory, Taker, Trace, TracedSample, Tracing};
+use rampart_host::{Measurer, StateDirectory, Trace, TracedSample, Tracing};
 use rampart_model::{
     CauseKind, CpuId, CpuSet, DomainKind, ExplainedWorst, Finding, GuestReport, GuestThreadRole,
     MeterDetail, MeterPlan, Nanos, Severity, ThreadOutcome,
@@ -122,7 +122,7 @@ impl HostView<'_> {
         let thread = thread_behind(self.guest, sample.cpu)?;
         let clock = Clock(&self.guest.clock);
         let mut there = *sample;
-        there.taker = Taker::VirtualCpu(thread);
+        there.measurer = Measurer::VirtualCpu(thread);
         there.event.at = clock.outside(sample.event.at);
         let mut explained = self.trace.explain(&there);
         explained.event = sample.event;
@@ -195,7 +195,7 @@ fn worst(plan: &MeterPlan, threads: &[ThreadOutcome]) -> Vec<TracedSample> {
                 MeterDetail::Loop { .. } => (Nanos::ZERO, plan.work),
             };
             thread.worst.iter().map(move |event| TracedSample {
-                taker: Taker::Meter,
+                measurer: Measurer::Meter,
                 cpu: thread.cpu,
                 event: *event,
                 window: event.value + more,
@@ -278,7 +278,7 @@ mod tests {
         };
         let window = Nanos::from_millis(210);
         let sample = TracedSample {
-            taker: Taker::Meter,
+            measurer: Measurer::Meter,
             cpu: CpuId(1),
             event: WorstEvent {
                 at: Nanos::from_millis(20_305),

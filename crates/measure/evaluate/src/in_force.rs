@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An evaluation on a machine whose plan stands applied: whether it may begin, and where it measures.
 
-use rampart_host::{StateDirectory, active_domain, refuse_beside_a_plan};
+use rampart_host::{StateDirectory, active_domain, refuse_if_a_plan_is_active};
 use rampart_model::{ActivePlan, DomainKind, ExperimentPlan, Machine};
 
 use crate::EvaluateError;
@@ -63,7 +63,7 @@ pub(crate) fn stands_for(
         if domain.selection.kind != DomainKind::Host
             && active_domain(state, &domain.cpus)?.is_none()
         {
-            refuse_beside_a_plan(state, &domain.cpus)?;
+            refuse_if_a_plan_is_active(state, &domain.cpus)?;
             all_stand = false;
         }
     }

@@ -379,7 +379,7 @@ mod tests {
 
         fn stop(&mut self) {}
 
-        fn again(&mut self, _: &MeterPlan) -> Result<bool, DomainError> {
+        fn rearm(&mut self, _: &MeterPlan) -> Result<bool, DomainError> {
             Ok(false)
         }
 

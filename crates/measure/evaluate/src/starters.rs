@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use rampart_domain::{Domain, IsolationChoice, Running, Start, domain_behind};
+use rampart_domain::{Domain, IsolationChoice, Running, Start, domain_with_isolation};
 use rampart_host::StateDirectory;
 use rampart_model::{CpuSet, DomainPlan, Finding, MeterKind, MeterPlan, Severity};
 
@@ -26,7 +26,7 @@ impl Starters {
         Self(
             domains
                 .iter()
-                .map(|domain| domain_behind(domain.selection, isolation(domain), &state))
+                .map(|domain| domain_with_isolation(domain.selection, isolation(domain), &state))
                 .collect(),
         )
     }

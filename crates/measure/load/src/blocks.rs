@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rampart_host::{AtOurEnd, Shield, end_child, spawn_tied};
+use rampart_host::{OnParentExit, Shield, end_child, spawn_tied};
 use rampart_model::{
     BLOCKER_PROTOCOL_VERSION, BlockKind, BlockPlan, BlockSpan, BlockerEvent, BlockerRequest,
     BlocksMade, Finding, Nanos,
@@ -128,7 +128,7 @@ impl Blocks {
         // Whatever happens to us, its input ends, and it stops; killed, it could leave no block
         // either, because the module's device is closed with it.
         let mut child =
-            spawn_tied(command, AtOurEnd::Kill).map_err(|source| BlocksError::NotStarted {
+            spawn_tied(command, OnParentExit::Kill).map_err(|source| BlocksError::NotStarted {
                 program: name.clone(),
                 source,
             })?;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rampart_host::{AtOurEnd, Shield, end_child, run_within, spawn_tied};
+use rampart_host::{OnParentExit, Shield, end_child, run_within, spawn_tied};
 use rampart_model::{
     Condition, CpuId, CpuSet, Finding, LoadKind, LoadLocation, LoadRecord, Nanos, Severity,
     StressorRecord,
@@ -253,7 +253,7 @@ impl Stressor {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let mut child = spawn_tied(command, AtOurEnd::Terminate)
+        let mut child = spawn_tied(command, OnParentExit::Terminate)
             .map_err(LoadError::file("start the program", "/bin/sh"))?;
         let output = Arc::new(Mutex::new(VecDeque::new()));
         if let Some(pipe) = child.stdout.take() {

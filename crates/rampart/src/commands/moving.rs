@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use rampart_host::{
-    Place, PlacedThread, StateDirectory, ThreadState, descendants, is_leader, place_process,
-    place_thread,
+    PlacedThread, StateDirectory, ThreadPlacement, ThreadState, descendants, is_leader,
+    place_process, place_thread,
 };
 use rampart_model::{CpuSet, ExitCode, Finding, SchedulingPolicy, Severity};
-use rampart_supervise::{Destination, Standing};
+use rampart_supervise::{Destination, LoadedPlan};
 
 use super::run::{alone, choose, on_cpus, say_notes};
 use crate::failure::Failure;
@@ -67,7 +67,7 @@ pub(crate) fn run(arguments: &MoveArguments) -> Result<ExitCode, Failure> {
     let target = Target::of(arguments)?;
     let mut placed = Vec::new();
     for number in numbers(arguments) {
-        match target.place(number, arguments) {
+        match target.placement(number, arguments) {
             Ok(threads) => placed.extend(threads),
             Err(finding) => placed.push(PlacedThread {
                 thread: number,
@@ -112,7 +112,7 @@ fn numbers(arguments: &MoveArguments) -> Vec<u32> {
 
 /// Where to.
 enum Target {
-    Domain(Box<(Standing, Destination)>),
+    Domain(Box<(LoadedPlan, Destination)>),
     /// No plan stands.
     Cpus(CpuSet),
 }
@@ -122,7 +122,7 @@ impl Target {
         let state = StateDirectory::standard();
         let cpus = arguments.cpus.as_ref();
         let standing = match (&arguments.to, cpus) {
-            (None, Some(cpus)) => match Standing::load(&state)? {
+            (None, Some(cpus)) => match LoadedPlan::load(&state)? {
                 Some(standing) => standing,
                 None => {
                     output::say(&format!("rampart: {}", alone(cpus)));
@@ -130,15 +130,19 @@ impl Target {
                 }
             },
             (None, None) => return Err(Failure::usage("move: name where to, with --to DOMAIN")),
-            (Some(_), _) => Standing::required(&state)?,
+            (Some(_), _) => LoadedPlan::required(&state)?,
         };
         let destination = choose(&standing, arguments.to.as_deref(), cpus)?;
         // Before anything is moved.
-        standing.place(&destination, 0, cpus, None, None)?;
+        standing.placement(&destination, 0, cpus, None, None)?;
         Ok(Self::Domain(Box::new((standing, destination))))
     }
 
-    fn place(&self, number: u32, arguments: &MoveArguments) -> Result<Vec<PlacedThread>, Finding> {
+    fn placement(
+        &self,
+        number: u32,
+        arguments: &MoveArguments,
+    ) -> Result<Vec<PlacedThread>, Finding> {
         let refused =
             |what: String| Finding::new(Severity::Error, format!("process {number}"), what);
         if !arguments.thread && is_leader(number) == Some(false) {
@@ -147,12 +151,12 @@ impl Target {
                     .fix("add --thread, or name its process"),
             );
         }
-        let location: Place = match self {
+        let location: ThreadPlacement = match self {
             Self::Cpus(cpus) => on_cpus(cpus, arguments.policy, arguments.nice),
             Self::Domain(target) => {
                 let (standing, destination) = target.as_ref();
                 standing
-                    .place(
+                    .placement(
                         destination,
                         number,
                         arguments.cpus.as_ref(),

@@ -8,9 +8,9 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
 use clap::Args;
-use rampart_host::{Place, PlacedThread, PlacementGroup, StateDirectory, place_process};
+use rampart_host::{PlacedThread, PlacementGroup, StateDirectory, ThreadPlacement, place_process};
 use rampart_model::{CpuSet, ExitCode, Finding, SchedulingPolicy, Severity};
-use rampart_supervise::{Destination, Standing, SuperviseError};
+use rampart_supervise::{Destination, LoadedPlan, SuperviseError};
 
 use crate::failure::Failure;
 use crate::output;
@@ -71,7 +71,7 @@ impl From<SuperviseError> for Failure {
 pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     let state = StateDirectory::standard();
     if arguments.list {
-        return list(&Standing::required(&state)?, arguments.json);
+        return list(&LoadedPlan::required(&state)?, arguments.json);
     }
     if !arguments.launched {
         return become_program(&state, arguments);
@@ -92,13 +92,13 @@ fn become_program(state: &StateDirectory, arguments: &RunArguments) -> Result<Ex
             "run: no program is named; write it after `--`, as in `rampart run DOMAIN -- PROGRAM`",
         ));
     }
-    let location = place(state, arguments)?;
+    let location = placement(state, arguments)?;
     enter(&location, &arguments.command, arguments.launched)
 }
 
 /// Puts this process in a place and lets the program take over; returns where it cannot.
 pub(super) fn enter(
-    location: &Place,
+    location: &ThreadPlacement,
     words: &[String],
     launched: bool,
 ) -> Result<ExitCode, Failure> {
@@ -129,26 +129,26 @@ pub(super) fn enter(
     ))
 }
 
-fn place(state: &StateDirectory, arguments: &RunArguments) -> Result<Place, Failure> {
+fn placement(state: &StateDirectory, arguments: &RunArguments) -> Result<ThreadPlacement, Failure> {
     let cpus = arguments.cpus.as_ref();
     let standing = match (&arguments.domain, cpus) {
-        (None, Some(cpus)) => match Standing::load(state)? {
+        (None, Some(cpus)) => match LoadedPlan::load(state)? {
             Some(standing) => standing,
             None => {
                 output::say(&format!("rampart: {}", alone(cpus)));
                 return Ok(on_cpus(cpus, arguments.policy, arguments.nice));
             }
         },
-        _ => Standing::required(state)?,
+        _ => LoadedPlan::required(state)?,
     };
     let destination = choose(&standing, arguments.domain.as_deref(), cpus)?;
     let own = std::process::id();
-    Ok(standing.place(&destination, own, cpus, arguments.policy, arguments.nice)?)
+    Ok(standing.placement(&destination, own, cpus, arguments.policy, arguments.nice)?)
 }
 
 /// The destination that is named, or that has the CPUs, or the only domain.
 pub(super) fn choose(
-    standing: &Standing,
+    standing: &LoadedPlan,
     name: Option<&str>,
     cpus: Option<&CpuSet>,
 ) -> Result<Destination, Failure> {
@@ -178,8 +178,12 @@ pub(super) fn choose(
 }
 
 /// CPUs and policy alone.
-pub(super) fn on_cpus(cpus: &CpuSet, policy: Option<SchedulingPolicy>, nice: Option<i32>) -> Place {
-    Place {
+pub(super) fn on_cpus(
+    cpus: &CpuSet,
+    policy: Option<SchedulingPolicy>,
+    nice: Option<i32>,
+) -> ThreadPlacement {
+    ThreadPlacement {
         group: PlacementGroup::AsIs,
         cpus: Some(cpus.clone()),
         policy,
@@ -208,7 +212,7 @@ pub(super) fn say_notes(placed: &[PlacedThread]) {
     }
 }
 
-fn list(standing: &Standing, json: bool) -> Result<ExitCode, Failure> {
+fn list(standing: &LoadedPlan, json: bool) -> Result<ExitCode, Failure> {
     let all = standing.destinations();
     if json {
         let rows: Vec<serde_json::Value> = all.iter().map(row).collect();

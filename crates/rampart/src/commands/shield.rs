@@ -11,7 +11,7 @@ use rampart_model::{
     CpuRequest, CpuSet, DomainKind, Enforcement, ExitCode, Plan, PlannedDomain, PlannedPolicy,
     SchedulingPolicy, StepKind,
 };
-use rampart_supervise::Standing;
+use rampart_supervise::LoadedPlan;
 
 use super::{apply, on, plan, release, run};
 use crate::arguments::Release;
@@ -90,9 +90,9 @@ pub(crate) fn run(arguments: &ShieldArguments) -> Result<ExitCode, Failure> {
         output::say("rampart: the wall stands; `rampart shield --off` takes it down");
         return Ok(ExitCode::Success);
     }
-    let standing = Standing::required(&state)?;
+    let standing = LoadedPlan::required(&state)?;
     let destination = standing.destination(NAME)?;
-    let location = standing.place(&destination, std::process::id(), None, None, None)?;
+    let location = standing.placement(&destination, std::process::id(), None, None, None)?;
     run::enter(&location, &arguments.command, false)
 }
 

@@ -8,7 +8,8 @@ use clap::Args;
 use rampart_host::StateDirectory;
 use rampart_model::{ExitCode, Nanos, SupervisedDomain, SupervisedState};
 use rampart_supervise::{
-    Downed, Launcher, Standing, SuperviseError, Upped, down, supervise, supervised_all, up,
+    DownOutcome, Launcher, LoadedPlan, SuperviseError, UpOutcome, down, supervise, supervised_all,
+    up,
 };
 use serde_json::{Value, json};
 
@@ -93,7 +94,7 @@ pub(crate) fn run_up(arguments: &UpArguments) -> Result<ExitCode, Failure> {
         };
         return foreground(&state, name, &launcher);
     }
-    let standing = Standing::required(&state)?;
+    let standing = LoadedPlan::required(&state)?;
     let named = !arguments.domains.is_empty();
     let names: Vec<String> = if named {
         arguments.domains.clone()
@@ -107,7 +108,7 @@ pub(crate) fn run_up(arguments: &UpArguments) -> Result<ExitCode, Failure> {
     let mut rows = Vec::new();
     for name in names {
         match up(&state, &standing, &name, &launcher) {
-            Ok(Upped::Nothing(_)) if !named => {}
+            Ok(UpOutcome::Nothing(_)) if !named => {}
             answer => rows.push(upped(name, answer)),
         }
     }
@@ -119,7 +120,7 @@ pub(crate) fn run_up(arguments: &UpArguments) -> Result<ExitCode, Failure> {
     finish(&rows, arguments.json)
 }
 
-fn upped(name: String, answer: Result<Upped, SuperviseError>) -> Row {
+fn upped(name: String, answer: Result<UpOutcome, SuperviseError>) -> Row {
     let row = |word, text: String, failed, record| Row {
         name: name.clone(),
         word,
@@ -128,9 +129,9 @@ fn upped(name: String, answer: Result<Upped, SuperviseError>) -> Row {
         record,
     };
     match answer {
-        Ok(Upped::Running(record)) => row("running", told(&record), false, Some(record)),
-        Ok(Upped::Already(record)) => row("is up", told(&record), false, Some(record)),
-        Ok(Upped::Ended(record)) => {
+        Ok(UpOutcome::Running(record)) => row("running", told(&record), false, Some(record)),
+        Ok(UpOutcome::Already(record)) => row("is up", told(&record), false, Some(record)),
+        Ok(UpOutcome::Ended(record)) => {
             let last = record.last_exit.as_ref();
             let failed = last.is_none_or(|last| !last.success);
             let how = last.map_or("", |last| last.status.as_str());
@@ -141,13 +142,13 @@ fn upped(name: String, answer: Result<Upped, SuperviseError>) -> Row {
                 Some(record.clone()),
             )
         }
-        Ok(Upped::Restarting(record)) => {
+        Ok(UpOutcome::Restarting(record)) => {
             let last = record.last_exit.as_ref();
             let how = last.map_or("", |last| last.status.as_str());
             let text = format!("it ended with {how}; log {}", record.log);
             row("is started again", text, true, Some(record.clone()))
         }
-        Ok(Upped::Nothing(finding)) => row("failed", finding.to_string(), true, None),
+        Ok(UpOutcome::Nothing(finding)) => row("failed", finding.to_string(), true, None),
         Err(error) => row("failed", error.to_string(), true, None),
     }
 }
@@ -210,7 +211,7 @@ pub(crate) fn run_down(arguments: &DownArguments) -> Result<ExitCode, Failure> {
         // One that was never up is down, as long as there is such a domain.
         for name in &arguments.domains {
             if !known.contains(name) {
-                Standing::required(&state)?.domain(name)?;
+                LoadedPlan::required(&state)?.domain(name)?;
             }
         }
         arguments.domains.clone()
@@ -221,9 +222,9 @@ pub(crate) fn run_down(arguments: &DownArguments) -> Result<ExitCode, Failure> {
     let mut rows = Vec::new();
     for name in names {
         let (word, text, failed) = match down(&state, &name, limit) {
-            Ok(Downed::Ended(how)) => ("ended", how, false),
-            Ok(Downed::WasDown) if !named => continue,
-            Ok(Downed::WasDown) => ("was down", String::new(), false),
+            Ok(DownOutcome::Ended(how)) => ("ended", how, false),
+            Ok(DownOutcome::WasDown) if !named => continue,
+            Ok(DownOutcome::WasDown) => ("was down", String::new(), false),
             Err(error) => ("failed", error.to_string(), true),
         };
         rows.push(Row {

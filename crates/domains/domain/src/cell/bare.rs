@@ -10,15 +10,15 @@ use rampart_cells::device::DEVICE;
 use rampart_cells::operate::Operator;
 use rampart_cells::resolve::{CpuWish, Request, SharedWish, Writer};
 use rampart_cells::shared::SharedMemory;
-use rampart_host::{AtOurEnd, StateDirectory, end_child, spawn_tied};
+use rampart_host::{OnParentExit, StateDirectory, end_child, spawn_tied};
 use rampart_meter::cell::memory::{Informational, LOAD_BYTES, ORDERS_BYTES, TOLD_BYTES, Word};
 use rampart_meter::timescale::Timescale;
 use rampart_model::{CellPayload, ClockRelation, CpuId, CpuSet, Finding, Nanos, Severity};
 use rampart_model::{SignForm, SignInMemory, SignedNanos};
 
 use super::availability::{self, BARE_PROGRAM};
-use super::launched::Launched;
-use super::store::CellFile;
+use super::cell_records::CellFile;
+use super::launched_cell::Launched;
 use crate::session::{Session, Tie};
 use crate::{DomainError, Inside, InsideProcess, METER_MEND, Start};
 
@@ -175,7 +175,7 @@ impl Inside for BareCell {
             source,
             fix: METER_MEND.to_owned(),
         };
-        let mut child = spawn_tied(command, AtOurEnd::Kill).map_err(not_started)?;
+        let mut child = spawn_tied(command, OnParentExit::Kill).map_err(not_started)?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(not_started(std::io::ErrorKind::BrokenPipe.into()));
         };
@@ -186,7 +186,7 @@ impl Inside for BareCell {
         })
     }
 
-    fn holds_the_meter_alone(&self) -> bool {
+    fn has_only_the_meter(&self) -> bool {
         true
     }
 

@@ -18,11 +18,11 @@ use rampart_model::{
 };
 
 use super::availability;
-use super::launched::Launched;
-use super::store::CellFile;
-use crate::modules::{self, Module, ModuleTree};
+use super::cell_records::CellFile;
+use super::launched_cell::Launched;
+use crate::kernel_modules::{self, Module, ModuleTree};
 use crate::session::{Program as SessionProgram, Session, Streams};
-use crate::{DomainError, Inside, InsideProcess, Start, inside};
+use crate::{DomainError, Inside, InsideProcess, Start, agent_process};
 
 /// Memory of such a cell in bytes: its kernel and the meter.
 pub(super) const MEMORY_BYTES: u64 = 128 << 20;
@@ -53,7 +53,7 @@ pub(super) fn boot(state: &StateDirectory, start: &Start<'_>) -> Result<LinuxIns
     let kernel = availability::kernel().map_err(unavailable)?;
     let image = std::fs::read(&kernel).map_err(DomainError::file("read", &kernel))?;
     let meter = std::fs::read(start.meter).map_err(DomainError::file("read", start.meter))?;
-    let modules = modules::files(&block_modules(&kernel, start.meter).map_err(unavailable)?);
+    let modules = kernel_modules::files(&block_modules(&kernel, start.meter).map_err(unavailable)?);
     let files: Vec<_> = modules
         .iter()
         .map(|(path, bytes)| (path.as_str(), 0o644, bytes.as_slice()))
@@ -124,7 +124,7 @@ fn block_modules(image: &Path, meter: &Path) -> Result<Vec<Module>, Box<Finding>
     let beside = image.parent().and_then(Path::parent);
     let beside = beside.map(|root| root.join("lib/modules").join(&release));
     let tree = beside.filter(|tree| tree.is_dir()).unwrap_or(here);
-    modules::of_blocks(&ModuleTree::open(&tree), &release, meter)
+    kernel_modules::of_blocks(&ModuleTree::open(&tree), &release, meter)
 }
 
 fn one_cpu(cell: &str) -> Finding {
@@ -160,7 +160,7 @@ impl LinuxInside {
         };
         let started = self.agent.spawn(&command);
         let started = started.map_err(|error| self.launched.best_error(error.into()))?;
-        Ok(inside::started(started))
+        Ok(agent_process::started(started))
     }
 
     /// A conversation about measurements.
@@ -225,10 +225,10 @@ fn counted(text: &str) -> u64 {
 impl Inside for LinuxInside {
     fn spawn(&self, command: &[String]) -> Result<InsideProcess, DomainError> {
         let (streams, program) = self.start(command)?;
-        Ok(inside::kept(streams, program))
+        Ok(agent_process::kept(streams, program))
     }
 
-    fn holds_the_meter_alone(&self) -> bool {
+    fn has_only_the_meter(&self) -> bool {
         true
     }
 

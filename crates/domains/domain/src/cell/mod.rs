@@ -9,24 +9,24 @@
 //! - `running`: a meter in it.
 //! - `afterwards`: what is left of it in memory when its root is gone.
 
-mod afterwards;
 mod availability;
 mod bare;
-mod launched;
+mod cell_records;
+mod launched_cell;
 mod linux;
-mod running;
-mod store;
+mod running_cell;
+mod samples_in_memory;
 
 use std::sync::PoisonError;
 
 use rampart_host::StateDirectory;
 use rampart_model::{Availability, CellPayload, DomainKind, DomainSelection, Machine};
 
-use self::running::{RunningCell, Slot, Up};
+use self::running_cell::{RunningCell, Slot, Up};
 use crate::{Domain, DomainError, Running, Start};
 
-pub use self::afterwards::batches_in_memory;
-pub use self::store::{ReleasedCells, release_cells};
+pub use self::cell_records::{ReleasedCells, release_cells};
+pub use self::samples_in_memory::batches_in_memory;
 
 /// A cell.
 #[derive(Debug)]

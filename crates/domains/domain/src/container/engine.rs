@@ -9,8 +9,8 @@ use rampart_model::{ContainerEngine, CpuSet, Finding, Machine, Severity};
 use rustix::process::Resource;
 
 use super::bundle::METER_PATH;
-use super::helper;
-use super::store::Container;
+use super::container_directories::Container;
+use super::helper_program;
 use crate::DomainError;
 
 /// How long a runtime may take to tell the container's process once it runs.
@@ -160,9 +160,9 @@ impl Engine {
             .arg(&archive)
             .arg(".")
             .stdin(Stdio::null());
-        helper::finish(tar)?;
+        helper_program::finish(tar)?;
         let archive = archive.display().to_string();
-        helper::run(&self.program, &["import", &archive, &container.image()])?;
+        helper_program::run(&self.program, &["import", &archive, &container.image()])?;
         Ok(())
     }
 
@@ -176,7 +176,7 @@ impl Engine {
             }
             ContainerEngine::Podman | ContainerEngine::Docker => {
                 let arguments = ["inspect", "--format", "{{.State.Pid}}", id];
-                let text = helper::run(&self.program, &arguments)?;
+                let text = helper_program::run(&self.program, &arguments)?;
                 (text, self.program.clone())
             }
         };
@@ -282,7 +282,7 @@ fn embedded(control_groups: &str) -> Result<Engine, Box<Finding>> {
     const MEND: &str = "apt-get install runc";
     let mut reason = missing("runc", MEND);
     for name in ["runc", "crun"] {
-        let Some(program) = helper::find(name) else {
+        let Some(program) = helper_program::find(name) else {
             continue;
         };
         if name == "crun" && control_groups == "hybrid" {
@@ -297,7 +297,7 @@ fn embedded(control_groups: &str) -> Result<Engine, Box<Finding>> {
             );
             continue;
         }
-        match helper::run(&program, &["--version"]) {
+        match helper_program::run(&program, &["--version"]) {
             Ok(answer) => {
                 return Ok(Engine {
                     kind: ContainerEngine::Embedded,
@@ -321,8 +321,8 @@ fn filters(answer: &str) -> bool {
 
 fn podman(control_groups: &str) -> Result<Engine, Box<Finding>> {
     const MEND: &str = "apt-get install podman";
-    let program = helper::find("podman").ok_or_else(|| missing("podman", MEND))?;
-    let answer = helper::run(&program, &["--version"])
+    let program = helper_program::find("podman").ok_or_else(|| missing("podman", MEND))?;
+    let answer = helper_program::run(&program, &["--version"])
         .map_err(|error| not_usable(&program, &error, MEND))?;
     let systemd = Path::new("/run/systemd/system").exists();
     let mut options = Vec::new();
@@ -332,7 +332,7 @@ fn podman(control_groups: &str) -> Result<Engine, Box<Finding>> {
         options.extend(["--cgroup-manager", "cgroupfs"].map(str::to_owned));
     }
     if control_groups == "hybrid" {
-        let runc = helper::find("runc").ok_or_else(|| {
+        let runc = helper_program::find("runc").ok_or_else(|| {
             Box::new(
                 Finding::new(
                     Severity::Error,
@@ -357,10 +357,10 @@ fn podman(control_groups: &str) -> Result<Engine, Box<Finding>> {
 
 fn docker(control_groups: &str) -> Result<Engine, Box<Finding>> {
     const MEND: &str = "start the engine: systemctl start docker, or apt-get install docker.io";
-    let program =
-        helper::find("docker").ok_or_else(|| missing("docker", "apt-get install docker.io"))?;
+    let program = helper_program::find("docker")
+        .ok_or_else(|| missing("docker", "apt-get install docker.io"))?;
     let format = "{{.ServerVersion}} {{.CgroupDriver}}";
-    let answer = helper::run(&program, &["info", "--format", format]).map_err(|error| {
+    let answer = helper_program::run(&program, &["info", "--format", format]).map_err(|error| {
         Box::new(
             Finding::new(
                 Severity::Error,

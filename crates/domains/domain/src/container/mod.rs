@@ -6,11 +6,11 @@
 //! limit of real-time priorities.
 
 mod bundle;
+mod container_directories;
 mod engine;
-mod helper;
-mod planned;
+mod helper_program;
+mod planned_container;
 mod seccomp;
-mod store;
 
 use rampart_host::{Shield, StateDirectory};
 use rampart_model::{
@@ -22,14 +22,14 @@ use rustix::process::Resource;
 
 use self::bundle::Contents;
 use self::engine::{Engine, MemoryGrant, Wishes};
-use crate::environment::{self, Environment, IsolationChoice, REAL_TIME_BUDGET};
-use crate::running::RunningProcess;
+use crate::running_process::RunningProcess;
 use crate::session::{Session, Tie};
+use crate::shielded_process::{self, Environment, IsolationChoice, REAL_TIME_BUDGET};
 use crate::{Domain, DomainError, Running, Start, task};
 
-pub use self::planned::{ContainerOrder, PlannedContainer};
-pub(crate) use self::store::Container;
-pub use self::store::{ReleasedContainers, release_containers};
+pub(crate) use self::container_directories::Container;
+pub use self::container_directories::{ReleasedContainers, release_containers};
+pub use self::planned_container::{ContainerOrder, PlannedContainer};
 
 /// A container on shielded CPUs.
 #[derive(Debug, Clone)]
@@ -73,7 +73,7 @@ impl Domain for ContainerDomain {
     }
 
     fn start(&self, start: &Start<'_>) -> Result<Box<dyn Running>, DomainError> {
-        let plan = environment::plan_inside(start.plan);
+        let plan = shielded_process::plan_inside(start.plan);
         // What cannot be removed is told by `rampart release`; it is in nobody's way here.
         let _ = release_containers(&self.state);
         let control_groups = rampart_host::control_group_layout();

@@ -4,11 +4,11 @@
 use rampart_model::{Accelerator, Availability, Finding, GuestRole, Machine, Severity};
 
 use super::VmDomain;
-use super::host::{self, Program};
-use super::kernel::{GuestKernel, Places};
-use super::libraries::Libraries;
-use super::{MODULES, accelerator, checks, is_real_time, probe};
-use crate::modules::ModuleTree;
+use super::guest_kernel::{GuestKernel, KernelLocations};
+use super::host_support::{self, Program};
+use super::program_libraries::Libraries;
+use super::{MODULES, accelerator, checks, is_real_time, kvm_probe};
+use crate::kernel_modules::ModuleTree;
 use crate::{Domain as _, task};
 
 pub(super) fn of(domain: &VmDomain, machine: &Machine) -> Availability {
@@ -28,7 +28,7 @@ pub(super) fn of(domain: &VmDomain, machine: &Machine) -> Availability {
         }
     };
     let program = Program::find();
-    let kernel = Places::standard().find();
+    let kernel = KernelLocations::standard().find();
     keep(program.clone().map(|_| ()));
     keep(kernel.clone().map(|_| ()));
     if let Ok(kernel) = &kernel {
@@ -36,7 +36,7 @@ pub(super) fn of(domain: &VmDomain, machine: &Machine) -> Availability {
     }
     let accelerator = accelerator(domain.role);
     if accelerator == Accelerator::Kvm {
-        keep(host::kvm());
+        keep(host_support::kvm());
     }
     if domain.role == GuestRole::Noisy && Libraries::of_program("stress-ng").is_none() {
         keep(Err(Box::new(
@@ -54,7 +54,8 @@ pub(super) fn of(domain: &VmDomain, machine: &Machine) -> Availability {
         && accelerator == Accelerator::Kvm
         && !machine.virtualisation.emulated
         && let (Ok(program), Ok(kernel)) = (&program, &kernel)
-        && let Err(finding) = probe::kvm_brings_a_guest_up(&domain.state, program, kernel, machine)
+        && let Err(finding) =
+            kvm_probe::kvm_brings_a_guest_up(&domain.state, program, kernel, machine)
     {
         problems.push(*finding);
     }

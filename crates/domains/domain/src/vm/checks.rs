@@ -5,8 +5,8 @@
 use rampart_host::{KernelConfig, MachineRoot, is_of_manager};
 use rampart_model::{CpuSet, Finding, Machine, Severity, plural};
 
-use super::host::node_of;
-use super::kernel::{GuestKernel, KERNEL_VARIABLE};
+use super::guest_kernel::{GuestKernel, KERNEL_VARIABLE};
+use super::host_support::node_of;
 
 /// What the host's kernel must have been built with, and what is missing without it.
 const OPTIONS: [(&str, &str); 4] = [

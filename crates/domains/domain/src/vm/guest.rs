@@ -13,20 +13,20 @@ use rampart_model::{ClockRelation, CpuId, Finding, GuestReport, Machine, Nanos, 
 use rampart_qemu::Qemu;
 use serde_json::json;
 
-use super::arguments::{AGENT_SOCKET, arguments};
+use super::boot_watch::{Limits, Look, Watch, kvm_runs_no_guest};
 use super::description::Description;
-use super::host::Program;
+use super::guest_directories::GuestDirectory;
+use super::host_support::Program;
 use super::initramfs::{self, Contents, LOAD};
 use super::knobs;
-use super::libraries::Libraries;
-use super::store::GuestDirectory;
-use super::threads::Placement;
-use super::watch::{Limits, Look, Watch, kvm_runs_no_guest};
-use crate::environment::Environment;
-use crate::inside;
-use crate::modules::Module;
+use super::program_libraries::Libraries;
+use super::qemu_arguments::{AGENT_SOCKET, arguments};
+use super::thread_placement::GuestThreads;
+use crate::agent_process;
+use crate::kernel_modules::Module;
 use crate::session::{Program as SessionProgram, Streams};
-use crate::{DomainError, Inside, InsideProcess, process};
+use crate::shielded_process::Environment;
+use crate::{DomainError, Inside, InsideProcess, process_settings};
 
 /// Questions about its clock; the fastest answer counts.
 const CLOCK_EXCHANGES: u32 = 64;
@@ -51,7 +51,7 @@ pub(super) struct Guest {
     qemu: Qemu,
     directory: GuestDirectory,
     pub(super) description: Description,
-    placement: Placement,
+    placement: GuestThreads,
     version: String,
     boot_time: Nanos,
     has_load: bool,
@@ -85,7 +85,7 @@ impl Guest {
             arguments(&description, directory.path()),
             directory.path(),
         )?;
-        let mut placement = Placement::ask(qemu.qmp(), qemu.process())?;
+        let mut placement = GuestThreads::ask(qemu.qmp(), qemu.process())?;
         placement.put(&description, environment)?;
         let stream = qemu.socket(AGENT_SOCKET)?;
         let limits = Limits::of(
@@ -243,7 +243,7 @@ impl Guest {
             Ok(()) => error.into(),
             Err(better) => better,
         })?;
-        Ok(inside::started(started))
+        Ok(agent_process::started(started))
     }
 
     /// The guest as it is now.
@@ -375,7 +375,7 @@ fn locked_bytes(process: u32) -> u64 {
 impl Inside for Guest {
     fn spawn(&self, command: &[String]) -> Result<InsideProcess, DomainError> {
         let (streams, program) = self.start(command)?;
-        Ok(inside::kept(streams, program))
+        Ok(agent_process::kept(streams, program))
     }
 
     fn cpu_inside(&self, cpu: CpuId) -> Option<CpuId> {
@@ -412,7 +412,7 @@ impl Numbering {
 
 /// What a guest's program was granted.
 pub(super) fn effective_settings(guest: &Guest) -> rampart_model::EffectiveSettings {
-    process::effective_settings(
+    process_settings::effective_settings(
         guest.process(),
         guest.measuring_thread(),
         guest.version(),

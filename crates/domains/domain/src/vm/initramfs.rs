@@ -9,9 +9,9 @@ use std::path::Path;
 use rampart_agent::INIT;
 use rampart_initramfs::Archive;
 
-use super::libraries::Libraries;
+use super::program_libraries::Libraries;
 use crate::DomainError;
-use crate::modules::{self, Module};
+use crate::kernel_modules::{self, Module};
 
 /// The load program.
 pub(super) const LOAD: &str = "/usr/bin/stress-ng";
@@ -41,7 +41,7 @@ fn fill(mut archive: Archive<BufWriter<File>>, contents: &Contents<'_>) -> io::R
         archive.directory(directory)?;
     }
     archive.file(INIT, 0o755, &read(contents.meter)?)?;
-    for (path, bytes) in modules::files(contents.modules) {
+    for (path, bytes) in kernel_modules::files(contents.modules) {
         archive.file(&path, 0o644, &bytes)?;
     }
     if let Some(load) = contents.load {

@@ -10,25 +10,25 @@
 //! - `planned`: a guest of a plan, with a kernel or disk of its own.
 //! - `knobs`, `checks`: what real-time guests are known to need, as it is.
 
-mod arguments;
 mod availability;
+mod boot_watch;
 mod checks;
 mod description;
-mod export;
 mod guest;
-mod host;
+mod guest_directories;
+mod guest_kernel;
+mod host_support;
 mod initramfs;
-mod kernel;
 mod knobs;
-mod libraries;
+mod kvm_probe;
 mod libvirt;
+mod libvirt_export;
 mod noisy;
-mod planned;
-mod probe;
-mod running;
-mod store;
-mod threads;
-mod watch;
+mod planned_guest;
+mod program_libraries;
+mod qemu_arguments;
+mod running_guest;
+mod thread_placement;
 
 use std::path::Path;
 use std::sync::PoisonError;
@@ -40,19 +40,19 @@ use rampart_model::{
 
 use self::description::{Board, Description, Wishes};
 use self::guest::{Guest, Parts};
-use self::host::Program;
-use self::kernel::{GuestKernel, Places};
-use self::libraries::Libraries;
-use self::running::{RunningGuest, Slot};
-use crate::environment::{Environment, IsolationChoice};
-use crate::modules::{self, Module, ModuleTree};
+use self::guest_kernel::{GuestKernel, KernelLocations};
+use self::host_support::Program;
+use self::program_libraries::Libraries;
+use self::running_guest::{RunningGuest, Slot};
+use crate::kernel_modules::{self, Module, ModuleTree};
+use crate::shielded_process::{Environment, IsolationChoice};
 use crate::{Domain, DomainError, Running, Start};
 
-pub(crate) use self::kernel::KERNEL_VARIABLE;
+pub(crate) use self::guest_kernel::KERNEL_VARIABLE;
 
-pub use self::export::{ExportedGuest, export_libvirt};
-pub use self::planned::{GuestEnd, GuestOrder, PlannedGuest, VirtualCpuPlace};
-pub use self::store::{ReleasedGuests, release_guests};
+pub use self::guest_directories::{ReleasedGuests, release_guests};
+pub use self::libvirt_export::{ExportedGuest, export_libvirt};
+pub use self::planned_guest::{GuestEnd, GuestOrder, PlannedGuest, VirtualCpuPlacement};
 
 /// Memory of a guest in MiB: its kernel, the meter, and a load program with its libraries.
 const MEBIBYTES: u64 = 320;
@@ -103,11 +103,11 @@ impl VmDomain {
     fn boot(&self, start: &Start<'_>, environment: &mut Environment) -> Result<Guest, DomainError> {
         let unavailable = |finding: Box<Finding>| DomainError::Unavailable(*finding);
         let program = Program::find().map_err(unavailable)?;
-        let kernel = Places::standard().find().map_err(unavailable)?;
+        let kernel = KernelLocations::standard().find().map_err(unavailable)?;
         let machine = read_machine(&MachineRoot::system());
         let accelerator = accelerator(self.role);
         if accelerator == Accelerator::Kvm {
-            host::kvm().map_err(unavailable)?;
+            host_support::kvm().map_err(unavailable)?;
         }
         let modules = guest_modules(&kernel, start.meter).map_err(unavailable)?;
         let load = Libraries::of_program("stress-ng");
@@ -217,7 +217,7 @@ fn describe(order: &Order<'_>, initramfs: &Path) -> Description {
         name: order.name,
         accelerator: accelerator(order.role),
         board: order.board,
-        memory: host::backing(
+        memory: host_support::backing(
             Path::new("/"),
             mebibytes,
             order.cpus,
@@ -256,6 +256,6 @@ fn guest_modules(kernel: &GuestKernel, meter: &Path) -> Result<Vec<Module>, Box<
     };
     let tree = ModuleTree::open(directory);
     let mut modules = tree.closure(&MODULES)?;
-    modules.extend(modules::of_blocks(&tree, &kernel.release, meter)?);
+    modules.extend(kernel_modules::of_blocks(&tree, &kernel.release, meter)?);
     Ok(modules)
 }

@@ -14,8 +14,8 @@ use rampart_model::{
 };
 
 use super::guest::{self, Guest};
-use crate::environment::Environment;
 use crate::session::Program;
+use crate::shielded_process::Environment;
 use crate::{DomainError, Inside, Running};
 
 /// How often it is looked at.
@@ -156,7 +156,7 @@ impl RunningNeighbour {
                 _ => {}
             }
             if begin.elapsed() >= limit {
-                return Err(DomainError::Silent {
+                return Err(DomainError::NoAnswer {
                     program: self.name(),
                     process: self.load.number(),
                     what: match dispatched {
@@ -262,7 +262,7 @@ impl Running for RunningNeighbour {
     fn stop(&mut self) {}
 
     /// It goes on all the time.
-    fn again(&mut self, _plan: &MeterPlan) -> Result<bool, DomainError> {
+    fn rearm(&mut self, _plan: &MeterPlan) -> Result<bool, DomainError> {
         Ok(true)
     }
 

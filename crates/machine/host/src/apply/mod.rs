@@ -3,12 +3,12 @@
 //! ended, until [`crate::release`].
 
 mod caches;
-mod left;
+mod left_to_others;
 #[cfg(test)]
 mod live_tests;
+mod only_one_plan;
 #[cfg(test)]
 mod resource_tests;
-mod second;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -22,7 +22,8 @@ use rampart_model::{
     CpuSet, DomainKind, Finding, IsolationMechanism, Nanos, ResolvedDomain, ResolvedPlan, StepKind,
 };
 
-use self::second::{Waiting, active_here, refuse_second};
+use self::only_one_plan::{Waiting, active_here, refuse_second};
+use crate::active_plan;
 use crate::boot_loader::{self, BootReport};
 use crate::changes::Changes;
 use crate::groups::Hierarchies;
@@ -30,12 +31,11 @@ use crate::kernel::{Kernel, RunningKernel};
 use crate::lock::Lock;
 use crate::release::release_first;
 use crate::shield::{self, ControlGroupVersion, Raised};
-use crate::standing;
 use crate::state::is_root;
 use crate::systemd;
 use crate::{HostError, StateDirectory, journal};
 
-pub use self::second::{check_before_restart, check_that_no_plan_is_active};
+pub use self::only_one_plan::{check_before_restart, check_that_no_plan_is_active};
 
 /// A plan that is to stand.
 #[derive(Debug)]
@@ -81,12 +81,12 @@ fn apply_on(
         findings: release_first(&*kernel, state)?,
         ..begun(&*kernel, application)
     };
-    standing::write(state, &plan)?;
+    active_plan::write(state, &plan)?;
     let mut changes = Changes::standing(Arc::clone(&kernel), state);
     let made = make(&mut changes, &mut plan, progress).and_then(|()| {
         plan.state = ActivePlanState::Active;
         changes.step()?;
-        standing::write(state, &plan)?;
+        active_plan::write(state, &plan)?;
         changes.step()
     });
     match made {
@@ -94,7 +94,7 @@ fn apply_on(
         Err(error) => {
             // If this fails too, the journal still has it all, for `release`.
             if changes.undo().is_ok() {
-                let _ = standing::remove(state);
+                let _ = active_plan::remove(state);
             }
             Err(error)
         }
@@ -135,7 +135,7 @@ fn prepare_restart_on(
             state: ActivePlanState::AwaitsRestart,
             ..begun(&*kernel, application)
         };
-        standing::write(state, &plan)?;
+        active_plan::write(state, &plan)?;
     }
     Ok(report)
 }
@@ -206,7 +206,7 @@ fn raise_isolation_of_all(
     progress: &mut dyn FnMut(&ChangeStep),
 ) -> Result<(), HostError> {
     // Before the walls: a slice of systemd that lists their CPUs would make partitions invalid.
-    let slices = left::slices(&plan.resolved, &plan.changes);
+    let slices = left_to_others::slices(&plan.resolved, &plan.changes);
     if steps.iter().any(|step| step.kind == StepKind::Isolation) && !slices.is_empty() {
         let told = systemd::keep_slices_on(changes, &slices, &plan.resolved.housekeeping)?;
         plan.findings.extend(told);
@@ -248,7 +248,7 @@ fn raise_isolation_of_all(
         changes,
         &shielded,
         &resolved.housekeeping,
-        &left::kept_away(&resolved, &plan.changes),
+        &left_to_others::kept_away(&resolved, &plan.changes),
     )?;
     plan.findings.extend(kept.findings);
     for interrupt in kept.interrupts {

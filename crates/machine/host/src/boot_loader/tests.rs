@@ -16,7 +16,7 @@ use super::{BootLoader, arguments, files, plan_boot};
 use crate::kernel::Kernel;
 use crate::policy::Attributes;
 use crate::release::{release_first, release_locked};
-use crate::{HostError, MachineRoot, Said, StateDirectory};
+use crate::{CapturedOutput, HostError, MachineRoot, StateDirectory};
 
 const WANTED: &[&str] = &["isolcpus=managed_irq,domain,2-3", "nohz_full=2-3", "nosmt"];
 
@@ -189,7 +189,7 @@ impl Kernel for Directory {
         self.alive()?;
         files::remove_temporary(&self.path(path))
     }
-    fn run(&self, words: &[String], _limit: Duration) -> io::Result<Said> {
+    fn run(&self, words: &[String], _limit: Duration) -> io::Result<CapturedOutput> {
         self.alive()?;
         let answer = match words.first().map(String::as_str) {
             Some("/usr/sbin/update-grub") => self.make(UPDATE_GRUB),
@@ -197,7 +197,7 @@ impl Kernel for Directory {
             _ => return Err(io::ErrorKind::NotFound.into()),
         };
         let code = if answer.is_ok() { 0 } else { 1 << 8 };
-        Ok(Said {
+        Ok(CapturedOutput {
             status: Some(ExitStatus::from_raw(code)),
             output: String::new(),
             errors: answer

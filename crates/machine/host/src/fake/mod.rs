@@ -512,7 +512,11 @@ impl Kernel for FakeKernel {
         Ok(())
     }
 
-    fn run(&self, words: &[String], _limit: std::time::Duration) -> io::Result<crate::Said> {
+    fn run(
+        &self,
+        words: &[String],
+        _limit: std::time::Duration,
+    ) -> io::Result<crate::CapturedOutput> {
         self.alive()?.run(words)
     }
 

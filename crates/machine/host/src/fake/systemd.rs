@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 
 use super::Machine;
-use crate::Said;
+use crate::CapturedOutput;
 
 /// A unit of systemd.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +26,7 @@ impl Machine {
         self.units.insert(name.to_owned(), unit);
     }
 
-    pub(super) fn run(&mut self, words: &[String]) -> io::Result<Said> {
+    pub(super) fn run(&mut self, words: &[String]) -> io::Result<CapturedOutput> {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let mut output = String::new();
         let is_known = match words.as_slice() {
@@ -71,7 +71,7 @@ impl Machine {
             ["/usr/bin/systemctl", "daemon-reload"] => true,
             _ => return Err(io::ErrorKind::NotFound.into()),
         };
-        Ok(Said {
+        Ok(CapturedOutput {
             status: Some(ExitStatus::from_raw(if is_known { 0 } else { 1 << 8 })),
             output,
             errors: String::new(),

@@ -19,7 +19,7 @@ use crate::lock::{Lock, SharedLock};
 use crate::policy::Attributes;
 use crate::release::release_locked;
 use crate::tasks::{self, processes, threads_of};
-use crate::{AtOurEnd, HostError, StateDirectory, journal, spawn_tied};
+use crate::{HostError, OnParentExit, StateDirectory, journal, spawn_tied};
 
 const STEPS: &str = "RAMPART_TEST_END_AFTER";
 const STATE: &str = "RAMPART_TEST_STATE";
@@ -106,7 +106,7 @@ impl Witnesses {
         let witnesses = [None, Some(shielded), Some(housekeeping)].map(|cpus| {
             let mut command = Command::new("sleep");
             command.arg("600");
-            let child = spawn_tied(command, AtOurEnd::Kill).expect("sleep");
+            let child = spawn_tied(command, OnParentExit::Kill).expect("sleep");
             if let Some(cpus) = cpus {
                 RunningKernel
                     .set_affinity(child.id(), cpus)
@@ -229,7 +229,7 @@ fn child() {
         Shield::raise_on(kernel, Some(lock), &state, &shielded, &housekeeping).expect("raise");
     let mut command = Command::new("sleep");
     command.arg("60");
-    let mut inside = spawn_tied(command, AtOurEnd::Kill).expect("sleep");
+    let mut inside = spawn_tied(command, OnParentExit::Kill).expect("sleep");
     shield.admit(inside.id()).expect("admit");
     assert_eq!(
         RunningKernel.affinity(inside.id()).expect("affinity"),
@@ -394,7 +394,7 @@ fn without_root_a_process_is_bound_and_nothing_else_changes() {
     assert!(shield.report().findings[0].to_string().contains("sudo"));
     let mut command = Command::new("sleep");
     command.arg("60");
-    let mut inside = spawn_tied(command, AtOurEnd::Kill).expect("sleep");
+    let mut inside = spawn_tied(command, OnParentExit::Kill).expect("sleep");
     shield.admit(inside.id()).expect("admit");
     assert_eq!(
         RunningKernel.affinity(inside.id()).expect("affinity"),
@@ -442,7 +442,7 @@ fn a_budget_lets_a_thread_in_a_group_become_real_time() {
     }
     let mut command = Command::new("sleep");
     command.arg("60");
-    let mut inside = spawn_tied(command, AtOurEnd::Kill).expect("sleep");
+    let mut inside = spawn_tied(command, OnParentExit::Kill).expect("sleep");
     let number = inside.id().to_string();
     kernel
         .write(&inner.join("cgroup.procs"), &number)

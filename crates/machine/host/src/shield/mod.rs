@@ -7,13 +7,13 @@ mod interrupts;
 #[cfg(test)]
 pub(crate) mod live_tests;
 mod partition;
-mod standing;
+mod shield_of_active_plan;
 #[cfg(test)]
 mod tests;
 mod threads;
 
 pub use crate::groups::ControlGroupVersion;
-pub use standing::{active_domain, refuse_beside_a_plan};
+pub use shield_of_active_plan::{active_domain, refuse_if_a_plan_is_active};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -118,7 +118,7 @@ impl Shield {
     ///
     /// # Errors
     /// If the CPUs make no sense here, a shield of another process or an applied plan stands (its
-    /// walls are entered with [`Shield::standing`]), or the journal cannot be written. What had been changed by then is restored.
+    /// walls are entered with [`Shield::of_active_domain`]), or the journal cannot be written. What had been changed by then is restored.
     pub fn raise(
         state: &StateDirectory,
         cpus: &CpuSet,
@@ -129,7 +129,7 @@ impl Shield {
             return Ok(Self::without_root(state, cpus));
         }
         let lock = SharedLock::take(state, true)?;
-        standing::refuse_beside_a_plan(state, cpus)?;
+        shield_of_active_plan::refuse_if_a_plan_is_active(state, cpus)?;
         Self::raise_on(
             Arc::new(RunningKernel),
             Some(lock),

@@ -10,14 +10,14 @@ use super::{Interval, Span};
 
 /// Whose time on the CPU a sample was taken in, which is no cause of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Taker {
+pub enum Measurer {
     /// The measuring thread of that CPU.
     Meter,
     /// A guest: the thread of this id runs its virtual CPU, on which the meter is.
     VirtualCpu(u32),
 }
 
-impl Taker {
+impl Measurer {
     /// Whether a thread, as the trace names it (`NAME:ID`), is this one on `cpu`.
     fn is_named(self, name: &str, cpu: CpuId) -> bool {
         match self {
@@ -44,7 +44,7 @@ impl Taker {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TracedSample {
     /// Who took it.
-    pub taker: Taker,
+    pub measurer: Measurer,
     /// The CPU.
     pub cpu: CpuId,
     /// The sample, on the clock of this kernel.
@@ -87,7 +87,9 @@ pub fn explain<'a>(
         let Some(interval) = overlapping.get(index) else {
             continue;
         };
-        if interval.kind == CauseKind::Thread && sample.taker.is_named(&interval.name, sample.cpu) {
+        if interval.kind == CauseKind::Thread
+            && sample.measurer.is_named(&interval.name, sample.cpu)
+        {
             own_time += length;
             continue;
         }
@@ -117,7 +119,7 @@ pub fn explain<'a>(
     // A little of it is the way from the kernel's switch to the meter's own look at the clock.
     let lingered = own_time.saturating_sub(sample.work).min(disturbed);
     if lingered.0 > disturbed.0 / 10 && lingered > RESOLUTION {
-        causes.push(unseen(sample.taker.lingering(), begun, lingered));
+        causes.push(unseen(sample.measurer.lingering(), begun, lingered));
     }
     if let Some(gap) = lost_in(lost, begun, sample.event.at) {
         causes.push(unseen(LOST, gap.start, gap.end.saturating_sub(gap.start)));

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use rampart_model::{CpuId, CpuSet, ExplainedWorst, Finding, Severity};
 
 pub use assemble::{Interval, Span};
-pub use explain::{Taker, TracedSample, explain};
+pub use explain::{Measurer, TracedSample, explain};
 
 use crate::changes::Changes;
 use crate::kernel::{Kernel, RunningKernel};

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use rampart_model::{CauseKind, CpuId, Nanos, WorstEvent};
 
 use super::assemble::Assembler;
-use super::{Interval, Span, Taker, TracedSample, explain};
+use super::{Interval, Measurer, Span, TracedSample, explain};
 
 const OSNOISE: &str = include_str!("../../../../../tests/fixtures/trace/osnoise.txt");
 const EVENTS: &str = include_str!("../../../../../tests/fixtures/trace/events.txt");
@@ -23,7 +23,7 @@ fn assembled(text: &str) -> Vec<Interval> {
 
 fn sample(at: u64, value: u64) -> TracedSample {
     TracedSample {
-        taker: Taker::Meter,
+        measurer: Measurer::Meter,
         cpu: CpuId(1),
         event: WorstEvent {
             at: Nanos(at),
@@ -260,7 +260,7 @@ fn the_thread_of_a_virtual_cpu_is_the_guest_and_no_cause() {
         thread("CPU 1/KVM:77", 4_940_000, 5_100_000),
     ];
     let of_the_guest = TracedSample {
-        taker: Taker::VirtualCpu(77),
+        measurer: Measurer::VirtualCpu(77),
         ..sample(5_000_000, 400_000)
     };
     let (causes, unexplained) = told(&intervals, of_the_guest);
@@ -278,7 +278,7 @@ fn the_thread_of_a_virtual_cpu_is_the_guest_and_no_cause() {
     assert_eq!(unexplained, 40);
     // The virtual CPU of another guest is a thread like any other.
     let other = TracedSample {
-        taker: Taker::VirtualCpu(7),
+        measurer: Measurer::VirtualCpu(7),
         ..of_the_guest
     };
     let (causes, unexplained) = told(&intervals, other);

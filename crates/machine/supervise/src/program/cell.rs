@@ -15,7 +15,7 @@ use rampart_cells::resolve::{CpuWish, Request, SharedWish, Writer};
 use rampart_host::StateDirectory;
 use rampart_model::{CellOptions, CellWriter, Finding, PlannedDomain, Severity};
 
-use super::{Ended, Order, Program};
+use super::{Program, ProgramExit, StartRequest};
 use crate::SuperviseError;
 
 struct Cell {
@@ -28,7 +28,9 @@ struct Cell {
     linux: Option<LinuxCell>,
 }
 
-pub(super) fn start(order: &Order<'_>) -> Result<(Box<dyn Program>, Vec<Finding>), SuperviseError> {
+pub(super) fn start(
+    order: &StartRequest<'_>,
+) -> Result<(Box<dyn Program>, Vec<Finding>), SuperviseError> {
     let domain = order.domain;
     let path = order.files.log();
     let log = crate::log::open(&path).map_err(SuperviseError::file("write the log", &path))?;
@@ -80,7 +82,7 @@ pub(super) fn start(order: &Order<'_>) -> Result<(Box<dyn Program>, Vec<Finding>
 
 /// Brings the hypervisor under Linux, if it is not there. That this is so is on disk before, so that
 /// `rampart release` takes it away again.
-fn enable(order: &Order<'_>) -> Result<(), SuperviseError> {
+fn enable(order: &StartRequest<'_>) -> Result<(), SuperviseError> {
     if operate::is_enabled() {
         return Ok(());
     }
@@ -129,7 +131,7 @@ fn options(domain: &PlannedDomain) -> CellOptions {
 }
 
 /// What the plan asks for.
-fn request(order: &Order<'_>) -> Request {
+fn request(order: &StartRequest<'_>) -> Request {
     let domain = order.domain;
     let options = options(domain);
     let bytes = domain.memory.as_ref().map_or(0, |memory| memory.size.0);
@@ -214,7 +216,7 @@ impl Cell {
         }
     }
 
-    fn end(&self, reason: StopReason) -> Ended {
+    fn end(&self, reason: StopReason) -> ProgramExit {
         let success = matches!(reason, StopReason::SystemOff);
         let mut status = stop_words(reason).to_owned();
         let report = self.operator.report(&self.name).ok();
@@ -226,7 +228,7 @@ impl Cell {
                 failure.program_counter, failure.guest_address, failure.syndrome
             );
         }
-        Ended { status, success }
+        ProgramExit { status, success }
     }
 }
 
@@ -235,16 +237,16 @@ impl Program for Cell {
         None
     }
 
-    fn ended(&mut self) -> Option<Ended> {
+    fn ended(&mut self) -> Option<ProgramExit> {
         let state = self.operator.state(self.number);
         let ended = match state {
             Ok((CellState::Running, _)) => return None,
-            Ok((CellState::Free, _)) => Ended {
+            Ok((CellState::Free, _)) => ProgramExit {
                 status: "somebody destroyed it".to_owned(),
                 success: false,
             },
             Ok((_, reason)) => self.end(reason),
-            Err(_) => Ended {
+            Err(_) => ProgramExit {
                 status: "the hypervisor is gone".to_owned(),
                 success: false,
             },
@@ -263,7 +265,7 @@ impl Program for Cell {
     }
 
     /// A cell is not asked: its memory is taken away, and it cannot tell.
-    fn stop(&mut self, _limit: Duration) -> Ended {
+    fn stop(&mut self, _limit: Duration) -> ProgramExit {
         self.listen();
         let destroyed = match self.linux.take() {
             Some(linux) => linux.destroy().map_err(|error| error.to_string()),
@@ -273,11 +275,11 @@ impl Program for Cell {
             }
         };
         match destroyed {
-            Ok(()) => Ended {
+            Ok(()) => ProgramExit {
                 status: "destroyed; its memory is wiped".to_owned(),
                 success: true,
             },
-            Err(error) => Ended {
+            Err(error) => ProgramExit {
                 status: format!("it is not destroyed: {error}"),
                 success: false,
             },

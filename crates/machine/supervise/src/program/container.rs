@@ -8,10 +8,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rampart_domain::{ContainerOrder, PlannedContainer};
-use rampart_host::{Place, PlacementGroup, descendants, place_process};
+use rampart_host::{PlacementGroup, ThreadPlacement, descendants, place_process};
 use rampart_model::{ContainerSource, Finding, Severity, SupervisedContainer};
 
-use super::{Ended, Order, Program, Tended, end, judge, logged, wait};
+use super::{Program, ProgramExit, StartRequest, ThreadPlacer, end, judge, logged, wait};
 use crate::SuperviseError;
 
 /// How long an engine may take until the container's first process runs; it may have to fetch an
@@ -22,11 +22,13 @@ struct Container {
     child: Child,
     container: PlannedContainer,
     process: u32,
-    tended: Tended,
+    tended: ThreadPlacer,
     record: SupervisedContainer,
 }
 
-pub(super) fn start(order: &Order<'_>) -> Result<(Box<dyn Program>, Vec<Finding>), SuperviseError> {
+pub(super) fn start(
+    order: &StartRequest<'_>,
+) -> Result<(Box<dyn Program>, Vec<Finding>), SuperviseError> {
     let nothing = ContainerSource::default();
     let destination = order.destination;
     // The engine has the group relative to the root of each hierarchy.
@@ -36,7 +38,7 @@ pub(super) fn start(order: &Order<'_>) -> Result<(Box<dyn Program>, Vec<Finding>
 }
 
 fn run(
-    order: &Order<'_>,
+    order: &StartRequest<'_>,
     nothing: &ContainerSource,
     parent: Option<String>,
     group: PlacementGroup,
@@ -81,7 +83,7 @@ fn run(
         },
         child,
         process,
-        tended: Tended::new(order),
+        tended: ThreadPlacer::new(order),
         container,
     };
     match program.place(order, group) {
@@ -96,7 +98,7 @@ fn run(
     }
 }
 
-fn spawn(command: Command, order: &Order<'_>) -> Result<Child, SuperviseError> {
+fn spawn(command: Command, order: &StartRequest<'_>) -> Result<Child, SuperviseError> {
     let program = command.get_program().to_string_lossy().into_owned();
     logged(command, order.files)?
         .spawn()
@@ -112,10 +114,10 @@ impl Container {
     /// in one that the engine has chosen.
     fn place(
         &self,
-        order: &Order<'_>,
+        order: &StartRequest<'_>,
         group: PlacementGroup,
     ) -> Result<Vec<Finding>, SuperviseError> {
-        let location = Place {
+        let location = ThreadPlacement {
             group: if self.container.takes_parent() {
                 PlacementGroup::AsIs
             } else {
@@ -139,8 +141,13 @@ impl Program for Container {
         Some(self.process)
     }
 
-    fn ended(&mut self) -> Option<Ended> {
-        let ended = self.child.try_wait().ok().flatten().map(Ended::from)?;
+    fn ended(&mut self) -> Option<ProgramExit> {
+        let ended = self
+            .child
+            .try_wait()
+            .ok()
+            .flatten()
+            .map(ProgramExit::from)?;
         // A directory that stays is emptied at the next start.
         let _ = self.container.remove();
         Some(ended)
@@ -150,14 +157,14 @@ impl Program for Container {
         self.tended.tend(self.process)
     }
 
-    fn stop(&mut self, limit: Duration) -> Ended {
+    fn stop(&mut self, limit: Duration) -> ProgramExit {
         let asked = self.container.stop(limit);
         let mut ended = wait(&mut self.child, limit);
         if ended.is_none() || asked.is_err() {
             // Whatever is in its way, it does not stay.
             let _ = self.container.remove();
             ended = ended.map(Some).unwrap_or_else(|| {
-                wait(&mut self.child, Duration::from_secs(10)).map(|ended| Ended {
+                wait(&mut self.child, Duration::from_secs(10)).map(|ended| ProgramExit {
                     status: format!(
                         "{}, removed after it had not stopped within {} s",
                         ended.status,

@@ -4,15 +4,17 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use rampart_domain::{GuestEnd, GuestOrder, PlannedGuest, VirtualCpuPlace};
+use rampart_domain::{GuestEnd, GuestOrder, PlannedGuest, VirtualCpuPlacement};
 use rampart_model::{CpuId, CpuSet, Finding, SchedulingPolicy, Severity};
 
-use super::{Ended, LOOK_AGAIN, Order, Program};
+use super::{LOOK_AGAIN, Program, ProgramExit, StartRequest};
 use crate::SuperviseError;
 
 struct Guest(Option<PlannedGuest>, u32);
 
-pub(super) fn start(order: &Order<'_>) -> Result<(Box<dyn Program>, Vec<Finding>), SuperviseError> {
+pub(super) fn start(
+    order: &StartRequest<'_>,
+) -> Result<(Box<dyn Program>, Vec<Finding>), SuperviseError> {
     let guest = describe(order)?;
     let (guest, findings) = PlannedGuest::start(guest, order.destination.group.clone())?;
     let process = guest.process();
@@ -20,7 +22,7 @@ pub(super) fn start(order: &Order<'_>) -> Result<(Box<dyn Program>, Vec<Finding>
 }
 
 /// The guest that the plan asks for, on the CPUs that it got.
-fn describe(order: &Order<'_>) -> Result<GuestOrder, SuperviseError> {
+fn describe(order: &StartRequest<'_>) -> Result<GuestOrder, SuperviseError> {
     let domain = order.domain;
     let resolved = order.standing.plan.resolved.domain(&domain.name);
     let (Some(vcpus), Some(memory), Some(resolved)) = (&domain.vcpus, &domain.memory, resolved)
@@ -61,7 +63,7 @@ fn describe(order: &Order<'_>) -> Result<GuestOrder, SuperviseError> {
                     .as_ref()
                     .is_none_or(|real_time| real_time.contains(CpuId(number)));
                 let policy = request.policy.map(|policy| policy.0);
-                VirtualCpuPlace {
+                VirtualCpuPlacement {
                     cpus: cpu.map_or_else(|| emulator.clone(), CpuSet::single),
                     policy: policy
                         .filter(|_| real_time)
@@ -79,7 +81,7 @@ fn describe(order: &Order<'_>) -> Result<GuestOrder, SuperviseError> {
     })
 }
 
-impl From<GuestEnd> for Ended {
+impl From<GuestEnd> for ProgramExit {
     fn from(end: GuestEnd) -> Self {
         Self {
             status: end.status,
@@ -93,10 +95,10 @@ impl Program for Guest {
         Some(self.1)
     }
 
-    fn ended(&mut self) -> Option<Ended> {
+    fn ended(&mut self) -> Option<ProgramExit> {
         match &mut self.0 {
-            Some(guest) => guest.ended().map(Ended::from),
-            None => Some(Ended {
+            Some(guest) => guest.ended().map(ProgramExit::from),
+            None => Some(ProgramExit {
                 status: "ended".to_owned(),
                 success: true,
             }),
@@ -116,9 +118,9 @@ impl Program for Guest {
         })
     }
 
-    fn stop(&mut self, limit: Duration) -> Ended {
+    fn stop(&mut self, limit: Duration) -> ProgramExit {
         let Some(mut guest) = self.0.take() else {
-            return Ended {
+            return ProgramExit {
                 status: "ended".to_owned(),
                 success: true,
             };
@@ -133,7 +135,7 @@ impl Program for Guest {
             std::thread::sleep(LOOK_AGAIN);
         }
         guest.end();
-        Ended {
+        ProgramExit {
             status: format!(
                 "ended by its monitor, after it had not powered off within {} s",
                 limit.as_secs_f64()

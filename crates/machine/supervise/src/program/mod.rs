@@ -15,18 +15,18 @@ use rampart_model::{DomainKind, Finding, PlannedDomain, Severity, SupervisedCont
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use crate::SuperviseError;
+use crate::active_plan::{Destination, LoadedPlan};
 use crate::control::Launcher;
 use crate::record::Files;
-use crate::standing::{Destination, Standing};
 
 /// Pause between two looks at something that ends.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// What a program is started with.
 #[derive(Debug)]
-pub(crate) struct Order<'a> {
+pub(crate) struct StartRequest<'a> {
     pub(crate) state: &'a StateDirectory,
-    pub(crate) standing: &'a Standing,
+    pub(crate) standing: &'a LoadedPlan,
     pub(crate) domain: &'a PlannedDomain,
     pub(crate) destination: &'a Destination,
     pub(crate) files: &'a Files,
@@ -37,12 +37,12 @@ pub(crate) struct Order<'a> {
 
 /// How a program ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Ended {
+pub(crate) struct ProgramExit {
     pub(crate) status: String,
     pub(crate) success: bool,
 }
 
-impl From<ExitStatus> for Ended {
+impl From<ExitStatus> for ProgramExit {
     fn from(status: ExitStatus) -> Self {
         Self {
             status: status.to_string(),
@@ -57,13 +57,13 @@ pub(crate) trait Program {
     fn process(&self) -> Option<u32>;
 
     /// How it ended; none as long as it runs.
-    fn ended(&mut self) -> Option<Ended>;
+    fn ended(&mut self) -> Option<ProgramExit>;
 
     /// Looks after it, once a second: threads that are new. Says what is amiss.
     fn tend(&mut self) -> Vec<Finding>;
 
     /// Asks it to end, ends it when `limit` is over, and leaves nothing of it.
-    fn stop(&mut self, limit: Duration) -> Ended;
+    fn stop(&mut self, limit: Duration) -> ProgramExit;
 
     /// The container that it is.
     fn container(&self) -> Option<SupervisedContainer> {
@@ -82,7 +82,9 @@ pub(crate) fn has_work(domain: &PlannedDomain) -> bool {
 }
 
 /// Starts what a domain runs, in its place. The findings tell what was not granted as asked.
-pub(crate) fn start(order: &Order<'_>) -> Result<(Box<dyn Program>, Vec<Finding>), SuperviseError> {
+pub(crate) fn start(
+    order: &StartRequest<'_>,
+) -> Result<(Box<dyn Program>, Vec<Finding>), SuperviseError> {
     match order.domain.kind {
         DomainKind::Host | DomainKind::Task => task::start(order),
         DomainKind::Container => container::start(order),
@@ -138,15 +140,15 @@ fn group_of(process: u32) -> Option<Pid> {
 }
 
 /// Waits until a child has ended, at most `limit`.
-fn wait(child: &mut Child, limit: Duration) -> Option<Ended> {
+fn wait(child: &mut Child, limit: Duration) -> Option<ProgramExit> {
     rampart_host::wait_within(child, limit)
         .ok()
         .flatten()
-        .map(Ended::from)
+        .map(ProgramExit::from)
 }
 
 /// Ends a child and its process group: SIGTERM, then SIGKILL when the limit is over.
-fn end(child: &mut Child, limit: Duration) -> Ended {
+fn end(child: &mut Child, limit: Duration) -> ProgramExit {
     let group = group_of(child.id());
     let signal = |signal| {
         if let Some(group) = group {
@@ -158,14 +160,14 @@ fn end(child: &mut Child, limit: Duration) -> Ended {
     let ended = wait(child, limit).unwrap_or_else(|| {
         signal(Signal::KILL);
         rampart_host::end_child(child).map_or_else(
-            || Ended {
+            || ProgramExit {
                 status: format!(
                     "SIGTERM and SIGKILL, and it has not ended; it hangs in the kernel: cat /proc/{}/stack",
                     child.id()
                 ),
                 success: false,
             },
-            |status| Ended {
+            |status| ProgramExit {
                 status: format!("{status}, after SIGTERM had not ended it within {} s", limit.as_secs_f64()),
                 success: false,
             },
@@ -202,15 +204,15 @@ pub(crate) fn gone_within(process: u32, start: u64, limit: Duration) -> bool {
 
 /// The threads of a program that the plan's `threads` speak of.
 #[derive(Debug)]
-struct Tended {
+struct ThreadPlacer {
     domain: PlannedDomain,
     cpus: rampart_model::CpuSet,
     /// Threads that are in their place, with the names that they had then.
     seen: std::collections::BTreeMap<u32, String>,
 }
 
-impl Tended {
-    fn new(order: &Order<'_>) -> Self {
+impl ThreadPlacer {
+    fn new(order: &StartRequest<'_>) -> Self {
         Self {
             domain: order.domain.clone(),
             cpus: order.destination.cpus.clone(),
@@ -231,7 +233,7 @@ impl Tended {
         for process in processes {
             for (thread, name) in rampart_host::process_threads(process) {
                 if self.seen.get(&thread) != Some(&name)
-                    && let Some(location) = crate::rules::place(&self.domain, &self.cpus, &name)
+                    && let Some(location) = crate::thread_rules::placement_of_thread(&self.domain, &self.cpus, &name)
                     // One that ends meanwhile needs no place.
                     && let Ok(placed) = rampart_host::place_thread(thread, &location)
                 {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rampart_model::{Finding, Severity};
 
-use super::{Ended, Order, Program, Tended, end, logged};
+use super::{Program, ProgramExit, StartRequest, ThreadPlacer, end, logged};
 use crate::SuperviseError;
 
 /// How long the way from the start to the program's first instruction may take.
@@ -17,10 +17,12 @@ const LAUNCH_LIMIT: Duration = Duration::from_secs(30);
 
 struct Task {
     child: Child,
-    tended: Tended,
+    tended: ThreadPlacer,
 }
 
-pub(super) fn start(order: &Order<'_>) -> Result<(Box<dyn Program>, Vec<Finding>), SuperviseError> {
+pub(super) fn start(
+    order: &StartRequest<'_>,
+) -> Result<(Box<dyn Program>, Vec<Finding>), SuperviseError> {
     let not_started = |cause| SuperviseError::NotStarted {
         program: order.launcher.program.display().to_string(),
         cause,
@@ -70,7 +72,7 @@ pub(super) fn start(order: &Order<'_>) -> Result<(Box<dyn Program>, Vec<Finding>
     }
     let mut task = Task {
         child,
-        tended: Tended::new(order),
+        tended: ThreadPlacer::new(order),
     };
     let findings = task.tend();
     Ok((Box::new(task), findings))
@@ -81,16 +83,16 @@ impl Program for Task {
         Some(self.child.id())
     }
 
-    fn ended(&mut self) -> Option<Ended> {
+    fn ended(&mut self) -> Option<ProgramExit> {
         super::end_what_stayed(&self.child);
-        self.child.try_wait().ok().flatten().map(Ended::from)
+        self.child.try_wait().ok().flatten().map(ProgramExit::from)
     }
 
     fn tend(&mut self) -> Vec<Finding> {
         self.tended.tend(self.child.id())
     }
 
-    fn stop(&mut self, limit: Duration) -> Ended {
+    fn stop(&mut self, limit: Duration) -> ProgramExit {
         end(&mut self.child, limit)
     }
 }

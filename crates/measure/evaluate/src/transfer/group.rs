@@ -104,7 +104,7 @@ impl Member {
             ..plan.clone()
         };
         let running = self.running.as_mut();
-        if !running.is_some_and(|running| matches!(running.again(&plan), Ok(true))) {
+        if !running.is_some_and(|running| matches!(running.rearm(&plan), Ok(true))) {
             return false;
         }
         *self = Self {

@@ -192,7 +192,7 @@ fn start_inside(
     } else {
         MARGIN
     };
-    let command = if inside.holds_the_meter_alone() {
+    let command = if inside.has_only_the_meter() {
         let longest = wish.duration + METERS_MARGIN;
         meter_command_inside(wish.load, number, longest).ok_or_else(|| {
             Finding::new(

@@ -205,7 +205,7 @@ fn places(
 
 fn domain_of(location: &Place) -> Box<dyn Domain> {
     match &location.domain {
-        Some(domain) => rampart_domain::standing(domain),
+        Some(domain) => rampart_domain::active_domain(domain),
         None => rampart_domain::domain_in(
             DomainSelection::of(DomainKind::Host),
             &StateDirectory::standard(),

@@ -141,7 +141,7 @@ fn kernel_threads(proc: &Path) -> Vec<(String, SchedulingPolicy)> {
             let name = fs::read_to_string(entry.path().join("comm")).ok()?;
             let name = name.trim_end().to_owned();
             VitalThread::of(&name)?;
-            Some((name, crate::placement::policy(id)?))
+            Some((name, crate::meter_placement::policy(id)?))
         })
         .collect()
 }

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use rampart_model::{Accelerator, GuestThreadRole, Nanos, SchedulingPolicy};
 
-use super::super::arguments::arguments;
 use super::super::description::Board;
 use super::super::description::tests::{example, set};
+use super::super::qemu_arguments::arguments;
 use super::*;
 
 /// The knobs of a guest whose program runs with the arguments that it is given.

@@ -35,7 +35,7 @@ impl GuestKernel {
 
 /// Where kernels are looked for.
 #[derive(Debug, Clone)]
-pub(super) struct Places {
+pub(super) struct KernelLocations {
     /// The root of the file system.
     pub(super) root: PathBuf,
     /// Release of the kernel that runs here.
@@ -46,7 +46,7 @@ pub(super) struct Places {
     pub(super) modules: Option<PathBuf>,
 }
 
-impl Places {
+impl KernelLocations {
     /// Those of the running machine and of the environment.
     pub(super) fn standard() -> Self {
         let named = |variable| {
@@ -225,8 +225,8 @@ mod tests {
         bytes
     }
 
-    fn places(root: &Path) -> Places {
-        Places {
+    fn places(root: &Path) -> KernelLocations {
+        KernelLocations {
             root: root.to_owned(),
             release: "6.1.0-1-rt".to_owned(),
             kernel: None,

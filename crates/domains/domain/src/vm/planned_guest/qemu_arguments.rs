@@ -123,11 +123,11 @@ mod tests {
 
     use rampart_model::SchedulingPolicy;
 
-    use super::super::VirtualCpuPlace;
+    use super::super::VirtualCpuPlacement;
     use super::*;
 
     fn order() -> GuestOrder {
-        let cpu = |cpus: &str, policy| VirtualCpuPlace {
+        let cpu = |cpus: &str, policy| VirtualCpuPlacement {
             cpus: cpus.parse().expect("CPUs"),
             policy,
         };

@@ -9,7 +9,7 @@ use rampart_cells::resolve::Resolved;
 use rampart_hypervisor_core::interface::REVISION;
 use rampart_model::{CellExits, CellPayload, CellReport, CpuSet, Finding, Nanos};
 
-use super::store::CellFile;
+use super::cell_records::CellFile;
 use crate::DomainError;
 
 /// The exits of a cell at one moment.

@@ -10,7 +10,7 @@ use rampart_host::StateDirectory;
 use rampart_model::{Finding, Severity};
 
 use crate::DomainError;
-use crate::process::{owner_lives, start_of};
+use crate::process_settings::{owner_lives, start_of};
 
 /// A guest's directory. Dropping it removes it.
 #[derive(Debug)]

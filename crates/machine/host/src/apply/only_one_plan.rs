@@ -4,7 +4,7 @@
 use rampart_model::{ActivePlan, ActivePlanState};
 
 use crate::kernel::{Kernel, RunningKernel};
-use crate::{HostError, StateDirectory, journal, standing};
+use crate::{HostError, StateDirectory, active_plan, journal};
 
 /// Whether a plan can be applied, or one stands already.
 ///
@@ -35,7 +35,7 @@ pub(super) fn active_here(
     kernel: &dyn Kernel,
     state: &StateDirectory,
 ) -> Result<Option<ActivePlan>, HostError> {
-    let present = standing::active_plan(state)?;
+    let present = active_plan::active_plan(state)?;
     Ok(present.filter(|present| present.boot == journal::boot_id(kernel)))
 }
 

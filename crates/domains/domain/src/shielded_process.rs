@@ -7,8 +7,8 @@ use rampart_model::{
     CpuSet, Finding, IsolationMechanism, MeterPlan, Nanos, PlacedBy, Severity, ShieldReport,
 };
 
-use crate::placement::{self, MeterThreads};
-use crate::process::Thread;
+use crate::meter_placement::{self, MeterThreads};
+use crate::process_settings::Thread;
 use crate::{DomainError, Start};
 
 /// The real-time budget asked for a meter's control group in each second: what the kernel
@@ -56,7 +56,7 @@ impl Environment {
             IsolationChoice::Bare => None,
         };
         let shield = if let Some(domain) = standing {
-            Some(Shield::standing(state, &domain)?)
+            Some(Shield::of_active_domain(state, &domain)?)
         } else if isolation == IsolationChoice::Bare {
             findings.push(no_wall_wanted(&cpus));
             None
@@ -110,7 +110,8 @@ impl Environment {
     /// Puts each thread of a meter that waits in its place: a measuring thread on its CPU under
     /// its policy, every other one on the housekeeping CPUs. Returns a measuring thread.
     pub(crate) fn place(&mut self, process: u32, plan: &MeterPlan) -> Result<u32, DomainError> {
-        let MeterThreads { measuring, others } = placement::find_threads(process, &plan.cpus)?;
+        let MeterThreads { measuring, others } =
+            meter_placement::find_threads(process, &plan.cpus)?;
         if let Some(shield) = &self.shield {
             match &self.group {
                 // The others are out already, and so are threads that they make.
@@ -136,8 +137,8 @@ impl Environment {
             self.grant_budget(process)?;
         }
         for (cpu, thread) in &measuring {
-            placement::bind(process, thread, &CpuSet::single(*cpu))?;
-            placement::schedule(process, thread, plan.policy)?;
+            meter_placement::bind(process, thread, &CpuSet::single(*cpu))?;
+            meter_placement::schedule(process, thread, plan.policy)?;
         }
         Ok(measuring.first().map_or(process, |(_, thread)| thread.id))
     }
@@ -155,7 +156,7 @@ impl Environment {
             None => true,
         };
         if out && !cpus.is_empty() {
-            placement::bind(process, thread, cpus)?;
+            meter_placement::bind(process, thread, cpus)?;
         }
         Ok(out)
     }

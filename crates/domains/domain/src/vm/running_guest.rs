@@ -12,9 +12,9 @@ use rampart_model::{
 
 use super::description::HOUSEKEEPING_INSIDE;
 use super::guest::{self, Guest, Numbering};
-use crate::environment::Environment;
-use crate::renumber;
+use crate::host_cpu_numbers;
 use crate::session::Session;
+use crate::shielded_process::Environment;
 use crate::{DomainError, Inside, Running};
 
 /// A guest that stays up between two runs.
@@ -129,7 +129,7 @@ fn no_clock(guest: &str, error: &DomainError) -> Finding {
 
 /// An event with the CPUs numbered as the host numbers them.
 fn on_host(event: MeterEvent, numbering: &Numbering) -> MeterEvent {
-    renumber::on_host(event, &|cpu| numbering.on_host(cpu))
+    host_cpu_numbers::on_host(event, &|cpu| numbering.on_host(cpu))
 }
 
 impl Running for RunningGuest {
@@ -160,7 +160,7 @@ impl Running for RunningGuest {
         self.session.stop();
     }
 
-    fn again(&mut self, plan: &MeterPlan) -> Result<bool, DomainError> {
+    fn rearm(&mut self, plan: &MeterPlan) -> Result<bool, DomainError> {
         self.prepare(plan)?;
         Ok(true)
     }

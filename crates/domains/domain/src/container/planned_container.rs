@@ -10,7 +10,7 @@ use rampart_model::{ContainerEngine, ContainerSource, CpuSet, Finding, Severity}
 
 use super::bundle;
 use super::engine::{Engine, MemoryGrant};
-use super::helper;
+use super::helper_program;
 use crate::DomainError;
 
 /// Pause between two questions whether a container's process is there.
@@ -129,7 +129,7 @@ impl PlannedContainer {
         loop {
             let text = match self.kind {
                 ContainerEngine::Embedded => fs::read_to_string(self.process_file()).ok(),
-                ContainerEngine::Podman | ContainerEngine::Docker => helper::run(
+                ContainerEngine::Podman | ContainerEngine::Docker => helper_program::run(
                     &self.program,
                     &["inspect", "--format", "{{.State.Pid}}", &self.id],
                 )
@@ -154,13 +154,16 @@ impl PlannedContainer {
         if self.kind == ContainerEngine::Embedded {
             // Whoever waits for its process sees whether that was enough.
             let root = self.runtime_state().display().to_string();
-            return helper::run(&self.program, &["--root", &root, "kill", &self.id, "TERM"])
-                .map(drop);
+            return helper_program::run(
+                &self.program,
+                &["--root", &root, "kill", &self.id, "TERM"],
+            )
+            .map(drop);
         }
         let seconds = limit.as_secs().max(1).to_string();
         let mut command = Command::new(&self.program);
         command.args(["stop", "--time", &seconds, &self.id]);
-        helper::finish_within(command, limit + Duration::from_secs(20)).map(drop)
+        helper_program::finish_within(command, limit + Duration::from_secs(20)).map(drop)
     }
 
     /// Removes it, whether or not it still runs, and its directory. Nothing there is no error.
@@ -174,16 +177,19 @@ impl PlannedContainer {
                 let root = self.runtime_state();
                 if root.join(id).exists() {
                     let root = root.display().to_string();
-                    helper::persist(&self.program, &["--root", &root, "delete", "--force", id])?;
+                    helper_program::persist(
+                        &self.program,
+                        &["--root", &root, "delete", "--force", id],
+                    )?;
                 }
             }
             ContainerEngine::Podman => {
                 let arguments = ["rm", "--force", "--ignore", "--time", "0", id];
-                helper::persist(&self.program, &arguments)?;
+                helper_program::persist(&self.program, &arguments)?;
             }
             ContainerEngine::Docker => {
                 // One that is not there is an error for docker, and none here.
-                let _ = helper::run(&self.program, &["rm", "--force", id]);
+                let _ = helper_program::run(&self.program, &["rm", "--force", id]);
             }
         }
         match fs::remove_dir_all(&self.directory) {

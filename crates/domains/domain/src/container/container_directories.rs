@@ -11,9 +11,9 @@ use rampart_host::StateDirectory;
 use rampart_model::{ContainerEngine, Finding, Severity};
 use serde::{Deserialize, Serialize};
 
-use super::helper;
+use super::helper_program;
 use crate::DomainError;
-use crate::process::start_of;
+use crate::process_settings::start_of;
 
 const RECORD: &str = "container.json";
 
@@ -125,19 +125,22 @@ fn remove(record: &Record, directory: &Path) -> Result<(), DomainError> {
             let root = directory.join("runtime");
             if root.join(id).exists() {
                 let root = root.display().to_string();
-                helper::persist(&record.program, &["--root", &root, "delete", "--force", id])?;
+                helper_program::persist(
+                    &record.program,
+                    &["--root", &root, "delete", "--force", id],
+                )?;
             }
         }
         ContainerEngine::Podman => {
-            helper::persist(
+            helper_program::persist(
                 &record.program,
                 &["rm", "--force", "--ignore", "--time", "0", id],
             )?;
         }
         ContainerEngine::Docker => {
             // `--rm` usually was faster, and an image that was never made is not there.
-            let _ = helper::run(&record.program, &["rm", "--force", id]);
-            let left = helper::run(
+            let _ = helper_program::run(&record.program, &["rm", "--force", id]);
+            let left = helper_program::run(
                 &record.program,
                 &[
                     "ps",
@@ -148,9 +151,9 @@ fn remove(record: &Record, directory: &Path) -> Result<(), DomainError> {
                 ],
             )?;
             if !left.trim().is_empty() {
-                helper::persist(&record.program, &["rm", "--force", id])?;
+                helper_program::persist(&record.program, &["rm", "--force", id])?;
             }
-            let _ = helper::run(&record.program, &["rmi", &image(id)]);
+            let _ = helper_program::run(&record.program, &["rmi", &image(id)]);
         }
     }
     fs::remove_dir_all(directory).map_err(DomainError::file("remove the directory", directory))

@@ -12,13 +12,13 @@ use rampart_qemu::QmpMonitor;
 use serde_json::{Value, json};
 
 use super::description::Description;
-use crate::environment::Environment;
-use crate::process::{self, Thread};
-use crate::{DomainError, placement};
+use crate::process_settings::{self, Thread};
+use crate::shielded_process::Environment;
+use crate::{DomainError, meter_placement};
 
 /// The threads of a guest's program.
 #[derive(Debug)]
-pub(super) struct Placement {
+pub(super) struct GuestThreads {
     process: u32,
     /// The thread of each virtual CPU, by the CPU's number.
     virtual_cpus: Vec<u32>,
@@ -28,7 +28,7 @@ pub(super) struct Placement {
 
 /// Where a thread belongs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct GuestThreadPlacement {
     pub(super) role: GuestThreadRole,
     pub(super) cpus: CpuSet,
     pub(super) policy: SchedulingPolicy,
@@ -37,16 +37,20 @@ pub(super) struct Place {
 }
 
 /// Where a thread belongs; pure.
-pub(super) fn place(thread: u32, virtual_cpus: &[u32], guest: &Description) -> Place {
+pub(super) fn place(
+    thread: u32,
+    virtual_cpus: &[u32],
+    guest: &Description,
+) -> GuestThreadPlacement {
     let number = virtual_cpus.iter().position(|other| *other == thread);
     match number.and_then(|number| Some((u32::try_from(number).ok()?, guest.cpus.get(number)?))) {
-        Some((number, cpu)) => Place {
+        Some((number, cpu)) => GuestThreadPlacement {
             role: GuestThreadRole::VirtualCpu(number),
             cpus: cpu.cpus.clone(),
             policy: cpu.policy,
             inside: cpu.cpus.intersection(&guest.housekeeping).is_empty(),
         },
-        None => Place {
+        None => GuestThreadPlacement {
             role: GuestThreadRole::Other,
             cpus: guest.emulator.clone(),
             policy: SchedulingPolicy::Other,
@@ -55,7 +59,7 @@ pub(super) fn place(thread: u32, virtual_cpus: &[u32], guest: &Description) -> P
     }
 }
 
-impl Placement {
+impl GuestThreads {
     /// Asks QEMU for the threads of its virtual CPUs. With `-S` they exist before the guest runs.
     pub(super) fn ask(qmp: &QmpMonitor, process: u32) -> Result<Self, DomainError> {
         let answer = qmp.execute("query-cpus-fast", json!({}))?;
@@ -75,7 +79,7 @@ impl Placement {
     pub(super) fn cpu_time(&self) -> Nanos {
         self.virtual_cpus
             .iter()
-            .filter_map(|thread| process::cpu_time(self.process, *thread))
+            .filter_map(|thread| process_settings::cpu_time(self.process, *thread))
             .sum()
     }
 
@@ -110,7 +114,7 @@ impl Placement {
         }
         for helper in kernel_helpers(self.process) {
             // They live in the kernel's own group; what it refuses is seen in the report.
-            let _ = placement::bind(self.process, &helper, &guest.emulator);
+            let _ = meter_placement::bind(self.process, &helper, &guest.emulator);
         }
         Ok(())
     }
@@ -118,9 +122,9 @@ impl Placement {
     /// Takes real-time policies back: a control group's budget cannot be withdrawn while a thread of
     /// such a policy is in it (kernel/sched/rt.c).
     pub(super) fn rest(&self) -> Result<(), DomainError> {
-        for thread in process::threads(self.process) {
+        for thread in process_settings::threads(self.process) {
             if self.virtual_cpus.contains(&thread.id) {
-                placement::schedule(self.process, &thread, SchedulingPolicy::Other)?;
+                meter_placement::schedule(self.process, &thread, SchedulingPolicy::Other)?;
             }
         }
         Ok(())
@@ -134,7 +138,7 @@ impl Placement {
         environment: &Environment,
     ) -> Result<bool, DomainError> {
         let mut shares = false;
-        for thread in process::threads(self.process) {
+        for thread in process_settings::threads(self.process) {
             if self.placed.contains(&thread.id) {
                 continue;
             }
@@ -154,25 +158,25 @@ impl Placement {
     fn put_one(
         &self,
         thread: &Thread,
-        location: &Place,
+        location: &GuestThreadPlacement,
         environment: &Environment,
     ) -> Result<bool, DomainError> {
         let out = if location.inside {
-            placement::bind(self.process, thread, &location.cpus)?;
+            meter_placement::bind(self.process, thread, &location.cpus)?;
             false
         } else {
             environment.house(self.process, thread, &location.cpus)?
         };
         // A thread that a real-time one gave birth to has its policy.
-        if placement::policy(thread.id) != Some(location.policy) {
-            placement::schedule(self.process, thread, location.policy)?;
+        if meter_placement::policy(thread.id) != Some(location.policy) {
+            meter_placement::schedule(self.process, thread, location.policy)?;
         }
         Ok(out)
     }
 
     /// Every thread as the kernel has it.
     pub(super) fn report(&self) -> Vec<GuestThread> {
-        process::threads(self.process)
+        process_settings::threads(self.process)
             .into_iter()
             .chain(kernel_helpers(self.process))
             .filter_map(|thread| {
@@ -181,8 +185,8 @@ impl Placement {
                     .iter()
                     .position(|other| *other == thread.id);
                 Some(GuestThread {
-                    cpus: placement::affinity(thread.id)?,
-                    policy: placement::policy(thread.id)?,
+                    cpus: meter_placement::affinity(thread.id)?,
+                    policy: meter_placement::policy(thread.id)?,
                     role: match number.and_then(|number| u32::try_from(number).ok()) {
                         Some(number) => GuestThreadRole::VirtualCpu(number),
                         None => GuestThreadRole::Other,

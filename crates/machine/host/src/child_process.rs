@@ -22,7 +22,7 @@ type Request = (Command, Sender<io::Result<Child>>);
 
 /// What children get when this process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AtOurEnd {
+pub enum OnParentExit {
     /// SIGKILL: for a program that has nothing to put away.
     Kill,
     /// SIGTERM: for a program that ends its own children and removes its own files.
@@ -42,10 +42,10 @@ pub enum AtOurEnd {
     unsafe_code,
     reason = "the standard library has no safe way to run code between fork and exec"
 )]
-pub fn spawn_tied(mut command: Command, at_our_end: AtOurEnd) -> io::Result<Child> {
-    let signal = match at_our_end {
-        AtOurEnd::Kill => Signal::KILL,
-        AtOurEnd::Terminate => Signal::TERM,
+pub fn spawn_tied(mut command: Command, on_parent_exit: OnParentExit) -> io::Result<Child> {
+    let signal = match on_parent_exit {
+        OnParentExit::Kill => Signal::KILL,
+        OnParentExit::Terminate => Signal::TERM,
     };
     let parent = rustix::process::getpid();
     command.process_group(0);
@@ -157,7 +157,7 @@ mod tests {
         let mut child = thread::spawn(|| {
             let mut command = Command::new("sleep");
             command.arg("60");
-            spawn_tied(command, AtOurEnd::Kill)
+            spawn_tied(command, OnParentExit::Kill)
         })
         .join()
         .expect("thread")
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_missing_program_is_told() {
-        let error = spawn_tied(Command::new("/nowhere/program"), AtOurEnd::Terminate);
+        let error = spawn_tied(Command::new("/nowhere/program"), OnParentExit::Terminate);
         assert_eq!(
             error.expect_err("must fail").kind(),
             io::ErrorKind::NotFound

@@ -2,7 +2,7 @@
 //! The active plan, and where each of its domains is.
 
 use rampart_host::{
-    Place, PlacementGroup, StateDirectory, active_plan, boot_id, home_group, is_inside,
+    PlacementGroup, StateDirectory, ThreadPlacement, active_plan, boot_id, home_group, is_inside,
 };
 use rampart_model::{
     ActivePlan, ActivePlanState, CpuSet, DomainKind, Finding, IsolationMechanism, Plan,
@@ -16,7 +16,7 @@ pub const HOUSEKEEPING: &str = "housekeeping";
 
 /// The active plan applied.
 #[derive(Debug, Clone)]
-pub struct Standing {
+pub struct LoadedPlan {
     /// What stands.
     pub plan: ActivePlan,
     /// The plan as its text says it.
@@ -44,7 +44,7 @@ fn missing(location: &str, what: &str, fix: String) -> SuperviseError {
     SuperviseError::Missing(Finding::new(Severity::Error, location, what).fix(fix))
 }
 
-impl Standing {
+impl LoadedPlan {
     /// The active plan; none where none is applied.
     ///
     /// # Errors
@@ -163,14 +163,14 @@ impl Standing {
     ///
     /// # Errors
     /// If `cpus` are not the destination's.
-    pub fn place(
+    pub fn placement(
         &self,
         destination: &Destination,
         process: u32,
         cpus: Option<&CpuSet>,
         policy: Option<SchedulingPolicy>,
         nice: Option<i32>,
-    ) -> Result<Place, SuperviseError> {
+    ) -> Result<ThreadPlacement, SuperviseError> {
         if destination.kind == Some(DomainKind::Cell) {
             return Err(SuperviseError::Usage(
                 Finding::new(
@@ -199,7 +199,7 @@ impl Standing {
             PlacementGroup::AsIs => self.way_out(process),
             group => group.clone(),
         };
-        Ok(Place {
+        Ok(ThreadPlacement {
             group,
             cpus: Some(wanted.clone()),
             policy: policy.or(destination.policy),
@@ -236,8 +236,8 @@ mod tests {
     fn without_a_plan_the_mend_is_to_apply_one() {
         let directory = tempfile::tempdir().expect("directory");
         let state = StateDirectory::at(directory.path());
-        assert!(Standing::load(&state).expect("none").is_none());
-        let error = Standing::required(&state).expect_err("none stands");
+        assert!(LoadedPlan::load(&state).expect("none").is_none());
+        let error = LoadedPlan::required(&state).expect_err("none stands");
         assert!(error.to_string().contains("rampart apply PLAN"), "{error}");
         assert_eq!(
             error.exit_code(),

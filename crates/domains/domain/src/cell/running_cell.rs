@@ -11,10 +11,10 @@ use rampart_model::{
 };
 
 use super::bare::{self, BareCell};
-use super::launched::Launched;
+use super::launched_cell::Launched;
 use super::linux::{self, LinuxInside};
 use crate::session::Session;
-use crate::{DomainError, Inside, Running, Start, renumber};
+use crate::{DomainError, Inside, Running, Start, host_cpu_numbers};
 
 /// A cell that stays up between two runs.
 pub(super) type Slot = Arc<Mutex<Option<Up>>>;
@@ -156,7 +156,7 @@ impl Running for RunningCell {
             Up::Bare(_) => event,
             Up::Linux(cell) => {
                 let cpus = cell.launched.cpus();
-                renumber::on_host(event, &|cpu| linux::on_host(cpus, cpu))
+                host_cpu_numbers::on_host(event, &|cpu| linux::on_host(cpus, cpu))
             }
         }))
     }
@@ -165,7 +165,7 @@ impl Running for RunningCell {
         self.session.stop();
     }
 
-    fn again(&mut self, plan: &MeterPlan) -> Result<bool, DomainError> {
+    fn rearm(&mut self, plan: &MeterPlan) -> Result<bool, DomainError> {
         self.prepare(plan)?;
         Ok(true)
     }

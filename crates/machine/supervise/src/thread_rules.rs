@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where a thread of a domain belongs, by its name. Pure.
 
-use rampart_host::{Place, PlacementGroup};
+use rampart_host::{PlacementGroup, ThreadPlacement};
 use rampart_model::{CpuSet, PlannedDomain};
 
 /// The place that the plan's `threads` give to a thread of this name; none where no entry matches,
 /// and it keeps what it has. The first entry that matches counts.
-pub(crate) fn place(domain: &PlannedDomain, cpus: &CpuSet, name: &str) -> Option<Place> {
+pub(crate) fn placement_of_thread(
+    domain: &PlannedDomain,
+    cpus: &CpuSet,
+    name: &str,
+) -> Option<ThreadPlacement> {
     let rule = domain
         .threads
         .iter()
         .find(|rule| rampart_plan::matches(&rule.r#match, name))?;
-    Some(Place {
+    Some(ThreadPlacement {
         group: PlacementGroup::AsIs,
         cpus: Some(rule.cpus.clone().unwrap_or_else(|| cpus.clone())),
         policy: rule.policy.or(domain.policy).map(|policy| policy.0),
@@ -38,13 +42,13 @@ mod tests {
             rule("*", None, None),
         ];
         let cpus = "2-3".parse().expect("CPUs");
-        let flush = place(&domain, &cpus, "flush-7").expect("a rule");
+        let flush = placement_of_thread(&domain, &cpus, "flush-7").expect("a rule");
         assert_eq!(flush.cpus, Some("2".parse().expect("CPUs")));
         assert_eq!(flush.policy, Some(SchedulingPolicy::Other));
-        let other = place(&domain, &cpus, "main").expect("the last rule");
+        let other = placement_of_thread(&domain, &cpus, "main").expect("the last rule");
         assert_eq!(other.cpus, Some(cpus.clone()));
         assert_eq!(other.policy, Some(SchedulingPolicy::Fifo(80)));
         domain.threads.pop();
-        assert_eq!(place(&domain, &cpus, "main"), None);
+        assert_eq!(placement_of_thread(&domain, &cpus, "main"), None);
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rampart_model::{CpuSet, Finding, Severity};
 
-use super::{Place, PlacementGroup, refusal};
+use super::{PlacementGroup, ThreadPlacement, refusal};
 use crate::HostError;
 use crate::groups::{ControlGroupVersion, Hierarchies, group_in};
 use crate::kernel::{Kernel, RunningKernel};
@@ -83,7 +83,7 @@ fn write(kernel: &dyn Kernel, file: &Path, number: u32) -> Result<(), HostError>
 pub(super) fn enter_alone(
     kernel: &dyn Kernel,
     thread: u32,
-    location: &Place,
+    location: &ThreadPlacement,
 ) -> Result<Option<Finding>, HostError> {
     let path = match &location.group {
         PlacementGroup::AsIs => return Ok(None),

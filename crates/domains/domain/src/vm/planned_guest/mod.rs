@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A guest of a plan: its own kernel or disk, every thread of its emulator in its place.
 
-mod arguments;
+mod qemu_arguments;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,16 +9,16 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rampart_host::{MachineRoot, Place, PlacedThread, PlacementGroup, place_thread};
+use rampart_host::{MachineRoot, PlacedThread, PlacementGroup, ThreadPlacement, place_thread};
 use rampart_model::{CpuId, CpuSet, Finding, SchedulingPolicy, Severity};
 use rampart_qemu::Qemu;
 use serde_json::json;
 
-use self::arguments::Facilities;
-use super::host::{self, Program};
-use super::threads::{exists, kernel_helpers, threads_in};
+use self::qemu_arguments::Facilities;
+use super::host_support::{self, Program};
+use super::thread_placement::{exists, kernel_helpers, threads_in};
 use crate::DomainError;
-use crate::process::{self, Thread};
+use crate::process_settings::{self, Thread};
 
 /// How long a guest may take from the word to go on until QEMU says that it runs.
 const RUN_LIMIT: Duration = Duration::from_secs(10);
@@ -27,7 +27,7 @@ const QCOW2: [u8; 4] = *b"QFI\xfb";
 
 /// Where a virtual CPU runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VirtualCpuPlace {
+pub struct VirtualCpuPlacement {
     /// The CPUs of the host: one, where it is bound.
     pub cpus: CpuSet,
     /// The policy of its thread.
@@ -52,7 +52,7 @@ pub struct GuestOrder {
     /// The memory node that the plan names.
     pub node: Option<u32>,
     /// Its virtual CPUs by their number.
-    pub virtual_cpus: Vec<VirtualCpuPlace>,
+    pub virtual_cpus: Vec<VirtualCpuPlacement>,
     /// Where the threads of the emulator run that are no virtual CPU.
     pub emulator: CpuSet,
     /// Where the threads run that serve its devices.
@@ -86,7 +86,7 @@ impl GuestOrder {
     }
 
     /// Where a thread belongs.
-    fn place(&self, number: Option<usize>, name: &str, group: &PlacementGroup) -> Place {
+    fn place(&self, number: Option<usize>, name: &str, group: &PlacementGroup) -> ThreadPlacement {
         let virtual_cpu = number.and_then(|number| self.virtual_cpus.get(number));
         let (group, cpus, policy) = match virtual_cpu {
             Some(cpu) => (group.clone(), &cpu.cpus, cpu.policy),
@@ -100,7 +100,7 @@ impl GuestOrder {
                 SchedulingPolicy::Other,
             ),
         };
-        Place {
+        ThreadPlacement {
             group,
             cpus: Some(cpus.clone()),
             policy: Some(policy),
@@ -162,7 +162,7 @@ impl PlannedGuest {
             )));
         }
         let program = Program::find().map_err(unavailable)?;
-        host::kvm().map_err(unavailable)?;
+        host_support::kvm().map_err(unavailable)?;
         for file in [&order.kernel, &order.initramfs, &order.disk]
             .into_iter()
             .flatten()
@@ -176,7 +176,7 @@ impl PlannedGuest {
         let facilities = facilities(&order);
         let qemu = Qemu::start(
             &program.path,
-            arguments::arguments(&order, &facilities),
+            qemu_arguments::arguments(&order, &facilities),
             &order.directory,
         )?;
         let answer = qemu.qmp().execute("query-cpus-fast", json!({}))?;
@@ -206,7 +206,7 @@ impl PlannedGuest {
     fn place_all(&mut self) -> Result<Vec<Finding>, DomainError> {
         let mut findings = Vec::new();
         if self.stays_whole {
-            let location = Place {
+            let location = ThreadPlacement {
                 group: self.group.clone(),
                 cpus: None,
                 policy: None,
@@ -217,7 +217,7 @@ impl PlannedGuest {
         findings.extend(self.place_new()?);
         for helper in kernel_helpers(self.process()) {
             let location = self.order.place(None, &helper.name, &self.group);
-            let location = Place {
+            let location = ThreadPlacement {
                 policy: None,
                 ..location
             };
@@ -236,7 +236,7 @@ impl PlannedGuest {
     /// If a virtual CPU does not get its place.
     pub fn place_new(&mut self) -> Result<Vec<Finding>, DomainError> {
         let mut findings = Vec::new();
-        for thread in process::threads(self.process()) {
+        for thread in process_settings::threads(self.process()) {
             if self.placed.contains(&thread.id) {
                 continue;
             }
@@ -347,7 +347,7 @@ fn facilities(order: &GuestOrder) -> Facilities {
         .flat_map(|cpu| cpu.cpus.iter())
         .collect();
     let mebibytes = order.memory_bytes >> 20;
-    let backing = host::backing(
+    let backing = host_support::backing(
         Path::new("/"),
         mebibytes,
         &bound,

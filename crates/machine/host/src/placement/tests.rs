@@ -54,8 +54,8 @@ impl Drop for Group {
     }
 }
 
-fn place() -> Place {
-    Place {
+fn place() -> ThreadPlacement {
+    ThreadPlacement {
         group: PlacementGroup::AsIs,
         cpus: None,
         policy: None,
@@ -67,7 +67,7 @@ fn place() -> Place {
 fn a_process_is_bound_and_its_state_read_back() {
     let sleeping = Asleep::new();
     let only = CpuSet::single(CpuId(0));
-    let wanted = Place {
+    let wanted = ThreadPlacement {
         cpus: Some(only.clone()),
         nice: Some(19),
         ..place()
@@ -96,14 +96,14 @@ fn what_is_not_there_is_told_with_its_mend() {
         assert!(error.to_string().contains("ps -eL"), "{error}");
     }
     let sleeping = Asleep::new();
-    let nowhere = Place {
+    let nowhere = ThreadPlacement {
         cpus: Some(CpuSet::single(CpuId(1000))),
         ..place()
     };
     let placed = place_process(sleeping.0.id(), &nowhere).expect("a process");
     let refused = placed[0].refused.as_ref().expect("refused").to_string();
     assert!(refused.contains("cannot be bound to CPU 1000"), "{refused}");
-    let lost = Place {
+    let lost = ThreadPlacement {
         group: PlacementGroup::V1("/sys/fs/cgroup/cpuset/not-there".into()),
         ..place()
     };
@@ -117,7 +117,7 @@ fn a_process_enters_a_group_with_all_its_threads() {
         return;
     };
     let sleeping = Asleep::new();
-    let wanted = Place {
+    let wanted = ThreadPlacement {
         group: PlacementGroup::V1(group.0.clone()),
         ..place()
     };
@@ -127,7 +127,7 @@ fn a_process_enters_a_group_with_all_its_threads() {
     assert_eq!(members.trim(), sleeping.0.id().to_string());
     // Outside its group again, what is asked is not what is.
     let home = home_group(false).expect("a hierarchy");
-    let out = Place {
+    let out = ThreadPlacement {
         group: PlacementGroup::V1(home),
         ..place()
     };
@@ -135,7 +135,7 @@ fn a_process_enters_a_group_with_all_its_threads() {
     assert_eq!(thread.refused, None);
     let state = thread_state(sleeping.0.id()).expect("alive");
     let hierarchies = Hierarchies::of(&RunningKernel);
-    let found = state::difference(
+    let found = thread_state::difference(
         &RunningKernel,
         &hierarchies,
         sleeping.0.id(),
@@ -156,7 +156,7 @@ fn a_real_time_policy_leaves_a_group_without_budget() {
     };
     let sleeping = Asleep::new();
     fs::write(group.0.join("cgroup.procs"), sleeping.0.id().to_string()).expect("moved");
-    let wanted = Place {
+    let wanted = ThreadPlacement {
         policy: Some(SchedulingPolicy::Fifo(3)),
         ..place()
     };
@@ -170,7 +170,7 @@ fn a_real_time_policy_leaves_a_group_without_budget() {
             .to_string()
             .contains("moved to the root group")
     );
-    let back = Place {
+    let back = ThreadPlacement {
         policy: Some(SchedulingPolicy::Other),
         ..place()
     };
@@ -194,14 +194,14 @@ fn a_thread_alone_stays_with_its_process_in_v2() {
     let group = Group(path.clone());
     let sleeping = Asleep::new();
     let cpus = thread_state(sleeping.0.id()).expect("alive").cpus;
-    let wanted = Place {
+    let wanted = ThreadPlacement {
         group: PlacementGroup::V2(path),
         cpus: Some(cpus),
         ..place()
     };
     let thread = place_thread(sleeping.0.id(), &wanted).expect("affinity alone");
     assert!(thread.notes[0].to_string().contains("inside its own"));
-    let beyond = Place {
+    let beyond = ThreadPlacement {
         cpus: Some(CpuSet::single(CpuId(1000))),
         ..wanted
     };

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::child::{AtOurEnd, end_group, spawn_tied};
+use crate::child_process::{OnParentExit, end_group, spawn_tied};
 
 /// How long the output of a program that has ended may stay open: a child of its own may hold it for
 /// as long as it lives. Then that is killed.
@@ -21,7 +21,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// What a program that was run to its end said.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said {
+pub struct CapturedOutput {
     /// How it ended; none if it did not in time, and was killed.
     pub status: Option<ExitStatus>,
     /// The first 64 KiB of its standard output.
@@ -35,10 +35,10 @@ pub struct Said {
 ///
 /// # Errors
 /// If it cannot be started.
-pub fn run_within(command: Command, limit: Duration) -> io::Result<Said> {
+pub fn run_within(command: Command, limit: Duration) -> io::Result<CapturedOutput> {
     let ran = run(command, OUTPUT_KEPT, limit, &mut || 0)?;
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    Ok(Said {
+    Ok(CapturedOutput {
         status: ran.status,
         output: text(ran.output),
         errors: text(ran.errors),
@@ -80,7 +80,7 @@ fn run(
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let mut child = spawn_tied(command, AtOurEnd::Kill)?;
+    let mut child = spawn_tied(command, OnParentExit::Kill)?;
     let mut output = Collected::of(child.stdout.take(), kept);
     let mut errors = Collected::of(child.stderr.take(), kept);
     let status = wait(&mut child, limit, progress);

@@ -21,13 +21,13 @@ use rampart_qemu::Qemu;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::arguments::arguments;
+use super::boot_watch::{Limits, Look, Watch, kvm_runs_no_guest};
 use super::description::{Backing, Description, Wishes};
-use super::host::Program;
-use super::kernel::GuestKernel;
-use super::store::GuestDirectory;
-use super::threads::Placement;
-use super::watch::{Limits, Look, Watch, kvm_runs_no_guest};
+use super::guest_directories::GuestDirectory;
+use super::guest_kernel::GuestKernel;
+use super::host_support::Program;
+use super::qemu_arguments::arguments;
+use super::thread_placement::GuestThreads;
 use crate::DomainError;
 
 /// Memory of the probe: enough for a kernel to unpack itself and to start.
@@ -207,7 +207,7 @@ fn probe(
     )?;
     qemu.qmp().execute("cont", json!({}))?;
     let limits = Limits::of(Accelerator::Kvm, machine.virtualisation.emulated);
-    let first = Placement::ask(qemu.qmp(), qemu.process())?.first();
+    let first = GuestThreads::ask(qemu.qmp(), qemu.process())?.first();
     let mut watch = Watch::new(limits, qemu.process(), first);
     loop {
         match watch.look(&qemu) {

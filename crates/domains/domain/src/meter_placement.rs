@@ -9,7 +9,7 @@ use rustix::process::Pid;
 use rustix::thread::CpuSet as KernelCpuSet;
 
 use crate::DomainError;
-use crate::process::{self, Thread};
+use crate::process_settings::{self, Thread};
 
 /// The threads of a meter that waits for its start, told apart by their names.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(crate) fn thread_name(cpu: CpuId) -> String {
 /// Finds the threads of the meter `process`, which has said that it is ready.
 pub(crate) fn find_threads(process: u32, cpus: &CpuSet) -> Result<MeterThreads, DomainError> {
     let (mut measuring, mut others) = (Vec::new(), Vec::new());
-    for thread in process::threads(process) {
+    for thread in process_settings::threads(process) {
         match cpus.iter().find(|cpu| thread_name(*cpu) == thread.name) {
             Some(cpu) => measuring.push((cpu, thread)),
             None => others.push(thread),

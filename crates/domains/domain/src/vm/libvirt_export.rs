@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use rampart_model::{CpuSet, DomainSelection, Finding, GuestRole, Machine};
 
 use super::description::Board;
+use super::guest_kernel::KernelLocations;
 use super::initramfs::{self, Contents};
-use super::kernel::Places;
-use super::libraries::Libraries;
+use super::program_libraries::Libraries;
 use super::{Order, describe, guest_modules, weaknesses};
 use crate::DomainError;
 
@@ -41,7 +41,7 @@ pub fn export_libvirt(
 ) -> Result<ExportedGuest, DomainError> {
     let role = selection.guest.unwrap_or(GuestRole::RealTime);
     let unavailable = |finding: Box<Finding>| DomainError::Unavailable(*finding);
-    let kernel = Places::standard().find().map_err(unavailable)?;
+    let kernel = KernelLocations::standard().find().map_err(unavailable)?;
     let modules = guest_modules(&kernel, meter).map_err(unavailable)?;
     let load = Libraries::of_program("stress-ng");
     let directory = std::path::absolute(directory).map_err(DomainError::file("find", directory))?;

@@ -5,10 +5,10 @@
 //! These belong to the process that somebody names, not to the machine, so they are told with what
 //! they were and not journalled: a group that `release` removes gives its members back by itself.
 
-mod groups;
-mod state;
+mod enter_group;
 #[cfg(test)]
 mod tests;
+mod thread_state;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -24,8 +24,8 @@ use crate::policy::set_thread_policy;
 use crate::real_time::diagnose_real_time_policy;
 use crate::tasks;
 
-pub use groups::{home_group, is_inside};
-pub use state::{
+pub use enter_group::{home_group, is_inside};
+pub use thread_state::{
     ThreadState, boot_id, descendants, is_leader, process_start, process_threads, thread_state,
 };
 
@@ -71,13 +71,13 @@ impl PlacementGroup {
     /// name it; none where its hierarchy is not mounted here.
     #[must_use]
     pub fn in_hierarchy(&self) -> Option<PathBuf> {
-        groups::in_hierarchy(&Hierarchies::of(&RunningKernel), self)
+        enter_group::in_hierarchy(&Hierarchies::of(&RunningKernel), self)
     }
 }
 
 /// Where threads belong. What is none stays as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct ThreadPlacement {
     /// Their control group.
     pub group: PlacementGroup,
     /// The CPUs that they may use.
@@ -110,7 +110,10 @@ pub struct PlacedThread {
 ///
 /// # Errors
 /// If there is no such process, or its control group refuses it.
-pub fn place_process(process: u32, location: &Place) -> Result<Vec<PlacedThread>, HostError> {
+pub fn place_process(
+    process: u32,
+    location: &ThreadPlacement,
+) -> Result<Vec<PlacedThread>, HostError> {
     let kernel = &RunningKernel;
     let hierarchies = Hierarchies::of(kernel);
     let before: Vec<(u32, Option<ThreadState>)> = tasks::threads_of(kernel, process)
@@ -120,7 +123,7 @@ pub fn place_process(process: u32, location: &Place) -> Result<Vec<PlacedThread>
     if before.is_empty() {
         return Err(gone("process", process));
     }
-    groups::enter(kernel, process, &location.group)?;
+    enter_group::enter(kernel, process, &location.group)?;
     let mut seen = BTreeSet::new();
     let mut placed = Vec::new();
     for _ in 0..LOOKS {
@@ -148,11 +151,11 @@ pub fn place_process(process: u32, location: &Place) -> Result<Vec<PlacedThread>
 ///
 /// # Errors
 /// If there is no such thread, or it cannot reach the CPUs.
-pub fn place_thread(thread: u32, location: &Place) -> Result<PlacedThread, HostError> {
+pub fn place_thread(thread: u32, location: &ThreadPlacement) -> Result<PlacedThread, HostError> {
     let kernel = &RunningKernel;
     let hierarchies = Hierarchies::of(kernel);
     let was = thread_state(thread).ok_or_else(|| gone("thread", thread))?;
-    let note = groups::enter_alone(kernel, thread, location)?;
+    let note = enter_group::enter_alone(kernel, thread, location)?;
     let mut location = location.clone();
     if note.is_some() {
         location.group = PlacementGroup::AsIs;
@@ -168,7 +171,7 @@ fn settle(
     hierarchies: &Hierarchies,
     thread: u32,
     was: Option<ThreadState>,
-    location: &Place,
+    location: &ThreadPlacement,
 ) -> PlacedThread {
     let mut notes = Vec::new();
     let mut answer = Ok(());
@@ -189,7 +192,7 @@ fn settle(
     if !outgoing && location.policy.is_some() {
         if location.policy.is_some_and(SchedulingPolicy::is_real_time) {
             answer = answer.and_then(|()| {
-                notes.extend(groups::reach_budget(kernel, hierarchies, thread)?);
+                notes.extend(enter_group::reach_budget(kernel, hierarchies, thread)?);
                 Ok(())
             });
         }
@@ -213,7 +216,9 @@ fn settle(
     let refused = match (answer, &is) {
         (_, None) => None,
         (Err(finding), Some(_)) => Some(finding),
-        (Ok(()), Some(state)) => state::difference(kernel, hierarchies, thread, state, location),
+        (Ok(()), Some(state)) => {
+            thread_state::difference(kernel, hierarchies, thread, state, location)
+        }
     };
     PlacedThread {
         thread,
@@ -248,7 +253,7 @@ fn set_policy(thread: u32, policy: Option<SchedulingPolicy>) -> Result<(), Findi
 }
 
 fn set_nice(thread: u32, nice: i32) -> io::Result<()> {
-    let id = state::number(thread).ok_or(io::ErrorKind::InvalidInput)?;
+    let id = thread_state::number(thread).ok_or(io::ErrorKind::InvalidInput)?;
     Ok(rustix::process::setpriority_process(Some(id), nice)?)
 }
 

@@ -39,11 +39,11 @@ pub fn active_plan(state: &StateDirectory) -> Result<Option<ActivePlan>, HostErr
 ///
 /// # Errors
 /// As [`active_plan`].
-pub fn plan_in_force(state: &StateDirectory) -> Result<Option<ActivePlan>, HostError> {
-    in_force(&RunningKernel, state)
+pub fn active_plan_of_this_boot(state: &StateDirectory) -> Result<Option<ActivePlan>, HostError> {
+    of_this_boot(&RunningKernel, state)
 }
 
-pub(crate) fn in_force(
+pub(crate) fn of_this_boot(
     kernel: &dyn Kernel,
     state: &StateDirectory,
 ) -> Result<Option<ActivePlan>, HostError> {

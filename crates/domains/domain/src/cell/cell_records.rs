@@ -12,7 +12,7 @@ use rampart_host::StateDirectory;
 use rampart_model::{Finding, Severity};
 
 use crate::DomainError;
-use crate::process::{owner_lives, start_of};
+use crate::process_settings::{owner_lives, start_of};
 
 /// The file that says that the hypervisor is ours to end.
 const ENABLED: &str = "hypervisor";

@@ -14,7 +14,7 @@ use crate::groups::Hierarchies;
 use crate::kernel::{Kernel, RunningKernel};
 use crate::lock::{Lock, SharedLock};
 use crate::state::is_root;
-use crate::{HostError, StateDirectory, standing};
+use crate::{HostError, StateDirectory, active_plan};
 
 impl Shield {
     /// Enters the wall that an applied plan keeps around a domain: [`Shield::admit`] moves into
@@ -23,11 +23,14 @@ impl Shield {
     ///
     /// # Errors
     /// If another process changes the machine now, or the group is not there any more.
-    pub fn standing(state: &StateDirectory, domain: &ActiveDomain) -> Result<Self, HostError> {
+    pub fn of_active_domain(
+        state: &StateDirectory,
+        domain: &ActiveDomain,
+    ) -> Result<Self, HostError> {
         let lock = is_root()
             .then(|| SharedLock::take(state, true))
             .transpose()?;
-        Self::active_on(
+        Self::of_active_domain_on(
             Arc::new(RunningKernel),
             lock.map(|shared| shared.lock),
             state,
@@ -35,7 +38,7 @@ impl Shield {
         )
     }
 
-    pub(super) fn active_on(
+    pub(super) fn of_active_domain_on(
         kernel: Arc<dyn Kernel>,
         lock: Option<Arc<Lock>>,
         state: &StateDirectory,
@@ -133,19 +136,19 @@ fn active_domain_on(
     state: &StateDirectory,
     cpus: &CpuSet,
 ) -> Result<Option<ActiveDomain>, HostError> {
-    let plan =
-        standing::in_force(kernel, state)?.filter(|plan| plan.state == ActivePlanState::Active);
+    let plan = active_plan::of_this_boot(kernel, state)?
+        .filter(|plan| plan.state == ActivePlanState::Active);
     let mut domains = plan.into_iter().flat_map(|plan| plan.domains);
     Ok(domains.find(|domain| !cpus.is_empty() && cpus.is_subset(&domain.cpus)))
 }
 
-/// Refuses to raise a wall while a plan is in force ([`crate::plan_in_force`]): the plan owns the
+/// Refuses to raise a wall while a plan is in force ([`crate::active_plan_of_this_boot`]): the plan owns the
 /// machine's CPUs, and what a raised wall first puts back of ended processes would be the plan's own
 /// changes.
 ///
 /// # Errors
 /// If one is.
-pub fn refuse_beside_a_plan(state: &StateDirectory, cpus: &CpuSet) -> Result<(), HostError> {
+pub fn refuse_if_a_plan_is_active(state: &StateDirectory, cpus: &CpuSet) -> Result<(), HostError> {
     refuse_beside_a_plan_on(&RunningKernel, state, cpus)
 }
 
@@ -154,7 +157,7 @@ pub(super) fn refuse_beside_a_plan_on(
     state: &StateDirectory,
     cpus: &CpuSet,
 ) -> Result<(), HostError> {
-    match standing::in_force(kernel, state)? {
+    match active_plan::of_this_boot(kernel, state)? {
         Some(plan) => Err(in_the_way(&plan, cpus)),
         None => Ok(()),
     }
@@ -246,8 +249,9 @@ mod tests {
     fn a_wall_of_affinity_alone_binds_and_is_told_as_it_stands() {
         let directory = tempfile::tempdir().expect("directory");
         let state = StateDirectory::at(directory.path());
-        let shield = Shield::active_on(Arc::new(RunningKernel), None, &state, &domain(None, true))
-            .expect("a shield");
+        let shield =
+            Shield::of_active_domain_on(Arc::new(RunningKernel), None, &state, &domain(None, true))
+                .expect("a shield");
         assert!(shield.control_group().is_none());
         assert_eq!(shield.report().isolation, IsolationMechanism::AffinityOnly);
         let report = shield.lower().expect("nothing to take down");
@@ -259,7 +263,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("directory");
         let state = StateDirectory::at(directory.path());
         for group in [directory.path().join("gone"), directory.path().to_owned()] {
-            let refused = Shield::active_on(
+            let refused = Shield::of_active_domain_on(
                 Arc::new(RunningKernel),
                 None,
                 &state,
@@ -276,10 +280,10 @@ mod tests {
         let directory = tempfile::tempdir().expect("directory");
         let state = StateDirectory::at(directory.path());
         let cpus: CpuSet = "1".parse().expect("a CPU");
-        let ask = || refuse_beside_a_plan(&state, &cpus);
+        let ask = || refuse_if_a_plan_is_active(&state, &cpus);
         ask().expect("no plan is active");
         let boot = crate::journal::boot_id(&RunningKernel);
-        standing::write(&state, &plan(boot)).expect("written");
+        active_plan::write(&state, &plan(boot)).expect("written");
         let refused = ask().expect_err("a plan is active").to_string();
         let found = |cpus: &str| {
             let cpus = cpus.parse().expect("CPUs");
@@ -298,17 +302,17 @@ mod tests {
             state,
             ..plan(crate::journal::boot_id(&RunningKernel))
         };
-        standing::write(&state, &of_state(ActivePlanState::AwaitsRestart)).expect("written");
+        active_plan::write(&state, &of_state(ActivePlanState::AwaitsRestart)).expect("written");
         ask().expect("nothing of it stands before the restart");
         assert!(found("1").is_none());
-        standing::write(&state, &of_state(ActivePlanState::Begun)).expect("written");
+        active_plan::write(&state, &of_state(ActivePlanState::Begun)).expect("written");
         let begun = ask().expect_err("it was broken off").to_string();
         assert!(
             begun.contains("rampart release") && !begun.contains("--plan"),
             "{begun}"
         );
         assert!(found("1").is_none());
-        standing::write(&state, &plan("another boot".to_owned())).expect("written");
+        active_plan::write(&state, &plan("another boot".to_owned())).expect("written");
         ask().expect("the restart undid it");
         let cpus = "1".parse().expect("a CPU");
         assert!(

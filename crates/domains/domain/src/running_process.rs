@@ -8,9 +8,9 @@ use rampart_host::Shield;
 use rampart_model::{EffectiveSettings, MeterEvent, MeterPlan, PlacedBy, ShieldReport};
 
 use crate::container::Container;
-use crate::environment::{self, Environment};
 use crate::session::{Session, Tie};
-use crate::{DomainError, METER_MEND, Running, Start, process};
+use crate::shielded_process::{self, Environment};
+use crate::{DomainError, METER_MEND, Running, Start, process_settings};
 
 /// A process that measures. Dropped in the order of the fields: a container's runtime is there to
 /// bury its processes, so it outlives the container; the wall falls last.
@@ -55,12 +55,12 @@ impl RunningProcess {
     pub(crate) fn place(&mut self, plan: &MeterPlan, runtime: &str) -> Result<(), DomainError> {
         let Some(environment) = &mut self.environment else {
             self.effective_settings =
-                process::effective_settings(self.process, self.process, runtime, "itself");
+                process_settings::effective_settings(self.process, self.process, runtime, "itself");
             return Ok(());
         };
         let thread = environment.place(self.process, plan)?;
         self.effective_settings =
-            process::effective_settings(self.process, thread, runtime, "outside");
+            process_settings::effective_settings(self.process, thread, runtime, "outside");
         Ok(())
     }
 }
@@ -86,9 +86,9 @@ impl Running for RunningProcess {
         self.session.stop();
     }
 
-    fn again(&mut self, plan: &MeterPlan) -> Result<bool, DomainError> {
+    fn rearm(&mut self, plan: &MeterPlan) -> Result<bool, DomainError> {
         let plan = match self.environment {
-            Some(_) => environment::plan_inside(plan),
+            Some(_) => shielded_process::plan_inside(plan),
             None => plan_for_itself(plan),
         };
         self.session.prepare(&plan)?;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use rampart_model::{CpuSet, Finding, SchedulingPolicy, Severity};
 use serde::Serialize;
 
-use super::{Place, PlacementGroup};
+use super::{PlacementGroup, ThreadPlacement};
 use crate::groups::{ControlGroupVersion, Hierarchies, group_in};
 use crate::kernel::{Kernel, RunningKernel};
 use crate::policy::thread_policy;
@@ -125,7 +125,7 @@ pub(super) fn difference(
     hierarchies: &Hierarchies,
     thread: u32,
     state: &ThreadState,
-    location: &Place,
+    location: &ThreadPlacement,
 ) -> Option<Finding> {
     let finding = |what: &str, present: String, needed: String| {
         Finding::new(

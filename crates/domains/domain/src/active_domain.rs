@@ -2,17 +2,17 @@
 //! A meter inside a wall that stands already: that of an applied plan. It raises and lowers
 //! nothing.
 
-use rampart_host::{Place, PlacementGroup};
+use rampart_host::{PlacementGroup, ThreadPlacement};
 use rampart_model::{ActiveDomain, Availability, DomainSelection, Machine};
 
-use crate::running::RunningProcess;
+use crate::running_process::RunningProcess;
 use crate::{Domain, DomainError, Running, Start};
 
 /// A domain of an applied plan, as a place for a meter.
 #[derive(Debug, Clone)]
-pub(crate) struct Standing(pub(crate) ActiveDomain);
+pub(crate) struct DomainOfActivePlan(pub(crate) ActiveDomain);
 
-impl Domain for Standing {
+impl Domain for DomainOfActivePlan {
     fn selection(&self) -> DomainSelection {
         DomainSelection::of(self.0.kind)
     }
@@ -27,7 +27,7 @@ impl Domain for Standing {
     }
 
     fn start(&self, start: &Start<'_>) -> Result<Box<dyn Running>, DomainError> {
-        let location = Place {
+        let location = ThreadPlacement {
             group: PlacementGroup::of(&self.0),
             cpus: None,
             policy: None,
