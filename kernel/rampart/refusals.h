@@ -39,7 +39,7 @@ static const char *const rampart_refusals[] = {
 	[RAMPART_REFUSAL_REGISTER_BITS_OWNED] = "bits of the register are another cell's",
 	[RAMPART_REFUSAL_REGISTER_DIFFERS] =
 		"another cell has the register with other width or behaviour",
-	[RAMPART_REFUSAL_REGISTER_PLACE] =
+	[RAMPART_REFUSAL_REGISTER_LOCATION] =
 		"the register is in no device page that the root can share",
 	[RAMPART_REFUSAL_SMC_RANGE] = "the range of functions is empty or touches PSCI",
 	[RAMPART_REFUSAL_DOORBELL_RANGE] = "the doorbell is no shared interrupt",

@@ -253,7 +253,7 @@ pub enum Refusal {
     /// A register where another cell has it with another width or behaviour.
     RegisterDiffers = 28,
     /// A register in memory that is not a device of the root, or in a page that a cell has whole.
-    RegisterPlace = 29,
+    RegisterLocation = 29,
     /// A range of SMC functions that is empty, or one of PSCI's, which are never forwarded.
     SmcRange = 30,
     /// A doorbell that is no SPI.

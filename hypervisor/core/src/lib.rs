@@ -7,7 +7,7 @@
 //! - [`launch`]: the header that the driver filled.
 //! - [`configuration`]: what a configuration must fulfil; the only way from bytes to one.
 //! - [`state`]: cells and CPUs, failures, exits, the log.
-//! - [`stage2`]: what a cell sees where; [`memory`]: how that moves between root and cells.
+//! - [`stage2`]: what a cell sees where; [`memory_transfer`]: how that moves between root and cells.
 //! - [`syndrome`]: why a CPU came to EL2.
 //! - [`bus`]: real registers, as the monitor supplies them.
 //! - [`registers`]: device registers shared bit by bit.
@@ -21,6 +21,7 @@
 #![cfg_attr(not(any(test, feature = "std")), no_std)]
 #![forbid(unsafe_code)]
 
+mod bounded_lock;
 pub mod bus;
 pub mod configuration;
 pub mod format;
@@ -28,8 +29,7 @@ pub mod gic;
 pub mod hypercall;
 pub mod interface;
 pub mod launch;
-mod lock;
-pub mod memory;
+pub mod memory_transfer;
 pub mod psci;
 pub mod registers;
 pub mod stage2;

@@ -14,7 +14,7 @@ const CONVENTION_VERSION: u32 = 0x8000_0000;
 
 /// What the monitor has to do for an SMC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub enum PsciAction {
     /// Return this in x0.
     Value(u64),
     /// Start a CPU, by its index in the header, whose power is now [`CpuPower::OnPending`]; return 0.
@@ -45,11 +45,11 @@ pub struct Caller<'a> {
     pub cell: u32,
 }
 
-const fn error(code: ErrorCode) -> Answer {
-    Answer::Value(code as i32 as i64 as u64)
+const fn error(code: ErrorCode) -> PsciAction {
+    PsciAction::Value(code as i32 as i64 as u64)
 }
 
-const SUCCESS: Answer = Answer::Value(0);
+const SUCCESS: PsciAction = PsciAction::Value(0);
 
 /// Serves `smc #0` with x0 to x3 in `registers`. `executes` tells whether the cell may execute at an
 /// address, `forwards` whether the configuration allows a function.
@@ -57,19 +57,19 @@ const SUCCESS: Answer = Answer::Value(0);
 /// The functions are decoded here and not by `arm-psci`, whose decoder, for the sides of caller and
 /// firmware both, is larger than all of this; its numbers are used.
 #[inline]
-pub fn serve(
+pub fn handle_call(
     registers: &[u64; 4],
     caller: &Caller<'_>,
     executes: impl FnOnce(u64) -> bool,
     forwards: impl FnOnce(u32) -> bool,
-) -> Answer {
+) -> PsciAction {
     let function = registers[0] as u32;
-    if let Some(value) = constant(function) {
-        Answer::Value(value)
+    if let Some(value) = constant_result(function) {
+        PsciAction::Value(value)
     } else if is_psci(function) {
         power(function, registers, caller, executes)
     } else if forwards(function) {
-        Answer::Forward
+        PsciAction::Forward
     } else {
         error(ErrorCode::NotSupported)
     }
@@ -77,7 +77,7 @@ pub fn serve(
 
 /// What a function returns that says the same to everybody, at any time.
 #[inline]
-pub const fn constant(function: u32) -> Option<u64> {
+pub const fn constant_result(function: u32) -> Option<u64> {
     const PSCI_VERSION: u32 = Id::PsciVersion as u32;
     match function {
         PSCI_VERSION => Some(VERSION),
@@ -105,23 +105,23 @@ const SYSTEM_RESET: u32 = Id::SystemReset as u32;
 const FEATURES: u32 = Id::PsciFeatures as u32;
 
 /// Which are served, a bit for each number without its width: those that take an address have both.
-const SERVED_NARROW: u32 = bit(Id::PsciVersion as u32)
+const SUPPORTED_32: u32 = bit(Id::PsciVersion as u32)
     | bit(CPU_OFF)
     | bit(MIGRATE_INFO_TYPE)
     | bit(SYSTEM_OFF)
     | bit(SYSTEM_RESET)
     | bit(FEATURES)
-    | SERVED_WIDE;
-const SERVED_WIDE: u32 = bit(CPU_SUSPEND) | bit(CPU_ON) | bit(AFFINITY_INFO);
+    | SUPPORTED_64;
+const SUPPORTED_64: u32 = bit(CPU_SUSPEND) | bit(CPU_ON) | bit(AFFINITY_INFO);
 
 const fn bit(function: u32) -> u32 {
     1 << (function & 0x1f)
 }
 
 /// Whether a function of PSCI is served.
-const fn has_fast_path(function: u32) -> bool {
-    let fast_path = if function & WIDE == 0 { SERVED_NARROW } else { SERVED_WIDE };
-    fast_path & bit(function) != 0
+const fn is_supported(function: u32) -> bool {
+    let supported = if function & WIDE == 0 { SUPPORTED_32 } else { SUPPORTED_64 };
+    supported & bit(function) != 0
 }
 
 fn power(
@@ -129,8 +129,8 @@ fn power(
     registers: &[u64; 4],
     caller: &Caller<'_>,
     executes: impl FnOnce(u64) -> bool,
-) -> Answer {
-    if !has_fast_path(function) {
+) -> PsciAction {
+    if !is_supported(function) {
         return error(ErrorCode::NotSupported);
     }
     let kept = if function & WIDE == 0 { u64::from(u32::MAX) } else { u64::MAX };
@@ -144,27 +144,27 @@ fn power(
                 return error(ErrorCode::InvalidAddress);
             }
             match caller.status.cpus[cpu].begin_to_turn_on() {
-                Ok(()) => Answer::TurnOn { cpu, entry: second, context: third },
+                Ok(()) => PsciAction::TurnOn { cpu, entry: second, context: third },
                 Err(CpuPower::OnPending) => error(ErrorCode::OnPending),
                 Err(_) => error(ErrorCode::AlreadyOn),
             }
         }
-        CPU_OFF => Answer::TurnOff,
+        CPU_OFF => PsciAction::TurnOff,
         // Clusters have no power of their own here.
         AFFINITY_INFO => match caller.cpu(first) {
             Some(cpu) if second == 0 => {
-                Answer::Value(caller.status.cpus[cpu].power() as u32 as u64)
+                PsciAction::Value(caller.status.cpus[cpu].power() as u32 as u64)
             }
             _ => error(ErrorCode::InvalidParameters),
         },
         // A power down may become a standby (DEN 0022, 5.4.3): a core stays with its cell.
-        CPU_SUSPEND => Answer::Wait,
-        SYSTEM_OFF => Answer::Stop(StopReason::SystemOff),
-        SYSTEM_RESET => Answer::Stop(StopReason::SystemReset),
+        CPU_SUSPEND => PsciAction::Wait,
+        SYSTEM_OFF => PsciAction::Stop(StopReason::SystemOff),
+        SYSTEM_RESET => PsciAction::Stop(StopReason::SystemReset),
         // PSCI_FEATURES: of itself and the above, and of SMCCC_VERSION (DEN 0022, 5.15).
         _ => match first as u32 {
             CONVENTION_VERSION => SUCCESS,
-            asked if is_psci(asked) && has_fast_path(asked) => SUCCESS,
+            asked if is_psci(asked) && is_supported(asked) => SUCCESS,
             _ => error(ErrorCode::NotSupported),
         },
     }

@@ -7,11 +7,11 @@
 
 use spin::Mutex;
 
+use crate::bounded_lock::lock_bounded;
 use crate::bus::{Access, Bus, Forbidden};
 use crate::configuration::Configuration;
 use crate::format::{MAXIMUM_REGISTERS, RegisterFlags, RegisterGrant};
 use crate::interface::PAGE_BYTES;
-use crate::lock::hold;
 
 /// One lock for all registers of a page, so that read-modify-write loses nothing: some devices have
 /// one register at many addresses (a PL061's data at 256). It is held for two accesses to a device, by
@@ -56,7 +56,7 @@ fn around(
 /// [`Forbidden`]: it owns no bit there, the register has another width, or another CPU does not come
 /// back from it.
 #[inline(always)]
-pub fn serve(
+pub fn access_shared(
     access: &Access,
     registers: &[RegisterGrant],
     locks: &Locks,
@@ -95,7 +95,7 @@ fn dispatch(
             bus.write(access.address, access.width, value & writable);
         }
     } else if writable != 0 {
-        let _held = hold(locks.of(access.address)).ok_or(Forbidden)?;
+        let _held = lock_bounded(locks.of(access.address)).ok_or(Forbidden)?;
         let kept = bus.read(access.address, access.width) & !writable;
         bus.write(access.address, access.width, kept | value & writable);
     }
@@ -151,13 +151,13 @@ impl RootRegisters {
         left.writable &= !taken.writable;
     }
 
-    /// An access of the root, as [`serve`]: other registers of a page that a cell has bits in are its
+    /// An access of the root, as [`access_shared`]: other registers of a page that a cell has bits in are its
     /// own.
     ///
     /// # Errors
     /// [`Forbidden`]: part of a register that is shared in another width.
     #[inline]
-    pub fn serve(
+    pub fn access_shared(
         &self,
         access: &Access,
         locks: &Locks,
@@ -169,9 +169,9 @@ impl RootRegisters {
             access.address < register.address + u64::from(register.width)
                 && register.address <= last
         };
-        let fast_path = serve(access, left, locks, bus)?;
-        if fast_path.is_ok() || around(left, last).0.is_some_and(meets) {
-            return Some(fast_path);
+        let result = access_shared(access, left, locks, bus)?;
+        if result.is_ok() || around(left, last).0.is_some_and(meets) {
+            return Some(result);
         }
         Some(Ok(match access.write {
             Some(value) => {

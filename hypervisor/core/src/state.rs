@@ -8,13 +8,13 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 use spin::Mutex;
 
+use crate::bounded_lock::lock_bounded;
 use crate::configuration::Configuration;
 use crate::format::{MemoryFlags, MemoryRegion, NAME_BYTES};
 use crate::interface::{
     CellState, CellStatus, CpuPower, CpuStatus, Exit, FAILURE_SLOTS, LOG_BYTES, MAXIMUM_CPUS,
     NO_CELL, Outcome, REVISION, STATUS_MAGIC, Status, StopReason,
 };
-use crate::lock::hold;
 
 /// What happens to a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -195,7 +195,7 @@ impl Status {
         snapshot: &Snapshot,
         now: u64,
     ) -> Option<u64> {
-        let _held = hold(&WRITING)?;
+        let _held = lock_bounded(&WRITING)?;
         let number = self.failures.load(Relaxed);
         let slot = &self.failure[(number % FAILURE_SLOTS as u64) as usize];
         slot.sequence.store(0, Relaxed);
@@ -238,7 +238,7 @@ impl Status {
     /// Adds to the log; the oldest goes.
     #[inline(never)]
     pub fn log(&self, text: &[u8]) {
-        let Some(_held) = hold(&WRITING) else { return };
+        let Some(_held) = lock_bounded(&WRITING) else { return };
         let mut at = self.logged.load(Relaxed);
         for byte in text {
             self.log[(at % LOG_BYTES as u64) as usize].store(*byte, Relaxed);

@@ -4,10 +4,10 @@
 
 mod support;
 
-use rampart_hypervisor_core::configuration::against::{
+use rampart_hypervisor_core::configuration::build::Blob;
+use rampart_hypervisor_core::configuration::machine_checks::{
     Cells, check_cell, check_system, doorbell_target,
 };
-use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::configuration::{BlobBuffer, Configuration, Kind, Refused};
 use rampart_hypervisor_core::format::{
     BlobHeader, Doorbell, InterruptGrant, MAXIMUM_BLOB_BYTES, MemoryFlags, Refusal, RegisterFlags,
@@ -87,7 +87,7 @@ fn each_thing_that_is_wrong_with_a_cell_alone_is_refused() {
         (Refusal::RegisterShape, |blob| blob.registers[2].readable = 0),
         (Refusal::RegisterOrder, |blob| blob.registers.swap(0, 1)),
         (Refusal::RegisterOrder, |blob| blob.registers[0].width = 8),
-        (Refusal::RegisterPlace, |blob| blob.registers[0].address = 0x0901_0000),
+        (Refusal::RegisterLocation, |blob| blob.registers[0].address = 0x0901_0000),
         (Refusal::SmcRange, |blob| blob.smcs[0].last = 0),
         (Refusal::SmcRange, |blob| blob.smcs[0] = SmcGrant { first: 0, last: u32::MAX }),
         (Refusal::SmcRange, |blob| {
@@ -253,11 +253,11 @@ fn what_another_has_is_refused_and_the_other_named() {
             new.registers = vec![bits(2, 0x100, 0)];
             new.registers[0].width = 2;
         }),
-        (Refusal::RegisterPlace, 0, 3, |new| {
+        (Refusal::RegisterLocation, 0, 3, |new| {
             new.registers = vec![bits(0, 1, 0)];
             new.registers[0].address = 0x0901_0000;
         }),
-        (Refusal::RegisterPlace, 0, NO_CELL, |new| {
+        (Refusal::RegisterLocation, 0, NO_CELL, |new| {
             new.registers = vec![bits(0, 1, 0)];
             new.registers[0].address = 0x5c00_0000;
         }),

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rampart_hypervisor_core::bus::{Access, Bus, Forbidden, Width};
 use rampart_hypervisor_core::format::{RegisterFlags, RegisterGrant};
 use rampart_hypervisor_core::gic::ControlRegister;
-use rampart_hypervisor_core::registers::{Locks, RootRegisters, pages, serve};
+use rampart_hypervisor_core::registers::{Locks, RootRegisters, access_shared, pages};
 use rampart_hypervisor_core::syndrome::{
     Abort, SystemRegister, Transfer, Trap, guest_address, is_permission_fault, is_transfer,
     transfer, trap,
@@ -121,8 +121,8 @@ fn word(address: u64, write: Option<u64>) -> Access {
     Access { address, width: Width::Word, write }
 }
 
-fn of_root(fast_path: Option<Result<u64, Forbidden>>) -> Result<u64, Forbidden> {
-    fast_path.expect("a page of shared registers")
+fn of_root(result: Option<Result<u64, Forbidden>>) -> Result<u64, Forbidden> {
+    result.expect("a page of shared registers")
 }
 
 fn dispatch(
@@ -131,7 +131,7 @@ fn dispatch(
     locks: &Locks,
     bus: &impl Bus,
 ) -> Result<u64, Forbidden> {
-    of_root(serve(access, registers, locks, bus))
+    of_root(access_shared(access, registers, locks, bus))
 }
 
 #[test]
@@ -160,10 +160,10 @@ fn a_cell_reads_and_writes_its_bits_alone() {
     assert_eq!(dispatch(&half, &press.registers, &locks, &bus), Err(Forbidden));
     let inside = Access { address: CLOCKS + 2, width: Width::Half, write: None };
     assert_eq!(dispatch(&inside, &press.registers, &locks, &bus), Err(Forbidden));
-    assert_eq!(serve(&word(CLOCKS, None), &[], &locks, &bus), None);
+    assert_eq!(access_shared(&word(CLOCKS, None), &[], &locks, &bus), None);
     for beyond in [CLOCKS - 4, CLOCKS + 0x1000] {
-        let fast_path = serve(&word(beyond, None), &press.registers, &locks, &bus);
-        assert_eq!(fast_path, None, "another page");
+        let result = access_shared(&word(beyond, None), &press.registers, &locks, &bus);
+        assert_eq!(result, None, "another page");
     }
     assert_eq!(bus.taken(), []);
 }
@@ -188,7 +188,8 @@ fn the_root_has_what_no_cell_has() {
     let mut root = RootRegisters::none();
     root.set([press, other].iter());
     let (locks, bus) = (Locks::none(), Registers::default());
-    let access = |offset, write| of_root(root.serve(&word(CLOCKS + offset, write), &locks, &bus));
+    let access =
+        |offset, write| of_root(root.access_shared(&word(CLOCKS + offset, write), &locks, &bus));
     bus.set(CLOCKS, Width::Word, 0xffff_ffff);
     assert_eq!(access(0, None), Ok(0xffff_0f00));
     assert_eq!(access(0, Some(0)), Ok(0));
@@ -202,16 +203,16 @@ fn the_root_has_what_no_cell_has() {
     assert_eq!(access(0x20, Some(0x1234_5678)), Ok(0));
     assert_eq!(access(0x20, None), Ok(0x1234_5678));
     let wide = |offset, write| Access { address: CLOCKS + offset, width: Width::Double, write };
-    assert_eq!(of_root(root.serve(&wide(0, Some(0)), &locks, &bus)), Err(Forbidden));
-    assert_eq!(of_root(root.serve(&wide(0x10, None), &locks, &bus)), Err(Forbidden));
-    assert_eq!(of_root(root.serve(&wide(0x18, Some(7)), &locks, &bus)), Ok(0));
+    assert_eq!(of_root(root.access_shared(&wide(0, Some(0)), &locks, &bus)), Err(Forbidden));
+    assert_eq!(of_root(root.access_shared(&wide(0x10, None), &locks, &bus)), Err(Forbidden));
+    assert_eq!(of_root(root.access_shared(&wide(0x18, Some(7)), &locks, &bus)), Ok(0));
     let byte = Access { address: CLOCKS + 3, width: Width::Byte, write: None };
-    assert_eq!(of_root(root.serve(&byte, &locks, &bus)), Err(Forbidden));
+    assert_eq!(of_root(root.access_shared(&byte, &locks, &bus)), Err(Forbidden));
     for other in [CLOCKS - 4, CLOCKS + 4096] {
-        assert_eq!(root.serve(&word(other, None), &locks, &bus), None);
+        assert_eq!(root.access_shared(&word(other, None), &locks, &bus), None);
     }
     root.set([].iter());
-    assert_eq!(root.serve(&word(CLOCKS, None), &locks, &bus), None);
+    assert_eq!(root.access_shared(&word(CLOCKS, None), &locks, &bus), None);
     assert_eq!(pages(press.registers).collect::<Vec<_>>(), [CLOCKS]);
     assert_eq!(pages(&[]).count(), 0);
 }

@@ -209,7 +209,7 @@ fn the_page_names_every_refusal() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/hypervisor.md");
     let page = std::fs::read_to_string(page).expect("the page");
     let refusals = (1..).map_while(|code| Refusal::try_from(code).ok());
-    let rows: Vec<String> = refusals.map(|it| format!("| `{it:?}` | {} |", it.words())).collect();
+    let rows: Vec<String> = refusals.map(|it| format!("| `{it:?}` | {} |", it.text())).collect();
     assert!(rows.len() > 30);
     let there = page.lines().filter(|line| rows.iter().any(|row| row == line));
     assert_eq!(there.collect::<Vec<_>>(), rows, "in the order of their codes");
@@ -223,7 +223,7 @@ fn the_driver_refuses_in_the_same_words() {
     let text = text.replace("] =\n\t\t", "] = ");
     let mut all = 0;
     for refusal in (0..=u32::from(u8::MAX)).filter_map(|code| Refusal::try_from(code).ok()) {
-        let words = format!("] = \"{}\",", refusal.words());
+        let words = format!("] = \"{}\",", refusal.text());
         let name = format!("{refusal:?}").to_lowercase();
         let line = text.lines().find(|line| line.ends_with(&words));
         let line = line.unwrap_or_else(|| panic!("{}: no line ends with {words}", path.display()));

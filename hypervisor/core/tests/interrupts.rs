@@ -6,26 +6,27 @@ mod support;
 
 use rampart_hypervisor_core::bus::{Access, Width};
 use rampart_hypervisor_core::gic::{
-    BEST_PRIORITY, ControlRegister, Interrupts, Private, control_read, control_write, distributor,
-    hand_over, is_edge, is_route, lowest_mask, redistributor, redistributor_owner, route, send,
+    BEST_PRIORITY, ControlRegister, PrivateMask, SpiSet, change_owner, control_read, control_write,
+    distributor, is_edge_triggered, is_route, lowest_mask, redistributor, redistributor_owner,
+    route, send_sgi,
 };
 use rampart_hypervisor_core::psci::Caller;
 use support::{DISTRIBUTOR, REDISTRIBUTORS, Registers};
 
 /// The management interrupt and the maintenance interrupt of the virtual CPU interface.
-const PRIVATE: Private = Private(!(1 << 15 | 1 << 25));
+const PRIVATE: PrivateMask = PrivateMask(!(1 << 15 | 1 << 25));
 const CPUS: [u64; 2] = [1, 0x100];
 
 /// The interrupts 40, 63 and 71.
-fn own() -> Interrupts {
-    let own = Interrupts::none();
+fn own() -> SpiSet {
+    let own = SpiSet::none();
     [40, 63, 71].into_iter().for_each(|number| own.insert(number));
     own
 }
 
 /// All shared interrupts.
-fn all_interrupts() -> Interrupts {
-    let all = Interrupts::none();
+fn all_interrupts() -> SpiSet {
+    let all = SpiSet::none();
     (32..1020).for_each(|number| all.insert(number));
     all
 }
@@ -37,7 +38,7 @@ fn is_own(cpu: u64) -> bool {
 /// An access to a register of the distributor, of whichever of the two it is.
 fn in_distributor(
     access: &Access,
-    interrupts: &Interrupts,
+    interrupts: &SpiSet,
     is_own: impl FnOnce(u64) -> bool,
     bus: &Registers,
 ) -> u64 {
@@ -227,7 +228,7 @@ fn who_owns_nothing_changes_nothing_and_sees_only_what_describes_the_controller(
     for offset in (0..0x1_0000).step_by(4) {
         bus.set(DISTRIBUTOR + offset, Width::Word, 0xffff_ffff);
     }
-    let none = Interrupts::none();
+    let none = SpiSet::none();
     for offset in (0..0x1_0000_u64).step_by(4) {
         for width in [Width::Byte, Width::Half, Width::Word, Width::Double] {
             if !offset.is_multiple_of(width.bytes().into()) {
@@ -320,7 +321,7 @@ fn of_anothers_frames_only_what_names_them_is_seen() {
 /// What is sent: (affinity 3.2.1.0 of the receiver, interrupt), by the layout of the register.
 fn sent(value: u64, sender: u64) -> Vec<(u64, u64)> {
     let mut sent = Vec::new();
-    send(value, sender, CPUS.into_iter(), PRIVATE, |value| {
+    send_sgi(value, sender, CPUS.into_iter(), PRIVATE, |value| {
         assert_eq!(value & !0x00ff_f0ff_0fff_ffff, 0, "bits that are RES0 or IRM: {value:#x}");
         let cluster =
             (value >> 48 & 0xff) << 32 | (value >> 32 & 0xff) << 16 | (value >> 16 & 0xff) << 8;
@@ -345,8 +346,10 @@ fn software_interrupts_stay_in_the_cell() {
     assert_eq!(sent(1 << 40 | 15 << 24, 1), []);
     // The last range of a cluster with 256 CPUs.
     let mut values = Vec::new();
-    send(0xf << 44 | 2 << 24 | 0x8000, 0, [0xff].into_iter(), PRIVATE, |value| values.push(value));
-    send(1 << 40 | 2 << 24, 0, [0, 0xff].into_iter(), PRIVATE, |value| values.push(value));
+    send_sgi(0xf << 44 | 2 << 24 | 0x8000, 0, [0xff].into_iter(), PRIVATE, |value| {
+        values.push(value)
+    });
+    send_sgi(1 << 40 | 2 << 24, 0, [0, 0xff].into_iter(), PRIVATE, |value| values.push(value));
     assert_eq!(values, [0xf << 44 | 2 << 24 | 0x8000; 2]);
 }
 
@@ -412,15 +415,15 @@ fn an_interrupt_that_changes_its_owner_starts_anew() {
     bus.set(DISTRIBUTOR + 0x88, Width::Word, 0x1);
     // The triggers of 64 to 79; of 71 it is bit 15.
     bus.set(DISTRIBUTOR + 0xc10, Width::Word, 0xaaaa_aaaa);
-    assert!(is_edge(DISTRIBUTOR, 71, &bus));
-    hand_over(DISTRIBUTOR, 71, false, 0x100, &bus);
-    assert!(!is_edge(DISTRIBUTOR, 71, &bus));
+    assert!(is_edge_triggered(DISTRIBUTOR, 71, &bus));
+    change_owner(DISTRIBUTOR, 71, false, 0x100, &bus);
+    assert!(!is_edge_triggered(DISTRIBUTOR, 71, &bus));
     let word = |offset| bus.get(DISTRIBUTOR + offset, Width::Word);
     assert_eq!(word(0xc10), 0xaaaa_2aaa);
     assert_eq!([word(0x188), word(0x288), word(0x388)], [1 << 7; 3]);
     assert_eq!(word(0x88), 1 << 7 | 1);
     assert_eq!(bus.get(DISTRIBUTOR + 0x447, Width::Byte), 0xa0);
     assert_eq!(bus.get(DISTRIBUTOR + 0x6000 + 8 * 71, Width::Double), 0x100);
-    hand_over(DISTRIBUTOR, 71, true, 0x100, &bus);
-    assert!(is_edge(DISTRIBUTOR, 71, &bus));
+    change_owner(DISTRIBUTOR, 71, true, 0x100, &bus);
+    assert!(is_edge_triggered(DISTRIBUTOR, 71, &bus));
 }

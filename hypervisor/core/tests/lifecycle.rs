@@ -13,7 +13,7 @@ use rampart_hypervisor_core::interface::{
     Outcome, REVISION, STATUS_BYTES, STATUS_MAGIC, Status, StopReason,
 };
 use rampart_hypervisor_core::launch::silence;
-use rampart_hypervisor_core::psci::{Answer, Caller, serve};
+use rampart_hypervisor_core::psci::{Caller, PsciAction, handle_call};
 use rampart_hypervisor_core::state::{Event, Snapshot, is_wiped, next};
 use support::{HYPERVISOR, MPIDRS, press, ram, read};
 use zerocopy::FromZeros;
@@ -253,8 +253,8 @@ fn the_log_keeps_the_latest() {
 
 const ON: u64 = 0xc400_0003;
 const INFO: u64 = 0xc400_0004;
-const NOT_SUPPORTED: Answer = Answer::Value(-1_i64 as u64);
-const INVALID: Answer = Answer::Value(-2_i64 as u64);
+const NOT_SUPPORTED: PsciAction = PsciAction::Value(-1_i64 as u64);
+const INVALID: PsciAction = PsciAction::Value(-2_i64 as u64);
 
 /// Cell 1 has the CPUs 1 and 2.
 fn cell_with_cpus() -> Box<Status> {
@@ -265,10 +265,10 @@ fn cell_with_cpus() -> Box<Status> {
     status
 }
 
-fn call(status: &Status, registers: [u64; 4]) -> Answer {
+fn call(status: &Status, registers: [u64; 4]) -> PsciAction {
     let press = read(&press());
     let caller = Caller { status, cell: 1 };
-    serve(&registers, &caller, |at| press.executes(at), |function| press.forwards(function))
+    handle_call(&registers, &caller, |at| press.executes(at), |function| press.forwards(function))
 }
 
 #[test]
@@ -279,34 +279,34 @@ fn a_cpu_is_turned_on_once_and_only_an_own_one() {
     assert_eq!(on(0x100, 0x1000), INVALID);
     assert_eq!(on(5, 0x1000), INVALID, "nobody's");
     assert_eq!(on(1 << 31 | 2, 0x1000), INVALID);
-    assert_eq!(on(1, 0x1000), Answer::Value(-4_i64 as u64), "ALREADY_ON");
-    let invalid_address = Answer::Value(-9_i64 as u64);
+    assert_eq!(on(1, 0x1000), PsciAction::Value(-4_i64 as u64), "ALREADY_ON");
+    let invalid_address = PsciAction::Value(-9_i64 as u64);
     assert_eq!(on(2, 0x80_0000), invalid_address, "it may not execute there");
     assert_eq!(on(2, 0x4000_0000), invalid_address);
-    assert_eq!(call(&status, [INFO, 2, 0, 0]), Answer::Value(1), "off");
-    assert_eq!(on(2, 0x2000), Answer::TurnOn { cpu: 2, entry: 0x2000, context: 7 });
-    assert_eq!(call(&status, [INFO, 2, 0, 0]), Answer::Value(2), "pending");
-    assert_eq!(on(2, 0x2000), Answer::Value(-5_i64 as u64), "ON_PENDING");
+    assert_eq!(call(&status, [INFO, 2, 0, 0]), PsciAction::Value(1), "off");
+    assert_eq!(on(2, 0x2000), PsciAction::TurnOn { cpu: 2, entry: 0x2000, context: 7 });
+    assert_eq!(call(&status, [INFO, 2, 0, 0]), PsciAction::Value(2), "pending");
+    assert_eq!(on(2, 0x2000), PsciAction::Value(-5_i64 as u64), "ON_PENDING");
     status.cpus[2].set_power(CpuPower::On);
-    assert_eq!(call(&status, [INFO, 2, 0, 0]), Answer::Value(0), "on");
+    assert_eq!(call(&status, [INFO, 2, 0, 0]), PsciAction::Value(0), "on");
     assert_eq!(call(&status, [INFO, 0, 0, 0]), INVALID, "the root's");
     assert_eq!(call(&status, [INFO, 2, 1, 0]), INVALID, "no higher levels");
-    assert_eq!(call(&status, [0x8400_0003, 2, 0x1000, 0]), Answer::Value(-4_i64 as u64));
+    assert_eq!(call(&status, [0x8400_0003, 2, 0x1000, 0]), PsciAction::Value(-4_i64 as u64));
 }
 
 #[test]
 fn every_other_call_has_an_answer() {
     let status = cell_with_cpus();
     let call = |function| call(&status, [function, 0, 0, 0]);
-    assert_eq!(call(0x8400_0000), Answer::Value(0x1_0001));
-    assert_eq!(call(0x8000_0000), Answer::Value(0x1_0001), "the calling convention's version");
-    assert_eq!(call(0x8400_0002), Answer::TurnOff);
-    assert_eq!(call(0xc400_0001), Answer::Wait);
-    assert_eq!(call(0x8400_0006), Answer::Value(2), "no migration is needed");
-    assert_eq!(call(0x8400_0008), Answer::Stop(StopReason::SystemOff));
-    assert_eq!(call(0x8400_0009), Answer::Stop(StopReason::SystemReset));
-    assert_eq!(call(0xc200_0010), Answer::Forward);
-    assert_eq!(call(0xffff_ffff_c200_0010), Answer::Forward, "the function is 32 bits");
+    assert_eq!(call(0x8400_0000), PsciAction::Value(0x1_0001));
+    assert_eq!(call(0x8000_0000), PsciAction::Value(0x1_0001), "the calling convention's version");
+    assert_eq!(call(0x8400_0002), PsciAction::TurnOff);
+    assert_eq!(call(0xc400_0001), PsciAction::Wait);
+    assert_eq!(call(0x8400_0006), PsciAction::Value(2), "no migration is needed");
+    assert_eq!(call(0x8400_0008), PsciAction::Stop(StopReason::SystemOff));
+    assert_eq!(call(0x8400_0009), PsciAction::Stop(StopReason::SystemReset));
+    assert_eq!(call(0xc200_0010), PsciAction::Forward);
+    assert_eq!(call(0xffff_ffff_c200_0010), PsciAction::Forward, "the function is 32 bits");
     let refused = [
         0,
         0xc200_0013,
@@ -330,11 +330,11 @@ fn every_other_call_has_an_answer() {
 fn no_number_of_psci_is_ever_the_firmwares() {
     let status = cell_with_cpus();
     let caller = Caller { status: &status, cell: 1 };
-    let all_forwarded = |function| serve(&[function, 0, 0, 0], &caller, |_| true, |_| true);
+    let all_forwarded = |function| handle_call(&[function, 0, 0, 0], &caller, |_| true, |_| true);
     for function in (0x8400_0000..0x8400_0020).chain(0xc400_0000..0xc400_0020) {
-        assert_ne!(all_forwarded(function), Answer::Forward, "{function:#x}");
+        assert_ne!(all_forwarded(function), PsciAction::Forward, "{function:#x}");
     }
-    assert_eq!(all_forwarded(0x8400_0020), Answer::Forward);
+    assert_eq!(all_forwarded(0x8400_0020), PsciAction::Forward);
 }
 
 #[test]
@@ -342,7 +342,7 @@ fn features_are_those_that_are_served() {
     let status = cell_with_cpus();
     let feature = |function| call(&status, [0x8400_000a, function, 0, 0]);
     for function in [0x8400_0000, 0xc400_0001, 0x8400_0002, ON, INFO, 0x8400_0008, 0x8000_0000] {
-        assert_eq!(feature(function), Answer::Value(0), "{function:#x}");
+        assert_eq!(feature(function), PsciAction::Value(0), "{function:#x}");
     }
     for function in [0x8400_0005, 0xc400_000e, 0xc400_0012, 0xc200_0010, 0] {
         assert_eq!(feature(function), NOT_SUPPORTED, "{function:#x}");
@@ -366,7 +366,7 @@ fn no_registers_make_the_server_panic_or_reach_anothers_cpu() {
         if random() % 4 == 0 {
             registers[random() as usize % 4] = random();
         }
-        if let Answer::TurnOn { cpu, .. } = call(&status, registers) {
+        if let PsciAction::TurnOn { cpu, .. } = call(&status, registers) {
             assert_eq!(cpu, 2);
             status.cpus[2].set_power(CpuPower::Off);
         }

@@ -8,10 +8,12 @@ mod support;
 use std::collections::BTreeMap;
 
 use rampart_hypervisor_core::configuration::Configuration;
-use rampart_hypervisor_core::configuration::against::Cells;
+use rampart_hypervisor_core::configuration::machine_checks::Cells;
 use rampart_hypervisor_core::format::MemoryFlags;
 use rampart_hypervisor_core::interface::{MAXIMUM_CELLS, MAXIMUM_CPUS};
-use rampart_hypervisor_core::memory::{build, give_back, show_loadable, take};
+use rampart_hypervisor_core::memory_transfer::{
+    map_regions, return_to_root, show_loadable, take_from_root,
+};
 use rampart_hypervisor_core::stage2::{
     AccessKind, Attributes, Exhausted, PagePool, Stage2, TableMemory, attributes,
 };
@@ -61,7 +63,7 @@ fn what_is_mapped_for_a_cell_is_exactly_its_regions() {
         let configuration = read(&blob);
         let mut tables = Tables::new(1024);
         let mut stage2 = Stage2::new(40, &mut tables).expect("pages");
-        build(&mut stage2, &configuration, &mut tables).expect("pages");
+        map_regions(&mut stage2, &configuration, &mut tables).expect("pages");
         assert_eq!(mapped(&stage2, &tables), expected(&configuration), "{}", blob.name);
         assert_eq!(stage2.translate(1 << 40, &tables), None);
         assert_eq!(stage2.translate(u64::MAX, &tables), None);
@@ -170,7 +172,7 @@ fn any_sequence_of_changes_maps_what_a_list_of_pages_says() {
 
 fn root_with(address_bits: u32, tables: &mut Tables) -> Stage2 {
     let mut root = Stage2::new(address_bits, tables).expect("pages");
-    build(&mut root, &read(&system()), tables).expect("pages");
+    map_regions(&mut root, &read(&system()), tables).expect("pages");
     for cpu in 0..4 {
         root.add_cpu(cpu, tables).expect("pages");
     }
@@ -189,7 +191,7 @@ fn memory_that_goes_to_a_cell_and_back_is_as_it_was() {
     for _ in 0..3 {
         let mut there = nobody;
         for (number, cell) in cells.iter().enumerate() {
-            take(cell, &mut root, &mut tables).expect("pages");
+            take_from_root(cell, &mut root, &mut tables).expect("pages");
             there[number + 1] = Some(*cell);
         }
         for cell in &cells {
@@ -206,11 +208,12 @@ fn memory_that_goes_to_a_cell_and_back_is_as_it_was() {
         assert!(root.translate(HYPERVISOR.start, &tables).is_none());
         // What the first one has is not the second one's affair, but the shared memory stays.
         there[1] = None;
-        give_back(&cells[0], &system, &there, &mut root, &mut tables).expect("no page needed");
+        return_to_root(&cells[0], &system, &there, &mut root, &mut tables).expect("no page needed");
         assert!(!root.permits(0x6000_0000, AccessKind::Write, &tables), "the second has it too");
         assert!(root.permits(0x5000_0000, AccessKind::Write, &tables));
         assert!(root.permits(CLOCKS, AccessKind::Write, &tables));
-        give_back(&cells[1], &system, &nobody, &mut root, &mut tables).expect("no page needed");
+        return_to_root(&cells[1], &system, &nobody, &mut root, &mut tables)
+            .expect("no page needed");
         assert_eq!(mapped(&root, &tables), before);
         assert_eq!(tables.left(), left, "no table more than before");
     }
@@ -222,7 +225,7 @@ fn loadable_memory_is_the_roots_to_write_while_it_is_shown_and_only_that() {
     let cell = read(&press());
     let mut tables = Tables::new(512);
     let mut root = root_with(40, &mut tables);
-    take(&cell, &mut root, &mut tables).expect("pages");
+    take_from_root(&cell, &mut root, &mut tables).expect("pages");
     let taken = mapped(&root, &tables);
     show_loadable(&cell, true, &mut root, &mut tables).expect("pages");
     assert!(root.permits(0x5000_0000, AccessKind::Write, &tables));
@@ -232,7 +235,7 @@ fn loadable_memory_is_the_roots_to_write_while_it_is_shown_and_only_that() {
     assert_eq!(mapped(&root, &tables), taken);
     let nobody = [None; MAXIMUM_CELLS];
     show_loadable(&cell, true, &mut root, &mut tables).expect("pages");
-    give_back(&cell, &system, &nobody, &mut root, &mut tables).expect("no page needed");
+    return_to_root(&cell, &system, &nobody, &mut root, &mut tables).expect("no page needed");
     assert_eq!(mapped(&root, &tables), expected(&system));
 }
 
@@ -253,8 +256,8 @@ fn where_pages_run_out_the_root_can_be_mended_without_any() {
         let mut tables = Tables::new(needed + spare);
         let mut root = root_with(39, &mut tables);
         let before = mapped(&root, &tables);
-        failures += usize::from(take(&cell, &mut root, &mut tables) == Err(Exhausted));
-        give_back(&cell, &system, &nobody, &mut root, &mut tables).expect("no page needed");
+        failures += usize::from(take_from_root(&cell, &mut root, &mut tables) == Err(Exhausted));
+        return_to_root(&cell, &system, &nobody, &mut root, &mut tables).expect("no page needed");
         assert_eq!(mapped(&root, &tables), before, "with {spare} pages to spare");
         assert_eq!(tables.left(), spare);
     }
@@ -277,9 +280,9 @@ fn one_cpu_is_zapped_alone_and_restored_to_what_the_cell_then_has() {
         assert_eq!(stage2.root_of(cpu).map(|root| root % 8192), Some(0), "two pages, aligned");
     }
     let full = entries_of(&stage2, 0, &tables);
-    let forgotten = tables.forgotten;
+    let invalidations = tables.invalidations;
     stage2.zap(3, &mut tables);
-    assert!(tables.forgotten > forgotten, "the TLBs are told");
+    assert!(tables.invalidations > invalidations, "the TLBs are told");
     assert!(stage2.is_zapped(3) && !stage2.is_zapped(0));
     assert!(entries_of(&stage2, 3, &tables).iter().all(|entry| *entry == 0));
     assert_eq!(entries_of(&stage2, 0, &tables), full, "the other runs on");

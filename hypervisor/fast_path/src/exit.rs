@@ -8,12 +8,12 @@ use core::sync::atomic::{AtomicU32, Ordering::Acquire};
 use rampart_hypervisor_core::bus::{Access, Forbidden};
 use rampart_hypervisor_core::configuration::Configuration;
 use rampart_hypervisor_core::gic::{
-    ControlRegister, DISTRIBUTOR_BYTES, Interrupts, Private, control_read, control_write,
-    distributor, is_route, redistributor, redistributor_owner, route, send,
+    ControlRegister, DISTRIBUTOR_BYTES, PrivateMask, SpiSet, control_read, control_write,
+    distributor, is_route, redistributor, redistributor_owner, route, send_sgi,
 };
 use rampart_hypervisor_core::interface::{CpuStatus, Exit, ROOT, Status, StopReason};
-use rampart_hypervisor_core::psci::{Caller, constant};
-use rampart_hypervisor_core::registers::serve;
+use rampart_hypervisor_core::psci::{Caller, constant_result};
+use rampart_hypervisor_core::registers::access_shared;
 use rampart_hypervisor_core::syndrome::{
     DATA_ABORT, SMC, SYSTEM, SystemRegister, Transfer, class, guest_address, is_transfer, system,
     transfer,
@@ -35,9 +35,9 @@ pub struct Owner {
     /// The cell's.
     pub configuration: &'static Configuration<'static>,
     /// The shared interrupts that it has.
-    pub interrupts: &'static Interrupts,
+    pub interrupts: &'static SpiSet,
     /// The private ones.
-    pub private: Private,
+    pub private: PrivateMask,
     /// GICD.
     pub distributor: u64,
     /// GICR of this CPU.
@@ -59,21 +59,21 @@ pub struct Owner {
 /// What a CPU has for its exits.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Trapped {
+pub struct ExitState {
     /// What the CPU is to do, by the monitor's numbers, of which [`PARK`] is one.
     pub order: AtomicU32,
     owner: UnsafeCell<Option<Owner>>,
 }
 
 // SAFETY: `owner` is used by its own CPU alone.
-unsafe impl Sync for Trapped {}
+unsafe impl Sync for ExitState {}
 
-impl Trapped {
+impl ExitState {
     /// Says whose the CPU is from now on; while it is nobody's, all exits are the monitor's.
     ///
     /// # Safety
     /// Only the CPU that this belongs to may call it, before it returns to a guest.
-    pub unsafe fn belongs_to(&self, owner: Option<Owner>) {
+    pub unsafe fn set_owner(&self, owner: Option<Owner>) {
         // SAFETY: see above; nothing refers to the last owner between two exits.
         unsafe { *self.owner.get() = owner };
     }
@@ -83,43 +83,43 @@ impl Trapped {
 pub const PARK: u32 = 1;
 
 /// The exit was served, and the guest goes on. The registers that a call keeps are as they were.
-pub const DONE: u32 = 0;
+pub const HANDLED: u32 = 0;
 /// The same, and one of the registers that a call keeps has a new value.
-pub const DONE_WITH_KEPT: u32 = u32::MAX - 1;
+pub const HANDLED_CALLEE_SAVED: u32 = u32::MAX - 1;
 /// The exit is the monitor's to serve.
-pub const UNSERVED: u32 = u32::MAX;
+pub const NOT_HANDLED: u32 = u32::MAX;
 
-/// Called by `vectors.s` for a synchronous exception from a guest: [`DONE`], [`DONE_WITH_KEPT`],
-/// [`UNSERVED`], or the [`StopReason`] for which the cell fails.
+/// Called by `vectors.s` for a synchronous exception from a guest: [`HANDLED`], [`HANDLED_CALLEE_SAVED`],
+/// [`NOT_HANDLED`], or the [`StopReason`] for which the cell fails.
 #[unsafe(no_mangle)]
-extern "C" fn serve_exit(registers: &mut Registers, trapped: &Trapped) -> u32 {
-    if trapped.order.load(Acquire) == PARK {
-        return UNSERVED;
+extern "C" fn handle_exit_fast(registers: &mut Registers, exit_state: &ExitState) -> u32 {
+    if exit_state.order.load(Acquire) == PARK {
+        return NOT_HANDLED;
     }
     // SAFETY: nobody but this CPU uses it.
-    let Some(owner) = (unsafe { &*trapped.owner.get() }) else {
-        return UNSERVED;
+    let Some(owner) = (unsafe { &*exit_state.owner.get() }) else {
+        return NOT_HANDLED;
     };
     let syndrome = read_register!("esr_el2");
     match class(syndrome) {
         DATA_ABORT if is_transfer(syndrome) => data_abort(owner, registers, syndrome),
         SYSTEM => system_register(owner, registers, syndrome as u32),
-        SMC => match constant(registers.get(0) as u32) {
+        SMC => match constant_result(registers.get(0) as u32) {
             Some(value) => {
                 owner.counts.count(Exit::Psci);
                 registers.set(0, value);
                 advance()
             }
-            None => UNSERVED,
+            None => NOT_HANDLED,
         },
-        _ => UNSERVED,
+        _ => NOT_HANDLED,
     }
 }
 
-/// The instruction that trapped is done.
+/// The instruction that exit_state is done.
 fn advance() -> u32 {
     write_register!("elr_el2", read_register!("elr_el2") + 4);
-    DONE
+    HANDLED
 }
 
 // Below, each kind of access is a function that is entered by a jump, so that it saves and restores no
@@ -164,7 +164,7 @@ fn to_another_redistributor(
 ) -> u32 {
     let frames = owner.redistributor_bytes;
     let Some((cpu, offset)) = redistributor_owner(address, owner.redistributors, frames) else {
-        return UNSERVED;
+        return NOT_HANDLED;
     };
     let own = owner.status.cpus[cpu].cell() == owner.cell;
     to_redistributor(owner, registers, syndrome, address, offset, own)
@@ -193,13 +193,13 @@ fn load(registers: &mut Registers, register: u8, value: u64) -> u32 {
     registers.set(register, value);
     let done = advance();
     // Those that a call keeps (AAPCS64, 6.1.1).
-    if (19..30).contains(&register) { DONE_WITH_KEPT } else { done }
+    if (19..30).contains(&register) { HANDLED_CALLEE_SAVED } else { done }
 }
 
 #[inline(never)]
 fn to_distributor(owner: &Owner, registers: &mut Registers, syndrome: u64, address: u64) -> u32 {
     let Some((transfer, access)) = decode(registers, syndrome, address) else {
-        return UNSERVED;
+        return NOT_HANDLED;
     };
     owner.counts.count(Exit::Distributor);
     let offset = address - owner.distributor;
@@ -210,7 +210,7 @@ fn to_distributor(owner: &Owner, registers: &mut Registers, syndrome: u64, addre
 #[inline(never)]
 fn to_route(owner: &Owner, registers: &mut Registers, syndrome: u64, address: u64) -> u32 {
     let Some((transfer, access)) = decode(registers, syndrome, address) else {
-        return UNSERVED;
+        return NOT_HANDLED;
     };
     owner.counts.count(Exit::Distributor);
     let offset = address - owner.distributor;
@@ -231,7 +231,7 @@ fn to_redistributor(
     own: bool,
 ) -> u32 {
     let Some((transfer, access)) = decode(registers, syndrome, address) else {
-        return UNSERVED;
+        return NOT_HANDLED;
     };
     owner.counts.count(Exit::Redistributor);
     let value = redistributor(offset, &access, own, owner.private, &Devices);
@@ -241,11 +241,11 @@ fn to_redistributor(
 #[inline(never)]
 fn to_shared(owner: &Owner, registers: &mut Registers, syndrome: u64, address: u64) -> u32 {
     let Some((transfer, access)) = decode(registers, syndrome, address) else {
-        return UNSERVED;
+        return NOT_HANDLED;
     };
     let own = owner.configuration.registers;
-    let Some(result) = serve(&access, own, &REGISTER_LOCKS, &Devices) else {
-        return UNSERVED;
+    let Some(result) = access_shared(&access, own, &REGISTER_LOCKS, &Devices) else {
+        return NOT_HANDLED;
     };
     owner.counts.count(Exit::DeviceBits);
     match result {
@@ -257,18 +257,18 @@ fn to_shared(owner: &Owner, registers: &mut Registers, syndrome: u64, address: u
 #[inline(never)]
 fn to_shared_of_root(owner: &Owner, registers: &mut Registers, syndrome: u64, address: u64) -> u32 {
     let Some((transfer, access)) = decode(registers, syndrome, address) else {
-        return UNSERVED;
+        return NOT_HANDLED;
     };
     // It is held while cells come and go: the root tries again.
     let Some(left) = ROOT_REGISTERS.try_lock() else {
-        return DONE;
+        return HANDLED;
     };
-    let Some(result) = left.serve(&access, &REGISTER_LOCKS, &Devices) else {
-        return UNSERVED;
+    let Some(result) = left.access_shared(&access, &REGISTER_LOCKS, &Devices) else {
+        return NOT_HANDLED;
     };
     owner.counts.count(Exit::DeviceBits);
     // What is forbidden is an external abort for the root, as other places that it does not have.
-    result.map_or(UNSERVED, |value| finish(registers, transfer, value))
+    result.map_or(NOT_HANDLED, |value| finish(registers, transfer, value))
 }
 
 #[inline(never)]
@@ -295,7 +295,7 @@ fn system_register(owner: &Owner, registers: &mut Registers, syndrome: u32) -> u
             }
         }
         SystemRegister::SendOther => owner.counts.count(Exit::SoftwareInterrupt),
-        SystemRegister::SetWay | SystemRegister::Unknown(_) => return UNSERVED,
+        SystemRegister::SetWay | SystemRegister::Unknown(_) => return NOT_HANDLED,
     }
     advance()
 }
@@ -306,7 +306,7 @@ fn send_inside(owner: &Owner, value: u64) -> u32 {
     let all = owner.affinities.iter().zip(&owner.status.cpus);
     let own = all.filter(|(_, cpu)| cpu.cell() == owner.cell);
     let own = own.map(|(affinity, _)| *affinity);
-    send(value, owner.affinity, own, owner.private, |value| {
+    send_sgi(value, owner.affinity, own, owner.private, |value| {
         // What the sender wrote before is seen by the receiver (IHI 0069, 12.1.6).
         instruction!("dsb ish");
         write_register!("s3_0_c12_c11_5", value);

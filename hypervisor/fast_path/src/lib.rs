@@ -14,5 +14,5 @@ mod exit;
 mod registers;
 
 pub use devices::{Devices, REGISTER_LOCKS, ROOT_REGISTERS};
-pub use exit::{DONE, DONE_WITH_KEPT, Owner, PARK, Trapped, UNSERVED};
+pub use exit::{ExitState, HANDLED, HANDLED_CALLEE_SAVED, NOT_HANDLED, Owner, PARK};
 pub use registers::Registers;

@@ -11,8 +11,8 @@ use rampart_hypervisor_core::syndrome::{Abort, DataAbort, guest_address, is_perm
 use crate::cpu::Registers;
 use crate::exits::{Context, fail};
 use crate::guest;
+use crate::manager::MANAGER;
 use crate::registers::{read_register, write_register};
-use crate::system::MANAGER;
 
 /// The address that was meant, if the latest exception was an abort. After a permission fault the cell's
 /// own tables say where FAR_EL2 lies; 0 in place of its page where they do not let EL1 read there.

@@ -5,16 +5,16 @@
 use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::fence;
 
-use rampart_hypervisor_core::configuration::against::{Cells, check_cell};
+use rampart_hypervisor_core::configuration::machine_checks::{Cells, check_cell};
 use rampart_hypervisor_core::configuration::{Configuration, Kind};
 use rampart_hypervisor_core::format::{MAXIMUM_BLOB_BYTES, MemoryFlags, MemoryRegion, Refusal};
-use rampart_hypervisor_core::gic::{Interrupts, hand_over, is_edge};
+use rampart_hypervisor_core::gic::{SpiSet, change_owner, is_edge_triggered};
 use rampart_hypervisor_core::interface::{
     CellState, CpuPower, MAXIMUM_CELLS, MAXIMUM_CPUS, NO_CELL, Outcome, PAGE_BYTES, ROOT,
     StopReason,
 };
 use rampart_hypervisor_core::launch::silence;
-use rampart_hypervisor_core::memory;
+use rampart_hypervisor_core::memory_transfer;
 use rampart_hypervisor_core::stage2::{AccessKind, Stage2};
 use rampart_hypervisor_core::state::{Event, Snapshot, is_wiped};
 
@@ -24,10 +24,10 @@ use crate::cpu::{Cpu, order};
 use crate::gic;
 use crate::hypercalls::Values;
 use crate::machine::Machine;
+use crate::manager::{MANAGER, Manager, Shared};
 use crate::registers::{instruction, now, read_register, wait_until};
 use crate::smc;
-use crate::system::{MANAGER, Manager, Shared};
-use crate::tables::Tables;
+use crate::stage2_memory::Tables;
 
 /// How long a CPU may take to park. It comes with its next instruction; what is waited for is an
 /// access of it to a slow device.
@@ -73,13 +73,13 @@ pub(crate) fn create(machine: &Machine, start: u64, bytes: u64, values: &mut Val
         };
         let system = Shared::of(ROOT).configuration().ok_or(Outcome::WrongState)?;
         let new = manager.read(number, Kind::Cell, bytes, copy);
-        let fits = |new: &_| check_cell(new, system, &machine.facts(), &there());
+        let fits = |new: &_| check_cell(new, system, &machine.facts(), &live());
         let new = new.and_then(|new| fits(&new).map(|()| new)).map_err(|refused| {
             let reason = refused.refusal as u64;
             *values = [reason, refused.index.into(), refused.other.into()];
             Outcome::Refused
         })?;
-        if let Some(index) = new.cpus.iter().position(|mpidr| !has_left(machine, *mpidr)) {
+        if let Some(index) = new.cpus.iter().position(|mpidr| !has_left_linux(machine, *mpidr)) {
             *values = [Refusal::CpuOwned as u64, index as u64, ROOT.into()];
             return Err(Outcome::CpuInUse);
         }
@@ -98,7 +98,7 @@ pub(crate) fn create(machine: &Machine, start: u64, bytes: u64, values: &mut Val
 }
 
 /// The cells that are there.
-pub(crate) fn there() -> Cells<'static> {
+pub(crate) fn live() -> Cells<'static> {
     core::array::from_fn(|cell| match cell as u32 {
         ROOT => None,
         cell => Shared::of(cell).configuration().copied(),
@@ -123,7 +123,7 @@ fn root_can_read(manager: &mut Manager, start: u64, bytes: u64) -> Option<()> {
 }
 
 /// Whether a CPU has left Linux.
-fn has_left(machine: &Machine, mpidr: u64) -> bool {
+fn has_left_linux(machine: &Machine, mpidr: u64) -> bool {
     let status = machine.status();
     status.cpu(mpidr).is_some_and(|cpu| {
         status.cpus[cpu].power() == CpuPower::Off && machine.cpu(cpu).is_some_and(Cpu::is_parked)
@@ -132,28 +132,28 @@ fn has_left(machine: &Machine, mpidr: u64) -> bool {
 
 /// Those of cells' interrupts that the root had triggered by an edge. Linux sets that once, when it finds
 /// the device, so it gets them back so.
-static EDGE: Interrupts = Interrupts::none();
+static EDGE: SpiSet = SpiSet::none();
 
 /// Everything that the configuration names goes from the root to the cell.
 fn build(manager: &mut Manager, machine: &Machine, number: u32, new: &Configuration<'_>) -> Done {
     let first = new.cpus.first().copied().unwrap_or(0);
     for grant in new.interrupts {
         Shared::of(ROOT).interrupts.remove(grant.number);
-        let edge = is_edge(machine.distributor, grant.number, &Devices);
+        let edge = is_edge_triggered(machine.distributor, grant.number, &Devices);
         if edge {
             EDGE.insert(grant.number);
         }
-        hand_over(machine.distributor, grant.number, edge, first, &Devices);
+        change_owner(machine.distributor, grant.number, edge, first, &Devices);
         Shared::of(number).interrupts.insert(grant.number);
     }
     let exhausted = |_| Outcome::Exhausted;
     let (root, mut tables) = manager.translation(ROOT).ok_or(Outcome::WrongState)?;
-    memory::take(new, root, &mut tables).map_err(exhausted)?;
+    memory_transfer::take_from_root(new, root, &mut tables).map_err(exhausted)?;
     wipe(number, new.memory);
 
     let mut tables = Tables { pool: &mut manager.pool, cell: number };
     let mut stage_2 = Stage2::new(machine.address_bits, &mut tables).map_err(exhausted)?;
-    let result = memory::build(&mut stage_2, new, &mut tables);
+    let result = memory_transfer::map_regions(&mut stage_2, new, &mut tables);
     let result = result.and_then(|()| {
         indices(machine, new).try_for_each(|index| stage_2.add_cpu(index, &mut tables))
     });
@@ -221,7 +221,7 @@ fn give_back(manager: &mut Manager, machine: &Machine, number: u32, old: &Config
         let first = machine.header.cpus().first().copied().unwrap_or(0);
         let edge = EDGE.contains(grant.number);
         EDGE.remove(grant.number);
-        hand_over(machine.distributor, grant.number, edge, first, &Devices);
+        change_owner(machine.distributor, grant.number, edge, first, &Devices);
         Shared::of(ROOT).interrupts.insert(grant.number);
     }
     let system = Shared::of(ROOT).configuration();
@@ -229,7 +229,7 @@ fn give_back(manager: &mut Manager, machine: &Machine, number: u32, old: &Config
         return;
     };
     // What cannot be shown stays hidden: the root loses it, nobody else gets it.
-    let _ = memory::give_back(old, system, &there(), root, &mut tables);
+    let _ = memory_transfer::return_to_root(old, system, &live(), root, &mut tables);
     for index in indices(machine, old) {
         if let (Some(cpu), Some(root)) = (machine.cpu(index), root.root_of(index)) {
             cpu.translation.store(root, SeqCst);
@@ -253,7 +253,8 @@ pub(crate) fn loadable(machine: &Machine, cell: u32) -> Done {
 fn show(manager: &mut Manager, cell: u32, shown: bool) -> Done {
     let configuration = Shared::of(cell).configuration().ok_or(Outcome::NoSuchCell)?;
     let (root, mut tables) = manager.translation(ROOT).ok_or(Outcome::WrongState)?;
-    memory::show_loadable(configuration, shown, root, &mut tables).map_err(|_| Outcome::Exhausted)
+    memory_transfer::show_loadable(configuration, shown, root, &mut tables)
+        .map_err(|_| Outcome::Exhausted)
 }
 
 /// Starts a cell at its entry, on its first CPU.
@@ -311,7 +312,7 @@ fn park_all(manager: &mut Manager, machine: &Machine, cell: u32) -> Done {
     let mut busy = [false; MAXIMUM_CPUS];
     for (index, cpu) in cpus(machine, cell).filter(|(_, cpu)| !cpu.is_parked()) {
         busy[index] = true;
-        cpu.trapped.order.store(order::PARK, SeqCst);
+        cpu.exit_state.order.store(order::PARK, SeqCst);
     }
     let (stage_2, mut tables) = manager.translation(cell).ok_or(Outcome::NoSuchCell)?;
     for (index, cpu) in cpus(machine, cell).filter(|(index, _)| busy[*index]) {
@@ -331,12 +332,12 @@ fn park_all(manager: &mut Manager, machine: &Machine, cell: u32) -> Done {
 /// A CPU of the cell has failed or ended it: the others are to park too. They are kicked, and where
 /// the tables can be had at this moment their memory is taken away; else that is done by the next
 /// call of the root for this cell.
-pub(crate) fn take_others(machine: &Machine, cell: u32, this: &Cpu) {
+pub(crate) fn park_others(machine: &Machine, cell: u32, this: &Cpu) {
     let others = || cpus(machine, cell).filter(|(_, cpu)| !core::ptr::eq(*cpu, this));
     let mut manager = MANAGER.try_lock();
     let manager = manager.as_mut().and_then(|manager| manager.as_mut());
     for (_, cpu) in others() {
-        cpu.trapped.order.store(order::PARK, SeqCst);
+        cpu.exit_state.order.store(order::PARK, SeqCst);
     }
     if let Some((stage_2, mut tables)) = manager.and_then(|manager| manager.translation(cell)) {
         for (index, _) in others() {
@@ -350,25 +351,25 @@ pub(crate) fn take_others(machine: &Machine, cell: u32, this: &Cpu) {
 
 /// The root is told that a cell's state has changed: by the interrupt that its configuration names
 /// for that, if any.
-pub(crate) fn tell_root(machine: &Machine) {
+pub(crate) fn notify_root(machine: &Machine) {
     let platform = Shared::of(ROOT).configuration().and_then(|root| root.platform);
     let event = platform.map_or(0, |platform| platform.event_interrupt);
     if event != 0 {
         // What is told is seen before the interrupt.
         instruction!("dsb ish");
-        gic::ring(machine, event);
+        gic::set_pending(machine, event);
     }
 }
 
 /// Fails the cells that have been silent for too long.
-pub(crate) fn watch(machine: &Machine) {
+pub(crate) fn check_watchdogs(machine: &Machine) {
     for cell in 1..MAXIMUM_CELLS as u32 {
         if !machine.status().is_overdue(cell, now()) {
             continue;
         }
         let first = cpus(machine, cell).next().map_or(0, |(index, _)| index);
         machine.status().fail(cell, first, StopReason::Watchdog, &Snapshot::default(), now());
-        tell_root(machine);
+        notify_root(machine);
         // Not parked here? Then by the next call for this cell.
         let _ = with_manager(|manager| park_all(manager, machine, cell));
     }

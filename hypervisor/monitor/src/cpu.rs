@@ -4,10 +4,10 @@
 use core::sync::atomic::Ordering::Acquire;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
+use rampart_hypervisor_fast_path::ExitState;
 pub(crate) use rampart_hypervisor_fast_path::Registers;
-use rampart_hypervisor_fast_path::Trapped;
 
-use crate::launch::Linux;
+use crate::launch::LinuxState;
 use crate::registers::write_register;
 
 /// Of all that is a CPU's own, in bytes; the first page is [`Cpu`], the second is not there, so that
@@ -20,14 +20,14 @@ pub(crate) const PER_CPU_BYTES: usize = 8 * 4096;
 pub(crate) struct Cpu {
     /// The end of its memory. The first field: `vectors.s` reads it.
     pub(crate) stack_top: AtomicU64,
-    /// Where [`Linux`] lies while the CPU is being launched, then 0.
+    /// Where [`LinuxState`] lies while the CPU is being launched, then 0.
     pub(crate) launching: AtomicU64,
     /// Its place in the header.
     pub(crate) index: AtomicU32,
     /// What it does, [`Activity`] as a number.
     pub(crate) activity: AtomicU32,
     /// Its [`order`], and whose exits it serves.
-    pub(crate) trapped: Trapped,
+    pub(crate) exit_state: ExitState,
     /// The root table of its stage-2 translation, physically.
     pub(crate) translation: AtomicU64,
     /// Where it begins when it is started.
@@ -87,7 +87,7 @@ impl Cpu {
 }
 
 /// The stack after a launch: above what Linux gets back nothing.
-pub(crate) const LINUX_BYTES: usize = size_of::<Linux>();
+pub(crate) const LINUX_BYTES: usize = size_of::<LinuxState>();
 const _: () = assert!(LINUX_BYTES == 160);
 const _: () = assert!(size_of::<Registers>() == 256);
 const _: () = assert!(size_of::<Cpu>() <= 4096);

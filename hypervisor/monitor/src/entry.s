@@ -14,7 +14,7 @@
     .quad   entry_offset
     .zero   {header_bytes} - 48
 
-// What a call keeps (AAPCS64, 6.1.1), and x18, in struct Linux of launch.rs.
+// What a call keeps (AAPCS64, 6.1.1), and x18, in struct LinuxState of launch.rs.
 .macro kept_by_a_call pair, one
     \pair   x19, x20, [sp, #48]
     \pair   x21, x22, [sp, #64]
@@ -83,7 +83,7 @@ launch_entry:
     msr     sctlr_el2, x4
     isb
 
-    // A stack, and on it what Linux gets back: struct Linux in launch.rs.
+    // A stack, and on it what Linux gets back: struct LinuxState in launch.rs.
     ldr     x4, =core_bytes
     add     x3, x0, x4
     mov     x4, #{per_cpu_bytes}
@@ -133,7 +133,7 @@ launch_return_registers:
     add     sp, sp, #{linux_bytes}
     br      x17
 
-// The stub has EL2 again; x0 is what Linux is told. The stack holds struct Linux and nothing else.
+// The stub has EL2 again; x0 is what Linux is told. The stack holds struct LinuxState and nothing else.
 .global launch_undone
 launch_undone:
     ldp     x9, x10, [sp]
@@ -143,7 +143,7 @@ launch_undone:
     msr     cptr_el2, x7
     b       give_back
 
-// abandon_launch(outcome, struct Linux): undoes the launch from wherever it has come to.
+// abandon_launch(outcome, struct LinuxState): undoes the launch from wherever it has come to.
 .global abandon_launch
 abandon_launch:
     mov     sp, x1

@@ -11,9 +11,9 @@ use rampart_hypervisor_core::syndrome::{SystemRegister, Trap, trap};
 
 use crate::cpu::{Cpu, Registers, order};
 use crate::machine::Machine;
+use crate::manager::Shared;
 use crate::park::park;
 use crate::registers::{instruction, now, read_register};
-use crate::system::Shared;
 use crate::{aborts, cells, gic, guest, hypercalls, launch, log, smc};
 
 /// Who came.
@@ -54,13 +54,13 @@ const SYNCHRONOUS: u64 = 0;
 const IRQ: u64 = 1;
 const FIQ: u64 = 2;
 
-/// Called by `vectors.s`, with the reason for which `serve_exit` says that the cell fails, if any.
+/// Called by `vectors.s`, with the reason for which `handle_exit_fast` says that the cell fails, if any.
 #[unsafe(no_mangle)]
 extern "C" fn handle_exit(registers: &mut Registers, cpu: &Cpu, kind: u64, forbidden: u32) {
     let Some(context) = Context::of(cpu) else { return };
-    if cpu.trapped.order.load(Acquire) == order::PARK {
+    if cpu.exit_state.order.load(Acquire) == order::PARK {
         context.count(if kind == SYNCHRONOUS { Exit::Zapped } else { Exit::Management });
-        gic::heard(context.machine, cpu);
+        gic::acknowledge_kick(context.machine, cpu);
         return park(context.machine, cpu, registers);
     }
     match kind {
@@ -70,7 +70,7 @@ extern "C" fn handle_exit(registers: &mut Registers, cpu: &Cpu, kind: u64, forbi
         },
         FIQ => {
             context.count(Exit::Management);
-            gic::heard(context.machine, cpu);
+            gic::acknowledge_kick(context.machine, cpu);
         }
         // Not routed here while a guest runs; what is pending is the guest's.
         IRQ => context.count(Exit::Interrupt),
@@ -141,8 +141,8 @@ pub(crate) fn fail(context: &Context<'_>, registers: &mut Registers, reason: Sto
     };
     let first = machine.status().fail(context.cell, context.index, reason, &snapshot, now());
     if first {
-        cells::take_others(machine, context.cell, context.cpu);
-        cells::tell_root(machine);
+        cells::park_others(machine, context.cell, context.cpu);
+        cells::notify_root(machine);
     }
     park(machine, context.cpu, registers);
 }
@@ -151,11 +151,11 @@ pub(crate) fn fail(context: &Context<'_>, registers: &mut Registers, reason: Sto
 /// launch's failure; later the cell's that ran on this CPU.
 #[unsafe(no_mangle)]
 extern "C" fn handle_fault(registers: &mut Registers, cpu: &Cpu) {
-    log::line(
+    log::write_line(
         "fault in the hypervisor: ESR_EL2, FAR_EL2, ELR_EL2",
         &[read_register!("esr_el2"), read_register!("far_el2"), read_register!("elr_el2")],
     );
-    launch::give_up_if_launching(cpu);
+    launch::abandon_if_launching(cpu);
     *registers = Registers::ZERO;
     let Some(context) = Context::of(cpu) else { return };
     fail(&context, registers, StopReason::Hypervisor);
@@ -165,7 +165,7 @@ extern "C" fn handle_fault(registers: &mut Registers, cpu: &Cpu) {
 /// in the source, the line in hexadecimal digits.
 pub(crate) fn panicked(information: &PanicInfo<'_>) -> ! {
     if let Some(location) = information.location() {
-        log::line(location.file(), &[location.line().into()]);
+        log::write_line(location.file(), &[location.line().into()]);
     }
     loop {
         instruction!("brk #0");

@@ -54,7 +54,7 @@ fn write(address: u64, value: u64) {
 
 /// What the launch has to know of the controller.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Found {
+pub(crate) struct ControllerFacts {
     pub(crate) redistributors: [u64; MAXIMUM_CPUS],
     pub(crate) redistributor_bytes: u64,
     pub(crate) interrupt_end: u32,
@@ -63,10 +63,10 @@ pub(crate) struct Found {
 }
 
 /// Looks at it. Its registers are mapped.
-pub(crate) fn find(platform: &Platform, cpus: &[u64]) -> Result<Found, Outcome> {
+pub(crate) fn find(platform: &Platform, cpus: &[u64]) -> Result<ControllerFacts, Outcome> {
     let typer = read(platform.distributor + GICD_TYPER);
     let unmaskable = read(platform.distributor + GICD_CTLR) & ONE_SECURITY_STATE != 0;
-    let mut found = Found {
+    let mut found = ControllerFacts {
         redistributors: [0; MAXIMUM_CPUS],
         redistributor_bytes: 2 * PRIVATE_FRAME,
         interrupt_end: 32 * (typer as u32 & 0x1f) + 32,
@@ -233,7 +233,7 @@ pub(crate) fn sleep(machine: &Machine, cpu: &Cpu) {
 }
 
 /// The kick has been heard. A guest never sees it: it is not pending any more when the guest runs.
-pub(crate) fn heard(machine: &Machine, cpu: &Cpu) {
+pub(crate) fn acknowledge_kick(machine: &Machine, cpu: &Cpu) {
     let frame = private_frame(machine, cpu);
     write(frame + GICD_ICPENDR, 1 << machine.management());
     // The write has arrived when something can be read (12.1.6).
@@ -243,7 +243,7 @@ pub(crate) fn heard(machine: &Machine, cpu: &Cpu) {
 
 /// Nothing that this CPU's last owner had set up comes any more: its private interrupts, and
 /// whatever it was in the middle of.
-pub(crate) fn silence(machine: &Machine, cpu: &Cpu) {
+pub(crate) fn reset_cpu(machine: &Machine, cpu: &Cpu) {
     let frame = private_frame(machine, cpu);
     let owners = machine.private().0.into();
     write(frame + GICD_ICENABLER, owners);
@@ -270,7 +270,7 @@ pub(crate) fn silence(machine: &Machine, cpu: &Cpu) {
 /// Whether the management interrupt may end a WFI of this level. With two security states it is of
 /// group 1, which a CPU without an owner has off (ICC_IGRPEN1_EL1, 12.2.16); nothing else of that group
 /// is left on but what the cell's devices have raised.
-pub(crate) fn listen(machine: &Machine, on: bool) {
+pub(crate) fn enable_wakeup(machine: &Machine, on: bool) {
     if !machine.unmaskable {
         write_register!("s3_0_c12_c12_7", u64::from(on));
         synchronise();
@@ -278,7 +278,7 @@ pub(crate) fn listen(machine: &Machine, on: bool) {
 }
 
 /// Makes a shared interrupt pending.
-pub(crate) fn ring(machine: &Machine, number: u32) {
+pub(crate) fn set_pending(machine: &Machine, number: u32) {
     let word = u64::from(number / 32) * 4;
     write(machine.distributor + GICD_ISPENDR + word, 1 << (number % 32));
 }

@@ -9,12 +9,12 @@ use rampart_hypervisor_fast_path::Owner;
 
 use crate::cpu::{Cpu, Registers};
 use crate::machine::Machine;
+use crate::manager::Shared;
 use crate::registers::{
     TRAP_COMMON, TRAP_GROUP_0, hypervisor_control as hcr, instruction, read_register, synchronise,
     write_register,
 };
-use crate::system::Shared;
-use crate::tables;
+use crate::stage2_memory;
 
 /// SPSR_EL2 (Arm ARM C5.2.19): EL1 with its own stack, everything masked.
 const AT_START: u64 = 0x3c5;
@@ -22,7 +22,7 @@ const AT_START: u64 = 0x3c5;
 const SYSTEM_CONTROL_AT_START: u64 = 0x30d0_0800;
 
 /// Whose exits this CPU serves from now on.
-fn belongs_to(machine: &'static Machine, cpu: &Cpu, cell: u32) {
+fn set_owner(machine: &'static Machine, cpu: &Cpu, cell: u32) {
     let index = cpu.index.load(Relaxed) as usize;
     let shared = Shared::of(cell);
     let (status, affinities) = (machine.status(), machine.header.cpus());
@@ -43,12 +43,12 @@ fn belongs_to(machine: &'static Machine, cpu: &Cpu, cell: u32) {
         lowest_mask: machine.lowest_mask,
     });
     // SAFETY: this is the CPU's own code at EL2, on its way to a guest.
-    unsafe { cpu.trapped.belongs_to(owner) }
+    unsafe { cpu.exit_state.set_owner(owner) }
 }
 
 /// What traps while this cell runs on the CPU.
-pub(crate) fn rules(machine: &'static Machine, cpu: &Cpu, cell: u32) {
-    belongs_to(machine, cpu, cell);
+pub(crate) fn configure_traps(machine: &'static Machine, cpu: &Cpu, cell: u32) {
+    set_owner(machine, cpu, cell);
     let unmaskable = if machine.unmaskable { hcr::FIQ } else { 0 };
     let control = if cell == ROOT {
         // As Linux had it, and behind stage 2. Its SErrors stay its own.
@@ -75,7 +75,7 @@ pub(crate) fn rules(machine: &'static Machine, cpu: &Cpu, cell: u32) {
     write_register!("s3_4_c12_c11_0", traps);
     write_register!("vtcr_el2", translation_control(machine));
     let root = cpu.translation.load(Relaxed);
-    write_register!("vttbr_el2", tables::base(root, cell));
+    write_register!("vttbr_el2", stage2_memory::base(root, cell));
     synchronise();
     instruction!("tlbi vmalls12e1", "ic iallu", "dsb nsh", "isb");
 }
@@ -205,14 +205,14 @@ fn wipe_vectors() {
 }
 
 /// What the CPU begins with when it returns.
-pub(crate) fn begin(registers: &mut Registers, entry: u64, argument: u64) {
+pub(crate) fn set_start_state(registers: &mut Registers, entry: u64, argument: u64) {
     *registers = Registers::ZERO;
     registers.set(0, argument);
     write_register!("elr_el2", entry);
     write_register!("spsr_el2", AT_START);
 }
 
-/// The instruction that trapped is done.
+/// The instruction that exit_state is done.
 pub(crate) fn advance() {
     write_register!("elr_el2", read_register!("elr_el2") + 4);
 }

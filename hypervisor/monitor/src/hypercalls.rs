@@ -3,14 +3,14 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use rampart_hypervisor_core::configuration::against::doorbell_target;
+use rampart_hypervisor_core::configuration::machine_checks::doorbell_target;
 use rampart_hypervisor_core::hypercall::Call;
 use rampart_hypervisor_core::interface::{Outcome, REVISION, ROOT};
 
 use crate::cpu::Registers;
 use crate::exits::Context;
+use crate::manager::{MANAGER, Shared};
 use crate::registers::now;
-use crate::system::{MANAGER, Shared};
 use crate::{cells, gic, root};
 
 /// x1 to x3.
@@ -22,14 +22,14 @@ pub(crate) fn handle(context: &Context<'_>, registers: &mut Registers) {
     let mut values = [x1, x2, x3];
     let status = context.machine.status();
     let result = Call::read(&[x0, x1, x2], context.cell, status)
-        .and_then(|call| serve(context, call, &mut values, registers));
+        .and_then(|call| execute(context, call, &mut values, registers));
     registers.set(0, result.err().unwrap_or(Outcome::Success) as i64 as u64);
     for (number, value) in (1..).zip(values) {
         registers.set(number, value);
     }
 }
 
-fn serve(
+fn execute(
     context: &Context<'_>,
     call: Call,
     values: &mut Values,
@@ -55,7 +55,7 @@ fn serve(
         Call::Interface => {
             // Linux asks now and then, and so lets the cells be looked after.
             if context.cell == ROOT {
-                cells::watch(machine);
+                cells::check_watchdogs(machine);
             }
             *values = [REVISION.into(), context.cell.into(), 0];
             Ok(())
@@ -75,8 +75,8 @@ fn doorbell(context: &Context<'_>, index: u64) -> Result<(), Outcome> {
     let _held = MANAGER.try_lock().ok_or(Outcome::Busy)?;
     let configuration = context.shared.configuration().ok_or(Outcome::NotPermitted)?;
     let system = Shared::of(ROOT).configuration().ok_or(Outcome::WrongState)?;
-    let number = doorbell_target(configuration, index, system, &cells::there())
+    let number = doorbell_target(configuration, index, system, &cells::live())
         .ok_or(Outcome::NotPermitted)?;
-    gic::ring(context.machine, number);
+    gic::set_pending(context.machine, number);
     Ok(())
 }

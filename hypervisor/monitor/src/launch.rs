@@ -11,16 +11,16 @@ use rampart_hypervisor_core::launch::Layout;
 
 use crate::cpu::{Activity, Cpu, PER_CPU_BYTES};
 use crate::machine::Machine;
-use crate::memory::{Mapping, Use};
 use crate::registers::{
     WRITE_NEVER_EXECUTE, read_register, synchronise, wait_until, write_register,
 };
-use crate::{memory, root, vectors};
+use crate::stage1::{Mapping, Usage};
+use crate::{root, stage1, vectors};
 
 /// What Linux had when it called; `entry.s` writes it and reads it.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
-pub(crate) struct Linux {
+pub(crate) struct LinuxState {
     /// SCTLR_EL2, with the MMU off.
     pub(crate) system_control: u64,
     /// VBAR_EL2: all that it takes to give EL2 back.
@@ -40,7 +40,7 @@ pub(crate) struct Linux {
 /// What `entry.s` does next.
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct Launched {
+pub(crate) struct LaunchResult {
     /// For Linux.
     pub(crate) outcome: i64,
     /// Whether EL2 is ours from now on.
@@ -58,16 +58,16 @@ unsafe extern "C" {
 
 /// Called by `entry.s` on each CPU, with its own translation on and a stack.
 #[unsafe(no_mangle)]
-extern "C" fn launch(base: u64, index: u64, step: u64, linux: &Linux) -> Launched {
+extern "C" fn launch(base: u64, index: u64, step: u64, linux: &LinuxState) -> LaunchResult {
     let result = if step == LAUNCH_PREPARE { prepare(base) } else { enter(index, linux) };
-    Launched {
+    LaunchResult {
         outcome: result.err().unwrap_or(Outcome::Success) as i64,
         stays: u64::from(result.is_ok() && step != LAUNCH_PREPARE),
     }
 }
 
 /// The hypervisor itself faulted: while it is launched, that is the launch's failure.
-pub(crate) fn give_up_if_launching(cpu: &Cpu) {
+pub(crate) fn abandon_if_launching(cpu: &Cpu) {
     let linux = cpu.launching.swap(0, SeqCst);
     if linux != 0 {
         cpu.activity.store(Activity::Absent as u32, SeqCst);
@@ -96,7 +96,7 @@ fn prepare(base: u64) -> Result<(), Outcome> {
     let system = root::read(&layout)?;
     let cpu_count = header.cpus().len() as u64;
     map(&layout, cpu_count, &system)?;
-    memory::use_final();
+    stage1::use_final();
     let machine = root::discover(header, layout, &system)?;
     for index in 0..machine.cpu_count() {
         let cpu = machine.cpu(index).ok_or(Outcome::Invalid)?;
@@ -114,24 +114,24 @@ fn map(layout: &Layout, cpu_count: u64, system: &Configuration<'_>) -> Result<()
     let per_cpu = PER_CPU_BYTES as u64;
     let cpus = layout.per_cpu.clone();
     let mut mapping = Mapping::default();
-    mapping.add(code, constants - code, Use::Code)?;
-    mapping.add(constants, data - constants, Use::Constants)?;
-    mapping.add(data, cpus.start - data, Use::Data)?;
+    mapping.add(code, constants - code, Usage::Code)?;
+    mapping.add(constants, data - constants, Usage::Constants)?;
+    mapping.add(data, cpus.start - data, Usage::Data)?;
     for start in (0..cpu_count).map(|index| cpus.start + index * per_cpu) {
-        mapping.add(start, PAGE_BYTES, Use::Data)?;
+        mapping.add(start, PAGE_BYTES, Usage::Data)?;
         // The page between is not there: a stack that grows too large faults.
-        mapping.add(start + 2 * PAGE_BYTES, per_cpu - 2 * PAGE_BYTES, Use::Data)?;
+        mapping.add(start + 2 * PAGE_BYTES, per_cpu - 2 * PAGE_BYTES, Usage::Data)?;
     }
-    mapping.add(cpus.end, layout.memory.end - cpus.end, Use::Data)?;
+    mapping.add(cpus.end, layout.memory.end - cpus.end, Usage::Data)?;
     root::map(system, &mut mapping)
 }
 
 /// How many CPUs have come, and what becomes of the launch: [`UNDECIDED`], then an [`Outcome`].
 static ARRIVED: AtomicU32 = AtomicU32::new(0);
-static VERDICT: AtomicI64 = AtomicI64::new(UNDECIDED);
+static OUTCOME: AtomicI64 = AtomicI64::new(UNDECIDED);
 const UNDECIDED: i64 = 1;
 
-fn enter(index: u64, linux: &Linux) -> Result<(), Outcome> {
+fn enter(index: u64, linux: &LinuxState) -> Result<(), Outcome> {
     let machine = Machine::get().ok_or(Outcome::WrongState)?;
     let cpu = machine.cpu(index as usize).ok_or(Outcome::Invalid)?;
     cpu.adopt();
@@ -151,10 +151,10 @@ fn enter(index: u64, linux: &Linux) -> Result<(), Outcome> {
         Ok(()) => decide(Outcome::Success),
     }
     let limit = u64::from(machine.header.rendezvous_microseconds);
-    if !wait_until(limit, &mut || VERDICT.load(SeqCst) != UNDECIDED) {
+    if !wait_until(limit, &mut || OUTCOME.load(SeqCst) != UNDECIDED) {
         decide(Outcome::TimedOut);
     }
-    let verdict = VERDICT.load(SeqCst);
+    let verdict = OUTCOME.load(SeqCst);
     if verdict != Outcome::Success as i64 {
         cpu.launching.store(0, SeqCst);
         return Err(Outcome::try_from(verdict).unwrap_or(Outcome::TimedOut));
@@ -167,5 +167,5 @@ fn enter(index: u64, linux: &Linux) -> Result<(), Outcome> {
 
 /// The first verdict stands: a CPU that comes late does not overturn it.
 fn decide(outcome: Outcome) {
-    let _ = VERDICT.compare_exchange(UNDECIDED, outcome as i64, SeqCst, SeqCst);
+    let _ = OUTCOME.compare_exchange(UNDECIDED, outcome as i64, SeqCst, SeqCst);
 }

@@ -5,7 +5,7 @@ use crate::machine::Machine;
 
 /// Writes a line: a text, then numbers in hexadecimal digits. The formatting of `core::fmt` would be a
 /// tenth of all that runs at EL2.
-pub(crate) fn line(text: &str, numbers: &[u64]) {
+pub(crate) fn write_line(text: &str, numbers: &[u64]) {
     let Some(machine) = Machine::get() else {
         return;
     };

@@ -4,8 +4,8 @@
 
 use core::ops::Range;
 
-use rampart_hypervisor_core::configuration::against;
-use rampart_hypervisor_core::gic::Private;
+use rampart_hypervisor_core::configuration::machine_checks;
+use rampart_hypervisor_core::gic::PrivateMask;
 use rampart_hypervisor_core::interface::{Header, MAXIMUM_CPUS, Status};
 use rampart_hypervisor_core::launch::Layout;
 use spin::Once;
@@ -87,13 +87,13 @@ impl Machine {
 
     /// The private interrupts that cells and the root have: not the management interrupt, and not
     /// those of EL2 (maintenance 25, its timers 26 and 28: Arm BSA, B.2).
-    pub(crate) fn private(&self) -> Private {
-        Private(!(1 << self.management() | 1 << 25 | 1 << 26 | 1 << 28))
+    pub(crate) fn private(&self) -> PrivateMask {
+        PrivateMask(!(1 << self.management() | 1 << 25 | 1 << 26 | 1 << 28))
     }
 
     /// For the checks of configurations.
-    pub(crate) fn facts(&self) -> against::Machine<'_> {
-        against::Machine {
+    pub(crate) fn facts(&self) -> machine_checks::Machine<'_> {
+        machine_checks::Machine {
             hypervisor: self.layout.memory.clone(),
             mpidrs: self.header.cpus(),
             interrupt_end: self.interrupt_end,

@@ -18,13 +18,13 @@ mod hypercalls;
 mod launch;
 mod log;
 mod machine;
-mod memory;
+mod manager;
 mod park;
 mod registers;
 mod root;
 mod smc;
-mod system;
-mod tables;
+mod stage1;
+mod stage2_memory;
 mod vectors;
 
 /// A mistake of ours: what it was doing is given up, as after a fault.

@@ -15,7 +15,7 @@ use crate::{gic, guest, smc};
 pub(crate) fn park(machine: &'static Machine, cpu: &Cpu, registers: &mut Registers) {
     let status = &machine.status().cpus[cpu.index.load(Relaxed) as usize];
     loop {
-        gic::silence(machine, cpu);
+        gic::reset_cpu(machine, cpu);
         guest::wipe();
         // The interrupts that end a WFI here are those that come to EL2 (Arm ARM D1.6.2). They are
         // masked, so none is taken.
@@ -26,12 +26,12 @@ pub(crate) fn park(machine: &'static Machine, cpu: &Cpu, registers: &mut Registe
         cpu.activity.store(Activity::Parked as u32, SeqCst);
         // Last: whoever sees it off may start it.
         status.set_power(CpuPower::Off);
-        gic::listen(machine, true);
+        gic::enable_wakeup(machine, true);
         wait(machine, cpu);
-        gic::listen(machine, false);
+        gic::enable_wakeup(machine, false);
         if is_wanted(machine, status.cell()) {
-            guest::rules(machine, cpu, status.cell());
-            guest::begin(registers, cpu.entry.load(Relaxed), cpu.argument.load(Relaxed));
+            guest::configure_traps(machine, cpu, status.cell());
+            guest::set_start_state(registers, cpu.entry.load(Relaxed), cpu.argument.load(Relaxed));
             status.set_power(CpuPower::On);
             cpu.activity.store(Activity::Running as u32, SeqCst);
             // Whoever stops the cell changes its state and then looks who is not parked: one of the
@@ -47,12 +47,12 @@ pub(crate) fn park(machine: &'static Machine, cpu: &Cpu, registers: &mut Registe
 /// Returns with an order to start.
 fn wait(machine: &Machine, cpu: &Cpu) {
     loop {
-        match cpu.trapped.order.swap(order::NONE, AcqRel) {
-            order::START => return gic::heard(machine, cpu),
+        match cpu.exit_state.order.swap(order::NONE, AcqRel) {
+            order::START => return gic::acknowledge_kick(machine, cpu),
             order::POWER_OFF => smc::power_off(machine, cpu),
             _ => {
                 instruction!("dsb sy", "wfi");
-                gic::heard(machine, cpu);
+                gic::acknowledge_kick(machine, cpu);
             }
         }
     }

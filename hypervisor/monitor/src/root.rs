@@ -3,13 +3,13 @@
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use rampart_hypervisor_core::configuration::{Configuration, Kind, Refused, against};
+use rampart_hypervisor_core::configuration::{Configuration, Kind, Refused, machine_checks};
 use rampart_hypervisor_core::format::MemoryFlags;
 use rampart_hypervisor_core::interface::{
     CpuPower, Header, MAXIMUM_CELLS, Outcome, PAGE_BYTES, ROOT, STATUS_BYTES,
 };
 use rampart_hypervisor_core::launch::Layout;
-use rampart_hypervisor_core::memory;
+use rampart_hypervisor_core::memory_transfer;
 use rampart_hypervisor_core::stage2::{
     LEAST_ADDRESS_BITS, MOST_ADDRESS_BITS, PagePool, Stage2, attributes,
 };
@@ -19,10 +19,10 @@ use crate::exits::Context;
 use crate::gic;
 use crate::guest;
 use crate::machine::{Machine, status};
-use crate::memory::{Mapping, Use};
+use crate::manager::{MANAGER, Manager, Shared};
 use crate::registers::{ADDRESS_BITS, read_register, stores_seen, wait_until, write_register};
-use crate::system::{MANAGER, Manager, Shared};
-use crate::tables::Tables;
+use crate::stage1::{Mapping, Usage};
+use crate::stage2_memory::Tables;
 
 unsafe extern "C" {
     /// `entry.s`: the stub has EL2 again, and the caller goes on with `registers`.
@@ -75,12 +75,12 @@ fn refuse(layout: &Layout, refused: Refused) -> Outcome {
 /// whose registers are shared, and all memory that can be a cell's, to wipe it.
 pub(crate) fn map(system: &Configuration<'_>, mapping: &mut Mapping) -> Result<(), Outcome> {
     if let Some(platform) = system.platform {
-        mapping.add(platform.distributor, 1 << 16, Use::Device)?;
-        mapping.add(platform.redistributors, platform.redistributor_bytes, Use::Device)?;
+        mapping.add(platform.distributor, 1 << 16, Usage::Device)?;
+        mapping.add(platform.redistributors, platform.redistributor_bytes, Usage::Device)?;
     }
     for region in system.memory {
         let purpose =
-            if region.flags().contains(MemoryFlags::DEVICE) { Use::Device } else { Use::Data };
+            if region.flags().contains(MemoryFlags::DEVICE) { Usage::Device } else { Usage::Data };
         // Devices beyond what the monitor reaches are the root's as a whole.
         let end = (region.physical + region.bytes).min(1 << ADDRESS_BITS);
         if region.physical < end {
@@ -113,7 +113,7 @@ pub(crate) fn discover(
         unmaskable: found.unmaskable,
         lowest_mask: found.lowest_mask,
     });
-    against::check_system(system, &machine.facts())
+    machine_checks::check_system(system, &machine.facts())
         .map_err(|refused| refuse(&machine.layout, refused))?;
     Ok(machine)
 }
@@ -126,7 +126,7 @@ pub(crate) fn prepare(machine: &Machine, system: &Configuration<'_>) -> Result<(
     let manager = manager.as_mut().ok_or(Outcome::WrongState)?;
     let mut tables = Tables { pool: &mut manager.pool, cell: ROOT };
     let mut stage_2 = Stage2::new(machine.address_bits, &mut tables).map_err(exhausted)?;
-    memory::build(&mut stage_2, system, &mut tables).map_err(exhausted)?;
+    memory_transfer::map_regions(&mut stage_2, system, &mut tables).map_err(exhausted)?;
     let status = machine.layout.status.start;
     let flags = attributes(MemoryFlags::READ);
     stage_2.map(status, status, STATUS_BYTES as u64, flags, &mut tables).map_err(exhausted)?;
@@ -163,7 +163,7 @@ pub(crate) fn check_cpu(machine: &Machine, cpu: &Cpu) -> Result<(), Outcome> {
 /// From here on this CPU's Linux is the root.
 pub(crate) fn begin(machine: &'static Machine, cpu: &Cpu) {
     gic::take(machine, cpu);
-    guest::rules(machine, cpu, ROOT);
+    guest::configure_traps(machine, cpu, ROOT);
 }
 
 /// Gives EL2 back on this CPU. The interrupts that are active stay so: the controller was never
@@ -175,7 +175,7 @@ pub(crate) fn leave(context: &Context<'_>, registers: &mut Registers) -> Result<
     }
     let cpus = (0..machine.cpu_count()).filter_map(|index| machine.cpu(index));
     for cpu in cpus.filter(|cpu| cpu.is_parked()) {
-        cpu.trapped.order.store(order::POWER_OFF, SeqCst);
+        cpu.exit_state.order.store(order::POWER_OFF, SeqCst);
         crate::smc::kick(machine, cpu);
         if !wait_until(POWER_OFF_MICROSECONDS, &mut || !cpu.is_parked()) {
             return Err(Outcome::TimedOut);

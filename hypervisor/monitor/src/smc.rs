@@ -5,7 +5,7 @@ use core::arch::asm;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use rampart_hypervisor_core::interface::{Exit, ROOT, StopReason};
-use rampart_hypervisor_core::psci::{Answer, is_psci, serve};
+use rampart_hypervisor_core::psci::{PsciAction, handle_call, is_psci};
 use rampart_hypervisor_core::state::Event;
 
 use crate::cpu::{Cpu, Registers, order};
@@ -25,32 +25,32 @@ pub(crate) fn handle(context: &Context<'_>, registers: &mut Registers) {
         return;
     };
     let [x0, x1, x2, x3, ..] = *registers.all();
-    let answer = serve(
+    let answer = handle_call(
         &[x0, x1, x2, x3],
         &context.caller(),
         |address| configuration.executes(address),
         |function| configuration.forwards(function),
     );
     context.count(match answer {
-        Answer::Forward => Exit::SmcForwarded,
+        PsciAction::Forward => Exit::SmcForwarded,
         _ if is_psci(x0 as u32) => Exit::Psci,
         _ => Exit::SmcRefused,
     });
     match answer {
-        Answer::Value(value) => registers.set(0, value),
-        Answer::TurnOn { cpu, entry, context: argument } => {
+        PsciAction::Value(value) => registers.set(0, value),
+        PsciAction::TurnOn { cpu, entry, context: argument } => {
             if let Some(target) = context.machine.cpu(cpu) {
                 start(context.machine, target, entry, argument);
             }
             registers.set(0, 0);
         }
-        Answer::TurnOff => park(context.machine, context.cpu, registers),
-        Answer::Wait => {
+        PsciAction::TurnOff => park(context.machine, context.cpu, registers),
+        PsciAction::Wait => {
             gic::sleep(context.machine, context.cpu);
             registers.set(0, 0);
         }
-        Answer::Stop(reason) => stop(context, registers, reason),
-        Answer::Forward => forward(registers),
+        PsciAction::Stop(reason) => stop(context, registers, reason),
+        PsciAction::Forward => forward(registers),
     }
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn handle(context: &Context<'_>, registers: &mut Registers) {
 pub(crate) fn start(machine: &Machine, cpu: &Cpu, entry: u64, argument: u64) {
     cpu.entry.store(entry, Relaxed);
     cpu.argument.store(argument, Relaxed);
-    cpu.trapped.order.store(order::START, Release);
+    cpu.exit_state.order.store(order::START, Release);
     kick(machine, cpu);
 }
 
@@ -77,8 +77,8 @@ fn stop(context: &Context<'_>, registers: &mut Registers, reason: StopReason) {
     if context.cell != ROOT {
         // It may have been stopped in the same moment, which is as well.
         let _ = machine.status().advance(context.cell, Event::End(reason), now());
-        cells::take_others(machine, context.cell, context.cpu);
-        cells::tell_root(machine);
+        cells::park_others(machine, context.cell, context.cpu);
+        cells::notify_root(machine);
     } else if machine.status().has_no_cells() {
         forward(registers);
         return;

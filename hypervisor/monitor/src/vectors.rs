@@ -6,7 +6,7 @@ use core::mem::offset_of;
 
 use rampart_hypervisor_core::interface::{Header, REVISION};
 
-use rampart_hypervisor_fast_path::DONE_WITH_KEPT;
+use rampart_hypervisor_fast_path::HANDLED_CALLEE_SAVED;
 
 use crate::cpu::{Cpu, LINUX_BYTES, PER_CPU_BYTES, Registers};
 use crate::registers::{MEMORY_ATTRIBUTES, SYSTEM_CONTROL, TRANSLATION_CONTROL};
@@ -32,8 +32,8 @@ global_asm!(
     include_str!("vectors.s"),
     registers_bytes = const size_of::<Registers>(),
     stack_top_offset = const offset_of!(Cpu, stack_top),
-    trapped_offset = const offset_of!(Cpu, trapped),
-    minus_done_with_kept = const DONE_WITH_KEPT.wrapping_neg(),
+    exit_state_offset = const offset_of!(Cpu, exit_state),
+    minus_handled_callee_saved = const HANDLED_CALLEE_SAVED.wrapping_neg(),
 );
 
 unsafe extern "C" {

@@ -31,10 +31,10 @@
     b       exit_taken
     .else
     // What can be served at once is; the rest is handle_exit's.
-    add     x1, x1, #{trapped_offset}
-    bl      serve_exit
-    cbz     w0, resume_with_kept
-    b       not_only_done
+    add     x1, x1, #{exit_state_offset}
+    bl      handle_exit_fast
+    cbz     w0, resume_caller_saved
+    b       not_handled_plainly
     .endif
 .endm
 
@@ -63,8 +63,8 @@ exception_vectors:
     from_lower_level 3
 
 .section .text.vectors, "ax"
-not_only_done:
-    cmn     w0, #{minus_done_with_kept}
+not_handled_plainly:
+    cmn     w0, #{minus_handled_callee_saved}
     b.eq    resume
     mov     w3, w0
     mov     x0, sp
@@ -75,7 +75,7 @@ exit_taken:
 // The stack holds struct Registers and nothing else.
 resume:
     x18_to_x29 ldp
-resume_with_kept:
+resume_caller_saved:
     x2_to_x17 ldp
     ldr     x18, [sp, #144]
     ldr     x30, [sp, #240]

@@ -47,7 +47,7 @@ pub enum Error {
         outcome: Outcome,
     },
     /// The hypervisor refused a configuration.
-    #[error("{what}: entry {index} of its table: {}", .refusal.words())]
+    #[error("{what}: entry {index} of its table: {}", .refusal.text())]
     Refused {
         /// What was asked for.
         what: &'static str,

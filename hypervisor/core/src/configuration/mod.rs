@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Configurations: bytes become a [`Configuration`] only here, and only after every check of
-//! `shape.rs`; a cell's becomes part of the machine only after every check of [`against`].
+//! `shape.rs`; a cell's becomes part of the machine only after every check of [`machine_checks`].
 //!
 //! The bytes must be a copy that nobody else can write ([`BlobBuffer`]): what is checked is then what
 //! is used.
 
-pub mod against;
+mod blob_checks;
 #[cfg(feature = "std")]
 pub mod build;
-mod refused;
-mod shape;
+pub mod machine_checks;
 #[cfg(feature = "std")]
-mod words;
+mod refusal_text;
+mod refused;
 
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
@@ -22,8 +22,8 @@ use crate::format::{
 };
 use crate::interface::{MAXIMUM_CPUS, REVISION};
 
+pub(crate) use blob_checks::overlap;
 use refused::ensure;
-pub(crate) use shape::meet;
 
 pub use refused::Refused;
 
@@ -64,7 +64,7 @@ impl<'a> Configuration<'a> {
     /// The first thing that is wrong with it.
     pub fn read(bytes: &'a [u8], kind: Kind) -> Result<Self, Refused> {
         let configuration = Self::split(bytes, kind)?;
-        shape::check(&configuration, kind)?;
+        blob_checks::check(&configuration, kind)?;
         Ok(configuration)
     }
 
@@ -110,7 +110,7 @@ impl<'a> Configuration<'a> {
     pub fn executes(&self, guest: u64) -> bool {
         self.memory
             .iter()
-            .any(|region| region.flags().contains(MemoryFlags::EXECUTE) && region.shows(guest))
+            .any(|region| region.flags().contains(MemoryFlags::EXECUTE) && region.maps(guest))
     }
 
     /// Whether this SMC function is forwarded to the firmware.
@@ -140,23 +140,23 @@ impl MemoryRegion {
     }
 
     /// Start and size, physically.
-    pub(crate) const fn there(&self) -> (u64, u64) {
+    pub(crate) const fn physical_range(&self) -> (u64, u64) {
         (self.physical, self.bytes)
     }
 
     /// Start and size, as the cell sees it.
-    pub(crate) const fn seen(&self) -> (u64, u64) {
+    pub(crate) const fn guest_range(&self) -> (u64, u64) {
         (self.guest, self.bytes)
     }
 
     /// Whether the two have physical memory in common.
-    pub const fn meets(&self, start: u64, bytes: u64) -> bool {
-        shape::meet(self.there(), (start, bytes))
+    pub const fn overlaps(&self, start: u64, bytes: u64) -> bool {
+        blob_checks::overlap(self.physical_range(), (start, bytes))
     }
 
     /// Whether the cell sees some of it at this address.
-    pub(crate) const fn shows(&self, guest: u64) -> bool {
-        shape::meet(self.seen(), (guest, 1))
+    pub(crate) const fn maps(&self, guest: u64) -> bool {
+        blob_checks::overlap(self.guest_range(), (guest, 1))
     }
 }
 

@@ -3,7 +3,7 @@
 //! with TALL0 = 1 (Arm IHI 0069, 12.4.7): what reaches the real one. Acknowledging and ending an
 //! interrupt of group 1 do not trap.
 
-use super::{BEST_PRIORITY, Interrupts, Private};
+use super::{BEST_PRIORITY, PrivateMask, SpiSet};
 
 /// One of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,8 +55,8 @@ pub fn control_write(
     register: ControlRegister,
     value: u64,
     real: u64,
-    interrupts: &Interrupts,
-    private: Private,
+    interrupts: &SpiSet,
+    private: PrivateMask,
     lowest_mask: u8,
 ) -> Option<u64> {
     match register {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The distributor's frame, register by register (Arm IHI 0069, 12.9).
 
-use super::{Interrupts, bank};
+use super::{SpiSet, common_registers};
+use crate::bounded_lock::lock_bounded;
 use crate::bus::{Access, Bus, Width};
-use crate::lock::hold;
 
 const TYPER: u64 = 0x0004;
 /// Message-based interrupts, LPIs and virtual LPIs, which no cell has: MBIS, LPIS, DVIS.
@@ -22,10 +22,10 @@ pub const fn is_route(offset: u64) -> bool {
 /// An access at `offset` of a cell that owns `interrupts`: what it reads, 0 for a write. What it does
 /// not own reads as zero, and writing it changes nothing.
 #[inline(always)]
-pub fn distributor(offset: u64, access: &Access, interrupts: &Interrupts, bus: &impl Bus) -> u64 {
+pub fn distributor(offset: u64, access: &Access, interrupts: &SpiSet, bus: &impl Bus) -> u64 {
     if (0x80..0x1000).contains(&offset) {
         // Of the private interrupts, the first word, the set has none: they are not here.
-        return bank::access(offset, access, interrupts, bus).unwrap_or(0);
+        return common_registers::access(offset, access, interrupts, bus).unwrap_or(0);
     }
     match (offset, access.write) {
         // CTLR, TYPER, IIDR, TYPER2, STATUSR: the controller stays as it was at the launch.
@@ -50,7 +50,7 @@ pub fn distributor(offset: u64, access: &Access, interrupts: &Interrupts, bus: &
 pub fn route(
     offset: u64,
     access: &Access,
-    interrupts: &Interrupts,
+    interrupts: &SpiSet,
     is_own: impl FnOnce(u64) -> bool,
     bus: &impl Bus,
 ) -> u64 {
@@ -65,7 +65,7 @@ pub fn route(
     let _held;
     let mut wanted = value;
     if access.width == Width::Word {
-        let Some(held) = hold(&bank::LOCK) else { return 0 };
+        let Some(held) = lock_bounded(&common_registers::LOCK) else { return 0 };
         _held = held;
         let shift = 8 * (access.address & 7);
         let mask = access.width.mask() << shift;

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The interrupt controller, GICv3 (Arm IHI 0069): the distributor's and redistributors' registers
 //! as each cell may see and change them, the sending of software-generated interrupts, and the few
-//! registers of the CPU interface that trap. Interrupts themselves come to the cell without us.
+//! registers of the CPU interface that trap. SpiSet themselves come to the cell without us.
 //!
 //! A cell sees the bits of its own interrupts; the rest reads as zero and stays as it is. Nothing
 //! that it writes reaches the interrupt by which it is managed: not its enable, group or priority.
 
-mod bank;
+mod change_of_owner;
+mod common_registers;
 mod cpu_interface;
 mod distributor;
-mod hand_over;
-mod owned;
+mod ownership;
 mod redistributor;
-mod software;
+mod sgi;
 
+pub use change_of_owner::{ORDINARY_PRIORITY, change_owner, is_edge_triggered};
 pub use cpu_interface::{ControlRegister, control_read, control_write, lowest_mask};
 pub use distributor::{distributor, is_route, route};
-pub use hand_over::{ORDINARY_PRIORITY, hand_over, is_edge};
-pub use owned::{Interrupts, Owned, Private};
+pub use ownership::{Ownership, PrivateMask, SpiSet};
 pub use redistributor::{redistributor, redistributor_owner};
-pub use software::send;
+pub use sgi::send_sgi;
 
 /// The distributor's frame, in bytes.
 pub const DISTRIBUTOR_BYTES: u64 = 0x1_0000;

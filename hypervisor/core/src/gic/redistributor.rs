@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The redistributors' frames, two for each CPU (Arm IHI 0069, 12.11).
 
-use super::{Private, bank};
+use super::{PrivateMask, common_registers};
 use crate::bus::{Access, Bus, Width};
 
 /// The second frame, with the private interrupts.
@@ -36,7 +36,7 @@ pub fn redistributor(
     offset: u64,
     access: &Access,
     own: bool,
-    private: Private,
+    private: PrivateMask,
     bus: &impl Bus,
 ) -> u64 {
     if let Some(offset) = offset.checked_sub(SECOND_FRAME) {
@@ -44,7 +44,7 @@ pub fn redistributor(
         if !own || !(0x80..0x1000).contains(&offset) {
             return 0;
         }
-        return bank::access(offset, access, &private, bus).unwrap_or(0);
+        return common_registers::access(offset, access, &private, bus).unwrap_or(0);
     }
     let readable = match (offset, access.width) {
         (TYPER, Width::Word | Width::Double) | (TYPER_HIGH, Width::Word) => true,

@@ -11,15 +11,15 @@
 //! left, refuse to split a live block instead of breaking it before making it anew, and know one root
 //! only.
 //!
-//! **Break before make** (Arm ARM, D8.17): an entry that is valid is first made invalid and forgotten
+//! **Break before make** (Arm ARM, D8.17): an entry that is valid is first made invalid and invalidations
 //! by the TLBs, then made. A CPU of the same cell that uses it meanwhile gets an abort; whoever
 //! handles one asks [`Stage2::permits`] under the lock and lets it try again.
 
-mod pool;
-mod tables;
+mod mapping;
+mod page_pool;
 
 pub use aarch64_paging::descriptor::Stage2Attributes as Attributes;
-pub use pool::PagePool;
+pub use page_pool::PagePool;
 
 use crate::format::MemoryFlags;
 use crate::interface::{MAXIMUM_CPUS, PAGE_BYTES};
@@ -46,7 +46,7 @@ pub trait TableMemory {
     fn write(&mut self, table: u64, index: usize, entry: u64);
     /// All that was written before this is seen by table walks, and no TLB of any CPU holds anything
     /// of this cell any more (DSB ISHST, TLBI VMALLS12E1IS under the cell's VMID, DSB ISH).
-    fn forget(&mut self);
+    fn invalidate_tlbs(&mut self);
 }
 
 /// No page for a table is left.
@@ -160,7 +160,7 @@ impl Stage2 {
         for index in 0..self.root_pages() * ENTRIES {
             memory.write(root, index, 0);
         }
-        memory.forget();
+        memory.invalidate_tlbs();
     }
 
     /// Gives the CPU what the cell has.
@@ -172,7 +172,7 @@ impl Stage2 {
         for index in 0..self.root_pages() * ENTRIES {
             memory.write(root, index, memory.read(self.root, index));
         }
-        memory.forget();
+        memory.invalidate_tlbs();
     }
 
     /// Whether this CPU was zapped.
@@ -197,19 +197,19 @@ impl Stage2 {
         let mut table = self.root;
         let mut level = 1;
         loop {
-            let entry = memory.read(table, tables::index(guest, level));
+            let entry = memory.read(table, mapping::index(guest, level));
             if entry & Attributes::VALID.bits() as u64 == 0 {
                 return None;
             }
-            if tables::is_table(entry, level) {
+            if mapping::is_table(entry, level) {
                 table = entry & ADDRESS;
                 level += 1;
                 continue;
             }
             return Some(Translation {
                 physical: entry & ADDRESS,
-                bytes: tables::covered(level),
-                attributes: tables::attributes_of(entry),
+                bytes: mapping::covered(level),
+                attributes: mapping::attributes_of(entry),
             });
         }
     }
@@ -228,9 +228,9 @@ impl Stage2 {
 
     /// Gives all tables back. No CPU may use them any more.
     pub fn release(self, memory: &mut impl TableMemory) {
-        memory.forget();
+        memory.invalidate_tlbs();
         for index in 0..self.root_pages() * ENTRIES {
-            tables::free_below(memory.read(self.root, index), 1, memory);
+            mapping::free_below(memory.read(self.root, index), 1, memory);
         }
         for root in core::iter::once(self.root).chain(self.roots).filter(|root| *root != 0) {
             memory.free(root, self.root_pages());

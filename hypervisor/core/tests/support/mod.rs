@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use rampart_hypervisor_core::bus::{Bus, Width};
-use rampart_hypervisor_core::configuration::against::Machine;
 use rampart_hypervisor_core::configuration::build::Blob;
+use rampart_hypervisor_core::configuration::machine_checks::Machine;
 use rampart_hypervisor_core::configuration::{Configuration, Kind};
 use rampart_hypervisor_core::format::{
     Doorbell, InterruptFlags, InterruptGrant, MemoryFlags, MemoryRegion, Platform, RegisterGrant,
@@ -131,9 +131,9 @@ pub(crate) fn read(blob: &Blob) -> Configuration<'static> {
 pub(crate) struct Tables {
     pool: PagePool<64>,
     entries: BTreeMap<u64, Vec<u64>>,
-    /// Written as invalid and not forgotten yet: (table, index).
-    remembered: std::collections::BTreeSet<(u64, usize)>,
-    pub(crate) forgotten: usize,
+    /// Written as invalid and not invalidations yet: (table, index).
+    not_invalidated: std::collections::BTreeSet<(u64, usize)>,
+    pub(crate) invalidations: usize,
 }
 
 pub(crate) const POOL: u64 = 0x7040_0000;
@@ -143,8 +143,8 @@ impl Tables {
         Self {
             pool: PagePool::new(POOL, pages),
             entries: BTreeMap::new(),
-            remembered: Default::default(),
-            forgotten: 0,
+            not_invalidated: Default::default(),
+            invalidations: 0,
         }
     }
 
@@ -161,7 +161,7 @@ impl TableMemory for Tables {
     }
 
     fn free(&mut self, table: u64, pages: usize) {
-        assert!(self.remembered.is_empty(), "a table is freed that a TLB may still know");
+        assert!(self.not_invalidated.is_empty(), "a table is freed that a TLB may still know");
         assert!(self.entries.remove(&table).is_some(), "freed twice");
         self.pool.free(table, pages);
     }
@@ -177,16 +177,19 @@ impl TableMemory for Tables {
             panic!("{old:#x} becomes {entry:#x} without a break");
         }
         if old & 1 != 0 && entry & 1 == 0 {
-            self.remembered.insert((table, index));
+            self.not_invalidated.insert((table, index));
         }
         if entry & 1 != 0 && old & 1 == 0 {
-            assert!(!self.remembered.contains(&(table, index)), "made before it was forgotten");
+            assert!(
+                !self.not_invalidated.contains(&(table, index)),
+                "made before it was invalidations"
+            );
         }
     }
 
-    fn forget(&mut self) {
-        self.remembered.clear();
-        self.forgotten += 1;
+    fn invalidate_tlbs(&mut self) {
+        self.not_invalidated.clear();
+        self.invalidations += 1;
     }
 }
 

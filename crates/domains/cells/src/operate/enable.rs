@@ -87,7 +87,7 @@ pub fn enable(order: &EnableOrder) -> Result<Enabled, OperateError> {
                     "description of the machine, entry {} of a table",
                     refused.index
                 ),
-                refused.refusal.words(),
+                refused.refusal.text(),
             )
             .fix("send the output of `rampart cell describe --json` with a bug report"),
         )

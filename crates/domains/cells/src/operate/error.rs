@@ -118,7 +118,7 @@ pub(super) fn told(error: &device::Error, said: &[String]) -> OperateError {
         } => Finding::new(
             Severity::Error,
             format!("hypervisor, {what}, entry {index} of a table of the configuration"),
-            refusal.words(),
+            refusal.text(),
         )
         .fix("docs/hypervisor.md explains each reason; rampart cell list says who has what"),
     };

@@ -276,7 +276,7 @@ pub fn resolve(
                 format!("cell {}, entry {} of a table", request.name, refused.index),
                 format!(
                     "the hypervisor would refuse it: {}",
-                    refused.refusal.words()
+                    refused.refusal.text()
                 ),
             )
             .fix("ask for something else; docs/hypervisor.md explains each reason"),

@@ -4,18 +4,18 @@
 use core::cell::UnsafeCell;
 
 use rampart_hypervisor_core::configuration::{BlobBuffer, Configuration, Kind, Refused};
-use rampart_hypervisor_core::gic::Interrupts;
+use rampart_hypervisor_core::gic::SpiSet;
 use rampart_hypervisor_core::interface::{MAXIMUM_CELLS, ROOT};
 use rampart_hypervisor_core::stage2::Stage2;
 use spin::Mutex;
 
-use crate::tables::{Pool, Tables};
+use crate::stage2_memory::{Pool, Tables};
 
 /// What a cell's own CPUs read while it runs.
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// The shared interrupts that it has.
-    pub(crate) interrupts: Interrupts,
+    pub(crate) interrupts: SpiSet,
     configuration: UnsafeCell<Option<Configuration<'static>>>,
     blob: UnsafeCell<BlobBuffer>,
 }
@@ -26,7 +26,7 @@ unsafe impl Sync for Shared {}
 
 static CELLS: [Shared; MAXIMUM_CELLS] = [const {
     Shared {
-        interrupts: Interrupts::none(),
+        interrupts: SpiSet::none(),
         configuration: UnsafeCell::new(None),
         blob: UnsafeCell::new(BlobBuffer::EMPTY),
     }

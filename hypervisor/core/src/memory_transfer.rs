@@ -2,11 +2,11 @@
 //! Who sees which memory while cells come and go: what a cell gets, the root loses, and what goes
 //! back is for the root as it was. Only checked configurations come here.
 //!
-//! All of these can run out of pages for tables. Then [`give_back`] of the same cell fixes the root:
+//! All of these can run out of pages for tables. Then [`return_to_root`] of the same cell fixes the root:
 //! it needs no further page.
 
-use crate::configuration::against::{Cells, there};
-use crate::configuration::{Configuration, meet};
+use crate::configuration::machine_checks::{Cells, live};
+use crate::configuration::{Configuration, overlap};
 use crate::format::{MemoryFlags, MemoryRegion};
 use crate::interface::PAGE_BYTES;
 use crate::registers::pages;
@@ -17,7 +17,7 @@ use crate::stage2::{Exhausted, Stage2, TableMemory, attributes};
 ///
 /// # Errors
 /// [`Exhausted`]; the tables are then to be released.
-pub fn build(
+pub fn map_regions(
     stage2: &mut Stage2,
     configuration: &Configuration<'_>,
     memory: &mut impl TableMemory,
@@ -33,7 +33,7 @@ pub fn build(
 ///
 /// # Errors
 /// [`Exhausted`].
-pub fn take(
+pub fn take_from_root(
     cell: &Configuration<'_>,
     root: &mut Stage2,
     memory: &mut impl TableMemory,
@@ -65,27 +65,27 @@ fn rights_of_root(region: &MemoryRegion) -> Option<MemoryFlags> {
 /// ([`crate::state::is_wiped`]), and with no CPU of the cell able to reach it.
 ///
 /// # Errors
-/// None where [`take`] came before; [`Exhausted`] is the tables' own answer.
-pub fn give_back(
+/// None where [`take_from_root`] came before; [`Exhausted`] is the tables' own answer.
+pub fn return_to_root(
     cell: &Configuration<'_>,
     system: &Configuration<'_>,
     others: &Cells<'_>,
     root: &mut Stage2,
     memory: &mut impl TableMemory,
 ) -> Result<(), Exhausted> {
-    for (start, bytes) in parts(cell) {
-        let shared = |other: &Configuration<'_>| parts(other).any(|own| meet(own, (start, bytes)));
-        if !there(others).any(|(_, other)| shared(other)) {
-            as_it_was(start, bytes, system, root, memory)?;
+    for range in ranges(cell) {
+        let shared = |other: &Configuration<'_>| ranges(other).any(|own| overlap(own, range));
+        if !live(others).any(|(_, other)| shared(other)) {
+            restore_root_mapping(range.0, range.1, system, root, memory)?;
         }
     }
     Ok(())
 }
 
 /// All that the root cannot reach as before while a cell has it: start and size, physically.
-fn parts(cell: &Configuration<'_>) -> impl Iterator<Item = (u64, u64)> {
+fn ranges(cell: &Configuration<'_>) -> impl Iterator<Item = (u64, u64)> {
     let pages = pages(cell.registers).map(|page| (page, PAGE_BYTES));
-    cell.memory.iter().map(MemoryRegion::there).chain(pages)
+    cell.memory.iter().map(MemoryRegion::physical_range).chain(pages)
 }
 
 /// Shows the root the loadable memory of a stopped cell, for the root to read and write, or hides it
@@ -113,14 +113,14 @@ pub fn show_loadable(
 }
 
 /// What the system's configuration says of these addresses.
-fn as_it_was(
+fn restore_root_mapping(
     start: u64,
     bytes: u64,
     system: &Configuration<'_>,
     root: &mut Stage2,
     memory: &mut impl TableMemory,
 ) -> Result<(), Exhausted> {
-    for region in system.memory.iter().filter(|region| region.meets(start, bytes)) {
+    for region in system.memory.iter().filter(|region| region.overlaps(start, bytes)) {
         let from = region.physical.max(start);
         let to = (region.physical + region.bytes).min(start + bytes);
         root.map(from, from, to - from, attributes(region.flags()), memory)?;

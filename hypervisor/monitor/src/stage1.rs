@@ -31,7 +31,7 @@ const NEXT_TABLE: u64 = 0x0000_ffff_ffff_f000;
 
 /// What the monitor may do with memory of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Use {
+pub(crate) enum Usage {
     /// Execute and read.
     Code,
     /// Read.
@@ -42,7 +42,7 @@ pub(crate) enum Use {
     Device,
 }
 
-impl Use {
+impl Usage {
     const fn attributes(self) -> u64 {
         let common = ACCESSED | ONE_LEVEL;
         match self {
@@ -97,7 +97,7 @@ impl Mapping {
     ///
     /// # Errors
     /// [`Outcome::Exhausted`]: too many tables, or an address that the tables cannot have.
-    pub(crate) fn add(&mut self, start: u64, bytes: u64, purpose: Use) -> Result<(), Outcome> {
+    pub(crate) fn add(&mut self, start: u64, bytes: u64, purpose: Usage) -> Result<(), Outcome> {
         let end = start.checked_add(bytes).ok_or(Outcome::Exhausted)?;
         if end > 1 << ADDRESS_BITS || !start.is_multiple_of(PAGE_BYTES) {
             return Err(Outcome::Exhausted);
@@ -111,7 +111,7 @@ impl Mapping {
     }
 
     /// The largest block or the page that begins here, unless something is there; how far that reaches.
-    fn add_one(&mut self, at: u64, end: u64, purpose: Use) -> Result<u64, Outcome> {
+    fn add_one(&mut self, at: u64, end: u64, purpose: Usage) -> Result<u64, Outcome> {
         let mut table = &final_level_1;
         for size in [LEVEL_1_BYTES, BLOCK_BYTES] {
             let index = (at / size) as usize;

@@ -8,9 +8,9 @@ use super::{FIRST_SPI, LAST_SPI};
 /// A set of shared peripheral interrupts. It is read by each access of its cell's CPUs and changed
 /// while cells come and go, so its words are atomic; a change of one bit needs no more.
 #[derive(Debug)]
-pub struct Interrupts([AtomicU32; 32]);
+pub struct SpiSet([AtomicU32; 32]);
 
-impl Interrupts {
+impl SpiSet {
     /// None.
     pub const fn none() -> Self {
         Self([const { AtomicU32::new(0) }; 32])
@@ -46,10 +46,10 @@ impl Interrupts {
 /// The private interrupts, 0 to 31, that a cell has on its own CPUs; the rest is the hypervisor's:
 /// the management interrupt, and the peripherals of EL2 that it uses itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Private(pub u32);
+pub struct PrivateMask(pub u32);
 
 /// Ownership by the number of a 32-bit word of one-bit registers.
-pub trait Owned {
+pub trait Ownership {
     /// A bit for each of the interrupts `32 * word` to `32 * word + 31`.
     fn word(&self, word: u32) -> u32;
 
@@ -75,14 +75,14 @@ pub trait Owned {
     }
 }
 
-impl Owned for Interrupts {
+impl Ownership for SpiSet {
     #[inline]
     fn word(&self, word: u32) -> u32 {
         self.0.get(word as usize).map_or(0, |word| word.load(Ordering::Acquire))
     }
 }
 
-impl Owned for Private {
+impl Ownership for PrivateMask {
     #[inline]
     fn word(&self, word: u32) -> u32 {
         if word == 0 { self.0 } else { 0 }

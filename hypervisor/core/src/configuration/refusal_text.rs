@@ -9,7 +9,7 @@ use crate::interface::NO_CELL;
 
 impl Refusal {
     /// What has to be otherwise, after "entry N of its table" or the like.
-    pub const fn words(self) -> &'static str {
+    pub const fn text(self) -> &'static str {
         match self {
             Self::Truncated => "the configuration is shorter than it says",
             Self::TooLong => "the configuration is longer than it says or than 32 KiB",
@@ -41,7 +41,7 @@ impl Refusal {
             Self::RegisterOrder => "the registers are not in ascending order or overlap",
             Self::RegisterBitsOwned => "bits of the register are another cell's",
             Self::RegisterDiffers => "another cell has the register with other width or behaviour",
-            Self::RegisterPlace => "the register is in no device page that the root can share",
+            Self::RegisterLocation => "the register is in no device page that the root can share",
             Self::SmcRange => "the range of functions is empty or touches PSCI",
             Self::DoorbellRange => "the doorbell is no shared interrupt",
             Self::TooManyShared => "more registers are shared than the hypervisor has room for",
@@ -52,7 +52,7 @@ impl Refusal {
 
 impl fmt::Display for Refused {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{} (entry {}", self.refusal.words(), self.index)?;
+        write!(formatter, "{} (entry {}", self.refusal.text(), self.index)?;
         if self.other != NO_CELL {
             write!(formatter, ", cell {}", self.other)?;
         }

@@ -47,7 +47,7 @@ impl TableMemory for Tables<'_> {
         unsafe { (table as *mut u64).add(index).write_volatile(entry) }
     }
 
-    fn forget(&mut self) {
+    fn invalidate_tlbs(&mut self) {
         // TLBI is for the VMID that VTTBR_EL2 holds (D8.14.5), so it holds the cell's for a moment;
         // at EL2 nothing else looks at it.
         let own = read_register!("vttbr_el2");

@@ -3,7 +3,7 @@
 
 use core::ops::Range;
 
-use super::{Configuration, Refused, ensure, meet};
+use super::{Configuration, Refused, ensure, overlap};
 use crate::format::{
     InterruptGrant, MAXIMUM_REGISTERS, MemoryFlags, MemoryRegion, Refusal, RegisterFlags,
     RegisterGrant,
@@ -45,8 +45,7 @@ pub fn check_system(system: &Configuration<'_>, machine: &Machine<'_>) -> Result
         ensure(reachable(region, machine), at(Refusal::MemoryRange))?;
     }
     for (index, grant) in system.interrupts.iter().enumerate() {
-        let there = grant.number < machine.interrupt_end;
-        ensure(there, Refused::at(Refusal::InterruptRange, index))?;
+        ensure(grant.number < machine.interrupt_end, Refused::at(Refusal::InterruptRange, index))?;
     }
     Ok(())
 }
@@ -69,32 +68,31 @@ pub fn check_cell(
     }
     for (index, register) in new.registers.iter().enumerate() {
         let location = register_of_root(register, system);
-        ensure(location, Refused::at(Refusal::RegisterPlace, index))?;
+        ensure(location, Refused::at(Refusal::RegisterLocation, index))?;
     }
     let event = system.platform.map_or(0, |platform| platform.event_interrupt);
     for (index, grant) in new.interrupts.iter().enumerate() {
-        let there = grant.number < machine.interrupt_end;
-        ensure(there, Refused::at(Refusal::InterruptRange, index))?;
+        ensure(grant.number < machine.interrupt_end, Refused::at(Refusal::InterruptRange, index))?;
         let roots = grant.number == event || has_interrupt(system, grant.number);
         ensure(!roots, Refused::with(Refusal::InterruptOwned, index, ROOT))?;
     }
-    for (number, cell) in there(cells) {
+    for (number, cell) in live(cells) {
         ensure(!named(cell), Refused::with(Refusal::BadName, 0, number))?;
         beside(new, cell, number)?;
     }
-    let effective_settings = there(cells).map(|(_, cell)| cell.registers.len());
-    let fit = effective_settings.sum::<usize>() + new.registers.len() <= MAXIMUM_REGISTERS;
+    let register_counts = live(cells).map(|(_, cell)| cell.registers.len());
+    let fit = register_counts.sum::<usize>() + new.registers.len() <= MAXIMUM_REGISTERS;
     ensure(fit, Refused::of(Refusal::TooManyShared))
 }
 
 /// The cells that are there, with their numbers.
-pub fn there<'c, 'a>(cells: &'c Cells<'a>) -> impl Iterator<Item = (u32, &'c Configuration<'a>)> {
+pub fn live<'c, 'a>(cells: &'c Cells<'a>) -> impl Iterator<Item = (u32, &'c Configuration<'a>)> {
     let numbered = cells.iter().enumerate().skip(ROOT as usize + 1);
     numbered.filter_map(|(number, cell)| Some((number as u32, cell.as_ref()?)))
 }
 
 fn owner(cpu: u64, cells: &Cells<'_>) -> u32 {
-    let has = there(cells).find(|(_, cell)| cell.cpus.contains(&cpu));
+    let has = live(cells).find(|(_, cell)| cell.cpus.contains(&cpu));
     has.map_or(ROOT, |(number, _)| number)
 }
 
@@ -104,22 +102,20 @@ fn cpus(
     cells: &Cells<'_>,
 ) -> Result<(), Refused> {
     for (index, cpu) in new.cpus.iter().enumerate() {
-        let known = system.cpus.contains(cpu);
-        ensure(known, Refused::at(Refusal::CpuUnknown, index))?;
+        ensure(system.cpus.contains(cpu), Refused::at(Refusal::CpuUnknown, index))?;
         let owner = owner(*cpu, cells);
         ensure(owner == ROOT, Refused::with(Refusal::CpuOwned, index, owner))?;
     }
     let left = |cpu: &u64| !new.cpus.contains(cpu) && owner(*cpu, cells) == ROOT;
     let last = new.cpus.len() - 1;
-    let left = system.cpus.iter().any(left);
-    ensure(left, Refused::with(Refusal::CpuOwned, last, ROOT))
+    ensure(system.cpus.iter().any(left), Refused::with(Refusal::CpuOwned, last, ROOT))
 }
 
 /// The hypervisor's memory, or the interrupt controller's registers.
 fn reserved(region: &MemoryRegion, system: &Configuration<'_>, machine: &Machine<'_>) -> bool {
     let own = &machine.hypervisor;
-    region.meets(own.start, own.end.saturating_sub(own.start))
-        || is_controller(region.there(), system)
+    region.overlaps(own.start, own.end.saturating_sub(own.start))
+        || is_controller(region.physical_range(), system)
 }
 
 fn reachable(region: &MemoryRegion, machine: &Machine<'_>) -> bool {
@@ -138,14 +134,14 @@ fn memory_of_root(
         return Err(Refusal::MemoryRange);
     }
     // Where the cell would see the controller, its accesses must trap.
-    if reserved(region, system, machine) || is_controller(region.seen(), system) {
+    if reserved(region, system, machine) || is_controller(region.guest_range(), system) {
         return Err(Refusal::MemoryReserved);
     }
     let rights = MemoryFlags::READ | MemoryFlags::WRITE | MemoryFlags::EXECUTE;
     let end = region.physical + region.bytes;
     let mut covered = region.physical;
     while covered < end {
-        let holds = |root: &&MemoryRegion| root.meets(covered, 1);
+        let holds = |root: &&MemoryRegion| root.overlaps(covered, 1);
         let Some(root) = system.memory.iter().find(holds) else {
             return Err(Refusal::MemoryNotRoot);
         };
@@ -164,7 +160,7 @@ fn memory_of_root(
 fn is_controller(range: (u64, u64), system: &Configuration<'_>) -> bool {
     system.platform.is_some_and(|platform| {
         let redistributors = (platform.redistributors, platform.redistributor_bytes);
-        meet(range, (platform.distributor, DISTRIBUTOR_BYTES)) || meet(range, redistributors)
+        overlap(range, (platform.distributor, DISTRIBUTOR_BYTES)) || overlap(range, redistributors)
     })
 }
 
@@ -193,7 +189,7 @@ fn beside(new: &Configuration<'_>, cell: &Configuration<'_>, number: u32) -> Res
     for (index, register) in new.registers.iter().enumerate() {
         let with = |refusal| Refused::with(refusal, index, number);
         let holds = |theirs: &MemoryRegion| holds_page_of(theirs, register);
-        ensure(!cell.memory.iter().any(holds), with(Refusal::RegisterPlace))?;
+        ensure(!cell.memory.iter().any(holds), with(Refusal::RegisterLocation))?;
         for theirs in cell.registers {
             share_bits(register, theirs).map_err(with)?;
         }
@@ -207,7 +203,7 @@ fn has_interrupt(cell: &Configuration<'_>, number: u32) -> bool {
 
 /// Shared memory is shared in whole, with one writer at most.
 fn share(one: &MemoryRegion, other: &MemoryRegion) -> Result<(), Refusal> {
-    if !one.meets(other.physical, other.bytes) {
+    if !one.overlaps(other.physical, other.bytes) {
         return Ok(());
     }
     let both = one.flags() & other.flags();
@@ -227,13 +223,13 @@ fn share(one: &MemoryRegion, other: &MemoryRegion) -> Result<(), Refusal> {
 }
 
 fn holds_page_of(region: &MemoryRegion, register: &RegisterGrant) -> bool {
-    region.meets(register.address & !(PAGE_BYTES - 1), PAGE_BYTES)
+    region.overlaps(register.address & !(PAGE_BYTES - 1), PAGE_BYTES)
 }
 
 /// A register that two cells have must be the same to both, and no bit may be both's.
 fn share_bits(one: &RegisterGrant, other: &RegisterGrant) -> Result<(), Refusal> {
     let there = |of: &RegisterGrant| (of.address, of.width.into());
-    if !meet(there(one), there(other)) {
+    if !overlap(there(one), there(other)) {
         return Ok(());
     }
     let (flags, theirs) = (one.flags(), other.flags());
@@ -261,7 +257,7 @@ pub fn doorbell_target(
 ) -> Option<u32> {
     let index = usize::try_from(index).ok()?;
     let number = caller.doorbells.get(index)?.interrupt;
-    let owner = there(cells).find(|(_, cell)| has_interrupt(cell, number));
+    let owner = live(cells).find(|(_, cell)| has_interrupt(cell, number));
     let owner = owner.map_or(system, |(_, cell)| cell);
     let bell = |own: &InterruptGrant| own.number == number && own.is_doorbell();
     owner.interrupts.iter().any(bell).then_some(number)

@@ -49,7 +49,7 @@ fn check_platform(platform: &Platform) -> Result<(), Refused> {
         && platform.redistributor_bytes <= 2 * REDISTRIBUTOR_BYTES * MAXIMUM_CPUS as u64
         && platform.distributor < ADDRESS_END
         && platform.redistributors < ADDRESS_END
-        && !meet(
+        && !overlap(
             (platform.distributor, DISTRIBUTOR_BYTES),
             (platform.redistributors, platform.redistributor_bytes),
         )
@@ -70,9 +70,9 @@ fn memory(memory: &[MemoryRegion], kind: Kind) -> Result<(), Refused> {
     for (index, region) in memory.iter().enumerate() {
         region_alone(region, kind, index)?;
         for earlier in &memory[..index] {
-            let seen = meet(region.seen(), earlier.seen());
+            let seen = overlap(region.guest_range(), earlier.guest_range());
             ensure(!seen, Refused::at(Refusal::MemoryOverlapsGuest, index))?;
-            let there = meet(region.there(), earlier.there());
+            let there = overlap(region.physical_range(), earlier.physical_range());
             ensure(!there, Refused::at(Refusal::MemoryOverlapsPhysical, index))?;
         }
     }
@@ -115,7 +115,7 @@ fn start(configuration: &Configuration<'_>, kind: Kind) -> Result<(), Refused> {
     }
     let loaded = MemoryFlags::EXECUTE | MemoryFlags::LOADABLE;
     let holds =
-        |region: &MemoryRegion| region.flags().contains(loaded) && region.shows(header.entry);
+        |region: &MemoryRegion| region.flags().contains(loaded) && region.maps(header.entry);
     let right = header.entry.is_multiple_of(4) && configuration.memory.iter().any(holds);
     ensure(right, Refused::of(Refusal::EntryOutside))
 }
@@ -146,9 +146,11 @@ fn registers(configuration: &Configuration<'_>, kind: Kind) -> Result<(), Refuse
         ensure(has_shape(register), at(Refusal::RegisterShape))?;
         ensure(register.address >= end, at(Refusal::RegisterOrder))?;
         let there = (register.address, u64::from(register.width));
-        let own = |region: &MemoryRegion| meet(region.there(), there) || meet(region.seen(), there);
+        let own = |region: &MemoryRegion| {
+            overlap(region.physical_range(), there) || overlap(region.guest_range(), there)
+        };
         let own = configuration.memory.iter().any(own);
-        ensure(!own, at(Refusal::RegisterPlace))?;
+        ensure(!own, at(Refusal::RegisterLocation))?;
         end = register.address + u64::from(register.width);
     }
     Ok(())
@@ -183,6 +185,6 @@ const fn is_spi(number: u32) -> bool {
 }
 
 /// Whether two ranges (start, bytes) have an address in common.
-pub(crate) const fn meet(one: (u64, u64), other: (u64, u64)) -> bool {
+pub(crate) const fn overlap(one: (u64, u64), other: (u64, u64)) -> bool {
     one.0 < other.0.saturating_add(other.1) && other.0 < one.0.saturating_add(one.1)
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A shared interrupt that changes its owner: nothing of what the last one did with it stays.
 
-use super::bank::modify;
+use super::common_registers::modify;
 use crate::bus::{Bus, Width};
 
 const CONTROL: u64 = 0x000;
@@ -20,7 +20,7 @@ const ROUTE: u64 = 0x6000;
 pub const ORDINARY_PRIORITY: u64 = 0xa0;
 
 /// Whether a shared interrupt is triggered by an edge; else by a level.
-pub fn is_edge(base: u64, number: u32, bus: &impl Bus) -> bool {
+pub fn is_edge_triggered(base: u64, number: u32, bus: &impl Bus) -> bool {
     let (word, shift) = (u64::from(number / 16 * 4), number % 16 * 2 + 1);
     bus.read(base + CONFIGURATION + word, Width::Word) >> shift & 1 != 0
 }
@@ -28,7 +28,7 @@ pub fn is_edge(base: u64, number: u32, bus: &impl Bus) -> bool {
 /// Disables the interrupt, makes it neither pending nor active, and gives it to group 1, an ordinary
 /// priority, this trigger and the CPU with this affinity. `base` is the distributor's; the interrupt is a
 /// shared one that it has.
-pub fn hand_over(base: u64, number: u32, edge: bool, cpu: u64, bus: &impl Bus) {
+pub fn change_owner(base: u64, number: u32, edge: bool, cpu: u64, bus: &impl Bus) {
     let word = u64::from(number / 32 * 4);
     let bit = 1 << (number % 32);
     bus.write(base + CLEAR_ENABLE + word, Width::Word, bit);

@@ -10,7 +10,7 @@ const LOOKS: u32 = 10_000_000;
 
 /// The lock; `None` where its holder does not let go.
 #[inline]
-pub(crate) fn hold<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+pub(crate) fn lock_bounded<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     if let Some(held) = mutex.try_lock() {
         return Some(held);
     }

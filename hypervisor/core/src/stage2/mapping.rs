@@ -10,14 +10,14 @@ const LAST_LEVEL: u32 = 3;
 
 /// Guest addresses that are to show physical ones, or nothing.
 #[derive(Debug, Clone, Copy)]
-struct Change {
+struct MapChange {
     guest: u64,
     bytes: u64,
     /// `None`: nothing.
     to: Option<(u64, Attributes)>,
 }
 
-impl Change {
+impl MapChange {
     /// The entry at this level for the block that begins at `guest`.
     fn entry(&self, guest: u64, level: u32) -> u64 {
         let Some((physical, attributes)) = self.to else {
@@ -48,7 +48,7 @@ impl Change {
 
 /// Where an entry is: in the root tables, or in the table of a further level.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct Slot {
     table: Option<u64>,
     level: u32,
     index: usize,
@@ -104,7 +104,7 @@ impl Stage2 {
         attributes: Attributes,
         memory: &mut impl TableMemory,
     ) -> Result<(), Exhausted> {
-        self.change(Change { guest, bytes, to: Some((physical, attributes)) }, memory)
+        self.change(MapChange { guest, bytes, to: Some((physical, attributes)) }, memory)
     }
 
     /// Shows nothing there any more.
@@ -118,12 +118,12 @@ impl Stage2 {
         bytes: u64,
         memory: &mut impl TableMemory,
     ) -> Result<(), Exhausted> {
-        let result = self.change(Change { guest, bytes, to: None }, memory);
-        memory.forget();
+        let result = self.change(MapChange { guest, bytes, to: None }, memory);
+        memory.invalidate_tlbs();
         result
     }
 
-    fn change(&self, change: Change, memory: &mut impl TableMemory) -> Result<(), Exhausted> {
+    fn change(&self, change: MapChange, memory: &mut impl TableMemory) -> Result<(), Exhausted> {
         let end = change.guest.saturating_add(change.bytes).min(1 << self.address_bits());
         self.change_table(None, 1, change.guest..end, &change, memory)
     }
@@ -135,7 +135,7 @@ impl Stage2 {
         table: Option<u64>,
         level: u32,
         range: core::ops::Range<u64>,
-        change: &Change,
+        change: &MapChange,
         memory: &mut impl TableMemory,
     ) -> Result<(), Exhausted> {
         let size = covered(level);
@@ -143,33 +143,33 @@ impl Stage2 {
         while guest < range.end {
             let block = guest & !(size - 1);
             let next = block + size;
-            let location = Place { table, level, index: index(guest, level) };
-            let old = self.entry(location, memory);
+            let slot = Slot { table, level, index: index(guest, level) };
+            let old = self.entry(slot, memory);
             let whole = guest == block && next <= range.end;
             if change.is_there(old, guest, level) {
                 // Also what is to be undone because no page was left to split it.
             } else if level == LAST_LEVEL || (whole && change.fits(block, level)) {
-                self.replace(location, change.entry(block, level), memory);
+                self.replace(slot, change.entry(block, level), memory);
             } else if is_table(old, level) || old & VALID != 0 || change.to.is_some() {
-                let below = self.table_at(location, memory)?;
+                let below = self.table_at(slot, memory)?;
                 let part = guest..next.min(range.end);
                 self.change_table(Some(below), level + 1, part, change, memory)?;
-                self.merge(location, below, memory);
+                self.merge(slot, below, memory);
             }
             guest = next;
         }
         Ok(())
     }
 
-    fn entry(&self, location: Place, memory: &impl TableMemory) -> u64 {
-        memory.read(location.table.unwrap_or(self.root), location.index)
+    fn entry(&self, slot: Slot, memory: &impl TableMemory) -> u64 {
+        memory.read(slot.table.unwrap_or(self.root), slot.index)
     }
 
     /// The table that an entry points to, made where it is not there yet: it then shows what the
     /// block showed.
-    fn table_at(&self, location: Place, memory: &mut impl TableMemory) -> Result<u64, Exhausted> {
-        let (old, below_level) = (self.entry(location, memory), location.level + 1);
-        if is_table(old, location.level) {
+    fn table_at(&self, slot: Slot, memory: &mut impl TableMemory) -> Result<u64, Exhausted> {
+        let (old, below_level) = (self.entry(slot, memory), slot.level + 1);
+        if is_table(old, slot.level) {
             return Ok(old & ADDRESS);
         }
         let below = memory.allocate(1).ok_or(Exhausted)?;
@@ -179,48 +179,48 @@ impl Stage2 {
                 memory.write(below, part, (old + offset) | leaf(below_level));
             }
         }
-        self.replace(location, below | TABLE_OR_PAGE | VALID, memory);
+        self.replace(slot, below | TABLE_OR_PAGE | VALID, memory);
         Ok(below)
     }
 
     /// Where a whole table shows nothing, or what one block can show, the block takes its place: so
     /// what comes back leaves no trace.
-    fn merge(&self, location: Place, below: u64, memory: &mut impl TableMemory) {
-        let (first, below_level) = (memory.read(below, 0), location.level + 1);
+    fn merge(&self, slot: Slot, below: u64, memory: &mut impl TableMemory) {
+        let (first, below_level) = (memory.read(below, 0), slot.level + 1);
         let step = if first == 0 { 0 } else { covered(below_level) };
         let block = first & !leaf(below_level);
         let alike = |part: usize| memory.read(below, part) == first + part as u64 * step;
         if !is_table(first, below_level)
-            && (block & ADDRESS).is_multiple_of(covered(location.level))
+            && (block & ADDRESS).is_multiple_of(covered(slot.level))
             && (1..ENTRIES).all(alike)
         {
-            self.replace(location, block, memory);
+            self.replace(slot, block, memory);
         }
     }
 
     /// Puts an entry in the place of another, and frees the tables below the other.
-    fn replace(&self, location: Place, entry: u64, memory: &mut impl TableMemory) {
-        let old = self.entry(location, memory);
+    fn replace(&self, slot: Slot, entry: u64, memory: &mut impl TableMemory) {
+        let old = self.entry(slot, memory);
         if old == entry {
             return;
         }
         if old & VALID != 0 {
-            self.put(location, 0, memory);
+            self.put(slot, 0, memory);
             // Only taking a page or block away can wait for the end of the change.
-            if entry != 0 || is_table(old, location.level) {
-                memory.forget();
+            if entry != 0 || is_table(old, slot.level) {
+                memory.invalidate_tlbs();
             }
-            free_below(old, location.level, memory);
+            free_below(old, slot.level, memory);
         }
         if entry != 0 {
-            self.put(location, entry, memory);
+            self.put(slot, entry, memory);
         }
     }
 
-    fn put(&self, location: Place, entry: u64, memory: &mut impl TableMemory) {
-        match location.table {
-            Some(table) => memory.write(table, location.index, entry),
-            None => self.followers().for_each(|root| memory.write(root, location.index, entry)),
+    fn put(&self, slot: Slot, entry: u64, memory: &mut impl TableMemory) {
+        match slot.table {
+            Some(table) => memory.write(table, slot.index, entry),
+            None => self.followers().for_each(|root| memory.write(root, slot.index, entry)),
         }
     }
 }

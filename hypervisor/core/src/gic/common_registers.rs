@@ -4,9 +4,9 @@
 
 use spin::Mutex;
 
-use super::{BEST_PRIORITY, Owned};
+use super::{BEST_PRIORITY, Ownership};
+use crate::bounded_lock::lock_bounded;
 use crate::bus::{Access, Bus, Width};
-use crate::lock::hold;
 
 /// For read-modify-write of a register that several cells have bits in. One for the whole
 /// controller: it is held for two accesses to a register, and nothing waits inside.
@@ -19,7 +19,7 @@ const PRIORITIES: core::ops::Range<u64> = 0x400..0x800;
 
 /// An access to such a register, `offset` from its frame; `None` if none is there.
 #[inline(always)]
-pub(super) fn access<O: Owned>(
+pub(super) fn access<O: Ownership>(
     offset: u64,
     access: &Access,
     owned: &O,
@@ -82,14 +82,14 @@ pub(super) fn modify(address: u64, width: Width, value: u64, mask: u64, bus: &im
     if mask == 0 {
         return;
     }
-    let Some(_held) = hold(&LOCK) else { return };
+    let Some(_held) = lock_bounded(&LOCK) else { return };
     let kept = bus.read(address, width) & !mask;
     bus.write(address, width, kept | value & mask);
 }
 
 /// GICx_IPRIORITYR: a byte for each interrupt, by bytes or by words.
 #[inline(always)]
-fn priority<O: Owned>(offset: u64, access: &Access, owned: &O, bus: &impl Bus) -> u64 {
+fn priority<O: Ownership>(offset: u64, access: &Access, owned: &O, bus: &impl Bus) -> u64 {
     let first = (offset - PRIORITIES.start) as u32;
     let word = owned.bytes(first & !3);
     let (mask, whole) = match access.width {

@@ -3,7 +3,7 @@
 //! (Arm IHI 0069, 12.2.22). ICC_SGI0R_EL1 and ICC_ASGI1R_EL1 send group 0, or the other security
 //! state's, which no cell has: such a write sends nothing.
 
-use super::Private;
+use super::PrivateMask;
 
 /// IRM: to all CPUs but the sender.
 const TO_ALL_OTHERS: u64 = 1 << 40;
@@ -13,11 +13,11 @@ const TO_ALL_OTHERS: u64 = 1 << 40;
 ///
 /// `sender` is the affinity of the CPU that wrote.
 #[inline]
-pub fn send(
+pub fn send_sgi(
     value: u64,
     sender: u64,
     cpus: impl Iterator<Item = u64>,
-    private: Private,
+    private: PrivateMask,
     mut write: impl FnMut(u64),
 ) {
     let number = value >> 24 & 0xf;
