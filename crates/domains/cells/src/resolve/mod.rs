@@ -274,10 +274,7 @@ pub fn resolve(
         found.push(
             problem(
                 format!("cell {}, entry {} of a table", request.name, refused.index),
-                format!(
-                    "the hypervisor would refuse it: {}",
-                    refused.refusal.text()
-                ),
+                format!("the hypervisor would refuse it: {}", refused.refusal.text()),
             )
             .fix("ask for something else; docs/hypervisor.md explains each reason"),
         );
