@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::limited::Limited as _;
-use crate::programs::{directory, exit_code, stdout};
+use crate::programs::{alone, directory, exit_code, stdout};
 
 /// What a kernel says when something is wrong with it.
 const COMPLAINTS: [&str; 8] = [
@@ -134,6 +134,7 @@ fn run(
     archive: Vec<u8>,
     more: &[&str],
 ) -> String {
+    let _machine = alone();
     let output = Command::new(directory().join("rampart"))
         .args(["sim", "--architecture", "aarch64", "run", "--own"])
         .args(["--cpus", "4", "--memory", &memory_mebibytes.to_string()])

@@ -147,9 +147,18 @@ pub fn machine(test: &str, cpus: usize) -> Option<Machine> {
         left_out(&format!("{test}: it needs {cpus} CPUs"));
         return None;
     }
+    Some(alone())
+}
+
+/// Waits until no other test of any test program measures or boots a machine.
+///
+/// # Panics
+/// Panics if the lock file cannot be created or locked.
+#[must_use]
+pub fn alone() -> Machine {
     let lock = File::create(std::env::temp_dir().join("rampart-tests.lock")).expect("a lock file");
     lock.lock().expect("the lock");
-    Some(Machine { _lock: lock })
+    Machine { _lock: lock }
 }
 
 /// The C library of the simulated machine, which is Debian 12.

@@ -58,8 +58,8 @@ fn a_plan_goes_over_a_restart_of_a_real_time_kernel_and_leaves_everything_as_it_
     let disk = disk.to_str().expect("a path");
     // The same disk: the second machine starts with what the first one wrote.
     for test in [
-        "the_boot_line_is_written",
-        "a_plan_stands_until_it_is_released",
+        "apply::the_boot_line_is_written",
+        "apply::a_plan_stands_until_it_is_released",
     ] {
         let options = ["--cpus", "4", "--real-time-cpus", "none", "--disk", disk];
         run_inside(test, &options, Duration::from_secs(200));

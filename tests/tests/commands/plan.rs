@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The commands of the plan: proposed, checked and shown, on this machine and on recorded ones.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Output;
 
 use rampart_tests::limited::Limited as _;

@@ -4,7 +4,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use std::time::Duration;
 
 use rampart_model::{
@@ -12,7 +12,7 @@ use rampart_model::{
     SignPath, TransferRecord, VerdictFigures, VerdictOutcome,
 };
 use rampart_tests::limited::{Limited as _, ended};
-use rampart_tests::programs::{directory, exit_code, stdout};
+use rampart_tests::programs::{alone, directory, exit_code, stdout};
 use rampart_tests::simulated::{KillAtEnd, MACHINE_LOST, MISSING, finish, rampart};
 use serde_json::Value;
 
@@ -30,12 +30,6 @@ fn programs_are_there() {
             path.display()
         );
     }
-}
-
-/// No other test of this file has a machine: two would share the CPUs of a small host.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What is there, on one kernel for all: its own kind, where it was entered, the module of ours, the

@@ -226,9 +226,9 @@ const WITH_MODULE: &str = "RAMPART_TEST_WITH_MODULE";
 
 /// This very test program, carried into the simulated machine. Its CPUs but the first are kept
 /// free for real-time work, so the program is told that it may use them.
-const IN_THE_MACHINE: &str = "set -e; cd \"$(mktemp -d)\"; tar -x; chmod +x transfer-*; \
-    RAMPART_BIN=$PWD RAMPART_TEST_WITH_MODULE=1 timeout 200 taskset -c 0-2 ./transfer-* \
-    --exact a_planted_false_wall_is_called_leaking --nocapture";
+const IN_THE_MACHINE: &str = "set -e; cd \"$(mktemp -d)\"; tar -x; chmod +x machine-*; \
+    RAMPART_BIN=$PWD RAMPART_TEST_WITH_MODULE=1 timeout 200 taskset -c 0-2 ./machine-* \
+    --exact transfer::a_planted_false_wall_is_called_leaking --nocapture";
 
 #[test]
 fn a_planted_false_wall_is_called_leaking_on_a_real_time_kernel() {

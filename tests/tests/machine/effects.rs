@@ -69,7 +69,7 @@ fn a_plan_is_switched_between_runs_and_taken_back_whatever_ends_them() {
         return;
     }
     run_inside(
-        "legs_are_applied_and_taken_back",
+        "effects::legs_are_applied_and_taken_back",
         &["--cpus", "3", "--real-time-cpus", "none"],
         Duration::from_secs(700),
     );

@@ -54,7 +54,7 @@ fn slices_and_services_follow_the_plan_by_systemds_own_means() {
     let options = ["--cpus", "3", "--real-time-cpus", "none"];
     let options = [&options[..], &["--init", "systemd"]].concat();
     run_inside(
-        "systemd_has_its_slices_back",
+        "systemd::systemd_has_its_slices_back",
         &options,
         Duration::from_secs(500),
     );

@@ -2,13 +2,13 @@
 //! `rampart export` of a plan, as a user gives it.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Output;
 
 use rampart_tests::limited::Limited as _;
 use rampart_tests::programs::{exit_code, rampart};
 
-const PLAN: &str = include_str!("../../crates/machine/plan/tests/exports/plant.toml");
+const PLAN: &str = include_str!("../../../crates/machine/plan/tests/exports/plant.toml");
 
 fn machine(name: &str) -> String {
     rampart_recorded::directory(name).display().to_string()

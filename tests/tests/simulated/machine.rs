@@ -9,12 +9,12 @@ use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rampart_tests::limited::{Limited as _, ended};
-use rampart_tests::programs::{directory, exit_code, left_out, stdout};
+use rampart_tests::programs::{Machine, alone, directory, exit_code, left_out, stdout};
 use rampart_tests::simulated::{KillAtEnd, MACHINE_LOST, MISSING, finish, sim};
 
 /// Far longer than anything here takes; only a failure waits for it.
@@ -23,11 +23,10 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// Two CPUs are enough for what is not about CPUs, and boot faster.
 const SMALL: [&str; 3] = ["--own", "--cpus", "2"];
 
-/// The image is there, and no other test of this file has a machine.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
+/// Waits until no other test has a machine, and builds the image of the simulated machine once.
+fn with_image() -> Machine {
     static BUILT: OnceLock<()> = OnceLock::new();
-    let guard = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let guard = alone();
     BUILT.get_or_init(|| {
         let output = sim(&["build"]).finish().expect("rampart starts");
         let text = stdout(&output, 0);
@@ -107,7 +106,7 @@ const LOOK: &str = "set -e
 
 #[test]
 fn a_command_runs_on_a_real_time_kernel_with_its_streams_and_status_and_all_that_is_needed() {
-    let _alone = alone();
+    let _alone = with_image();
     // More than any buffer in between.
     let sent = vec![b'~'; 3 << 20];
     let output = run(&["--own"], &["sh", "-c", LOOK])
@@ -126,7 +125,7 @@ fn a_command_runs_on_a_real_time_kernel_with_its_streams_and_status_and_all_that
 
 #[test]
 fn a_panic_ends_the_command_with_the_console_and_its_code() {
-    let _alone = alone();
+    let _alone = with_image();
     // Not before its first word is here: what is on its way is lost with the machine.
     let script = "echo before; read go; echo c > /proc/sysrq-trigger; sleep 1000";
     let mut command = run(&SMALL, &["sh", "-c", script]);
@@ -153,7 +152,7 @@ fn a_panic_ends_the_command_with_the_console_and_its_code() {
 
 #[test]
 fn a_kernel_that_cannot_boot_ends_the_command_with_the_console_and_its_code() {
-    let _alone = alone();
+    let _alone = with_image();
     // No first process: the kernel panics before anybody could tell of it.
     let options = [&SMALL[..], &["--append", "rdinit=/nowhere root=/nowhere"]].concat();
     let output = finish(run(&options, &["true"]));
@@ -165,7 +164,7 @@ fn a_kernel_that_cannot_boot_ends_the_command_with_the_console_and_its_code() {
 
 #[test]
 fn a_machine_that_never_comes_up_ends_the_command_with_its_code() {
-    let _alone = alone();
+    let _alone = with_image();
     let options = [
         &SMALL[..],
         &[
@@ -183,7 +182,7 @@ fn a_machine_that_never_comes_up_ends_the_command_with_its_code() {
 
 #[test]
 fn a_machine_that_hangs_is_noticed() {
-    let alone = alone();
+    let alone = with_image();
     let mut command = run(&SMALL, &["sh", "-c", "echo up; sleep 1000"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = KillAtEnd(command.spawn().expect("started"));
@@ -214,7 +213,7 @@ fn signal(process: u32, signal: rustix::process::Signal) {
 
 #[test]
 fn a_machine_with_a_disk_restarts_with_what_it_wrote() {
-    let _alone = alone();
+    let _alone = with_image();
     let location = tempfile::tempdir().expect("a directory");
     let disk = location.path().join("disk");
     let disk = disk.to_str().expect("text");
@@ -246,7 +245,7 @@ fn a_machine_with_a_disk_restarts_with_what_it_wrote() {
 
 #[test]
 fn a_signal_ends_a_boot() {
-    let _alone = alone();
+    let _alone = with_image();
     let mut held = KillAtEnd(sim(&["up"]).stderr(Stdio::null()).spawn().expect("started"));
     wait_for("the emulator starts", || {
         !emulators_of(held.0.id()).is_empty()
@@ -325,7 +324,7 @@ fn as_nobody(home: &Path, command: &[&str]) -> Command {
 
 #[test]
 fn it_needs_no_root_and_no_emulator_outlives_a_command_that_is_killed() {
-    let _alone = alone();
+    let _alone = with_image();
     let home = tempfile::Builder::new()
         .prefix("sim")
         .tempdir_in("/tmp")

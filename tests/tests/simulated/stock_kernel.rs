@@ -7,14 +7,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use rampart_initramfs::Archive;
 use rampart_tests::hypervisor::{complaints, programs_are_there};
 use rampart_tests::limited::Limited as _;
 use rampart_tests::packages::{cache, fetched, unpack};
-use rampart_tests::programs::directory;
+use rampart_tests::programs::{alone, directory};
 
 const BEGIN: &str = r#"#!/bin/busybox sh
 bb=/bin/busybox
@@ -115,12 +114,9 @@ fn from_packages(release: &str, location: &Path) -> (PathBuf, PathBuf) {
     )
 }
 
-/// An emulated machine takes all that there is.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
 /// What a machine says that does this; its kernel is booted with these words too.
 fn said_by(script: &str, words: &str) -> String {
-    let _held = ONE_AT_A_TIME.lock();
+    let _held = alone();
     programs_are_there();
     let release = release();
     let location = tempfile::tempdir().expect("a directory");

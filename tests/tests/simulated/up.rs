@@ -12,7 +12,7 @@ use std::thread;
 
 use rampart_model::{Bench, Evaluation, EvaluationState, Measurement, Question, VerdictOutcome};
 use rampart_tests::limited::{Limited as _, ended};
-use rampart_tests::programs::{evaluation, exit_code, stdout};
+use rampart_tests::programs::{alone, evaluation, exit_code, stdout};
 use rampart_tests::simulated::{KillAtEnd, MACHINE_LOST, MISSING, finish, rampart, sim};
 
 /// Nobody measures for longer than this when the kernel below is dead.
@@ -55,6 +55,7 @@ impl Machine {
 
 #[test]
 fn a_machine_that_is_up_serves_many_and_is_reached_by_ssh() {
+    let _alone = alone();
     let mut machine = Machine::up();
     assert_eq!(exit_code(&finish(sim(&["up"]))), 1, "a second is refused");
     serves_several_commands();
@@ -68,6 +69,7 @@ fn a_machine_that_is_up_serves_many_and_is_reached_by_ssh() {
 #[test]
 #[ignore = "a busy host makes the machine silent before it crashes; make test-long runs it"]
 fn a_machine_is_crashed_over_ssh() {
+    let _alone = alone();
     let mut machine = Machine::up();
     is_crashed_over_ssh(machine.home.path());
     drop(machine.server);

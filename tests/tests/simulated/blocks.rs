@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use rampart_tests::limited::Limited as _;
-use rampart_tests::programs::{directory, exit_code, stdout};
+use rampart_tests::programs::{alone, directory, exit_code, stdout};
 use serde_json::Value;
 
 /// Everything in one machine: booting it takes longer than the tests.
@@ -100,6 +100,7 @@ fn carried(to: &Path) {
 
 #[test]
 fn the_module_does_what_it_says_and_nothing_else() {
+    let _alone = alone();
     let directory_here = tempfile::tempdir().expect("a directory");
     carried(directory_here.path());
     let archive = Command::new("tar")

@@ -13,8 +13,8 @@ use rampart_tests::limited::Limited as _;
 use rampart_tests::machine_state::MachineState;
 use rampart_tests::programs::{machine, starts_inside, stdout};
 
-const README: &str = include_str!("../../README.md");
-const SIMULATION: &str = include_str!("../../docs/simulation.md");
+const README: &str = include_str!("../../../README.md");
+const SIMULATION: &str = include_str!("../../../docs/simulation.md");
 
 /// `policy` in proc_pid_stat(5).
 const OTHER: &str = "0";
@@ -31,7 +31,7 @@ fn the_way_of_the_readme_leads_through_a_running_plan_and_back() {
     }
     assert!(README.contains("rampart sim shell --cpus 4 --real-time-cpus\nnone"));
     run_inside(
-        "every_command_of_the_readme",
+        "documented_commands::every_command_of_the_readme",
         &["--cpus", "4", "--real-time-cpus", "none"],
         Duration::from_secs(600),
     );

@@ -4,13 +4,11 @@
 //! kernel's log has to stay clean. What is done there is in `crates/domains/cells/examples/cells_agent`. The root
 //! that panics is in `cells/crash.rs`.
 
-#[path = "cells/crash.rs"]
-mod crash;
-
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use crate::root_crash as crash;
 use std::time::Duration;
 
 use rampart_tests::hypervisor::{BEGIN, END, complaints, programs_are_there, run_with_hypervisor};
+use rampart_tests::programs::alone;
 
 const ALL: &str = r#"
 sh -c './cells_agent enable 0' 2>/dev/null && echo 'FAILED  nonsense is taken'
@@ -20,12 +18,6 @@ sh -c './cells_agent enable 0' 2>/dev/null && echo 'FAILED  nonsense is taken'
 "#;
 
 const TURNS: &str = "./cells_agent turns 200 . || echo 'FAILED  turns'";
-
-/// No other test of this file has a machine: two would share the CPUs of a small host.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 #[test]
 fn cells_run_without_exits_and_keep_to_themselves() {
@@ -73,7 +65,6 @@ fn a_cell_outlives_the_panic_of_the_root_by_a_minute() {
 
 /// Runs a script in a machine of its own: every check in it must hold, and `wanted` be among them.
 fn run(script: &str, wanted: &[&str]) {
-    let _alone = alone();
     let script = [BEGIN, script, END].concat();
     let text = run_with_hypervisor(&script, 1024, Duration::from_secs(600));
     assert!(!text.contains("FAILED"), "{text}");

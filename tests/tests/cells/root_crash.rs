@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The root's kernel panics while a cell runs: the cell goes on, and what it has recorded since is
+//! read out of the simulated machine's memory.
+
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use rampart_agent::AgentCommand;
+use rampart_bench::sim::{Architecture, CarriedFile, Loss, Sim, SimOptions};
+use rampart_hypervisor_core::interface::{CellState, CpuPower, Header, STATUS_BYTES, Status};
+use rampart_ring::records::{MAXIMUM_RECORD_BYTES, Read, Reader};
+use rampart_tests::programs::directory;
+use serde_json::json;
+use zerocopy::FromBytes as _;
+
+/// Where `crates/domains/cells/examples/cells_agent` puts the hypervisor and the page of its first cell, whose
+/// CPU is the last one.
+const HYPERVISOR: u64 = 0x7000_0000;
+const PAGE: u64 = 0x7120_0000;
+const CPU: usize = 3;
+const CELL: usize = 1;
+/// `hypervisor/cells/src/lib.rs`.
+const INTERRUPTS: usize = 1;
+const UNEXPECTED: usize = 4;
+const RECORDS: usize = 64;
+const RECORD_SECOND: u32 = 1;
+/// CNTFRQ_EL0 of QEMU.
+const SECOND: u64 = 62_500_000;
+/// The machine is emulated, on a busy host: it may be this many times slower than its clock should be.
+const SLOWNESS: u32 = 5;
+
+/// What the cell says of one second.
+#[derive(Debug, Clone, Copy)]
+struct Record {
+    /// CNTVCT_EL0.
+    time: u64,
+    /// The interrupts of its timer by then.
+    interrupts: u64,
+}
+
+/// Physical memory of the machine.
+fn memory(sim: &Sim, location: &Path, address: u64, bytes: usize) -> Vec<u8> {
+    let file = location.join("memory");
+    let arguments = json!({ "val": address, "size": bytes, "filename": file });
+    let saved = sim.qemu().qmp().execute("pmemsave", arguments);
+    saved.expect("QEMU saves memory");
+    let saved = std::fs::read(&file).expect("what QEMU saved");
+    assert_eq!(saved.len(), bytes);
+    saved
+}
+
+/// The cell's page.
+fn page(sim: &Sim, location: &Path) -> Vec<AtomicU64> {
+    let bytes = memory(sim, location, PAGE, 4096);
+    let (words, _) = bytes.as_chunks();
+    words
+        .iter()
+        .map(|word| AtomicU64::new(u64::from_le_bytes(*word)))
+        .collect()
+}
+
+fn records(page: &[AtomicU64]) -> Vec<Record> {
+    let mut reader = Reader::new(&page[RECORDS..]).expect("room for a ring");
+    let mut room = [0; MAXIMUM_RECORD_BYTES];
+    let mut all = Vec::new();
+    loop {
+        match reader.read(&mut room) {
+            Read::Record { kind, bytes } => {
+                assert_eq!((kind, bytes), (RECORD_SECOND, 24));
+                let field = |index: usize| {
+                    u64::from_le_bytes(room[8 * index..][..8].try_into().expect("8 bytes"))
+                };
+                all.push(Record {
+                    time: field(0),
+                    interrupts: field(1),
+                });
+            }
+            Read::Nothing => return all,
+            Read::Lost(_) | Read::Began => {}
+            Read::NoRing | Read::Damaged => panic!("the cell's records are no ring"),
+        }
+    }
+}
+
+/// The hypervisor's status pages.
+fn status(sim: &Sim, location: &Path) -> Box<Status> {
+    let header = memory(sim, location, HYPERVISOR, size_of::<Header>());
+    let header = Header::read_from_bytes(&header).expect("a header");
+    let bytes = memory(sim, location, HYPERVISOR + header.status, STATUS_BYTES);
+    let status = Status::read_from_bytes(&bytes[..size_of::<Status>()]);
+    Box::new(status.expect("the status"))
+}
+
+/// A machine with the driver, in which the cell runs.
+fn boot() -> Sim {
+    let bin = directory();
+    let architecture = Architecture::named("aarch64").expect("known");
+    let image = Sim::image(architecture, &mut |_| {}).expect("an image");
+    let carried = |from: &str, there: &str| CarriedFile {
+        here: bin.join("hypervisor").join(from),
+        there: there.to_owned(),
+    };
+    let mut options = SimOptions::new(
+        architecture,
+        bin.join("aarch64/rampart-meter"),
+        Some(bin.join("modules")),
+    );
+    options.append = Some("mem=768M iomem=relaxed".to_owned());
+    options.files = vec![
+        carried("rampart.bin", "/usr/lib/firmware/rampart.bin"),
+        carried("cells_agent", "/usr/lib/cells/cells_agent"),
+        carried("rampart-cell-irq", "/usr/lib/cells/rampart-cell-irq"),
+    ];
+    // It is ended by this test.
+    options.after_panic = Duration::from_secs(3600);
+    let sim = Sim::boot(image, &options).expect("a machine");
+    let start = AgentCommand::new(["/usr/lib/cells/cells_agent", "start", "/usr/lib/cells"]);
+    let started = sim.agent().spawn(&start).expect("a program");
+    let ended = started.wait(Duration::from_secs(60)).expect("it ends");
+    assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
+    sim
+}
+
+/// What the root does after its panic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Afterwards {
+    /// It spins for ever (kernel.panic = 0).
+    Spins,
+    /// It asks the firmware for a restart of the machine (kernel.panic = -1).
+    Restarts,
+}
+
+/// Until the cell has lived for `seconds` of its own clock after the panic.
+pub(super) fn outlives(seconds: u64, afterwards: Afterwards) {
+    let location = tempfile::tempdir().expect("a directory");
+    let location = location.path();
+    let sim = boot();
+    let timeout = match afterwards {
+        Afterwards::Spins => 0,
+        Afterwards::Restarts => -1,
+    };
+    let crash = format!("echo {timeout} > /proc/sys/kernel/panic; echo c > /proc/sysrq-trigger");
+    let crash = AgentCommand::new(["sh", "-c", &crash]);
+    let _crashed = sim.agent().spawn(&crash).expect("a program");
+    let loss = sim.wait_lost(Duration::from_secs(60));
+    assert!(matches!(loss, Some((Loss::Panicked, _))), "{loss:?}");
+
+    // Two records from now: that second was begun after the panic.
+    let at_panic = records(&page(&sim, location)).len();
+    let limit = Duration::from_secs(seconds + 10) * SLOWNESS;
+    let wait_for = |wanted: &dyn Fn(&[Record]) -> bool| {
+        let begin = Instant::now();
+        loop {
+            let found = records(&page(&sim, location));
+            if wanted(&found) {
+                return found;
+            }
+            assert!(
+                begin.elapsed() < limit,
+                "after {limit:?} the cell has said: {found:?}"
+            );
+            std::thread::sleep(Duration::from_millis(300));
+        }
+    };
+    let first = *wait_for(&|found| found.len() > at_panic + 1)
+        .last()
+        .expect("two records");
+    let before = status(&sim, location);
+    let all = wait_for(&|found| {
+        found
+            .last()
+            .is_some_and(|last| last.time - first.time >= seconds * SECOND)
+    });
+    let after = status(&sim, location);
+
+    let since: Vec<Record> = all
+        .into_iter()
+        .filter(|record| record.time >= first.time)
+        .collect();
+    assert!(
+        since.len() as u64 > seconds / 2,
+        "one for each second: {since:?}"
+    );
+    for pair in since.windows(2) {
+        // No more of a time is said on an emulated machine than that there was no long silence.
+        assert!(pair[1].interrupts > pair[0].interrupts, "{pair:?}");
+        assert!(pair[1].time > pair[0].time, "{pair:?}");
+        let silence = pair[1].time - pair[0].time;
+        assert!(
+            silence < u64::from(SLOWNESS) * SECOND,
+            "a long silence: {pair:?}"
+        );
+    }
+    let page = page(&sim, location);
+    assert!(page[INTERRUPTS].load(Relaxed) > first.interrupts);
+    assert_eq!(page[UNEXPECTED].load(Relaxed), 0, "interrupts of nobody");
+    let state = after.cells[CELL].state.load(Relaxed);
+    assert_eq!(state, u32::from(CellState::Running));
+    assert_eq!(
+        before.cpus[CPU].all_exits(),
+        after.cpus[CPU].all_exits(),
+        "the cell came to the hypervisor"
+    );
+    // A restart of the machine would end the cell: the CPU that asks for it is taken instead.
+    let parked = (0..CPU).any(|cpu| after.cpus[cpu].power() == CpuPower::Off);
+    assert_eq!(
+        parked,
+        afterwards == Afterwards::Restarts,
+        "{afterwards:?}: {:#?}",
+        sim.qemu().console_tail(60)
+    );
+    assert!(sim.qemu().ended().is_none(), "the machine was reset");
+}

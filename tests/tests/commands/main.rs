@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The command without changing the machine: arguments, documents, plans, exports, remote machines.
+
+mod active_plan;
+mod arguments;
+mod describe;
+mod exports;
+mod libvirt;
+mod plan;
+mod ssh;

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The command on this machine: plans applied, programs placed, domains measured and disturbed.
+
+mod apply;
+mod blocks;
+mod documented_commands;
+mod effects;
+mod evaluation;
+mod explanations;
+mod known_answers;
+mod old_kernel;
+mod run;
+mod status;
+mod systemd;
+mod transfer;
+mod up;
+mod who_disturbs_whom;

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The simulated machines of both architectures: booted, measured, disturbed and crashed.
+
+mod aarch64;
+mod blocks;
+mod long;
+mod machine;
+mod stock_kernel;
+mod up;
