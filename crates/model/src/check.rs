@@ -34,18 +34,18 @@ pub struct CheckLocation {
     /// Where.
     pub location: String,
     /// What is there.
-    pub present: String,
+    pub found: String,
     /// What should be there.
-    pub wanted: String,
+    pub expected: String,
     /// Whether it is as wanted; none where it is told and not judged.
-    pub as_wanted: Option<bool>,
+    pub satisfied: Option<bool>,
 }
 
 /// One knob on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct CheckFinding {
     /// Name of the knob, as `rampart knobs` lists it.
-    pub knob: String,
+    pub rule: String,
     /// What it is.
     pub title: String,
     /// What it belongs to.
@@ -53,9 +53,9 @@ pub struct CheckFinding {
     /// How it stands.
     pub state: CheckState,
     /// What is, over all places.
-    pub present: String,
+    pub found: String,
     /// What should be.
-    pub wanted: String,
+    pub expected: String,
     /// Each place that was looked at.
     pub locations: Vec<CheckLocation>,
     /// Why it should be so; where the knob does not apply, why not.
@@ -85,7 +85,7 @@ pub struct NotRead {
     /// The command that fixes it.
     pub fix: String,
     /// The knobs that are not judged for it.
-    pub knobs: Vec<String>,
+    pub rules: Vec<String>,
 }
 
 /// The machine in short.
@@ -121,7 +121,7 @@ pub struct CheckCounts {
     /// Unfit.
     pub errors: u32,
     /// Told and not judged.
-    pub told: u32,
+    pub informational: u32,
     /// Not to be read.
     pub not_read: u32,
     /// Not of this machine.

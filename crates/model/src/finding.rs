@@ -19,7 +19,7 @@ pub enum Severity {
     Error,
 }
 
-/// One thing that is not as it should be: the place, the present value, the needed one and
+/// One thing that is not as it should be: the place, the found value, the expected one and
 /// how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Finding {
@@ -37,10 +37,10 @@ pub struct Finding {
     pub what: String,
     /// The value found there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub present: Option<String>,
+    pub found: Option<String>,
     /// The value that would do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub needed: Option<String>,
+    pub expected: Option<String>,
     /// The command or change that fixes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
@@ -73,17 +73,17 @@ impl Finding {
             undecided: false,
             location: location.into(),
             what: what.into(),
-            present: None,
-            needed: None,
+            found: None,
+            expected: None,
             fix: None,
         }
     }
 
-    /// Adds the value found and the value needed.
+    /// Adds the value found and the value expected.
     #[must_use]
-    pub fn values(mut self, present: impl Into<String>, needed: impl Into<String>) -> Self {
-        self.present = Some(present.into());
-        self.needed = Some(needed.into());
+    pub fn values(mut self, found: impl Into<String>, expected: impl Into<String>) -> Self {
+        self.found = Some(found.into());
+        self.expected = Some(expected.into());
         self
     }
 
@@ -98,10 +98,10 @@ impl Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.location, self.what)?;
-        match (&self.present, &self.needed) {
-            (Some(present), Some(needed)) => write!(f, " (is {present}, needed {needed})")?,
-            (Some(present), None) => write!(f, " (is {present})")?,
-            (None, Some(needed)) => write!(f, " (needed {needed})")?,
+        match (&self.expected, &self.found) {
+            (Some(expected), Some(found)) => write!(f, " (expected {expected}, found {found})")?,
+            (Some(expected), None) => write!(f, " (expected {expected})")?,
+            (None, Some(found)) => write!(f, " (found {found})")?,
             (None, None) => {}
         }
         match &self.fix {

@@ -69,9 +69,9 @@ pub struct GuestKnob {
     /// The setting: a path, an option, a boot parameter.
     pub name: String,
     /// What it should be.
-    pub wanted: String,
+    pub expected: String,
     /// What it is.
-    pub present: String,
+    pub found: String,
     /// Whether what is satisfies what should be.
     pub satisfied: bool,
     /// Whether Rampart set it for this guest.

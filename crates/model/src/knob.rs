@@ -168,7 +168,7 @@ pub struct KnobOpinion {
     /// Name by which a plan chooses it.
     pub name: String,
     /// What it wants.
-    pub wanted: String,
+    pub expected: String,
     /// Whose opinion it is.
     pub who: String,
     /// Why.
@@ -187,7 +187,7 @@ pub struct KnobEntry {
     /// Where it is. Names in braces stand for each CPU, interrupt, queue and so on.
     pub locations: Vec<String>,
     /// What it should be.
-    pub wanted: String,
+    pub expected: String,
     /// When it matters; empty: always.
     pub applies: Vec<String>,
     /// Why.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// The request makes no sense on this machine.
-    #[error("{location}: {what} (is {present}, needed {needed}); fix: {fix}")]
+    #[error("{location}: {what} (expected {needed}, found {present}); fix: {fix}")]
     Request {
         /// What it is about.
         location: String,

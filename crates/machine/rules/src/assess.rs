@@ -4,10 +4,10 @@
 use rampart_model::{CheckLocation, CpuId, CpuSet, PreemptionModel};
 
 use crate::check::Subject;
-use crate::compare::{cpus_satisfy, satisfies, wanted_text};
+use crate::compare::{cpus_satisfy, expected_text, satisfies};
 use crate::facts::{Judgement, judge};
 use crate::{
-    Format, Isolation, KernelThread, Knob, LocationValue, Place, Reading, Unread, Wanted, When,
+    Expected, Format, Isolation, KernelThread, Knob, LocationValue, Place, Reading, Unread, When,
 };
 
 /// Decides about a knob.
@@ -25,19 +25,19 @@ pub(crate) fn assess(knob: &Knob, subject: &Subject<'_>, isolation: &Isolation) 
             None => return Judgement::Unread(Unread::KernelOptions),
         }
     }
-    let wanted = knob.wanted_by(isolation);
+    let expected = knob.expected_by(isolation);
     match knob.location {
-        Place::File(format, templates) => files(templates, format, wanted, subject, isolation),
-        Place::Exists(paths) => exists(paths, wanted, subject),
+        Place::File(format, templates) => files(templates, format, expected, subject, isolation),
+        Place::Exists(paths) => exists(paths, expected, subject),
         Place::Boot {
             parameter,
             format,
             also,
-        } => boot(parameter, format, also, wanted, subject, isolation),
-        Place::KernelOption(option) => kernel_option(option, wanted, subject),
-        Place::ThreadPolicy(names) => thread_policies(names, wanted, subject, isolation),
-        Place::ThreadAffinity(names) => thread_affinities(names, wanted, subject, isolation),
-        Place::Program(names) => program(names, wanted, subject),
+        } => boot(parameter, format, also, expected, subject, isolation),
+        Place::KernelOption(option) => kernel_option(option, expected, subject),
+        Place::ThreadPolicy(names) => thread_policies(names, expected, subject, isolation),
+        Place::ThreadAffinity(names) => thread_affinities(names, expected, subject, isolation),
+        Place::Program(names) => program(names, expected, subject),
         Place::Fact(fact, _) => judge(fact, subject, isolation),
         Place::Guest(_) => Judgement::NotHere(
             "a setting of each guest, which no file of the host shows".to_owned(),
@@ -74,13 +74,13 @@ fn holds(when: When, subject: &Subject<'_>, isolation: &Isolation) -> Option<boo
 fn together(locations: Vec<CheckLocation>, some: bool) -> Judgement {
     let wrong = locations
         .iter()
-        .filter(|location| location.as_wanted == Some(false))
+        .filter(|location| location.satisfied == Some(false))
         .count();
     let right = locations
         .iter()
-        .filter(|location| location.as_wanted == Some(true))
+        .filter(|location| location.satisfied == Some(true))
         .count();
-    let as_wanted = match (wrong, right) {
+    let satisfied = match (wrong, right) {
         (0, 0) => None,
         (_, right) if some => Some(right > 0),
         (wrong, _) => Some(wrong == 0),
@@ -89,10 +89,10 @@ fn together(locations: Vec<CheckLocation>, some: bool) -> Judgement {
     // What is wrong is what a person wants to see first.
     for location in locations
         .iter()
-        .filter(|location| wrong == 0 || location.as_wanted == Some(false))
+        .filter(|location| wrong == 0 || location.satisfied == Some(false))
     {
-        if !values.contains(&location.present.as_str()) {
-            values.push(&location.present);
+        if !values.contains(&location.found.as_str()) {
+            values.push(&location.found);
         }
     }
     let shown = values
@@ -102,14 +102,14 @@ fn together(locations: Vec<CheckLocation>, some: bool) -> Judgement {
         .collect::<Vec<_>>()
         .join("; ");
     let more = if values.len() > 3 { "; …" } else { "" };
-    let present = match locations.len() {
+    let found = match locations.len() {
         0 | 1 => shown,
         _ if wrong == 0 => format!("{shown}{more}"),
         all => format!("{shown}{more} ({wrong} of {all})"),
     };
     Judgement::Is {
-        present,
-        as_wanted,
+        found,
+        satisfied,
         locations,
     }
 }
@@ -117,7 +117,7 @@ fn together(locations: Vec<CheckLocation>, some: bool) -> Judgement {
 fn files(
     templates: &[&str],
     format: Format,
-    wanted: Wanted,
+    expected: Expected,
     subject: &Subject<'_>,
     isolation: &Isolation,
 ) -> Judgement {
@@ -130,14 +130,14 @@ fn files(
     for location in found {
         match &location.reading {
             Reading::Value(text) => {
-                locations.push(one_file(location, text, format, wanted, isolation))
+                locations.push(one_file(location, text, format, expected, isolation))
             }
             Reading::Refused(why) => refused = Some(*why),
         }
     }
     match refused {
         Some(why) if locations.is_empty() => Judgement::Unread(why),
-        _ => together(locations, matches!(wanted, Wanted::SomeAtLeast(_))),
+        _ => together(locations, matches!(expected, Expected::SomeAtLeast(_))),
     }
 }
 
@@ -145,15 +145,15 @@ fn one_file(
     location: &LocationValue,
     text: &str,
     format: Format,
-    wanted: Wanted,
+    expected: Expected,
     isolation: &Isolation,
 ) -> CheckLocation {
     let text = text.trim();
     CheckLocation {
         location: location.path.clone(),
-        present: shown(text, format),
-        wanted: wanted_text(wanted, Some(isolation)),
-        as_wanted: satisfies(wanted, format, text, isolation),
+        found: shown(text, format),
+        expected: expected_text(expected, Some(isolation)),
+        satisfied: satisfies(expected, format, text, isolation),
     }
 }
 
@@ -167,28 +167,28 @@ fn shown(text: &str, format: Format) -> String {
     }
 }
 
-fn exists(paths: &[&str], wanted: Wanted, subject: &Subject<'_>) -> Judgement {
+fn exists(paths: &[&str], expected: Expected, subject: &Subject<'_>) -> Judgement {
     let found: Vec<&str> = paths
         .iter()
         .flat_map(|path| subject.readings.of(path))
         .map(|location| location.path.as_str())
         .collect();
-    let present = if found.is_empty() {
+    let found = if found.is_empty() {
         "absent"
     } else {
         "present"
     };
     Judgement::Is {
-        present: present.to_owned(),
-        as_wanted: presence(wanted, !found.is_empty()),
+        found: found.to_owned(),
+        satisfied: presence(expected, !found.is_empty()),
         locations: Vec::new(),
     }
 }
 
-fn presence(wanted: Wanted, present: bool) -> Option<bool> {
-    match wanted {
-        Wanted::Present => Some(present),
-        Wanted::Absent => Some(!present),
+fn presence(expected: Expected, found: bool) -> Option<bool> {
+    match expected {
+        Expected::Present => Some(found),
+        Expected::Absent => Some(!found),
         _ => None,
     }
 }
@@ -197,20 +197,20 @@ fn boot(
     parameter: &str,
     format: Format,
     also: &[&str],
-    wanted: Wanted,
+    expected: Expected,
     subject: &Subject<'_>,
     isolation: &Isolation,
 ) -> Judgement {
     let line = &subject.readings.kernel_command_line;
-    let present = match (line.has(parameter), line.value(parameter)) {
+    let found = match (line.has(parameter), line.value(parameter)) {
         (false, _) => "not given".to_owned(),
         (true, None) => "given".to_owned(),
         (true, Some(value)) => value.to_owned(),
     };
-    let as_wanted = match (wanted, format) {
-        (Wanted::Informational, _) => None,
-        (Wanted::Present | Wanted::Absent, _) => presence(wanted, line.has(parameter)),
-        (Wanted::CoversRealTime | Wanted::NoRealTime, _) => {
+    let satisfied = match (expected, format) {
+        (Expected::Informational, _) => None,
+        (Expected::Present | Expected::Absent, _) => presence(expected, line.has(parameter)),
+        (Expected::CoversRealTime | Expected::NoRealTime, _) => {
             let last = subject
                 .machine
                 .topology
@@ -227,41 +227,41 @@ fn boot(
                 Some(false)
             } else {
                 let all = named.iter().fold(CpuSet::new(), |all, one| all.union(one));
-                cpus_satisfy(wanted, &all, isolation)
+                cpus_satisfy(expected, &all, isolation)
             }
         }
         // Where nothing is said the kernel's default is right.
-        (Wanted::Not(_), _) => Some(
+        (Expected::Not(_), _) => Some(
             line.value(parameter)
-                .is_none_or(|value| satisfies(wanted, format, value, isolation).unwrap_or(true)),
+                .is_none_or(|value| satisfies(expected, format, value, isolation).unwrap_or(true)),
         ),
         _ => Some(
             line.value(parameter)
-                .and_then(|value| satisfies(wanted, format, value, isolation))
+                .and_then(|value| satisfies(expected, format, value, isolation))
                 .unwrap_or(false),
         ),
     };
     Judgement::Is {
-        present,
-        as_wanted,
+        found,
+        satisfied,
         locations: Vec::new(),
     }
 }
 
-fn kernel_option(option: &str, wanted: Wanted, subject: &Subject<'_>) -> Judgement {
+fn kernel_option(option: &str, expected: Expected, subject: &Subject<'_>) -> Judgement {
     let Some(options) = &subject.readings.options else {
         return Judgement::Unread(Unread::KernelOptions);
     };
     let value = options.get(option).map_or("n", String::as_str);
     let set = matches!(value, "y" | "m");
     Judgement::Is {
-        present: match value {
+        found: match value {
             "y" => "built in".to_owned(),
             "m" => "a module".to_owned(),
             "n" => "not built".to_owned(),
             other => other.to_owned(),
         },
-        as_wanted: presence(wanted, set),
+        satisfied: presence(expected, set),
         locations: Vec::new(),
     }
 }
@@ -297,7 +297,7 @@ pub(crate) fn threads<'a>(
 
 fn thread_policies(
     names: &[&str],
-    wanted: Wanted,
+    expected: Expected,
     subject: &Subject<'_>,
     isolation: &Isolation,
 ) -> Judgement {
@@ -305,16 +305,16 @@ fn thread_policies(
         Ok(threads) => threads,
         Err(unread) => return unread,
     };
-    if wanted == Wanted::Absent {
-        let found: Vec<&str> = threads.iter().map(|thread| thread.name.as_str()).collect();
-        let present = if found.is_empty() {
+    if expected == Expected::Absent {
+        let names: Vec<&str> = threads.iter().map(|thread| thread.name.as_str()).collect();
+        let found = if names.is_empty() {
             "absent".to_owned()
         } else {
-            found.join(", ")
+            names.join(", ")
         };
         return Judgement::Is {
-            present,
-            as_wanted: Some(found.is_empty()),
+            found,
+            satisfied: Some(names.is_empty()),
             locations: Vec::new(),
         };
     }
@@ -324,9 +324,9 @@ fn thread_policies(
             let policy = thread.policy?.to_string();
             Some(CheckLocation {
                 location: format!("thread {} ({})", thread.thread, thread.name),
-                as_wanted: satisfies(wanted, Format::Text, &policy, isolation),
-                present: policy,
-                wanted: wanted_text(wanted, Some(isolation)),
+                satisfied: satisfies(expected, Format::Text, &policy, isolation),
+                found: policy,
+                expected: expected_text(expected, Some(isolation)),
             })
         })
         .collect();
@@ -338,7 +338,7 @@ fn thread_policies(
 
 fn thread_affinities(
     names: &[&str],
-    wanted: Wanted,
+    expected: Expected,
     subject: &Subject<'_>,
     isolation: &Isolation,
 ) -> Judgement {
@@ -353,9 +353,9 @@ fn thread_affinities(
             let affinity = thread.affinity.as_ref()?;
             Some(CheckLocation {
                 location: format!("thread {} ({})", thread.thread, thread.name),
-                present: affinity.named().to_string(),
-                wanted: wanted_text(wanted, Some(isolation)),
-                as_wanted: cpus_satisfy(wanted, affinity, isolation),
+                found: affinity.named().to_string(),
+                expected: expected_text(expected, Some(isolation)),
+                satisfied: cpus_satisfy(expected, affinity, isolation),
             })
         })
         .collect();
@@ -365,7 +365,7 @@ fn thread_affinities(
     together(locations, false)
 }
 
-fn program(names: &[&str], wanted: Wanted, subject: &Subject<'_>) -> Judgement {
+fn program(names: &[&str], expected: Expected, subject: &Subject<'_>) -> Judgement {
     let Some(programs) = &subject.readings.programs else {
         return Judgement::Unread(Unread::KernelThreads);
     };
@@ -374,14 +374,14 @@ fn program(names: &[&str], wanted: Wanted, subject: &Subject<'_>) -> Judgement {
         .copied()
         .filter(|name| programs.contains(*name))
         .collect();
-    let present = if running.is_empty() {
+    let found = if running.is_empty() {
         "does not run".to_owned()
     } else {
         format!("{} runs", running.join(", "))
     };
     Judgement::Is {
-        present,
-        as_wanted: presence(wanted, !running.is_empty()),
+        found,
+        satisfied: presence(expected, !running.is_empty()),
         locations: Vec::new(),
     }
 }

@@ -10,10 +10,10 @@ use rampart_model::{
 use crate::assess::assess;
 use crate::check::Subject;
 use crate::choice::WITH_THE_WALLS;
-use crate::compare::{cpus, marked, satisfies, to_write, wanted_text};
+use crate::compare::{cpus, expected_text, marked, satisfies, to_write};
 use crate::facts::{Judgement, deep_idle_states};
 use crate::fix::fix;
-use crate::{Fact, Format, Isolation, Knob, Place, Reading, Wanted, is_safety_net};
+use crate::{Expected, Fact, Format, Isolation, Knob, Place, Reading, is_safety_net};
 
 /// What applying `plan` to a machine changes. What a restart would change is in it too, marked so.
 #[must_use]
@@ -123,7 +123,7 @@ fn walls(plan: &ResolvedPlan) -> Vec<ChangeStep> {
 }
 
 /// What a knob shall be; none: what it is already.
-type Aim = Option<Wanted>;
+type Aim = Option<Expected>;
 
 fn step(
     knob: &Knob,
@@ -133,13 +133,13 @@ fn step(
 ) -> Option<ChangeStep> {
     let named = plan.host.get(knob.name);
     let choice = crate::chosen(&plan.host, knob.name);
-    let wanted = knob.wanted_by(isolation);
-    let (present, as_wanted, found) = match assess(knob, subject, isolation) {
+    let wanted = knob.expected_by(isolation);
+    let (present, satisfied, found) = match assess(knob, subject, isolation) {
         Judgement::Is {
-            present,
-            as_wanted,
+            found: present,
+            satisfied,
             locations,
-        } => (present, as_wanted, locations),
+        } => (present, satisfied, locations),
         Judgement::NotHere(_) | Judgement::Unread(_) => return None,
     };
     let mut step = ChangeStep {
@@ -149,14 +149,14 @@ fn step(
         action: StepAction::AsWanted,
         why: String::new(),
         present,
-        wanted: wanted_text(wanted, Some(isolation)),
+        wanted: expected_text(wanted, Some(isolation)),
         locations: Vec::new(),
         disruptive: knob.disruptive.map(str::to_owned),
         fix: None,
         source: knob.source.to_owned(),
     };
     // What is only told is nobody's to change, unless the plan names a value.
-    if as_wanted.filter(|_| wanted != Wanted::Informational)? {
+    if satisfied.filter(|_| wanted != Expected::Informational)? {
         // What the plan leaves to others is theirs even where it is as it should be.
         if choice.is_some_and(|choice| choice.action != KnobAction::Apply) {
             return Some(step);
@@ -180,7 +180,7 @@ fn step(
 fn decide(
     step: &mut ChangeStep,
     knob: &Knob,
-    wanted: Wanted,
+    wanted: Expected,
     (choice, is_named): (Option<&KnobChoice>, bool),
     subject: &Subject<'_>,
     isolation: &Isolation,
@@ -327,7 +327,7 @@ fn files(
             present: text.trim().to_owned(),
             value,
         });
-        if matches!(aim, Some(Wanted::SomeAtLeast(_))) {
+        if matches!(aim, Some(Expected::SomeAtLeast(_))) {
             break;
         }
     }
@@ -335,16 +335,23 @@ fn files(
 }
 
 /// What to write; CPUs as a list, whatever the file's own notation.
-fn value_for(wanted: Wanted, format: Format, text: &str, isolation: &Isolation) -> Option<String> {
+fn value_for(
+    wanted: Expected,
+    format: Format,
+    text: &str,
+    isolation: &Isolation,
+) -> Option<String> {
     match wanted {
-        Wanted::NoRealTime => {
+        Expected::NoRealTime => {
             let kept = cpus(format, text)?.intersection(&isolation.housekeeping);
             let all = &isolation.housekeeping;
             let chosen: &CpuSet = if kept.is_empty() { all } else { &kept };
             (!chosen.is_empty()).then(|| chosen.to_string())
         }
-        Wanted::CoversRealTime => Some(cpus(format, text)?.union(&isolation.real_time).to_string()),
-        Wanted::Chosen(knob) => {
+        Expected::CoversRealTime => {
+            Some(cpus(format, text)?.union(&isolation.real_time).to_string())
+        }
+        Expected::Chosen(knob) => {
             let chosen = isolation.choices.get(knob)?.trim();
             Some(cpus(format, chosen).map_or_else(|| chosen.to_owned(), |cpus| cpus.to_string()))
         }
@@ -412,7 +419,7 @@ fn affinities(
 }
 
 /// The argument of the kernel command line that sets a knob; none where it is not set there.
-fn boot_argument(knob: &Knob, wanted: Wanted, isolation: &Isolation) -> Option<String> {
+fn boot_argument(knob: &Knob, wanted: Expected, isolation: &Isolation) -> Option<String> {
     let real_time = &isolation.real_time;
     if knob.name == "managed-interrupts" {
         return Some(format!("isolcpus=managed_irq,domain,{real_time}"));
@@ -427,9 +434,9 @@ fn boot_argument(knob: &Knob, wanted: Wanted, isolation: &Isolation) -> Option<S
         _ => return None,
     };
     match wanted {
-        Wanted::Present => Some(parameter),
-        Wanted::NoRealTime => Some(format!("{parameter}={}", isolation.housekeeping)),
-        Wanted::CoversRealTime => Some(format!("{parameter}={real_time}")),
+        Expected::Present => Some(parameter),
+        Expected::NoRealTime => Some(format!("{parameter}={}", isolation.housekeeping)),
+        Expected::CoversRealTime => Some(format!("{parameter}={real_time}")),
         _ => to_write(wanted, format, isolation).map(|value| format!("{parameter}={value}")),
     }
 }

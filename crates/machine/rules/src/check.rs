@@ -9,11 +9,11 @@ use rampart_model::{
 };
 
 use crate::assess::assess;
-use crate::compare::wanted_text;
+use crate::compare::expected_text;
 use crate::entry::{choice, effect};
 use crate::facts::Judgement;
 use crate::fix::fix;
-use crate::{Isolation, Knob, Readings, Unread, Wanted};
+use crate::{Expected, Isolation, Knob, Readings, Unread};
 
 /// What is checked.
 #[derive(Debug, Clone, Copy)]
@@ -44,7 +44,7 @@ pub fn check(
             CheckState::Error => &mut counts.errors,
             CheckState::Warning => &mut counts.warnings,
             CheckState::Ok => &mut counts.ok,
-            CheckState::Informational => &mut counts.told,
+            CheckState::Informational => &mut counts.informational,
             CheckState::NotRead => &mut counts.not_read,
             CheckState::NotApplicable => &mut counts.not_applicable,
         } += 1;
@@ -75,7 +75,7 @@ pub fn check(
                 NotRead {
                     why: why.to_owned(),
                     fix: fix.to_owned(),
-                    knobs,
+                    rules: knobs,
                 }
             })
             .collect(),
@@ -88,14 +88,14 @@ fn finding(
     isolation: &Isolation,
     unread: &mut BTreeMap<Unread, Vec<String>>,
 ) -> CheckFinding {
-    let wanted = knob.wanted_by(isolation);
+    let expected = knob.expected_by(isolation);
     let mut finding = CheckFinding {
-        knob: knob.name.to_owned(),
+        rule: knob.name.to_owned(),
         title: knob.title.to_owned(),
         group: knob.group,
         state: CheckState::NotApplicable,
-        present: String::new(),
-        wanted: wanted_text(wanted, Some(isolation)),
+        found: String::new(),
+        expected: expected_text(expected, Some(isolation)),
         locations: Vec::new(),
         reason: knob.reason.to_owned(),
         fix: None,
@@ -116,21 +116,21 @@ fn finding(
             unread.entry(why).or_default().push(knob.name.to_owned());
         }
         Judgement::Is {
-            present,
-            as_wanted,
+            found,
+            satisfied,
             locations,
         } => {
-            finding.present = present;
+            finding.found = found;
             // A choice that only tells overrules a fact that judges.
-            let as_wanted = as_wanted.filter(|_| wanted != Wanted::Informational);
-            finding.state = match as_wanted {
+            let satisfied = satisfied.filter(|_| expected != Expected::Informational);
+            finding.state = match satisfied {
                 Some(true) => CheckState::Ok,
                 Some(false) if knob.severity == Severity::Error => CheckState::Error,
                 Some(false) => CheckState::Warning,
                 None => CheckState::Informational,
             };
-            if as_wanted == Some(false) {
-                finding.fix = fix(knob, wanted, &locations, subject.machine, isolation);
+            if satisfied == Some(false) {
+                finding.fix = fix(knob, expected, &locations, subject.machine, isolation);
             }
             finding.locations = locations;
         }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use rampart_model::{KnobChoice, KnobEffect, SchedulingPolicy};
 
 use crate::compare::cpus;
-use crate::{Format, Knob, Place, Wanted, named};
+use crate::{Expected, Format, Knob, Place, named};
 
 /// The name in a active plan for every knob that the plan does not name.
 pub const DEFAULT: &str = "default";
@@ -135,19 +135,19 @@ impl Knob {
 
     /// Whether each opinion on it that names a value names a number.
     fn is_number(&self) -> bool {
-        let mut wishes = std::iter::once(self.wanted)
-            .chain(self.choices.iter().map(|choice| choice.wanted))
-            .filter(|wanted| *wanted != Wanted::Informational)
+        let mut wishes = std::iter::once(self.expected)
+            .chain(self.choices.iter().map(|choice| choice.expected))
+            .filter(|expected| *expected != Expected::Informational)
             .peekable();
         wishes.peek().is_some()
-            && wishes.all(|wanted| {
+            && wishes.all(|expected| {
                 matches!(
-                    wanted,
-                    Wanted::Number(_)
-                        | Wanted::AtLeast(_)
-                        | Wanted::AtMost(_)
-                        | Wanted::SomeAtLeast(_)
-                        | Wanted::ZeroOrAtLeast(_)
+                    expected,
+                    Expected::Number(_)
+                        | Expected::AtLeast(_)
+                        | Expected::AtMost(_)
+                        | Expected::SomeAtLeast(_)
+                        | Expected::ZeroOrAtLeast(_)
                 )
             })
     }
@@ -172,20 +172,20 @@ impl Knob {
         values.join(" or ")
     }
 
-    /// What is wanted where a plan made its choices: the chosen opinion, the chosen value, else
+    /// What is expected where a plan made its choices: the chosen opinion, the chosen value, else
     /// the first opinion.
     #[must_use]
-    pub fn wanted_by(&self, isolation: &crate::Isolation) -> Wanted {
+    pub fn expected_by(&self, isolation: &crate::Isolation) -> Expected {
         let Some(value) = isolation.choices.get(self.name) else {
-            return self.wanted;
+            return self.expected;
         };
         if let Some(choice) = self.choices.iter().find(|choice| choice.name == value) {
-            return choice.wanted;
+            return choice.expected;
         }
         match (self.location, priority(value)) {
-            (Place::ThreadPolicy(_), Some(priority)) => Wanted::FifoAtLeast(priority),
-            (Place::File(_, _), _) if self.takes_literally(value) => Wanted::Chosen(self.name),
-            _ => self.wanted,
+            (Place::ThreadPolicy(_), Some(priority)) => Expected::FifoAtLeast(priority),
+            (Place::File(_, _), _) if self.takes_literally(value) => Expected::Chosen(self.name),
+            _ => self.expected,
         }
     }
 }
@@ -272,18 +272,18 @@ mod tests {
         ] {
             isolation.choices.insert(knob.to_owned(), value.to_owned());
             let knob = named(knob).expect(knob);
-            let wanted = knob.wanted_by(&isolation);
+            let expected = knob.expected_by(&isolation);
             let format = match knob.location {
                 Place::File(format, _) => format,
                 _ => Format::Text,
             };
-            let text = to_write(wanted, format, &isolation).expect(knob.name);
+            let text = to_write(expected, format, &isolation).expect(knob.name);
             assert!(text.ends_with(value), "{text}");
-            for (present, expected) in [(right, true), (wrong, false)] {
+            for (found, satisfied) in [(right, true), (wrong, false)] {
                 assert_eq!(
-                    satisfies(wanted, format, present, &isolation),
-                    Some(expected),
-                    "{}: {present}",
+                    satisfies(expected, format, found, &isolation),
+                    Some(satisfied),
+                    "{}: {found}",
                     knob.name
                 );
             }

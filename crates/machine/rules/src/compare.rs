@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! When a text is what is wanted, and what to write.
+//! When a text is what is expected, and what to write.
 
 use rampart_model::{CpuSet, SchedulingPolicy};
 
-use crate::{Format, Isolation, Wanted};
+use crate::{Expected, Format, Isolation};
 
 /// The CPUs that a text names in this format; none where it names none or is not understood.
 pub(crate) fn cpus(format: Format, text: &str) -> Option<CpuSet> {
@@ -17,29 +17,29 @@ pub(crate) fn cpus(format: Format, text: &str) -> Option<CpuSet> {
     }
 }
 
-/// Whether a set of CPUs is as wanted; none where the wish is not about CPUs.
+/// Whether a set of CPUs is as expected; none where the wish is not about CPUs.
 pub(crate) fn cpus_satisfy(
-    wanted: Wanted,
-    present: &CpuSet,
+    expected: Expected,
+    found: &CpuSet,
     isolation: &Isolation,
 ) -> Option<bool> {
-    match wanted {
-        Wanted::CoversRealTime => Some(isolation.real_time.is_subset(present)),
-        Wanted::NoRealTime => Some(isolation.real_time.intersection(present).is_empty()),
+    match expected {
+        Expected::CoversRealTime => Some(isolation.real_time.is_subset(found)),
+        Expected::NoRealTime => Some(isolation.real_time.intersection(found).is_empty()),
         _ => None,
     }
 }
 
-/// Whether a text is what is wanted, whatever its notation: CPUs compare as sets, numbers as
+/// Whether a text is what is expected, whatever its notation: CPUs compare as sets, numbers as
 /// numbers. None where it is not judged, or not understood.
 #[must_use]
 pub fn satisfies(
-    wanted: Wanted,
+    expected: Expected,
     format: Format,
-    present: &str,
+    found: &str,
     isolation: &Isolation,
 ) -> Option<bool> {
-    let text = present.trim();
+    let text = found.trim();
     // Some files hold several numbers, of which the first counts: `kernel.printk`.
     let number = || -> Option<i64> {
         let first = text.split_whitespace().next()?;
@@ -48,29 +48,31 @@ pub fn satisfies(
             None => first.parse().ok(),
         }
     };
-    match wanted {
-        Wanted::CoversRealTime | Wanted::NoRealTime => {
-            cpus_satisfy(wanted, &cpus(format, text)?, isolation)
+    match expected {
+        Expected::CoversRealTime | Expected::NoRealTime => {
+            cpus_satisfy(expected, &cpus(format, text)?, isolation)
         }
-        Wanted::Number(wanted) => Some(number()? == wanted),
-        Wanted::AtLeast(wanted) | Wanted::SomeAtLeast(wanted) => Some(number()? >= wanted),
-        Wanted::AtMost(wanted) => Some(number()? <= wanted),
-        Wanted::ZeroOrAtLeast(wanted) => {
+        Expected::Number(expected) => Some(number()? == expected),
+        Expected::AtLeast(expected) | Expected::SomeAtLeast(expected) => {
+            Some(number()? >= expected)
+        }
+        Expected::AtMost(expected) => Some(number()? <= expected),
+        Expected::ZeroOrAtLeast(expected) => {
             let number = number()?;
-            Some(number == 0 || number >= wanted)
+            Some(number == 0 || number >= expected)
         }
-        Wanted::Not(words) => Some(!text.split([',', ' ']).any(|one| words.contains(&one))),
-        Wanted::Word(words) => Some(words.iter().any(|word| word.eq_ignore_ascii_case(text))),
-        Wanted::Marked(words) => Some(words.contains(&marked(text))),
-        Wanted::Contains(part) => Some(text.split([',', ' ']).any(|one| one == part)),
-        Wanted::FifoAtLeast(priority) => Some(match text.parse().ok()? {
-            SchedulingPolicy::Fifo(present) | SchedulingPolicy::RoundRobin(present) => {
-                present >= priority
+        Expected::Not(words) => Some(!text.split([',', ' ']).any(|one| words.contains(&one))),
+        Expected::Word(words) => Some(words.iter().any(|word| word.eq_ignore_ascii_case(text))),
+        Expected::Marked(words) => Some(words.contains(&marked(text))),
+        Expected::Contains(part) => Some(text.split([',', ' ']).any(|one| one == part)),
+        Expected::FifoAtLeast(priority) => Some(match text.parse().ok()? {
+            SchedulingPolicy::Fifo(found) | SchedulingPolicy::RoundRobin(found) => {
+                found >= priority
             }
             SchedulingPolicy::Deadline { .. } => true,
             SchedulingPolicy::Other => false,
         }),
-        Wanted::Chosen(knob) => {
+        Expected::Chosen(knob) => {
             let chosen = isolation.choices.get(knob)?.trim();
             Some(match cpus(format, chosen) {
                 Some(chosen) => cpus(format, text)? == chosen,
@@ -87,7 +89,7 @@ pub fn satisfies(
                 },
             })
         }
-        Wanted::Present | Wanted::Absent | Wanted::Text(_) | Wanted::Informational => None,
+        Expected::Present | Expected::Absent | Expected::Text(_) | Expected::Informational => None,
     }
 }
 
@@ -99,64 +101,66 @@ pub fn marked(text: &str) -> &str {
         .map_or(text.trim(), |(word, _)| word)
 }
 
-/// What to write so that it is as wanted; none where writing is not how it is done.
+/// What to write so that it is as expected; none where writing is not how it is done.
 #[must_use]
-pub fn to_write(wanted: Wanted, format: Format, isolation: &Isolation) -> Option<String> {
+pub fn to_write(expected: Expected, format: Format, isolation: &Isolation) -> Option<String> {
     let cpus = |cpus: &CpuSet| match format {
         Format::Mask => cpus.to_mask(),
         Format::List | Format::Text => cpus.to_string(),
     };
-    match wanted {
-        Wanted::CoversRealTime => Some(cpus(&isolation.real_time)),
-        Wanted::NoRealTime => Some(cpus(&isolation.housekeeping)),
-        Wanted::Number(number)
-        | Wanted::AtLeast(number)
-        | Wanted::AtMost(number)
-        | Wanted::ZeroOrAtLeast(number)
-        | Wanted::SomeAtLeast(number) => Some(number.to_string()),
-        Wanted::Word(words) | Wanted::Marked(words) => words.first().map(|&word| word.to_owned()),
-        Wanted::Contains(part) => Some(part.to_owned()),
-        Wanted::FifoAtLeast(priority) => Some(SchedulingPolicy::Fifo(priority).to_string()),
-        Wanted::Chosen(knob) => isolation.choices.get(knob).cloned(),
-        Wanted::Not(_)
-        | Wanted::Present
-        | Wanted::Absent
-        | Wanted::Text(_)
-        | Wanted::Informational => None,
+    match expected {
+        Expected::CoversRealTime => Some(cpus(&isolation.real_time)),
+        Expected::NoRealTime => Some(cpus(&isolation.housekeeping)),
+        Expected::Number(number)
+        | Expected::AtLeast(number)
+        | Expected::AtMost(number)
+        | Expected::ZeroOrAtLeast(number)
+        | Expected::SomeAtLeast(number) => Some(number.to_string()),
+        Expected::Word(words) | Expected::Marked(words) => {
+            words.first().map(|&word| word.to_owned())
+        }
+        Expected::Contains(part) => Some(part.to_owned()),
+        Expected::FifoAtLeast(priority) => Some(SchedulingPolicy::Fifo(priority).to_string()),
+        Expected::Chosen(knob) => isolation.choices.get(knob).cloned(),
+        Expected::Not(_)
+        | Expected::Present
+        | Expected::Absent
+        | Expected::Text(_)
+        | Expected::Informational => None,
     }
 }
 
-/// What is wanted, in words. Without an isolation it speaks of real-time and housekeeping CPUs.
+/// What is expected, in words. Without an isolation it speaks of real-time and housekeeping CPUs.
 #[must_use]
-pub fn wanted_text(wanted: Wanted, isolation: Option<&Isolation>) -> String {
+pub fn expected_text(expected: Expected, isolation: Option<&Isolation>) -> String {
     let either = |words: &[&str]| match words {
         [] => String::new(),
         [only] => (*only).to_owned(),
         [first, rest @ ..] => format!("{first} (or {})", rest.join(", ")),
     };
-    match (wanted, isolation) {
-        (Wanted::CoversRealTime, None) => "the real-time CPUs".to_owned(),
-        (Wanted::NoRealTime, None) => "housekeeping CPUs only".to_owned(),
-        (Wanted::CoversRealTime, Some(isolation)) => isolation.real_time.named().to_string(),
-        (Wanted::NoRealTime, Some(isolation)) => {
+    match (expected, isolation) {
+        (Expected::CoversRealTime, None) => "the real-time CPUs".to_owned(),
+        (Expected::NoRealTime, None) => "housekeeping CPUs only".to_owned(),
+        (Expected::CoversRealTime, Some(isolation)) => isolation.real_time.named().to_string(),
+        (Expected::NoRealTime, Some(isolation)) => {
             format!("within {}", isolation.housekeeping.named())
         }
-        (Wanted::Number(number), _) => number.to_string(),
-        (Wanted::AtLeast(number), _) => format!("{number} or more"),
-        (Wanted::AtMost(number), _) => format!("{number} or less"),
-        (Wanted::SomeAtLeast(number), _) => format!("{number} or more in one of them"),
-        (Wanted::ZeroOrAtLeast(number), _) => format!("0, or {number} or more"),
-        (Wanted::Not(words), _) => format!("not {}", words.join(", ")),
-        (Wanted::Word(words) | Wanted::Marked(words), _) => either(words),
-        (Wanted::Contains(part), _) => part.to_owned(),
-        (Wanted::Present, _) => "present".to_owned(),
-        (Wanted::Absent, _) => "absent".to_owned(),
-        (Wanted::FifoAtLeast(priority), _) => format!("fifo:{priority} or higher"),
-        (Wanted::Text(text), _) => text.to_owned(),
-        (Wanted::Chosen(knob), isolation) => isolation
+        (Expected::Number(number), _) => number.to_string(),
+        (Expected::AtLeast(number), _) => format!("{number} or more"),
+        (Expected::AtMost(number), _) => format!("{number} or less"),
+        (Expected::SomeAtLeast(number), _) => format!("{number} or more in one of them"),
+        (Expected::ZeroOrAtLeast(number), _) => format!("0, or {number} or more"),
+        (Expected::Not(words), _) => format!("not {}", words.join(", ")),
+        (Expected::Word(words) | Expected::Marked(words), _) => either(words),
+        (Expected::Contains(part), _) => part.to_owned(),
+        (Expected::Present, _) => "present".to_owned(),
+        (Expected::Absent, _) => "absent".to_owned(),
+        (Expected::FifoAtLeast(priority), _) => format!("fifo:{priority} or higher"),
+        (Expected::Text(text), _) => text.to_owned(),
+        (Expected::Chosen(knob), isolation) => isolation
             .and_then(|isolation| isolation.choices.get(knob))
             .map_or_else(|| "as the plan says".to_owned(), Clone::clone),
-        (Wanted::Informational, _) => "no one value".to_owned(),
+        (Expected::Informational, _) => "no one value".to_owned(),
     }
 }
 
@@ -175,55 +179,55 @@ mod tests {
     #[test]
     fn values_compare_by_what_they_mean() {
         let (list, mask, text) = (Format::List, Format::Mask, Format::Text);
-        for (wanted, format, present, expected) in [
-            (Wanted::NoRealTime, mask, "00000000,00000003", Some(true)),
-            (Wanted::NoRealTime, mask, "f", Some(false)),
-            (Wanted::NoRealTime, list, "0,1", Some(true)),
-            (Wanted::NoRealTime, mask, "zz", None),
-            (Wanted::CoversRealTime, list, "(null)", Some(false)),
-            (Wanted::CoversRealTime, list, "2,3,7", Some(true)),
-            (Wanted::Number(-1), text, "-1\n", Some(true)),
-            (Wanted::Number(0), text, "0x0", Some(true)),
-            (Wanted::AtMost(4), text, "4\t4\t1\t7", Some(true)),
-            (Wanted::AtLeast(10), text, "1", Some(false)),
-            (Wanted::Word(&["N", "0"]), text, "n", Some(true)),
+        for (expected, format, found, satisfied) in [
+            (Expected::NoRealTime, mask, "00000000,00000003", Some(true)),
+            (Expected::NoRealTime, mask, "f", Some(false)),
+            (Expected::NoRealTime, list, "0,1", Some(true)),
+            (Expected::NoRealTime, mask, "zz", None),
+            (Expected::CoversRealTime, list, "(null)", Some(false)),
+            (Expected::CoversRealTime, list, "2,3,7", Some(true)),
+            (Expected::Number(-1), text, "-1\n", Some(true)),
+            (Expected::Number(0), text, "0x0", Some(true)),
+            (Expected::AtMost(4), text, "4\t4\t1\t7", Some(true)),
+            (Expected::AtLeast(10), text, "1", Some(false)),
+            (Expected::Word(&["N", "0"]), text, "n", Some(true)),
             (
-                Wanted::Marked(&["never"]),
+                Expected::Marked(&["never"]),
                 text,
                 "always madvise [never]",
                 Some(true),
             ),
             (
-                Wanted::Marked(&["never"]),
+                Expected::Marked(&["never"]),
                 text,
                 "always [madvise] never",
                 Some(false),
             ),
             (
-                Wanted::Contains("managed_irq"),
+                Expected::Contains("managed_irq"),
                 text,
                 "domain,managed_irq,2",
                 Some(true),
             ),
             (
-                Wanted::Contains("managed_irq"),
+                Expected::Contains("managed_irq"),
                 text,
                 "domain,2",
                 Some(false),
             ),
-            (Wanted::FifoAtLeast(2), text, "fifo:4", Some(true)),
-            (Wanted::FifoAtLeast(2), text, "fifo:1", Some(false)),
-            (Wanted::FifoAtLeast(2), text, "other", Some(false)),
-            (Wanted::ZeroOrAtLeast(600), text, "0", Some(true)),
-            (Wanted::ZeroOrAtLeast(600), text, "120", Some(false)),
-            (Wanted::Not(&["off"]), text, "off", Some(false)),
-            (Wanted::Not(&["nomsi"]), text, "noacpi,nomsi", Some(false)),
-            (Wanted::Informational, text, "1", None),
+            (Expected::FifoAtLeast(2), text, "fifo:4", Some(true)),
+            (Expected::FifoAtLeast(2), text, "fifo:1", Some(false)),
+            (Expected::FifoAtLeast(2), text, "other", Some(false)),
+            (Expected::ZeroOrAtLeast(600), text, "0", Some(true)),
+            (Expected::ZeroOrAtLeast(600), text, "120", Some(false)),
+            (Expected::Not(&["off"]), text, "off", Some(false)),
+            (Expected::Not(&["nomsi"]), text, "noacpi,nomsi", Some(false)),
+            (Expected::Informational, text, "1", None),
         ] {
             assert_eq!(
-                satisfies(wanted, format, present, &isolation()),
-                expected,
-                "{wanted:?} {present}"
+                satisfies(expected, format, found, &isolation()),
+                satisfied,
+                "{expected:?} {found}"
             );
         }
     }

@@ -5,7 +5,7 @@ use rampart_model::{
     KNOB_CATALOGUE_SCHEMA_VERSION, KnobCatalogue, KnobEffect, KnobEntry, KnobOpinion,
 };
 
-use crate::compare::wanted_text;
+use crate::compare::expected_text;
 use crate::fix::{undo, verify};
 use crate::{Choice, Isolation, Knob, Place};
 
@@ -27,7 +27,7 @@ pub fn entry(knob: &Knob) -> KnobEntry {
         title: knob.title.to_owned(),
         group: knob.group,
         locations: places(knob.location),
-        wanted: wanted_text(knob.wanted, None),
+        expected: expected_text(knob.expected, None),
         applies: knob.applies.iter().map(|when| when.words()).collect(),
         reason: knob.reason.to_owned(),
         cost: knob.cost.to_owned(),
@@ -53,7 +53,7 @@ pub(crate) fn effect(knob: &Knob) -> KnobEffect {
 pub(crate) fn choice(choice: &Choice, isolation: Option<&Isolation>) -> KnobOpinion {
     KnobOpinion {
         name: choice.name.to_owned(),
-        wanted: wanted_text(choice.wanted, isolation),
+        expected: expected_text(choice.expected, isolation),
         who: choice.who.to_owned(),
         why: choice.why.to_owned(),
     }

@@ -4,12 +4,12 @@
 use rampart_model::{CheckLocation, Machine};
 
 use crate::compare::to_write;
-use crate::{Format, Isolation, Knob, Place, Wanted};
+use crate::{Expected, Format, Isolation, Knob, Place};
 
 /// How to change a knob here; none where there is nothing to do.
 pub(crate) fn fix(
     knob: &Knob,
-    wanted: Wanted,
+    expected: Expected,
     locations: &[CheckLocation],
     machine: &Machine,
     isolation: &Isolation,
@@ -30,24 +30,24 @@ pub(crate) fn fix(
         Place::File(format, _) | Place::Boot { format, .. } => format,
         _ => Format::List,
     };
-    let value = to_write(wanted, format, isolation);
+    let value = to_write(expected, format, isolation);
     match knob.location {
         Place::File(_, _) => file(locations, &value?),
-        Place::Boot { parameter, .. } => Some(match (wanted, value) {
-            (Wanted::Present, _) => format!("{parameter} on the kernel command line"),
-            (Wanted::Absent | Wanted::Not(_), _) => {
+        Place::Boot { parameter, .. } => Some(match (expected, value) {
+            (Expected::Present, _) => format!("{parameter} on the kernel command line"),
+            (Expected::Absent | Expected::Not(_), _) => {
                 format!("take {parameter}= off the kernel command line")
             }
             (_, Some(value)) => format!("{parameter}={value} on the kernel command line"),
             (_, None) => return None,
         }),
-        Place::KernelOption(option) => Some(match wanted {
-            Wanted::Absent => format!("use a kernel without {option}"),
-            Wanted::Present => format!("use a kernel with {option}"),
+        Place::KernelOption(option) => Some(match expected {
+            Expected::Absent => format!("use a kernel without {option}"),
+            Expected::Present => format!("use a kernel with {option}"),
             _ => return None,
         }),
-        Place::ThreadPolicy(names) => match wanted {
-            Wanted::FifoAtLeast(priority) => Some(format!(
+        Place::ThreadPolicy(names) => match expected {
+            Expected::FifoAtLeast(priority) => Some(format!(
                 "chrt --fifo --pid {priority} $(pgrep {})",
                 pattern(names, isolation)
             )),
@@ -62,11 +62,11 @@ pub(crate) fn fix(
     }
 }
 
-/// A command that writes into every place that is not as wanted.
+/// A command that writes into every place that is not as expected.
 fn file(locations: &[CheckLocation], value: &str) -> Option<String> {
     let wrong: Vec<&str> = locations
         .iter()
-        .filter(|location| location.as_wanted == Some(false))
+        .filter(|location| location.satisfied == Some(false))
         .map(|location| {
             location
                 .location
@@ -86,7 +86,7 @@ fn file(locations: &[CheckLocation], value: &str) -> Option<String> {
 }
 
 /// Paths that differ in the number of one part as one path with braces, as shells expand it; others
-/// are written one by one. A star would reach CPUs that are as wanted, so that each is named.
+/// are written one by one. A star would reach CPUs that are as expected, so that each is named.
 fn alike(paths: &[&str]) -> String {
     one_path(paths).unwrap_or_else(|| paths.join(" "))
 }

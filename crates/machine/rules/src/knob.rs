@@ -21,8 +21,8 @@ pub struct Knob {
     /// When it matters; all of them must hold.
     pub applies: &'static [When],
     /// What it should be.
-    pub wanted: Wanted,
-    /// Where sources differ, what each wants; the first is the one in `wanted`. Empty: they agree.
+    pub expected: Expected,
+    /// Where sources differ, what each wants; the first is the one in `expected`. Empty: they agree.
     pub choices: &'static [Choice],
     /// Why it should be so.
     pub reason: &'static str,
@@ -56,7 +56,7 @@ impl Knob {
             group,
             location: Place::File(Format::Text, &[]),
             applies: &[],
-            wanted: Wanted::Informational,
+            expected: Expected::Informational,
             choices: &[],
             reason: "",
             cost: "",
@@ -133,7 +133,7 @@ pub enum Place {
 
 /// What a place should hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
+pub enum Expected {
     /// All real-time CPUs; more may be named.
     CoversRealTime,
     /// Housekeeping CPUs; no real-time CPU may be named.
@@ -177,7 +177,7 @@ pub struct Choice {
     /// Name by which a plan chooses it.
     pub name: &'static str,
     /// What it wants.
-    pub wanted: Wanted,
+    pub expected: Expected,
     /// Whose opinion it is.
     pub who: &'static str,
     /// Why.

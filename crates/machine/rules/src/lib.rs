@@ -2,7 +2,7 @@
 //! The catalogue of knobs: everything about a Linux machine that is known to matter for real-time
 //! work, as data, for kernels from 5.10 to today; and how a machine stands to it.
 //!
-//! A [`Knob`] says where something is ([`Place`]), what it should be ([`Wanted`]) as a function of
+//! A [`Knob`] says where something is ([`Place`]), what it should be ([`Expected`]) as a function of
 //! an [`Isolation`], and why. [`Readings`] hold what the places of a machine hold; whoever reads
 //! machines fills them. [`check`] compares.
 //!
@@ -37,13 +37,13 @@ pub use changes::change_list;
 pub use changes_text::changes_text;
 pub use check::{Subject, check};
 pub use choice::{DEFAULT, allowed, chosen, is_safety_net, unknown};
-pub use compare::{marked, satisfies, to_write, wanted_text};
+pub use compare::{expected_text, marked, satisfies, to_write};
 pub use division::{CacheRequest, DividedGroup, Division, Indivisible, cache_requests, divide};
 pub use entry::{catalogue_document, entry};
 pub use facts::Fact;
 pub use isolation::Isolation;
 pub use kernel_command_line::{IsolatedCpus, KernelCommandLine};
-pub use knob::{Choice, Format, KernelVersion, Kernels, Knob, Place, Wanted, When};
+pub use knob::{Choice, Expected, Format, KernelVersion, Kernels, Knob, Place, When};
 pub use page::{entry_text, list_text, page};
 pub use readings::{
     Interrupt, KernelThread, LocationValue, ProcessLimits, Reading, Readings, Unread,

@@ -50,7 +50,7 @@ fn rows(knob: &KnobEntry) -> Vec<(&'static str, String)> {
     let mut rows = vec![
         ("group", knob.group.title().to_owned()),
         ("where", knob.locations.join(", or ")),
-        ("wanted", knob.wanted.clone()),
+        ("wanted", knob.expected.clone()),
     ];
     if !knob.applies.is_empty() {
         rows.push(("matters", format!("for {}", knob.applies.join("; "))));
@@ -65,7 +65,7 @@ fn rows(knob: &KnobEntry) -> Vec<(&'static str, String)> {
     for choice in &knob.choices {
         let words = format!(
             "{}: {} ({}: {})",
-            choice.name, choice.wanted, choice.who, choice.why
+            choice.name, choice.expected, choice.who, choice.why
         );
         rows.push(("choice", words));
     }

@@ -33,7 +33,7 @@ pub fn check_text(check: &Check, options: TextOptions) -> String {
             (CheckState::Informational, "TOLD, NOT JUDGED"),
         ] {
             section(&mut text, check, state, title, options, |finding| {
-                let line = format!("{}: {} ({})", finding.knob, finding.present, finding.title);
+                let line = format!("{}: {} ({})", finding.rule, finding.found, finding.title);
                 wrapped("    ", "      ", &line)
             });
         }
@@ -47,7 +47,7 @@ pub fn check_text(check: &Check, options: TextOptions) -> String {
                 wrapped(
                     "    ",
                     "      ",
-                    &format!("{}: {}", finding.knob, finding.reason),
+                    &format!("{}: {}", finding.rule, finding.reason),
                 )
             },
         );
@@ -57,7 +57,7 @@ pub fn check_text(check: &Check, options: TextOptions) -> String {
         for not_read in &check.not_read {
             text.push_str(&wrapped("  ", "    ", &not_read.why));
             text.push_str(&wrapped("    fix  ", "          ", &not_read.fix));
-            let knobs = not_read.knobs.join(", ");
+            let knobs = not_read.rules.join(", ");
             text.push_str(&wrapped("    for   ", "          ", &knobs));
         }
     }
@@ -107,7 +107,7 @@ fn summary(check: &Check) -> String {
         plural(counts.errors, "error"),
         counts.warnings,
         counts.ok,
-        counts.told,
+        counts.informational,
         counts.not_read,
         counts.not_applicable
     )
@@ -147,7 +147,7 @@ fn section(
 fn full(finding: &CheckFinding, verbose: bool) -> String {
     let first = format!(
         "{}: {}; should be {}",
-        finding.knob, finding.present, finding.wanted
+        finding.rule, finding.found, finding.expected
     );
     let label = |name: &str| format!("      {name}");
     let mut text = wrapped("    ", "      ", &first);
@@ -167,13 +167,13 @@ fn full(finding: &CheckFinding, verbose: bool) -> String {
         for choice in &finding.choices {
             let words = format!(
                 "{} wants {}: {} ({})",
-                choice.name, choice.wanted, choice.why, choice.who
+                choice.name, choice.expected, choice.why, choice.who
             );
             text += &wrapped(&label("or    "), "            ", &words);
         }
         for location in &finding.locations {
-            if location.as_wanted == Some(false) {
-                let words = format!("{} is {}", location.location, location.present);
+            if location.satisfied == Some(false) {
+                let words = format!("{} is {}", location.location, location.found);
                 text += &wrapped("            ", "              ", &words);
             }
         }

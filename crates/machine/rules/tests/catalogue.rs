@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 use rampart_model::{CpuId, CpuSet, KnobGroup, Severity, VitalThread};
 use rampart_rules::{
-    Format, Isolation, Knob, Place, Wanted, When, all, entry, named, satisfies, to_write,
+    Expected, Format, Isolation, Knob, Place, When, all, entry, named, satisfies, to_write,
 };
 
 fn isolation(real_time: &str, housekeeping: &str) -> Isolation {
@@ -24,9 +24,9 @@ fn format(knob: &Knob) -> Format {
     }
 }
 
-fn wishes(knob: &Knob) -> Vec<Wanted> {
-    let mut wishes = vec![knob.wanted];
-    wishes.extend(knob.choices.iter().map(|choice| choice.wanted));
+fn wishes(knob: &Knob) -> Vec<Expected> {
+    let mut wishes = vec![knob.expected];
+    wishes.extend(knob.choices.iter().map(|choice| choice.expected));
     wishes
 }
 
@@ -57,7 +57,7 @@ fn every_group_has_knobs_and_every_knob_says_everything() {
         let shown = entry(knob);
         for (what, text) in [
             ("title", &shown.title),
-            ("wanted", &shown.wanted),
+            ("expected", &shown.expected),
             ("reason", &shown.reason),
             ("cost", &shown.cost),
             ("kernels", &shown.kernels),
@@ -118,7 +118,7 @@ fn places_are_paths_of_the_kernel_with_whole_braces() {
 fn choices_are_several_of_one_name_each_and_the_first_is_what_is_wanted() {
     for knob in all().filter(|knob| !knob.choices.is_empty()) {
         assert!(knob.choices.len() > 1, "{}", knob.name);
-        assert_eq!(knob.choices[0].wanted, knob.wanted, "{}", knob.name);
+        assert_eq!(knob.choices[0].expected, knob.expected, "{}", knob.name);
         let names: BTreeSet<&str> = knob.choices.iter().map(|choice| choice.name).collect();
         assert_eq!(names.len(), knob.choices.len(), "{}", knob.name);
         for choice in knob.choices {
@@ -131,7 +131,12 @@ fn choices_are_several_of_one_name_each_and_the_first_is_what_is_wanted() {
             isolation
                 .choices
                 .insert(knob.name.to_owned(), choice.name.to_owned());
-            assert_eq!(knob.wanted_by(&isolation), choice.wanted, "{}", knob.name);
+            assert_eq!(
+                knob.expected_by(&isolation),
+                choice.expected,
+                "{}",
+                knob.name
+            );
         }
     }
 }
@@ -143,7 +148,7 @@ fn an_unknown_choice_changes_nothing() {
     isolation
         .choices
         .insert(knob.name.to_owned(), "no-such-choice".to_owned());
-    assert_eq!(knob.wanted_by(&isolation), knob.wanted);
+    assert_eq!(knob.expected_by(&isolation), knob.expected);
 }
 
 /// The sources that differ, as far as they are known.
@@ -192,7 +197,7 @@ fn guests_alone_have_the_settings_of_kvm_modules() {
 }
 
 proptest! {
-    /// What is written is what is wanted, however the kernel writes it back.
+    /// What is written is what is expected, however the kernel writes it back.
     #[test]
     fn what_is_written_satisfies(
         cpus in 2u32..80,
@@ -205,8 +210,8 @@ proptest! {
         let isolation = Isolation { real_time, housekeeping, ..Isolation::default() };
         for knob in all() {
             let format = format(knob);
-            for wanted in wishes(knob) {
-                let Some(text) = to_write(wanted, format, &isolation) else {
+            for expected in wishes(knob) {
+                let Some(text) = to_write(expected, format, &isolation) else {
                     continue;
                 };
                 let mut notations = vec![text.clone(), format!("{text}\n"), format!(" {text} ")];
@@ -222,9 +227,9 @@ proptest! {
                 }
                 for notation in notations {
                     prop_assert_eq!(
-                        satisfies(wanted, format, &notation, &isolation),
+                        satisfies(expected, format, &notation, &isolation),
                         Some(true),
-                        "{}: {:?} as {:?}", knob.name, wanted, notation
+                        "{}: {:?} as {:?}", knob.name, expected, notation
                     );
                 }
             }
@@ -235,8 +240,8 @@ proptest! {
     fn any_text_is_judged_or_not_understood(text in ".{0,40}") {
         let isolation = isolation("2-3", "0-1");
         for knob in all() {
-            for wanted in wishes(knob) {
-                let _ = satisfies(wanted, format(knob), &text, &isolation);
+            for expected in wishes(knob) {
+                let _ = satisfies(expected, format(knob), &text, &isolation);
             }
         }
     }

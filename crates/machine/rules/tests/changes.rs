@@ -199,7 +199,7 @@ fn a_value_of_the_plan_means_what_it_means_to_the_check() {
         values.dedup();
         (step.action, values.join(" "))
     };
-    let (apply, as_wanted) = (StepAction::Apply, StepAction::AsWanted);
+    let (apply, satisfied) = (StepAction::Apply, StepAction::AsWanted);
 
     let steering = "receive-steering";
     let mask = |text: &'static str| {
@@ -216,7 +216,7 @@ fn a_value_of_the_plan_means_what_it_means_to_the_check() {
     for (present, expected) in [
         ("00", apply),
         ("00000000,0000000c", apply),
-        ("00000000,00000003", as_wanted),
+        ("00000000,00000003", satisfied),
     ] {
         let list = changes_where("server", "2", &said(steering, "3"), mask(present));
         assert_eq!(
@@ -227,15 +227,15 @@ fn a_value_of_the_plan_means_what_it_means_to_the_check() {
     }
 
     let pages = "transparent-huge-pages";
-    for (value, expected) in [("always", as_wanted), ("never", apply)] {
+    for (value, expected) in [("always", satisfied), ("never", apply)] {
         let list = changes("laptop", "1", &said(pages, value));
         assert_eq!(outcome(&list, pages), (expected, value.to_owned()));
     }
 
     let threads = "rcuc-priority";
     for (present, expected, written) in [
-        (50, as_wanted, "fifo:50"),
-        (11, as_wanted, "fifo:11"),
+        (50, satisfied, "fifo:50"),
+        (11, satisfied, "fifo:11"),
         (1, apply, "fifo:11"),
     ] {
         for value in ["11", "fifo:11"] {

@@ -57,7 +57,7 @@ fn walls_that_fell_are_drift() {
     let cpus = only(StatusFindingKind::GroupCpus, |machine| {
         group(machine).cpus = "1".parse().ok();
     });
-    assert!(cpus.contains("is 1, needed 1-2"), "{cpus}");
+    assert!(cpus.contains("expected 1-2, found 1"), "{cpus}");
     let fewer = only(StatusFindingKind::GroupCpus, |machine| {
         group(machine).effective = "2".parse().ok();
     });
@@ -133,7 +133,7 @@ fn settings_are_compared_by_what_they_mean() {
     let mask = only(StatusFindingKind::ValueChanged, |machine| {
         machine.values[0].1 = Some("0000000f".to_owned());
     });
-    assert!(mask.contains("is 0000000f, needed 0"), "{mask}");
+    assert!(mask.contains("expected 0, found 0000000f"), "{mask}");
     let choice = only(StatusFindingKind::ValueChanged, |machine| {
         machine.values[1].1 = Some("[always] madvise never".to_owned());
     });

@@ -243,7 +243,7 @@ fn findings_that_differ_in_a_value_alone_are_said_once() {
     evaluation.findings = ["2 %", "3 %", "2 %", "7 %"].map(steal).to_vec();
     let text = plain(&evaluation, 200);
     assert_eq!(text.matches("part of it was given to others").count(), 1);
-    assert!(text.contains("(is 2 %, needed 0 %); 2 times more with other values"));
+    assert!(text.contains("(expected 0 %, found 2 %); 2 times more with other values"));
 }
 
 #[test]

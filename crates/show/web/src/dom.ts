@@ -165,9 +165,10 @@ const SEVERITY_WORDS = { note: "note", warning: "warning", error: "error" } as c
 /** One finding with its values and its fix; `others` are values of findings that are the same else. */
 export function findingItem(of: Finding, others: readonly string[] = []): HTMLElement {
   const values = [
-    of.present != null && [
-      "is ",
-      element("b", {}, of.present),
+    of.expected != null && ["expected ", element("b", {}, of.expected)],
+    of.found != null && [
+      "found ",
+      element("b", {}, of.found),
       others.length > 0 &&
         element(
           "span",
@@ -175,7 +176,6 @@ export function findingItem(of: Finding, others: readonly string[] = []): HTMLEl
           ` and ${others.length} other ${others.length > 1 ? "values" : "value"}`,
         ),
     ],
-    of.needed != null && ["needed ", element("b", {}, of.needed)],
   ].filter((value) => value !== false);
   return element(
     "li",
@@ -202,9 +202,9 @@ export function findingList(all: readonly Finding[]): HTMLElement {
   const rank = { error: 0, warning: 1, note: 2 };
   const once = new Map<string, { finding: Finding; values: Set<string> }>();
   for (const finding of all) {
-    const key = JSON.stringify({ ...finding, present: null });
+    const key = JSON.stringify({ ...finding, found: null });
     const found = once.get(key) ?? { finding, values: new Set<string>() };
-    if (finding.present != null) found.values.add(finding.present);
+    if (finding.found != null) found.values.add(finding.found);
     once.set(key, found);
   }
   const sorted = [...once.values()].sort((a, b) => rank[a.finding.severity] - rank[b.finding.severity]);
@@ -214,7 +214,7 @@ export function findingList(all: readonly Finding[]): HTMLElement {
     ...sorted.map(({ finding, values }) =>
       findingItem(
         finding,
-        [...values].filter((value) => value !== finding.present),
+        [...values].filter((value) => value !== finding.found),
       ),
     ),
   );

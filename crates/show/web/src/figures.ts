@@ -144,7 +144,7 @@ export function shell(words: readonly string[]): string {
 
 /** A finding in one line, for a tooltip. */
 export function finding(of: Finding): string {
-  const values = [of.present && `is ${of.present}`, of.needed && `needed ${of.needed}`].filter(Boolean);
+  const values = [of.expected && `expected ${of.expected}`, of.found && `found ${of.found}`].filter(Boolean);
   return `${of.location}: ${of.what}${values.length > 0 ? ` (${values.join(", ")})` : ""}`;
 }
 

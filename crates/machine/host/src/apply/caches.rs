@@ -45,8 +45,8 @@ pub(super) fn share(
         HostError::Request {
             location: format!("domain `{}`, {}", refusal.domain, finding.location),
             what: finding.what,
-            present: finding.present.unwrap_or_default(),
-            needed: finding.needed.unwrap_or_default(),
+            present: finding.found.unwrap_or_default(),
+            needed: finding.expected.unwrap_or_default(),
             fix: finding.fix.unwrap_or_default(),
         }
     })?;

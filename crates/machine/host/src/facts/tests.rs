@@ -129,8 +129,8 @@ fn files_full_of_rubbish_are_read_too() {
 fn every_finding_of_a_running_machine_says_what_mends_it() {
     for root in ["virtual-machine", "simulated", "laptop", "server", "board"] {
         for finding in read_machine(&recorded(root)).findings {
-            assert!(finding.present.is_some(), "{finding}");
-            assert!(finding.needed.is_some(), "{finding}");
+            assert!(finding.found.is_some(), "{finding}");
+            assert!(finding.expected.is_some(), "{finding}");
             assert!(finding.fix.is_some(), "{finding}");
         }
     }

@@ -307,7 +307,7 @@ fn an_invalid_partition_falls_down_to_affinity_and_quotes_the_kernel() {
     let shield = raise(&kernel, &state_directory, &cpus("2-3"), &cpus("0-1")).expect("raise");
     assert_eq!(shield.report().isolation, IsolationMechanism::AffinityOnly);
     let finding = &shield.report().findings[0];
-    let present = finding.present.as_deref().expect("present");
+    let present = finding.found.as_deref().expect("present");
     assert!(
         present.contains("Cpu list in cpuset.cpus not exclusive"),
         "{present}"

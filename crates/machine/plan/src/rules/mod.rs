@@ -18,7 +18,7 @@ use rampart_model::{
     Enforcement, Environment, Finding, KnobAction, Machine, Plan, PlanFinding, PlannedDomain,
     PreemptionModel, ResolvedDomain, ResolvedPlan, Severity,
 };
-use rampart_rules::{Division, Indivisible, Isolation, Wanted, When};
+use rampart_rules::{Division, Expected, Indivisible, Isolation, When};
 
 use crate::claims::{Claim, Claims};
 
@@ -62,7 +62,7 @@ impl<'a> Context<'a> {
 
     /// What Rampart sets this knob to, as it does where the plan says nothing; none where the plan
     /// leaves it to others, and where the machine's kernel is not one that it is for.
-    pub(crate) fn wanted(&self, knob: &str) -> Option<Wanted> {
+    pub(crate) fn wanted(&self, knob: &str) -> Option<Expected> {
         let is_named = self.plan.host.contains_key(knob);
         if self.leaves(knob) || (rampart_rules::is_safety_net(knob) && !is_named) {
             return None;
@@ -74,7 +74,7 @@ impl<'a> Context<'a> {
             When::OrdinaryKernel => real_time,
             _ => false,
         });
-        (!for_others).then(|| knob.wanted_by(&Isolation::of(self.resolved)))
+        (!for_others).then(|| knob.expected_by(&Isolation::of(self.resolved)))
     }
 
     /// Whether the plan leaves this knob to somebody else, or as it is.
@@ -93,7 +93,7 @@ impl<'a> Context<'a> {
     pub(crate) fn asks_for(&self, knob: &str) -> bool {
         let wanted = self
             .wanted(knob)
-            .filter(|wanted| *wanted != Wanted::Informational);
+            .filter(|wanted| *wanted != Expected::Informational);
         wanted.is_some() && rampart_rules::chosen(&self.plan.host, knob).is_some()
     }
 }

@@ -2,7 +2,7 @@
 //! Priorities: the kernel's own threads on a real-time CPU must get to run.
 
 use rampart_model::{KernelThread, Nanos, PlanFinding, SchedulingPolicy, Severity, VitalThread};
-use rampart_rules::Wanted;
+use rampart_rules::Expected;
 
 use super::{Context, Say, about};
 use crate::resolve::{policies, precedence};
@@ -50,7 +50,7 @@ fn level(context: &Context<'_>, knob: &str, policy: SchedulingPolicy) -> u8 {
     let present = precedence(policy);
     // Only a plan that applies it: who expects it has to look at what is.
     match context.wanted(knob) {
-        Some(Wanted::FifoAtLeast(priority)) => present.max(priority),
+        Some(Expected::FifoAtLeast(priority)) => present.max(priority),
         _ => present,
     }
 }

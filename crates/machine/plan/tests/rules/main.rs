@@ -144,7 +144,7 @@ fn every_finding_has_values_and_a_mend() {
             for finding in resolve_in(machine, plan, around).findings {
                 let told = &finding.finding;
                 assert!(
-                    told.present.is_some() && told.needed.is_some() && told.fix.is_some(),
+                    told.found.is_some() && told.expected.is_some() && told.fix.is_some(),
                     "{}: {told}",
                     finding.rule
                 );

@@ -91,7 +91,7 @@ fn a_cpu_has_one_owner() {
     let told: Vec<String> = broken(&three, "one-owner")
         .iter()
         .filter(|finding| finding.domain.as_deref() == Some("c"))
-        .filter_map(|finding| finding.finding.present.clone())
+        .filter_map(|finding| finding.finding.found.clone())
         .collect();
     assert_eq!(told, ["CPUs 1-2 of `a` too", "CPU 3 of `b` too"]);
     let apart = task("\"3\"").replace("\"a\"", "\"b\"");

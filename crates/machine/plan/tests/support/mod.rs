@@ -112,8 +112,8 @@ pub(crate) fn one<'a>(resolved: &'a ResolvedPlan, rule: &str) -> &'a PlanFinding
     let broken = broken(resolved, rule);
     assert_eq!(broken.len(), 1, "{rule}: {:#?}", resolved.findings);
     let finding = &broken[0].finding;
-    assert!(finding.present.is_some(), "{finding}");
-    assert!(finding.needed.is_some(), "{finding}");
+    assert!(finding.found.is_some(), "{finding}");
+    assert!(finding.expected.is_some(), "{finding}");
     assert!(finding.fix.is_some(), "{finding}");
     broken[0]
 }

@@ -7,7 +7,7 @@ use super::*;
 /// What all settings of a guest have in common.
 const fn setting() -> Knob {
     Knob {
-        wanted: Wanted::Present,
+        expected: Expected::Present,
         cost: "None.",
         effect: KnobEffect::ForWhatStartsNext,
         verify: Some("Read the guest's description, or its QEMU's command line."),
@@ -23,7 +23,7 @@ pub(super) const KNOBS: &[Knob] = &[
         location: Place::Guest(
             "<vcpupin vcpu='0' cpuset='…'/>; in QEMU sched_setaffinity on the threads that QMP query-cpus-fast names, before `cont`",
         ),
-        wanted: Wanted::Text("one to one, and no other thread there"),
+        expected: Expected::Text("one to one, and no other thread there"),
         reason: "A virtual CPU that waits for its CPU stops all others that wait for its lock.",
         source: "libvirt formatdomain, cputune; SEAPATH ansible#438",
         ..setting()
@@ -32,7 +32,7 @@ pub(super) const KNOBS: &[Knob] = &[
         name: "guest-cpu-priority",
         title: "virtual CPUs run under SCHED_FIFO",
         location: Place::Guest("<vcpusched vcpus='…' scheduler='fifo' priority='1'/>"),
-        wanted: Wanted::FifoAtLeast(1),
+        expected: Expected::FifoAtLeast(1),
         reason: "Ordinary threads that come by must not stop a virtual CPU; 1 is below the kernel's own threads.",
         cost: "A guest that spins for ever starves whatever else only that CPU can run.",
         source: "tuned realtime-virtual-host; libvirt kbase/kvm-realtime (whose example names a vCPU too many)",
@@ -42,7 +42,7 @@ pub(super) const KNOBS: &[Knob] = &[
         name: "guest-emulator-pinning",
         title: "the emulator's other threads are on housekeeping CPUs",
         location: Place::Guest("<emulatorpin cpuset='…'/>"),
-        wanted: Wanted::NoRealTime,
+        expected: Expected::NoRealTime,
         reason: "On a CPU of the guest they never run while it spins, and the guest never boots.",
         source: "SEAPATH ansible#438; KubeVirt isolateEmulatorThread; Nova emulator_threads_policy",
         ..setting()
@@ -51,7 +51,7 @@ pub(super) const KNOBS: &[Knob] = &[
         name: "guest-io-threads",
         title: "threads of the guest's disks are on housekeeping CPUs",
         location: Place::Guest("<iothreadpin iothread='1' cpuset='…'/>"),
-        wanted: Wanted::NoRealTime,
+        expected: Expected::NoRealTime,
         reason: "They are busy when the disks are, and would be so on a real-time CPU.",
         source: "libvirt formatdomain, cputune; kubevirt PR#15404",
         ..setting()
@@ -60,7 +60,7 @@ pub(super) const KNOBS: &[Knob] = &[
         name: "guest-two-cpus",
         title: "a Linux guest has a CPU for its own housekeeping",
         location: Place::Guest("<vcpu placement='static'>2</vcpu>"),
-        wanted: Wanted::AtLeast(2),
+        expected: Expected::AtLeast(2),
         reason: "With one virtual CPU the guest's own kernel has nowhere else to work.",
         cost: "A CPU more for each guest.",
         source: "libvirt kbase/kvm-realtime; Nova real-time.rst",
@@ -89,7 +89,7 @@ pub(super) const KNOBS: &[Knob] = &[
         name: "guest-counters",
         title: "the guest has no performance counters",
         location: Place::Guest("<pmu state='off'/>; -cpu …,pmu=off"),
-        wanted: Wanted::Absent,
+        expected: Expected::Absent,
         reason: "Saving and restoring them lengthens each exit, and the guest's watchdog would use them.",
         cost: "perf in the guest counts nothing.",
         source: "libvirt kbase/kvm-realtime; KubeVirt; SEAPATH",
@@ -110,17 +110,17 @@ pub(super) const KNOBS: &[Knob] = &[
         name: "guest-idle",
         title: "the guest sleeps by itself, without an exit",
         location: Place::Guest("-overcommit cpu-pm=on"),
-        wanted: Wanted::Informational,
+        expected: Expected::Informational,
         choices: &[
             choice(
                 "measure",
-                Wanted::Informational,
+                Expected::Informational,
                 "Rampart",
                 "it changes the path of the guest's timers: measure both ways",
             ),
             choice(
                 "guest",
-                Wanted::Present,
+                Expected::Present,
                 "KVM's documentation, for CPUs of its own",
                 "no exit when the guest goes idle",
             ),
@@ -134,17 +134,17 @@ pub(super) const KNOBS: &[Knob] = &[
         name: "guest-idle-poll",
         title: "the guest polls when idle",
         location: Place::Guest("idle=poll on the guest's own kernel command line"),
-        wanted: Wanted::Informational,
+        expected: Expected::Informational,
         choices: &[
             choice(
                 "measure",
-                Wanted::Informational,
+                Expected::Informational,
                 "SEAPATH (open question, #529)",
                 "a CPU of the host is busy for ever",
             ),
             choice(
                 "poll",
-                Wanted::Present,
+                Expected::Present,
                 "OpenShift guest guide (openshift-docs#75714)",
                 "no exit and no wakeup at all",
             ),
@@ -181,7 +181,7 @@ pub(super) const KNOBS: &[Knob] = &[
         location: Place::Guest(
             "no HPET, USB, balloon, random generator, graphics; <memballoon model='none'/>",
         ),
-        wanted: Wanted::Absent,
+        expected: Expected::Absent,
         reason: "Each emulated access costs thousands of cycles in the host, and some devices poll.",
         source: "libvirt kbase/kvm-realtime; ACRN (2000 to 3000 cycles for an access to a serial port)",
         ..setting()
@@ -192,7 +192,7 @@ pub(super) const KNOBS: &[Knob] = &[
         location: Place::Guest(
             "VFIO, with its interrupts on the CPU of the virtual CPU that owns the device",
         ),
-        wanted: Wanted::Informational,
+        expected: Expected::Informational,
         reason: "An emulated device brings the host's threads into the guest's path.",
         cost: "Needs an IOMMU, and the device is gone from the host.",
         source: "Documentation/driver-api/vfio.rst; ACRN",
@@ -204,7 +204,7 @@ pub(super) const KNOBS: &[Knob] = &[
         location: Place::Guest(
             "<cachetune vcpus='…'><cache id='0' level='3' type='both' size='…'/></cachetune>",
         ),
-        wanted: Wanted::Informational,
+        expected: Expected::Informational,
         reason: "A neighbour cannot throw out what lies in other ways.",
         cost: "The others have less.",
         source: "libvirt formatdomain, cachetune; ACRN and Intel real-time VM guides",

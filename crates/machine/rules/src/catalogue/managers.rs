@@ -6,7 +6,7 @@ use super::*;
 /// What all programs have in common.
 const fn program() -> Knob {
     Knob {
-        wanted: Wanted::Absent,
+        expected: Expected::Absent,
         ..Knob::of(KnobGroup::OtherManagers)
     }
 }
@@ -19,13 +19,13 @@ pub(super) const KNOBS: &[Knob] = &[
         choices: &[
             choice(
                 "stopped",
-                Wanted::Absent,
+                Expected::Absent,
                 "SEAPATH, LinuxCNC, most guides",
                 "nothing moves interrupts behind a plan's back",
             ),
             choice(
                 "banned",
-                Wanted::Informational,
+                Expected::Informational,
                 "tuned, NTO, CRI-O",
                 "it may go on with the real-time CPUs banned, see irqbalance-banned-cpus",
             ),
@@ -44,13 +44,13 @@ pub(super) const KNOBS: &[Knob] = &[
         choices: &[
             choice(
                 "one-manager",
-                Wanted::Absent,
+                Expected::Absent,
                 "Rampart",
                 "two managers undo each other's settings",
             ),
             choice(
                 "tuned",
-                Wanted::Informational,
+                Expected::Informational,
                 "tuned, NTO",
                 "with a real-time profile it sets most of this catalogue",
             ),
@@ -69,7 +69,7 @@ pub(super) const KNOBS: &[Knob] = &[
         name: "tuned-profile",
         title: "the profile of tuned",
         location: text(&["/etc/tuned/active_profile"]),
-        wanted: Wanted::Informational,
+        expected: Expected::Informational,
         reason: "It tells which knobs tuned sets.",
         cost: "None.",
         fix: Some(
@@ -82,7 +82,7 @@ pub(super) const KNOBS: &[Knob] = &[
         name: "tuned-boot-mark",
         title: "tuned's mark on the kernel command line",
         location: boot("tuned.non_isolcpus"),
-        wanted: Wanted::Informational,
+        expected: Expected::Informational,
         reason: "It hands the mask of housekeeping CPUs to units that read it; the kernel does nothing with it.",
         cost: "None.",
         effect: KnobEffect::AtRestart,
@@ -96,13 +96,13 @@ pub(super) const KNOBS: &[Knob] = &[
         choices: &[
             choice(
                 "stopped",
-                Wanted::Absent,
+                Expected::Absent,
                 "Rampart",
                 "it boosts starving threads above real-time ones, which shows in the worst case",
             ),
             choice(
                 "running",
-                Wanted::Present,
+                Expected::Present,
                 "NTO, real-time hint",
                 "a starving thread of the kernel can hang the machine",
             ),
@@ -169,7 +169,7 @@ pub(super) const KNOBS: &[Knob] = &[
         name: "rtkit",
         title: "rtkit",
         location: Place::Program(&["rtkit-daemon"]),
-        wanted: Wanted::Informational,
+        expected: Expected::Informational,
         reason: "It grants real-time priorities to desktop programs, as sound servers; they may run on any CPU that they may use.",
         cost: "Sound may stutter without it.",
         fix: Some("systemctl disable --now rtkit-daemon"),
@@ -221,7 +221,7 @@ pub(super) const KNOBS: &[Knob] = &[
         name: "kubelet-cpus",
         title: "CPUs that Kubernetes gives away",
         location: Place::Exists(&["/var/lib/kubelet/cpu_manager_state"]),
-        wanted: Wanted::Informational,
+        expected: Expected::Informational,
         reason: "The kubelet gives CPUs to containers and knows of no plan: those of the plan belong into its reservedSystemCPUs.",
         cost: "The node has fewer CPUs to give.",
         disruptive: Some("another policy needs the node drained and the file removed"),

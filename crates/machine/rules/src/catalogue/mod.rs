@@ -25,7 +25,7 @@ mod workqueues;
 
 use rampart_model::{KnobEffect, KnobGroup, Severity};
 
-use crate::{Choice, Fact, Format, Kernels, Knob, Place, Wanted, When};
+use crate::{Choice, Expected, Fact, Format, Kernels, Knob, Place, When};
 
 /// A file with a text or a number.
 const fn text(paths: &'static [&'static str]) -> Place {
@@ -63,13 +63,13 @@ const fn boot_cpus(parameter: &'static str, also: &'static [&'static str]) -> Pl
 /// One opinion.
 const fn choice(
     name: &'static str,
-    wanted: Wanted,
+    expected: Expected,
     who: &'static str,
     why: &'static str,
 ) -> Choice {
     Choice {
         name,
-        wanted,
+        expected,
         who,
         why,
     }

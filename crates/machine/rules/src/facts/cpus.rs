@@ -135,7 +135,7 @@ pub(super) fn boot_lists(
             None => {}
         }
     }
-    let present: Vec<String> = lists
+    let found: Vec<String> = lists
         .iter()
         .map(|(parameter, cpus)| format!("{parameter} {cpus}"))
         .collect();
@@ -143,7 +143,7 @@ pub(super) fn boot_lists(
     let covered = lists
         .iter()
         .all(|(_, cpus)| isolation.real_time.is_subset(cpus));
-    Judgement::is(present.join(", "), equal && covered)
+    Judgement::is(found.join(", "), equal && covered)
 }
 
 pub(super) fn first_process(readings: &Readings, isolation: &Isolation) -> Judgement {
@@ -182,27 +182,27 @@ pub(super) fn interrupt_affinity(readings: &Readings, isolation: &Isolation) -> 
             let clear = one.affinity.intersection(&isolation.real_time).is_empty();
             CheckLocation {
                 location: format!("{path} ({})", one.name),
-                present: if *cpus == one.affinity {
+                found: if *cpus == one.affinity {
                     one.affinity.to_string()
                 } else {
                     format!("{}, now {cpus}", one.affinity)
                 },
-                wanted: format!("within {}", isolation.housekeeping),
-                as_wanted: Some(clear),
+                expected: format!("within {}", isolation.housekeeping),
+                satisfied: Some(clear),
             }
         })
         .collect();
     let reached = locations
         .iter()
-        .filter(|location| location.as_wanted == Some(false))
+        .filter(|location| location.satisfied == Some(false))
         .count();
     Judgement::Is {
-        present: format!(
+        found: format!(
             "{reached} of {} may come to {}",
             locations.len(),
             isolation.real_time.named()
         ),
-        as_wanted: Some(reached == 0),
+        satisfied: Some(reached == 0),
         locations,
     }
 }

@@ -122,9 +122,9 @@ pub(super) fn partitions(readings: &Readings) -> Judgement {
         .filter_map(|location| match &location.reading {
             Reading::Value(mode) if mode != "member" => Some(CheckLocation {
                 location: location.path.clone(),
-                present: mode.clone(),
-                wanted: "not invalid".to_owned(),
-                as_wanted: Some(!mode.contains("invalid")),
+                found: mode.clone(),
+                expected: "not invalid".to_owned(),
+                satisfied: Some(!mode.contains("invalid")),
             }),
             _ => None,
         })
@@ -134,11 +134,11 @@ pub(super) fn partitions(readings: &Readings) -> Judgement {
     }
     let invalid = locations
         .iter()
-        .filter(|location| location.as_wanted == Some(false))
+        .filter(|location| location.satisfied == Some(false))
         .count();
     Judgement::Is {
-        present: format!("{invalid} of {} invalid", locations.len()),
-        as_wanted: Some(invalid == 0),
+        found: format!("{invalid} of {} invalid", locations.len()),
+        satisfied: Some(invalid == 0),
         locations,
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn firmware_interrupts(machine: &Machine) -> Judgement {
 }
 
 pub(super) fn clock_source(machine: &Machine) -> Judgement {
-    let wanted = match machine.architecture.as_str() {
+    let expected = match machine.architecture.as_str() {
         "x86_64" => "tsc",
         "aarch64" => "arch_sys_counter",
         other => return Judgement::not_here(format!("no rule for {other}")),
@@ -43,7 +43,7 @@ pub(super) fn clock_source(machine: &Machine) -> Judgement {
     if current.is_empty() {
         return Judgement::not_here("the kernel does not show its clock");
     }
-    Judgement::is(current, current == wanted)
+    Judgement::is(current, current == expected)
 }
 
 pub(super) fn constant_counter(readings: &Readings) -> Judgement {

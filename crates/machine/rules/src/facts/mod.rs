@@ -87,9 +87,9 @@ pub(crate) enum Judgement {
     /// How it is.
     Is {
         /// What is, in short.
-        present: String,
-        /// Whether it is as wanted; none: it is told.
-        as_wanted: Option<bool>,
+        found: String,
+        /// Whether it is as expected; none: it is told.
+        satisfied: Option<bool>,
         /// The places that were looked at, where there are several.
         locations: Vec<CheckLocation>,
     },
@@ -100,18 +100,18 @@ pub(crate) enum Judgement {
 }
 
 impl Judgement {
-    fn is(present: impl Into<String>, as_wanted: bool) -> Self {
+    fn is(found: impl Into<String>, satisfied: bool) -> Self {
         Self::Is {
-            present: present.into(),
-            as_wanted: Some(as_wanted),
+            found: found.into(),
+            satisfied: Some(satisfied),
             locations: Vec::new(),
         }
     }
 
-    fn told(present: impl Into<String>) -> Self {
+    fn told(found: impl Into<String>) -> Self {
         Self::Is {
-            present: present.into(),
-            as_wanted: None,
+            found: found.into(),
+            satisfied: None,
             locations: Vec::new(),
         }
     }

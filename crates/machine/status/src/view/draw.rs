@@ -140,7 +140,7 @@ fn gravest(shown: &Shown<'_>) -> Vec<Line<'static>> {
             Severity::Note => ("note   ", Style::new().add_modifier(Modifier::DIM)),
         };
         let found = &finding.finding;
-        let present = found.present.as_deref().unwrap_or_default();
+        let present = found.found.as_deref().unwrap_or_default();
         let text = format!("{word} {}: {} ({present})", found.location, found.what);
         lines.push(Line::from(clean(&text)).style(style));
     }

@@ -89,6 +89,6 @@ fn threads(guest: &GuestReport) -> String {
 fn missing(knob: &GuestKnob) -> String {
     format!(
         "{} is {}, wanted {}: {}",
-        knob.name, knob.present, knob.wanted, knob.reason
+        knob.name, knob.found, knob.expected, knob.reason
     )
 }

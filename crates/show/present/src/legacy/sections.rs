@@ -301,19 +301,19 @@ fn once(all: &[&Finding]) -> Vec<String> {
     for finding in all {
         let same = |other: &&mut (&Finding, BTreeSet<&Option<String>>)| {
             let other = other.0;
-            (&other.location, &other.what, &other.needed, &other.fix)
+            (&other.location, &other.what, &other.expected, &other.fix)
                 == (
                     &finding.location,
                     &finding.what,
-                    &finding.needed,
+                    &finding.expected,
                     &finding.fix,
                 )
         };
         match found.iter_mut().find(same) {
             Some((_, values)) => {
-                values.insert(&finding.present);
+                values.insert(&finding.found);
             }
-            None => found.push((finding, BTreeSet::from([&finding.present]))),
+            None => found.push((finding, BTreeSet::from([&finding.found]))),
         }
     }
     let text = |(finding, values): (&Finding, BTreeSet<&Option<String>>)| match values.len() - 1 {

@@ -34,8 +34,8 @@ fn thread(name: &str, id: u32, role: GuestThreadRole, on: &str, policy: &str) ->
 fn knob(name: &str, wanted: &str, present: &str, applied: bool, reason: &str) -> GuestKnob {
     GuestKnob {
         name: name.to_owned(),
-        wanted: wanted.to_owned(),
-        present: present.to_owned(),
+        expected: wanted.to_owned(),
+        found: present.to_owned(),
         satisfied: wanted == present,
         applied,
         reason: reason.to_owned(),
@@ -111,7 +111,7 @@ fn knobs() -> Vec<GuestKnob> {
     .into_iter()
     .map(|mut knob| {
         // More CPUs than asked for are isolated: that will do.
-        knob.satisfied |= knob.present == "1-4";
+        knob.satisfied |= knob.found == "1-4";
         knob
     })
     .collect()

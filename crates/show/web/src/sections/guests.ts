@@ -64,7 +64,7 @@ function guest(name: Child, all: readonly GuestReport[]): HTMLElement {
     element(
       "p",
       { class: "remark" },
-      `${last.knobs.length - unsatisfied} of ${last.knobs.length} are as wanted.`,
+      `${last.knobs.length - unsatisfied} of ${last.knobs.length} are as expected.`,
       other > 0 && ` ${other} of ${all.length} reports differ from this one.`,
     ),
     scrolling("Settings", knobs(last)),
@@ -101,15 +101,15 @@ function knobs({ knobs: all }: GuestReport): HTMLElement {
       element(
         "span",
         { class: `badge ${knob.satisfied ? "holds" : "leaks"}` },
-        knob.satisfied ? "✓ as wanted" : "✗ missing",
+        knob.satisfied ? "✓ as expected" : "✗ missing",
       ),
-      element("code", {}, knob.present),
-      element("code", {}, knob.wanted),
+      element("code", {}, knob.found),
+      element("code", {}, knob.expected),
       knob.applied ? "Rampart" : "–",
       knob.reason,
     ]),
   );
-  return table("Settings", ["setting", "", "is", "wanted", "set by", "why"], [], [rows], { class: "knobs" });
+  return table("Settings", ["setting", "", "found", "expected", "set by", "why"], [], [rows], { class: "knobs" });
 }
 
 function threads(all: readonly GuestThread[]): HTMLElement {

@@ -2,7 +2,7 @@
 //! The host as it runs: firmware, power, files, the kernel's own threads, caches.
 
 use rampart_model::{Accelerator, CpuId, CpuSet, Nanos, SchedulingPolicy, Severity, VitalThread};
-use rampart_rules::{Isolation, Wanted, satisfies, wanted_text};
+use rampart_rules::{Expected, Isolation, expected_text, satisfies};
 
 use super::facts::SHALLOW;
 use super::table::{FILES, Row, THROTTLING};
@@ -142,7 +142,7 @@ fn file(row: &Row, known: &Known<'_>, isolation: &Isolation) -> Option<Knob> {
     let wrong: Vec<String> = files
         .iter()
         .filter(|(_, text)| {
-            wanted != Wanted::Informational
+            wanted != Expected::Informational
                 && satisfies(wanted, format, text, isolation) != Some(true)
         })
         .map(|(path, text)| format!("{path} is {text}"))
@@ -160,11 +160,11 @@ fn file(row: &Row, known: &Known<'_>, isolation: &Isolation) -> Option<Knob> {
         ),
     };
     // A shield sets these.
-    let applied = wanted == Wanted::NoRealTime && satisfied;
+    let applied = wanted == Expected::NoRealTime && satisfied;
     Some(
         Knob::new(
             row.name(),
-            wanted_text(wanted, Some(isolation)),
+            expected_text(wanted, Some(isolation)),
             present,
             satisfied,
             row.reason,

@@ -66,8 +66,8 @@ impl Knob {
         Self {
             told: GuestKnob {
                 name: name.into(),
-                wanted: wanted.into(),
-                present: present.into(),
+                expected: wanted.into(),
+                found: present.into(),
                 satisfied,
                 applied: false,
                 reason: reason.to_owned(),
@@ -111,7 +111,7 @@ impl Knob {
             return None;
         }
         let finding = Finding::new(self.severity, told.name.clone(), told.reason.clone())
-            .values(told.present.clone(), told.wanted.clone());
+            .values(told.found.clone(), told.expected.clone());
         Some(if self.fix.is_empty() {
             finding
         } else {

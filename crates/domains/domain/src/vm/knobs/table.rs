@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Settings of the host that are one file each.
 
-use rampart_rules::{Format, Isolation, Place, Wanted, When, to_write};
+use rampart_rules::{Expected, Format, Isolation, Place, When, to_write};
 
 /// Limits real-time threads, where it says so.
 pub(super) const THROTTLING: &str = "/proc/sys/kernel/sched_rt_runtime_us";
@@ -13,7 +13,7 @@ pub(super) struct Row {
     pub(super) path: &'static str,
     /// What it should hold, where the catalogue of knobs does not have it, or has no one value for
     /// all machines where a guest needs one.
-    own: Option<Wanted>,
+    own: Option<Expected>,
     /// Whether it matters with KVM only.
     pub(super) kvm: bool,
     pub(super) reason: &'static str,
@@ -35,7 +35,7 @@ const fn kvm(path: &'static str, reason: &'static str) -> Row {
     }
 }
 
-const fn own(path: &'static str, wanted: Wanted, reason: &'static str) -> Row {
+const fn own(path: &'static str, wanted: Expected, reason: &'static str) -> Row {
     Row {
         own: Some(wanted),
         ..host(path, reason)
@@ -79,7 +79,7 @@ pub(super) const FILES: [Row; 27] = [
     ),
     own(
         "/proc/sys/kernel/soft_watchdog",
-        Wanted::Number(0),
+        Expected::Number(0),
         "the watchdog of soft lock-ups (`nosoftlockup` on the kernel command line) wakes a thread on every CPU",
     ),
     host(
@@ -88,17 +88,17 @@ pub(super) const FILES: [Row; 27] = [
     ),
     own(
         "/sys/module/rcutree/parameters/kthread_prio",
-        Wanted::AtLeast(2),
+        Expected::AtLeast(2),
         "RCU's threads (rcuc, rcub) must run before a busy virtual CPU, or memory is never given back; only at boot",
     ),
     own(
         "/sys/module/processor/parameters/max_cstate",
-        Wanted::Informational,
+        Expected::Informational,
         "1 keeps ACPI's deep idle states out from boot on; what is on now stands with the idle states",
     ),
     own(
         "/sys/module/intel_idle/parameters/max_cstate",
-        Wanted::Informational,
+        Expected::Informational,
         "0 or 1 keeps the processor's deep idle states out from boot on; what is on now stands with the idle states",
     ),
     host(
@@ -168,13 +168,13 @@ fn parts(path: &str) -> Option<(&str, &str, &str)> {
 
 impl Row {
     /// What the file should hold, and how it names CPUs: as the catalogue of knobs has it.
-    pub(super) fn wanted(&self) -> (Wanted, Format) {
+    pub(super) fn wanted(&self) -> (Expected, Format) {
         if let Some(wanted) = self.own {
             return (wanted, Format::Text);
         }
         match self.in_catalogue() {
-            Some((knob, format)) => (knob.wanted, format),
-            None => (Wanted::Informational, Format::Text),
+            Some((knob, format)) => (knob.expected, format),
+            None => (Expected::Informational, Format::Text),
         }
     }
 

@@ -164,7 +164,7 @@ fn a_host_that_is_set_up_is_told_as_such() {
         let knob = named(&found, name);
         assert!(!knob.told.satisfied, "{knob:?}");
         let finding = knob.finding().expect("a finding");
-        assert!(finding.present.is_some() && finding.needed.is_some());
+        assert!(finding.found.is_some() && finding.expected.is_some());
         assert!(finding.fix.is_some(), "{finding}");
     }
 }
@@ -179,11 +179,7 @@ fn a_stray_thread_and_a_wrong_policy_are_seen() {
     assert!(!satisfied(&found, "thread of virtual CPU 1"));
     let others = named(&found, "all other threads");
     assert!(!others.told.satisfied);
-    assert!(
-        others.told.present.contains("qemu"),
-        "{}",
-        others.told.present
-    );
+    assert!(others.told.found.contains("qemu"), "{}", others.told.found);
     assert!(!satisfied(&found, "mem-lock"));
 }
 
@@ -248,7 +244,7 @@ fn what_the_command_line_does_not_say_is_not_claimed() {
         let knob = named(&found, name);
         assert!(!knob.told.satisfied && !knob.told.applied, "{knob:?}");
     }
-    let devices = &named(&found, "devices").told.present;
+    let devices = &named(&found, "devices").told.found;
     assert!(devices.contains("virtio-balloon-pci"), "{devices}");
 }
 
@@ -358,7 +354,7 @@ fn what_would_mend_the_machine_is_told_and_whose_it_is() {
         let told = finding.fix.unwrap_or_default();
         assert!(told.contains(fix) && told.ends_with(BY_OWNER), "{told}");
     }
-    assert_eq!(named(&found, "SMI").told.present, "2");
+    assert_eq!(named(&found, "SMI").told.found, "2");
 }
 
 #[test]
@@ -394,7 +390,7 @@ fn a_guest_on_an_emulated_machine_keeps_its_tick_and_that_is_right() {
         assert!(knob.told.satisfied && knob.told.applied, "{knob:?}");
     }
     let tick = named(&found, "nohz= on the guest");
-    assert_eq!(tick.told.present, "off");
+    assert_eq!(tick.told.found, "off");
     assert!(tick.told.reason.contains("tick"));
     let other = of(&own.replace("nohz=off", ""));
     assert!(!satisfied(&other, "nohz= on the guest"));
@@ -465,10 +461,10 @@ fn all_that_is_wrong_of_one_form_is_one_row() {
     let found = knobs(&facts, &guest, &threads(&guest), 0);
     let told = &named(&found, "workqueue/*/cpumask").told;
     assert_eq!(
-        told.present,
+        told.found,
         format!("{queue}/a/cpumask is f; 2 of 3 are not as wanted")
     );
-    assert_eq!(told.wanted, "within CPUs 0-1");
+    assert_eq!(told.expected, "within CPUs 0-1");
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn finding<'a>(check: &'a Check, knob: &str) -> &'a CheckFinding {
     check
         .findings
         .iter()
-        .find(|finding| finding.knob == knob)
+        .find(|finding| finding.rule == knob)
         .unwrap_or_else(|| panic!("{knob}"))
 }
 
@@ -87,17 +87,22 @@ fn every_finding_says_what_mends_it_and_no_line_is_too_long() {
     ] {
         let check = checked(&recorded(name), cpus);
         let all = check.counts;
-        let sum = all.ok + all.warnings + all.errors + all.told + all.not_read + all.not_applicable;
+        let sum = all.ok
+            + all.warnings
+            + all.errors
+            + all.informational
+            + all.not_read
+            + all.not_applicable;
         assert_eq!(sum as usize, check.findings.len());
         for finding in &check.findings {
             if matches!(finding.state, CheckState::Error | CheckState::Warning) {
-                assert!(!finding.present.is_empty(), "{name}: {}", finding.knob);
-                assert!(!finding.wanted.is_empty(), "{name}: {}", finding.knob);
-                let set_elsewhere = finding.knob == "firmware-settings";
+                assert!(!finding.found.is_empty(), "{name}: {}", finding.rule);
+                assert!(!finding.expected.is_empty(), "{name}: {}", finding.rule);
+                let set_elsewhere = finding.rule == "firmware-settings";
                 assert!(
                     finding.fix.is_some() || set_elsewhere,
                     "{name}: {}",
-                    finding.knob
+                    finding.rule
                 );
             }
         }
@@ -137,7 +142,7 @@ fn a_knob_that_moved_is_found_at_both_places() {
         let check = checked(&MachineRoot::at(directory.path()), "1");
         let found = finding(&check, "migration-batch");
         assert_eq!(found.state, CheckState::Warning, "{path}");
-        assert_eq!(found.present, "32");
+        assert_eq!(found.found, "32");
         assert!(
             found.fix.as_deref().is_some_and(|fix| fix.contains('8')),
             "{found:?}"
@@ -189,20 +194,20 @@ fn interrupts_and_threads_on_real_time_cpus_are_named() {
     let check = checked(&MachineRoot::at(directory.path()), "2-3");
     let interrupts = finding(&check, "interrupt-affinity");
     assert_eq!(interrupts.state, CheckState::Warning);
-    assert_eq!(interrupts.present, "1 of 2 may come to CPUs 2-3");
-    assert_eq!(interrupts.locations[0].present, "0-3, now 2");
+    assert_eq!(interrupts.found, "1 of 2 may come to CPUs 2-3");
+    assert_eq!(interrupts.locations[0].found, "0-3, now 2");
     let softirq = finding(&check, "ksoftirqd-priority");
     assert_eq!(
         (softirq.state, softirq.locations.len()),
         (CheckState::Warning, 1)
     );
-    assert_eq!(softirq.present, "other");
+    assert_eq!(softirq.found, "other");
     assert_eq!(
         finding(&check, "interrupt-thread-affinity").state,
         CheckState::Warning
     );
     assert_eq!(
-        finding(&check, "interrupt-thread-priority").present,
+        finding(&check, "interrupt-thread-priority").found,
         "fifo:50"
     );
     assert_eq!(finding(&check, "idle-injection").state, CheckState::Ok);
@@ -233,11 +238,7 @@ fn idle_states_count_only_as_far_as_they_are_allowed() {
         );
         let check = checked(&MachineRoot::at(directory.path()), "1");
         let found = finding(&check, "idle-states");
-        assert_eq!(
-            found.state, expected,
-            "{disable} {limit}: {}",
-            found.present
-        );
+        assert_eq!(found.state, expected, "{disable} {limit}: {}", found.found);
     }
 }
 

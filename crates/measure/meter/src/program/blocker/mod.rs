@@ -378,7 +378,7 @@ mod tests {
         };
         let refusal = limit(&dense).expect_err("too much");
         assert_eq!(refusal.kind, RefusalKind::BadPlan);
-        assert_eq!(refusal.finding.present.as_deref(), Some("58 %"));
+        assert_eq!(refusal.finding.found.as_deref(), Some("58 %"));
         // What it says would do, does.
         let even = BlockPlan {
             pause: Nanos::from_millis(4),

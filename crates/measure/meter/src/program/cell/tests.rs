@@ -334,7 +334,7 @@ fn a_program_of_another_revision_is_refused() {
     let memory = CellMemory::open(&cell.location).expect("memory");
     let refusal = memory.scale().expect_err("another revision");
     assert_eq!(refusal.kind, RefusalKind::System);
-    assert_eq!(refusal.finding.present, Some((REVISION + 1).to_string()));
+    assert_eq!(refusal.finding.found, Some((REVISION + 1).to_string()));
     let nowhere = CellPlace {
         file: "/nowhere".into(),
         ..cell.location.clone()
