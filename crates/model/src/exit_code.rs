@@ -1,32 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Exit codes of `rampart` and `rampart-meter`. They are part of the stable interface.
 
-/// What a program's exit code says.
+/// The exit code of a program. `crates/rampart/src/failure.rs` maps every error to one of these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ExitCode {
-    /// All that was asked was done.
+    /// Everything that was asked was done.
     Success = 0,
     /// An error of the environment, or a bug.
     Failure = 1,
-    /// The arguments or the plan make no sense; nothing was changed or measured.
+    /// The arguments or the plan are invalid; nothing was changed or measured.
     Usage = 2,
-    /// Everything was measured, and a verdict the user asked for (`--deadline`) is not `holds`.
+    /// Everything was measured, and the verdict on a deadline that the user gave (`--deadline` or
+    /// the plan) is not `holds`.
     VerdictNegative = 3,
-    /// Something that the work needs is missing, the machine does not fit the plan, a check found a
-    /// problem, or something of an applied plan does not hold; the message names it and the fix.
+    /// Something that the work needs is missing, the machine does not fit the plan, a check found
+    /// an error, or an applied plan does not hold any more; the message names it and the fix.
     PreconditionMissing = 4,
     /// The work ended early (Ctrl-C, or a part of it failed); what was measured is kept.
     Partial = 5,
-    /// The machine that the work ran on panicked, hung, ended or never came up; what came back
-    /// until then is kept.
+    /// The machine that the work ran on panicked, hung, ended or never came up; results that
+    /// arrived before are kept.
     MachineLost = 6,
-    /// Interrupted a second time, at once (128 + SIGINT).
+    /// Interrupted a second time (128 + SIGINT).
     Interrupted = 130,
 }
 
 impl ExitCode {
-    /// Each of them.
+    /// Every exit code.
     pub const ALL: [Self; 8] = [
         Self::Success,
         Self::Failure,
@@ -38,8 +39,38 @@ impl ExitCode {
         Self::Interrupted,
     ];
 
-    /// What one of the programs ended with; [`ExitCode::Failure`] for a status that is none of
-    /// theirs, as that of a program that was killed.
+    /// Returns the code of work that may have ended early.
+    #[must_use]
+    pub const fn of_work(complete: bool) -> Self {
+        if complete {
+            Self::Success
+        } else {
+            Self::Partial
+        }
+    }
+
+    /// Returns the code of a check of the machine or a plan.
+    #[must_use]
+    pub const fn of_check(passed: bool) -> Self {
+        if passed {
+            Self::Success
+        } else {
+            Self::PreconditionMissing
+        }
+    }
+
+    /// Returns the code of work on `total` parts of which `failed` failed.
+    #[must_use]
+    pub const fn of_parts(failed: usize, total: usize) -> Self {
+        match failed {
+            0 => Self::Success,
+            _ if failed == total => Self::PreconditionMissing,
+            _ => Self::Partial,
+        }
+    }
+
+    /// Returns the exit code of a program of Rampart; [`ExitCode::Failure`] for any other status,
+    /// such as that of a killed program.
     #[cfg(feature = "std")]
     #[must_use]
     pub fn from_status(status: std::process::ExitStatus) -> Self {
@@ -64,7 +95,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_is_one_of_ours_or_a_failure() {
+    fn parts_that_failed_decide_the_code() {
+        assert_eq!(ExitCode::of_parts(0, 0), ExitCode::Success);
+        assert_eq!(ExitCode::of_parts(1, 2), ExitCode::Partial);
+        assert_eq!(ExitCode::of_parts(2, 2), ExitCode::PreconditionMissing);
+    }
+
+    #[test]
+    fn an_unknown_status_is_a_failure() {
         for code in ExitCode::ALL {
             let status = ExitStatus::from_raw(i32::from(code as u8) << 8);
             assert_eq!(ExitCode::from_status(status), code);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The command: arguments, dispatch, terminal output. Everything else is in the libraries.
+//! The command: arguments, dispatch, exit code. Everything else is in the libraries.
 
 mod arguments;
 mod commands;
@@ -14,7 +14,7 @@ use crate::arguments::{Arguments, Command};
 
 fn main() -> std::process::ExitCode {
     let arguments = Arguments::parse();
-    // Before anything is started that would inherit the lack of them.
+    // Before any child process inherits the restricted affinity.
     rampart_host::reach_isolated_cpus();
     let colour = output::choose_colour(arguments.color);
     if let Some(result) = commands::on::elsewhere(&arguments.command, colour) {

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Standard output is the result, standard error the rest. The only place that writes to either.
+//! The only functions that write to standard output (results) and standard error (messages).
 
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
 use anyhow::Context;
+use rampart_model::{Finding, Severity};
+use serde::Serialize;
 
 use crate::arguments::Color;
 
 /// Writes a result to standard output.
 ///
 /// # Errors
-/// If the reader went away.
+/// If standard output is closed.
 pub(crate) fn print(text: &str) -> io::Result<()> {
     let mut stdout = anstream::stdout().lock();
     stdout.write_all(text.as_bytes())?;
@@ -21,21 +23,37 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
     stdout.flush()
 }
 
-/// Writes a remark to standard error. If even that fails there is nobody to tell.
+/// Writes a document to standard output as JSON.
+pub(crate) fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
+    Ok(print(&serde_json::to_string_pretty(document)?)?)
+}
+
+/// Writes a finding to standard error.
+pub(crate) fn finding(finding: &Finding) {
+    let severity = match finding.severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+        Severity::Note => "note",
+    };
+    say(&format!("{severity}: {finding}"));
+}
+
+/// Writes a message to standard error. A closed standard error is not an error.
 pub(crate) fn say(text: &str) {
     let _ = writeln!(anstream::stderr().lock(), "{text}");
 }
 
-/// Writes a result to a file, or to standard output.
+/// Writes a result to a file, or to standard output if `path` is `None`.
 pub(crate) fn write(path: Option<&Path>, text: &str) -> anyhow::Result<()> {
     match path {
         Some(path) => rampart_evaluate::replace(path, text.as_bytes())
-            .with_context(|| format!("{}: cannot be written", path.display())),
+            .with_context(|| format!("cannot write {}", path.display())),
         None => Ok(print(text)?),
     }
 }
 
-/// Decides on colour for everything printed from here on, and tells whether results have it.
+/// Chooses whether output is coloured from here on. Returns whether results on standard output
+/// are.
 pub(crate) fn choose_colour(color: Color) -> bool {
     let choice = match color {
         Color::Auto => anstream::ColorChoice::Auto,
@@ -46,7 +64,7 @@ pub(crate) fn choose_colour(color: Color) -> bool {
     match color {
         Color::Always => true,
         Color::Never => false,
-        // anstream strips colour where NO_COLOR or a dumb terminal says so.
+        // anstream removes colour if NO_COLOR is set or the terminal has none.
         Color::Auto => io::stdout().is_terminal(),
     }
 }

@@ -116,7 +116,7 @@ fn bad_arguments_exit_with_2_and_name_the_place() {
 const ABSENT_CPU: &str = "[[domain]]\nname = \"press\"\nkind = \"task\"\ncpus = \"9999\"\n";
 
 #[test]
-fn what_is_missing_exits_with_4_and_says_what_mends_it() {
+fn a_missing_precondition_exits_with_4_and_names_the_fix() {
     for (arguments, named) in [
         (
             vec!["measure", "wakeup", "--cpus", "9999", "--for", "1s"],
@@ -139,7 +139,7 @@ fn what_is_missing_exits_with_4_and_says_what_mends_it() {
         .env("RAMPART_METER", "/nowhere/rampart-meter")
         .finish()
         .expect("rampart starts");
-    check(&output, 4, "make build", "no meter");
+    check(&output, 4, "RAMPART_METER", "no meter");
 }
 
 #[test]

@@ -168,7 +168,7 @@ fn a_program_runs_in_its_domain() {
         state,
         &["run", "press", "--", "/nowhere"],
         4,
-        &["/nowhere: cannot be started"],
+        &["cannot start /nowhere:"],
     );
     for (word, named) in [
         (ActivePlanState::Begun, "being applied"),

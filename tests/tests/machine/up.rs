@@ -243,10 +243,7 @@ run = [\"sh\", \"-c\", \"exit 3\"]
     );
     let text = stdout(&output, 5);
     assert!(text.contains("stubborn  running"), "{text}");
-    assert!(
-        text.contains("/nowhere/program: cannot be started"),
-        "{text}"
-    );
+    assert!(text.contains("cannot start /nowhere/program:"), "{text}");
     let short = await_record(state, "short", |record| {
         record.state == SupervisedState::Ended
     });

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use rampart_domain::DomainError;
 use rampart_host::HostError;
-use rampart_model::{ExitCode, Finding};
+use rampart_model::Finding;
 use rampart_plan::PlanError;
 
 /// Why a program is not where a plan wants it.
@@ -59,20 +59,6 @@ impl SuperviseError {
             action,
             path,
             cause,
-        }
-    }
-
-    /// The exit code of a command that ends with this.
-    #[must_use]
-    pub const fn exit_code(&self) -> ExitCode {
-        match self {
-            Self::Usage(_) => ExitCode::Usage,
-            Self::Missing(_)
-            | Self::Host(_)
-            | Self::Domain(_)
-            | Self::Plan(_)
-            | Self::NotStarted { .. } => ExitCode::PreconditionMissing,
-            Self::File { .. } => ExitCode::Failure,
         }
     }
 }

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rampart_agent::AgentError;
-use rampart_model::ExitCode;
 
 use crate::sim::SimError;
 
@@ -108,28 +107,5 @@ fn in_words(text: &str) -> String {
         String::new()
     } else {
         format!("; ssh says: {text}")
-    }
-}
-
-impl BenchError {
-    /// The exit code that tells it.
-    #[must_use]
-    pub fn exit_code(&self) -> ExitCode {
-        match self {
-            Self::NoSsh { .. }
-            | Self::NotConnected { .. }
-            | Self::Unfit { .. }
-            | Self::NoProgram { .. } => ExitCode::PreconditionMissing,
-            Self::Agent {
-                source: AgentError::Lost(_) | AgentError::Silent(_),
-                ..
-            }
-            | Self::Hung { .. } => ExitCode::MachineLost,
-            Self::Interrupted(_) => ExitCode::Partial,
-            Self::Agent { .. } | Self::ProgramFailed { .. } | Self::File { .. } => {
-                ExitCode::Failure
-            }
-            Self::Sim(error) => error.exit_code(),
-        }
     }
 }

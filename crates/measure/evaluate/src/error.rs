@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rampart_model::{Condition, CpuSet, ExitCode, Finding, Nanos};
+use rampart_model::{Condition, CpuSet, Finding, Nanos};
 
 /// Why there is no evaluation.
 #[derive(Debug, thiserror::Error)]
@@ -184,41 +184,4 @@ fn list(findings: &[Finding]) -> String {
         .iter()
         .map(|finding| format!("\n  {finding}"))
         .collect()
-}
-
-impl EvaluateError {
-    /// The exit code that tells it.
-    #[must_use]
-    pub fn exit_code(&self) -> ExitCode {
-        match self {
-            Self::CpusUnusable { .. }
-            | Self::NoOtherCpu { .. }
-            | Self::TooShort { .. }
-            | Self::TooShortToCompare { .. }
-            | Self::NotInPlan { .. }
-            | Self::TooShortForDisturbances { .. }
-            | Self::NoSuchDisturbance { .. }
-            | Self::BadPlan { .. }
-            | Self::OutputTaken { .. } => ExitCode::Usage,
-            Self::NoCpu
-            | Self::DomainUnavailable { .. }
-            | Self::NothingInPlan { .. }
-            | Self::PlanIsActive { .. }
-            | Self::AnotherPlanIsActive { .. }
-            | Self::Host(_)
-            | Self::Load(_) => ExitCode::PreconditionMissing,
-            Self::Domain(rampart_domain::DomainError::Refused(refusal)) => {
-                if refusal.kind == rampart_model::RefusalKind::BadPlan {
-                    ExitCode::Usage
-                } else {
-                    ExitCode::PreconditionMissing
-                }
-            }
-            Self::Output { .. }
-            | Self::Unreadable { .. }
-            | Self::NotAnEvaluation { .. }
-            | Self::Silent { .. }
-            | Self::Domain(_) => ExitCode::Failure,
-        }
-    }
 }

@@ -13,7 +13,7 @@ use rampart_host::{MachineRoot, read_machine};
 use rampart_load::{Blocks, BlocksError, BlocksOutcome, BlocksProgress};
 use rampart_model::{
     BLOCKING_SCHEMA_VERSION, BlockKind, BlockPlan, BlockSpan, BlockSpread, Blocking, CpuId, CpuSet,
-    ExitCode, Nanos, RefusalKind, plural,
+    ExitCode, Nanos, plural,
 };
 
 use crate::arguments::ShowProgress;
@@ -136,10 +136,7 @@ impl BlockOptions {
         };
         match plan.findings().into_iter().next() {
             None => Ok(plan),
-            Some(finding) => Err(Failure::new(
-                ExitCode::Usage,
-                anyhow::anyhow!("--{finding}"),
-            )),
+            Some(finding) => Err(Failure::usage(format!("--{finding}"))),
         }
     }
 }
@@ -160,9 +157,8 @@ fn seed_from_time() -> u64 {
 pub(crate) fn run(arguments: &BlockArguments) -> Result<ExitCode, Failure> {
     // Who only stops CPUs says which; `blocktest` is there to be tried.
     if arguments.blocks.cpus.is_none() {
-        return Err(Failure::new(
-            ExitCode::Usage,
-            anyhow::anyhow!("block: no CPU to stop is named; write it, as --cpus 1"),
+        return Err(Failure::usage(
+            "block: no CPU is given; fix: add --cpus CPUS",
         ));
     }
     let program = super::meter_program()?;
@@ -175,8 +171,8 @@ pub(crate) fn run(arguments: &BlockArguments) -> Result<ExitCode, Failure> {
         .go()
         .and_then(|()| follow(&mut blocks, &plan, (style, &bar), &stop));
     bar.finish_and_clear();
-    result.map_err(failure)?;
-    let outcome = blocks.finish().map_err(failure)?;
+    result?;
+    let outcome = blocks.finish()?;
     if arguments.json {
         let document = Blocking {
             schema_version: BLOCKING_SCHEMA_VERSION,
@@ -186,23 +182,19 @@ pub(crate) fn run(arguments: &BlockArguments) -> Result<ExitCode, Failure> {
             count: outcome.count,
             findings: outcome.findings,
         };
-        output::print(&serde_json::to_string_pretty(&document)?)?;
+        output::print_json(&document)?;
     } else {
         output::print(&text(&plan, &outcome))?;
         for finding in &outcome.findings {
-            output::say(&format!("rampart: {finding}"));
+            output::finding(finding);
         }
     }
-    Ok(if outcome.count < plan.count {
-        ExitCode::Partial
-    } else {
-        ExitCode::Success
-    })
+    Ok(ExitCode::of_work(outcome.count >= plan.count))
 }
 
 /// Gets the blocks ready, and says what is about to be done to the machine.
 pub(crate) fn begin(program: &Path, plan: &BlockPlan) -> Result<Blocks, Failure> {
-    let blocks = Blocks::start(program, plan).map_err(failure)?;
+    let blocks = Blocks::start(program, plan)?;
     let how = match blocks.kind() {
         BlockKind::Module => "the kernel module blocksys: interrupts and preemption off",
         BlockKind::Spin => "a spinning thread of FIFO 99: other threads wait, interrupts do not",
@@ -259,16 +251,6 @@ fn follow(
             output::say(&format!("block {number} of {}", plan.count));
         }
     }
-}
-
-/// The exit code that belongs to a reason.
-pub(crate) fn failure(error: BlocksError) -> Failure {
-    let code = match &error {
-        BlocksError::Refused(refusal) if refusal.kind == RefusalKind::BadPlan => ExitCode::Usage,
-        BlocksError::Refused(_) | BlocksError::NotStarted { .. } => ExitCode::PreconditionMissing,
-        _ => ExitCode::Failure,
-    };
-    Failure::new(code, error)
 }
 
 fn text(plan: &BlockPlan, outcome: &BlocksOutcome) -> String {

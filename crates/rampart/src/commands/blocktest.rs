@@ -102,10 +102,10 @@ pub(crate) fn run(arguments: &BlocktestArguments) -> Result<ExitCode, Failure> {
         ..
     } = test;
     if let Some(error) = failed {
-        return Err(block::failure(error));
+        return Err(error.into());
     }
     let measurement = measured?;
-    let outcome = blocks.finish().map_err(block::failure)?;
+    let outcome = blocks.finish()?;
     let cpus = latencies.judge(
         &outcome.made,
         &plan.cpus,
@@ -129,18 +129,14 @@ pub(crate) fn run(arguments: &BlocktestArguments) -> Result<ExitCode, Failure> {
             cpus,
             findings: weaknesses,
         };
-        output::print(&serde_json::to_string_pretty(&document)?)?;
+        output::print_json(&document)?;
     } else {
         output::print(&text(&cpus, &plan, outcome.count))?;
         for finding in &weaknesses {
-            output::say(&format!("rampart: {finding}"));
+            output::finding(finding);
         }
     }
-    Ok(if outcome.count < plan.count {
-        ExitCode::Partial
-    } else {
-        ExitCode::Success
-    })
+    Ok(ExitCode::of_work(outcome.count >= plan.count))
 }
 
 fn meter_plan(arguments: &BlocktestArguments, plan: &BlockPlan, watched: &CpuSet) -> MeterPlan {

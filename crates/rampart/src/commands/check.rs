@@ -31,7 +31,7 @@ pub(crate) fn run(arguments: &Check, colour: bool) -> Result<ExitCode, Failure> 
     };
     let check = rampart_rules::check(subject, &isolation, chosen_by, VERSION);
     if arguments.json {
-        output::print(&serde_json::to_string_pretty(&check)?)?;
+        output::print_json(&check)?;
     } else {
         let options = TextOptions {
             verbose: arguments.verbose,
@@ -39,9 +39,5 @@ pub(crate) fn run(arguments: &Check, colour: bool) -> Result<ExitCode, Failure> 
         };
         output::print(&check_text(&check, options))?;
     }
-    Ok(if check.is_unfit() {
-        ExitCode::PreconditionMissing
-    } else {
-        ExitCode::Success
-    })
+    Ok(ExitCode::of_check(!check.is_unfit()))
 }

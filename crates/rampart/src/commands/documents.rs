@@ -32,7 +32,7 @@ pub(crate) fn schema(arguments: &Schema) -> Result<ExitCode, Failure> {
         Document::CellDescription => schema_for!(rampart_cells::describe::Description),
         Document::Cell => schema_for!(rampart_cells::operate::CellReport),
     };
-    output::print(&serde_json::to_string_pretty(&schema)?)?;
+    output::print_json(&schema)?;
     Ok(ExitCode::Success)
 }
 

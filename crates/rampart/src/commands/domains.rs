@@ -12,7 +12,7 @@ pub(crate) fn run(arguments: &Domains) -> Result<ExitCode, Failure> {
     let machine = read_machine(&MachineRoot::system());
     let domains = rampart_domain::availability(&machine);
     if arguments.json {
-        output::print(&serde_json::to_string_pretty(&domains)?)?;
+        output::print_json(&domains)?;
     } else {
         output::print(&text(&domains))?;
     }

@@ -11,9 +11,9 @@ use rampart_evaluate::{
 use rampart_model::{
     Condition, Evaluation, ExitCode, LoadKind, LoadLocation, Question, VerdictOutcome,
 };
+use rampart_supervise::PlanFile;
 
 use super::evaluate_plan::{Switch, selections};
-use super::plan::ReadPlan;
 use super::report::render;
 use crate::arguments::{Evaluate, Format, Loads, Wish};
 use crate::failure::Failure;
@@ -66,7 +66,7 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
     Ok(exit_code(&evaluation))
 }
 
-fn request(arguments: &Evaluate, read: Option<&ReadPlan>) -> Result<Request, Failure> {
+fn request(arguments: &Evaluate, read: Option<&PlanFile>) -> Result<Request, Failure> {
     let disturbances = arguments.disturb.as_ref().map(|wishes| {
         let mut wishes: Vec<_> = wishes
             .iter()
@@ -165,7 +165,8 @@ pub(crate) fn exit_code(evaluation: &Evaluation) -> ExitCode {
             && evaluation.plan.deadline_is_named(&verdict.domain)
     });
     if missed {
-        return ExitCode::VerdictNegative;
+        ExitCode::VerdictNegative
+    } else {
+        ExitCode::Success
     }
-    ExitCode::Success
 }

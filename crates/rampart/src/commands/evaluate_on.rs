@@ -35,13 +35,10 @@ fn crash_wanted(arguments: &Evaluate) -> Result<bool, Failure> {
         (BenchSelection::Sim(_), named) => Ok(named.unwrap_or(true)),
         (_, None | Some(false)) => Ok(false),
         (BenchSelection::Ssh(_), Some(true)) if arguments.allow_crash => Ok(true),
-        (bench, Some(true)) => Err(Failure::new(
-            ExitCode::Usage,
-            anyhow::anyhow!(
-                "--disturb crash:host: makes the kernel panic, and the bench is {bench}; it is \
-                 done with --on sim, or with --on ssh:HOST and --allow-crash"
-            ),
-        )),
+        (bench, Some(true)) => Err(Failure::usage(format!(
+            "--disturb crash:host makes the kernel of {bench} panic; fix: add --on sim, or --on \
+             ssh:HOST and --allow-crash"
+        ))),
     }
 }
 
@@ -130,9 +127,8 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
         (Ok(status), _) => (Some(ExitCode::from_status(status)), None),
         (Err(_), Some((signs, at))) if crash => (None, Some(crash_record(&elsewhere, &signs, at)?)),
         (Err(error), _) => {
-            let code = error.exit_code();
             let lost = lost_finding(&error);
-            output::say(&format!("rampart: {error}"));
+            let code = Failure::from(error).report();
             if path.join(DOCUMENT).exists() {
                 let mut evaluation = read(&path)?;
                 evaluation.findings.push(lost);

@@ -3,16 +3,15 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use clap::Args;
 use rampart_evaluate::{PlanRequest, PlanSwitch};
 use rampart_host::{HostError, MachineRoot, StateDirectory};
 use rampart_model::{
-    ActivePlan, ChangeList, DomainSelection, ExitCode, Finding, PlanChange, Severity, StepAction,
+    ActivePlan, ChangeList, DomainSelection, Finding, PlanChange, Severity, StepAction,
 };
+use rampart_supervise::{PlanFile, read_plan_text};
 
-use super::apply::{application, change_list, refuse};
-use super::plan::{ReadPlan, read_plan_text};
+use super::VERSION;
 use crate::failure::Failure;
 
 /// The plan to measure.
@@ -56,25 +55,23 @@ impl PlanOptions {
     fn text(&self, file: &Path) -> Result<String, Failure> {
         match &self.plan_text {
             Some(text) => Ok(text.clone()),
-            None => std::fs::read_to_string(file)
-                .with_context(|| format!("{}: the plan cannot be read", file.display()))
-                .map_err(|error| Failure::new(ExitCode::Usage, error)),
+            None => Ok(read_plan_text(file)?),
         }
     }
 
     /// The plan on this machine; none where none is named.
-    pub(crate) fn read(&self) -> Result<Option<ReadPlan>, Failure> {
+    pub(crate) fn read(&self) -> Result<Option<PlanFile>, Failure> {
         let Some(file) = &self.plan else {
             return Ok(None);
         };
         let text = self.text(file)?;
-        let read = read_plan_text(file, text, &MachineRoot::system())?;
-        refuse(&read)?;
+        let read = PlanFile::from_text(file, text, &MachineRoot::system())?;
+        read.check_fit()?;
         Ok(Some(read))
     }
 
     /// What is asked of the evaluation of a plan.
-    pub(crate) fn request(&self, read: &ReadPlan, domains: &[String]) -> PlanRequest {
+    pub(crate) fn request(&self, read: &PlanFile, domains: &[String]) -> PlanRequest {
         let compares = self.before_after || self.ablate;
         PlanRequest {
             file: read.file.clone(),
@@ -84,7 +81,7 @@ impl PlanOptions {
             before_after: self.before_after,
             ablate: self.ablate,
             steps: if compares {
-                change_list(&MachineRoot::system(), read).steps
+                read.change_list(&MachineRoot::system(), VERSION).steps
             } else {
                 Vec::new()
             },
@@ -94,16 +91,16 @@ impl PlanOptions {
 
 /// Applies a plan as `rampart apply` does, and takes it back as `rampart release` does.
 #[derive(Debug)]
-pub(crate) struct Switch<'a>(pub(crate) &'a ReadPlan);
+pub(crate) struct Switch<'a>(pub(crate) &'a PlanFile);
 
 impl PlanSwitch for Switch<'_> {
     fn apply(&self, leave_out: &[PlanChange]) -> Result<ActivePlan, Box<Finding>> {
         // As the machine is now: numbers of threads and interrupts move.
-        let mut changes = change_list(&MachineRoot::system(), self.0);
+        let mut changes = self.0.change_list(&MachineRoot::system(), VERSION);
         leave(&mut changes, leave_out);
-        let application = application(self.0, &changes);
-        rampart_host::apply(&StateDirectory::standard(), &application, &mut |_| {})
-            .map_err(|error| problem(&self.0.file, &error))
+        let state = StateDirectory::standard();
+        let applied = self.0.apply(&changes, &state, VERSION, &mut |_| {});
+        applied.map_err(|error| problem(&self.0.file, &error))
     }
 
     fn release(&self) -> Result<Vec<Finding>, Box<Finding>> {
@@ -142,12 +139,9 @@ pub(crate) fn selections(domains: &[String]) -> Result<Vec<DomainSelection>, Fai
     domains
         .iter()
         .map(|domain| {
-            domain.parse().map_err(|error| {
-                Failure::new(
-                    ExitCode::Usage,
-                    anyhow::Error::new(error).context(format!("--domains {domain}")),
-                )
-            })
+            domain
+                .parse()
+                .map_err(|error| Failure::usage(format!("--domains {domain}: {error}")))
         })
         .collect()
 }

@@ -6,7 +6,7 @@ mod plan;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use rampart_domain::{DomainError, export_libvirt};
+use rampart_domain::export_libvirt;
 use rampart_host::{MachineRoot, read_machine};
 use rampart_model::{CpuSet, DomainKind, DomainSelection, ExitCode, Topology};
 use rampart_plan::Engine;
@@ -128,7 +128,7 @@ fn write_libvirt(arguments: &Libvirt) -> Result<ExitCode, Failure> {
         .as_deref()
         .unwrap_or("vm")
         .parse()
-        .map_err(|error| Failure::new(ExitCode::Usage, error))?;
+        .map_err(Failure::usage)?;
     if domain.kind != DomainKind::Vm {
         return Err(Failure::usage(format!(
             "export libvirt: the domain `{domain}` is no guest; write vm, vm:noisy or vm:tcg",
@@ -179,17 +179,10 @@ fn write_libvirt(arguments: &Libvirt) -> Result<ExitCode, Failure> {
         &housekeeping,
         &meter,
         &arguments.out,
-    )
-    .map_err(|error| {
-        let code = match error {
-            DomainError::Unavailable(_) => ExitCode::PreconditionMissing,
-            _ => ExitCode::Failure,
-        };
-        Failure::new(code, error)
-    })?;
+    )?;
     output::print(&format!("{}\n", exported.xml.display()))?;
     for finding in &exported.findings {
-        output::say(&format!("rampart: {finding}"));
+        output::finding(finding);
     }
     output::say(&format!(
         "rampart: its initramfs is {}; define it with: virsh define {}",

@@ -8,9 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use rampart_model::{ExitCode, Nanos};
-use rampart_peers::{
-    PeerError, PeerMeasurement, PeerQuantile, PeerSeries, read_cyclictest, read_rtla,
-};
+use rampart_peers::{PeerMeasurement, PeerQuantile, PeerSeries, read_cyclictest, read_rtla};
 
 use crate::failure::Failure;
 use crate::output;
@@ -50,20 +48,14 @@ pub(crate) fn run(arguments: &Import) -> Result<ExitCode, Failure> {
         Tool::Rtla => read_rtla(&text),
         Tool::Cyclictest => read_cyclictest(&text, arguments.nanoseconds),
     }
-    .map_err(|error: PeerError| {
-        let location = arguments.file.display().to_string();
-        Failure::new(
-            ExitCode::Usage,
-            anyhow::Error::from(error).context(location),
-        )
-    })?;
+    .map_err(|error| Failure::usage(format!("{}: {error}", arguments.file.display())))?;
     if arguments.json {
-        output::print(&serde_json::to_string_pretty(&measurement)?)?;
+        output::print_json(&measurement)?;
     } else {
         output::print(&summary(&measurement))?;
     }
     for finding in &measurement.findings {
-        output::say(&format!("rampart: {finding}"));
+        output::finding(finding);
     }
     Ok(ExitCode::Success)
 }
@@ -75,7 +67,7 @@ fn read(file: &Path) -> anyhow::Result<String> {
     } else {
         std::fs::File::open(file).and_then(|mut file| file.read_to_end(&mut bytes))
     };
-    read.with_context(|| format!("{}: cannot be read", file.display()))?;
+    read.with_context(|| format!("cannot read {}", file.display()))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 

@@ -24,7 +24,7 @@ pub(crate) fn run(arguments: &Knobs) -> Result<ExitCode, Failure> {
         catalogue.knobs.retain(|knob| knob.name == *name);
     }
     if arguments.json {
-        output::print(&serde_json::to_string_pretty(&catalogue)?)?;
+        output::print_json(&catalogue)?;
     } else {
         output::print(&list_text(&catalogue))?;
     }
@@ -33,5 +33,5 @@ pub(crate) fn run(arguments: &Knobs) -> Result<ExitCode, Failure> {
 
 fn unknown(name: &str) -> Failure {
     let (what, fix) = rampart_rules::unknown(name);
-    Failure::new(ExitCode::Usage, anyhow::anyhow!("{what}; {fix}"))
+    Failure::usage(format!("{what}; {fix}"))
 }

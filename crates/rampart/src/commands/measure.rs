@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &Measure, colour: bool) -> Result<ExitCode, Failure
         output::write(Some(path), &csv(&measurement))?;
     }
     if arguments.json {
-        output::print(&serde_json::to_string_pretty(&measurement)?)?;
+        output::print_json(&measurement)?;
     } else {
         let options = TerminalOptions {
             width: terminal_width(),
@@ -63,13 +63,9 @@ pub(crate) fn run(arguments: &Measure, colour: bool) -> Result<ExitCode, Failure
         output::print(&(text(&measurement) + &causes))?;
     }
     for finding in &measurement.findings {
-        output::say(&format!("rampart: {finding}"));
+        output::finding(finding);
     }
-    Ok(if measurement.ended_early {
-        ExitCode::Partial
-    } else {
-        ExitCode::Success
-    })
+    Ok(ExitCode::of_work(!measurement.ended_early))
 }
 
 fn plan(arguments: &Measure, usable: &CpuSet) -> MeterPlan {

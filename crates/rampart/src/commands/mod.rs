@@ -30,31 +30,27 @@ pub(crate) mod up;
 
 use std::path::PathBuf;
 
-use rampart_model::ExitCode;
-
 use crate::failure::Failure;
 
-/// Version of the tool in its documents.
+/// The version that documents name.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The static meter program: named by `RAMPART_METER`, or beside this program.
+/// Returns the path of the static meter program: `RAMPART_METER`, or beside this program.
+///
+/// # Errors
+/// If the program does not exist.
 fn meter_program() -> Result<PathBuf, Failure> {
     let candidate = match std::env::var_os("RAMPART_METER") {
         Some(named) => PathBuf::from(named),
-        None => std::env::current_exe()
-            .map(|program| program.with_file_name("rampart-meter"))
-            .map_err(Failure::from)?,
+        None => std::env::current_exe().map(|program| program.with_file_name("rampart-meter"))?,
     };
-    let absolute = std::path::absolute(&candidate).map_err(Failure::from)?;
+    let absolute = std::path::absolute(&candidate)?;
     if absolute.is_file() {
         return Ok(absolute);
     }
-    Err(Failure::new(
-        ExitCode::PreconditionMissing,
-        anyhow::anyhow!(
-            "{}: the meter program is not there; build both with `make build`, keep them in one \
-             directory, or name it in RAMPART_METER",
-            absolute.display()
-        ),
-    ))
+    Err(Failure::precondition(format!(
+        "{}: the program rampart-meter does not exist; fix: install it beside rampart, or set \
+         RAMPART_METER to its path",
+        absolute.display()
+    )))
 }

@@ -79,7 +79,7 @@ pub(crate) fn run(arguments: &MoveArguments) -> Result<ExitCode, Failure> {
         }
     }
     if arguments.json {
-        output::print(&serde_json::to_string_pretty(&placed)?)?;
+        output::print_json(&placed)?;
     } else {
         output::print(&text(&placed))?;
         say_notes(&placed);
@@ -88,11 +88,7 @@ pub(crate) fn run(arguments: &MoveArguments) -> Result<ExitCode, Failure> {
         .iter()
         .filter(|thread| thread.refused.is_some())
         .count();
-    Ok(match refused {
-        0 => ExitCode::Success,
-        count if count == placed.len() => ExitCode::PreconditionMissing,
-        _ => ExitCode::Partial,
-    })
+    Ok(ExitCode::of_parts(refused, placed.len()))
 }
 
 /// The processes or threads that are meant, those first that are named.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use rampart_bench::sim::{Architecture, Sim, SimOptions, USUAL_CPUS, USUAL_MEBIBYTES};
-use rampart_bench::{BenchError, BenchSelection, Machine, Patience, Programs, Ssh, carry};
+use rampart_bench::{BenchSelection, Machine, Patience, Programs, Ssh, carry};
 use rampart_model::{CpuSet, ExitCode, Nanos};
 
 use crate::arguments::Command;
@@ -56,12 +56,6 @@ const WITH_VALUE: [&str; 6] = [
     "--sim-append",
     "--color",
 ];
-
-impl From<BenchError> for Failure {
-    fn from(error: BenchError) -> Self {
-        Self::new(error.exit_code(), error)
-    }
-}
 
 /// A machine that is not this one.
 #[derive(Debug)]
@@ -198,14 +192,10 @@ pub(crate) fn elsewhere(command: &Command, colour: bool) -> Option<Result<ExitCo
         return None;
     }
     if let Some((name, _)) = files.iter().find(|(_, file)| file.is_some()) {
-        return Some(Err(Failure::new(
-            ExitCode::Usage,
-            anyhow::anyhow!(
-                "{name}: files do not come back from {}; take the document from standard output \
-                 with --json, or use `rampart evaluate --on`",
-                on.on
-            ),
-        )));
+        return Some(Err(Failure::usage(format!(
+            "{name}: no file is copied back from {}; fix: use --json, or rampart evaluate --on {}",
+            on.on, on.on
+        ))));
     }
     let patience = Patience::with_quiet(Duration::from_nanos(quiet.0));
     Some(relay(on, patience, colour))

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rampart plan`: propose, check and show the plan of a machine.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::Context;
 use clap::{Args, Subcommand};
-use rampart_host::{MachineRoot, read_environment, read_machine};
-use rampart_model::{
-    Environment, ExitCode, Machine, Plan, PlanFinding, ResolvedPlan, Severity, plural,
-};
-use rampart_plan::{PictureOptions, Places, Wish};
+use rampart_host::read_machine;
+use rampart_model::{ExitCode, PlanFinding, ResolvedPlan, Severity, plural};
+use rampart_plan::{PictureOptions, Wish};
+use rampart_supervise::PlanFile;
 
 use crate::commands::recorded::RecordedMachine;
 use crate::failure::Failure;
@@ -114,8 +112,7 @@ fn write_proposal(arguments: &Propose) -> Result<ExitCode, Failure> {
         containers: arguments.containers,
         guests: arguments.guests,
     };
-    let proposal = rampart_plan::propose(&machine, &wish)
-        .map_err(|error| Failure::new(ExitCode::PreconditionMissing, error))?;
+    let proposal = rampart_plan::propose(&machine, &wish)?;
     let text = proposal.to_toml();
     let Some(file) = &arguments.out else {
         output::print(&text)?;
@@ -137,94 +134,21 @@ fn write_proposal(arguments: &Propose) -> Result<ExitCode, Failure> {
     Ok(ExitCode::Success)
 }
 
-/// A plan with all that is needed to speak of it.
-#[derive(Debug)]
-pub(crate) struct ReadPlan {
-    /// As it was named.
-    pub(crate) file: String,
-    /// From the root.
-    pub(crate) path: String,
-    pub(crate) text: String,
-    locations: Places,
-    pub(crate) plan: Plan,
-    pub(crate) machine: Machine,
-    pub(crate) environment: Environment,
-    pub(crate) resolved: ResolvedPlan,
-}
-
-impl ReadPlan {
-    /// Where in the file a domain is.
-    pub(crate) fn place(&self, domain: Option<&str>) -> String {
-        match self.locations.line(domain) {
-            Some(line) => format!("{}:{line}", self.file),
-            None => self.file.clone(),
-        }
-    }
-}
-
-/// Reads a plan and resolves it on a machine.
-pub(crate) fn read_plan(file: &Path, root: &MachineRoot) -> Result<ReadPlan, Failure> {
-    let text = std::fs::read_to_string(file)
-        .with_context(|| format!("{}: the plan cannot be read", file.display()))
-        .map_err(|error| Failure::new(ExitCode::Usage, error))?;
-    read_plan_text(file, text, root)
-}
-
-/// The same of a text that came from that file.
-pub(crate) fn read_plan_text(
-    file: &Path,
-    text: String,
-    root: &MachineRoot,
-) -> Result<ReadPlan, Failure> {
-    let plan = rampart_plan::parse(&text, &file.display().to_string())
-        .map_err(|error| Failure::new(ExitCode::Usage, error))?;
-    let machine = read_machine(root);
-    let environment = read_environment(root, &guest_kernels(&plan));
-    let path = std::path::absolute(file)?;
-    let path = path.to_str().ok_or_else(|| {
-        Failure::usage(format!(
-            "{}: its path is no UTF-8, and could not be written into a file; rename it",
-            file.display()
-        ))
-    })?;
-    Ok(ReadPlan {
-        path: path.to_owned(),
-        file: file.display().to_string(),
-        locations: Places::of(&text),
-        resolved: rampart_plan::resolve(&machine, &plan, &environment),
-        text,
-        plan,
-        machine,
-        environment,
-    })
-}
-
-fn guest_kernels(plan: &Plan) -> Vec<PathBuf> {
-    plan.domains
-        .iter()
-        .filter_map(|domain| domain.kernel.as_ref().map(PathBuf::from))
-        .collect()
-}
-
 fn outcome(resolved: &ResolvedPlan) -> ExitCode {
-    if resolved.is_refused() {
-        ExitCode::PreconditionMissing
-    } else {
-        ExitCode::Success
-    }
+    ExitCode::of_check(!resolved.is_refused())
 }
 
 fn check(arguments: &Check) -> Result<ExitCode, Failure> {
-    let read = read_plan(&arguments.plan, &arguments.recorded.root()?)?;
+    let read = PlanFile::read(&arguments.plan, &arguments.recorded.root()?)?;
     let findings = &read.resolved.findings;
     if arguments.json {
-        output::print(&serde_json::to_string_pretty(&read.resolved)?)?;
+        output::print_json(&read.resolved)?;
         return Ok(outcome(&read.resolved));
     }
     let file = arguments.plan.display();
     let mut text = String::new();
     for finding in findings {
-        let location = read.place(finding.domain.as_deref());
+        let location = read.location(finding.domain.as_deref());
         text.push_str(&rampart_plan::finding_line(&location, finding));
     }
     let count = |severity: Severity| {
@@ -253,14 +177,14 @@ fn check(arguments: &Check) -> Result<ExitCode, Failure> {
 }
 
 fn show(arguments: &Show) -> Result<ExitCode, Failure> {
-    let read = read_plan(&arguments.plan, &arguments.recorded.root()?)?;
+    let read = PlanFile::read(&arguments.plan, &arguments.recorded.root()?)?;
     if let Some(page) = &arguments.html {
         let title = format!("Plan {}", arguments.plan.display());
         output::write(Some(page), &rampart_plan::html(&read.resolved, &title))?;
         output::say(&format!("rampart: the page is {}", page.display()));
     }
     if arguments.json {
-        output::print(&serde_json::to_string_pretty(&read.resolved)?)?;
+        output::print_json(&read.resolved)?;
     } else if arguments.html.is_none() {
         let width = super::report::terminal_width();
         output::print(&rampart_plan::terminal(

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use clap::Args;
 use rampart_host::MachineRoot;
-use rampart_model::ExitCode;
 
 use crate::failure::Failure;
 
@@ -27,14 +26,11 @@ impl RecordedMachine {
         match &self.machine {
             None => Ok(MachineRoot::system()),
             Some(directory) if directory.join("sys").is_dir() => Ok(MachineRoot::at(directory)),
-            Some(directory) => Err(Failure::new(
-                ExitCode::Usage,
-                anyhow::anyhow!(
-                    "--machine {}: there is no recorded machine; name a directory that holds its \
-                     `sys` and `proc`",
-                    directory.display()
-                ),
-            )),
+            Some(directory) => Err(Failure::usage(format!(
+                "--machine {}: no recorded machine there; fix: name a directory that contains \
+                 `sys` and `proc`",
+                directory.display()
+            ))),
         }
     }
 }

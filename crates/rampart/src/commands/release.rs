@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rampart release`: restores what a killed run left changed.
+//! `rampart release`: takes back the active plan and the changes of killed runs.
 
-use rampart_host::{HostError, ReleaseReport, Restored, StateDirectory};
+use rampart_host::{ReleaseReport, StateDirectory};
 use rampart_model::ExitCode;
 
 use crate::arguments::Release;
@@ -9,74 +9,18 @@ use crate::failure::Failure;
 use crate::output;
 
 pub(crate) fn run(arguments: &Release) -> Result<ExitCode, Failure> {
-    let state = StateDirectory::standard();
-    refuse_under_programs(&state)?;
-    // Containers first: the control groups around them can only go when they are gone.
-    let containers = rampart_domain::release_containers(&state);
-    let mut report = rampart_host::release(&state)
-        .map_err(|error: HostError| Failure::new(ExitCode::PreconditionMissing, error))?;
-    let removed = containers.removed.into_iter().map(|name| Restored {
-        location: format!("container {name}"),
-        what: "removed".to_owned(),
-    });
-    report.restored.splice(0..0, removed);
-    report.left.extend(containers.left);
-    // Their programs ended with their owners; what is left are files.
-    let guests = rampart_domain::release_guests(&state);
-    let removed = guests.removed.into_iter().map(|name| Restored {
-        location: format!("guest {name}"),
-        what: "removed".to_owned(),
-    });
-    report.restored.splice(0..0, removed);
-    report.left.extend(guests.left);
-    let cells = rampart_domain::release_cells(&state);
-    let removed = cells.removed.into_iter().map(|name| Restored {
-        location: format!("cell {name}"),
-        what: "destroyed".to_owned(),
-    });
-    report.restored.splice(0..0, removed);
-    report.left.extend(cells.left);
-    match rampart_supervise::release_hypervisor(&state) {
-        Ok(true) => report.restored.push(Restored {
-            location: "hypervisor".to_owned(),
-            what: "disabled".to_owned(),
-        }),
-        Ok(false) => {}
-        Err(finding) => report.left.push(finding),
-    }
-    if arguments.json {
-        output::print(&serde_json::to_string_pretty(&report)?)?;
-    } else {
-        output::print(&text(&report))?;
-    }
-    Ok(if report.left.is_empty() {
-        ExitCode::Success
-    } else {
-        ExitCode::Partial
-    })
+    let report = rampart_supervise::release(&StateDirectory::standard())?;
+    show(&report, arguments.json)
 }
 
-/// What runs in the domains would run on without its walls.
-fn refuse_under_programs(state: &StateDirectory) -> Result<(), Failure> {
-    let up: Vec<String> = rampart_supervise::supervised_all(state)?
-        .into_iter()
-        .filter(|domain| {
-            let alive = rampart_supervise::liveness(domain);
-            alive.supervisor || alive.program
-        })
-        .map(|domain| domain.name)
-        .collect();
-    if up.is_empty() {
-        return Ok(());
+/// Prints a report and returns its exit code.
+pub(super) fn show(report: &ReleaseReport, json: bool) -> Result<ExitCode, Failure> {
+    if json {
+        output::print_json(report)?;
+    } else {
+        output::print(&text(report))?;
     }
-    Err(Failure::new(
-        ExitCode::PreconditionMissing,
-        anyhow::anyhow!(
-            "{}: what the plan runs is up, and would run on without its walls (is up, needed down); \
-             fix: rampart down",
-            up.join(", ")
-        ),
-    ))
+    Ok(ExitCode::of_work(report.left.is_empty()))
 }
 
 fn text(report: &ReleaseReport) -> String {
@@ -91,7 +35,7 @@ fn text(report: &ReleaseReport) -> String {
         text.push_str(&format!("left      {left}\n"));
     }
     if report.journals.is_empty() && report.restored.is_empty() && report.left.is_empty() {
-        text.push_str("Nothing to restore: no earlier run left this machine changed.\n");
+        text.push_str("Nothing to restore: no plan is active and no run was killed.\n");
     }
     text
 }

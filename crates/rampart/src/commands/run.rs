@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use clap::Args;
 use rampart_host::{PlacedThread, PlacementGroup, StateDirectory, ThreadPlacement, place_process};
 use rampart_model::{CpuSet, ExitCode, Finding, SchedulingPolicy, Severity};
-use rampart_supervise::{Destination, LoadedPlan, SuperviseError};
+use rampart_supervise::{Destination, LoadedPlan};
 
 use crate::failure::Failure;
 use crate::output;
@@ -62,12 +62,6 @@ pub(crate) struct RunArguments {
     command: Vec<String>,
 }
 
-impl From<SuperviseError> for Failure {
-    fn from(error: SuperviseError) -> Self {
-        Self::new(error.exit_code(), error)
-    }
-}
-
 pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     let state = StateDirectory::standard();
     if arguments.list {
@@ -105,14 +99,10 @@ pub(super) fn enter(
     let Some((program, rest)) = words.split_first() else {
         return Err(Failure::usage("no program is named"));
     };
-    let placed = place_process(std::process::id(), location)
-        .map_err(|error| Failure::new(ExitCode::PreconditionMissing, error))?;
+    let placed = place_process(std::process::id(), location)?;
     for thread in placed {
         if let Some(finding) = thread.refused {
-            return Err(Failure::new(
-                ExitCode::PreconditionMissing,
-                anyhow::anyhow!("{finding}"),
-            ));
+            return Err(Failure::precondition(finding));
         }
     }
     let mut command = Command::new(program);
@@ -121,12 +111,9 @@ pub(super) fn enter(
         command.stdin(Stdio::null());
     }
     let cause = command.exec();
-    Err(Failure::new(
-        ExitCode::PreconditionMissing,
-        anyhow::anyhow!(
-            "{program}: cannot be started: {cause}; fix: name a program that is there and executable, best by its path"
-        ),
-    ))
+    Err(Failure::precondition(format!(
+        "cannot start {program}: {cause}; fix: give the path of an executable file"
+    )))
 }
 
 fn placement(state: &StateDirectory, arguments: &RunArguments) -> Result<ThreadPlacement, Failure> {
@@ -216,7 +203,7 @@ fn list(standing: &LoadedPlan, json: bool) -> Result<ExitCode, Failure> {
     let all = standing.destinations();
     if json {
         let rows: Vec<serde_json::Value> = all.iter().map(row).collect();
-        output::print(&serde_json::to_string_pretty(&rows)?)?;
+        output::print_json(&rows)?;
         return Ok(ExitCode::Success);
     }
     let width = all

@@ -180,13 +180,6 @@ impl MachineArguments {
     }
 }
 
-impl From<SimError> for Failure {
-    fn from(error: SimError) -> Self {
-        // Its text holds what caused it already.
-        Self::new(error.exit_code(), anyhow::anyhow!("{error}"))
-    }
-}
-
 /// Runs `rampart sim`.
 pub(crate) fn run(arguments: &SimArguments) -> Result<std::process::ExitCode, Failure> {
     let architecture = match arguments.architecture {

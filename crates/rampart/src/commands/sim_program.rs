@@ -59,12 +59,9 @@ pub(crate) fn run_program(
 /// A login shell on a terminal of its own, which shows on ours.
 pub(crate) fn run_shell(entered: &Entered) -> Result<std::process::ExitCode, Failure> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
-        return Err(Failure::new(
-            ExitCode::Usage,
-            anyhow::anyhow!(
-                "sim shell: standard input or output is no terminal; fix: rampart sim run -- bash -c \
-                 COMMANDS"
-            ),
+        return Err(Failure::usage(
+            "sim shell: standard input and output must be a terminal; fix: rampart sim run -- \
+             bash -c COMMANDS",
         ));
     }
     let command = AgentCommand {

@@ -194,10 +194,7 @@ fn foreground(
         ));
     };
     let end = supervise(state, name, launcher, &stop, change, trouble)?;
-    Ok(match end {
-        SupervisedState::Failed => ExitCode::Partial,
-        _ => ExitCode::Success,
-    })
+    Ok(ExitCode::of_work(end != SupervisedState::Failed))
 }
 
 pub(crate) fn run_down(arguments: &DownArguments) -> Result<ExitCode, Failure> {
@@ -254,7 +251,7 @@ fn finish(rows: &[Row], json: bool) -> Result<ExitCode, Failure> {
                 })
             })
             .collect();
-        output::print(&serde_json::to_string_pretty(&all)?)?;
+        output::print_json(&all)?;
     } else if !rows.is_empty() {
         let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
         let mut text = String::new();
@@ -265,9 +262,5 @@ fn finish(rows: &[Row], json: bool) -> Result<ExitCode, Failure> {
         output::print(&text)?;
     }
     let failed = rows.iter().filter(|row| row.failed).count();
-    Ok(match failed {
-        0 => ExitCode::Success,
-        count if count == rows.len() => ExitCode::PreconditionMissing,
-        _ => ExitCode::Partial,
-    })
+    Ok(ExitCode::of_parts(failed, rows.len()))
 }

@@ -106,7 +106,7 @@ fn hypervisor_mark(state: &Path) -> std::path::PathBuf {
 ///
 /// # Errors
 /// What keeps it, as cells that somebody made by hand.
-pub fn release_hypervisor(state: &StateDirectory) -> Result<bool, Finding> {
+pub(crate) fn release_hypervisor(state: &StateDirectory) -> Result<bool, Finding> {
     let mark = hypervisor_mark(state.path());
     if !mark.exists() {
         return Ok(false);

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rampart_agent::AgentError;
-use rampart_model::ExitCode;
 use rampart_qemu::QemuError;
 
 use super::architecture::Architecture;
@@ -191,35 +190,6 @@ pub enum SimError {
 }
 
 impl SimError {
-    /// The exit code that says it.
-    #[must_use]
-    pub fn exit_code(&self) -> ExitCode {
-        match self {
-            Self::ProgramMissing { .. }
-            | Self::NotFetched { .. }
-            | Self::NoCacheDirectory
-            | Self::NoneUp { .. }
-            | Self::NoArchitecture { .. }
-            | Self::Qemu(QemuError::NotStarted { .. }) => ExitCode::PreconditionMissing,
-            Self::Options(_) => ExitCode::Usage,
-            Self::Interrupted => ExitCode::Partial,
-            Self::NeverUp { .. }
-            | Self::Panicked { .. }
-            | Self::Ended { .. }
-            | Self::Hung { .. } => ExitCode::MachineLost,
-            Self::File { .. }
-            | Self::ProgramFailed { .. }
-            | Self::ProgramHung { .. }
-            | Self::OtherBuild { .. }
-            | Self::OtherUp { .. }
-            | Self::Image(_)
-            | Self::Qemu(_)
-            | Self::Agent(_)
-            | Self::AlreadyUp { .. }
-            | Self::Busy { .. } => ExitCode::Failure,
-        }
-    }
-
     /// For `map_err` on operations on files.
     pub(super) fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();

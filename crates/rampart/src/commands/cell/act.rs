@@ -42,7 +42,7 @@ pub(super) fn disable(arguments: &Disable) -> Result<ExitCode, Failure> {
     let was_there = operate::disable(arguments.destroy_cells)?;
     if arguments.json {
         let answer = json!({ "enabled": false, "was-enabled": was_there });
-        output::print(&serde_json::to_string_pretty(&answer)?)?;
+        output::print_json(&answer)?;
     } else {
         output::print(if was_there {
             "disabled"
@@ -95,7 +95,7 @@ fn told(arguments: &Create, resolved: &Resolved, number: Option<u32>) -> Result<
             "bells": resolved.bells,
             "findings": resolved.findings,
         });
-        output::print(&serde_json::to_string_pretty(&answer)?)?;
+        output::print_json(&answer)?;
         return Ok(ExitCode::Success);
     }
     let mut text = match number {
@@ -127,7 +127,7 @@ fn told(arguments: &Create, resolved: &Resolved, number: Option<u32>) -> Result<
         let _ = writeln!(text, "  bell    interrupt {bell}");
     }
     for finding in &resolved.findings {
-        output::say(&format!("rampart: {finding}"));
+        output::finding(finding);
     }
     output::print(&text)?;
     Ok(ExitCode::Success)
@@ -240,11 +240,5 @@ pub(super) fn each(
             Err(error) => failures.push(Failure::from(error)),
         }
     }
-    let all = failures.len() == arguments.names.len();
-    let mut code = ExitCode::Success;
-    for failure in failures {
-        let own = failure.report();
-        code = if all { own } else { ExitCode::Partial };
-    }
-    Ok(code)
+    Ok(Failure::report_each(failures, arguments.names.len()))
 }

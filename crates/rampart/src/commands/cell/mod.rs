@@ -9,7 +9,6 @@ mod show;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use rampart_cells::operate::OperateError;
 use rampart_model::{ByteSize, CpuSet, ExitCode, Nanos};
 
 use crate::failure::Failure;
@@ -310,16 +309,6 @@ struct Stats {
     /// Print them as JSON
     #[arg(long)]
     json: bool,
-}
-
-impl From<OperateError> for Failure {
-    fn from(error: OperateError) -> Self {
-        let code = match &error {
-            OperateError::Usage(_) => ExitCode::Usage,
-            OperateError::Refused(_) => ExitCode::PreconditionMissing,
-        };
-        Self::new(code, error)
-    }
 }
 
 pub(crate) fn run(arguments: &CellArguments) -> Result<ExitCode, Failure> {

@@ -24,7 +24,7 @@ pub(super) fn describe(arguments: &Describe) -> Result<ExitCode, Failure> {
     };
     let description = describe::describe(&sources.map_err(OperateError::from)?);
     if arguments.json {
-        output::print(&serde_json::to_string_pretty(&description)?)?;
+        output::print_json(&description)?;
     } else {
         output::print(&describe::text(&description, arguments.all))?;
     }
@@ -34,7 +34,7 @@ pub(super) fn describe(arguments: &Describe) -> Result<ExitCode, Failure> {
 pub(super) fn list(arguments: &List) -> Result<ExitCode, Failure> {
     let cells = Operator::open()?.list()?;
     if arguments.json {
-        output::print(&serde_json::to_string_pretty(&cells)?)?;
+        output::print_json(&cells)?;
         return Ok(ExitCode::Success);
     }
     if cells.is_empty() {
@@ -115,7 +115,7 @@ pub(super) fn stats(arguments: &Stats) -> Result<ExitCode, Failure> {
         named.collect::<Result<Vec<_>, _>>()?
     };
     if arguments.json {
-        output::print(&serde_json::to_string_pretty(&cells)?)?;
+        output::print_json(&cells)?;
         return Ok(ExitCode::Success);
     }
     let mut text = String::new();

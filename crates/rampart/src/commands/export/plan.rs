@@ -5,13 +5,13 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use clap::Args;
 use rampart_model::ExitCode;
 use rampart_plan::{Engine, Exported, MARK, Means, Subject};
+use rampart_supervise::PlanFile;
 
-use crate::commands::apply::{change_list, refuse};
-use crate::commands::plan::{ReadPlan, read_plan};
+use crate::commands::VERSION;
 use crate::commands::recorded::RecordedMachine;
 use crate::failure::Failure;
 use crate::output;
@@ -46,13 +46,13 @@ pub(super) struct Systemd {
 }
 
 /// Reads a plan. One that is refused would be carried out as little by another tool.
-fn fitting(from: &Path, recorded: &RecordedMachine) -> Result<ReadPlan, Failure> {
-    let read = read_plan(from, &recorded.root()?)?;
-    refuse(&read)?;
+fn fitting(from: &Path, recorded: &RecordedMachine) -> Result<PlanFile, Failure> {
+    let read = PlanFile::read(from, &recorded.root()?)?;
+    read.check_fit()?;
     Ok(read)
 }
 
-fn subject(read: &ReadPlan) -> Subject<'_> {
+fn subject(read: &PlanFile) -> Subject<'_> {
     Subject {
         machine: &read.machine,
         environment: &read.environment,
@@ -65,8 +65,8 @@ fn subject(read: &ReadPlan) -> Subject<'_> {
 pub(super) fn systemd(arguments: &Systemd) -> Result<ExitCode, Failure> {
     let read = fitting(&arguments.from.plan, &arguments.from.recorded)?;
     let program = match &arguments.program {
-        Some(program) => std::path::absolute(program).map_err(Failure::from)?,
-        None => std::env::current_exe().map_err(Failure::from)?,
+        Some(program) => std::path::absolute(program)?,
+        None => std::env::current_exe()?,
     };
     let program = program.to_str().ok_or_else(|| {
         Failure::usage(format!(
@@ -85,7 +85,7 @@ pub(super) fn systemd(arguments: &Systemd) -> Result<ExitCode, Failure> {
 
 pub(super) fn tuned(from: &FromPlan) -> Result<ExitCode, Failure> {
     let read = fitting(&from.plan, &from.recorded)?;
-    let settings = change_list(&from.recorded.root()?, &read);
+    let settings = read.change_list(&from.recorded.root()?, VERSION);
     let exported = rampart_plan::tuned(&subject(&read), &settings);
     deliver(&exported, from.out.as_deref())
 }
@@ -98,8 +98,7 @@ pub(super) fn containers(from: &FromPlan, engine: Engine) -> Result<ExitCode, Fa
 
 pub(super) fn kubernetes(from: &FromPlan) -> Result<ExitCode, Failure> {
     let read = fitting(&from.plan, &from.recorded)?;
-    let exported = rampart_plan::kubernetes(&subject(&read))
-        .map_err(|error| Failure::new(ExitCode::Failure, error))?;
+    let exported = rampart_plan::kubernetes(&subject(&read)).map_err(anyhow::Error::new)?;
     deliver(&exported, from.out.as_deref())
 }
 
@@ -124,19 +123,18 @@ pub(super) fn libvirt(
                 .join(", ")
         )));
     }
-    let exported = rampart_plan::libvirt(&subject(&read), domain).map_err(Failure::from)?;
+    let exported = rampart_plan::libvirt(&subject(&read), domain)?;
     deliver(&exported, Some(out))
 }
 
 /// Writes the files, or prints them; says what they cannot say.
 fn deliver(exported: &Exported, out: Option<&Path>) -> Result<ExitCode, Failure> {
     for finding in &exported.findings {
-        output::say(&format!("rampart: {finding}"));
+        output::finding(finding);
     }
     if exported.files.is_empty() {
-        return Err(Failure::new(
-            ExitCode::PreconditionMissing,
-            anyhow!("the plan has nothing that this tool could be told; nothing is written"),
+        return Err(Failure::precondition(
+            "the plan contains nothing that this tool can configure; no file was written",
         ));
     }
     let Some(directory) = out else {
@@ -167,7 +165,7 @@ fn deliver(exported: &Exported, out: Option<&Path>) -> Result<ExitCode, Failure>
     for (file, path) in exported.files.iter().zip(&paths) {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)
-                .with_context(|| format!("{}: cannot be made", parent.display()))?;
+                .with_context(|| format!("cannot create the directory {}", parent.display()))?;
         }
         output::write(Some(path), &file.text)?;
         written.push_str(&format!("{}\n", path.display()));
@@ -182,9 +180,9 @@ fn refuse_strange(path: &Path) -> Result<(), Failure> {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => {
-            return Err(Failure::from(
-                anyhow::Error::new(error).context(format!("{}: cannot be read", path.display())),
-            ));
+            return Err(anyhow::Error::new(error)
+                .context(format!("cannot read {}", path.display()))
+                .into());
         }
     };
     let head = bytes.get(..200.min(bytes.len())).unwrap_or_default();

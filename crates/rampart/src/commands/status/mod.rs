@@ -77,7 +77,7 @@ pub(crate) fn run(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
     }
     let status = sampler.next()?;
     if arguments.json {
-        output::print(&serde_json::to_string_pretty(&status)?)?;
+        output::print_json(&status)?;
     } else {
         let options = rampart_status::TextOptions {
             width: terminal_width(),
@@ -90,9 +90,5 @@ pub(crate) fn run(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
             ));
         }
     }
-    Ok(if status.has_drift() {
-        ExitCode::PreconditionMissing
-    } else {
-        ExitCode::Success
-    })
+    Ok(ExitCode::of_check(!status.has_drift()))
 }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rampart_host::{HostError, MachineRoot, StateDirectory, Watch, active_plan, observe};
-use rampart_model::{ActivePlan, ExitCode, Nanos, Observation, Status};
+use rampart_host::{MachineRoot, StateDirectory, Watch, active_plan, observe};
+use rampart_model::{ActivePlan, Nanos, Observation, Status};
 use rampart_status::Asker;
 
 use crate::commands::VERSION;
@@ -59,8 +59,7 @@ impl Sampler {
 }
 
 fn plan(state: &StateDirectory) -> Result<Option<ActivePlan>, Failure> {
-    active_plan(state)
-        .map_err(|error: HostError| Failure::new(ExitCode::PreconditionMissing, error))
+    Ok(active_plan(state)?)
 }
 
 /// Sleeps; false where it was asked to end before.

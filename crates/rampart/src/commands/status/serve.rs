@@ -38,13 +38,10 @@ struct Scrapes {
 pub(super) fn run(address: SocketAddr, meter: bool) -> Result<ExitCode, Failure> {
     let stop = signals::stop_flag()?;
     let server = Server::http(address).map_err(|cause| {
-        Failure::new(
-            ExitCode::PreconditionMissing,
-            anyhow::anyhow!(
-                "--serve {address}: cannot listen there: {cause}; fix: end what listens there \
-                 (`ss -ltnp`), or name another address"
-            ),
-        )
+        Failure::precondition(format!(
+            "--serve {address}: cannot listen on this address: {cause}; fix: name another \
+             address, or end the program that uses this one (ss -ltnp)"
+        ))
     })?;
     let mut scrapes = Scrapes {
         sampler: Sampler::start()?,

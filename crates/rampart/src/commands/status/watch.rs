@@ -37,12 +37,9 @@ impl Drop for Screen {
 
 pub(super) fn run(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
-        return Err(Failure::new(
-            ExitCode::Usage,
-            anyhow::anyhow!(
-                "--watch: standard input and output are not both a terminal, and the view needs \
-                 one; fix: run it on a terminal (ssh -t), or use `rampart status`, --json or --serve"
-            ),
+        return Err(Failure::usage(
+            "--watch: standard input and output must be a terminal; fix: run rampart status \
+             without --watch, or with ssh -t",
         ));
     }
     // No second signal ends us at once: the terminal would stay as it is.

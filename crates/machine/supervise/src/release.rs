@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Takes back the active plan and everything that a killed run left on the machine.
+
+use rampart_host::{ReleaseReport, Restored, StateDirectory};
+use rampart_model::{Finding, Severity};
+
+use crate::SuperviseError;
+use crate::program::cell::release_hypervisor;
+use crate::record::{liveness, supervised_all};
+
+/// Restores every value of the machine that the active plan or a killed run changed, and removes
+/// the containers, guests and cells of killed runs.
+///
+/// # Errors
+/// [`SuperviseError::Missing`] if a program of the plan still runs, since it would run on without
+/// isolation; [`SuperviseError::Host`] if another process holds the machine.
+pub fn release(state: &StateDirectory) -> Result<ReleaseReport, SuperviseError> {
+    refuse_while_programs_run(state)?;
+    // Containers first: a control group can only be removed once it is empty.
+    let containers = rampart_domain::release_containers(state);
+    let mut report = rampart_host::release(state)?;
+    // The programs of guests end with their owners; only files are left.
+    let guests = rampart_domain::release_guests(state);
+    let cells = rampart_domain::release_cells(state);
+    for (kind, done, removed, left) in [
+        ("container", "removed", containers.removed, containers.left),
+        ("guest", "removed", guests.removed, guests.left),
+        ("cell", "destroyed", cells.removed, cells.left),
+    ] {
+        let removed = removed.into_iter().map(|name| Restored {
+            location: format!("{kind} {name}"),
+            what: done.to_owned(),
+        });
+        report.restored.splice(0..0, removed);
+        report.left.extend(left);
+    }
+    match release_hypervisor(state) {
+        Ok(true) => report.restored.push(Restored {
+            location: "hypervisor".to_owned(),
+            what: "disabled".to_owned(),
+        }),
+        Ok(false) => {}
+        Err(finding) => report.left.push(finding),
+    }
+    Ok(report)
+}
+
+fn refuse_while_programs_run(state: &StateDirectory) -> Result<(), SuperviseError> {
+    let running: Vec<String> = supervised_all(state)?
+        .into_iter()
+        .filter(|domain| {
+            let alive = liveness(domain);
+            alive.supervisor || alive.program
+        })
+        .map(|domain| domain.name)
+        .collect();
+    if running.is_empty() {
+        return Ok(());
+    }
+    let finding = Finding::new(
+        Severity::Error,
+        running.join(", "),
+        "programs of the plan are running and would run on without isolation",
+    );
+    Err(SuperviseError::Missing(
+        finding.values("running", "stopped").fix("rampart down"),
+    ))
+}
