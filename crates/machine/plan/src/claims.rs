@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use rampart_model::{CpuId, CpuRequest, CpuSet, DomainKind, Machine, Plan, PlannedDomain};
+use rampart_model::{CpuId, CpuRequest, CpuSet, Machine, Plan, PlannedDomain};
 
 use crate::names::HOUSEKEEPING;
 use crate::select::{Search, choose};
@@ -66,7 +66,7 @@ impl Claims {
         };
         let usable = online.difference(&claims.offline);
         for (index, domain) in plan.domains.iter().enumerate() {
-            if domain.kind == DomainKind::Host {
+            if domain.kind.is_housekeeping() {
                 continue;
             }
             if let Some(cpus) = listed(domain) {
@@ -85,7 +85,7 @@ impl Claims {
             claims.servants = claims.servants.union(&servants.intersection(&usable));
         }
         for (index, domain) in plan.domains.iter().enumerate() {
-            if domain.kind != DomainKind::Host && listed(domain).is_none() {
+            if !domain.kind.is_housekeeping() && listed(domain).is_none() {
                 claims.search(machine, plan, index, &usable);
             }
         }

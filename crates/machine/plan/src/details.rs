@@ -81,7 +81,7 @@ pub(crate) fn first_fault(domain: &PlannedDomain) -> Option<Fault> {
             "write for example { action = \"eth1-*\" }",
         );
     }
-    let is_cell = domain.kind == rampart_model::DomainKind::Cell;
+    let is_cell = domain.kind.program() == rampart_model::DomainProgram::Image;
     if !is_cell && !domain.devices.iter().all(|device| is_pci_address(device)) {
         return fault(
             "devices",

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use rampart_model::{
-    CpuRequest, CpuSelector, DomainKind, PLAN_SCHEMA_VERSION, Plan, PlannedDomain, VirtualCpus,
+    CpuRequest, CpuSelector, DomainProgram, PLAN_SCHEMA_VERSION, Plan, PlannedDomain, VirtualCpus,
     Waiver,
 };
 
@@ -125,14 +125,14 @@ fn domain_fault(domain: &PlannedDomain, known: &BTreeSet<&str>) -> Option<Fault>
 /// Fields that belong to other kinds, and fields that the kind cannot do without.
 fn kind_fault(domain: &PlannedDomain) -> Option<Fault> {
     let (name, kind) = (&domain.name, domain.kind);
-    if kind == DomainKind::Cell {
+    if kind.program() == DomainProgram::Image {
         return crate::cell::fault(domain);
     }
     if let Some(field) = crate::cell::only(domain) {
         let what = format!("domain `{name}` of kind {kind} has `{field}`, which belongs to cells");
         return Some(Fault::of("domain", what, "remove it, or write kind = \"cell\"").field(field));
     }
-    let guest = kind == DomainKind::Vm;
+    let guest = kind.program() == DomainProgram::Guest;
     let only_guest = [
         ("vcpus", domain.vcpus.is_some()),
         ("memory", domain.memory.is_some()),
@@ -194,21 +194,21 @@ fn kind_fault(domain: &PlannedDomain) -> Option<Fault> {
         let what = format!("domain `{name}` of kind {kind} has `{field}`, which belongs to guests");
         return Some(Fault::of("domain", what, "remove it, or write kind = \"vm\"").field(field));
     }
-    if domain.container.is_some() && kind != DomainKind::Container {
+    if domain.container.is_some() && kind.program() != DomainProgram::Container {
         let what = format!("domain `{name}` of kind {kind} has `container`");
         return Some(
             Fault::of("domain", what, "remove it, or write kind = \"container\"")
                 .field("container"),
         );
     }
-    match (&domain.cpus, kind) {
-        (None, DomainKind::Host) => None,
-        (None, _) => Some(Fault::of(
+    match (&domain.cpus, kind.is_housekeeping()) {
+        (None, true) => None,
+        (None, false) => Some(Fault::of(
             "domain",
             format!("domain `{name}` has no `cpus`"),
             "write cpus = \"1\", or cpus = { count = 1 }",
         )),
-        (Some(CpuRequest::Selector(_)), DomainKind::Host) => Some(
+        (Some(CpuRequest::Selector(_)), true) => Some(
             Fault::of(
                 "domain",
                 format!("domain `{name}` of kind host asks for CPUs of its own"),

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use rampart_model::{
-    ByteSize, CpuId, CpuRequest, CpuSet, DomainKind, Environment, GuestMemory, KnobAction,
-    KnobChoice, Machine, MachineSection, Plan, PlannedDomain, PlannedPolicy, Reboot,
+    ByteSize, CpuId, CpuRequest, CpuSet, DomainKind, DomainProgram, Environment, GuestMemory,
+    KnobAction, KnobChoice, Machine, MachineSection, Plan, PlannedDomain, PlannedPolicy, Reboot,
     SchedulingPolicy, Severity, SmtPolicy, VirtualCpuRequest, VirtualCpus, VitalThread, plural,
 };
 
@@ -122,7 +122,13 @@ fn kinds(wish: &Wish) -> Vec<DomainKind> {
 fn usual(kinds: &[DomainKind], guest: usize) -> Vec<usize> {
     kinds
         .iter()
-        .map(|kind| if *kind == DomainKind::Vm { guest } else { 1 })
+        .map(|kind| {
+            if kind.program() == DomainProgram::Guest {
+                guest
+            } else {
+                1
+            }
+        })
         .collect()
 }
 
@@ -135,7 +141,7 @@ fn shared_out(kinds: &[DomainKind], cpus: u32) -> Result<Vec<usize>, ProposeErro
     let mut left = (cpus - domains).min(MOST);
     let mut sizes = vec![1; kinds.len()];
     for (size, kind) in sizes.iter_mut().zip(kinds) {
-        if *kind == DomainKind::Vm && left > 0 {
+        if kind.program() == DomainProgram::Guest && left > 0 {
             *size += 1;
             left -= 1;
         }
@@ -229,7 +235,7 @@ fn assemble(machine: &Machine, kinds: &[DomainKind], choices: &[Choice]) -> Prop
 
 /// The kind's word, with a number where there are several.
 fn name(kinds: &[DomainKind], index: usize, kind: DomainKind) -> String {
-    let word = if kind == DomainKind::Vm {
+    let word = if kind.program() == DomainProgram::Guest {
         "guest"
     } else {
         kind.word()
@@ -250,8 +256,8 @@ fn domain(
     housekeeping: &CpuSet,
 ) -> (PlannedDomain, String) {
     let mut domain = PlannedDomain::new(name, kind);
-    let remark = match kind {
-        DomainKind::Vm => {
+    let remark = match kind.program() {
+        DomainProgram::Guest => {
             let last = u32::try_from(cpus.len())
                 .unwrap_or(u32::MAX)
                 .saturating_sub(1);
@@ -275,7 +281,7 @@ fn domain(
             domain.emulator = Some(housekeeping.clone());
             "name its own kernel or disk, its memory, and hugepage = \"2MiB\" once such pages are reserved"
         }
-        DomainKind::Container => {
+        DomainProgram::Container => {
             domain.cpus = Some(CpuRequest::List(cpus.clone()));
             domain.policy = Some(PlannedPolicy(WORK));
             "say what it runs: container = { engine = \"podman\", image = \"NAME\" }, run = [\"PROGRAM\"], deadline = \"1ms\""

@@ -2,7 +2,7 @@
 //! From a machine and a plan to the owner of everything.
 
 use rampart_model::{
-    CpuId, CpuOwnership, CpuRole, CpuSet, DomainKind, Environment, Machine, PLAN_SCHEMA_VERSION,
+    CpuId, CpuOwnership, CpuRole, CpuSet, DomainProgram, Environment, Machine, PLAN_SCHEMA_VERSION,
     Plan, PlannedDomain, ResolvedDomain, ResolvedPlan, SchedulingPolicy, SmtPolicy,
 };
 
@@ -85,7 +85,7 @@ fn real_time(plan: &Plan, claims: &Claims) -> CpuSet {
         .domains
         .iter()
         .zip(&claims.domains)
-        .filter(|(domain, _)| domain.kind != DomainKind::Cell);
+        .filter(|(domain, _)| !domain.kind.leaves_linux());
     of_linux.fold(CpuSet::new(), |all, (_, claim)| all.union(&claim.got))
 }
 
@@ -120,8 +120,8 @@ fn resolved(
     reasons: &[String],
     housekeeping: &CpuSet,
 ) -> ResolvedDomain {
-    let host = domain.kind == DomainKind::Host;
-    let guest = domain.kind == DomainKind::Vm;
+    let host = domain.kind.is_housekeeping();
+    let guest = domain.kind.program() == DomainProgram::Guest;
     let cpus = if host {
         crate::claims::listed(domain).map_or_else(
             || housekeeping.clone(),
@@ -189,7 +189,7 @@ fn ownership(
     let owner = domains
         .iter()
         .zip(&plan.domains)
-        .find(|(domain, _)| domain.kind != DomainKind::Host && domain.cpus.contains(cpu));
+        .find(|(domain, _)| !domain.kind.is_housekeeping() && domain.cpus.contains(cpu));
     if let Some((domain, planned)) = owner {
         ownership.owner = Some(domain.name.clone());
         let number = domain

@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 
 use rampart_model::{
-    AllocationGroup, CacheControl, CacheKind, CacheSharing, CpuSet, DomainKind, Environment,
-    GuestPages, Interrupt, InterruptMatch, InterruptOwnership, Machine, NodeSharing, Plan,
-    PlannedDomain, ResolvedDomain,
+    AllocationGroup, CacheControl, CacheKind, CacheSharing, CpuSet, Environment, GuestPages,
+    Interrupt, InterruptMatch, InterruptOwnership, Machine, NodeSharing, Plan, PlannedDomain,
+    ResolvedDomain,
 };
 use rampart_rules::{Division, Indivisible, cache_requests, divide};
 
@@ -62,7 +62,7 @@ pub(crate) fn interrupts(
 fn on(cpus: &CpuSet, domains: &[ResolvedDomain], housekeeping: &CpuSet) -> BTreeSet<String> {
     let mut names: BTreeSet<String> = domains
         .iter()
-        .filter(|domain| domain.kind != DomainKind::Host)
+        .filter(|domain| !domain.kind.is_housekeeping())
         .filter(|domain| !domain.cpus.intersection(cpus).is_empty())
         .map(|domain| domain.name.clone())
         .collect();

@@ -4,7 +4,7 @@
 
 use rampart_model::{
     APPLICATION_SCHEMA_VERSION, ChangeList, ChangeLocation, ChangeStep, ChangeTarget, CpuRole,
-    CpuSet, DomainKind, KnobAction, KnobChoice, KnobEffect, ResolvedPlan, StepAction, StepKind,
+    CpuSet, DomainCpus, KnobAction, KnobChoice, KnobEffect, ResolvedPlan, StepAction, StepKind,
 };
 
 use crate::assess::assess;
@@ -104,7 +104,7 @@ fn walls(plan: &ResolvedPlan) -> Vec<ChangeStep> {
     plan.domains
         .iter()
         // A cell's wall is the hypervisor's, and stands while the cell is up.
-        .filter(|domain| !matches!(domain.kind, DomainKind::Host | DomainKind::Cell))
+        .filter(|domain| domain.kind.properties().cpus == DomainCpus::Shielded)
         .filter(|domain| !domain.cpus.is_empty())
         .map(|domain| ChangeStep {
             kind: StepKind::Isolation,

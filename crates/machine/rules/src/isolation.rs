@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use rampart_model::{CpuSet, DomainKind, ResolvedPlan};
+use rampart_model::{CpuSet, DomainProgram, ResolvedPlan};
 
 /// What the wanted value of a knob depends on besides the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -28,7 +28,7 @@ impl Isolation {
             has_guests: plan
                 .domains
                 .iter()
-                .any(|domain| domain.kind == DomainKind::Vm),
+                .any(|domain| domain.kind.program() == DomainProgram::Guest),
             choices: plan
                 .host
                 .iter()

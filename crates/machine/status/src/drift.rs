@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use rampart_model::{
-    ActiveDomain, ActivePlan, ActivePlanState, ChangeLocation, ChangeTarget, CpuSet, DomainKind,
-    Finding, ObservedGroup, Schemata, Severity, StatusFinding, StatusFindingKind, StepKind,
+    ActiveDomain, ActivePlan, ActivePlanState, ChangeLocation, ChangeTarget, CpuSet, Finding,
+    ObservedGroup, Schemata, Severity, StatusFinding, StatusFindingKind, StepKind,
 };
 
 use crate::seen::Seen;
@@ -106,7 +106,7 @@ fn offline(seen: &Seen<'_>, plan: &ActivePlan, findings: &mut Vec<StatusFinding>
     let of_linux = plan
         .domains
         .iter()
-        .filter(|domain| domain.kind != DomainKind::Cell);
+        .filter(|domain| !domain.kind.leaves_linux());
     for domain in of_linux {
         let gone = domain.cpus.difference(&seen.later.online);
         for cpu in gone.iter() {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::mem::discriminant;
 
 use rampart_model::{
-    ActivePlan, CpuSet, DomainKind, Finding, ObservedThread, ProgramState, SchedulingPolicy,
+    ActivePlan, CpuSet, DomainProgram, Finding, ObservedThread, ProgramState, SchedulingPolicy,
     Severity, StatusFinding, StatusFindingKind,
 };
 
@@ -94,9 +94,10 @@ impl Wanted {
             .domain(domain)
             .map(|domain| domain.cpus.clone())
             .unwrap_or_default();
-        if let (Some(resolved), Some(DomainKind::Vm)) =
-            (resolved, plan.domain(domain).map(|domain| domain.kind))
-        {
+        if let (Some(resolved), Some(DomainProgram::Guest)) = (
+            resolved,
+            plan.domain(domain).map(|domain| domain.kind.program()),
+        ) {
             return Self::of_guest(plan, resolved, cpus, thread);
         }
         let rule = planned.and_then(|planned| {

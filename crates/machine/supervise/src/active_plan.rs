@@ -171,7 +171,7 @@ impl LoadedPlan {
         policy: Option<SchedulingPolicy>,
         nice: Option<i32>,
     ) -> Result<ThreadPlacement, SuperviseError> {
-        if destination.kind == Some(DomainKind::Cell) {
+        if destination.kind.is_some_and(DomainKind::leaves_linux) {
             return Err(SuperviseError::Usage(
                 Finding::new(
                     Severity::Error,

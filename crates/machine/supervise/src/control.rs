@@ -10,7 +10,7 @@ use rampart_cells::operate::Operator;
 use rampart_domain::PlannedContainer;
 use rampart_host::{StateDirectory, spawn_detached};
 use rampart_model::{
-    ContainerEngine, DomainKind, Finding, ProcessIdentity, Severity, SupervisedDomain,
+    ContainerEngine, DomainProgram, Finding, ProcessIdentity, Severity, SupervisedDomain,
     SupervisedState,
 };
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -249,7 +249,7 @@ fn end_orphan(
     files: &Files,
     limit: Duration,
 ) -> Result<String, SuperviseError> {
-    if known.kind == DomainKind::Cell {
+    if known.kind.program() == DomainProgram::Image {
         let operator = Operator::open().map_err(refused)?;
         operator.destroy(&known.name).map_err(refused)?;
         return Ok("the cell was destroyed".to_owned());

@@ -7,7 +7,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use rampart_host::{StateDirectory, boot_id, process_start};
-use rampart_model::{DomainKind, ProcessIdentity, SupervisedDomain};
+use rampart_model::{DomainProgram, ProcessIdentity, SupervisedDomain};
 
 use crate::SuperviseError;
 
@@ -146,9 +146,9 @@ pub fn liveness(domain: &SupervisedDomain) -> Liveness {
     };
     Liveness {
         supervisor: alive(&domain.supervisor),
-        program: match domain.kind {
+        program: match domain.kind.program() {
             // The driver knows it, whoever brought it up.
-            DomainKind::Cell => same_boot && rampart_cells::operate::is_there(&domain.name),
+            DomainProgram::Image => same_boot && rampart_cells::operate::is_there(&domain.name),
             _ => domain.program.as_ref().is_some_and(alive),
         },
     }
@@ -157,7 +157,7 @@ pub fn liveness(domain: &SupervisedDomain) -> Liveness {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use rampart_model::{SUPERVISION_SCHEMA_VERSION, SupervisedState};
+    use rampart_model::{DomainKind, SUPERVISION_SCHEMA_VERSION, SupervisedState};
 
     pub(crate) fn example() -> SupervisedDomain {
         let own = std::process::id();

@@ -3,8 +3,8 @@
 //! Summit 2023), with a sentence for each domain. Both rest on the leading meter's verdicts alone.
 
 use rampart_model::{
-    Comparison, ComparisonEntry, ComparisonRow, DomainKernel, DomainKind, DomainPlan,
-    ExperimentPlan, MeterKind, Question, Record, Verdict, VerdictOutcome,
+    Comparison, ComparisonEntry, ComparisonRow, DomainKernel, DomainPlan, ExperimentPlan,
+    MeterKind, Question, Record, Verdict, VerdictOutcome,
 };
 
 use crate::sentence::sentence;
@@ -53,7 +53,7 @@ pub(crate) fn compare(
                 }
             }),
             row("same latency as on the host", &|domain| {
-                if domain.selection.kind == DomainKind::Host {
+                if domain.selection.kind.is_housekeeping() {
                     answered(domain, "–", None, "it is the host")
                 } else if without_times(domain) {
                     let same = asked(domain, Question::SameAsHost);
@@ -226,7 +226,7 @@ fn independence(domain: &DomainPlan, verdicts: &[Verdict]) -> ComparisonEntry {
     let crashed = verdicts
         .iter()
         .find(|verdict| verdict.domain == domain.name && verdict.question == Question::Crash);
-    let is_host = domain.selection.kind == DomainKind::Host;
+    let is_host = domain.selection.kind.is_housekeeping();
     let built = match domain.selection.kind.kernel() {
         DomainKernel::Host if is_host => answered(domain, "–", None, "it is the host"),
         DomainKernel::Host => answered(

@@ -6,7 +6,7 @@ use std::cell::OnceCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rampart_model::{DomainKind, DomainPlan, Finding, Nanos, Severity};
+use rampart_model::{DomainPlan, DomainProgram, Finding, Nanos, Severity};
 
 /// What was planned may take so many times as long.
 const PATIENCE: u32 = 4;
@@ -90,9 +90,9 @@ pub(crate) fn longest<'p>(
     domains: impl IntoIterator<Item = &'p DomainPlan>,
     emulated: bool,
 ) -> Duration {
-    let start = |domain: &DomainPlan| match domain.selection.kind {
-        DomainKind::Vm if emulated => EMULATED_GUEST_START,
-        DomainKind::Vm => GUEST_START,
+    let start = |domain: &DomainPlan| match domain.selection.kind.program() {
+        DomainProgram::Guest if emulated => EMULATED_GUEST_START,
+        DomainProgram::Guest => GUEST_START,
         _ => START,
     };
     let starts: Duration = domains.into_iter().map(start).sum();
@@ -102,6 +102,7 @@ pub(crate) fn longest<'p>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rampart_model::DomainKind;
     use rampart_model::{CpuSet, DomainSelection};
 
     #[test]

@@ -68,8 +68,8 @@ impl Explaining {
                 findings.push(cost(&trace));
                 findings.extend(trace.findings.iter().cloned());
                 let worst = worst(plan, threads);
-                let explained = match (self.kind, guest) {
-                    (DomainKind::Vm, Some(guest)) => {
+                let explained = match (self.kind.is_above_host(), guest) {
+                    (true, Some(guest)) => {
                         findings.push(from_outside(guest));
                         let view = HostView {
                             trace: &trace,
@@ -78,7 +78,7 @@ impl Explaining {
                         worst.iter().filter_map(|one| view.explain(one)).collect()
                     }
                     // One that did not come up has no sample either.
-                    (DomainKind::Vm, None) => Vec::new(),
+                    (true, None) => Vec::new(),
                     _ => worst.iter().map(|sample| trace.explain(sample)).collect(),
                 };
                 (explained, findings)

@@ -2,7 +2,7 @@
 //! An evaluation on a machine whose plan stands applied: whether it may begin, and where it measures.
 
 use rampart_host::{StateDirectory, active_domain, refuse_if_a_plan_is_active};
-use rampart_model::{ActivePlan, DomainKind, ExperimentPlan, Machine};
+use rampart_model::{ActivePlan, ExperimentPlan, Machine};
 
 use crate::EvaluateError;
 use crate::effects::PlanRequest;
@@ -60,8 +60,7 @@ pub(crate) fn stands_for(
     }
     let mut all_stand = true;
     for domain in &plan.domains {
-        if domain.selection.kind != DomainKind::Host
-            && active_domain(state, &domain.cpus)?.is_none()
+        if !domain.selection.kind.is_housekeeping() && active_domain(state, &domain.cpus)?.is_none()
         {
             refuse_if_a_plan_is_active(state, &domain.cpus)?;
             all_stand = false;
@@ -82,19 +81,19 @@ mod tests {
     /// A plan with a domain behind a wall and one without.
     fn standing() -> ActivePlan {
         let mut standing: ActivePlan = serde_json::from_value(serde_json::json!({
-            "schema_version": 1, "tool_version": "0", "state": "stands", "applied_at": 0,
+            "schema_version": 1, "tool_version": "0", "state": "active", "applied_at": 0,
             "boot": "", "file": "standing.toml", "text": "",
             "resolved": request(false, false, 0).resolved,
             "domains": [
-                { "name": "press", "kind": "task", "cpus": "2", "wall": "isolated-partition",
+                { "name": "press", "kind": "task", "cpus": "2", "isolation": "isolated-partition",
                   "group": "/sys/fs/cgroup/rampart-press" },
-                { "name": "loop", "kind": "task", "cpus": "3", "wall": "affinity-only" }
+                { "name": "loop", "kind": "task", "cpus": "3", "isolation": "affinity-only" }
             ],
             "changes": {
                 "schema_version": 1, "tool_version": "0", "steps": [], "boot_arguments": []
             }
         }))
-        .expect("a active plan");
+        .expect("an active plan");
         standing.resolved.fingerprint = "of another day".to_owned();
         standing
     }

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use rampart_model::{
-    Comparison, Condition, CrashRecord, Distribution, DomainKind, Evaluation, ExperimentPlan,
-    Exposure, Nanos, Question, Record, TransferRecord, Verdict, VerdictFigures, VerdictOutcome,
+    Comparison, Condition, CrashRecord, Distribution, Evaluation, ExperimentPlan, Exposure, Nanos,
+    Question, Record, TransferRecord, Verdict, VerdictFigures, VerdictOutcome,
 };
 use rampart_stats::{
     DEADLINE_CONFIDENCE, QUANTILES, Resampling, SAME_AS_HOST_TOLERANCE, deadline_outcome,
@@ -120,16 +120,20 @@ fn judge_records(
     for record in records.iter().filter(|record| record.exposure.runs > 0) {
         let emulated = emulated || record.emulated;
         verdicts.push(judge_deadline(plan, record, emulated));
-        let partner = |kind: Option<DomainKind>, condition: Condition| {
+        let partner = |host: bool, condition: Condition| {
             records.iter().find(|other| {
                 other.exposure.runs > 0
-                    && kind.map_or(other.domain == record.domain, |kind| other.kind == kind)
+                    && if host {
+                        other.kind.is_housekeeping()
+                    } else {
+                        other.domain == record.domain
+                    }
                     && other.plan.meter == record.plan.meter
                     && other.condition == condition
             })
         };
-        if record.kind != DomainKind::Host
-            && let Some(host) = partner(Some(DomainKind::Host), record.condition)
+        if !record.kind.is_housekeeping()
+            && let Some(host) = partner(true, record.condition)
         {
             let emulated = emulated || host.emulated;
             verdicts.push(judge_same_as_host(
@@ -141,7 +145,7 @@ fn judge_records(
             ));
         }
         if record.condition != Condition::IDLE
-            && let Some(idle) = partner(None, Condition::IDLE)
+            && let Some(idle) = partner(false, Condition::IDLE)
         {
             verdicts.push(judge_load(record, idle, batches, &resampling, emulated));
         }

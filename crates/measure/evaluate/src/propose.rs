@@ -2,8 +2,8 @@
 //! From a machine and a wish to a matrix: which domains, on which CPUs, for how long. Pure.
 
 use rampart_model::{
-    Availability, Condition, CpuSet, DomainKind, DomainPlan, DomainSelection, ExperimentPlan,
-    Finding, GuestRole, LoadKind, LoadLocation, Machine, MeasuredPlan, MeterKind, MeterPlan, Nanos,
+    Availability, Condition, CpuSet, DomainPlan, DomainSelection, ExperimentPlan, Finding,
+    GuestRole, LoadKind, LoadLocation, Machine, MeasuredPlan, MeterKind, MeterPlan, Nanos,
     NotMeasured, PlanEffects, SchedulingPolicy, Severity, TransferPlan,
 };
 use rampart_stats::EFFECT_TOLERANCE;
@@ -263,7 +263,7 @@ fn places(
     let mut findings = Vec::new();
     let separate = chosen
         .iter()
-        .filter(|(_, availability)| availability.domain.kind != DomainKind::Host)
+        .filter(|(_, availability)| !availability.domain.kind.is_housekeeping())
         .count();
     let wanted_cores = if together { separate.max(1) } else { 1 };
     let real_time = real_time_cpus(machine, usable, request.cpus.as_ref(), wanted_cores)?.cpus;
@@ -301,9 +301,10 @@ fn places(
     let domains = chosen
         .into_iter()
         .map(|(name, availability)| {
-            let cpus = match availability.domain.kind {
-                DomainKind::Host => host_cpus(&housekeeping, each),
-                _ => own_cpus.next().unwrap_or_default(),
+            let cpus = if availability.domain.kind.is_housekeeping() {
+                host_cpus(&housekeeping, each)
+            } else {
+                own_cpus.next().unwrap_or_default()
             };
             domain_plan(name, availability, cpus)
         })
@@ -376,9 +377,7 @@ fn chosen<'a>(
             continue;
         }
         let times = if request.domains.is_empty() {
-            let usual = selection == DomainSelection::of(selection.kind);
-            // What runs in a cell are two things to know about, and not one in two ways.
-            usize::from(usual || selection.kind == DomainKind::Cell)
+            usize::from(selection.is_measured_by_default())
         } else {
             named
         };

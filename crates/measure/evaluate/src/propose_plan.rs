@@ -46,7 +46,7 @@ pub(crate) fn plan_places(
             not_measured.push(not_asked_for(&domain.name));
             continue;
         }
-        if domain.kind == DomainKind::Host {
+        if domain.kind.is_housekeeping() {
             domains.push(measured(domain, selection, planned, String::new()));
             continue;
         }
@@ -70,7 +70,7 @@ pub(crate) fn plan_places(
     }
     let real_time: CpuSet = domains
         .iter()
-        .filter(|domain| domain.selection.kind != DomainKind::Host)
+        .filter(|domain| !domain.selection.kind.is_housekeeping())
         .fold(CpuSet::new(), |all, domain| all.union(&domain.cpus));
     let housekeeping = resolved.housekeeping.intersection(usable);
     let host = DomainKind::Host.word();

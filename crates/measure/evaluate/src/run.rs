@@ -29,9 +29,10 @@ const TICK: Duration = Duration::from_millis(200);
 
 /// The one of these for a kind of domain.
 pub(crate) const fn patience(kind: DomainKind) -> Duration {
-    match kind {
-        DomainKind::Vm | DomainKind::Cell => GUEST_PATIENCE,
-        _ => PATIENCE,
+    if kind.properties().boots {
+        GUEST_PATIENCE
+    } else {
+        PATIENCE
     }
 }
 

@@ -3,8 +3,8 @@
 //! then blocks. Pure.
 
 use rampart_model::{
-    DisturbanceKind, DomainKind, DomainPlan, ExperimentPlan, MeterKind, Question, Record, Side,
-    Verdict, VerdictFigures, VerdictOutcome,
+    DisturbanceKind, DomainPlan, ExperimentPlan, MeterKind, Question, Record, Side, Verdict,
+    VerdictFigures, VerdictOutcome,
 };
 
 use crate::comparison::Asked;
@@ -33,7 +33,7 @@ pub(crate) fn sentence(
         parts.push("no valid run of the matrix was made".to_owned());
     } else if times {
         parts.push(deadline_part(&asked(Question::Deadline)));
-        if domain.selection.kind != DomainKind::Host {
+        if !domain.selection.kind.is_housekeeping() {
             parts.push(same_part(&asked(Question::SameAsHost)));
         }
     } else {

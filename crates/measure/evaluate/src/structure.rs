@@ -3,7 +3,7 @@
 //! that threads had in every run, and from which blocks stopped them. Pure.
 
 use rampart_model::{
-    CellPayload, ComparisonEntry, CpuSet, DomainKernel, DomainKind, DomainPlan, ExperimentPlan,
+    CellPayload, ComparisonEntry, CpuSet, DomainKernel, DomainPlan, ExperimentPlan,
     GuestThreadRole, Question, Record, Run, SchedulingPolicy, Verdict, VerdictOutcome,
 };
 
@@ -97,7 +97,7 @@ fn as_the_host(
     from_others: &[&Verdict],
 ) -> Result<SchedulingPolicy, String> {
     let policy = Placement::of(domain, records)?.policy;
-    let is_host = |domain: &&DomainPlan| domain.selection.kind == DomainKind::Host;
+    let is_host = |domain: &&DomainPlan| domain.selection.kind.is_housekeeping();
     let host = plan.domains.iter().find(is_host);
     let host = host.ok_or("the host was not measured")?;
     let host = Placement::of(host, records)
@@ -198,7 +198,7 @@ impl Placement {
             ));
         }
         let count = runs.len();
-        if domain.selection.kind != DomainKind::Vm {
+        if !domain.selection.kind.is_above_host() {
             return Ok(Self {
                 policy,
                 words: format!(

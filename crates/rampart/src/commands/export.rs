@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use rampart_domain::export_libvirt;
 use rampart_host::{MachineRoot, read_machine};
-use rampart_model::{CpuSet, DomainKind, DomainSelection, ExitCode, Topology};
+use rampart_model::{CpuSet, DomainProgram, DomainSelection, ExitCode, Topology};
 use rampart_plan::Engine;
 
 use self::plan::{FromPlan, Systemd};
@@ -129,7 +129,7 @@ fn write_libvirt(arguments: &Libvirt) -> Result<ExitCode, Failure> {
         .unwrap_or("vm")
         .parse()
         .map_err(Failure::usage)?;
-    if domain.kind != DomainKind::Vm {
+    if domain.kind.program() != DomainProgram::Guest {
         return Err(Failure::usage(format!(
             "export libvirt: the domain `{domain}` is no guest; write vm, vm:noisy or vm:tcg",
         )));

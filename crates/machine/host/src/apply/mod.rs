@@ -19,7 +19,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rampart_model::{
     APPLICATION_SCHEMA_VERSION, ActiveDomain, ActivePlan, ActivePlanState, ChangeList, ChangeStep,
-    CpuSet, DomainKind, Finding, IsolationMechanism, Nanos, ResolvedDomain, ResolvedPlan, StepKind,
+    CpuSet, Finding, IsolationMechanism, Nanos, ResolvedDomain, ResolvedPlan, StepKind,
 };
 
 use self::only_one_plan::{Waiting, active_here, refuse_second};
@@ -215,7 +215,7 @@ fn raise_isolation_of_all(
     let mut shielded = CpuSet::new();
     let resolved = plan.resolved.clone();
     for domain in &resolved.domains {
-        if domain.kind == DomainKind::Cell {
+        if domain.kind.leaves_linux() {
             // Interrupts keep away from its CPUs, so that they can leave Linux at once.
             plan.domains.push(cell(domain));
             shielded = shielded.union(&domain.cpus);

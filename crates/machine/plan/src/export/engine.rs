@@ -2,8 +2,8 @@
 //! The command lines of podman and docker (podman-run(1), docker-run(1)).
 
 use rampart_model::{
-    ContainerEngine, DomainKind, Finding, PlannedDomain, ResolvedDomain, Restart, SchedulingPolicy,
-    Severity,
+    ContainerEngine, DomainProgram, Finding, PlannedDomain, ResolvedDomain, Restart,
+    SchedulingPolicy, Severity,
 };
 
 use super::field::{DomainField, MachineField};
@@ -259,7 +259,7 @@ fn budget(subject: &Subject<'_>) -> Budget {
     let sharers = subject
         .domains()
         .filter(|(planned, got)| {
-            planned.kind == DomainKind::Container
+            planned.kind.program() == DomainProgram::Container
                 && got.policy.is_some_and(SchedulingPolicy::is_real_time)
         })
         .count()
@@ -301,7 +301,7 @@ pub fn containers(subject: &Subject<'_>, engine: Engine) -> Exported {
     gaps.of_machine(subject, of_machine);
     let mut parts = Vec::new();
     for (planned, got) in subject.domains() {
-        if planned.kind != DomainKind::Container {
+        if planned.kind.program() != DomainProgram::Container {
             let why = format!("it is of kind {}, no container", planned.kind);
             gaps.not_written(
                 planned,

@@ -280,10 +280,7 @@ pub(super) fn of_domain(domain: &PlannedDomain) -> Vec<DomainField> {
     let reserves = |policy: &SchedulingPolicy| matches!(policy, SchedulingPolicy::Deadline { .. });
     let ranks = |policy: &SchedulingPolicy| policy.is_real_time() && !reserves(policy);
     given([
-        (
-            DomainField::Isolation,
-            *kind != rampart_model::DomainKind::Host,
-        ),
+        (DomainField::Isolation, !kind.is_housekeeping()),
         (DomainField::Cpus, vcpus.is_none()),
         (DomainField::VirtualCpus, vcpus.is_some()),
         (DomainField::Priority, policies.iter().any(ranks)),

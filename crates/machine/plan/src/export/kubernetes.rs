@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rampart_model::{DomainKind, Finding, PlannedDomain, ResolvedDomain, Restart, Severity};
+use rampart_model::{DomainProgram, Finding, PlannedDomain, ResolvedDomain, Restart, Severity};
 use serde::Serialize;
 
 use super::field::{DomainField, MachineField};
@@ -224,7 +224,7 @@ fn file(name: &str, head: &[String], text: &str) -> ExportedFile {
 }
 
 fn image(planned: &PlannedDomain) -> Result<String, (String, &'static str)> {
-    if planned.kind != DomainKind::Container {
+    if planned.kind.program() != DomainProgram::Container {
         return Err((
             format!("it is of kind {}, no container", planned.kind),
             "rampart export systemd, or libvirt for guests",

@@ -6,7 +6,8 @@ use std::io;
 use quick_xml::Writer;
 use quick_xml::events::BytesText;
 use rampart_model::{
-    CpuSet, DomainKind, Finding, PlannedDomain, ResolvedDomain, Restart, SchedulingPolicy, Severity,
+    CpuSet, DomainProgram, Finding, PlannedDomain, ResolvedDomain, Restart, SchedulingPolicy,
+    Severity,
 };
 
 use super::field::{DomainField, MachineField};
@@ -109,7 +110,7 @@ pub fn libvirt(subject: &Subject<'_>, only: Option<&str>) -> io::Result<Exported
         if only.is_some_and(|name| name != planned.name) {
             continue;
         }
-        if planned.kind != DomainKind::Vm {
+        if planned.kind.program() != DomainProgram::Guest {
             let why = format!("it is of kind {}, no guest", planned.kind);
             machine.not_written(
                 planned,

@@ -2,7 +2,7 @@
 //! Units of systemd: a service for each domain, a target for all of them, and what keeps ordinary
 //! work on the housekeeping CPUs (systemd.exec(5), systemd.resource-control(5)).
 
-use rampart_model::{DomainKind, Finding, Severity};
+use rampart_model::{Finding, Severity};
 
 use super::gaps::{Gaps, Part};
 use super::systemd_answers::{of_domain, of_machine};
@@ -79,7 +79,7 @@ pub fn systemd(subject: &Subject<'_>, means: Means<'_>) -> Exported {
     for (planned, got, name, text) in units {
         let head = gaps.head("systemd", subject, Part::Domain(&planned.name));
         files.push(file(format!("{ROOT}/system/{name}"), head, &text));
-        if means == Means::SystemdAlone && planned.kind != DomainKind::Host {
+        if means == Means::SystemdAlone && !planned.kind.is_housekeeping() {
             let path = format!("{ROOT}/system/{}", words::slice(&planned.name));
             files.push(file(path, short(), &slice_unit(subject, planned, got)));
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What systemd makes of each field of a plan.
 
-use rampart_model::DomainKind;
+use rampart_model::{DomainKind, DomainProgram};
 
 use super::field::{DomainField, MachineField};
 use super::gaps::Answer::{self, Apart, Lost, Said};
@@ -68,8 +68,8 @@ pub(super) fn of_machine(means: Means<'_>, field: MachineField) -> Answer {
 
 #[deny(clippy::wildcard_enum_match_arm)]
 pub(super) fn of_domain(means: Means<'_>, kind: DomainKind, field: DomainField) -> Answer {
-    let container = kind == DomainKind::Container;
-    let guest = kind == DomainKind::Vm;
+    let container = kind.program() == DomainProgram::Container;
+    let guest = kind.program() == DomainProgram::Guest;
     let elsewhere = |by: &'static str| match means {
         Means::Rampart(_) => Apart(LEFT_TO_UP),
         Means::SystemdAlone => Apart(by),

@@ -2,8 +2,8 @@
 //! The service of one domain, and its slice.
 
 use rampart_model::{
-    ContainerEngine, DomainKind, Finding, PlannedDomain, ResolvedDomain, Restart, SchedulingPolicy,
-    Severity,
+    ContainerEngine, DomainProgram, Finding, PlannedDomain, ResolvedDomain, Restart,
+    SchedulingPolicy, Severity,
 };
 
 use super::engine::{Engine, Start};
@@ -85,12 +85,12 @@ pub(super) fn service(
 
 /// Whether there is anything to start.
 fn startable(planned: &PlannedDomain) -> Result<(), Refusal> {
-    match planned.kind {
-        DomainKind::Detached | DomainKind::Cell => Err((
+    match planned.kind.program() {
+        _ if planned.kind.leaves_linux() => Err((
             format!("domains of kind {} are not started by units", planned.kind),
             "rampart plan check",
         )),
-        DomainKind::Host | DomainKind::Task if planned.run.is_empty() => Err((
+        DomainProgram::Process if planned.run.is_empty() => Err((
             "the plan does not say what it runs".to_owned(),
             "write run = [\"/path/of/the/program\"] in the plan",
         )),
@@ -107,8 +107,8 @@ fn alone(
     body: &mut Vec<String>,
 ) -> Result<(), Refusal> {
     startable(planned)?;
-    match planned.kind {
-        DomainKind::Vm => {
+    match planned.kind.program() {
+        DomainProgram::Guest => {
             unit.push("Requires=libvirtd.service".to_owned());
             unit.push("After=libvirtd.service".to_owned());
             body.push("Type=oneshot".to_owned());
@@ -121,7 +121,7 @@ fn alone(
             body.push("TimeoutStartSec=2min".to_owned());
             return Ok(());
         }
-        DomainKind::Container => {
+        DomainProgram::Container => {
             let engine = match planned.container.as_ref().and_then(|from| from.engine) {
                 Some(ContainerEngine::Docker) => Engine::Docker,
                 Some(ContainerEngine::Podman | ContainerEngine::Embedded) | None => Engine::Podman,
@@ -151,7 +151,7 @@ fn alone(
             let words = planned.run.iter().map(String::as_str);
             body.push(format!("ExecStart={}", command(words)));
             body.push(format!("CPUAffinity={}", got.cpus));
-            if planned.kind != DomainKind::Host {
+            if !planned.kind.is_housekeeping() {
                 body.push(format!("Slice={}", words::slice(&planned.name)));
             }
             if let Some(nodes) = subject.told_nodes(&got.cpus) {
@@ -201,7 +201,7 @@ pub(super) fn slice_unit(
     planned: &PlannedDomain,
     got: &ResolvedDomain,
 ) -> String {
-    let cpus = if planned.kind == DomainKind::Vm {
+    let cpus = if planned.kind.program() == DomainProgram::Guest {
         got.cpus.union(&got.emulator).union(&got.service)
     } else {
         got.cpus.clone()

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use rampart_model::{
-    ChangeList, ChangeLocation, ChangeStep, ChangeTarget, CpuSet, DomainKind, Finding,
+    ChangeList, ChangeLocation, ChangeStep, ChangeTarget, CpuSet, DomainProgram, Finding,
     SchedulingPolicy, Severity, StepAction, StepKind,
 };
 
@@ -345,16 +345,17 @@ fn text(
 fn kept(subject: &Subject<'_>) -> Vec<String> {
     let mut patterns: Vec<String> = Vec::new();
     for (planned, _) in subject.domains() {
-        let pattern = match planned.kind {
-            DomainKind::Vm => "qemu-(system|kvm)".to_owned(),
-            DomainKind::Task | DomainKind::Container => match planned.run.first() {
+        let pattern = match planned.kind.program() {
+            _ if planned.kind.is_housekeeping() || planned.kind.leaves_linux() => continue,
+            DomainProgram::Guest => "qemu-(system|kvm)".to_owned(),
+            DomainProgram::Process | DomainProgram::Container => match planned.run.first() {
                 // A semicolon divides the expressions.
                 Some(program) if !program.contains([';', '#', '\n']) => {
                     format!("^{}", literal(program))
                 }
                 _ => continue,
             },
-            DomainKind::Host | DomainKind::Detached | DomainKind::Cell => continue,
+            DomainProgram::Image => continue,
         };
         if !patterns.contains(&pattern) {
             patterns.push(pattern);

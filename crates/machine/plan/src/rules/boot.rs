@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What was decided before the machine was up: the kernel command line, and what the kernel is built with.
 
-use rampart_model::{CpuRole, CpuSet, DomainKind, PlanFinding, Reboot, Severity};
+use rampart_model::{CpuRole, CpuSet, DomainProgram, PlanFinding, Reboot, Severity};
 use rampart_rules::KernelCommandLine;
 
 use super::{Context, Say, about, machine};
@@ -145,7 +145,7 @@ pub(super) fn kernel_options(context: &Context<'_>) -> Vec<PlanFinding> {
         }));
     }
     for (index, domain) in plan.domains.iter().enumerate() {
-        if domain.kind == DomainKind::Vm {
+        if domain.kind.program() == DomainProgram::Guest {
             needs.push((
                 Some(index),
                 Need {

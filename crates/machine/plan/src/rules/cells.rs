@@ -2,7 +2,7 @@
 //! What cells need of a machine. The rest (interrupt controller, memory that is kept from Linux,
 //! devices) is told by `rampart cell describe` and when the cell is brought up.
 
-use rampart_model::{CpuId, DomainKind, PlanFinding, Severity};
+use rampart_model::{CpuId, DomainProgram, PlanFinding, Severity};
 
 use super::{Context, Say as _, about};
 
@@ -11,7 +11,7 @@ pub(super) fn machine(context: &Context<'_>) -> Vec<PlanFinding> {
     let mut found = Vec::new();
     let cells = context
         .domains()
-        .filter(|each| each.planned.kind == DomainKind::Cell);
+        .filter(|each| each.planned.kind.program() == DomainProgram::Image);
     for each in cells {
         if context.machine.architecture != "aarch64" {
             let what = "cells are a matter of arm64 machines with a GICv3";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the machine lets be done: limits, budgets of control groups, and who else is at work.
 
-use rampart_model::{DomainKind, Nanos, PlanFinding, SchedulingPolicy, Severity};
+use rampart_model::{DomainProgram, Nanos, PlanFinding, SchedulingPolicy, Severity};
 
 use super::{Context, Say, about, machine, unknown, unknown_of};
 use crate::resolve::{policies, precedence};
@@ -15,7 +15,7 @@ pub(super) fn resources(context: &Context<'_>) -> Vec<PlanFinding> {
             .into_iter()
             .max_by_key(|policy| precedence(*policy));
         let highest = highest.filter(|policy| policy.is_real_time());
-        let guest = domain.kind == DomainKind::Vm;
+        let guest = domain.kind.program() == DomainProgram::Guest;
         if highest.is_none() && !guest {
             continue;
         }
@@ -136,7 +136,7 @@ pub(super) fn group_budget(context: &Context<'_>) -> Vec<PlanFinding> {
     let file = "CONFIG_RT_GROUP_SCHED";
     context
         .domains()
-        .filter(|each| each.planned.kind != DomainKind::Host)
+        .filter(|each| !each.planned.kind.is_housekeeping())
         .filter(|each| {
             policies(each.planned)
                 .iter()

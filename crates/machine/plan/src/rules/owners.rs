@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use rampart_model::{CpuRole, CpuSet, DomainKind, PlanFinding, PlannedDomain, Severity};
+use rampart_model::{CpuRole, CpuSet, DomainProgram, PlanFinding, PlannedDomain, Severity};
 
 use super::{Context, Say, about, machine};
 use crate::claims::listed;
@@ -44,7 +44,7 @@ pub(super) fn kind_not_built(context: &Context<'_>) -> Vec<PlanFinding> {
         .plan
         .domains
         .iter()
-        .filter(|domain| domain.kind == DomainKind::Detached)
+        .filter(|domain| !domain.kind.properties().implemented)
         .map(|domain| {
             about(
                 "kind-not-built",
@@ -88,7 +88,7 @@ fn named(context: &Context<'_>) -> Vec<(Option<PlannedDomain>, &'static str, Cpu
         named.push((None, "housekeeping", cpus.clone()));
     }
     for domain in &plan.domains {
-        let field = if domain.kind == DomainKind::Vm {
+        let field = if domain.kind.program() == DomainProgram::Guest {
             "vcpus"
         } else {
             "cpus"
@@ -217,7 +217,7 @@ pub(super) fn housekeeping(context: &Context<'_>) -> Vec<PlanFinding> {
                 )),
             );
         }
-        if domain.kind == DomainKind::Host {
+        if domain.kind.is_housekeeping() {
             let outside = listed(domain)
                 .unwrap_or_default()
                 .difference(&resolved.housekeeping);

@@ -11,7 +11,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rampart_host::{PlacedThread, StateDirectory};
-use rampart_model::{DomainKind, Finding, PlannedDomain, Severity, SupervisedContainer};
+use rampart_model::{DomainProgram, Finding, PlannedDomain, Severity, SupervisedContainer};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use crate::SuperviseError;
@@ -73,11 +73,11 @@ pub(crate) trait Program {
 
 /// Whether a domain has anything to run.
 pub(crate) fn has_work(domain: &PlannedDomain) -> bool {
-    match domain.kind {
-        DomainKind::Vm => domain.kernel.is_some() || domain.disk.is_some(),
-        DomainKind::Cell => domain.image.is_some(),
-        DomainKind::Container => domain.container.is_some() || !domain.run.is_empty(),
-        _ => !domain.run.is_empty(),
+    match domain.kind.program() {
+        DomainProgram::Guest => domain.kernel.is_some() || domain.disk.is_some(),
+        DomainProgram::Image => domain.image.is_some(),
+        DomainProgram::Container => domain.container.is_some() || !domain.run.is_empty(),
+        DomainProgram::Process => !domain.run.is_empty(),
     }
 }
 
@@ -85,12 +85,9 @@ pub(crate) fn has_work(domain: &PlannedDomain) -> bool {
 pub(crate) fn start(
     order: &StartRequest<'_>,
 ) -> Result<(Box<dyn Program>, Vec<Finding>), SuperviseError> {
-    match order.domain.kind {
-        DomainKind::Host | DomainKind::Task => task::start(order),
-        DomainKind::Container => container::start(order),
-        DomainKind::Vm => guest::start(order),
-        DomainKind::Cell => cell::start(order),
-        kind @ DomainKind::Detached => Err(SuperviseError::Missing(
+    let kind = order.domain.kind;
+    match kind.program() {
+        _ if !kind.properties().implemented => Err(SuperviseError::Missing(
             Finding::new(
                 Severity::Error,
                 format!("domain {}", order.domain.name),
@@ -98,6 +95,10 @@ pub(crate) fn start(
             )
             .fix("write kind = \"task\", \"container\", \"vm\" or \"cell\""),
         )),
+        DomainProgram::Process => task::start(order),
+        DomainProgram::Container => container::start(order),
+        DomainProgram::Guest => guest::start(order),
+        DomainProgram::Image => cell::start(order),
     }
 }
 

@@ -186,7 +186,7 @@ mod tests {
                 return Err(Box::new(Finding::new(Severity::Error, "/sys/x", "refused")));
             }
             Ok(serde_json::from_value(serde_json::json!({
-                "schema_version": 1, "tool_version": "0", "state": "stands", "applied_at": 0,
+                "schema_version": 1, "tool_version": "0", "state": "active", "applied_at": 0,
                 "boot": "", "file": "", "text": "",
                 "resolved": {
                     "schema_version": 1, "fingerprint": "", "housekeeping": "0", "real_time": "1",
@@ -198,7 +198,7 @@ mod tests {
                     "schema_version": 1, "tool_version": "0", "steps": [], "boot_arguments": []
                 }
             }))
-            .expect("a active plan"))
+            .expect("an active plan"))
         }
 
         fn release(&self) -> Result<Vec<Finding>, Box<Finding>> {

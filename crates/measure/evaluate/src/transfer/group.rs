@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 
 use rampart_domain::{Domain, Running, Start};
 use rampart_model::{
-    Batch, CellReport, ClockRelation, CpuId, CpuSet, Distribution, DomainKind, Finding,
-    GuestReport, MeterEvent, MeterPlan, Nanos, Phase, SchedulingPolicy, Severity, ThreadOutcome,
-    Timeline,
+    Batch, CellReport, ClockRelation, CpuId, CpuSet, Distribution, Finding, GuestReport,
+    MeterEvent, MeterPlan, Nanos, Phase, SchedulingPolicy, Severity, ThreadOutcome, Timeline,
 };
 
 use crate::failures::Failures;
@@ -300,10 +299,13 @@ impl Group {
             order: (0..candidates.len()).collect(),
             slots: Slots::of(plan),
         };
-        let rank = |location: &usize| match candidates[*location].domain.selection().kind {
-            DomainKind::Vm | DomainKind::Cell => 0,
-            DomainKind::Host => 2,
-            _ => 1,
+        let rank = |location: &usize| {
+            let kind = candidates[*location].domain.selection().kind;
+            match (kind.properties().boots, kind.is_housekeeping()) {
+                (true, _) => 0,
+                (false, false) => 1,
+                (false, true) => 2,
+            }
         };
         group.order.sort_by_key(rank);
         for location in group.order.clone() {

@@ -2,9 +2,9 @@
 //! Verdicts from the rounds of [`crate::transfer`]. Pure.
 
 use rampart_model::{
-    Condition, Crossed, Distribution, Disturbance, DisturbanceKind, DomainKind, ExperimentPlan,
-    Exposure, Finding, GuestRole, Interval, LoadLocation, MeterKind, Nanos, Question, Side,
-    SignedNanos, TransferRecord, Verdict, VerdictFigures, VerdictOutcome, Watched,
+    Condition, Crossed, Distribution, Disturbance, DisturbanceKind, ExperimentPlan, Exposure,
+    Finding, GuestRole, Interval, LoadLocation, MeterKind, Nanos, Question, Side, SignedNanos,
+    TransferRecord, Verdict, VerdictFigures, VerdictOutcome, Watched,
 };
 use rampart_stats::{
     CROSSED, CROSSED_EMULATED, Resampling, TRANSFER_RISK, TRANSFER_TOLERANCE, Transfer, transfer,
@@ -108,9 +108,10 @@ impl TransferVerdicts {
 /// from inside are judged before those from under.
 fn host_is_felt(plan: &ExperimentPlan, verdicts: &[Verdict]) -> bool {
     verdicts.iter().any(|verdict| {
-        let is_host = plan.domains.iter().any(|domain| {
-            domain.name == verdict.domain && domain.selection.kind == DomainKind::Host
-        });
+        let is_host = plan
+            .domains
+            .iter()
+            .any(|domain| domain.name == verdict.domain && domain.selection.kind.is_housekeeping());
         let own = verdict
             .disturbance
             .as_ref()

@@ -3,8 +3,8 @@
 
 use rampart_load::METERS_OWN;
 use rampart_model::{
-    Disturbance, DisturbanceKind, DomainKind, DomainPlan, Finding, LoadKind, Nanos, Participant,
-    SchedulingPolicy, Severity, Side, TransferGroup, TransferPlan,
+    Disturbance, DisturbanceKind, DomainKind, DomainPlan, DomainProgram, Finding, LoadKind, Nanos,
+    Participant, SchedulingPolicy, Severity, Side, TransferGroup, TransferPlan,
 };
 
 use super::times::Times;
@@ -264,7 +264,7 @@ fn groups(domains: &[DomainPlan]) -> (Vec<TransferGroup>, Vec<Finding>) {
     let (mut groups, mut findings) = (Vec::new(), Vec::new());
     for (one, other) in pairs() {
         let with_host =
-            one.selection.kind == DomainKind::Host || other.selection.kind == DomainKind::Host;
+            one.selection.kind.is_housekeeping() || other.selection.kind.is_housekeeping();
         if with_host && apart(one, other) {
             groups.push(group(&[one, other]));
             continue;
@@ -296,17 +296,18 @@ fn possible(group: &TransferGroup, domains: &[DomainPlan]) -> Vec<Disturbance> {
     let mut all = Vec::new();
     for kind in kinds {
         for participant in &group.participants {
-            let selection = domains
+            let kind_of_domain = domains
                 .iter()
                 .find(|domain| domain.name == participant.domain)
-                .map(|domain| domain.selection);
-            let is_guest = selection.is_some_and(|selection| selection.kind == DomainKind::Vm);
-            let is_cell = selection.is_some_and(|selection| selection.kind == DomainKind::Cell);
+                .map(|domain| domain.selection.kind);
+            let is_above_host = kind_of_domain.is_some_and(DomainKind::is_above_host);
+            let is_image =
+                kind_of_domain.is_some_and(|kind| kind.program() == DomainProgram::Image);
             let meters_own = match kind {
                 DisturbanceKind::Block => true,
                 DisturbanceKind::Load(load) => METERS_OWN.contains(&load),
             };
-            if is_cell && !meters_own {
+            if is_image && !meters_own {
                 // It holds the meter alone, which has no files.
                 continue;
             }
@@ -318,7 +319,7 @@ fn possible(group: &TransferGroup, domains: &[DomainPlan]) -> Vec<Disturbance> {
                 });
             };
             add(Side::Inside);
-            if is_guest && kind == DisturbanceKind::Block {
+            if is_above_host && kind == DisturbanceKind::Block {
                 add(Side::Under);
             }
         }
