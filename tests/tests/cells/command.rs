@@ -31,7 +31,10 @@ run enable-without-image cell enable --module modules/$(uname -r)/rampart.ko
 run enable cell enable --module modules/$(uname -r)/rampart.ko --image rampart.bin
 run enable-again cell enable --json
 run disable-unused cell disable
-run enable-anew cell enable
+grep -q '^rampart ' /proc/modules && echo 'FAILED  not unloaded'
+[ -e /lib/firmware/rampart.bin ] && echo 'FAILED  the image was installed'
+[ -z "$(cat /sys/module/firmware_class/parameters/path)" ] || echo 'FAILED  the search path of firmware'
+run enable-anew cell enable --module modules/$(uname -r)/rampart.ko --image rampart.bin
 run dry cell create press --cpus 3 --argument 1000 --dry-run --json
 run create cell create press --cpus 3 --argument 1000 --image rampart-cell-irq --json
 run start cell start press
@@ -64,6 +67,9 @@ run destroy cell destroy press
 run disable cell disable
 run disable-again cell disable
 
+# What is installed is used, and left.
+mkdir -p /lib/firmware && cp rampart.bin /lib/firmware/ || exit 9
+insmod modules/$(uname -r)/rampart.ko || exit 9
 cat >plan.toml <<'PLAN'
 [machine]
 housekeeping = "0-1"
@@ -150,7 +156,11 @@ fn launched(said: &Said<'_>) {
     said.refused("enable-without-image", &["rampart.bin", "--image"]);
     assert!(said.of("enable", 0).contains("enabled, memory 0x7f800000"));
     assert_eq!(said.json("enable-again")["already"], true);
-    assert!(said.of("disable-unused", 0).contains("disabled"));
+    let disabled = said.of("disable-unused", 0);
+    assert!(
+        disabled.contains("disabled") && disabled.contains("unloaded"),
+        "{disabled}"
+    );
     said.went_well("enable-anew");
 }
 

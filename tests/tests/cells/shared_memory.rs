@@ -16,6 +16,8 @@ mkdir /tmp/cells && tar -x -C /tmp/cells && cd /tmp/cells || exit 9
 taskset -p -c 0-3 $$ >/dev/null
 # The machine loads the modules that it finds.
 grep -q '^rampart ' /proc/modules && rmmod rampart
+mkdir -p /lib/firmware && cp rampart.bin /lib/firmware/ || exit 9
+insmod modules/$(uname -r)/rampart.ko || exit 9
 dmesg -C
 export RAMPART_STATE_DIR=/tmp/state
 run() {
@@ -35,7 +37,7 @@ grows() {
     done
     echo "FAILED  $1 stays at $before"
 }
-run enable cell enable --module modules/$(uname -r)/rampart.ko --image rampart.bin
+run enable cell enable
 
 # Two cells and the root find a region by its name.
 run greet cell create greet --cpus 3 --shared greeting=4KiB --image rampart-cell-names --json

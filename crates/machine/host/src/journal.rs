@@ -129,6 +129,10 @@ pub(crate) enum Change {
     },
     /// A service of systemd is stopped.
     ServiceStopped { unit: String },
+    /// A module of the kernel is loaded.
+    Module { name: String },
+    /// The kernel looks for firmware in `directory` first, which holds a copy of an image.
+    FirmwarePath { old: String, directory: PathBuf },
 }
 
 /// What was mounted when only that was.

@@ -63,6 +63,10 @@ pub(crate) trait Kernel: fmt::Debug + Send + Sync {
     fn run(&self, _words: &[String], _limit: Duration) -> io::Result<CapturedOutput> {
         Err(io::ErrorKind::Unsupported.into())
     }
+    /// Unloads a module that is not in use.
+    fn remove_module(&self, _name: &str) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// Called around each step that must survive a sudden end; tests end here.
     fn step(&self) -> io::Result<()> {
         Ok(())
@@ -177,6 +181,13 @@ impl Kernel for RunningKernel {
 
     fn remove_temporary_file(&self, path: &Path) -> io::Result<()> {
         files::remove_temporary(path)
+    }
+
+    fn remove_module(&self, name: &str) -> io::Result<()> {
+        let name = std::ffi::CString::new(name)?;
+        // `O_NONBLOCK` is the only behaviour that the kernel still has (delete_module(2)).
+        rustix::system::delete_module(&name, rustix::fs::OFlags::NONBLOCK.bits() as _)?;
+        Ok(())
     }
 
     fn run(&self, words: &[String], limit: Duration) -> io::Result<CapturedOutput> {

@@ -12,6 +12,7 @@ mod boot_loader;
 mod changes;
 mod child_process;
 mod control_group_layout;
+mod driver;
 mod error;
 mod facts;
 #[cfg(test)]
@@ -47,6 +48,7 @@ pub use apply::{
 pub use boot_loader::{BootCommand, BootFileChange, BootLoader, BootPlan, BootReport, plan_boot};
 pub use child_process::{OnParentExit, end_child, spawn_detached, spawn_tied, wait_within};
 pub use control_group_layout::control_group_layout;
+pub use driver::{OfferedFirmware, load_module, offer_firmware, release_driver};
 pub use error::HostError;
 pub use facts::{
     is_of_manager, kernel_image_version, network_queues, read_environment, read_knob_values,

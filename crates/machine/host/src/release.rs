@@ -76,7 +76,7 @@ fn release_on(
 
 /// Which journals are released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Which {
+pub(crate) enum Which {
     /// All.
     All,
     /// Those of processes that have ended; an applied plan stands.
@@ -130,7 +130,7 @@ pub(crate) fn release_locked(
     Ok(report)
 }
 
-fn release_those(
+pub(crate) fn release_those(
     kernel: &dyn Kernel,
     state: &StateDirectory,
     which: Which,

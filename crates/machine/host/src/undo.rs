@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use rampart_model::{Finding, SchedulingPolicy, Severity};
 
 use crate::boot_loader::undo as boot_undo;
+use crate::driver;
 use crate::groups;
 use crate::journal::Change;
 use crate::kernel::Kernel;
@@ -121,6 +122,10 @@ pub(crate) fn undo(
                 had_drop_in,
             } => {
                 systemd_undo::property(kernel, unit, property, old, new, *had_drop_in, &mut undone)?
+            }
+            Change::Module { name } => driver::undo_module(kernel, name, &mut undone)?,
+            Change::FirmwarePath { old, directory } => {
+                driver::undo_firmware_path(kernel, old, directory, &mut undone);
             }
             Change::ServiceStopped { unit } => systemd_undo::service(kernel, unit, &mut undone),
             Change::BootCommand { words, output, old } => {

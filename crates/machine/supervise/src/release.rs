@@ -42,6 +42,11 @@ pub fn release(state: &StateDirectory) -> Result<ReleaseReport, SuperviseError> 
         Ok(false) => {}
         Err(finding) => report.left.push(finding),
     }
+    // A hypervisor that was enabled by hand keeps its driver.
+    let driver = rampart_host::release_driver(state, rampart_cells::operate::is_enabled())?;
+    report.restored.extend(driver.restored);
+    report.left.extend(driver.left);
+    report.journals.extend(driver.journals);
     Ok(report)
 }
 

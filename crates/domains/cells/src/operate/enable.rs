@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Brings the hypervisor under the running Linux, and takes it away again.
+//! Enables the hypervisor under the running Linux, and disables it.
 
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rampart_host::{ReleaseReport, StateDirectory, load_module, offer_firmware, release_driver};
 use rampart_hypervisor_core::interface::MEMORY_ALIGNMENT;
 use rampart_model::{ByteSize, Finding, Severity};
 
@@ -15,51 +14,64 @@ use crate::describe::{Description, Sources, Span, describe, spans};
 use crate::device::DEVICE;
 use crate::machine::Machine;
 
-/// What the hypervisor has where nobody says otherwise: image, tables and room for some cells.
-const USUAL_BYTES: u64 = 8 << 20;
-/// The kernel looks for the image here, among other places.
-const IMAGE: &str = "/lib/firmware/rampart.bin";
-/// How long a module may take to load, and its device to appear.
-const DRIVER_LIMIT: Duration = Duration::from_secs(30);
+/// Default size of the hypervisor's memory: its image, its tables and space for some cells.
+const DEFAULT_BYTES: u64 = 8 << 20;
+/// Name of the image among the firmware of the kernel.
+const IMAGE_NAME: &str = "rampart.bin";
+/// Where the image is installed.
+const INSTALLED_IMAGE: &str = "/lib/firmware/rampart.bin";
+/// Name of the driver's kernel module.
+const MODULE_NAME: &str = "rampart";
+/// How long the driver's device may take to appear.
+const DEVICE_LIMIT: Duration = Duration::from_secs(30);
 
-/// How the hypervisor is to be enabled.
+/// Options of [`enable`].
 #[derive(Debug, Clone, Default)]
 pub struct EnableOrder {
-    /// The driver; without it the installed one (`modprobe rampart`).
+    /// File of the driver's kernel module; without it the installed one is loaded (`modprobe rampart`).
     pub module: Option<PathBuf>,
-    /// The hypervisor's image, which is installed as `/lib/firmware/rampart.bin` first; without it
-    /// what is installed.
+    /// File of the hypervisor's image; without it the installed `/lib/firmware/rampart.bin` is used.
     pub image: Option<PathBuf>,
-    /// How much memory it gets; without it 8 MiB.
+    /// Size of the hypervisor's memory; without it 8 MiB.
     pub memory_bytes: Option<u64>,
 }
 
-/// The hypervisor as it is.
+/// Result of [`enable`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Enabled {
-    /// Its memory.
+    /// The hypervisor's memory.
     pub memory: Span,
-    /// Whether it was there before.
+    /// Whether the hypervisor was enabled before.
     pub already: bool,
 }
 
-/// Whether the hypervisor is there, as far as is to be seen without privilege.
+/// Result of [`disable`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Disabled {
+    /// Whether the hypervisor was enabled.
+    pub was_enabled: bool,
+    /// The driver that [`enable`] loaded: unloaded, or the reason why it is still loaded.
+    pub driver: ReleaseReport,
+}
+
+/// Returns whether the hypervisor is enabled. Needs no privilege.
 #[must_use]
 pub fn is_enabled() -> bool {
     let enabled = fs::read_to_string("/sys/devices/virtual/misc/rampart/enabled");
     enabled.is_ok_and(|text| text.trim() == "1")
 }
 
-/// Enables the hypervisor. Where it is there, nothing is done.
+/// Enables the hypervisor, and loads the driver first if it is not loaded. Does nothing if the
+/// hypervisor is enabled. The journal of the driver is in `state`.
 ///
 /// # Errors
-/// All that stands in the way; the machine is then as before, but for the driver, which may be
-/// loaded, and the image, which may be installed.
-pub fn enable(order: &EnableOrder) -> Result<Enabled, OperateError> {
+/// Every reason that prevents it. The hypervisor is not enabled then; the driver may be loaded, and is
+/// unloaded by [`disable`] or `rampart release`.
+pub fn enable(state: &StateDirectory, order: &EnableOrder) -> Result<Enabled, OperateError> {
     if std::env::consts::ARCH != "aarch64" {
         return Err(OperateError::refused(wrong_architecture()));
     }
-    if let Some(already) = standing() {
+    if let Some(already) = already_enabled() {
         return Ok(already);
     }
     let description = describe(&Sources::of_this_machine()?);
@@ -67,9 +79,9 @@ pub fn enable(order: &EnableOrder) -> Result<Enabled, OperateError> {
     found.extend(offline_cpus());
     found.extend(users_of_kvm());
     found.extend(image_is_missing(order));
-    let memory = place(&description, order.memory_bytes.unwrap_or(USUAL_BYTES));
+    let memory = hypervisor_span(&description, order.memory_bytes.unwrap_or(DEFAULT_BYTES));
     if let Err(finding) = &memory {
-        // Of no memory at all the description has told.
+        // The description reports that no memory at all is kept.
         if found.iter().all(|known| known.location != "memory") {
             found.push(finding.clone());
         }
@@ -92,23 +104,36 @@ pub fn enable(order: &EnableOrder) -> Result<Enabled, OperateError> {
             .fix("send the output of `rampart cell describe --json` with a bug report"),
         )
     })?;
-    if let Some(image) = &order.image {
-        install(image)?;
-    }
-    driver(order.module.as_deref())?;
+    load_module(state, MODULE_NAME, order.module.as_deref())?;
+    wait_for_device()?;
     let operator = Operator::open()?;
+    let offered = match &order.image {
+        Some(image) => Some(offer_firmware(state, IMAGE_NAME, &read_image(image)?)?),
+        None => None,
+    };
     operator.call(|device| device.enable(memory.start, memory.bytes, &blob))?;
+    // A refusal to restore the search path stays in the journal; the hypervisor is enabled.
+    drop(offered);
     Ok(Enabled {
         memory,
         already: false,
     })
 }
 
-/// Ends the hypervisor; whether it was there.
+/// Disables the hypervisor, and unloads the driver if [`enable`] loaded it.
 ///
 /// # Errors
-/// While there are cells, unless they are to be destroyed first.
-pub fn disable(with_cells: bool) -> Result<bool, OperateError> {
+/// If there are cells, unless `with_cells` destroys them first.
+pub fn disable(state: &StateDirectory, with_cells: bool) -> Result<Disabled, OperateError> {
+    let was_enabled = disable_hypervisor(with_cells)?;
+    Ok(Disabled {
+        was_enabled,
+        driver: release_driver(state, is_enabled())?,
+    })
+}
+
+/// Returns whether the hypervisor was enabled. Closes the device, so that the driver can be unloaded.
+fn disable_hypervisor(with_cells: bool) -> Result<bool, OperateError> {
     if !Path::new(DEVICE).exists() && std::env::consts::ARCH == "aarch64" {
         return Ok(false);
     }
@@ -120,12 +145,9 @@ pub fn disable(with_cells: bool) -> Result<bool, OperateError> {
     let names: Vec<&str> = in_use.cells.iter().map(|cell| cell.name.as_str()).collect();
     if !names.is_empty() && !with_cells {
         return Err(OperateError::refused(
-            Finding::new(Severity::Error, "hypervisor", "there are cells")
+            Finding::new(Severity::Error, "hypervisor", "cells exist")
                 .values(names.join(", "), "none")
-                .fix(format!(
-                    "rampart cell destroy {}, or rampart cell disable --destroy-cells",
-                    names.join(" ")
-                )),
+                .fix("rampart cell disable --destroy-cells"),
         ));
     }
     for name in names {
@@ -135,8 +157,8 @@ pub fn disable(with_cells: bool) -> Result<bool, OperateError> {
     Ok(true)
 }
 
-/// What is there already.
-fn standing() -> Option<Enabled> {
+/// Returns the hypervisor that is enabled already.
+fn already_enabled() -> Option<Enabled> {
     if !Path::new(DEVICE).exists() {
         return None;
     }
@@ -150,8 +172,8 @@ fn standing() -> Option<Enabled> {
     })
 }
 
-/// Whole blocks within one GiB, as high as can be: cells get what is below in one piece.
-fn place(description: &Description, bytes: u64) -> Result<Span, Finding> {
+/// Returns the highest aligned span within one GiB, so that the memory below stays contiguous for cells.
+fn hypervisor_span(description: &Description, bytes: u64) -> Result<Span, Finding> {
     const GIB: u64 = 1 << 30;
     let bytes = bytes.max(1).next_multiple_of(MEMORY_ALIGNMENT);
     let within = |span: &Span| {
@@ -172,10 +194,10 @@ fn place(description: &Description, bytes: u64) -> Result<Span, Finding> {
         Finding::new(
             Severity::Error,
             "memory",
-            "what is kept from Linux has no room for the hypervisor",
+            "the memory that is kept from Linux is too small for the hypervisor",
         )
         .values(ByteSize(largest).to_string(), ByteSize(bytes).to_string())
-        .fix("keep more from Linux (mem=, a reserved-memory node), or enable with less: --memory 4MiB")
+        .fix("rampart cell enable --memory 4MiB, or keep more memory from Linux (mem= on the kernel command line, or a reserved-memory node)")
     })
 }
 
@@ -189,14 +211,14 @@ fn offline_cpus() -> Option<Finding> {
         Finding::new(
             Severity::Error,
             format!("CPUs {offline}"),
-            "every CPU has to take part in the launch",
+            "the hypervisor is launched on every CPU",
         )
         .values("offline", "online")
         .fix(all.join("; "))
     })
 }
 
-/// Processes that have guests of KVM: it holds EL2 while they run.
+/// Reports processes with KVM guests: KVM uses EL2 while they run.
 fn users_of_kvm() -> Option<Finding> {
     let mut users = Vec::new();
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -218,131 +240,60 @@ fn users_of_kvm() -> Option<Finding> {
         Finding::new(
             Severity::Error,
             "KVM",
-            "guests have the level that the hypervisor needs",
+            "KVM guests use the exception level (EL2) that the hypervisor needs",
         )
         .values(format!("processes {}", users.join(", ")), "no guest")
-        .fix("end these guests; `rampart down` ends those of a plan")
+        .fix("rampart down, or end these guests")
     })
 }
 
 fn image_is_missing(order: &EnableOrder) -> Option<Finding> {
-    let (path, fix) = match &order.image {
-        Some(image) => (
-            image.clone(),
-            "make hypervisor makes bin/hypervisor/rampart.bin",
-        ),
-        None => (
-            PathBuf::from(IMAGE),
-            "make hypervisor, then rampart cell enable --image bin/hypervisor/rampart.bin",
-        ),
-    };
-    let own = fs::read_to_string("/sys/module/firmware_class/parameters/path");
-    let elsewhere = own.is_ok_and(|own| {
-        !own.trim().is_empty() && Path::new(own.trim()).join("rampart.bin").exists()
+    let image = order.image.clone();
+    let path = image.unwrap_or_else(|| PathBuf::from(INSTALLED_IMAGE));
+    let search_path = fs::read_to_string("/sys/module/firmware_class/parameters/path");
+    let is_elsewhere = search_path.is_ok_and(|path| {
+        !path.trim().is_empty() && Path::new(path.trim()).join(IMAGE_NAME).exists()
     });
-    let found = path.is_file() || (order.image.is_none() && elsewhere);
+    let found = path.is_file() || (order.image.is_none() && is_elsewhere);
     (!found).then(|| {
         Finding::new(
             Severity::Error,
             path.display().to_string(),
-            "the hypervisor's image is not there",
+            "the hypervisor's image does not exist",
         )
-        .fix(fix)
+        .fix("rampart cell enable --image FILE, with the image rampart.bin of this version")
     })
 }
 
-fn failed(path: &Path, what: &str, error: &std::io::Error) -> OperateError {
-    OperateError::refused(
-        Finding::new(
-            Severity::Error,
-            path.display().to_string(),
-            format!("{what}: {error}"),
-        )
-        .fix("as root, with room in /lib/firmware"),
-    )
-}
-
-/// Puts the image where the kernel looks for it; whole, or as it was.
-fn install(image: &Path) -> Result<(), OperateError> {
-    let bytes = fs::read(image).map_err(|error| failed(image, "it cannot be read", &error))?;
-    let target = Path::new(IMAGE);
-    if fs::read(target).is_ok_and(|there| there == bytes) {
-        return Ok(());
-    }
-    let write = || -> std::io::Result<()> {
-        let directory = target.parent().unwrap_or(Path::new("/"));
-        fs::create_dir_all(directory)?;
-        let new = directory.join(format!(".rampart.bin.{}", std::process::id()));
-        let mut file = fs::File::create(&new)?;
-        file.write_all(&bytes)?;
-        file.sync_all()?;
-        fs::rename(&new, target)
-    };
-    write().map_err(|error| failed(target, "the image cannot be installed", &error))
-}
-
-/// Loads the driver, if it is not there.
-fn driver(module: Option<&Path>) -> Result<(), OperateError> {
-    if Path::new(DEVICE).exists() {
-        return Ok(());
-    }
-    let mut command = match module {
-        Some(path) => {
-            let mut command = Command::new("insmod");
-            command.arg(path);
-            command
-        }
-        None => {
-            let mut command = Command::new("modprobe");
-            command.arg("rampart");
-            command
-        }
-    };
-    let refused = |what: String| {
+fn read_image(path: &Path) -> Result<Vec<u8>, OperateError> {
+    fs::read(path).map_err(|error| {
         OperateError::refused(
-            Finding::new(Severity::Error, "driver rampart", what)
-                .values("not loaded", "loaded")
-                .fix("build it for this kernel (kernel/rampart/README.md) and install it, or name it: rampart cell enable --module FILE"),
+            Finding::new(
+                Severity::Error,
+                path.display().to_string(),
+                format!("cannot read the hypervisor's image: {error}"),
+            )
+            .fix("name a readable file with --image"),
         )
-    };
-    let program = command.get_program().to_string_lossy().into_owned();
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| refused(format!("{program}: {error}")))?;
+    })
+}
+
+/// Waits until udev or devtmpfs has made the driver's device.
+fn wait_for_device() -> Result<(), OperateError> {
     let begin = Instant::now();
-    loop {
-        match child.try_wait() {
-            Ok(Some(status)) if status.success() => break,
-            Ok(Some(status)) => {
-                let mut said = String::new();
-                if let Some(errors) = &mut child.stderr {
-                    let _ = std::io::Read::read_to_string(errors, &mut said);
-                }
-                return Err(refused(format!(
-                    "{program} ended with {status}: {}",
-                    said.trim()
-                )));
-            }
-            Err(error) => return Err(refused(format!("{program}: {error}"))),
-            Ok(None) if begin.elapsed() >= DRIVER_LIMIT => {
-                let _ = child.kill();
-                return Err(refused(format!(
-                    "{program} took longer than {} s",
-                    DRIVER_LIMIT.as_secs()
-                )));
-            }
-            Ok(None) => std::thread::sleep(Duration::from_millis(10)),
-        }
-    }
     while !Path::new(DEVICE).exists() {
-        if begin.elapsed() >= DRIVER_LIMIT {
-            return Err(refused(format!(
-                "the module is loaded, and {DEVICE} did not appear within {} s",
-                DRIVER_LIMIT.as_secs()
-            )));
+        if begin.elapsed() >= DEVICE_LIMIT {
+            return Err(OperateError::refused(
+                Finding::new(
+                    Severity::Error,
+                    "driver rampart",
+                    format!(
+                        "the module is loaded, but {DEVICE} did not appear within {} s",
+                        DEVICE_LIMIT.as_secs()
+                    ),
+                )
+                .fix("dmesg | grep rampart, for the driver's reason"),
+            ));
         }
         std::thread::sleep(Duration::from_millis(10));
     }

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use rampart_host::HostError;
 use rampart_model::{Finding, Severity};
 
 use crate::describe::TreeError;
@@ -54,6 +55,33 @@ impl From<TreeError> for OperateError {
             "device tree",
             error.to_string(),
         ))
+    }
+}
+
+impl From<HostError> for OperateError {
+    fn from(error: HostError) -> Self {
+        let error_at =
+            |location: String, what: String| Finding::new(Severity::Error, location, what);
+        Self::refused(match error {
+            HostError::Request {
+                location,
+                what,
+                present,
+                needed,
+                fix,
+            } => error_at(location, what).values(present, needed).fix(fix),
+            HostError::File {
+                action,
+                path,
+                cause,
+                fix,
+            } => error_at(
+                path.display().to_string(),
+                format!("cannot {action}: {cause}"),
+            )
+            .fix(fix),
+            other => error_at("driver rampart".to_owned(), other.to_string()),
+        })
     }
 }
 

@@ -24,7 +24,7 @@ use crate::shared::SharedMemory;
 
 pub use crate::linux::Console;
 pub use console::console;
-pub use enable::{EnableOrder, Enabled, disable, enable, is_enabled};
+pub use enable::{Disabled, EnableOrder, Enabled, disable, enable, is_enabled};
 pub use error::OperateError;
 pub use report::{
     CellReport, CpuReport, ExitCount, FailureReport, MemoryReport, state_of, state_word, stop_words,

@@ -23,6 +23,7 @@ pub(super) struct CellFile {
     path: PathBuf,
     /// The cell's name, which no other cell has.
     name: String,
+    state: StateDirectory,
 }
 
 impl CellFile {
@@ -41,12 +42,13 @@ impl CellFile {
         let file = Self {
             path: directory.join(format!("{owner}-{start}-{count}")),
             name: cell_name(domain, owner, count),
+            state: state.clone(),
         };
         write(&file.path, &file.name)?;
         let marker = directory.join(ENABLED);
         if !rampart_cells::operate::is_enabled() {
             write(&marker, "enabled for an evaluation\n")?;
-            enable(order)?;
+            enable(state, order)?;
         }
         Ok(file)
     }
@@ -61,7 +63,7 @@ impl Drop for CellFile {
         // Nobody is there to be told; what stays is found by `release_cells`.
         let _ = fs::remove_file(&self.path);
         if let Some(directory) = self.path.parent() {
-            let _ = leave(directory);
+            let _ = leave(&self.state, directory);
         }
     }
 }
@@ -90,7 +92,7 @@ fn cells(state: &StateDirectory) -> PathBuf {
 
 /// Ends the hypervisor if it is ours to end and nobody of ours is left. With somebody else's cells
 /// it stays, and is theirs.
-fn leave(directory: &Path) -> Result<(), String> {
+fn leave(state: &StateDirectory, directory: &Path) -> Result<(), String> {
     let marker = directory.join(ENABLED);
     let others = fs::read_dir(directory).map_or(0, Iterator::count);
     if !marker.exists() || others > 1 {
@@ -100,7 +102,7 @@ fn leave(directory: &Path) -> Result<(), String> {
         .and_then(|operator| operator.in_use())
         .is_ok_and(|in_use| !in_use.cells.is_empty());
     if !theirs {
-        disable(false).map_err(|error| error.to_string())?;
+        disable(state, false).map_err(|error| error.to_string())?;
     }
     // Empty unless somebody has just come.
     let _ = fs::remove_file(&marker);
@@ -161,7 +163,7 @@ pub fn release_cells(state: &StateDirectory) -> ReleasedCells {
             ),
         }
     }
-    if let Err(error) = leave(&directory) {
+    if let Err(error) = leave(state, &directory) {
         released.left.push(
             Finding::new(
                 Severity::Error,

@@ -380,6 +380,8 @@ impl Kernel for FakeKernel {
             // The group of a unit, which has processes.
             Some(_) if name == "cpuset.cpus" && value.is_empty() => Err(errno(Errno::NOSPC)),
             Some(text) => {
+                // A parameter of a module ends at a NUL byte.
+                let value = value.split('\0').next().unwrap_or_default();
                 *text = format!("{value}\n");
                 Ok(())
             }
@@ -518,6 +520,19 @@ impl Kernel for FakeKernel {
         _limit: std::time::Duration,
     ) -> io::Result<crate::CapturedOutput> {
         self.alive()?.run(words)
+    }
+
+    fn remove_module(&self, name: &str) -> io::Result<()> {
+        let mut machine = self.alive()?;
+        let users = Path::new("/sys/module").join(name).join("refcnt");
+        match machine.files.get(&users).map(String::as_str) {
+            Some("0\n") => {
+                machine.files.remove(&users);
+                Ok(())
+            }
+            Some(_) => Err(errno(Errno::WOULDBLOCK)),
+            None => Err(errno(Errno::NOENT)),
+        }
     }
 
     fn attributes(&self, thread: u32) -> io::Result<Attributes> {

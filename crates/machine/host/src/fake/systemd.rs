@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What `systemctl` does on the machine in memory.
+//! What `systemctl`, `modprobe` and `insmod` do on the machine in memory.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
@@ -28,7 +28,7 @@ impl Machine {
 
     pub(super) fn run(&mut self, words: &[String]) -> io::Result<CapturedOutput> {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let mut output = String::new();
+        let (mut output, mut errors) = (String::new(), String::new());
         let is_known = match words.as_slice() {
             ["/usr/bin/systemctl", "show", _, "--", name] => {
                 output = match self.units.get(*name) {
@@ -69,12 +69,22 @@ impl Machine {
                 self.with_unit(name, |unit| unit.active = true)
             }
             ["/usr/bin/systemctl", "daemon-reload"] => true,
+            ["/sbin/modprobe" | "/usr/sbin/insmod", module] => {
+                let is_known = module.contains("rampart");
+                if is_known {
+                    let file = PathBuf::from("/sys/module/rampart/refcnt");
+                    self.files.insert(file, "0\n".to_owned());
+                } else {
+                    errors = format!("module {module} not found\n");
+                }
+                is_known
+            }
             _ => return Err(io::ErrorKind::NotFound.into()),
         };
         Ok(CapturedOutput {
             status: Some(ExitStatus::from_raw(if is_known { 0 } else { 1 << 8 })),
             output,
-            errors: String::new(),
+            errors,
         })
     }
 

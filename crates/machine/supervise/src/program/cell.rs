@@ -93,7 +93,7 @@ fn enable(order: &StartRequest<'_>) -> Result<(), SuperviseError> {
     )
     .and_then(|()| File::open(&mark)?.sync_all())
     .map_err(SuperviseError::file("write", &mark))?;
-    operate::enable(&EnableOrder::default()).map_err(refused)?;
+    operate::enable(order.state, &EnableOrder::default()).map_err(refused)?;
     Ok(())
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn release_hypervisor(state: &StateDirectory) -> Result<bool, Finding
     if !mark.exists() {
         return Ok(false);
     }
-    let was_there = operate::disable(false).map_err(|error| {
+    let disabled = operate::disable(state, false).map_err(|error| {
         let mut findings = error.findings().to_vec();
         findings.remove(0)
     })?;
@@ -123,7 +123,7 @@ pub(crate) fn release_hypervisor(state: &StateDirectory) -> Result<bool, Finding
         )
         .fix(format!("rm {}", mark.display()))
     })?;
-    Ok(was_there)
+    Ok(disabled.was_enabled)
 }
 
 fn options(domain: &PlannedDomain) -> CellOptions {

@@ -8,6 +8,7 @@ use std::path::Path;
 use rampart_cells::describe::Span;
 use rampart_cells::operate::{self, EnableOrder, OperateError, Operator};
 use rampart_cells::resolve::Resolved;
+use rampart_host::StateDirectory;
 use rampart_model::{CpuSet, ExitCode, Finding, Severity};
 use serde_json::json;
 
@@ -16,11 +17,14 @@ use crate::failure::Failure;
 use crate::output;
 
 pub(super) fn enable(arguments: &Enable) -> Result<ExitCode, Failure> {
-    let enabled = operate::enable(&EnableOrder {
-        module: arguments.module.clone(),
-        image: arguments.image.clone(),
-        memory_bytes: Some(arguments.memory.0),
-    })?;
+    let enabled = operate::enable(
+        &StateDirectory::standard(),
+        &EnableOrder {
+            module: arguments.module.clone(),
+            image: arguments.image.clone(),
+            memory_bytes: Some(arguments.memory.0),
+        },
+    )?;
     if arguments.json {
         output::print(&serde_json::to_string_pretty(&json!({
             "enabled": true,
@@ -39,18 +43,30 @@ pub(super) fn enable(arguments: &Enable) -> Result<ExitCode, Failure> {
 }
 
 pub(super) fn disable(arguments: &Disable) -> Result<ExitCode, Failure> {
-    let was_there = operate::disable(arguments.destroy_cells)?;
+    let disabled = operate::disable(&StateDirectory::standard(), arguments.destroy_cells)?;
     if arguments.json {
-        let answer = json!({ "enabled": false, "was-enabled": was_there });
+        let answer = json!({
+            "enabled": false,
+            "was-enabled": disabled.was_enabled,
+            "driver": disabled.driver,
+        });
         output::print_json(&answer)?;
     } else {
-        output::print(if was_there {
+        output::print(if disabled.was_enabled {
             "disabled"
         } else {
             "was not enabled"
         })?;
+        for restored in &disabled.driver.restored {
+            output::print(&format!("{}: {}", restored.location, restored.what))?;
+        }
+        for left in &disabled.driver.left {
+            output::print(&left.to_string())?;
+        }
     }
-    Ok(ExitCode::Success)
+    let left = &disabled.driver.left;
+    let is_complete = left.iter().all(|left| left.severity != Severity::Error);
+    Ok(ExitCode::of_work(is_complete))
 }
 
 pub(super) fn create(arguments: &Create) -> Result<ExitCode, Failure> {

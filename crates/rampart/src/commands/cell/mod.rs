@@ -15,21 +15,21 @@ use crate::failure::Failure;
 
 const CELL_EXAMPLES: &str = "\
 Examples:
-  rampart cell describe                         what this machine is made of, and what is in the way
-  rampart cell enable                           the hypervisor comes under the running Linux
+  rampart cell describe               show the hardware, and what prevents cells
+  rampart cell enable                 launch the hypervisor under Linux
   rampart cell create press --cpus 3 --memory 16MiB --image press.bin
   rampart cell start press
-  rampart cell list --verbose                   states, why cells stopped, registers of failures
-  rampart cell stats press                      how often it came to the hypervisor, and why
-  rampart cell destroy press                    wiped; its CPUs and memory are Linux's again
-  rampart cell disable                          the hypervisor is gone
+  rampart cell list --verbose         show states, stop reasons, and registers
+  rampart cell stats press            count exits to the hypervisor, by reason
+  rampart cell destroy press          wipe the cell, return its CPUs and memory
+  rampart cell disable                remove the hypervisor
 
-Cells are a matter of arm64 machines with a GICv3, a kernel that was booted at EL2 without VHE, and
-memory that is kept from Linux; `enable` says what is missing, and how to fix it. Nothing depends on a
-process: who has what is known by the driver (/dev/rampart).
+Cells need an arm64 machine with a GICv3, a kernel booted at EL2 without VHE,
+and memory that is kept from Linux; `enable` reports what is missing, with its
+fix. The driver (/dev/rampart) keeps the state, so cells outlive processes.
 
-Exit codes: 0 done; 2 the arguments make no sense, or there is no such cell; 4 something is missing or
-in the way, and nothing was changed.";
+Exit codes: 0 done; 2 wrong arguments, or no such cell; 4 a precondition is
+missing and nothing was changed; 5 only a part was done.";
 
 /// Split this arm64 machine: cells under a partitioning hypervisor
 #[derive(Debug, Args)]
@@ -41,42 +41,42 @@ pub(crate) struct CellArguments {
 
 #[derive(Debug, Subcommand)]
 enum CellCommand {
-    /// Say what a machine is made of, from its device tree: CPUs, memory, interrupts, devices
+    /// Describe a machine from its device tree: CPUs, memory, interrupts, devices
     Describe(Describe),
-    /// Bring the hypervisor under the running Linux
+    /// Launch the hypervisor under the running Linux
     Enable(Enable),
-    /// Take the hypervisor away again
+    /// Remove the hypervisor
     Disable(Disable),
-    /// Make a cell: its CPUs and memory leave Linux
+    /// Create a cell from CPUs and memory of Linux
     Create(Box<Create>),
-    /// Write into the memory of a cell that does not run
+    /// Load a file into the memory of a cell that does not run
     Load(Load),
     /// Start cells at their entries
     Start(Names),
-    /// Stop cells; their memory stays as it is
+    /// Stop cells and keep their memory
     Stop(Names),
-    /// End cells: their memory is wiped, and all they had comes back to Linux
+    /// Destroy cells: wipe their memory and return their resources to Linux
     Destroy(Names),
-    /// List the cells: their states, and why they stopped
+    /// List cells with their states and stop reasons
     List(List),
     /// Print what a cell wrote to its console
     Console(ConsoleArguments),
-    /// Write what is in a shared region to the output, byte by byte
+    /// Copy a shared region to the standard output
     Read(Read),
-    /// Write into a shared region of which the root is the writer
+    /// Write a file into a shared region that the root may write
     Write(Write),
-    /// Say how often cells came to the hypervisor, and why
+    /// Count the exits of cells to the hypervisor, by reason
     Stats(Stats),
 }
 
 const DESCRIBE_EXAMPLES: &str = "\
 Examples:
-  rampart cell describe                    this machine, as root: without it iomem shows nothing
-  rampart cell describe --json             as a document (rampart schema cell-description)
-  rampart cell describe --tree board.dtb   another machine, from its device tree
+  rampart cell describe                    this machine; root sees /proc/iomem
+  rampart cell describe --json             as a document (cell-description)
+  rampart cell describe --tree board.dtb   another machine
 
-Findings name ranges that overlap, pages and interrupts that several devices share, and what stands in
-the way of cells. Exit code 4 if there is no device tree.";
+Findings name ranges that overlap, pages and interrupts that several devices
+share, and what prevents cells. Exit code 4 if there is no device tree.";
 
 #[derive(Debug, Args)]
 #[command(after_help = DESCRIBE_EXAMPLES)]
@@ -85,15 +85,15 @@ struct Describe {
     #[arg(long)]
     json: bool,
 
-    /// Another machine's device tree: a flattened one, or a directory like /proc/device-tree
+    /// Device tree of another machine: a DTB, or a copy of /proc/device-tree
     #[arg(long, value_name = "DIR|FILE.dtb")]
     tree: Option<PathBuf>,
 
-    /// A copy of that machine's /proc/iomem, which root made
+    /// That machine's /proc/iomem, copied as root
     #[arg(long, value_name = "FILE", requires = "tree")]
     iomem: Option<PathBuf>,
 
-    /// Show devices that are disabled, too
+    /// Also show disabled devices
     #[arg(long)]
     all: bool,
 }
@@ -101,20 +101,21 @@ struct Describe {
 const ENABLE_EXAMPLES: &str = "\
 Examples:
   rampart cell enable
-  rampart cell enable --module bin/modules/$(uname -r)/rampart.ko --image bin/hypervisor/rampart.bin
+  rampart cell enable --module rampart.ko --image rampart.bin
 
-Memory is kept from Linux with mem= on the kernel's command line, or by a node in /reserved-memory whose
-name begins with `rampart`, with `no-map`. Where the hypervisor is there already, nothing is done.";
+Memory is kept from Linux with mem= on the kernel command line, or by a node in
+/reserved-memory whose name begins with `rampart`, with `no-map`. If the
+hypervisor is enabled already, the command changes nothing. `rampart cell
+disable` unloads the driver if this command loaded it.";
 
 #[derive(Debug, Args)]
 #[command(after_help = ENABLE_EXAMPLES)]
 struct Enable {
-    /// The driver's module; without it the installed one (modprobe rampart)
+    /// The driver's module [default: the installed one, modprobe rampart]
     #[arg(long, value_name = "FILE")]
     module: Option<PathBuf>,
 
-    /// The hypervisor's image, which is installed as /lib/firmware/rampart.bin first; without it
-    /// what is installed
+    /// The hypervisor's image [default: /lib/firmware/rampart.bin]
     #[arg(long, value_name = "FILE")]
     image: Option<PathBuf>,
 
