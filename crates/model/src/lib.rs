@@ -60,6 +60,8 @@ mod status;
 #[cfg(feature = "std")]
 mod supervision;
 #[cfg(feature = "std")]
+mod topology;
+#[cfg(feature = "std")]
 mod transfer;
 mod units;
 #[cfg(feature = "std")]
@@ -179,6 +181,8 @@ pub use supervision::{
     LastExit, ProcessIdentity, SUPERVISION_SCHEMA_VERSION, SupervisedContainer, SupervisedDomain,
     SupervisedState,
 };
+#[cfg(feature = "std")]
+pub use topology::BOOT_CPU;
 #[cfg(feature = "std")]
 pub use transfer::{
     Bench, BlocksMade, CrashRecord, CrashWitness, Disturbance, DisturbanceKind,

@@ -47,6 +47,17 @@ impl SchedulingPolicy {
     pub const fn is_real_time(self) -> bool {
         !matches!(self, Self::Other)
     }
+
+    /// Returns the rank in which the scheduler picks runnable threads: deadline before priorities,
+    /// higher priorities first, time-sharing last (sched(7)).
+    #[must_use]
+    pub const fn precedence(self) -> u8 {
+        match self {
+            Self::Other => 0,
+            Self::Fifo(priority) | Self::RoundRobin(priority) => priority,
+            Self::Deadline { .. } => u8::MAX,
+        }
+    }
 }
 
 impl fmt::Display for SchedulingPolicy {

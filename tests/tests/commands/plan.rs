@@ -105,7 +105,7 @@ fn a_plan_of_another_machine_is_refused_with_4() {
         resolved
             .findings
             .iter()
-            .any(|finding| finding.rule == "same-machine")
+            .any(|finding| finding.rule() == "same-machine")
     );
 }
 

@@ -10,8 +10,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use rampart_model::{CacheKind, CpuSet, Machine};
 use sha2::{Digest as _, Sha256};
 
-use crate::view;
-
 const VERSION: &str = "topology-1";
 
 /// The fingerprint of a machine's topology. It holds what a plan relies on: which CPUs there are,
@@ -47,7 +45,7 @@ fn parts(machine: &Machine) -> Vec<(&'static str, String)> {
     let caches: BTreeSet<CpuSet> = topology
         .online
         .iter()
-        .filter_map(|id| view::last_level(topology, id))
+        .filter_map(|id| topology.last_level_cache(id))
         .filter(|cache| cache.kind != CacheKind::Instruction && cache.shared_by.len() > 1)
         .map(|cache| cache.shared_by.clone())
         .collect();

@@ -9,10 +9,11 @@ use rampart_model::{
     Waiver,
 };
 
+use rampart_rules::PLAN_RULES;
+
 use crate::details;
 use crate::locations::Step;
 use crate::names::{HOUSEKEEPING, is_name};
-use crate::rules::RULES;
 
 /// What is wrong, and where.
 #[derive(Debug)]
@@ -269,10 +270,11 @@ fn cpu_fault(domain: &PlannedDomain, known: &BTreeSet<&str>) -> Option<Fault> {
 fn waiver_fault(plan: &Plan, waiver: &Waiver) -> Option<Fault> {
     let fault = |field, what: String, fix: String| Some(Fault::of("waive", what, fix).field(field));
     let name = &waiver.rule;
-    let Some(rule) = RULES.iter().find(|rule| rule.name == name) else {
-        let nearest = RULES
+    let Some(rule) = PLAN_RULES.iter().find(|rule| rule.id == name) else {
+        let nearest = PLAN_RULES
             .iter()
-            .map(|rule| rule.name)
+            .filter(|rule| rule.waivable)
+            .map(|rule| rule.id)
             .collect::<Vec<&str>>()
             .join(", ");
         return fault(

@@ -21,10 +21,8 @@ mod parse;
 mod picture;
 mod propose;
 mod resolve;
-mod rules;
 mod select;
 mod shares;
-mod view;
 mod write;
 
 pub use cell::is_linux;
@@ -40,7 +38,6 @@ pub use parse::parse;
 pub use picture::{PictureOptions, finding_line, html, terminal};
 pub use propose::{Proposal, ProposeError, Wish, propose};
 pub use resolve::resolve;
-pub use rules::{RULES, Rule};
 pub use write::write;
 
 /// The JSON Schema of a plan. A plan is TOML; its values are those of JSON.

@@ -12,7 +12,6 @@ use rampart_model::{
 use crate::fingerprint::fingerprint;
 use crate::resolve::resolve;
 use crate::select::{Choice, Search, choose};
-use crate::view;
 use crate::write::write_with;
 
 /// What the user wishes.
@@ -160,7 +159,7 @@ fn shared_out(kinds: &[DomainKind], cpus: u32) -> Result<Vec<usize>, ProposeErro
 /// CPUs for each domain, the largest first, so that the small ones fill what is left.
 fn place(machine: &Machine, sizes: &[usize]) -> Result<Vec<Choice>, ProposeError> {
     let topology = &machine.topology;
-    let house = view::core(topology, topology.online.first().unwrap_or(view::BOOT_CPU));
+    let house = topology.core(topology.online.first().unwrap_or(rampart_model::BOOT_CPU));
     let mut free = topology.online.difference(&house);
     let mut order: Vec<usize> = (0..sizes.len()).collect();
     order.sort_by_key(|index| std::cmp::Reverse(sizes.get(*index).copied()));
@@ -191,7 +190,7 @@ fn place(machine: &Machine, sizes: &[usize]) -> Result<Vec<Choice>, ProposeError
 /// Every thread of the cores of `cpus`.
 fn beside(machine: &Machine, cpus: &CpuSet) -> CpuSet {
     cpus.iter().fold(CpuSet::new(), |all, cpu| {
-        all.union(&view::core(&machine.topology, cpu))
+        all.union(&machine.topology.core(cpu))
     })
 }
 
@@ -225,7 +224,7 @@ fn assemble(machine: &Machine, kinds: &[DomainKind], choices: &[Choice]) -> Prop
     // A kernel command line that sets other CPUs aside has to change with the plan.
     let resolved = resolve(machine, &plan, &Environment::default());
     let restart = resolved.findings.iter().any(|finding| {
-        finding.rule == "kernel-command-line" && finding.finding.severity == Severity::Error
+        finding.rule() == "boot-lists-agree" && finding.finding.severity == Severity::Error
     });
     if restart {
         plan.boot.reboot = Reboot::Plan;
@@ -271,9 +270,7 @@ fn domain(
             domain.memory = Some(GuestMemory {
                 size: GUEST_MEMORY,
                 hugepage: None,
-                node: cpus
-                    .first()
-                    .and_then(|cpu| view::node(&machine.topology, cpu)),
+                node: cpus.first().and_then(|cpu| machine.topology.node_of(cpu)),
             });
             if !machine.kernel_release.is_empty() {
                 domain.kernel = Some(format!("/boot/vmlinuz-{}", machine.kernel_release));

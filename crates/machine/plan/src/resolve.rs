@@ -1,27 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! From a machine and a plan to the owner of everything.
+//! Resolves a plan on a machine: the owner of every CPU, interrupt, cache and node.
 
 use rampart_model::{
     CpuId, CpuOwnership, CpuRole, CpuSet, DomainProgram, Environment, Machine, PLAN_SCHEMA_VERSION,
     Plan, PlannedDomain, ResolvedDomain, ResolvedPlan, SchedulingPolicy, SmtPolicy,
 };
 
-use crate::claims::{Claims, servants};
-use crate::fingerprint::fingerprint;
-use crate::{rules, shares, view};
+use rampart_rules::{Claims, PlanContext, check_plan};
 
-/// Resolves a plan on a machine: every CPU gets at most one owner, whatever the plan says; what
-/// the plan breaks is in the findings. A pure function.
+use crate::claims::assign;
+use crate::fingerprint::{difference, fingerprint};
+use crate::shares;
+
+/// Resolves a plan on a machine. Every CPU gets at most one owner, whatever the plan requests; the
+/// rules that the plan breaks are in the findings.
 #[must_use]
 pub fn resolve(machine: &Machine, plan: &Plan, environment: &Environment) -> ResolvedPlan {
-    let claims = Claims::of(machine, plan);
+    let claims = assign(machine, plan);
     let idle = idle_siblings(machine, &claims);
     let housekeeping = housekeeping(machine, plan, &claims, &idle);
     let mut domains: Vec<ResolvedDomain> = plan
         .domains
         .iter()
         .zip(&claims.domains)
-        .map(|(domain, claim)| resolved(domain, &claim.got, &claim.reasons, &housekeeping))
+        .map(|(domain, claim)| resolved(domain, &claim.owned, &claim.reasons, &housekeeping))
         .collect();
     for (domain, planned) in domains.iter_mut().zip(&plan.domains) {
         domain.huge_pages = shares::huge_pages(machine, planned, &domain.cpus);
@@ -68,40 +70,45 @@ pub fn resolve(machine: &Machine, plan: &Plan, environment: &Environment) -> Res
         domains,
         housekeeping,
     };
-    resolved.findings = rules::check(&rules::Context {
+    let topology_changes = plan
+        .machine
+        .fingerprint
+        .as_ref()
+        .map(|recorded| difference(recorded, machine))
+        .unwrap_or_default();
+    resolved.findings = check_plan(&PlanContext {
         machine,
         plan,
         environment,
         claims: &claims,
         resolved: &resolved,
         division: division.as_ref(),
+        topology_changes: &topology_changes,
     });
     resolved
 }
 
-/// The CPUs on which Linux does real-time work: those of cells are not Linux's.
+/// Returns the real-time CPUs of Linux: those of cells belong to the hypervisor.
 fn real_time(plan: &Plan, claims: &Claims) -> CpuSet {
     let of_linux = plan
         .domains
         .iter()
         .zip(&claims.domains)
         .filter(|(domain, _)| !domain.kind.leaves_linux());
-    of_linux.fold(CpuSet::new(), |all, (_, claim)| all.union(&claim.got))
+    of_linux.fold(CpuSet::new(), |all, (_, claim)| all.union(&claim.owned))
 }
 
-/// The threads of real-time cores that are left without work.
+/// Returns the threads of real-time cores that stay idle.
 fn idle_siblings(machine: &Machine, claims: &Claims) -> CpuSet {
     let topology = &machine.topology;
     let owned = claims.owned();
     let named = claims.housekeeping.clone().unwrap_or_default();
     owned
         .iter()
-        .fold(CpuSet::new(), |all, id| {
-            all.union(&view::core(topology, id))
-        })
+        .fold(CpuSet::new(), |all, id| all.union(&topology.core(id)))
         .difference(&owned)
         .difference(&named)
-        .difference(&claims.servants)
+        .difference(&claims.service)
         .difference(&claims.offline)
 }
 
@@ -109,26 +116,26 @@ fn housekeeping(machine: &Machine, plan: &Plan, claims: &Claims, idle: &CpuSet) 
     let online = &machine.topology.online;
     let rest = match &plan.machine.housekeeping {
         Some(named) => named.intersection(online),
-        None => online.difference(idle).difference(&claims.servants),
+        None => online.difference(idle).difference(&claims.service),
     };
     rest.difference(&claims.owned()).difference(&claims.offline)
 }
 
 fn resolved(
     domain: &PlannedDomain,
-    got: &CpuSet,
+    owned: &CpuSet,
     reasons: &[String],
     housekeeping: &CpuSet,
 ) -> ResolvedDomain {
     let host = domain.kind.is_housekeeping();
     let guest = domain.kind.program() == DomainProgram::Guest;
     let cpus = if host {
-        crate::claims::listed(domain).map_or_else(
+        domain.listed_cpus().map_or_else(
             || housekeeping.clone(),
             |cpus| cpus.intersection(housekeeping),
         )
     } else {
-        got.clone()
+        owned.clone()
     };
     let count = domain
         .vcpus
@@ -137,8 +144,7 @@ fn resolved(
         .unwrap_or(0);
     let order: Vec<CpuId> = cpus.iter().collect();
     let mut bound = order.into_iter();
-    // More virtual CPUs than any machine has would only fill memory; the rule on their number
-    // has said so.
+    // More would only fill memory; the rule `virtual-cpu-placement` refuses them.
     let virtual_cpus = (0..count.min(MOST_VIRTUAL_CPUS))
         .map(|_| bound.next())
         .collect();
@@ -155,7 +161,7 @@ fn resolved(
         virtual_cpus,
         emulator: location(&domain.emulator),
         service: location(&domain.service),
-        policy: highest_policy(domain),
+        policy: domain.highest_policy(),
         reasons: if host {
             vec!["a host domain shares the housekeeping CPUs".to_owned()]
         } else {
@@ -168,7 +174,7 @@ fn resolved(
     }
 }
 
-/// KVM's own limit of virtual CPUs (`KVM_MAX_VCPUS`, x86).
+/// KVM's limit of virtual CPUs (`KVM_MAX_VCPUS`, x86).
 const MOST_VIRTUAL_CPUS: u32 = 4096;
 
 fn ownership(
@@ -184,7 +190,7 @@ fn ownership(
         owner: None,
         role: CpuRole::Unassigned,
         policy: None,
-        node: view::node(&machine.topology, cpu),
+        node: machine.topology.node_of(cpu),
     };
     let owner = domains
         .iter()
@@ -210,19 +216,19 @@ fn ownership(
         ownership.role = CpuRole::Offline;
     } else if housekeeping.contains(cpu) {
         ownership.role = CpuRole::Housekeeping;
-    } else if claims.servants.contains(cpu) {
-        let servant = plan
+    } else if claims.service.contains(cpu) {
+        let served = plan
             .domains
             .iter()
-            .find(|domain| servants(domain).contains(cpu));
+            .find(|domain| domain.service_cpus().contains(cpu));
         let emulator = |domain: &PlannedDomain| {
             domain
                 .emulator
                 .as_ref()
                 .is_some_and(|cpus| cpus.contains(cpu))
         };
-        ownership.owner = servant.map(|domain| domain.name.clone());
-        ownership.role = if servant.is_some_and(emulator) {
+        ownership.owner = served.map(|domain| domain.name.clone());
+        ownership.role = if served.is_some_and(emulator) {
             CpuRole::Emulator
         } else {
             CpuRole::Service
@@ -231,7 +237,7 @@ fn ownership(
     ownership
 }
 
-/// The policy of a guest's virtual CPU.
+/// Returns the policy of a guest's virtual CPU.
 fn virtual_cpu_policy(domain: &PlannedDomain, number: u32) -> Option<SchedulingPolicy> {
     let request = domain.vcpus.as_ref()?.request();
     let real_time = request
@@ -243,35 +249,4 @@ fn virtual_cpu_policy(domain: &PlannedDomain, number: u32) -> Option<SchedulingP
     } else {
         Some(SchedulingPolicy::Other)
     }
-}
-
-/// Every policy that a plan gives to threads of a domain.
-pub(crate) fn policies(domain: &PlannedDomain) -> Vec<SchedulingPolicy> {
-    let guest = domain
-        .vcpus
-        .as_ref()
-        .and_then(|vcpus| vcpus.request().policy);
-    let threads = domain.threads.iter().filter_map(|rule| rule.policy);
-    domain
-        .policy
-        .into_iter()
-        .chain(guest)
-        .chain(threads)
-        .map(|policy| policy.0)
-        .collect()
-}
-
-/// The order in which the scheduler serves: deadline, then priorities, then the rest (sched(7)).
-pub(crate) fn precedence(policy: SchedulingPolicy) -> u8 {
-    match policy {
-        SchedulingPolicy::Other => 0,
-        SchedulingPolicy::Fifo(priority) | SchedulingPolicy::RoundRobin(priority) => priority,
-        SchedulingPolicy::Deadline { .. } => u8::MAX,
-    }
-}
-
-fn highest_policy(domain: &PlannedDomain) -> Option<SchedulingPolicy> {
-    policies(domain)
-        .into_iter()
-        .max_by_key(|policy| precedence(*policy))
 }

@@ -5,8 +5,6 @@ use std::collections::BTreeMap;
 
 use rampart_model::{CpuId, CpuSet, Machine, SmtPolicy};
 
-use crate::view;
-
 /// What is asked for, with names already looked up.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Search {
@@ -64,16 +62,16 @@ fn candidates(machine: &Machine, free: &CpuSet, search: &Search) -> CpuSet {
     let near = search
         .near
         .as_ref()
-        .map(|cpus| view::under_last_level(topology, cpus));
+        .map(|cpus| topology.under_last_level_cache(cpus));
     let far = search
         .far
         .as_ref()
-        .map(|cpus| view::under_last_level(topology, cpus));
+        .map(|cpus| topology.under_last_level_cache(cpus));
     free.iter()
         .filter(|id| {
             search
                 .node
-                .is_none_or(|node| view::node(topology, *id) == Some(node))
+                .is_none_or(|node| topology.node_of(*id) == Some(node))
         })
         .filter(|id| near.as_ref().is_none_or(|cpus| cpus.contains(*id)))
         .filter(|id| far.as_ref().is_none_or(|cpus| !cpus.contains(*id)))
@@ -93,11 +91,11 @@ fn units(
         if !whole {
             units.push(Unit {
                 cpus: CpuSet::single(id),
-                whole: view::core(topology, id).len() == 1,
+                whole: topology.core(id).len() == 1,
             });
             continue;
         }
-        let core = view::core(topology, id);
+        let core = topology.core(id);
         // Each core once, and only where no thread of it is anybody's.
         if core.intersection(candidates).first() != Some(id) || !core.is_subset(free) {
             continue;
@@ -119,16 +117,14 @@ type Group = (Option<u32>, u32, Option<CpuSet>);
 fn best(machine: &Machine, units: &[Unit], search: &Search) -> Option<Choice> {
     let topology = &machine.topology;
     let group = |unit: &Unit, strictness: usize| -> Group {
-        let id = unit.cpus.first().unwrap_or(view::BOOT_CPU);
-        let cache = view::last_level(topology, id).map(|cache| cache.shared_by.clone());
+        let id = unit.cpus.first().unwrap_or(rampart_model::BOOT_CPU);
+        let cache = topology
+            .last_level_cache(id)
+            .map(|cache| cache.shared_by.clone());
         match strictness {
-            0 => (
-                view::node(topology, id),
-                view::capacity(topology, id),
-                cache,
-            ),
-            1 => (view::node(topology, id), view::capacity(topology, id), None),
-            _ => (view::node(topology, id), 0, None),
+            0 => (topology.node_of(id), topology.capacity(id), cache),
+            1 => (topology.node_of(id), topology.capacity(id), None),
+            _ => (topology.node_of(id), 0, None),
         }
     };
     for strictness in 0..3 {
@@ -170,8 +166,8 @@ fn take(machine: &Machine, mut group: Vec<&Unit>, count: usize) -> Option<CpuSet
 /// The higher the better.
 fn rank(machine: &Machine, cpus: &CpuSet, search: &Search) -> (usize, u32, bool, Option<CpuId>) {
     let topology = &machine.topology;
-    let slowest = cpus.iter().map(|id| view::capacity(topology, id)).min();
-    let shared = view::under_last_level(topology, cpus);
+    let slowest = cpus.iter().map(|id| topology.capacity(id)).min();
+    let shared = topology.under_last_level_cache(cpus);
     (
         cpus.intersection(&topology.isolated).len(),
         slowest.unwrap_or(0),
@@ -195,11 +191,11 @@ fn reason(machine: &Machine, cpus: &CpuSet, units: &[Unit], strictness: usize) -
         }
         .to_owned(),
     );
-    if let Some(node) = cpus.first().and_then(|id| view::node(topology, id)) {
+    if let Some(node) = cpus.first().and_then(|id| topology.node_of(id)) {
         parts.push(format!("all on memory node {node}"));
     }
-    let first = cpus.first().unwrap_or(view::BOOT_CPU);
-    match (strictness, view::last_level(topology, first)) {
+    let first = cpus.first().unwrap_or(rampart_model::BOOT_CPU);
+    match (strictness, topology.last_level_cache(first)) {
         (0, Some(cache)) if cache.shared_by.len() > 1 => parts.push(format!(
             "all under the L{} of {}",
             cache.level,

@@ -11,7 +11,6 @@ use rampart_model::{
 use rampart_rules::{Division, Indivisible, cache_requests, divide};
 
 use crate::names::{HOUSEKEEPING, matches};
-use crate::view;
 
 /// Whether an interrupt is what the plan describes.
 pub(crate) fn is_match(rule: &InterruptMatch, interrupt: &Interrupt) -> bool {
@@ -143,7 +142,7 @@ pub(crate) fn huge_pages(
     let size = memory.hugepage.filter(|size| size.0 > 0)?;
     let of_cpus = cpus
         .iter()
-        .filter_map(|cpu| view::node(&machine.topology, cpu))
+        .filter_map(|cpu| machine.topology.node_of(cpu))
         .min();
     Some(GuestPages {
         node: memory.node.or(of_cpus).unwrap_or(0),

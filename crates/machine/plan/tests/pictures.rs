@@ -78,7 +78,7 @@ fn the_server_shows_what_is_shared() {
         text.contains("press: 1 interrupt on CPUs 2-3: eno1-rx-3"),
         "{text}"
     );
-    assert!(text.contains("[kernel-command-line]"), "{text}");
+    assert!(text.contains("[restart-needed]"), "{text}");
     assert!(wide(&text).is_empty(), "{text}");
     assert!(!resolved.is_refused(), "{text}");
 }

@@ -164,7 +164,7 @@ fn fast_cores_are_preferred_and_not_mixed() {
         cpus("2-3")
     );
     let five = resolve(&machine, &asks("a", "count = 5"));
-    assert_eq!(broken(&five, "core-kind").len(), 1);
+    assert_eq!(broken(&five, "one-kind-of-core").len(), 1);
 }
 
 #[test]

@@ -4,10 +4,11 @@
 
 use rampart_model::{
     Allocation, AllocationGroup, BandwidthResource, CacheResource, CacheShare, CacheWays, CpuSet,
-    Finding, ResolvedDomain, Schemata, Severity, WayMask, plural,
+    Finding, ResolvedDomain, Schemata, WayMask, plural,
 };
 
 use crate::division_ways::{Level, ways_of_instance};
+use crate::plan::caches::CACHE_SHARE;
 
 /// What a domain asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,7 +118,8 @@ pub(crate) fn indivisible(
 ) -> Box<Indivisible> {
     Box::new(Indivisible {
         domain: request.domain.to_owned(),
-        finding: Finding::new(Severity::Error, location, what)
+        finding: CACHE_SHARE
+            .finding(location, what)
             .values(values.0, values.1)
             .fix(fix),
     })

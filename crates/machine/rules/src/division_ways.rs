@@ -2,10 +2,11 @@
 //! The ways of one cache: whose they are.
 
 use rampart_model::{
-    Allocation, CacheResource, CacheWays, Finding, ResourceInstance, Severity, WayMask, plural,
+    Allocation, CacheResource, CacheWays, Finding, ResourceInstance, WayMask, plural,
 };
 
 use crate::division::{CacheRequest, Indivisible, indivisible};
+use crate::plan::caches::{CACHE_SHARE_DEVICES, CACHE_SHARE_RAISED};
 
 /// The caches that are divided: those of the last level that can be. Where code and data are divided
 /// apart, both are divided alike.
@@ -170,15 +171,15 @@ fn number_of_ways(
     };
     let count = asked.max(level.fewest);
     let raised = (count > asked).then(|| {
-        Finding::new(
-            Severity::Note,
-            location,
-            format!(
-                "domain `{}` gets more ways than it asks for, as the processor gives no fewer",
-                request.domain
-            ),
-        )
-        .values(plural(count, "way"), plural(asked, "way"))
+        CACHE_SHARE_RAISED
+            .finding(
+                location,
+                format!(
+                    "domain `{}` gets more ways than it asks for, as the processor gives no fewer",
+                    request.domain
+                ),
+            )
+            .values(plural(count, "way"), plural(asked, "way"))
     });
     Ok(Some((count, raised)))
 }
@@ -231,14 +232,16 @@ fn no_room(
 }
 
 fn of_devices(level: &Level<'_>, instance: &ResourceInstance, mask: WayMask) -> Finding {
-    Finding::new(
-        Severity::Warning,
-        format!("L{} cache {}", level.level, instance.id),
-        "some ways of the share are written by devices too, whatever groups there are",
-    )
-    .values(
-        format!("mask {mask}, of devices {}", level.shareable),
-        "ways that devices do not use",
-    )
-    .fix("ask for fewer ways, or switch the devices' writing into the cache off in the firmware")
+    CACHE_SHARE_DEVICES
+        .finding(
+            format!("L{} cache {}", level.level, instance.id),
+            "some ways of the share are written by devices too, whatever groups there are",
+        )
+        .values(
+            format!("mask {mask}, of devices {}", level.shareable),
+            "ways that devices do not use",
+        )
+        .fix(
+            "ask for fewer ways, or switch the devices' writing into the cache off in the firmware",
+        )
 }

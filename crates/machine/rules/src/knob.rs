@@ -75,7 +75,7 @@ impl Knob {
 impl Knob {
     /// Returns the knob as a rule.
     #[must_use]
-    pub fn rule(&self) -> Rule {
+    pub const fn rule(&self) -> Rule {
         Rule {
             id: self.name,
             book: RuleBook::Machine,

@@ -27,6 +27,7 @@ mod kernel_command_line;
 mod knob;
 mod page;
 mod pages_reserved;
+mod plan;
 pub mod readings;
 mod rule;
 mod text;
@@ -45,6 +46,7 @@ pub use isolation::Isolation;
 pub use kernel_command_line::{IsolatedCpus, KernelCommandLine};
 pub use knob::{Choice, Expected, Format, KernelVersion, Kernels, Knob, Place, When};
 pub use page::{entry_text, list_text, page};
+pub use plan::{Claim, Claims, PLAN_RULES, PlanContext, check_plan};
 pub use readings::{
     Interrupt, KernelThread, LocationValue, ProcessLimits, Reading, Readings, Unread,
 };

@@ -61,7 +61,11 @@ impl Rule {
 
 /// Returns every rule of every book.
 pub fn all_rules() -> impl Iterator<Item = Rule> {
-    crate::all().map(crate::Knob::rule)
+    let of_plans = crate::PLAN_RULES
+        .into_iter()
+        // Plans are judged by some knobs too.
+        .filter(|rule| rule.book == RuleBook::Plan);
+    crate::all().map(crate::Knob::rule).chain(of_plans)
 }
 
 /// Returns the rule with this id.

@@ -8,7 +8,7 @@ use super::guest::{CacheShare, GuestMemory, VirtualCpus};
 use super::policy::PlannedPolicy;
 use super::selector::CpuRequest;
 use super::{is_default, is_false, time_text};
-use crate::{ContainerEngine, CpuSet, DomainKind, Nanos};
+use crate::{ContainerEngine, CpuSet, DomainKind, Nanos, SchedulingPolicy};
 
 /// A domain and what it owns. Which fields a kind may have is checked when the plan is read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -120,6 +120,40 @@ impl PlannedDomain {
             threads: Vec::new(),
             interrupts: Vec::new(),
         }
+    }
+
+    /// Returns the CPUs that the domain lists; `None` if it requests CPUs by property.
+    #[must_use]
+    pub fn listed_cpus(&self) -> Option<CpuSet> {
+        match (&self.cpus, &self.vcpus) {
+            (Some(CpuRequest::List(cpus)), _) => Some(cpus.clone()),
+            (_, Some(vcpus)) => vcpus.request().cpus,
+            _ => None,
+        }
+    }
+
+    /// Returns the CPUs of the domain's emulator and of its service threads.
+    #[must_use]
+    pub fn service_cpus(&self) -> CpuSet {
+        let cpus = |set: &Option<CpuSet>| set.clone().unwrap_or_default();
+        cpus(&self.emulator).union(&cpus(&self.service))
+    }
+
+    /// Returns every policy that the plan gives to threads of the domain.
+    pub fn policies(&self) -> impl Iterator<Item = SchedulingPolicy> {
+        let guest = self.vcpus.as_ref().and_then(|vcpus| vcpus.request().policy);
+        let threads = self.threads.iter().filter_map(|rule| rule.policy);
+        self.policy
+            .into_iter()
+            .chain(guest)
+            .chain(threads)
+            .map(|policy| policy.0)
+    }
+
+    /// Returns the policy of the domain that the scheduler prefers over its others.
+    #[must_use]
+    pub fn highest_policy(&self) -> Option<SchedulingPolicy> {
+        self.policies().max_by_key(|policy| policy.precedence())
     }
 }
 

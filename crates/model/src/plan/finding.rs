@@ -1,31 +1,67 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A rule of the plan that is broken, or could not be decided.
+//! Findings of the rules of plans.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Finding, Severity};
 
-/// A finding with the rule that made it.
+/// A finding of a rule about a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PlanFinding {
-    /// The rule's name, by which it can be waived.
-    pub rule: String,
-    /// The domain that it is about; none where it is about the machine.
+    /// The domain that it is about; `None` if it is about the machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
-    /// What is amiss. A rule that could not be decided is a note.
+    /// The finding, with the id of its rule.
     #[serde(flatten)]
     pub finding: Finding,
-    /// Why the plan breaks the rule on purpose; none where it does not say so.
+    /// The reason that the plan gives for breaking the rule; `None` if it does not waive it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waived: Option<String>,
-    /// Whether the plan cannot work at all like this, so that nothing waives it.
+    /// Whether the plan cannot work like this, so that no waiver applies.
     #[serde(default)]
     pub impossible: bool,
 }
 
 impl PlanFinding {
-    /// Whether it refuses the plan.
+    /// Returns a finding about the machine that is not waived.
+    #[must_use]
+    pub fn new(finding: Finding) -> Self {
+        Self {
+            domain: None,
+            finding,
+            waived: None,
+            impossible: false,
+        }
+    }
+
+    /// Returns the id of the rule; a plan waives the rule by this id.
+    #[must_use]
+    pub fn rule(&self) -> &str {
+        self.finding.rule.as_deref().unwrap_or_default()
+    }
+
+    /// Adds the value found and the value needed.
+    #[must_use]
+    pub fn values(mut self, present: impl Into<String>, needed: impl Into<String>) -> Self {
+        self.finding = self.finding.values(present, needed);
+        self
+    }
+
+    /// Adds the command or change that fixes it.
+    #[must_use]
+    pub fn fix(mut self, fix: impl Into<String>) -> Self {
+        self.finding = self.finding.fix(fix);
+        self
+    }
+
+    /// Marks the finding as one that no waiver applies to.
+    #[must_use]
+    pub fn impossible(mut self) -> Self {
+        self.impossible = true;
+        self
+    }
+
+    /// Returns whether the finding refuses the plan.
     #[must_use]
     pub fn refuses(&self) -> bool {
         self.finding.severity == Severity::Error && self.waived.is_none()

@@ -8,7 +8,6 @@ use rampart_model::{CpuSet, ResolvedDomain};
 use serde::Serialize;
 
 use super::{Subject, words};
-use crate::view;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -48,11 +47,8 @@ pub(super) fn configuration(
         }
     )];
     let mut options = BTreeMap::new();
-    let several = |cpus: &CpuSet| cpus.iter().any(|cpu| view::core(topology, cpu).len() > 1);
-    let whole = |cpus: &CpuSet| {
-        cpus.iter()
-            .all(|cpu| view::core(topology, cpu).is_subset(cpus))
-    };
+    let several = |cpus: &CpuSet| cpus.iter().any(|cpu| topology.core(cpu).len() > 1);
+    let whole = |cpus: &CpuSet| cpus.iter().all(|cpu| topology.core(cpu).is_subset(cpus));
     if pods
         .iter()
         .all(|domain| several(&domain.cpus) && whole(&domain.cpus))

@@ -139,7 +139,7 @@ fn findings(page: &mut String, plan: &ResolvedPlan) {
             .map_or_else(String::new, |reason| format!("; waived: {reason}"));
         page.push_str(&format!(
             "<tr><td class=\"{word}\">{word}<td>{}<td>{}{}\n",
-            escape(&finding.rule),
+            escape(finding.rule()),
             escape(&finding.finding.to_string()),
             escape(&waived)
         ));

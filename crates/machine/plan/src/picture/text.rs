@@ -163,7 +163,7 @@ pub fn finding_line(location: &str, finding: &PlanFinding) -> String {
 }
 
 fn said(finding: &PlanFinding) -> String {
-    let mut text = format!("{} [{}]", finding.finding, finding.rule);
+    let mut text = format!("{} [{}]", finding.finding, finding.rule());
     if let Some(reason) = &finding.waived {
         text.push_str(&format!("; waived: {reason}"));
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Limits, other managers, interrupts.
+//! Rules of limits, other tuning software, network queues and settings.
 
 use super::*;
 
 #[test]
-fn the_starter_may_do_what_the_plan_asks() {
+fn reports_limits_of_the_starting_process() {
     let quad = quad();
     let rule = "resource-limits";
     let with = |limits| Environment {
@@ -69,7 +69,7 @@ fn the_starter_may_do_what_the_plan_asks() {
 }
 
 #[test]
-fn nobody_else_tunes_the_machine() {
+fn reports_other_tuning_software() {
     let quad = quad();
     let rule = "other-managers";
     let with = |names: &[&str]| Environment {
@@ -94,7 +94,7 @@ fn nobody_else_tunes_the_machine() {
 }
 
 #[test]
-fn network_queues_fit_on_housekeeping() {
+fn reports_too_many_network_queues() {
     let quad = quad();
     let rule = "network-queues";
     let with = |queues| Environment {
@@ -134,7 +134,7 @@ fn network_queues_fit_on_housekeeping() {
 }
 
 #[test]
-fn what_is_applied_can_be_set() {
+fn reports_settings_that_rampart_cannot_write() {
     let quad = quad();
     let rule = "host-settings";
     let with = |more: &str| resolve(&quad, &format!("{}[host]\n{more}\n", task("\"3\"")));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Cores, caches and memory.
+//! Rules of cores, caches and memory.
 
 use super::*;
 
 #[test]
-fn cores_are_whole() {
+fn reports_cores_that_are_shared() {
     let threads = threads();
-    let rule = "whole-core";
+    let rule = "sibling-threads";
     let split = format!("[machine]\nhousekeeping = \"0-2\"\n{}", task("\"3\""));
     let resolved = resolve(&threads, &split);
     let finding = one(&resolved, rule);
@@ -15,7 +15,7 @@ fn cores_are_whole() {
         finding
             .finding
             .to_string()
-            .contains("CPU 2, beside its CPU 3, of housekeeping")
+            .contains("CPU 2 of housekeeping, sibling of CPU 3")
     );
     assert!(
         broken(&resolve(&threads, &task("\"3\"")), rule).is_empty(),
@@ -23,14 +23,14 @@ fn cores_are_whole() {
     );
     assert!(broken(&resolve(&threads, &task("\"2-3\"")), rule).is_empty());
     let off = format!("[machine]\nsmt = \"off\"\n{}", task("\"3\""));
-    assert!(one(&resolve(&threads, &off), rule).impossible);
+    assert!(one(&resolve(&threads, &off), "cpu-taken-offline").impossible);
     let off = format!("[machine]\nsmt = \"off\"\n{}", task("\"2\""));
     assert!(broken(&resolve(&threads, &off), rule).is_empty());
     assert_eq!(resolve(&threads, &off).housekeeping, cpus("0,4,6"));
 }
 
 #[test]
-fn a_domain_is_on_one_node() {
+fn reports_domains_on_several_nodes() {
     let threads = threads();
     let rule = "one-node";
     let far = resolve(&threads, &task("\"2,4\""));
@@ -46,14 +46,14 @@ fn a_domain_is_on_one_node() {
     assert!(broken(&resolve(&threads, &memory(1)), rule).is_empty());
     let nodes = machine(&["0", "1", "2"], &[], &["0", "1", "2"]);
     let spread = resolve(&nodes, &memory(0).replace("4,6", "1-2"));
-    let said: Vec<String> = broken(&spread, rule)
+    let texts: Vec<String> = broken(&spread, rule)
         .iter()
         .map(|finding| finding.finding.to_string())
         .collect();
-    assert!(said[1].contains("CPUs on nodes 1, 2"), "{said:?}");
+    assert!(texts[1].contains("CPUs on nodes 1, 2"), "{texts:?}");
     assert!(
-        said[1].ends_with("fix: take CPUs of node 0 alone"),
-        "{said:?}"
+        texts[1].ends_with("fix: choose CPUs of node 0 only"),
+        "{texts:?}"
     );
     let device = guest("\"4,6\"", "devices = [\"0000:03:00.0\"]");
     let mut around = Environment::default();
@@ -71,9 +71,9 @@ fn a_domain_is_on_one_node() {
 }
 
 #[test]
-fn huge_pages_are_there() {
+fn reports_huge_pages_that_are_not_free() {
     let threads = threads();
-    let rule = "huge-pages";
+    let rule = "guest-huge-pages";
     let with = |page: &str| {
         let memory = format!("\"64MiB\", hugepage = \"{page}\"");
         guest("\"4,6\"", "").replace("\"64MiB\"", &memory)
@@ -81,7 +81,7 @@ fn huge_pages_are_there() {
     assert!(one(&resolve(&threads, &with("64KiB")), rule).impossible);
     assert!(
         one(&resolve(&threads, &with("1GiB")), rule).impossible,
-        "no whole number"
+        "not a multiple"
     );
     assert_eq!(
         found(&resolve(&threads, &with("2MiB")), rule)[0]
@@ -98,10 +98,13 @@ fn huge_pages_are_there() {
         }]),
         ..Environment::default()
     };
-    // What Rampart reserves is told; what the plan leaves to others has to be there.
+    // Rampart reserves pages unless the plan leaves them to other software.
     let few = resolve_in(&threads, &with("2MiB"), &pages(1, 20));
     assert!(broken(&few, rule).is_empty());
-    let note = found(&few, rule)[0].finding.to_string();
+    assert_eq!(found(&few, "huge-pages-reserved-later").len(), 1);
+    let note = found(&few, "huge-pages-reserved-later")[0]
+        .finding
+        .to_string();
     assert!(note.contains("`rampart apply` reserves them"), "{note}");
     let large = with("2MiB").replace("64MiB", "9GiB");
     assert!(one(&resolve_in(&threads, &large, &pages(1, 20)), rule).impossible);
@@ -130,7 +133,7 @@ fn huge_pages_are_there() {
         Some("h"),
         "the first took 32 of 40"
     );
-    // With none at all the second asks for those of the first too.
+    // The second guest's fix includes the pages of the first.
     let none = resolve_in(
         &threads,
         &two,
@@ -148,23 +151,23 @@ fn huge_pages_are_there() {
 }
 
 #[test]
-fn cores_of_one_kind() {
+fn reports_cores_of_several_kinds() {
     let mut quad = quad();
     for cpu in &mut quad.topology.cpus {
         cpu.capacity = Some(if cpu.id.0 < 2 { 1024 } else { 500 });
     }
     let mixed = resolve(&quad, &task("\"1-2\""));
     assert!(
-        one(&mixed, "core-kind")
+        one(&mixed, "one-kind-of-core")
             .finding
             .to_string()
             .contains("CPU 2 of capacity 500")
     );
-    assert!(broken(&resolve(&quad, &task("\"2-3\"")), "core-kind").is_empty());
+    assert!(broken(&resolve(&quad, &task("\"2-3\"")), "one-kind-of-core").is_empty());
 }
 
 #[test]
-fn a_shared_cache_is_a_leak() {
+fn reports_a_shared_cache() {
     let machine = machine(&["0", "1", "2", "3"], &["0-1", "2-3"], &["0-3"]);
     let rule = "shared-cache";
     let resolved = resolve(&machine, &task("\"3\""));
@@ -183,7 +186,7 @@ fn a_shared_cache_is_a_leak() {
 }
 
 #[test]
-fn shares_of_caches_can_be_had() {
+fn reports_shares_of_caches_that_are_not_available() {
     let rule = "cache-share";
     let quad = quad();
     let plan = |share: &str| format!("{}cache = {{ {share} }}\n", task("\"3\""));
@@ -192,18 +195,14 @@ fn shares_of_caches_can_be_had() {
         ..Environment::default()
     };
     let own = plan("ways = 4, exclusive = true");
-    assert_eq!(
-        found(&resolve(&quad, &own), rule).len(),
-        1,
-        "not known: a note"
-    );
+    assert_eq!(found(&resolve(&quad, &own), rule).len(), 1, "not decided");
     assert!(broken(&resolve(&quad, &own), rule).is_empty());
     assert!(found(&resolve(&quad, &task("\"3\"")), rule).is_empty());
     let absent = with(CacheControl::Absent);
     assert!(one(&resolve_in(&quad, &own, &absent), rule).impossible);
     let left = format!("{own}[host]\ncache-schemata = \"expect\"\n");
     assert_eq!(
-        severity(&quad, &left, &absent, rule),
+        severity(&quad, &left, &absent, "cache-share-left"),
         Some(Severity::Warning)
     );
     let unmounted = resolve_in(&quad, &own, &with(CacheControl::NotMounted));
@@ -244,7 +243,14 @@ fn shares_of_caches_can_be_had() {
     assert!(one(&refused, rule).finding.fix.is_some());
     let bandwidth = resolve_in(&quad, &plan("bandwidth-percent = 50"), &mounted);
     assert_eq!(broken(&bandwidth, rule).len(), 1);
-    // Where the plan stands already, its own group is no other's.
+    let mut coarse = allocation.clone();
+    coarse.caches[0].fewest = 2;
+    coarse.caches[0].shareable = WayMask(0xff);
+    let coarse = with(CacheControl::Mounted(coarse));
+    let raised = resolve_in(&quad, &plan("ways = 1, exclusive = true"), &coarse);
+    assert_eq!(found(&raised, "cache-share-raised").len(), 1);
+    assert_eq!(broken(&raised, "cache-share-devices").len(), 1);
+    // If the plan is already applied, its own group is not another group.
     allocation.groups.push(AllocationGroup {
         name: AllocationGroup::name_of("a"),
         cpus: cpus("3"),
@@ -252,6 +258,6 @@ fn shares_of_caches_can_be_had() {
         schemata: Schemata::parse("L3:0=f"),
     });
     allocation.groups[0].schemata = Schemata::parse("L3:0=f0");
-    let stands = resolve_in(&quad, &own, &with(CacheControl::Mounted(allocation)));
-    assert_eq!(stands.domains[0].cache_ways, resolved.domains[0].cache_ways);
+    let active = resolve_in(&quad, &own, &with(CacheControl::Mounted(allocation)));
+    assert_eq!(active.domains[0].cache_ways, resolved.domains[0].cache_ways);
 }

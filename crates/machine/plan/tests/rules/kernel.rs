@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The kernel: how it was built and booted, and its own threads.
+//! Rules of the kernel: its build, its boot, its threads.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn kernel_thread(name: &str, policy: SchedulingPolicy) -> Environment {
 }
 
 #[test]
-fn the_kernels_own_threads_get_to_run() {
+fn reports_kernel_threads_that_starve() {
     let mut quad = quad();
     let rule = "priority-ladder";
     let plan = task("\"3\"");
@@ -41,7 +41,7 @@ fn the_kernels_own_threads_get_to_run() {
         format!("{plan}[host]\n{knob} = {{ action = \"{action}\", value = \"11\" }}\n")
     };
     let problem = Some(Severity::Error);
-    // The knobs are for real-time kernels: another one leaves its threads as they are.
+    // The knobs apply to real-time kernels only.
     let raised = raise("rcuc-priority", "apply");
     assert_eq!(severity(&quad, &raised, &low, rule), problem);
     quad.preemption = PreemptionModel::RealTime;
@@ -50,7 +50,7 @@ fn the_kernels_own_threads_get_to_run() {
     assert_eq!(severity(&quad, &too_little, &low, rule), problem);
     let by_name = raised.replace("11", "nto");
     assert_eq!(severity(&quad, &by_name, &low, rule), None);
-    // Each thread has its own knob, and who expects has to look at what is.
+    // Each thread has its own knob, and `expect` changes nothing.
     let another = raise("ktimers-priority", "apply");
     assert_eq!(severity(&quad, &another, &low, rule), problem);
     let expected = raise("rcuc-priority", "expect");
@@ -60,22 +60,27 @@ fn the_kernels_own_threads_get_to_run() {
     let mut stalld = low.clone();
     stalld.managers = Some(vec!["stalld".to_owned()]);
     assert_eq!(severity(&quad, &plan, &stalld, rule), None);
-    // Throttling stops the domain for ordinary threads, and real-time ones of the kernel with it.
+    // Throttling lets time-sharing threads run, but not the kernel's real-time threads.
+    let throttled = "priority-ladder-throttled";
     quad.throttling.runtime = Some(Nanos::from_millis(950));
     quad.throttling.period = Some(Nanos::SECOND);
-    assert_eq!(severity(&quad, &plan, &low, rule), Some(Severity::Warning));
+    assert_eq!(
+        severity(&quad, &plan, &low, "priority-ladder-throttled"),
+        Some(Severity::Warning)
+    );
+    assert_eq!(severity(&quad, &plan, &low, rule), None);
     let ordinary = kernel_thread("ksoftirqd/3", SchedulingPolicy::Other);
     assert_eq!(severity(&quad, &plan, &ordinary, rule), None);
     let lifted = format!("{plan}[host]\nreal-time-throttling = \"apply\"\n");
     assert_eq!(severity(&quad, &lifted, &ordinary, rule), problem);
     let all = format!("{plan}[host]\ndefault = \"apply\"\nrcuc-priority = \"skip\"\n");
     assert_eq!(
-        severity(&quad, &all, &low, rule),
+        severity(&quad, &all, &low, throttled),
         Some(Severity::Warning),
-        "no default takes the relief away"
+        "a default does not switch throttling off"
     );
     assert_eq!(severity(&quad, &all, &ordinary, rule), None);
-    // What the plan says nothing about is set as the catalogue wants it.
+    // A knob that the plan does not name gets the value of the catalogue.
     quad.throttling.runtime = None;
     let modest = plan.replace("fifo = 10", "fifo = 3");
     let idle = kernel_thread("rcuc/3", SchedulingPolicy::Fifo(1));
@@ -90,12 +95,19 @@ fn the_kernels_own_threads_get_to_run() {
 }
 
 #[test]
-fn the_boot_line_names_the_same_cpus() {
+fn reports_kernel_command_lines_that_disagree() {
     let mut quad = quad();
-    let rule = "kernel-command-line";
+    let rule = "boot-lists-agree";
+    let count = |machine: &Machine, plan: &str| {
+        let resolved = resolve(machine, plan);
+        broken(&resolved, rule).len() + broken(&resolved, "managed-interrupts").len()
+    };
     let plan = task("\"2-3\"");
     let note = resolve(&quad, &plan);
-    assert_eq!(found(&note, rule)[0].finding.severity, Severity::Note);
+    assert_eq!(
+        found(&note, "boot-isolation")[0].finding.severity,
+        Severity::Note
+    );
     for (line, broken_count) in [
         (
             "isolcpus=managed_irq,domain,2-3 nohz_full=2-3 rcu_nocbs=2-3",
@@ -107,14 +119,10 @@ fn the_boot_line_names_the_same_cpus() {
         ("isolcpus=managed_irq,domain,2-3 nohz_full=3 rcu_nocbs=0", 2),
     ] {
         quad.command_line = line.to_owned();
-        assert_eq!(
-            broken(&resolve(&quad, &plan), rule).len(),
-            broken_count,
-            "{line}"
-        );
+        assert_eq!(count(&quad, &plan), broken_count, "{line}");
     }
     for (line, broken_count) in [
-        // The kernel takes the boot CPU out of both.
+        // The kernel removes the boot CPU from both.
         ("isolcpus=managed_irq,domain,all nohz_full=all", 0),
         ("isolcpus=managed_irq,domain,1-N", 0),
         ("isolcpus=managed_irq,domain,0-N:1/2", 1),
@@ -124,13 +132,11 @@ fn the_boot_line_names_the_same_cpus() {
         ("isolcpus=1-N", 1),
     ] {
         quad.command_line = line.to_owned();
-        let resolved = resolve(&quad, &task("\"1-3\""));
-        let found = broken(&resolved, rule);
-        assert_eq!(found.len(), broken_count, "{line}: {found:#?}");
+        assert_eq!(count(&quad, &task("\"1-3\"")), broken_count, "{line}");
     }
     quad.command_line = "isolcpus=managed_irq,2-3".to_owned();
     let note = resolve(&quad, &plan);
-    let note = found(&note, rule)[0].finding.to_string();
+    let note = found(&note, "boot-isolation")[0].finding.to_string();
     assert!(
         note.contains("is isolcpus=managed_irq,2-3, no nohz_full="),
         "{note}"
@@ -142,13 +148,18 @@ fn the_boot_line_names_the_same_cpus() {
     );
     let planned = format!("{plan}[boot]\nreboot = \"plan\"\n");
     assert_eq!(
-        one(&resolve(&quad, &planned), rule).finding.severity,
+        one(&resolve(&quad, &planned), "restart-needed")
+            .finding
+            .severity,
         Severity::Warning
     );
+    quad.command_line = "isolcpus=2-3 nohz_full=2-3".to_owned();
+    let managed = resolve(&quad, &plan);
+    assert_eq!(broken(&managed, "managed-interrupts").len(), 1);
 }
 
 #[test]
-fn the_kernel_is_built_with_what_is_needed() {
+fn reports_missing_kernel_options() {
     let quad = quad();
     let rule = "kernel-option";
     let with = |options: &[(&str, bool)]| Environment {
@@ -165,13 +176,13 @@ fn the_kernel_is_built_with_what_is_needed() {
     ];
     let plan = task("\"3\"");
     assert!(found(&resolve_in(&quad, &plan, &with(&all)), rule).is_empty());
-    assert_eq!(
-        found(&resolve(&quad, &plan), rule).len(),
-        2,
-        "not known, twice"
-    );
+    assert_eq!(found(&resolve(&quad, &plan), rule).len(), 1, "not decided");
     let tick = with(&[("CONFIG_CPUSETS", true), ("CONFIG_NO_HZ_FULL", false)]);
-    assert_eq!(severity(&quad, &plan, &tick, rule), Some(Severity::Warning));
+    assert_eq!(severity(&quad, &plan, &tick, rule), None);
+    assert_eq!(
+        severity(&quad, &plan, &tick, "config-no-hz-full"),
+        Some(Severity::Warning)
+    );
     let asked = format!("{plan}[boot]\narguments = [\"nohz_full=3\"]\n");
     assert_eq!(severity(&quad, &asked, &tick, rule), Some(Severity::Error));
     let no_kvm = with(&[
@@ -197,7 +208,7 @@ fn the_kernel_is_built_with_what_is_needed() {
 }
 
 #[test]
-fn groups_can_be_given_a_budget() {
+fn reports_control_groups_without_a_budget() {
     let mut quad = quad();
     let rule = "group-budget";
     let plan = task("\"3\"");
@@ -239,9 +250,9 @@ fn groups_can_be_given_a_budget() {
 }
 
 #[test]
-fn what_no_wall_stops_is_named() {
+fn reports_the_nmi_watchdog_and_firmware_interrupts() {
     let quad = quad();
-    let rule = "latency-killers";
+    let (watchdog, firmware) = ("nmi-watchdog", "firmware-interrupts");
     let plan = task("\"3\"");
     let with = |watchdog, count| Environment {
         nmi_watchdog: Some(watchdog),
@@ -249,21 +260,16 @@ fn what_no_wall_stops_is_named() {
         ..Environment::default()
     };
     let left = format!("{plan}[host]\nnmi-watchdog = \"skip\"\n");
-    assert_eq!(
-        broken(&resolve_in(&quad, &left, &with(true, 2)), rule).len(),
-        2
-    );
+    let resolved = resolve_in(&quad, &left, &with(true, 2));
+    assert_eq!(broken(&resolved, "nmi-watchdog").len(), 1);
+    assert_eq!(broken(&resolved, "firmware-interrupts").len(), 1);
     // A knob that the plan does not name is applied.
-    assert_eq!(
-        broken(&resolve_in(&quad, &plan, &with(true, 2)), rule).len(),
-        1
-    );
-    assert!(found(&resolve_in(&quad, &plan, &with(false, 0)), rule).is_empty());
-    assert_eq!(
-        found(&resolve(&quad, &plan), rule).len(),
-        2,
-        "not known, twice"
-    );
+    assert!(broken(&resolve_in(&quad, &plan, &with(true, 2)), watchdog).is_empty());
+    let quiet = resolve_in(&quad, &plan, &with(false, 0));
+    assert!(found(&quiet, watchdog).is_empty() && found(&quiet, firmware).is_empty());
+    let unknown = resolve(&quad, &plan);
+    assert_eq!(found(&unknown, watchdog).len(), 1, "not decided");
+    assert_eq!(found(&unknown, firmware).len(), 1, "not decided");
     let applied = format!("{plan}[host]\nnmi-watchdog = \"apply\"\n");
-    assert!(found(&resolve_in(&quad, &applied, &with(true, 0)), rule).is_empty());
+    assert!(found(&resolve_in(&quad, &applied, &with(true, 0)), watchdog).is_empty());
 }

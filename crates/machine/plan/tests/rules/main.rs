@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Each rule: a plan that breaks it, what is said, and a plan beside it that keeps it.
+//! For each rule a plan that breaks it, its finding, and a plan that keeps it.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -35,7 +35,7 @@ fn severity(machine: &Machine, text: &str, around: &Environment, rule: &str) -> 
 }
 
 #[test]
-fn findings_are_waived_by_name_and_reason() {
+fn a_waiver_applies_by_rule_and_domain() {
     let quad = quad();
     let both = format!(
         "{}{}",
@@ -55,19 +55,14 @@ fn findings_are_waived_by_name_and_reason() {
     assert!(!resolve(&quad, &waive("domain = \"b\"\n")).is_refused());
     let other = resolve(&quad, &waive("domain = \"a\"\n"));
     assert!(other.is_refused(), "the finding is about b");
-    assert_eq!(
-        found(&other, "one-owner").len(),
-        2,
-        "and the waiver is unused"
-    );
-    // What cannot work is not waived, nor made milder.
+    assert_eq!(found(&other, "unused-waiver").len(), 1);
+    // A finding that is impossible is not waived, and stays an error.
     let warn = format!("[machine]\npolicy = \"warn\"\n{both}");
     assert!(!resolve(&quad, &warn).is_refused());
     assert!(resolve(&quad, &warn.replace("2-3", "2-9")).is_refused());
 }
 
-/// Whether a test asks for the findings of a rule, by its name or by a variable that holds it, in
-/// an assertion.
+/// Returns whether a test asserts the findings of a rule, by its id or by a variable that holds it.
 fn asserts(text: &str, rule: &str) -> bool {
     text.split("\n#[test]\n").any(|test| {
         let name = format!("\"{rule}\"");
@@ -87,6 +82,7 @@ fn asserts(text: &str, rule: &str) -> bool {
 #[test]
 fn every_rule_has_a_test() {
     let tests = [
+        include_str!("main.rs"),
         include_str!("guests.rs"),
         include_str!("hardware.rs"),
         include_str!("kernel.rs"),
@@ -94,19 +90,18 @@ fn every_rule_has_a_test() {
         include_str!("environment.rs"),
         include_str!("../selectors.rs"),
     ];
-    for rule in rampart_plan::RULES {
+    for rule in rampart_rules::PLAN_RULES {
         assert!(
-            tests.iter().any(|text| asserts(text, rule.name)),
+            tests.iter().any(|text| asserts(text, rule.id)),
             "no test asserts that a plan breaks {}",
-            rule.name
+            rule.id
         );
-        assert!(!rule.demand.is_empty() && !rule.source.is_empty());
+        assert!(!rule.title.is_empty() && !rule.reason.is_empty() && !rule.source.is_empty());
     }
 }
 
-/// What a person is told is enough to act on it.
 #[test]
-fn every_finding_has_values_and_a_mend() {
+fn every_finding_has_values_and_a_fix_and_the_severity_of_its_rule() {
     let mut seen = std::collections::BTreeSet::new();
     let domains = format!(
         "{}{}{}",
@@ -120,7 +115,7 @@ fn every_finding_has_values_and_a_mend() {
     );
     let plans = [
         format!(
-            "{domains}[host]\npreempt-rt = \"apply\"\n[[waive]]\nrule = \"core-kind\"\nreason = \"-\"\n"
+            "{domains}[host]\npreempt-rt = \"apply\"\n[[waive]]\nrule = \"one-kind-of-core\"\nreason = \"-\"\n"
         ),
         format!(
             "[machine]\nhousekeeping = \"2\"\nsmt = \"off\"\nfingerprint = \"topology-1:0 architecture=x\"\n{domains}"
@@ -142,13 +137,20 @@ fn every_finding_has_values_and_a_mend() {
     for (machine, around) in &machines {
         for plan in &plans {
             for finding in resolve_in(machine, plan, around).findings {
-                let told = &finding.finding;
+                let text = &finding.finding;
                 assert!(
-                    told.found.is_some() && told.expected.is_some() && told.fix.is_some(),
-                    "{}: {told}",
-                    finding.rule
+                    text.found.is_some() && text.expected.is_some() && text.fix.is_some(),
+                    "{}: {text}",
+                    finding.rule()
                 );
-                seen.insert(finding.rule);
+                let rule = rampart_rules::rule(finding.rule()).expect("a rule");
+                let expected = if text.undecided {
+                    Severity::Note
+                } else {
+                    rule.severity
+                };
+                assert_eq!(text.severity, expected, "{}", rule.id);
+                seen.insert(rule.id);
             }
         }
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whose a CPU is, and on which machine.
+//! Rules of ownership.
 
 use super::*;
 
 #[test]
-fn every_cpu_exists_and_is_online() {
+fn reports_cpus_that_are_absent_or_offline() {
     let mut quad = quad();
     quad.topology.possible = cpus("0-7");
     let finding = resolve(&quad, &task("\"3-5\""));
@@ -40,7 +40,7 @@ fn every_cpu_exists_and_is_online() {
 }
 
 #[test]
-fn housekeeping_is_there_and_is_nobody_elses() {
+fn housekeeping_has_the_boot_cpu_and_no_cpu_of_a_domain() {
     let quad = quad();
     let rule = "housekeeping";
     let all = resolve(&quad, &task("\"0-3\""));
@@ -60,17 +60,18 @@ fn housekeeping_is_there_and_is_nobody_elses() {
         (both.housekeeping, both.real_time),
         (cpus("0-1"), cpus("2-3"))
     );
-    let forgotten = resolve(
+    let unassigned = resolve(
         &quad,
         &format!("[machine]\nhousekeeping = \"0\"\n{}", task("\"3\"")),
     );
-    assert_eq!(one(&forgotten, rule).finding.severity, Severity::Warning);
+    assert!(broken(&unassigned, rule).is_empty());
+    assert_eq!(broken(&unassigned, "unassigned-cpu").len(), 1);
     let host = "[machine]\nhousekeeping = \"0-2\"\n[[domain]]\nname = \"h\"\nkind = \"host\"\ncpus = \"1\"\n";
     assert!(
         !resolve(&quad, &host.replace("0-2", "0"))
             .findings
             .iter()
-            .all(|f| f.rule != rule)
+            .all(|f| f.rule() != rule)
     );
     assert!(broken(&resolve(&quad, &host.replace("0-2", "0-3")), rule).is_empty());
     assert!(broken(&resolve(&quad, &task("\"1\"")), rule).is_empty());
@@ -85,15 +86,15 @@ fn a_cpu_has_one_owner() {
     assert_eq!(finding.domain.as_deref(), Some("b"));
     assert!(finding.finding.to_string().contains("CPU 2 of `a` too"));
     assert_eq!(resolved.domains[1].cpus, cpus("3"));
-    // Of three, the third is told apart of each of the others.
+    // The third claimant gets one finding for each of the other two.
     let third = task("\"1-3\"").replace("\"a\"", "\"c\"");
     let three = resolve(&quad, &format!("{}{second}{third}", task("\"1-2\"")));
-    let told: Vec<String> = broken(&three, "one-owner")
+    let shared: Vec<String> = broken(&three, "one-owner")
         .iter()
         .filter(|finding| finding.domain.as_deref() == Some("c"))
         .filter_map(|finding| finding.finding.found.clone())
         .collect();
-    assert_eq!(told, ["CPUs 1-2 of `a` too", "CPU 3 of `b` too"]);
+    assert_eq!(shared, ["CPUs 1-2 of `a` too", "CPU 3 of `b` too"]);
     let apart = task("\"3\"").replace("\"a\"", "\"b\"");
     assert!(
         broken(
@@ -115,7 +116,7 @@ fn a_cpu_has_one_owner() {
 }
 
 #[test]
-fn kinds_that_are_not_built_are_refused() {
+fn refuses_a_kind_that_is_not_implemented() {
     let quad = quad();
     let detached = task("\"3\"").replace("task", "detached");
     assert!(one(&resolve(&quad, &detached), "kind-not-built").impossible);
@@ -123,7 +124,7 @@ fn kinds_that_are_not_built_are_refused() {
 }
 
 #[test]
-fn cells_have_an_arm64_machine_and_leave_linux_its_first_cpu() {
+fn cells_need_arm64_and_cannot_have_cpu_0() {
     let cell = |cpus: &str| {
         format!(
             "[[domain]]\nname = \"press\"\nkind = \"cell\"\ncpus = \"{cpus}\"\nmemory = {{ size = \"16MiB\" }}\nimage = \"/press.bin\"\n"
@@ -134,7 +135,7 @@ fn cells_have_an_arm64_machine_and_leave_linux_its_first_cpu() {
     quad.architecture = "aarch64".to_owned();
     let resolved = resolve(&quad, &cell("3"));
     assert!(broken(&resolved, "cell-machine").is_empty());
-    // It is no real-time CPU of Linux's, and keeps no house either.
+    // A cell's CPU is neither a real-time CPU of Linux nor housekeeping.
     assert!(resolved.real_time.is_empty());
     assert_eq!(resolved.housekeeping.to_string(), "0-2");
     let first = resolve(&quad, &cell("0"));
@@ -143,29 +144,29 @@ fn cells_have_an_arm64_machine_and_leave_linux_its_first_cpu() {
 }
 
 #[test]
-fn another_topology_is_refused_in_words() {
+fn reports_how_the_topology_differs() {
     let before = threads();
     let print = rampart_plan::fingerprint(&before);
-    let text = format!("[machine]\nfingerprint = \"{print}\"\n{}", task("\"2\""));
-    assert!(broken(&resolve(&before, &text), "same-machine").is_empty());
+    let plan = format!("[machine]\nfingerprint = \"{print}\"\n{}", task("\"2\""));
+    assert!(broken(&resolve(&before, &plan), "same-machine").is_empty());
     // The threads were switched off in the firmware: CPU numbers moved.
     let after = machine(&["0", "1", "2", "3"], &["0-1", "2-3"], &["0-1", "2-3"]);
-    let resolved = resolve(&after, &text);
+    let resolved = resolve(&after, &plan);
     let finding = one(&resolved, "same-machine");
     assert!(finding.impossible);
-    let said = finding.finding.to_string();
+    let text = finding.finding.to_string();
     assert!(
-        said.contains("the online CPUs were 0-7 and are now 0-3")
-            || said.contains("online CPUs were 0-7 and are 0-3"),
-        "{said}"
+        text.contains("the online CPUs were 0-7 and are now 0-3")
+            || text.contains("online CPUs were 0-7 and are 0-3"),
+        "{text}"
     );
     assert!(
-        said.contains(
+        text.contains(
             "threads of one core were CPUs 0-1 and 2-3 and 4-5 and 6-7, and are now none"
         ),
-        "{said}"
+        "{text}"
     );
-    let edited = text.replace("siblings=0-1", "siblings=0,2");
+    let edited = plan.replace("siblings=0-1", "siblings=0,2");
     assert!(!broken(&resolve(&before, &edited), "same-machine").is_empty());
     for rubbish in ["", "x", "topology-9:0 a=b", "topology-1:0 online=0-7"] {
         let text = format!("[machine]\nfingerprint = \"{rubbish}\"\n");

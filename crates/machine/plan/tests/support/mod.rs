@@ -103,7 +103,7 @@ pub(crate) fn found<'a>(resolved: &'a ResolvedPlan, rule: &str) -> Vec<&'a PlanF
     resolved
         .findings
         .iter()
-        .filter(|finding| finding.rule == rule)
+        .filter(|finding| finding.rule() == rule)
         .collect()
 }
 

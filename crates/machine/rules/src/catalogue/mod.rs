@@ -109,3 +109,34 @@ pub fn all() -> impl Iterator<Item = &'static Knob> {
 pub fn named(name: &str) -> Option<&'static Knob> {
     all().find(|knob| knob.name == name)
 }
+
+/// Returns the knob of this name; for constants.
+pub(crate) const fn const_named(name: &str) -> Option<&'static Knob> {
+    let mut group = 0;
+    while group < GROUPS.len() {
+        let mut index = 0;
+        while index < GROUPS[group].len() {
+            let knob = &GROUPS[group][index];
+            if is_same(knob.name.as_bytes(), name.as_bytes()) {
+                return Some(knob);
+            }
+            index += 1;
+        }
+        group += 1;
+    }
+    None
+}
+
+const fn is_same(left: &[u8], right: &[u8]) -> bool {
+    if left.len() != right.len() {
+        return false;
+    }
+    let mut index = 0;
+    while index < left.len() {
+        if left[index] != right[index] {
+            return false;
+        }
+        index += 1;
+    }
+    true
+}
