@@ -138,7 +138,7 @@ fn reports_kernel_command_lines_that_disagree() {
     let note = resolve(&quad, &plan);
     let note = found(&note, "boot-isolation")[0].finding.to_string();
     assert!(
-        note.contains("is isolcpus=managed_irq,2-3, no nohz_full="),
+        note.contains("found isolcpus=managed_irq,2-3, no nohz_full="),
         "{note}"
     );
     quad.command_line = "nohz_full=1-3".to_owned();
