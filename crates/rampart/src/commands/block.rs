@@ -42,11 +42,11 @@ pub(crate) struct BlockArguments {
 
     /// Print the blocks as a JSON document
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 
     /// How to show progress
     #[arg(long, value_name = "HOW", default_value = "auto")]
-    show_progress: ShowProgress,
+    pub(super) show_progress: ShowProgress,
 
     #[command(flatten)]
     pub(crate) on: super::on::On,
@@ -61,32 +61,32 @@ pub(crate) struct BlockOptions {
 
     /// Length of a block
     #[arg(long, value_name = "TIME", default_value = "4ms")]
-    length: Nanos,
+    pub(super) length: Nanos,
 
     /// How many blocks
     #[arg(long, value_name = "NUMBER", default_value_t = 50)]
-    count: u32,
+    pub(super) count: u32,
 
     /// How they lie in time
     #[arg(long, value_name = "HOW", default_value = "random")]
-    spread: Spread,
+    pub(super) spread: Spread,
 
     /// Mean pause from the end of a block to the start of the next; without it four times the
     /// length, and 20 ms at least
     #[arg(long, value_name = "TIME")]
-    pause: Option<Nanos>,
+    pub(super) pause: Option<Nanos>,
 
     /// Seed of random pauses; without it one from the time of day
     #[arg(long, value_name = "NUMBER")]
-    seed: Option<u64>,
+    pub(super) seed: Option<u64>,
 
     /// By what; without it the kernel module where it is loaded, else the thread
     #[arg(long, value_name = "KIND")]
-    kind: Option<Kind>,
+    pub(super) kind: Option<Kind>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Spread {
+pub(super) enum Spread {
     /// Start to start always the same
     Even,
     /// Each pause half to one and a half times the mean
@@ -94,7 +94,7 @@ enum Spread {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Kind {
+pub(super) enum Kind {
     /// The kernel module blocksys
     Module,
     /// A thread of FIFO 99

@@ -43,23 +43,23 @@ pub(crate) struct BlocktestArguments {
 
     /// Measure on these CPUs; without it on all that may be used
     #[arg(long, value_name = "CPUS")]
-    watch: Option<CpuSet>,
+    pub(super) watch: Option<CpuSet>,
 
     /// Period of the meter
     #[arg(long, value_name = "TIME", default_value = "1ms")]
-    interval: Nanos,
+    pub(super) interval: Nanos,
 
     /// Policy of the measuring threads: other, fifo:N, rr:N
     #[arg(long, value_name = "POLICY", default_value = "fifo:80")]
-    policy: SchedulingPolicy,
+    pub(super) policy: SchedulingPolicy,
 
     /// Print the result as a JSON document
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 
     /// How to show progress
     #[arg(long, value_name = "HOW", default_value = "auto")]
-    show_progress: ShowProgress,
+    pub(super) show_progress: ShowProgress,
 
     #[command(flatten)]
     pub(crate) on: super::on::On,

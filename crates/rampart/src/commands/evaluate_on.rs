@@ -16,7 +16,7 @@ use rampart_model::{Bench, CrashRecord, Evaluation, ExitCode, Finding, Nanos, Se
 
 use super::evaluate::{directory_of_now, exit_code, show};
 use super::evaluate_plan::selections;
-use super::on::{Elsewhere, arguments_without, programs};
+use super::on::{Elsewhere, programs};
 use crate::arguments::{Evaluate, ShowProgress, Wish};
 use crate::failure::Failure;
 use crate::{output, signals};
@@ -165,25 +165,7 @@ fn patience(arguments: &Evaluate) -> Patience {
 /// The same evaluation as the far side is asked for it.
 fn command_there(arguments: &Evaluate, program: String, crash: bool) -> Vec<String> {
     let mut argv = vec![program, "--color".to_owned(), "never".to_owned()];
-    argv.extend(arguments_without(
-        &["--out", "--show-progress", "--disturb", "--plan"],
-        &["--json", "--allow-crash"],
-    ));
-    if let Some(wishes) = &arguments.disturb {
-        let rest: Vec<_> = wishes
-            .iter()
-            .filter_map(|wish| match wish {
-                Wish::Crash => None,
-                Wish::Disturbance(wish) => Some(wish.to_string()),
-            })
-            .collect();
-        argv.push("--disturb".to_owned());
-        argv.push(if rest.is_empty() {
-            "none".to_owned()
-        } else {
-            rest.join(",")
-        });
-    }
+    argv.extend(arguments.remote_arguments());
     let progress = match arguments.show_progress {
         ShowProgress::None => "none",
         _ => "lines",

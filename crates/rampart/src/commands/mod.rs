@@ -20,6 +20,7 @@ pub(crate) mod on;
 pub(crate) mod plan;
 pub(crate) mod recorded;
 pub(crate) mod release;
+mod remote_arguments;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod shield;

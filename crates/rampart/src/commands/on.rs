@@ -47,16 +47,6 @@ pub(crate) struct On {
     pub(crate) sim_append: Option<String>,
 }
 
-/// Options that say where and how a command runs, which the far side is told in other words.
-const WITH_VALUE: [&str; 6] = [
-    "--on",
-    "--sim-cpus",
-    "--sim-memory",
-    "--sim-real-time-cpus",
-    "--sim-append",
-    "--color",
-];
-
 /// A machine that is not this one.
 #[derive(Debug)]
 pub(crate) enum Elsewhere {
@@ -143,49 +133,21 @@ pub(crate) fn programs() -> Result<Programs, Failure> {
     })
 }
 
-/// Our own arguments without those that say where and how; `more` are options with a value,
-/// `flags` without, that are left out too.
-pub(crate) fn arguments_without(more: &[&str], flags: &[&str]) -> Vec<String> {
-    without(std::env::args_os().skip(1), more, flags)
-}
-
-fn without(
-    arguments: impl Iterator<Item = std::ffi::OsString>,
-    more: &[&str],
-    flags: &[&str],
-) -> Vec<String> {
-    // What is no text is no argument of ours, and would have been refused.
-    let mut arguments = arguments.map(|argument| argument.to_string_lossy().into_owned());
-    let mut kept = Vec::new();
-    while let Some(argument) = arguments.next() {
-        let name = argument
-            .split_once('=')
-            .map_or(argument.as_str(), |(name, _)| name);
-        if WITH_VALUE.contains(&name) || more.contains(&name) {
-            if !argument.contains('=') {
-                arguments.next();
-            }
-        } else if !flags.contains(&argument.as_str()) {
-            kept.push(argument);
-        }
-    }
-    kept
-}
-
-/// Runs a whole command elsewhere if it says so; none if it is for this machine, or knows itself
-/// how to run elsewhere.
+/// Runs a command on the machine of its `--on` option. Returns `None` if the command is for this
+/// machine or runs itself elsewhere, like `evaluate`.
 pub(crate) fn elsewhere(command: &Command, colour: bool) -> Option<Result<ExitCode, Failure>> {
     let mut files: Vec<(&str, &Option<PathBuf>)> = Vec::new();
-    // The second: for how long it may have nothing to say.
-    let (on, quiet) = match command {
+    // The third: how long it may print nothing.
+    let (on, arguments, quiet) = match command {
         Command::Measure(measure) => {
             files.extend([("--hlog", &measure.hlog), ("--csv", &measure.csv)]);
-            (&measure.on, measure.warm_up + measure.duration)
+            let quiet = measure.warm_up + measure.duration;
+            (&measure.on, measure.remote_arguments(), quiet)
         }
-        Command::Domains(domains) => (&domains.on, Nanos::ZERO),
-        Command::Release(release) => (&release.on, Nanos::ZERO),
-        Command::Block(block) => (&block.on, block.blocks.longest()),
-        Command::Blocktest(blocktest) => (&blocktest.on, blocktest.blocks.longest()),
+        Command::Domains(domains) => (&domains.on, domains.remote_arguments(), Nanos::ZERO),
+        Command::Release(release) => (&release.on, release.remote_arguments(), Nanos::ZERO),
+        Command::Block(block) => (&block.on, block.remote_arguments(), block.blocks.longest()),
+        Command::Blocktest(test) => (&test.on, test.remote_arguments(), test.blocks.longest()),
         _ => return None,
     };
     if on.is_local() {
@@ -198,11 +160,16 @@ pub(crate) fn elsewhere(command: &Command, colour: bool) -> Option<Result<ExitCo
         ))));
     }
     let patience = Patience::with_quiet(Duration::from_nanos(quiet.0));
-    Some(relay(on, patience, colour))
+    Some(relay(on, arguments, patience, colour))
 }
 
-/// The same command there, its streams and its exit code here.
-fn relay(on: &On, patience: Patience, colour: bool) -> Result<ExitCode, Failure> {
+/// Runs the command there, with its output and its exit code here.
+fn relay(
+    on: &On,
+    arguments: Vec<String>,
+    patience: Patience,
+    colour: bool,
+) -> Result<ExitCode, Failure> {
     let stop = signals::stop_flag()?;
     let Some(elsewhere) = on.connect(&stop, None)? else {
         return Ok(ExitCode::Success);
@@ -211,23 +178,8 @@ fn relay(on: &On, patience: Patience, colour: bool) -> Result<ExitCode, Failure>
     let carried = carry(machine, &programs()?)?;
     let mut argv = vec![carried.rampart, "--color".to_owned()];
     argv.push(if colour { "always" } else { "never" }.to_owned());
-    argv.extend(arguments_without(&[], &[]));
+    argv.extend(arguments);
     let copy = |mut stdout| rampart_bench::relay(&mut stdout, &mut io::stdout());
     let ended = rampart_bench::run(machine, &argv, patience, &stop, copy, output::say)?;
     Ok(ExitCode::from_status(ended.status?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_says_where_is_left_out() {
-        let arguments = "--color=never evaluate --on ssh:board --for 1m --out x --json --on=sim --sim-cpus 3 --sim-append a=b --policy fifo:80";
-        let arguments = arguments.split(' ').map(std::ffi::OsString::from);
-        assert_eq!(
-            without(arguments, &["--out"], &["--json"]).join(" "),
-            "evaluate --for 1m --policy fifo:80"
-        );
-    }
 }
