@@ -13,7 +13,7 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 endif
 
 TESTS := test-format test-lints test-engines test-programs test-documentation test-code
-TESTS_BESIDE := test-scripts test-licences test-page test-modules
+TESTS_BESIDE := test-scripts test-licences test-dependencies test-page test-modules
 
 # The longest that one test program may take; the longest takes some twelve minutes.
 TEST_SECONDS := 1500
@@ -81,6 +81,12 @@ bench-hypervisor: hypervisor ## Count the hypervisor's instructions for each tra
 	@scripts/setup build sim-aarch64
 	@cargo run --locked --release --package rampart-benchmarks --bin rampart-bench-hypervisor -- $(ARGS)
 
+.PHONY: check
+check: $(PAGE) ## Check formatting, lints, unit and property tests: no QEMU, no browser, no root
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo test --locked --workspace --exclude rampart-tests --exclude rampart-benchmarks
+
 .PHONY: test
 test: ## Run every check; each has a target of its own, below
 	@MAKE='$(MAKE)' scripts/test $(TESTS) -- $(TESTS_BESIDE)
@@ -105,6 +111,16 @@ test-scripts: setup-test ## Lint the shell scripts
 test-licences: ## Check that every source file names its licence
 	$(heading) 'licence lines'
 	@scripts/check-spdx
+
+.PHONY: test-dependencies
+test-dependencies: setup-build ## Check the dependencies' licences, versions and known vulnerabilities
+	$(heading) 'dependencies'
+	@left_out() { echo "known vulnerabilities of the dependencies: $$1" | tee -a "$${RAMPART_SKIPPED:-/dev/null}"; }; \
+	if ! cargo deny --version 2>/dev/null; then \
+	left_out 'no cargo-deny here (cargo install --locked cargo-deny); test-code checks licences and versions'; \
+	elif scripts/within 120 cargo deny fetch db; then $(within) cargo deny --workspace check; \
+	else left_out 'the advisory database cannot be fetched'; \
+	$(within) cargo deny --workspace check --disable-fetch bans licenses sources; fi
 
 .PHONY: test-page
 test-page: setup-test $(PAGE) ## Lint, type-check and test the page, in a browser too

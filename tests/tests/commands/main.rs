@@ -3,6 +3,7 @@
 
 mod active_plan;
 mod arguments;
+mod dependencies;
 mod describe;
 mod exports;
 mod libvirt;

@@ -36,7 +36,7 @@ impl Bench {
 
 fn meter() -> PathBuf {
     let bin = std::env::var_os("RAMPART_BIN").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../bin"),
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../bin"),
         PathBuf::from,
     );
     bin.join("rampart-meter")

@@ -30,7 +30,7 @@ struct Bench {
 /// None, with a word, where these tests cannot run.
 fn bench() -> Option<Bench> {
     let bin = std::env::var_os("RAMPART_BIN").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../bin"),
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../bin"),
         PathBuf::from,
     );
     let meter = bin.join("rampart-meter");
