@@ -5,12 +5,12 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
-use std::ptr::NonNull;
 use std::time::Duration;
 
 use rampart_hypervisor_core::configuration::{Configuration, Kind, Refused};
 use rampart_hypervisor_core::format::{MAXIMUM_BLOB_BYTES, Refusal};
 use rampart_hypervisor_core::interface::{MAXIMUM_CPUS, Outcome, STATUS_BYTES, Status};
+use rampart_ring::mapping::SharedMapping;
 use zerocopy::IntoBytes as _;
 
 use crate::names::RegionNames;
@@ -420,22 +420,7 @@ impl Device {
     /// # Errors
     /// While it is not.
     pub fn status(&self) -> io::Result<StatusPages> {
-        // SAFETY: a new mapping, for reading, of what the driver shows.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                STATUS_BYTES,
-                libc::PROT_READ,
-                libc::MAP_SHARED,
-                self.0.as_raw_fd(),
-                0,
-            )
-        };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(StatusPages(start))
+        SharedMapping::new(&self.0, 0, STATUS_BYTES, false).map(StatusPages)
     }
 }
 
@@ -470,16 +455,16 @@ impl GivenBlob {
     }
 }
 
-/// The status pages, seen while this lives.
+/// The hypervisor's status pages, mapped while this lives.
 #[derive(Debug)]
-pub struct StatusPages(NonNull<Status>);
+pub struct StatusPages(SharedMapping);
 
 impl StatusPages {
-    /// The pages. They are read alone: a store would fault.
+    /// Returns the pages. They are mapped for reading: a store would fault.
     #[must_use]
     pub fn get(&self) -> &Status {
-        // SAFETY: mapped as long as `self` lives, whole, and all fields are atomic.
-        unsafe { self.0.as_ref() }
+        // SAFETY: mapped as long as `self` lives, whole and page-aligned, and all fields are atomic.
+        unsafe { &*self.0.words().as_ptr().cast::<Status>() }
     }
 
     /// The exits of one CPU by their kind, since its cell has it.
@@ -490,14 +475,5 @@ impl StatusPages {
             counter.load(std::sync::atomic::Ordering::Relaxed)
         };
         cpu.exits.iter().map(load).collect()
-    }
-}
-
-impl Drop for StatusPages {
-    fn drop(&mut self) {
-        // SAFETY: what `Device::status` has mapped; no reference outlives `self`.
-        unsafe {
-            libc::munmap(self.0.as_ptr().cast(), STATUS_BYTES);
-        }
     }
 }

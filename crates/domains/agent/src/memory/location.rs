@@ -6,8 +6,8 @@ use std::io;
 use std::str::FromStr;
 use std::sync::atomic::AtomicU64;
 
+use rampart_ring::mapping::SharedMapping;
 use rustix::fs::{Mode, OFlags, open};
-use rustix::mm::{MapFlags, ProtFlags, mmap};
 
 /// Both in bytes and in whole pages of 4 KiB. Written as `0x7fc00000+0x40000`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,33 +46,20 @@ impl FromStr for MemoryPlace {
 }
 
 impl MemoryPlace {
-    /// Maps it for as long as this program runs.
+    /// Maps it until the process ends.
     pub(crate) fn map(&self, writable: bool) -> io::Result<&'static [AtomicU64]> {
         let bytes = usize::try_from(self.bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let (access, protection) = if writable {
-            (OFlags::RDWR, ProtFlags::READ | ProtFlags::WRITE)
+        let access = if writable {
+            OFlags::RDWR
         } else {
-            (OFlags::RDONLY, ProtFlags::READ)
+            OFlags::RDONLY
         };
         let memory = open(
             "/dev/mem",
             access | OFlags::SYNC | OFlags::CLOEXEC,
             Mode::empty(),
         )?;
-        // SAFETY: a new mapping, which nobody has a reference into; it is never taken back.
-        let start = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                bytes,
-                protection,
-                MapFlags::SHARED,
-                &memory,
-                self.start,
-            )?
-        };
-        // SAFETY: mapped for ever, page-aligned, so long; atomics may change under us. Whoever gets
-        // it without `writable` only loads.
-        Ok(unsafe { std::slice::from_raw_parts(start.cast(), bytes / 8) })
+        SharedMapping::new(memory, self.start, bytes, writable).map(SharedMapping::leak)
     }
 }
 

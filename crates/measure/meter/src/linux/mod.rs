@@ -14,7 +14,6 @@ pub(crate) mod privilege;
 pub(crate) mod raw;
 pub(crate) mod rseq;
 pub(crate) mod scheduling;
-pub(crate) mod shared;
 pub(crate) mod usage;
 pub(crate) mod vdso;
 pub(crate) mod wake;

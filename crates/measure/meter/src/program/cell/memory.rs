@@ -2,15 +2,17 @@
 //! Where the cell's memory is, and the cell in it.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::fs::OpenOptions;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rampart_model::{Finding, Refusal, RefusalKind, Severity};
+use rampart_ring::mapping::SharedMapping;
 
 use crate::cell::memory::{Informational, ORDERS_BYTES, REVISION, TOLD_BYTES, Word};
 use crate::cell::orders::Orders;
 use crate::linux::diagnosis;
-use crate::linux::shared::Shared;
 use crate::timescale::Timescale;
 
 /// How long the cell's program may take to begin.
@@ -49,21 +51,21 @@ impl CellPlace {
 /// The regions, open.
 #[derive(Debug)]
 pub(crate) struct CellMemory {
-    told: Shared,
-    orders: Shared,
+    told: SharedMapping,
+    orders: SharedMapping,
 }
 
 impl CellMemory {
     pub(crate) fn open(location: &CellPlace) -> Result<Self, Refusal> {
-        let map = |offset, bytes, writable| {
-            Shared::map(&location.file, offset, bytes, writable).map_err(|cause| {
+        let region = |offset, bytes, writable| {
+            map(&location.file, offset, bytes, writable).map_err(|cause| {
                 let location = format!("{} at {offset:#x}", location.file.display());
                 diagnosis::system(&location, "the memory of the cell cannot be seen", &cause)
             })
         };
         Ok(Self {
-            told: map(location.told, TOLD_BYTES, false)?,
-            orders: map(location.orders, ORDERS_BYTES, true)?,
+            told: region(location.told, TOLD_BYTES, false)?,
+            orders: region(location.orders, ORDERS_BYTES, true)?,
         })
     }
 
@@ -100,6 +102,17 @@ impl CellMemory {
             refused(finding.values(format!("{hertz} Hz"), "more than 16 kHz"))
         })
     }
+}
+
+/// Maps pages of a file.
+pub(super) fn map(
+    path: &Path,
+    offset: u64,
+    bytes: usize,
+    writable: bool,
+) -> io::Result<SharedMapping> {
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    SharedMapping::new(file, offset, bytes, writable)
 }
 
 fn problem(what: &str) -> Finding {

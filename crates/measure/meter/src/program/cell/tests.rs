@@ -13,7 +13,7 @@ use rampart_model::{
 
 use super::blocks::CellBlocks;
 use super::load::CellLoad;
-use super::memory::{CellMemory, CellPlace};
+use super::memory::{CellMemory, CellPlace, map};
 use super::relay::relay;
 use crate::cell::blocks::Blocks;
 use crate::cell::loads::Loads;
@@ -25,7 +25,6 @@ use crate::engine::mmio::ACCESSES;
 use crate::engine::noise::NoiseTotals;
 use crate::engine::{Clock, Counter, Page, Registers, Sample, Sleep};
 use crate::linux::counter::{self, CounterKind};
-use crate::linux::shared::Shared;
 use crate::program::thread::{Assignment, Boundary, Command, EngineDetail, Outcome, Report};
 use crate::ring::ring;
 use crate::timescale::Timescale;
@@ -123,8 +122,8 @@ impl Running {
         let stop = Arc::new(AtomicBool::new(false));
         let (there, ended) = (location.clone(), Arc::clone(&stop));
         let thread = std::thread::spawn(move || {
-            let told = Shared::map(&there.file, 0, TOLD_BYTES, true).expect("told");
-            let orders = Shared::map(&there.file, there.orders, ORDERS_BYTES, false);
+            let told = map(&there.file, 0, TOLD_BYTES, true).expect("told");
+            let orders = map(&there.file, there.orders, ORDERS_BYTES, false);
             let orders = orders.expect("orders");
             let told = Informational::new(told.words()).expect("room");
             let orders = Orders::new(orders.words()).expect("room");
