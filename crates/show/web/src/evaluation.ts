@@ -292,11 +292,13 @@ export type Exposure = {
 };
 
 export type Finding = {
+  expected?: string | null;
   fix?: string | null;
+  found?: string | null;
   location: string;
-  needed?: string | null;
-  present?: string | null;
+  rule?: string | null;
   severity: Severity;
+  undecided?: boolean;
   what: string;
 };
 
@@ -309,11 +311,11 @@ export type FrequencyFacts = {
 
 export type GuestKnob = {
   applied: boolean;
+  expected: string;
+  found: string;
   name: string;
-  present: string;
   reason: string;
   satisfied: boolean;
-  wanted: string;
 };
 
 export type GuestReport = {
