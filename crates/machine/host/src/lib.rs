@@ -51,7 +51,7 @@ pub use control_group_layout::control_group_layout;
 pub use driver::{OfferedFirmware, load_module, offer_firmware, release_driver};
 pub use error::HostError;
 pub use facts::{
-    is_of_manager, kernel_image_version, network_queues, read_environment, read_knob_values,
+    kernel_image_version, network_queues, read_environment, read_figure_findings, read_knob_values,
     read_machine,
 };
 pub use isolated_cpus::reach_isolated_cpus;

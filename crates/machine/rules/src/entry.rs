@@ -59,7 +59,7 @@ pub(crate) fn choice(choice: &Choice, isolation: Option<&Isolation>) -> KnobOpin
     }
 }
 
-fn places(location: Place) -> Vec<String> {
+pub(crate) fn places(location: Place) -> Vec<String> {
     let all = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
     let threads = |names: &[&str]| names.iter().map(|name| format!("thread {name}")).collect();
     match location {

@@ -139,6 +139,12 @@ pub fn evaluate(
         .as_ref()
         .map(|transfer| session::order(transfer, plan.seed))
         .unwrap_or_default();
+    let real_time = plan
+        .domains
+        .iter()
+        .fold(CpuSet::new(), |all, domain| all.union(&domain.cpus))
+        .difference(&plan.housekeeping);
+    machine.findings = read_figure_findings(&root, &machine, &real_time);
     let emulated = machine.virtualisation.emulated;
     let mut pace = Pace::new(&plan, order.len(), &rounds, Costs::of(emulated));
     let now = timestamp(since_epoch());

@@ -3,7 +3,6 @@
 
 pub(crate) mod allocation;
 mod environment;
-mod findings;
 mod knob_values;
 mod power;
 pub(crate) mod processes;
@@ -13,8 +12,7 @@ mod tests;
 mod topology;
 mod virtualisation;
 
-pub use findings::is_of_manager;
-pub use knob_values::read_knob_values;
+pub use knob_values::{read_figure_findings, read_knob_values};
 use rampart_model::{ClockSource, Machine, PreemptionModel, SystemManagementInterrupts};
 
 pub use environment::{kernel_image_version, network_queues, read_environment};
@@ -26,8 +24,9 @@ use crate::{MachineRoot, processor_times};
 /// Reads everything about a machine that a figure depends on. Never fails: what cannot be read
 /// is none, empty or unknown.
 ///
-/// The count of firmware interrupts is the present one; steal, which is a difference, is left
-/// to the caller ([`crate::processor_times`]).
+/// The count of firmware interrupts is the present one; steal, which is a difference, and the
+/// findings, which depend on the real-time CPUs, are left to the caller
+/// ([`crate::processor_times`], [`read_figure_findings`]).
 #[must_use]
 pub fn read_machine(root: &MachineRoot) -> Machine {
     let config = KernelConfig::read(root);
@@ -44,7 +43,7 @@ pub fn read_machine(root: &MachineRoot) -> Machine {
     let command_line = root.line("proc/cmdline").unwrap_or_default();
     let kernel_version = root.line("proc/sys/kernel/version").unwrap_or_default();
     let (idle_driver, idle_states) = power::idle(root, &topology);
-    let mut machine = Machine {
+    Machine {
         host_name: root.line("proc/sys/kernel/hostname").unwrap_or_default(),
         product: product(root),
         architecture: architecture(root),
@@ -82,9 +81,7 @@ pub fn read_machine(root: &MachineRoot) -> Machine {
         command_line,
         topology,
         findings: Vec::new(),
-    };
-    machine.findings = findings::of(root, &machine);
-    machine
+    }
 }
 
 /// The word that a file with a choice marks as chosen, as in `always [madvise] never`.

@@ -3,7 +3,7 @@
 
 use rampart_model::{Machine, PreemptionModel, Severity};
 
-use super::read_machine;
+use super::{read_figure_findings, read_machine};
 use crate::MachineRoot;
 
 fn recorded(name: &str) -> MachineRoot {
@@ -126,22 +126,37 @@ fn files_full_of_rubbish_are_read_too() {
 }
 
 #[test]
-fn every_finding_of_a_running_machine_says_what_mends_it() {
-    for root in ["virtual-machine", "simulated", "laptop", "server", "board"] {
-        for finding in read_machine(&recorded(root)).findings {
+fn every_figure_finding_has_its_rule_its_values_and_a_fix() {
+    for (root, real_time) in [
+        ("virtual-machine", "3"),
+        ("simulated", "2-3"),
+        ("laptop", "2-3"),
+        ("server", "2-3"),
+        ("board", "2-3"),
+    ] {
+        let root = recorded(root);
+        let real_time = real_time.parse().expect("CPUs");
+        let findings = read_figure_findings(&root, &read_machine(&root), &real_time);
+        assert!(!findings.is_empty());
+        for finding in &findings {
+            assert!(finding.rule.is_some(), "{finding}");
             assert!(finding.found.is_some(), "{finding}");
             assert!(finding.expected.is_some(), "{finding}");
             assert!(finding.fix.is_some(), "{finding}");
         }
+        let severities: Vec<Severity> = findings.iter().map(|finding| finding.severity).collect();
+        assert!(severities.is_sorted_by(|left, right| left >= right));
+        let texts: Vec<String> = findings
+            .iter()
+            .map(|finding| format!("{}: {finding}", finding.severity))
+            .collect();
+        insta::assert_snapshot!(texts.join("\n"));
     }
+}
+
+#[test]
+fn the_running_machine_is_read() {
     let machine = read_machine(&MachineRoot::system());
     assert!(!machine.topology.online.is_empty());
     assert!(!machine.architecture.is_empty());
-    // The gravest come first.
-    let severities: Vec<Severity> = machine
-        .findings
-        .iter()
-        .map(|finding| finding.severity)
-        .collect();
-    assert!(severities.is_sorted_by(|left, right| left >= right));
 }

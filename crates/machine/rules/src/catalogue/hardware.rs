@@ -36,6 +36,22 @@ pub(super) const KNOBS: &[Knob] = &[
         ..Knob::of(KnobGroup::Hardware)
     },
     Knob {
+        name: "not-in-a-container",
+        title: "Rampart runs on the host",
+        location: Place::Fact(
+            Fact::Container,
+            "/run/systemd/container, /run/.containerenv, /.dockerenv, /proc/1/cgroup",
+        ),
+        expected: Expected::Text("the host, not a container on it"),
+        reason: "In a container Rampart can neither shield CPUs nor read everything that disturbs them.",
+        cost: "None.",
+        effect: KnobEffect::ForWhatStartsNext,
+        fix: Some("run rampart on the host; it creates its own containers"),
+        undo: Some("Nothing is changed."),
+        source: "systemd.io/CONTAINER_INTERFACE; cgroups(7); pid_namespaces(7)",
+        ..Knob::of(KnobGroup::Hardware)
+    },
+    Knob {
         name: "enough-cpus",
         title: "a CPU is left for ordinary work",
         location: Place::Fact(Fact::EnoughCpus, "/sys/devices/system/cpu/online"),

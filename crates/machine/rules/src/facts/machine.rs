@@ -26,6 +26,13 @@ pub(super) fn hypervisor(machine: &Machine) -> Judgement {
     }
 }
 
+pub(super) fn container(machine: &Machine) -> Judgement {
+    match machine.virtualisation.container.as_deref() {
+        Some(name) => Judgement::is(name, false),
+        None => Judgement::is("the host", true),
+    }
+}
+
 pub(super) fn firmware_interrupts(machine: &Machine) -> Judgement {
     match machine.system_management_interrupts.at_start {
         Some(count) => Judgement::told(format!("{count} since the machine started")),

@@ -19,6 +19,8 @@ pub enum Fact {
     Emulation,
     /// The hypervisor under the machine.
     Hypervisor,
+    /// The container that Rampart itself runs in.
+    Container,
     /// Whether a CPU is left for ordinary work.
     EnoughCpus,
     /// Whether the boot CPU is a housekeeping CPU.
@@ -127,6 +129,7 @@ pub(crate) fn judge(fact: Fact, subject: &Subject<'_>, isolation: &Isolation) ->
     match fact {
         Fact::Emulation => machine::emulation(facts),
         Fact::Hypervisor => machine::hypervisor(facts),
+        Fact::Container => machine::container(facts),
         Fact::FirmwareInterrupts => machine::firmware_interrupts(facts),
         Fact::NotShown => Judgement::told("not to be read"),
         Fact::ClockSource => machine::clock_source(facts),

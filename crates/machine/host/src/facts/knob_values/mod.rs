@@ -5,8 +5,10 @@ mod files;
 mod interrupts;
 mod processes;
 
-use rampart_model::CpuSet;
-use rampart_rules::{KernelCommandLine, KernelVersion, ProcessLimits, Readings};
+use rampart_model::{CpuSet, Finding, Machine};
+use rampart_rules::{
+    Isolation, KernelCommandLine, KernelVersion, ProcessLimits, Readings, Subject, figure_findings,
+};
 use rustix::process::{Resource, getrlimit};
 
 use crate::MachineRoot;
@@ -52,6 +54,29 @@ pub fn read_knob_values(root: &MachineRoot, real_time: &CpuSet) -> Readings {
             .iter()
             .any(|path| root.exists(path)),
     }
+}
+
+/// Reads the machine and returns its deviations that bear on figures measured on `real_time`.
+///
+/// Every other online CPU counts as a housekeeping CPU.
+#[must_use]
+pub fn read_figure_findings(
+    root: &MachineRoot,
+    machine: &Machine,
+    real_time: &CpuSet,
+) -> Vec<Finding> {
+    let readings = read_knob_values(root, real_time);
+    let isolation = Isolation {
+        housekeeping: machine.topology.online.difference(real_time),
+        real_time: real_time.clone(),
+        has_guests: readings.hosts_guests,
+        ..Isolation::default()
+    };
+    let subject = Subject {
+        machine,
+        readings: &readings,
+    };
+    figure_findings(subject, &isolation)
 }
 
 /// What this process may ask for.
