@@ -490,7 +490,7 @@ mod tests {
         );
         match session.prepare(&plan()) {
             Err(DomainError::Refused(refusal)) => {
-                assert!(refusal.finding.to_string().contains("is 99"));
+                assert!(refusal.finding.to_string().contains("found 99"));
             }
             other => panic!("{other:?}"),
         }

@@ -168,19 +168,19 @@ fn shown(text: &str, format: Format) -> String {
 }
 
 fn exists(paths: &[&str], expected: Expected, subject: &Subject<'_>) -> Judgement {
-    let found: Vec<&str> = paths
+    let there: Vec<&str> = paths
         .iter()
         .flat_map(|path| subject.readings.of(path))
         .map(|location| location.path.as_str())
         .collect();
-    let found = if found.is_empty() {
+    let found = if there.is_empty() {
         "absent"
     } else {
         "present"
     };
     Judgement::Is {
         found: found.to_owned(),
-        satisfied: presence(expected, !found.is_empty()),
+        satisfied: presence(expected, !there.is_empty()),
         locations: Vec::new(),
     }
 }

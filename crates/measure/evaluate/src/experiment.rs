@@ -7,11 +7,11 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use rampart_host::{
-    MachineRoot, StateDirectory, active_plan_of_this_boot, processor_times, read_machine,
-    read_smi_count,
+    MachineRoot, StateDirectory, active_plan_of_this_boot, processor_times, read_figure_findings,
+    read_machine, read_smi_count,
 };
 use rampart_model::{
-    Condition, DisturbanceKind, EVALUATION_SCHEMA_VERSION, Evaluation, EvaluationState,
+    Condition, CpuSet, DisturbanceKind, EVALUATION_SCHEMA_VERSION, Evaluation, EvaluationState,
     ExperimentPlan, Finding, LoadKind, LoadLocation, Nanos, Run, SchedulingPolicy, Severity,
     TransferRecord,
 };

@@ -2,8 +2,9 @@
 //! Whether a guest's CPUs make sense on this machine: the rules that others learned the hard way.
 //! Pure, but for the network devices and the kernel's configuration.
 
-use rampart_host::{KernelConfig, MachineRoot, is_of_manager};
+use rampart_host::{KernelConfig, MachineRoot};
 use rampart_model::{CpuSet, Finding, Machine, Severity, plural};
+use rampart_rules::MANAGER_RULES;
 
 use super::guest_kernel::{GuestKernel, KERNEL_VARIABLE};
 use super::host_support::node_of;
@@ -39,7 +40,7 @@ pub(super) fn all(
     let config = KernelConfig::read(&root);
     findings.extend(missing_options(|option| config.is_set(option)));
     findings.extend(network_queues(&root, housekeeping));
-    findings.extend(rivals(machine));
+    findings.extend(managers(&root, machine, cpus));
     findings
 }
 
@@ -171,10 +172,14 @@ fn network_queues(root: &MachineRoot, housekeeping: &CpuSet) -> Vec<Finding> {
     findings
 }
 
-/// Programs that work against the guest's placement, as the machine's facts tell them.
-fn rivals(machine: &Machine) -> impl Iterator<Item = Finding> {
-    let findings = machine.findings.iter();
-    findings.filter(|finding| is_of_manager(finding)).cloned()
+/// Returns a finding for each running program that works against the guest's placement.
+fn managers(root: &MachineRoot, machine: &Machine, cpus: &CpuSet) -> Vec<Finding> {
+    let findings = rampart_host::read_figure_findings(root, machine, cpus);
+    let is_manager = |finding: &Finding| {
+        let rule = finding.rule.as_deref();
+        rule.is_some_and(|rule| MANAGER_RULES.contains(&rule))
+    };
+    findings.into_iter().filter(is_manager).collect()
 }
 
 #[cfg(test)]
@@ -236,19 +241,35 @@ mod tests {
     }
 
     #[test]
-    fn programs_that_manage_the_machine_are_told_as_its_facts_tell_them() {
+    fn reports_the_programs_that_manage_the_machine() {
         let directory = tempfile::tempdir().expect("directory");
-        for (process, name) in [(7, "stalld"), (8, "tuned"), (9, "sh"), (10, "irqbalance")] {
+        let programs = [
+            (2, "kthreadd"),
+            (7, "stalld"),
+            (8, "tuned"),
+            (9, "sh"),
+            (10, "irqbalance"),
+        ];
+        for (process, name) in programs {
             let path = directory.path().join(format!("proc/{process}"));
             fs::create_dir_all(&path).expect("directory");
             fs::write(path.join("comm"), format!("{name}\n")).expect("file");
+            let stat = format!(
+                "{process} ({name}) S 0 0 0 0 -1 {} {}0\n",
+                if process == 2 { 0x0020_0000 } else { 0 },
+                "0 ".repeat(42)
+            );
+            fs::write(path.join("stat"), stat).expect("file");
         }
         let root = MachineRoot::at(directory.path());
         let machine = rampart_host::read_machine(&root);
-        let mut locations: Vec<String> = rivals(&machine).map(|finding| finding.location).collect();
-        locations.sort();
-        assert_eq!(locations, ["irqbalance", "stalld", "tuned"]);
-        assert!(rivals(&machine).all(|finding| finding.fix.is_some()));
+        let findings = managers(&root, &machine, &CpuSet::new());
+        let rules: Vec<_> = findings
+            .iter()
+            .filter_map(|one| one.rule.as_deref())
+            .collect();
+        assert_eq!(rules, ["irqbalance", "tuned", "stalld"]);
+        assert!(findings.iter().all(|finding| finding.fix.is_some()));
     }
 
     #[test]
@@ -260,7 +281,7 @@ mod tests {
             modules: None,
         };
         let finding = not_real_time(&kernel).expect("a finding").to_string();
-        assert!(finding.contains("needed PREEMPT_RT"), "{finding}");
+        assert!(finding.contains("expected PREEMPT_RT"), "{finding}");
         kernel.version = "#1 SMP PREEMPT_RT".to_owned();
         assert_eq!(not_real_time(&kernel), None);
         kernel.version = String::new();

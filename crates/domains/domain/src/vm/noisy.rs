@@ -336,7 +336,7 @@ mod tests {
         assert!(text.contains("it used 75 % of"), "{text}");
         let half = used("noisy", Nanos::from_secs(2), Nanos::from_secs(10), 1).to_string();
         assert!(
-            half.contains("on 1 CPU,") || half.contains("on 1 CPU;"),
+            half.contains("on 1 CPU)") || half.contains("on 1 CPU,"),
             "{half}"
         );
         assert!(half.contains("it used 20 % of") && !half.contains("all the time"));

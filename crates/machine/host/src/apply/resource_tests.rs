@@ -276,7 +276,13 @@ fn huge_pages_are_counted_when_they_were_given() {
     });
     before.huge_pages = Some((20, 100));
     let told = refusal(&before, &plan).to_string();
-    for part in [PAGES, "is 20 pages", "needed 40", "--boot", "taken back"] {
+    for part in [
+        PAGES,
+        "found 20 pages",
+        "expected 40",
+        "--boot",
+        "taken back",
+    ] {
         assert!(told.contains(part), "{told}");
     }
 }

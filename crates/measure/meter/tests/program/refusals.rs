@@ -57,7 +57,7 @@ fn what_cannot_be_read() {
 #[test]
 fn another_protocol_even_with_other_fields() {
     let other = text_of(&plan(MeterKind::Wakeup)).replace("\"protocol\":1", "\"protocol\":7");
-    let words = &["version", "is 7", "needed 1"];
+    let words = &["version", "found 7", "expected 1"];
     assert_refused(
         &after(std::slice::from_ref(&other)),
         RefusalKind::BadPlan,
@@ -176,7 +176,7 @@ fn placement_from_outside_that_did_not_happen() {
         return skip("taskset is not there");
     }
     meter.ask(&MeterRequest::Go {});
-    let words = &["is other", "needed fifo:5", "chrt -f -p 5"];
+    let words = &["found other", "expected fifo:5", "chrt -f -p 5"];
     assert_refused(&meter.refusal(), RefusalKind::PolicyNotGranted, words);
 }
 
@@ -332,7 +332,7 @@ fn no_real_time_budget() {
     let mut plan = plan(MeterKind::Wakeup);
     plan.policy = SchedulingPolicy::Fifo(10);
     let command = format!("echo 10000 > {}", file.display());
-    let words = &["RT_GROUP_SCHED", "is 0", &command];
+    let words = &["RT_GROUP_SCHED", "found 0", &command];
     let refusal = refused(&plan, &mut group.command());
     assert_refused(&refusal, RefusalKind::NoRealTimeBudget, words);
     // The command that it names fixes it.
@@ -364,7 +364,7 @@ fn cpus_outside_the_cpuset() {
     let mut plan = plan(MeterKind::Wakeup);
     plan.cpus = CpuSet::single(last);
     let file = group.0.join("cpuset.cpus").display().to_string();
-    let words = &["cpuset", &file, &format!("is {first}")];
+    let words = &["cpuset", &file, &format!("found {first}")];
     let refusal = refused(&plan, &mut group.command());
     assert_refused(&refusal, RefusalKind::CpuOutsideCpuset, words);
 }
