@@ -46,7 +46,7 @@ pub(crate) fn say(text: &str) {
 /// Writes a result to a file, or to standard output if `path` is `None`.
 pub(crate) fn write(path: Option<&Path>, text: &str) -> anyhow::Result<()> {
     match path {
-        Some(path) => rampart_evaluate::replace(path, text.as_bytes())
+        Some(path) => rampart_host::replace_file(path, text.as_bytes())
             .with_context(|| format!("cannot write {}", path.display())),
         None => Ok(print(text)?),
     }

@@ -173,7 +173,7 @@ kind = \"host\"
     );
 
     // Where its record cannot be written, as on a full disk, it is watched all the same.
-    let in_the_way = state.join("domains/press.json.new");
+    let in_the_way = state.join("domains/.press.json.rampart-new");
     fs::create_dir(&in_the_way).expect("a directory");
     kill("-KILL", program(&second));
     let log = await_text(Path::new(&second.log), "press.json: cannot write");

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The active plan applied, as `plan.json` in the state directory tells of it.
 
-use std::fs::File;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::PathBuf;
 
 use rampart_model::{ActivePlan, ActivePlanState};
 
 use crate::journal::boot_id;
 use crate::kernel::{Kernel, RunningKernel};
-use crate::{HostError, StateDirectory};
+use crate::{HostError, StateDirectory, replace_file};
 
 const MEND: &str = "run `rampart release`, which needs the journal alone";
 
@@ -61,17 +60,8 @@ pub(crate) fn is_there(state: &StateDirectory) -> bool {
 /// Brings it to the disk, as a whole.
 pub(crate) fn write(state: &StateDirectory, plan: &ActivePlan) -> Result<(), HostError> {
     let path = path(state);
-    let new = path.with_extension("new");
-    let try_write = || -> io::Result<()> {
-        std::fs::create_dir_all(state.path())?;
-        let mut file = File::create(&new)?;
-        file.write_all(&serde_json::to_vec_pretty(plan)?)?;
-        file.sync_all()?;
-        std::fs::rename(&new, &path)?;
-        File::open(state.path())?.sync_all()
-    };
+    let try_write = || replace_file(&path, &serde_json::to_vec_pretty(plan)?);
     try_write().map_err(|cause| {
-        let _ = std::fs::remove_file(&new);
         HostError::file(
             "write what is applied, so nothing more is changed",
             &path,

@@ -12,8 +12,8 @@ use rustix::process::Pid;
 use rustix::thread::{CpuSet as KernelCpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::CapturedOutput;
-use crate::boot_loader::files;
 use crate::policy::{self, Attributes};
+use crate::replace_file;
 
 /// Files and affinities of a machine. Paths are absolute.
 pub(crate) trait Kernel: fmt::Debug + Send + Sync {
@@ -172,15 +172,15 @@ impl Kernel for RunningKernel {
     }
 
     fn replace_file(&self, path: &Path, text: &str) -> io::Result<()> {
-        files::replace(path, text, &mut || self.step())
+        replace_file::replace_in_steps(path, text.as_bytes(), &mut || self.step())
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
-        files::remove(path)
+        replace_file::remove_file(path)
     }
 
     fn remove_temporary_file(&self, path: &Path) -> io::Result<()> {
-        files::remove_temporary(path)
+        replace_file::remove_temporary(path)
     }
 
     fn remove_module(&self, name: &str) -> io::Result<()> {

@@ -32,6 +32,7 @@ mod policy;
 mod processor_times;
 mod real_time;
 mod release;
+mod replace_file;
 mod root;
 mod run_program;
 mod shield;
@@ -67,6 +68,7 @@ pub use policy::{set_thread_policy, thread_policy};
 pub use processor_times::{ProcessorTimes, processor_times, read_smi_count};
 pub use real_time::{RealTimeBudget, diagnose_real_time_policy, free_real_time_budget};
 pub use release::{PendingJournal, ReleaseReport, Restored, pending, release};
+pub use replace_file::replace_file;
 pub use root::MachineRoot;
 pub use run_program::{CapturedOutput, output_within, run_within};
 pub use shield::{

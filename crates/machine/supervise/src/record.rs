@@ -2,11 +2,11 @@
 //! What is known of each domain, on disk: `domains/NAME.json` in the state directory, replaced as a
 //! whole.
 
-use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use rampart_host::{StateDirectory, boot_id, process_start};
+use rampart_host::{StateDirectory, boot_id, process_start, replace_file};
 use rampart_model::{DomainProgram, ProcessIdentity, SupervisedDomain};
 
 use crate::SuperviseError;
@@ -64,14 +64,8 @@ impl Files {
     /// Replaces the record.
     pub(crate) fn write(&self, domain: &SupervisedDomain) -> Result<(), SuperviseError> {
         let path = self.record();
-        let new = self.with("json.new");
-        let replace = || -> io::Result<()> {
-            let mut file = File::create(&new)?;
-            file.write_all(&serde_json::to_vec_pretty(domain)?)?;
-            file.sync_all()?;
-            fs::rename(&new, &path)
-        };
-        replace().map_err(SuperviseError::file("write the domain's record", path))
+        let write = || replace_file(&path, &serde_json::to_vec_pretty(domain)?);
+        write().map_err(SuperviseError::file("write the domain's record", path))
     }
 }
 

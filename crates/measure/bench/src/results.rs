@@ -2,9 +2,10 @@
 //! A result directory that comes as a tar stream: every file comes again each time it was
 //! written there, and the last one counts. So what was measured is here, whatever happens there.
 
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
+
+use rampart_host::replace_file;
 
 /// Longest file that is taken: no result is longer, and a broken stream must not fill the disk.
 const LONGEST: u64 = 4 << 30;
@@ -79,26 +80,14 @@ impl Results {
         }
         let content = edit(&name, content);
         let target = self.directory.join(&path);
-        if let Some(parent) = target.parent() {
-            fs::create_dir_all(parent)?;
-        }
-        replace(&target, &content)
+        replace_file(&target, &content)
     }
-}
-
-/// A reader finds the old content or the new one and nothing between.
-fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".coming");
-    let temporary = path.with_file_name(name);
-    let mut file = File::create(&temporary)?;
-    file.write_all(content)?;
-    fs::rename(&temporary, path)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn archive(files: &[(&str, &str)]) -> Vec<u8> {
         let mut archive = tar::Builder::new(Vec::new());

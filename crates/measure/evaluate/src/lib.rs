@@ -56,6 +56,6 @@ pub use experiment::{Context, Observer, Progress, evaluate, file_name_of_now};
 pub use judge::{BatchesByRecord, Evidence, Judged, add_crash, judge};
 pub use measure::{MeasureContext, measure};
 pub use propose::{Proposal, Request, propose};
-pub use store::{DOCUMENT, ResultDirectory, ResultStream, read, replace};
+pub use store::{DOCUMENT, ResultDirectory, ResultStream, read};
 pub use transfer::session::{TransferContext, measure_transfers};
 pub use transfer::wish::DisturbanceWish;

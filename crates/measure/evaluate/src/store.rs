@@ -16,6 +16,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
+use rampart_host::replace_file;
 use rampart_model::{Batch, Distribution, EVALUATION_SCHEMA_VERSION, Evaluation, Nanos, Phase};
 
 use crate::EvaluateError;
@@ -118,7 +119,7 @@ impl ResultDirectory {
             source,
         };
         let text = serde_json::to_vec(evaluation).map_err(|error| failed(error.into()))?;
-        replace(&path, &text).map_err(failed)?;
+        replace_file(&path, &text).map_err(failed)?;
         self.send(DOCUMENT, &text)
     }
 
@@ -128,7 +129,7 @@ impl ResultDirectory {
     /// If it cannot be written.
     pub fn write_beside(&self, name: &str, content: &[u8]) -> Result<(), EvaluateError> {
         let path = self.path.join(name);
-        replace(&path, content).map_err(|source| EvaluateError::Output { path, source })?;
+        replace_file(&path, content).map_err(|source| EvaluateError::Output { path, source })?;
         self.send(name, content)
     }
 
@@ -204,27 +205,6 @@ pub fn read(path: &Path) -> Result<Evaluation, EvaluateError> {
         });
     }
     serde_json::from_slice(&text).map_err(not_ours)
-}
-
-/// Writes a file so that a reader finds the old content or the new one and nothing between.
-///
-/// # Errors
-/// Those of the file system.
-pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    let temporary = path.with_extension("new");
-    let mut file = File::create(&temporary)?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)?;
-    if let Some(directory) = path.parent() {
-        File::open(if directory.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            directory
-        })?
-        .sync_all()?;
-    }
-    Ok(())
 }
 
 /// A log of histograms in the interval format of HdrHistogram, version 1.3, as its other tools

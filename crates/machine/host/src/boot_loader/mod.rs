@@ -8,7 +8,6 @@
 mod arguments;
 mod entries;
 mod extlinux;
-pub(crate) mod files;
 mod grub;
 mod prepare;
 mod shell;

@@ -12,10 +12,11 @@ use std::time::Duration;
 use proptest::prelude::*;
 use rampart_model::{CpuSet, Severity};
 
-use super::{BootLoader, arguments, files, plan_boot};
+use super::{BootLoader, arguments, plan_boot};
 use crate::kernel::Kernel;
 use crate::policy::Attributes;
 use crate::release::{release_first, release_locked};
+use crate::replace_file;
 use crate::{CapturedOutput, HostError, MachineRoot, StateDirectory};
 
 const WANTED: &[&str] = &["isolcpus=managed_irq,domain,2-3", "nohz_full=2-3", "nosmt"];
@@ -179,15 +180,15 @@ impl Kernel for Directory {
     }
     fn replace_file(&self, path: &Path, text: &str) -> io::Result<()> {
         self.alive()?;
-        files::replace(&self.path(path), text, &mut || self.step())
+        replace_file::replace_in_steps(&self.path(path), text.as_bytes(), &mut || self.step())
     }
     fn remove_file(&self, path: &Path) -> io::Result<()> {
         self.alive()?;
-        files::remove(&self.path(path))
+        replace_file::remove_file(&self.path(path))
     }
     fn remove_temporary_file(&self, path: &Path) -> io::Result<()> {
         self.alive()?;
-        files::remove_temporary(&self.path(path))
+        replace_file::remove_temporary(&self.path(path))
     }
     fn run(&self, words: &[String], _limit: Duration) -> io::Result<CapturedOutput> {
         self.alive()?;
