@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use rampart_evaluate::DisturbanceWish;
+use rampart_evaluate::DisturbanceRequest;
 use rampart_model::{Condition, CpuSet, DomainSelection, MeterKind, Nanos, SchedulingPolicy};
 
 use crate::commands::recorded::RecordedMachine;
@@ -221,7 +221,7 @@ pub(crate) struct Evaluate {
 /// One entry of `--disturb`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wish {
-    Disturbance(DisturbanceWish),
+    Disturbance(DisturbanceRequest),
     /// The kernel of the host panics.
     Crash,
 }

@@ -10,10 +10,10 @@ use rampart_model::{
 };
 use rampart_stats::{Resampling, transfer};
 
+use crate::statements;
 use crate::transfer::group::append;
 use crate::transfer::judge::{crossed, crossing, stops};
 use crate::transfer::windows::{Clock, Margins, filled, spans_on, windows};
-use crate::wording;
 
 /// A latency that a block causes ends so long after it at the most, besides the meter's own period:
 /// waking up, and a timer that waited.
@@ -109,7 +109,7 @@ impl BlocktestLatencies {
                     without_block,
                     transfer: found.map(|found| BlocktestTransfer {
                         outcome: found.outcome,
-                        statement: wording::transfer(&found, length, made.kind, counts),
+                        statement: statements::transfer(&found, length, made.kind, counts),
                         interval: found.transfer,
                         excess: SignedNanos(found.excess.round() as i64),
                         p_value: found.p_value,

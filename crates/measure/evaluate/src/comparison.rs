@@ -7,9 +7,9 @@ use rampart_model::{
     MeterKind, Question, Record, Verdict, VerdictOutcome,
 };
 
-use crate::sentence::sentence;
+use crate::emulated_answers;
 use crate::separation::separation;
-use crate::structure;
+use crate::summary_sentence::sentence;
 
 /// Fills in sentences and table. On an `emulated` machine nothing rests on a time.
 pub(crate) fn compare(
@@ -47,7 +47,7 @@ pub(crate) fn compare(
         rows: vec![
             row("real-time in the domain", &|domain| {
                 if without_times(domain) {
-                    structure::real_time(domain, records, verdicts)
+                    emulated_answers::real_time(domain, records, verdicts)
                 } else {
                     real_time(domain, &asked(domain, Question::Deadline))
                 }
@@ -57,7 +57,7 @@ pub(crate) fn compare(
                     answered(domain, "–", None, "it is the host")
                 } else if without_times(domain) {
                     let same = asked(domain, Question::SameAsHost);
-                    structure::same_as_host(plan, domain, records, verdicts, &same.0)
+                    emulated_answers::same_as_host(plan, domain, records, verdicts, &same.0)
                 } else {
                     same(domain, &asked(domain, Question::SameAsHost))
                 }
@@ -127,7 +127,7 @@ impl<'a> Asked<'a> {
     }
 
     /// Yes if all hold, no if all fail, not always if some do, else undecided.
-    fn cell(&self, domain: &DomainPlan, words: &Words<'_>) -> ComparisonEntry {
+    fn entry(&self, domain: &DomainPlan, words: &Words<'_>) -> ComparisonEntry {
         let bad: Vec<&Verdict> = [
             self.with(VerdictOutcome::Fails),
             self.with(VerdictOutcome::Leaks),
@@ -195,7 +195,7 @@ fn real_time(domain: &DomainPlan, asked: &Asked<'_>) -> ComparisonEntry {
         good: "no cycle exceeded the deadline",
         bad: "the deadline was exceeded",
     };
-    asked.cell(domain, &words)
+    asked.entry(domain, &words)
 }
 
 fn same(domain: &DomainPlan, asked: &Asked<'_>) -> ComparisonEntry {
@@ -206,7 +206,7 @@ fn same(domain: &DomainPlan, asked: &Asked<'_>) -> ComparisonEntry {
         good: "no quantile is worse than the host's beyond the tolerance",
         bad: "a quantile is worse than the host's",
     };
-    asked.cell(domain, &words)
+    asked.entry(domain, &words)
 }
 
 fn separation_from_loads(domain: &DomainPlan, asked: &Asked<'_>) -> ComparisonEntry {
@@ -217,7 +217,7 @@ fn separation_from_loads(domain: &DomainPlan, asked: &Asked<'_>) -> ComparisonEn
         good: "no quantile grows beyond the tolerance",
         bad: "a quantile grows",
     };
-    asked.cell(domain, &words)
+    asked.entry(domain, &words)
 }
 
 /// From a crash of the host where there was one; otherwise as it follows from how a kind is built.
@@ -243,7 +243,7 @@ fn independence(domain: &DomainPlan, verdicts: &[Verdict]) -> ComparisonEntry {
         ),
         DomainKernel::Apart => answered(domain, "not measured", None, "the host was not crashed"),
     };
-    let cell = match crashed {
+    let entry = match crashed {
         Some(verdict) if !is_host => {
             let answer = match verdict.outcome {
                 Holds => "yes",
@@ -256,6 +256,6 @@ fn independence(domain: &DomainPlan, verdicts: &[Verdict]) -> ComparisonEntry {
     };
     ComparisonEntry {
         verdicts: crashed.iter().map(|verdict| verdict.id.clone()).collect(),
-        ..cell
+        ..entry
     }
 }

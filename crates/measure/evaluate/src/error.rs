@@ -40,14 +40,14 @@ pub enum EvaluateError {
     },
     /// The time does not suffice for one short run of each cell.
     #[error(
-        "--for {total}: too short for {cells} cells of the matrix; give at least --for {}, or fewer --domains, --loads or --meters",
+        "--for {total}: too short for {entries} entries of the matrix; give at least --for {}, or fewer --domains, --loads or --meters",
         needed.as_argument()
     )]
     TooShort {
         /// The time asked for.
         total: Nanos,
         /// Cells of the matrix.
-        cells: u64,
+        entries: u64,
         /// The shortest total that would do, with the disturbances that were asked for.
         needed: Nanos,
     },

@@ -16,24 +16,24 @@ use rampart_model::{
     TransferRecord,
 };
 
+use crate::active_plan;
 use crate::collect::RecordCollector;
-use crate::conclude::{Concluding, empty_record, id_in_variant};
-use crate::costs::Costs;
-use crate::crash;
+use crate::crash_host;
+use crate::document_updates::{DocumentUpdates, empty_record, id_in_variant};
+use crate::domains::{Domains, NoisyGuests};
 use crate::effects::PlanSwitch;
 use crate::effects::switching::Switching;
-use crate::ending::{Ending, longest};
-use crate::in_force;
-use crate::pace::Pace;
+use crate::measuring_costs::MeasuringCosts;
+use crate::progress_estimate::ProgressEstimate;
 use crate::run::{RunMade, RunRequest, make_run};
-use crate::starters::{Neighbours, Starters};
 use crate::steal;
+use crate::stop_condition::{StopCondition, longest};
 use crate::store::{ResultDirectory, ResultStream};
 use crate::transfer::group::Standing;
 use crate::transfer::session::{self, Environment, PlannedRound, Repeats};
-use crate::{Cell, EvaluateError, Proposal, Request, propose, schedule};
+use crate::{EvaluateError, MatrixEntry, Proposal, Request, propose, schedule};
 
-/// A cell whose runs failed this often is not tried again.
+/// An entry whose runs failed this often is not tried again.
 const FAILURES_BEFORE_GIVING_UP: usize = 2;
 
 /// Where and with what an evaluation runs.
@@ -103,7 +103,7 @@ pub fn evaluate(
     // First of all: under another plan this machine is another one.
     let state = StateDirectory::standard();
     let standing = active_plan_of_this_boot(&state)?;
-    in_force::refuse(standing.as_ref(), request.plan.as_ref())?;
+    active_plan::refuse_comparison(standing.as_ref(), request.plan.as_ref())?;
     let refused = own_real_time_refusal(request);
     let request = &Request {
         policy: refused
@@ -118,12 +118,12 @@ pub fn evaluate(
         not_measured,
         plan_effects,
     } = propose(
-        &in_force::reachable(&machine, standing.as_ref()),
+        &active_plan::with_reachable_cpus(&machine, standing.as_ref()),
         &availability,
         request,
     )?;
     plan.findings.extend(refused);
-    in_force::stands_for(&mut plan, standing.as_ref(), &state)?;
+    active_plan::note_isolation(&mut plan, standing.as_ref(), &state)?;
     for condition in loads_needed(&plan) {
         rampart_load::check(condition)?;
     }
@@ -146,7 +146,7 @@ pub fn evaluate(
         .difference(&plan.housekeeping);
     machine.findings = read_figure_findings(&root, &machine, &real_time);
     let emulated = machine.virtualisation.emulated;
-    let mut pace = Pace::new(&plan, order.len(), &rounds, Costs::of(emulated));
+    let mut pace = ProgressEstimate::new(&plan, order.len(), &rounds, MeasuringCosts::of(emulated));
     let now = timestamp(since_epoch());
     let mut evaluation = Evaluation {
         bench: rampart_model::Bench::Local,
@@ -174,17 +174,17 @@ pub fn evaluate(
 
     let domains = evaluation.plan.domains.iter().chain(&neighbours);
     let planned = evaluation.plan.total.into();
-    let ending = Ending::new(stop, longest(planned, domains, emulated));
+    let ending = StopCondition::new(stop, longest(planned, domains, emulated));
     let location = Place {
         context,
         directory: &directory,
         scratch: scratch.path(),
         ending: &ending,
     };
-    let mut concluding = Concluding::new(&evaluation);
-    let mut collectors = BTreeMap::<Cell, RecordCollector>::new();
+    let mut concluding = DocumentUpdates::new(&evaluation);
+    let mut collectors = BTreeMap::<MatrixEntry, RecordCollector>::new();
     let times_at_start = processor_times(&root);
-    let mut neighbours = Neighbours::start(
+    let mut neighbours = NoisyGuests::start(
         &neighbours,
         context.meter,
         &evaluation.plan.housekeeping,
@@ -192,7 +192,7 @@ pub fn evaluate(
     );
     // Dropped after all that stands within the plan's walls.
     let mut switching = Switching::new(context.switch, &evaluation.plan.variants);
-    let mut starters = Starters::new(&evaluation.plan.domains);
+    let mut starters = Domains::new(&evaluation.plan.domains);
     // Dropped before what started it.
     let mut standing = Standing::default();
     let mut beside = Beside {
@@ -248,7 +248,7 @@ pub fn evaluate(
     concluding.finish(&mut evaluation, &collectors, &standing.failures);
     directory.write(&evaluation)?;
     if crash && evaluation.state == EvaluationState::Complete {
-        let survived = crash::crash_host(
+        let survived = crash_host::crash_host(
             &evaluation.plan,
             context.meter,
             &directory,
@@ -282,11 +282,11 @@ fn loads_needed(plan: &ExperimentPlan) -> Vec<Condition> {
 
 /// What goes on beside the runs and rounds.
 struct Beside<'a> {
-    pace: &'a mut Pace,
+    pace: &'a mut ProgressEstimate,
     observer: &'a mut dyn Observer,
-    neighbours: &'a mut Neighbours,
+    neighbours: &'a mut NoisyGuests,
     standing: &'a mut Standing,
-    concluding: &'a mut Concluding,
+    concluding: &'a mut DocumentUpdates,
 }
 
 /// Where everything is while an evaluation runs.
@@ -294,17 +294,17 @@ struct Place<'a> {
     context: &'a Context<'a>,
     directory: &'a ResultDirectory,
     scratch: &'a Path,
-    ending: &'a Ending<'a>,
+    ending: &'a StopCondition<'a>,
 }
 
 impl Place<'_> {
     /// Makes the runs of the matrix.
     fn runs(
         &self,
-        order: &[Cell],
+        order: &[MatrixEntry],
         evaluation: &mut Evaluation,
-        collectors: &mut BTreeMap<Cell, RecordCollector>,
-        (starters, switching): (&mut Starters, &mut Switching<'_>),
+        collectors: &mut BTreeMap<MatrixEntry, RecordCollector>,
+        (starters, switching): (&mut Domains, &mut Switching<'_>),
         beside: &mut Beside<'_>,
     ) -> Result<(), EvaluateError> {
         let Beside {
@@ -317,14 +317,14 @@ impl Place<'_> {
         let usable = evaluation.machine.topology.usable();
         // A guest that owns its CPUs may stay up from one of its runs to the next.
         let stay_up = have_own_cpus(&evaluation.plan);
-        for (number, cell) in order.iter().enumerate() {
+        for (number, entry) in order.iter().enumerate() {
             if self.ending.look() {
                 break;
             }
             let number = u32::try_from(number).unwrap_or(u32::MAX);
             let collector = collectors
-                .entry(*cell)
-                .or_insert_with(|| RecordCollector::new(empty_record(evaluation, *cell)));
+                .entry(*entry)
+                .or_insert_with(|| RecordCollector::new(empty_record(evaluation, *entry)));
             let id = collector.record.id.clone();
             let failures = collector
                 .record
@@ -336,18 +336,18 @@ impl Place<'_> {
                 failures >= FAILURES_BEFORE_GIVING_UP && failures == collector.record.runs.len();
             let name = collector.record.domain.clone();
             // What does not come up without a part of the plan may come up with it.
-            let counted = id_in_variant(evaluation.plan.variants.get(cell.variant), name.clone());
+            let counted = id_in_variant(evaluation.plan.variants.get(entry.variant), name.clone());
             if hopeless || standing.failures.left_out(&counted).is_some() {
                 evaluation.runs.0 = number + 1;
                 continue;
             }
-            if switching.changes(cell.variant) {
+            if switching.changes(entry.variant) {
                 // What is up stands in the walls of the leg before.
                 starters.renew_behind(&evaluation.plan.domains, &|domain| {
-                    switching.isolation(cell.variant, domain)
+                    switching.isolation(entry.variant, domain)
                 });
             }
-            let stands = switching.enter(cell.variant);
+            let stands = switching.enter(entry.variant);
             evaluation.findings.extend(switching.findings());
             if switching.is_lost() {
                 break;
@@ -371,7 +371,7 @@ impl Place<'_> {
                 RunRequest {
                     order: number,
                     record: &id,
-                    domain: starters.of(cell.domain),
+                    domain: starters.of(entry.domain),
                     name: &name,
                     stay_up,
                     plan: &collector.record.plan,
@@ -410,8 +410,8 @@ impl Place<'_> {
         &self,
         rounds: &[PlannedRound],
         evaluation: &mut Evaluation,
-        collectors: &BTreeMap<Cell, RecordCollector>,
-        starters: &mut Starters,
+        collectors: &BTreeMap<MatrixEntry, RecordCollector>,
+        starters: &mut Domains,
         beside: &mut Beside<'_>,
     ) -> Result<(), EvaluateError> {
         let Beside {

@@ -5,7 +5,7 @@
 use rampart_model::{Distribution, VerdictFigures, VerdictOutcome};
 use rampart_stats::{INTERFERENCE_TOLERANCE, QUANTILES, Resampling, interference};
 
-use crate::wording;
+use crate::statements;
 
 /// Runs or rounds, each with its batches in the order of time.
 type Runs = [Vec<Distribution>];
@@ -26,7 +26,7 @@ pub(crate) fn judge_interference(
         INTERFERENCE_TOLERANCE,
         resampling,
     )?;
-    let (outcome, statement) = wording::interference(&found, INTERFERENCE_TOLERANCE, emulated);
+    let (outcome, statement) = statements::interference(&found, INTERFERENCE_TOLERANCE, emulated);
     let figures = VerdictFigures::Interference {
         idle: idle.to_owned(),
         factors: found.factors,

@@ -17,8 +17,8 @@ use crate::collect::whole_series;
 use crate::comparison::compare;
 use crate::crash_verdicts::judge_crash;
 use crate::interference::{batches_in, judge_interference};
+use crate::statements;
 use crate::transfer::judge::TransferVerdicts;
-use crate::wording;
 
 /// Batches of the primary series by record: its valid runs, each in the order of time.
 pub type BatchesByRecord<'a> = BTreeMap<String, &'a [Vec<Distribution>]>;
@@ -209,7 +209,7 @@ fn judge_deadline(plan: &ExperimentPlan, record: &Record, emulated: bool) -> Ver
         time_between_violations: between,
         max,
     };
-    let statement = wording::deadline(&figures, &record.exposure, emulated);
+    let statement = statements::deadline(&figures, &record.exposure, emulated);
     verdict(
         Question::Deadline,
         record,
@@ -251,7 +251,7 @@ fn judge_same_as_host(
     let (ours, theirs) = (batches_of(batches, record), batches_of(batches, host));
     let found = same_as(ours, theirs, &QUANTILES, SAME_AS_HOST_TOLERANCE, resampling);
     let Some(found) = found else {
-        let statement = wording::too_little(&record.exposure);
+        let statement = statements::too_little(&record.exposure);
         return verdict(
             Question::SameAsHost,
             record,
@@ -261,7 +261,7 @@ fn judge_same_as_host(
             rests_on,
         );
     };
-    let (outcome, statement) = wording::same_as_host(&found, SAME_AS_HOST_TOLERANCE, emulated);
+    let (outcome, statement) = statements::same_as_host(&found, SAME_AS_HOST_TOLERANCE, emulated);
     let figures = VerdictFigures::SameAsHost {
         host: host.id.clone(),
         ratios: found.ratios,
@@ -292,7 +292,7 @@ fn judge_load(
         Some((outcome, statement, figures)) => (outcome, statement, Some(figures)),
         None => (
             VerdictOutcome::Inconclusive,
-            wording::too_little(&record.exposure),
+            statements::too_little(&record.exposure),
             None,
         ),
     };

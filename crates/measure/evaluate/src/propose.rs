@@ -9,14 +9,14 @@ use rampart_model::{
 use rampart_stats::EFFECT_TOLERANCE;
 
 use crate::EvaluateError;
-use crate::costs::Costs;
-use crate::cpus::{host_cpus, own_cpus, real_time_cpus, usable};
 use crate::effects::PlanRequest;
 use crate::effects::variants::{Variants, share_time_of_variants};
+use crate::matrix_time::{batch_of, least_time, share_time};
+use crate::measuring_costs::MeasuringCosts;
+use crate::propose_cpus::{host_cpus, own_cpus, real_time_cpus, usable};
 use crate::propose_plan::plan_places;
-use crate::time::{batch_of, least_time, share_time};
-use crate::transfer::plan::{self as transfers, Planned, Wanted};
-use crate::transfer::wish::DisturbanceWish;
+use crate::transfer::disturbance_request::DisturbanceRequest;
+use crate::transfer::schedule::{self as transfers, Planned, TransferRequest};
 
 /// What the user wishes; an empty list or none means: propose it from the machine.
 #[derive(Debug, Clone, Default)]
@@ -34,7 +34,7 @@ pub struct Request {
     pub conditions: Vec<Condition>,
     /// What is done to one domain while the others are watched; none: the usual, where the
     /// policy is a real-time one and two domains can be up at once.
-    pub disturbances: Option<Vec<DisturbanceWish>>,
+    pub disturbances: Option<Vec<DisturbanceRequest>>,
     /// The meters, the leading one first.
     pub meters: Vec<MeterKind>,
     /// The real-time CPUs.
@@ -75,7 +75,7 @@ pub fn propose(
     request: &Request,
 ) -> Result<Proposal, EvaluateError> {
     let usable = usable(machine)?;
-    let costs = Costs::of(machine.virtualisation.emulated);
+    let costs = MeasuringCosts::of(machine.virtualisation.emulated);
     let mut not_measured = Vec::new();
     let variants = request.plan.as_ref().map(Variants::of).unwrap_or_default();
     let wishes = if variants.variants.is_empty() {
@@ -418,11 +418,11 @@ fn chosen<'a>(
 /// What is to be done to domains; none where nothing is.
 fn wishes(
     request: &Request,
-    costs: &Costs,
+    costs: &MeasuringCosts,
     not_measured: &mut Vec<NotMeasured>,
-) -> Option<Vec<DisturbanceWish>> {
+) -> Option<Vec<DisturbanceRequest>> {
     if let Some(asked) = &request.disturbances {
-        let nothing = asked.is_empty() || asked.contains(&DisturbanceWish::Nothing);
+        let nothing = asked.is_empty() || asked.contains(&DisturbanceRequest::Nothing);
         if nothing {
             not_measured.push(undisturbed(
                 "not asked for",
@@ -439,15 +439,15 @@ fn wishes(
         ));
         return None;
     }
-    Some(DisturbanceWish::usual(costs))
+    Some(DisturbanceRequest::usual(costs))
 }
 
 /// Where a plan is compared all the time goes to that.
 fn no_disturbances(
     request: &Request,
     not_measured: &mut Vec<NotMeasured>,
-) -> Result<Option<Vec<DisturbanceWish>>, EvaluateError> {
-    let nothing = |wish: &DisturbanceWish| *wish == DisturbanceWish::Nothing;
+) -> Result<Option<Vec<DisturbanceRequest>>, EvaluateError> {
+    let nothing = |wish: &DisturbanceRequest| *wish == DisturbanceRequest::Nothing;
     let mut asked = request.disturbances.iter().flatten();
     if let Some(wish) = asked.find(|wish| !nothing(wish)) {
         return Err(EvaluateError::NoSuchDisturbance {
@@ -475,18 +475,18 @@ fn undisturbed(why: &str, fix: &str) -> NotMeasured {
 
 /// Plans who disturbs whom within its part of the time; what cannot be done is told.
 fn disturbances(
-    wishes: Option<&[DisturbanceWish]>,
+    wishes: Option<&[DisturbanceRequest]>,
     request: &Request,
     domains: &[DomainPlan],
     (total, cells, interval): (Nanos, u64, Nanos),
-    costs: &Costs,
+    costs: &MeasuringCosts,
     not_measured: &mut Vec<NotMeasured>,
 ) -> Result<Option<TransferPlan>, EvaluateError> {
     let Some(wishes) = wishes else {
         return Ok(None);
     };
     let defaults = MeterPlan::new(MeterKind::Wakeup, CpuSet::new());
-    let planned = transfers::plan(&Wanted {
+    let planned = transfers::plan(&TransferRequest {
         domains,
         wishes,
         explicit: request.disturbances.is_some(),
@@ -519,7 +519,7 @@ fn conditions(
     usable: &CpuSet,
     real_time: &CpuSet,
     asked: &[Condition],
-    costs: &Costs,
+    costs: &MeasuringCosts,
     not_measured: &mut Vec<NotMeasured>,
 ) -> Result<Vec<Condition>, EvaluateError> {
     let has_others = usable.len() > real_time.len() && usable.len() > 1;

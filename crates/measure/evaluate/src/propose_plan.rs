@@ -9,8 +9,8 @@ use rampart_model::{
 };
 
 use crate::EvaluateError;
-use crate::cpus::host_cpus;
 use crate::effects::PlanRequest;
+use crate::propose_cpus::host_cpus;
 
 /// Domains that can be asked for with every plan.
 const ALWAYS: [&str; 2] = ["host", "vm:noisy"];
@@ -20,7 +20,7 @@ pub(crate) struct PlanPlaces {
     pub(crate) real_time: CpuSet,
     pub(crate) housekeeping: CpuSet,
     pub(crate) domains: Vec<DomainPlan>,
-    /// Neighbours that were named.
+    /// NoisyGuests that were named.
     pub(crate) neighbours: Vec<DomainPlan>,
     pub(crate) findings: Vec<Finding>,
 }

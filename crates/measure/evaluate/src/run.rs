@@ -320,7 +320,7 @@ mod tests {
     use rampart_host::Shield;
     use rampart_model::{DomainSelection, Machine, MeterKind, Refusal, RefusalKind, ShieldReport};
 
-    use crate::ending::Ending;
+    use crate::stop_condition::StopCondition;
 
     /// What a made-up domain does.
     #[derive(Debug, Clone, Copy, PartialEq)]
@@ -409,7 +409,7 @@ mod tests {
         }
     }
 
-    fn made(domain: &dyn Domain, ending: &Ending<'_>) -> RunMade {
+    fn made(domain: &dyn Domain, ending: &StopCondition<'_>) -> RunMade {
         let location = tempfile::tempdir().expect("a directory");
         let none = CpuSet::new();
         let log = HistogramLog::create(&location.path().join("log")).expect("a log");
@@ -440,7 +440,7 @@ mod tests {
     fn a_domain_that_is_lost_while_it_measures_has_failed() {
         let asked = AtomicBool::new(false);
         for fault in [Fault::DoesNotStart, Fault::EndsEarly, Fault::Refuses] {
-            let ending = Ending::new(&asked, Duration::from_secs(600));
+            let ending = StopCondition::new(&asked, Duration::from_secs(600));
             let made = made(&Faulty(fault, None), &ending);
             let why = made.failed.expect("a failure");
             assert_eq!(why.what, "it refused", "{fault:?}");
@@ -453,7 +453,7 @@ mod tests {
     fn what_ends_with_the_evaluation_did_not_fail() {
         for fault in [Fault::DoesNotStart, Fault::EndsEarly] {
             let asked = AtomicBool::new(false);
-            let ending = Ending::new(&asked, Duration::from_secs(600));
+            let ending = StopCondition::new(&asked, Duration::from_secs(600));
             let made = made(&Faulty(fault, Some(&asked)), &ending);
             assert_eq!(made.failed, None, "{fault:?}");
             assert!(!made.run.invalid.is_empty());

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! In what order the cells of the matrix are measured. Pure.
+//! In what order the entries of the matrix are measured. Pure.
 
 use rampart_model::{ExperimentPlan, VariantPlan};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
-/// One cell of the matrix, as indices into the plan.
+/// One entry of the matrix, as indices into the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Cell {
+pub struct MatrixEntry {
     /// Index of what stands of the plan of the machine; 0 where nothing is compared.
     pub variant: usize,
     /// Index of the domain.
@@ -18,18 +18,18 @@ pub struct Cell {
     pub condition: usize,
 }
 
-/// The order of all runs. Each repetition visits every cell once before any cell comes again, so
+/// The order of all runs. Each repetition visits every entry once before any entry comes again, so
 /// that a slow change of the machine (heat, a neighbour on the same host) meets every domain
 /// alike; within a condition the domains follow each other directly, in an order that changes
 /// from repetition to repetition, so that none is always the first. A meter that cannot measure in a
-/// domain has no cell there.
+/// domain has no entry there.
 ///
 /// Where the machine is compared with its plan and without, each repetition goes through all legs,
-/// and in each leg through all cells. Every second repetition goes through the legs in the opposite
+/// and in each leg through all entries. Every second repetition goes through the legs in the opposite
 /// order of the one before (A B, B A): what drifts slowly meets every leg alike, and the plan is
 /// switched no more often than needed.
 #[must_use]
-pub fn schedule(plan: &ExperimentPlan) -> Vec<Cell> {
+pub fn schedule(plan: &ExperimentPlan) -> Vec<MatrixEntry> {
     let mut generator = rand_pcg::Pcg64Mcg::seed_from_u64(plan.seed);
     let mut order = Vec::new();
     let mut variants = Vec::new();
@@ -46,12 +46,12 @@ pub fn schedule(plan: &ExperimentPlan) -> Vec<Cell> {
     order
 }
 
-/// Every cell once.
+/// Every entry once.
 fn visit(
     plan: &ExperimentPlan,
     variant: usize,
     generator: &mut rand_pcg::Pcg64Mcg,
-    order: &mut Vec<Cell>,
+    order: &mut Vec<MatrixEntry>,
 ) {
     let mut groups: Vec<(usize, usize)> = (0..plan.meters.len())
         .flat_map(|meter| (0..plan.conditions.len()).map(move |condition| (meter, condition)))
@@ -65,7 +65,7 @@ fn visit(
             })
             .collect();
         domains.shuffle(generator);
-        order.extend(domains.into_iter().map(|domain| Cell {
+        order.extend(domains.into_iter().map(|domain| MatrixEntry {
             variant,
             domain,
             meter,
@@ -143,20 +143,20 @@ mod tests {
     }
 
     #[test]
-    fn a_meter_has_cells_only_where_it_can_measure() {
+    fn a_meter_has_entries_only_where_it_can_measure() {
         let mut plan = plan(3, 2, 7);
         plan.domains[1].selection = DomainSelection::of(DomainKind::Cell);
         plan.meters
             .push(MeterPlan::new(MeterKind::Mmio, CpuSet::new()));
         let order = schedule(&plan);
-        let of = |meter| order.iter().filter(move |cell| cell.meter == meter);
+        let of = |meter| order.iter().filter(move |entry| entry.meter == meter);
         assert_eq!(of(0).count(), 3 * 2 * 2);
         assert_eq!(of(1).count(), 2 * 2);
-        assert!(of(1).all(|cell| cell.domain == 1));
+        assert!(of(1).all(|entry| entry.domain == 1));
     }
 
     #[test]
-    fn no_cell_comes_again_before_every_other_came() {
+    fn no_entry_comes_again_before_every_other_came() {
         for seed in 0..20 {
             let order = schedule(&plan(3, 4, seed));
             assert_eq!(order.len(), 24);
@@ -166,7 +166,7 @@ mod tests {
                     assert!(
                         domains
                             .iter()
-                            .all(|cell| cell.condition == domains[0].condition)
+                            .all(|entry| entry.condition == domains[0].condition)
                     );
                 }
             }
@@ -201,7 +201,7 @@ mod tests {
         schedule(plan)
             .chunks(plan.domains.len() * plan.conditions.len())
             .map(|visit| {
-                assert!(visit.iter().all(|cell| cell.variant == visit[0].variant));
+                assert!(visit.iter().all(|entry| entry.variant == visit[0].variant));
                 assert_eq!(visit.iter().collect::<BTreeSet<_>>().len(), visit.len());
                 visit[0].variant
             })

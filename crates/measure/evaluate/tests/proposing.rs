@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Plans for machines of several sizes.
 
-use rampart_evaluate::{DisturbanceWish, EvaluateError, Proposal, Request, propose};
+use rampart_evaluate::{DisturbanceRequest, EvaluateError, Proposal, Request, propose};
 use rampart_host::{MachineRoot, read_machine};
 use rampart_model::{
     Availability, Cpu, CpuId, CpuSet, DomainKind, DomainSelection, ExperimentPlan, GuestRole,
@@ -242,7 +242,7 @@ fn what_is_not_done_has_a_reason() {
     };
     assert!(reason(&other, &machine).contains("time-sharing policy"));
     let nothing = Request {
-        disturbances: Some(vec![DisturbanceWish::Nothing]),
+        disturbances: Some(vec![DisturbanceRequest::Nothing]),
         ..five_minutes()
     };
     assert!(reason(&nothing, &machine).contains("not asked for"));

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use rampart_evaluate::{
-    Context, DisturbanceWish, PlanSwitch, Request, ResultStream, evaluate, is_complete,
+    Context, DisturbanceRequest, PlanSwitch, Request, ResultStream, evaluate, is_complete,
 };
 use rampart_model::{
     Condition, Evaluation, ExitCode, LoadKind, LoadLocation, Question, VerdictOutcome,
@@ -76,7 +76,7 @@ fn request(arguments: &Evaluate, read: Option<&PlanFile>) -> Result<Request, Fai
             })
             .collect();
         if wishes.is_empty() {
-            wishes.push(DisturbanceWish::Nothing);
+            wishes.push(DisturbanceRequest::Nothing);
         }
         wishes
     });

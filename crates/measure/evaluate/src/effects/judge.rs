@@ -10,7 +10,7 @@ use rampart_stats::{
 };
 
 use crate::judge::Evidence;
-use crate::wording::{factor, quantile_name};
+use crate::statements::{factor, quantile_name};
 
 /// Without a quantile as high as this nothing is said to make no difference.
 const TAIL: f64 = 0.99;

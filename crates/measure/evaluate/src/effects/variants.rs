@@ -8,8 +8,8 @@ use rampart_model::{
 
 use super::PlanRequest;
 use crate::EvaluateError;
-use crate::costs::Costs;
-use crate::time::{share_time, time_needed};
+use crate::matrix_time::{share_time, time_needed};
+use crate::measuring_costs::MeasuringCosts;
 
 /// Runs of one leg of a comparison; with fewer the spread between runs is hardly known.
 pub(crate) const FEWEST_REPETITIONS: u64 = 4;
@@ -128,7 +128,7 @@ pub(crate) fn share_time_of_variants(
     variants: &Variants,
     cells: u64,
     total: Option<Nanos>,
-    costs: &Costs,
+    costs: &MeasuringCosts,
 ) -> Result<(Nanos, u32, Nanos), EvaluateError> {
     let cells = cells.max(1);
     let runs = cells.saturating_mul(variants.turns());
@@ -249,19 +249,24 @@ pub(crate) mod tests {
         let needed = |ablate: bool| {
             let variants = Variants::of(&request(!ablate, ablate, 1));
             assert_eq!(variants.variants.len(), if ablate { 3 } else { 2 });
-            let least = share_time_of_variants(&variants, 1, Some(Nanos::SECOND), &Costs::EMULATED);
+            let least = share_time_of_variants(
+                &variants,
+                1,
+                Some(Nanos::SECOND),
+                &MeasuringCosts::EMULATED,
+            );
             let Err(EvaluateError::TooShortToCompare { needed, .. }) = least else {
                 panic!("a second is enough");
             };
             needed.0 / variants.turns()
         };
-        assert!(needed(true) > needed(false) + Costs::EMULATED.switch.0);
+        assert!(needed(true) > needed(false) + MeasuringCosts::EMULATED.switch.0);
     }
 
     #[test]
     fn too_short_a_time_tells_the_time_that_suffices() {
         let variants = Variants::of(&request(false, true, 8));
-        let share = |total| share_time_of_variants(&variants, 6, total, &Costs::REAL);
+        let share = |total| share_time_of_variants(&variants, 6, total, &MeasuringCosts::REAL);
         let Err(EvaluateError::TooShortToCompare {
             needed,
             variants: 10,

@@ -11,7 +11,7 @@ use rampart_stats::{
 };
 
 use crate::interference::judge_interference;
-use crate::wording;
+use crate::statements;
 
 /// Of the positive control: the lower end of its transfer must be above this. The part of a
 /// period that had passed when the block came is missing from 1, and where a thread spins in
@@ -268,7 +268,7 @@ impl<'a> Row<'a> {
             return verdict;
         };
         verdict.outcome = found.outcome;
-        verdict.statement = wording::transfer(
+        verdict.statement = statements::transfer(
             &found,
             windows.length,
             windows.kind,
@@ -300,7 +300,7 @@ impl<'a> Row<'a> {
                 verdict.figures = Some(figures);
             }
             None if !loaded.is_empty() => {
-                verdict.statement = wording::too_little(&verdict.exposure);
+                verdict.statement = statements::too_little(&verdict.exposure);
             }
             None => {}
         }

@@ -7,16 +7,16 @@
 //! domains up at once, [`blocking`] and [`loading`] disturb one, [`windows`] cuts the latencies at
 //! the blocks. [`judge`] draws the verdicts. Wish, plan, times, length, windows and judge are pure.
 
-pub(crate) mod blocking;
+pub(crate) mod block_in_domain;
+pub(crate) mod block_length;
+pub(crate) mod disturbance_request;
 pub(crate) mod group;
 pub(crate) mod judge;
-pub(crate) mod length;
-pub(crate) mod loading;
-pub(crate) mod plan;
+pub(crate) mod load_in_domain;
 pub(crate) mod round;
+pub(crate) mod round_time;
+pub(crate) mod schedule;
 pub(crate) mod session;
 #[cfg(test)]
 mod tests;
-pub(crate) mod times;
 pub(crate) mod windows;
-pub(crate) mod wish;

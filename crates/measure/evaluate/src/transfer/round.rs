@@ -11,10 +11,10 @@ use rampart_model::{
     MeterPlan, Nanos, Severity, Side, Timeline, TransferPlan, TransferRecord, Watched,
 };
 
-use super::blocking::Blocking;
+use super::block_in_domain::Blocking;
+use super::block_length::BlockLength;
 use super::group::{Candidate, Group, Member, Standing};
-use super::length::BlockLength;
-use super::loading::{LoadWish, Loading};
+use super::load_in_domain::{LoadWish, Loading};
 use super::windows::{Clock, Margins, filled, spans_on, windows};
 use crate::run::GUEST_PATIENCE;
 

@@ -14,11 +14,11 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_pcg::Pcg64Mcg;
 
+use super::block_length::BlockLength;
 use super::group::{Candidate, Standing};
-use super::length::BlockLength;
 use super::round::{RoundRequest, make_round};
+use crate::domains::Domains;
 use crate::failures::Failures;
-use crate::starters::Starters;
 
 /// A round that is to be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -149,7 +149,7 @@ pub(crate) struct Environment<'a> {
     pub(crate) plan: &'a TransferPlan,
     /// The domains of the evaluation, and what starts them, in the same order.
     pub(crate) domains: &'a [DomainPlan],
-    pub(crate) starters: &'a Starters,
+    pub(crate) starters: &'a Domains,
     pub(crate) meter: &'a Path,
     pub(crate) housekeeping: &'a CpuSet,
     pub(crate) scratch: &'a Path,
@@ -252,7 +252,7 @@ pub fn measure_transfers(
     made: &mut dyn FnMut(&TransferRecord),
     stop: &AtomicBool,
 ) -> Vec<TransferRecord> {
-    let starters = Starters::new(domains);
+    let starters = Domains::new(domains);
     let environment = Environment {
         plan,
         domains,

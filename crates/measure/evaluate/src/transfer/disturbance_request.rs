@@ -6,12 +6,12 @@ use std::str::FromStr;
 
 use rampart_model::{Disturbance, DisturbanceKind, ParseDisturbanceError};
 
-use crate::costs::Costs;
+use crate::measuring_costs::MeasuringCosts;
 
 /// One entry of the wish for disturbances: `none`, `block`, `cache`, `block:host`,
 /// `block:under:vm`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum DisturbanceWish {
+pub enum DisturbanceRequest {
     /// None at all.
     Nothing,
     /// This, in every domain; for blocks also under each guest.
@@ -20,7 +20,7 @@ pub enum DisturbanceWish {
     One(Disturbance),
 }
 
-impl FromStr for DisturbanceWish {
+impl FromStr for DisturbanceRequest {
     type Err = ParseDisturbanceError;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if text == "none" {
@@ -33,7 +33,7 @@ impl FromStr for DisturbanceWish {
     }
 }
 
-impl fmt::Display for DisturbanceWish {
+impl fmt::Display for DisturbanceRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nothing => f.pad("none"),
@@ -43,10 +43,10 @@ impl fmt::Display for DisturbanceWish {
     }
 }
 
-impl DisturbanceWish {
+impl DisturbanceRequest {
     /// What is done without being asked for: blocks, and the loads that reach through what domains
     /// share, as many as are worth their time there.
-    pub(crate) fn usual(costs: &Costs) -> Vec<Self> {
+    pub(crate) fn usual(costs: &MeasuringCosts) -> Vec<Self> {
         let loads = costs.disturbing_loads.iter().copied();
         std::iter::once(DisturbanceKind::Block)
             .chain(loads.map(DisturbanceKind::Load))
@@ -71,11 +71,11 @@ mod tests {
     #[test]
     fn wishes_read_as_they_are_written() {
         for text in ["none", "block", "cache", "block:under:vm", "io:container"] {
-            let wish: DisturbanceWish = text.parse().expect(text);
+            let wish: DisturbanceRequest = text.parse().expect(text);
             assert_eq!(wish.to_string(), text);
         }
         for text in ["", "idle", "gpu", "block:"] {
-            assert!(text.parse::<DisturbanceWish>().is_err(), "{text}");
+            assert!(text.parse::<DisturbanceRequest>().is_err(), "{text}");
         }
     }
 }

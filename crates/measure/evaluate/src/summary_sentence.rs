@@ -8,7 +8,7 @@ use rampart_model::{
 };
 
 use crate::comparison::Asked;
-use crate::wording::{factor, grouped, quantile_name};
+use crate::statements::{factor, grouped, quantile_name};
 
 /// The sentence of a domain. Where the machine or the domain is emulated, `times` is false, and no
 /// part of it rests on one.

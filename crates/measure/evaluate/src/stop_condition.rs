@@ -19,7 +19,7 @@ const ATTEMPTS: u32 = 2;
 
 /// Whether to go on.
 #[derive(Debug)]
-pub(crate) struct Ending<'a> {
+pub(crate) struct StopCondition<'a> {
     asked: &'a AtomicBool,
     began: Instant,
     limit: Duration,
@@ -28,7 +28,7 @@ pub(crate) struct Ending<'a> {
     by_limit: OnceCell<Duration>,
 }
 
-impl<'a> Ending<'a> {
+impl<'a> StopCondition<'a> {
     /// Ends when `asked` to, and after `limit` in any case.
     pub(crate) fn new(asked: &'a AtomicBool, limit: Duration) -> Self {
         Self {
@@ -108,14 +108,14 @@ mod tests {
     #[test]
     fn it_ends_when_asked_and_after_its_limit_with_the_reason() {
         let asked = AtomicBool::new(false);
-        let ending = Ending::new(&asked, Duration::from_secs(3600));
+        let ending = StopCondition::new(&asked, Duration::from_secs(3600));
         assert!(!ending.look() && ending.finding().is_none());
         asked.store(true, Ordering::Relaxed);
         assert!(ending.look() && ending.flag().load(Ordering::Relaxed));
         assert!(ending.finding().is_none(), "who asked knows");
 
         let nobody = AtomicBool::new(false);
-        let over = Ending::new(&nobody, Duration::ZERO);
+        let over = StopCondition::new(&nobody, Duration::ZERO);
         std::thread::sleep(Duration::from_millis(1));
         assert!(over.look() && over.flag().load(Ordering::Relaxed));
         let told = over.finding().expect("the limit").to_string();
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn what_comes_after_the_end_did_not_end_it() {
         let asked = AtomicBool::new(false);
-        let ending = Ending::new(&asked, Duration::from_millis(1));
+        let ending = StopCondition::new(&asked, Duration::from_millis(1));
         std::thread::sleep(Duration::from_millis(2));
         // The last run was over before anybody looked again.
         assert!(ending.finding().is_none() && !ending.is_over());

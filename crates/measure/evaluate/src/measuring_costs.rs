@@ -6,7 +6,7 @@ use rampart_model::{LoadKind, Nanos};
 
 /// The figures that differ between the two.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Costs {
+pub(crate) struct MeasuringCosts {
     /// The whole evaluation, unless asked otherwise.
     pub(crate) total: Nanos,
     /// Period of the periodic meters, unless asked otherwise.
@@ -30,7 +30,7 @@ pub(crate) struct Costs {
     pub(crate) block_factor: u32,
 }
 
-impl Costs {
+impl MeasuringCosts {
     /// Two minutes: long enough for five repetitions of the standard matrix, short enough to wait;
     /// and a period that shows a quantile of 99.9 % in every cell of it. Disturbances get half:
     /// they are the answer to one of the four questions, and the matrix to two. A tenth of a block,
@@ -105,7 +105,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_shortest_total_is_enough_for_both(matrix in 0u64..1 << 50, disturbances in 0u64..1 << 50) {
-            for costs in [Costs::REAL, Costs::EMULATED] {
+            for costs in [MeasuringCosts::REAL, MeasuringCosts::EMULATED] {
                 let total = costs.total_for(Nanos(matrix), Nanos(disturbances));
                 let budget = costs.disturbance_budget(total);
                 prop_assert!(budget.0 >= disturbances);

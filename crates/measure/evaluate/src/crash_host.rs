@@ -17,7 +17,7 @@ use rampart_model::{
 };
 
 use crate::EvaluateError;
-use crate::starters::Starters;
+use crate::domains::Domains;
 use crate::store::ResultDirectory;
 use crate::transfer::group::{Candidate, Group, Member, Standing};
 
@@ -45,7 +45,7 @@ pub(crate) fn crash_host(
     plan: &ExperimentPlan,
     meter: &Path,
     directory: &ResultDirectory,
-    (starters, standing): (&Starters, &mut Standing),
+    (starters, standing): (&Domains, &mut Standing),
     stop: &AtomicBool,
 ) -> Finding {
     let not_done = |what: String| Finding::new(Severity::Error, "crash:host", what);
@@ -139,7 +139,7 @@ fn witness(domain: &str, why: Finding) -> CrashWitness {
 /// and those whose CPUs nobody else has. The rest come back with the reason.
 fn candidates<'a>(
     plan: &'a ExperimentPlan,
-    starters: &'a Starters,
+    starters: &'a Domains,
     standing: &Standing,
 ) -> (Vec<Candidate<'a>>, Vec<CrashWitness>) {
     let group = plan

@@ -9,9 +9,9 @@ use rampart_model::{
     Record, Severity, VariantPlan, VariantRecord,
 };
 
-use crate::Cell;
+use crate::MatrixEntry;
 use crate::collect::RecordCollector;
-use crate::complete::{Missing, missing};
+use crate::completeness::{Missing, missing};
 use crate::effects::judge::judge_effects;
 use crate::experiment::{since_epoch, timestamp};
 use crate::failures::Failures;
@@ -23,7 +23,7 @@ const SHARE_FOR_JUDGING: u32 = 50;
 
 /// Keeps a document up to date with what was measured.
 #[derive(Debug)]
-pub(crate) struct Concluding {
+pub(crate) struct DocumentUpdates {
     /// What the plan left out.
     planned: Vec<NotMeasured>,
     began: Instant,
@@ -36,7 +36,7 @@ pub(crate) struct Concluding {
     effects_of: Option<usize>,
 }
 
-impl Concluding {
+impl DocumentUpdates {
     /// For a document in which only the plan stands.
     pub(crate) fn new(evaluation: &Evaluation) -> Self {
         Self {
@@ -53,7 +53,7 @@ impl Concluding {
     pub(crate) fn between(
         &mut self,
         evaluation: &mut Evaluation,
-        collectors: &BTreeMap<Cell, RecordCollector>,
+        collectors: &BTreeMap<MatrixEntry, RecordCollector>,
         failures: &Failures,
     ) {
         self.collect(evaluation, collectors, failures);
@@ -66,7 +66,7 @@ impl Concluding {
     pub(crate) fn finish(
         &mut self,
         evaluation: &mut Evaluation,
-        collectors: &BTreeMap<Cell, RecordCollector>,
+        collectors: &BTreeMap<MatrixEntry, RecordCollector>,
         failures: &Failures,
     ) {
         self.collect(evaluation, collectors, failures);
@@ -76,7 +76,7 @@ impl Concluding {
     fn collect(
         &mut self,
         evaluation: &mut Evaluation,
-        collectors: &BTreeMap<Cell, RecordCollector>,
+        collectors: &BTreeMap<MatrixEntry, RecordCollector>,
         failures: &Failures,
     ) {
         let runs = collectors
@@ -85,21 +85,21 @@ impl Concluding {
             .sum();
         if runs != self.runs {
             self.runs = runs;
-            // A cell's order is leg, domain, meter, condition: the order of the report.
+            // An entry's order is leg, domain, meter, condition: the order of the report.
             let made = |record: &Record| !record.runs.is_empty();
             evaluation.records = collectors
                 .iter()
-                .filter(|(cell, _)| cell.variant == 0)
+                .filter(|(entry, _)| entry.variant == 0)
                 .map(|(_, collector)| collector.record.clone())
                 .filter(made)
                 .collect();
             if let Some(effects) = &mut evaluation.plan_effects {
                 effects.records = collectors
                     .iter()
-                    .filter(|(cell, _)| cell.variant > 0)
-                    .filter_map(|(cell, collector)| {
+                    .filter(|(entry, _)| entry.variant > 0)
+                    .filter_map(|(entry, collector)| {
                         Some(VariantRecord {
-                            variant: evaluation.plan.variants.get(cell.variant)?.variant.clone(),
+                            variant: evaluation.plan.variants.get(entry.variant)?.variant.clone(),
                             record: collector.record.clone(),
                         })
                     })
@@ -118,7 +118,11 @@ impl Concluding {
         evaluation.written = timestamp(since_epoch());
     }
 
-    fn judge(&mut self, evaluation: &mut Evaluation, collectors: &BTreeMap<Cell, RecordCollector>) {
+    fn judge(
+        &mut self,
+        evaluation: &mut Evaluation,
+        collectors: &BTreeMap<MatrixEntry, RecordCollector>,
+    ) {
         let begin = Instant::now();
         let batches = collectors
             .values()
@@ -170,11 +174,11 @@ fn gaps(missing: Vec<Missing>, failures: &Failures, compared: bool) -> Vec<NotMe
     missing.into_iter().map(with_reasons).collect()
 }
 
-/// The record of a cell in one leg, or a domain in it: of several legs, each has its own name before.
-pub(crate) fn id_in_variant(variant: Option<&VariantPlan>, cell: String) -> String {
+/// The record of an entry in one leg, or a domain in it: of several legs, each has its own name before.
+pub(crate) fn id_in_variant(variant: Option<&VariantPlan>, entry: String) -> String {
     match variant {
-        Some(variant) => format!("{}{cell}", variant.variant.prefix()),
-        None => cell,
+        Some(variant) => format!("{}{entry}", variant.variant.prefix()),
+        None => entry,
     }
 }
 
@@ -184,15 +188,15 @@ pub(crate) fn record_id(domain: &DomainPlan, meter: &MeterPlan, condition: Condi
 }
 
 /// A record without runs.
-pub(crate) fn empty_record(evaluation: &Evaluation, cell: Cell) -> Record {
-    let domain = &evaluation.plan.domains[cell.domain];
-    let meter = &evaluation.plan.meters[cell.meter];
-    let condition = evaluation.plan.conditions[cell.condition];
+pub(crate) fn empty_record(evaluation: &Evaluation, entry: MatrixEntry) -> Record {
+    let domain = &evaluation.plan.domains[entry.domain];
+    let meter = &evaluation.plan.meters[entry.meter];
+    let condition = evaluation.plan.conditions[entry.condition];
     Record {
         emulated: evaluation.machine.virtualisation.emulated
             || domain.selection.guest == Some(GuestRole::Emulated),
         id: id_in_variant(
-            evaluation.plan.variants.get(cell.variant),
+            evaluation.plan.variants.get(entry.variant),
             record_id(domain, meter, condition),
         ),
         domain: domain.name.clone(),
@@ -236,7 +240,7 @@ mod tests {
 
     /// `WHAT: REASON` of everything that was not measured, which must agree with the exit code.
     fn told(mut evaluation: Evaluation, failures: &Failures) -> Vec<String> {
-        Concluding::new(&evaluation).collect(&mut evaluation, &BTreeMap::new(), failures);
+        DocumentUpdates::new(&evaluation).collect(&mut evaluation, &BTreeMap::new(), failures);
         let gaps = &evaluation.not_measured;
         assert_eq!(is_complete(&evaluation), gaps.is_empty(), "{gaps:?}");
         let first = |gap: &NotMeasured| format!("{}: {}", gap.what, gap.findings[0].what);

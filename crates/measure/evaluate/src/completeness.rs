@@ -5,9 +5,9 @@ use rampart_model::{
     Disturbance, Evaluation, EvaluationState, Finding, TransferGroup, TransferRecord,
 };
 
-use crate::conclude::{id_in_variant, record_id};
+use crate::document_updates::{id_in_variant, record_id};
 
-/// Whether an evaluation came to its end with a valid run of each cell of its matrix, and with a
+/// Whether an evaluation came to its end with a valid run of each entry of its matrix, and with a
 /// valid round for each domain of each group, quiet and under each disturbance. What failed once
 /// and was made again with success is complete.
 #[must_use]
@@ -36,9 +36,9 @@ impl Missing {
     }
 }
 
-/// Everything that was planned and not measured: cells of the matrix, then rounds.
+/// Everything that was planned and not measured: entries of the matrix, then rounds.
 pub(crate) fn missing(evaluation: &Evaluation) -> Vec<Missing> {
-    let mut missing = missing_cells(evaluation);
+    let mut missing = missing_entries(evaluation);
     let plan = evaluation.plan.transfer.iter();
     for (number, group) in plan.flat_map(|plan| &plan.groups).enumerate() {
         missing.extend(missing_round(evaluation, number, group, None));
@@ -53,7 +53,7 @@ pub(crate) fn missing(evaluation: &Evaluation) -> Vec<Missing> {
 }
 
 /// Cells of the matrix, and of each leg that is compared with the whole plan.
-fn missing_cells(evaluation: &Evaluation) -> Vec<Missing> {
+fn missing_entries(evaluation: &Evaluation) -> Vec<Missing> {
     let plan = &evaluation.plan;
     let mut missing = Vec::new();
     for variant in 0..plan.variants.len().max(1) {
@@ -64,9 +64,9 @@ fn missing_cells(evaluation: &Evaluation) -> Vec<Missing> {
                 .filter(|meter| meter.meter.measures_in(&domain.selection));
             for meter in measuring {
                 for condition in &plan.conditions {
-                    let cell = record_id(domain, meter, *condition);
+                    let entry = record_id(domain, meter, *condition);
                     let domain = id_in_variant(plan.variants.get(variant), domain.name.clone());
-                    missing.extend(missing_cell(evaluation, variant, cell, domain));
+                    missing.extend(missing_entry(evaluation, variant, entry, domain));
                 }
             }
         }
@@ -74,13 +74,13 @@ fn missing_cells(evaluation: &Evaluation) -> Vec<Missing> {
     missing
 }
 
-fn missing_cell(
+fn missing_entry(
     evaluation: &Evaluation,
     variant: usize,
-    cell: String,
+    entry: String,
     domain: String,
 ) -> Option<Missing> {
-    let id = id_in_variant(evaluation.plan.variants.get(variant), cell);
+    let id = id_in_variant(evaluation.plan.variants.get(variant), entry);
     let others = evaluation.plan_effects.iter().flat_map(|all| &all.records);
     let record = evaluation
         .records
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_without_a_valid_run_is_missing() {
+    fn an_entry_without_a_valid_run_is_missing() {
         let mut evaluation = walls();
         let failed = evaluation.records[0].runs[0].clone();
         evaluation.records[0].runs.push(rampart_model::Run {

@@ -12,10 +12,10 @@ const SHORTEST_RUN: Nanos = Nanos::SECOND;
 /// With fewer the spread between runs is hardly known.
 const USUAL_REPETITIONS: u64 = 5;
 
-/// The least time for so many cells: one short run of each.
-pub(crate) fn least_time(cells: u64, overhead: Nanos) -> Nanos {
+/// The least time for so many entries: one short run of each.
+pub(crate) fn least_time(entries: u64, overhead: Nanos) -> Nanos {
     Nanos(
-        cells
+        entries
             .max(1)
             .saturating_mul(SHORTEST_RUN.0.saturating_add(overhead.0)),
     )
@@ -23,17 +23,17 @@ pub(crate) fn least_time(cells: u64, overhead: Nanos) -> Nanos {
 
 /// Repetitions and measured time of each run.
 ///
-/// Runs of one cell differ more than seconds within a run do, so comparisons live from
+/// Runs of one entry differ more than seconds within a run do, so comparisons live from
 /// repetitions: five where each still gets a second, fewer where not. With more time both grow:
 /// the fewest repetitions whose runs last no more seconds than there are repetitions.
 pub(crate) fn share_time(
     total: Nanos,
-    cells: u64,
+    entries: u64,
     overhead: Nanos,
 ) -> Result<(u32, Nanos), EvaluateError> {
-    let cells = cells.max(1);
+    let entries = entries.max(1);
     let run_for =
-        |repetitions: u64| Nanos(total.0 / (cells * repetitions)).saturating_sub(overhead);
+        |repetitions: u64| Nanos(total.0 / (entries * repetitions)).saturating_sub(overhead);
     let mut repetitions = USUAL_REPETITIONS;
     while repetitions > 1 && run_for(repetitions) < SHORTEST_RUN {
         repetitions -= 1;
@@ -41,8 +41,8 @@ pub(crate) fn share_time(
     if run_for(repetitions) < SHORTEST_RUN {
         return Err(EvaluateError::TooShort {
             total,
-            cells,
-            needed: least_time(cells, overhead),
+            entries,
+            needed: least_time(entries, overhead),
         });
     }
     while repetitions >= USUAL_REPETITIONS
@@ -72,18 +72,18 @@ pub(crate) fn batch_of(run: Nanos) -> Nanos {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::costs::Costs;
+    use crate::measuring_costs::MeasuringCosts;
     use proptest::prelude::*;
 
     proptest! {
         #[test]
-        fn the_time_is_never_exceeded(seconds in 1u64..200_000, cells in 1u64..60) {
-            match share_time(Nanos::from_secs(seconds), cells, Costs::REAL.run_overhead) {
+        fn the_time_is_never_exceeded(seconds in 1u64..200_000, entries in 1u64..60) {
+            match share_time(Nanos::from_secs(seconds), entries, MeasuringCosts::REAL.run_overhead) {
                 Ok((repetitions, run)) => {
                     prop_assert!(run >= SHORTEST_RUN && run <= LONGEST_RUN);
                     let batches = run.0 as f64 / batch_of(run).0 as f64;
                     prop_assert!((batches - batches.round()).abs() < 1e-6, "{batches}");
-                    let used = (run + Costs::REAL.run_overhead).0 * cells * u64::from(repetitions);
+                    let used = (run + MeasuringCosts::REAL.run_overhead).0 * entries * u64::from(repetitions);
                     prop_assert!(used <= Nanos::from_secs(seconds).0);
                 }
                 Err(EvaluateError::TooShort { needed, .. }) => {
@@ -96,16 +96,24 @@ mod tests {
 
     #[test]
     fn the_standard_matrix_gets_five_repetitions_in_two_minutes() {
-        let (repetitions, run) =
-            share_time(Costs::REAL.total, 9, Costs::REAL.run_overhead).expect("fits");
+        let (repetitions, run) = share_time(
+            MeasuringCosts::REAL.total,
+            9,
+            MeasuringCosts::REAL.run_overhead,
+        )
+        .expect("fits");
         assert_eq!((repetitions, run), (5, Nanos::from_millis(2100)));
         assert_eq!(batch_of(run), Nanos::from_millis(1050));
     }
 
     #[test]
     fn a_day_is_cut_into_runs_of_a_minute() {
-        let (repetitions, run) =
-            share_time(Nanos::from_secs(86_400), 9, Costs::REAL.run_overhead).expect("fits");
+        let (repetitions, run) = share_time(
+            Nanos::from_secs(86_400),
+            9,
+            MeasuringCosts::REAL.run_overhead,
+        )
+        .expect("fits");
         assert_eq!((repetitions, run), (159, Nanos::from_millis(59_800)));
     }
 }

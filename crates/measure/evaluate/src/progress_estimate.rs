@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use rampart_model::{ExperimentPlan, Nanos};
 
 use crate::Progress;
-use crate::costs::Costs;
+use crate::measuring_costs::MeasuringCosts;
 use crate::transfer::session::PlannedRound;
 
 /// Holds the time that went by against what was expected.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct ProgressEstimate {
     began: Instant,
     total: Duration,
     /// Expected seconds of each run and round.
@@ -20,13 +20,13 @@ pub(crate) struct Pace {
     record: String,
 }
 
-impl Pace {
+impl ProgressEstimate {
     /// Of a plan with so many runs and these rounds, on a machine of these costs.
     pub(crate) fn new(
         plan: &ExperimentPlan,
         runs: usize,
         rounds: &[PlannedRound],
-        costs: &Costs,
+        costs: &MeasuringCosts,
     ) -> Self {
         let run = plan.run_duration + costs.run_overhead;
         let rounds = rounds
@@ -139,7 +139,8 @@ mod tests {
                     .flat_map(|transfer| session::order(transfer, 1))
                     .collect();
                 let runs = schedule(&plan).len();
-                let pace = Pace::new(&plan, runs, &rounds, Costs::of(emulated));
+                let pace =
+                    ProgressEstimate::new(&plan, runs, &rounds, MeasuringCosts::of(emulated));
                 let expected: f64 = pace.expected.iter().sum();
                 assert!(expected <= seconds as f64, "{expected} of {seconds} s");
                 longest = longest.max(expected / seconds as f64);

@@ -12,7 +12,7 @@ use crate::effects::PlanRequest;
 ///
 /// # Errors
 /// With what has to be taken back.
-pub(crate) fn refuse(
+pub(crate) fn refuse_comparison(
     standing: Option<&ActivePlan>,
     request: Option<&PlanRequest>,
 ) -> Result<(), EvaluateError> {
@@ -36,7 +36,7 @@ pub(crate) fn refuse(
 /// The machine with all CPUs that a meter can be brought to: an isolated partition takes its CPUs from
 /// everybody outside, this process among them, and who enters its group has them (Linux
 /// Documentation/admin-guide/cgroup-v2.rst, cpuset.cpus.partition).
-pub(crate) fn reachable(machine: &Machine, standing: Option<&ActivePlan>) -> Machine {
+pub(crate) fn with_reachable_cpus(machine: &Machine, standing: Option<&ActivePlan>) -> Machine {
     let mut machine = machine.clone();
     let domains = standing.iter().flat_map(|plan| &plan.domains);
     for domain in domains.filter(|domain| domain.group.is_some()) {
@@ -50,7 +50,7 @@ pub(crate) fn reachable(machine: &Machine, standing: Option<&ActivePlan>) -> Mac
 ///
 /// # Errors
 /// If it is.
-pub(crate) fn stands_for(
+pub(crate) fn note_isolation(
     plan: &mut ExperimentPlan,
     standing: Option<&ActivePlan>,
     state: &StateDirectory,
@@ -103,7 +103,7 @@ mod tests {
         let standing = standing();
         let asked = |before_after, ablate| {
             let request = request(before_after, ablate, 1);
-            refuse(Some(&standing), Some(&request))
+            refuse_comparison(Some(&standing), Some(&request))
         };
         asked(false, false).expect("it is measured");
         for (before_after, ablate) in [(true, false), (false, true)] {
@@ -119,20 +119,20 @@ mod tests {
         other.resolved.domains.clear();
         other.resolved.boot = serde_json::from_value(serde_json::json!({ "arguments": ["nosmt"] }))
             .expect("a boot section");
-        let why = refuse(Some(&other), Some(&request(false, false, 0))).expect_err("another");
+        let why = refuse_comparison(Some(&other), Some(&request(false, false, 0))).expect_err("another");
         assert!(
             matches!(why, EvaluateError::AnotherPlanIsActive { .. }),
             "{why}"
         );
-        refuse(None, Some(&request(true, true, 1))).expect("nothing stands");
-        refuse(Some(&standing), None).expect("no plan is asked for");
+        refuse_comparison(None, Some(&request(true, true, 1))).expect("nothing stands");
+        refuse_comparison(Some(&standing), None).expect("no plan is asked for");
     }
 
     #[test]
     fn the_cpus_behind_a_standing_wall_can_be_reached() {
         let mut machine = read_machine(&MachineRoot::system());
         machine.topology.allowed = "0-1".parse().expect("CPUs");
-        let reached = |standing| reachable(&machine, standing).topology.allowed.to_string();
+        let reached = |standing| with_reachable_cpus(&machine, standing).topology.allowed.to_string();
         assert_eq!(reached(None), "0-1");
         // Where the wall is affinity alone nothing was taken, and nothing can be entered.
         assert_eq!(reached(Some(&standing())), "0-2");

@@ -7,10 +7,10 @@ use rampart_model::{
     Participant, SchedulingPolicy, Severity, Side, TransferGroup, TransferPlan,
 };
 
-use super::times::Times;
-use super::wish::DisturbanceWish;
+use super::disturbance_request::DisturbanceRequest;
+use super::round_time::Times;
 use crate::EvaluateError;
-use crate::costs::Costs;
+use crate::measuring_costs::MeasuringCosts;
 
 /// In periods of the meter: the part of a period that has passed when a block begins is missing
 /// from what the meter sees of it.
@@ -18,9 +18,9 @@ const SHORTEST_BLOCK_PERIODS: u64 = 10;
 
 /// What transfers are planned from.
 #[derive(Debug)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct TransferRequest<'a> {
     pub(crate) domains: &'a [DomainPlan],
-    pub(crate) wishes: &'a [DisturbanceWish],
+    pub(crate) wishes: &'a [DisturbanceRequest],
     /// Whether the user wrote the wishes, who is then told what is senseless about them.
     pub(crate) explicit: bool,
     pub(crate) interval: Nanos,
@@ -30,10 +30,10 @@ pub(crate) struct Wanted<'a> {
     /// Cells of the matrix, and the least time that they need.
     pub(crate) cells: u64,
     pub(crate) matrix: Nanos,
-    pub(crate) costs: &'a Costs,
+    pub(crate) costs: &'a MeasuringCosts,
 }
 
-impl Wanted<'_> {
+impl TransferRequest<'_> {
     /// The time that disturbances may use.
     fn budget(&self) -> Nanos {
         self.costs.disturbance_budget(self.total)
@@ -67,7 +67,7 @@ pub(crate) enum Planned {
 /// # Errors
 /// If a disturbance that the user named has no domain here, or the user's wish takes longer than
 /// the budget.
-pub(crate) fn plan(wanted: &Wanted<'_>) -> Result<Planned, EvaluateError> {
+pub(crate) fn plan(wanted: &TransferRequest<'_>) -> Result<Planned, EvaluateError> {
     let (mut groups, findings) = groups(wanted.domains);
     if groups.is_empty() {
         return Ok(Planned::Nothing(
@@ -144,7 +144,7 @@ pub(crate) fn plan(wanted: &Wanted<'_>) -> Result<Planned, EvaluateError> {
 /// Takes the loads away from all groups: each with the reason.
 fn leave_out_loads(
     groups: &mut [TransferGroup],
-    wanted: &Wanted<'_>,
+    wanted: &TransferRequest<'_>,
     needed: Nanos,
 ) -> Vec<(String, Finding)> {
     let is_block = |one: &Disturbance| one.kind == DisturbanceKind::Block;
@@ -175,7 +175,7 @@ fn leave_out_loads(
 }
 
 fn too_short(
-    wanted: &Wanted<'_>,
+    wanted: &TransferRequest<'_>,
     groups: usize,
     blocks: usize,
     loads: usize,
@@ -329,12 +329,12 @@ fn possible(group: &TransferGroup, domains: &[DomainPlan]) -> Vec<Disturbance> {
 
 /// A disturbance that the user named must be of a domain that is there.
 fn check_wishes(
-    wishes: &[DisturbanceWish],
+    wishes: &[DisturbanceRequest],
     groups: &[TransferGroup],
     domains: &[DomainPlan],
 ) -> Result<(), EvaluateError> {
     for wish in wishes {
-        let DisturbanceWish::One(one) = wish else {
+        let DisturbanceRequest::One(one) = wish else {
             continue;
         };
         let known = groups.iter().any(|group| group.disturbances.contains(one));
@@ -360,7 +360,7 @@ fn check_wishes(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transfer::times::USUAL_BLOCK_ROUND;
+    use crate::transfer::round_time::USUAL_BLOCK_ROUND;
     use rampart_model::DomainSelection;
 
     fn domain(name: &str, kind: DomainKind, cpus: &str) -> DomainPlan {
@@ -380,21 +380,21 @@ mod tests {
         seconds: u64,
     ) -> Result<Planned, EvaluateError> {
         let explicit = !wishes.is_empty();
-        let wishes: Vec<DisturbanceWish> = if explicit {
+        let wishes: Vec<DisturbanceRequest> = if explicit {
             wishes
                 .iter()
                 .map(|wish| wish.parse().expect("a wish"))
                 .collect()
         } else {
-            DisturbanceWish::usual(&Costs::REAL)
+            DisturbanceRequest::usual(&MeasuringCosts::REAL)
         };
-        plan(&Wanted {
+        plan(&TransferRequest {
             domains,
             wishes: &wishes,
             explicit,
             interval: Nanos::from_micros(500),
             policy: SchedulingPolicy::Fifo(80),
-            costs: &Costs::REAL,
+            costs: &MeasuringCosts::REAL,
             // Half of it is for disturbances.
             total: Nanos::from_secs(2 * seconds),
             cells: 1,
@@ -481,9 +481,10 @@ mod tests {
                 continue;
             };
             let rounds = plan.groups[0].disturbances.len() as u64;
-            let used = (plan.loaded.max(USUAL_BLOCK_ROUND) + Costs::REAL.round_overhead).0 * 5
-                + (plan.loaded + Costs::REAL.round_overhead).0 * (rounds - 5)
-                + (plan.quiet + Costs::REAL.round_overhead).0;
+            let used = (plan.loaded.max(USUAL_BLOCK_ROUND) + MeasuringCosts::REAL.round_overhead).0
+                * 5
+                + (plan.loaded + MeasuringCosts::REAL.round_overhead).0 * (rounds - 5)
+                + (plan.quiet + MeasuringCosts::REAL.round_overhead).0;
             assert!(used <= Nanos::from_secs(seconds).0, "{seconds} s");
         }
     }

@@ -13,9 +13,9 @@ use crate::run::reason;
 /// two starts stays with it, and ends when it is dropped. Walls are lowered in the opposite order
 /// of their raising, so they are dropped the last first.
 #[derive(Debug)]
-pub(crate) struct Starters(Vec<Box<dyn Domain>>);
+pub(crate) struct Domains(Vec<Box<dyn Domain>>);
 
-impl Starters {
+impl Domains {
     pub(crate) fn new(domains: &[DomainPlan]) -> Self {
         Self::behind(domains, &|_| IsolationChoice::Usual)
     }
@@ -57,7 +57,7 @@ impl Starters {
     }
 }
 
-impl Drop for Starters {
+impl Drop for Domains {
     fn drop(&mut self) {
         self.end();
     }
@@ -65,13 +65,13 @@ impl Drop for Starters {
 
 /// Guests that are up and loaded for the whole evaluation, and not measured.
 #[derive(Debug)]
-pub(crate) struct Neighbours {
+pub(crate) struct NoisyGuests {
     running: Vec<(String, Box<dyn Running>)>,
     /// Outlive what they started.
-    _starters: Starters,
+    _starters: Domains,
 }
 
-impl Neighbours {
+impl NoisyGuests {
     /// Starts them; one that does not come up is told in `findings`, and the evaluation goes on
     /// without it.
     pub(crate) fn start(
@@ -80,7 +80,7 @@ impl Neighbours {
         housekeeping: &CpuSet,
         findings: &mut Vec<Finding>,
     ) -> Self {
-        let starters = Starters::new(domains);
+        let starters = Domains::new(domains);
         let mut running = Vec::new();
         for (location, domain) in domains.iter().enumerate() {
             let plan = MeterPlan::new(MeterKind::Wakeup, domain.cpus.clone());
