@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use rampart_model::{CpuId, CpuSet, MeterDetail, MeterKind, MeterPlan, Nanos, SchedulingPolicy};
+use rampart_model::{
+    CpuId, CpuSet, MeterDetail, MeterKind, MeterSettings, Nanos, SchedulingPolicy,
+};
 
 use crate::callgrind::{Slope, counted};
 use crate::ours::{self, Measured};
@@ -98,8 +100,8 @@ impl Bench {
         }
     }
 
-    fn plan(&self, meter: MeterKind, interval: Nanos, seconds: u64) -> MeterPlan {
-        let mut plan = MeterPlan::new(meter, CpuSet::single(self.cpu));
+    fn plan(&self, meter: MeterKind, interval: Nanos, seconds: u64) -> MeterSettings {
+        let mut plan = MeterSettings::new(meter, CpuSet::single(self.cpu));
         plan.housekeeping = CpuSet::single(self.housekeeping);
         plan.interval = interval;
         plan.duration = Nanos::from_secs(seconds);
@@ -110,7 +112,7 @@ impl Bench {
         plan
     }
 
-    fn ours(&mut self, plan: &MeterPlan, wrapper: &[String]) -> Result<Measured> {
+    fn ours(&mut self, plan: &MeterSettings, wrapper: &[String]) -> Result<Measured> {
         let measured = ours::measure(&self.meter, wrapper, plan)?;
         self.versions
             .insert("rampart-meter".to_owned(), measured.version.clone());

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rampart_model::{
-    Distribution, METER_PROTOCOL_VERSION, MeterEvent, MeterPlan, MeterRequest, Nanos, Phase,
+    Distribution, METER_PROTOCOL_VERSION, MeterEvent, MeterRequest, MeterSettings, Nanos, Phase,
     ThreadOutcome,
 };
 
@@ -36,7 +36,7 @@ impl Measured {
 
 /// How long a run may take before something is wrong: much longer than planned, for a run under
 /// valgrind is slow.
-fn limit(plan: &MeterPlan) -> Duration {
+fn limit(plan: &MeterSettings) -> Duration {
     Duration::from(plan.duration + plan.warm_up) * 3 + Duration::from_secs(30)
 }
 
@@ -44,7 +44,7 @@ fn limit(plan: &MeterPlan) -> Duration {
 ///
 /// # Errors
 /// If it refuses, breaks the conversation, loses samples or does not end well.
-pub(crate) fn measure(meter: &Path, wrapper: &[String], plan: &MeterPlan) -> Result<Measured> {
+pub(crate) fn measure(meter: &Path, wrapper: &[String], plan: &MeterSettings) -> Result<Measured> {
     let command = match wrapper {
         [] => Command::new(meter),
         [program, arguments @ ..] => {
@@ -68,7 +68,7 @@ pub(crate) fn measure(meter: &Path, wrapper: &[String], plan: &MeterPlan) -> Res
 fn converse(
     input: &mut dyn Write,
     output: &mut dyn Read,
-    plan: &MeterPlan,
+    plan: &MeterSettings,
 ) -> Result<(String, Distribution, ThreadOutcome)> {
     let mut say = |request: &MeterRequest| -> Result<()> {
         writeln!(input, "{}", serde_json::to_string(request)?).context("talking to the meter")?;

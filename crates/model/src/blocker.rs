@@ -66,7 +66,7 @@ pub enum BlockSpread {
 /// What a blocker is to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct BlockPlan {
+pub struct BlockSettings {
     /// The CPUs to stop. All of them at the same moments.
     pub cpus: CpuSet,
     /// Length of one block.
@@ -83,7 +83,7 @@ pub struct BlockPlan {
     pub kind: Option<BlockKind>,
 }
 
-impl BlockPlan {
+impl BlockSettings {
     /// The longest block that anybody may ask for; a blocker's own limit may be lower.
     pub const LONGEST: Nanos = Nanos::SECOND;
     /// The shortest mean pause: what waited, interrupts and a tick, must get its turn.
@@ -179,7 +179,7 @@ pub enum BlockerRequest {
         /// The caller's protocol version.
         protocol: u32,
         /// What to do.
-        plan: BlockPlan,
+        plan: BlockSettings,
     },
     /// Begin.
     Go {},
@@ -223,8 +223,8 @@ pub enum BlockerEvent {
 mod tests {
     use super::*;
 
-    fn plan() -> BlockPlan {
-        BlockPlan {
+    fn plan() -> BlockSettings {
+        BlockSettings {
             cpus: CpuSet::single(CpuId(1)),
             length: Nanos::from_millis(4),
             count: 50,
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_plan_without_sense_is_told_with_its_place() {
-        let locations = |change: &dyn Fn(&mut BlockPlan)| -> Vec<String> {
+        let locations = |change: &dyn Fn(&mut BlockSettings)| -> Vec<String> {
             let mut plan = plan();
             change(&mut plan);
             plan.findings()
@@ -262,7 +262,7 @@ mod tests {
     fn share_and_duration_are_of_length_and_pause() {
         assert_eq!(plan().share_percent(), 20);
         assert_eq!(plan().duration(), Nanos::SECOND);
-        let half = BlockPlan {
+        let half = BlockSettings {
             length: Nanos(100_001),
             pause: Nanos(100_000),
             ..plan()

@@ -4,7 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BlockPlan, BlocksMade, CpuId, Crossed, Finding, Interval, Nanos, SignedNanos, VerdictOutcome,
+    BlockSettings, BlocksMade, CpuId, Crossed, Finding, Interval, Nanos, SignedNanos,
+    VerdictOutcome,
 };
 
 /// Version of the [`Blocking`] document.
@@ -21,7 +22,7 @@ pub struct Blocking {
     /// Version of the tool that wrote it.
     pub tool_version: String,
     /// What was asked for.
-    pub plan: BlockPlan,
+    pub plan: BlockSettings,
     /// The blocks as they were made.
     pub made: BlocksMade,
     /// How many were made on every CPU of the plan.
@@ -38,7 +39,7 @@ pub struct Blocktest {
     /// Version of the tool that wrote it.
     pub tool_version: String,
     /// What was asked for.
-    pub plan: BlockPlan,
+    pub plan: BlockSettings,
     /// The blocks as they were made.
     pub made: BlocksMade,
     /// How many were made on every CPU of the plan.

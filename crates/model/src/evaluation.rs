@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Availability, Bench, Condition, CpuSet, CrashRecord, DomainKind, DomainSelection, Finding,
-    Machine, MeterPlan, Nanos, PlanEffects, PlanVariant, Record, SchedulingPolicy, TransferPlan,
-    TransferRecord, Verdict, VerdictOutcome,
+    Machine, MeterSettings, Nanos, PlanEffects, PlanVariant, Record, SchedulingPolicy,
+    TransferRecord, TransferSettings, Verdict, VerdictOutcome,
 };
 
 /// Version of the document. A reader refuses a newer one; fields are only added within one.
@@ -26,7 +26,7 @@ pub enum EvaluationState {
 
 /// One domain of the matrix.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct DomainPlan {
+pub struct EvaluatedDomain {
     /// Its name; the kind's word, unless one kind occurs twice.
     pub name: String,
     /// What it is.
@@ -52,13 +52,13 @@ pub struct MeasuredPlan {
     /// The topology that it was resolved on.
     pub fingerprint: String,
     /// Whether it stood applied all the time; otherwise each domain got a wall for its runs, or
-    /// the plan was applied and taken back in turn ([`ExperimentPlan::legs`]).
+    /// the plan was applied and taken back in turn ([`EvaluationSettings::legs`]).
     pub stands: bool,
 }
 
 /// One thing that is compared: the machine with the plan, without it, or without a part of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct VariantPlan {
+pub struct VariantSettings {
     /// What stands in it.
     pub variant: PlanVariant,
     /// How often its turn comes in each repetition.
@@ -67,13 +67,13 @@ pub struct VariantPlan {
 
 /// What an evaluation sets out to do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct ExperimentPlan {
+pub struct EvaluationSettings {
     /// The CPUs that ordinary work keeps.
     pub housekeeping: CpuSet,
     /// The domains in the order of the report.
-    pub domains: Vec<DomainPlan>,
+    pub domains: Vec<EvaluatedDomain>,
     /// The meters; the first is the one that the page leads with.
-    pub meters: Vec<MeterPlan>,
+    pub meters: Vec<MeterSettings>,
     /// The conditions in the order of the report.
     pub conditions: Vec<Condition>,
     /// How often each cell of the matrix is measured; repetitions of different cells alternate.
@@ -90,18 +90,18 @@ pub struct ExperimentPlan {
     pub seed: u64,
     /// How disturbances are measured; none if they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub transfer: Option<TransferPlan>,
+    pub transfer: Option<TransferSettings>,
     /// The plan of the machine that is measured; none where the domains were proposed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<MeasuredPlan>,
     /// What is compared with what, [`PlanVariant::After`] first; empty where nothing is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub variants: Vec<VariantPlan>,
+    pub variants: Vec<VariantSettings>,
     /// What this machine makes weaker than it could be, for example a single CPU.
     pub findings: Vec<Finding>,
 }
 
-impl ExperimentPlan {
+impl EvaluationSettings {
     /// The deadline that a domain is judged by.
     #[must_use]
     pub fn deadline_of(&self, domain: &str) -> Nanos {
@@ -189,7 +189,7 @@ pub struct Evaluation {
     /// The machine.
     pub machine: Machine,
     /// What was set out to do.
-    pub plan: ExperimentPlan,
+    pub plan: EvaluationSettings,
     /// What this machine can host, every kind.
     pub availability: Vec<Availability>,
     /// What was measured.

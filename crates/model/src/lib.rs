@@ -87,7 +87,7 @@ pub use application::{
 };
 #[cfg(feature = "std")]
 pub use blocker::{
-    BLOCKER_PROTOCOL_VERSION, BlockKind, BlockPlan, BlockSpan, BlockSpread, BlockerEvent,
+    BLOCKER_PROTOCOL_VERSION, BlockKind, BlockSettings, BlockSpan, BlockSpread, BlockerEvent,
     BlockerRequest,
 };
 #[cfg(feature = "std")]
@@ -125,8 +125,8 @@ pub use environment::{
 };
 #[cfg(feature = "std")]
 pub use evaluation::{
-    Comparison, ComparisonEntry, ComparisonRow, DomainPlan, EVALUATION_SCHEMA_VERSION, Evaluation,
-    EvaluationState, ExperimentPlan, MeasuredPlan, NotMeasured, VariantPlan,
+    Comparison, ComparisonEntry, ComparisonRow, EVALUATION_SCHEMA_VERSION, EvaluatedDomain,
+    Evaluation, EvaluationSettings, EvaluationState, MeasuredPlan, NotMeasured, VariantSettings,
 };
 #[cfg(feature = "std")]
 pub use exit_code::ExitCode;
@@ -145,7 +145,7 @@ pub use machine::{
 };
 #[cfg(feature = "std")]
 pub use meter::{
-    Batch, METER_PROTOCOL_VERSION, MeterEvent, MeterKind, MeterPlan, MeterReady, MeterRequest,
+    Batch, METER_PROTOCOL_VERSION, MeterEvent, MeterKind, MeterReady, MeterRequest, MeterSettings,
     ParseMeterKindError, Phase, PlacedBy, Refusal, RefusalKind, Series, SeriesBatch, ThreadReady,
 };
 #[cfg(feature = "std")]
@@ -187,7 +187,7 @@ pub use topology::BOOT_CPU;
 pub use transfer::{
     Bench, BlocksMade, CrashRecord, CrashWitness, Disturbance, DisturbanceKind,
     ParseDisturbanceError, Participant, RecordedAfter, Side, SignForm, SignInMemory, SignPath,
-    Timeline, TransferGroup, TransferPlan, TransferRecord, Watched, Window,
+    Timeline, TransferGroup, TransferRecord, TransferSettings, Watched, Window,
 };
 pub use units::{Nanos, SignedNanos};
 #[cfg(feature = "std")]

@@ -90,7 +90,7 @@ impl MeterKind {
         }
     }
 
-    /// Whether it takes its samples at planned moments, [`MeterPlan::interval`] apart.
+    /// Whether it takes its samples at planned moments, [`MeterSettings::interval`] apart.
     #[must_use]
     pub const fn is_periodic(self) -> bool {
         match self {
@@ -205,7 +205,7 @@ pub enum PlacedBy {
 /// What a meter is to do. Times not named otherwise are lengths on `CLOCK_MONOTONIC`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct MeterPlan {
+pub struct MeterSettings {
     /// Which meter.
     pub meter: MeterKind,
     /// One measuring thread for each of these CPUs.
@@ -251,7 +251,7 @@ pub struct MeterPlan {
     pub lock_memory: bool,
 }
 
-impl MeterPlan {
+impl MeterSettings {
     /// The shortest interval that is accepted.
     pub const SHORTEST_INTERVAL: Nanos = Nanos::from_micros(20);
 
@@ -417,7 +417,7 @@ pub enum MeterRequest {
         /// The caller's protocol version.
         protocol: u32,
         /// What to do.
-        plan: MeterPlan,
+        plan: MeterSettings,
     },
     /// Placement from outside is done; check it and measure.
     Go {},

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     CellReport, Condition, CpuId, CpuSet, Distribution, DomainKind, EffectiveSettings, Finding,
-    GuestReport, MeterPlan, Nanos, SchedulingPolicy, Series, ShieldReport, UnwantedActivity,
+    GuestReport, MeterSettings, Nanos, SchedulingPolicy, Series, ShieldReport, UnwantedActivity,
 };
 
 /// What one measuring thread got and saw, told by the meter at its end.
@@ -335,7 +335,7 @@ pub struct Record {
     #[serde(default)]
     pub emulated: bool,
     /// What was asked of the meter.
-    pub plan: MeterPlan,
+    pub plan: MeterSettings,
     /// Under what.
     pub condition: Condition,
     /// What it rests on: valid repetitions alone.
@@ -411,7 +411,7 @@ pub struct Measurement {
     /// In which domain.
     pub domain: String,
     /// What was asked of the meter.
-    pub plan: MeterPlan,
+    pub plan: MeterSettings,
     /// The distributions, one entry for each measured CPU.
     pub cpus: Vec<CpuRecord>,
     /// What each thread got and saw.

@@ -156,7 +156,7 @@ pub struct TransferGroup {
 
 /// How transfers are measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct TransferPlan {
+pub struct TransferSettings {
     /// Groups of domains. On a machine with CPUs for all there is one.
     pub groups: Vec<TransferGroup>,
     /// Period of the wakeup meter in every domain.

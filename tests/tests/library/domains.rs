@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rampart_domain::{Domain, DomainError, Running, Start, domain_in, release_containers};
 use rampart_host::{HostError, StateDirectory};
 use rampart_model::{
-    CpuSet, DomainSelection, IsolationMechanism, MeterEvent, MeterKind, MeterPlan, Nanos,
+    CpuSet, DomainSelection, IsolationMechanism, MeterEvent, MeterKind, MeterSettings, Nanos,
     RefusalKind, SchedulingPolicy, ThreadOutcome,
 };
 
@@ -72,17 +72,17 @@ fn left_out(what: &str) {
     }
 }
 
-fn plan(meter: MeterKind, cpus: &str) -> MeterPlan {
-    MeterPlan {
+fn plan(meter: MeterKind, cpus: &str) -> MeterSettings {
+    MeterSettings {
         duration: Nanos::from_millis(300),
         warm_up: Nanos::from_millis(50),
         housekeeping: "0".parse().expect("a CPU"),
-        ..MeterPlan::new(meter, cpus.parse().expect("CPUs"))
+        ..MeterSettings::new(meter, cpus.parse().expect("CPUs"))
     }
 }
 
 impl Bench {
-    fn start(&self, name: &str, plan: &MeterPlan) -> Result<Box<dyn Running>, DomainError> {
+    fn start(&self, name: &str, plan: &MeterSettings) -> Result<Box<dyn Running>, DomainError> {
         let selection: DomainSelection = name.parse().expect("a domain");
         let housekeeping = "0".parse().expect("a CPU");
         let start = Start {

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use rampart_domain::{Domain, Running, Start, domain_in, release_guests};
 use rampart_host::{MachineRoot, StateDirectory, read_machine};
 use rampart_model::{
-    Accelerator, BlockKind, BlockPlan, BlockSpread, BlockerEvent, BlockerRequest, CpuId, CpuSet,
-    DomainSelection, GuestThreadRole, MeterEvent, MeterKind, MeterPlan, Nanos, SchedulingPolicy,
-    ThreadOutcome,
+    Accelerator, BlockKind, BlockSettings, BlockSpread, BlockerEvent, BlockerRequest, CpuId,
+    CpuSet, DomainSelection, GuestThreadRole, MeterEvent, MeterKind, MeterSettings, Nanos,
+    SchedulingPolicy, ThreadOutcome,
 };
 
 /// Set in the process of the test that is killed.
@@ -87,19 +87,19 @@ fn selection(name: &str) -> DomainSelection {
     name.parse().expect("a domain")
 }
 
-fn plan() -> MeterPlan {
-    MeterPlan {
+fn plan() -> MeterSettings {
+    MeterSettings {
         duration: Nanos::from_secs(2),
         warm_up: Nanos::from_millis(200),
         interval: Nanos::from_millis(2),
-        ..MeterPlan::new(MeterKind::Wakeup, CpuSet::single(CpuId(1)))
+        ..MeterSettings::new(MeterKind::Wakeup, CpuSet::single(CpuId(1)))
     }
 }
 
 fn start(
     domain: &dyn Domain,
     meter: &Path,
-    plan: &MeterPlan,
+    plan: &MeterSettings,
     name: &str,
     stay_up: bool,
 ) -> Box<dyn Running> {
@@ -286,7 +286,7 @@ fn blocks_inside(running: &dyn Running) {
     };
     say(&BlockerRequest::Prepare {
         protocol: rampart_model::BLOCKER_PROTOCOL_VERSION,
-        plan: BlockPlan {
+        plan: BlockSettings {
             cpus: CpuSet::single(inside.cpu_inside(CpuId(1)).expect("a CPU")),
             length: Nanos::from_millis(20),
             count: 3,
@@ -325,7 +325,7 @@ fn two_guests_are_up_at_once() {
         domain_in(selection("vm:tcg"), &state),
         domain_in(selection("vm:tcg"), &state),
     );
-    let plan = MeterPlan {
+    let plan = MeterSettings {
         policy: SchedulingPolicy::Other,
         ..plan()
     };

@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use rampart_model::{
-    CpuSet, METER_PROTOCOL_VERSION, MeterEvent, MeterKind, MeterPlan, MeterRequest, Nanos,
+    CpuSet, METER_PROTOCOL_VERSION, MeterEvent, MeterKind, MeterRequest, MeterSettings, Nanos,
     SchedulingPolicy,
 };
 use rampart_tests::limited::ended;
@@ -38,12 +38,12 @@ fn the_meter_runs_under_a_kernel_of_4_19() {
     let all = MeterKind::ALL.into_iter();
     for meter in all.filter(|meter| !meter.needs_bare_metal()) {
         let cpu = usable_cpus().first().expect("a CPU");
-        let plan = MeterPlan {
+        let plan = MeterSettings {
             policy: SchedulingPolicy::Other,
             duration: Nanos::from_millis(300),
             warm_up: Nanos::from_millis(50),
             lock_memory: false,
-            ..MeterPlan::new(meter, CpuSet::single(cpu))
+            ..MeterSettings::new(meter, CpuSet::single(cpu))
         };
         let mut command = Command::new(directory().join("rampart-meter"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped());

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use rampart_evaluate::{BatchesByRecord, Evidence, TransferContext, judge, measure_transfers};
 use rampart_model::{
-    BlockKind, CpuSet, Disturbance, DomainKind, DomainPlan, DomainSelection, Evaluation,
-    EvaluationState, ExperimentPlan, MeterKind, MeterPlan, Nanos, Participant, Question,
-    SchedulingPolicy, TransferGroup, TransferPlan, Verdict, VerdictFigures, VerdictOutcome,
+    BlockKind, CpuSet, Disturbance, DomainKind, DomainSelection, EvaluatedDomain, Evaluation,
+    EvaluationSettings, EvaluationState, MeterKind, MeterSettings, Nanos, Participant, Question,
+    SchedulingPolicy, TransferGroup, TransferSettings, Verdict, VerdictFigures, VerdictOutcome,
 };
 use rampart_tests::limited::Limited as _;
 use rampart_tests::machine_state::MachineState;
@@ -142,7 +142,7 @@ fn a_planted_false_wall_is_called_leaking() {
     };
     let cpu = CpuSet::single(usable_cpus().iter().next_back().expect("a CPU"));
     let location = tempfile::tempdir().expect("a directory");
-    let domain = |name: &str, kind: DomainKind| DomainPlan {
+    let domain = |name: &str, kind: DomainKind| EvaluatedDomain {
         policy: None,
         deadline: None,
         name: name.to_owned(),
@@ -159,7 +159,7 @@ fn a_planted_false_wall_is_called_leaking() {
         cpus: domain.cpus.clone(),
     });
     let by: Disturbance = "block:host".parse().expect("a disturbance");
-    let plan = TransferPlan {
+    let plan = TransferSettings {
         groups: vec![TransferGroup {
             participants: participants.collect(),
             disturbances: vec![by],
@@ -261,16 +261,16 @@ fn a_planted_false_wall_is_called_leaking_on_a_real_time_kernel() {
 }
 
 fn experiment(
-    domains: Vec<DomainPlan>,
+    domains: Vec<EvaluatedDomain>,
     housekeeping: CpuSet,
-    transfer: TransferPlan,
-) -> ExperimentPlan {
-    ExperimentPlan {
+    transfer: TransferSettings,
+) -> EvaluationSettings {
+    EvaluationSettings {
         measured: None,
         variants: Vec::new(),
         housekeeping,
         domains,
-        meters: vec![MeterPlan::new(MeterKind::Wakeup, CpuSet::new())],
+        meters: vec![MeterSettings::new(MeterKind::Wakeup, CpuSet::new())],
         conditions: Vec::new(),
         repetitions: 1,
         run_duration: Nanos::SECOND,

@@ -27,8 +27,8 @@ use rampart_cells::operate::Operator;
 use rampart_cells::resolve::Request;
 use rampart_hypervisor_core::interface::{Exit, StopReason};
 use rampart_model::{
-    CpuId, CpuSet, METER_PROTOCOL_VERSION, MeterEvent, MeterKind, MeterPlan, MeterRequest, Nanos,
-    Phase,
+    CpuId, CpuSet, METER_PROTOCOL_VERSION, MeterEvent, MeterKind, MeterRequest, MeterSettings,
+    Nanos, Phase,
 };
 
 const HYPERVISOR: (u64, u64) = (0x7000_0000, 8 << 20);
@@ -163,7 +163,7 @@ fn tell(input: &mut AgentInput, request: &MeterRequest) -> Result<()> {
 }
 
 /// A meter that measures as soon as it is ready.
-fn start_meter(agent: &Agent, plan: MeterPlan) -> Result<AgentProcess> {
+fn start_meter(agent: &Agent, plan: MeterSettings) -> Result<AgentProcess> {
     let mut process = agent.spawn(&AgentCommand::new(["/init"]))?;
     let prepare = MeterRequest::Prepare {
         protocol: METER_PROTOCOL_VERSION,
@@ -174,7 +174,7 @@ fn start_meter(agent: &Agent, plan: MeterPlan) -> Result<AgentProcess> {
     Ok(process)
 }
 
-fn measure(cell: &LinuxCell, agent: &Agent, plan: MeterPlan) -> Result<Measured> {
+fn measure(cell: &LinuxCell, agent: &Agent, plan: MeterSettings) -> Result<Measured> {
     let interrupts_before = timer_interrupts(agent)?;
     let mut before = cell.exits()?;
     let mut samples = 0;
@@ -206,11 +206,11 @@ fn measure(cell: &LinuxCell, agent: &Agent, plan: MeterPlan) -> Result<Measured>
     })
 }
 
-fn plan(cpus: &[u32]) -> MeterPlan {
+fn plan(cpus: &[u32]) -> MeterSettings {
     let cpus: CpuSet = cpus.iter().map(|cpu| CpuId(*cpu)).collect();
-    MeterPlan {
+    MeterSettings {
         duration: Nanos::from_secs(3),
-        ..MeterPlan::new(MeterKind::Wakeup, cpus)
+        ..MeterSettings::new(MeterKind::Wakeup, cpus)
     }
 }
 
@@ -365,7 +365,7 @@ fn crash(kernel: &str, meter: &str) -> Result<()> {
     let cell = Parts::read(kernel, meter)?.boot("survivor", &[3])?;
     println!("figure to the root: {}", cell.regions().to_root);
     let agent = cell.agent(BOOT_PATIENCE)?;
-    let plan = MeterPlan {
+    let plan = MeterSettings {
         duration: Nanos::from_secs(600),
         ..plan(&[0])
     };

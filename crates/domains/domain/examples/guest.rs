@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use rampart_domain::{Start, domain};
 use rampart_host::{MachineRoot, read_machine};
-use rampart_model::{CpuSet, DomainSelection, GuestRole, MeterEvent, MeterKind, MeterPlan, Nanos};
+use rampart_model::{
+    CpuSet, DomainSelection, GuestRole, MeterEvent, MeterKind, MeterSettings, Nanos,
+};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -38,10 +40,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let mut running = Vec::new();
     for (number, (selection, domain, cpus)) in domains.iter().enumerate() {
-        let plan = MeterPlan {
+        let plan = MeterSettings {
             duration: Nanos::from_secs(5),
             interval: Nanos::from_millis(5),
-            ..MeterPlan::new(MeterKind::Wakeup, cpus.clone())
+            ..MeterSettings::new(MeterKind::Wakeup, cpus.clone())
         };
         let name = format!("guest-{number}");
         let begin = Instant::now();

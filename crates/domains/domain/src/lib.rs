@@ -30,7 +30,7 @@ use rampart_host::{Shield, StateDirectory};
 use rampart_model::{
     ActiveDomain, Availability, CellPayload, CellReport, ClockRelation, ContainerEngine, CpuId,
     CpuSet, DomainKind, DomainSelection, EffectiveSettings, GuestReport, GuestRole, Machine,
-    MeterEvent, MeterPlan, ShieldReport, SignInMemory,
+    MeterEvent, MeterSettings, ShieldReport, SignInMemory,
 };
 
 pub use cell::{ReleasedCells, batches_in_memory, release_cells};
@@ -173,7 +173,7 @@ pub struct Start<'a> {
     /// The static meter program.
     pub meter: &'a Path,
     /// What to measure; its `cpus` are the domain's CPUs.
-    pub plan: &'a MeterPlan,
+    pub plan: &'a MeterSettings,
     /// The CPUs that ordinary work keeps.
     pub housekeeping: &'a CpuSet,
     /// Name of the domain in its evaluation: several of one kind may be up at once.
@@ -245,7 +245,7 @@ pub trait Running: std::fmt::Debug {
     ///
     /// # Errors
     /// If the program is gone, refuses, or cannot be placed.
-    fn rearm(&mut self, plan: &MeterPlan) -> Result<bool, DomainError>;
+    fn rearm(&mut self, plan: &MeterSettings) -> Result<bool, DomainError>;
 
     /// The shield around it, through which a load gets onto its CPUs.
     fn shield(&self) -> Option<&Shield>;

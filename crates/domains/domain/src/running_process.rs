@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use rampart_host::Shield;
-use rampart_model::{EffectiveSettings, MeterEvent, MeterPlan, PlacedBy, ShieldReport};
+use rampart_model::{EffectiveSettings, MeterEvent, MeterSettings, PlacedBy, ShieldReport};
 
 use crate::container::Container;
 use crate::session::{Session, Tie};
@@ -52,7 +52,7 @@ impl RunningProcess {
 
     /// Puts the threads of the meter, which waits, in their places and reads back what it was
     /// granted; `runtime` is what runs the container.
-    pub(crate) fn place(&mut self, plan: &MeterPlan, runtime: &str) -> Result<(), DomainError> {
+    pub(crate) fn place(&mut self, plan: &MeterSettings, runtime: &str) -> Result<(), DomainError> {
         let Some(environment) = &mut self.environment else {
             self.effective_settings =
                 process_settings::effective_settings(self.process, self.process, runtime, "itself");
@@ -66,8 +66,8 @@ impl RunningProcess {
 }
 
 /// The plan as a meter gets it that places itself.
-fn plan_for_itself(plan: &MeterPlan) -> MeterPlan {
-    MeterPlan {
+fn plan_for_itself(plan: &MeterSettings) -> MeterSettings {
+    MeterSettings {
         placed_by: PlacedBy::Itself,
         ..plan.clone()
     }
@@ -86,7 +86,7 @@ impl Running for RunningProcess {
         self.session.stop();
     }
 
-    fn rearm(&mut self, plan: &MeterPlan) -> Result<bool, DomainError> {
+    fn rearm(&mut self, plan: &MeterSettings) -> Result<bool, DomainError> {
         let plan = match self.environment {
             Some(_) => shielded_process::plan_inside(plan),
             None => plan_for_itself(plan),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rampart_host::{OnParentExit, end_child, spawn_tied};
 use rampart_model::{
-    Finding, METER_PROTOCOL_VERSION, MeterEvent, MeterPlan, MeterReady, MeterRequest, Refusal,
+    Finding, METER_PROTOCOL_VERSION, MeterEvent, MeterReady, MeterRequest, MeterSettings, Refusal,
     RefusalKind, Severity,
 };
 
@@ -166,7 +166,7 @@ impl Session {
 
     /// Hands over the plan and waits until the meter's threads wait for [`Session::go`].
     /// Again after its last word, for another measurement.
-    pub(crate) fn prepare(&mut self, plan: &MeterPlan) -> Result<MeterReady, DomainError> {
+    pub(crate) fn prepare(&mut self, plan: &MeterSettings) -> Result<MeterReady, DomainError> {
         self.last_word = false;
         let request = MeterRequest::Prepare {
             protocol: METER_PROTOCOL_VERSION,
@@ -418,8 +418,8 @@ mod tests {
         Session::start(command, "a shell", Tie::Killed, "").expect("a shell starts")
     }
 
-    fn plan() -> MeterPlan {
-        MeterPlan::new(MeterKind::Wakeup, CpuSet::single(CpuId(0)))
+    fn plan() -> MeterSettings {
+        MeterSettings::new(MeterKind::Wakeup, CpuSet::single(CpuId(0)))
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use rampart_host::{Shield, StateDirectory, active_domain};
 use rampart_model::{
-    CpuSet, Finding, IsolationMechanism, MeterPlan, Nanos, PlacedBy, Severity, ShieldReport,
+    CpuSet, Finding, IsolationMechanism, MeterSettings, Nanos, PlacedBy, Severity, ShieldReport,
 };
 
 use crate::meter_placement::{self, MeterThreads};
@@ -109,7 +109,7 @@ impl Environment {
 
     /// Puts each thread of a meter that waits in its place: a measuring thread on its CPU under
     /// its policy, every other one on the housekeeping CPUs. Returns a measuring thread.
-    pub(crate) fn place(&mut self, process: u32, plan: &MeterPlan) -> Result<u32, DomainError> {
+    pub(crate) fn place(&mut self, process: u32, plan: &MeterSettings) -> Result<u32, DomainError> {
         let MeterThreads { measuring, others } =
             meter_placement::find_threads(process, &plan.cpus)?;
         if let Some(shield) = &self.shield {
@@ -213,8 +213,8 @@ fn no_isolation(cpus: CpuSet) -> ShieldReport {
 
 /// The plan as the meter inside gets it: its threads are placed from outside, and the
 /// housekeeping CPUs, which are not to be reached from inside, are left to that too.
-pub(crate) fn plan_inside(plan: &MeterPlan) -> MeterPlan {
-    MeterPlan {
+pub(crate) fn plan_inside(plan: &MeterSettings) -> MeterSettings {
+    MeterSettings {
         placed_by: PlacedBy::Outside,
         housekeeping: CpuSet::new(),
         ..plan.clone()
@@ -247,7 +247,7 @@ fn no_wall_wanted(cpus: &CpuSet) -> Finding {
     )
 }
 
-fn shared_cpu(process: u32, plan: &MeterPlan) -> Finding {
+fn shared_cpu(process: u32, plan: &MeterSettings) -> Finding {
     Finding::new(
         Severity::Warning,
         format!("process {process}"),

@@ -2,7 +2,7 @@
 //! An evaluation on a machine whose plan stands applied: whether it may begin, and where it measures.
 
 use rampart_host::{StateDirectory, active_domain, refuse_if_a_plan_is_active};
-use rampart_model::{ActivePlan, ExperimentPlan, Machine};
+use rampart_model::{ActivePlan, EvaluationSettings, Machine};
 
 use crate::EvaluateError;
 use crate::effects::PlanRequest;
@@ -51,7 +51,7 @@ pub(crate) fn with_reachable_cpus(machine: &Machine, standing: Option<&ActivePla
 /// # Errors
 /// If it is.
 pub(crate) fn note_isolation(
-    plan: &mut ExperimentPlan,
+    plan: &mut EvaluationSettings,
     standing: Option<&ActivePlan>,
     state: &StateDirectory,
 ) -> Result<(), EvaluateError> {
@@ -119,7 +119,8 @@ mod tests {
         other.resolved.domains.clear();
         other.resolved.boot = serde_json::from_value(serde_json::json!({ "arguments": ["nosmt"] }))
             .expect("a boot section");
-        let why = refuse_comparison(Some(&other), Some(&request(false, false, 0))).expect_err("another");
+        let why =
+            refuse_comparison(Some(&other), Some(&request(false, false, 0))).expect_err("another");
         assert!(
             matches!(why, EvaluateError::AnotherPlanIsActive { .. }),
             "{why}"
@@ -132,7 +133,12 @@ mod tests {
     fn the_cpus_behind_a_standing_wall_can_be_reached() {
         let mut machine = read_machine(&MachineRoot::system());
         machine.topology.allowed = "0-1".parse().expect("CPUs");
-        let reached = |standing| with_reachable_cpus(&machine, standing).topology.allowed.to_string();
+        let reached = |standing| {
+            with_reachable_cpus(&machine, standing)
+                .topology
+                .allowed
+                .to_string()
+        };
         assert_eq!(reached(None), "0-1");
         // Where the wall is affinity alone nothing was taken, and nothing can be entered.
         assert_eq!(reached(Some(&standing())), "0-2");

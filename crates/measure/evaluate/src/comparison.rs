@@ -3,7 +3,7 @@
 //! Summit 2023), with a sentence for each domain. Both rest on the leading meter's verdicts alone.
 
 use rampart_model::{
-    Comparison, ComparisonEntry, ComparisonRow, DomainKernel, DomainPlan, ExperimentPlan,
+    Comparison, ComparisonEntry, ComparisonRow, DomainKernel, EvaluatedDomain, EvaluationSettings,
     MeterKind, Question, Record, Verdict, VerdictOutcome,
 };
 
@@ -13,7 +13,7 @@ use crate::summary_sentence::sentence;
 
 /// Fills in sentences and table. On an `emulated` machine nothing rests on a time.
 pub(crate) fn compare(
-    plan: &ExperimentPlan,
+    plan: &EvaluationSettings,
     records: &[Record],
     verdicts: &[Verdict],
     emulated: bool,
@@ -21,14 +21,15 @@ pub(crate) fn compare(
     let Some(meter) = plan.meters.first().map(|meter| meter.meter) else {
         return Comparison::default();
     };
-    let row = |question: &str, answer: &dyn Fn(&DomainPlan) -> ComparisonEntry| ComparisonRow {
-        question: question.to_owned(),
-        cells: plan.domains.iter().map(answer).collect(),
-    };
-    let asked = |domain: &DomainPlan, question: Question| {
+    let row =
+        |question: &str, answer: &dyn Fn(&EvaluatedDomain) -> ComparisonEntry| ComparisonRow {
+            question: question.to_owned(),
+            cells: plan.domains.iter().map(answer).collect(),
+        };
+    let asked = |domain: &EvaluatedDomain, question: Question| {
         Asked::new(verdicts, &domain.name, meter, question)
     };
-    let without_times = |domain: &DomainPlan| {
+    let without_times = |domain: &EvaluatedDomain| {
         emulated
             || records
                 .iter()
@@ -76,7 +77,7 @@ pub(crate) fn compare(
 
 /// An answer that rests on no verdict.
 pub(crate) fn answered(
-    domain: &DomainPlan,
+    domain: &EvaluatedDomain,
     answer: &str,
     outcome: Option<VerdictOutcome>,
     reason: &str,
@@ -127,7 +128,7 @@ impl<'a> Asked<'a> {
     }
 
     /// Yes if all hold, no if all fail, not always if some do, else undecided.
-    fn entry(&self, domain: &DomainPlan, words: &Words<'_>) -> ComparisonEntry {
+    fn entry(&self, domain: &EvaluatedDomain, words: &Words<'_>) -> ComparisonEntry {
         let bad: Vec<&Verdict> = [
             self.with(VerdictOutcome::Fails),
             self.with(VerdictOutcome::Leaks),
@@ -187,7 +188,7 @@ struct Words<'a> {
     bad: &'a str,
 }
 
-fn real_time(domain: &DomainPlan, asked: &Asked<'_>) -> ComparisonEntry {
+fn real_time(domain: &EvaluatedDomain, asked: &Asked<'_>) -> ComparisonEntry {
     let words = Words {
         yes: "yes",
         some: "not always",
@@ -198,7 +199,7 @@ fn real_time(domain: &DomainPlan, asked: &Asked<'_>) -> ComparisonEntry {
     asked.entry(domain, &words)
 }
 
-fn same(domain: &DomainPlan, asked: &Asked<'_>) -> ComparisonEntry {
+fn same(domain: &EvaluatedDomain, asked: &Asked<'_>) -> ComparisonEntry {
     let words = Words {
         yes: "yes",
         some: "not always",
@@ -209,7 +210,7 @@ fn same(domain: &DomainPlan, asked: &Asked<'_>) -> ComparisonEntry {
     asked.entry(domain, &words)
 }
 
-fn separation_from_loads(domain: &DomainPlan, asked: &Asked<'_>) -> ComparisonEntry {
+fn separation_from_loads(domain: &EvaluatedDomain, asked: &Asked<'_>) -> ComparisonEntry {
     let words = Words {
         yes: "holds",
         some: "limited",
@@ -221,7 +222,7 @@ fn separation_from_loads(domain: &DomainPlan, asked: &Asked<'_>) -> ComparisonEn
 }
 
 /// From a crash of the host where there was one; otherwise as it follows from how a kind is built.
-fn independence(domain: &DomainPlan, verdicts: &[Verdict]) -> ComparisonEntry {
+fn independence(domain: &EvaluatedDomain, verdicts: &[Verdict]) -> ComparisonEntry {
     use VerdictOutcome::{Fails, Holds, Inconclusive, Leaks};
     let crashed = verdicts
         .iter()

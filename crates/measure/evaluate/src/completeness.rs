@@ -167,7 +167,7 @@ fn watches(round: &TransferRecord, domain: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use rampart_model::{PlanVariant, VariantPlan};
+    use rampart_model::{PlanVariant, VariantSettings};
 
     use super::*;
 
@@ -228,7 +228,7 @@ mod tests {
             evaluation
                 .plan
                 .variants
-                .push(VariantPlan { variant, visits: 1 });
+                .push(VariantSettings { variant, visits: 1 });
         }
         let missing = missing(&evaluation);
         let host = &evaluation.plan.domains[0].name;

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use rampart_host::{MachineRoot, PanicTrigger};
 use rampart_model::{
-    CpuSet, CrashRecord, CrashWitness, ExperimentPlan, Finding, MeterKind, MeterPlan, Nanos,
-    Severity, SignPath,
+    CpuSet, CrashRecord, CrashWitness, EvaluationSettings, Finding, MeterKind, MeterSettings,
+    Nanos, Severity, SignPath,
 };
 
 use crate::EvaluateError;
@@ -42,7 +42,7 @@ const LONGEST: Nanos = Nanos::from_secs(600);
 /// Makes this machine's kernel panic while its domains measure; `standing` is what is up, and what
 /// started it. Comes back only if that did not happen, with the reason.
 pub(crate) fn crash_host(
-    plan: &ExperimentPlan,
+    plan: &EvaluationSettings,
     meter: &Path,
     directory: &ResultDirectory,
     (starters, standing): (&Domains, &mut Standing),
@@ -138,7 +138,7 @@ fn witness(domain: &str, why: Finding) -> CrashWitness {
 /// Every domain that can be up with the others: the largest group of the plan for disturbances,
 /// and those whose CPUs nobody else has. The rest come back with the reason.
 fn candidates<'a>(
-    plan: &'a ExperimentPlan,
+    plan: &'a EvaluationSettings,
     starters: &'a Domains,
     standing: &Standing,
 ) -> (Vec<Candidate<'a>>, Vec<CrashWitness>) {
@@ -193,8 +193,8 @@ fn candidates<'a>(
     (candidates, left_out)
 }
 
-fn meter_plan(plan: &ExperimentPlan) -> MeterPlan {
-    let mut wakeup = MeterPlan::new(MeterKind::Wakeup, CpuSet::new());
+fn meter_plan(plan: &EvaluationSettings) -> MeterSettings {
+    let mut wakeup = MeterSettings::new(MeterKind::Wakeup, CpuSet::new());
     let (policy, interval) = match (&plan.transfer, plan.meters.first()) {
         (Some(transfer), _) => (transfer.policy, transfer.interval),
         (None, Some(meter)) => (meter.policy, Nanos::from_millis(1)),

@@ -2,7 +2,7 @@
 //! Verdicts from a crash of the host: who went on. Pure.
 
 use rampart_model::{
-    Condition, CrashRecord, CrashWitness, DomainKernel, DomainKind, ExperimentPlan, Exposure,
+    Condition, CrashRecord, CrashWitness, DomainKernel, DomainKind, EvaluationSettings, Exposure,
     MeterKind, Nanos, Question, RecordedAfter, SignPath, Verdict, VerdictFigures, VerdictOutcome,
     plural,
 };
@@ -15,7 +15,7 @@ use rampart_model::{
 /// kernel or its processors are the host's threads. Nothing is decided where nobody confirmed that
 /// the host is dead, of a domain that had fallen silent before, and of one whose signs leave through
 /// the host.
-pub(crate) fn judge_crash(plan: &ExperimentPlan, crash: &CrashRecord) -> Vec<Verdict> {
+pub(crate) fn judge_crash(plan: &EvaluationSettings, crash: &CrashRecord) -> Vec<Verdict> {
     crash
         .witnesses
         .iter()

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use rampart_model::{
-    Condition, DomainPlan, Evaluation, Exposure, Finding, GuestRole, MeterPlan, NotMeasured,
-    Record, Severity, VariantPlan, VariantRecord,
+    Condition, EvaluatedDomain, Evaluation, Exposure, Finding, GuestRole, MeterSettings,
+    NotMeasured, Record, Severity, VariantRecord, VariantSettings,
 };
 
 use crate::MatrixEntry;
@@ -175,7 +175,7 @@ fn gaps(missing: Vec<Missing>, failures: &Failures, compared: bool) -> Vec<NotMe
 }
 
 /// The record of an entry in one leg, or a domain in it: of several legs, each has its own name before.
-pub(crate) fn id_in_variant(variant: Option<&VariantPlan>, entry: String) -> String {
+pub(crate) fn id_in_variant(variant: Option<&VariantSettings>, entry: String) -> String {
     match variant {
         Some(variant) => format!("{}{entry}", variant.variant.prefix()),
         None => entry,
@@ -183,7 +183,11 @@ pub(crate) fn id_in_variant(variant: Option<&VariantPlan>, entry: String) -> Str
 }
 
 /// `DOMAIN/METER/CONDITION`
-pub(crate) fn record_id(domain: &DomainPlan, meter: &MeterPlan, condition: Condition) -> String {
+pub(crate) fn record_id(
+    domain: &EvaluatedDomain,
+    meter: &MeterSettings,
+    condition: Condition,
+) -> String {
     format!("{}/{}/{condition}", domain.name, meter.meter)
 }
 
@@ -201,7 +205,7 @@ pub(crate) fn empty_record(evaluation: &Evaluation, entry: MatrixEntry) -> Recor
         ),
         domain: domain.name.clone(),
         kind: domain.selection.kind,
-        plan: MeterPlan {
+        plan: MeterSettings {
             cpus: domain.cpus.clone(),
             policy: domain.policy.unwrap_or(meter.policy),
             deadline: domain.deadline.or(meter.deadline),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rampart_domain::{Domain, IsolationChoice, Running, Start, domain_with_isolation};
 use rampart_host::StateDirectory;
-use rampart_model::{CpuSet, DomainPlan, Finding, MeterKind, MeterPlan, Severity};
+use rampart_model::{CpuSet, EvaluatedDomain, Finding, MeterKind, MeterSettings, Severity};
 
 use crate::run::reason;
 
@@ -16,12 +16,15 @@ use crate::run::reason;
 pub(crate) struct Domains(Vec<Box<dyn Domain>>);
 
 impl Domains {
-    pub(crate) fn new(domains: &[DomainPlan]) -> Self {
+    pub(crate) fn new(domains: &[EvaluatedDomain]) -> Self {
         Self::behind(domains, &|_| IsolationChoice::Usual)
     }
 
     /// Each behind the wall that is chosen for it.
-    fn behind(domains: &[DomainPlan], isolation: &dyn Fn(&DomainPlan) -> IsolationChoice) -> Self {
+    fn behind(
+        domains: &[EvaluatedDomain],
+        isolation: &dyn Fn(&EvaluatedDomain) -> IsolationChoice,
+    ) -> Self {
         let state = StateDirectory::standard();
         Self(
             domains
@@ -37,7 +40,7 @@ impl Domains {
     }
 
     /// Ends all that stayed up.
-    pub(crate) fn renew(&mut self, domains: &[DomainPlan]) {
+    pub(crate) fn renew(&mut self, domains: &[EvaluatedDomain]) {
         self.end();
         *self = Self::new(domains);
     }
@@ -45,8 +48,8 @@ impl Domains {
     /// Ends all that stayed up; from now on each stands behind the wall that is chosen for it.
     pub(crate) fn renew_behind(
         &mut self,
-        domains: &[DomainPlan],
-        isolation: &dyn Fn(&DomainPlan) -> IsolationChoice,
+        domains: &[EvaluatedDomain],
+        isolation: &dyn Fn(&EvaluatedDomain) -> IsolationChoice,
     ) {
         self.end();
         *self = Self::behind(domains, isolation);
@@ -75,7 +78,7 @@ impl NoisyGuests {
     /// Starts them; one that does not come up is told in `findings`, and the evaluation goes on
     /// without it.
     pub(crate) fn start(
-        domains: &[DomainPlan],
+        domains: &[EvaluatedDomain],
         meter: &Path,
         housekeeping: &CpuSet,
         findings: &mut Vec<Finding>,
@@ -83,7 +86,7 @@ impl NoisyGuests {
         let starters = Domains::new(domains);
         let mut running = Vec::new();
         for (location, domain) in domains.iter().enumerate() {
-            let plan = MeterPlan::new(MeterKind::Wakeup, domain.cpus.clone());
+            let plan = MeterSettings::new(MeterKind::Wakeup, domain.cpus.clone());
             let started = starters.of(location).start(&Start {
                 meter,
                 plan: &plan,

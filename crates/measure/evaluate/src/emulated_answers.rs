@@ -3,7 +3,7 @@
 //! that threads had in every run, and from which blocks stopped them. Pure.
 
 use rampart_model::{
-    CellPayload, ComparisonEntry, CpuSet, DomainKernel, DomainPlan, ExperimentPlan,
+    CellPayload, ComparisonEntry, CpuSet, DomainKernel, EvaluatedDomain, EvaluationSettings,
     GuestThreadRole, Question, Record, Run, SchedulingPolicy, Verdict, VerdictOutcome,
 };
 
@@ -16,7 +16,7 @@ const NO_RATIO: &str = "its times are emulated, so that their ratio to the host'
 /// for, and no block in another domain stops them. A block that does answers it, whatever policy
 /// they had.
 pub(crate) fn real_time(
-    domain: &DomainPlan,
+    domain: &EvaluatedDomain,
     records: &[Record],
     verdicts: &[Verdict],
 ) -> ComparisonEntry {
@@ -53,8 +53,8 @@ pub(crate) fn real_time(
 /// policy, and no block in another domain stops it. What a kernel of its own adds shows in times
 /// alone.
 pub(crate) fn same_as_host(
-    plan: &ExperimentPlan,
-    domain: &DomainPlan,
+    plan: &EvaluationSettings,
+    domain: &EvaluatedDomain,
     records: &[Record],
     verdicts: &[Verdict],
     ratios: &[&Verdict],
@@ -91,13 +91,13 @@ pub(crate) fn same_as_host(
 /// The policy that all threads of it and of the host had, where nothing else than that tells them
 /// apart; or what does.
 fn as_the_host(
-    plan: &ExperimentPlan,
-    domain: &DomainPlan,
+    plan: &EvaluationSettings,
+    domain: &EvaluatedDomain,
     records: &[Record],
     from_others: &[&Verdict],
 ) -> Result<SchedulingPolicy, String> {
     let policy = Placement::of(domain, records)?.policy;
-    let is_host = |domain: &&DomainPlan| domain.selection.kind.is_housekeeping();
+    let is_host = |domain: &&EvaluatedDomain| domain.selection.kind.is_housekeeping();
     let host = plan.domains.iter().find(is_host);
     let host = host.ok_or("the host was not measured")?;
     let host = Placement::of(host, records)
@@ -140,7 +140,7 @@ fn all_hold(verdicts: &[&Verdict]) -> bool {
     !verdicts.is_empty() && verdicts.iter().all(holds)
 }
 
-fn blocks_of_others<'a>(domain: &DomainPlan, verdicts: &'a [Verdict]) -> Vec<&'a Verdict> {
+fn blocks_of_others<'a>(domain: &EvaluatedDomain, verdicts: &'a [Verdict]) -> Vec<&'a Verdict> {
     verdicts
         .iter()
         .filter(|verdict| {
@@ -160,7 +160,7 @@ struct Placement {
 
 impl Placement {
     /// The policy, or why none can be claimed.
-    fn of(domain: &DomainPlan, records: &[Record]) -> Result<Self, String> {
+    fn of(domain: &EvaluatedDomain, records: &[Record]) -> Result<Self, String> {
         let runs: Vec<&Run> = records
             .iter()
             .filter(|record| record.domain == domain.name)
@@ -218,7 +218,7 @@ impl Placement {
 
 /// What the host gave the threads that are a guest's real-time CPUs, the same in every run:
 /// `the threads that are its real-time CPUs have fifo:1, bound to CPU 3`.
-fn host_side(domain: &DomainPlan, runs: &[&Run]) -> Result<String, String> {
+fn host_side(domain: &EvaluatedDomain, runs: &[&Run]) -> Result<String, String> {
     let mut given: Option<SchedulingPolicy> = None;
     for run in runs {
         for cpu in domain.cpus.iter() {

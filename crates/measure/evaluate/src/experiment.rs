@@ -11,8 +11,8 @@ use rampart_host::{
     read_machine, read_smi_count,
 };
 use rampart_model::{
-    Condition, CpuSet, DisturbanceKind, EVALUATION_SCHEMA_VERSION, Evaluation, EvaluationState,
-    ExperimentPlan, Finding, LoadKind, LoadLocation, Nanos, Run, SchedulingPolicy, Severity,
+    Condition, CpuSet, DisturbanceKind, EVALUATION_SCHEMA_VERSION, Evaluation, EvaluationSettings,
+    EvaluationState, Finding, LoadKind, LoadLocation, Nanos, Run, SchedulingPolicy, Severity,
     TransferRecord,
 };
 
@@ -262,7 +262,7 @@ pub fn evaluate(
 }
 
 /// Every load of the plan, in conditions and in disturbances.
-fn loads_needed(plan: &ExperimentPlan) -> Vec<Condition> {
+fn loads_needed(plan: &EvaluationSettings) -> Vec<Condition> {
     let groups = plan.transfer.iter().flat_map(|transfer| &transfer.groups);
     let disturbing = groups
         .flat_map(|group| &group.disturbances)
@@ -498,7 +498,7 @@ impl Place<'_> {
 }
 
 /// Whether no domain measures on a CPU of another.
-fn have_own_cpus(plan: &ExperimentPlan) -> bool {
+fn have_own_cpus(plan: &EvaluationSettings) -> bool {
     plan.domains.iter().enumerate().all(|(location, one)| {
         plan.domains[location + 1..]
             .iter()

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use rampart_host::{Measurer, StateDirectory, Trace, TracedSample, Tracing};
 use rampart_model::{
     CauseKind, CpuId, CpuSet, DomainKind, ExplainedWorst, Finding, GuestReport, GuestThreadRole,
-    MeterDetail, MeterPlan, Nanos, Severity, ThreadOutcome,
+    MeterDetail, MeterSettings, Nanos, Severity, ThreadOutcome,
 };
 
 use crate::transfer::windows::Clock;
@@ -36,7 +36,7 @@ impl Explaining {
     pub(crate) fn start(
         wanted: bool,
         kind: DomainKind,
-        plan: &MeterPlan,
+        plan: &MeterSettings,
         housekeeping: &CpuSet,
     ) -> Self {
         let (tracing, findings) = match wanted {
@@ -55,7 +55,7 @@ impl Explaining {
     /// called when the domain is down.
     pub(crate) fn finish(
         self,
-        plan: &MeterPlan,
+        plan: &MeterSettings,
         threads: &[ThreadOutcome],
         guest: Option<&GuestReport>,
     ) -> (Vec<ExplainedWorst>, Vec<Finding>) {
@@ -95,7 +95,7 @@ impl Explaining {
 }
 
 /// The trace, or the reason why there is none.
-fn begin(plan: &MeterPlan, housekeeping: &CpuSet) -> (Option<Tracing>, Vec<Finding>) {
+fn begin(plan: &MeterSettings, housekeeping: &CpuSet) -> (Option<Tracing>, Vec<Finding>) {
     match Tracing::start(&StateDirectory::standard(), &plan.cpus, housekeeping) {
         Ok(tracing) => (Some(tracing), Vec::new()),
         Err(error) => {
@@ -181,7 +181,7 @@ fn cost(trace: &Trace) -> Finding {
 }
 
 /// The worst samples of all threads, each with the stretch of time that it tells of.
-fn worst(plan: &MeterPlan, threads: &[ThreadOutcome]) -> Vec<TracedSample> {
+fn worst(plan: &MeterSettings, threads: &[ThreadOutcome]) -> Vec<TracedSample> {
     let mut samples: Vec<TracedSample> = threads
         .iter()
         .flat_map(|thread| {

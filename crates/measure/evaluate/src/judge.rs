@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use rampart_model::{
-    Comparison, Condition, CrashRecord, Distribution, Evaluation, ExperimentPlan, Exposure, Nanos,
-    Question, Record, TransferRecord, Verdict, VerdictFigures, VerdictOutcome,
+    Comparison, Condition, CrashRecord, Distribution, Evaluation, EvaluationSettings, Exposure,
+    Nanos, Question, Record, TransferRecord, Verdict, VerdictFigures, VerdictOutcome,
 };
 use rampart_stats::{
     DEADLINE_CONFIDENCE, QUANTILES, Resampling, SAME_AS_HOST_TOLERANCE, deadline_outcome,
@@ -27,7 +27,7 @@ pub type BatchesByRecord<'a> = BTreeMap<String, &'a [Vec<Distribution>]>;
 #[derive(Debug, Clone, Copy)]
 pub struct Evidence<'a> {
     /// What was set out to do.
-    pub plan: &'a ExperimentPlan,
+    pub plan: &'a EvaluationSettings,
     /// What was measured.
     pub records: &'a [Record],
     /// The records' samples by second.
@@ -107,7 +107,7 @@ impl Judging {
 
 /// The verdicts on the records of the matrix.
 fn judge_records(
-    plan: &ExperimentPlan,
+    plan: &EvaluationSettings,
     records: &[Record],
     batches: &BatchesByRecord<'_>,
     emulated: bool,
@@ -178,7 +178,7 @@ fn verdict(
 
 /// Every period is a cycle, whether it was sampled or missed. A missed one exceeds the deadline if
 /// its corrected lateness does.
-fn judge_deadline(plan: &ExperimentPlan, record: &Record, emulated: bool) -> Verdict {
+fn judge_deadline(plan: &EvaluationSettings, record: &Record, emulated: bool) -> Verdict {
     let whole = whole_series(record, record.plan.meter.primary_series());
     let deadline = plan.deadline_of(&record.domain);
     let (max, missed_late) = whole.as_ref().map_or((Nanos::ZERO, 0), |series| {

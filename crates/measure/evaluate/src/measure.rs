@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rampart_domain::{Domain, DomainError, Start};
 use rampart_model::{
-    Batch, CpuSet, MEASUREMENT_SCHEMA_VERSION, Measurement, MeterEvent, MeterPlan, Nanos,
+    Batch, CpuSet, MEASUREMENT_SCHEMA_VERSION, Measurement, MeterEvent, MeterSettings, Nanos,
 };
 
 use crate::EvaluateError;
@@ -39,7 +39,7 @@ pub struct MeasureContext<'a> {
 /// If the meter is refused what the plan asks for, or a file cannot be written.
 pub fn measure(
     domain: &dyn Domain,
-    plan: &MeterPlan,
+    plan: &MeterSettings,
     context: &MeasureContext<'_>,
     heard: &mut dyn FnMut(Option<&Batch>),
     stop: &AtomicBool,

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use rampart_model::{ExperimentPlan, Nanos};
+use rampart_model::{EvaluationSettings, Nanos};
 
 use crate::Progress;
 use crate::measuring_costs::MeasuringCosts;
@@ -23,7 +23,7 @@ pub(crate) struct ProgressEstimate {
 impl ProgressEstimate {
     /// Of a plan with so many runs and these rounds, on a machine of these costs.
     pub(crate) fn new(
-        plan: &ExperimentPlan,
+        plan: &EvaluationSettings,
         runs: usize,
         rounds: &[PlannedRound],
         costs: &MeasuringCosts,

@@ -2,9 +2,9 @@
 //! From a machine and a wish to a matrix: which domains, on which CPUs, for how long. Pure.
 
 use rampart_model::{
-    Availability, Condition, CpuSet, DomainPlan, DomainSelection, ExperimentPlan, Finding,
-    GuestRole, LoadKind, LoadLocation, Machine, MeasuredPlan, MeterKind, MeterPlan, Nanos,
-    NotMeasured, PlanEffects, SchedulingPolicy, Severity, TransferPlan,
+    Availability, Condition, CpuSet, DomainSelection, EvaluatedDomain, EvaluationSettings, Finding,
+    GuestRole, LoadKind, LoadLocation, Machine, MeasuredPlan, MeterKind, MeterSettings, Nanos,
+    NotMeasured, PlanEffects, SchedulingPolicy, Severity, TransferSettings,
 };
 use rampart_stats::EFFECT_TOLERANCE;
 
@@ -55,9 +55,9 @@ const WARM_UP: Nanos = Nanos::from_millis(300);
 #[derive(Debug, Clone)]
 pub struct Proposal {
     /// The matrix.
-    pub plan: ExperimentPlan,
+    pub plan: EvaluationSettings,
     /// Guests that are up and loaded for the whole evaluation and not measured.
-    pub neighbours: Vec<DomainPlan>,
+    pub neighbours: Vec<EvaluatedDomain>,
     /// What was left out, and why.
     pub not_measured: Vec<NotMeasured>,
     /// What of the plan is compared, still without figures; none where nothing is.
@@ -115,7 +115,7 @@ pub fn propose(
     let interval = request.interval.unwrap_or(costs.interval);
     let deadline = request.deadline.unwrap_or(interval);
     let pairs = meters.iter().flat_map(|meter| {
-        let measuring = |domain: &&DomainPlan| meter.measures_in(&domain.selection);
+        let measuring = |domain: &&EvaluatedDomain| meter.measures_in(&domain.selection);
         domains.iter().filter(measuring)
     });
     let cells = (pairs.count() * conditions.len()) as u64;
@@ -143,7 +143,7 @@ pub fn propose(
         .map(|kind| meter_plan(kind, request, run_duration, (interval, deadline)))
         .collect::<Vec<_>>();
     for meter in &meters {
-        let plan = MeterPlan {
+        let plan = MeterSettings {
             cpus: locations.real_time.clone(),
             ..meter.clone()
         };
@@ -159,7 +159,7 @@ pub fn propose(
         ..PlanEffects::default()
     });
     Ok(Proposal {
-        plan: ExperimentPlan {
+        plan: EvaluationSettings {
             transfer,
             measured: request.plan.as_ref().map(|plan| MeasuredPlan {
                 file: plan.file.clone(),
@@ -188,7 +188,7 @@ pub fn propose(
 /// The meters, and where one of them cannot measure.
 fn meters(
     request: &Request,
-    domains: &[DomainPlan],
+    domains: &[EvaluatedDomain],
     not_measured: &mut Vec<NotMeasured>,
 ) -> Result<Vec<MeterKind>, EvaluateError> {
     if request.meters.is_empty() {
@@ -197,7 +197,7 @@ fn meters(
     let mut measuring = Vec::new();
     let mut left_out = Vec::new();
     for meter in &request.meters {
-        let (can, cannot): (Vec<&DomainPlan>, Vec<&DomainPlan>) = domains
+        let (can, cannot): (Vec<&EvaluatedDomain>, Vec<&EvaluatedDomain>) = domains
             .iter()
             .partition(|domain| meter.measures_in(&domain.selection));
         left_out.extend(cannot.into_iter().map(|domain| NotMeasured {
@@ -230,9 +230,9 @@ fn meter_plan(
     request: &Request,
     duration: Nanos,
     (interval, deadline): (Nanos, Nanos),
-) -> MeterPlan {
-    let defaults = MeterPlan::new(kind, CpuSet::new());
-    MeterPlan {
+) -> MeterSettings {
+    let defaults = MeterSettings::new(kind, CpuSet::new());
+    MeterSettings {
         policy: request.policy.unwrap_or(defaults.policy),
         duration,
         warm_up: WARM_UP,
@@ -248,7 +248,7 @@ fn meter_plan(
 struct Places {
     real_time: CpuSet,
     housekeeping: CpuSet,
-    domains: Vec<DomainPlan>,
+    domains: Vec<EvaluatedDomain>,
     findings: Vec<Finding>,
 }
 
@@ -317,8 +317,8 @@ fn places(
     })
 }
 
-fn domain_plan(name: String, availability: &Availability, cpus: CpuSet) -> DomainPlan {
-    DomainPlan {
+fn domain_plan(name: String, availability: &Availability, cpus: CpuSet) -> EvaluatedDomain {
+    EvaluatedDomain {
         name,
         selection: availability.domain,
         cpus,
@@ -329,7 +329,7 @@ fn domain_plan(name: String, availability: &Availability, cpus: CpuSet) -> Domai
 }
 
 /// The neighbours on the housekeeping CPUs.
-fn planned(neighbours: Named<'_>, housekeeping: &CpuSet) -> Vec<DomainPlan> {
+fn planned(neighbours: Named<'_>, housekeeping: &CpuSet) -> Vec<EvaluatedDomain> {
     neighbours
         .into_iter()
         .map(|(name, availability)| domain_plan(name, availability, housekeeping.clone()))
@@ -337,7 +337,7 @@ fn planned(neighbours: Named<'_>, housekeeping: &CpuSet) -> Vec<DomainPlan> {
 }
 
 /// A neighbour, which is told of because all figures are with it.
-fn told_neighbour(neighbour: &DomainPlan) -> Finding {
+fn told_neighbour(neighbour: &EvaluatedDomain) -> Finding {
     Finding::new(
         Severity::Note,
         neighbour.name.as_str(),
@@ -477,15 +477,15 @@ fn undisturbed(why: &str, fix: &str) -> NotMeasured {
 fn disturbances(
     wishes: Option<&[DisturbanceRequest]>,
     request: &Request,
-    domains: &[DomainPlan],
+    domains: &[EvaluatedDomain],
     (total, cells, interval): (Nanos, u64, Nanos),
     costs: &MeasuringCosts,
     not_measured: &mut Vec<NotMeasured>,
-) -> Result<Option<TransferPlan>, EvaluateError> {
+) -> Result<Option<TransferSettings>, EvaluateError> {
     let Some(wishes) = wishes else {
         return Ok(None);
     };
-    let defaults = MeterPlan::new(MeterKind::Wakeup, CpuSet::new());
+    let defaults = MeterSettings::new(MeterKind::Wakeup, CpuSet::new());
     let planned = transfers::plan(&TransferRequest {
         domains,
         wishes,

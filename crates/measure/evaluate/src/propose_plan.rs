@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use rampart_model::{
-    Availability, CpuSet, DomainKind, DomainPlan, DomainSelection, Finding, GuestRole, NotMeasured,
-    PlannedDomain, ResolvedDomain, Severity,
+    Availability, CpuSet, DomainKind, DomainSelection, EvaluatedDomain, Finding, GuestRole,
+    NotMeasured, PlannedDomain, ResolvedDomain, Severity,
 };
 
 use crate::EvaluateError;
@@ -19,9 +19,9 @@ const ALWAYS: [&str; 2] = ["host", "vm:noisy"];
 pub(crate) struct PlanPlaces {
     pub(crate) real_time: CpuSet,
     pub(crate) housekeeping: CpuSet,
-    pub(crate) domains: Vec<DomainPlan>,
+    pub(crate) domains: Vec<EvaluatedDomain>,
     /// NoisyGuests that were named.
-    pub(crate) neighbours: Vec<DomainPlan>,
+    pub(crate) neighbours: Vec<EvaluatedDomain>,
     pub(crate) findings: Vec<Finding>,
 }
 
@@ -102,7 +102,7 @@ pub(crate) fn plan_places(
     }
     let neighbours = match (wants_neighbour, available(availability, noisy)) {
         (false, _) => Vec::new(),
-        (true, Ok(description)) => vec![DomainPlan {
+        (true, Ok(description)) => vec![EvaluatedDomain {
             name: noisy.to_string(),
             selection: noisy,
             cpus: housekeeping.clone(),
@@ -227,8 +227,8 @@ fn measured(
     selection: DomainSelection,
     planned: Option<&PlannedDomain>,
     description: String,
-) -> DomainPlan {
-    DomainPlan {
+) -> EvaluatedDomain {
+    EvaluatedDomain {
         name: domain.name.clone(),
         selection,
         cpus: domain.cpus.clone(),
@@ -241,12 +241,12 @@ fn measured(
 /// The housekeeping CPUs, as many as the smallest domain has, so that maxima over CPUs compare.
 fn host_beside(
     housekeeping: &CpuSet,
-    domains: &[DomainPlan],
+    domains: &[EvaluatedDomain],
     availability: &[Availability],
-) -> DomainPlan {
+) -> EvaluatedDomain {
     let selection = DomainSelection::of(DomainKind::Host);
     let count = domains.iter().map(|domain| domain.cpus.len()).min();
-    DomainPlan {
+    EvaluatedDomain {
         name: selection.to_string(),
         selection,
         cpus: host_cpus(housekeeping, count.unwrap_or(1)),

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use rampart_domain::{Domain, DomainError, Running, Start};
 use rampart_load::Load;
 use rampart_model::{
-    Condition, CpuSet, DomainKind, EffectiveSettings, Finding, LoadRecord, MeterEvent, MeterPlan,
-    Nanos, Run, Severity, ThreadOutcome,
+    Condition, CpuSet, DomainKind, EffectiveSettings, Finding, LoadRecord, MeterEvent,
+    MeterSettings, Nanos, Run, Severity, ThreadOutcome,
 };
 
 use crate::collect::Collected;
@@ -45,7 +45,7 @@ pub(crate) struct RunRequest<'a> {
     pub(crate) name: &'a str,
     /// Whether it may stay up for its next run.
     pub(crate) stay_up: bool,
-    pub(crate) plan: &'a MeterPlan,
+    pub(crate) plan: &'a MeterSettings,
     pub(crate) condition: Condition,
     pub(crate) others: &'a CpuSet,
     pub(crate) housekeeping: &'a CpuSet,
@@ -229,7 +229,7 @@ pub(crate) fn make_run(
 fn listen(
     running: &mut dyn Running,
     load: &mut Load,
-    (plan, patience): (&MeterPlan, Duration),
+    (plan, patience): (&MeterSettings, Duration),
     log: &mut HistogramLog,
     heard: &mut Heard,
     tick: &mut dyn FnMut(),
@@ -380,7 +380,7 @@ mod tests {
 
         fn stop(&mut self) {}
 
-        fn rearm(&mut self, _: &MeterPlan) -> Result<bool, DomainError> {
+        fn rearm(&mut self, _: &MeterSettings) -> Result<bool, DomainError> {
             Ok(false)
         }
 
@@ -401,11 +401,11 @@ mod tests {
         }
     }
 
-    fn plan() -> MeterPlan {
-        MeterPlan {
+    fn plan() -> MeterSettings {
+        MeterSettings {
             duration: Nanos::ZERO,
             warm_up: Nanos::ZERO,
-            ..MeterPlan::new(MeterKind::Wakeup, CpuSet::new())
+            ..MeterSettings::new(MeterKind::Wakeup, CpuSet::new())
         }
     }
 

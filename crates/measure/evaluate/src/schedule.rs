@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! In what order the entries of the matrix are measured. Pure.
 
-use rampart_model::{ExperimentPlan, VariantPlan};
+use rampart_model::{EvaluationSettings, VariantSettings};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
@@ -29,7 +29,7 @@ pub struct MatrixEntry {
 /// order of the one before (A B, B A): what drifts slowly meets every leg alike, and the plan is
 /// switched no more often than needed.
 #[must_use]
-pub fn schedule(plan: &ExperimentPlan) -> Vec<MatrixEntry> {
+pub fn schedule(plan: &EvaluationSettings) -> Vec<MatrixEntry> {
     let mut generator = rand_pcg::Pcg64Mcg::seed_from_u64(plan.seed);
     let mut order = Vec::new();
     let mut variants = Vec::new();
@@ -48,7 +48,7 @@ pub fn schedule(plan: &ExperimentPlan) -> Vec<MatrixEntry> {
 
 /// Every entry once.
 fn visit(
-    plan: &ExperimentPlan,
+    plan: &EvaluationSettings,
     variant: usize,
     generator: &mut rand_pcg::Pcg64Mcg,
     order: &mut Vec<MatrixEntry>,
@@ -76,7 +76,7 @@ fn visit(
 
 /// The legs of one repetition in random order, the one that comes several times evenly among the
 /// others.
-fn legs_in_turn(variants: &[VariantPlan], generator: &mut rand_pcg::Pcg64Mcg) -> Vec<usize> {
+fn legs_in_turn(variants: &[VariantSettings], generator: &mut rand_pcg::Pcg64Mcg) -> Vec<usize> {
     let Some((first, rest)) = variants.split_first() else {
         return vec![0];
     };
@@ -99,13 +99,13 @@ fn legs_in_turn(variants: &[VariantPlan], generator: &mut rand_pcg::Pcg64Mcg) ->
 mod tests {
     use super::*;
     use rampart_model::{
-        Condition, CpuSet, DomainKind, DomainPlan, DomainSelection, LoadKind, LoadLocation,
-        MeterKind, MeterPlan, Nanos, PlanVariant,
+        Condition, CpuSet, DomainKind, DomainSelection, EvaluatedDomain, LoadKind, LoadLocation,
+        MeterKind, MeterSettings, Nanos, PlanVariant,
     };
     use std::collections::BTreeSet;
 
-    fn plan(domains: usize, repetitions: u32, seed: u64) -> ExperimentPlan {
-        let domain = |number: usize| DomainPlan {
+    fn plan(domains: usize, repetitions: u32, seed: u64) -> EvaluationSettings {
+        let domain = |number: usize| EvaluatedDomain {
             policy: None,
             deadline: None,
             name: number.to_string(),
@@ -118,13 +118,13 @@ mod tests {
             cpus: CpuSet::new(),
             description: String::new(),
         };
-        ExperimentPlan {
+        EvaluationSettings {
             measured: None,
             variants: Vec::new(),
             transfer: None,
             housekeeping: CpuSet::new(),
             domains: (0..domains).map(domain).collect(),
-            meters: vec![MeterPlan::new(MeterKind::Wakeup, CpuSet::new())],
+            meters: vec![MeterSettings::new(MeterKind::Wakeup, CpuSet::new())],
             conditions: vec![
                 Condition::IDLE,
                 Condition {
@@ -147,7 +147,7 @@ mod tests {
         let mut plan = plan(3, 2, 7);
         plan.domains[1].selection = DomainSelection::of(DomainKind::Cell);
         plan.meters
-            .push(MeterPlan::new(MeterKind::Mmio, CpuSet::new()));
+            .push(MeterSettings::new(MeterKind::Mmio, CpuSet::new()));
         let order = schedule(&plan);
         let of = |meter| order.iter().filter(move |entry| entry.meter == meter);
         assert_eq!(of(0).count(), 3 * 2 * 2);
@@ -173,31 +173,31 @@ mod tests {
         }
     }
 
-    fn compared(others: usize, visits: u32, repetitions: u32, seed: u64) -> ExperimentPlan {
+    fn compared(others: usize, visits: u32, repetitions: u32, seed: u64) -> EvaluationSettings {
         let change = |number: usize| rampart_model::PlanChange {
             kind: rampart_model::StepKind::Knob,
             name: number.to_string(),
             title: String::new(),
         };
-        let after = VariantPlan {
+        let after = VariantSettings {
             variant: PlanVariant::After,
             visits,
         };
-        let rest = (0..others).map(|number| VariantPlan {
+        let rest = (0..others).map(|number| VariantSettings {
             variant: match number {
                 0 => PlanVariant::Before,
                 _ => PlanVariant::Without(change(number)),
             },
             visits: 1,
         });
-        ExperimentPlan {
+        EvaluationSettings {
             variants: [after].into_iter().chain(rest).collect(),
             ..plan(2, repetitions, seed)
         }
     }
 
     /// The legs in the order of their turns, equal neighbours within a turn counted once.
-    fn turns(plan: &ExperimentPlan) -> Vec<usize> {
+    fn turns(plan: &EvaluationSettings) -> Vec<usize> {
         schedule(plan)
             .chunks(plan.domains.len() * plan.conditions.len())
             .map(|visit| {

@@ -5,7 +5,7 @@
 //! is written down in `docs/verdicts.md`.
 
 use rampart_model::{
-    ComparisonEntry, DomainKernel, DomainPlan, ExperimentPlan, Question, Side, Verdict,
+    ComparisonEntry, DomainKernel, EvaluatedDomain, EvaluationSettings, Question, Side, Verdict,
     VerdictOutcome,
 };
 
@@ -95,8 +95,8 @@ fn named(verdicts: &[&Verdict]) -> String {
 /// The answer with its evidence; none where no block of or in this domain was judged. Where times
 /// are `emulated`, loads decide nothing, and blocks answer alone.
 pub(crate) fn separation(
-    plan: &ExperimentPlan,
-    domain: &DomainPlan,
+    plan: &EvaluationSettings,
+    domain: &EvaluatedDomain,
     verdicts: &[Verdict],
     emulated: bool,
 ) -> Option<ComparisonEntry> {
@@ -114,8 +114,8 @@ pub(crate) fn separation(
 /// Pairs of this domain with others of the plan that no verdict is about: the other's name where
 /// neither direction was measured, else the disturbance.
 fn not_measured(
-    plan: &ExperimentPlan,
-    domain: &DomainPlan,
+    plan: &EvaluationSettings,
+    domain: &EvaluatedDomain,
     inward: &[&Verdict],
     outward: &[&Verdict],
     word: &str,
@@ -144,7 +144,11 @@ fn not_measured(
 }
 
 /// What is missing about loads before it can be said that none reaches across.
-fn open_about_loads(plan: &ExperimentPlan, domain: &DomainPlan, walls: &Walls<'_>) -> Vec<String> {
+fn open_about_loads(
+    plan: &EvaluationSettings,
+    domain: &EvaluatedDomain,
+    walls: &Walls<'_>,
+) -> Vec<String> {
     let (inward, outward): (Vec<&Verdict>, Vec<&Verdict>) = walls
         .loads
         .iter()
@@ -166,8 +170,8 @@ fn open_about_loads(plan: &ExperimentPlan, domain: &DomainPlan, walls: &Walls<'_
 }
 
 fn answer(
-    plan: &ExperimentPlan,
-    domain: &DomainPlan,
+    plan: &EvaluationSettings,
+    domain: &EvaluatedDomain,
     walls: &Walls<'_>,
     emulated: bool,
 ) -> (&'static str, VerdictOutcome, String) {

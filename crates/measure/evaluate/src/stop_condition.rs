@@ -6,7 +6,7 @@ use std::cell::OnceCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rampart_model::{DomainPlan, DomainProgram, Finding, Nanos, Severity};
+use rampart_model::{DomainProgram, EvaluatedDomain, Finding, Nanos, Severity};
 
 /// What was planned may take so many times as long.
 const PATIENCE: u32 = 4;
@@ -87,10 +87,10 @@ impl<'a> StopCondition<'a> {
 /// The longest that an evaluation of these domains may take which is planned for `planned`.
 pub(crate) fn longest<'p>(
     planned: Duration,
-    domains: impl IntoIterator<Item = &'p DomainPlan>,
+    domains: impl IntoIterator<Item = &'p EvaluatedDomain>,
     emulated: bool,
 ) -> Duration {
-    let start = |domain: &DomainPlan| match domain.selection.kind.program() {
+    let start = |domain: &EvaluatedDomain| match domain.selection.kind.program() {
         DomainProgram::Guest if emulated => EMULATED_GUEST_START,
         DomainProgram::Guest => GUEST_START,
         _ => START,
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn guests_have_the_time_that_they_need() {
-        let domain = |kind| DomainPlan {
+        let domain = |kind| EvaluatedDomain {
             policy: None,
             deadline: None,
             name: String::new(),

@@ -3,8 +3,8 @@
 //! then blocks. Pure.
 
 use rampart_model::{
-    DisturbanceKind, DomainPlan, ExperimentPlan, MeterKind, Question, Record, Side, Verdict,
-    VerdictFigures, VerdictOutcome,
+    DisturbanceKind, EvaluatedDomain, EvaluationSettings, MeterKind, Question, Record, Side,
+    Verdict, VerdictFigures, VerdictOutcome,
 };
 
 use crate::comparison::Asked;
@@ -13,8 +13,8 @@ use crate::statements::{factor, grouped, quantile_name};
 /// The sentence of a domain. Where the machine or the domain is emulated, `times` is false, and no
 /// part of it rests on one.
 pub(crate) fn sentence(
-    plan: &ExperimentPlan,
-    domain: &DomainPlan,
+    plan: &EvaluationSettings,
+    domain: &EvaluatedDomain,
     records: &[Record],
     verdicts: &[Verdict],
     meter: MeterKind,
@@ -72,7 +72,11 @@ fn same_part(same: &Asked<'_>) -> String {
 }
 
 /// What blocks did to it: those in other domains, and those that the host's kernel makes under it.
-fn blocks_parts(plan: &ExperimentPlan, domain: &DomainPlan, verdicts: &[Verdict]) -> Vec<String> {
+fn blocks_parts(
+    plan: &EvaluationSettings,
+    domain: &EvaluatedDomain,
+    verdicts: &[Verdict],
+) -> Vec<String> {
     let blocks = verdicts
         .iter()
         .filter(|verdict| verdict.domain == domain.name)
@@ -93,7 +97,7 @@ fn blocks_parts(plan: &ExperimentPlan, domain: &DomainPlan, verdicts: &[Verdict]
     } else if open {
         parts.push("whether blocks elsewhere stop it is not decided".to_owned());
     } else if !elsewhere.is_empty() {
-        let watched = |other: &&DomainPlan| {
+        let watched = |other: &&EvaluatedDomain| {
             other.name != domain.name && elsewhere.iter().any(|(_, by)| by.domain == other.name)
         };
         let names: Vec<&str> = plan

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use rampart_evaluate::{BatchesByRecord, Evidence, judge_effects};
 use rampart_model::{
     ChangeOutcome, Condition, CpuId, CpuSet, Distribution, DomainKind, EffectOutcome,
-    ExperimentPlan, Exposure, MeterKind, MeterPlan, Nanos, PlanChange, PlanEffects, PlanVariant,
-    Record, StepKind, VariantPlan, VariantRecord,
+    EvaluationSettings, Exposure, MeterKind, MeterSettings, Nanos, PlanChange, PlanEffects,
+    PlanVariant, Record, StepKind, VariantRecord, VariantSettings,
 };
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -43,7 +43,7 @@ fn record(variant: &PlanVariant, runs: usize) -> Record {
         id: format!("{}press/wakeup/idle", variant.prefix()),
         domain: "press".to_owned(),
         kind: DomainKind::Task,
-        plan: MeterPlan::new(MeterKind::Wakeup, CpuSet::single(CpuId(1))),
+        plan: MeterSettings::new(MeterKind::Wakeup, CpuSet::single(CpuId(1))),
         condition: Condition::IDLE,
         exposure: Exposure {
             samples: runs as u64 * 12_000,
@@ -80,10 +80,10 @@ fn judged(variants: &[(PlanVariant, f64)], count: usize, emulated: bool) -> Plan
     let all = [&PlanVariant::After]
         .into_iter()
         .chain(variants.iter().map(|variant| &variant.0));
-    let plan = ExperimentPlan {
+    let plan = EvaluationSettings {
         measured: None,
         variants: all
-            .map(|variant| VariantPlan {
+            .map(|variant| VariantSettings {
                 variant: variant.clone(),
                 visits: 1,
             })

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 use rampart_evaluate::{BatchesByRecord, Evidence, Judged, judge};
 use rampart_model::{
-    Condition, CpuId, CpuRecord, CpuSet, Distribution, DomainKind, DomainPlan, DomainSelection,
-    ExperimentPlan, Exposure, LoadKind, LoadLocation, MeterKind, MeterPlan, Nanos, Question,
-    Record, Series, SeriesRecord, Verdict, VerdictFigures, VerdictOutcome,
+    Condition, CpuId, CpuRecord, CpuSet, Distribution, DomainKind, DomainSelection,
+    EvaluatedDomain, EvaluationSettings, Exposure, LoadKind, LoadLocation, MeterKind,
+    MeterSettings, Nanos, Question, Record, Series, SeriesRecord, Verdict, VerdictFigures,
+    VerdictOutcome,
 };
 
 const CPU_LOAD: Condition = Condition {
@@ -15,8 +16,8 @@ const CPU_LOAD: Condition = Condition {
     location: Some(LoadLocation::Others),
 };
 
-fn plan(deadline: Nanos) -> ExperimentPlan {
-    let domain = |kind: DomainKind| DomainPlan {
+fn plan(deadline: Nanos) -> EvaluationSettings {
+    let domain = |kind: DomainKind| EvaluatedDomain {
         policy: None,
         deadline: None,
         name: kind.word().to_owned(),
@@ -29,13 +30,16 @@ fn plan(deadline: Nanos) -> ExperimentPlan {
         cpus: CpuSet::single(CpuId(1)),
         description: String::new(),
     };
-    ExperimentPlan {
+    EvaluationSettings {
         measured: None,
         variants: Vec::new(),
         transfer: None,
         housekeeping: CpuSet::single(CpuId(0)),
         domains: vec![domain(DomainKind::Host), domain(DomainKind::Task)],
-        meters: vec![MeterPlan::new(MeterKind::Wakeup, CpuSet::single(CpuId(1)))],
+        meters: vec![MeterSettings::new(
+            MeterKind::Wakeup,
+            CpuSet::single(CpuId(1)),
+        )],
         conditions: vec![Condition::IDLE, CPU_LOAD],
         repetitions: 3,
         run_duration: Nanos::from_secs(10),
@@ -89,7 +93,7 @@ fn add(
         id,
         domain: kind.word().to_owned(),
         kind,
-        plan: MeterPlan::new(MeterKind::Wakeup, CpuSet::single(CpuId(1))),
+        plan: MeterSettings::new(MeterKind::Wakeup, CpuSet::single(CpuId(1))),
         condition,
         exposure: Exposure {
             samples: whole.samples,
@@ -125,7 +129,7 @@ fn verdict<'a>(judged: &'a Judged, question: Question, record: &str) -> &'a Verd
 
 /// Judges records alone.
 fn judge_records(
-    plan: &ExperimentPlan,
+    plan: &EvaluationSettings,
     records: &[Record],
     batches: &Batches,
     emulated: bool,

@@ -4,7 +4,7 @@
 use rampart_evaluate::{DisturbanceRequest, EvaluateError, Proposal, Request, propose};
 use rampart_host::{MachineRoot, read_machine};
 use rampart_model::{
-    Availability, Cpu, CpuId, CpuSet, DomainKind, DomainSelection, ExperimentPlan, GuestRole,
+    Availability, Cpu, CpuId, CpuSet, DomainKind, DomainSelection, EvaluationSettings, GuestRole,
     Machine, MeterKind, Nanos, SchedulingPolicy,
 };
 
@@ -70,7 +70,7 @@ fn proposed(machine: &Machine, request: &Request) -> Proposal {
 }
 
 /// `host 0-1`
-fn placed(plan: &ExperimentPlan) -> Vec<String> {
+fn placed(plan: &EvaluationSettings) -> Vec<String> {
     plan.domains
         .iter()
         .map(|domain| format!("{} {}", domain.name, domain.cpus))

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rampart_host::{OnParentExit, Shield, end_child, spawn_tied};
 use rampart_model::{
-    BLOCKER_PROTOCOL_VERSION, BlockKind, BlockPlan, BlockSpan, BlockerEvent, BlockerRequest,
+    BLOCKER_PROTOCOL_VERSION, BlockKind, BlockSettings, BlockSpan, BlockerEvent, BlockerRequest,
     BlocksMade, Finding, Nanos,
 };
 
@@ -77,7 +77,7 @@ enum Program {
 /// A program that stops CPUs. Dropping it ends the program, and the blocks with it.
 pub struct Blocks {
     name: String,
-    plan: BlockPlan,
+    plan: BlockSettings,
     kind: BlockKind,
     longest: Nanos,
     findings: Vec<Finding>,
@@ -104,7 +104,7 @@ impl Blocks {
     ///
     /// # Errors
     /// If the program cannot be started, or refuses the plan.
-    pub fn start(meter: &Path, plan: &BlockPlan) -> Result<Self, BlocksError> {
+    pub fn start(meter: &Path, plan: &BlockSettings) -> Result<Self, BlocksError> {
         Self::start_within(meter, plan, None)
     }
 
@@ -115,7 +115,7 @@ impl Blocks {
     /// As [`Blocks::start`]; also if the shield does not let it in.
     pub fn start_within(
         meter: &Path,
-        plan: &BlockPlan,
+        plan: &BlockSettings,
         shield: Option<&Shield>,
     ) -> Result<Self, BlocksError> {
         let name = format!("{} block", meter.display());
@@ -173,7 +173,7 @@ impl Blocks {
         input: Box<dyn Write + Send>,
         output: Box<dyn Read + Send>,
         handle: Box<dyn Send>,
-        plan: &BlockPlan,
+        plan: &BlockSettings,
     ) -> Result<Self, BlocksError> {
         let program = Program::Elsewhere { _handle: handle };
         let mut blocks = Self::new(name.to_owned(), plan, Some(input), Some(output), program);
@@ -183,7 +183,7 @@ impl Blocks {
 
     fn new(
         name: String,
-        plan: &BlockPlan,
+        plan: &BlockSettings,
         input: Option<Box<dyn Write + Send>>,
         output: Option<impl Read + Send + 'static>,
         program: Program,
@@ -454,8 +454,8 @@ mod tests {
     use super::*;
     use rampart_model::{BlockSpread, CpuId, CpuSet, Refusal, RefusalKind, Severity};
 
-    fn plan() -> BlockPlan {
-        BlockPlan {
+    fn plan() -> BlockSettings {
+        BlockSettings {
             cpus: CpuSet::single(CpuId(1)),
             length: Nanos(1000),
             count: 2,

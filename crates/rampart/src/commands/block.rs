@@ -12,8 +12,8 @@ use indicatif::ProgressBar;
 use rampart_host::{MachineRoot, read_machine};
 use rampart_load::{Blocks, BlocksError, BlocksOutcome, BlocksProgress};
 use rampart_model::{
-    BLOCKING_SCHEMA_VERSION, BlockKind, BlockPlan, BlockSpan, BlockSpread, Blocking, CpuId, CpuSet,
-    ExitCode, Nanos, plural,
+    BLOCKING_SCHEMA_VERSION, BlockKind, BlockSettings, BlockSpan, BlockSpread, Blocking, CpuId,
+    CpuSet, ExitCode, Nanos, plural,
 };
 
 use crate::arguments::ShowProgress;
@@ -114,12 +114,12 @@ impl BlockOptions {
     }
 
     /// The plan; where no CPU is named for the last one that may be used.
-    pub(crate) fn plan(&self) -> Result<BlockPlan, Failure> {
+    pub(crate) fn plan(&self) -> Result<BlockSettings, Failure> {
         let cpus = match &self.cpus {
             Some(cpus) => cpus.clone(),
             None => last_usable_cpu(),
         };
-        let plan = BlockPlan {
+        let plan = BlockSettings {
             cpus,
             length: self.length,
             count: self.count,
@@ -193,7 +193,7 @@ pub(crate) fn run(arguments: &BlockArguments) -> Result<ExitCode, Failure> {
 }
 
 /// Gets the blocks ready, and says what is about to be done to the machine.
-pub(crate) fn begin(program: &Path, plan: &BlockPlan) -> Result<Blocks, Failure> {
+pub(crate) fn begin(program: &Path, plan: &BlockSettings) -> Result<Blocks, Failure> {
     let blocks = Blocks::start(program, plan)?;
     let how = match blocks.kind() {
         BlockKind::Module => "the kernel module blocksys: interrupts and preemption off",
@@ -214,7 +214,7 @@ pub(crate) fn begin(program: &Path, plan: &BlockPlan) -> Result<Blocks, Failure>
 /// Waits until all blocks were made, or an early end was asked for.
 fn follow(
     blocks: &mut Blocks,
-    plan: &BlockPlan,
+    plan: &BlockSettings,
     (style, bar): (Style, &ProgressBar),
     stop: &AtomicBool,
 ) -> Result<(), BlocksError> {
@@ -253,7 +253,7 @@ fn follow(
     }
 }
 
-fn text(plan: &BlockPlan, outcome: &BlocksOutcome) -> String {
+fn text(plan: &BlockSettings, outcome: &BlocksOutcome) -> String {
     let mut text = format!(
         "{} of {} blocks of {} by {}, {} pauses of {}, seed {}\n",
         outcome.count,

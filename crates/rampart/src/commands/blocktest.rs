@@ -10,9 +10,9 @@ use rampart_evaluate::{BlocktestLatencies, MeasureContext, measure};
 use rampart_host::{MachineRoot, read_machine};
 use rampart_load::{Blocks, BlocksError, BlocksProgress};
 use rampart_model::{
-    BLOCKTEST_SCHEMA_VERSION, Batch, BlockPlan, Blocktest, BlocktestCpu, BlocktestTransfer, CpuSet,
-    DomainKind, DomainSelection, ExitCode, MeterKind, MeterPlan, Nanos, Phase, SchedulingPolicy,
-    plural,
+    BLOCKTEST_SCHEMA_VERSION, Batch, BlockSettings, Blocktest, BlocktestCpu, BlocktestTransfer,
+    CpuSet, DomainKind, DomainSelection, ExitCode, MeterKind, MeterSettings, Nanos, Phase,
+    SchedulingPolicy, plural,
 };
 
 use super::block::{self, BlockOptions};
@@ -139,9 +139,13 @@ pub(crate) fn run(arguments: &BlocktestArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::of_work(outcome.count >= plan.count))
 }
 
-fn meter_plan(arguments: &BlocktestArguments, plan: &BlockPlan, watched: &CpuSet) -> MeterPlan {
-    let usual = MeterPlan::new(MeterKind::Wakeup, watched.clone());
-    MeterPlan {
+fn meter_plan(
+    arguments: &BlocktestArguments,
+    plan: &BlockSettings,
+    watched: &CpuSet,
+) -> MeterSettings {
+    let usual = MeterSettings::new(MeterKind::Wakeup, watched.clone());
+    MeterSettings {
         policy: arguments.policy,
         interval: arguments.interval,
         timeline: Some(SLOT),
@@ -166,7 +170,7 @@ struct Test<'a> {
 impl<'a> Test<'a> {
     fn new(
         blocks: Blocks,
-        plan: &BlockPlan,
+        plan: &BlockSettings,
         arguments: &BlocktestArguments,
         interrupted: &'a AtomicBool,
     ) -> Self {
@@ -214,7 +218,7 @@ impl<'a> Test<'a> {
     }
 }
 
-fn text(cpus: &[BlocktestCpu], plan: &BlockPlan, count: u32) -> String {
+fn text(cpus: &[BlocktestCpu], plan: &BlockSettings, count: u32) -> String {
     let mut text = format!(
         "{} stopped {} for {}; worst wakeup latency of windows with a block and without:\n",
         plan.cpus.named(),

@@ -9,8 +9,8 @@ use indicatif::ProgressBar;
 use rampart_evaluate::{MeasureContext, measure};
 use rampart_host::{MachineRoot, read_machine};
 use rampart_model::{
-    Batch, CpuId, CpuRecord, CpuSet, Distribution, ExitCode, Measurement, MeterDetail, MeterPlan,
-    Nanos, Phase, Series, ThreadOutcome, plural,
+    Batch, CpuId, CpuRecord, CpuSet, Distribution, ExitCode, Measurement, MeterDetail,
+    MeterSettings, Nanos, Phase, Series, ThreadOutcome, plural,
 };
 use rampart_present::TerminalOptions;
 
@@ -68,10 +68,10 @@ pub(crate) fn run(arguments: &Measure, colour: bool) -> Result<ExitCode, Failure
     Ok(ExitCode::of_work(!measurement.ended_early))
 }
 
-fn plan(arguments: &Measure, usable: &CpuSet) -> MeterPlan {
+fn plan(arguments: &Measure, usable: &CpuSet) -> MeterSettings {
     let cpus = arguments.cpus.as_ref().unwrap_or(usable);
-    let defaults = MeterPlan::new(arguments.meter, cpus.clone());
-    MeterPlan {
+    let defaults = MeterSettings::new(arguments.meter, cpus.clone());
+    MeterSettings {
         housekeeping: arguments.housekeeping.clone().unwrap_or_default(),
         policy: arguments.policy.unwrap_or(defaults.policy),
         duration: arguments.duration,
@@ -106,7 +106,7 @@ struct Live {
 }
 
 impl Live {
-    fn new(style: Style, plan: &MeterPlan) -> Self {
+    fn new(style: Style, plan: &MeterSettings) -> Self {
         let whole = plan.duration + plan.warm_up;
         let bar = progress::bar(style, whole.0 / 1_000_000);
         Self {
@@ -261,7 +261,7 @@ fn series_lines(
     }
 }
 
-fn thread_lines(text: &mut String, thread: &ThreadOutcome, plan: &MeterPlan, started: Nanos) {
+fn thread_lines(text: &mut String, thread: &ThreadOutcome, plan: &MeterSettings, started: Nanos) {
     let mut line = |part: String| {
         let _ = writeln!(text, "        {part}");
     };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rampart_host::Shield;
 use rampart_model::{
-    CellReport, CpuId, CpuSet, EffectiveSettings, MeterEvent, MeterPlan, Nanos, PlacedBy,
+    CellReport, CpuId, CpuSet, EffectiveSettings, MeterEvent, MeterSettings, Nanos, PlacedBy,
     SchedulingPolicy, ShieldReport, SignInMemory,
 };
 
@@ -56,19 +56,19 @@ impl Up {
     }
 
     /// The plan as the meter for it gets it.
-    fn plan_inside(&self, plan: &MeterPlan, housekeeping: &CpuSet) -> MeterPlan {
-        let plan = MeterPlan {
+    fn plan_inside(&self, plan: &MeterSettings, housekeeping: &CpuSet) -> MeterSettings {
+        let plan = MeterSettings {
             placed_by: PlacedBy::Itself,
             ..plan.clone()
         };
         match self {
-            Self::Bare(cell) => MeterPlan {
+            Self::Bare(cell) => MeterSettings {
                 housekeeping: bare::beside(housekeeping, cell.launched.cpus()),
                 // Nothing of this kernel measures.
                 policy: SchedulingPolicy::Other,
                 ..plan
             },
-            Self::Linux(cell) => MeterPlan {
+            Self::Linux(cell) => MeterSettings {
                 cpus: (0..cell.launched.cpus().len() as u32).map(CpuId).collect(),
                 housekeeping: CpuSet::new(),
                 ..plan
@@ -109,7 +109,7 @@ impl RunningCell {
         Ok(running)
     }
 
-    fn prepare(&mut self, plan: &MeterPlan) -> Result<(), DomainError> {
+    fn prepare(&mut self, plan: &MeterSettings) -> Result<(), DomainError> {
         let inside = self.up.plan_inside(plan, &self.housekeeping);
         let prepared = self.session.prepare(&inside);
         self.best_error(prepared)?;
@@ -165,7 +165,7 @@ impl Running for RunningCell {
         self.session.stop();
     }
 
-    fn rearm(&mut self, plan: &MeterPlan) -> Result<bool, DomainError> {
+    fn rearm(&mut self, plan: &MeterSettings) -> Result<bool, DomainError> {
         self.prepare(plan)?;
         Ok(true)
     }

@@ -157,7 +157,7 @@ impl Prepared {
 fn wishes(
     engine: &Engine,
     environment: &Environment,
-    plan: &rampart_model::MeterPlan,
+    plan: &rampart_model::MeterSettings,
     start: &Start<'_>,
 ) -> Wishes {
     let group = environment

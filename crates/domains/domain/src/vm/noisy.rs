@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use rampart_host::Shield;
 use rampart_model::{
-    EffectiveSettings, Finding, GuestReport, MeterEvent, MeterPlan, Nanos, Severity, ShieldReport,
+    EffectiveSettings, Finding, GuestReport, MeterEvent, MeterSettings, Nanos, Severity,
+    ShieldReport,
 };
 
 use super::guest::{self, Guest};
@@ -262,7 +263,7 @@ impl Running for RunningNeighbour {
     fn stop(&mut self) {}
 
     /// It goes on all the time.
-    fn rearm(&mut self, _plan: &MeterPlan) -> Result<bool, DomainError> {
+    fn rearm(&mut self, _plan: &MeterSettings) -> Result<bool, DomainError> {
         Ok(true)
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rampart_host::Shield;
 use rampart_model::{
-    ClockRelation, CpuSet, EffectiveSettings, Finding, GuestReport, MeterEvent, MeterPlan,
+    ClockRelation, CpuSet, EffectiveSettings, Finding, GuestReport, MeterEvent, MeterSettings,
     PlacedBy, Severity, ShieldReport,
 };
 
@@ -44,7 +44,7 @@ impl RunningGuest {
     pub(super) fn start(
         guest: Guest,
         environment: Environment,
-        plan: &MeterPlan,
+        plan: &MeterSettings,
         stay: Option<Slot>,
     ) -> Result<Self, DomainError> {
         let numbering = Numbering::of(&guest.description);
@@ -65,7 +65,7 @@ impl RunningGuest {
         Ok(running)
     }
 
-    fn prepare(&mut self, plan: &MeterPlan) -> Result<(), DomainError> {
+    fn prepare(&mut self, plan: &MeterSettings) -> Result<(), DomainError> {
         let inside = plan_inside(plan, &self.guest);
         let prepared = self.session.prepare(&inside);
         self.best_error(prepared)?;
@@ -109,8 +109,8 @@ impl RunningGuest {
 }
 
 /// The plan as the meter inside gets it: the guest's own numbers, and its own housekeeping CPU.
-fn plan_inside(plan: &MeterPlan, guest: &Guest) -> MeterPlan {
-    MeterPlan {
+fn plan_inside(plan: &MeterSettings, guest: &Guest) -> MeterSettings {
+    MeterSettings {
         cpus: guest.description.real_time_inside(),
         housekeeping: CpuSet::single(HOUSEKEEPING_INSIDE),
         placed_by: PlacedBy::Itself,
@@ -160,7 +160,7 @@ impl Running for RunningGuest {
         self.session.stop();
     }
 
-    fn rearm(&mut self, plan: &MeterPlan) -> Result<bool, DomainError> {
+    fn rearm(&mut self, plan: &MeterSettings) -> Result<bool, DomainError> {
         self.prepare(plan)?;
         Ok(true)
     }

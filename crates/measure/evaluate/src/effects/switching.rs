@@ -7,7 +7,7 @@ use std::slice;
 
 use rampart_domain::IsolationChoice;
 use rampart_model::{
-    DomainPlan, Finding, PlanChange, PlanVariant, Severity, StepKind, VariantPlan,
+    EvaluatedDomain, Finding, PlanChange, PlanVariant, Severity, StepKind, VariantSettings,
 };
 
 use super::PlanSwitch;
@@ -19,7 +19,7 @@ const FAILURES_BEFORE_GIVING_UP: u32 = 2;
 #[derive(Debug)]
 pub(crate) struct Switching<'a> {
     switch: Option<&'a dyn PlanSwitch>,
-    variants: Vec<VariantPlan>,
+    variants: Vec<VariantSettings>,
     /// The leg that the last visit was to, and whether it stands.
     present: Option<(usize, bool)>,
     /// Whether something of the plan may stand.
@@ -34,7 +34,7 @@ pub(crate) struct Switching<'a> {
 
 impl<'a> Switching<'a> {
     /// Nothing of the plan stands.
-    pub(crate) fn new(switch: Option<&'a dyn PlanSwitch>, variants: &[VariantPlan]) -> Self {
+    pub(crate) fn new(switch: Option<&'a dyn PlanSwitch>, variants: &[VariantSettings]) -> Self {
         Self {
             switch,
             variants: variants.to_vec(),
@@ -143,7 +143,7 @@ impl<'a> Switching<'a> {
     }
 
     /// The wall of a domain in a leg.
-    pub(crate) fn isolation(&self, variant: usize, domain: &DomainPlan) -> IsolationChoice {
+    pub(crate) fn isolation(&self, variant: usize, domain: &EvaluatedDomain) -> IsolationChoice {
         match self.variants.get(variant).map(|plan| &plan.variant) {
             Some(PlanVariant::Before) => IsolationChoice::Bare,
             Some(PlanVariant::Without(change))
@@ -214,7 +214,7 @@ mod tests {
         }
     }
 
-    fn variants() -> Vec<VariantPlan> {
+    fn variants() -> Vec<VariantSettings> {
         let without = |name: &str| {
             PlanVariant::Without(PlanChange {
                 kind: StepKind::Knob,
@@ -229,7 +229,7 @@ mod tests {
             without("b"),
         ]
         .into_iter()
-        .map(|variant| VariantPlan { variant, visits: 1 })
+        .map(|variant| VariantSettings { variant, visits: 1 })
         .collect()
     }
 

@@ -3,7 +3,7 @@
 
 use rampart_model::{
     ChangeStep, Finding, Nanos, NotMeasured, PlanChange, PlanVariant, Severity, StepAction,
-    StepKind, VariantPlan,
+    StepKind, VariantSettings,
 };
 
 use super::PlanRequest;
@@ -22,7 +22,7 @@ const USUAL_RUN: Nanos = Nanos::from_secs(2);
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Variants {
     /// The legs; none where nothing is compared.
-    pub(crate) variants: Vec<VariantPlan>,
+    pub(crate) variants: Vec<VariantSettings>,
     /// The changes that applying the plan makes.
     pub(crate) changes: Vec<PlanChange>,
     /// Parts of the plan that are the same in all legs.
@@ -53,13 +53,13 @@ impl Variants {
                     .map(PlanVariant::Without),
             )
             .collect();
-        let after = VariantPlan {
+        let after = VariantSettings {
             variant: PlanVariant::After,
             visits: visits(others.len()),
         };
         let others = others
             .into_iter()
-            .map(|variant| VariantPlan { variant, visits: 1 });
+            .map(|variant| VariantSettings { variant, visits: 1 });
         Self {
             variants: [after].into_iter().chain(others).collect(),
             changes,

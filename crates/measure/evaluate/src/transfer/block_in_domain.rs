@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use rampart_domain::{Inside, InsideProcess};
 use rampart_load::{Blocks, BlocksError, BlocksOutcome, BlocksProgress};
-use rampart_model::{BlockPlan, BlocksMade, CpuSet, Finding, Nanos, RefusalKind, Severity, Side};
+use rampart_model::{
+    BlockSettings, BlocksMade, CpuSet, Finding, Nanos, RefusalKind, Severity, Side,
+};
 
 use super::group::Member;
 use crate::run::reason;
@@ -15,7 +17,7 @@ use crate::run::reason;
 #[derive(Debug)]
 pub(crate) struct Blocking {
     blocks: Blocks,
-    plan: BlockPlan,
+    plan: BlockSettings,
     location: String,
     /// By the domain's own kernel.
     inside: bool,
@@ -30,7 +32,7 @@ impl Blocking {
         meter: &Path,
         member: &Member,
         side: Side,
-        plan: BlockPlan,
+        plan: BlockSettings,
     ) -> Result<Self, Finding> {
         let (mut plan, mut findings) = (plan, Vec::new());
         let inside = member
@@ -41,7 +43,7 @@ impl Blocking {
         if let Some(inside) = inside {
             plan.cpus = cpus_inside(inside, member)?;
         }
-        let start = |plan: &BlockPlan| match inside {
+        let start = |plan: &BlockSettings| match inside {
             Some(inside) => start_inside(inside, member, plan),
             None => {
                 let shield = member.running.as_ref().and_then(|running| running.shield());
@@ -51,7 +53,7 @@ impl Blocking {
         };
         let blocks = match start(&plan) {
             Err(Failure::Blocks(refused)) if is_bad_plan(&refused) => {
-                let shortest = BlockPlan {
+                let shortest = BlockSettings {
                     length: plan.length.min(Nanos::from_micros(100)),
                     ..plan.clone()
                 };
@@ -183,7 +185,11 @@ fn cpus_inside(inside: &dyn Inside, member: &Member) -> Result<CpuSet, Finding> 
         .collect()
 }
 
-fn start_inside(inside: &dyn Inside, member: &Member, plan: &BlockPlan) -> Result<Blocks, Failure> {
+fn start_inside(
+    inside: &dyn Inside,
+    member: &Member,
+    plan: &BlockSettings,
+) -> Result<Blocks, Failure> {
     let command = ["rampart-meter", "block"].map(str::to_owned);
     let InsideProcess {
         input,

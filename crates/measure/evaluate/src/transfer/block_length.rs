@@ -2,7 +2,7 @@
 //! How long blocks are, from what the machine shows when it is quiet. Pure.
 
 use rampart_model::{
-    BlockPlan, BlockSpread, CpuSet, Finding, Nanos, Severity, TransferPlan, TransferRecord,
+    BlockSettings, BlockSpread, CpuSet, Finding, Nanos, Severity, TransferRecord, TransferSettings,
 };
 
 /// What makes the blocks allows no longer ones, unless it was told otherwise.
@@ -30,7 +30,7 @@ pub(crate) struct BlockLength {
 impl BlockLength {
     /// From the quiet round before: its worst latency times the plan's factor, within the limits.
     /// None where the round does not count.
-    pub(crate) fn of(plan: &TransferPlan, quiet: &TransferRecord) -> Option<Self> {
+    pub(crate) fn of(plan: &TransferSettings, quiet: &TransferRecord) -> Option<Self> {
         if !quiet.invalid.is_empty() {
             return None;
         }
@@ -56,12 +56,12 @@ impl BlockLength {
 
     /// How long after a block its effect may still end a sample: the wakeup of the period in
     /// which it ends, as late as it may be by itself.
-    pub(crate) fn after(self, plan: &TransferPlan) -> Nanos {
+    pub(crate) fn after(self, plan: &TransferSettings) -> Nanos {
         plan.interval + self.quiet.min(self.length)
     }
 
     /// Length of a window, what is not known of the clocks apart.
-    pub(crate) fn window(self, plan: &TransferPlan) -> Nanos {
+    pub(crate) fn window(self, plan: &TransferSettings) -> Nanos {
         self.length + self.after(plan) + self.slot()
     }
 
@@ -69,14 +69,14 @@ impl BlockLength {
     pub(crate) fn plan(
         self,
         cpus: &CpuSet,
-        plan: &TransferPlan,
+        plan: &TransferSettings,
         duration: Nanos,
         seed: u64,
-    ) -> BlockPlan {
+    ) -> BlockSettings {
         let pause = Nanos(self.window(plan).0 * PAUSE_WINDOWS);
         let fitting = duration.0 / (self.length + pause).0.max(1);
         let count = fitting.clamp(FEWEST_BLOCKS, u64::from(plan.blocks).max(FEWEST_BLOCKS));
-        BlockPlan {
+        BlockSettings {
             cpus: cpus.clone(),
             length: self.length,
             count: u32::try_from(count).unwrap_or(u32::MAX),
@@ -112,8 +112,8 @@ mod tests {
     use super::*;
     use rampart_model::{CpuId, Distribution, SchedulingPolicy, Timeline, Watched};
 
-    fn plan() -> TransferPlan {
-        TransferPlan {
+    fn plan() -> TransferSettings {
+        TransferSettings {
             groups: Vec::new(),
             interval: Nanos::from_micros(500),
             policy: SchedulingPolicy::Fifo(80),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rampart_domain::{Domain, Running, Start};
 use rampart_model::{
     Batch, CellReport, ClockRelation, CpuId, CpuSet, Distribution, Finding, GuestReport,
-    MeterEvent, MeterPlan, Nanos, Phase, SchedulingPolicy, Severity, ThreadOutcome, Timeline,
+    MeterEvent, MeterSettings, Nanos, Phase, SchedulingPolicy, Severity, ThreadOutcome, Timeline,
 };
 
 use crate::failures::Failures;
@@ -96,8 +96,8 @@ impl Member {
     }
 
     /// Makes its meter wait once more inside the wall that stands; whether it does.
-    fn again(&mut self, plan: &MeterPlan) -> bool {
-        let plan = MeterPlan {
+    fn again(&mut self, plan: &MeterSettings) -> bool {
+        let plan = MeterSettings {
             cpus: self.cpus.clone(),
             policy: self.policy.unwrap_or(plan.policy),
             ..plan.clone()
@@ -199,7 +199,7 @@ struct Slots {
 
 impl Slots {
     /// For a plan: its time, and as long again as a meter may be silent.
-    fn of(plan: &MeterPlan) -> Self {
+    fn of(plan: &MeterSettings) -> Self {
         let length = plan.timeline.unwrap_or(plan.batch).max(Nanos(1));
         let longest = plan.warm_up + plan.duration + Nanos::from(GUEST_PATIENCE);
         Self {
@@ -289,7 +289,7 @@ impl Group {
         candidates: &[Candidate<'_>],
         meter: &Path,
         housekeeping: &CpuSet,
-        plan: &MeterPlan,
+        plan: &MeterSettings,
     ) -> Self {
         let mut group = Self {
             members: candidates
@@ -310,7 +310,7 @@ impl Group {
         group.order.sort_by_key(rank);
         for location in group.order.clone() {
             let candidate = &candidates[location];
-            let plan = MeterPlan {
+            let plan = MeterSettings {
                 cpus: candidate.cpus.clone(),
                 policy: candidate.policy.unwrap_or(plan.policy),
                 ..plan.clone()
@@ -342,7 +342,7 @@ impl Group {
     }
 
     /// Makes all meters wait once more, for another plan; whether they do.
-    fn again(&mut self, plan: &MeterPlan) -> bool {
+    fn again(&mut self, plan: &MeterSettings) -> bool {
         self.slots = Slots::of(plan);
         self.members.iter().all(Member::is_sound)
             && self.members.iter_mut().all(|member| member.again(plan))
@@ -508,7 +508,7 @@ impl Standing {
         candidates: &[Candidate<'_>],
         meter: &Path,
         housekeeping: &CpuSet,
-        plan: &MeterPlan,
+        plan: &MeterSettings,
     ) -> &mut Group {
         let stands = self
             .group
@@ -599,11 +599,11 @@ mod tests {
     #[test]
     fn slots_that_no_round_has_are_refused() {
         let cpus: CpuSet = "3".parse().expect("a CPU");
-        let plan = MeterPlan {
+        let plan = MeterSettings {
             duration: Nanos::from_secs(2),
             warm_up: Nanos::SECOND,
             timeline: Some(Nanos::from_millis(1)),
-            ..MeterPlan::new(rampart_model::MeterKind::Wakeup, cpus.clone())
+            ..MeterSettings::new(rampart_model::MeterKind::Wakeup, cpus.clone())
         };
         let slots = Slots::of(&plan);
         assert_eq!(slots.most, 63_000);

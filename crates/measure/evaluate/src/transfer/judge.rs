@@ -2,7 +2,7 @@
 //! Verdicts from the rounds of [`crate::transfer`]. Pure.
 
 use rampart_model::{
-    Condition, Crossed, Distribution, Disturbance, DisturbanceKind, ExperimentPlan, Exposure,
+    Condition, Crossed, Distribution, Disturbance, DisturbanceKind, EvaluationSettings, Exposure,
     Finding, GuestRole, Interval, LoadLocation, MeterKind, Nanos, Question, Side, SignedNanos,
     TransferRecord, Verdict, VerdictFigures, VerdictOutcome, Watched,
 };
@@ -38,7 +38,7 @@ impl TransferVerdicts {
     /// Every verdict: by disturbance, then by domain, in the plan's order.
     pub(crate) fn judge(
         &mut self,
-        plan: &ExperimentPlan,
+        plan: &EvaluationSettings,
         rounds: &[TransferRecord],
         emulated: bool,
     ) -> Vec<Verdict> {
@@ -68,7 +68,7 @@ impl TransferVerdicts {
 
     fn drawn(
         &mut self,
-        plan: &ExperimentPlan,
+        plan: &EvaluationSettings,
         disturbance: &Disturbance,
         rounds: &[TransferRecord],
         emulated: bool,
@@ -106,7 +106,7 @@ impl TransferVerdicts {
 /// Whether the blocks that the host's kernel makes are felt in the host itself: then it makes them
 /// under a guest too, and a guest that does not feel them stands on what is not the host's. Blocks
 /// from inside are judged before those from under.
-fn host_is_felt(plan: &ExperimentPlan, verdicts: &[Verdict]) -> bool {
+fn host_is_felt(plan: &EvaluationSettings, verdicts: &[Verdict]) -> bool {
     verdicts.iter().any(|verdict| {
         let is_host = plan
             .domains
@@ -181,7 +181,7 @@ impl<'a> Row<'a> {
     }
 
     /// What it did to each domain, in the plan's order.
-    fn verdicts(&self, plan: &ExperimentPlan, emulated: bool) -> Vec<Verdict> {
+    fn verdicts(&self, plan: &EvaluationSettings, emulated: bool) -> Vec<Verdict> {
         let resampling = Resampling {
             seed: plan.seed,
             ..Resampling::default()

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rampart_model::{
     BlocksMade, CpuSet, Disturbance, DisturbanceKind, Finding, LoadKind, LoadRecord, MeterKind,
-    MeterPlan, Nanos, Severity, Side, Timeline, TransferPlan, TransferRecord, Watched,
+    MeterSettings, Nanos, Severity, Side, Timeline, TransferRecord, TransferSettings, Watched,
 };
 
 use super::block_in_domain::Blocking;
@@ -34,7 +34,7 @@ pub(crate) struct RoundRequest<'a> {
     pub(crate) id: String,
     pub(crate) group: u32,
     pub(crate) order: u32,
-    pub(crate) plan: &'a TransferPlan,
+    pub(crate) plan: &'a TransferSettings,
     pub(crate) candidates: &'a [Candidate<'a>],
     pub(crate) disturbance: Option<&'a Disturbance>,
     /// For a quiet round or one under load.
@@ -140,12 +140,12 @@ pub(crate) fn make_round(
 }
 
 /// What is asked of every meter.
-fn meter_plan(request: &RoundRequest<'_>, is_blocks: bool) -> MeterPlan {
+fn meter_plan(request: &RoundRequest<'_>, is_blocks: bool) -> MeterSettings {
     let slot = match request.block {
         Some(length) if is_blocks => length.slot(),
         _ => COARSE_SLOT,
     };
-    MeterPlan {
+    MeterSettings {
         policy: request.plan.policy,
         interval: request.plan.interval,
         duration: if is_blocks {
@@ -156,7 +156,7 @@ fn meter_plan(request: &RoundRequest<'_>, is_blocks: bool) -> MeterPlan {
         warm_up: WARM_UP,
         batch: Nanos(slot.0 * METER_BATCH.0.div_ceil(slot.0)),
         timeline: Some(slot),
-        ..MeterPlan::new(MeterKind::Wakeup, CpuSet::new())
+        ..MeterSettings::new(MeterKind::Wakeup, CpuSet::new())
     }
 }
 

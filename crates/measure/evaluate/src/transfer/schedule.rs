@@ -3,8 +3,8 @@
 
 use rampart_load::METERS_OWN;
 use rampart_model::{
-    Disturbance, DisturbanceKind, DomainKind, DomainPlan, DomainProgram, Finding, LoadKind, Nanos,
-    Participant, SchedulingPolicy, Severity, Side, TransferGroup, TransferPlan,
+    Disturbance, DisturbanceKind, DomainKind, DomainProgram, EvaluatedDomain, Finding, LoadKind,
+    Nanos, Participant, SchedulingPolicy, Severity, Side, TransferGroup, TransferSettings,
 };
 
 use super::disturbance_request::DisturbanceRequest;
@@ -19,7 +19,7 @@ const SHORTEST_BLOCK_PERIODS: u64 = 10;
 /// What transfers are planned from.
 #[derive(Debug)]
 pub(crate) struct TransferRequest<'a> {
-    pub(crate) domains: &'a [DomainPlan],
+    pub(crate) domains: &'a [EvaluatedDomain],
     pub(crate) wishes: &'a [DisturbanceRequest],
     /// Whether the user wrote the wishes, who is then told what is senseless about them.
     pub(crate) explicit: bool,
@@ -54,7 +54,7 @@ impl TransferRequest<'_> {
 #[derive(Debug)]
 pub(crate) enum Planned {
     Transfers {
-        plan: TransferPlan,
+        plan: TransferSettings,
         /// Loads for which the time was not enough.
         left_out: Vec<(String, Finding)>,
     },
@@ -126,7 +126,7 @@ pub(crate) fn plan(wanted: &TransferRequest<'_>) -> Result<Planned, EvaluateErro
     }
     groups.retain(|group| !group.disturbances.is_empty());
     Ok(Planned::Transfers {
-        plan: TransferPlan {
+        plan: TransferSettings {
             groups,
             interval: wanted.interval,
             policy: wanted.policy,
@@ -225,7 +225,7 @@ fn count(groups: &[TransferGroup], of: impl Fn(&Disturbance) -> bool) -> usize {
 }
 
 /// `host on CPU 0, task on CPU 1`
-fn placed(domains: &[DomainPlan]) -> String {
+fn placed(domains: &[EvaluatedDomain]) -> String {
     let placed: Vec<String> = domains
         .iter()
         .map(|domain| format!("{} on {}", domain.name, domain.cpus.named()))
@@ -235,13 +235,13 @@ fn placed(domains: &[DomainPlan]) -> String {
 
 /// All domains at once where they have CPUs of their own; otherwise the host with each of the
 /// others in turn, and a finding for each pair that is never up together.
-fn groups(domains: &[DomainPlan]) -> (Vec<TransferGroup>, Vec<Finding>) {
-    let apart = |one: &DomainPlan, other: &DomainPlan| {
+fn groups(domains: &[EvaluatedDomain]) -> (Vec<TransferGroup>, Vec<Finding>) {
+    let apart = |one: &EvaluatedDomain, other: &EvaluatedDomain| {
         !one.cpus.is_empty()
             && !other.cpus.is_empty()
             && one.cpus.intersection(&other.cpus).is_empty()
     };
-    let group = |members: &[&DomainPlan]| TransferGroup {
+    let group = |members: &[&EvaluatedDomain]| TransferGroup {
         participants: members
             .iter()
             .map(|domain| Participant {
@@ -286,7 +286,7 @@ fn groups(domains: &[DomainPlan]) -> (Vec<TransferGroup>, Vec<Finding>) {
 }
 
 /// Everything that can be done to a group: blocks and loads in each, and blocks under guests.
-fn possible(group: &TransferGroup, domains: &[DomainPlan]) -> Vec<Disturbance> {
+fn possible(group: &TransferGroup, domains: &[EvaluatedDomain]) -> Vec<Disturbance> {
     let kinds = std::iter::once(DisturbanceKind::Block).chain(
         LoadKind::ALL
             .into_iter()
@@ -331,7 +331,7 @@ fn possible(group: &TransferGroup, domains: &[DomainPlan]) -> Vec<Disturbance> {
 fn check_wishes(
     wishes: &[DisturbanceRequest],
     groups: &[TransferGroup],
-    domains: &[DomainPlan],
+    domains: &[EvaluatedDomain],
 ) -> Result<(), EvaluateError> {
     for wish in wishes {
         let DisturbanceRequest::One(one) = wish else {
@@ -363,8 +363,8 @@ mod tests {
     use crate::transfer::round_time::USUAL_BLOCK_ROUND;
     use rampart_model::DomainSelection;
 
-    fn domain(name: &str, kind: DomainKind, cpus: &str) -> DomainPlan {
-        DomainPlan {
+    fn domain(name: &str, kind: DomainKind, cpus: &str) -> EvaluatedDomain {
+        EvaluatedDomain {
             policy: None,
             deadline: None,
             name: name.to_owned(),
@@ -375,7 +375,7 @@ mod tests {
     }
 
     fn planned(
-        domains: &[DomainPlan],
+        domains: &[EvaluatedDomain],
         wishes: &[&str],
         seconds: u64,
     ) -> Result<Planned, EvaluateError> {

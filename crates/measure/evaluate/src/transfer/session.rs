@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 
 use rampart_host::{MachineRoot, read_machine};
 use rampart_model::{
-    CpuSet, Disturbance, DisturbanceKind, DomainPlan, Nanos, TransferPlan, TransferRecord,
+    CpuSet, Disturbance, DisturbanceKind, EvaluatedDomain, Nanos, TransferRecord, TransferSettings,
 };
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -48,7 +48,7 @@ impl PlannedRound {
 /// names several times comes once in each turn before any comes again, and with the loads of a
 /// turn another quiet round, so that a slow change of the machine meets all alike; within a turn
 /// the order is the seed's.
-pub(crate) fn order(plan: &TransferPlan, seed: u64) -> Vec<PlannedRound> {
+pub(crate) fn order(plan: &TransferSettings, seed: u64) -> Vec<PlannedRound> {
     let mut generator = Pcg64Mcg::seed_from_u64(seed);
     let mut rounds = Vec::new();
     for (group, members) in plan.groups.iter().enumerate() {
@@ -146,9 +146,9 @@ impl Repeats {
 /// What the rounds need beyond the plan.
 #[derive(Debug)]
 pub(crate) struct Environment<'a> {
-    pub(crate) plan: &'a TransferPlan,
+    pub(crate) plan: &'a TransferSettings,
     /// The domains of the evaluation, and what starts them, in the same order.
-    pub(crate) domains: &'a [DomainPlan],
+    pub(crate) domains: &'a [EvaluatedDomain],
     pub(crate) starters: &'a Domains,
     pub(crate) meter: &'a Path,
     pub(crate) housekeeping: &'a CpuSet,
@@ -246,8 +246,8 @@ pub struct TransferContext<'a> {
 /// the caller to see to. `made` hears of each round when it is over; `stop` breaks off.
 #[must_use]
 pub fn measure_transfers(
-    plan: &TransferPlan,
-    domains: &[DomainPlan],
+    plan: &TransferSettings,
+    domains: &[EvaluatedDomain],
     context: &TransferContext<'_>,
     made: &mut dyn FnMut(&TransferRecord),
     stop: &AtomicBool,
@@ -283,8 +283,8 @@ mod tests {
     use super::*;
     use rampart_model::{SchedulingPolicy, TransferGroup};
 
-    fn plan(disturbances: &[&str]) -> TransferPlan {
-        TransferPlan {
+    fn plan(disturbances: &[&str]) -> TransferSettings {
+        TransferSettings {
             groups: vec![TransferGroup {
                 participants: Vec::new(),
                 disturbances: disturbances

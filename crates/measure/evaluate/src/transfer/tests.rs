@@ -4,9 +4,9 @@
 
 use rampart_model::{
     BlockKind, BlockSpan, BlocksMade, ClockRelation, ComparisonEntry, ComparisonRow, CpuId, CpuSet,
-    Distribution, Disturbance, DisturbanceKind, DomainKind, DomainPlan, DomainSelection,
-    ExperimentPlan, Finding, LoadKind, MeterKind, MeterPlan, Nanos, Severity, Side, SignedNanos,
-    Timeline, TransferRecord, Verdict, VerdictFigures, VerdictOutcome, Watched,
+    Distribution, Disturbance, DisturbanceKind, DomainKind, DomainSelection, EvaluatedDomain,
+    EvaluationSettings, Finding, LoadKind, MeterKind, MeterSettings, Nanos, Severity, Side,
+    SignedNanos, Timeline, TransferRecord, Verdict, VerdictFigures, VerdictOutcome, Watched,
 };
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -38,15 +38,15 @@ fn as_they_should_be(by: &Disturbance, domain: &str) -> f64 {
     if by.domain == domain { 1.0 } else { 0.0 }
 }
 
-fn plan() -> ExperimentPlan {
-    ExperimentPlan {
+fn plan() -> EvaluationSettings {
+    EvaluationSettings {
         measured: None,
         variants: Vec::new(),
         housekeeping: CpuSet::single(CpuId(0)),
         domains: DOMAINS
             .iter()
             .enumerate()
-            .map(|(location, (name, kind))| DomainPlan {
+            .map(|(location, (name, kind))| EvaluatedDomain {
                 policy: None,
                 deadline: None,
                 name: (*name).to_owned(),
@@ -55,7 +55,7 @@ fn plan() -> ExperimentPlan {
                 description: String::new(),
             })
             .collect(),
-        meters: vec![MeterPlan::new(MeterKind::Wakeup, CpuSet::new())],
+        meters: vec![MeterSettings::new(MeterKind::Wakeup, CpuSet::new())],
         conditions: Vec::new(),
         repetitions: 1,
         run_duration: Nanos::SECOND,

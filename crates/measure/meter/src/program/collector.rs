@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rampart_model::{Batch, CpuId, MeterKind, MeterPlan, Nanos, Phase, Series, WarmUp, WorstEvent};
+use rampart_model::{
+    Batch, CpuId, MeterKind, MeterSettings, Nanos, Phase, Series, WarmUp, WorstEvent,
+};
 
 use super::batch_line::SeriesCounts;
 use super::console::Console;
@@ -152,7 +154,7 @@ impl Collector {
     /// A reader for the thread of `cpu` that began its warm-up at `start`.
     pub(super) fn new(
         cpu: CpuId,
-        plan: &MeterPlan,
+        plan: &MeterSettings,
         consumer: Consumer,
         boundary: Arc<Boundary>,
     ) -> Self {
@@ -217,7 +219,7 @@ impl Collector {
     }
 
     /// The warm-up begins at `start`.
-    pub(super) fn start(&mut self, start: Nanos, plan: &MeterPlan) {
+    pub(super) fn start(&mut self, start: Nanos, plan: &MeterSettings) {
         let state = &mut self.state;
         state.measured_from = start + plan.warm_up;
         state.measured_until = state.measured_from + plan.duration;

@@ -2,7 +2,7 @@
 //! Judging a request to measure before anything is done, and what is to be said of it.
 
 use rampart_model::{
-    Finding, METER_PROTOCOL_VERSION, MeterPlan, MeterRequest, Nanos, Refusal, RefusalKind,
+    Finding, METER_PROTOCOL_VERSION, MeterRequest, MeterSettings, Nanos, Refusal, RefusalKind,
     SchedulingPolicy, Severity,
 };
 
@@ -20,7 +20,7 @@ pub(super) const REQUESTS: Requests = Requests {
 };
 
 /// The plan of the first request, if it makes sense.
-pub(super) fn plan(request: MeterRequest) -> Result<MeterPlan, Refusal> {
+pub(super) fn plan(request: MeterRequest) -> Result<MeterSettings, Refusal> {
     let MeterRequest::Prepare { protocol, plan } = request else {
         return Err(REQUESTS.out_of_turn("prepare"));
     };
@@ -30,7 +30,7 @@ pub(super) fn plan(request: MeterRequest) -> Result<MeterPlan, Refusal> {
 }
 
 /// Why the clock cannot be measured with, if it cannot.
-pub(super) fn unsuitable_clock(plan: &MeterPlan) -> Option<Refusal> {
+pub(super) fn unsuitable_clock(plan: &MeterSettings) -> Option<Refusal> {
     const PLACE: &str = "CLOCK_MONOTONIC";
     let refusal = |finding| Refusal {
         kind: RefusalKind::ClockUnsuitable,
@@ -62,7 +62,7 @@ pub(super) fn unsuitable_clock(plan: &MeterPlan) -> Option<Refusal> {
 }
 
 /// A meter that is not for an operating system.
-pub(super) fn no_bare_metal(plan: &MeterPlan) -> Refusal {
+pub(super) fn no_bare_metal(plan: &MeterSettings) -> Refusal {
     let mut finding = plan.meter.not_here("meter");
     finding.severity = Severity::Error;
     Refusal {
@@ -84,7 +84,7 @@ pub(super) fn stuck_counter() -> Refusal {
 }
 
 /// What is to be said about the plan itself.
-pub(super) fn remarks(plan: &MeterPlan) -> Option<Finding> {
+pub(super) fn remarks(plan: &MeterSettings) -> Option<Finding> {
     matches!(plan.policy, SchedulingPolicy::Deadline { .. }).then(|| {
         Finding::new(
             Severity::Note,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Keeping all but the measuring threads off the measured CPUs.
 
-use rampart_model::{CpuSet, Finding, MeterPlan, Refusal, Severity};
+use rampart_model::{CpuSet, Finding, MeterSettings, Refusal, Severity};
 
 use crate::linux::{diagnosis, scheduling};
 
@@ -13,7 +13,7 @@ pub(super) struct House {
 }
 
 /// Moves the calling thread to the plan's housekeeping CPUs and reads back where it is.
-pub(super) fn settle(plan: &MeterPlan) -> Result<House, Refusal> {
+pub(super) fn settle(plan: &MeterSettings) -> Result<House, Refusal> {
     const PLACE: &str = "housekeeping CPUs of the meter";
     let read = || {
         scheduling::affinity()

@@ -10,8 +10,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rampart_model::{
-    CpuId, CpuSet, ExitCode, Finding, METER_PROTOCOL_VERSION, MeterEvent, MeterKind, MeterPlan,
-    MeterReady, MeterRequest, Nanos, PlacedBy, Refusal, Severity, ThreadReady,
+    CpuId, CpuSet, ExitCode, Finding, METER_PROTOCOL_VERSION, MeterEvent, MeterKind, MeterReady,
+    MeterRequest, MeterSettings, Nanos, PlacedBy, Refusal, Severity, ThreadReady,
 };
 
 use super::cell::{self, CellMemory, CellPlace, relay};
@@ -123,7 +123,7 @@ struct Measuring {
 }
 
 struct Session {
-    plan: Arc<MeterPlan>,
+    plan: Arc<MeterSettings>,
     threads: Vec<Measuring>,
     /// The cell that measures, where it is not this kernel's CPUs.
     cell: Option<Arc<CellMemory>>,
@@ -144,7 +144,7 @@ struct Session {
 
 impl Session {
     fn prepare(
-        plan: Arc<MeterPlan>,
+        plan: Arc<MeterSettings>,
         allowed: &CpuSet,
         cell: Option<Arc<CellMemory>>,
     ) -> Result<Self, Refusal> {
@@ -213,7 +213,7 @@ impl Session {
         let whole = Arc::clone(&self.plan);
         for (location, cpu) in whole.cpus.iter().enumerate() {
             // From here on a thread knows its own period alone.
-            let plan = Arc::new(MeterPlan {
+            let plan = Arc::new(MeterSettings {
                 interval: whole.interval_of(location),
                 ..(*whole).clone()
             });
@@ -407,7 +407,7 @@ impl Session {
 }
 
 /// Room for at least a second of samples, within bounds.
-fn ring_capacity(plan: &MeterPlan) -> usize {
+fn ring_capacity(plan: &MeterSettings) -> usize {
     const MOST: u64 = 1 << 20;
     let apart = match plan.meter {
         MeterKind::Wakeup | MeterKind::Loop | MeterKind::Irq | MeterKind::Mmio => plan.interval,

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 
 use rampart_model::{
-    CpuId, CpuSet, MeterKind, MeterPlan, Nanos, PlacedBy, Refusal, SchedulingPolicy, ThreadCounters,
+    CpuId, CpuSet, MeterKind, MeterSettings, Nanos, PlacedBy, Refusal, SchedulingPolicy,
+    ThreadCounters,
 };
 
 use super::findings;
@@ -108,7 +109,7 @@ pub(super) enum EngineDetail {
 #[derive(Debug)]
 pub(super) struct Assignment {
     pub(super) cpu: CpuId,
-    pub(super) plan: Arc<MeterPlan>,
+    pub(super) plan: Arc<MeterSettings>,
     /// Its place among the plan's CPUs, by which aligned starts are spread.
     pub(super) location: usize,
     /// Where the program may run.
@@ -267,7 +268,7 @@ impl Assignment {
 /// Placement, read back from the kernel.
 struct Checks<'a> {
     cpu: CpuId,
-    plan: &'a MeterPlan,
+    plan: &'a MeterSettings,
 }
 
 impl Checks<'_> {
@@ -313,7 +314,7 @@ enum Prepared {
 
 impl Prepared {
     fn new(
-        plan: &MeterPlan,
+        plan: &MeterSettings,
         counter: CounterKind,
         scale: Timescale,
         thread: &mut LinuxThread<'_>,
@@ -339,7 +340,7 @@ impl Prepared {
         })
     }
 
-    fn engine(self, plan: &MeterPlan, first: Nanos) -> Engine {
+    fn engine(self, plan: &MeterSettings, first: Nanos) -> Engine {
         match self {
             Self::Wakeup => Engine::Wakeup(Wakeup::new(first, plan.interval)),
             Self::Noise(noise) => Engine::Noise(noise),

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rampart_model::{
-    CpuId, CpuSet, MeterKind, MeterPlan, MeterRequest, Nanos, PlacedBy, Refusal, RefusalKind,
+    CpuId, CpuSet, MeterKind, MeterRequest, MeterSettings, Nanos, PlacedBy, Refusal, RefusalKind,
     SchedulingPolicy,
 };
 
@@ -23,7 +23,7 @@ fn after(lines: &[String]) -> (Refusal, i32) {
     meter.refusal()
 }
 
-fn text_of(plan: &MeterPlan) -> String {
+fn text_of(plan: &MeterSettings) -> String {
     serde_json::to_string(&prepare(plan)).expect("a request is JSON")
 }
 
@@ -69,7 +69,7 @@ fn another_protocol_even_with_other_fields() {
 
 #[test]
 fn plans_that_make_no_sense() {
-    let bad = |change: fn(&mut MeterPlan)| {
+    let bad = |change: fn(&mut MeterSettings)| {
         let mut plan = plan(MeterKind::Wakeup);
         change(&mut plan);
         after(&[text_of(&plan)])

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rampart_model::{
-    CpuSet, Distribution, MeterDetail, MeterEvent, MeterKind, MeterPlan, MeterRequest, Nanos,
+    CpuSet, Distribution, MeterDetail, MeterEvent, MeterKind, MeterRequest, MeterSettings, Nanos,
     Phase, PlacedBy, SchedulingPolicy, Series,
 };
 
@@ -427,7 +427,7 @@ fn one_process_measures_again_and_again() {
         (MeterKind::Loop, allowed().iter().next()),
         (MeterKind::Wakeup, allowed().iter().next_back()),
     ] {
-        let plan = MeterPlan {
+        let plan = MeterSettings {
             cpus: CpuSet::single(cpu.expect("a CPU")),
             ..plan(kind)
         };

@@ -5,8 +5,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use rampart_model::{
-    Batch, CpuId, CpuSet, Finding, METER_PROTOCOL_VERSION, MeterEvent, MeterKind, MeterPlan,
-    MeterReady, MeterRequest, Nanos, Phase, Refusal, SchedulingPolicy, ThreadOutcome,
+    Batch, CpuId, CpuSet, Finding, METER_PROTOCOL_VERSION, MeterEvent, MeterKind, MeterReady,
+    MeterRequest, MeterSettings, Nanos, Phase, Refusal, SchedulingPolicy, ThreadOutcome,
 };
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_rampart-meter");
@@ -40,18 +40,18 @@ pub(crate) fn cpu() -> CpuId {
 }
 
 /// A plan that needs no privilege and takes little time.
-pub(crate) fn plan(meter: MeterKind) -> MeterPlan {
-    MeterPlan {
+pub(crate) fn plan(meter: MeterKind) -> MeterSettings {
+    MeterSettings {
         policy: SchedulingPolicy::Other,
         duration: Nanos::from_millis(600),
         warm_up: Nanos::from_millis(100),
         batch: Nanos::from_millis(200),
         lock_memory: false,
-        ..MeterPlan::new(meter, CpuSet::single(cpu()))
+        ..MeterSettings::new(meter, CpuSet::single(cpu()))
     }
 }
 
-pub(crate) fn prepare(plan: &MeterPlan) -> MeterRequest {
+pub(crate) fn prepare(plan: &MeterSettings) -> MeterRequest {
     MeterRequest::Prepare {
         protocol: METER_PROTOCOL_VERSION,
         plan: plan.clone(),
@@ -110,7 +110,7 @@ impl Meter {
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in: {line}"))
     }
 
-    pub(crate) fn ready(&mut self, plan: &MeterPlan) -> MeterReady {
+    pub(crate) fn ready(&mut self, plan: &MeterSettings) -> MeterReady {
         self.ask(&prepare(plan));
         match self.event() {
             MeterEvent::Ready(ready) => ready,
@@ -168,7 +168,7 @@ impl Meter {
 }
 
 /// Runs a plan to its end.
-pub(crate) fn run(plan: &MeterPlan) -> Finished {
+pub(crate) fn run(plan: &MeterSettings) -> Finished {
     let mut meter = Meter::start();
     meter.ready(plan);
     meter.ask(&MeterRequest::Go {});
@@ -176,7 +176,7 @@ pub(crate) fn run(plan: &MeterPlan) -> Finished {
 }
 
 /// The refusal of a plan that is asked for and told to go.
-pub(crate) fn refused(plan: &MeterPlan, command: &mut Command) -> (Refusal, i32) {
+pub(crate) fn refused(plan: &MeterSettings, command: &mut Command) -> (Refusal, i32) {
     let mut meter = Meter::start_by(command);
     meter.ask(&prepare(plan));
     meter.ask(&MeterRequest::Go {});
@@ -190,7 +190,7 @@ pub(crate) fn refused(plan: &MeterPlan, command: &mut Command) -> (Refusal, i32)
 
 impl Finished {
     /// Batches of the measurement, checked to be seamless and to add up to what the thread says.
-    pub(crate) fn check(&self, plan: &MeterPlan) {
+    pub(crate) fn check(&self, plan: &MeterSettings) {
         assert_eq!(self.threads.len(), plan.cpus.len(), "{:?}", self.findings);
         for (thread, cpu) in self.threads.iter().zip(plan.cpus.iter()) {
             assert_eq!(thread.cpu, cpu);

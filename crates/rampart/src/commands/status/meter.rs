@@ -12,8 +12,8 @@ use rampart_domain::Domain;
 use rampart_evaluate::{EvaluateError, MeasureContext, measure};
 use rampart_host::{MachineRoot, StateDirectory, read_machine};
 use rampart_model::{
-    ActivePlan, ActivePlanState, CpuSet, DomainKind, DomainSelection, MeterKind, MeterPlan, Nanos,
-    SchedulingPolicy, Status,
+    ActivePlan, ActivePlanState, CpuSet, DomainKind, DomainSelection, MeterKind, MeterSettings,
+    Nanos, SchedulingPolicy, Status,
 };
 use rampart_status::Latencies;
 
@@ -230,14 +230,14 @@ fn run(
         tool_version: VERSION,
     };
     let attempt = |policy| -> Result<(), EvaluateError> {
-        let plan = MeterPlan {
+        let plan = MeterSettings {
             policy,
             interval: PERIOD,
             duration: FOR_EVER,
             warm_up: Nanos::from_millis(500),
             worst: 0,
             lock_memory: false,
-            ..MeterPlan::new(MeterKind::Wakeup, location.cpus.clone())
+            ..MeterSettings::new(MeterKind::Wakeup, location.cpus.clone())
         };
         let mut hear = |batch: Option<&rampart_model::Batch>| {
             if let Some(batch) = batch {

@@ -2,7 +2,7 @@
 //! One row for each record: what was measured, with what it rests on.
 
 use comfy_table::Cell;
-use rampart_model::{Distribution, Evaluation, MeterKind, MeterPlan, Record, Series};
+use rampart_model::{Distribution, Evaluation, MeterKind, MeterSettings, Record, Series};
 
 use super::text::Page;
 use crate::format;
@@ -35,7 +35,7 @@ pub(crate) fn records(page: &mut Page, evaluation: &Evaluation) {
     );
 }
 
-fn title(plan: &MeterPlan) -> String {
+fn title(plan: &MeterSettings) -> String {
     let what = match plan.meter {
         MeterKind::Wakeup => "how late a thread wakes from a timer",
         MeterKind::Noise => "gaps in a loop that only reads the counter",

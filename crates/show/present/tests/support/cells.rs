@@ -4,9 +4,9 @@
 
 use rampart_model::{
     Bench, BlockKind, CellExits, CellPayload, CellReport, CrashRecord, CrashWitness,
-    DisturbanceKind, DomainKind, DomainPlan, DomainSelection, Evaluation, Finding, LoadKind,
+    DisturbanceKind, DomainKind, DomainSelection, EvaluatedDomain, Evaluation, Finding, LoadKind,
     MeterKind, Nanos, Participant, RecordedAfter, Severity, SignForm, SignInMemory, SignPath,
-    SignedNanos, TransferGroup, TransferPlan,
+    SignedNanos, TransferGroup, TransferSettings,
 };
 
 use super::{IDLE, Scenario, cpus, domain, guest, judged, transfers};
@@ -36,7 +36,7 @@ pub(crate) fn cells() -> Evaluation {
     evaluation
 }
 
-fn domains() -> Vec<DomainPlan> {
+fn domains() -> Vec<EvaluatedDomain> {
     let cell = |name: &str, on: &str, payload, description: &str| {
         let mut plan = domain(name, DomainKind::Cell, on, description);
         plan.selection = DomainSelection {
@@ -100,7 +100,7 @@ fn simulate(evaluation: &mut Evaluation) {
     }
 }
 
-fn disturb(evaluation: &mut Evaluation, domains: &[DomainPlan]) {
+fn disturb(evaluation: &mut Evaluation, domains: &[EvaluatedDomain]) {
     let mut disturbances = transfers::disturbances(domains);
     disturbances.retain(|one| one.kind != DisturbanceKind::Load(LoadKind::Cpu));
     let mut rounds = vec![transfers::round(domains, None, 0)];
@@ -123,11 +123,11 @@ fn disturb(evaluation: &mut Evaluation, domains: &[DomainPlan]) {
         rounds.push(round);
     }
     evaluation.transfers = rounds;
-    let participant = |domain: &DomainPlan| Participant {
+    let participant = |domain: &EvaluatedDomain| Participant {
         domain: domain.name.clone(),
         cpus: domain.cpus.clone(),
     };
-    evaluation.plan.transfer = Some(TransferPlan {
+    evaluation.plan.transfer = Some(TransferSettings {
         groups: vec![TransferGroup {
             participants: domains.iter().map(participant).collect(),
             disturbances,

@@ -2,13 +2,13 @@
 //! A made-up machine.
 
 use rampart_model::{
-    Cache, CacheKind, ClockSource, Cpu, CpuId, CpuSet, DomainPlan, Finding, FrequencyFacts,
+    Cache, CacheKind, ClockSource, Cpu, CpuId, CpuSet, EvaluatedDomain, Finding, FrequencyFacts,
     IdleState, Machine, MemoryNode, Nanos, PreemptionModel, Severity, SystemManagementInterrupts,
     ThrottlingFacts, Topology, Virtualisation,
 };
 
 /// The machine whose CPUs are those of the domains and the housekeeping ones.
-pub(crate) fn machine(housekeeping: &CpuSet, domains: &[DomainPlan]) -> Machine {
+pub(crate) fn machine(housekeeping: &CpuSet, domains: &[EvaluatedDomain]) -> Machine {
     let online = domains
         .iter()
         .fold(housekeeping.clone(), |all, domain| all.union(&domain.cpus));

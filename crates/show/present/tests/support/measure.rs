@@ -2,8 +2,8 @@
 //! Made-up records.
 
 use rampart_model::{
-    Bucket, Condition, CpuId, CpuRecord, CpuSet, Distribution, DomainKind, DomainPlan,
-    EffectivePlacement, EffectiveSettings, Exposure, Finding, InterruptMove, IsolationMechanism,
+    Bucket, Condition, CpuId, CpuRecord, CpuSet, Distribution, DomainKind, EffectivePlacement,
+    EffectiveSettings, EvaluatedDomain, Exposure, Finding, InterruptMove, IsolationMechanism,
     LoadKind, LoadRecord, LocatedWorst, MeterDetail, MeterKind, Nanos, Record, Run, SeriesRecord,
     Severity, ShieldReport, StressorRecord, ThreadCounters, ThreadOutcome, WarmUp, WorstEvent,
 };
@@ -94,7 +94,7 @@ pub(crate) fn records(scenario: &Scenario) -> Vec<Record> {
 
 fn record(
     scenario: &Scenario,
-    domain: &DomainPlan,
+    domain: &EvaluatedDomain,
     meter: MeterKind,
     condition: Condition,
     orders: &[u32],

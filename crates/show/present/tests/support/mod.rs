@@ -17,16 +17,16 @@ mod transfers;
 mod walls;
 
 use rampart_model::{
-    Availability, Condition, ContainerEngine, CpuSet, DomainKind, DomainPlan, DomainSelection,
-    EVALUATION_SCHEMA_VERSION, Evaluation, EvaluationState, ExperimentPlan, Finding, LoadKind,
-    LoadLocation, MeterKind, MeterPlan, Nanos, NotMeasured, Severity,
+    Availability, Condition, ContainerEngine, CpuSet, DomainKind, DomainSelection,
+    EVALUATION_SCHEMA_VERSION, EvaluatedDomain, Evaluation, EvaluationSettings, EvaluationState,
+    Finding, LoadKind, LoadLocation, MeterKind, MeterSettings, Nanos, NotMeasured, Severity,
 };
 
 /// What a made-up evaluation is made from.
 #[derive(Debug, Clone)]
 pub(crate) struct Scenario {
     pub(crate) housekeeping: CpuSet,
-    pub(crate) domains: Vec<DomainPlan>,
+    pub(crate) domains: Vec<EvaluatedDomain>,
     pub(crate) conditions: Vec<Condition>,
     pub(crate) meters: Vec<MeterKind>,
     pub(crate) repetitions: u32,
@@ -53,9 +53,9 @@ pub(crate) fn cpus(text: &str) -> CpuSet {
     text.parse().expect("a set of CPUs")
 }
 
-pub(crate) fn domain(name: &str, kind: DomainKind, on: &str, description: &str) -> DomainPlan {
+pub(crate) fn domain(name: &str, kind: DomainKind, on: &str, description: &str) -> EvaluatedDomain {
     let engine = (kind == DomainKind::Container).then_some(ContainerEngine::Embedded);
-    DomainPlan {
+    EvaluatedDomain {
         policy: None,
         deadline: None,
         name: name.to_owned(),
@@ -76,8 +76,8 @@ impl Scenario {
         cells as u32 * self.repetitions
     }
 
-    pub(crate) fn meter_plan(&self, meter: MeterKind, on: &CpuSet) -> MeterPlan {
-        let mut plan = MeterPlan::new(meter, on.clone());
+    pub(crate) fn meter_plan(&self, meter: MeterKind, on: &CpuSet) -> MeterSettings {
+        let mut plan = MeterSettings::new(meter, on.clone());
         plan.housekeeping = self.housekeeping.clone();
         plan.duration = self.run_duration;
         plan.interval = self.interval;
@@ -107,7 +107,7 @@ impl Scenario {
             },
             runs: (self.made, self.planned()),
             machine,
-            plan: ExperimentPlan {
+            plan: EvaluationSettings {
                 measured: None,
                 variants: Vec::new(),
                 transfer: None,
@@ -176,7 +176,7 @@ fn not_measured_vm() -> NotMeasured {
 }
 
 /// A host, a task and a container that share their two CPUs.
-fn three_domains() -> Vec<DomainPlan> {
+fn three_domains() -> Vec<EvaluatedDomain> {
     vec![
         domain(
             "host",

@@ -6,7 +6,7 @@ use rampart_model::{
     ChangeEffect, ChangeOutcome, DomainKind, EffectOutcome, EffectRatio, Evaluation, Finding,
     Interval, LoadKind, LoadLocation, MeasuredPlan, MeterKind, Nanos, NotMeasured, PlanChange,
     PlanEffect, PlanEffects, PlanVariant, Record, SchedulingPolicy, Severity, StepKind,
-    UnwantedActivity, VariantPlan, VariantRecord,
+    UnwantedActivity, VariantRecord, VariantSettings,
 };
 
 use super::{IDLE, Scenario, conclude, cpus, domain, loaded};
@@ -77,7 +77,7 @@ pub(crate) fn plan() -> Evaluation {
     evaluation.plan.variants = [PlanVariant::After, PlanVariant::Before]
         .into_iter()
         .chain(without)
-        .map(|variant| VariantPlan {
+        .map(|variant| VariantSettings {
             visits: if variant == PlanVariant::After { 2 } else { 1 },
             variant,
         })

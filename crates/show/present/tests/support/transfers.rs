@@ -3,8 +3,8 @@
 
 use rampart_model::{
     BlockKind, BlockSpan, BlocksMade, ClockRelation, CpuId, Distribution, Disturbance,
-    DisturbanceKind, DomainPlan, Finding, LoadKind, LoadRecord, Nanos, Severity, Side, SignedNanos,
-    StressorRecord, Timeline, TransferRecord, Watched, Window,
+    DisturbanceKind, EvaluatedDomain, Finding, LoadKind, LoadRecord, Nanos, Severity, Side,
+    SignedNanos, StressorRecord, Timeline, TransferRecord, Watched, Window,
 };
 
 use super::guest;
@@ -36,8 +36,8 @@ pub(crate) fn crossing(disturbance: &Disturbance, watched: &str) -> f64 {
 }
 
 /// Every disturbance of these domains, blocks first.
-pub(crate) fn disturbances(domains: &[DomainPlan]) -> Vec<Disturbance> {
-    let of = |kind, side, domain: &DomainPlan| Disturbance {
+pub(crate) fn disturbances(domains: &[EvaluatedDomain]) -> Vec<Disturbance> {
+    let of = |kind, side, domain: &EvaluatedDomain| Disturbance {
         kind,
         side,
         domain: domain.name.clone(),
@@ -61,7 +61,7 @@ pub(crate) fn disturbances(domains: &[DomainPlan]) -> Vec<Disturbance> {
 
 /// One round of the host's clock; none: a quiet one.
 pub(crate) fn round(
-    domains: &[DomainPlan],
+    domains: &[EvaluatedDomain],
     disturbance: Option<&Disturbance>,
     order: u32,
 ) -> TransferRecord {
@@ -143,7 +143,7 @@ fn far(elsewhere: bool, at: Nanos) -> Nanos {
     Nanos(at.0.saturating_add_signed(offset))
 }
 
-fn cpu(domains: &[DomainPlan], name: &str) -> CpuId {
+fn cpu(domains: &[EvaluatedDomain], name: &str) -> CpuId {
     let domain = domains.iter().find(|domain| domain.name == name);
     let cpu = domain.and_then(|domain| domain.cpus.iter().next());
     cpu.expect("a domain with a CPU")
@@ -151,7 +151,7 @@ fn cpu(domains: &[DomainPlan], name: &str) -> CpuId {
 
 /// Blocks on the host's clock.
 fn spans(
-    domains: &[DomainPlan],
+    domains: &[EvaluatedDomain],
     of: &Disturbance,
     start: Nanos,
     random: &mut Random,
@@ -173,7 +173,7 @@ fn spans(
 }
 
 fn watch(
-    domain: &DomainPlan,
+    domain: &EvaluatedDomain,
     disturbance: Option<&Disturbance>,
     spans: &[BlockSpan],
     (start, duration): (Nanos, Nanos),
@@ -274,7 +274,7 @@ fn windows(spans: &[BlockSpan], is_guest: bool, timeline: &Timeline) -> Vec<Wind
     all
 }
 
-fn load(domains: &[DomainPlan], of: &Disturbance, died: bool) -> Option<LoadRecord> {
+fn load(domains: &[EvaluatedDomain], of: &Disturbance, died: bool) -> Option<LoadRecord> {
     let DisturbanceKind::Load(kind) = of.kind else {
         return None;
     };

@@ -5,7 +5,7 @@
 use rampart_model::{
     Bench, Cause, CauseKind, CrashRecord, CrashWitness, DomainKind, DomainSelection, Evaluation,
     ExplainedWorst, Finding, LoadKind, LoadLocation, MeterKind, Nanos, NotMeasured, Participant,
-    Severity, SignPath, SignedNanos, ThreadOutcome, TransferGroup, TransferPlan, WorstEvent,
+    Severity, SignPath, SignedNanos, ThreadOutcome, TransferGroup, TransferSettings, WorstEvent,
 };
 
 use super::{IDLE, Scenario, cpus, domain, guest, judged, loaded, transfers};
@@ -161,7 +161,7 @@ fn explain(thread: &ThreadOutcome) -> Vec<ExplainedWorst> {
         .collect()
 }
 
-fn disturb(evaluation: &mut Evaluation, domains: &[rampart_model::DomainPlan]) {
+fn disturb(evaluation: &mut Evaluation, domains: &[rampart_model::EvaluatedDomain]) {
     let disturbances = transfers::disturbances(domains);
     let mut rounds = vec![transfers::round(domains, None, 0)];
     for (index, disturbance) in disturbances.iter().enumerate() {
@@ -172,7 +172,7 @@ fn disturb(evaluation: &mut Evaluation, domains: &[rampart_model::DomainPlan]) {
         ));
     }
     evaluation.transfers = rounds;
-    evaluation.plan.transfer = Some(TransferPlan {
+    evaluation.plan.transfer = Some(TransferSettings {
         groups: vec![TransferGroup {
             participants: domains
                 .iter()

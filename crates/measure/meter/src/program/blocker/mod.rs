@@ -8,7 +8,7 @@ mod spin;
 use std::collections::BTreeMap;
 
 use rampart_model::{
-    BLOCKER_PROTOCOL_VERSION, BlockKind, BlockPlan, BlockSpan, BlockSpread, BlockerEvent,
+    BLOCKER_PROTOCOL_VERSION, BlockKind, BlockSettings, BlockSpan, BlockSpread, BlockerEvent,
     BlockerRequest, CpuId, CpuSet, ExitCode, Finding, Nanos, Refusal, RefusalKind, Severity,
 };
 
@@ -81,7 +81,7 @@ fn converse(cell: Option<&CellPlace>, console: &mut Console) -> Result<(), End> 
 fn block(
     console: &mut Console,
     blocker: &mut Blocker,
-    plan: &BlockPlan,
+    plan: &BlockSettings,
 ) -> Result<(u32, Vec<Finding>), End> {
     let mut made: BTreeMap<CpuId, u32> = plan.cpus.iter().map(|cpu| (cpu, 0)).collect();
     let mut stopping = false;
@@ -153,7 +153,7 @@ struct Blocker {
 
 impl Blocker {
     /// A cell that stops itself.
-    fn of_cell(location: &CellPlace, plan: &BlockPlan) -> Result<Self, Refusal> {
+    fn of_cell(location: &CellPlace, plan: &BlockSettings) -> Result<Self, Refusal> {
         within(plan, cell::LONGEST, cell::SHARE)?;
         Ok(Self {
             maker: Maker::Cell(Box::new(CellBlocks::prepare(location, plan)?)),
@@ -161,7 +161,7 @@ impl Blocker {
         })
     }
 
-    fn prepare(plan: &BlockPlan) -> Result<Self, Refusal> {
+    fn prepare(plan: &BlockSettings) -> Result<Self, Refusal> {
         let allowed = scheduling::affinity().map_err(|cause| {
             diagnosis::system("the program", "its affinity cannot be read", &cause)
         })?;
@@ -217,7 +217,7 @@ impl Blocker {
         }
     }
 
-    fn go(&mut self, plan: &BlockPlan) -> Result<(), Refusal> {
+    fn go(&mut self, plan: &BlockSettings) -> Result<(), Refusal> {
         match &mut self.maker {
             Maker::Module(module) => module.go(plan),
             Maker::Spin(spin) => {
@@ -244,7 +244,7 @@ impl Blocker {
         }
     }
 
-    fn last_findings(&mut self, stopped: bool, plan: &BlockPlan) -> Vec<Finding> {
+    fn last_findings(&mut self, stopped: bool, plan: &BlockSettings) -> Vec<Finding> {
         let (mut findings, latest) = match &mut self.maker {
             Maker::Module(module) => (module.findings(stopped), module.latest()),
             Maker::Spin(spin) => (spin.findings(), spin.latest()),
@@ -268,7 +268,7 @@ impl Blocker {
 }
 
 /// Where the plan's blocks lie.
-pub(super) fn spacing(plan: &BlockPlan) -> Spacing {
+pub(super) fn spacing(plan: &BlockSettings) -> Spacing {
     Spacing {
         length: plan.length,
         pause: plan.pause,
@@ -278,7 +278,7 @@ pub(super) fn spacing(plan: &BlockPlan) -> Spacing {
 }
 
 /// Keeps this thread off the CPUs that are to be stopped, if there are others.
-fn settle(plan: &BlockPlan, allowed: &CpuSet) -> Result<Option<Finding>, Refusal> {
+fn settle(plan: &BlockSettings, allowed: &CpuSet) -> Result<Option<Finding>, Refusal> {
     let others = allowed.difference(&plan.cpus);
     if others.is_empty() {
         return Ok(Some(Finding::new(
@@ -300,7 +300,7 @@ fn settle(plan: &BlockPlan, allowed: &CpuSet) -> Result<Option<Finding>, Refusal
 }
 
 /// Whether the plan keeps within what its maker allows.
-fn within(plan: &BlockPlan, longest: Nanos, share: u32) -> Result<(), Refusal> {
+fn within(plan: &BlockSettings, longest: Nanos, share: u32) -> Result<(), Refusal> {
     let refuse = |location: &str, what: &str, present: String, needed: String, fix: String| {
         let finding = Finding::new(Severity::Error, location, what).values(present, needed);
         Err(Refusal {
@@ -334,7 +334,7 @@ fn within(plan: &BlockPlan, longest: Nanos, share: u32) -> Result<(), Refusal> {
 }
 
 /// The plan of the first request, if it makes sense.
-fn plan(line: &[u8]) -> Result<BlockPlan, Refusal> {
+fn plan(line: &[u8]) -> Result<BlockSettings, Refusal> {
     let BlockerRequest::Prepare { protocol, plan } = REQUESTS.read(line)? else {
         return Err(REQUESTS.out_of_turn("prepare"));
     };
@@ -347,8 +347,8 @@ fn plan(line: &[u8]) -> Result<BlockPlan, Refusal> {
 mod tests {
     use super::*;
 
-    fn sample() -> BlockPlan {
-        BlockPlan {
+    fn sample() -> BlockSettings {
+        BlockSettings {
             cpus: CpuSet::single(CpuId(1)),
             length: Nanos::from_millis(4),
             count: 50,
@@ -361,9 +361,9 @@ mod tests {
 
     #[test]
     fn limits_are_told_with_what_would_do() {
-        let limit = |plan: &BlockPlan| within(plan, Nanos::from_millis(100), 50);
+        let limit = |plan: &BlockSettings| within(plan, Nanos::from_millis(100), 50);
         assert!(limit(&sample()).is_ok());
-        let long = BlockPlan {
+        let long = BlockSettings {
             length: Nanos(100_000_001),
             pause: Nanos::SECOND,
             ..sample()
@@ -372,7 +372,7 @@ mod tests {
             limit(&long).expect_err("too long").finding.location,
             "length"
         );
-        let dense = BlockPlan {
+        let dense = BlockSettings {
             pause: Nanos::from_millis(3),
             ..sample()
         };
@@ -380,7 +380,7 @@ mod tests {
         assert_eq!(refusal.kind, RefusalKind::BadPlan);
         assert_eq!(refusal.finding.found.as_deref(), Some("58 %"));
         // What it says would do, does.
-        let even = BlockPlan {
+        let even = BlockSettings {
             pause: Nanos::from_millis(4),
             ..sample()
         };
@@ -404,7 +404,7 @@ mod tests {
         );
         let text = serde_json::to_string(&BlockerRequest::Prepare {
             protocol: BLOCKER_PROTOCOL_VERSION,
-            plan: BlockPlan {
+            plan: BlockSettings {
                 count: 0,
                 length: Nanos::ZERO,
                 ..sample()

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use rampart_model::{
-    BlockPlan, BlockSpan, BlockSpread, CpuId, CpuSet, Finding, Nanos, Refusal, RefusalKind,
+    BlockSettings, BlockSpan, BlockSpread, CpuId, CpuSet, Finding, Nanos, Refusal, RefusalKind,
     Severity,
 };
 
@@ -160,7 +160,7 @@ impl Module {
     }
 
     /// Begins.
-    pub(super) fn go(&mut self, plan: &BlockPlan) -> Result<(), Refusal> {
+    pub(super) fn go(&mut self, plan: &BlockSettings) -> Result<(), Refusal> {
         let mask = mask(&plan.cpus);
         let mut asked = Plan {
             length: plan.length.0,

@@ -9,8 +9,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use rampart_model::{
-    BlockPlan, BlockSpan, CpuId, CpuSet, Finding, Nanos, Refusal, RefusalKind, SchedulingPolicy,
-    Severity,
+    BlockSettings, BlockSpan, CpuId, CpuSet, Finding, Nanos, Refusal, RefusalKind,
+    SchedulingPolicy, Severity,
 };
 
 use super::spacing;
@@ -65,7 +65,7 @@ pub(super) struct Spin {
 
 impl Spin {
     /// Starts the threads and waits until all are placed.
-    pub(super) fn prepare(plan: &BlockPlan, allowed: &CpuSet) -> Result<Self, Refusal> {
+    pub(super) fn prepare(plan: &BlockSettings, allowed: &CpuSet) -> Result<Self, Refusal> {
         wake::prepare();
         let (sender, reports) = channel();
         let mut spin = Self {
@@ -235,7 +235,7 @@ fn silent(what: &str) -> Refusal {
 }
 
 /// What such a thread cannot do, whatever the machine, and what this machine adds.
-fn weaknesses(plan: &BlockPlan) -> Vec<Finding> {
+fn weaknesses(plan: &BlockSettings) -> Vec<Finding> {
     let mut findings = vec![
         Finding::new(
             Severity::Warning,
@@ -270,7 +270,7 @@ fn weaknesses(plan: &BlockPlan) -> Vec<Finding> {
 
 struct Worker {
     cpu: CpuId,
-    plan: BlockPlan,
+    plan: BlockSettings,
     allowed: CpuSet,
     begin: Receiver<Nanos>,
     reports: Sender<Report>,

@@ -3,7 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use rampart_model::{BlockPlan, BlockSpan, CpuId, Finding, Nanos, Refusal, RefusalKind, Severity};
+use rampart_model::{
+    BlockSettings, BlockSpan, CpuId, Finding, Nanos, Refusal, RefusalKind, Severity,
+};
 use rampart_ring::records::{MAXIMUM_RECORD_BYTES, Read, Reader};
 
 use super::clock::CellClock;
@@ -42,7 +44,7 @@ impl CellBlocks {
     /// Finds the cell.
     pub(in crate::program) fn prepare(
         location: &CellPlace,
-        plan: &BlockPlan,
+        plan: &BlockSettings,
     ) -> Result<Self, Refusal> {
         let mut cpus = plan.cpus.iter();
         let (Some(cpu), None) = (cpus.next(), cpus.next()) else {
@@ -71,7 +73,7 @@ impl CellBlocks {
     }
 
     /// Begins.
-    pub(in crate::program) fn go(&mut self, plan: &BlockPlan) -> Result<(), Refusal> {
+    pub(in crate::program) fn go(&mut self, plan: &BlockSettings) -> Result<(), Refusal> {
         self.clock.update();
         let order = Block {
             spacing: spacing(plan),

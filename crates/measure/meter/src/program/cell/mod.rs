@@ -13,7 +13,7 @@ mod relay;
 #[cfg(test)]
 mod tests;
 
-use rampart_model::{Finding, MeterPlan, Refusal, RefusalKind, Severity};
+use rampart_model::{Finding, MeterSettings, Refusal, RefusalKind, Severity};
 
 pub(super) use blocks::{CellBlocks, LONGEST, SHARE};
 pub(super) use load::CellLoad;
@@ -25,7 +25,7 @@ pub(super) use relay::relay;
 pub(super) const COUNTER: &str = "cntvct_el0";
 
 /// Refuses more CPUs than such a cell has.
-pub(super) fn too_many_cpus(plan: &MeterPlan) -> Option<Refusal> {
+pub(super) fn too_many_cpus(plan: &MeterSettings) -> Option<Refusal> {
     (plan.cpus.len() > 1).then(|| Refusal {
         kind: RefusalKind::BadPlan,
         finding: Finding::new(

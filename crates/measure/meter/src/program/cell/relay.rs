@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rampart_model::{
-    CpuId, CpuSet, MeterKind, MeterPlan, Nanos, Refusal, SchedulingPolicy, ThreadCounters,
+    CpuId, CpuSet, MeterKind, MeterSettings, Nanos, Refusal, SchedulingPolicy, ThreadCounters,
 };
 use rampart_ring::records::{MAXIMUM_RECORD_BYTES, Read, Reader};
 
@@ -139,7 +139,11 @@ fn carry_out(assignment: Assignment, memory: &CellMemory) -> Result<(), Refusal>
 
 /// Ends what the cell may still be doing for somebody else, and gets it ready; the shortest gap that
 /// it will keep.
-fn prepare(plan: &MeterPlan, orders: Orders<'_>, cell: &mut Cell<'_>) -> Result<Nanos, Refusal> {
+fn prepare(
+    plan: &MeterSettings,
+    orders: Orders<'_>,
+    cell: &mut Cell<'_>,
+) -> Result<Nanos, Refusal> {
     orders.end(orders.measure_number());
     let number = orders.give_measure(&Measure::Prepare {
         meter: match plan.meter {
@@ -215,7 +219,7 @@ fn not_understood() -> Refusal {
 /// What the thread would tell if it had measured. There is no operating system that counts.
 fn outcome(
     cpu: CpuId,
-    plan: &MeterPlan,
+    plan: &MeterSettings,
     done: &Done,
     threshold: Nanos,
     scale: &Timescale,

@@ -8,7 +8,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use rampart_model::{
-    BlockPlan, BlockSpread, CpuId, CpuSet, MeterKind, MeterPlan, Nanos, RefusalKind,
+    BlockSettings, BlockSpread, CpuId, CpuSet, MeterKind, MeterSettings, Nanos, RefusalKind,
 };
 
 use super::blocks::CellBlocks;
@@ -164,13 +164,13 @@ impl Drop for Running {
     }
 }
 
-fn plan(meter: MeterKind) -> MeterPlan {
-    MeterPlan {
+fn plan(meter: MeterKind) -> MeterSettings {
+    MeterSettings {
         interval: Nanos::from_millis(2),
         warm_up: Nanos::from_millis(20),
         duration: Nanos::from_millis(100),
         work: Nanos::from_micros(100),
-        ..MeterPlan::new(meter, CpuSet::single(CpuId(5)))
+        ..MeterSettings::new(meter, CpuSet::single(CpuId(5)))
     }
 }
 
@@ -292,7 +292,7 @@ fn noise(cell: &Running) -> NoiseTotals {
 #[test]
 fn a_cell_stops_itself_as_often_and_as_long_as_it_is_told() {
     let cell = Running::start(REVISION);
-    let plan = BlockPlan {
+    let plan = BlockSettings {
         cpus: CpuSet::single(CpuId(5)),
         length: Nanos::from_millis(3),
         count: 7,

@@ -16,13 +16,13 @@ struct Bench {
 }
 
 /// A warm-up of 100 ms and a measurement of a second from [`START`] on, in batches of 200 ms.
-fn bench(meter: MeterKind, change: impl FnOnce(&mut MeterPlan)) -> Bench {
-    let mut plan = MeterPlan {
+fn bench(meter: MeterKind, change: impl FnOnce(&mut MeterSettings)) -> Bench {
+    let mut plan = MeterSettings {
         warm_up: Nanos::from_millis(100),
         duration: Nanos::SECOND,
         batch: Nanos::from_millis(200),
         worst: 3,
-        ..MeterPlan::new(meter, CpuSet::single(CpuId(1)))
+        ..MeterSettings::new(meter, CpuSet::single(CpuId(1)))
     };
     change(&mut plan);
     let (producer, consumer) = ring(2048);
