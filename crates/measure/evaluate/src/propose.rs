@@ -118,13 +118,13 @@ pub fn propose(
         let measuring = |domain: &&EvaluatedDomain| meter.measures_in(&domain.selection);
         domains.iter().filter(measuring)
     });
-    let cells = (pairs.count() * conditions.len()) as u64;
+    let entries = (pairs.count() * conditions.len()) as u64;
     let total = request.total.unwrap_or(costs.total);
     let transfer = disturbances(
         wishes.as_deref(),
         request,
         &domains,
-        (total, cells, interval),
+        (total, entries, interval),
         costs,
         &mut not_measured,
     )?;
@@ -133,10 +133,10 @@ pub fn propose(
         None => total,
     };
     let (total, repetitions, run_duration) = if variants.variants.is_empty() {
-        let (repetitions, run) = share_time(matrix_time, cells, costs.run_overhead)?;
+        let (repetitions, run) = share_time(matrix_time, entries, costs.run_overhead)?;
         (total, repetitions, run)
     } else {
-        share_time_of_variants(&variants, cells, request.total, costs)?
+        share_time_of_variants(&variants, entries, request.total, costs)?
     };
     let meters = meters
         .into_iter()
@@ -478,7 +478,7 @@ fn disturbances(
     wishes: Option<&[DisturbanceRequest]>,
     request: &Request,
     domains: &[EvaluatedDomain],
-    (total, cells, interval): (Nanos, u64, Nanos),
+    (total, entries, interval): (Nanos, u64, Nanos),
     costs: &MeasuringCosts,
     not_measured: &mut Vec<NotMeasured>,
 ) -> Result<Option<TransferSettings>, EvaluateError> {
@@ -493,8 +493,8 @@ fn disturbances(
         interval,
         policy: request.policy.unwrap_or(defaults.policy),
         total,
-        cells,
-        matrix: least_time(cells, costs.run_overhead),
+        entries,
+        matrix: least_time(entries, costs.run_overhead),
         costs,
     })?;
     Ok(match planned {

@@ -28,7 +28,7 @@ pub(crate) struct TransferRequest<'a> {
     /// The time of the whole evaluation.
     pub(crate) total: Nanos,
     /// Cells of the matrix, and the least time that they need.
-    pub(crate) cells: u64,
+    pub(crate) entries: u64,
     pub(crate) matrix: Nanos,
     pub(crate) costs: &'a MeasuringCosts,
 }
@@ -192,7 +192,7 @@ fn too_short(
         }),
         (true, false) => Err(EvaluateError::TooShort {
             total: wanted.total,
-            cells: wanted.cells,
+            entries: wanted.entries,
             needed: total,
         }),
         // The matrix alone may still fit.
@@ -397,7 +397,7 @@ mod tests {
             costs: &MeasuringCosts::REAL,
             // Half of it is for disturbances.
             total: Nanos::from_secs(2 * seconds),
-            cells: 1,
+            entries: 1,
             matrix: Nanos::SECOND,
         })
     }
