@@ -9,36 +9,45 @@ use rampart_model::{Condition, CpuSet, DomainSelection, MeterKind, Nanos, Schedu
 
 use crate::commands::recorded::RecordedMachine;
 
-const EXIT_CODES_AND_ENVIRONMENT: &str = "\
+const AFTER_HELP: &str = "\
 Exit codes:
-  0    all that was asked was done
+  0    everything that was asked was done
   1    an error of the environment, or a bug
-  2    the arguments or the plan make no sense; nothing was changed or measured
-  3    everything was measured, and the deadline given with --deadline does not hold
-  4    something that the work needs is missing, this machine does not fit the plan, `check` found a
-       problem, or `status` drift from the plan; the message names it and the fix
-  5    ended early, or part of it failed; what was measured is kept
-  6    the machine of --on panicked, hung, ended, was lost or never came up
+  2    the arguments or the plan are invalid; nothing was changed or measured
+  3    everything was measured, and a deadline that you gave is not met
+  4    something that the work needs is missing, the machine does not fit the
+       plan, `check` found an error, or `status` found a difference from the
+       plan; the message names it and the fix
+  5    ended early, or a part failed; what was measured is kept
+  6    the machine of --on panicked, hung, ended or never came up
   130  interrupted a second time
 
 Environment:
-  RAMPART_METER          the program rampart-meter; without it the one beside this program
-  RAMPART_STATE_DIR      where old values wait to be restored; without it /var/lib/rampart, and
-                         for others than root $XDG_STATE_HOME/rampart or ~/.local/state/rampart
-  RAMPART_GUEST_KERNEL   the kernel of guests, or a directory with boot and lib/modules; without
-                         it this machine's
-  RAMPART_GUEST_MODULES  the directory of that kernel's modules
-  RAMPART_DEBIAN_MIRROR  where packages of the simulated machine come from: URL, or URL and
-                         URL-OF-SECURITY-UPDATES
-  XDG_CACHE_HOME         the simulated machine is kept in rampart/sim there; without it ~/.cache
-  NO_COLOR               set: no colour";
+  RAMPART_METER          path of rampart-meter [default: beside rampart]
+  RAMPART_STATE_DIR      directory of saved values, which `release` restores
+                         [default: /var/lib/rampart; without root
+                         $XDG_STATE_HOME/rampart or ~/.local/state/rampart]
+  RAMPART_GUEST_KERNEL   kernel of guests, or a directory that contains boot
+                         and lib/modules [default: the kernel of this machine]
+  RAMPART_GUEST_MODULES  directory of the modules of that kernel
+  RAMPART_DEBIAN_MIRROR  mirror of the packages of the simulated machine: URL,
+                         or URL and URL-OF-SECURITY-UPDATES
+  XDG_CACHE_HOME         the simulated machine is kept in rampart/sim there
+                         [default: ~/.cache]
+  NO_COLOR               if set, output has no colour
 
-/// Measure, compare and prove how well a Linux machine is split between real-time and ordinary
-/// work
+Examples:
+  rampart check                          is this machine fit for real time?
+  rampart evaluate                       measure every domain for two minutes
+  rampart plan propose --out plan.toml   write a plan for this machine
+  rampart apply plan.toml                apply it
+  rampart evaluate --plan plan.toml      measure its domains";
+
+/// Split a machine between real-time and ordinary work, and measure the split
 #[derive(Debug, Parser)]
-#[command(name = "rampart", version, after_help = EXIT_CODES_AND_ENVIRONMENT, max_term_width = 100)]
+#[command(name = "rampart", version, after_help = AFTER_HELP, max_term_width = 80)]
 pub(crate) struct Arguments {
-    /// When to use colour; it never carries meaning alone
+    /// When to use colour
     #[arg(long, global = true, default_value = "auto", value_name = "WHEN")]
     pub(crate) color: Color,
 
@@ -56,47 +65,47 @@ pub(crate) enum Color {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Measure and compare the domains of this machine, idle and under load
+    /// Measure and compare the domains of a machine, idle and under load
     Evaluate(Box<Evaluate>),
-    /// Run one meter
+    /// Run one meter in one domain
     Measure(Box<Measure>),
-    /// Stop CPUs for a known time
+    /// Stop CPUs for a set time
     Block(crate::commands::block::BlockArguments),
-    /// Stop CPUs and see who notices
+    /// Stop CPUs and measure which other CPUs are affected
     Blocktest(crate::commands::blocktest::BlocktestArguments),
-    /// Render the results of an evaluation again, even of one that was killed
+    /// Show the results of an evaluation, also of one that was killed
     Report(Report),
-    /// Say whether this machine is fit for real-time work, and what would make it so
+    /// Check whether a machine is fit for real-time work, and list the fixes
     Check(Check),
-    /// List everything about a machine that is known to matter for real-time work
+    /// List every setting that `check` reads
     Knobs(Knobs),
-    /// List the domains that this machine can host, and for the rest why not
+    /// List the domains that this machine can host
     Domains(Domains),
-    /// Write, check and show the plan of a machine: who owns which CPU
+    /// Write, check and show a plan: the domains of a machine and their CPUs
     Plan(crate::commands::plan::PlanArguments),
     /// Run a program in a domain of the active plan
     Run(crate::commands::run::RunArguments),
     /// Move running processes or threads into a domain of the active plan
     Move(crate::commands::moving::MoveArguments),
-    /// Put a wall around CPUs by hand, and run a program behind it
+    /// Isolate CPUs without a plan file and run a program on them
     Shield(crate::commands::shield::ShieldArguments),
-    /// Start what the domains of the active plan run, and watch over it
+    /// Start and supervise the programs of the active plan
     Up(crate::commands::up::UpArguments),
-    /// End what `up` started
+    /// Stop the programs that `up` started
     Down(crate::commands::up::DownArguments),
-    /// Make a plan real on this machine, until `rampart release`
+    /// Apply a plan to this machine until `rampart release`
     Apply(crate::commands::apply::ApplyArguments),
-    /// Say what is true now: who owns which CPU, what runs there, what of the plan does not hold
+    /// Show the CPUs, their programs, and differences from the active plan
     Status(crate::commands::status::StatusArguments),
-    /// Split this arm64 machine: cells under a partitioning hypervisor
+    /// Partition an arm64 machine into cells under a hypervisor
     Cell(crate::commands::cell::CellArguments),
     /// Build, boot and enter the simulated machine
     Sim(crate::commands::sim::SimArguments),
-    /// Tell what rtla or cyclictest measured, read from its output
+    /// Show a measurement of rtla or cyclictest from its output
     Import(crate::commands::import::Import),
-    /// Take the applied plan back, and what a killed run left changed
+    /// Take back the active plan and the changes of killed runs
     Release(Release),
-    /// Write a plan, or a guest, in the words of another tool
+    /// Write a plan or a guest as configuration of another tool
     Export(crate::commands::export::Export),
     /// Print the JSON Schema of a document
     Schema(Schema),
@@ -109,7 +118,7 @@ pub(crate) enum Command {
 /// When and how progress is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ShowProgress {
-    /// A bar on a terminal, a line a run elsewhere
+    /// A bar on a terminal, otherwise a line for each run
     Auto,
     Bar,
     Lines,
@@ -117,104 +126,120 @@ pub(crate) enum ShowProgress {
 }
 
 const EVALUATE_EXAMPLES: &str = "\
-Examples:
-  rampart evaluate                              two minutes, all domains, idle and under load
-  rampart evaluate --for 1h --deadline 100us    an hour, with a deadline; exit code 3 if it fails
-  rampart evaluate --loads idle,cpu@same,io     other loads, on the measured CPU or the others
-  rampart evaluate --meters wakeup,noise,loop   more meters
-  rampart evaluate --for 5m --disturb block     who is stopped when another domain's CPUs are
-  rampart evaluate --domains host,container:podman
-  rampart evaluate --plan plan.toml --before-after   what applying the plan changes
-  rampart evaluate --plan plan.toml --ablate    which of its changes matter, and which backfire
-  rampart evaluate --on sim --for 5m            on a simulated PREEMPT_RT machine
-  rampart evaluate --on sim:aarch64             on a simulated arm64 one
-  rampart evaluate --on ssh:root@board          on another machine; the results come here
+Ctrl-C ends early and keeps every result; a second Ctrl-C ends at once.
 
-Ctrl-C ends early and keeps everything; a second Ctrl-C ends at once.";
+Examples:
+  rampart evaluate                            all domains in two minutes
+  rampart evaluate --for 1h --deadline 100us  exit code 3 if it is not met
+  rampart evaluate --loads idle,cpu@same,io   other loads and their CPUs
+  rampart evaluate --meters wakeup,noise,loop
+  rampart evaluate --for 5m --disturb block   which domains a stop reaches
+  rampart evaluate --domains host,container:podman
+  rampart evaluate --plan plan.toml --before-after
+                                              what applying a plan changes
+  rampart evaluate --plan plan.toml --ablate  which of its changes matter
+  rampart evaluate --on sim --for 5m          on a simulated machine
+  rampart evaluate --on sim:aarch64           on a simulated arm64 machine
+  rampart evaluate --on ssh:root@board        on another machine";
 
 #[derive(Debug, Args)]
-#[command(after_help = EVALUATE_EXAMPLES)]
+#[command(after_help = EVALUATE_EXAMPLES, next_help_heading = "What to measure")]
 pub(crate) struct Evaluate {
-    /// Total time; without it 2m, and 4m on an emulated machine
+    /// Total time [default: 2m; 4m on an emulated machine]
     #[arg(long = "for", value_name = "DURATION")]
     pub(crate) duration: Option<Nanos>,
 
-    /// The limit that verdicts use; without it the meter's own period
+    /// Deadline of the verdicts [default: the period of the meter]
     #[arg(long, value_name = "TIME")]
     pub(crate) deadline: Option<Nanos>,
 
-    /// Domains: host, task, container, container:podman, container:docker, vm, vm:noisy (a
-    /// neighbour, loaded and not measured), vm:tcg (emulated); one named twice is there twice. With
-    /// --plan also names of its domains
+    /// Domains: host, task, container, container:podman, container:docker, vm,
+    /// vm:noisy (a noisy neighbour: loaded, not measured), vm:tcg (emulated),
+    /// cell; one named twice runs twice. With --plan also its domains
+    /// [default: all that this machine can host]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) domains: Vec<String>,
+
+    /// Loads: idle, cpu, memory, cache, io, each with @same or @others for its
+    /// CPUs; or all
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = loads)]
+    pub(crate) loads: Vec<Loads>,
+
+    /// Disturbances of one domain while the others are measured: block, cpu,
+    /// memory, cache, io, in every domain or in one (block:host, cache:task,
+    /// block:under:vm); crash:host at the end, on another machine; or none
+    /// [default: block,cache,cpu; on an emulated machine block,cache; none
+    /// without real-time policies; with --on sim also crash:host]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) disturb: Option<Vec<Wish>>,
+
+    /// Meters: wakeup, noise, fwq, loop; in a cell without an operating system
+    /// also irq and mmio. The report leads with the first
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) meters: Vec<MeterKind>,
+
+    /// Real-time CPUs [default: the isolated ones, or the last cores: one, and
+    /// with disturbances one for each domain but the host]
+    #[arg(
+        long,
+        value_name = "CPUS",
+        conflicts_with = "plan",
+        help_heading = "How to measure"
+    )]
+    pub(crate) cpus: Option<CpuSet>,
+
+    /// Scheduling policy of the measuring threads: other, fifo:N, rr:N or
+    /// deadline:RUNTIME/DEADLINE/PERIOD
+    #[arg(long, value_name = "POLICY", help_heading = "How to measure")]
+    pub(crate) policy: Option<SchedulingPolicy>,
+
+    /// Period of wakeup and loop [default: 500us; 4ms on an emulated machine]
+    #[arg(long, value_name = "TIME", help_heading = "How to measure")]
+    pub(crate) interval: Option<Nanos>,
+
+    /// Length of the quantum of fwq and of the work of loop
+    #[arg(long, value_name = "TIME", help_heading = "How to measure")]
+    pub(crate) work: Option<Nanos>,
+
+    /// Seed of the order of runs and of the resampling [default: 1]
+    #[arg(long, value_name = "NUMBER", help_heading = "How to measure")]
+    pub(crate) seed: Option<u64>,
+
+    /// Find the causes of the worst samples in the kernel's trace (as root)
+    #[arg(long, help_heading = "How to measure")]
+    pub(crate) explain: bool,
 
     #[command(flatten)]
     pub(crate) plan: crate::commands::evaluate_plan::PlanOptions,
 
-    /// Loads: idle, cpu, memory, cache, io, each with @same or @others for its place, or `all`
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = loads)]
-    pub(crate) loads: Vec<Loads>,
-
-    /// What is done to one domain while the others are watched: block, cpu, memory, cache, io, in
-    /// every domain, or in one, as in block:host, cache:task, block:under:vm; crash:host, at the
-    /// end, on another machine; or `none`. Without it block, cache and cpu (block and cache on an
-    /// emulated machine), where real-time policies are granted, and on `sim` crash:host
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub(crate) disturb: Option<Vec<Wish>>,
-
-    /// Meters: wakeup, noise, fwq, loop, and in a cell without an operating system irq and mmio;
-    /// the page leads with the first
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub(crate) meters: Vec<MeterKind>,
-
-    /// The real-time CPUs; without it those that are isolated, or the last cores: one, and where
-    /// domains are disturbed one for each of them beside the host
-    #[arg(long, value_name = "CPUS", conflicts_with = "plan")]
-    pub(crate) cpus: Option<CpuSet>,
-
-    /// Policy of the measuring threads: other, fifo:N, rr:N, deadline:RUNTIME/DEADLINE/PERIOD
-    #[arg(long, value_name = "POLICY")]
-    pub(crate) policy: Option<SchedulingPolicy>,
-
-    /// Period of `wakeup` and `loop`; without it 500us, and 4ms on an emulated machine
-    #[arg(long, value_name = "TIME")]
-    pub(crate) interval: Option<Nanos>,
-
-    /// Length of the quantum of `fwq` and of the work of `loop`
-    #[arg(long, value_name = "TIME")]
-    pub(crate) work: Option<Nanos>,
-
-    /// Seed of the order of runs and of the resampling
-    #[arg(long, value_name = "NUMBER")]
-    pub(crate) seed: Option<u64>,
-
-    /// Name the causes of the worst samples of each run, from the kernel's own trace (as root)
-    #[arg(long)]
-    pub(crate) explain: bool,
-
-    /// Directory for the results; without it one named after the time, here. `-`: a tar stream on
-    /// standard output, in which every file comes each time it is written
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
-
     #[command(flatten)]
     pub(crate) on: crate::commands::on::On,
 
-    /// Allow crash:host on the machine named with --on ssh:HOST
+    /// Allow crash:host on the machine of --on ssh:HOST
     #[arg(long, help_heading = "Another machine")]
     pub(crate) allow_crash: bool,
 
-    /// Make the kernel of this machine panic at the end; the near side of --on says it
+    /// Make the kernel of this machine panic at the end; set by `--on`
     #[arg(long, hide = true)]
     pub(crate) crash_host: bool,
 
+    /// Directory of the results; `-` writes a tar stream to standard output, in
+    /// which a file is repeated each time it changes
+    /// [default: rampart-results-TIME]
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
+    pub(crate) out: Option<PathBuf>,
+
     /// Print the evaluation document instead of the report
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
 
     /// How to show progress
-    #[arg(long, value_name = "HOW", default_value = "auto")]
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "auto",
+        help_heading = "Output"
+    )]
     pub(crate) show_progress: ShowProgress,
 }
 
@@ -222,7 +247,7 @@ pub(crate) struct Evaluate {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wish {
     Disturbance(DisturbanceRequest),
-    /// The kernel of the host panics.
+    /// Makes the kernel of the host panic.
     Crash,
 }
 
@@ -254,135 +279,162 @@ fn loads(text: &str) -> Result<Loads, rampart_model::ParseConditionError> {
 
 const MEASURE_EXAMPLES: &str = "\
 Examples:
-  rampart measure wakeup                          every usable CPU, FIFO 80, 1 ms, 10 s
+  rampart measure wakeup               every usable CPU, FIFO 80, 1 ms, 10 s
   rampart measure wakeup --cpus 1 --interval 200us --for 1h --hlog wakeup.hlog
   rampart measure wakeup --cpus 2,3 --interval 250us,1ms
-  rampart measure wakeup --explain                what caused the ten worst
+  rampart measure wakeup --explain     find the causes of the worst samples
   rampart measure wakeup --policy deadline:200us/1ms/1ms
-  rampart measure wakeup --domain vm --cpus 1     in a KVM guest on CPU 1
+  rampart measure wakeup --domain vm --cpus 1
+                                       in a KVM guest on CPU 1
   rampart measure noise --cpus 1 --policy fifo:1
   rampart measure loop --interval 1ms --work 300us --deadline 500us
   rampart measure fwq --work 1ms --json";
 
 #[derive(Debug, Args)]
-#[command(after_help = MEASURE_EXAMPLES)]
+#[command(after_help = MEASURE_EXAMPLES, next_help_heading = "What to measure")]
 pub(crate) struct Measure {
     /// wakeup, noise, fwq or loop; irq or mmio with --domain cell
+    #[arg(help_heading = clap::builder::Resettable::Reset)]
     pub(crate) meter: MeterKind,
 
-    /// Measure on these CPUs; without it on all that may be used
+    /// CPUs to measure [default: every usable CPU]
     #[arg(long, value_name = "CPUS")]
     pub(crate) cpus: Option<CpuSet>,
 
-    /// Keep the rest of the program on these CPUs; without it on those not measured
+    /// CPUs of the other threads of the meter [default: CPUs not measured]
     #[arg(long, value_name = "CPUS")]
     pub(crate) housekeeping: Option<CpuSet>,
 
-    /// Measure inside a domain: host, task, container, container:podman, container:docker, vm,
-    /// vm:tcg (emulated)
+    /// Domain to measure in: host, task, container, container:podman,
+    /// container:docker, vm, vm:tcg (emulated), cell
     #[arg(long, value_name = "DOMAIN", default_value = "host")]
     pub(crate) domain: DomainSelection,
-
-    /// other, fifo:N, rr:N or deadline:RUNTIME/DEADLINE/PERIOD; without it fifo:80 for wakeup and
-    /// loop, other for noise and fwq
-    #[arg(long, value_name = "POLICY")]
-    pub(crate) policy: Option<SchedulingPolicy>,
 
     /// How long to measure
     #[arg(long = "for", value_name = "DURATION", default_value = "10s")]
     pub(crate) duration: Nanos,
 
-    /// How long to run before; shown, not mixed in
+    /// How long to run before; reported apart
     #[arg(long, value_name = "DURATION", default_value = "500ms")]
     pub(crate) warm_up: Nanos,
 
-    /// Period of `wakeup` and `loop`, from 20us; one for all CPUs, or one for each, with commas
+    /// Scheduling policy: other, fifo:N, rr:N or
+    /// deadline:RUNTIME/DEADLINE/PERIOD [default: fifo:80 for wakeup and loop,
+    /// other for noise and fwq]
+    #[arg(long, value_name = "POLICY", help_heading = "Meter")]
+    pub(crate) policy: Option<SchedulingPolicy>,
+
+    /// Period of wakeup and loop, at least 20us: one for all CPUs, or a list
+    /// with one for each CPU
     #[arg(
         long,
         value_name = "TIME",
         default_value = "1ms",
-        value_delimiter = ','
+        value_delimiter = ',',
+        help_heading = "Meter"
     )]
     pub(crate) interval: Vec<Nanos>,
 
-    /// Wake all threads at the same moments
-    #[arg(long)]
+    /// Wake all threads at the same times
+    #[arg(long, help_heading = "Meter")]
     pub(crate) aligned: bool,
 
-    /// Shortest gap that `noise` keeps
-    #[arg(long, value_name = "TIME")]
+    /// Shortest gap that noise records [default: calibrated]
+    #[arg(long, value_name = "TIME", help_heading = "Meter")]
     pub(crate) threshold: Option<Nanos>,
 
-    /// Length of the quantum of `fwq` and of the work of `loop`
-    #[arg(long, value_name = "TIME", default_value = "100us")]
+    /// Length of the quantum of fwq and of the work of loop
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "100us",
+        help_heading = "Meter"
+    )]
     pub(crate) work: Nanos,
 
-    /// Count samples over this; for `loop` the deadline (its period if not given)
-    #[arg(long, value_name = "TIME")]
+    /// Count samples above this; for loop its deadline [default: none; for loop
+    /// its period]
+    #[arg(long, value_name = "TIME", help_heading = "Meter")]
     pub(crate) deadline: Option<Nanos>,
 
-    /// How many of the worst samples to keep for each CPU
-    #[arg(long, value_name = "NUMBER", default_value_t = 20)]
+    /// Number of worst samples to keep for each CPU
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value_t = 20,
+        help_heading = "Meter"
+    )]
     pub(crate) worst: u32,
 
-    /// Name the causes of the worst samples, from the kernel's own trace (as root)
-    #[arg(long)]
+    /// Find the causes of the worst samples in the kernel's trace (as root)
+    #[arg(long, help_heading = "Meter")]
     pub(crate) explain: bool,
 
     /// Do not lock memory; page faults may then be measured
-    #[arg(long)]
+    #[arg(long, help_heading = "Meter")]
     pub(crate) no_memory_lock: bool,
-
-    /// Print the measurement as a JSON document
-    #[arg(long)]
-    pub(crate) json: bool,
-
-    /// Write a histogram log (HdrHistogram), one interval a second, while measuring
-    #[arg(long, value_name = "FILE")]
-    pub(crate) hlog: Option<PathBuf>,
-
-    /// Write the distributions as CSV
-    #[arg(long, value_name = "FILE")]
-    pub(crate) csv: Option<PathBuf>,
-
-    /// How to show progress
-    #[arg(long, value_name = "HOW", default_value = "auto")]
-    pub(crate) show_progress: ShowProgress,
 
     #[command(flatten)]
     pub(crate) on: crate::commands::on::On,
+
+    /// Print the measurement as JSON
+    #[arg(long, help_heading = "Output")]
+    pub(crate) json: bool,
+
+    /// Write a histogram log (HdrHistogram) with one interval each second
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) hlog: Option<PathBuf>,
+
+    /// Write the distributions as CSV
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) csv: Option<PathBuf>,
+
+    /// How to show progress
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "auto",
+        help_heading = "Output"
+    )]
+    pub(crate) show_progress: ShowProgress,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// Text for this terminal
     Terminal,
-    /// One self-contained page
+    /// One self-contained HTML page
     Html,
     /// The evaluation document
     Json,
-    /// JUnit XML, a test case a verdict
+    /// JUnit XML with one test case for each verdict
     Junit,
 }
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  rampart report rampart-results-20260101-120000\n  rampart report DIR --format html --output page.html\n  rampart report DIR --format junit > verdicts.xml"
-)]
+#[command(after_help = "\
+Examples:
+  rampart report rampart-results-20260101-120000
+  rampart report DIR --format html --output page.html
+  rampart report DIR --format junit > verdicts.xml")]
 pub(crate) struct Report {
-    /// Directory that `rampart evaluate` made, or its evaluation.json
+    /// Directory of `rampart evaluate`, or its evaluation.json
     pub(crate) results: PathBuf,
 
-    /// What to render
+    /// Format of the report
     #[arg(long, value_name = "FORMAT", default_value = "terminal")]
     pub(crate) format: Format,
 
-    /// Write to this file instead of standard output
+    /// File to write [default: standard output]
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  rampart domains
+  rampart domains --on sim:aarch64")]
 pub(crate) struct Domains {
     /// Print the list as JSON
     #[arg(long)]
@@ -393,6 +445,16 @@ pub(crate) struct Domains {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Exit codes:
+  0  everything is restored
+  4  programs of the plan are running (`rampart down` stops them), or another
+     process is changing the machine
+  5  something was not restored; the output names it
+
+Examples:
+  rampart release
+  rampart release --on ssh:root@board")]
 pub(crate) struct Release {
     /// Print what was restored as JSON
     #[arg(long)]
@@ -412,21 +474,21 @@ pub(crate) enum Document {
     Check,
     /// Output of `rampart knobs --json`
     Knobs,
-    /// What rampart-meter reads
+    /// Input of rampart-meter
     MeterRequest,
-    /// What rampart-meter writes
+    /// Output of rampart-meter
     MeterEvent,
-    /// What `rampart-meter block` reads
+    /// Input of `rampart-meter block`
     BlockerRequest,
-    /// What `rampart-meter block` writes
+    /// Output of `rampart-meter block`
     BlockerEvent,
     /// Output of `rampart block --json`
     Block,
     /// Output of `rampart blocktest --json`
     Blocktest,
-    /// domains/NAME.json in the state directory: what `rampart up` keeps of a domain
+    /// domains/NAME.json in the state directory, written by `rampart up`
     SupervisedDomain,
-    /// A plan; it is TOML, and its values are those of JSON
+    /// A plan, which is written in TOML
     Plan,
     /// Output of `rampart plan show --json`
     ResolvedPlan,
@@ -434,70 +496,138 @@ pub(crate) enum Document {
     Status,
     /// Output of `rampart cell describe --json`
     CellDescription,
-    /// One entry of `rampart cell list --json` and `rampart cell stats --json`
+    /// An entry of `rampart cell list --json` and `rampart cell stats --json`
     Cell,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Examples:
-  rampart check                     this machine, with the CPUs that `evaluate` would take
-  rampart check --cpus 2-3 -v       with these CPUs, and all that is as it should be
-  rampart check --json > check.json
+The command changes nothing.
 
-It changes nothing. Exit codes: 0 no problem, whatever the advice; 4 at least one problem.")]
+Exit codes:
+  0  no error, whatever the warnings and notes
+  4  at least one error
+
+Examples:
+  rampart check                  with the CPUs that `evaluate` would measure
+  rampart check --cpus 2-3 -v    with these CPUs, including what is correct
+  rampart check --json > check.json")]
 pub(crate) struct Check {
-    /// The real-time CPUs; without it those that are isolated, or the last of the strongest cores
+    /// Real-time CPUs [default: the isolated ones, or the last of the fastest
+    /// cores]
     #[arg(long, value_name = "CPUS")]
     pub(crate) cpus: Option<CpuSet>,
-
-    /// Print the check as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
 
     #[command(flatten)]
     pub(crate) recorded: RecordedMachine,
 
-    /// Show what is as wanted too, and each place that is not
+    /// Also show correct settings, and each location of a wrong one
     #[arg(short, long)]
     pub(crate) verbose: bool,
+
+    /// Print the check as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  rampart knobs                     all, by group
-  rampart knobs timer-migration     one in full")]
+  rampart knobs                    all settings by group
+  rampart knobs timer-migration    one setting with its reason and source")]
 pub(crate) struct Knobs {
-    /// The one to show in full
+    /// Setting to show in full
     pub(crate) name: Option<String>,
 
-    /// Print them as JSON
+    /// Print the settings as JSON
     #[arg(long, conflicts_with = "markdown")]
     pub(crate) json: bool,
 
-    /// Print the page docs/knobs.md
+    /// Print docs/knobs.md
     #[arg(long, conflicts_with = "name")]
     pub(crate) markdown: bool,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  rampart schema                   of the evaluation document
+  rampart schema plan > plan.schema.json")]
 pub(crate) struct Schema {
-    /// Which document
+    /// Document to describe
     #[arg(default_value = "evaluation")]
     pub(crate) document: Document,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  rampart completions bash > /etc/bash_completion.d/rampart")]
+#[command(after_help = "\
+Example:
+  rampart completions bash > /etc/bash_completion.d/rampart")]
 pub(crate) struct Completions {
-    /// The shell
+    /// Shell of the script
     pub(crate) shell: clap_complete::Shell,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  rampart man /usr/local/share/man/man1")]
+#[command(after_help = "\
+Example:
+  rampart man /usr/local/share/man/man1")]
 pub(crate) struct Man {
-    /// The directory
+    /// Directory of the pages
     pub(crate) directory: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    /// Calls `visit` for a command and all its subcommands, with the name as typed.
+    fn visit(name: &str, command: &mut clap::Command, check: &mut impl FnMut(&str, &str)) {
+        check(name, &command.render_long_help().to_string());
+        for subcommand in command.get_subcommands_mut() {
+            if subcommand.get_name() != "help" {
+                visit(
+                    &format!("{name} {}", subcommand.get_name()),
+                    subcommand,
+                    check,
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn help_fits_80_columns_and_ends_with_examples() {
+        let mut root = Arguments::command();
+        root.build();
+        let mut wrong = Vec::new();
+        visit("rampart", &mut root, &mut |name, help| {
+            for line in help.lines().filter(|line| line.chars().count() > 80) {
+                wrong.push(format!("{name}: wider than 80 columns: {line}"));
+            }
+            if let Some((_, examples)) = help.split_once("\nExample") {
+                let indented = |line: &str| line.is_empty() || line.starts_with("  ");
+                if !examples.lines().skip(1).all(indented) || !examples.contains(name) {
+                    wrong.push(format!("{name}: does not end with examples"));
+                }
+            } else {
+                wrong.push(format!("{name}: has no example"));
+            }
+        });
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+
+    #[test]
+    fn summaries_have_no_full_stop() {
+        let mut root = Arguments::command();
+        root.build();
+        let mut pending = vec![&root];
+        while let Some(command) = pending.pop() {
+            let about = command.get_about().map(ToString::to_string);
+            let about = about.unwrap_or_default();
+            assert!(!about.is_empty() && !about.ends_with('.'), "{about}");
+            pending.extend(command.get_subcommands());
+        }
+    }
 }

@@ -63,11 +63,6 @@ impl Failure {
         Self::plain(ExitCode::PreconditionMissing, text.to_string())
     }
 
-    /// Returns the exit code.
-    pub(crate) const fn code(&self) -> ExitCode {
-        self.code
-    }
-
     /// Prints the error and returns its exit code. A closed standard output is not an error.
     pub(crate) fn report(self) -> ExitCode {
         if self.broken_pipe {
@@ -298,10 +293,10 @@ mod tests {
         ]
         .map(|(kind, code)| (move || file_error(kind), code))
         {
-            assert_eq!(Failure::from(error()).code(), code);
-            assert_eq!(Failure::from(SuperviseError::Host(error())).code(), code);
-            assert_eq!(Failure::from(EvaluateError::Host(error())).code(), code);
-            assert_eq!(Failure::from(DomainError::Host(error())).code(), code);
+            assert_eq!(Failure::from(error()).code, code);
+            assert_eq!(Failure::from(SuperviseError::Host(error())).code, code);
+            assert_eq!(Failure::from(EvaluateError::Host(error())).code, code);
+            assert_eq!(Failure::from(DomainError::Host(error())).code, code);
         }
     }
 
@@ -332,14 +327,14 @@ mod tests {
             how: "guest-reset".to_owned(),
             console: Vec::new(),
         };
-        assert_eq!(Failure::from(ended).code(), ExitCode::MachineLost);
+        assert_eq!(Failure::from(ended).code, ExitCode::MachineLost);
         let interrupted = BenchError::Sim(SimError::Interrupted);
-        assert_eq!(Failure::from(interrupted).code(), ExitCode::Partial);
+        assert_eq!(Failure::from(interrupted).code, ExitCode::Partial);
         let none = SimError::NoArchitecture {
             present: "riscv64",
             known: Vec::new(),
         };
-        assert_eq!(Failure::from(none).code(), ExitCode::PreconditionMissing);
+        assert_eq!(Failure::from(none).code, ExitCode::PreconditionMissing);
     }
 
     #[test]

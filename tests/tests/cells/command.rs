@@ -218,7 +218,7 @@ fn ended(said: &Said<'_>) {
     }
     said.refused("disable-with-cells", &["press", "--destroy-cells"]);
     let some = said.of("some", 5);
-    assert!(some.contains("cell attack is gone"), "{some}");
+    assert!(some.contains("cell attack is destroyed"), "{some}");
     assert!(some.contains("nobody"), "{some}");
     assert!(said.of("unknown", 2).contains("no such cell"));
     assert!(said.of("disable-again", 0).contains("was not enabled"));
@@ -247,7 +247,7 @@ fn planned(said: &Said<'_>) {
     assert_eq!(said.json("list-orphan")[0]["state"], "running");
     said.refused("up-orphan", &["rampart down"]);
     assert!(said.of("down-orphan", 0).contains("destroyed"));
-    assert!(said.of("list-down", 0).contains("there is no cell"));
+    assert!(said.of("list-down", 0).contains("No cell exists"));
     said.went_well("up-anew");
     assert_eq!(said.json("down")[0]["outcome"], "ended");
     // The hypervisor that `up` brought is gone with the plan.

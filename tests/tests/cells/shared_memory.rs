@@ -168,21 +168,18 @@ fn writer<'a>(cell: &'a Value, name: &str) -> &'a Value {
 fn named(said: &Said<'_>, text: &str) {
     said.went_well("enable");
     assert_eq!(said.json("greet")["shared"][0]["name"], "greeting");
-    assert!(said.of("echo", 0).contains("called greeting"));
+    assert!(said.of("echo", 0).contains("name greeting"));
     said.refused("name-twice", &["called a", "a name of its own"]);
     said.refused("name-taken", &["called greeting"]);
     said.refused("no-region", &["farewell", "named greeting"]);
-    said.refused("not-the-writer", &["the root is not its writer"]);
+    said.refused("not-the-writer", &["the root cannot write to it"]);
     said.went_well("start");
     let list = said.json("list");
     assert_eq!(writer(&list[0], "greeting"), "cell", "{list:#}");
     assert_eq!(writer(&list[1], "greeting"), "another cell", "{list:#}");
     assert_eq!(writer(&list[1], "echo"), "cell", "{list:#}");
     let verbose = said.of("verbose", 0);
-    assert!(
-        verbose.contains("written by cell, called echo"),
-        "{verbose}"
-    );
+    assert!(verbose.contains("written by cell, name echo"), "{verbose}");
     let nothing = said.of("read-nothing", 2);
     assert!(nothing.contains("one of greeting"), "{nothing}");
     assert!(text.contains("\nread is 0\n"), "{text}");

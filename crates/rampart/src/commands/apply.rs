@@ -32,23 +32,23 @@ Examples:
   rampart apply plan.toml --boot      first change the kernel command line;
                                       after the restart: apply plan.toml";
 
-/// Make a plan real on this machine, until `rampart release`
+/// Apply a plan to this machine until `rampart release`
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ApplyArguments {
-    /// The plan
+    /// Plan file
     plan: PathBuf,
 
-    /// Only say what would change
+    /// Only list the changes
     #[arg(long)]
     dry_run: bool,
 
-    /// Write what needs a restart into the boot loader's files; `apply` after the restart goes on. With
-    /// --dry-run: show those files
+    /// First write the kernel command line into the boot loader's files;
+    /// run `apply` again after the restart. With --dry-run: list the files
     #[arg(long)]
     boot: bool,
 
-    /// Print the changes, or what stands, as JSON; with --boot the boot loader's files beside it
+    /// Print the changes or the active plan as JSON, with --boot also the files
     #[arg(long)]
     json: bool,
 

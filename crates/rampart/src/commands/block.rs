@@ -22,14 +22,15 @@ use crate::progress::{self, Style};
 use crate::{output, signals};
 
 const EXAMPLES: &str = "\
-Examples:
-  rampart block --cpus 1                          CPU 1, 50 times for 4 ms at random moments
-  rampart block --cpus 1,2 --length 500us --count 1000 --spread even --pause 5ms
-  rampart block --cpus 1 --kind spin              without the kernel module
-  rampart blocktest --cpus 1                      the same, and who notices
+The kernel module blocksys stops a CPU with interrupts and preemption off.
+Without the module a thread of policy fifo:99 spins, which stops other threads
+but no interrupts. Ctrl-C ends early.
 
-By the kernel module `blocksys` a CPU is stopped altogether: interrupts and preemption off. Without
-it a thread of FIFO 99 spins, which stops other threads and no interrupts. Ctrl-C ends early.";
+Examples:
+  rampart block --cpus 1               stop CPU 1 50 times for 4 ms
+  rampart block --cpus 1,2 --length 500us --count 1000 --spread even
+  rampart block --cpus 1 --kind spin   without the kernel module
+  rampart blocktest --cpus 1           also measure which CPUs are affected";
 
 /// How much later than planned a block may come before its maker is taken for hung.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -40,22 +41,28 @@ pub(crate) struct BlockArguments {
     #[command(flatten)]
     pub(crate) blocks: BlockOptions,
 
-    /// Print the blocks as a JSON document
-    #[arg(long)]
+    #[command(flatten)]
+    pub(crate) on: super::on::On,
+
+    /// Print the blocks as JSON
+    #[arg(long, help_heading = "Output")]
     pub(super) json: bool,
 
     /// How to show progress
-    #[arg(long, value_name = "HOW", default_value = "auto")]
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "auto",
+        help_heading = "Output"
+    )]
     pub(super) show_progress: ShowProgress,
-
-    #[command(flatten)]
-    pub(crate) on: super::on::On,
 }
 
-/// What blocks are asked for with.
+/// Options that describe the blocks.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Blocks")]
 pub(crate) struct BlockOptions {
-    /// The CPUs to stop, all at the same moments; `blocktest` takes the last one without it
+    /// CPUs to stop, all at the same times [default of blocktest: the last]
     #[arg(long, value_name = "CPUS")]
     pub(crate) cpus: Option<CpuSet>,
 
@@ -63,33 +70,33 @@ pub(crate) struct BlockOptions {
     #[arg(long, value_name = "TIME", default_value = "4ms")]
     pub(super) length: Nanos,
 
-    /// How many blocks
+    /// Number of blocks
     #[arg(long, value_name = "NUMBER", default_value_t = 50)]
     pub(super) count: u32,
 
-    /// How they lie in time
+    /// Distribution of the pauses
     #[arg(long, value_name = "HOW", default_value = "random")]
     pub(super) spread: Spread,
 
-    /// Mean pause from the end of a block to the start of the next; without it four times the
-    /// length, and 20 ms at least
+    /// Mean pause between two blocks [default: four times the length, at least
+    /// 20ms]
     #[arg(long, value_name = "TIME")]
     pub(super) pause: Option<Nanos>,
 
-    /// Seed of random pauses; without it one from the time of day
+    /// Seed of random pauses [default: from the time of day]
     #[arg(long, value_name = "NUMBER")]
     pub(super) seed: Option<u64>,
 
-    /// By what; without it the kernel module where it is loaded, else the thread
+    /// Who stops the CPUs [default: module if it is loaded, otherwise spin]
     #[arg(long, value_name = "KIND")]
     pub(super) kind: Option<Kind>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Spread {
-    /// Start to start always the same
+    /// The same time from start to start
     Even,
-    /// Each pause half to one and a half times the mean
+    /// Each pause 0.5 to 1.5 times the mean
     Random,
 }
 
@@ -97,7 +104,7 @@ pub(super) enum Spread {
 pub(super) enum Kind {
     /// The kernel module blocksys
     Module,
-    /// A thread of FIFO 99
+    /// A thread of policy fifo:99
     Spin,
 }
 

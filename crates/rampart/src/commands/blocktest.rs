@@ -21,14 +21,15 @@ use crate::failure::Failure;
 use crate::{output, progress, signals};
 
 const EXAMPLES: &str = "\
-Examples:
-  rampart blocktest --cpus 1                 stop CPU 1, watch every CPU
-  rampart blocktest --cpus 1 --watch 1,2     watch these alone
-  rampart blocktest --cpus 1 --length 20ms --count 100 --json
+The test compares the worst latency in each window that contains a block with
+windows that contain none. The transfer τ is the median excess divided by the
+length of a block: 1 if a CPU is stopped for the whole block, 0 if it is not
+affected. Watch a stopped CPU too, to prove that the blocks happened.
 
-The worst latency of each window of time that holds a block is held against windows that hold none.
-The transfer τ is the median excess divided by the length of the blocks: 1 where all of it arrives,
-0 where nothing does. Watch a stopped CPU too: blocks that nobody felt prove nothing.";
+Examples:
+  rampart blocktest --cpus 1               stop CPU 1, measure every CPU
+  rampart blocktest --cpus 1 --watch 1,2   measure these CPUs only
+  rampart blocktest --cpus 1 --length 20ms --count 100 --json";
 
 /// Length of the slots in which latencies are kept.
 const SLOT: Nanos = Nanos::from_millis(1);
@@ -41,28 +42,43 @@ pub(crate) struct BlocktestArguments {
     #[command(flatten)]
     pub(crate) blocks: BlockOptions,
 
-    /// Measure on these CPUs; without it on all that may be used
-    #[arg(long, value_name = "CPUS")]
+    /// CPUs to measure [default: every usable CPU]
+    #[arg(long, value_name = "CPUS", help_heading = "Meter")]
     pub(super) watch: Option<CpuSet>,
 
     /// Period of the meter
-    #[arg(long, value_name = "TIME", default_value = "1ms")]
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "1ms",
+        help_heading = "Meter"
+    )]
     pub(super) interval: Nanos,
 
-    /// Policy of the measuring threads: other, fifo:N, rr:N
-    #[arg(long, value_name = "POLICY", default_value = "fifo:80")]
+    /// Scheduling policy of the measuring threads: other, fifo:N or rr:N
+    #[arg(
+        long,
+        value_name = "POLICY",
+        default_value = "fifo:80",
+        help_heading = "Meter"
+    )]
     pub(super) policy: SchedulingPolicy,
-
-    /// Print the result as a JSON document
-    #[arg(long)]
-    pub(super) json: bool,
-
-    /// How to show progress
-    #[arg(long, value_name = "HOW", default_value = "auto")]
-    pub(super) show_progress: ShowProgress,
 
     #[command(flatten)]
     pub(crate) on: super::on::On,
+
+    /// Print the result as JSON
+    #[arg(long, help_heading = "Output")]
+    pub(super) json: bool,
+
+    /// How to show progress
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "auto",
+        help_heading = "Output"
+    )]
+    pub(super) show_progress: ShowProgress,
 }
 
 pub(crate) fn run(arguments: &BlocktestArguments) -> Result<ExitCode, Failure> {

@@ -56,7 +56,7 @@ struct Came {
 
 pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failure> {
     let crash = crash_wanted(arguments)?;
-    let plan = arguments.plan.words_there()?;
+    let plan = arguments.plan.remote_arguments()?;
     if arguments.plan.plan.is_none() {
         selections(&arguments.domains)?;
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rampart evaluate --plan`: a plan of the machine as what is to be measured.
+//! `rampart evaluate --plan`: measures the domains of a plan.
 
 use std::path::{Path, PathBuf};
 
@@ -14,33 +14,33 @@ use rampart_supervise::{PlanFile, read_plan_text};
 use super::VERSION;
 use crate::failure::Failure;
 
-/// The plan to measure.
+/// Options that measure a plan.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "A plan of the machine")]
+#[command(next_help_heading = "Plan")]
 pub(crate) struct PlanOptions {
-    /// Measure the domains of this plan, each on its own CPUs under its own policy and deadline,
-    /// and the host to compare with
+    /// Measure the domains of this plan, each on its CPUs with its policy and
+    /// deadline, and the host
     #[arg(long, value_name = "FILE")]
     pub(crate) plan: Option<PathBuf>,
 
-    /// Measure without and with the plan in turn: it is applied and taken back again and again, and
-    /// what that changes is told. No plan may stand applied
+    /// Apply and release the plan in turn, and report what it changes. No plan
+    /// may be active
     #[arg(long, requires = "plan")]
     pub(crate) before_after: bool,
 
-    /// Measure also without each single change of the plan, and say which mattered and which
-    /// backfired. Without --for it takes as long as that needs, which is told first
+    /// Also measure without each single change of the plan, and report which
+    /// change matters. Without --for it takes as long as needed
     #[arg(long, requires = "plan")]
     pub(crate) ablate: bool,
 
-    /// The text of the plan, where its file is on another machine
+    /// Text of the plan if its file is on another machine
     #[arg(long, hide = true, requires = "plan", allow_hyphen_values = true)]
     pub(crate) plan_text: Option<String>,
 }
 
 impl PlanOptions {
-    /// The words that tell a far side of the plan: its file is here.
-    pub(crate) fn words_there(&self) -> Result<Vec<String>, Failure> {
+    /// Returns the arguments that carry the plan to another machine, which has no file of it.
+    pub(crate) fn remote_arguments(&self) -> Result<Vec<String>, Failure> {
         match &self.plan {
             None => Ok(Vec::new()),
             Some(file) => Ok(vec![
@@ -59,7 +59,7 @@ impl PlanOptions {
         }
     }
 
-    /// The plan on this machine; none where none is named.
+    /// Reads the plan and checks that it fits this machine. Returns `None` without `--plan`.
     pub(crate) fn read(&self) -> Result<Option<PlanFile>, Failure> {
         let Some(file) = &self.plan else {
             return Ok(None);
@@ -70,7 +70,7 @@ impl PlanOptions {
         Ok(Some(read))
     }
 
-    /// What is asked of the evaluation of a plan.
+    /// Returns the request to evaluate a plan.
     pub(crate) fn request(&self, read: &PlanFile, domains: &[String]) -> PlanRequest {
         let compares = self.before_after || self.ablate;
         PlanRequest {
@@ -89,15 +89,15 @@ impl PlanOptions {
     }
 }
 
-/// Applies a plan as `rampart apply` does, and takes it back as `rampart release` does.
+/// Applies a plan like `rampart apply` and takes it back like `rampart release`.
 #[derive(Debug)]
 pub(crate) struct Switch<'a>(pub(crate) &'a PlanFile);
 
 impl PlanSwitch for Switch<'_> {
     fn apply(&self, leave_out: &[PlanChange]) -> Result<ActivePlan, Box<Finding>> {
-        // As the machine is now: numbers of threads and interrupts move.
+        // The numbers of threads and interrupts change, so the list is made anew.
         let mut changes = self.0.change_list(&MachineRoot::system(), VERSION);
-        leave(&mut changes, leave_out);
+        skip(&mut changes, leave_out);
         let state = StateDirectory::standard();
         let applied = self.0.apply(&changes, &state, VERSION, &mut |_| {});
         applied.map_err(|error| problem(&self.0.file, &error))
@@ -117,24 +117,22 @@ impl PlanSwitch for Switch<'_> {
     }
 }
 
-/// Makes skipped steps of those to leave out.
-fn leave(changes: &mut ChangeList, leave_out: &[PlanChange]) {
+/// Marks the steps to leave out as skipped.
+fn skip(changes: &mut ChangeList, leave_out: &[PlanChange]) {
     for step in &mut changes.steps {
         let named = |change: &PlanChange| change.kind == step.kind && change.name == step.name;
         if leave_out.iter().any(named) {
             step.action = StepAction::Skip;
-            "left out, to see what it does".clone_into(&mut step.why);
+            "left out to measure its effect".clone_into(&mut step.why);
         }
     }
 }
 
 fn problem(location: &str, error: &HostError) -> Box<Finding> {
-    Box::new(
-        Finding::new(Severity::Error, location, error.to_string()).fix("run `rampart release`"),
-    )
+    Box::new(Finding::new(Severity::Error, location, error.to_string()).fix("rampart release"))
 }
 
-/// The domains of `--domains` where no plan gives them names.
+/// Parses the domains of `--domains` of an evaluation without a plan.
 pub(crate) fn selections(domains: &[String]) -> Result<Vec<DomainSelection>, Failure> {
     domains
         .iter()
@@ -152,7 +150,7 @@ mod tests {
     use rampart_model::StepKind;
 
     #[test]
-    fn a_far_side_gets_the_text_of_the_plan() {
+    fn another_machine_gets_the_text_of_the_plan() {
         let directory = tempfile::tempdir().expect("directory");
         let file = directory.path().join("plan.toml");
         let options = PlanOptions {
@@ -161,9 +159,9 @@ mod tests {
             ablate: false,
             plan_text: None,
         };
-        options.words_there().expect_err("no file");
+        options.remote_arguments().expect_err("no file");
         std::fs::write(&file, "[machine]\n").expect("written");
-        let words = options.words_there().expect("words");
+        let words = options.remote_arguments().expect("words");
         assert_eq!(words[1], file.display().to_string());
         assert_eq!(words[2..], ["--plan-text", "[machine]\n"]);
         let there = PlanOptions {
@@ -175,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_skipped_and_nothing_else() {
+    fn only_the_left_out_step_is_skipped() {
         let step = |kind, name: &str| rampart_model::ChangeStep {
             kind,
             name: name.to_owned(),
@@ -203,7 +201,7 @@ mod tests {
             name: "ksm".to_owned(),
             title: String::new(),
         };
-        leave(&mut changes, &[change]);
+        skip(&mut changes, &[change]);
         let actions: Vec<StepAction> = changes.steps.iter().map(|step| step.action).collect();
         assert_eq!(actions, [StepAction::Apply, StepAction::Skip]);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rampart export`: a plan, or the guest of the evaluation, in the words of another tool.
+//! `rampart export`: writes a plan or a guest as configuration of another tool.
 
 mod plan;
 
@@ -17,27 +17,28 @@ use crate::failure::Failure;
 use crate::output;
 
 const LIBVIRT_EXAMPLES: &str = "\
+Without a plan the guest is that of `rampart measure --domain vm`, on another
+virtual board, since libvirt cannot describe the microvm of QEMU.
+
 Examples:
-  rampart export libvirt --cpus 2-3 --housekeeping 0-1 --out /etc/rampart/guests
   rampart export libvirt --plan plan.toml --out /etc/rampart/guests
-  virsh define /etc/rampart/guests/vm.xml
+  rampart export libvirt --cpus 2-3 --housekeeping 0-1 --out guests
+  virsh define guests/vm.xml";
 
-With a plan its guests are written. Without one the guest is the one that `rampart measure --domain
-vm` runs, on another virtual board: libvirt cannot describe QEMU's microvm. Nothing of this machine
-is changed but the files that are written.";
+/// Returns the notes and examples of the export of a plan to a tool.
+macro_rules! plan_help {
+    ($($example:literal),+) => {
+        concat!(
+            "What the tool cannot express is reported on standard error and in the files. An\n",
+            "existing file that no export wrote is not replaced.\n\nExamples:",
+            $("\n  rampart export ", $example),+
+        )
+    };
+}
 
-const PLAN_EXAMPLES: &str = "\
-Examples:
-  rampart export systemd --plan plan.toml --out /etc
-  rampart export podman --plan plan.toml
-  rampart export kubernetes --plan plan.toml --out manifests
-
-What a tool has no words for is told on standard error and in the files. A file that is there and
-was not written by an export is left as it is.";
-
-/// Write a plan, or a guest, in the words of another tool
+/// Write a plan or a guest as configuration of another tool
 #[derive(Debug, Args)]
-#[command(after_help = PLAN_EXAMPLES)]
+#[command(after_help = plan_help!("systemd --plan plan.toml --out /etc", "podman --plan plan.toml", "kubernetes --plan plan.toml --out manifests"))]
 pub(crate) struct Export {
     #[command(subcommand)]
     tool: Tool,
@@ -45,54 +46,54 @@ pub(crate) struct Export {
 
 #[derive(Debug, Subcommand)]
 enum Tool {
-    /// Write the guests of a plan as libvirt XML; without a plan the guest of the evaluation, with
-    /// the initramfs that it boots
+    /// Write the guests of a plan, or the guest of `evaluate`, as libvirt XML
+    #[command(after_help = LIBVIRT_EXAMPLES)]
     Libvirt(Libvirt),
-    /// Write a plan as units of systemd
-    #[command(after_help = PLAN_EXAMPLES)]
+    /// Write a plan as systemd units
+    #[command(after_help = plan_help!("systemd --plan plan.toml --out /etc"))]
     Systemd(Systemd),
-    /// Write a plan's settings as a profile of TuneD
-    #[command(after_help = PLAN_EXAMPLES)]
+    /// Write the settings of a plan as a TuneD profile
+    #[command(after_help = plan_help!("tuned --plan plan.toml --out /etc/tuned"))]
     Tuned(FromPlan),
-    /// Write the containers of a plan as commands of podman
-    #[command(after_help = PLAN_EXAMPLES)]
+    /// Write the containers of a plan as podman commands
+    #[command(after_help = plan_help!("podman --plan plan.toml"))]
     Podman(FromPlan),
-    /// Write the containers of a plan as commands of docker
-    #[command(after_help = PLAN_EXAMPLES)]
+    /// Write the containers of a plan as docker commands
+    #[command(after_help = plan_help!("docker --plan plan.toml"))]
     Docker(FromPlan),
-    /// Write the containers of a plan as Pods, with the kubelet's configuration
-    #[command(after_help = PLAN_EXAMPLES)]
+    /// Write the containers of a plan as Pods with a kubelet configuration
+    #[command(after_help = plan_help!("kubernetes --plan plan.toml --out manifests"))]
     Kubernetes(FromPlan),
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = LIBVIRT_EXAMPLES)]
 struct Libvirt {
-    /// The plan whose guests are written
+    /// Plan file
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
 
-    /// With a plan: the guest of this name alone. Without: vm (the default), vm:noisy or vm:tcg
+    /// With --plan: only this guest. Without: vm, vm:noisy or vm:tcg
+    /// [default: every guest; without --plan vm]
     #[arg(long, value_name = "DOMAIN")]
     domain: Option<String>,
 
     #[command(flatten)]
     recorded: RecordedMachine,
 
-    /// Name of the guest in libvirt; without it that of the domain
+    /// Name of the guest in libvirt [default: that of the domain]
     #[arg(long, value_name = "NAME", conflicts_with = "plan")]
     name: Option<String>,
 
-    /// CPUs of the machine for the guest's real-time CPUs; without it those that are isolated, or
-    /// the last one
+    /// CPUs of this machine for the real-time CPUs of the guest [default: the
+    /// isolated ones, or the last]
     #[arg(long, value_name = "CPUS", conflicts_with = "plan")]
     cpus: Option<CpuSet>,
 
-    /// CPUs for everything else of the guest; without it all others
+    /// CPUs for the other threads of the guest [default: all others]
     #[arg(long, value_name = "CPUS", conflicts_with = "plan")]
     housekeeping: Option<CpuSet>,
 
-    /// Directory for the XML and the initramfs that it names; it must stay where it is
+    /// Directory of the XML and of the initramfs that it names
     #[arg(long, value_name = "DIR", default_value = ".")]
     out: PathBuf,
 }
@@ -119,8 +120,7 @@ pub(crate) fn run(arguments: &Export) -> Result<ExitCode, Failure> {
 fn write_libvirt(arguments: &Libvirt) -> Result<ExitCode, Failure> {
     if arguments.recorded.is_given() {
         return Err(Failure::usage(
-            "export libvirt: --machine goes with --plan; without a plan the guest is for this \
-             machine",
+            "export libvirt: --machine needs --plan; fix: add --plan FILE",
         ));
     }
     let domain: DomainSelection = arguments
@@ -131,7 +131,7 @@ fn write_libvirt(arguments: &Libvirt) -> Result<ExitCode, Failure> {
         .map_err(Failure::usage)?;
     if domain.kind.program() != DomainProgram::Guest {
         return Err(Failure::usage(format!(
-            "export libvirt: the domain `{domain}` is no guest; write vm, vm:noisy or vm:tcg",
+            "export libvirt: the domain `{domain}` is not a guest; fix: write vm, vm:noisy or vm:tcg",
         )));
     }
     let name = match &arguments.name {
@@ -140,8 +140,8 @@ fn write_libvirt(arguments: &Libvirt) -> Result<ExitCode, Failure> {
     };
     if name.is_empty() || name.contains(['/', '\n']) || name.starts_with('.') {
         return Err(Failure::usage(format!(
-            "export libvirt: `{name}` cannot be the name of a guest; write one without `/`, line \
-             breaks and leading points"
+            "export libvirt: invalid guest name `{name}`; fix: write a name without `/`, line breaks \
+             and a leading dot"
         )));
     }
     let meter = super::meter_program()?;
@@ -158,7 +158,7 @@ fn write_libvirt(arguments: &Libvirt) -> Result<ExitCode, Failure> {
     for (option, set) in [("--cpus", &cpus), ("--housekeeping", &housekeeping)] {
         if set.is_empty() || !set.is_subset(&topology.possible) {
             return Err(Failure::usage(format!(
-                "export libvirt: {option} is `{set}`; needed at least one CPU of {}",
+                "export libvirt: {option} is `{set}`; expected: at least one CPU of {}",
                 topology.possible
             )));
         }
@@ -166,8 +166,7 @@ fn write_libvirt(arguments: &Libvirt) -> Result<ExitCode, Failure> {
     let shared = cpus.intersection(&housekeeping);
     if !shared.is_empty() {
         return Err(Failure::usage(format!(
-            "export libvirt: both --cpus and --housekeeping name {}; a real-time CPU of the guest \
-             needs one for itself",
+            "export libvirt: --cpus and --housekeeping share {}; fix: give each CPU to one of them",
             shared.named()
         )));
     }
@@ -185,14 +184,14 @@ fn write_libvirt(arguments: &Libvirt) -> Result<ExitCode, Failure> {
         output::finding(finding);
     }
     output::say(&format!(
-        "rampart: its initramfs is {}; define it with: virsh define {}",
+        "The initramfs is {}. Next: virsh define {}",
         exported.initramfs.display(),
         exported.xml.display()
     ));
     Ok(ExitCode::Success)
 }
 
-/// The isolated CPUs, or the last one.
+/// Returns the isolated CPUs, or the last CPU.
 fn proposed(topology: &Topology) -> CpuSet {
     let isolated = topology.isolated.intersection(&topology.online);
     if isolated.is_empty() {

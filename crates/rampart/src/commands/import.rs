@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rampart import`: what another tool measured, told as ours is.
+//! `rampart import`: shows a measurement of another tool.
 
 use std::fmt::Write as _;
 use std::io::Read as _;
@@ -13,27 +13,29 @@ use rampart_peers::{PeerMeasurement, PeerQuantile, PeerSeries, read_cyclictest, 
 use crate::failure::Failure;
 use crate::output;
 
-/// Whose text it is.
+/// The tool that wrote the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Tool {
     /// `rtla timerlat hist` or `rtla osnoise hist`
     Rtla,
-    /// `cyclictest -h` or `-H`
+    /// `cyclictest -h` or `cyclictest -H`
     Cyclictest,
 }
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  rampart import rtla timerlat.txt\n  rtla osnoise hist -d 1m | rampart import rtla -\n  rampart import cyclictest histogram.txt --json"
-)]
+#[command(after_help = "\
+Examples:
+  rampart import rtla timerlat.txt
+  rtla osnoise hist -d 1m | rampart import rtla -
+  rampart import cyclictest histogram.txt --json")]
 pub(crate) struct Import {
-    /// The tool that wrote it
+    /// Tool that wrote the output
     pub(crate) tool: Tool,
 
-    /// Its output; `-` is standard input
+    /// File with the output; `-` is standard input
     pub(crate) file: PathBuf,
 
-    /// The histogram of `cyclictest` is in nanoseconds (it ran with -N)
+    /// The histogram of cyclictest is in nanoseconds (option -N)
     #[arg(long)]
     pub(crate) nanoseconds: bool,
 

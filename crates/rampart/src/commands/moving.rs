@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rampart move`: running processes and threads into a domain of the active plan.
+//! `rampart move`: moves running processes and threads into a domain of the active plan.
 
 use std::fmt::Write as _;
 
@@ -11,54 +11,59 @@ use rampart_host::{
 use rampart_model::{CpuSet, ExitCode, Finding, SchedulingPolicy, Severity};
 use rampart_supervise::{Destination, LoadedPlan};
 
-use super::run::{alone, choose, on_cpus, say_notes};
+use super::run::{choose, no_plan, on_cpus, print_notes};
 use crate::failure::Failure;
 use crate::output;
 
 const EXAMPLES: &str = "\
+The state of each thread before and after is read from the kernel.
+
+Exit codes:
+  0  every thread was moved
+  4  no thread was moved
+  5  some threads were not moved
+
 Examples:
-  rampart move 4711 --to press-control              a process with all its threads
-  rampart move 4711 --to vision --with-children     and all processes that it made
+  rampart move 4711 --to press-control           a process, all its threads
+  rampart move 4711 --to vision --with-children  and its descendants
   rampart move 4715 --to press-control --thread --policy fifo:70
   rampart move 4711 --to housekeeping --policy other
-  rampart move 4711 --cpus 3                        CPUs alone, where no plan is active
-
-What each thread was and is, is read from the kernel. Exit codes: 0 all are in their place; 5 some are
-not; 4 none is.";
+  rampart move 4711 --cpus 3                     without an active plan";
 
 /// Move running processes or threads into a domain of the active plan
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct MoveArguments {
-    /// Processes; with --thread, threads
+    /// Process IDs; with --thread, thread IDs
     #[arg(required = true, value_name = "NUMBER")]
     numbers: Vec<u32>,
 
-    /// A domain, or `housekeeping`
+    /// Domain, or housekeeping
     #[arg(long, value_name = "DOMAIN", required_unless_present = "cpus")]
     to: Option<String>,
 
-    /// other, fifo:N, rr:N, deadline:RUNTIME/DEADLINE/PERIOD; without it what the plan says
+    /// Scheduling policy: other, fifo:N, rr:N or
+    /// deadline:RUNTIME/DEADLINE/PERIOD [default: from the plan]
     #[arg(long, value_name = "POLICY")]
     policy: Option<SchedulingPolicy>,
 
-    /// Nice value, -20 to 19, under the policy `other`
+    /// Nice value of policy other, -20 to 19
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
     nice: Option<i32>,
 
-    /// Only these CPUs of the domain
+    /// Use only these CPUs of the domain
     #[arg(long, value_name = "CPUS")]
     cpus: Option<CpuSet>,
 
-    /// The numbers are those of single threads
+    /// Move single threads
     #[arg(long, conflicts_with = "with_children")]
     thread: bool,
 
-    /// All processes too that these have made
+    /// Also move all descendants of the processes
     #[arg(long)]
     with_children: bool,
 
-    /// Print what each thread was and is as JSON
+    /// Print the state of each thread before and after as JSON
     #[arg(long)]
     json: bool,
 }
@@ -82,7 +87,7 @@ pub(crate) fn run(arguments: &MoveArguments) -> Result<ExitCode, Failure> {
         output::print_json(&placed)?;
     } else {
         output::print(&text(&placed))?;
-        say_notes(&placed);
+        print_notes(&placed);
     }
     let refused = placed
         .iter()
@@ -91,7 +96,7 @@ pub(crate) fn run(arguments: &MoveArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::of_parts(refused, placed.len()))
 }
 
-/// The processes or threads that are meant, those first that are named.
+/// Returns the named processes or threads, then the descendants.
 fn numbers(arguments: &MoveArguments) -> Vec<u32> {
     let mut all = arguments.numbers.clone();
     if arguments.with_children {
@@ -106,10 +111,10 @@ fn numbers(arguments: &MoveArguments) -> Vec<u32> {
     all
 }
 
-/// Where to.
+/// Where threads are moved to.
 enum Target {
     Domain(Box<(LoadedPlan, Destination)>),
-    /// No plan stands.
+    /// CPUs, if no plan is active.
     Cpus(CpuSet),
 }
 
@@ -121,15 +126,19 @@ impl Target {
             (None, Some(cpus)) => match LoadedPlan::load(&state)? {
                 Some(standing) => standing,
                 None => {
-                    output::say(&format!("rampart: {}", alone(cpus)));
+                    output::finding(&no_plan(cpus));
                     return Ok(Self::Cpus(cpus.clone()));
                 }
             },
-            (None, None) => return Err(Failure::usage("move: name where to, with --to DOMAIN")),
+            (None, None) => {
+                return Err(Failure::usage(
+                    "move: no domain is given; fix: add --to DOMAIN",
+                ));
+            }
             (Some(_), _) => LoadedPlan::required(&state)?,
         };
         let destination = choose(&standing, arguments.to.as_deref(), cpus)?;
-        // Before anything is moved.
+        // An invalid placement is an error before any thread is moved.
         standing.placement(&destination, 0, cpus, None, None)?;
         Ok(Self::Domain(Box::new((standing, destination))))
     }
@@ -142,10 +151,7 @@ impl Target {
         let refused =
             |what: String| Finding::new(Severity::Error, format!("process {number}"), what);
         if !arguments.thread && is_leader(number) == Some(false) {
-            return Err(
-                refused("this is the number of a thread within a process".to_owned())
-                    .fix("add --thread, or name its process"),
-            );
+            return Err(refused("it is a thread, not a process".to_owned()).fix("add --thread"));
         }
         let location: ThreadPlacement = match self {
             Self::Cpus(cpus) => on_cpus(cpus, arguments.policy, arguments.nice),
@@ -187,7 +193,7 @@ fn text(placed: &[PlacedThread]) -> String {
         let _ = write!(text, "{word:8}{:>8}  {name:16}", thread.thread);
         let _ = match (&thread.was, &thread.is) {
             (Some(was), Some(is)) => writeln!(text, "  {} -> {}", state(was), state(is)),
-            (None, Some(is)) => writeln!(text, "  made meanwhile -> {}", state(is)),
+            (None, Some(is)) => writeln!(text, "  created meanwhile -> {}", state(is)),
             (Some(_), None) => writeln!(text, "  has ended"),
             (None, None) => writeln!(text),
         };

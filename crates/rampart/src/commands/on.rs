@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `--on`: the same command on another machine, as if it ran here.
+//! `--on`: runs a command on another machine, with its output here.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,21 +15,20 @@ use crate::arguments::Command;
 use crate::failure::Failure;
 use crate::{output, signals};
 
-/// Where a command runs.
+/// Options that choose the machine of a command.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Another machine")]
 pub(crate) struct On {
-    /// Where it runs.
     #[arg(
         long,
         value_name = "BENCH",
         default_value = "local",
-        help = "Where to run: local, sim (a simulated machine), sim:aarch64 (one of another \
-                architecture), or ssh:[USER@]HOST[:PORT]"
+        help = "Machine to run on: local, sim (a simulated machine), sim:aarch64 (of another \
+                architecture) or ssh:[USER@]HOST[:PORT]"
     )]
     pub(crate) on: BenchSelection,
 
-    /// CPUs of the simulated machine; all but the first are kept free for real-time work
+    /// Number of CPUs of the simulated machine
     #[arg(long, value_name = "NUMBER", default_value_t = USUAL_CPUS)]
     pub(crate) sim_cpus: u32,
 
@@ -37,17 +36,17 @@ pub(crate) struct On {
     #[arg(long, value_name = "MIB", default_value_t = USUAL_MEBIBYTES)]
     pub(crate) sim_memory: u64,
 
-    /// CPUs that the simulated machine's kernel keeps free (isolcpus, nohz_full, rcu_nocbs,
-    /// irqaffinity); without it all but the first, `none` for none
+    /// CPUs that its kernel isolates (isolcpus, nohz_full, rcu_nocbs,
+    /// irqaffinity), or none [default: all but the first]
     #[arg(long, value_name = "CPUS", value_parser = super::sim::real_time_cpus)]
     pub(crate) sim_real_time_cpus: Option<CpuSet>,
 
-    /// More words for the command line of the simulated machine's kernel
+    /// Arguments to add to its kernel command line
     #[arg(long, value_name = "WORDS", allow_hyphen_values = true)]
     pub(crate) sim_append: Option<String>,
 }
 
-/// A machine that is not this one.
+/// Another machine.
 #[derive(Debug)]
 pub(crate) enum Elsewhere {
     Sim(Box<Sim>),
@@ -68,8 +67,8 @@ impl On {
         self.on == BenchSelection::Local
     }
 
-    /// Connects to the machine, or boots it; none if it is this one. `after_panic`: how long a
-    /// simulated machine is watched when its kernel panicked.
+    /// Connects to the machine or boots it. Returns `None` if it is this one. `after_panic` is how
+    /// long a simulated machine is watched after its kernel has panicked.
     pub(crate) fn connect(
         &self,
         stop: &AtomicBool,
@@ -98,15 +97,15 @@ impl On {
                 options.hold_cells(&programs()?.hypervisor(), &image.kernel());
                 if options.lacks_modules_for(&image.record().kernel_release) {
                     output::say(&format!(
-                        "rampart: no kernel module is built for {}, so a spinning thread makes the \
-                         blocks; fix: rampart sim build{}, and make modules{}",
+                        "warning: no kernel module for {}: a spinning thread injects the blocks; \
+                         fix: rampart sim build{}, and make modules{} in the source tree",
                         image.record().kernel_release,
                         architecture.option(),
                         architecture.make_word()
                     ));
                 }
                 output::say(&format!(
-                    "rampart: booting the simulated machine: Linux {}, {} CPUs",
+                    "Booting the simulated machine: Linux {}, {} CPUs",
                     image.record().kernel_release,
                     options.cpus
                 ));
@@ -117,15 +116,14 @@ impl On {
     }
 }
 
-/// What a simulated machine of this architecture is usually asked to be, with the programs and
-/// modules that are kept with this one.
+/// Returns the default options of a simulated machine, with the programs and modules of this one.
 pub(super) fn sim_options(architecture: &'static Architecture) -> Result<SimOptions, Failure> {
     let programs = programs()?;
     let meter = programs.meter_for(architecture.name(), &architecture.bench_name())?;
     Ok(SimOptions::new(architecture, meter, programs.modules()))
 }
 
-/// The two programs that are carried.
+/// Returns the programs that another machine needs.
 pub(crate) fn programs() -> Result<Programs, Failure> {
     Ok(Programs {
         rampart: std::env::current_exe()?,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rampart plan`: propose, check and show the plan of a machine.
+//! `rampart plan`: proposes, checks and shows the plan of a machine.
 
 use std::path::PathBuf;
 
@@ -14,15 +14,36 @@ use crate::failure::Failure;
 use crate::output;
 
 const EXAMPLES: &str = "\
+`rampart schema plan` describes every field of a plan.
+
 Examples:
   rampart plan propose --real-time-cpus 2 --guests 1 --out plan.toml
   rampart plan check plan.toml
-  rampart plan show plan.toml --html plan.html
+  rampart plan show plan.toml --html plan.html";
 
-`check` and `show` end with 4 where a finding refuses the plan on this machine, and with 2 where the
-file is no plan. `rampart schema plan` describes every field.";
+const PROPOSE_EXAMPLES: &str = "\
+Examples:
+  rampart plan propose
+  rampart plan propose --real-time-cpus 2 --guests 1 --out plan.toml";
 
-/// Write, check and show the plan of a machine: who owns which CPU
+const CHECK_EXAMPLES: &str = "\
+Exit codes:
+  0  the plan fits this machine
+  2  the file is not a plan
+  4  an error refuses the plan on this machine
+
+Examples:
+  rampart plan check plan.toml
+  rampart plan check plan.toml --machine recorded/";
+
+const SHOW_EXAMPLES: &str = "\
+Exit codes: those of `rampart plan check`.
+
+Examples:
+  rampart plan show plan.toml
+  rampart plan show plan.toml --html plan.html";
+
+/// Write, check and show a plan: the domains of a machine and their CPUs
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct PlanArguments {
@@ -33,32 +54,36 @@ pub(crate) struct PlanArguments {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// Write a plan that fits this machine
+    #[command(after_help = PROPOSE_EXAMPLES)]
     Propose(Propose),
-    /// Say what a plan breaks on this machine
+    /// Check a plan against this machine
+    #[command(after_help = CHECK_EXAMPLES)]
     Check(Check),
-    /// Show who owns each CPU, interrupt, cache and memory node
+    /// Show the owner of each CPU, interrupt, cache and memory node
+    #[command(after_help = SHOW_EXAMPLES)]
     Show(Show),
 }
 
 #[derive(Debug, Args)]
 struct Propose {
-    /// Real-time CPUs in all; without it one for each task and container, two for each guest
+    /// Real-time CPUs in total [default: one for each task and container, two
+    /// for each guest]
     #[arg(long, value_name = "NUMBER")]
     real_time_cpus: Option<u32>,
 
-    /// Tasks; without any domain it is one
+    /// Number of tasks; without any domain the plan has one task
     #[arg(long, alias = "task", value_name = "NUMBER", default_value_t = 0)]
     tasks: u32,
 
-    /// Containers
+    /// Number of containers
     #[arg(long, alias = "container", value_name = "NUMBER", default_value_t = 0)]
     containers: u32,
 
-    /// KVM guests
+    /// Number of KVM guests
     #[arg(long, alias = "guest", value_name = "NUMBER", default_value_t = 0)]
     guests: u32,
 
-    /// Write to this file instead of standard output; a file that is there stays as it is
+    /// File to write; it must not exist [default: standard output]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 
@@ -68,7 +93,7 @@ struct Propose {
 
 #[derive(Debug, Args)]
 struct Check {
-    /// The plan
+    /// Plan file
     plan: PathBuf,
 
     /// Print the resolved plan with its findings as JSON
@@ -81,10 +106,10 @@ struct Check {
 
 #[derive(Debug, Args)]
 struct Show {
-    /// The plan
+    /// Plan file
     plan: PathBuf,
 
-    /// Write the picture as one page into this file
+    /// Write the picture as an HTML page into this file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
@@ -118,16 +143,16 @@ fn write_proposal(arguments: &Propose) -> Result<ExitCode, Failure> {
         output::print(&text)?;
         return Ok(ExitCode::Success);
     };
-    // A plan is edited by hand; no command may take that work away.
+    // The user edits plans, so an existing file is never replaced.
     if file.exists() {
         return Err(Failure::usage(format!(
-            "--out {}: there is a file already; name another, or remove it",
+            "--out {}: the file exists; fix: name another file",
             file.display()
         )));
     }
     output::write(Some(file), &text)?;
     output::say(&format!(
-        "rampart: the plan is in {}; next: rampart plan check {}",
+        "Wrote {}. Next: rampart plan check {}",
         file.display(),
         file.display()
     ));
@@ -181,7 +206,7 @@ fn show(arguments: &Show) -> Result<ExitCode, Failure> {
     if let Some(page) = &arguments.html {
         let title = format!("Plan {}", arguments.plan.display());
         output::write(Some(page), &rampart_plan::html(&read.resolved, &title))?;
-        output::say(&format!("rampart: the page is {}", page.display()));
+        output::say(&format!("Wrote {}.", page.display()));
     }
     if arguments.json {
         output::print_json(&read.resolved)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `--machine`: the machine that a command reads.
+//! `--machine`: reads a recorded machine instead of this one.
 
 use std::path::PathBuf;
 
@@ -11,17 +11,17 @@ use crate::failure::Failure;
 #[derive(Debug, Args)]
 pub(crate) struct RecordedMachine {
     /// Read a recorded machine: a directory with its proc, sys, etc and boot
-    #[arg(long, value_name = "DIRECTORY")]
+    #[arg(long, value_name = "DIR")]
     machine: Option<PathBuf>,
 }
 
 impl RecordedMachine {
-    /// Whether it is another one than this machine.
+    /// Returns whether a recorded machine is given.
     pub(crate) fn is_given(&self) -> bool {
         self.machine.is_some()
     }
 
-    /// The place below which the machine is read.
+    /// Returns the directory to read the machine from.
     pub(crate) fn root(&self) -> Result<MachineRoot, Failure> {
         match &self.machine {
             None => Ok(MachineRoot::system()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rampart run`: a program in a domain of the active plan, or on CPUs alone.
+//! `rampart run`: runs a program in a domain of the active plan, or on CPUs.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -16,36 +16,37 @@ use crate::failure::Failure;
 use crate::output;
 
 const EXAMPLES: &str = "\
-Examples:
-  rampart run press-control -- /opt/press/control   in a domain of the plan, with its policy
-  rampart run press-control --policy fifo:70 --cpus 2 -- cyclictest -m
-  rampart run housekeeping -- make                  kept off the domains
-  rampart run --cpus 3 -- ./program                 on a CPU alone, where no plan is active
-  rampart run --list                                the domains, their CPUs, walls and policies
+The program replaces `rampart`: it has its terminal, signals and exit code.
+exec(2) removes memory locks, so the program must lock its memory itself.
 
-The program takes the place of `rampart`: terminal, signals and exit code are its own. Locks on memory
-end with exec(2), so a program has to lock its memory itself.";
+Examples:
+  rampart run press-control -- /opt/press/control
+  rampart run press-control --policy fifo:70 --cpus 2 -- cyclictest -m
+  rampart run housekeeping -- make    outside every domain
+  rampart run --cpus 3 -- ./program   on a CPU, without an active plan
+  rampart run --list                  domains, CPUs, isolation, policies";
 
 /// Run a program in a domain of the active plan
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RunArguments {
-    /// A domain, or `housekeeping`; without it the one that has --cpus, or the plan's only one
+    /// Domain, or housekeeping [default: the domain of --cpus, or the only one]
     domain: Option<String>,
 
-    /// other, fifo:N, rr:N, deadline:RUNTIME/DEADLINE/PERIOD; without it what the plan says
+    /// Scheduling policy: other, fifo:N, rr:N or
+    /// deadline:RUNTIME/DEADLINE/PERIOD [default: from the plan]
     #[arg(long, value_name = "POLICY")]
     policy: Option<SchedulingPolicy>,
 
-    /// Nice value, -20 to 19, under the policy `other`
+    /// Nice value of policy other, -20 to 19
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
     nice: Option<i32>,
 
-    /// Only these CPUs of the domain
+    /// Use only these CPUs of the domain
     #[arg(long, value_name = "CPUS")]
     cpus: Option<CpuSet>,
 
-    /// List where programs can be run
+    /// List the domains that can run programs
     #[arg(long, conflicts_with_all = ["domain", "policy", "nice", "cpus", "command"])]
     list: bool,
 
@@ -53,11 +54,11 @@ pub(crate) struct RunArguments {
     #[arg(long, requires = "list")]
     json: bool,
 
-    /// Started by a supervisor, which hears on standard input what went wrong
+    /// Report errors to the supervisor on standard input
     #[arg(long, hide = true)]
     launched: bool,
 
-    /// The program and its arguments, after `--`
+    /// Program and its arguments, after `--`
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
@@ -70,34 +71,34 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     if !arguments.launched {
         return become_program(&state, arguments);
     }
-    // Closes when the program takes over.
+    // exec(2) closes it.
     let report = std::io::stdin().as_fd().try_clone_to_owned()?;
     become_program(&state, arguments).inspect_err(|failure| {
         let mut report = std::fs::File::from(report);
-        // Where nobody listens any more, the log has it.
+        // If the supervisor has ended, the error is in the log.
         let _ = writeln!(report, "{failure}");
     })
 }
 
-/// Puts this process in its place and lets the program take over; returns where it cannot.
+/// Moves this process into its domain and executes the program. Returns only on failure.
 fn become_program(state: &StateDirectory, arguments: &RunArguments) -> Result<ExitCode, Failure> {
     if arguments.command.is_empty() {
         return Err(Failure::usage(
-            "run: no program is named; write it after `--`, as in `rampart run DOMAIN -- PROGRAM`",
+            "run: no program is given; fix: rampart run DOMAIN -- PROGRAM",
         ));
     }
     let location = placement(state, arguments)?;
     enter(&location, &arguments.command, arguments.launched)
 }
 
-/// Puts this process in a place and lets the program take over; returns where it cannot.
+/// Moves this process and executes the program. Returns only on failure.
 pub(super) fn enter(
     location: &ThreadPlacement,
     words: &[String],
     launched: bool,
 ) -> Result<ExitCode, Failure> {
     let Some((program, rest)) = words.split_first() else {
-        return Err(Failure::usage("no program is named"));
+        return Err(Failure::usage("no program is given"));
     };
     let placed = place_process(std::process::id(), location)?;
     for thread in placed {
@@ -122,7 +123,7 @@ fn placement(state: &StateDirectory, arguments: &RunArguments) -> Result<ThreadP
         (None, Some(cpus)) => match LoadedPlan::load(state)? {
             Some(standing) => standing,
             None => {
-                output::say(&format!("rampart: {}", alone(cpus)));
+                output::finding(&no_plan(cpus));
                 return Ok(on_cpus(cpus, arguments.policy, arguments.nice));
             }
         },
@@ -133,7 +134,7 @@ fn placement(state: &StateDirectory, arguments: &RunArguments) -> Result<ThreadP
     Ok(standing.placement(&destination, own, cpus, arguments.policy, arguments.nice)?)
 }
 
-/// The destination that is named, or that has the CPUs, or the only domain.
+/// Returns the destination of this name, or the one with these CPUs, or the only domain.
 pub(super) fn choose(
     standing: &LoadedPlan,
     name: Option<&str>,
@@ -147,7 +148,7 @@ pub(super) fn choose(
         Some(cpus) => all
             .iter()
             .find(|destination| !cpus.is_empty() && cpus.is_subset(&destination.cpus)),
-        // The last is housekeeping.
+        // The last destination is housekeeping.
         None if all.len() == 2 => all.first(),
         None => None,
     };
@@ -164,7 +165,7 @@ pub(super) fn choose(
     })
 }
 
-/// CPUs and policy alone.
+/// Returns a placement on CPUs, without a domain.
 pub(super) fn on_cpus(
     cpus: &CpuSet,
     policy: Option<SchedulingPolicy>,
@@ -178,23 +179,23 @@ pub(super) fn on_cpus(
     }
 }
 
-/// What is missing where no plan is active.
-pub(super) fn alone(cpus: &CpuSet) -> Finding {
+/// Returns the warning that no plan isolates the CPUs.
+pub(super) fn no_plan(cpus: &CpuSet) -> Finding {
     Finding::new(
         Severity::Warning,
         cpus.named().to_string(),
-        "no plan is active, so nothing keeps other programs, interrupts and kernel work off them",
+        "no plan is active: other programs, interrupts and kernel threads also run on these CPUs",
     )
     .fix("rampart apply PLAN")
 }
 
-/// Notes of what was done in another way than asked, each once.
-pub(super) fn say_notes(placed: &[PlacedThread]) {
-    let mut said: Vec<&str> = Vec::new();
+/// Prints the notes about placements that differ from the request, each once.
+pub(super) fn print_notes(placed: &[PlacedThread]) {
+    let mut printed: Vec<&str> = Vec::new();
     for note in placed.iter().flat_map(|thread| &thread.notes) {
-        if !said.contains(&note.what.as_str()) {
-            output::say(&format!("rampart: {note}"));
-            said.push(&note.what);
+        if !printed.contains(&note.what.as_str()) {
+            output::finding(note);
+            printed.push(&note.what);
         }
     }
 }
@@ -215,10 +216,10 @@ fn list(standing: &LoadedPlan, json: bool) -> Result<ExitCode, Failure> {
     for destination in &all {
         let policy = destination
             .policy
-            .map_or_else(|| "as it is".to_owned(), |policy| policy.to_string());
+            .map_or_else(|| "unchanged".to_owned(), |policy| policy.to_string());
         let kind = destination.kind.map_or("-", |kind| kind.word());
         let group = destination.group.path().map_or_else(
-            || "no control group of its own".to_owned(),
+            || "no control group".to_owned(),
             |path| path.display().to_string(),
         );
         let _ = writeln!(
@@ -238,7 +239,7 @@ fn row(destination: &Destination) -> serde_json::Value {
         "name": destination.name,
         "kind": destination.kind,
         "cpus": destination.cpus,
-        "wall": destination.isolation,
+        "isolation": destination.isolation,
         "group": group.map(|path| path.display().to_string()),
         "policy": destination.policy.map(|policy| policy.to_string()),
     })

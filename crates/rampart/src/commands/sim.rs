@@ -18,32 +18,45 @@ use crate::progress::Style;
 use crate::{output, progress, signals};
 
 const EXAMPLES: &str = "\
+Packages come from RAMPART_DEBIAN_MIRROR, the mirror of this machine's apt, or
+deb.debian.org. They are kept with the image in ~/.cache/rampart/sim.
+
+Exit codes of `run` and `shell`: that of the command, or 128 plus its signal; 6
+if the machine panicked, hung, ended or never came up.
+
 Examples:
-  rampart sim build                     make the image, or renew it where packages are newer
-  rampart sim shell                     a shell inside; the machine ends with it
-  rampart sim run -- uname -a           one command, its streams and its exit status
+  rampart sim build                   build the image, or update it
+  rampart sim shell                   a shell; the machine ends with it
+  rampart sim run -- uname -a         one command
   rampart sim run --cpus 3 -- cyclictest -m -p 80 -t 1 -D 5
+  rampart sim up                      hold a machine; `run` and `shell` join it
+  rampart sim down                    end that machine
+  rampart sim --architecture aarch64 run -- uname -m";
+
+const UP_EXAMPLES: &str = "\
+Examples:
+  rampart sim up
+  rampart sim up --forward 2222:22    with a port for ssh
+  rampart sim up --disk state.img     `reboot` keeps what was written";
+
+const SHELL_EXAMPLES: &str = "\
+Examples:
+  rampart sim shell
+  rampart sim shell --init systemd    with systemd, its slices and services";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  rampart sim run -- uname -a
   tar c DIR | rampart sim run -- tar xC /tmp
-  rampart sim up                        hold a machine; `run` and `shell` elsewhere join it
-  rampart sim up --forward 2222:22 &    with a port for ssh
   rampart sim run --disk state.img -- ls /var/lib/rampart
-  rampart sim shell --init systemd      where systemd keeps house, with slices and services
-  rampart sim up --disk state.img       `reboot` inside starts it again, with what it wrote
-  rampart sim down                      end the machine that is up
-  rampart sim --architecture aarch64 run -- uname -m
-  rampart sim run --file blocksys.ko:/tmp/blocksys.ko -- insmod /tmp/blocksys.ko
+  rampart sim run --file blocksys.ko:/tmp/blocksys.ko -- insmod /tmp/blocksys.ko";
 
-Packages come from deb.debian.org, or the mirror that this machine's own apt uses for bookworm, or
-RAMPART_DEBIAN_MIRROR. They are kept with the image in ~/.cache/rampart/sim (XDG_CACHE_HOME).
-
-Exit codes of `run` and `shell`: the command's own, 128 plus the signal that ended it; 6 if the
-machine panicked, hung, ended or never came up, with the last lines of its console.";
-
+/// Build, boot and enter the simulated machine
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct SimArguments {
-    /// What the machine simulates, x86_64 or aarch64; without it what this machine is. Another
-    /// architecture's programs are made by `make build ARCH=ARCHITECTURE`
+    /// Simulated architecture, x86_64 or aarch64; another architecture needs
+    /// the programs of that architecture [default: that of this machine]
     #[arg(long, value_name = "ARCHITECTURE", value_parser = architecture, global = true)]
     architecture: Option<&'static Architecture>,
 
@@ -53,65 +66,69 @@ pub(crate) struct SimArguments {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Fetch packages and make the image; renew it where packages are newer
+    /// Fetch packages and build the image, or update it
+    #[command(after_help = "Example:\n  rampart sim build")]
     Build,
     /// Boot a machine and hold it until Ctrl-C or `rampart sim down`
+    #[command(after_help = UP_EXAMPLES)]
     Up(Box<MachineArguments>),
-    /// A shell inside: in the machine that is up, else in one of its own
+    /// Start a shell in the machine that is up, or in a new one
+    #[command(after_help = SHELL_EXAMPLES)]
     Shell(Box<MachineArguments>),
-    /// Run a command inside: in the machine that is up, else in one of its own
+    /// Run a command in the machine that is up, or in a new one
+    #[command(after_help = RUN_EXAMPLES)]
     Run(Box<RunArguments>),
     /// End the machine that is up
+    #[command(after_help = "Example:\n  rampart sim down")]
     Down,
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Machine")]
 struct MachineArguments {
-    /// How many CPUs the machine has
+    /// Number of CPUs
     #[arg(long, value_name = "NUMBER", default_value_t = USUAL_CPUS)]
     cpus: u32,
 
-    /// CPUs that its kernel keeps free (isolcpus, nohz_full, rcu_nocbs, irqaffinity); without it
-    /// all but the first, `none` for none
+    /// CPUs that its kernel isolates (isolcpus, nohz_full, rcu_nocbs,
+    /// irqaffinity), or none [default: all but the first]
     #[arg(long, value_name = "CPUS", value_parser = real_time_cpus)]
     real_time_cpus: Option<CpuSet>,
 
-    /// Memory of the machine in MiB
+    /// Memory in MiB
     #[arg(long, value_name = "MIB", default_value_t = USUAL_MEBIBYTES)]
     memory: u64,
 
-    /// Give its processors two security states, as those of boards with firmware at EL3 have
-    /// (aarch64)
+    /// Two security states, as on a board with firmware at EL3 (aarch64)
     #[arg(long)]
     two_security_states: bool,
 
-    /// More words for its kernel's command line
+    /// Arguments to add to its kernel command line
     #[arg(long, value_name = "WORDS")]
     append: Option<String>,
 
-    /// A disk that outlives the machine, in a file that is made where there is none: it holds
-    /// /var/lib/rampart and /boot/extlinux, whose `append` line the machine is started with. With
-    /// `up` the machine may restart
+    /// File of a disk that outlives the machine, created if missing. It holds
+    /// /var/lib/rampart and /boot/extlinux; `up` can then restart
     #[arg(long, value_name = "FILE")]
     disk: Option<PathBuf>,
 
-    /// What its process 1 is: `agent`, beside which nothing runs, or `systemd`, as on a real one
+    /// Process 1: agent, which runs nothing else, or systemd
     #[arg(long, value_name = "INIT", value_parser = init, default_value_t)]
     init: Init,
 
-    /// A port of this machine's loopback that leads to a port inside; may be repeated
+    /// Forward a port of this machine's loopback to a port inside; repeatable
     #[arg(long, value_name = "HERE:THERE")]
     forward: Vec<Forward>,
 
-    /// A file of this machine that is inside, too, under a whole path; may be repeated
+    /// Copy a file of this machine to a path inside; repeatable
     #[arg(long, value_name = "HERE:THERE")]
     file: Vec<CarriedFile>,
 
-    /// Boot a machine of its own even if one is up
+    /// Boot a new machine even if one is up
     #[arg(long)]
     own: bool,
 
-    /// How long it may take to come up, in seconds
+    /// Time to boot, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = USUAL_PATIENCE.as_secs())]
     patience: u64,
 }
@@ -121,19 +138,24 @@ struct RunArguments {
     #[command(flatten)]
     machine: MachineArguments,
 
-    /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    /// Command and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        value_name = "COMMAND",
+        help_heading = clap::builder::Resettable::Reset
+    )]
     command: Vec<String>,
 }
 
 fn architecture(text: &str) -> Result<&'static Architecture, String> {
     Architecture::named(text).ok_or_else(|| {
         let names = Architecture::names().join(" and ");
-        format!("there are simulated machines of {names}")
+        format!("the simulated architectures are {names}")
     })
 }
 
-/// A list of CPUs, or `none`.
+/// Parses a list of CPUs, or `none`.
 pub(super) fn real_time_cpus(text: &str) -> Result<CpuSet, String> {
     if text == "none" {
         return Ok(CpuSet::default());
@@ -145,7 +167,7 @@ pub(super) fn real_time_cpus(text: &str) -> Result<CpuSet, String> {
 fn init(text: &str) -> Result<Init, String> {
     let known = [Init::Agent, Init::Systemd];
     let chosen = known.into_iter().find(|init| init.to_string() == text);
-    chosen.ok_or_else(|| format!("`{text}` is no process 1; write agent or systemd"))
+    chosen.ok_or_else(|| format!("unknown init `{text}`; write agent or systemd"))
 }
 
 impl MachineArguments {
@@ -165,8 +187,8 @@ impl MachineArguments {
         Ok(options)
     }
 
-    /// Whether it asks for a machine that another one cannot stand for.
-    fn is_particular(&self) -> bool {
+    /// Returns whether the options rule out joining a machine that is up.
+    fn needs_own_machine(&self) -> bool {
         self.own
             || self.cpus != USUAL_CPUS
             || self.real_time_cpus.is_some()
@@ -224,24 +246,24 @@ fn up(
     architecture: &'static Architecture,
     machine: &MachineArguments,
 ) -> Result<ExitCode, Failure> {
-    // Before the first thread: a signal while it boots ends the machine too.
+    // Installed before the first thread, so that a signal during the boot ends the machine.
     let stop = signals::stop_flag()?;
     Up::refuse_second(architecture)?;
     while hold(architecture, machine, &stop)? == After::Restart {
-        output::say("rampart: the simulated machine restarts");
+        output::say("The simulated machine restarts.");
     }
     Ok(ExitCode::Success)
 }
 
-/// What follows when a machine has ended.
+/// What to do when a machine has ended.
 #[derive(Debug, PartialEq, Eq)]
 enum After {
-    /// It asked for a restart, and has what it needs to go on.
+    /// Boot it again, since it restarted and has a disk.
     Restart,
     Nothing,
 }
 
-/// Boots a machine and holds it until it is not needed any longer, or has ended.
+/// Boots a machine and holds it until it ends or `stop` is set.
 fn hold(
     architecture: &'static Architecture,
     machine: &MachineArguments,
@@ -250,8 +272,8 @@ fn hold(
     let up = Up::hold(boot(architecture, machine, Some(stop))?)?;
     let option = architecture.option();
     output::say(&format!(
-        "rampart: the simulated machine is up after {:.1} s: Linux {}; enter it with `rampart sim \
-         shell{option}`, end it with Ctrl-C or `rampart sim down{option}`",
+        "The simulated machine is up after {:.1} s: Linux {}. Enter it with `rampart sim \
+         shell{option}`, end it with Ctrl-C or `rampart sim down{option}`.",
         up.sim().boot_time().as_secs_f64(),
         up.sim().agent().hello().kernel_release
     ));
@@ -261,12 +283,12 @@ fn hold(
         }
         if up.sim().wait_lost(Duration::from_millis(100)).is_some() {
             return match up.sim().loss_error() {
-                // Somebody inside switched it off.
+                // A command inside powered it off.
                 Some(SimError::Ended { how, .. }) if how == "guest-shutdown" => {
-                    output::say("rampart: the simulated machine was switched off from inside");
+                    output::say("The simulated machine was powered off from inside.");
                     Ok(After::Nothing)
                 }
-                // Without a disk it would come up as if nothing had been.
+                // Without a disk a restart loses everything.
                 Some(SimError::Ended { how, .. })
                     if how == "guest-reset" && machine.disk.is_some() =>
                 {
@@ -279,12 +301,12 @@ fn hold(
     }
 }
 
-/// The machine that is up, or one of its own.
+/// Joins the machine that is up, or boots a new one.
 fn enter(
     architecture: &'static Architecture,
     machine: &MachineArguments,
 ) -> Result<Entered, Failure> {
-    if !machine.is_particular()
+    if !machine.needs_own_machine()
         && let Some(joined) = Joined::join(architecture)?
     {
         return Ok(Entered::Joined(joined));
@@ -292,7 +314,7 @@ fn enter(
     Ok(Entered::Own(Box::new(boot(architecture, machine, None)?)))
 }
 
-/// Boots a machine; a signal meanwhile, or `stop`, ends the program, and with it the machine.
+/// Boots a machine. A signal, or `stop`, ends the program and the machine.
 fn boot(
     architecture: &'static Architecture,
     machine: &MachineArguments,
@@ -310,17 +332,17 @@ fn boot(
 pub(super) fn build_progress() -> impl FnMut(BuildStep) {
     let style = progress::style(crate::arguments::ShowProgress::Auto);
     let bar = progress::bar(style, 1000);
-    let mut told = None;
+    let mut printed = None;
     move |step| {
         let text = match step {
-            BuildStep::Waiting => "waiting for another build to end",
-            BuildStep::Lists => "lists of packages",
+            BuildStep::Waiting => "waiting for another build",
+            BuildStep::Lists => "fetching lists of packages",
             BuildStep::Fetch { .. } => "fetching packages",
             BuildStep::Unpack { .. } => "unpacking packages",
             BuildStep::Pack => "writing the root file system",
             BuildStep::UpToDate => "up to date",
         };
-        // Of the time of a build: fetching half, unpacking a third.
+        // Fetching takes about half of the time of a build, unpacking a third.
         let share = |done: u64, total: u64, width: u64| done * width / total.max(1);
         let position = match step {
             BuildStep::Waiting | BuildStep::Lists => 0,
@@ -331,9 +353,9 @@ pub(super) fn build_progress() -> impl FnMut(BuildStep) {
         };
         bar.set_position(position);
         bar.set_message(text);
-        if style == Style::Lines && told != Some(text) {
-            output::say(&format!("rampart sim: {text}"));
+        if style == Style::Lines && printed != Some(text) {
+            output::say(&format!("sim: {text}"));
         }
-        told = Some(text);
+        printed = Some(text);
     }
 }

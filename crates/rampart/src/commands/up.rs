@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rampart up` and `rampart down`: what the domains of the active plan run.
+//! `rampart up` and `rampart down`: start and stop the programs of the active plan.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -18,53 +18,63 @@ use crate::failure::Failure;
 use crate::{output, signals};
 
 const UP_EXAMPLES: &str = "\
+Each program has a supervisor, which runs on the housekeeping CPUs, restarts
+the program as `restart` in the plan requests (after 100 ms, doubling up to
+30 s, again from 100 ms after a minute; at most 10 times in 10 minutes) and
+places new threads as `threads` requests. It writes domains/NAME.json and the
+output of the program NAME.log (rotated at 4 MiB) in the state directory.
+
+Exit codes:
+  0  every program runs in its domain
+  4  none does
+  5  some do not
+
 Examples:
-  rampart up                          all that the plan's domains run
-  rampart up press-control vision     these domains
-  rampart up --foreground vision      its supervisor itself, as a service manager starts it
+  rampart up                       every program of the plan
+  rampart up press-control vision  the programs of these domains
+  rampart up --foreground vision   as the supervisor, for a service manager";
 
-A domain that runs a program has a supervisor, which keeps itself on the housekeeping CPUs, starts the
-program again as the plan's `restart` says (after 100 ms, doubling up to 30 s, anew after a minute of
-running; given up after 10 restarts within 10 minutes), and gives threads that appear the place that
-the plan's `threads` say. It writes domains/NAME.json in the state directory, the program writes
-NAME.log there (set aside at 4 MiB). Exit codes: 0 all run in their place; 4 none, 5 some do not.";
-
-/// Start what the domains of the active plan run, and watch over it
+/// Start and supervise the programs of the active plan
 #[derive(Debug, Args)]
 #[command(after_help = UP_EXAMPLES)]
 pub(crate) struct UpArguments {
-    /// Domains; without any, all that have something to run
+    /// Domains [default: every domain with a program]
     domains: Vec<String>,
 
-    /// Be the supervisor of one domain, until its program has ended or SIGTERM comes
+    /// Supervise one domain until its program ends or SIGTERM arrives
     #[arg(long)]
     foreground: bool,
 
-    /// Print what was done as JSON
+    /// Print the outcome as JSON
     #[arg(long, conflicts_with = "foreground")]
     json: bool,
 }
 
 const DOWN_EXAMPLES: &str = "\
+A task gets SIGTERM, a container the stop command of its engine, a guest an ACPI
+power-down. A program that has not ended in time is killed.
+
+Exit codes:
+  0  no program runs
+  4  none could be stopped
+  5  some could not be stopped
+
 Examples:
-  rampart down                        everything that `up` started
-  rampart down vision --within 30s    one domain, with more time to end
+  rampart down                      every program that `up` started
+  rampart down vision --within 30s  one domain, with more time";
 
-A task gets SIGTERM, a container its engine's stop, a guest ACPI power-down. What has not ended by then
-is killed. Exit codes: 0 nothing of it runs; 4 none, 5 some could not be ended.";
-
-/// End what `up` started
+/// Stop the programs that `up` started
 #[derive(Debug, Args)]
 #[command(after_help = DOWN_EXAMPLES)]
 pub(crate) struct DownArguments {
-    /// Domains; without any, all that are up
+    /// Domains [default: every domain that is up]
     domains: Vec<String>,
 
-    /// How long each may take to end by itself
+    /// Time that each program has to end before it is killed
     #[arg(long, value_name = "DURATION", default_value = "10s")]
     within: Nanos,
 
-    /// Print what was done as JSON
+    /// Print the outcome as JSON
     #[arg(long)]
     json: bool,
 }
@@ -76,7 +86,7 @@ fn launcher() -> Result<Launcher, Failure> {
     })
 }
 
-/// What became of one domain.
+/// The outcome for one domain.
 struct Row {
     name: String,
     word: &'static str,
@@ -90,7 +100,9 @@ pub(crate) fn run_up(arguments: &UpArguments) -> Result<ExitCode, Failure> {
     let launcher = launcher()?;
     if arguments.foreground {
         let [name] = arguments.domains.as_slice() else {
-            return Err(Failure::usage("up --foreground: name one domain"));
+            return Err(Failure::usage(
+                "up --foreground: needs exactly one domain; fix: rampart up --foreground DOMAIN",
+            ));
         };
         return foreground(&state, name, &launcher);
     }
@@ -114,7 +126,7 @@ pub(crate) fn run_up(arguments: &UpArguments) -> Result<ExitCode, Failure> {
     }
     if rows.is_empty() {
         output::say(
-            "rampart: no domain of the plan has anything to run; fix: write run = [\"PROGRAM\"] into the plan and apply it again",
+            "note: no domain of the plan has a program; fix: write run = [\"PROGRAM\"] into the plan and apply it again",
         );
     }
     finish(&rows, arguments.json)
@@ -176,7 +188,7 @@ fn foreground(
     let stop = signals::stop_flag()?;
     let trouble = |error: &SuperviseError| {
         output::say(&format!(
-            "rampart: {name}: its program is watched all the same: {error}"
+            "warning: {name}: {error}; the program is supervised anyway"
         ));
     };
     let change = |record: &SupervisedDomain| {
@@ -187,11 +199,7 @@ fn foreground(
             )
         });
         let how = last.map_or_else(String::new, |last| format!(": {}", last.status));
-        output::say(&format!(
-            "rampart: {}: {}{how}",
-            record.name,
-            record.state.word()
-        ));
+        output::say(&format!("{}: {}{how}", record.name, record.state.word()));
     };
     let end = supervise(state, name, launcher, &stop, change, trouble)?;
     Ok(ExitCode::of_work(end != SupervisedState::Failed))
@@ -205,7 +213,7 @@ pub(crate) fn run_down(arguments: &DownArguments) -> Result<ExitCode, Failure> {
         .collect();
     let named = !arguments.domains.is_empty();
     let names = if named {
-        // One that was never up is down, as long as there is such a domain.
+        // A domain of the plan that was never up is down.
         for name in &arguments.domains {
             if !known.contains(name) {
                 LoadedPlan::required(&state)?.domain(name)?;
@@ -233,7 +241,7 @@ pub(crate) fn run_down(arguments: &DownArguments) -> Result<ExitCode, Failure> {
         });
     }
     if rows.is_empty() {
-        output::say("rampart: nothing is up");
+        output::say("No program is up.");
     }
     finish(&rows, arguments.json)
 }

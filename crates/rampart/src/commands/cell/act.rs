@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What changes something: enable, create, load, start, stop, destroy, disable.
+//! The commands that change something: enable, create, load, start, stop, destroy, disable.
 
 use std::fmt::Write as _;
 use std::io::Read as _;
@@ -33,7 +33,7 @@ pub(super) fn enable(arguments: &Enable) -> Result<ExitCode, Failure> {
         }))?)?;
     } else {
         let how = if enabled.already {
-            "was enabled before"
+            "already enabled"
         } else {
             "enabled"
         };
@@ -74,39 +74,39 @@ pub(super) fn create(arguments: &Create) -> Result<ExitCode, Failure> {
     let operator = Operator::open()?;
     let resolved = operator.resolved(&arguments.request(), &CpuSet::new())?;
     if arguments.dry_run {
-        return told(arguments, &resolved, None);
+        return show(arguments, &resolved, None);
     }
     let number = operator.create(&resolved)?;
     if let Some(image) = image
         && let Err(error) = operator.load(&arguments.name, None, &image)
     {
-        // A cell that is half made is none.
+        // A cell without its program is useless.
         operator.destroy(&arguments.name)?;
         return Err(error.into());
     }
-    told(arguments, &resolved, Some(number))
+    show(arguments, &resolved, Some(number))
 }
 
-fn told(arguments: &Create, resolved: &Resolved, number: Option<u32>) -> Result<ExitCode, Failure> {
+fn show(arguments: &Create, resolved: &Resolved, number: Option<u32>) -> Result<ExitCode, Failure> {
     let cpus: CpuSet = resolved.cpus.iter().copied().collect();
-    let seen = |region: &rampart_cells::resolve::MemoryRegion| {
-        let mut seen = json!({
+    let region_json = |region: &rampart_cells::resolve::MemoryRegion| {
+        let mut region_document = json!({
             "start": region.physical,
             "bytes": region.bytes,
             "guest": region.guest,
         });
         if let Some(name) = resolved.names.of(region) {
-            seen["name"] = name.into();
+            region_document["name"] = name.into();
         }
-        seen
+        region_document
     };
     if arguments.json {
         let answer = json!({
             "name": arguments.name,
             "number": number,
             "cpus": cpus,
-            "memory": seen(&resolved.memory),
-            "shared": resolved.shared.iter().map(seen).collect::<Vec<_>>(),
+            "memory": region_json(&resolved.memory),
+            "shared": resolved.shared.iter().map(region_json).collect::<Vec<_>>(),
             "devices": resolved.devices,
             "bells": resolved.bells,
             "findings": resolved.findings,
@@ -115,8 +115,8 @@ fn told(arguments: &Create, resolved: &Resolved, number: Option<u32>) -> Result<
         return Ok(ExitCode::Success);
     }
     let mut text = match number {
-        Some(number) => format!("cell {} is number {number}\n", arguments.name),
-        None => format!("cell {} would have\n", arguments.name),
+        Some(number) => format!("created cell {}, number {number}\n", arguments.name),
+        None => format!("cell {} would get\n", arguments.name),
     };
     let _ = writeln!(text, "  CPUs    {cpus}");
     let mut line = |what: &str, region: &rampart_cells::resolve::MemoryRegion| {
@@ -125,10 +125,10 @@ fn told(arguments: &Create, resolved: &Resolved, number: Option<u32>) -> Result<
             bytes: region.bytes,
         };
         let name = resolved.names.of(region);
-        let called = name.map_or_else(String::new, |name| format!(", called {name}"));
+        let called = name.map_or_else(String::new, |name| format!(", name {name}"));
         let _ = writeln!(
             text,
-            "  {what:7} {span}, seen at {:#x}{called}",
+            "  {what:7} {span}, in the cell at {:#x}{called}",
             region.guest
         );
     };
@@ -153,13 +153,13 @@ fn read(path: &Path) -> Result<Vec<u8>, OperateError> {
     let unreadable = |what: String| {
         OperateError::Usage(
             Finding::new(Severity::Error, path.display().to_string(), what)
-                .fix("name a plain binary, as objcopy -O binary makes it"),
+                .fix("objcopy -O binary PROGRAM.elf PROGRAM.bin"),
         )
     };
     let bytes = std::fs::read(path).map_err(|error| unreadable(error.to_string()))?;
     if bytes.starts_with(b"\x7fELF") {
         return Err(unreadable(
-            "an ELF file cannot be loaded as it is".to_owned(),
+            "it is an ELF file, not a plain binary".to_owned(),
         ));
     }
     Ok(bytes)
@@ -169,7 +169,7 @@ pub(super) fn load(arguments: &Load) -> Result<ExitCode, Failure> {
     let data = read(&arguments.file)?;
     let at = Operator::open()?.load(&arguments.name, arguments.at, &data)?;
     output::print(&format!(
-        "{} bytes at {at:#x} of cell {}",
+        "wrote {} bytes at {at:#x} of cell {}",
         data.len(),
         arguments.name
     ))?;
@@ -194,10 +194,10 @@ pub(super) fn write(arguments: &Write) -> Result<ExitCode, Failure> {
     let location = format!("cell {cell}, shared region {region}");
     if !memory.is_writable() {
         return Err(OperateError::Refused(vec![
-            Finding::new(Severity::Error, location, "the root is not its writer")
-                .values("a region that a cell writes", "one that the root writes")
+            Finding::new(Severity::Error, location, "the root cannot write to it")
+                .values("a region of the cell", "a region of the root")
                 .fix(format!(
-                    "rampart cell create {cell} --shared NAME=SIZE:root makes one"
+                    "rampart cell create {cell} --shared NAME=SIZE:root"
                 )),
         ])
         .into());
@@ -209,12 +209,12 @@ pub(super) fn write(arguments: &Write) -> Result<ExitCode, Failure> {
         && arguments.at <= bytes;
     if !fits {
         return Err(OperateError::Usage(
-            Finding::new(Severity::Error, location, "this cannot be written there")
+            Finding::new(Severity::Error, location, "the data does not fit")
                 .values(
                     format!("{} bytes at {}", data.len(), arguments.at),
                     format!("whole words of 8 bytes within {bytes}"),
                 )
-                .fix("fill it up to whole words, or choose another --at"),
+                .fix("pad the data to whole words, or choose another --at"),
         )
         .into());
     }
@@ -229,20 +229,20 @@ pub(super) fn write(arguments: &Write) -> Result<ExitCode, Failure> {
                 location,
                 "the cell was destroyed while it was written",
             )
-            .values("gone", "there")
+            .values("destroyed", "present")
             .fix("rampart cell list"),
         ])
         .into());
     }
     output::print(&format!(
-        "{} bytes at {} of {cell}:{region}",
+        "wrote {} bytes at {} of {cell}:{region}",
         data.len(),
         arguments.at
     ))?;
     Ok(ExitCode::Success)
 }
 
-/// The same with each; what cannot be done with one is told, and the others go on.
+/// Acts on each cell. A failure is reported and does not keep the other cells from being handled.
 pub(super) fn each(
     arguments: &Names,
     done: &str,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rampart cell`: static partitions of an arm64 machine, under a hypervisor that Linux launches and
-//! leaves again.
+//! `rampart cell`: static partitions of an arm64 machine, under a hypervisor that Linux starts and
+//! removes.
 
 mod act;
 mod request;
@@ -14,24 +14,27 @@ use rampart_model::{ByteSize, CpuSet, ExitCode, Nanos};
 use crate::failure::Failure;
 
 const CELL_EXAMPLES: &str = "\
+Cells need an arm64 machine with a GICv3, a kernel that was booted at EL2
+without VHE, and memory that is reserved from Linux. `enable` reports what is
+missing and how to fix it. The driver (/dev/rampart) keeps the state of cells;
+no process has to run.
+
+Exit codes:
+  0  done
+  2  the arguments are invalid, or the cell does not exist
+  4  something is missing, and nothing was changed
+
 Examples:
-  rampart cell describe               show the hardware, and what prevents cells
-  rampart cell enable                 launch the hypervisor under Linux
+  rampart cell describe          the parts of this machine
+  rampart cell enable            start the hypervisor under Linux
   rampart cell create press --cpus 3 --memory 16MiB --image press.bin
   rampart cell start press
-  rampart cell list --verbose         show states, stop reasons, and registers
-  rampart cell stats press            count exits to the hypervisor, by reason
-  rampart cell destroy press          wipe the cell, return its CPUs and memory
-  rampart cell disable                remove the hypervisor
+  rampart cell list --verbose    states, stop reasons, registers of failures
+  rampart cell stats press       exits to the hypervisor by reason
+  rampart cell destroy press     wipe it; Linux gets its CPUs and memory back
+  rampart cell disable           remove the hypervisor";
 
-Cells need an arm64 machine with a GICv3, a kernel booted at EL2 without VHE,
-and memory that is kept from Linux; `enable` reports what is missing, with its
-fix. The driver (/dev/rampart) keeps the state, so cells outlive processes.
-
-Exit codes: 0 done; 2 wrong arguments, or no such cell; 4 a precondition is
-missing and nothing was changed; 5 only a part was done.";
-
-/// Split this arm64 machine: cells under a partitioning hypervisor
+/// Partition an arm64 machine into cells under a hypervisor
 #[derive(Debug, Args)]
 #[command(after_help = CELL_EXAMPLES)]
 pub(crate) struct CellArguments {
@@ -41,42 +44,50 @@ pub(crate) struct CellArguments {
 
 #[derive(Debug, Subcommand)]
 enum CellCommand {
-    /// Describe a machine from its device tree: CPUs, memory, interrupts, devices
+    /// Show the CPUs, memory, interrupts and devices of a device tree
     Describe(Describe),
-    /// Launch the hypervisor under the running Linux
+    /// Start the hypervisor under the running Linux
     Enable(Enable),
     /// Remove the hypervisor
+    #[command(after_help = DISABLE_EXAMPLES)]
     Disable(Disable),
-    /// Create a cell from CPUs and memory of Linux
+    /// Create a cell and take its CPUs and memory from Linux
     Create(Box<Create>),
-    /// Load a file into the memory of a cell that does not run
+    /// Write a file into the memory of a stopped cell
+    #[command(after_help = LOAD_EXAMPLES)]
     Load(Load),
-    /// Start cells at their entries
+    /// Start cells at their entry points
+    #[command(after_help = "Example:\n  rampart cell start press")]
     Start(Names),
     /// Stop cells and keep their memory
+    #[command(after_help = "Example:\n  rampart cell stop press")]
     Stop(Names),
-    /// Destroy cells: wipe their memory and return their resources to Linux
+    /// Destroy cells, wipe their memory and return everything to Linux
+    #[command(after_help = "Example:\n  rampart cell destroy press")]
     Destroy(Names),
-    /// List cells with their states and stop reasons
+    /// List cells, their states and stop reasons
+    #[command(after_help = "Example:\n  rampart cell list --verbose")]
     List(List),
-    /// Print what a cell wrote to its console
+    /// Print the console output of a cell
+    #[command(after_help = "Example:\n  rampart cell console press --follow")]
     Console(ConsoleArguments),
-    /// Copy a shared region to the standard output
+    /// Copy a shared region to standard output
     Read(Read),
-    /// Write a file into a shared region that the root may write
+    /// Write into a shared region whose writer is the root
     Write(Write),
-    /// Count the exits of cells to the hypervisor, by reason
+    /// Count the exits of cells to the hypervisor by reason
+    #[command(after_help = "Example:\n  rampart cell stats press")]
     Stats(Stats),
 }
 
 const DESCRIBE_EXAMPLES: &str = "\
-Examples:
-  rampart cell describe                    this machine; root sees /proc/iomem
-  rampart cell describe --json             as a document (cell-description)
-  rampart cell describe --tree board.dtb   another machine
+Findings name overlapping ranges, pages and interrupts that several devices
+share, and obstacles to cells. Exit code 4 if there is no device tree.
 
-Findings name ranges that overlap, pages and interrupts that several devices
-share, and what prevents cells. Exit code 4 if there is no device tree.";
+Examples:
+  rampart cell describe                    this machine (as root, for iomem)
+  rampart cell describe --json             rampart schema cell-description
+  rampart cell describe --tree board.dtb   another machine";
 
 #[derive(Debug, Args)]
 #[command(after_help = DESCRIBE_EXAMPLES)]
@@ -85,11 +96,12 @@ struct Describe {
     #[arg(long)]
     json: bool,
 
-    /// Device tree of another machine: a DTB, or a copy of /proc/device-tree
+    /// Device tree of another machine: a flattened one, or a directory such as
+    /// /proc/device-tree
     #[arg(long, value_name = "DIR|FILE.dtb")]
     tree: Option<PathBuf>,
 
-    /// That machine's /proc/iomem, copied as root
+    /// Copy of /proc/iomem of that machine, made as root
     #[arg(long, value_name = "FILE", requires = "tree")]
     iomem: Option<PathBuf>,
 
@@ -99,215 +111,250 @@ struct Describe {
 }
 
 const ENABLE_EXAMPLES: &str = "\
+Reserve memory from Linux with mem= on the kernel command line, or with a node
+in /reserved-memory whose name begins with `rampart` and which has `no-map`. If
+the hypervisor is enabled already, nothing is done.
+
 Examples:
   rampart cell enable
-  rampart cell enable --module rampart.ko --image rampart.bin
-
-Memory is kept from Linux with mem= on the kernel command line, or by a node in
-/reserved-memory whose name begins with `rampart`, with `no-map`. If the
-hypervisor is enabled already, the command changes nothing. `rampart cell
-disable` unloads the driver if this command loaded it.";
+  rampart cell enable --module rampart.ko --image rampart.bin";
 
 #[derive(Debug, Args)]
 #[command(after_help = ENABLE_EXAMPLES)]
 struct Enable {
-    /// The driver's module [default: the installed one, modprobe rampart]
+    /// Kernel module of the driver [default: the installed one]
     #[arg(long, value_name = "FILE")]
     module: Option<PathBuf>,
 
-    /// The hypervisor's image [default: /lib/firmware/rampart.bin]
+    /// Image of the hypervisor, which is first installed as
+    /// /lib/firmware/rampart.bin [default: the installed one]
     #[arg(long, value_name = "FILE")]
     image: Option<PathBuf>,
 
-    /// Memory of the hypervisor itself
+    /// Memory of the hypervisor
     #[arg(long, value_name = "SIZE", default_value = "8MiB")]
     memory: ByteSize,
 
-    /// Print what was done as JSON
+    /// Print the outcome as JSON
     #[arg(long)]
     json: bool,
 }
 
+const DISABLE_EXAMPLES: &str = "\
+Examples:
+  rampart cell disable
+  rampart cell disable --destroy-cells";
+
 #[derive(Debug, Args)]
 struct Disable {
-    /// Destroy all cells first
+    /// First destroy every cell
     #[arg(long)]
     destroy_cells: bool,
 
-    /// Print what was done as JSON
+    /// Print the outcome as JSON
     #[arg(long)]
     json: bool,
 }
 
 const CREATE_EXAMPLES: &str = "\
+A program without an operating system is a plain binary that begins with its
+first instruction. Its memory is at 0x40000000, its shared regions start at
+0x50000000, and a directory of named regions is at 0x4ffff000
+(rampart_ring::directory).
+
 Examples:
   rampart cell create press --cpus 3 --memory 16MiB --image press.bin
-  rampart cell create press --cpu-count 2 --watchdog 100ms --device /pl061@9030000
-  rampart cell create press --register 0x9030400:4:0x1:0x1      one bit of a register, not the device
+  rampart cell create press --cpu-count 2 --watchdog 100ms \\
+      --device /pl061@9030000
+  rampart cell create press --register 0x9030400:4:0x1:0x1
   rampart cell create press --shared records=1MiB --shared orders=4KiB:root
-  rampart cell create view --shared-of press:records            reads what the cell press writes
-  rampart cell create press --dry-run --json                    what it would get
-
-A program without an operating system is a plain binary that begins with its first instruction; it has
-its memory at 0x40000000, and what it shares from 0x50000000 on. Where regions have names, it finds them
-in a directory at 0x4ffff000 (rampart_ring::directory).";
+  rampart cell create view --shared-of press:records
+  rampart cell create press --dry-run --json";
 
 #[derive(Debug, Args)]
-#[command(after_help = CREATE_EXAMPLES)]
+#[command(after_help = CREATE_EXAMPLES, next_help_heading = "Resources")]
 struct Create {
-    /// Its name
+    /// Name of the cell
+    #[arg(help_heading = clap::builder::Resettable::Reset)]
     name: String,
 
-    /// Its CPUs; the first one is started
+    /// CPUs; the first one is started
     #[arg(long, value_name = "CPUS", conflicts_with = "cpu_count")]
     cpus: Option<CpuSet>,
 
-    /// So many CPUs, the highest that are free; without both one
+    /// Number of CPUs, the highest free ones [default without --cpus: 1]
     #[arg(long, value_name = "NUMBER")]
     cpu_count: Option<u32>,
 
-    /// Its own memory
+    /// Private memory
     #[arg(long, value_name = "SIZE", default_value = "2MiB")]
     memory: ByteSize,
 
-    /// The program, which is loaded at once
-    #[arg(long, value_name = "FILE")]
-    image: Option<PathBuf>,
-
-    /// A device: the path of its node, the node's name, or its address
+    /// Device: path of its node, name of the node, or address; repeatable
     #[arg(long, value_name = "DEVICE")]
     device: Vec<String>,
 
-    /// Bits of a register: ADDRESS:BYTES:READABLE:WRITABLE, with `:acts` where a written 1 acts and
-    /// a 0 does not
+    /// Bits of a register: ADDRESS:BYTES:READABLE:WRITABLE, with `:acts` if a
+    /// written 1 acts and a 0 does not; repeatable
     #[arg(long, value_name = "REGISTER", value_parser = request::register)]
     register: Vec<request::Register>,
 
-    /// A region that the cell writes and the root reads, or with `:root` the other way round, and its
-    /// name; without it one of 64KiB
-    #[arg(long, value_name = "[NAME=]SIZE[:root]", value_parser = request::shared)]
-    shared: Vec<request::Shared>,
+    /// Program to load
+    #[arg(long, value_name = "FILE", help_heading = "Program")]
+    image: Option<PathBuf>,
 
-    /// A shared region of another cell, to be read, by its name or its number from 0; it has the same
-    /// name here, unless another one is said
-    #[arg(long, value_name = "[NAME=]CELL:NAME", value_parser = request::neighbour)]
-    shared_of: Vec<request::Neighbour>,
-
-    /// How many doorbells it has: interrupts by which others ring it
-    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
-    bells: u32,
-
-    /// A cell whose doorbell it rings
-    #[arg(long, value_name = "CELL")]
-    rings: Vec<String>,
-
-    /// It fails when it is silent for so long
-    #[arg(long, value_name = "TIME")]
-    watchdog: Option<Nanos>,
-
-    /// x0 of its first CPU when it starts
-    #[arg(long, value_name = "NUMBER", default_value = "0", value_parser = request::number)]
+    /// x0 of the first CPU at its start
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value = "0",
+        value_parser = request::number,
+        help_heading = "Program"
+    )]
     argument: u64,
 
-    /// Only say what it would get
-    #[arg(long)]
+    /// Fail the cell if it is silent for this time
+    #[arg(long, value_name = "TIME", help_heading = "Program")]
+    watchdog: Option<Nanos>,
+
+    /// Region that the cell writes and the root reads, or with `:root` the
+    /// other way round; repeatable [default: one of 64KiB]
+    #[arg(
+        long,
+        value_name = "[NAME=]SIZE[:root]",
+        value_parser = request::shared,
+        help_heading = "Communication"
+    )]
+    shared: Vec<request::Shared>,
+
+    /// Region of another cell to read, by name or number from 0; repeatable
+    /// [default name: that in the other cell]
+    #[arg(
+        long,
+        value_name = "[NAME=]CELL:NAME",
+        value_parser = request::other_region,
+        help_heading = "Communication"
+    )]
+    shared_of: Vec<request::OtherRegion>,
+
+    /// Number of doorbells: interrupts that other cells ring
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value_t = 0,
+        help_heading = "Communication"
+    )]
+    bells: u32,
+
+    /// Cell whose doorbell this one rings; repeatable
+    #[arg(long, value_name = "CELL", help_heading = "Communication")]
+    rings: Vec<String>,
+
+    /// Only print the resources of the cell
+    #[arg(long, help_heading = "Output")]
     dry_run: bool,
 
-    /// Print what was made as JSON
-    #[arg(long)]
+    /// Print the resources of the cell as JSON
+    #[arg(long, help_heading = "Output")]
     json: bool,
 }
 
+const LOAD_EXAMPLES: &str = "\
+Examples:
+  rampart cell load press press.bin
+  rampart cell load press table.bin --at 0x40100000";
+
 #[derive(Debug, Args)]
 struct Load {
-    /// The cell
+    /// Cell
     name: String,
 
-    /// What is loaded, byte by byte
+    /// File to load
     file: PathBuf,
 
-    /// Where, as the cell sees it; without it at its entry
+    /// Address in the cell [default: its entry point]
     #[arg(long, value_name = "ADDRESS", value_parser = request::number)]
     at: Option<u64>,
 }
 
 #[derive(Debug, Args)]
 struct Names {
-    /// The cells
+    /// Cells
     #[arg(required = true, value_name = "CELL")]
     names: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 struct List {
-    /// Print them as JSON
+    /// Print the list as JSON
     #[arg(long)]
     json: bool,
 
-    /// Show what each has, and the registers of its latest failure
+    /// Also show resources, and the registers of the latest failure
     #[arg(short, long)]
     verbose: bool,
 }
 
 #[derive(Debug, Args)]
 struct ConsoleArguments {
-    /// The cell
+    /// Cell
     name: String,
 
-    /// Go on until Ctrl-C, or until the cell runs no more
+    /// Continue until Ctrl-C or until the cell stops
     #[arg(short, long)]
     follow: bool,
 }
 
 const READ_EXAMPLES: &str = "\
-Examples:
-  rampart cell read press:records >records.bin
-  rampart cell read press:0 --bytes 64B | od -t x8
+`rampart cell list --verbose` lists the regions. The cell may write meanwhile:
+each word of 64 bits is consistent, several words may not be.
 
-`rampart cell list --verbose` shows the regions. The cell may write while this reads: each word of 64 bits
-is whole, and what several words say together is for the reader to check.";
+Examples:
+  rampart cell read press:records > records.bin
+  rampart cell read press:0 --bytes 64B | od -t x8";
 
 #[derive(Debug, Args)]
 #[command(after_help = READ_EXAMPLES)]
 struct Read {
-    /// The cell, and its region by name or by number from 0
+    /// Cell, and its region by name or by number from 0
     #[arg(value_name = "CELL:NAME", value_parser = request::region)]
     region: (String, String),
 
-    /// Only so much of it, from its start
+    /// Number of bytes to read [default: the whole region]
     #[arg(long, value_name = "SIZE")]
     bytes: Option<ByteSize>,
 }
 
 const WRITE_EXAMPLES: &str = "\
+A region has one writer; this command writes those of the root, such as
+`--shared orders=4KiB:root`. Words of 64 bits are written in order, each
+atomically.
+
 Examples:
   rampart cell write press:orders orders.bin
-  printf '\\1\\0\\0\\0\\0\\0\\0\\0' | rampart cell write press:orders --at 8
-
-Only regions that the root writes (`--shared orders=4KiB:root`): each has one writer. Words of 64 bits are
-written one after the other, each as a whole.";
+  printf '\\1\\0\\0\\0\\0\\0\\0\\0' | rampart cell write press:orders --at 8";
 
 #[derive(Debug, Args)]
 #[command(after_help = WRITE_EXAMPLES)]
 struct Write {
-    /// The cell, and its region by name or by number from 0
+    /// Cell, and its region by name or by number from 0
     #[arg(value_name = "CELL:NAME", value_parser = request::region)]
     region: (String, String),
 
-    /// What is written; without it the input
+    /// File to write [default: standard input]
     file: Option<PathBuf>,
 
-    /// Where in the region it begins, in bytes: a multiple of 8
+    /// Offset in the region in bytes, a multiple of 8
     #[arg(long, value_name = "OFFSET", default_value = "0", value_parser = request::number)]
     at: u64,
 }
 
 #[derive(Debug, Args)]
 struct Stats {
-    /// The cells; without any, all
+    /// Cells [default: all]
     names: Vec<String>,
 
-    /// Print them as JSON
+    /// Print the figures as JSON
     #[arg(long)]
     json: bool,
 }
@@ -320,14 +367,14 @@ pub(crate) fn run(arguments: &CellArguments) -> Result<ExitCode, Failure> {
         CellCommand::Create(create) => act::create(create),
         CellCommand::Load(load) => act::load(load),
         CellCommand::Start(names) => {
-            act::each(names, "runs", |operator, name| operator.start(name))
+            act::each(names, "is running", |operator, name| operator.start(name))
         }
         CellCommand::Stop(names) => {
             act::each(names, "is stopped", |operator, name| operator.stop(name))
         }
-        CellCommand::Destroy(names) => {
-            act::each(names, "is gone", |operator, name| operator.destroy(name))
-        }
+        CellCommand::Destroy(names) => act::each(names, "is destroyed", |operator, name| {
+            operator.destroy(name)
+        }),
         CellCommand::List(list) => show::list(list),
         CellCommand::Console(console) => show::console(console),
         CellCommand::Read(read) => show::read(read),

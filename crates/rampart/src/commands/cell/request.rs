@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What `rampart cell create` is asked for, as words.
+//! The arguments of `rampart cell create`, as a request for resources.
 
 use rampart_cells::names::wrong_name;
 use rampart_cells::resolve::{CpuWish, RegisterFlags, RegisterGrant, Request, SharedWish, Writer};
@@ -7,11 +7,11 @@ use rampart_model::{ByteSize, Nanos};
 
 use super::Create;
 
-/// Bits of a register.
+/// A grant of bits of a register.
 #[derive(Debug, Clone)]
 pub(super) struct Register(RegisterGrant);
 
-/// A shared region of its own.
+/// A shared region that the cell owns.
 #[derive(Debug, Clone)]
 pub(super) struct Shared {
     name: Option<String>,
@@ -19,15 +19,15 @@ pub(super) struct Shared {
     writer: Writer,
 }
 
-/// A region of another cell.
+/// A shared region of another cell.
 #[derive(Debug, Clone)]
-pub(super) struct Neighbour {
+pub(super) struct OtherRegion {
     name: Option<String>,
     cell: String,
     region: String,
 }
 
-/// Decimal, or hexadecimal with `0x`.
+/// Parses a decimal number, or a hexadecimal one after `0x`.
 pub(super) fn number(text: &str) -> Result<u64, String> {
     let parsed = match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),
@@ -61,7 +61,7 @@ pub(super) fn register(text: &str) -> Result<Register, String> {
     }))
 }
 
-/// A name before `=`, if there is one, and what follows.
+/// Splits off the name before `=`, if any.
 fn named(text: &str) -> Result<(Option<String>, &str), String> {
     let Some((name, rest)) = text.split_once('=') else {
         return Ok((None, text));
@@ -85,10 +85,10 @@ pub(super) fn shared(text: &str) -> Result<Shared, String> {
     })
 }
 
-pub(super) fn neighbour(text: &str) -> Result<Neighbour, String> {
+pub(super) fn other_region(text: &str) -> Result<OtherRegion, String> {
     let (name, rest) = named(text)?;
     match rest.split_once(':') {
-        Some((cell, region)) if !cell.is_empty() && !region.is_empty() => Ok(Neighbour {
+        Some((cell, region)) if !cell.is_empty() && !region.is_empty() => Ok(OtherRegion {
             name,
             cell: cell.to_owned(),
             region: region.to_owned(),
@@ -97,9 +97,9 @@ pub(super) fn neighbour(text: &str) -> Result<Neighbour, String> {
     }
 }
 
-/// A region of a cell, by its name or number.
+/// Parses a region of a cell, by name or number.
 pub(super) fn region(text: &str) -> Result<(String, String), String> {
-    let Neighbour { name, cell, region } = neighbour(text)?;
+    let OtherRegion { name, cell, region } = other_region(text)?;
     match name {
         None => Ok((cell, region)),
         Some(_) => Err("write CELL:NAME or CELL:NUMBER, for example press:records".to_owned()),
@@ -107,7 +107,7 @@ pub(super) fn region(text: &str) -> Result<(String, String), String> {
 }
 
 impl Create {
-    /// What is asked for.
+    /// Returns the request.
     pub(super) fn request(&self) -> Request {
         let mut request = Request::new(&self.name);
         request.cpus = match (&self.cpus, self.cpu_count) {
@@ -141,7 +141,7 @@ impl Create {
     }
 }
 
-/// At least one, because 0 stands for none.
+/// Returns whole milliseconds, at least one, since 0 means no watchdog.
 fn milliseconds(time: Nanos) -> u32 {
     u32::try_from(time.0.div_ceil(1_000_000))
         .unwrap_or(u32::MAX)
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_become_wishes() {
+    fn parses_registers_and_regions() {
         let Register(grant) = register("0x9030400:4:0x1:0x3:acts").expect("a register");
         assert_eq!((grant.address, grant.width), (0x903_0400, 4));
         assert_eq!((grant.readable, grant.writable), (1, 3));
@@ -171,12 +171,12 @@ mod tests {
         assert_eq!((named.bytes, named.writer), (64 << 10, Writer::Cell));
         assert!(shared("7=64KiB").expect_err("a number").contains("name"));
         assert!(shared("64").is_err() || shared("x=").is_err());
-        let other = neighbour("press:1").expect("a region");
+        let other = other_region("press:1").expect("a region");
         assert_eq!((other.cell.as_str(), other.region.as_str()), ("press", "1"));
-        let other = neighbour("view=press:records").expect("a region");
+        let other = other_region("view=press:records").expect("a region");
         assert_eq!(other.name.as_deref(), Some("view"));
         assert_eq!(other.region, "records");
-        assert!(neighbour("press").is_err() && neighbour("press:").is_err());
+        assert!(other_region("press").is_err() && other_region("press:").is_err());
         assert!(region("view=press:records").is_err());
         assert_eq!(
             region("press:records"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What only looks: describe, list, console, stats.
+//! The commands that change nothing: describe, list, console, read, stats.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -14,7 +14,7 @@ use super::{ConsoleArguments, Describe, List, Read, Stats};
 use crate::failure::Failure;
 use crate::{output, signals};
 
-/// Pause between two looks at a console.
+/// Pause between two reads of a console.
 const LOOK: Duration = Duration::from_millis(50);
 
 pub(super) fn describe(arguments: &Describe) -> Result<ExitCode, Failure> {
@@ -38,7 +38,7 @@ pub(super) fn list(arguments: &List) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::Success);
     }
     if cells.is_empty() {
-        output::say("rampart: there is no cell; rampart cell create makes one");
+        output::say("No cell exists; `rampart cell create` creates one.");
         return Ok(ExitCode::Success);
     }
     let width = cells.iter().map(|cell| cell.name.len()).max().unwrap_or(0);
@@ -64,14 +64,14 @@ pub(super) fn list(arguments: &List) -> Result<ExitCode, Failure> {
 fn more(text: &mut String, cell: &CellReport) {
     for part in &cell.memory {
         let mut line = format!(
-            "      {:7} {}, seen at {:#x}",
+            "      {:7} {}, in the cell at {:#x}",
             part.purpose, part.span, part.guest
         );
         if let Some(writer) = &part.writer {
             let _ = write!(line, ", written by {writer}");
         }
         if let Some(name) = &part.name {
-            let _ = write!(line, ", called {name}");
+            let _ = write!(line, ", name {name}");
         }
         let _ = writeln!(text, "{line}");
     }
@@ -137,7 +137,7 @@ pub(super) fn stats(arguments: &Stats) -> Result<ExitCode, Failure> {
         }
     }
     if cells.is_empty() {
-        output::say("rampart: there is no cell; rampart cell create makes one");
+        output::say("No cell exists; `rampart cell create` creates one.");
     }
     output::print(&text)?;
     Ok(ExitCode::Success)
@@ -162,7 +162,7 @@ pub(super) fn read(arguments: &Read) -> Result<ExitCode, Failure> {
                 format!("cell {cell}, shared region {region}"),
                 "the cell was destroyed while it was read",
             )
-            .values("gone", "there")
+            .values("destroyed", "present")
             .fix("rampart cell list"),
         ])
         .into());
@@ -176,15 +176,16 @@ pub(super) fn console(arguments: &ConsoleArguments) -> Result<ExitCode, Failure>
     let mut console = operate::console(&operator, &arguments.name)?;
     let number = operator.cell(&arguments.name)?.number;
     let stop = signals::stop_flag()?;
-    // Its end is the end, but not before all that it wrote until then was read.
-    let mut runs = true;
+    // When the cell stops, everything that it wrote is still read.
+    let mut running = true;
     while !stop.load(Ordering::Relaxed) {
         let lines = console.lines();
         if !lines.is_empty() {
             output::print(&lines.join("\n"))?;
-        } else if arguments.follow && runs {
+        } else if arguments.follow && running {
             let state = operator.state(number);
-            runs = state.is_ok_and(|(state, _)| state == CellState::Running) && !console.is_lost();
+            running =
+                state.is_ok_and(|(state, _)| state == CellState::Running) && !console.is_lost();
             std::thread::sleep(LOOK);
         } else {
             break;

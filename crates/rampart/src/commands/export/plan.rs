@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A plan in the words of other tools: read, resolved, and its files written or printed.
+//! Exports a plan: reads and resolves it, and writes or prints the files of a tool.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -18,11 +18,11 @@ use crate::output;
 
 #[derive(Debug, Args)]
 pub(super) struct FromPlan {
-    /// The plan
+    /// Plan file
     #[arg(long, value_name = "FILE")]
     plan: PathBuf,
 
-    /// Write the files below this directory; without it they are printed
+    /// Directory to write the files into [default: standard output]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
@@ -35,17 +35,16 @@ pub(super) struct Systemd {
     #[command(flatten)]
     from: FromPlan,
 
-    /// Write units that systemd carries out alone, as far as it can, without `rampart apply` and
-    /// `rampart up`
+    /// Write units that need no Rampart, as far as systemd can express the plan
     #[arg(long)]
     without_rampart: bool,
 
-    /// The program that the units start; without it this one
+    /// Program that the units start [default: this one]
     #[arg(long, value_name = "FILE", conflicts_with = "without_rampart")]
     program: Option<PathBuf>,
 }
 
-/// Reads a plan. One that is refused would be carried out as little by another tool.
+/// Reads a plan that fits the machine.
 fn fitting(from: &Path, recorded: &RecordedMachine) -> Result<PlanFile, Failure> {
     let read = PlanFile::read(from, &recorded.root()?)?;
     read.check_fit()?;
@@ -70,7 +69,7 @@ pub(super) fn systemd(arguments: &Systemd) -> Result<ExitCode, Failure> {
     };
     let program = program.to_str().ok_or_else(|| {
         Failure::usage(format!(
-            "{}: its path is no UTF-8; name another with --program",
+            "{}: the path is not valid UTF-8; fix: name another program with --program",
             program.display()
         ))
     })?;
@@ -113,7 +112,7 @@ pub(super) fn libvirt(
         && read.plan.domain(name).is_none()
     {
         return Err(Failure::usage(format!(
-            "--domain {name}: {} has no such domain; it has: {}",
+            "--domain {name}: {} has no domain of this name; expected one of: {}",
             plan.display(),
             read.plan
                 .domains
@@ -127,7 +126,7 @@ pub(super) fn libvirt(
     deliver(&exported, Some(out))
 }
 
-/// Writes the files, or prints them; says what they cannot say.
+/// Writes or prints the files, and prints what they cannot express.
 fn deliver(exported: &Exported, out: Option<&Path>) -> Result<ExitCode, Failure> {
     for finding in &exported.findings {
         output::finding(finding);
@@ -157,7 +156,7 @@ fn deliver(exported: &Exported, out: Option<&Path>) -> Result<ExitCode, Failure>
         .iter()
         .map(|file| directory.join(&file.path))
         .collect();
-    // All are looked at before the first is written.
+    // Every path is checked before the first file is written.
     for path in &paths {
         refuse_strange(path)?;
     }
@@ -174,7 +173,7 @@ fn deliver(exported: &Exported, out: Option<&Path>) -> Result<ExitCode, Failure>
     Ok(ExitCode::Success)
 }
 
-/// A file of somebody else's is not replaced.
+/// Refuses to replace a file that no export wrote.
 fn refuse_strange(path: &Path) -> Result<(), Failure> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
@@ -190,8 +189,7 @@ fn refuse_strange(path: &Path) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::usage(format!(
-        "{}: there is a file that no export wrote; move it away, or name another directory with \
-         --out",
+        "{}: the file exists and no export wrote it; fix: name another directory with --out",
         path.display()
     )))
 }

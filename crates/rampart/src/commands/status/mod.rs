@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rampart status`: what is true of this machine now, against the active plan.
+//! `rampart status`: the present state of this machine, compared with the active plan.
 
 mod meter;
 mod sampler;
@@ -18,28 +18,32 @@ use sampler::Sampler;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Examples:
-  rampart status                          who owns which CPU, what runs there, what does not hold
-  rampart status --json                   the same as a document (rampart schema status)
-  rampart status --watch                  live, with wakeup latencies of each CPU
-  rampart status --serve 127.0.0.1:9100   for Prometheus, at /metrics
+The command changes nothing.
 
-It changes nothing. Exit codes: 0 all that was applied holds, or no plan is applied; 4 something of
-the plan does not hold any more.")]
+Exit codes:
+  0  no plan is active, or everything that it applied is in effect
+  4  something of the plan is no longer in effect
+
+Examples:
+  rampart status
+  rampart status --json                   as a document
+  rampart status --watch                  live, with wakeup latencies
+  rampart status --serve 127.0.0.1:9100   for Prometheus, at /metrics")]
 pub(crate) struct StatusArguments {
     /// Print the status as JSON
     #[arg(long, conflicts_with_all = ["watch", "serve"])]
     pub(crate) json: bool,
 
-    /// Show it live on this terminal; ? tells the keys
+    /// Show the status live on this terminal; `?` lists the keys
     #[arg(long, conflicts_with = "serve")]
     pub(crate) watch: bool,
 
-    /// Serve it to Prometheus over HTTP, at /metrics
+    /// Serve the status to Prometheus over HTTP, at /metrics
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) serve: Option<SocketAddr>,
 
-    /// How long to watch the machine, and with --watch how often; 100ms to 1h
+    /// Time to observe the machine, and with --watch between two updates: 100ms
+    /// to 1h
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     pub(crate) interval: Nanos,
 
@@ -47,7 +51,8 @@ pub(crate) struct StatusArguments {
     #[arg(long, requires = "watch")]
     pub(crate) no_meter: bool,
 
-    /// With --serve: measure latencies too, with a thread on each CPU that wakes 100 times a second
+    /// With --serve: also measure latencies, with a thread on each CPU that
+    /// wakes 100 times a second
     #[arg(long, requires = "serve")]
     pub(crate) meter: bool,
 }
@@ -59,7 +64,7 @@ fn interval(text: &str) -> Result<Nanos, String> {
     if (Nanos::from_millis(100)..=Nanos::from_secs(3600)).contains(&interval) {
         Ok(interval)
     } else {
-        Err(format!("it is {interval}; write 100ms to 1h"))
+        Err(format!("{interval} is out of range; write 100ms to 1h"))
     }
 }
 
@@ -85,7 +90,7 @@ pub(crate) fn run(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
         output::print(&rampart_status::terminal(&status, options))?;
         if status.plan.is_none() && !rustix::process::geteuid().is_root() {
             output::say(&format!(
-                "rampart: looked for a plan in {}; run it as root to see one that root applied",
+                "note: no plan in {}; a plan that root applied is shown to root only",
                 rampart_host::StateDirectory::standard().path().display()
             ));
         }
