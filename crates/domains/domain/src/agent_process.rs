@@ -7,13 +7,13 @@ use std::time::Duration;
 use rampart_agent::AgentProcess;
 
 use crate::InsideProcess;
-use crate::session::{Program as SessionProgram, Streams};
+use crate::session::{MeterProcess, Streams};
 
 /// How long an agent may take to end a program that was killed.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A program that was started, as a conversation needs it.
-pub(crate) fn started(started: AgentProcess) -> (Streams, Box<dyn SessionProgram>) {
+pub(crate) fn started(started: AgentProcess) -> (Streams, Box<dyn MeterProcess>) {
     let streams = Streams {
         input: Some(Box::new(started.stdin)),
         output: Some(Box::new(started.stdout)),
@@ -23,7 +23,7 @@ pub(crate) fn started(started: AgentProcess) -> (Streams, Box<dyn SessionProgram
 }
 
 /// A program whose streams somebody else gets.
-pub(crate) fn kept(streams: Streams, program: Box<dyn SessionProgram>) -> InsideProcess {
+pub(crate) fn kept(streams: Streams, program: Box<dyn MeterProcess>) -> InsideProcess {
     InsideProcess {
         input: streams.input.unwrap_or_else(|| Box::new(std::io::sink())),
         output: streams.output.unwrap_or_else(|| Box::new(std::io::empty())),
@@ -37,15 +37,15 @@ pub(crate) fn kept(streams: Streams, program: Box<dyn SessionProgram>) -> Inside
 /// A program inside, as a conversation sees it.
 struct ProgramInside(Option<rampart_agent::AgentHandle>);
 
-impl SessionProgram for ProgramInside {
-    fn number(&self) -> u32 {
+impl MeterProcess for ProgramInside {
+    fn id(&self) -> u32 {
         self.0
             .as_ref()
             .and_then(rampart_agent::AgentHandle::id)
             .unwrap_or(0)
     }
 
-    fn ended(&mut self) -> Option<String> {
+    fn exit_status(&mut self) -> Option<String> {
         let handle = self.0.as_ref()?;
         match handle.wait(Duration::ZERO) {
             Ok(status) => status.map(|status| status.to_string()),
@@ -66,7 +66,7 @@ impl SessionProgram for ProgramInside {
 
 /// A program inside whose streams somebody else has.
 struct KeptAlive {
-    program: Box<dyn SessionProgram>,
+    program: Box<dyn MeterProcess>,
     _errors: Option<thread::JoinHandle<()>>,
 }
 

@@ -2,16 +2,13 @@
 //! Blocks: CPUs that are stopped for a known time, by `rampart-meter block`, here or in a domain
 //! that has a kernel of its own.
 
-use std::collections::VecDeque;
-use std::io::{BufRead as _, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
-use std::thread;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rampart_host::{OnParentExit, Shield, end_child, spawn_tied};
+use rampart_host::{OnParentExit, Shield, spawn_tied};
+use rampart_meter::client::{Client, ClientError, MeterProcess, Streams, abridged};
 use rampart_model::{
     BLOCKER_PROTOCOL_VERSION, BlockKind, BlockSettings, BlockSpan, BlockerEvent, BlockerRequest,
     BlocksMade, Finding, Nanos,
@@ -23,24 +20,12 @@ use crate::BlocksError;
 const READY_PATIENCE: Duration = Duration::from_secs(30);
 /// How long it may take to tell of what it made once no more blocks come.
 const END_PATIENCE: Duration = Duration::from_secs(10);
-/// Events that may wait here. What is not read stays with the program, which goes on all the same.
-const WAITING_EVENTS: usize = 1024;
-/// The longest line that is read.
-const LONGEST_LINE: u64 = 16 << 20;
-/// How much of a program's standard error is kept: the end of it.
-const STDERR_KEPT: usize = 2048;
 /// A process in a shield needs this much of each second to be real-time, where
 /// `CONFIG_RT_GROUP_SCHED` asks for it: a spinning blocker takes half of the time at most.
 const REAL_TIME_BUDGET: Nanos = Nanos::from_millis(600);
 
 /// The device of the kernel module.
 const DEVICE: &str = "/dev/blocksys";
-
-/// What the reader of the program's output hands over.
-enum Heard {
-    Event(BlockerEvent),
-    Unintelligible { line: String, reason: String },
-}
 
 /// What happened since the last look.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,15 +48,23 @@ pub struct BlocksOutcome {
     pub findings: Vec<Finding>,
 }
 
-/// What has to be ended.
-enum Program {
-    /// On this kernel.
-    Here {
-        child: Child,
-        stderr: Arc<Mutex<VecDeque<u8>>>,
-    },
-    /// Elsewhere; dropping the handle ends it.
-    Elsewhere { _handle: Box<dyn Send> },
+/// A program that was started elsewhere, on a kernel whose statuses are not known here; dropping the
+/// handle ends it.
+struct Elsewhere(Option<Box<dyn Send>>);
+
+impl MeterProcess for Elsewhere {
+    fn id(&self) -> u32 {
+        0
+    }
+
+    fn exit_status(&mut self) -> Option<String> {
+        Some("status unknown".to_owned())
+    }
+
+    fn kill(&mut self) -> Option<String> {
+        self.0 = None;
+        self.exit_status()
+    }
 }
 
 /// A program that stops CPUs. Dropping it ends the program, and the blocks with it.
@@ -83,9 +76,7 @@ pub struct Blocks {
     findings: Vec<Finding>,
     spans: Vec<BlockSpan>,
     count: Option<u32>,
-    input: Option<Box<dyn Write + Send>>,
-    events: Receiver<Heard>,
-    program: Program,
+    client: Client<BlockerEvent>,
 }
 
 impl std::fmt::Debug for Blocks {
@@ -132,22 +123,9 @@ impl Blocks {
                 program: name.clone(),
                 source,
             })?;
-        let stderr = Arc::new(Mutex::new(VecDeque::new()));
-        if let Some(output) = child.stderr.take() {
-            let tail = Arc::clone(&stderr);
-            thread::spawn(move || read_tail(output, &tail));
-        }
-        let input = child.stdin.take();
-        let output = child.stdout.take();
         let process = child.id();
         // From here on, dropping it ends the program.
-        let mut blocks = Self::new(
-            name,
-            plan,
-            input.map(|input| Box::new(input) as Box<dyn Write + Send>),
-            output,
-            Program::Here { child, stderr },
-        );
+        let mut blocks = Self::new(name, plan, Streams::of(&mut child), Box::new(child));
         let spins = match plan.kind {
             Some(kind) => kind == BlockKind::Spin,
             None => !Path::new(DEVICE).exists(),
@@ -175,8 +153,13 @@ impl Blocks {
         handle: Box<dyn Send>,
         plan: &BlockSettings,
     ) -> Result<Self, BlocksError> {
-        let program = Program::Elsewhere { _handle: handle };
-        let mut blocks = Self::new(name.to_owned(), plan, Some(input), Some(output), program);
+        let streams = Streams {
+            input: Some(input),
+            output: Some(output),
+            errors: None,
+        };
+        let process = Box::new(Elsewhere(Some(handle)));
+        let mut blocks = Self::new(name.to_owned(), plan, streams, process);
         blocks.prepare()?;
         Ok(blocks)
     }
@@ -184,14 +167,9 @@ impl Blocks {
     fn new(
         name: String,
         plan: &BlockSettings,
-        input: Option<Box<dyn Write + Send>>,
-        output: Option<impl Read + Send + 'static>,
-        program: Program,
+        streams: Streams,
+        process: Box<dyn MeterProcess>,
     ) -> Self {
-        let (sender, events) = sync_channel(WAITING_EVENTS);
-        if let Some(output) = output {
-            thread::spawn(move || read_events(output, &sender));
-        }
         Self {
             name,
             plan: plan.clone(),
@@ -200,9 +178,7 @@ impl Blocks {
             findings: Vec::new(),
             spans: Vec::new(),
             count: None,
-            input,
-            events,
-            program,
+            client: Client::new(streams, process),
         }
     }
 
@@ -324,33 +300,36 @@ impl Blocks {
     }
 
     fn send(&mut self, request: &BlockerRequest) -> Result<(), BlocksError> {
-        let written = serde_json::to_vec(request)
-            .map_err(std::io::Error::other)
-            .and_then(|mut line| {
-                line.push(b'\n');
-                let input = self.input.as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?;
-                input.write_all(&line)?;
-                input.flush()
-            });
-        written.map_err(|source| BlocksError::NotWritten {
-            program: self.name.clone(),
-            source,
-        })
+        let sent = self.client.send(request);
+        sent.map_err(|error| self.error(error))
     }
 
     fn next_event(&mut self, timeout: Duration) -> Result<Option<BlockerEvent>, BlocksError> {
-        match self.events.recv_timeout(timeout) {
-            Ok(Heard::Event(BlockerEvent::Refused(refusal))) => {
+        match self.client.next_event(timeout) {
+            Ok(Some(BlockerEvent::Refused(refusal))) => {
                 Err(BlocksError::Refused(Box::new(refusal)))
             }
-            Ok(Heard::Event(event)) => Ok(Some(event)),
-            Ok(Heard::Unintelligible { line, reason }) => Err(BlocksError::Unintelligible {
-                program: self.name.clone(),
+            Ok(event) => Ok(event),
+            Err(error) => Err(self.error(error)),
+        }
+    }
+
+    fn error(&self, error: ClientError) -> BlocksError {
+        let program = self.name.clone();
+        match error {
+            ClientError::NotWritten(source) => BlocksError::NotWritten { program, source },
+            ClientError::UnexpectedLine { line, reason } => BlocksError::Unintelligible {
+                program,
                 line,
                 reason,
-            }),
-            Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => Err(self.ended()),
+            },
+            ClientError::Ended { status, stderr } => BlocksError::Ended {
+                program,
+                said: match stderr.trim() {
+                    "" => format!(" ({status})"),
+                    stderr => format!(" ({status}): {stderr}"),
+                },
+            },
         }
     }
 
@@ -369,84 +348,6 @@ impl Blocks {
             waited,
         }
     }
-
-    /// The error of a program that closed its output before its last word.
-    fn ended(&mut self) -> BlocksError {
-        let mut said = String::new();
-        if let Program::Here { child, stderr } = &mut self.program {
-            let begin = Instant::now();
-            let mut status = None;
-            while status.is_none() && begin.elapsed() < Duration::from_secs(2) {
-                status = child.try_wait().ok().flatten();
-                thread::sleep(Duration::from_millis(5));
-            }
-            if let Some(status) = status {
-                said = format!(" ({status})");
-            }
-            let stderr = stderr.lock().map(|tail| tail.iter().copied().collect());
-            let stderr: Vec<u8> = stderr.unwrap_or_default();
-            if !stderr.is_empty() {
-                said = format!("{said}: {}", String::from_utf8_lossy(&stderr).trim());
-            }
-        }
-        BlocksError::Ended {
-            program: self.name.clone(),
-            said,
-        }
-    }
-}
-
-impl Drop for Blocks {
-    fn drop(&mut self) {
-        self.input = None;
-        if let Program::Here { child, .. } = &mut self.program {
-            end_child(child);
-        }
-    }
-}
-
-/// Reads events until the output ends, or until nobody listens any more.
-fn read_events(output: impl Read, events: &SyncSender<Heard>) {
-    let mut output = BufReader::new(output);
-    loop {
-        let mut line = Vec::new();
-        match output
-            .by_ref()
-            .take(LONGEST_LINE)
-            .read_until(b'\n', &mut line)
-        {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {}
-        }
-        let heard = match serde_json::from_slice(&line) {
-            Ok(event) => Heard::Event(event),
-            Err(error) => Heard::Unintelligible {
-                line: abridged(&String::from_utf8_lossy(&line)),
-                reason: error.to_string(),
-            },
-        };
-        if events.send(heard).is_err() {
-            return;
-        }
-    }
-}
-
-fn read_tail(mut output: impl Read, tail: &Mutex<VecDeque<u8>>) {
-    let mut chunk = [0; 512];
-    while let Ok(read @ 1..) = output.read(&mut chunk) {
-        let Ok(mut tail) = tail.lock() else { return };
-        tail.extend(chunk.iter().take(read));
-        let excess = tail.len().saturating_sub(STDERR_KEPT);
-        tail.drain(..excess);
-    }
-}
-
-fn abridged(line: &str) -> String {
-    let mut text: String = line.trim_end().chars().take(200).collect();
-    if text.len() < line.trim_end().len() {
-        text.push('…');
-    }
-    text
 }
 
 #[cfg(test)]
@@ -552,15 +453,13 @@ mod tests {
     fn a_program_that_says_nothing_is_told_with_what_mends_it() {
         let (near, _far) = std::os::unix::net::UnixStream::pair().expect("sockets");
         let output = near.try_clone().expect("a clone");
-        let mut blocks = Blocks::new(
-            "there".to_owned(),
-            &plan(),
-            Some(Box::new(near)),
-            Some(output),
-            Program::Elsewhere {
-                _handle: Box::new(()),
-            },
-        );
+        let streams = Streams {
+            input: Some(Box::new(near)),
+            output: Some(Box::new(output)),
+            errors: None,
+        };
+        let process = Box::new(Elsewhere(None));
+        let mut blocks = Blocks::new("there".to_owned(), &plan(), streams, process);
         let nothing = blocks.poll(Duration::from_millis(20)).expect("it lives");
         assert_eq!(nothing, None);
         let error = blocks.silent("get ready", READY_PATIENCE).to_string();

@@ -8,7 +8,8 @@
 //!   through memory.
 //! - [`timescale`]: counter ticks to nanoseconds.
 //! - `ring`, `histogram`, `throttling`: what happens to samples on the other side; pure.
-//! - `program`: the conversation of `rampart-meter` with its caller.
+//! - `client`: the caller's side of the conversation with `rampart-meter`.
+//! - `program`: the side of `rampart-meter` itself.
 //! - `linux`: the system calls and files it needs, each usable on kernels from 4.19 on.
 #![cfg_attr(not(feature = "std"), no_std)]
 
@@ -16,6 +17,8 @@ pub mod cell;
 pub mod engine;
 pub mod timescale;
 
+#[cfg(feature = "std")]
+pub mod client;
 #[cfg(feature = "std")]
 pub mod histogram;
 #[cfg(feature = "std")]

@@ -21,7 +21,7 @@ use super::availability;
 use super::cell_records::CellFile;
 use super::launched_cell::Launched;
 use crate::kernel_modules::{self, Module, ModuleTree};
-use crate::session::{Program as SessionProgram, Session, Streams};
+use crate::session::{MeterProcess, Session, Streams};
 use crate::{DomainError, Inside, InsideProcess, Start, agent_process};
 
 /// Memory of such a cell in bytes: its kernel and the meter.
@@ -138,7 +138,7 @@ fn one_cpu(cell: &str) -> Finding {
 }
 
 impl LinuxInside {
-    fn start(&self, command: &[String]) -> Result<(Streams, Box<dyn SessionProgram>), DomainError> {
+    fn start(&self, command: &[String]) -> Result<(Streams, Box<dyn MeterProcess>), DomainError> {
         let mut argv = command.to_vec();
         match argv.first().map(String::as_str) {
             Some("rampart-meter") => INIT.clone_into(&mut argv[0]),

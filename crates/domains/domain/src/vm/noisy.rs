@@ -15,7 +15,7 @@ use rampart_model::{
 };
 
 use super::guest::{self, Guest};
-use crate::session::Program;
+use crate::session::MeterProcess;
 use crate::shielded_process::Environment;
 use crate::{DomainError, Inside, Running};
 
@@ -103,7 +103,7 @@ fn text(bytes: &VecDeque<u8>) -> String {
 
 /// Dropped in the order of the fields.
 pub(super) struct RunningNeighbour {
-    load: Box<dyn Program>,
+    load: Box<dyn MeterProcess>,
     said: Said,
     guest: Guest,
     environment: Environment,
@@ -159,7 +159,7 @@ impl RunningNeighbour {
             if begin.elapsed() >= limit {
                 return Err(DomainError::NoAnswer {
                     program: self.name(),
-                    process: self.load.number(),
+                    process: self.load.id(),
                     what: match dispatched {
                         None => "say that it starts its workers",
                         Some(_) => "use 100 ms of CPU time",
@@ -180,11 +180,11 @@ impl RunningNeighbour {
     fn tend(&mut self) -> Result<(), DomainError> {
         self.tended = Instant::now();
         self.guest.tend(&self.environment)?;
-        match self.load.ended() {
+        match self.load.exit_status() {
             None => Ok(()),
             Some(status) => Err(DomainError::Ended {
                 program: self.name(),
-                process: self.load.number(),
+                process: self.load.id(),
                 status,
                 stderr: self.said.tail(),
             }),
