@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Counting user-space instructions with valgrind's callgrind.
+//! Counts user-space instructions with valgrind's callgrind.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-/// What callgrind counted in one run.
+/// The counts of one run under callgrind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Counted {
     /// Instructions of all threads.
@@ -16,11 +16,11 @@ pub(crate) struct Counted {
     wakeups: u64,
 }
 
-/// Runs `program` under callgrind, given what it is to put before its command; it gives its
+/// Runs `program` under callgrind. `program` receives the command prefix and returns its number of
 /// wakeups.
 ///
 /// # Errors
-/// If the program fails, or callgrind leaves no counts.
+/// If the program fails or callgrind writes no counts.
 pub(crate) fn counted(program: impl FnOnce(&[String]) -> Result<u64>) -> Result<Counted> {
     let directory = tempfile::tempdir().context("making a temporary directory")?;
     let wrapper = [
@@ -39,11 +39,11 @@ pub(crate) fn counted(program: impl FnOnce(&[String]) -> Result<u64>) -> Result<
     })
 }
 
-/// Name of callgrind's files, to which it adds `-01` for the first thread and so on.
+/// Name of callgrind's files; callgrind appends `-01` for the first thread and so on.
 const OUT: &str = "callgrind";
 
-/// Instructions of all threads, and of the measuring one: the busiest besides the first, which
-/// only starts it.
+/// Returns the instructions of all threads and those of the measuring thread: the busiest thread
+/// except the first, which only starts it.
 fn instructions(directory: &Path) -> Result<(u64, u64)> {
     let (mut all, mut measuring) = (0, 0);
     for entry in std::fs::read_dir(directory).context("looking for callgrind's files")? {
@@ -58,14 +58,14 @@ fn instructions(directory: &Path) -> Result<(u64, u64)> {
             .lines()
             .filter_map(|line| line.strip_prefix("totals:"))
             .find_map(|count| count.trim().parse().ok())
-            .with_context(|| format!("{} has no line of totals", path.display()))?;
+            .with_context(|| format!("{} has no line `totals:`", path.display()))?;
         all += count;
         if !first {
             measuring = measuring.max(count);
         }
     }
     if measuring == 0 {
-        bail!("callgrind saw no measuring thread (needed: two threads or more)");
+        bail!("callgrind found no measuring thread (expected: at least two threads)");
     }
     Ok((all, measuring))
 }
@@ -80,15 +80,15 @@ pub(crate) struct Slope {
 }
 
 impl Slope {
-    /// Between a short run and a longer one.
+    /// Computes the instructions per wakeup from a short run and a longer one.
     ///
     /// # Errors
-    /// If the longer one has no more wakeups.
+    /// If the longer run has no more wakeups than the short one.
     pub(crate) fn between(short: Counted, long: Counted) -> Result<Self> {
         let wakeups = long.wakeups.saturating_sub(short.wakeups);
         if wakeups == 0 {
             bail!(
-                "the longer run had no more wakeups than the short one; is the machine overloaded?"
+                "the longer run had no more wakeups than the short one; the machine may be overloaded"
             );
         }
         let per = |long: u64, short: u64| (long as f64 - short as f64) / wakeups as f64;
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slope_forgets_the_start() {
+    fn a_slope_excludes_start_up() {
         let run = |seconds: u64| Counted {
             all: 1_000_000 + 300 * 5000 * seconds,
             measuring: 2_000 + 100 * 5000 * seconds,
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_the_counts_of_callgrind() {
+    fn parses_the_counts_of_callgrind() {
         let directory = tempfile::tempdir().expect("a directory");
         let write = |name: &str, text: &str| {
             std::fs::write(directory.path().join(name), text).expect("a file");

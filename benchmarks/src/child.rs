@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Child processes with the CPU time of all their threads.
+//! Runs child processes and reads the CPU time of all their threads.
 
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -9,18 +9,18 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use rampart_model::Nanos;
 
-/// A program that has ended well.
+/// The result of a program that exited successfully.
 #[derive(Debug)]
 pub(crate) struct Ended<T> {
-    /// What the conversation gave.
+    /// The result of the conversation.
     pub(crate) talk: T,
-    /// What it wrote to its standard error.
+    /// Its standard error.
     pub(crate) errors: String,
     /// CPU time of all its threads, in user space and in the kernel, start-up and end included.
     pub(crate) cpu_time: Nanos,
 }
 
-/// Ends a child that has run for far too long, unless dropped before.
+/// Kills a child that exceeds its time limit, unless dropped before.
 struct Watchdog {
     _alive: mpsc::Sender<()>,
 }
@@ -30,8 +30,8 @@ impl Watchdog {
         let (alive, gone) = mpsc::channel();
         std::thread::spawn(move || {
             if gone.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
-                // SAFETY: kill(2) touches no memory of ours. The process is a child that has not
-                // been waited for yet, so that its number cannot have gone to another.
+                // SAFETY: kill(2) accesses no memory of this process. The child has not been waited
+                // for, so its PID cannot have been reused.
                 unsafe { libc::kill(process as libc::pid_t, libc::SIGKILL) };
             }
         });
@@ -39,8 +39,8 @@ impl Watchdog {
     }
 }
 
-/// Waits for a child, which must not have been waited for, and reads its CPU time: status as of
-/// wait(2), user and system time as of getrusage(2).
+/// Waits for a child that has not been waited for. Returns its wait(2) status and its CPU time, user
+/// and system time of getrusage(2).
 fn wait(child: &Child) -> Result<(i32, Nanos)> {
     let mut status = 0;
     // SAFETY: all zeroes is a valid `rusage`, a structure of integers.
@@ -62,11 +62,11 @@ fn wait(child: &Child) -> Result<(i32, Nanos)> {
     Ok((status, time(usage.ru_utime) + time(usage.ru_stime)))
 }
 
-/// Runs `command` to its end, no longer than `limit`. While it runs `converse` may talk with it
-/// over its standard input and output; output that is left afterwards is thrown away.
+/// Runs `command` until it ends, for at most `limit`. `converse` may use its standard input and
+/// output; output after that is discarded.
 ///
 /// # Errors
-/// If it cannot be started, does not end well, or if `converse` fails.
+/// If the command cannot be started or fails, or if `converse` fails.
 pub(crate) fn run<T>(
     mut command: Command,
     limit: Duration,
@@ -83,7 +83,7 @@ pub(crate) fn run<T>(
     let errors = child.stderr.take().map(|mut stream| {
         std::thread::spawn(move || {
             let mut text = String::new();
-            // What is not text is of no use in a message either.
+            // Output that is not UTF-8 is of no use in a message.
             let _ = stream.read_to_string(&mut text);
             text
         })
@@ -92,13 +92,13 @@ pub(crate) fn run<T>(
         (Some(mut input), Some(mut stream)) => converse(&mut input, &mut stream).and_then(|talk| {
             drop(input);
             std::io::copy(&mut stream, &mut std::io::sink())
-                .with_context(|| format!("reading what {name} wrote"))?;
+                .with_context(|| format!("reading the output of {name}"))?;
             Ok(talk)
         }),
         _ => bail!("{name} has no standard input or output"),
     };
     if conversed.is_err() {
-        // It may have ended already; the wait below tells in either case.
+        // It may have ended already; the wait below covers both cases.
         let _ = child.kill();
     }
     let (status, cpu_time) = wait(&child)?;
@@ -106,10 +106,10 @@ pub(crate) fn run<T>(
     let errors = errors
         .and_then(|thread| thread.join().ok())
         .unwrap_or_default();
-    let talk = conversed.with_context(|| format!("{name} said: {}", errors.trim()))?;
+    let talk = conversed.with_context(|| format!("standard error of {name}: {}", errors.trim()))?;
     if status != 0 {
         bail!(
-            "{name} ended with wait status {status:#x} (needed: 0); it said: {}",
+            "{name} ended with wait status {status:#x}; standard error: {}",
             errors.trim()
         );
     }
@@ -127,7 +127,7 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(60);
 
     #[test]
-    fn counts_the_time_of_a_child_that_works() {
+    fn returns_the_cpu_time_of_a_child() {
         let mut command = Command::new("sh");
         command.args([
             "-c",
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn talks_with_a_child_and_names_its_failure() {
+    fn exchanges_data_with_a_child_and_reports_its_failure() {
         let heard = run(Command::new("cat"), LIMIT, |input, output| {
             writeln!(input, "hello")?;
             let mut heard = [0; 6];
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_what_does_not_end() {
+    fn kills_a_child_that_exceeds_its_limit() {
         let mut command = Command::new("sleep");
         command.arg("1000");
         assert!(run(command, Duration::from_millis(50), |_, _| Ok(())).is_err());

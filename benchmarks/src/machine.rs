@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The few facts of the machine that a benchmark's figures depend on.
+//! The properties of the machine that a benchmark's figures depend on.
 
 use std::fs;
 
 use rampart_model::{CpuId, CpuSet};
 
-/// Name and value, in the order to print.
+/// Name and value, in the order of output.
 pub(crate) type Facts = Vec<(String, String)>;
 
 fn line(path: &str) -> String {
@@ -15,7 +15,7 @@ fn line(path: &str) -> String {
     )
 }
 
-/// The value after `key` and a colon in a file such as `/proc/cpuinfo`.
+/// Returns the value after `key` and a colon in a file such as `/proc/cpuinfo`.
 fn value(text: &str, key: &str) -> Option<String> {
     text.lines()
         .filter_map(|line| line.split_once(':'))
@@ -23,7 +23,7 @@ fn value(text: &str, key: &str) -> Option<String> {
         .map(|(_, value)| value.trim().to_owned())
 }
 
-/// The CPUs that this process may run on, from `/proc/self/status`.
+/// Returns the CPUs that this process may run on, from `/proc/self/status`.
 pub(crate) fn allowed() -> CpuSet {
     fs::read_to_string("/proc/self/status")
         .ok()
@@ -32,7 +32,7 @@ pub(crate) fn allowed() -> CpuSet {
         .unwrap_or_else(|| CpuSet::single(CpuId(0)))
 }
 
-/// Everything that the table names.
+/// Returns all properties for the table.
 pub(crate) fn facts() -> Facts {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let flags = value(&cpuinfo, "flags").unwrap_or_default();
@@ -46,7 +46,7 @@ pub(crate) fn facts() -> Facts {
             if virtual_machine {
                 "yes"
             } else {
-                "not that it says"
+                "not detected"
             }
             .to_owned(),
         ),
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_values_by_their_key() {
+    fn returns_values_by_key() {
         let text = "processor\t: 0\nmodel name\t: A: B\nflags\t\t: fpu hypervisor\n";
         assert_eq!(value(text, "model name").as_deref(), Some("A: B"));
         assert_eq!(value(text, "flags").as_deref(), Some("fpu hypervisor"));
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn may_run_somewhere() {
+    fn reads_the_allowed_cpus_and_all_properties() {
         assert!(!allowed().is_empty());
         assert_eq!(facts().len(), 6);
     }

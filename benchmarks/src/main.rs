@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The meters beside cyclictest and oslat: `make bench`.
+//! Compares the meters with cyclictest and oslat: `make bench`.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -35,22 +35,22 @@ struct Arguments {
     /// Pairs of runs for each measure
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pairs: u16,
-    /// How often to try a pair that fails, because others take the CPU away for a moment
+    /// Attempts for each pair, for machines on which a CPU can be taken away for a moment
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
     attempts: u16,
     /// Only these measures, separated by commas
     #[arg(long, value_name = "MEASURE", value_delimiter = ',')]
     only: Vec<Measure>,
-    /// CPU to measure on; by default the highest that may be used
+    /// CPU to measure on [default: the highest allowed CPU]
     #[arg(long, value_name = "CPU")]
     cpu: Option<u32>,
-    /// CPU for everything else; by default the lowest that may be used
+    /// CPU for everything else [default: the lowest allowed CPU]
     #[arg(long, value_name = "CPU")]
     housekeeping: Option<u32>,
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
-    /// Also write the document here, for example docs/benchmarks.md
+    /// Also write the results as a document, for example docs/benchmarks.md
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
 }
@@ -72,7 +72,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         &arguments.only
     };
     check_programs(&arguments.meter, measures)?;
-    let (cpu, housekeeping) = places(arguments, &machine::allowed())?;
+    let (cpu, housekeeping) = select_cpus(arguments, &machine::allowed())?;
     let date = jiff::Timestamp::now().strftime("%Y-%m-%d %H:%M UTC");
     let date = date.to_string();
     let machine = machine::facts();
@@ -110,7 +110,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         remarks: bench.remarks,
     };
     results.machine.push((
-        "measured CPU, and the one for everything else".to_owned(),
+        "measured CPU, CPU for everything else".to_owned(),
         format!("{cpu}, {housekeeping}"),
     ));
     if arguments.json {
@@ -119,24 +119,24 @@ fn run(arguments: &Arguments) -> Result<()> {
         print!("{}", results.terminal());
     }
     if failed {
-        bail!("not everything could be measured, see above; no document is written");
+        bail!("some measures failed (see above); no document is written");
     }
     if let Some(path) = &arguments.write {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)
-                .with_context(|| format!("making {}", folder.display()))?;
+                .with_context(|| format!("cannot create {}", folder.display()))?;
         }
         std::fs::write(path, results.document())
-            .with_context(|| format!("writing {}", path.display()))?;
+            .with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
 }
 
-/// Says which programs are missing, all at once, and where they come from.
+/// Checks that all programs are installed; the error lists the missing ones with their packages.
 fn check_programs(meter: &Path, measures: &[Measure]) -> Result<()> {
     if !meter.is_file() {
         bail!(
-            "there is no meter at {} (needed: the program rampart-meter); build it with `make build`, or name it with --meter",
+            "no meter at {}; build rampart-meter with `make build` or give its path with --meter",
             meter.display()
         );
     }
@@ -155,7 +155,7 @@ fn check_programs(meter: &Path, measures: &[Measure]) -> Result<()> {
     packages.dedup();
     let programs: Vec<&str> = needed.iter().map(|(program, _)| *program).collect();
     bail!(
-        "{} not found in PATH; install with `apt-get install {}`, or leave measures out with --only",
+        "{} not found in PATH; install with `apt-get install {}`, or select other measures with --only",
         programs.join(", "),
         packages.join(" ")
     );
@@ -167,18 +167,21 @@ fn in_path(program: &str) -> bool {
     })
 }
 
-/// The measured CPU and that for everything else.
-fn places(arguments: &Arguments, allowed: &CpuSet) -> Result<(CpuId, CpuId)> {
+/// Returns the measured CPU and the CPU for everything else.
+fn select_cpus(arguments: &Arguments, allowed: &CpuSet) -> Result<(CpuId, CpuId)> {
     let pick = |asked: Option<u32>, otherwise: Option<CpuId>| -> Result<CpuId> {
-        let cpu = asked.map(CpuId).or(otherwise).context("there is no CPU")?;
+        let cpu = asked
+            .map(CpuId)
+            .or(otherwise)
+            .context("no CPU is allowed")?;
         if !allowed.contains(cpu) {
-            bail!("CPU {cpu} may not be used (needed: one of {allowed})");
+            bail!("CPU {cpu} is not allowed for this process (allowed: {allowed})");
         }
         Ok(cpu)
     };
     let cpu = pick(arguments.cpu, allowed.iter().next_back())?;
     let others = allowed.difference(&CpuSet::single(cpu));
-    // With a single CPU both programs share it with their own housekeeping, and so are equal.
+    // With a single CPU, both programs share it with their housekeeping, so the comparison stays fair.
     let housekeeping = pick(arguments.housekeeping, others.first().or(Some(cpu)))?;
     Ok((cpu, housekeeping))
 }
@@ -188,10 +191,10 @@ fn version_of(program: &str) -> String {
         .arg("--version")
         .output()
         .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
-        .unwrap_or_else(|error| format!("not known ({error})"))
+        .unwrap_or_else(|error| format!("unknown ({error})"))
 }
 
-/// What repeats this run.
+/// Returns the command that repeats this run.
 fn command(arguments: &Arguments) -> String {
     let mut options = Vec::new();
     if arguments.pairs != 10 {
@@ -230,21 +233,21 @@ mod tests {
     }
 
     #[test]
-    fn measures_on_the_highest_cpu_and_keeps_house_on_the_lowest() {
+    fn selects_the_highest_cpu_to_measure_and_the_lowest_for_housekeeping() {
         let allowed: CpuSet = "2-5".parse().expect("a list");
-        let found = |words: &[&str]| places(&arguments(words), &allowed);
+        let found = |words: &[&str]| select_cpus(&arguments(words), &allowed);
         assert_eq!(found(&[]).expect("two CPUs"), (CpuId(5), CpuId(2)));
         let named = found(&["--cpu", "2", "--housekeeping", "4"]);
         assert_eq!(named.expect("two CPUs"), (CpuId(2), CpuId(4)));
         assert!(found(&["--cpu", "9"]).is_err());
         let single: CpuSet = "3".parse().expect("a list");
-        let shared = places(&arguments(&[]), &single);
+        let shared = select_cpus(&arguments(&[]), &single);
         assert_eq!(shared.expect("one CPU"), (CpuId(3), CpuId(3)));
-        assert!(places(&arguments(&[]), &CpuSet::new()).is_err());
+        assert!(select_cpus(&arguments(&[]), &CpuSet::new()).is_err());
     }
 
     #[test]
-    fn says_what_repeats_the_run() {
+    fn prints_the_command_that_repeats_the_run() {
         assert_eq!(command(&arguments(&[])), "make bench");
         assert_eq!(
             command(&arguments(&[
@@ -259,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn names_what_is_missing() {
+    fn reports_a_missing_meter_and_wrong_arguments() {
         let error = check_programs(Path::new("no/such/meter"), &[]).expect_err("no meter");
         assert!(error.to_string().contains("make build"), "{error}");
         assert!(Arguments::try_parse_from(["x", "--pairs", "0"]).is_err());

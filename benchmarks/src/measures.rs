@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is compared. Each measure runs ours and theirs in turn, the first of a pair being now
-//! the one and now the other, so that neither always finds the machine as the other left it.
+//! The measures. Each runs pairs of rampart-meter (ours) and a peer (theirs) in alternating order, so
+//! that neither always runs on the machine state that the other left.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -39,7 +39,7 @@ impl Measure {
         Self::Noise,
     ];
 
-    /// The programs that it runs, with the Debian package of each.
+    /// Returns the programs that the measure runs, each with its Debian package.
     pub(crate) const fn needs(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Cpu | Self::Quantiles | Self::Rate => &[("cyclictest", "rt-tests")],
@@ -49,47 +49,47 @@ impl Measure {
     }
 }
 
-/// Same priority for both.
+/// FIFO priority of both programs.
 const PRIORITY: u8 = 80;
 const INTERVAL: Nanos = Nanos::from_micros(200);
-/// For the CPU time, long against start-up, which is in it.
+/// Seconds of a run for CPU time: long compared with start-up, which the CPU time includes.
 const LONG: u64 = 4;
-/// For quantiles: 15 000 wakeups, of which 15 are beyond p99.9.
+/// Seconds of a run for quantiles: 15 000 wakeups, of which 15 are beyond p99.9.
 const MIDDLE: u64 = 3;
 const SHORT: u64 = 1;
-/// Between attempts.
+/// Delay between attempts.
 const PAUSE: Duration = Duration::from_secs(5);
-/// The quantiles to compare.
+/// The quantiles that are compared.
 const QUANTILES: [(f64, &str); 3] = [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")];
-/// Periods to try, in µs; the last is the shortest that the meter accepts.
+/// The periods for the highest rate, in µs; the last is the shortest that the meter accepts.
 const PERIODS: [u64; 9] = [1000, 500, 200, 100, 50, 40, 30, 25, 20];
 
-/// Where and how often to measure.
+/// CPUs, programs and repetitions of a benchmark run.
 #[derive(Debug)]
 pub(crate) struct Bench {
     /// The program `rampart-meter`.
     pub(crate) meter: PathBuf,
     /// The measured CPU.
     pub(crate) cpu: CpuId,
-    /// Where everything else runs.
+    /// The CPU for everything else.
     pub(crate) housekeeping: CpuId,
-    /// How many pairs.
+    /// Pairs per measure.
     pub(crate) pairs: usize,
-    /// How often to try each before giving up.
+    /// Attempts per pair.
     pub(crate) attempts: u16,
-    /// Told what goes on.
+    /// Prints a progress message.
     pub(crate) progress: fn(&str),
-    /// Versions of the programs that were run, as they say themselves.
+    /// Versions of the programs, as they report them.
     pub(crate) versions: std::collections::BTreeMap<String, String>,
-    /// What fits into no row.
+    /// Remarks that belong to no row.
     pub(crate) remarks: Vec<String>,
 }
 
 impl Bench {
-    /// The rows of one measure.
+    /// Runs one measure and returns its rows.
     ///
     /// # Errors
-    /// If a program cannot be run or breaks off.
+    /// If a program cannot be run or ends early.
     pub(crate) fn run(&mut self, measure: Measure) -> Result<Vec<Row>> {
         match measure {
             Measure::Cpu => self.cpu_time(),
@@ -144,9 +144,9 @@ impl Bench {
         Ok(measured)
     }
 
-    /// Does `attempt` again if it fails, both halves of it: on a machine that others use, one may
-    /// take a CPU away for a moment, and minutes of work would be lost.
-    fn insist<T>(
+    /// Repeats `attempt`, both programs of the pair, until it succeeds or the attempts are used up. On a
+    /// shared machine the CPU can be taken away for a moment, which would waste minutes of work.
+    fn retry<T>(
         &mut self,
         what: &str,
         mut attempt: impl FnMut(&mut Self) -> Result<T>,
@@ -154,15 +154,15 @@ impl Bench {
         for _ in 1..self.attempts {
             match attempt(self) {
                 Ok(done) => return Ok(done),
-                Err(error) => (self.progress)(&format!("{what}: once more, for {error:#}")),
+                Err(error) => (self.progress)(&format!("{what}: retrying after {error:#}")),
             }
             std::thread::sleep(PAUSE);
         }
         let attempts = self.attempts;
-        attempt(self).with_context(|| format!("{what}, tried {attempts} times"))
+        attempt(self).with_context(|| format!("{what}: failed {attempts} times"))
     }
 
-    /// Runs pairs in turn and gives them back with ours first.
+    /// Runs all pairs in alternating order and returns each as (ours, theirs).
     fn pairs<A, B>(
         &mut self,
         what: &str,
@@ -172,7 +172,7 @@ impl Bench {
         (0..self.pairs)
             .map(|pair| {
                 (self.progress)(&format!("{what}: pair {} of {}", pair + 1, self.pairs));
-                self.insist(what, |bench| in_turn(bench, pair, &mut ours, &mut theirs))
+                self.retry(what, |bench| run_pair(bench, pair, &mut ours, &mut theirs))
             })
             .collect()
     }
@@ -196,7 +196,7 @@ impl Bench {
             &pairs,
             Aim::IntervalReaches(1.0),
             format!(
-                "user and system time of the whole process, all threads, start-up and output included, ÷ its wakeups; FIFO {PRIORITY}, every {INTERVAL}, {LONG} s; cyclictest with its usual histogram of 400 µs"
+                "user and system time of the whole process (all threads, start-up and output included) ÷ its wakeups. FIFO {PRIORITY}, every {INTERVAL}, {LONG} s. cyclictest runs with its usual histogram of 400 µs"
             ),
         )
         .into_iter()
@@ -233,13 +233,13 @@ impl Bench {
                 "user-space instructions per wakeup, on the measured CPU",
                 |slope| slope.measuring,
                 format!(
-                    "of the measuring thread, counted by callgrind; the difference between runs of {MIDDLE} s and {SHORT} s, so that start-up cancels, ÷ the difference of their wakeups. Under valgrind there is no vDSO, so that reading the clock is a system call for both, whose instructions are not counted; nor are there restartable sequences, by which we otherwise learn the CPU with one load"
+                    "instructions of the measuring thread, counted by callgrind: the difference between runs of {MIDDLE} s and {SHORT} s, so that start-up cancels, ÷ the difference of their wakeups. valgrind provides no vDSO, so both programs read the clock by a system call, whose instructions are not counted. It provides no restartable sequences either, with which rampart-meter otherwise reads its CPU number in one load"
                 ),
             ),
             row(
                 "user-space instructions per wakeup, all threads",
                 |slope| slope.all,
-                "the same with the threads on the other CPU: cyclictest's only waits; ours sorts the samples into histograms, keeps the worst, and writes a batch each second".to_owned(),
+                "the same for all threads. cyclictest's thread on the other CPU only waits; that of rampart-meter sorts the samples into histograms, keeps the worst and writes a batch each second".to_owned(),
             ),
         ]
         .into_iter()
@@ -269,7 +269,7 @@ impl Bench {
             let mut note = format!("every {INTERVAL}, {MIDDLE} s");
             if beyond > 0 {
                 note = format!(
-                    "{note}; in {beyond} pairs a figure was over {CYCLICTEST_RANGE}, where cyclictest's histogram ends, and counts as that"
+                    "{note}. In {beyond} pairs a figure exceeded {CYCLICTEST_RANGE}, the range of cyclictest's histogram, and counts as that value"
                 );
             }
             let measure = format!("{name} of the latency seen, ns");
@@ -278,7 +278,7 @@ impl Bench {
         Ok(rows.collect())
     }
 
-    /// For each period runs of a second, until each of both had one without a missed period.
+    /// Runs one-second pairs for each period until both programs had a run without a missed period.
     fn rate(&mut self) -> Result<Vec<Row>> {
         let (mut ours, mut theirs) = (None, None);
         let mut shortest = Vec::new();
@@ -302,7 +302,7 @@ impl Bench {
                 };
                 let what = format!("highest rate: {interval}");
                 let (our, their) =
-                    self.insist(&what, |bench| in_turn(bench, pair, ours, theirs))?;
+                    self.retry(&what, |bench| run_pair(bench, pair, ours, theirs))?;
                 our_clean |= our.0 == 0;
                 their_clean |= their.0 == 0;
                 if last {
@@ -326,24 +326,21 @@ impl Bench {
                 &[(kilohertz(ours), kilohertz(theirs))],
                 Aim::MedianAtLeast(1.0),
                 format!(
-                    "the shortest of the periods {} µs at which one of up to {} runs of a second, in turn, missed none; a single figure without an interval",
+                    "from the shortest of the periods {} µs at which at least one of up to {} one-second runs missed none. A single figure, so there is no interval",
                     PERIODS.map(|period| period.to_string()).join(", "),
                     self.pairs
                 ),
             ));
         } else {
-            let found = |rate: Option<u64>| {
-                rate.map_or("at none".to_owned(), |micros| {
-                    format!("down to {micros} µs")
-                })
-            };
+            let found =
+                |rate: Option<u64>| rate.map_or("none".to_owned(), |micros| format!("{micros} µs"));
             self.remarks.push(format!(
-                "Highest rate without a missed period: of the periods tried, ours went without {}, cyclictest {}.",
+                "Highest rate without a missed period: shortest period of rampart-meter: {}; of cyclictest: {}.",
                 found(ours),
                 found(theirs)
             ));
         }
-        // One missed in a thousand more on either side, so that none ÷ none is a ratio.
+        // One is added on both sides so that 0 ÷ 0 is a ratio.
         let pairs: Vec<(f64, f64)> = shortest
             .iter()
             .map(|(ours, theirs)| (ours + 1.0, theirs + 1.0))
@@ -353,7 +350,7 @@ impl Bench {
             "cyclictest",
             &pairs,
             Aim::IntervalReaches(1.0),
-            "cyclictest does not count them; expected minus measured cycles",
+            "cyclictest does not count missed periods: expected minus measured cycles",
         ));
         Ok(rows)
     }
@@ -365,7 +362,7 @@ impl Bench {
                 let plan = bench.plan(MeterKind::Noise, INTERVAL, MIDDLE);
                 let run = bench.ours(&plan, &[])?;
                 let MeterDetail::Noise { turns, .. } = run.outcome.detail else {
-                    bail!("the meter was asked for noise and reported something else");
+                    bail!("the meter reported another result than `noise`");
                 };
                 per(run.outcome.duration.0 as f64, turns)
             },
@@ -380,7 +377,7 @@ impl Bench {
             &pairs,
             Aim::MedianAtMost(0.6),
             format!(
-                "length of the measurement ({MIDDLE} s) ÷ turns, gaps included on both sides; time-sharing policy, as is the default of both"
+                "length of the measurement ({MIDDLE} s) ÷ loop turns, gaps included for both. Time-sharing policy, the default of both"
             ),
         )
         .into_iter()
@@ -388,8 +385,8 @@ impl Bench {
     }
 }
 
-/// Runs ours and theirs, in an order that changes from pair to pair.
-fn in_turn<A, B>(
+/// Runs ours and theirs, in an order that alternates from pair to pair.
+fn run_pair<A, B>(
     bench: &mut Bench,
     pair: usize,
     ours: impl FnOnce(&mut Bench) -> Result<A>,
@@ -404,10 +401,10 @@ fn in_turn<A, B>(
     }
 }
 
-/// `sum` ÷ `count`.
+/// Returns `sum` ÷ `count`.
 fn per(sum: f64, count: u64) -> Result<f64> {
     if count == 0 {
-        bail!("a run gave no sample (needed: at least one); is the machine overloaded?");
+        bail!("a run recorded no sample; the machine may be overloaded");
     }
     Ok(sum / count as f64)
 }

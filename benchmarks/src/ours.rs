@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One run of `rampart-meter`, over the conversation of [`rampart_model::MeterRequest`].
+//! Runs `rampart-meter` once, with the protocol of [`rampart_model::MeterRequest`].
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -14,12 +14,12 @@ use rampart_model::{
 
 use crate::child;
 
-/// What a run of one measuring thread gave.
+/// The result of a run with one measuring thread.
 #[derive(Debug)]
 pub(crate) struct Measured {
-    /// The primary series as seen, warm-up apart.
+    /// The primary series as seen, without the warm-up.
     pub(crate) seen: Distribution,
-    /// What the thread said at its end.
+    /// The final report of the thread.
     pub(crate) outcome: ThreadOutcome,
     /// CPU time of the process.
     pub(crate) cpu_time: Nanos,
@@ -28,22 +28,21 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// Every wakeup of the process's life, warm-up included, as its CPU time includes it.
+    /// Returns the number of all wakeups, warm-up included, because the CPU time includes it too.
     pub(crate) fn wakeups(&self) -> u64 {
         self.outcome.samples + self.outcome.warm_up.samples
     }
 }
 
-/// How long a run may take before something is wrong: much longer than planned, for a run under
-/// valgrind is slow.
+/// Returns the time limit of a run: much longer than planned, because valgrind is slow.
 fn limit(plan: &MeterSettings) -> Duration {
     Duration::from(plan.duration + plan.warm_up) * 3 + Duration::from_secs(30)
 }
 
-/// Runs the program at `meter` with `wrapper` (for example valgrind) before it.
+/// Runs the program at `meter`, prefixed with the command `wrapper` (for example valgrind).
 ///
 /// # Errors
-/// If it refuses, breaks the conversation, loses samples or does not end well.
+/// If the meter refuses, violates the protocol, loses samples or exits with a failure.
 pub(crate) fn measure(meter: &Path, wrapper: &[String], plan: &MeterSettings) -> Result<Measured> {
     let command = match wrapper {
         [] => Command::new(meter),
@@ -71,8 +70,8 @@ fn converse(
     plan: &MeterSettings,
 ) -> Result<(String, Distribution, ThreadOutcome)> {
     let mut say = |request: &MeterRequest| -> Result<()> {
-        writeln!(input, "{}", serde_json::to_string(request)?).context("talking to the meter")?;
-        input.flush().context("talking to the meter")
+        writeln!(input, "{}", serde_json::to_string(request)?).context("writing to the meter")?;
+        input.flush().context("writing to the meter")
     };
     say(&MeterRequest::Prepare {
         protocol: METER_PROTOCOL_VERSION,
@@ -81,9 +80,9 @@ fn converse(
     let (mut version, mut seen) = (None, Distribution::default());
     let mut lost = 0;
     for line in BufReader::new(output).lines() {
-        let line = line.context("listening to the meter")?;
+        let line = line.context("reading from the meter")?;
         let event: MeterEvent = serde_json::from_str(&line)
-            .with_context(|| format!("the meter said what is no event: {line}"))?;
+            .with_context(|| format!("the meter wrote an invalid event: {line}"))?;
         match event {
             MeterEvent::Ready(ready) => {
                 version = Some(ready.version);
@@ -104,12 +103,12 @@ fn converse(
                     .next()
                     .context("the meter reported no thread")?;
                 if lost + outcome.lost > 0 {
-                    bail!("the meter lost {} samples (needed: 0)", lost + outcome.lost);
+                    bail!("the meter lost {} samples", lost + outcome.lost);
                 }
                 return Ok((version.unwrap_or_default(), seen, outcome));
             }
             MeterEvent::Refused(refusal) => {
-                bail!("the meter refuses to measure: {}", refusal.finding)
+                bail!("the meter refused to measure: {}", refusal.finding)
             }
         }
     }

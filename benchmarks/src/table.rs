@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::machine::Facts;
 
-/// What a ratio ours ÷ theirs is held against.
+/// The condition that a ratio ours ÷ theirs must meet.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Aim {
@@ -42,9 +42,9 @@ impl Aim {
 /// One line of the table.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Row {
-    /// What was measured, with its unit.
+    /// The measured quantity, with its unit.
     pub(crate) measure: String,
-    /// With which program it was compared.
+    /// The program that it is compared with.
     pub(crate) peer: &'static str,
     /// Median of our figures.
     pub(crate) ours: f64,
@@ -52,19 +52,19 @@ pub(crate) struct Row {
     pub(crate) theirs: f64,
     /// Median of the ratios within pairs, with its interval.
     pub(crate) ratio: Interval,
-    /// Pairs that it rests on.
+    /// Number of pairs.
     pub(crate) pairs: usize,
     /// What the ratio is to be.
     pub(crate) aim: Aim,
     /// Whether it is.
     pub(crate) reached: bool,
-    /// What must be known to read the line; may be empty.
+    /// How the figures were measured; may be empty.
     pub(crate) note: String,
 }
 
 impl Row {
-    /// From the figures of each pair (ours, theirs), of which the second must not be 0. None
-    /// without pairs.
+    /// Computes a row from the figures of each pair (ours, theirs); theirs must not be 0. Returns
+    /// `None` without pairs.
     pub(crate) fn new(
         measure: impl Into<String>,
         peer: &'static str,
@@ -89,8 +89,8 @@ impl Row {
         })
     }
 
-    /// The cells, in the order of [`HEADINGS`].
-    fn cells(&self) -> [String; 8] {
+    /// Returns the entries in the order of [`HEADINGS`].
+    fn entries(&self) -> [String; 8] {
         [
             self.measure.clone(),
             self.peer.to_owned(),
@@ -109,33 +109,33 @@ impl Row {
 }
 
 const HEADINGS: [&str; 8] = [
-    "measure", "beside", "ours", "theirs", "ratio", "interval", "aim", "reached",
+    "measure", "peer", "ours", "theirs", "ratio", "interval", "aim", "reached",
 ];
 
-/// Four significant digits, without an exponent.
+/// Formats a value with four significant digits, without an exponent.
 fn figure(value: f64) -> String {
     let before_point = value.abs().max(1.0).log10().floor() as usize;
     format!("{value:.*}", 3usize.saturating_sub(before_point))
 }
 
-/// All that one run of the benchmarks found.
+/// The results of one run of the benchmarks.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Results {
-    /// When it began, RFC 3339.
+    /// Start time, UTC.
     pub(crate) date: String,
-    /// The command that does it again.
+    /// The command that repeats the run.
     pub(crate) command: String,
-    /// The machine.
+    /// Properties of the machine.
     pub(crate) machine: Facts,
     /// Programs and their versions.
     pub(crate) versions: Vec<(String, String)>,
     /// The table.
     pub(crate) rows: Vec<Row>,
-    /// What fits into no row.
+    /// Remarks that belong to no row.
     pub(crate) remarks: Vec<String>,
 }
 
-/// The note below every rendering about what an interval is.
+/// Returns the note that explains ratio and interval.
 fn interval_note(rows: &[Row]) -> String {
     let rows = || rows.iter().filter(|row| row.pairs > 1);
     let pairs = rows().map(|row| row.pairs);
@@ -150,31 +150,31 @@ fn interval_note(rows: &[Row]) -> String {
                 format!("{fewest} to {most}")
             };
             format!(
-                "Ratio: ours ÷ theirs, the median over {pairs} pairs run in turn; interval: of that median, from the order of the ratios, at a confidence of at least {:.1} %.",
+                "Ratio: the median of ours ÷ theirs over {pairs} pairs. Interval: the confidence interval of that median, from the order of the ratios, at a confidence of at least {:.1} %.",
                 confidence * 100.0
             )
         }
-        _ => "No measure has two pairs, and so none an interval.".to_owned(),
+        _ => "No measure has two pairs, so none has an interval.".to_owned(),
     }
 }
 
 impl Results {
-    /// For a terminal.
+    /// Renders the results for a terminal.
     pub(crate) fn terminal(&self) -> String {
         let mut lines = vec![HEADINGS.map(str::to_owned)];
-        lines.extend(self.rows.iter().map(Row::cells));
+        lines.extend(self.rows.iter().map(Row::entries));
         let width = |column: usize| {
-            let widths = lines.iter().map(|cells| cells[column].chars().count());
+            let widths = lines.iter().map(|entries| entries[column].chars().count());
             widths.max().unwrap_or(0)
         };
         let mut text = String::new();
-        for cells in &lines {
-            let padded: Vec<String> = cells
+        for entries in &lines {
+            let padded: Vec<String> = entries
                 .iter()
                 .enumerate()
-                .map(|(column, cell)| match column {
-                    2..=4 => format!("{cell:>0$}", width(column)),
-                    _ => format!("{cell:<0$}", width(column)),
+                .map(|(column, entry)| match column {
+                    2..=4 => format!("{entry:>0$}", width(column)),
+                    _ => format!("{entry:<0$}", width(column)),
                 })
                 .collect();
             // Writing to a String cannot fail.
@@ -190,19 +190,19 @@ impl Results {
         text
     }
 
-    /// The document `docs/benchmarks.md`.
+    /// Renders the document `docs/benchmarks.md`.
     pub(crate) fn document(&self) -> String {
         let mut text = String::from(include_str!("introduction.md"));
-        let _ = writeln!(text, "\n## What was measured\n");
+        let _ = writeln!(text, "\n## Results\n");
         let _ = writeln!(
             text,
-            "On {}, by\n\n```sh\n{}\n```\n",
+            "Measured on {} with:\n\n```sh\n{}\n```\n",
             self.date, self.command
         );
         let _ = writeln!(text, "| {} |", HEADINGS.join(" | "));
         let _ = writeln!(text, "|{}", " --- |".repeat(HEADINGS.len()));
         for row in &self.rows {
-            let _ = writeln!(text, "| {} |", row.cells().join(" | "));
+            let _ = writeln!(text, "| {} |", row.entries().join(" | "));
         }
         let _ = writeln!(text, "\n{}\n", interval_note(&self.rows));
         for row in self.rows.iter().filter(|row| !row.note.is_empty()) {
@@ -211,7 +211,7 @@ impl Results {
         for remark in &self.remarks {
             let _ = writeln!(text, "- {remark}");
         }
-        let _ = writeln!(text, "\n## On what\n\n| | |\n| --- | --- |");
+        let _ = writeln!(text, "\n## Environment\n\n| | |\n| --- | --- |");
         for (name, value) in self.machine.iter().chain(&self.versions) {
             let _ = writeln!(text, "| {name} | {value} |");
         }
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_medians_of_figures_and_of_ratios() {
+    fn computes_medians_of_figures_and_of_ratios() {
         let row = &results().rows[0];
         assert_eq!((row.ours, row.theirs, row.ratio.estimate), (3.0, 2.0, 1.0));
         assert!(row.reached && !results().rows[1].reached);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_reaches_what_a_median_does_not() {
+    fn an_interval_can_meet_an_aim_that_its_median_misses() {
         let pairs: Vec<(f64, f64)> = (0..10).map(|i| (0.95 + f64::from(i) / 50.0, 1.0)).collect();
         let row = |aim| Row::new("", "oslat", &pairs, aim, "").expect("pairs");
         assert!(row(Aim::IntervalReaches(1.0)).reached);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn every_rendering_has_every_row_and_note() {
+    fn every_rendering_contains_every_row_and_note() {
         let results = results();
         for text in [results.terminal(), results.document()] {
             assert_eq!(text.matches("0.50 to 1.50").count(), 2, "{text}");

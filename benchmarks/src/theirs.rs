@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One run of cyclictest or oslat (rt-tests), read from the JSON that they write.
+//! Runs cyclictest or oslat (rt-tests) once and parses the JSON that they write.
 //!
-//! What must be known to read it: keys carry a colon of their own (`rt_test_version:`); samples
-//! over the histogram's range are counted nowhere and are `cycles` minus the sum of the
-//! histogram; with `-N` cyclictest's values and range are in nanoseconds, and the range is at
-//! most a million of whatever they are in; oslat adds the overflow to its last bucket.
+//! Properties of that JSON: keys end in a colon (`rt_test_version:`); samples beyond the range of the
+//! histogram are not counted in it, they are `cycles` minus the sum of the histogram; with `-N`
+//! cyclictest's values and range are in nanoseconds instead of microseconds, and the range is at most
+//! a million of that unit; oslat adds the overflow to its last bucket.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,7 +17,7 @@ use serde::Deserialize;
 
 use crate::child;
 
-/// What cyclictest reports with `-h` at its widest and `-N`.
+/// The largest range of cyclictest's histogram with `-N`.
 pub(crate) const CYCLICTEST_RANGE: Nanos = Nanos::from_millis(1);
 
 #[derive(Debug, Deserialize)]
@@ -39,50 +39,50 @@ struct Thread {
     duration: f64,
 }
 
-/// How cyclictest is asked to measure.
+/// The parameters of a cyclictest run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wakeups {
     /// The measured CPU.
     pub(crate) cpu: CpuId,
-    /// Where its main thread runs.
+    /// The CPU of its main thread.
     pub(crate) housekeeping: CpuId,
     /// FIFO priority.
     pub(crate) priority: u8,
     /// Period.
     pub(crate) interval: Nanos,
-    /// How long, in whole seconds.
+    /// Duration in seconds.
     pub(crate) seconds: u64,
-    /// Whether to record nanoseconds up to [`CYCLICTEST_RANGE`], instead of microseconds up to
-    /// 400 as usual in this field.
+    /// Record nanoseconds up to [`CYCLICTEST_RANGE`] instead of microseconds up to 400, the usual
+    /// range.
     pub(crate) fine: bool,
 }
 
-/// What a run of cyclictest gave.
+/// The result of a cyclictest run.
 #[derive(Debug)]
 pub(crate) struct Cyclictest {
-    /// Wakeups that it measured.
+    /// Number of measured wakeups.
     pub(crate) cycles: u64,
-    /// How often each latency was seen: µs, or ns if asked for; beyond the range nothing.
+    /// Number of samples per latency, in µs, or ns if `fine`; without samples beyond the range.
     pub(crate) histogram: BTreeMap<u64, u64>,
     /// The exact maximum, in the same unit.
     pub(crate) max: u64,
     /// CPU time of the process.
     pub(crate) cpu_time: Nanos,
-    /// Version of rt-tests, as it prints it (2.40 is 2.4).
+    /// Version of rt-tests as printed (2.40 is version 2.4).
     pub(crate) version: String,
 }
 
 impl Cyclictest {
-    /// Periods that passed without a measurement: cyclictest skips them and does not count them.
+    /// Returns the number of missed periods, which cyclictest skips and does not count.
     pub(crate) fn missed(&self, asked: &Wakeups) -> u64 {
         (asked.seconds * Nanos::SECOND.0 / asked.interval.0).saturating_sub(self.cycles)
     }
 
-    /// The smallest latency that at least the part `quantile` of the cycles does not exceed; the
-    /// maximum if it lies beyond the histogram. None without cycles.
+    /// Returns the smallest latency that at least the fraction `quantile` of the cycles does not
+    /// exceed, or the maximum if it is beyond the histogram. Returns `None` without cycles.
     pub(crate) fn quantile(&self, quantile: f64) -> Option<u64> {
         let recorded: u64 = self.histogram.values().sum();
-        // The file is written before the thread has ended, so that the sum may be the larger.
+        // The file is written before the thread ends, so the sum can be larger than `cycles`.
         let cycles = self.cycles.max(recorded);
         let rank = ((quantile * cycles as f64).ceil() as u64).max(1);
         let mut seen = 0;
@@ -94,7 +94,7 @@ impl Cyclictest {
     }
 }
 
-/// What a run of oslat gave.
+/// The result of an oslat run.
 #[derive(Debug)]
 pub(crate) struct Oslat {
     /// Turns of its loop.
@@ -105,17 +105,17 @@ pub(crate) struct Oslat {
 
 fn read(path: &Path) -> Result<(String, Thread)> {
     let text =
-        std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-    parse(&text).with_context(|| format!("{} is not as rt-tests writes it", path.display()))
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    parse(&text).with_context(|| format!("{} is not a result of rt-tests", path.display()))
 }
 
 fn parse(text: &str) -> Result<(String, Thread)> {
     let document: Document = serde_json::from_str(text)?;
     let thread = document.thread.into_values().next();
-    Ok((document.version, thread.context("it has no thread")?))
+    Ok((document.version, thread.context("no thread is listed")?))
 }
 
-/// Keys such as `1` or `1.500`, as whole numbers.
+/// Converts keys such as `1` or `1.500` to integers.
 fn whole(histogram: BTreeMap<String, u64>) -> Result<BTreeMap<u64, u64>> {
     histogram
         .into_iter()
@@ -128,11 +128,11 @@ fn whole(histogram: BTreeMap<String, u64>) -> Result<BTreeMap<u64, u64>> {
         .collect()
 }
 
-/// Runs cyclictest, with `wrapper` (for example valgrind) before it. `--default-system` keeps it
-/// from holding `/dev/cpu_dma_latency`, which would change the machine for its runs alone.
+/// Runs cyclictest, prefixed with the command `wrapper` (for example valgrind). `--default-system`
+/// keeps it from opening `/dev/cpu_dma_latency`, which would change the machine only for its own runs.
 ///
 /// # Errors
-/// If it is missing, does not end well or writes something else than expected.
+/// If cyclictest is missing, fails or writes unexpected output.
 pub(crate) fn cyclictest(wrapper: &[String], asked: &Wakeups) -> Result<Cyclictest> {
     let directory = tempfile::tempdir().context("making a temporary directory")?;
     let file = directory.path().join("cyclictest.json");
@@ -142,7 +142,7 @@ pub(crate) fn cyclictest(wrapper: &[String], asked: &Wakeups) -> Result<Cyclicte
     command.args(&words[1..]);
     let limit = Duration::from_secs(asked.seconds * 3 + 30);
     let ended = child::run(command, limit, |_, _| Ok(()))?;
-    check_location(&ended.errors)?;
+    check_affinity(&ended.errors)?;
     let (version, thread) = read(&file)?;
     Ok(Cyclictest {
         cycles: thread.cycles,
@@ -153,11 +153,10 @@ pub(crate) fn cyclictest(wrapper: &[String], asked: &Wakeups) -> Result<Cyclicte
     })
 }
 
-/// rt-tests only warn when they cannot have the CPU that they were told to measure, and go on
-/// elsewhere.
-fn check_location(errors: &str) -> Result<()> {
+/// Fails if rt-tests warned that they could not pin to the CPU; they then measure another one.
+fn check_affinity(errors: &str) -> Result<()> {
     match errors.lines().find(|line| line.contains("affinity")) {
-        Some(line) => bail!("it did not get its CPU: {line}"),
+        Some(line) => bail!("the program ran on another CPU: {line}"),
         None => Ok(()),
     }
 }
@@ -187,10 +186,10 @@ fn arguments(asked: &Wakeups, file: &Path) -> Vec<String> {
     .collect()
 }
 
-/// Runs oslat on `cpu` for whole `seconds`, its main thread on `housekeeping`.
+/// Runs oslat on `cpu` for `seconds`, its main thread on `housekeeping`.
 ///
 /// # Errors
-/// As of [`cyclictest`].
+/// As for [`cyclictest`].
 pub(crate) fn oslat(cpu: CpuId, housekeeping: CpuId, seconds: u64) -> Result<Oslat> {
     let directory = tempfile::tempdir().context("making a temporary directory")?;
     let file = directory.path().join("oslat.json");
@@ -234,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_cyclictest_writes() {
+    fn parses_the_output_of_cyclictest() {
         let read = cyclictest_of(CYCLICTEST);
         assert_eq!(read.version, "2.40");
         // 10 at 5, 5 at 9, 80 at 40 and five beyond the range.
@@ -246,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_the_periods_that_cyclictest_skipped() {
+    fn counts_missed_periods_of_cyclictest() {
         let asked = Wakeups {
             cpu: CpuId(1),
             housekeeping: CpuId(0),
@@ -264,19 +263,19 @@ mod tests {
     }
 
     #[test]
-    fn a_run_on_another_cpu_is_none() {
+    fn rejects_a_run_on_another_cpu() {
         let warning = "WARN: Could not set CPU affinity to CPU #1\n";
-        assert!(check_location(warning).is_err());
-        assert!(check_location("WARN: not setting cpu_dma_latency from cyclictest\n").is_ok());
+        assert!(check_affinity(warning).is_err());
+        assert!(check_affinity("WARN: not setting cpu_dma_latency from cyclictest\n").is_ok());
     }
 
     #[test]
-    fn an_empty_histogram_has_no_quantiles_and_broken_json_an_error() {
+    fn an_empty_histogram_has_no_quantile_and_invalid_json_is_an_error() {
         let empty = CYCLICTEST
             .replace(r#""5": 10, "40": 80, "9": 5"#, "")
             .replace(r#""cycles": 100"#, r#""cycles": 0"#);
         assert_eq!(cyclictest_of(&empty).quantile(0.5), None);
-        // What cyclictest writes after no cycle at all.
+        // cyclictest writes this after a run without a cycle.
         assert!(parse(&CYCLICTEST.replace("33.75", "-nan")).is_err());
         assert!(parse(r#"{"rt_test_version:": "2.40", "thread": {}}"#).is_err());
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Counts the hypervisor's instructions on a simulated machine. Counts are exact there, whatever else
-//! the host does; a compiler may move them, so only the aims are asserted.
+//! Counts the hypervisor's instructions on a simulated machine. Counts do not depend on the load of the
+//! host, but on the compiler, so only the aims are asserted.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -16,13 +16,13 @@ fn counted() -> Vec<Value> {
         .arg(programs.join("hypervisor"))
         .output()
         .expect("it starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
     serde_json::from_slice(&output.stdout).expect("rows")
 }
 
 #[test]
-fn interrupts_cost_a_cell_nothing() {
+fn interrupts_add_no_instructions_in_a_cell() {
     let rows = counted();
     let interrupts: Vec<_> = rows.iter().filter(|row| !row["native"].is_null()).collect();
     assert_eq!(interrupts.len(), 4, "{rows:?}");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The simulated machine: QEMU's `virt` with two CPUs, on which one instruction is one tick of the
-//! counter. What a kernel's driver puts into memory is put there before it starts, and
-//! `hypervisor/cells/src/bin/launcher.rs` does the rest.
+//! Runs the simulated machine: QEMU's `virt` with two CPUs, on which one instruction is one tick of the
+//! counter. The memory that the kernel driver would prepare is loaded before the start;
+//! `hypervisor/cells/src/bin/launcher.rs` launches the hypervisor.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -17,13 +17,13 @@ use rampart_hypervisor_core::format::{
 use rampart_hypervisor_core::interface::Header;
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
-/// Least and greatest count by the name of what was counted.
+/// Minimum and maximum count by the name of the count.
 pub(crate) type Counts = BTreeMap<String, (u64, u64)>;
 
-/// The machine needs a second or two.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Time limit of a run, which takes one or two seconds.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Physical addresses, as in `launcher.rs`, and where the cell sees its memory.
+/// Physical addresses, as in `launcher.rs`, and the guest address of the cell's memory.
 const HYPERVISOR: u64 = 0x7000_0000;
 const HYPERVISOR_BYTES: u64 = 8 << 20;
 const PROGRAM: u64 = 0x5800_0000;
@@ -46,7 +46,7 @@ const PORT_INTERRUPT: u32 = 33;
 const GPIO_DIRECTION: u64 = 0x0903_0400;
 const DEVICES_END: u64 = 0x0a00_4000;
 
-/// What is put into the machine's memory.
+/// The files that are loaded into the machine's memory.
 #[derive(Debug)]
 pub(crate) struct Files {
     directory: tempfile::TempDir,
@@ -56,47 +56,47 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// From what `make hypervisor` has built in a directory.
+    /// Creates the files from the output directory of `make hypervisor`.
     ///
     /// # Errors
-    /// If something is not there or does not fit.
+    /// If a file is missing or does not fit.
     pub(crate) fn make(built: &Path) -> Result<Self> {
-        let there = |name: &str| {
+        let existing = |name: &str| {
             let path = built.join(name);
             ensure!(
                 path.is_file(),
-                "{} is not there; needed is what `make hypervisor` builds",
+                "{} does not exist; build it with `make hypervisor`",
                 path.display()
             );
             Ok(path)
         };
         let directory = tempfile::tempdir().context("directory for the machine's memory")?;
-        let image = fs::read(there("rampart.bin")?).context("rampart.bin")?;
+        let image = fs::read(existing("rampart.bin")?).context("rampart.bin")?;
         let memory = hypervisor_memory(image)?;
         fs::write(directory.path().join("hypervisor"), memory)?;
         let configuration = checked(&cell())?;
         fs::write(directory.path().join("cell"), &configuration)?;
         Ok(Self {
             directory,
-            launcher: there("rampart-cell-launcher")?,
-            program: there("rampart-cell-count")?,
+            launcher: existing("rampart-cell-launcher")?,
+            program: existing("rampart-cell-count")?,
             configuration_bytes: configuration.len(),
         })
     }
 }
 
-/// What the driver makes of the image (`kernel/rampart/launch.c`): the header filled in, the system's
-/// configuration in its place.
+/// Prepares the image as the driver does (`kernel/rampart/launch.c`): fills in the header and appends
+/// the system's configuration.
 fn hypervisor_memory(mut image: Vec<u8>) -> Result<Vec<u8>> {
     let (mut header, _) = Header::read_from_prefix(&image)
         .ok()
-        .context("rampart.bin has no header; `make hypervisor` builds it anew")?;
+        .context("rampart.bin has no header; rebuild it with `make hypervisor`")?;
     let configuration = checked(&system())?;
     header.physical_base = HYPERVISOR;
     header.memory_bytes = HYPERVISOR_BYTES;
     header.configuration_bytes = configuration.len() as u64;
     header.cpu_count = 2;
-    // In the time of the simulated machine.
+    // In simulated time.
     header.rendezvous_microseconds = 10_000_000;
     header.mpidrs[CELL_CPU as usize] = CELL_CPU;
     header.arrange();
@@ -179,10 +179,10 @@ fn cell() -> Blob {
     }
 }
 
-/// Runs the program that counts, in a cell or at EL1 without a hypervisor.
+/// Runs the counting program in a cell, or at EL1 without a hypervisor.
 ///
 /// # Errors
-/// If the machine does not start, does not end in time, or says that something failed.
+/// If the machine does not start, exceeds its time limit or reports a failure.
 pub(crate) fn run(files: &Files, in_cell: bool) -> Result<Counts> {
     let bytes = if in_cell {
         files.configuration_bytes
@@ -195,8 +195,8 @@ pub(crate) fn run(files: &Files, in_cell: bool) -> Result<Counts> {
             path.display()
         )
     };
-    let said = files.directory.path().join("said");
-    let output = File::create(&said)?;
+    let output_path = files.directory.path().join("output");
+    let output = File::create(&output_path)?;
     let mut machine = Command::new("qemu-system-aarch64")
         .args(["-M", "virt,virtualization=on,gic-version=3,its=off"])
         .args(["-cpu", "cortex-a57", "-smp", "2", "-m", "1024"])
@@ -222,8 +222,10 @@ pub(crate) fn run(files: &Files, in_cell: bool) -> Result<Counts> {
         .stdout(output.try_clone()?)
         .stderr(output)
         .spawn()
-        .context("qemu-system-aarch64 does not start; `make setup-sim ARCH=aarch64` installs it")?;
-    let until = Instant::now() + PATIENCE;
+        .context(
+            "cannot start qemu-system-aarch64; install it with `make setup-sim ARCH=aarch64`",
+        )?;
+    let until = Instant::now() + TIMEOUT;
     let ended = loop {
         if let Some(status) = machine.try_wait()? {
             break Some(status);
@@ -235,22 +237,22 @@ pub(crate) fn run(files: &Files, in_cell: bool) -> Result<Counts> {
         }
         std::thread::sleep(Duration::from_millis(20));
     };
-    let said = String::from_utf8_lossy(&fs::read(&said)?).into_owned();
-    let counts = read(&said);
+    let output = String::from_utf8_lossy(&fs::read(&output_path)?).into_owned();
+    let counts = parse(&output);
     match ended {
         Some(status) if status.success() && counts.contains_key("done") => Ok(counts),
-        Some(status) => bail!("the machine ended with {status} and said: {said}"),
-        None => bail!("the machine did not end within {PATIENCE:?} and said: {said}"),
+        Some(status) => bail!("the machine ended with {status}; output: {output}"),
+        None => bail!("the machine did not end within {TIMEOUT:?}; output: {output}"),
     }
 }
 
-/// A line is a name and two numbers; others are not the program's.
-fn read(said: &str) -> Counts {
+/// Parses the program's output: each line is a name and two numbers; other lines are ignored.
+fn parse(output: &str) -> Counts {
     let line = |line: &str| {
         let mut words = line.split(' ');
         let name = words.next()?.to_owned();
         let counts = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
         Some((name, counts))
     };
-    said.lines().filter_map(line).collect()
+    output.lines().filter_map(line).collect()
 }

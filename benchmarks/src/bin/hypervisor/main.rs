@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The hypervisor's instructions, counted: `make bench-hypervisor`.
+//! Counts the hypervisor's instructions: `make bench-hypervisor`.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -22,7 +22,7 @@ use crate::table::Row;
 #[derive(Debug, Parser)]
 #[command(name = "rampart-bench-hypervisor")]
 struct Arguments {
-    /// Where `make hypervisor` has put everything
+    /// Output directory of `make hypervisor`
     #[arg(long, value_name = "DIRECTORY", default_value = "bin/hypervisor")]
     hypervisor: PathBuf,
     /// Print JSON instead of a table
@@ -50,7 +50,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Counts with what `make hypervisor` has put into a directory.
+/// Counts with the files that `make hypervisor` built into a directory.
 fn counted(hypervisor: &Path) -> Result<Vec<Row>> {
     let files = Files::make(hypervisor)?;
     let native = machine::run(&files, false).context("without the hypervisor")?;
@@ -62,9 +62,9 @@ fn counted(hypervisor: &Path) -> Result<Vec<Row>> {
 mod tests {
     use super::*;
 
-    /// Counts are no timings: each run of the same programs gives the same.
+    /// Counts are deterministic: each run of the same programs returns the same counts.
     #[test]
-    fn interrupts_cost_what_they_do_without_a_hypervisor_and_each_aim_is_reached() {
+    fn interrupts_cost_the_same_as_without_a_hypervisor_and_each_aim_is_reached() {
         let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bin/hypervisor");
         let rows = counted(&built).expect("counts");
         let missed = rows.iter().filter(|row| row.reached == Some(false));

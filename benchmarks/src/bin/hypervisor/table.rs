@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What was counted, beside others' counts and the aims.
+//! The table of counts, compared with other hypervisors and with the aims.
 
 use std::fmt::Write as _;
 
@@ -8,25 +8,25 @@ use serde::Serialize;
 
 use crate::machine::Counts;
 
-/// One line of the table. Counts are instructions, but for exits.
+/// One line of the table. Counts are instructions, except for exits.
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
-    /// What was counted.
+    /// The counted operation.
     pub(crate) what: &'static str,
-    /// At EL1 without a hypervisor, where it means something there.
+    /// The count at EL1 without a hypervisor, if the operation exists there.
     native: Option<u64>,
-    /// In a cell: the least and the greatest of all turns.
+    /// In a cell: the minimum and the maximum of all repetitions.
     ours: u64,
     greatest: u64,
     /// Bao 738e3dc -O2 and Jailhouse d6e64f90 -Os, counted by the same method.
     bao: Option<u64>,
     jailhouse: Option<u64>,
-    /// At most so many are aimed at.
+    /// The largest count that meets the aim.
     aim: Option<u64>,
     pub(crate) reached: Option<bool>,
 }
 
-/// Name of the count, words, Bao, Jailhouse, aim.
+/// Name of the count, description, Bao, Jailhouse, aim.
 type Known = (
     &'static str,
     &'static str,
@@ -177,7 +177,7 @@ const ACCESSES: [Known; 23] = [
     ("icc_pmr_write", "ICC_PMR_EL1, write", None, None, None),
 ];
 
-/// With what Bao and Jailhouse add to the native count.
+/// Name, description, and the counts that Bao and Jailhouse add to the native count.
 const INTERRUPTS: [(&str, &str, Option<u64>, Option<u64>); 2] = [
     (
         "timer",
@@ -188,14 +188,14 @@ const INTERRUPTS: [(&str, &str, Option<u64>, Option<u64>); 2] = [
     ("device", "device interrupt to its handler", None, None),
 ];
 
-/// The table of both runs.
+/// Builds the table from both runs.
 ///
 /// # Errors
-/// If something was not counted.
+/// If a count is missing.
 pub(crate) fn rows(native: &Counts, cell: &Counts) -> Result<Vec<Row>> {
     let find = |counts: &Counts, name: &str| {
         let count = counts.get(name).copied();
-        count.with_context(|| format!("{name} was not counted"))
+        count.with_context(|| format!("the count {name} is missing"))
     };
     let mut rows = Vec::new();
     for (name, what, added_bao, added_jailhouse) in INTERRUPTS {
@@ -248,7 +248,7 @@ pub(crate) fn rows(native: &Counts, cell: &Counts) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// As a table of Markdown.
+/// Renders the rows as a Markdown table.
 pub(crate) fn text(rows: &[Row]) -> String {
     let number = |value: Option<u64>| value.map_or_else(|| "–".to_owned(), |it| it.to_string());
     let mut text = String::from(

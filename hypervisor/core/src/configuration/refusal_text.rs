@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A refusal in words, for the programs of the root: the hypervisor itself says numbers.
+//! The text of each refusal, for programs of the root. The hypervisor itself returns numbers.
 
 use core::fmt;
 
@@ -8,43 +8,53 @@ use crate::format::Refusal;
 use crate::interface::NO_CELL;
 
 impl Refusal {
-    /// What has to be otherwise, after "entry N of its table" or the like.
+    /// Returns the reason as a clause, to be printed after "entry N of its table" or similar.
     pub const fn text(self) -> &'static str {
         match self {
-            Self::Truncated => "the configuration is shorter than it says",
-            Self::TooLong => "the configuration is longer than it says or than 32 KiB",
-            Self::WrongMagic => "this is no configuration of this kind",
-            Self::WrongRevision => "the configuration is of another revision",
-            Self::TooManyEntries => "a table has more entries than it may have",
+            Self::Truncated => "the configuration is shorter than its header states",
+            Self::TooLong => "the configuration is longer than its header states or than 32 KiB",
+            Self::WrongMagic => "the magic number is not that of a configuration of this kind",
+            Self::WrongRevision => "the configuration's revision is not the hypervisor's",
+            Self::TooManyEntries => "a table has too many entries",
             Self::ReservedNotZero => "a reserved field or flag is not 0",
             Self::BadName => {
-                "the name is empty, has other than letters, digits, - _ . or is in use"
+                "the name is empty, in use, or has characters other than letters, digits, - _ ."
             }
-            Self::NoCpu => "there is no CPU",
-            Self::CpuTwice => "the CPU is named twice",
+            Self::NoCpu => "the configuration has no CPU",
+            Self::CpuTwice => "the CPU is listed twice",
             Self::CpuUnknown => "the machine has no such CPU",
-            Self::CpuOwned => "the CPU is another cell's, or the last one of the root",
-            Self::MemoryUnaligned => "the region is not in whole pages of 4 KiB",
-            Self::MemoryRange => "the region is empty or beyond the address space",
-            Self::MemoryFlags => "the region's flags contradict each other or those of the root's",
-            Self::MemoryOverlapsGuest => "the region overlaps another one where the cell sees them",
-            Self::MemoryOverlapsPhysical => "the region shows memory that another one shows",
-            Self::MemoryNotRoot => "the region is not, or not in whole, memory of the root",
-            Self::MemoryOwned => "the region is another cell's",
-            Self::MemoryReserved => "the region is the hypervisor's or the interrupt controller's",
-            Self::MemoryTwoWriters => "two may write the shared region",
-            Self::EntryOutside => "the entry is not in an executable, loadable region",
-            Self::InterruptRange => "the interrupt is no shared one that this machine has",
-            Self::InterruptTwice => "the interrupt is named twice",
-            Self::InterruptOwned => "the interrupt is another cell's or the hypervisor's",
-            Self::RegisterShape => "the register's width, alignment or bits are impossible",
-            Self::RegisterOrder => "the registers are not in ascending order or overlap",
-            Self::RegisterBitsOwned => "bits of the register are another cell's",
-            Self::RegisterDiffers => "another cell has the register with other width or behaviour",
-            Self::RegisterLocation => "the register is in no device page that the root can share",
-            Self::SmcRange => "the range of functions is empty or touches PSCI",
-            Self::DoorbellRange => "the doorbell is no shared interrupt",
-            Self::TooManyShared => "more registers are shared than the hypervisor has room for",
+            Self::CpuOwned => "the CPU belongs to another cell, or is the last CPU of the root",
+            Self::MemoryUnaligned => "the region is not a whole number of 4 KiB pages",
+            Self::MemoryRange => "the region is empty or exceeds the address space",
+            Self::MemoryFlags => {
+                "the region's flags contradict each other or those of the root's region"
+            }
+            Self::MemoryOverlapsGuest => "the region overlaps another region at its guest address",
+            Self::MemoryOverlapsPhysical => {
+                "the region overlaps another region at its physical address"
+            }
+            Self::MemoryNotRoot => "the region is not entirely memory of the root",
+            Self::MemoryOwned => "the region belongs to another cell",
+            Self::MemoryReserved => {
+                "the region belongs to the hypervisor or the interrupt controller"
+            }
+            Self::MemoryTwoWriters => "the shared region has two writers",
+            Self::EntryOutside => "the entry point is not in an executable, loadable region",
+            Self::InterruptRange => "the machine has no such shared peripheral interrupt",
+            Self::InterruptTwice => "the interrupt is listed twice",
+            Self::InterruptOwned => "the interrupt belongs to another cell or to the hypervisor",
+            Self::RegisterShape => "the register's width, alignment or bits are invalid",
+            Self::RegisterOrder => "the registers overlap or are not in ascending order",
+            Self::RegisterBitsOwned => "bits of the register belong to another cell",
+            Self::RegisterDiffers => {
+                "another cell has the register with a different width or behaviour"
+            }
+            Self::RegisterLocation => {
+                "the register is not in a device page that the root can share"
+            }
+            Self::SmcRange => "the range of SMC functions is empty or includes PSCI",
+            Self::DoorbellRange => "the doorbell is not a shared peripheral interrupt",
+            Self::TooManyShared => "the hypervisor has no space for more shared registers",
             Self::PlatformShape => "the interrupt controller's frames are unaligned or overlap",
         }
     }
