@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * blocksys: stops CPUs for a known time, to see who notices.
+ * blocksys: stops CPUs for a known time, as a reference disturbance.
  *
- * A block is an interrupt handler that does not return for its length, on
- * PREEMPT_RT too. A high-resolution timer, in hard interrupt context, raises
- * it. So it starts at the moment asked for whatever the CPU runs, be it a
- * FIFO 99 thread, a deadline thread or a guest, and during it nothing but NMIs
- * (and what is below the kernel: SMIs, a hypervisor) gets through.
+ * A block is an interrupt handler that runs for the requested length, on
+ * PREEMPT_RT too. A high-resolution timer in hard interrupt context raises it,
+ * so it starts at the requested time whatever the CPU runs: a FIFO 99 thread, a
+ * deadline thread or a guest. During a block only NMIs, SMIs and a hypervisor
+ * can run on the CPU.
  *
- * The timer's own callback does not block: the kernel takes a timer interrupt
- * that lasts long for a hang, and holds back all timers of that CPU for as long
- * again (hrtimer_interrupt()). The handler is an irq_work, which follows at
- * once by an interrupt that the CPU sends to itself, and which tracers tell
- * from timers by its name.
+ * The timer callback itself does not block: the kernel treats a long timer
+ * interrupt as a hang and delays all timers of that CPU for the same time
+ * (hrtimer_interrupt()). The handler is an irq_work, which the CPU raises by a
+ * self-IPI at once and which tracers show under its own name.
  *
  * Each CPU has its own timer and its own copy of the pseudo-random sequence, so
- * CPUs that are stopped together need no word with each other.
+ * CPUs that are stopped together do not communicate.
  *
  * Locking: blocksys_mutex serialises start, stop and close. Handlers take only
- * blocksys_ring_lock. CPU hotplug is kept out while timers are started; a CPU
- * that goes down later takes its timer down with it.
+ * blocksys_ring_lock. CPU hotplug is disabled while timers are started; a CPU
+ * that goes offline later cancels its timer.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -54,35 +53,35 @@
 
 #include "blocksys.h"
 
-/* Far below the patience of the watchdogs: 10 s, and 21 s of RCU. */
+/* Far below the timeouts of the watchdogs (10 s) and of RCU (21 s). */
 #define LONGEST_US_LIMIT	(1 * USEC_PER_SEC)
 #define SHARE_LIMIT		90
-/* Enough for the interrupts that waited, and for a tick. */
+/* Enough for the pending interrupts and a tick. */
 #define SHORTEST_PAUSE_NS	(100 * NSEC_PER_USEC)
 #define LONGEST_PAUSE_NS	(3600ULL * NSEC_PER_SEC)
 #define MOST_BLOCKS		1000000
-/* From a start to the first pause: time to reach all CPUs. */
+/* Delay from a start to the first pause: time to reach all CPUs. */
 #define LEAD_NS			(1 * NSEC_PER_MSEC)
-/* Records that wait to be read: some seconds of the fastest blocks. */
+/* Capacity for unread records: some seconds of the fastest blocks. */
 #define RING_RECORDS		32768
-/* How long a record waits until readers are woken. */
+/* Maximum delay between a record and the wakeup of readers. */
 #define WAKE_INTERVAL		msecs_to_jiffies(10)
 
 static unsigned int longest_us = 100 * USEC_PER_MSEC;
 module_param(longest_us, uint, 0444);
-MODULE_PARM_DESC(longest_us, "longest block that is accepted, in us (1 to 1000000, default 100000)");
+MODULE_PARM_DESC(longest_us, "maximum length of a block, in us (1 to 1000000, default 100000)");
 
 static unsigned int share_percent = 50;
 module_param(share_percent, uint, 0444);
-MODULE_PARM_DESC(share_percent, "largest share of time that blocks may take, in percent (1 to 90, default 50)");
+MODULE_PARM_DESC(share_percent, "maximum share of time for blocks, in percent (1 to 90, default 50)");
 
 /* Blocks of one CPU. Written by its handlers, or while no timer is started. */
 struct blocksys_cpu {
 	struct hrtimer timer;
 	struct irq_work block;
-	/* Cut the present block, and make no more. */
+	/* Cut the current block and start no more. */
 	bool ending;
-	/* Whether blocks are still to come; whoever clears it accounts for it. */
+	/* Blocks are still to come; whoever clears it updates the counters. */
 	atomic_t active;
 	u32 sequence;
 	u64 planned;
@@ -95,7 +94,7 @@ static DEFINE_MUTEX(blocksys_mutex);
 static atomic_t blocksys_owned = ATOMIC_INIT(0);
 static enum cpuhp_state blocksys_hotplug;
 
-/* What to do; constant while timers are started. */
+/* The series; constant while timers are started. */
 static struct {
 	struct cpumask cpus;
 	u64 length;
@@ -108,7 +107,7 @@ static atomic_t blocksys_running = ATOMIC_INIT(0);
 static atomic64_t blocksys_made = ATOMIC64_INIT(0);
 static atomic64_t blocksys_skipped = ATOMIC64_INIT(0);
 
-/* Records; head and tail only grow. */
+/* Ring of records; head and tail only increase. */
 static DEFINE_RAW_SPINLOCK(blocksys_ring_lock);
 static struct blocksys_record *ring;
 static u32 ring_head;
@@ -152,10 +151,9 @@ static bool ring_has_records(void)
 }
 
 /*
- * Readers are woken from here, and not from the callbacks: those run where
- * PREEMPT_RT allows no wait queue, and a CPU that was just stopped shall go on
- * with what it was doing and nothing of ours. An unbound queue keeps off CPUs
- * that are isolated.
+ * Readers are woken from here and not from the callbacks, because PREEMPT_RT
+ * allows no wait queue there, and a CPU that was stopped should resume its own
+ * work at once. An unbound queue does not run on isolated CPUs.
  */
 static struct workqueue_struct *blocksys_queue;
 static void blocksys_wake(struct work_struct *work);
@@ -163,7 +161,7 @@ static DECLARE_DELAYED_WORK(blocksys_waker, blocksys_wake);
 
 static void blocksys_wake(struct work_struct *work)
 {
-	/* Asked first, so that the end is told after the last record came. */
+	/* Read first, so that the end is reported after the last record. */
 	bool running = atomic_read_acquire(&blocksys_running);
 
 	if (ring_has_records() || !running)
@@ -189,7 +187,7 @@ static u64 blocksys_pause(struct blocksys_cpu *this)
 	return plan.pause / 2 + mul_u64_u64_shr(blocksys_random(this), plan.pause, 64);
 }
 
-/* No more blocks come to this CPU; safe from anywhere, done once. */
+/* Ends the series on this CPU; can be called from any context and more than once. */
 static void blocksys_finish(struct blocksys_cpu *this)
 {
 	if (!atomic_xchg(&this->active, 0))
@@ -213,9 +211,9 @@ static void blocksys_block(struct irq_work *work)
 		return;
 
 	/*
-	 * Not the NMI-safe clock, which may differ from what user space reads:
-	 * whoever writes the timekeeper has interrupts off, so it is not below
-	 * us on this CPU, and ktime_get() cannot wait for it in vain.
+	 * Not the NMI-safe clock, which can differ from what user space reads.
+	 * The timekeeper is written with interrupts off, so this handler never
+	 * interrupts a writer on this CPU and ktime_get() cannot deadlock.
 	 */
 	record.start = ktime_get_ns();
 	record.start_counter = get_cycles();
@@ -236,7 +234,7 @@ static void blocksys_block(struct irq_work *work)
 		return;
 	}
 
-	/* A block that came late must not take the next one's pause. */
+	/* A late block must not shorten the next pause. */
 	this->planned += plan.length + blocksys_pause(this);
 	now = max(this->planned, now + plan.pause / 2);
 	hrtimer_start(&this->timer, ns_to_ktime(now), HRTIMER_MODE_ABS_PINNED_HARD);
@@ -246,7 +244,7 @@ static enum hrtimer_restart blocksys_expired(struct hrtimer *timer)
 {
 	struct blocksys_cpu *this = container_of(timer, struct blocksys_cpu, timer);
 
-	/* A timer that lost its CPU goes on elsewhere; nobody asked to stop that. */
+	/* A timer whose CPU went offline expires on another CPU, which must not be stopped. */
 	if (this != this_cpu_ptr(&blocksys_cpus))
 		blocksys_finish(this);
 	else if (!READ_ONCE(this->ending))
@@ -261,13 +259,13 @@ static void blocksys_arm(void *unused)
 	hrtimer_start(&this->timer, ns_to_ktime(this->planned), HRTIMER_MODE_ABS_PINNED_HARD);
 }
 
-/* Ends the blocks of a CPU, and waits until none of its handlers runs. */
+/* Ends the blocks of a CPU and waits until its handlers have finished. */
 static void blocksys_end(struct blocksys_cpu *this)
 {
 	WRITE_ONCE(this->ending, true);
 	hrtimer_cancel(&this->timer);
 	irq_work_sync(&this->block);
-	/* A block that had looked before may have started the timer once more. */
+	/* A block that read the flag earlier may have started the timer once more. */
 	hrtimer_cancel(&this->timer);
 	blocksys_finish(this);
 }
@@ -278,14 +276,14 @@ static void blocksys_stop(void)
 	int cpu;
 
 	lockdep_assert_held(&blocksys_mutex);
-	/* All are cut at once, and then waited for one by one. */
+	/* Cut all at once, then wait for each. */
 	for_each_cpu(cpu, &plan.cpus)
 		WRITE_ONCE(per_cpu_ptr(&blocksys_cpus, cpu)->ending, true);
 	for_each_cpu(cpu, &plan.cpus)
 		blocksys_end(per_cpu_ptr(&blocksys_cpus, cpu));
 }
 
-/* The CPU is about to go: its blocks end here, on it. */
+/* Called on a CPU that goes offline: ends its blocks. */
 static int blocksys_cpu_down(unsigned int cpu)
 {
 	blocksys_end(per_cpu_ptr(&blocksys_cpus, cpu));
@@ -308,7 +306,7 @@ static int blocksys_check(const struct blocksys_plan *asked)
 	return 0;
 }
 
-/* As sched_setaffinity(2) takes it: bits beyond the mask are 0. */
+/* Reads a mask like sched_setaffinity(2): missing bits are 0. */
 static int blocksys_read_cpus(const struct blocksys_plan *asked, struct cpumask *cpus)
 {
 	const void __user *address = u64_to_user_ptr(asked->cpus);
@@ -319,8 +317,8 @@ static int blocksys_read_cpus(const struct blocksys_plan *asked, struct cpumask 
 	if (copy_from_user(cpus, address, bytes))
 		return -EFAULT;
 	/*
-	 * CPUs that this kernel cannot have are not quietly left out: the operations on masks look
-	 * at nr_cpu_ids bits, and the last word has room for more.
+	 * Do not silently ignore CPUs beyond nr_cpu_ids: operations on masks look only at
+	 * nr_cpu_ids bits, and the last word can have more.
 	 */
 	if (find_next_bit(cpumask_bits(cpus), bytes * BITS_PER_BYTE, nr_cpu_ids) <
 	    bytes * BITS_PER_BYTE)
@@ -338,7 +336,7 @@ static int blocksys_read_cpus(const struct blocksys_plan *asked, struct cpumask 
 	return cpumask_empty(cpus) ? -EINVAL : 0;
 }
 
-/* With CPU hotplug kept out. */
+/* Called with CPU hotplug disabled. */
 static void blocksys_begin(const struct blocksys_plan *asked, const struct cpumask *cpus)
 {
 	u64 base;
@@ -368,7 +366,7 @@ static void blocksys_begin(const struct blocksys_plan *asked, const struct cpuma
 		this->planned = base + blocksys_pause(this);
 		atomic_set(&this->active, 1);
 	}
-	/* A timer is started on the CPU that it is to stop. */
+	/* Each timer is started on the CPU that it stops. */
 	on_each_cpu_mask(cpus, blocksys_arm, NULL, true);
 	queue_delayed_work(blocksys_queue, &blocksys_waker, WAKE_INTERVAL);
 }
@@ -445,7 +443,7 @@ static long blocksys_ioctl(struct file *file, unsigned int command, unsigned lon
 	}
 }
 
-/* Whole records; 0 when all were read and no block is to come. */
+/* Returns whole records; 0 if all were read and no block is to come. */
 static ssize_t blocksys_read(struct file *file, char __user *buffer, size_t size, loff_t *offset)
 {
 	struct blocksys_record record;
@@ -455,7 +453,7 @@ static ssize_t blocksys_read(struct file *file, char __user *buffer, size_t size
 	if (size < sizeof(record))
 		return -EINVAL;
 	while (!ring_has_records()) {
-		/* The last record is in the ring before its CPU is out of the count. */
+		/* The last record is pushed before its CPU is subtracted from the count. */
 		if (!atomic_read_acquire(&blocksys_running)) {
 			if (ring_has_records())
 				break;
@@ -471,7 +469,7 @@ static ssize_t blocksys_read(struct file *file, char __user *buffer, size_t size
 	}
 	while (size - done >= sizeof(record) && ring_pop(&record)) {
 		if (copy_to_user(buffer + done, &record, sizeof(record))) {
-			/* It is out of the ring, and nobody has it. */
+			/* The record was removed from the ring but not delivered. */
 			raw_spin_lock_irq(&blocksys_ring_lock);
 			ring_lost++;
 			raw_spin_unlock_irq(&blocksys_ring_lock);
@@ -503,7 +501,7 @@ static int blocksys_release(struct inode *inode, struct file *file)
 {
 	mutex_lock(&blocksys_mutex);
 	blocksys_stop();
-	/* What this owner left unread is not the next one's. */
+	/* Drop this owner's unread records. */
 	raw_spin_lock_irq(&blocksys_ring_lock);
 	ring_tail = ring_head;
 	raw_spin_unlock_irq(&blocksys_ring_lock);
@@ -535,12 +533,12 @@ static int __init blocksys_init(void)
 	int cpu, error;
 
 	if (!longest_us || longest_us > LONGEST_US_LIMIT) {
-		pr_err("longest_us is %u; needed is 1 to %lu\n", longest_us,
+		pr_err("longest_us is %u, expected 1 to %lu\n", longest_us,
 		       (unsigned long)LONGEST_US_LIMIT);
 		return -EINVAL;
 	}
 	if (!share_percent || share_percent > SHARE_LIMIT) {
-		pr_err("share_percent is %u; needed is 1 to %u\n", share_percent, SHARE_LIMIT);
+		pr_err("share_percent is %u, expected 1 to %u\n", share_percent, SHARE_LIMIT);
 		return -EINVAL;
 	}
 	for_each_possible_cpu(cpu) {
@@ -583,7 +581,7 @@ free:
 	return error;
 }
 
-/* Nobody has the device open: that would keep the module. So no timer is started. */
+/* The device is closed, because an open file holds the module. So no timer is started. */
 static void __exit blocksys_exit(void)
 {
 	misc_deregister(&blocksys_device);
@@ -595,6 +593,6 @@ static void __exit blocksys_exit(void)
 module_init(blocksys_init);
 module_exit(blocksys_exit);
 
-MODULE_DESCRIPTION("Stops CPUs for a known time, to see who notices");
+MODULE_DESCRIPTION("Stops CPUs for a known time, as a reference disturbance");
 MODULE_AUTHOR("The Rampart authors");
 MODULE_LICENSE("GPL");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Cells: their CPUs leave Linux by its own hotplug and come back by it; their
- * memory is none that Linux uses.
+ * Creates, loads and destroys cells. Their CPUs leave Linux and return to it
+ * by CPU hotplug; their memory is not used by Linux.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -25,7 +25,7 @@ const struct rampart_memory_region *rampart_blob_memory(const struct rampart_blo
 	return (const struct rampart_memory_region *)(blob_cpus(blob) + blob->cpu_count);
 }
 
-/* The hypervisor checks the rest; this is what is read here. */
+/* Checks only what this file reads; the hypervisor checks the rest. */
 static bool blob_is_whole(const struct rampart_blob_header *blob)
 {
 	u64 needed = sizeof(*blob);
@@ -49,7 +49,7 @@ static int cpu_of(u64 mpidr)
 	return -ENOENT;
 }
 
-/* The hypervisor knows which memory is there, but not what this kernel does with it. */
+/* The hypervisor knows the machine's memory, but not which memory this kernel uses. */
 static int check_memory(const struct rampart_blob_header *blob)
 {
 	const struct rampart_memory_region *region = rampart_blob_memory(blob);
@@ -59,14 +59,14 @@ static int check_memory(const struct rampart_blob_header *blob)
 		if (region_intersects(region->physical, region->bytes, IORESOURCE_SYSTEM_RAM,
 				      IORES_DESC_NONE) == REGION_DISJOINT)
 			continue;
-		pr_err("cell %s: its memory at %#llx is in use by this kernel; take some that mem= or a reserved-memory node keeps out\n",
+		pr_err("cell %s: memory at %#llx is in use by this kernel; use memory reserved by mem= or a reserved-memory node\n",
 		       blob->name, region->physical);
 		return -EADDRINUSE;
 	}
 	return 0;
 }
 
-/* Back to Linux, as far as it takes them. */
+/* Brings the CPUs back online; logs those that fail. */
 static void return_cpus(const struct cpumask *cpus)
 {
 	int cpu, error;
@@ -74,7 +74,7 @@ static void return_cpus(const struct cpumask *cpus)
 	for_each_cpu(cpu, cpus) {
 		error = add_cpu(cpu);
 		if (error)
-			pr_err("CPU %d does not come back: %d; try: echo 1 >/sys/devices/system/cpu/cpu%d/online\n",
+			pr_err("cannot bring CPU %d online: %d; try: echo 1 >/sys/devices/system/cpu/cpu%d/online\n",
 			       cpu, error, cpu);
 	}
 }
@@ -89,14 +89,14 @@ static int take_cpus(const struct rampart_blob_header *blob, struct cpumask *tak
 	for (index = 0; index < blob->cpu_count; index++) {
 		cpu = cpu_of(mpidr[index]);
 		if (cpu < 0 || !cpu_online(cpu)) {
-			pr_err("cell %s: CPU with MPIDR %#llx is not one that Linux runs on\n",
+			pr_err("cell %s: the CPU with MPIDR %#llx is not online\n",
 			       blob->name, mpidr[index]);
 			error = -ENODEV;
 			goto give_back;
 		}
 		error = remove_cpu(cpu);
 		if (error) {
-			pr_err("cell %s: CPU %d does not leave: %d\n", blob->name, cpu, error);
+			pr_err("cell %s: cannot take CPU %d offline: %d\n", blob->name, cpu, error);
 			goto give_back;
 		}
 		cpumask_set_cpu(cpu, taken);
@@ -108,13 +108,13 @@ give_back:
 	return error;
 }
 
-/* Copied before a CPU leaves. */
+/* Copies the names before any CPU goes offline. */
 static int read_names(const struct rampart_create *request, struct rampart_member *member)
 {
 	if (!request->names_bytes)
 		return 0;
 	if (request->names_bytes > RAMPART_MAXIMUM_NAMES_BYTES) {
-		pr_err("%llu bytes of names; needed are %u at most\n", request->names_bytes,
+		pr_err("%llu bytes of names, at most %u are accepted\n", request->names_bytes,
 		       RAMPART_MAXIMUM_NAMES_BYTES);
 		return -E2BIG;
 	}
@@ -166,10 +166,10 @@ int rampart_cell_create(struct rampart_create *request)
 		goto return_cpus;
 	}
 	member->blob = blob;
-	/* From here on the last reference frees all. Without sysfs it is a cell all the same. */
+	/* From here on the last reference frees it. The cell also works without sysfs. */
 	if (kobject_init_and_add(&member->kobject, &rampart_member_type, rampart.cells, "%u",
 				 member->number))
-		pr_warn("cell %s is not in sysfs\n", blob->name);
+		pr_warn("cell %s has no sysfs entry\n", blob->name);
 	mutex_lock(&rampart.view);
 	rampart.members[member->number] = member;
 	mutex_unlock(&rampart.view);
@@ -192,7 +192,7 @@ static struct rampart_member *member_of(u32 number)
 	return number < RAMPART_MAXIMUM_CELLS ? rampart.members[number] : NULL;
 }
 
-/* The loadable region that has all of it. */
+/* Returns the loadable region that contains the whole range, or NULL. */
 static const struct rampart_memory_region *
 region_of(const struct rampart_blob_header *blob, u64 guest, u64 bytes)
 {
@@ -218,7 +218,7 @@ int rampart_cell_load(struct rampart_load *request)
 		return -ENOENT;
 	region = region_of(member->blob, request->guest, request->bytes);
 	if (!region) {
-		pr_err("cell %s: %#llx bytes at %#llx are in no memory of it that is loadable\n",
+		pr_err("cell %s: %#llx bytes at %#llx are not in one loadable region\n",
 		       member->blob->name, request->bytes, request->guest);
 		return -EFAULT;
 	}

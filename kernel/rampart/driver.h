@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the driver's files share. */
+/* Shared by the driver's source files. */
 #ifndef _RAMPART_DRIVER_H
 #define _RAMPART_DRIVER_H
 
@@ -13,43 +13,46 @@
 
 #include "rampart.h"
 
-/* A cell that the hypervisor knows. */
+/* A created cell. */
 struct rampart_member {
 	struct kobject kobject;
 	u32 number;
-	/* The CPUs that left Linux for it. */
+	/* Its CPUs, offline in Linux. */
 	struct cpumask cpus;
-	/* Its configuration, to find its memory by. */
+	/* Its configuration, for its memory regions. */
 	struct rampart_blob_header *blob;
-	/* What its maker calls what it has. */
+	/* The names given by its creator; opaque to the driver. */
 	void *names;
 	u64 names_bytes;
 };
 
-/* One opening of the device. */
+/* State of one open file of the device. */
 struct rampart_opening {
 	struct list_head list;
 	struct address_space *mapping;
-	/* What it has read of the changes. */
+	/* The last count of changes that it has read. */
 	u64 seen;
 };
 
 struct rampart_driver {
-	/* Guards all of it; hypercalls are made with it held. */
+	/* Guards this structure; held during hypercalls. */
 	struct mutex lock;
-	/* Inside it, and never while user memory is touched: members, status and openings. */
+	/*
+	 * Guards members, status and openings. Taken inside lock; no user memory is accessed
+	 * while it is held.
+	 */
 	struct mutex view;
 	bool enabled;
 	phys_addr_t memory;
 	size_t memory_bytes;
-	/* Of the hypervisor's memory only this can be read while it runs. */
+	/* The only part of the hypervisor's memory that Linux can read while it runs. */
 	phys_addr_t status_address;
 	struct rampart_status *status;
-	/* Pending with each change of a cell; 0 for none. */
+	/* Becomes pending with each change of a cell; 0 for none. */
 	u32 event_interrupt;
-	/* The configuration that it was launched with. */
+	/* The configuration of the launch. */
 	struct rampart_blob_header *system;
-	/* The place of each CPU in the header, and its affinity. */
+	/* By CPU: its index in the header, and its affinity. */
 	u32 index[NR_CPUS];
 	u64 mpidr[NR_CPUS];
 	struct rampart_member *members[RAMPART_MAXIMUM_CELLS];
@@ -62,11 +65,11 @@ extern const struct attribute_group *rampart_groups[];
 /* Affinity fields of MPIDR_EL1. */
 #define RAMPART_AFFINITY	0xff00ffffffULL
 
-/* By SMC calling convention; the answer's values are x1 to x3. */
+/* Makes a hypercall; the answer's values are x1 to x3. */
 void rampart_call(u64 function, u64 first, u64 second, struct rampart_answer *answer);
-/* The hypervisor's no, as an error of the driver. */
+/* Returns -EREMOTEIO if the hypervisor refused, otherwise 0. */
 int rampart_error(const struct rampart_answer *answer);
-/* A configuration from user space, with enough in it to read its tables. */
+/* Copies a configuration from user space and checks its header. */
 struct rampart_blob_header *rampart_read_blob(u64 address, u64 bytes, u64 magic);
 void rampart_clean(const void *start, size_t bytes);
 

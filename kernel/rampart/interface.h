@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only WITH Linux-syscall-note */
 /*
- * What the driver, the hypervisor and programs of the root share. The same as
- * hypervisor/core/src/interface.rs and format.rs, which explain each value; a
- * test of theirs compares every constant and offset. Everything is
- * little-endian.
+ * Interface between the driver, the hypervisor and programs of the root. A copy
+ * of hypervisor/core/src/interface.rs and format.rs, which document each value;
+ * a test compares every constant and offset. Everything is little-endian.
  */
 #ifndef _RAMPART_INTERFACE_H
 #define _RAMPART_INTERFACE_H
 
 #include <linux/types.h>
 
-/* Of everything in this file. */
+/* Revision of everything in this file. */
 #define RAMPART_REVISION		1
 
 /* "RAMPART\0", "RMPSTAT\0", "RMPSYST\0", "RMPCELL\0" */
@@ -19,7 +18,7 @@
 #define RAMPART_SYSTEM_MAGIC		0x0054535953504d52ULL
 #define RAMPART_CELL_MAGIC		0x004c4c4543504d52ULL
 
-/* Sizes in bytes, and the most of each thing. */
+/* Sizes in bytes, and limits. */
 #define RAMPART_MEMORY_ALIGNMENT	0x200000
 #define RAMPART_PAGE_BYTES		4096
 #define RAMPART_MAXIMUM_CPUS		32
@@ -36,7 +35,7 @@
 #define RAMPART_MAXIMUM_SMCS		32
 #define RAMPART_MAXIMUM_DOORBELLS	16
 
-/* Numbers of cells: the one that Linux is in, and none. */
+/* Numbers of cells: the root, which runs Linux, and none. */
 #define RAMPART_ROOT			0
 #define RAMPART_NO_CELL			0xffffffff
 
@@ -45,40 +44,41 @@
 
 /*
  * The start of the image and of the hypervisor's memory, which is aligned to
- * RAMPART_MEMORY_ALIGNMENT. All places are bytes from there. In this order:
- * image and its zeroed data (core_bytes), what each CPU needs, the system's
- * configuration, the status pages, free pages.
+ * RAMPART_MEMORY_ALIGNMENT. All offsets are in bytes from there. The memory
+ * has, in this order: image and zeroed data (core_bytes), per-CPU memory, the
+ * system's configuration, the status pages, free pages.
  *
  * Each CPU enters by the stub's HVC_SOFT_RESTART: to physical_base + entry,
- * with physical_base, its index in mpidrs and the step as arguments. It comes
- * back after that hvc with an outcome in x0; x0 to x17 are lost. The step is
- * RAMPART_LAUNCH_PREPARE on one CPU, which always has its stub back then, and
- * after its success RAMPART_LAUNCH_ENTER on all at the same time.
+ * with physical_base, its index in mpidrs and the step as arguments. It returns
+ * after that hvc with an outcome in x0; x0 to x17 are lost. The step is
+ * RAMPART_LAUNCH_PREPARE on one CPU, after which the stub is always restored,
+ * and if that succeeds RAMPART_LAUNCH_ENTER on all CPUs at the same time.
  */
 struct rampart_header {
-	/* What the image says. */
+	/* Set by the image. */
 	__u64 magic;			/* RAMPART_MAGIC */
-	__u32 revision;			/* RAMPART_REVISION it was built with */
+	__u32 revision;			/* RAMPART_REVISION of the build */
 	__u32 header_bytes;		/* size of this structure */
-	__u64 image_bytes;		/* of the file, which is copied whole */
+	__u64 image_bytes;		/* of the whole file */
 	__u64 core_bytes;		/* image and zeroed data, whole pages */
 	__u64 per_cpu_bytes;		/* for each CPU after that, whole pages */
 	__u64 entry;
 
-	/* What the driver says. */
+	/* Set by the driver. */
 	__u64 physical_base;
 	__u64 memory_bytes;
-	__u64 configuration;		/* where it lies */
+	__u64 configuration;		/* offset */
 	__u64 configuration_bytes;
-	__u64 status;			/* where struct rampart_status lies */
+	__u64 status;			/* offset of struct rampart_status */
 	__u32 cpu_count;
-	__u32 rendezvous_microseconds;	/* the longest wait for each other */
+	__u32 rendezvous_microseconds;	/* timeout of the rendezvous */
 	__u64 mpidrs[RAMPART_MAXIMUM_CPUS];	/* affinity fields only */
 };
 
 /*
- * In x0 of "hvc #0", arguments from x1, by the SMC calling convention. x0
- * becomes an outcome, x1 to x3 results. From CPU_INFO on cells may call too.
+ * Function in x0 of "hvc #0", arguments from x1, by the SMC calling convention.
+ * Returns an outcome in x0, results in x1 to x3. Cells may make the calls from
+ * CPU_INFO on.
  */
 #define RAMPART_CALL_DISABLE		0xc6005200
 #define RAMPART_CALL_CELL_CREATE	0xc6005201
@@ -92,7 +92,7 @@ struct rampart_header {
 #define RAMPART_CALL_WATCHDOG_KICK	0xc6005213
 #define RAMPART_CALL_INTERFACE		0xc6005214
 
-/* What x0 is after a call or the launch, as a signed 64-bit number. */
+/* Outcomes in x0 after a call or the launch, as a signed 64-bit number. */
 #define RAMPART_SUCCESS			0
 #define RAMPART_NOT_SUPPORTED		(-1)
 #define RAMPART_NOT_PERMITTED		(-2)
@@ -163,13 +163,13 @@ struct rampart_header {
 struct rampart_cell_status {
 	__u32 state;
 	__u32 stop_reason;
-	__u8 name[RAMPART_NAME_BYTES];	/* filled up with zeros */
-	__u64 cpus;			/* a bit for each index in the header */
+	__u8 name[RAMPART_NAME_BYTES];	/* padded with zeros */
+	__u64 cpus;			/* one bit per index in the header */
 	__u64 starts;			/* since it was created */
-	__u64 failure;			/* number of its latest plus one, or 0 */
+	__u64 failure;			/* number of the latest plus one, or 0 */
 	__u64 changed;			/* CNTPCT_EL0 of the latest change */
-	__u64 kicked;			/* CNTPCT_EL0 of the latest sign of life */
-	__u64 silence;			/* the longest, in its ticks; 0: any */
+	__u64 kicked;			/* CNTPCT_EL0 of the latest watchdog kick */
+	__u64 silence;			/* watchdog timeout in its ticks; 0: none */
 	__u64 reserved[5];
 };
 
@@ -182,8 +182,8 @@ struct rampart_cpu_status {
 };
 
 /*
- * What a failing CPU was doing. Read sequence, the rest, and sequence again:
- * only where both are the wanted number plus one, the record is whole.
+ * State of a failing CPU. Read sequence, the rest, and sequence again: the
+ * record is consistent only if both are the wanted number plus one.
  */
 struct rampart_failure {
 	__u64 sequence;			/* its number plus one */
@@ -200,15 +200,15 @@ struct rampart_failure {
 	__u64 registers[31];
 };
 
-/* What the root may read of the hypervisor. */
+/* The status pages, readable by the root. */
 struct rampart_status {
 	__u64 magic;			/* RAMPART_STATUS_MAGIC */
 	__u32 revision;
 	__u32 cpu_count;
 	__u64 changes;			/* grows with each change of a state */
-	__u64 failures;			/* ever; n is in slot n % FAILURE_SLOTS */
-	__u64 logged;			/* bytes ever; n is at n % LOG_BYTES */
-	/* Why (RAMPART_REFUSAL_...) and where the launch refused the system's configuration. */
+	__u64 failures;			/* total; n is in slot n % FAILURE_SLOTS */
+	__u64 logged;			/* total bytes; n is at n % LOG_BYTES */
+	/* RAMPART_REFUSAL_... and entry, if the launch refused the system's configuration. */
 	__u64 refusal;
 	__u64 refused_entry;
 	__u64 reserved;
@@ -219,15 +219,15 @@ struct rampart_status {
 };
 
 /*
- * A configuration: this, for the system a struct rampart_platform, then as
- * many entries of each table as the counts say, in their order.
+ * A configuration: this header, for the system a struct rampart_platform, then
+ * the tables in the order of their counts.
  */
 struct rampart_blob_header {
 	__u64 magic;			/* RAMPART_SYSTEM_MAGIC or _CELL_MAGIC */
 	__u32 revision;
-	__u32 bytes;			/* of the whole */
+	__u32 bytes;			/* of the whole blob */
 	__u8 name[RAMPART_NAME_BYTES];
-	__u64 entry;			/* of the first CPU, as the cell sees it */
+	__u64 entry;			/* guest address of the first CPU */
 	__u64 argument;			/* its x0 */
 	__u32 watchdog_milliseconds;	/* 0: none */
 	__u32 cpu_count;		/* __u64, affinity of MPIDR_EL1 */
@@ -244,7 +244,7 @@ struct rampart_platform {
 	__u64 redistributors;
 	__u64 redistributor_bytes;
 	__u64 serial_port;		/* a PL011 for messages; 0: none */
-	__u32 event_interrupt;		/* pending with each change; 0: none */
+	__u32 event_interrupt;		/* set pending on each change; 0: none */
 	__u32 reserved;
 };
 
@@ -276,7 +276,7 @@ struct rampart_interrupt_grant {
 
 /* rampart_register_grant.flags */
 #define RAMPART_REGISTER_WRITE_ACTS	0x1
-#define RAMPART_REGISTER_SHARED_READ	0x2	/* its readable bits may be read by others too */
+#define RAMPART_REGISTER_SHARED_READ	0x2	/* other cells may read its readable bits too */
 
 struct rampart_register_grant {
 	__u64 address;
@@ -296,7 +296,7 @@ struct rampart_doorbell {
 	__u32 reserved;
 };
 
-/* After RAMPART_REFUSED, in x1: why the configuration is refused. */
+/* In x1 after RAMPART_REFUSED: the reason. */
 #define RAMPART_REFUSAL_TRUNCATED	1
 #define RAMPART_REFUSAL_TOO_LONG	2
 #define RAMPART_REFUSAL_WRONG_MAGIC	3

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * How the hypervisor comes under this kernel, and how it goes.
+ * Launches the hypervisor under this kernel and ends it again.
  *
- * A kernel that was booted at EL2 without VHE leaves a stub there, which takes
- * a few calls (arch/arm64/kernel/hyp-stub.S, Documentation/virt/kvm/arm/
- * hyp-abi.rst). HVC_SOFT_RESTART goes to a physical address at EL2. Nothing
- * else of the kernel is needed, and nothing of it is changed.
+ * A kernel that was booted at EL2 without VHE leaves a stub there, which
+ * handles a few calls (arch/arm64/kernel/hyp-stub.S, Documentation/virt/kvm/
+ * arm/hyp-abi.rst). HVC_SOFT_RESTART branches to a physical address at EL2. The
+ * driver needs no other support of the kernel and does not modify it.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -28,20 +28,20 @@
 #include "driver.h"
 #include "refusals.h"
 
-/* How long CPUs wait for each other at EL2; interrupts may be off elsewhere. */
+/* Timeout of the CPUs' rendezvous at EL2; other CPUs may have interrupts off. */
 #define RENDEZVOUS_US	(1 * USEC_PER_SEC)
 
 struct rampart_entry {
 	phys_addr_t base;
 	phys_addr_t entry;
 	u64 step;
-	/* The first answer that is not RAMPART_SUCCESS. */
+	/* An answer other than RAMPART_SUCCESS, if any. */
 	atomic64_t outcome;
 	atomic_t no_stub;
 	u64 mpidr[NR_CPUS];
 };
 
-/* The stub's answer, or the hypervisor's. */
+/* Calls the stub or the hypervisor. */
 static noinline u64 rampart_hvc(u64 function, u64 first, u64 second, u64 third, u64 fourth,
 				u64 *values)
 {
@@ -64,7 +64,7 @@ static noinline u64 rampart_hvc(u64 function, u64 first, u64 second, u64 third, 
 	return x0;
 }
 
-/* A CPU that is failing its cell is at work on it for some accesses. */
+/* A CPU whose cell fails holds the hypervisor's lock for some accesses. */
 #define BUSY_TRIES	1000
 #define BUSY_PAUSE_US	20
 
@@ -86,7 +86,7 @@ int rampart_error(const struct rampart_answer *answer)
 	return answer->outcome == RAMPART_SUCCESS ? 0 : -EREMOTEIO;
 }
 
-/* Whoever reads it next may have its caches off (a CPU at its start). */
+/* Cleans to the point of coherency: the next reader may run with its caches off. */
 void rampart_clean(const void *start, size_t bytes)
 {
 	u64 line = 4 << ((read_sysreg(ctr_el0) >> 16) & 0xf);
@@ -96,7 +96,7 @@ void rampart_clean(const void *start, size_t bytes)
 	for (; at < end; at += line)
 		asm volatile("dc civac, %0" : : "r" (at) : "memory");
 	dsb(sy);
-	/* Instructions that were fetched from there before. */
+	/* Instructions fetched from there before. */
 	asm volatile("ic ialluis" : : : "memory");
 	dsb(ish);
 	isb();
@@ -108,7 +108,7 @@ struct rampart_blob_header *rampart_read_blob(u64 address, u64 bytes, u64 magic)
 
 	if (bytes < sizeof(*blob) || bytes > RAMPART_MAXIMUM_BLOB_BYTES)
 		return ERR_PTR(-EINVAL);
-	/* In one piece physically: the hypervisor reads it too. */
+	/* Physically contiguous: the hypervisor reads it too. */
 	blob = memdup_user(u64_to_user_ptr(address), bytes);
 	if (IS_ERR(blob))
 		return blob;
@@ -119,21 +119,21 @@ struct rampart_blob_header *rampart_read_blob(u64 address, u64 bytes, u64 magic)
 	return blob;
 }
 
-/* On each CPU: whether the stub is there, and who the CPU is. */
+/* Runs on each CPU: probes the stub and reads MPIDR_EL1. */
 static void rampart_probe(void *argument)
 {
 	struct rampart_entry *entry = argument;
 
 	entry->mpidr[smp_processor_id()] = read_cpuid_mpidr() & RAMPART_AFFINITY;
 	/*
-	 * The stub has an answer of its own to what it does not know. KVM, while
-	 * guests run, and another hypervisor have other ones.
+	 * The stub answers unknown calls with HVC_STUB_ERR. KVM, while guests
+	 * run, and other hypervisors answer differently.
 	 */
 	if ((u32)rampart_hvc(HVC_STUB_HCALL_NR + 0x52, 0, 0, 0, 0, NULL) != HVC_STUB_ERR)
 		atomic_inc(&entry->no_stub);
 }
 
-/* On each CPU, or in the first step on one of them. */
+/* Runs on each CPU, or on one of them in the first step. */
 static void rampart_enter(void *argument)
 {
 	struct rampart_entry *entry = argument;
@@ -162,37 +162,37 @@ static void rampart_exit(void *argument)
 		atomic64_set(outcome, answer);
 }
 
-/* What can be known before anything is done. Called with CPU hotplug kept out. */
+/* Checks all preconditions. Called with CPU hotplug disabled. */
 static int rampart_check(const struct rampart_enable *request, struct rampart_entry *entry)
 {
-	/* A CPU that has no EL2 to offer says so (ID_AA64PFR0_EL1.EL2). */
+	/* ID_AA64PFR0_EL1.EL2 is 0 on a CPU without EL2. */
 	u64 level_2 = (read_sysreg(id_aa64pfr0_el1) >> 8) & 0xf;
 	unsigned int index = 0;
 	int cpu;
 
 	if (is_kernel_in_hyp_mode()) {
-		pr_err("this kernel runs at EL2 itself (VHE); boot it with kvm-arm.mode=nvhe\n");
+		pr_err("this kernel runs at EL2 (VHE); boot it with kvm-arm.mode=nvhe\n");
 		return -EOPNOTSUPP;
 	}
 	if (!level_2) {
-		pr_err("this CPU has no EL2, or what runs below this kernel keeps it; boot it at EL2\n");
+		pr_err("EL2 is not available: the CPU has none or a hypervisor uses it; boot this kernel at EL2\n");
 		return -ENODEV;
 	}
 	if (!request->memory_bytes || !IS_ALIGNED(request->memory, RAMPART_MEMORY_ALIGNMENT) ||
 	    !IS_ALIGNED(request->memory_bytes, RAMPART_MEMORY_ALIGNMENT) ||
 	    request->memory >> 30 != (request->memory + request->memory_bytes - 1) >> 30) {
-		pr_err("memory at %#llx, %#llx bytes; needed are whole 2 MiB within 1 GiB\n",
+		pr_err("memory at %#llx, %#llx bytes: expected multiples of 2 MiB within 1 GiB\n",
 		       request->memory, request->memory_bytes);
 		return -EINVAL;
 	}
 	if (region_intersects(request->memory, request->memory_bytes, IORESOURCE_SYSTEM_RAM,
 			      IORES_DESC_NONE) != REGION_DISJOINT) {
-		pr_err("memory at %#llx is in use by this kernel; keep it out with mem= or a reserved-memory node\n",
+		pr_err("memory at %#llx is in use by this kernel; reserve it with mem= or a reserved-memory node\n",
 		       request->memory);
 		return -EADDRINUSE;
 	}
 	if (num_online_cpus() != num_present_cpus() || num_online_cpus() > RAMPART_MAXIMUM_CPUS) {
-		pr_err("%u of %u CPUs are online; needed are all, and at most %u\n",
+		pr_err("%u of %u CPUs are online: expected all, and at most %u\n",
 		       num_online_cpus(), num_present_cpus(), RAMPART_MAXIMUM_CPUS);
 		return -EBUSY;
 	}
@@ -209,7 +209,7 @@ static int rampart_check(const struct rampart_enable *request, struct rampart_en
 	return 0;
 }
 
-/* Image, configuration and what the header has to say, as interface.h orders them. */
+/* Fills the memory with image, header and configuration in the layout of interface.h. */
 static int rampart_fill(void *memory, const struct rampart_enable *request,
 			const struct firmware *image, const struct rampart_blob_header *blob)
 {
@@ -221,14 +221,14 @@ static int rampart_fill(void *memory, const struct rampart_enable *request,
 	if (image->size < sizeof(*source) || source->magic != RAMPART_MAGIC ||
 	    source->revision != RAMPART_REVISION || source->header_bytes != sizeof(*source) ||
 	    source->image_bytes != image->size || source->core_bytes < image->size) {
-		pr_err("%s is not the hypervisor's image of revision %u; install both from one build\n",
+		pr_err("%s is not a hypervisor image of revision %u; install driver and image of the same build\n",
 		       RAMPART_FIRMWARE, RAMPART_REVISION);
 		return -ENOEXEC;
 	}
 	configuration = source->core_bytes + num_online_cpus() * source->per_cpu_bytes;
 	status = PAGE_ALIGN(configuration + blob->bytes);
 	if (status + RAMPART_STATUS_BYTES > request->memory_bytes) {
-		pr_err("%#llx bytes of memory; needed are %#llx and some for tables\n",
+		pr_err("%#llx bytes of memory: expected more than %#llx, for translation tables\n",
 		       request->memory_bytes, status + RAMPART_STATUS_BYTES);
 		return -ENOSPC;
 	}
@@ -248,14 +248,14 @@ static int rampart_fill(void *memory, const struct rampart_enable *request,
 	return 0;
 }
 
-/* Of its tables the hypervisor's own checks are the last word. */
-static void rampart_tell_refusal(struct rampart_answer *answer, const struct rampart_status *status)
+/* Logs why the hypervisor refused, and copies reason and entry to the answer. */
+static void rampart_log_refusal(struct rampart_answer *answer, const struct rampart_status *status)
 {
 	const char *reason = "an unknown reason";
 	u64 refusal = READ_ONCE(status->refusal);
 
 	if (answer->outcome != RAMPART_REFUSED || !refusal) {
-		pr_err("the hypervisor refused to start: %lld; it says: %.*s\n", answer->outcome,
+		pr_err("the hypervisor refused to start: %lld; its log: %.*s\n", answer->outcome,
 		       RAMPART_LOG_BYTES, status->log);
 		return;
 	}
@@ -263,7 +263,7 @@ static void rampart_tell_refusal(struct rampart_answer *answer, const struct ram
 	answer->values[1] = READ_ONCE(status->refused_entry);
 	if (refusal < ARRAY_SIZE(rampart_refusals) && rampart_refusals[refusal])
 		reason = rampart_refusals[refusal];
-	pr_err("the hypervisor refuses entry %llu of a table of the machine's description: %s (%llu)\n",
+	pr_err("the hypervisor refused entry %llu of a table of the system's configuration: %s (%llu)\n",
 	       answer->values[1], reason, refusal);
 }
 
@@ -331,7 +331,7 @@ int rampart_launch(struct rampart_enable *request, struct device *device)
 	entry->entry = request->memory + ((struct rampart_header *)memory)->entry;
 	error = rampart_run(entry, request);
 	if (error) {
-		rampart_tell_refusal(&request->answer, status);
+		rampart_log_refusal(&request->answer, status);
 		memunmap(status);
 		goto unmap;
 	}
@@ -341,7 +341,7 @@ int rampart_launch(struct rampart_enable *request, struct device *device)
 	rampart.system = blob;
 	rampart_view_status(status);
 	rampart.enabled = true;
-	/* After the header, as format.rs orders them; the hypervisor has checked it. */
+	/* The platform follows the header (format.rs); the hypervisor has checked it. */
 	rampart.event_interrupt = ((struct rampart_platform *)(blob + 1))->event_interrupt;
 	__module_get(THIS_MODULE);
 	rampart_watch_begin(rampart.event_interrupt);
@@ -373,7 +373,7 @@ int rampart_leave(void)
 	if (!rampart.enabled)
 		return -ENODEV;
 	if (rampart_has_cells()) {
-		pr_err("there are cells; destroy them first\n");
+		pr_err("cells exist; destroy them first\n");
 		return -EBUSY;
 	}
 	rampart_watch_end();
@@ -381,7 +381,7 @@ int rampart_leave(void)
 	on_each_cpu(rampart_exit, &outcome, 1);
 	cpus_read_unlock();
 	if (atomic64_read(&outcome)) {
-		pr_err("the hypervisor does not leave: %lld\n", (s64)atomic64_read(&outcome));
+		pr_err("the hypervisor refused to end: %lld\n", (s64)atomic64_read(&outcome));
 		rampart_watch_begin(rampart.event_interrupt);
 		return -EREMOTEIO;
 	}

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * rampart: launches the partitioning hypervisor under a kernel that knows
- * nothing of it, and moves CPUs and memory between Linux and cells.
+ * rampart: launches the partitioning hypervisor under an unpatched kernel, and
+ * moves CPUs and memory between Linux and cells.
  *
- * Locking: rampart.lock serialises all calls, and so all hypercalls. What
- * mmap(2) needs is guarded by rampart.view, see view.c.
+ * Locking: rampart.lock serialises all calls and thereby all hypercalls.
+ * rampart.view guards the data for mmap(2), see view.c.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -117,7 +117,7 @@ static long rampart_ioctl(struct file *file, unsigned int command, unsigned long
 		error = -ENOTTY;
 	}
 	mutex_unlock(&rampart.lock);
-	/* With the hypervisor's answer, whatever it was. */
+	/* Return the hypervisor's answer in every case. */
 	if (bytes && copy_to_user(address, &request, bytes) && !error)
 		error = -EFAULT;
 	return error;
@@ -160,7 +160,7 @@ static struct miscdevice rampart_device = {
 	.mode = 0600,
 };
 
-/* What boots next may want EL2. With cells it does not get it: they go on. */
+/* The next kernel may need EL2. If there are cells, they keep running and EL2 stays in use. */
 static int rampart_reboot(struct notifier_block *block, unsigned long event, void *unused)
 {
 	mutex_lock(&rampart.lock);
@@ -195,7 +195,7 @@ deregister:
 	return error;
 }
 
-/* While the hypervisor is there, it keeps the module. */
+/* Not called while the hypervisor is enabled: it holds a reference to the module. */
 static void __exit rampart_end(void)
 {
 	unregister_reboot_notifier(&rampart_reboot_block);
@@ -206,7 +206,7 @@ static void __exit rampart_end(void)
 module_init(rampart_init);
 module_exit(rampart_end);
 
-MODULE_DESCRIPTION("Launches the Rampart partitioning hypervisor, and leaves it again");
+MODULE_DESCRIPTION("Launches the Rampart partitioning hypervisor and ends it");
 MODULE_AUTHOR("The Rampart authors");
 MODULE_LICENSE("GPL");
 MODULE_FIRMWARE(RAMPART_FIRMWARE);

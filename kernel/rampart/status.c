@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What the hypervisor says of itself in its status pages, in sysfs and by poll.
+ * Exports the hypervisor's status pages by sysfs, read and poll.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -20,8 +20,8 @@
 #include "driver.h"
 
 /*
- * A failure has to be told within 100 ms, also where the configuration names no
- * interrupt by which the hypervisor tells it at once.
+ * A failure must be reported within 100 ms, also if the configuration names no
+ * event interrupt.
  */
 #define WATCH_INTERVAL	msecs_to_jiffies(20)
 
@@ -39,13 +39,13 @@ static atomic64_t changes = ATOMIC64_INIT(0);
 static void watch(struct work_struct *work);
 static DECLARE_DELAYED_WORK(watcher, watch);
 
-/* Changes go on counting over a disable and an enable. */
+/* The count of changes continues across disable and enable. */
 static DEFINE_SPINLOCK(counting);
 static u64 seen_in_status;
 /* The Linux number of the event interrupt; 0 for none. */
 static unsigned int event_irq;
 
-/* A ring without a change is a cell's doorbell, and counts as one. */
+/* An interrupt without a change is a cell's doorbell and counts as one change. */
 static void count_changes(bool rung)
 {
 	unsigned long flags;
@@ -68,7 +68,7 @@ static irqreturn_t rung(int irq, void *unused)
 	return IRQ_HANDLED;
 }
 
-/* A shared interrupt of the controller, by its number there (its binding: arm,gic-v3.yaml). */
+/* Maps a shared interrupt of the GIC by its INTID (binding: arm,gic-v3.yaml). */
 static unsigned int map_interrupt(u32 number)
 {
 	struct of_phandle_args binding = {
@@ -94,7 +94,7 @@ static void event_begin(u32 number)
 		error = request_irq(event_irq, rung, 0, "rampart", &event_irq);
 	if (!error)
 		return;
-	pr_warn("interrupt %u cannot be had: %d; changes of cells are looked for each %u ms\n",
+	pr_warn("cannot request interrupt %u: %d; polling for changes of cells every %u ms\n",
 		number, error, jiffies_to_msecs(WATCH_INTERVAL));
 	if (event_irq)
 		irq_dispose_mapping(event_irq);
@@ -114,7 +114,7 @@ static void watch(struct work_struct *work)
 {
 	struct rampart_answer answer;
 
-	/* The hypervisor never runs by itself: asked, it looks after the cells' watchdogs. */
+	/* The hypervisor never runs by itself: this call makes it check the cells' watchdogs. */
 	rampart_call(RAMPART_CALL_INTERFACE, 0, 0, &answer);
 	count_changes(false);
 	queue_delayed_work(system_unbound_wq, &watcher, WATCH_INTERVAL);
@@ -134,7 +134,7 @@ void rampart_watch_end(void)
 	cancel_delayed_work_sync(&watcher);
 }
 
-/* The count of changes; waits for one that this opening has not read. */
+/* Returns the count of changes; waits for a change that this file has not read. */
 ssize_t rampart_status_read(struct file *file, char __user *buffer, size_t size, loff_t *offset)
 {
 	u64 *seen = &((struct rampart_opening *)file->private_data)->seen;
@@ -205,7 +205,7 @@ static ssize_t cpus_show(struct kobject *kobject, struct kobj_attribute *attribu
 
 static struct kobj_attribute cpus_attribute = __ATTR_RO(cpus);
 
-/* While a cell is in sysfs, there is a hypervisor. */
+/* The hypervisor is enabled while a cell is in sysfs. */
 static struct rampart_cell_status *status_of(struct kobject *kobject)
 {
 	return &rampart.status->cells[member_of(kobject)->number];
@@ -222,7 +222,7 @@ static ssize_t state_show(struct kobject *kobject, struct kobj_attribute *attrib
 
 static struct kobj_attribute state_attribute = __ATTR_RO(state);
 
-/* A number of interface.h: RAMPART_STOP_... */
+/* RAMPART_STOP_... of interface.h */
 static ssize_t stop_reason_show(struct kobject *kobject, struct kobj_attribute *attribute,
 				char *text)
 {

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What programs of the root see of the hypervisor's memory and of the cells':
- * the status pages, and the regions that a cell's configuration shares with
- * the root.
+ * mmap(2) for programs of the root: the status pages, and the regions that
+ * cells' configurations share with the root.
  *
- * Locking: faults come with mmap_lock held, and ioctls touch user memory with
- * rampart.lock held; so what is shown has a lock of its own, rampart.view, and
- * no user memory is touched under it. It is taken inside rampart.lock.
+ * Locking: faults come with mmap_lock held, and ioctls access user memory with
+ * rampart.lock held. Therefore mappings have their own lock, rampart.view, and
+ * no user memory is accessed while it is held. It is taken inside rampart.lock.
  */
 #include <linux/fs.h>
 #include <linux/mm.h>
@@ -17,7 +16,7 @@
 
 #include "driver.h"
 
-/* All openings; a mapping keeps its own. */
+/* All open files; a mapping holds a reference to its own. */
 static LIST_HEAD(openings);
 
 void rampart_view_open(struct rampart_opening *opening, struct file *file)
@@ -35,7 +34,7 @@ void rampart_view_close(struct rampart_opening *opening)
 	mutex_unlock(&rampart.view);
 }
 
-/* From now on these pages are shown; NULL for none. */
+/* Sets the status pages for mmap; NULL for none. */
 void rampart_view_status(struct rampart_status *status)
 {
 	mutex_lock(&rampart.view);
@@ -43,7 +42,7 @@ void rampart_view_status(struct rampart_status *status)
 	mutex_unlock(&rampart.view);
 }
 
-/* What a program has mapped of a cell that is no more is gone: SIGBUS. */
+/* Unmaps the shared regions of a destroyed cell; later accesses raise SIGBUS. */
 void rampart_view_end(const struct rampart_blob_header *blob)
 {
 	const struct rampart_memory_region *region = rampart_blob_memory(blob);
@@ -59,7 +58,7 @@ void rampart_view_end(const struct rampart_blob_header *blob)
 	mutex_unlock(&rampart.view);
 }
 
-/* Whether some cell shares all of it with the root. */
+/* Returns whether a cell shares the whole range with the root. */
 static bool is_shown(u64 physical, u64 bytes, bool writes)
 {
 	u32 wanted = RAMPART_MEMORY_SHARED | RAMPART_MEMORY_ROOT_READ |
@@ -109,7 +108,7 @@ static void change_flags(struct vm_area_struct *area, unsigned long set, unsigne
 #endif
 }
 
-/* The hypervisor lets nobody write there. What outlives it shows memory that nobody uses. */
+/* Stage 2 makes the pages read-only. A mapping that outlives the hypervisor shows unused memory. */
 static int map_status(struct vm_area_struct *area)
 {
 	unsigned long bytes = area->vm_end - area->vm_start;
@@ -128,7 +127,7 @@ static int map_status(struct vm_area_struct *area)
 	return error;
 }
 
-/* At 0 the status pages, else what is shared at that physical address. */
+/* Maps the status pages at offset 0, otherwise the shared memory at that physical address. */
 int rampart_view_map(struct file *file, struct vm_area_struct *area)
 {
 	u64 physical = (u64)area->vm_pgoff << PAGE_SHIFT;
@@ -137,7 +136,7 @@ int rampart_view_map(struct file *file, struct vm_area_struct *area)
 
 	if (!area->vm_pgoff)
 		return map_status(area);
-	/* A copy on write would be of what is shared no more. */
+	/* A private mapping would become a copy on write. */
 	if (!(area->vm_flags & VM_SHARED))
 		return -EINVAL;
 	if (area->vm_flags & VM_EXEC)
@@ -147,25 +146,25 @@ int rampart_view_map(struct file *file, struct vm_area_struct *area)
 	mutex_unlock(&rampart.view);
 	if (!shown)
 		return -EACCES;
-	/* What mprotect(2) may not make of it. */
+	/* Prevent mprotect(2) from adding rights. */
 	change_flags(area, VM_IO | VM_PFNMAP | VM_DONTEXPAND | VM_DONTDUMP,
 		     VM_MAYEXEC | (writes ? 0 : VM_MAYWRITE));
 	/*
-	 * Cells see it uncached, as with their MMU off; two kinds of one memory
-	 * must not be mixed.
+	 * Cells access it uncached, as with their MMU off; memory types must not
+	 * be mixed.
 	 */
 	area->vm_page_prot = pgprot_writecombine(area->vm_page_prot);
 	area->vm_ops = &view_operations;
 	return 0;
 }
 
-/* What the root or a cell was given, for who did not give it. */
+/* Copies the configuration and names of the root or a cell to user space. */
 int rampart_view_configuration(struct rampart_configuration *request)
 {
 	const struct rampart_blob_header *blob = NULL;
 	const struct rampart_member *member = NULL;
-	u64 room = request->configuration_bytes;
-	u64 names_room = request->names_bytes;
+	u64 capacity = request->configuration_bytes;
+	u64 names_capacity = request->names_bytes;
 
 	lockdep_assert_held(&rampart.lock);
 	if (request->reserved)
@@ -182,7 +181,7 @@ int rampart_view_configuration(struct rampart_configuration *request)
 		return -ENOENT;
 	request->configuration_bytes = blob->bytes;
 	request->names_bytes = member ? member->names_bytes : 0;
-	if (room < blob->bytes || names_room < request->names_bytes)
+	if (capacity < blob->bytes || names_capacity < request->names_bytes)
 		return -ENOSPC;
 	if (request->names_bytes &&
 	    copy_to_user(u64_to_user_ptr(request->names), member->names, member->names_bytes))

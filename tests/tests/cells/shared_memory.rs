@@ -145,7 +145,7 @@ fn regions_have_names_and_a_linux_has_a_device() {
     for wanted in [
         "ok  refused: CpuTwice of entry 4",
         "ok  refused: MemoryReserved of entry",
-        "of a table of the machine's description: the CPU is listed twice (9)",
+        "of a table of the system's configuration: the CPU is listed twice (9)",
         "ok  device: it and its clock can be had",
         "ok  device: its interrupts come",
         "ok  device: no exit but to mask its interrupt",
