@@ -78,7 +78,7 @@ struct rampart_configuration {
 	__u32 cell;
 	__u32 reserved;			/* 0 */
 	__u64 configuration;		/* address of a buffer */
-	__u64 configuration_bytes;	/* in: its size; out: the needed size. ENOSPC if too small */
+	__u64 configuration_bytes;	/* in: its size, out: size needed (ENOSPC) */
 	__u64 names;			/* the same for the names */
 	__u64 names_bytes;
 };

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Locks that nobody waits for without end.
+//! Locks with a bounded wait.
 
 use spin::{Mutex, MutexGuard};
 
-/// Looks at a held lock before it is given up. Holders need a few accesses and are not interrupted;
-/// one that is still there after this, some tenths of a second, has faulted in the middle, on a register
-/// that does not answer. A CPU of a simulated machine may be away for long too.
-const LOOKS: u32 = 10_000_000;
+/// Attempts to take a lock, some tenths of a second. Holders need a few accesses and are not
+/// interrupted, so a holder that takes longer has faulted on a register that does not respond. A CPU of
+/// a simulated machine can also be descheduled for long.
+const ATTEMPTS: u32 = 10_000_000;
 
-/// The lock; `None` where its holder does not let go.
+/// Takes the lock. Returns `None` if its holder does not release it in time.
 #[inline]
 pub(crate) fn lock_bounded<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     if let Some(held) = mutex.try_lock() {
         return Some(held);
     }
-    for _ in 0..LOOKS {
+    for _ in 0..ATTEMPTS {
         if let Some(held) = mutex.try_lock() {
             return Some(held);
         }

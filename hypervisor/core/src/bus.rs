@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The registers of real devices, as the monitor supplies them.
+//! Access to device registers, supplied by the monitor.
 
-/// How much one access moves.
+/// The size of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Width {
@@ -16,38 +16,38 @@ pub enum Width {
 }
 
 impl Width {
-    /// In bytes.
+    /// Returns the size in bytes.
     pub const fn bytes(self) -> u32 {
         1 << self as u32
     }
 
-    /// All bits of a value.
+    /// Returns a mask of all bits of a value.
     pub const fn mask(self) -> u64 {
         u64::MAX >> (64 - 8 * self.bytes())
     }
 }
 
-/// Real registers by their physical address, in the order of the calls (device memory).
+/// Device registers by their physical address, accessed in the order of the calls (device memory).
 ///
-/// What is passed is aligned to its width.
+/// Addresses are aligned to the width.
 pub trait Bus {
-    /// Reads one.
+    /// Reads a register.
     fn read(&self, address: u64, width: Width) -> u64;
-    /// Writes one; of the value only the bits of the width count.
+    /// Writes a register; bits of the value beyond the width are ignored.
     fn write(&self, address: u64, width: Width, value: u64);
 }
 
-/// A guest's access to a device, decoded.
+/// A guest's decoded access to a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Access {
-    /// Where, physically: devices lie where they are. Aligned to the width.
+    /// Physical address, equal to the guest address for devices. Aligned to the width.
     pub address: u64,
-    /// How much.
+    /// Size.
     pub width: Width,
-    /// The value that is written, of which only the bits of the width count; `None` for a read.
+    /// The value to write, of which bits beyond the width are ignored; `None` for a read.
     pub write: Option<u64>,
 }
 
-/// An access that the caller may not make: its cell fails.
+/// An access that is not permitted to the caller: its cell fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forbidden;

@@ -1,51 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Hypercalls as they come: who may call what, and with which arguments. What they do is the
-//! monitor's.
+//! Decodes hypercalls and checks permission and arguments. The monitor executes them.
 
 use crate::interface::{EXIT_SLOTS, Hypercall, MAXIMUM_CELLS, Outcome, ROOT, Status};
 
-/// A call with its arguments, in their ranges, from someone who may make it.
+/// A permitted hypercall with valid arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
-    /// Give EL2 back.
+    /// Return EL2 to Linux.
     Disable,
-    /// Make a cell.
+    /// Create a cell.
     Create {
         /// Physical address of its configuration.
         start: u64,
-        /// Its size.
+        /// Size of the configuration.
         bytes: u64,
     },
-    /// Show the root its loadable memory.
+    /// Map the cell's loadable memory for the root.
     Loadable(u32),
-    /// Start it.
+    /// Start the cell.
     Start(u32),
-    /// Stop it.
+    /// Stop the cell.
     Stop(u32),
-    /// Take everything back.
+    /// Destroy the cell and return its resources to the root.
     Destroy(u32),
-    /// Owner, power and exits of a CPU.
+    /// Return owner, power state and number of exits of a CPU.
     CpuInfo(usize),
-    /// The exits of a CPU, by a number of [`crate::interface::Exit`].
+    /// Return the number of exits of a CPU by [`crate::interface::Exit`].
     CpuExits(usize, usize),
-    /// Ring the caller's bell of this index.
+    /// Ring the caller's doorbell with this index.
     Doorbell(u64),
-    /// The caller is alive.
+    /// Kick the caller's watchdog.
     WatchdogKick,
-    /// Which revision, and which cell.
+    /// Return revision and cell number.
     Interface,
 }
 
 impl Call {
-    /// From x0 to x2 of `hvc #0`, called in `cell`. A cell may ask for its own CPUs only.
+    /// Decodes x0 to x2 of `hvc #0` from `cell`. A cell may query only its own CPUs.
     ///
     /// # Errors
-    /// Permission comes first: a cell learns nothing of calls that are not its own.
+    /// Permission is checked before the arguments, so that a cell learns nothing from forbidden calls.
     pub fn read(registers: &[u64; 3], cell: u32, status: &Status) -> Result<Self, Outcome> {
         let [function, first, second] = *registers;
         let function = u32::try_from(function).map_err(|_| Outcome::NotSupported)?;
         let function = Hypercall::try_from(function).map_err(|_| Outcome::NotSupported)?;
-        // Those that manage cells have the first numbers (interface.rs).
+        // The calls that manage cells have the lowest numbers (interface.rs).
         let of_root = function as u32 <= Hypercall::CellDestroy as u32;
         if of_root && cell != ROOT {
             return Err(Outcome::NotPermitted);

@@ -1,229 +1,230 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the Linux driver, the monitor and the root's programs share: the header at the start of the
+//! The interface between Linux driver, monitor and programs of the root: the header at the start of the
 //! hypervisor's memory, the hypercalls, and the status pages that the root may read.
 //!
-//! `kernel/rampart/interface.h` says the same in C; `tests/interface.rs` compares every constant and
-//! offset. Everything is little-endian. A change of anything here is a new [`REVISION`].
+//! `kernel/rampart/interface.h` is the same in C; `tests/interface.rs` compares every constant and
+//! offset. Everything is little-endian. Every change here needs a new [`REVISION`].
 //!
-//! The hypervisor's memory, from its physical base, which is aligned to [`MEMORY_ALIGNMENT`]:
+//! Layout of the hypervisor's memory, from its physical base, which is aligned to [`MEMORY_ALIGNMENT`]:
 //!
 //! ```text
-//! 0                      the image, which begins with the Header; then its zeroed data (core_bytes)
+//! 0                      the image, which starts with the Header; then its zeroed data (core_bytes)
 //! core_bytes             cpu_count times per_cpu_bytes
-//! configuration          the system's configuration (format.rs), copied there by the driver
-//! status                 STATUS_BYTES, which the root may read after the launch; page-aligned
+//! configuration          the system's configuration (format.rs), copied by the driver
+//! status                 STATUS_BYTES, readable by the root after the launch; page-aligned
 //! status + STATUS_BYTES  pages for translation tables, up to memory_bytes
 //! ```
 //!
-//! **Launch.** The driver fills the header, cleans the memory to the point of coherency and makes
-//! CPUs execute Linux's stub call `HVC_SOFT_RESTART` with the physical address of the entry, and as
-//! its three arguments: the header's physical address, the CPU's index in `mpidrs`, the step:
-//! [`LAUNCH_PREPARE`] on one CPU, which checks and makes everything, and after its success
-//! [`LAUNCH_ENTER`] on all of them at the same time. The entry runs at EL2 with the MMU off; ELR_EL2
-//! and SPSR_EL2 are those of the `hvc`, and VBAR_EL2 is Linux's stub. It returns to the instruction
-//! after the `hvc` with an [`Outcome`] in x0 (registers x0 to x17 are lost). All CPUs get the same one
-//! from the second step; where it is not 0, and always after the first step, all have their stub back.
+//! **Launch.** The driver fills in the header, cleans the memory to the point of coherency and calls
+//! Linux's stub with `HVC_SOFT_RESTART`. The arguments are the physical address of the entry, the
+//! header's physical address, the CPU's index in `mpidrs`, and the step: [`LAUNCH_PREPARE`] on one CPU,
+//! which checks and prepares everything, and if that succeeds [`LAUNCH_ENTER`] on all CPUs at the same
+//! time. The entry runs at EL2 with the MMU off; ELR_EL2 and SPSR_EL2 are those of the `hvc`, and
+//! VBAR_EL2 is Linux's stub. It returns to the instruction after the `hvc` with an [`Outcome`] in x0
+//! (registers x0 to x17 are lost). The second step returns the same outcome on all CPUs. After the first
+//! step, and after a failed second step, Linux's stub is restored on all CPUs.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 use num_enum::{IntoPrimitive, TryFromPrimitive};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Of everything in this module and in [`crate::format`].
+/// Revision of this module and of [`crate::format`].
 pub const REVISION: u32 = 1;
 /// The first eight bytes of the image.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RAMPART\0");
 /// The first eight bytes of the status pages.
 pub const STATUS_MAGIC: u64 = u64::from_le_bytes(*b"RMPSTAT\0");
 
-/// Of the hypervisor's memory, in bytes: one block of the translation tables' second level.
+/// Alignment of the hypervisor's memory, in bytes: one block of the second level of translation tables.
 pub const MEMORY_ALIGNMENT: u64 = 2 << 20;
-/// The granule of all translation, in bytes.
+/// The translation granule, in bytes.
 pub const PAGE_BYTES: u64 = 4096;
-/// The most CPUs of a machine.
+/// Maximum number of CPUs of a machine.
 pub const MAXIMUM_CPUS: usize = 32;
-/// The most cells at once, the root among them as number 0.
+/// Maximum number of cells, including the root.
 pub const MAXIMUM_CELLS: usize = 16;
-/// The cell that Linux is in.
+/// The number of the root, the cell that runs Linux and manages the others.
 pub const ROOT: u32 = 0;
-/// In place of a cell's number: none.
+/// Instead of a cell's number: no cell.
 pub const NO_CELL: u32 = u32::MAX;
-/// The failures that the status pages keep.
+/// Number of failures that the status pages keep.
 pub const FAILURE_SLOTS: usize = 16;
-/// The exits that are counted apart; not all are in use.
+/// Number of exit counters; not all are in use.
 pub const EXIT_SLOTS: usize = 30;
-/// Of the hypervisor's own log.
+/// Size of the hypervisor's log.
 pub const LOG_BYTES: usize = 8192;
-/// Of the status pages.
+/// Size of the status pages.
 pub const STATUS_BYTES: usize = 0x6000;
 
-/// The step of the launch that all CPUs do at the same time.
+/// The second step of the launch, on all CPUs at the same time.
 pub const LAUNCH_ENTER: u64 = 0;
-/// The step before it, on one CPU alone.
+/// The first step of the launch, on one CPU.
 pub const LAUNCH_PREPARE: u64 = 1;
 
-/// The start of the image and of the hypervisor's memory. All places are bytes from there.
+/// The start of the image and of the hypervisor's memory. All offsets are in bytes from there.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Header {
-    // What the image says.
+    // Set by the image.
     /// [`MAGIC`].
     pub magic: u64,
-    /// [`REVISION`] that the image was built with.
+    /// [`REVISION`] of the build.
     pub revision: u32,
     /// Size of this structure.
     pub header_bytes: u32,
-    /// What the driver copies: the whole file.
+    /// Size of the image file, which the driver copies.
     pub image_bytes: u64,
-    /// What the image needs, its zeroed data included; a multiple of the page.
+    /// Size of the image and its zeroed data; a multiple of the page size.
     pub core_bytes: u64,
-    /// What each CPU needs after that; a multiple of the page.
+    /// Size of each CPU's memory after that; a multiple of the page size.
     pub per_cpu_bytes: u64,
-    /// The entry from Linux's stub.
+    /// Offset of the entry from Linux's stub.
     pub entry: u64,
 
-    // What the driver says.
-    /// Where the hypervisor's memory begins, physically.
+    // Set by the driver.
+    /// Physical start of the hypervisor's memory.
     pub physical_base: u64,
-    /// Its size, a multiple of [`MEMORY_ALIGNMENT`].
+    /// Size of the hypervisor's memory, a multiple of [`MEMORY_ALIGNMENT`].
     pub memory_bytes: u64,
-    /// Where the system's configuration lies.
+    /// Offset of the system's configuration.
     pub configuration: u64,
-    /// Its size.
+    /// Size of the system's configuration.
     pub configuration_bytes: u64,
-    /// Where [`Status`] lies.
+    /// Offset of [`Status`].
     pub status: u64,
-    /// How many CPUs will enter, and how many of `mpidrs` are meant.
+    /// Number of CPUs that enter, and of valid entries in `mpidrs`.
     pub cpu_count: u32,
-    /// How long the CPUs wait for each other, in microseconds.
+    /// Timeout of the rendezvous of all CPUs, in microseconds.
     pub rendezvous_microseconds: u32,
-    /// MPIDR_EL1 of each CPU, only its affinity fields.
+    /// Affinity fields of MPIDR_EL1 of each CPU.
     pub mpidrs: [u64; MAXIMUM_CPUS],
 }
 
 /// The function in x0 of `hvc #0`, by the SMC calling convention (Arm DEN 0028): fast 64-bit calls of
-/// the vendor-specific hypervisor service, arguments from x1. x0 becomes 0 or an [`Outcome`], x1 to
-/// x3 the results that are named, the rest is kept. All but the last four are the root's alone.
+/// the vendor-specific hypervisor service, arguments from x1. Returns an [`Outcome`] in x0 and the
+/// documented results in x1 to x3; other registers keep their values. Cells other than the root may make
+/// only the calls from [`Hypercall::CpuInfo`] on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoPrimitive, TryFromPrimitive)]
 #[repr(u32)]
 pub enum Hypercall {
-    /// Gives EL2 back: every CPU of the root calls it, each returns when all have. No cell may exist.
+    /// Returns EL2 to Linux on the calling CPU. Every CPU of the root must call it. No cell may exist.
     Disable = 0xC600_5200,
-    /// x1: physical address of a cell's configuration, x2: its size. Results: x1 the cell's number.
-    /// After [`Outcome::Refused`] x1 is a [`crate::format::Refusal`], x2 the index of the entry that
-    /// is meant, x3 the cell that it clashes with, or [`NO_CELL`].
-    /// Its CPUs must have left Linux (PSCI CPU_OFF), its memory is the root's no more.
+    /// Creates a cell. x1: physical address of its configuration, x2: size. Result: x1 its number.
+    /// After [`Outcome::Refused`] x1 is a [`crate::format::Refusal`], x2 the index of the refused
+    /// entry, x3 the conflicting cell or [`NO_CELL`].
+    /// Its CPUs must have left Linux (PSCI CPU_OFF). Its memory is unmapped from the root.
     CellCreate = 0xC600_5201,
-    /// x1: cell. Its loadable memory is shown to the root, which fills it; its CPUs are stopped.
+    /// x1: cell. Parks its CPUs and maps its loadable memory for the root, to be written.
     CellLoadable = 0xC600_5202,
-    /// x1: cell. The loadable memory is its own again, and its first CPU starts at its entry.
+    /// x1: cell. Unmaps the loadable memory from the root and starts the first CPU at the entry.
     CellStart = 0xC600_5203,
-    /// x1: cell. Its CPUs are parked. Its memory stays as it is, for another look or start.
+    /// x1: cell. Parks its CPUs. Its memory keeps its contents.
     CellStop = 0xC600_5204,
-    /// x1: cell. Wiped, and all that it had is the root's again.
+    /// x1: cell. Wipes the cell and returns its resources to the root.
     CellDestroy = 0xC600_5205,
-    /// x1: index of a CPU in the header, for a cell only its own. Results: x1 the cell that has it,
-    /// x2 its [`CpuPower`], x3 all its exits.
+    /// x1: index of a CPU in the header; for a cell only its own CPUs. Results: x1 the owner, x2 the
+    /// [`CpuPower`], x3 the number of all exits.
     CpuInfo = 0xC600_5210,
-    /// x1: index of a CPU, for a cell only its own; x2: an [`Exit`]. Results: x1 how many.
+    /// x1: index of a CPU, for a cell only its own CPUs; x2: an [`Exit`]. Result: x1 the number of exits.
     CpuExits = 0xC600_5211,
-    /// x1: index in the caller's list of doorbells. Makes the interrupt pending that it names.
+    /// x1: index in the caller's list of doorbells. Sets the doorbell's interrupt pending.
     Doorbell = 0xC600_5212,
-    /// The caller is alive: its watchdog begins anew.
+    /// Kicks the caller's watchdog.
     WatchdogKick = 0xC600_5213,
     /// Results: x1 [`REVISION`], x2 the caller's cell.
     Interface = 0xC600_5214,
 }
 
-/// What x0 is after a hypercall or the launch, as a signed 64-bit number.
+/// The outcome of a hypercall or of the launch in x0, as a signed 64-bit number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoPrimitive, TryFromPrimitive)]
 #[repr(i64)]
 pub enum Outcome {
-    /// Done.
+    /// Success.
     Success = 0,
-    /// No such function: the SMC calling convention's own number.
+    /// Unknown function; the number is that of the SMC calling convention.
     NotSupported = -1,
-    /// Not this caller's to do.
+    /// The caller may not make this call.
     NotPermitted = -2,
-    /// An argument is out of its range.
+    /// An argument is out of range.
     Invalid = -3,
-    /// Another CPU is at work on it; to be tried again.
+    /// Another CPU holds the lock; try again.
     Busy = -4,
-    /// No page for tables, or no number for a cell, is left.
+    /// No page for tables, or no cell number, is left.
     Exhausted = -5,
-    /// Not in the cell's present [`CellState`].
+    /// The call is invalid in the current [`CellState`].
     WrongState = -6,
     /// No cell has this number.
     NoSuchCell = -7,
-    /// A CPU did not come in time.
+    /// A CPU did not respond in time.
     TimedOut = -8,
-    /// The configuration is refused, for the reason in x1.
+    /// The configuration is refused; x1 has the reason.
     Refused = -9,
-    /// The image, the header or the configuration is of another [`REVISION`].
+    /// Image, header or configuration has another [`REVISION`].
     WrongRevision = -10,
-    /// A CPU of the cell is still running in the root.
+    /// A CPU of the cell still runs in the root.
     CpuInUse = -11,
-    /// This machine lacks something: GICv3, a translation regime, an address size.
+    /// The machine lacks a requirement: GICv3, a translation granule, an address size.
     Unsuitable = -12,
 }
 
-/// What a cell is in.
+/// The state of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoPrimitive, TryFromPrimitive)]
 #[repr(u32)]
 pub enum CellState {
     /// No cell has this number.
     Free = 0,
-    /// It has its parts, which were wiped, and runs nothing.
+    /// It has its resources, which were wiped, and does not run.
     Created = 1,
-    /// The root sees its loadable memory.
+    /// The root can access its loadable memory.
     Loadable = 2,
     /// Its CPUs run, or were turned off by the cell itself.
     Running = 3,
     /// It was stopped by the root, or stopped itself.
     Stopped = 4,
-    /// It did what it may not, or fell silent; a [`Failure`] says what.
+    /// It made a forbidden access, or its watchdog expired; a [`Failure`] has the reason.
     Failed = 5,
 }
 
-/// Why a cell no longer runs.
+/// The reason why a cell does not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoPrimitive, TryFromPrimitive)]
 #[repr(u32)]
 pub enum StopReason {
-    /// It runs, or never did.
+    /// It runs, or has never been started.
     None = 0,
-    /// The root stopped it.
+    /// Stopped by the root.
     ByRoot = 1,
     /// PSCI SYSTEM_OFF.
     SystemOff = 2,
     /// PSCI SYSTEM_RESET.
     SystemReset = 3,
-    /// Reading where it has no memory.
+    /// A read outside its memory.
     MemoryRead = 16,
-    /// Writing where it has no memory, or none to write.
+    /// A write outside its memory, or to memory that is not writable.
     MemoryWrite = 17,
-    /// Executing where it has no memory, or none to execute.
+    /// Execution outside its memory, or in memory that is not executable.
     MemoryExecute = 18,
-    /// Its own translation tables lie where it has no memory.
+    /// Its own translation tables are outside its memory.
     TranslationTable = 19,
-    /// A register of a device, or bits of it, of which it owns none.
+    /// Access to a shared device register of which it owns no bits.
     DeviceForbidden = 21,
-    /// A system register that it may not use.
+    /// Access to a forbidden system register.
     SystemRegister = 22,
-    /// Cache maintenance by set and way, which would reach other cells' lines.
+    /// Cache maintenance by set and way, which would affect other cells' lines.
     SetWay = 23,
     /// An external abort or SError.
     ExternalAbort = 24,
-    /// An exception of a class that has no handler.
+    /// An exception of a class without a handler.
     Unexpected = 25,
     /// Its watchdog was not kicked in time.
     Watchdog = 26,
-    /// A CPU of it could not be taken back in time.
+    /// One of its CPUs could not be parked in time.
     Unreachable = 27,
-    /// The hypervisor itself faulted on a CPU of it.
+    /// The hypervisor itself faulted on one of its CPUs.
     Hypervisor = 28,
 }
 
-/// What a CPU is in, as PSCI AFFINITY_INFO counts it.
+/// The power state of a CPU, with the numbers of PSCI AFFINITY_INFO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoPrimitive, TryFromPrimitive)]
 #[repr(u32)]
 pub enum CpuPower {
@@ -231,11 +232,11 @@ pub enum CpuPower {
     On = 0,
     /// It is parked in the hypervisor until it is turned on.
     Off = 1,
-    /// It was told to turn on and has not begun yet.
+    /// It is being turned on and does not run yet.
     OnPending = 2,
 }
 
-/// Why a CPU came from its cell into the hypervisor.
+/// The reason for an exit from a cell to the hypervisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoPrimitive, TryFromPrimitive)]
 #[repr(u32)]
 pub enum Exit {
@@ -243,7 +244,7 @@ pub enum Exit {
     Interrupt = 0,
     /// The management interrupt taken at EL2 (FIQ).
     Management = 1,
-    /// An abort because the cell's memory was taken away to get the CPU.
+    /// An abort because the cell's memory was unmapped to take the CPU.
     Zapped = 2,
     /// WFI or WFE.
     Wait = 3,
@@ -251,9 +252,9 @@ pub enum Exit {
     Hypercall = 4,
     /// A PSCI call.
     Psci = 5,
-    /// Another SMC that was allowed and forwarded.
+    /// Another SMC, forwarded to the firmware.
     SmcForwarded = 6,
-    /// Another SMC, answered with NOT_SUPPORTED.
+    /// Another SMC, returned with NOT_SUPPORTED.
     SmcRefused = 7,
     /// A write that sends software-generated interrupts.
     SoftwareInterrupt = 8,
@@ -279,7 +280,7 @@ pub enum Exit {
     Other = 18,
 }
 
-/// What the root may read of the hypervisor. Each field has one writer; all are single stores.
+/// The status pages, readable by the root. Each field has one writer and is written by single stores.
 #[derive(Debug, FromBytes, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct Status {
@@ -287,17 +288,17 @@ pub struct Status {
     pub magic: AtomicU64,
     /// [`REVISION`].
     pub revision: AtomicU32,
-    /// How many of `cpus` are meant.
+    /// Number of valid entries in `cpus`.
     pub cpu_count: AtomicU32,
-    /// Grows with each change of a cell's state: who waits for one looks here.
+    /// Increases with each change of a cell's state.
     pub changes: AtomicU64,
-    /// Failures ever recorded; number n lies in slot n % FAILURE_SLOTS, from 0.
+    /// Number of all failures; failure n is in slot n % FAILURE_SLOTS, from 0.
     pub failures: AtomicU64,
-    /// Bytes ever logged; number n lies at n % LOG_BYTES.
+    /// Number of all logged bytes; byte n is at n % LOG_BYTES.
     pub logged: AtomicU64,
-    /// Why the launch refused the system's configuration ([`crate::format::Refusal`]).
+    /// The reason why the launch refused the system's configuration ([`crate::format::Refusal`]).
     pub refusal: AtomicU64,
-    /// Which entry of its table that means, from 0.
+    /// The refused entry of its table, from 0.
     pub refused_entry: AtomicU64,
     /// 0.
     pub reserved: AtomicU64,
@@ -305,13 +306,13 @@ pub struct Status {
     pub cells: [CellStatus; MAXIMUM_CELLS],
     /// By the index in the header.
     pub cpus: [CpuStatus; MAXIMUM_CPUS],
-    /// The latest.
+    /// The latest failures.
     pub failure: [Failure; FAILURE_SLOTS],
     /// The hypervisor's messages, in lines.
     pub log: [AtomicU8; LOG_BYTES],
 }
 
-/// One cell.
+/// Status of one cell.
 #[derive(Debug, FromBytes, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct CellStatus {
@@ -319,44 +320,44 @@ pub struct CellStatus {
     pub state: AtomicU32,
     /// [`StopReason`].
     pub stop_reason: AtomicU32,
-    /// Its name, filled up with zeros.
+    /// Name, padded with zeros.
     pub name: [AtomicU64; 4],
-    /// Its CPUs, a bit for each index in the header.
+    /// CPUs, one bit per index in the header.
     pub cpus: AtomicU64,
-    /// How often it was started since it was created.
+    /// Number of starts since it was created.
     pub starts: AtomicU64,
-    /// One more than the number of its latest failure, 0 for none.
+    /// One more than the number of its latest failure; 0 for none.
     pub failure: AtomicU64,
     /// CNTPCT_EL0 of the latest change of its state.
     pub changed: AtomicU64,
-    /// CNTPCT_EL0 of the latest sign of life that its watchdog asks for.
+    /// CNTPCT_EL0 of the latest kick of its watchdog.
     pub kicked: AtomicU64,
-    /// The longest silence that its watchdog allows, in ticks of CNTPCT_EL0; 0 for no watchdog.
+    /// Timeout of its watchdog, in ticks of CNTPCT_EL0; 0 for no watchdog.
     pub silence: AtomicU64,
     /// 0.
     pub reserved: [AtomicU64; 5],
 }
 
-/// One CPU.
+/// Status of one CPU.
 #[derive(Debug, FromBytes, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct CpuStatus {
-    /// Its affinity, as in the header.
+    /// Affinity, as in the header.
     pub mpidr: AtomicU64,
-    /// The cell that has it.
+    /// The cell that owns it.
     pub cell: AtomicU32,
     /// [`CpuPower`].
     pub power: AtomicU32,
-    /// By [`Exit`]; from 0 each time another cell gets the CPU.
+    /// Exits by [`Exit`]; reset when the CPU changes its owner.
     pub exits: [AtomicU64; EXIT_SLOTS],
 }
 
-/// What a failing CPU was doing. Read `sequence`, the rest, and `sequence` again: only where both are
-/// the number that is looked for, plus one, is the record whole.
+/// State of a failing CPU. Read `sequence`, the rest, and `sequence` again: the record is consistent only
+/// if both are the number of the failure plus one.
 #[derive(Debug, FromBytes, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct Failure {
-    /// Its number plus one; 0 while it is written.
+    /// Number of the failure plus one; 0 while the record is written.
     pub sequence: AtomicU64,
     /// CNTPCT_EL0.
     pub time: AtomicU64,
@@ -372,7 +373,7 @@ pub struct Failure {
     pub syndrome: AtomicU64,
     /// FAR_EL2.
     pub virtual_address: AtomicU64,
-    /// The address that the cell meant, from HPFAR_EL2.
+    /// The accessed guest address, from HPFAR_EL2.
     pub guest_address: AtomicU64,
     /// ELR_EL2.
     pub program_counter: AtomicU64,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The header as the driver filled it: checked before anything of it is used.
+//! Checks of the header that the driver fills in.
 
 use core::ops::Range;
 
@@ -9,29 +9,29 @@ use crate::interface::{
     Header, MAGIC, MAXIMUM_CPUS, MEMORY_ALIGNMENT, Outcome, PAGE_BYTES, REVISION, STATUS_BYTES,
 };
 
-/// The longest wait for each other that is accepted.
+/// Maximum timeout of the rendezvous of all CPUs.
 const LONGEST_RENDEZVOUS_MICROSECONDS: u32 = 10_000_000;
 
-/// Where things are, physically.
+/// Physical layout of the hypervisor's memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     /// All of the hypervisor's memory.
     pub memory: Range<u64>,
-    /// What each CPU has, one after the other.
+    /// Memory of each CPU, consecutively.
     pub per_cpu: Range<u64>,
     /// The system's configuration.
     pub configuration: Range<u64>,
     /// The status pages.
     pub status: Range<u64>,
-    /// Pages for tables.
+    /// Pages for translation tables.
     pub pool: Range<u64>,
 }
 
 impl Header {
-    /// Where everything is; `loaded_at` is where the image finds itself.
+    /// Returns the layout; `loaded_at` is the address at which the image runs.
     ///
     /// # Errors
-    /// [`Outcome::WrongRevision`], or [`Outcome::Invalid`] for a place that is out of order.
+    /// [`Outcome::WrongRevision`], or [`Outcome::Invalid`] if the offsets are inconsistent.
     pub fn layout(&self, loaded_at: u64) -> Result<Layout, Outcome> {
         if self.magic != MAGIC || self.header_bytes as usize != size_of::<Self>() {
             return Err(Outcome::Invalid);
@@ -80,13 +80,13 @@ impl Header {
         })
     }
 
-    /// The affinities of the CPUs that enter.
+    /// Returns the affinities of the CPUs that enter.
     pub fn cpus(&self) -> &[u64] {
         &self.mpidrs[..(self.cpu_count as usize).min(MAXIMUM_CPUS)]
     }
 }
 
-/// The watchdog's longest silence in ticks of a counter of this frequency (CNTFRQ_EL0, in hertz).
+/// Returns the watchdog timeout in ticks of a counter of this frequency (CNTFRQ_EL0, in hertz).
 pub fn silence(configuration: &Configuration<'_>, frequency: u64) -> u64 {
     let milliseconds = u64::from(configuration.header.watchdog_milliseconds);
     milliseconds.saturating_mul(frequency) / 1000

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who sees which memory while cells come and go: what a cell gets, the root loses, and what goes
-//! back is for the root as it was. Only checked configurations come here.
+//! Moves memory between the root and cells: memory of a new cell is unmapped from the root, and memory
+//! of a destroyed cell is mapped for the root as before. All configurations are checked.
 //!
-//! All of these can run out of pages for tables. Then [`return_to_root`] of the same cell fixes the root:
-//! it needs no further page.
+//! These functions can run out of pages for tables. Calling [`return_to_root`] for the same cell then
+//! restores the root; it needs no further page.
 
 use crate::configuration::machine_checks::{Cells, live};
 use crate::configuration::{Configuration, overlap};
@@ -12,11 +12,11 @@ use crate::interface::PAGE_BYTES;
 use crate::registers::pages;
 use crate::stage2::{Exhausted, Stage2, TableMemory, attributes};
 
-/// Maps everything of the system's configuration for the root, and what a cell has for a cell. Not
-/// the interrupt controller and not pages of shared registers: these trap.
+/// Maps all regions of a configuration, for the root or for a cell. The interrupt controller and pages
+/// of shared registers stay unmapped, so that accesses to them trap.
 ///
 /// # Errors
-/// [`Exhausted`]; the tables are then to be released.
+/// [`Exhausted`]; the caller must release the tables then.
 pub fn map_regions(
     stage2: &mut Stage2,
     configuration: &Configuration<'_>,
@@ -28,8 +28,8 @@ pub fn map_regions(
     })
 }
 
-/// Takes from the root what a new cell gets. Of shared memory the root keeps what the configuration
-/// lets it.
+/// Unmaps the memory of a new cell from the root. The root keeps the rights to shared memory that the
+/// configuration grants.
 ///
 /// # Errors
 /// [`Exhausted`].
@@ -48,7 +48,7 @@ pub fn take_from_root(
     pages(cell.registers).try_for_each(|page| root.unmap(page, PAGE_BYTES, memory))
 }
 
-/// What the root may do with shared memory while a cell has it.
+/// Returns the root's rights to shared memory of a cell.
 fn rights_of_root(region: &MemoryRegion) -> Option<MemoryFlags> {
     let flags = region.flags();
     let mut rights = flags & MemoryFlags::DEVICE;
@@ -61,11 +61,11 @@ fn rights_of_root(region: &MemoryRegion) -> Option<MemoryFlags> {
     rights.contains(MemoryFlags::READ).then_some(rights)
 }
 
-/// Gives the root what a cell had and none of the `others` has: wiped before, where it is to be
-/// ([`crate::state::is_wiped`]), and with no CPU of the cell able to reach it.
+/// Maps for the root the memory of a destroyed cell that none of the `others` has. It must be wiped
+/// before ([`crate::state::is_wiped`]), and no CPU of the cell may still reach it.
 ///
 /// # Errors
-/// None where [`take_from_root`] came before; [`Exhausted`] is the tables' own answer.
+/// [`Exhausted`], which cannot occur after [`take_from_root`].
 pub fn return_to_root(
     cell: &Configuration<'_>,
     system: &Configuration<'_>,
@@ -82,14 +82,13 @@ pub fn return_to_root(
     Ok(())
 }
 
-/// All that the root cannot reach as before while a cell has it: start and size, physically.
+/// Returns the physical ranges (start, size) whose mapping for the root differs while the cell exists.
 fn ranges(cell: &Configuration<'_>) -> impl Iterator<Item = (u64, u64)> {
     let pages = pages(cell.registers).map(|page| (page, PAGE_BYTES));
     cell.memory.iter().map(MemoryRegion::physical_range).chain(pages)
 }
 
-/// Shows the root the loadable memory of a stopped cell, for the root to read and write, or hides it
-/// again.
+/// Maps the loadable memory of a stopped cell for the root, readable and writable, or unmaps it.
 ///
 /// # Errors
 /// [`Exhausted`].
@@ -112,7 +111,7 @@ pub fn show_loadable(
     Ok(())
 }
 
-/// What the system's configuration says of these addresses.
+/// Maps these addresses for the root as the system's configuration defines.
 fn restore_root_mapping(
     start: u64,
     bytes: u64,

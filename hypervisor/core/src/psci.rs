@@ -1,45 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The calls by which a cell manages its CPUs, PSCI 1.1 (Arm DEN 0022), and what becomes of any other
-//! SMC. Nothing is left without an answer: what is unknown or not allowed is NOT_SUPPORTED.
+//! Handles SMCs: PSCI 1.1 (Arm DEN 0022), by which a cell manages its CPUs, and forwarding to the
+//! firmware. Unknown and forbidden calls return NOT_SUPPORTED.
 
 use arm_psci::{ErrorCode, FunctionId as Id, MigrateInfoType};
 
 use crate::interface::{CpuPower, Status, StopReason};
 
-/// Of PSCI, as PSCI_VERSION answers.
+/// Result of PSCI_VERSION.
 const VERSION: u64 = 1 << 16 | 1;
-/// Of the SMC calling convention (Arm DEN 0028), as SMCCC_VERSION answers.
+/// Result of SMCCC_VERSION (Arm DEN 0028).
 const CONVENTION: u64 = 1 << 16 | 1;
 const CONVENTION_VERSION: u32 = 0x8000_0000;
 
-/// What the monitor has to do for an SMC.
+/// The action of the monitor for an SMC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PsciAction {
     /// Return this in x0.
     Value(u64),
-    /// Start a CPU, by its index in the header, whose power is now [`CpuPower::OnPending`]; return 0.
+    /// Start a CPU whose power state is now [`CpuPower::OnPending`]; return 0.
     TurnOn {
-        /// Which.
+        /// Index of the CPU in the header.
         cpu: usize,
-        /// Where it begins.
+        /// Entry address.
         entry: u64,
         /// Its x0.
         context: u64,
     },
-    /// Park this CPU; it does not return.
+    /// Park this CPU; the call does not return.
     TurnOff,
     /// Wait for an interrupt, as WFI does, and return 0.
     Wait,
-    /// Stop the cell; it does not return.
+    /// Stop the cell; the call does not return.
     Stop(StopReason),
-    /// Pass the call to the firmware, and what it says back.
+    /// Forward the call to the firmware and return its results.
     Forward,
 }
 
-/// Whose call it is.
+/// The caller of an SMC.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller<'a> {
-    /// The owners and the power of all CPUs.
+    /// Owners and power states of all CPUs.
     pub status: &'a Status,
     /// The number of the cell.
     pub cell: u32,
@@ -51,11 +51,11 @@ const fn error(code: ErrorCode) -> PsciAction {
 
 const SUCCESS: PsciAction = PsciAction::Value(0);
 
-/// Serves `smc #0` with x0 to x3 in `registers`. `executes` tells whether the cell may execute at an
-/// address, `forwards` whether the configuration allows a function.
+/// Decodes `smc #0` with x0 to x3 in `registers`. `executes` returns whether the cell may execute at an
+/// address, `forwards` whether the configuration permits a function.
 ///
-/// The functions are decoded here and not by `arm-psci`, whose decoder, for the sides of caller and
-/// firmware both, is larger than all of this; its numbers are used.
+/// Only the constants of `arm-psci` are used: its decoder covers both caller and firmware and is larger
+/// than this module.
 #[inline]
 pub fn handle_call(
     registers: &[u64; 4],
@@ -75,7 +75,7 @@ pub fn handle_call(
     }
 }
 
-/// What a function returns that says the same to everybody, at any time.
+/// Returns the result of a function whose result never changes, or `None` for other functions.
 #[inline]
 pub const fn constant_result(function: u32) -> Option<u64> {
     const PSCI_VERSION: u32 = Id::PsciVersion as u32;
@@ -87,12 +87,12 @@ pub const fn constant_result(function: u32) -> Option<u64> {
     }
 }
 
-/// Whether a function is in the range of PSCI, which is never the firmware's to answer.
+/// Returns whether a function is in the range of PSCI, which is never forwarded to the firmware.
 pub const fn is_psci(function: u32) -> bool {
     matches!(function & !0x4000_001f, 0x8400_0000)
 }
 
-/// Of which width a function's arguments are (Arm DEN 0028, 2.5: bit 30).
+/// Set if a function has 64-bit arguments (Arm DEN 0028, 2.5: bit 30).
 const WIDE: u32 = 1 << 30;
 
 const CPU_SUSPEND: u32 = Id::CpuSuspend32 as u32;
@@ -104,7 +104,7 @@ const SYSTEM_OFF: u32 = Id::SystemOff as u32;
 const SYSTEM_RESET: u32 = Id::SystemReset as u32;
 const FEATURES: u32 = Id::PsciFeatures as u32;
 
-/// Which are served, a bit for each number without its width: those that take an address have both.
+/// The supported functions, one bit per number without its width: those that take an address have both.
 const SUPPORTED_32: u32 = bit(Id::PsciVersion as u32)
     | bit(CPU_OFF)
     | bit(MIGRATE_INFO_TYPE)
@@ -118,7 +118,7 @@ const fn bit(function: u32) -> u32 {
     1 << (function & 0x1f)
 }
 
-/// Whether a function of PSCI is served.
+/// Returns whether a PSCI function is supported.
 const fn is_supported(function: u32) -> bool {
     let supported = if function & WIDE == 0 { SUPPORTED_32 } else { SUPPORTED_64 };
     supported & bit(function) != 0
@@ -150,18 +150,18 @@ fn power(
             }
         }
         CPU_OFF => PsciAction::TurnOff,
-        // Clusters have no power of their own here.
+        // Clusters have no power state of their own.
         AFFINITY_INFO => match caller.cpu(first) {
             Some(cpu) if second == 0 => {
                 PsciAction::Value(caller.status.cpus[cpu].power() as u32 as u64)
             }
             _ => error(ErrorCode::InvalidParameters),
         },
-        // A power down may become a standby (DEN 0022, 5.4.3): a core stays with its cell.
+        // A power down may be handled as a standby (DEN 0022, 5.4.3): the cell keeps the core.
         CPU_SUSPEND => PsciAction::Wait,
         SYSTEM_OFF => PsciAction::Stop(StopReason::SystemOff),
         SYSTEM_RESET => PsciAction::Stop(StopReason::SystemReset),
-        // PSCI_FEATURES: of itself and the above, and of SMCCC_VERSION (DEN 0022, 5.15).
+        // PSCI_FEATURES: itself, the functions above, and SMCCC_VERSION (DEN 0022, 5.15).
         _ => match first as u32 {
             CONVENTION_VERSION => SUCCESS,
             asked if is_psci(asked) && is_supported(asked) => SUCCESS,
@@ -171,7 +171,7 @@ fn power(
 }
 
 impl Caller<'_> {
-    /// The index of one of the caller's own CPUs, by its affinity.
+    /// Returns the index of one of the caller's own CPUs by its affinity.
     pub fn cpu(&self, mpidr: u64) -> Option<usize> {
         self.status.cpu(mpidr).filter(|cpu| self.status.cpus[*cpu].cell() == self.cell)
     }

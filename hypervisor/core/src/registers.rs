@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Device registers shared bit by bit: each page that holds one traps for everybody, and an access
-//! reaches only the caller's bits.
+//! Device registers shared bit by bit: each page that contains one traps for all cells, and an access
+//! affects only the caller's bits.
 //!
-//! A cell's registers are those of its configuration, which is sorted. The root has what is left, in
-//! [`RootRegisters`], made anew when a cell comes or goes.
+//! The registers of a cell are those of its configuration, in ascending order. The root has the remaining
+//! bits, in [`RootRegisters`], which are computed when a cell is created or destroyed.
 
 use spin::Mutex;
 
@@ -13,14 +13,14 @@ use crate::configuration::Configuration;
 use crate::format::{MAXIMUM_REGISTERS, RegisterFlags, RegisterGrant};
 use crate::interface::PAGE_BYTES;
 
-/// One lock for all registers of a page, so that read-modify-write loses nothing: some devices have
-/// one register at many addresses (a PL061's data at 256). It is held for two accesses to a device, by
-/// code that nothing interrupts and that waits for nothing inside.
+/// Locks for atomic read-modify-write, one for all registers of a page, because some devices have one
+/// register at many addresses (a PL061's data at 256). A lock is held for two accesses to a device, by
+/// code that is not interrupted and does not wait.
 #[derive(Debug)]
 pub struct Locks([Mutex<()>; 16]);
 
 impl Locks {
-    /// None is held.
+    /// Creates the locks, unlocked.
     pub const fn none() -> Self {
         Self([const { Mutex::new(()) }; 16])
     }
@@ -32,13 +32,13 @@ impl Locks {
 }
 
 impl RegisterGrant {
-    /// Its flags; bits without a meaning were refused.
+    /// Returns the flags; undefined bits were refused.
     pub const fn flags(&self) -> RegisterFlags {
         RegisterFlags::from_bits_truncate(self.flags)
     }
 }
 
-/// The register that begins at or last before `address`, and the one after it.
+/// Returns the last register at or before `address`, and the next one.
 #[inline]
 fn around(
     registers: &[RegisterGrant],
@@ -48,13 +48,13 @@ fn around(
     (registers.get(after.wrapping_sub(1)), registers.get(after))
 }
 
-/// An access of a cell that has these `registers`, its own bits of them: what it reads, 0 for a write.
-/// `None` where the page holds none. Bits that it does not own read as 0 and are not changed; a register
-/// of which it has none to read is not read at all.
+/// Makes an access for a cell with these `registers`. Returns the value read, or 0 for a write; `None` if
+/// the page contains no shared register. Bits that the cell does not own read as 0 and do not change; a
+/// register without readable bits is not read.
 ///
 /// # Errors
-/// [`Forbidden`]: it owns no bit there, the register has another width, or another CPU does not come
-/// back from it.
+/// [`Forbidden`] if the cell owns no bit there, the register has another width, or another CPU does not
+/// release the lock.
 #[inline(always)]
 pub fn access_shared(
     access: &Access,
@@ -102,7 +102,7 @@ fn dispatch(
     Ok(0)
 }
 
-/// What the root has of the registers that cells have bits of.
+/// The root's bits of the registers of which cells have bits.
 #[derive(Debug)]
 pub struct RootRegisters {
     left: [RegisterGrant; MAXIMUM_REGISTERS],
@@ -113,12 +113,12 @@ const NOTHING: RegisterGrant =
     RegisterGrant { address: 0, readable: 0, writable: 0, width: 0, flags: 0 };
 
 impl RootRegisters {
-    /// No cell has any.
+    /// Creates the set for a system without shared registers.
     pub const fn none() -> Self {
         Self { left: [NOTHING; MAXIMUM_REGISTERS], count: 0 }
     }
 
-    /// What is left by these cells, which were checked against each other.
+    /// Sets the bits that these cells leave to the root. The cells are checked against each other.
     pub fn set<'c, 'a: 'c>(&mut self, cells: impl Iterator<Item = &'c Configuration<'a>>) {
         self.count = 0;
         for register in cells.flat_map(|cell| cell.registers) {
@@ -128,14 +128,14 @@ impl RootRegisters {
 
     fn take(&mut self, taken: &RegisterGrant) {
         let shared = taken.flags().contains(RegisterFlags::SHARED_READ);
-        // Who owns a bit, for reading or writing, is the only one who sees it, unless it is shared.
+        // The owner of a bit, for reading or writing, is the only one who reads it, unless it is shared.
         let seen = if shared { taken.readable } else { 0 };
         let hidden = (taken.readable | taken.writable) & !seen;
-        // In ascending order, for `find`.
+        // In ascending order, for `around`.
         let index = self.left[..self.count].partition_point(|left| left.address < taken.address);
         let known = index < self.count && self.left[index].address == taken.address;
         if !known {
-            // Not more than fit: the check counted them.
+            // Cannot happen: machine_checks.rs limits their number.
             if self.count == self.left.len() {
                 return;
             }
@@ -151,11 +151,11 @@ impl RootRegisters {
         left.writable &= !taken.writable;
     }
 
-    /// An access of the root, as [`access_shared`]: other registers of a page that a cell has bits in are its
-    /// own.
+    /// Makes an access for the root, like [`access_shared`]. The root owns the other registers of a page
+    /// in which a cell has bits.
     ///
     /// # Errors
-    /// [`Forbidden`]: part of a register that is shared in another width.
+    /// [`Forbidden`] for a part of a register that is shared with another width.
     #[inline]
     pub fn access_shared(
         &self,
@@ -183,7 +183,7 @@ impl RootRegisters {
     }
 }
 
-/// The pages of a cell's shared registers, each once, in ascending order.
+/// Returns the pages of a cell's shared registers, each once, in ascending order.
 pub fn pages(registers: &[RegisterGrant]) -> impl Iterator<Item = u64> {
     let mut last = None;
     let pages = registers.iter().map(|register| register.address & !(PAGE_BYTES - 1));

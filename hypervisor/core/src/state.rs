@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What cells and CPUs are in, kept in the status pages, which are the hypervisor's to write and the
-//! root's to read: there is no second copy that could differ.
+//! States of cells and CPUs. They exist only in the status pages, which the hypervisor writes and the
+//! root reads.
 //!
-//! Every way of failing ends in [`Status::fail`]: the record, then the state, then the root is told.
+//! Every failure ends in [`Status::fail`]: it writes the record, then the state, then the root is notified.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
@@ -16,39 +16,40 @@ use crate::interface::{
     NO_CELL, Outcome, REVISION, STATUS_MAGIC, Status, StopReason,
 };
 
-/// What happens to a cell.
+/// An event in the life of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// The root made it.
+    /// The root creates it.
     Create,
-    /// The root wants to load it.
+    /// The root makes its memory loadable.
     Loadable,
     /// The root starts it.
     Start,
     /// The root stops it.
     Stop,
-    /// It stopped itself.
+    /// It stops itself.
     End(StopReason),
-    /// It did what it may not, or fell silent.
+    /// It makes a forbidden access, or its watchdog expires.
     Fail(StopReason),
-    /// The root takes everything back.
+    /// The root destroys it.
     Destroy,
 }
 
-/// The state after an event.
+/// Returns the state after an event.
 ///
 /// # Errors
-/// [`Outcome::WrongState`], where the event has no place; [`Outcome::NoSuchCell`] of a free number.
+/// [`Outcome::WrongState`] if the event is invalid in this state; [`Outcome::NoSuchCell`] for a free
+/// number.
 pub const fn next(state: CellState, event: Event) -> Result<CellState, Outcome> {
     use CellState::{Created, Failed, Free, Loadable, Running, Stopped};
     match (state, event) {
         (Free, Event::Create) => Ok(Created),
         (Free, _) => Err(Outcome::NoSuchCell),
         (Created | Loadable | Stopped | Failed, Event::Loadable) => Ok(Loadable),
-        // What was never loaded has nothing to run; what ran can run again.
+        // A cell must have been loaded once before it can start.
         (Loadable | Stopped | Failed, Event::Start) => Ok(Running),
         (Running, Event::Stop | Event::End(_)) => Ok(Stopped),
-        // Loadable memory is the cell's own again, and still what was loaded.
+        // The loadable memory keeps its contents.
         (Loadable, Event::Stop) => Ok(Stopped),
         (Created | Stopped | Failed, Event::Stop) => Ok(state),
         (Running, Event::Fail(_)) => Ok(Failed),
@@ -57,8 +58,8 @@ pub const fn next(state: CellState, event: Event) -> Result<CellState, Outcome> 
     }
 }
 
-/// Whether a region is zeroed when a cell gets it, and again when it goes back. What one of the `others`
-/// has too, because it is shared, is theirs as well, and a device is not memory.
+/// Returns whether a region is zeroed when a cell gets it, and again when it is returned: all regions
+/// except devices and memory that one of the `others` shares.
 pub fn is_wiped<'c, 'a: 'c>(
     region: &MemoryRegion,
     mut others: impl Iterator<Item = &'c Configuration<'a>>,
@@ -68,7 +69,7 @@ pub fn is_wiped<'c, 'a: 'c>(
         && !others.any(|cell| cell.memory.iter().any(same))
 }
 
-/// What a failing CPU was doing.
+/// The registers of a failing CPU.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Snapshot {
     /// ESR_EL2.
@@ -85,12 +86,11 @@ pub struct Snapshot {
     pub registers: [u64; 31],
 }
 
-/// For what several CPUs write: the ring of failures and the log. Held for some stores.
+/// Serialises writers of the ring of failures and of the log. Held for some stores.
 static WRITING: Mutex<()> = Mutex::new(());
 
 impl Status {
-    /// Everything at its beginning: no cell, the CPUs with these affinities in the root and on.
-    /// Before it the pages are zero.
+    /// Initialises the zeroed status pages: no cell, all CPUs with these affinities in the root.
     pub fn begin(&self, mpidrs: &[u64]) {
         for (cpu, mpidr) in self.cpus.iter().zip(mpidrs) {
             cpu.mpidr.store(*mpidr, Relaxed);
@@ -100,12 +100,12 @@ impl Status {
         self.magic.store(STATUS_MAGIC, Release);
     }
 
-    /// Whether the root is alone.
+    /// Returns whether no cell exists.
     pub fn has_no_cells(&self) -> bool {
         self.cells.iter().all(|cell| cell.state.load(SeqCst) == u32::from(CellState::Free))
     }
 
-    /// The index of a CPU, by its affinity.
+    /// Returns the index of a CPU by its affinity.
     pub fn cpu(&self, mpidr: u64) -> Option<usize> {
         let count = (self.cpu_count.load(Relaxed) as usize).min(MAXIMUM_CPUS);
         self.cpus[..count].iter().position(|cpu| cpu.mpidr.load(Relaxed) == mpidr)
@@ -115,10 +115,10 @@ impl Status {
         self.cells.get(cell as usize).ok_or(Outcome::NoSuchCell)
     }
 
-    /// Brings a cell into its next state, at `now` of CNTPCT_EL0. Of several CPUs that try, one does.
+    /// Moves a cell to its next state, at time `now` (CNTPCT_EL0). Of several CPUs that try, one succeeds.
     ///
     /// # Errors
-    /// As [`next`].
+    /// As for [`next`].
     pub fn advance(&self, cell: u32, event: Event, now: u64) -> Result<CellState, Outcome> {
         let cell = self.cell(cell)?;
         let after = |state| match CellState::try_from(state) {
@@ -142,12 +142,12 @@ impl Status {
             Event::Loadable => {}
         }
         cell.changed.store(now, Relaxed);
-        // Whoever sees the number grow sees all of the above.
+        // A reader that sees the new number also sees all of the above.
         self.changes.fetch_add(1, Release);
         Ok(reached)
     }
 
-    /// Names a cell that was created, and its CPUs (a bit for each index).
+    /// Sets name, CPUs (one bit per index) and watchdog timeout of a created cell.
     ///
     /// # Errors
     /// [`Outcome::NoSuchCell`].
@@ -167,10 +167,10 @@ impl Status {
         Ok(())
     }
 
-    /// A CPU of a cell did what it may not: records it, and fails the cell. Its CPUs are the
-    /// monitor's to park: this one at once, the others as when the root stops a cell.
+    /// Records a failure of a CPU and fails its cell. The monitor parks the cell's CPUs: this one at once,
+    /// the others as when the root stops a cell.
     ///
-    /// Returns whether this is what failed the cell, and not a further CPU of a cell that has failed.
+    /// Returns whether this failure changed the state, and not an earlier one.
     pub fn fail(
         &self,
         cell: u32,
@@ -199,7 +199,7 @@ impl Status {
         let number = self.failures.load(Relaxed);
         let slot = &self.failure[(number % FAILURE_SLOTS as u64) as usize];
         slot.sequence.store(0, Relaxed);
-        // A reader that saw any store below also sees that 0.
+        // A reader that sees any store below also sees this 0.
         core::sync::atomic::fence(Release);
         slot.time.store(now, Relaxed);
         slot.cell.store(cell, Relaxed);
@@ -218,14 +218,14 @@ impl Status {
         Some(number)
     }
 
-    /// The cell shows that it is alive.
+    /// Kicks the watchdog of a cell.
     pub fn kick(&self, cell: u32, now: u64) {
         if let Ok(cell) = self.cell(cell) {
             cell.kicked.store(now, Relaxed);
         }
     }
 
-    /// Whether a running cell has been silent for longer than its watchdog allows.
+    /// Returns whether the watchdog of a running cell has expired.
     pub fn is_overdue(&self, cell: u32, now: u64) -> bool {
         self.cell(cell).is_ok_and(|cell| {
             let silence = cell.silence.load(Relaxed);
@@ -235,7 +235,7 @@ impl Status {
         })
     }
 
-    /// Adds to the log; the oldest goes.
+    /// Appends to the log, overwriting the oldest bytes.
     #[inline(never)]
     pub fn log(&self, text: &[u8]) {
         let Some(_held) = lock_bounded(&WRITING) else { return };
@@ -257,46 +257,46 @@ impl CellStatus {
 }
 
 impl CpuStatus {
-    /// Counts an exit. Only the CPU itself does.
+    /// Counts an exit. Only the CPU itself may call it.
     #[inline]
     pub fn count(&self, exit: Exit) {
         let counter = &self.exits[exit as usize];
         counter.store(counter.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
-    /// All its exits.
+    /// Returns the number of all exits.
     pub fn all_exits(&self) -> u64 {
         self.exits.iter().fold(0, |sum, counter| sum.wrapping_add(counter.load(Relaxed)))
     }
 
-    /// The cell that has it.
+    /// Returns the cell that owns it.
     #[inline]
     pub fn cell(&self) -> u32 {
         self.cell.load(Acquire)
     }
 
-    /// Gives it, turned off, to a cell, whose exits are then counted from 0.
+    /// Assigns the CPU, turned off, to a cell, and resets the exit counters.
     pub fn give(&self, cell: u32) {
         self.exits.iter().for_each(|counter| counter.store(0, Relaxed));
         self.power.store(CpuPower::Off.into(), Relaxed);
         self.cell.store(cell, Release);
     }
 
-    /// What it is in. A number that is none of them is never stored.
+    /// Returns the power state. Invalid numbers are never stored.
     #[inline]
     pub fn power(&self) -> CpuPower {
         CpuPower::try_from(self.power.load(Acquire)).unwrap_or(CpuPower::Off)
     }
 
-    /// It is now on or off.
+    /// Sets the power state.
     pub fn set_power(&self, power: CpuPower) {
         self.power.store(power.into(), Release);
     }
 
-    /// From off to about to be on; one caller alone succeeds.
+    /// Changes the power state from off to pending; only one caller succeeds.
     ///
     /// # Errors
-    /// What it is in instead.
+    /// The current power state, if it is not off.
     pub fn begin_to_turn_on(&self) -> Result<(), CpuPower> {
         let (off, pending) = (CpuPower::Off.into(), CpuPower::OnPending.into());
         let exchanged = self.power.compare_exchange(off, pending, AcqRel, Acquire);

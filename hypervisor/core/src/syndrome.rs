@@ -1,61 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Why a CPU came to EL2: ESR_EL2, HPFAR_EL2 and FAR_EL2 taken apart (Arm ARM, D19.2.37 ESR_ELx and
-//! D19.2.66 HPFAR_EL2).
+//! Decodes exceptions taken to EL2: ESR_EL2, HPFAR_EL2 and FAR_EL2 (Arm ARM, D19.2.37 ESR_ELx and D19.2.66
+//! HPFAR_EL2).
 
 use crate::bus::{Access, Width};
 use crate::gic::ControlRegister;
 
-/// What ESR_EL2 says.
+/// A decoded ESR_EL2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trap {
     /// WFI or WFE.
     Wait,
-    /// HVC, whatever its immediate.
+    /// HVC with any immediate.
     Hypercall,
-    /// SMC, whatever its immediate: the convention has none but 0 (Arm DEN 0028, 2.4).
+    /// SMC with any immediate: the convention uses only 0 (Arm DEN 0028, 2.4).
     Smc,
     /// MSR, MRS or SYS.
     SystemRegister(SystemAccess),
-    /// Fetching an instruction.
+    /// An abort of an instruction fetch.
     InstructionAbort(Abort),
-    /// Reading or writing data.
+    /// An abort of a data access.
     DataAbort(DataAbort),
-    /// An exception class that nothing here makes happen.
+    /// Another exception class; none is expected.
     Unexpected(u8),
 }
 
-/// Why an abort.
+/// The cause of an abort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Abort {
-    /// Nothing is mapped there, or not for this.
+    /// The address is not mapped, or not for this kind of access.
     Translation,
-    /// The same, when the cell's own tables were read.
+    /// The same, while the cell's own tables were read.
     TableWalk,
-    /// The memory system answered with an error, or anything else.
+    /// An error of the memory system, or any other cause.
     External,
 }
 
 /// A data abort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DataAbort {
-    /// Why.
+    /// The cause.
     pub abort: Abort,
-    /// Whether it wrote.
+    /// Whether it was a write.
     pub write: bool,
     /// Whether it was cache maintenance or address translation, which transfer no data.
     pub maintenance: bool,
 }
 
-/// The register and the way of one load or store.
+/// One load or store of one register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transfer {
-    /// How much.
+    /// Size.
     pub width: Width,
-    /// The register, 31 for zero.
+    /// The register; 31 is the zero register.
     pub register: u8,
     /// Whether a load extends the sign.
     pub signed: bool,
-    /// Whether a load fills 64 bits; else the upper 32 become 0.
+    /// Whether a load writes 64 bits; otherwise the upper 32 become 0.
     pub wide: bool,
     /// Whether it is a store.
     pub write: bool,
@@ -64,45 +64,45 @@ pub struct Transfer {
 /// A system register, or a system instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SystemAccess {
-    /// Which.
+    /// The system register.
     pub register: SystemRegister,
-    /// The general register that it is read into or written from, 31 for zero.
+    /// The general register that it is read into or written from; 31 is the zero register.
     pub general: u8,
     /// Whether the cell reads.
     pub read: bool,
 }
 
-/// Those that are served.
+/// The system registers that are handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SystemRegister {
     /// ICC_SGI1R_EL1.
     SendGroup1,
     /// ICC_SGI0R_EL1 and ICC_ASGI1R_EL1: nothing is sent.
     SendOther,
-    /// Of the CPU interface.
+    /// A register of the CPU interface.
     Control(ControlRegister),
     /// DC ISW, CSW, CISW.
     SetWay,
-    /// Any other, by the bits of the syndrome that name it.
+    /// Any other, with the bits of the syndrome that encode it.
     Unknown(u32),
 }
 
-/// The class of SMC.
+/// Exception class of SMC.
 pub const SMC: u8 = 0x17;
-/// The class of MSR, MRS and SYS.
+/// Exception class of MSR, MRS and SYS.
 pub const SYSTEM: u8 = 0x18;
-/// The class of an instruction abort of a lower level.
+/// Exception class of an instruction abort of a lower exception level.
 const INSTRUCTION_ABORT: u8 = 0x20;
-/// The class of a data abort of a lower level.
+/// Exception class of a data abort of a lower exception level.
 pub const DATA_ABORT: u8 = 0x24;
 
-/// The exception class of ESR_EL2.
+/// Returns the exception class of ESR_EL2.
 #[inline]
 pub const fn class(esr: u64) -> u8 {
     (esr >> 26) as u8 & 0x3f
 }
 
-/// ESR_EL2, of an exception from EL1 or EL0.
+/// Decodes ESR_EL2 of an exception from EL1 or EL0.
 #[inline]
 pub const fn trap(esr: u64) -> Trap {
     match class(esr) {
@@ -116,30 +116,29 @@ pub const fn trap(esr: u64) -> Trap {
     }
 }
 
-/// The address that the cell meant, of an abort of stage 2: its page is in HPFAR_EL2, the rest in
-/// FAR_EL2.
+/// Returns the guest address of a stage-2 abort: its page is in HPFAR_EL2, the rest in FAR_EL2.
 #[inline]
 pub const fn guest_address(hpfar: u64, far: u64) -> u64 {
     // FIPA, bits 43 to 4, has bits 51 to 12 of the address.
     (hpfar >> 4 & 0xff_ffff_ffff) << 12 | far & 0xfff
 }
 
-/// Whether a page is there, but not for this. Such an abort is never a moment of changing tables, and
+/// Returns whether an abort is a permission fault. Such an abort never results from a table update, and
 /// HPFAR_EL2 does not hold its address (D19.2.66), unless the cell's own tables were read (S1PTW).
 pub const fn is_permission_fault(esr: u64) -> bool {
     matches!(class(esr), INSTRUCTION_ABORT | DATA_ABORT) && esr & (1 << 7 | 0x3c) == 0x0c
 }
 
-/// Whether a data abort is one load or store of one register (ISV is 1, CM and S1PTW are 0) where stage
-/// 2 has no page (a translation fault of any level): what can be an access to a register that is
-/// served. After a permission fault HPFAR_EL2 need not hold the address.
+/// Returns whether a data abort is one load or store of one register (ISV is 1, CM and S1PTW are 0) to an
+/// unmapped page (a translation fault of any level): only these can be emulated register accesses. After
+/// a permission fault HPFAR_EL2 need not hold the address.
 #[inline]
 pub const fn is_transfer(esr: u64) -> bool {
     const DECODED: u64 = 1 << 24;
     esr & (DECODED | 1 << 8 | 1 << 7 | 0x3c) == DECODED | 0x04
 }
 
-/// ESR_EL2 of an access for which [`is_transfer`] holds.
+/// Decodes ESR_EL2 of an access for which [`is_transfer`] is true.
 #[inline]
 pub const fn transfer(esr: u64) -> Transfer {
     Transfer {
@@ -163,7 +162,7 @@ const fn is_write(esr: u64) -> bool {
 const fn abort(esr: u64) -> Abort {
     let while_walking = esr >> 7 & 1 != 0; // S1PTW
     match esr & 0x3f {
-        // Translation, access flag and permission faults of any level, the address size ones.
+        // Address size, translation, access flag and permission faults of any level.
         0x00..=0x0f if while_walking => Abort::TableWalk,
         0x00..=0x0f => Abort::Translation,
         _ => Abort::External,
@@ -175,8 +174,8 @@ const fn data(esr: u64) -> DataAbort {
 }
 
 impl Transfer {
-    /// The access, where this is one that a device can be asked for: aligned, and a device's page
-    /// lies where the cell sees it. `value` is the register's, for a store.
+    /// Returns the device access, or `None` if it is unaligned. `value` is that of the register, for a
+    /// store.
     #[inline]
     pub const fn access(&self, address: u64, value: u64) -> Option<Access> {
         if address.trailing_zeros() < self.width as u32 {
@@ -186,7 +185,7 @@ impl Transfer {
         Some(Access { address, width: self.width, write })
     }
 
-    /// What a load of `value`, which has no more bits than the width, puts into the register.
+    /// Returns the register's new value after a load of `value`, which has no bits beyond the width.
     #[inline]
     pub const fn loaded(&self, value: u64) -> u64 {
         if !self.signed {
@@ -198,12 +197,12 @@ impl Transfer {
     }
 }
 
-/// Op0, Op2, Op1, CRn and CRm at their places in the syndrome.
+/// Encodes Op0, Op2, Op1, CRn and CRm as in the syndrome.
 const fn named(op0: u32, op1: u32, crn: u32, crm: u32, op2: u32) -> u32 {
     op0 << 20 | op2 << 17 | op1 << 14 | crn << 10 | crm << 1
 }
 
-/// ESR_EL2 of a trapped MSR, MRS or SYS.
+/// Decodes ESR_EL2 of a trapped MSR, MRS or SYS.
 #[inline]
 pub const fn system(iss: u32) -> SystemAccess {
     const PMR: u32 = named(3, 0, 4, 6, 0);

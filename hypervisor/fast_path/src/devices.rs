@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Real registers of devices, and what all CPUs need to share some bit by bit.
+//! Physical device registers, and the state that all CPUs use for registers shared bit by bit.
 
 use rampart_hypervisor_core::bus::{Bus, Width};
 use rampart_hypervisor_core::registers::{Locks, RootRegisters};
 use spin::Mutex;
 
-/// So that a read-modify-write of a shared register loses nothing.
+/// Locks for the read-modify-write of shared registers.
 pub static REGISTER_LOCKS: Locks = Locks::none();
-/// What cells have left the root of shared registers.
+/// The root's bits of shared registers.
 pub static ROOT_REGISTERS: Mutex<RootRegisters> = Mutex::new(RootRegisters::none());
 
-/// Registers of devices, which the monitor has mapped as such.
+/// Device registers, which the monitor has mapped as device memory.
 #[derive(Debug, Clone, Copy)]
 pub struct Devices;
 
 impl Bus for Devices {
     #[inline]
     fn read(&self, address: u64, width: Width) -> u64 {
-        // SAFETY: only addresses of devices come here, and devices are mapped (the monitor's
-        // `memory.rs`); reading one changes nothing of the program's.
+        // SAFETY: only addresses of devices are passed, and devices are mapped (the monitor's
+        // `stage1.rs`); reading one changes no memory of the program.
         unsafe {
             match width {
                 Width::Byte => (address as *const u8).read_volatile().into(),
@@ -31,7 +31,7 @@ impl Bus for Devices {
 
     #[inline]
     fn write(&self, address: u64, width: Width, value: u64) {
-        // SAFETY: as above; who calls has checked that its owner may change the register.
+        // SAFETY: as above; the caller has checked that the owner may change the register.
         unsafe {
             match width {
                 Width::Byte => (address as *mut u8).write_volatile(value as u8),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An exit, served at once or left to the monitor.
+//! Handles an exit on the fast path, or leaves it to the monitor.
 
 use core::cell::UnsafeCell;
 use core::ops::Range;
@@ -23,80 +23,80 @@ use crate::devices::{Devices, REGISTER_LOCKS, ROOT_REGISTERS};
 use crate::registers::Registers;
 use crate::{instruction, read_register, write_register};
 
-/// Whose CPU this is, and what is needed to serve its exits.
+/// The cell that owns a CPU, and the data for handling its exits.
 #[derive(Debug)]
 pub struct Owner {
-    /// All CPUs and cells.
+    /// The status pages.
     pub status: &'static Status,
-    /// Of this CPU.
+    /// The status of this CPU, with its exit counters.
     pub counts: &'static CpuStatus,
     /// The number of the cell.
     pub cell: u32,
-    /// The cell's.
+    /// The configuration of the cell.
     pub configuration: &'static Configuration<'static>,
-    /// The shared interrupts that it has.
+    /// The shared interrupts of the cell.
     pub interrupts: &'static SpiSet,
-    /// The private ones.
+    /// The private interrupts of the cell.
     pub private: PrivateMask,
     /// GICD.
     pub distributor: u64,
     /// GICR of this CPU.
     pub redistributor: u64,
-    /// Where all of GICR is.
+    /// The range of all GICR frames.
     pub all_redistributors: Range<u64>,
     /// GICR of each CPU, by its index.
     pub redistributors: &'static [u64],
-    /// Of each GICR, in bytes.
+    /// Size of the frames of one CPU, in bytes.
     pub redistributor_bytes: u64,
     /// The affinity of each CPU, by its index.
     pub affinities: &'static [u64],
-    /// This CPU's.
+    /// The affinity of this CPU.
     pub affinity: u64,
-    /// The least that ICC_PMR_EL1 may be.
+    /// The minimum of ICC_PMR_EL1.
     pub lowest_mask: u8,
 }
 
-/// What a CPU has for its exits.
+/// The per-CPU state for exits.
 #[derive(Debug)]
 #[repr(C)]
 pub struct ExitState {
-    /// What the CPU is to do, by the monitor's numbers, of which [`PARK`] is one.
+    /// The pending order for the CPU: [`PARK`], or another number of the monitor.
     pub order: AtomicU32,
     owner: UnsafeCell<Option<Owner>>,
 }
 
-// SAFETY: `owner` is used by its own CPU alone.
+// SAFETY: `owner` is used only by its own CPU.
 unsafe impl Sync for ExitState {}
 
 impl ExitState {
-    /// Says whose the CPU is from now on; while it is nobody's, all exits are the monitor's.
+    /// Sets the owner of the CPU. With `None` the monitor handles all exits.
     ///
     /// # Safety
-    /// Only the CPU that this belongs to may call it, before it returns to a guest.
+    /// Only the CPU that this state belongs to may call it, before it returns to a guest.
     pub unsafe fn set_owner(&self, owner: Option<Owner>) {
-        // SAFETY: see above; nothing refers to the last owner between two exits.
+        // SAFETY: see above; no reference to the last owner exists between two exits.
         unsafe { *self.owner.get() = owner };
     }
 }
 
-/// The order to leave what the CPU runs: every exit is the monitor's then.
+/// The order to park: the monitor handles every exit then.
 pub const PARK: u32 = 1;
 
-/// The exit was served, and the guest goes on. The registers that a call keeps are as they were.
+/// The exit was handled and the guest continues. The callee-saved registers are unchanged.
 pub const HANDLED: u32 = 0;
-/// The same, and one of the registers that a call keeps has a new value.
+/// The exit was handled and a callee-saved register was changed.
 pub const HANDLED_CALLEE_SAVED: u32 = u32::MAX - 1;
-/// The exit is the monitor's to serve.
+/// The exit was not handled; the monitor handles it.
 pub const NOT_HANDLED: u32 = u32::MAX;
 
-/// Called by `vectors.s` for a synchronous exception from a guest: [`HANDLED`], [`HANDLED_CALLEE_SAVED`],
-/// [`NOT_HANDLED`], or the [`StopReason`] for which the cell fails.
+/// Called by `vectors.s` for a synchronous exception from a guest. Returns [`HANDLED`],
+/// [`HANDLED_CALLEE_SAVED`], [`NOT_HANDLED`], or the [`StopReason`] with which the cell fails.
 #[unsafe(no_mangle)]
 extern "C" fn handle_exit_fast(registers: &mut Registers, exit_state: &ExitState) -> u32 {
     if exit_state.order.load(Acquire) == PARK {
         return NOT_HANDLED;
     }
-    // SAFETY: nobody but this CPU uses it.
+    // SAFETY: only this CPU uses it.
     let Some(owner) = (unsafe { &*exit_state.owner.get() }) else {
         return NOT_HANDLED;
     };
@@ -116,14 +116,14 @@ extern "C" fn handle_exit_fast(registers: &mut Registers, exit_state: &ExitState
     }
 }
 
-/// The instruction that exit_state is done.
+/// Skips the instruction that trapped.
 fn advance() -> u32 {
     write_register!("elr_el2", read_register!("elr_el2") + 4);
     HANDLED
 }
 
-// Below, each kind of access is a function that is entered by a jump, so that it saves and restores no
-// more registers than it needs itself.
+// Below, each kind of access is a function of its own, entered by a tail call, so that it saves and
+// restores only the registers that it needs.
 
 fn data_abort(owner: &Owner, registers: &mut Registers, syndrome: u64) -> u32 {
     let address = guest_address(read_register!("hpfar_el2"), read_register!("far_el2"));
@@ -143,7 +143,7 @@ fn data_abort(owner: &Owner, registers: &mut Registers, syndrome: u64) -> u32 {
     }
 }
 
-/// To another CPU's redistributor, whosever it is, or to a shared register.
+/// Handles an access to another CPU's redistributor or to a shared register.
 #[inline(always)]
 fn elsewhere(owner: &Owner, registers: &mut Registers, syndrome: u64, address: u64) -> u32 {
     if owner.all_redistributors.contains(&address) {
@@ -170,7 +170,7 @@ fn to_another_redistributor(
     to_redistributor(owner, registers, syndrome, address, offset, own)
 }
 
-/// The access that the instruction means, if it is one that a device can be asked for.
+/// Decodes the access. Returns `None` if it is unaligned.
 #[inline(always)]
 fn decode(registers: &Registers, syndrome: u64, address: u64) -> Option<(Transfer, Access)> {
     let transfer = transfer(syndrome);
@@ -178,7 +178,7 @@ fn decode(registers: &Registers, syndrome: u64, address: u64) -> Option<(Transfe
     Some((transfer, transfer.access(address, value)?))
 }
 
-/// The access is done, and read this.
+/// Completes an access that read `value`.
 #[inline(always)]
 fn finish(registers: &mut Registers, transfer: Transfer, value: u64) -> u32 {
     if transfer.write {
@@ -187,12 +187,12 @@ fn finish(registers: &mut Registers, transfer: Transfer, value: u64) -> u32 {
     load(registers, transfer.register, transfer.loaded(value))
 }
 
-/// The instruction is done, and this register has a new value.
+/// Writes a register and skips the instruction.
 #[inline(always)]
 fn load(registers: &mut Registers, register: u8, value: u64) -> u32 {
     registers.set(register, value);
     let done = advance();
-    // Those that a call keeps (AAPCS64, 6.1.1).
+    // Callee-saved registers (AAPCS64, 6.1.1).
     if (19..30).contains(&register) { HANDLED_CALLEE_SAVED } else { done }
 }
 
@@ -214,7 +214,7 @@ fn to_route(owner: &Owner, registers: &mut Registers, syndrome: u64, address: u6
     };
     owner.counts.count(Exit::Distributor);
     let offset = address - owner.distributor;
-    // Mostly it is this CPU.
+    // The target is usually this CPU.
     let caller = Caller { status: owner.status, cell: owner.cell };
     let is_own = |affinity| affinity == owner.affinity || caller.cpu(affinity).is_some();
     let value = route(offset, &access, owner.interrupts, is_own, &Devices);
@@ -259,7 +259,7 @@ fn to_shared_of_root(owner: &Owner, registers: &mut Registers, syndrome: u64, ad
     let Some((transfer, access)) = decode(registers, syndrome, address) else {
         return NOT_HANDLED;
     };
-    // It is held while cells come and go: the root tries again.
+    // It is held while cells are created or destroyed: the root retries.
     let Some(left) = ROOT_REGISTERS.try_lock() else {
         return HANDLED;
     };
@@ -267,7 +267,7 @@ fn to_shared_of_root(owner: &Owner, registers: &mut Registers, syndrome: u64, ad
         return NOT_HANDLED;
     };
     owner.counts.count(Exit::DeviceBits);
-    // What is forbidden is an external abort for the root, as other places that it does not have.
+    // The monitor injects an external abort into the root for a forbidden access.
     result.map_or(NOT_HANDLED, |value| finish(registers, transfer, value))
 }
 
@@ -300,14 +300,14 @@ fn system_register(owner: &Owner, registers: &mut Registers, syndrome: u32) -> u
     advance()
 }
 
-/// ICC_SGI1R_EL1, to the cell's own CPUs. Those of the root are whom no cell has.
+/// Sends an SGI (ICC_SGI1R_EL1) to the cell's own CPUs. Those of the root are the CPUs without a cell.
 #[inline(never)]
 fn send_inside(owner: &Owner, value: u64) -> u32 {
     let all = owner.affinities.iter().zip(&owner.status.cpus);
     let own = all.filter(|(_, cpu)| cpu.cell() == owner.cell);
     let own = own.map(|(affinity, _)| *affinity);
     send_sgi(value, owner.affinity, own, owner.private, |value| {
-        // What the sender wrote before is seen by the receiver (IHI 0069, 12.1.6).
+        // The receiver must see the sender's earlier writes (IHI 0069, 12.1.6).
         instruction!("dsb ish");
         write_register!("s3_0_c12_c11_5", value);
         instruction!("isb");
@@ -315,8 +315,8 @@ fn send_inside(owner: &Owner, value: u64) -> u32 {
     advance()
 }
 
-/// ICC_PMR_EL1, ICC_CTLR_EL1, ICC_RPR_EL1; ICC_DIR_EL1 cannot be read, and those of group 0 are the
-/// firmware's or ours.
+/// Reads ICC_PMR_EL1, ICC_CTLR_EL1 or ICC_RPR_EL1. ICC_DIR_EL1 is write-only, and the registers of group 0
+/// belong to the firmware or the hypervisor.
 fn read_control(register: ControlRegister) -> u64 {
     match register {
         ControlRegister::PriorityMask => read_register!("s3_0_c4_c6_0"),

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is served at each exit: registers of the interrupt controller, of devices that are shared bit
-//! by bit, and of the CPU interface. The monitor calls it first; what it leaves takes the longer way
-//! through the monitor. It is a crate of its own because it is compiled for speed and the monitor, of
-//! which most runs once or when something fails, for size.
+//! The fast path for exits: registers of the interrupt controller, of the CPU interface, and of devices
+//! that are shared bit by bit. The exception vectors call it first; the monitor handles other exits. It is
+//! a crate of its own because it is compiled for speed, and the monitor, of which most runs once or after
+//! a failure, for size.
 //!
-//! **Invariants:** nothing here waits without a limit, fails a cell or looks at what one CPU at a time
-//! may change; it decides nothing itself (`rampart-hypervisor-core` does).
+//! **Invariants:** nothing here waits without a limit, fails a cell or uses data that needs the manager's
+//! lock; the decisions are in `rampart-hypervisor-core`.
 #![cfg(target_os = "none")]
 #![no_std]
 

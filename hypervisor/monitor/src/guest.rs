@@ -212,7 +212,7 @@ pub(crate) fn set_start_state(registers: &mut Registers, entry: u64, argument: u
     write_register!("spsr_el2", AT_START);
 }
 
-/// The instruction that exit_state is done.
+/// Skips the instruction that trapped.
 pub(crate) fn advance() {
     write_register!("elr_el2", read_register!("elr_el2") + 4);
 }

@@ -17,16 +17,16 @@ pub(crate) mod hypervisor_control {
     pub(crate) const IRQ: u64 = 1 << 4;
     /// AMO: physical SErrors come to EL2.
     pub(crate) const SERROR: u64 = 1 << 5;
-    /// TWI: a WFI that would sleep is exit_state.
+    /// TWI: a WFI that would sleep is trapped.
     pub(crate) const TRAP_WAIT: u64 = 1 << 13;
     /// TID3 to TID0 stay clear: what the CPU is may be read.
-    /// TSC: SMC of EL1 is exit_state.
+    /// TSC: SMC of EL1 is trapped.
     pub(crate) const TRAP_SMC: u64 = 1 << 19;
     /// TIDCP: the implementation's own registers are exit_state.
     pub(crate) const TRAP_IMPLEMENTATION: u64 = 1 << 20;
-    /// TACR: the auxiliary control register is exit_state.
+    /// TACR: the auxiliary control register is trapped.
     pub(crate) const TRAP_AUXILIARY: u64 = 1 << 21;
-    /// TSW: cache maintenance by set and way is exit_state.
+    /// TSW: cache maintenance by set and way is trapped.
     pub(crate) const TRAP_SET_WAY: u64 = 1 << 22;
     /// TGE.
     pub(crate) const GENERAL_EXCEPTIONS: u64 = 1 << 27;
@@ -34,7 +34,7 @@ pub(crate) mod hypervisor_control {
     pub(crate) const AARCH64: u64 = 1 << 31;
     /// E2H.
     pub(crate) const HOST: u64 = 1 << 34;
-    /// APK and API: pointer authentication is not exit_state.
+    /// APK and API: pointer authentication is not trapped.
     pub(crate) const POINTER_AUTHENTICATION: u64 = 3 << 40;
 }
 
@@ -54,7 +54,7 @@ pub(crate) const ADDRESS_BITS: u64 = 39;
 pub(crate) const TRANSLATION_CONTROL: u64 =
     1 << 31 | 1 << 23 | 3 << 12 | 1 << 10 | 1 << 8 | (64 - ADDRESS_BITS);
 
-/// ICH_HCR_EL2.TC (IHI 0069 12.4.7): what is common to both groups of interrupts is exit_state.
+/// ICH_HCR_EL2.TC (IHI 0069 12.4.7): what is common to both groups of interrupts is trapped.
 pub(crate) const TRAP_COMMON: u64 = 1 << 10;
 /// TALL0: the registers of group 0 trap. With two security states they would end in the firmware, at
 /// EL3, which may stop the machine for it (SCR_EL3.FIQ).

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a configuration must fulfil by itself, whatever the machine.
+//! Checks of a configuration that need no knowledge of the machine.
 
 use super::refused::ensure;
 use super::{Configuration, Kind, Refused};
@@ -100,7 +100,7 @@ fn region_alone(region: &MemoryRegion, kind: Kind, index: usize) -> Result<(), R
         || (has(MemoryFlags::SHARED) && has(MemoryFlags::LOADABLE))
         || (flags.intersects(root_access) && !has(MemoryFlags::SHARED))
         || (has(MemoryFlags::ROOT_WRITE) && has(MemoryFlags::WRITE))
-        // What is loaded is the cell's own, and what is the root's own needs no loading.
+        // Regions of the root are neither loaded nor shared, and are identity-mapped.
         || (kind == Kind::System
             && (flags.intersects(root_access | MemoryFlags::LOADABLE | MemoryFlags::SHARED)
                 || region.guest != region.physical));
@@ -135,7 +135,7 @@ fn interrupts(configuration: &Configuration<'_>) -> Result<(), Refused> {
 
 fn registers(configuration: &Configuration<'_>, kind: Kind) -> Result<(), Refused> {
     let registers = configuration.registers;
-    // The root has all bits that no cell has; there is nothing to say.
+    // The root implicitly has all bits that no cell has.
     let right = kind == Kind::Cell || registers.is_empty();
     ensure(right, Refused::of(Refusal::TooManyEntries))?;
     let mut end = 0;
@@ -167,7 +167,7 @@ fn has_shape(register: &RegisterGrant) -> bool {
 
 fn calls(configuration: &Configuration<'_>) -> Result<(), Refused> {
     for (index, range) in configuration.smcs.iter().enumerate() {
-        // Of both calling widths (Arm DEN 0022, 5.1): PSCI is served here and never forwarded.
+        // PSCI of both calling widths (Arm DEN 0022, 5.1) is handled here and never forwarded.
         let psci = |start: u32| range.first <= start + 0x1f && start <= range.last;
         let right = range.first <= range.last && !psci(0x8400_0000) && !psci(0xC400_0000);
         ensure(right, Refused::at(Refusal::SmcRange, index))?;
@@ -184,7 +184,7 @@ const fn is_spi(number: u32) -> bool {
     FIRST_SPI <= number && number <= LAST_SPI
 }
 
-/// Whether two ranges (start, bytes) have an address in common.
+/// Returns whether two ranges (start, bytes) overlap.
 pub(crate) const fn overlap(one: (u64, u64), other: (u64, u64)) -> bool {
     one.0 < other.0.saturating_add(other.1) && other.0 < one.0.saturating_add(one.1)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What only the programs of the root and tests need, with the standard library: writing configurations,
-//! naming them, and laying out the hypervisor's memory.
+//! For programs of the root and tests, with the standard library: writes configurations, reads their
+//! names, and computes the layout of the hypervisor's memory.
 
 use std::vec::Vec;
 
@@ -13,20 +13,20 @@ use crate::format::{
 };
 use crate::interface::{Header, PAGE_BYTES, REVISION};
 
-/// A configuration to be written.
+/// A configuration to write.
 #[derive(Debug, Clone, Default)]
 pub struct Blob {
-    /// Its name; more than fits is cut off.
+    /// Name, truncated to [`NAME_BYTES`].
     pub name: std::string::String,
-    /// Where the first CPU begins.
+    /// Guest address at which the first CPU starts.
     pub entry: u64,
-    /// Its x0.
+    /// x0 of the first CPU.
     pub argument: u64,
-    /// 0 for none.
+    /// Timeout of the watchdog; 0 for none.
     pub watchdog_milliseconds: u32,
-    /// Only for the system.
+    /// Only for the system's configuration.
     pub platform: Option<Platform>,
-    /// Affinities.
+    /// Affinities of the CPUs.
     pub cpus: Vec<u64>,
     /// Memory and devices.
     pub memory: Vec<MemoryRegion>,
@@ -36,12 +36,12 @@ pub struct Blob {
     pub registers: Vec<RegisterGrant>,
     /// Forwarded SMC functions.
     pub smcs: Vec<SmcGrant>,
-    /// Neighbours' bells.
+    /// Doorbells of other cells.
     pub doorbells: Vec<Doorbell>,
 }
 
 impl Blob {
-    /// The bytes, unchecked.
+    /// Returns the bytes of the blob, unchecked.
     pub fn bytes(&self) -> Vec<u8> {
         let mut header = BlobHeader::new_zeroed();
         header.magic = if self.platform.is_some() { SYSTEM_MAGIC } else { CELL_MAGIC };
@@ -72,14 +72,14 @@ impl Blob {
         bytes
     }
 
-    /// The bytes, if the hypervisor would read them.
+    /// Returns the bytes of the blob after the checks that need no knowledge of the machine.
     ///
     /// # Errors
-    /// What it would refuse by the configuration alone.
+    /// The first check that fails.
     pub fn checked(&self) -> Result<Vec<u8>, Refused> {
         let bytes = self.bytes();
         let kind = if self.platform.is_some() { Kind::System } else { Kind::Cell };
-        // A copy of whole words, because entries must be aligned.
+        // Copied to u64 words, because entries must be aligned.
         let mut words = std::vec![0_u64; bytes.len().div_ceil(8)];
         words.as_mut_bytes()[..bytes.len()].copy_from_slice(&bytes);
         Configuration::read(&words.as_bytes()[..bytes.len()], kind)?;
@@ -88,18 +88,18 @@ impl Blob {
 }
 
 impl<'a> Configuration<'a> {
-    /// The name, without what it is filled up with.
+    /// Returns the name without its padding.
     pub fn name(&self) -> &'a str {
         let end = self.header.name.iter().position(|byte| *byte == 0);
         let name = &self.header.name[..end.unwrap_or(self.header.name.len())];
-        // Only letters, digits and marks of ASCII passed the check.
+        // Only ASCII passes the check.
         core::str::from_utf8(name).unwrap_or_default()
     }
 }
 
 impl Header {
-    /// Fills in where everything is, in the order of the memory. `configuration_bytes` and
-    /// `cpu_count` are known by then.
+    /// Computes the offsets of configuration and status pages. `configuration_bytes` and `cpu_count`
+    /// must be set.
     pub fn arrange(&mut self) {
         let after = self.core_bytes + self.per_cpu_bytes * u64::from(self.cpu_count);
         self.configuration = after;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a configuration must fulfil in this machine and beside the cells that are there.
+//! Checks of a configuration against this machine and the existing cells.
 
 use core::ops::Range;
 
@@ -11,28 +11,28 @@ use crate::format::{
 use crate::gic::DISTRIBUTOR_BYTES;
 use crate::interface::{MAXIMUM_CELLS, PAGE_BYTES, ROOT};
 
-/// What the launch found.
+/// The properties of the machine, read at the launch.
 #[derive(Debug, Clone)]
 pub struct Machine<'a> {
-    /// The hypervisor's own memory, physically.
+    /// Physical range of the hypervisor's memory.
     pub hypervisor: Range<u64>,
-    /// The CPUs that entered, by their affinity.
+    /// Affinities of the CPUs that entered.
     pub mpidrs: &'a [u64],
-    /// The first interrupt number that the distributor does not have.
+    /// One more than the largest interrupt number of the distributor.
     pub interrupt_end: u32,
-    /// Physical addresses have so many bits (ID_AA64MMFR0_EL1.PARange, and what the tables reach).
+    /// Bits of a physical address (ID_AA64MMFR0_EL1.PARange, limited to what the tables support).
     pub address_bits: u32,
 }
 
-/// The cells that are there, by number; the root is the system's configuration instead.
+/// Existing cells by number; entry 0 is unused, because the root has the system's configuration.
 pub type Cells<'a> = [Option<Configuration<'a>>; MAXIMUM_CELLS];
 
 /// Checks the system's configuration at the launch.
 ///
 /// # Errors
-/// The first thing that does not fit this machine.
+/// The first check that fails.
 pub fn check_system(system: &Configuration<'_>, machine: &Machine<'_>) -> Result<(), Refused> {
-    // In the header's order: an index means the same CPU everywhere.
+    // The order is that of the header, so that an index names the same CPU everywhere.
     if system.cpus != machine.mpidrs {
         let differs = |(one, other)| one != other;
         let index = system.cpus.iter().zip(machine.mpidrs).position(differs);
@@ -50,10 +50,10 @@ pub fn check_system(system: &Configuration<'_>, machine: &Machine<'_>) -> Result
     Ok(())
 }
 
-/// Checks a cell's configuration before it is created beside the `cells` that are there.
+/// Checks the configuration of a new cell against the root and the existing `cells`.
 ///
 /// # Errors
-/// The first thing that is not the root's to give, or not there at all.
+/// The first check that fails.
 pub fn check_cell(
     new: &Configuration<'_>,
     system: &Configuration<'_>,
@@ -85,7 +85,7 @@ pub fn check_cell(
     ensure(fit, Refused::of(Refusal::TooManyShared))
 }
 
-/// The cells that are there, with their numbers.
+/// Returns the existing cells with their numbers.
 pub fn live<'c, 'a>(cells: &'c Cells<'a>) -> impl Iterator<Item = (u32, &'c Configuration<'a>)> {
     let numbered = cells.iter().enumerate().skip(ROOT as usize + 1);
     numbered.filter_map(|(number, cell)| Some((number as u32, cell.as_ref()?)))
@@ -111,7 +111,7 @@ fn cpus(
     ensure(system.cpus.iter().any(left), Refused::with(Refusal::CpuOwned, last, ROOT))
 }
 
-/// The hypervisor's memory, or the interrupt controller's registers.
+/// Returns whether a region overlaps the hypervisor's memory or the interrupt controller.
 fn reserved(region: &MemoryRegion, system: &Configuration<'_>, machine: &Machine<'_>) -> bool {
     let own = &machine.hypervisor;
     region.overlaps(own.start, own.end.saturating_sub(own.start))
@@ -123,8 +123,8 @@ fn reachable(region: &MemoryRegion, machine: &Machine<'_>) -> bool {
     region.physical + region.bytes <= end && region.guest + region.bytes <= end
 }
 
-/// Every byte is in a region of the root, of the same kind and with at least the same rights: what
-/// the machine's description does not name may alias something, and is given to nobody.
+/// Checks that every byte is in a region of the root, of the same kind and with at least the same
+/// rights. Memory that the system's configuration does not list may be an alias and is never granted.
 fn memory_of_root(
     region: &MemoryRegion,
     system: &Configuration<'_>,
@@ -133,7 +133,7 @@ fn memory_of_root(
     if !reachable(region, machine) {
         return Err(Refusal::MemoryRange);
     }
-    // Where the cell would see the controller, its accesses must trap.
+    // Accesses to the guest addresses of the controller must trap.
     if reserved(region, system, machine) || is_controller(region.guest_range(), system) {
         return Err(Refusal::MemoryReserved);
     }
@@ -156,7 +156,7 @@ fn memory_of_root(
     Ok(())
 }
 
-/// Whether some of this range (start, bytes) is the interrupt controller's.
+/// Returns whether a range (start, bytes) overlaps the interrupt controller.
 fn is_controller(range: (u64, u64), system: &Configuration<'_>) -> bool {
     system.platform.is_some_and(|platform| {
         let redistributors = (platform.redistributors, platform.redistributor_bytes);
@@ -164,7 +164,7 @@ fn is_controller(range: (u64, u64), system: &Configuration<'_>) -> bool {
     })
 }
 
-/// The page of a shared register is a device page of the root, in whole.
+/// Returns whether the page of a shared register is a device page of the root.
 fn register_of_root(register: &RegisterGrant, system: &Configuration<'_>) -> bool {
     let wanted = MemoryFlags::DEVICE | MemoryFlags::READ | MemoryFlags::WRITE;
     let holds =
@@ -172,7 +172,7 @@ fn register_of_root(register: &RegisterGrant, system: &Configuration<'_>) -> boo
     system.memory.iter().any(holds)
 }
 
-/// Two cells side by side.
+/// Checks a new cell against an existing one.
 fn beside(new: &Configuration<'_>, cell: &Configuration<'_>, number: u32) -> Result<(), Refused> {
     for (index, region) in new.memory.iter().enumerate() {
         let with = |refusal| Refused::with(refusal, index, number);
@@ -201,7 +201,7 @@ fn has_interrupt(cell: &Configuration<'_>, number: u32) -> bool {
     cell.interrupts.iter().any(|own| own.number == number)
 }
 
-/// Shared memory is shared in whole, with one writer at most.
+/// Checks two regions: overlapping memory must be the same shared region, with at most one writer.
 fn share(one: &MemoryRegion, other: &MemoryRegion) -> Result<(), Refusal> {
     if !one.overlaps(other.physical, other.bytes) {
         return Ok(());
@@ -215,7 +215,7 @@ fn share(one: &MemoryRegion, other: &MemoryRegion) -> Result<(), Refusal> {
     if one.flags() & kind != other.flags() & kind {
         return Err(Refusal::MemoryFlags);
     }
-    // The root as the only writer excludes WRITE in both, by the check of the shape.
+    // If the root is the writer, blob_checks.rs excludes WRITE in both.
     if both.contains(MemoryFlags::WRITE) {
         return Err(Refusal::MemoryTwoWriters);
     }
@@ -226,7 +226,7 @@ fn holds_page_of(region: &MemoryRegion, register: &RegisterGrant) -> bool {
     region.overlaps(register.address & !(PAGE_BYTES - 1), PAGE_BYTES)
 }
 
-/// A register that two cells have must be the same to both, and no bit may be both's.
+/// Checks a register of two cells: width and behaviour must be equal, and no bit may belong to both.
 fn share_bits(one: &RegisterGrant, other: &RegisterGrant) -> Result<(), Refusal> {
     let there = |of: &RegisterGrant| (of.address, of.width.into());
     if !overlap(there(one), there(other)) {
@@ -248,7 +248,7 @@ fn share_bits(one: &RegisterGrant, other: &RegisterGrant) -> Result<(), Refusal>
     Ok(())
 }
 
-/// The interrupt that the caller's doorbell makes pending, where its present owner has it as a bell.
+/// Returns the interrupt of the caller's doorbell, if its current owner declares it as a doorbell.
 pub fn doorbell_target(
     caller: &Configuration<'_>,
     index: u64,

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Configurations: bytes become a [`Configuration`] only here, and only after every check of
-//! `shape.rs`; a cell's becomes part of the machine only after every check of [`machine_checks`].
+//! Parsing of configurations. A [`Configuration`] exists only after every check of `blob_checks.rs`; a
+//! cell is created only after every check of [`machine_checks`].
 //!
-//! The bytes must be a copy that nobody else can write ([`BlobBuffer`]): what is checked is then what
-//! is used.
+//! The bytes must be a private copy ([`BlobBuffer`]), so that they cannot change after the check.
 
 mod blob_checks;
 #[cfg(feature = "std")]
@@ -27,12 +26,12 @@ use refused::ensure;
 
 pub use refused::Refused;
 
-/// A checked configuration, over the bytes that it was made of.
+/// A checked configuration that borrows its bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Configuration<'a> {
-    /// The start of the blob.
+    /// The header of the blob.
     pub header: &'a BlobHeader,
-    /// Only in the system's.
+    /// Only in the system's configuration.
     pub platform: Option<&'a Platform>,
     /// The affinity fields of MPIDR_EL1.
     pub cpus: &'a [u64],
@@ -44,11 +43,11 @@ pub struct Configuration<'a> {
     pub registers: &'a [RegisterGrant],
     /// Forwarded SMC functions.
     pub smcs: &'a [SmcGrant],
-    /// Neighbours' bells.
+    /// Doorbells of other cells.
     pub doorbells: &'a [Doorbell],
 }
 
-/// Whose configuration is expected.
+/// The kind of configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// The machine and the root.
@@ -58,32 +57,32 @@ pub enum Kind {
 }
 
 impl<'a> Configuration<'a> {
-    /// Reads and checks a blob, as far as it can be checked alone.
+    /// Parses a blob and makes all checks that need no knowledge of the machine.
     ///
     /// # Errors
-    /// The first thing that is wrong with it.
+    /// The first check that fails.
     pub fn read(bytes: &'a [u8], kind: Kind) -> Result<Self, Refused> {
         let configuration = Self::split(bytes, kind)?;
         blob_checks::check(&configuration, kind)?;
         Ok(configuration)
     }
 
-    /// The tables, whatever is in them.
+    /// Splits a blob into its tables without checking their entries.
     fn split(bytes: &'a [u8], kind: Kind) -> Result<Self, Refused> {
         let (header, mut rest) =
             BlobHeader::ref_from_prefix(bytes).map_err(|_| Refused::of(Refusal::Truncated))?;
-        let wanted = match kind {
+        let magic = match kind {
             Kind::System => SYSTEM_MAGIC,
             Kind::Cell => CELL_MAGIC,
         };
         let bytes = bytes.len();
-        let said = header.bytes as usize;
+        let stated = header.bytes as usize;
         for (holds, refusal) in [
-            (header.magic == wanted, Refusal::WrongMagic),
+            (header.magic == magic, Refusal::WrongMagic),
             (header.revision == REVISION, Refusal::WrongRevision),
             (bytes <= MAXIMUM_BLOB_BYTES, Refusal::TooLong),
-            (said <= bytes, Refusal::Truncated),
-            (said >= bytes, Refusal::TooLong),
+            (stated <= bytes, Refusal::Truncated),
+            (stated >= bytes, Refusal::TooLong),
             (header.reserved == 0, Refusal::ReservedNotZero),
         ] {
             ensure(holds, Refused::of(refusal))?;
@@ -106,20 +105,20 @@ impl<'a> Configuration<'a> {
         Ok(configuration)
     }
 
-    /// Whether the cell may execute at this address of its own.
+    /// Returns whether the cell may execute at this guest address.
     pub fn executes(&self, guest: u64) -> bool {
         self.memory
             .iter()
             .any(|region| region.flags().contains(MemoryFlags::EXECUTE) && region.maps(guest))
     }
 
-    /// Whether this SMC function is forwarded to the firmware.
+    /// Returns whether this SMC function is forwarded to the firmware.
     pub fn forwards(&self, function: u32) -> bool {
         self.smcs.iter().any(|range| (range.first..=range.last).contains(&function))
     }
 }
 
-/// The next `count` entries of `rest`.
+/// Takes the next `count` entries from `rest`.
 fn table<'a, T: FromBytes + Immutable + KnownLayout>(
     rest: &mut &'a [u8],
     count: u32,
@@ -134,51 +133,51 @@ fn table<'a, T: FromBytes + Immutable + KnownLayout>(
 }
 
 impl MemoryRegion {
-    /// Its flags; bits without a meaning were refused.
+    /// Returns the flags; undefined bits were refused.
     pub const fn flags(&self) -> MemoryFlags {
         MemoryFlags::from_bits_truncate(self.flags)
     }
 
-    /// Start and size, physically.
+    /// Returns the physical start and the size.
     pub(crate) const fn physical_range(&self) -> (u64, u64) {
         (self.physical, self.bytes)
     }
 
-    /// Start and size, as the cell sees it.
+    /// Returns the guest start and the size.
     pub(crate) const fn guest_range(&self) -> (u64, u64) {
         (self.guest, self.bytes)
     }
 
-    /// Whether the two have physical memory in common.
+    /// Returns whether the region overlaps this range of physical memory.
     pub const fn overlaps(&self, start: u64, bytes: u64) -> bool {
         blob_checks::overlap(self.physical_range(), (start, bytes))
     }
 
-    /// Whether the cell sees some of it at this address.
+    /// Returns whether the region contains this guest address.
     pub(crate) const fn maps(&self, guest: u64) -> bool {
         blob_checks::overlap(self.guest_range(), (guest, 1))
     }
 }
 
-/// Room for the copy of one blob, aligned as its entries need.
+/// A buffer for the copy of one blob, aligned for its entries.
 #[derive(Debug)]
 #[repr(C, align(8))]
 pub struct BlobBuffer([u8; MAXIMUM_BLOB_BYTES]);
 
 impl BlobBuffer {
-    /// Empty.
+    /// The zeroed buffer.
     pub const EMPTY: Self = Self([0; MAXIMUM_BLOB_BYTES]);
 
-    /// Lets `copy` fill the first `bytes` of the buffer from where others can write, once.
+    /// Calls `copy` once to fill the first `bytes` of the buffer from memory that others can write.
     ///
     /// # Errors
-    /// [`Refusal::TooLong`], before anything is copied.
+    /// [`Refusal::TooLong`]; nothing is copied then.
     pub fn fill(&mut self, bytes: u64, copy: impl FnOnce(&mut [u8])) -> Result<&[u8], Refused> {
-        let room = usize::try_from(bytes).ok().and_then(|bytes| self.0.get_mut(..bytes));
-        let Some(room) = room else {
+        let target = usize::try_from(bytes).ok().and_then(|bytes| self.0.get_mut(..bytes));
+        let Some(target) = target else {
             return Err(Refused::of(Refusal::TooLong));
         };
-        copy(room);
-        Ok(room)
+        copy(target);
+        Ok(target)
     }
 }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Why a configuration is refused, and where in it.
+//! The reason and location of a refusal.
 
 use crate::format::Refusal;
 use crate::interface::NO_CELL;
 
-/// A refusal with its place: what goes back in x1 to x3.
+/// A refusal with its location, returned in x1 to x3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused {
-    /// Why.
+    /// The reason.
     pub refusal: Refusal,
-    /// Of the entry in its table, from 0.
+    /// Index of the entry in its table, from 0.
     pub index: u32,
-    /// The cell that it clashes with, or [`NO_CELL`].
+    /// The conflicting cell, or [`NO_CELL`].
     pub other: u32,
 }
 
@@ -30,7 +30,7 @@ impl Refused {
     }
 }
 
-/// What must hold, and what is said where it does not.
+/// Returns `refused` as an error unless the condition holds.
 pub(super) fn ensure(holds: bool, refused: Refused) -> Result<(), Refused> {
     holds.then_some(()).ok_or(refused)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The registers that the distributor and the redistributors' second frames have alike: some bits
-//! for each interrupt, at the same offsets in both (Arm IHI 0069, 12.8 and 12.10).
+//! The registers that the distributor and the redistributors' second frames have in common: some bits
+//! per interrupt, at the same offsets in both (Arm IHI 0069, 12.8 and 12.10).
 
 use spin::Mutex;
 
@@ -8,8 +8,8 @@ use super::{BEST_PRIORITY, Ownership};
 use crate::bounded_lock::lock_bounded;
 use crate::bus::{Access, Bus, Width};
 
-/// For read-modify-write of a register that several cells have bits in. One for the whole
-/// controller: it is held for two accesses to a register, and nothing waits inside.
+/// Lock for read-modify-write of registers in which several cells have bits, one for the whole
+/// controller. It is held for two accesses to a register.
 pub(super) static LOCK: Mutex<()> = Mutex::new(());
 
 // `priority` looks at bit 7 of each byte.
@@ -17,7 +17,7 @@ const _: () = assert!(BEST_PRIORITY == 0x80);
 
 const PRIORITIES: core::ops::Range<u64> = 0x400..0x800;
 
-/// An access to such a register, `offset` from its frame; `None` if none is there.
+/// Makes an access to such a register at `offset` of its frame. Returns `None` if there is none.
 #[inline(always)]
 pub(super) fn access<O: Ownership>(
     offset: u64,
@@ -26,8 +26,8 @@ pub(super) fn access<O: Ownership>(
     bus: &impl Bus,
 ) -> Option<u64> {
     let word = (offset as u32 & 0x7f) / 4;
-    // ISENABLER, ICENABLER, ISPENDR, ICPENDR, ISACTIVER, ICACTIVER: a written 1 acts. They are what is
-    // used most, so they come first.
+    // ISENABLER, ICENABLER, ISPENDR, ICPENDR, ISACTIVER, ICACTIVER: only a written 1 has an effect. They
+    // are used most, so they come first.
     if (0x100..0x400).contains(&offset) && access.width == Width::Word {
         let mask = owned.word(word);
         let Some(value) = access.write else {
@@ -43,12 +43,11 @@ pub(super) fn access<O: Ownership>(
         return Some(priority(offset, access, owned, bus));
     }
     if access.width != Width::Word {
-        // The only ones that may be read in other widths are the priorities (and IROUTER).
+        // Only the priorities (and IROUTER) can be accessed with other widths.
         return None;
     }
     match offset >> 7 {
-        // GICx_IGROUPR: what a cell owns is in group 1, and stays there; a group 0 interrupt would
-        // come to EL2.
+        // GICx_IGROUPR: interrupts of a cell stay in group 1; a group 0 interrupt would be taken to EL2.
         1 => Some(read(access, owned.word(word), bus)),
         // ICFGR, two registers for each word of the others.
         0x18 | 0x19 => {
@@ -61,7 +60,7 @@ pub(super) fn access<O: Ownership>(
                 None => Some(read(access, mask, bus)),
             }
         }
-        // IGRPMODR and NSACR are for a secure state that no cell is in.
+        // IGRPMODR and NSACR belong to the secure state, which no cell is in.
         0x1a | 0x1c | 0x1d => Some(0),
         _ => None,
     }
@@ -69,14 +68,14 @@ pub(super) fn access<O: Ownership>(
 
 #[inline(always)]
 fn read(access: &Access, mask: u32, bus: &impl Bus) -> u64 {
-    // What a write to a read-only register returns is not used.
+    // The result of a write to a read-only register is not used.
     if mask == 0 || access.write.is_some() {
         return 0;
     }
     bus.read(access.address, access.width) & u64::from(mask)
 }
 
-/// Changes the bits of `mask` alone.
+/// Changes only the bits of `mask`.
 #[inline(always)]
 pub(super) fn modify(address: u64, width: Width, value: u64, mask: u64, bus: &impl Bus) {
     if mask == 0 {
@@ -87,7 +86,7 @@ pub(super) fn modify(address: u64, width: Width, value: u64, mask: u64, bus: &im
     bus.write(address, width, kept | value & mask);
 }
 
-/// GICx_IPRIORITYR: a byte for each interrupt, by bytes or by words.
+/// Makes an access to GICx_IPRIORITYR: one byte per interrupt, by bytes or by words.
 #[inline(always)]
 fn priority<O: Ownership>(offset: u64, access: &Access, owned: &O, bus: &impl Bus) -> u64 {
     let first = (offset - PRIORITIES.start) as u32;
@@ -105,15 +104,15 @@ fn priority<O: Ownership>(offset: u64, access: &Access, owned: &O, bus: &impl Bu
     let Some(value) = access.write else {
         return bus.read(access.address, access.width) & mask;
     };
-    // Bit 7 of each byte that is better than BEST_PRIORITY, which then has no other bit.
+    // Bit 7 of each byte with a higher priority than BEST_PRIORITY; such bytes become 0x80.
     let better = !value & 0x8080_8080;
     let clamped = value & !(better - (better >> 7)) | better;
     if whole {
         bus.write(access.address, access.width, clamped);
         return 0;
     }
-    // A part of a word. Each byte is a register of its own, so nothing has to be read first. It is no loop
-    // because that would take twice as many instructions.
+    // A part of a word. Each byte is a register of its own, so no read is needed. A loop would take twice
+    // as many instructions.
     macro_rules! write_owned {
         ($($byte:literal)*) => {$(
             if mask >> (8 * $byte) & 1 != 0 {

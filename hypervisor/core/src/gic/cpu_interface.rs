@@ -1,44 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The registers of the CPU interface that trap with ICH_HCR_EL2.TC = 1 beside those that send, and
-//! with TALL0 = 1 (Arm IHI 0069, 12.4.7): what reaches the real one. Acknowledging and ending an
-//! interrupt of group 1 do not trap.
+//! The registers of the CPU interface that trap with ICH_HCR_EL2.TC = 1, except those that send, and with
+//! TALL0 = 1 (Arm IHI 0069, 12.4.7). Acknowledging and ending an interrupt of group 1 do not trap.
 
 use super::{BEST_PRIORITY, PrivateMask, SpiSet};
 
-/// One of them.
+/// A register that traps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ControlRegister {
     /// ICC_PMR_EL1.
     PriorityMask,
     /// ICC_CTLR_EL1.
     Control,
-    /// ICC_DIR_EL1, which can only be written.
+    /// ICC_DIR_EL1, write-only.
     Deactivate,
-    /// ICC_RPR_EL1, which can only be read.
+    /// ICC_RPR_EL1, read-only.
     RunningPriority,
-    /// ICC_IAR0_EL1 and ICC_HPPIR0_EL1, which tell of an interrupt of group 0. No cell has one.
+    /// ICC_IAR0_EL1 and ICC_HPPIR0_EL1, which return an interrupt of group 0. No cell has one.
     Group0Pending,
     /// The other registers of group 0: ICC_EOIR0_EL1, ICC_BPR0_EL1, ICC_AP0Rn_EL1, ICC_IGRPEN0_EL1.
     Group0,
 }
 
-/// CBPR and EOImode: the CPU's own affair.
+/// CBPR and EOImode, which affect only the cell itself.
 const CONTROL_OWN: u64 = 0b11;
 /// INTID 1023: no interrupt (2.2.1).
 const SPURIOUS: u64 = 1023;
 
-/// The least that ICC_PMR_EL1 may be while a cell runs, so that the management interrupt is not
-/// masked.
+/// Returns the minimum of ICC_PMR_EL1 while a cell runs, so that the management interrupt is not masked.
 ///
-/// With two security states, priorities in the distributor are those that the non-secure state sees:
-/// p is 0x80 + p / 2 of what there is. ICC_PMR_EL1 is seen in the same way if the firmware has the
-/// interrupts of group 0 for itself (SCR_EL3.FIQ = 1), and as it is if not (4.8.1, 12.2.19). `shifted`
-/// says which; with one security state both are as they are, which is no difference either.
+/// With two security states, priorities in the distributor are the non-secure view: p is 0x80 + p / 2 in
+/// the physical scale. ICC_PMR_EL1 has the same view if the firmware owns group 0 (SCR_EL3.FIQ = 1), and
+/// the physical scale otherwise (4.8.1, 12.2.19). `shifted` is true if both have the same scale, as they
+/// have with one security state.
 pub const fn lowest_mask(shifted: bool) -> u8 {
     if shifted { BEST_PRIORITY } else { 0x80 | BEST_PRIORITY >> 1 }
 }
 
-/// What the cell reads, of what the real register holds.
+/// Returns the value that the cell reads; `real` is that of the physical register.
 #[inline]
 pub const fn control_read(register: ControlRegister, real: u64) -> u64 {
     match register {
@@ -48,8 +46,8 @@ pub const fn control_read(register: ControlRegister, real: u64) -> u64 {
     }
 }
 
-/// What is written to the real register, which now holds `real`; `None` for nothing. The priority mask
-/// never becomes less than [`lowest_mask`].
+/// Returns the value to write to the physical register, which holds `real`, or `None` for no write. The
+/// priority mask is never less than [`lowest_mask`].
 #[inline]
 pub fn control_write(
     register: ControlRegister,
@@ -60,8 +58,8 @@ pub fn control_write(
     lowest_mask: u8,
 ) -> Option<u64> {
     match register {
-        // All of the cell's own interrupts can be masked; the management interrupt, which is
-        // better than BEST_PRIORITY, cannot.
+        // The cell can mask all its own interrupts, but not the management interrupt, whose priority is
+        // higher than BEST_PRIORITY.
         ControlRegister::PriorityMask => Some((value & 0xff).max(lowest_mask.into())),
         ControlRegister::Control => Some(real & !CONTROL_OWN | value & CONTROL_OWN),
         ControlRegister::Deactivate => {

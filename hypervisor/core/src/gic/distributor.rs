@@ -1,34 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The distributor's frame, register by register (Arm IHI 0069, 12.9).
+//! Accesses to the distributor's frame (Arm IHI 0069, 12.9).
 
 use super::{SpiSet, common_registers};
 use crate::bounded_lock::lock_bounded;
 use crate::bus::{Access, Bus, Width};
 
 const TYPER: u64 = 0x0004;
-/// Message-based interrupts, LPIs and virtual LPIs, which no cell has: MBIS, LPIS, DVIS.
+/// MBIS, LPIS, DVIS: message-based interrupts, LPIs and virtual LPIs, which no cell has.
 const TYPER_MESSAGES: u64 = 0b111 << 16;
 const SET_PENDING: u64 = 0x0040;
 const CLEAR_PENDING: u64 = 0x0048;
 const ROUTES: core::ops::Range<u64> = 0x6100..0x7fe0;
 const IDENTIFICATION: u64 = 0xffd0;
 
-/// Whether the register at `offset` is a GICD_IROUTER, which is [`route`]'s.
+/// Returns whether the register at `offset` is a GICD_IROUTER, handled by [`route`].
 #[inline]
 pub const fn is_route(offset: u64) -> bool {
     ROUTES.start <= offset && offset < ROUTES.end
 }
 
-/// An access at `offset` of a cell that owns `interrupts`: what it reads, 0 for a write. What it does
-/// not own reads as zero, and writing it changes nothing.
+/// Makes an access at `offset` for a cell that owns `interrupts`. Returns the value read, or 0 for a
+/// write. Bits of other interrupts read as zero and do not change.
 #[inline(always)]
 pub fn distributor(offset: u64, access: &Access, interrupts: &SpiSet, bus: &impl Bus) -> u64 {
     if (0x80..0x1000).contains(&offset) {
-        // Of the private interrupts, the first word, the set has none: they are not here.
+        // The set has no private interrupts (the first word): they are in the redistributors.
         return common_registers::access(offset, access, interrupts, bus).unwrap_or(0);
     }
     match (offset, access.write) {
-        // CTLR, TYPER, IIDR, TYPER2, STATUSR: the controller stays as it was at the launch.
+        // CTLR, TYPER, IIDR, TYPER2, STATUSR: read-only, so the controller stays as at the launch.
         (0..=0x10 | IDENTIFICATION.., None) if access.width == Width::Word => {
             let value = bus.read(access.address, Width::Word);
             if offset == TYPER { value & !TYPER_MESSAGES } else { value }
@@ -40,12 +40,13 @@ pub fn distributor(offset: u64, access: &Access, interrupts: &SpiSet, bus: &impl
             }
             0
         }
-        // The legacy registers, which affinity routing makes RES0, extended ranges, and holes.
+        // Legacy registers, which are RES0 with affinity routing, extended ranges, and reserved offsets.
         _ => 0,
     }
 }
 
-/// An access to a GICD_IROUTER: only to a CPU of the caller, of which `is_own` tells by its affinity.
+/// Makes an access to a GICD_IROUTER. An interrupt can be routed only to a CPU of the caller; `is_own`
+/// checks its affinity.
 #[inline]
 pub fn route(
     offset: u64,
@@ -71,7 +72,7 @@ pub fn route(
         let mask = access.width.mask() << shift;
         wanted = bus.read(register, Width::Double) & !mask | (value << shift) & mask;
     }
-    // No CPU's affinity has Interrupt_Routing_Mode set, which means any CPU, also another cell's.
+    // This also refuses Interrupt_Routing_Mode (any CPU), because no affinity has that bit.
     if is_own(wanted) {
         bus.write(register, Width::Double, wanted);
     }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The interrupt controller, GICv3 (Arm IHI 0069): the distributor's and redistributors' registers
-//! as each cell may see and change them, the sending of software-generated interrupts, and the few
-//! registers of the CPU interface that trap. SpiSet themselves come to the cell without us.
+//! The interrupt controller, GICv3 (Arm IHI 0069): emulated accesses to the distributor and the
+//! redistributors, software-generated interrupts, and the few registers of the CPU interface that trap.
+//! Interrupts themselves are taken by the cell without an exit.
 //!
-//! A cell sees the bits of its own interrupts; the rest reads as zero and stays as it is. Nothing
-//! that it writes reaches the interrupt by which it is managed: not its enable, group or priority.
+//! A cell accesses only the bits of its own interrupts; other bits read as zero and do not change. No
+//! write changes enable, group or priority of the management interrupt, by which the hypervisor takes a
+//! CPU.
 
 mod change_of_owner;
 mod common_registers;
@@ -23,13 +24,13 @@ pub use sgi::send_sgi;
 
 /// The distributor's frame, in bytes.
 pub const DISTRIBUTOR_BYTES: u64 = 0x1_0000;
-/// A redistributor's two frames, in bytes; four where it has virtual LPIs.
+/// A redistributor's two frames, in bytes; with virtual LPIs there are four frames.
 pub const REDISTRIBUTOR_BYTES: u64 = 0x2_0000;
 /// The first shared peripheral interrupt.
 pub const FIRST_SPI: u32 = 32;
-/// The last shared peripheral interrupt; the four numbers after it mean something else.
+/// The last shared peripheral interrupt; the next four numbers are special.
 pub const LAST_SPI: u32 = 1019;
-/// The best priority that a cell can give an interrupt: better ones, smaller numbers, are kept for
-/// the management interrupt. Bit 7 is compared whatever ICC_BPR1_EL1 says (Arm IHI 0069, 4.8.3), so with
-/// one security state the management interrupt preempts whatever a cell is in the middle of.
+/// The highest priority that a cell can give an interrupt: higher ones (smaller numbers) are reserved for
+/// the management interrupt. Bit 7 is compared for every value of ICC_BPR1_EL1 (Arm IHI 0069, 4.8.3), so
+/// with one security state the management interrupt preempts every interrupt of a cell.
 pub const BEST_PRIORITY: u8 = 0x80;

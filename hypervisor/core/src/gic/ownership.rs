@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which interrupts a caller owns: of each register with so many bits for an interrupt, the mask.
+//! The interrupts that a cell owns, as masks of registers with 1, 2 or 8 bits per interrupt.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::{FIRST_SPI, LAST_SPI};
 
-/// A set of shared peripheral interrupts. It is read by each access of its cell's CPUs and changed
-/// while cells come and go, so its words are atomic; a change of one bit needs no more.
+/// A set of shared peripheral interrupts (SPIs). Its words are atomic, because the cell's CPUs read it
+/// while cells are created and destroyed.
 #[derive(Debug)]
 pub struct SpiSet([AtomicU32; 32]);
 
 impl SpiSet {
-    /// None.
+    /// Creates an empty set.
     pub const fn none() -> Self {
         Self([const { AtomicU32::new(0) }; 32])
     }
@@ -22,50 +22,50 @@ impl SpiSet {
         self.0.get(number as usize / 32).filter(|_| shared)
     }
 
-    /// Adds one; what is no shared peripheral interrupt is left out.
+    /// Adds an interrupt; ignores numbers that are not SPIs.
     pub fn insert(&self, number: u32) {
         if let Some(word) = self.word(number) {
             word.fetch_or(1 << (number % 32), Ordering::Release);
         }
     }
 
-    /// Takes one away.
+    /// Removes an interrupt.
     pub fn remove(&self, number: u32) {
         if let Some(word) = self.word(number) {
             word.fetch_and(!(1 << (number % 32)), Ordering::Release);
         }
     }
 
-    /// Whether this one is in the set.
+    /// Returns whether the interrupt is in the set.
     #[inline]
     pub fn contains(&self, number: u32) -> bool {
         self.word(number).is_some_and(|word| word.load(Ordering::Acquire) & 1 << (number % 32) != 0)
     }
 }
 
-/// The private interrupts, 0 to 31, that a cell has on its own CPUs; the rest is the hypervisor's:
-/// the management interrupt, and the peripherals of EL2 that it uses itself.
+/// The private interrupts, 0 to 31, that a cell has on its own CPUs. The others belong to the hypervisor:
+/// the management interrupt and the peripherals of EL2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PrivateMask(pub u32);
 
-/// Ownership by the number of a 32-bit word of one-bit registers.
+/// Masks of owned interrupts, for registers with different numbers of bits per interrupt.
 pub trait Ownership {
-    /// A bit for each of the interrupts `32 * word` to `32 * word + 31`.
+    /// Returns one bit for each of the interrupts `32 * word` to `32 * word + 31`.
     fn word(&self, word: u32) -> u32;
 
-    /// Four bytes for the interrupts from `first`, a multiple of four.
+    /// Returns one byte for each of four interrupts from `first`, a multiple of four.
     #[inline(always)]
     fn bytes(&self, first: u32) -> u32 {
         let bits = self.word(first / 32) >> (first % 32);
-        // Copies of the four bits, each 7 places on, so that bit n of copy n is where byte n begins.
+        // Copies the four bits, shifted by 7 each, so that bit n of copy n is at the start of byte n.
         (((bits & 0xf) * 0x0020_4081) & 0x0101_0101) * 0xff
     }
 
-    /// Sixteen pairs of bits for the interrupts from `first`, a multiple of sixteen.
+    /// Returns two bits for each of sixteen interrupts from `first`, a multiple of sixteen.
     #[inline(always)]
     fn pairs(&self, first: u32) -> u32 {
         let bits = self.word(first / 32) >> (first % 32);
-        // Each bit to twice its place, by halves.
+        // Moves bit n to bit 2n, in four steps.
         let mut spread = bits & 0xffff;
         spread = (spread | spread << 8) & 0x00ff_00ff;
         spread = (spread | spread << 4) & 0x0f0f_0f0f;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The redistributors' frames, two for each CPU (Arm IHI 0069, 12.11).
+//! Accesses to the redistributors' frames, two per CPU (Arm IHI 0069, 12.11).
 
 use super::{PrivateMask, common_registers};
 use crate::bus::{Access, Bus, Width};
@@ -8,12 +8,12 @@ use crate::bus::{Access, Bus, Width};
 const SECOND_FRAME: u64 = 0x1_0000;
 const TYPER: u64 = 0x0008;
 const TYPER_HIGH: u64 = 0x000c;
-/// PLPIS and DirectLPI: a cell has no LPIs. VLPIS stays, because it tells how many frames there are.
+/// PLPIS and DirectLPI: a cell has no LPIs. VLPIS stays visible, because it defines the number of frames.
 const TYPER_MESSAGES: u64 = 0b1001;
 const IDENTIFICATION: u64 = 0xffd0;
 
-/// Which CPU, by its index in `redistributors` (the physical start of each CPU's frames), an address
-/// belongs to, and its offset there. `frames` is the size of one CPU's frames.
+/// Returns the CPU that an address belongs to, by its index in `redistributors` (the physical start of
+/// each CPU's frames), and the offset there. `frames` is the size of one CPU's frames.
 #[inline]
 pub fn redistributor_owner(
     address: u64,
@@ -26,11 +26,11 @@ pub fn redistributor_owner(
     })
 }
 
-/// An access at `offset` of a CPU's frames. `own` says whether the CPU is the caller's; of others it
-/// may read what tells which CPU the frames are for: Linux looks for its own from frame to frame.
+/// Makes an access at `offset` of a CPU's frames. `own` is true if the CPU belongs to the caller. Of other
+/// CPUs' frames it may read only the identification, because Linux searches all frames for its own.
 ///
-/// The tables of LPIs, by which a redistributor writes memory, are nobody's to set, and neither is
-/// the sleep of a redistributor: the management interrupt comes through it.
+/// No cell may write the tables of LPIs, by which a redistributor writes memory, or put a redistributor to
+/// sleep, which would block the management interrupt.
 #[inline(always)]
 pub fn redistributor(
     offset: u64,
@@ -40,7 +40,7 @@ pub fn redistributor(
     bus: &impl Bus,
 ) -> u64 {
     if let Some(offset) = offset.checked_sub(SECOND_FRAME) {
-        // Not the frames of virtual LPIs.
+        // The frames of virtual LPIs are not accessible.
         if !own || !(0x80..0x1000).contains(&offset) {
             return 0;
         }

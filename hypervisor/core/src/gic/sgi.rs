@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Software-generated interrupts: ICC_SGI1R_EL1 as a cell writes it, and what of it stays inside
-//! (Arm IHI 0069, 12.2.22). ICC_SGI0R_EL1 and ICC_ASGI1R_EL1 send group 0, or the other security
-//! state's, which no cell has: such a write sends nothing.
+//! Software-generated interrupts (SGIs): limits a write to ICC_SGI1R_EL1 to the cell's own CPUs (Arm IHI
+//! 0069, 12.2.22). ICC_SGI0R_EL1 and ICC_ASGI1R_EL1 send interrupts of group 0 or of the other security
+//! state, which no cell has: writes to them send nothing.
 
 use super::PrivateMask;
 
-/// IRM: to all CPUs but the sender.
+/// IRM: to all CPUs except the sender.
 const TO_ALL_OTHERS: u64 = 1 << 40;
 
-/// Passes to `write` the values of ICC_SGI1R_EL1 that reach those of the wanted CPUs that are among
-/// `cpus` (affinities). Nothing is sent if the interrupt is not the cell's own.
+/// Calls `write` with the values of ICC_SGI1R_EL1 that send to those targets of `value` that are among
+/// `cpus` (affinities). Sends nothing if the cell does not own the interrupt.
 ///
-/// `sender` is the affinity of the CPU that wrote.
+/// `sender` is the affinity of the sending CPU.
 #[inline]
 pub fn send_sgi(
     value: u64,
@@ -31,7 +31,7 @@ pub fn send_sgi(
         }
         return;
     }
-    // Aff3, Aff2 and Aff1 at their places in the register, and the range of Aff0.
+    // Fields of the register: Aff3, Aff2 and Aff1, and the range of Aff0.
     const CLUSTER: u64 = 0xff << 48 | 0xff << 32 | 0xff << 16;
     const RANGE: u64 = 0xf << 44;
     let mut targets = 0;
@@ -47,7 +47,7 @@ pub fn send_sgi(
     }
 }
 
-/// Aff3, Aff2 and Aff1 of MPIDR_EL1, where ICC_SGI1R_EL1 has them.
+/// Returns Aff3, Aff2 and Aff1 of MPIDR_EL1 in the layout of ICC_SGI1R_EL1.
 #[inline]
 const fn cluster_of(cpu: u64) -> u64 {
     (cpu >> 32 & 0xff) << 48 | (cpu >> 16 & 0xff) << 32 | (cpu >> 8 & 0xff) << 16

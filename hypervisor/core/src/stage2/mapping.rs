@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Mapping and unmapping: descriptors of 4 KiB tables (Arm ARM, D8.3).
+//! Maps and unmaps ranges: descriptors of 4 KiB tables (Arm ARM, D8.3).
 
 use super::{ADDRESS, Attributes, ENTRIES, Exhausted, Stage2, TableMemory};
 
 const VALID: u64 = Attributes::VALID.bits() as u64;
-/// At levels 1 and 2 a table, at level 3 a page.
+/// A table at levels 1 and 2, a page at level 3.
 const TABLE_OR_PAGE: u64 = Attributes::TABLE_OR_PAGE.bits() as u64;
 const LAST_LEVEL: u32 = 3;
 
-/// Guest addresses that are to show physical ones, or nothing.
+/// A change of the mapping of a range of guest addresses.
 #[derive(Debug, Clone, Copy)]
 struct MapChange {
     guest: u64,
     bytes: u64,
-    /// `None`: nothing.
+    /// Physical address and attributes; `None` to unmap.
     to: Option<(u64, Attributes)>,
 }
 
 impl MapChange {
-    /// The entry at this level for the block that begins at `guest`.
+    /// Returns the entry at this level for the block that starts at `guest`.
     fn entry(&self, guest: u64, level: u32) -> u64 {
         let Some((physical, attributes)) = self.to else {
             return 0;
         };
-        // Only blocks that begin inside the change are asked for.
+        // `guest` is always inside the change.
         (physical + (guest - self.guest)) | attributes.bits() as u64 | leaf(level)
     }
 
-    /// Whether a block that is there shows these addresses as they are to be, from `guest` on.
+    /// Returns whether an existing block already maps the addresses from `guest` on as requested.
     fn is_there(&self, entry: u64, guest: u64, level: u32) -> bool {
         let offset = guest % covered(level);
         self.to.is_some_and(|(physical, attributes)| {
@@ -38,7 +38,7 @@ impl MapChange {
         })
     }
 
-    /// Whether one entry can do for a block that lies in the change in whole.
+    /// Returns whether one entry can map a block that is entirely inside the change.
     fn fits(&self, guest: u64, level: u32) -> bool {
         self.to.is_none_or(|(physical, _)| {
             (physical + (guest - self.guest)).is_multiple_of(covered(level))
@@ -46,7 +46,7 @@ impl MapChange {
     }
 }
 
-/// Where an entry is: in the root tables, or in the table of a further level.
+/// The location of an entry: in the root tables (`None`) or in a table of a lower level.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     table: Option<u64>,
@@ -54,17 +54,18 @@ struct Slot {
     index: usize,
 }
 
-/// What a page's entry has that a block's has not.
+/// Returns the bit that distinguishes a page's entry from a block's.
 const fn leaf(level: u32) -> u64 {
     if level == LAST_LEVEL { TABLE_OR_PAGE } else { 0 }
 }
 
-/// The bytes that one entry stands for.
+/// Returns the number of bytes that one entry maps.
 pub(super) const fn covered(level: u32) -> u64 {
     4096 << (9 * (LAST_LEVEL - level))
 }
 
-/// The entry for an address. At level 1 it can be beyond 512: in a further page of the root table.
+/// Returns the index of the entry for an address. At level 1 it can exceed 511: it is then in a further
+/// page of the root table.
 pub(super) const fn index(guest: u64, level: u32) -> usize {
     let index = (guest / covered(level)) as usize;
     if level == 1 { index } else { index % ENTRIES }
@@ -78,7 +79,7 @@ pub(super) const fn attributes_of(entry: u64) -> Attributes {
     Attributes::from_bits_truncate((entry & !ADDRESS & !TABLE_OR_PAGE) as usize)
 }
 
-/// Frees the table that an entry points to, and all below.
+/// Frees the table that an entry points to, and all tables below it.
 pub(super) fn free_below(entry: u64, level: u32, memory: &mut impl TableMemory) {
     if !is_table(entry, level) {
         return;
@@ -91,11 +92,11 @@ pub(super) fn free_below(entry: u64, level: u32, memory: &mut impl TableMemory) 
 }
 
 impl Stage2 {
-    /// Shows `bytes` of memory from `physical` at `guest`, in place of what was there. All are
-    /// multiples of the page and within the address bits: a checked configuration's are.
+    /// Maps `bytes` of memory from `physical` at `guest`, replacing earlier mappings. All must be
+    /// multiples of the page size and within the address bits, as in a checked configuration.
     ///
     /// # Errors
-    /// [`Exhausted`]: part of it may be mapped, and [`Stage2::unmap`] of the same takes it away.
+    /// [`Exhausted`]: a part may be mapped then; [`Stage2::unmap`] of the same range removes it.
     pub fn map(
         &mut self,
         guest: u64,
@@ -107,11 +108,11 @@ impl Stage2 {
         self.change(MapChange { guest, bytes, to: Some((physical, attributes)) }, memory)
     }
 
-    /// Shows nothing there any more.
+    /// Unmaps a range.
     ///
     /// # Errors
-    /// [`Exhausted`], where only a part of a block is to go: then part of it may be unmapped, and
-    /// mapping as it was needs no further page.
+    /// [`Exhausted`] if a block must be split: a part may be unmapped then; restoring the earlier mapping
+    /// needs no further page.
     pub fn unmap(
         &mut self,
         guest: u64,
@@ -128,8 +129,8 @@ impl Stage2 {
         self.change_table(None, 1, change.guest..end, &change, memory)
     }
 
-    /// Applies the change to the part `range` of it that one table stands for: the root tables, or
-    /// the `table` of a further level.
+    /// Applies the part `range` of the change to one table: the root tables, or the `table` of a lower
+    /// level.
     fn change_table(
         &self,
         table: Option<u64>,
@@ -147,7 +148,7 @@ impl Stage2 {
             let old = self.entry(slot, memory);
             let whole = guest == block && next <= range.end;
             if change.is_there(old, guest, level) {
-                // Also what is to be undone because no page was left to split it.
+                // Nothing to do; also when undoing a change that could not split this block.
             } else if level == LAST_LEVEL || (whole && change.fits(block, level)) {
                 self.replace(slot, change.entry(block, level), memory);
             } else if is_table(old, level) || old & VALID != 0 || change.to.is_some() {
@@ -165,8 +166,8 @@ impl Stage2 {
         memory.read(slot.table.unwrap_or(self.root), slot.index)
     }
 
-    /// The table that an entry points to, made where it is not there yet: it then shows what the
-    /// block showed.
+    /// Returns the table that an entry points to. If there is none, creates one that maps the same as the
+    /// block.
     fn table_at(&self, slot: Slot, memory: &mut impl TableMemory) -> Result<u64, Exhausted> {
         let (old, below_level) = (self.entry(slot, memory), slot.level + 1);
         if is_table(old, slot.level) {
@@ -183,8 +184,8 @@ impl Stage2 {
         Ok(below)
     }
 
-    /// Where a whole table shows nothing, or what one block can show, the block takes its place: so
-    /// what comes back leaves no trace.
+    /// Replaces a table by a block if the table is empty or one block can map the same, so that undoing a
+    /// change restores the original tables.
     fn merge(&self, slot: Slot, below: u64, memory: &mut impl TableMemory) {
         let (first, below_level) = (memory.read(below, 0), slot.level + 1);
         let step = if first == 0 { 0 } else { covered(below_level) };
@@ -198,7 +199,7 @@ impl Stage2 {
         }
     }
 
-    /// Puts an entry in the place of another, and frees the tables below the other.
+    /// Replaces an entry and frees the tables below the old one.
     fn replace(&self, slot: Slot, entry: u64, memory: &mut impl TableMemory) {
         let old = self.entry(slot, memory);
         if old == entry {
@@ -206,7 +207,7 @@ impl Stage2 {
         }
         if old & VALID != 0 {
             self.put(slot, 0, memory);
-            // Only taking a page or block away can wait for the end of the change.
+            // Only the removal of a page or block can be invalidated at the end of the change.
             if entry != 0 || is_table(old, slot.level) {
                 memory.invalidate_tlbs();
             }

@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Stage-2 translation: what a cell sees where. Three levels of 4 KiB tables from level 1
-//! (Arm ARM, D8.2 and D8.3); the root table is one page for 39 address bits and up to 16 pages in a
-//! row for 43.
+//! Stage-2 translation of a cell. Three levels of 4 KiB tables from level 1 (Arm ARM, D8.2 and D8.3); the
+//! root table is one page for 39 address bits and up to 16 contiguous pages for 43.
 //!
-//! Each CPU of a cell has a root table of its own, a copy of the cell's; the tables below are the
-//! cell's. So one CPU can be taken by clearing its root table ([`Stage2::zap`]) while the others run
-//! on, and Linux's tables are not copied for each CPU.
+//! Each CPU of a cell has a root table of its own, a copy of the cell's; the lower tables are common to the
+//! cell. So one CPU can be taken by clearing its root table ([`Stage2::zap`]) while the others continue,
+//! and the lower tables are not copied.
 //!
-//! The attributes are those of `aarch64-paging`. Its tables are not used: they panic when no page is
-//! left, refuse to split a live block instead of breaking it before making it anew, and know one root
-//! only.
+//! The attributes are those of `aarch64-paging`. Its tables are not used: they panic when no page is left,
+//! refuse to split a live block, and support only one root.
 //!
-//! **Break before make** (Arm ARM, D8.17): an entry that is valid is first made invalid and invalidations
-//! by the TLBs, then made. A CPU of the same cell that uses it meanwhile gets an abort; whoever
-//! handles one asks [`Stage2::permits`] under the lock and lets it try again.
+//! **Break before make** (Arm ARM, D8.17): a valid entry is first made invalid and the TLBs are
+//! invalidated, then the new entry is written. A CPU of the same cell that accesses it meanwhile takes an
+//! abort; the handler checks [`Stage2::permits`] under the lock and lets the guest retry.
 
 mod mapping;
 mod page_pool;
@@ -24,28 +22,28 @@ pub use page_pool::PagePool;
 use crate::format::MemoryFlags;
 use crate::interface::{MAXIMUM_CPUS, PAGE_BYTES};
 
-/// The entries of one table.
+/// Number of entries of one table.
 pub const ENTRIES: usize = 512;
-/// Where the output address of an entry is.
+/// Mask of the output address of an entry.
 const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
-/// Guest addresses have at least so many bits: those that one level 1 table reaches.
+/// Minimum number of guest address bits: those of one level 1 table.
 pub const LEAST_ADDRESS_BITS: u32 = 39;
-/// And at most so many: sixteen tables in a row (Arm ARM, D8.2.6, concatenated translation tables).
+/// Maximum number of guest address bits: sixteen concatenated tables (Arm ARM, D8.2.6).
 pub const MOST_ADDRESS_BITS: u32 = 43;
 
-/// The memory that tables are in, and the TLBs that remember them.
+/// Memory for tables, and the TLBs that cache them.
 pub trait TableMemory {
-    /// So many zeroed pages in a row, aligned to their size (a power of two); `None` if there are no
-    /// more. The address is the physical one.
+    /// Allocates contiguous zeroed pages, aligned to their total size (a power of two). Returns the
+    /// physical address, or `None` if no pages are left.
     fn allocate(&mut self, pages: usize) -> Option<u64>;
-    /// Takes them back.
+    /// Frees pages.
     fn free(&mut self, table: u64, pages: usize);
-    /// An entry of a table; an index beyond [`ENTRIES`] is in the next page of a root table.
+    /// Reads an entry of a table; an index of [`ENTRIES`] or more is in a further page of a root table.
     fn read(&self, table: u64, index: usize) -> u64;
-    /// Writes one, as a single store that a table walk sees in whole.
+    /// Writes an entry with a single store.
     fn write(&mut self, table: u64, index: usize, entry: u64);
-    /// All that was written before this is seen by table walks, and no TLB of any CPU holds anything
-    /// of this cell any more (DSB ISHST, TLBI VMALLS12E1IS under the cell's VMID, DSB ISH).
+    /// Makes all earlier writes visible to table walks and invalidates this cell's entries in the TLBs of
+    /// all CPUs (DSB ISHST, TLBI VMALLS12E1IS under the cell's VMID, DSB ISH).
     fn invalidate_tlbs(&mut self);
 }
 
@@ -53,25 +51,25 @@ pub trait TableMemory {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exhausted;
 
-/// What an access does.
+/// The kind of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccessKind {
-    /// Reading data.
+    /// A data read.
     Read,
-    /// Writing data.
+    /// A data write.
     Write,
-    /// Fetching an instruction.
+    /// An instruction fetch.
     Execute,
 }
 
-/// What an address is translated to.
+/// The translation of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Translation {
-    /// Of the first byte of the page or block.
+    /// Physical address of the page or block.
     pub physical: u64,
     /// Size of the page or block.
     pub bytes: u64,
-    /// With it.
+    /// Its attributes.
     pub attributes: Attributes,
 }
 
@@ -80,15 +78,14 @@ pub struct Translation {
 pub struct Stage2 {
     /// The cell's root table, which no CPU uses.
     root: u64,
-    /// By the CPU's index in the header: its own root table, or 0.
+    /// The root table of each CPU by its index in the header, or 0.
     roots: [u64; MAXIMUM_CPUS],
-    /// Whose root table is cleared, a bit for each CPU.
+    /// CPUs whose root table is cleared, one bit each.
     zapped: u32,
     address_bits: u32,
 }
 
-/// The attributes of a region, from its flags. Nothing is executed that is not meant to be, and
-/// nothing of a device ever.
+/// Returns the attributes for the flags of a region. Devices are never executable.
 pub fn attributes(flags: MemoryFlags) -> Attributes {
     let has = |flag| flags.contains(flag);
     let mut attributes = Attributes::VALID | Attributes::ACCESS_FLAG;
@@ -112,7 +109,7 @@ pub fn attributes(flags: MemoryFlags) -> Attributes {
 }
 
 impl Stage2 {
-    /// Nothing is mapped. `address_bits` is brought to what the tables can reach.
+    /// Creates an empty translation. `address_bits` is clamped to the supported range.
     ///
     /// # Errors
     /// [`Exhausted`].
@@ -127,12 +124,12 @@ impl Stage2 {
         1 << (self.address_bits - LEAST_ADDRESS_BITS)
     }
 
-    /// VTCR_EL2.T0SZ is 64 minus this, VTCR_EL2.SL0 is 1.
+    /// Returns the number of guest address bits: VTCR_EL2.T0SZ is 64 minus this, VTCR_EL2.SL0 is 1.
     pub fn address_bits(&self) -> u32 {
         self.address_bits
     }
 
-    /// Gives a CPU a root table with what the cell has.
+    /// Creates the root table of a CPU, a copy of the cell's.
     ///
     /// # Errors
     /// [`Exhausted`].
@@ -145,13 +142,13 @@ impl Stage2 {
         Ok(())
     }
 
-    /// The physical address of a CPU's root table, for VTTBR_EL2.BADDR.
+    /// Returns the physical address of a CPU's root table, for VTTBR_EL2.BADDR.
     pub fn root_of(&self, cpu: usize) -> Option<u64> {
         self.roots.get(cpu).copied().filter(|root| *root != 0)
     }
 
-    /// Takes away all memory from one CPU: its next instruction aborts. What is mapped or unmapped
-    /// from now on does not reach it either.
+    /// Clears the root table of one CPU: its next instruction aborts. Later changes of the mapping do not
+    /// apply to this CPU.
     pub fn zap(&mut self, cpu: usize, memory: &mut impl TableMemory) {
         let Some(root) = self.root_of(cpu) else {
             return;
@@ -163,7 +160,7 @@ impl Stage2 {
         memory.invalidate_tlbs();
     }
 
-    /// Gives the CPU what the cell has.
+    /// Restores the root table of a CPU from the cell's.
     pub fn restore(&mut self, cpu: usize, memory: &mut impl TableMemory) {
         let Some(root) = self.root_of(cpu) else {
             return;
@@ -175,12 +172,12 @@ impl Stage2 {
         memory.invalidate_tlbs();
     }
 
-    /// Whether this CPU was zapped.
+    /// Returns whether this CPU's root table is cleared.
     pub fn is_zapped(&self, cpu: usize) -> bool {
         cpu < MAXIMUM_CPUS && self.zapped & 1 << cpu != 0
     }
 
-    /// The root tables that follow the cell's: its own, and those of CPUs that are not zapped.
+    /// Returns the root tables to update: the cell's, and those of CPUs that are not zapped.
     fn followers(&self) -> impl Iterator<Item = u64> + use<> {
         let (root, roots, zapped) = (self.root, self.roots, self.zapped);
         let current = move |(cpu, table): (usize, u64)| {
@@ -189,7 +186,7 @@ impl Stage2 {
         core::iter::once(root).chain(roots.into_iter().enumerate().filter_map(current))
     }
 
-    /// What this address is translated to, if to anything.
+    /// Translates a guest address. Returns `None` if it is not mapped.
     pub fn translate(&self, guest: u64, memory: &impl TableMemory) -> Option<Translation> {
         if guest >> self.address_bits != 0 {
             return None;
@@ -214,7 +211,7 @@ impl Stage2 {
         }
     }
 
-    /// Whether the cell may do this at this address, whatever its CPU's tables say at the moment.
+    /// Returns whether the cell may make this access, even if its CPU's root table is cleared.
     pub fn permits(&self, guest: u64, kind: AccessKind, memory: &impl TableMemory) -> bool {
         self.translate(guest, memory).is_some_and(|there| match kind {
             AccessKind::Read => there.attributes.contains(Attributes::S2AP_ACCESS_RO),
@@ -226,7 +223,7 @@ impl Stage2 {
         })
     }
 
-    /// Gives all tables back. No CPU may use them any more.
+    /// Frees all tables. No CPU may still use them.
     pub fn release(self, memory: &mut impl TableMemory) {
         memory.invalidate_tlbs();
         for index in 0..self.root_pages() * ENTRIES {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The pages that tables are made of: a bit for each, so that what is free can be seen at a glance.
+//! Allocator of pages for tables, a bitmap.
 
 use crate::interface::PAGE_BYTES;
 
-/// Pages in a row, up to `64 * WORDS` of them.
+/// Up to `64 * WORDS` contiguous pages.
 #[derive(Debug)]
 pub struct PagePool<const WORDS: usize> {
     start: u64,
@@ -12,7 +12,7 @@ pub struct PagePool<const WORDS: usize> {
 }
 
 impl<const WORDS: usize> PagePool<WORDS> {
-    /// The pages from `start`, physically; more than fit are left out.
+    /// Creates a pool of the pages from physical address `start`; ignores pages beyond its capacity.
     pub const fn new(start: u64, pages: usize) -> Self {
         let most = 64 * WORDS;
         Self { start, pages: if pages < most { pages } else { most }, used: [0; WORDS] }
@@ -22,13 +22,14 @@ impl<const WORDS: usize> PagePool<WORDS> {
         self.used[page / 64] >> (page % 64) & 1 != 0
     }
 
-    /// So many pages in a row, aligned to their size, which is a power of two. Not zeroed.
+    /// Allocates contiguous pages, aligned to their total size, which must be a power of two. They are not
+    /// zeroed. Returns `None` if no such pages are free.
     pub fn allocate(&mut self, count: usize) -> Option<u64> {
         if !count.is_power_of_two() {
             return None;
         }
         let bytes = count as u64 * PAGE_BYTES;
-        // The first page whose address is aligned, then every `count`-th.
+        // The first aligned page, then every `count`-th.
         let first = (self.start.next_multiple_of(bytes) - self.start) / PAGE_BYTES;
         let found = (first as usize..self.pages).step_by(count).find(|page| {
             page + count <= self.pages && (*page..page + count).all(|page| !self.is_used(page))
@@ -39,7 +40,7 @@ impl<const WORDS: usize> PagePool<WORDS> {
         Some(self.start + found as u64 * PAGE_BYTES)
     }
 
-    /// Takes pages back; what is not of this pool is left alone.
+    /// Frees pages; ignores pages that are not of this pool.
     pub fn free(&mut self, address: u64, count: usize) {
         let Some(offset) = address.checked_sub(self.start) else {
             return;
@@ -50,7 +51,7 @@ impl<const WORDS: usize> PagePool<WORDS> {
         }
     }
 
-    /// How many are free.
+    /// Returns the number of free pages.
     pub fn left(&self) -> usize {
         let used = self.used.iter().map(|word| word.count_ones() as usize).sum::<usize>();
         self.pages - used

@@ -131,7 +131,7 @@ pub(crate) fn read(blob: &Blob) -> Configuration<'static> {
 pub(crate) struct Tables {
     pool: PagePool<64>,
     entries: BTreeMap<u64, Vec<u64>>,
-    /// Written as invalid and not invalidations yet: (table, index).
+    /// Entries written as invalid, before the TLB invalidation: (table, index).
     not_invalidated: std::collections::BTreeSet<(u64, usize)>,
     pub(crate) invalidations: usize,
 }
