@@ -180,18 +180,18 @@ impl ActivePlanState {
         match self {
             Self::Begun => "begun",
             Self::AwaitsRestart => "awaits-restart",
-            Self::Active => "stands",
+            Self::Active => "active",
         }
     }
 }
 
-/// What a sentence says of the plan.
+/// Formats the state as the predicate of a sentence about the plan.
 impl fmt::Display for ActivePlanState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Begun => "was begun and is not whole",
-            Self::AwaitsRestart => "awaits a restart",
-            Self::Active => "stands",
+            Self::Begun => "is incomplete",
+            Self::AwaitsRestart => "waits for a restart",
+            Self::Active => "is active",
         })
     }
 }

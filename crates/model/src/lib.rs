@@ -173,8 +173,8 @@ pub use record::{
 #[cfg(feature = "std")]
 pub use status::{
     CountStatus, CpuStatus, DomainStatus, NoiseSource, NoiseSourceKind, ProgramState,
-    ProgramStatus, STATUS_SCHEMA_VERSION, Status, StatusFinding, StatusFindingKind, StatusPlan,
-    StatusSubject, ThreadStatus,
+    ProgramStatus, STATUS_SCHEMA_VERSION, Status, StatusFinding, StatusPlan, StatusSubject,
+    ThreadStatus,
 };
 #[cfg(feature = "std")]
 pub use supervision::{

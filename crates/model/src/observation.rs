@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Allocation, ChangeTarget, CpuId, CpuSet, Nanos, SchedulingPolicy, SupervisedState};
+use crate::{
+    Allocation, ChangeTarget, CpuId, CpuSet, Nanos, ProgramState, SchedulingPolicy, SupervisedState,
+};
 
 /// What was seen at one moment. Counters run since boot; a rate is the difference of two.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -165,4 +167,19 @@ pub struct ObservedProgram {
     pub restarts: u64,
     /// How it ended last, in words.
     pub last_exit: Option<String>,
+}
+
+impl ObservedProgram {
+    /// Returns the program's state. A program whose supervisor is gone is not started again, whatever
+    /// its record contains.
+    #[must_use]
+    pub fn current_state(&self) -> ProgramState {
+        if self.alive {
+            ProgramState::Running
+        } else if self.supervised && self.state.is_up() {
+            ProgramState::Restarting
+        } else {
+            ProgramState::Stopped
+        }
+    }
 }

@@ -33,7 +33,6 @@ pub use export::{
 };
 pub use fingerprint::{difference, fingerprint};
 pub use locations::Places;
-pub use names::matches;
 pub use parse::parse;
 pub use picture::{PictureOptions, finding_line, html, terminal};
 pub use propose::{Proposal, ProposeError, Wish, propose};

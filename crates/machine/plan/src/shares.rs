@@ -5,30 +5,11 @@ use std::collections::BTreeSet;
 
 use rampart_model::{
     AllocationGroup, CacheControl, CacheKind, CacheSharing, CpuSet, Environment, GuestPages,
-    Interrupt, InterruptMatch, InterruptOwnership, Machine, NodeSharing, Plan, PlannedDomain,
-    ResolvedDomain,
+    InterruptOwnership, Machine, NodeSharing, Plan, PlannedDomain, ResolvedDomain,
 };
 use rampart_rules::{Division, Indivisible, cache_requests, divide};
 
-use crate::names::{HOUSEKEEPING, matches};
-
-/// Whether an interrupt is what the plan describes.
-pub(crate) fn is_match(rule: &InterruptMatch, interrupt: &Interrupt) -> bool {
-    let fits = |pattern: &Option<String>, text: &str| {
-        pattern
-            .as_ref()
-            .is_none_or(|pattern| matches(pattern, text))
-    };
-    // Several drivers can share an interrupt; one that matches is enough.
-    let action = match &rule.action {
-        Some(pattern) => interrupt
-            .action
-            .split(',')
-            .any(|action| matches(pattern, action.trim())),
-        None => true,
-    };
-    action && fits(&rule.chip, &interrupt.chip) && fits(&rule.name, &interrupt.name)
-}
+use crate::names::HOUSEKEEPING;
 
 pub(crate) fn interrupts(
     plan: &Plan,
@@ -45,7 +26,7 @@ pub(crate) fn interrupts(
                 domain
                     .interrupts
                     .iter()
-                    .any(|rule| is_match(rule, interrupt))
+                    .any(|rule| rule.is_match(interrupt))
             });
             InterruptOwnership {
                 number: interrupt.number,

@@ -31,6 +31,7 @@ mod pages_reserved;
 mod plan;
 pub mod readings;
 mod rule;
+mod state;
 mod text;
 
 pub use cache_steps::cache_share_text;
@@ -53,4 +54,5 @@ pub use readings::{
     Interrupt, KernelThread, LocationValue, ProcessLimits, Reading, Readings, Unread,
 };
 pub use rule::{Rule, RuleBook, all_rules, rule};
+pub use state::{Comparison, STATE_RULES, StateRule, check_state, state_rule};
 pub use text::{TextOptions, check_text};

@@ -65,7 +65,11 @@ pub fn all_rules() -> impl Iterator<Item = Rule> {
         .into_iter()
         // Plans are judged by some knobs too.
         .filter(|rule| rule.book == RuleBook::Plan);
-    crate::all().map(crate::Knob::rule).chain(of_plans)
+    let of_states = crate::STATE_RULES.into_iter().map(|rule| rule.rule);
+    crate::all()
+        .map(crate::Knob::rule)
+        .chain(of_plans)
+        .chain(of_states)
 }
 
 /// Returns the rule with this id.

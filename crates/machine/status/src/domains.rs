@@ -1,40 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Each domain: its wall, its threads, its program.
+//! The state of each domain: isolation, threads, program.
 
-use rampart_model::{
-    ActivePlan, DomainStatus, ObservedProgram, ProgramState, ProgramStatus, StatusFinding,
-    StatusFindingKind,
-};
+use rampart_model::{ActivePlan, DomainStatus, ObservedProgram, ProgramStatus, StatusFinding};
+use rampart_rules::{Comparison, state_rule};
 
-use crate::seen::Seen;
-
-pub(crate) fn of(
-    seen: &Seen<'_>,
+/// Returns the state of every domain of the plan.
+pub(crate) fn all(
+    comparison: &Comparison<'_>,
     plan: &ActivePlan,
     findings: &[StatusFinding],
 ) -> Vec<DomainStatus> {
     plan.domains
         .iter()
         .map(|domain| {
-            let breached = findings.iter().any(|finding| {
-                finding.kind == StatusFindingKind::KernelRestarted
-                    || (finding.domain.as_deref() == Some(domain.name.as_str())
-                        && matches!(
-                            finding.kind,
-                            StatusFindingKind::GroupGone
-                                | StatusFindingKind::GroupCpus
-                                | StatusFindingKind::PartitionInvalid
-                                | StatusFindingKind::CpuOffline
-                        ))
-            });
+            let broken = findings
+                .iter()
+                .filter(|finding| {
+                    finding
+                        .domain
+                        .as_ref()
+                        .is_none_or(|name| *name == domain.name)
+                })
+                .filter_map(|finding| state_rule(finding.rule()))
+                .any(|rule| rule.breaks_isolation);
             DomainStatus {
                 name: domain.name.clone(),
                 kind: domain.kind,
                 cpus: domain.cpus.clone(),
                 isolation: domain.isolation,
-                isolation_valid: !breached,
-                threads: u32::try_from(seen.members(&domain.name).count()).unwrap_or(u32::MAX),
-                program: seen
+                isolation_valid: !broken,
+                threads: u32::try_from(comparison.members(&domain.name).count())
+                    .unwrap_or(u32::MAX),
+                program: comparison
                     .later
                     .programs
                     .iter()
@@ -45,20 +42,9 @@ pub(crate) fn of(
         .collect()
 }
 
-/// A supervisor that is gone starts nothing again, whatever its file says.
-pub(crate) fn state(program: &ObservedProgram) -> ProgramState {
-    if program.alive {
-        ProgramState::Running
-    } else if program.supervised && program.state.is_up() {
-        ProgramState::Restarting
-    } else {
-        ProgramState::Stopped
-    }
-}
-
 fn program(program: &ObservedProgram) -> ProgramStatus {
     ProgramStatus {
-        state: state(program),
+        state: program.current_state(),
         process: program.process.filter(|_| program.alive),
         restarts: program.restarts,
         last_exit: program.last_exit.clone(),

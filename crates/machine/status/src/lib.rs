@@ -1,36 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Compares the active plan applied with what a machine does now: drift from the plan,
-//! colocations that hurt, and what came to real-time CPUs without being of their domain.
+//! Compares two observations of a machine with its active plan: drift from the plan, colocations
+//! that cause latency, and unwanted activity on real-time CPUs. The rules are in `rampart-rules`.
 //!
-//! **Invariant:** this crate is pure. It reads no file, asks no clock and starts nothing: a
-//! [`ActivePlan`] and two [`Observation`]s go in, a [`Status`] comes out; a status goes in, a
-//! text comes out.
+//! **Invariant:** this crate is pure: it does no IO and reads no clock.
 
 #![forbid(unsafe_code)]
 
-mod caches;
-mod colocation;
+mod comparison;
 mod cpus;
 mod domains;
-mod drift;
-mod interrupts;
 mod latency;
-mod members;
 mod metrics;
-mod seen;
 #[cfg(test)]
 mod support;
 #[cfg(test)]
 mod tests;
 mod text;
 mod totals;
-mod unwanted_activity;
 mod view;
 
-use rampart_model::{
-    ActivePlan, Observation, STATUS_SCHEMA_VERSION, Status, StatusFinding, StatusFindingKind,
-    StatusPlan,
-};
+use rampart_model::{ActivePlan, Observation, STATUS_SCHEMA_VERSION, Status, StatusPlan};
+use rampart_rules::check_state;
+
+use comparison::compare;
 
 pub use latency::{CpuLatency, Latencies};
 pub use metrics::{CLASSIC_CONTENT_TYPE, OPEN_METRICS_CONTENT_TYPE, classic, open_metrics};
@@ -38,44 +30,36 @@ pub use text::{TextOptions, terminal};
 pub use totals::Totals;
 pub use view::{Key, Shown, View, draw};
 
-use seen::Seen;
-
-/// Who asks.
+/// The observer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Asker<'a> {
-    /// Version of the tool, for the document.
+pub struct Observer<'a> {
+    /// Version of the tool, written to the document.
     pub tool_version: &'a str,
-    /// The process that asks: it and what it started are no noise sources.
+    /// The observing process. It and its descendants are not unwanted activity.
     pub process: Option<u32>,
 }
 
-/// What is true between two observations of one machine, against the active plan.
+/// Returns the state of a machine between two observations, compared with the active plan.
 #[must_use]
 pub fn status(
     plan: Option<&ActivePlan>,
     earlier: &Observation,
     later: &Observation,
-    asker: Asker<'_>,
+    observer: Observer<'_>,
 ) -> Status {
-    let seen = Seen::new(plan, earlier, later, asker.process);
-    let cpus = cpus::of(&seen);
-    let mut findings = Vec::new();
-    if let Some(plan) = plan {
-        drift::find(&seen, plan, &mut findings);
-        members::find(&seen, plan, &mut findings);
-        colocation::find(&seen, plan, &cpus, &mut findings);
-        unwanted_activity::find(plan, &cpus, &mut findings);
-    }
-    // Stable: within one severity the order of the search stays.
-    findings.sort_by_key(|finding| std::cmp::Reverse(finding.finding.severity));
+    let comparison = compare(plan, earlier, later, observer.process);
+    let cpus = cpus::all(&comparison);
+    let findings = plan
+        .map(|plan| check_state(&comparison, plan, &cpus))
+        .unwrap_or_default();
     Status {
         schema_version: STATUS_SCHEMA_VERSION,
-        tool_version: asker.tool_version.to_owned(),
+        tool_version: observer.tool_version.to_owned(),
         host_name: later.host_name.clone(),
-        interval: seen.interval(),
+        interval: comparison.interval(),
         isolation: later.isolation.clone(),
         domains: plan
-            .map(|plan| domains::of(&seen, plan, &findings))
+            .map(|plan| domains::all(&comparison, plan, &findings))
             .unwrap_or_default(),
         plan: plan.map(|plan| StatusPlan {
             file: plan.file.clone(),
@@ -88,27 +72,5 @@ pub fn status(
         }),
         cpus,
         findings,
-    }
-}
-
-fn finding(
-    kind: StatusFindingKind,
-    domain: Option<&str>,
-    finding: rampart_model::Finding,
-) -> StatusFinding {
-    StatusFinding {
-        kind,
-        domain: domain.map(str::to_owned),
-        finding,
-    }
-}
-
-/// The first few of many, and how many more there are.
-fn some_of(names: &[String]) -> String {
-    const SHOWN: usize = 4;
-    let shown: Vec<&str> = names.iter().take(SHOWN).map(String::as_str).collect();
-    match names.len().saturating_sub(SHOWN) {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
     }
 }

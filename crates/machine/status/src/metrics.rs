@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A status as OpenMetrics text (OpenMetrics 1.0), and as the text that Prometheus spoke before
-//! (exposition format 0.0.4), for those that ask for no other.
+//! A status as OpenMetrics text (OpenMetrics 1.0), and as the older text of Prometheus (exposition
+//! format 0.0.4).
 
 use std::fmt;
 
@@ -8,18 +8,19 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
-use rampart_model::{Bucket, Distribution, Nanos, Status, StatusFindingKind, StatusSubject};
+use rampart_model::{Bucket, Distribution, Nanos, Status, StatusSubject};
+use rampart_rules::STATE_RULES;
 
 use crate::{Latencies, Totals};
 
-/// What [`open_metrics`] is.
+/// Content type of [`open_metrics`].
 pub const OPEN_METRICS_CONTENT_TYPE: &str =
     "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// What [`classic`] is.
+/// Content type of [`classic`].
 pub const CLASSIC_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Upper bounds of the histogram of latencies. From a microsecond, which the fastest machines
-/// reach, to 100 ms, steps of 1, 2 and 5.
+/// Upper bounds of the latency histogram: from 1 µs, which the fastest machines reach, to 100 ms, in
+/// steps of 1, 2 and 5.
 const BOUNDS: [Nanos; 16] = [
     Nanos::from_micros(1),
     Nanos::from_micros(2),
@@ -41,7 +42,7 @@ const BOUNDS: [Nanos; 16] = [
 
 type Labels = Vec<(&'static str, String)>;
 
-/// Renders a status. `latencies` holds nothing where no meter runs.
+/// Renders a status. `latencies` is empty if no meter runs.
 #[must_use]
 pub fn open_metrics(status: &Status, totals: &Totals, latencies: &Latencies) -> String {
     let mut registry = Registry::with_prefix("rampart");
@@ -51,7 +52,7 @@ pub fn open_metrics(status: &Status, totals: &Totals, latencies: &Latencies) -> 
         latencies: latencies.clone(),
     }));
     let mut text = String::new();
-    // Writing to a text in memory fails never.
+    // Writing to a string never fails.
     let _ = prometheus_client::encoding::text::encode(&mut text, &registry);
     text
 }
@@ -108,12 +109,12 @@ fn counters(
 
 impl Figures {
     fn plan(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let stands = if self.status.plan.is_some() { 1.0 } else { 0.0 };
+        let is_active = if self.status.plan.is_some() { 1.0 } else { 0.0 };
         gauges(
             encoder,
             "plan_is_active",
             "Whether a plan is applied to this machine",
-            [(Vec::new(), stands)],
+            [(Vec::new(), is_active)],
         )?;
         let Some(plan) = &self.status.plan else {
             return Ok(());
@@ -128,7 +129,7 @@ impl Figures {
             ("tool_version", self.status.tool_version.clone()),
         ];
         encoder
-            .encode_descriptor("plan", "The plan that is applied", None, MetricType::Info)?
+            .encode_descriptor("plan", "The active plan", None, MetricType::Info)?
             .encode_info(&labels)
     }
 
@@ -137,7 +138,7 @@ impl Figures {
         gauges(
             encoder,
             "cpu_owner",
-            "Who owns a CPU and what it is for, always 1",
+            "Owner and role of a CPU, always 1",
             cpus.iter().filter_map(|cpu| {
                 let labels = vec![
                     ("cpu", cpu.cpu.to_string()),
@@ -176,13 +177,13 @@ impl Figures {
         counters(
             encoder,
             "cpu_interrupts",
-            "Interrupts since this server began",
+            "Interrupts since this server started",
             by_cpu(&self.totals.interrupts),
         )?;
         counters(
             encoder,
             "cpu_softirqs",
-            "Softirqs since this server began",
+            "Softirqs since this server started",
             by_cpu(&self.totals.softirqs),
         )?;
         let unwanted_activity = self
@@ -195,8 +196,8 @@ impl Figures {
             });
         counters(
             encoder,
-            "unwanted activity",
-            "What came to a real-time CPU and is not of its domain, since this server began",
+            "unwanted_activity",
+            "Activity on a real-time CPU that does not belong to its domain, since this server started",
             unwanted_activity,
         )
     }
@@ -207,12 +208,12 @@ impl Figures {
         gauges(
             encoder,
             "domain_isolation_valid",
-            "Whether the wall of a domain is as it was when the plan was applied",
+            "Whether the isolation of a domain is as it was when the plan was applied",
             domains.iter().map(|domain| {
                 let labels = vec![
                     ("domain", domain.name.clone()),
                     ("kind", domain.kind.to_string()),
-                    ("wall", domain.isolation.to_string()),
+                    ("isolation", domain.isolation.to_string()),
                 ];
                 (labels, flag(domain.isolation_valid))
             }),
@@ -229,7 +230,7 @@ impl Figures {
         counters(
             encoder,
             "domain_restarts",
-            "How often a domain's program was started again",
+            "Restarts of a domain's program",
             domains.iter().filter_map(|domain| {
                 let program = domain.program.as_ref()?;
                 Some((named(&domain.name), program.restarts))
@@ -238,32 +239,33 @@ impl Figures {
     }
 
     fn findings(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        // Every kind each time: what is 0 can be waited for.
+        // Every rule is exported, so that an alert can refer to a count of 0.
         let counted = |subject: StatusSubject| {
-            StatusFindingKind::ALL
-                .into_iter()
-                .filter(move |kind| kind.subject() == subject)
-                .map(|kind| {
+            STATE_RULES
+                .iter()
+                .filter(move |rule| rule.subject == subject)
+                .map(|rule| rule.rule.id)
+                .map(|id| {
                     let count = self
                         .status
                         .findings
                         .iter()
-                        .filter(|finding| finding.kind == kind)
+                        .filter(|finding| finding.rule() == id)
                         .count();
-                    (vec![("kind", kind.word().to_owned())], count as f64)
+                    (vec![("rule", id.to_owned())], count as f64)
                 })
                 .collect::<Vec<(Labels, f64)>>()
         };
         gauges(
             encoder,
             "drift",
-            "What does not hold any more of the plan, by kind",
+            "Findings of drift from the plan, by rule",
             counted(StatusSubject::Drift),
         )?;
         gauges(
             encoder,
             "colocations",
-            "What runs together and hurts, by kind",
+            "Findings of colocations that cause latency, by rule",
             counted(StatusSubject::Colocation),
         )
     }
@@ -275,7 +277,7 @@ impl Figures {
         let unit = Unit::Seconds;
         let mut metric = encoder.encode_descriptor(
             "wakeup_latency",
-            "How late a thread of the meter woke, since this server began",
+            "Wakeup latency of the meter's threads, since this server started",
             Some(&unit),
             MetricType::Histogram,
         )?;
@@ -287,7 +289,7 @@ impl Figures {
     }
 }
 
-/// A distribution in few buckets.
+/// A distribution in the buckets of [`BOUNDS`].
 #[derive(Debug)]
 struct Histogram<'a>(&'a Distribution);
 
@@ -298,7 +300,7 @@ impl EncodeMetric for Histogram<'_> {
             BOUNDS.iter().map(|bound| (seconds(*bound), 0)).collect();
         buckets.push((f64::INFINITY, 0));
         for Bucket(lowest, count) in &self.0.buckets {
-            // By its upper edge: no sample is counted as faster than it was.
+            // Compare the upper edge, so that no sample counts as faster than it was.
             let location = BOUNDS
                 .iter()
                 .position(|bound| Bucket::highest(*lowest) <= *bound)
@@ -317,8 +319,8 @@ impl EncodeMetric for Histogram<'_> {
     }
 }
 
-/// OpenMetrics text as exposition format 0.0.4: there a counter's name ends in `_total` where it is
-/// described too, an info is a gauge, and units and the end are not marked.
+/// Converts OpenMetrics text to exposition format 0.0.4: the descriptions of counters have the suffix
+/// `_total` too, an info is a gauge, and neither units nor the end are marked.
 #[must_use]
 pub fn classic(open_metrics: &str) -> String {
     let mut text = String::with_capacity(open_metrics.len());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A plan of four CPUs and a second of its machine, for tests: CPU 0 keeps house, 1 and 2 belong to
-//! `press`, 3 to `vision`.
+//! A plan of four CPUs and one second of its machine, for tests: CPU 0 is housekeeping, CPUs 1 and 2
+//! belong to `press`, CPU 3 to `vision`.
 
 use rampart_model::{
     APPLICATION_SCHEMA_VERSION, ActiveDomain, ActivePlan, ActivePlanState, ChangeList,
@@ -10,7 +10,7 @@ use rampart_model::{
     SchedulingPolicy, SmtPolicy, Status, StepAction, StepKind,
 };
 
-use crate::{Asker, status};
+use crate::{Observer, status};
 
 pub(crate) const GROUP: &str = "/sys/fs/cgroup/rampart-press";
 
@@ -301,9 +301,9 @@ pub(crate) fn after(change: impl FnOnce(&mut Observation)) -> Status {
 pub(crate) fn after_with(plan: &ActivePlan, change: impl FnOnce(&mut Observation)) -> Status {
     let mut later = observation(1);
     change(&mut later);
-    let asker = Asker {
+    let observer = Observer {
         tool_version: "0",
         process: Some(9_000),
     };
-    status(Some(plan), &observation(0), &later, asker)
+    status(Some(plan), &observation(0), &later, observer)
 }

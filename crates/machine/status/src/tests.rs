@@ -1,25 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Each finding, made by the one thing that it is about.
+//! For each rule a state that breaks it.
 
 use rampart_model::{
     ActivePlan, ActivePlanState, Allocation, AllocationGroup, CacheResource, CacheShare, CacheWays,
     ChangeTarget, CpuId, Finding, Nanos, Observation, ObservedInterrupt, ObservedProgram,
-    ProgramState, SchedulingPolicy, Schemata, Severity, Status, StatusFindingKind, StepKind,
-    SupervisedState, WayMask,
+    ProgramState, SchedulingPolicy, Schemata, Severity, Status, StepKind, SupervisedState, WayMask,
 };
 
 use crate::support::{GROUP, after, after_with, location, observation, plan, step, thread};
-use crate::{Asker, Latencies, TextOptions, Totals, classic, open_metrics, status, terminal};
+use crate::{Latencies, Observer, TextOptions, Totals, classic, open_metrics, status, terminal};
 
-fn kinds(status: &Status) -> Vec<StatusFindingKind> {
-    status.findings.iter().map(|finding| finding.kind).collect()
+fn rules(status: &Status) -> Vec<&str> {
+    let findings = status.findings.iter();
+    findings.map(rampart_model::StatusFinding::rule).collect()
 }
 
-/// The finding of a kind, which is the only one.
-fn only(kind: StatusFindingKind, change: impl FnOnce(&mut Observation)) -> String {
+/// Returns the text of the only finding, which is of this rule.
+fn only(rule: &str, change: impl FnOnce(&mut Observation)) -> String {
     let status = after(change);
-    assert_eq!(kinds(&status), [kind], "{:#?}", status.findings);
-    status.findings[0].finding.to_string()
+    assert_eq!(rules(&status), [rule], "{:#?}", status.findings);
+    let finding = &status.findings[0].finding;
+    let expected = rampart_rules::rule(rule).expect("a rule");
+    assert_eq!(finding.severity, expected.severity);
+    finding.to_string()
 }
 
 fn group(observation: &mut Observation) -> &mut rampart_model::ObservedGroup {
@@ -27,9 +30,9 @@ fn group(observation: &mut Observation) -> &mut rampart_model::ObservedGroup {
 }
 
 #[test]
-fn a_machine_as_planned_has_no_finding() {
+fn reports_nothing_on_a_machine_as_planned() {
     let status = after(|_| {});
-    assert_eq!(kinds(&status), []);
+    assert!(rules(&status).is_empty());
     assert!(!status.has_drift());
     assert!(status.domains.iter().all(|domain| domain.isolation_valid));
     assert_eq!(status.domains[0].threads, 1);
@@ -45,8 +48,8 @@ fn a_machine_as_planned_has_no_finding() {
 }
 
 #[test]
-fn walls_that_fell_are_drift() {
-    let gone = only(StatusFindingKind::GroupGone, |machine| {
+fn reports_broken_isolation() {
+    let gone = only("group-gone", |machine| {
         *group(machine) = Default::default();
         machine.threads.remove(0);
     });
@@ -54,16 +57,16 @@ fn walls_that_fell_are_drift() {
         gone.contains(GROUP) && gone.contains("rampart apply"),
         "{gone}"
     );
-    let cpus = only(StatusFindingKind::GroupCpus, |machine| {
+    let cpus = only("group-cpus", |machine| {
         group(machine).cpus = "1".parse().ok();
     });
     assert!(cpus.contains("expected 1-2, found 1"), "{cpus}");
-    let fewer = only(StatusFindingKind::GroupCpus, |machine| {
+    let fewer = only("group-cpus", |machine| {
         group(machine).effective = "2".parse().ok();
     });
     assert!(fewer.contains("effective"), "{fewer}");
     let invalid = "isolated invalid (Cpu list in cpuset.cpus not exclusive)";
-    let partition = only(StatusFindingKind::PartitionInvalid, |machine| {
+    let partition = only("partition-invalid", |machine| {
         group(machine).partition = Some(invalid.to_owned());
     });
     assert!(partition.contains("not exclusive"), "{partition}");
@@ -73,8 +76,8 @@ fn walls_that_fell_are_drift() {
 }
 
 #[test]
-fn a_cpu_that_went_offline_is_drift_once() {
-    let text = only(StatusFindingKind::CpuOffline, |machine| {
+fn reports_an_offline_cpu_once() {
+    let text = only("domain-cpu-offline", |machine| {
         machine.online = "0-1,3".parse().expect("CPUs");
         group(machine).effective = "1".parse().ok();
     });
@@ -82,8 +85,8 @@ fn a_cpu_that_went_offline_is_drift_once() {
 }
 
 #[test]
-fn another_boot_is_told_once_and_not_for_each_place() {
-    let text = only(StatusFindingKind::KernelRestarted, |machine| {
+fn reports_a_restart_once() {
+    let text = only("kernel-restarted", |machine| {
         machine.boot = Some("another".to_owned());
         machine.groups.clear();
         machine.values.clear();
@@ -93,9 +96,9 @@ fn another_boot_is_told_once_and_not_for_each_place() {
 }
 
 #[test]
-fn a_plan_that_is_not_whole_is_told_with_what_goes_on() {
+fn reports_the_progress_of_an_incomplete_plan() {
     for (state, boot, words) in [
-        (ActivePlanState::Begun, "this boot", "broken off"),
+        (ActivePlanState::Begun, "this boot", "interrupted"),
         (
             ActivePlanState::AwaitsRestart,
             "this boot",
@@ -110,41 +113,39 @@ fn a_plan_that_is_not_whole_is_told_with_what_goes_on() {
         let mut plan = plan();
         plan.state = state;
         let status = after_with(&plan, |machine| machine.boot = Some(boot.to_owned()));
-        assert_eq!(kinds(&status), [StatusFindingKind::NotWhole]);
+        assert_eq!(rules(&status), ["plan-incomplete"]);
         let text = status.findings[0].finding.to_string();
         assert!(text.contains(words), "{text}");
     }
 }
 
 #[test]
-fn a_plan_that_was_edited_or_removed_is_drift_and_one_that_cannot_be_read_is_not() {
-    only(StatusFindingKind::PlanEdited, |machine| {
+fn reports_a_plan_that_was_edited_or_removed() {
+    only("plan-edited", |machine| {
         machine.plan_text = Some("[machine]\n".to_owned());
     });
-    let gone = only(StatusFindingKind::PlanEdited, |machine| {
+    let gone = only("plan-edited", |machine| {
         (machine.plan_text, machine.plan_gone) = (None, true);
     });
-    assert!(gone.contains("is not there"), "{gone}");
-    assert_eq!(kinds(&after(|machine| machine.plan_text = None)), []);
+    assert!(gone.contains("found no file"), "{gone}");
+    assert!(rules(&after(|machine| machine.plan_text = None)).is_empty());
 }
 
 #[test]
-fn settings_are_compared_by_what_they_mean() {
-    let mask = only(StatusFindingKind::ValueChanged, |machine| {
+fn compares_settings_by_meaning() {
+    let mask = only("value-changed", |machine| {
         machine.values[0].1 = Some("0000000f".to_owned());
     });
     assert!(mask.contains("expected 0, found 0000000f"), "{mask}");
-    let choice = only(StatusFindingKind::ValueChanged, |machine| {
+    let choice = only("value-changed", |machine| {
         machine.values[1].1 = Some("[always] madvise never".to_owned());
     });
     assert!(choice.contains("transparent-huge-pages"), "{choice}");
-    only(StatusFindingKind::ValueChanged, |machine| {
-        machine.values[1].1 = None
-    });
+    only("value-changed", |machine| machine.values[1].1 = None);
 }
 
 #[test]
-fn of_two_writes_the_last_counts_and_threads_that_ended_do_not() {
+fn compares_the_last_write_and_ignores_threads_that_ended() {
     let mut plan = plan();
     let file = ChangeTarget::File("/proc/sys/kernel/timer_migration".to_owned());
     let ended = ChangeTarget::ThreadPolicy(77);
@@ -164,16 +165,13 @@ fn of_two_writes_the_last_counts_and_threads_that_ended_do_not() {
             machine.values.push((ended.clone(), policy));
         })
     };
-    assert_eq!(kinds(&with("0", None)), []);
-    assert_eq!(kinds(&with("1", None)), [StatusFindingKind::ValueChanged]);
-    assert_eq!(
-        kinds(&with("0", Some("fifo:1"))),
-        [StatusFindingKind::ValueChanged]
-    );
+    assert!(rules(&with("0", None)).is_empty());
+    assert_eq!(rules(&with("1", None)), ["value-changed"]);
+    assert_eq!(rules(&with("0", Some("fifo:1"))), ["value-changed"]);
 }
 
 #[test]
-fn ways_that_others_may_fill_are_drift() {
+fn reports_cache_ways_that_another_group_has() {
     let mut plan = plan();
     let schemata = |group: &str| ChangeTarget::Schemata(format!("/sys/fs/resctrl{group}/schemata"));
     let locations = vec![
@@ -233,27 +231,24 @@ fn ways_that_others_may_fill_are_drift() {
             machine.allocation = Some(allocation);
         })
     };
-    assert_eq!(kinds(&with("L3:0=f0", "L3:0=f0")), []);
+    assert!(rules(&with("L3:0=f0", "L3:0=f0")).is_empty());
     let shared = with("L3:0=f0", "L3:0=1f");
-    assert_eq!(kinds(&shared), [StatusFindingKind::CacheShared]);
+    assert_eq!(rules(&shared), ["cache-ways-shared"]);
     let text = shared.findings[0].finding.to_string();
     assert!(
         text.contains("/sys/fs/resctrl/theirs") && text.contains("L3:0=1f"),
         "{text}"
     );
-    assert_eq!(
-        kinds(&with("L3:0=ff", "L3:0=f0")),
-        [StatusFindingKind::ValueChanged]
-    );
+    assert_eq!(rules(&with("L3:0=ff", "L3:0=f0")), ["value-changed"]);
 }
 
 #[test]
-fn interrupts_that_moved_back_are_drift() {
-    let text = only(StatusFindingKind::InterruptMoved, |machine| {
+fn reports_interrupts_that_moved() {
+    let text = only("interrupt-moved", |machine| {
         machine.interrupts[0].affinity = "0-3".parse().ok();
     });
     assert!(text.contains("24 (disk) on 1-3"), "{text}");
-    let text = only(StatusFindingKind::InterruptMoved, |machine| {
+    let text = only("interrupt-moved", |machine| {
         machine.interrupts[1].affinity = "2-3".parse().ok();
     });
     assert!(text.contains("30 (camera) on 2"), "{text}");
@@ -264,29 +259,29 @@ fn interrupts_that_moved_back_are_drift() {
         effective: "2".parse().ok(),
         ..Default::default()
     };
-    let text = only(StatusFindingKind::InterruptMoved, |machine| {
+    let text = only("interrupt-moved", |machine| {
         machine.interrupts.push(new.clone());
     });
     assert!(text.contains("40 (usb) on 2"), "{text}");
-    // What could not be moved when the plan was applied was told then.
+    // The kernel refused to move it when the plan was applied.
     let mut plan = plan();
-    let told = Finding::new(Severity::Warning, "interrupt 40 (usb)", "managed");
-    plan.findings.push(told);
+    let managed = Finding::new(Severity::Warning, "interrupt 40 (usb)", "managed");
+    plan.findings.push(managed);
     let with = |plan: &ActivePlan| after_with(plan, |machine| machine.interrupts.push(new.clone()));
     let status = with(&plan);
-    assert_eq!(kinds(&status), [StatusFindingKind::InterruptMoved]);
+    assert_eq!(rules(&status), ["interrupt-moved"]);
     plan.kept_interrupts.push(40);
-    assert_eq!(kinds(&with(&plan)), []);
+    assert!(rules(&with(&plan)).is_empty());
 }
 
 #[test]
-fn threads_of_a_domain_are_held_to_their_cpus_and_policies() {
-    let strayed = only(StatusFindingKind::ThreadCpu, |machine| {
+fn reports_threads_on_other_cpus_or_with_other_policies() {
+    let strayed = only("thread-cpu", |machine| {
         machine.threads[0].affinity = "0-2".parse().ok();
     });
     assert!(strayed.contains("press (100) on 0-2"), "{strayed}");
     assert!(strayed.contains("rampart move 100 --to press"), "{strayed}");
-    let policy = only(StatusFindingKind::ThreadPolicy, |machine| {
+    let policy = only("thread-policy", |machine| {
         machine.threads[0].policy = Some(SchedulingPolicy::Other);
     });
     assert!(
@@ -302,12 +297,12 @@ fn threads_of_a_domain_are_held_to_their_cpus_and_policies() {
             group(machine).threads.push(101);
         })
     };
-    assert_eq!(kinds(&member("logger")), []);
-    assert_eq!(kinds(&member("worker")), [StatusFindingKind::ThreadPolicy]);
+    assert!(rules(&member("logger")).is_empty());
+    assert_eq!(rules(&member("worker")), ["thread-policy"]);
 }
 
 #[test]
-fn what_measures_inside_a_domain_is_none_of_its_threads() {
+fn a_meter_inside_a_domain_is_not_one_of_its_threads() {
     let status = after(|machine| {
         let meter = thread(300, "rampart-meter", 1, SchedulingPolicy::Other);
         let mut measuring = thread(301, "meter/1", 1, SchedulingPolicy::Fifo(1));
@@ -315,7 +310,7 @@ fn what_measures_inside_a_domain_is_none_of_its_threads() {
         machine.threads.extend([meter, measuring]);
         group(machine).threads.extend([300, 301]);
     });
-    assert_eq!(kinds(&status), []);
+    assert!(rules(&status).is_empty());
     assert_eq!(status.domains[0].threads, 1);
 }
 
@@ -332,7 +327,7 @@ fn program(state: SupervisedState, alive: bool, supervised: bool) -> ObservedPro
 }
 
 #[test]
-fn programs_run_restart_or_are_gone() {
+fn reports_the_state_of_programs() {
     let of = |program: ObservedProgram| after(|machine| machine.programs.push(program));
     let state = |status: &Status| {
         status.domains[1]
@@ -350,11 +345,11 @@ fn programs_run_restart_or_are_gone() {
     ] {
         let restarting = of(program(up, false, true));
         assert_eq!(state(&restarting), Some(ProgramState::Restarting));
-        assert_eq!(kinds(&restarting), []);
-        // Its supervisor was killed, in a pause before the next start too.
+        assert!(rules(&restarting).is_empty());
+        // Its supervisor was killed, perhaps in the pause before the next start.
         let gone = of(program(up, false, false));
         assert_eq!(state(&gone), Some(ProgramState::Stopped));
-        assert_eq!(kinds(&gone), [StatusFindingKind::ProgramGone], "{up:?}");
+        assert_eq!(rules(&gone), ["program-gone"], "{up:?}");
         assert!(gone.findings[0].finding.to_string().contains("signal 9"));
     }
     for down in [
@@ -365,13 +360,13 @@ fn programs_run_restart_or_are_gone() {
         for supervised in [true, false] {
             let stopped = of(program(down, false, supervised));
             assert_eq!(state(&stopped), Some(ProgramState::Stopped), "{down:?}");
-            assert_eq!(kinds(&stopped), [], "{down:?}");
+            assert!(rules(&stopped).is_empty(), "{down:?}");
         }
     }
 }
 
 #[test]
-fn what_descends_from_a_program_is_of_its_domain() {
+fn descendants_of_a_program_belong_to_its_domain() {
     let status = after(|machine| {
         machine
             .programs
@@ -381,41 +376,35 @@ fn what_descends_from_a_program_is_of_its_domain() {
         child.cpu_time = Nanos::from_millis(5);
         machine.threads.push(child);
     });
-    assert_eq!(kinds(&status), []);
+    assert!(rules(&status).is_empty());
     assert_eq!(status.domains[1].threads, 1);
 }
 
 #[test]
-fn a_real_time_thread_on_a_cpu_of_another_domain_hurts() {
+fn reports_a_real_time_thread_on_a_cpu_of_another_domain() {
     let status = after(|machine| {
         machine.threads[0].cpu = CpuId(3);
         machine.threads[0].affinity = "3".parse().ok();
     });
-    let found = kinds(&status);
-    assert!(
-        found.contains(&StatusFindingKind::ForeignRealTime),
-        "{found:?}"
-    );
-    assert!(found.contains(&StatusFindingKind::ThreadCpu), "{found:?}");
-    assert!(
-        found.contains(&StatusFindingKind::UnwantedProcess),
-        "{found:?}"
-    );
-    let told: String = status
+    let found = rules(&status);
+    assert!(found.contains(&"foreign-real-time"), "{found:?}");
+    assert!(found.contains(&"thread-cpu"), "{found:?}");
+    assert!(found.contains(&"unwanted-process"), "{found:?}");
+    let text: String = status
         .findings
         .iter()
         .map(|finding| format!("{}\n", finding.finding))
         .collect();
     for fix in [
-        "back: rampart move 100 --to press",
+        "fix: rampart move 100 --to press",
         "rampart move PID --to vision",
     ] {
-        assert!(told.contains(fix), "{told}");
+        assert!(text.contains(fix), "{text}");
     }
 }
 
 #[test]
-fn a_thread_that_sleeps_where_it_ran_last_is_not_there() {
+fn ignores_a_sleeping_thread_that_cannot_run_there_again() {
     let sleeps = |affinity: &str| {
         after(|machine| {
             let mut sleeping = thread(101, "press", 3, SchedulingPolicy::Fifo(80));
@@ -424,34 +413,34 @@ fn a_thread_that_sleeps_where_it_ran_last_is_not_there() {
             group(machine).threads.push(101);
         })
     };
-    assert_eq!(kinds(&sleeps("1-2")), []);
-    let may_come = kinds(&sleeps("1-3"));
-    let found = may_come.contains(&StatusFindingKind::ForeignRealTime);
-    assert!(found, "{may_come:?}");
+    assert!(rules(&sleeps("1-2")).is_empty());
+    let may_run = sleeps("1-3");
+    assert!(rules(&may_run).contains(&"foreign-real-time"));
 }
 
 #[test]
-fn a_spinning_thread_starves_what_is_below_it() {
+fn reports_kernel_threads_below_a_spinning_thread() {
     let spins = |machine: &mut Observation| {
         machine.threads[0].cpu_time = Nanos::from_millis(990);
     };
     let warned = after(spins);
-    assert_eq!(kinds(&warned), [StatusFindingKind::KernelThreadStarved]);
+    assert_eq!(rules(&warned), ["spinning-thread"]);
     assert_eq!(warned.findings[0].finding.severity, Severity::Warning);
     let starved = after(|machine| {
         spins(machine);
         machine.threads[2].state = 'R';
     });
+    assert_eq!(rules(&starved), ["kernel-thread-starved"]);
     assert_eq!(starved.findings[0].finding.severity, Severity::Error);
     let above = after(|machine| {
         spins(machine);
         machine.threads[2].policy = Some(SchedulingPolicy::Fifo(81));
     });
-    assert_eq!(kinds(&above), []);
+    assert!(rules(&above).is_empty());
 }
 
 #[test]
-fn busy_siblings_hurt_unless_they_are_one_owners_by_the_plan() {
+fn reports_busy_siblings_unless_the_plan_gives_both_to_one_owner() {
     let busy = |machine: &mut Observation| {
         for cpu in [1, 2] {
             let observed = machine.cpus.get_mut(&CpuId(cpu)).expect("CPU");
@@ -459,74 +448,75 @@ fn busy_siblings_hurt_unless_they_are_one_owners_by_the_plan() {
             observed.siblings = "1-2".parse().expect("CPUs");
         }
     };
-    let text = only(StatusFindingKind::BusySiblings, busy);
+    let text = only("busy-siblings", busy);
     assert!(text.contains("CPUs 1 and 2"), "{text}");
     let mut plan = plan();
     plan.resolved.smt = rampart_model::SmtPolicy::SameOwner;
-    assert_eq!(kinds(&after_with(&plan, busy)), []);
+    assert!(rules(&after_with(&plan, busy)).is_empty());
 }
 
 #[test]
-fn overloaded_housekeeping_and_resting_work_are_told() {
-    only(StatusFindingKind::HousekeepingOverloaded, |machine| {
+fn reports_overloaded_housekeeping_and_unbound_threads() {
+    only("housekeeping-overloaded", |machine| {
         machine.cpus.get_mut(&CpuId(0)).expect("CPU").busy = Nanos::from_millis(990);
     });
-    let text = only(StatusFindingKind::UnboundWork, |machine| {
-        let mut resting = thread(60, "cron", 2, SchedulingPolicy::Other);
-        resting.affinity = "0-3".parse().ok();
-        machine.threads.push(resting);
+    let text = only("unbound-work", |machine| {
+        let mut sleeping = thread(60, "cron", 2, SchedulingPolicy::Other);
+        sleeping.affinity = "0-3".parse().ok();
+        machine.threads.push(sleeping);
     });
     assert!(text.contains("cron (60)"), "{text}");
 }
 
 #[test]
-fn intruders_are_told_by_sort() {
+fn reports_unwanted_activity_by_kind() {
     let ran = |number, name: &str, kernel, bound| {
         let mut thread = thread(number, name, 2, SchedulingPolicy::Other);
         (thread.kernel, thread.bound) = (kernel, bound);
         thread.cpu_time = Nanos::from_micros(70);
         thread
     };
-    let process = only(StatusFindingKind::UnwantedProcess, |machine| {
+    let process = only("unwanted-process", |machine| {
         machine.threads.push(ran(60, "cron", false, false));
     });
     assert!(
         process.contains("CPU 2") && process.contains("cron (60), 70 µs"),
         "{process}"
     );
-    only(StatusFindingKind::UnwantedKernelWork, |machine| {
+    only("unwanted-kernel-thread", |machine| {
         machine.threads.push(ran(61, "kworker/u8:1", true, false));
     });
     let status = after(|machine| machine.threads.push(ran(62, "kworker/2:1", true, true)));
+    assert_eq!(rules(&status), ["unwanted-cpu-thread"]);
     assert_eq!(status.findings[0].finding.severity, Severity::Note);
-    let interrupt = only(StatusFindingKind::UnwantedInterrupt, |machine| {
+    let interrupt = only("unwanted-interrupt", |machine| {
         machine.interrupts[0].counts.insert(CpuId(2), 7);
     });
     assert!(interrupt.contains("disk (24), 7 times"), "{interrupt}");
-    only(StatusFindingKind::UnwantedInterrupt, |machine| {
+    only("unwanted-softirq", |machine| {
         machine.softirqs.push(rampart_model::ObservedCount {
             name: "NET_RX".to_owned(),
             counts: [(CpuId(3), 4)].into(),
         });
     });
-    // Who asks is no noise source, and neither is what it started.
+    // The observer and its descendants are not unwanted activity.
     let own = after(|machine| {
         let mut meter = ran(9_001, "meter/2", false, false);
         meter.parent = 9_000;
         machine.threads.push(meter);
     });
-    assert_eq!(kinds(&own), []);
+    assert!(rules(&own).is_empty());
 }
 
 #[test]
-fn without_a_plan_only_the_isolation_is_told() {
+fn reports_only_the_isolation_without_a_plan() {
     let mut later = observation(1);
     later.isolation.isolated = "2-3".parse().expect("CPUs");
-    let asker = Asker {
+    let observer = Observer {
         tool_version: "0",
         process: None,
     };
-    let status = status(None, &observation(0), &later, asker);
+    let status = status(None, &observation(0), &later, observer);
     assert!(status.findings.is_empty() && status.plan.is_none());
     let text = terminal(&status, TextOptions { width: 80 });
     assert!(text.contains("No plan is applied."), "{text}");
@@ -536,8 +526,8 @@ fn without_a_plan_only_the_isolation_is_told() {
     );
 }
 
-/// A machine on which several things are amiss.
-pub(crate) fn amiss() -> Status {
+/// Returns the status of a machine with several findings.
+pub(crate) fn with_findings() -> Status {
     let mut plan = plan();
     let location = "/sys/fs/resctrl";
     plan.findings.push(Finding::new(
@@ -558,19 +548,22 @@ pub(crate) fn amiss() -> Status {
 }
 
 #[test]
-fn the_terminal_shows_all_of_it() {
-    let text = terminal(&amiss(), TextOptions { width: 100 });
+fn renders_a_status_for_the_terminal() {
+    let text = terminal(&with_findings(), TextOptions { width: 100 });
     insta::assert_snapshot!(text);
-    assert!(!text.contains('\u{1b}'), "names of threads steer nothing");
-    for line in terminal(&amiss(), TextOptions { width: 80 }).lines() {
+    assert!(
+        !text.contains('\u{1b}'),
+        "names of threads contain no control characters"
+    );
+    for line in terminal(&with_findings(), TextOptions { width: 80 }).lines() {
         let words = line.split(' ').filter(|word| word.len() > 40).count();
         assert!(words > 0 || line.chars().count() <= 80, "{line}");
     }
 }
 
 #[test]
-fn the_figures_are_open_metrics_and_counters_only_grow() {
-    let status = amiss();
+fn renders_open_metrics_with_growing_counters() {
+    let status = with_findings();
     let mut totals = Totals::default();
     totals.add(&status);
     let once = open_metrics(&status, &totals, &Latencies::default());
@@ -589,8 +582,8 @@ fn the_figures_are_open_metrics_and_counters_only_grow() {
 }
 
 #[test]
-fn the_older_text_names_counters_as_its_readers_expect() {
-    let status = amiss();
+fn renders_the_older_text_of_prometheus() {
+    let status = with_findings();
     let mut totals = Totals::default();
     totals.add(&status);
     let text = classic(&open_metrics(&status, &totals, &Latencies::default()));
@@ -599,7 +592,7 @@ fn the_older_text_names_counters_as_its_readers_expect() {
         "{text}"
     );
     assert!(
-        text.contains("# HELP rampart_plan_info The plan that is applied"),
+        text.contains("# HELP rampart_plan_info The active plan"),
         "{text}"
     );
     assert!(text.contains("# TYPE rampart_plan_info gauge\n"), "{text}");

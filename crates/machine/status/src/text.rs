@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A status for a terminal. Words say everything; colour is not used.
+//! Renders a status for a terminal, without colour.
 
 use comfy_table::{ContentArrangement, Table, presets};
 use rampart_model::{
-    CpuStatus, DomainStatus, ProgramState, Severity, Status, StatusPlan, StatusSubject, clean,
-    plural, wrapped,
+    CpuStatus, DomainStatus, ProgramState, Status, StatusPlan, StatusSubject, clean, plural,
+    wrapped,
 };
 
-/// How the terminal wants it.
+/// Options of the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TextOptions {
-    /// Columns; under 60 counts as 60.
+    /// Width in columns; values below 60 count as 60.
     pub width: u16,
 }
 
-/// Renders a status: who owns which CPU, what runs there, what does not hold, what hurts, what
-/// came where it should not.
+/// Renders a status: plan, isolation, domains, CPUs and findings.
 #[must_use]
 pub fn terminal(status: &Status, options: TextOptions) -> String {
     let width = usize::from(options.width.max(60));
@@ -36,14 +35,14 @@ pub fn terminal(status: &Status, options: TextOptions) -> String {
     cpus(&mut lines, &status.cpus, width);
     for (subject, title) in [
         (StatusSubject::Drift, "Drift from the plan"),
-        (StatusSubject::Colocation, "Colocations that hurt"),
-        (StatusSubject::UnwantedActivity, "Intruders"),
+        (StatusSubject::Colocation, "Colocations that cause latency"),
+        (StatusSubject::UnwantedActivity, "Unwanted activity"),
     ] {
         findings(&mut lines, status, subject, title, width);
     }
     if status.plan.is_some() && !status.has_drift() {
         lines.push(String::new());
-        lines.push("No drift: what was applied holds.".to_owned());
+        lines.push("No drift: the plan is in effect.".to_owned());
     }
     let mut text = lines.join("\n");
     text.push('\n');
@@ -64,7 +63,12 @@ fn head(lines: &mut Vec<String>, plan: &StatusPlan, width: usize) {
     );
     hanging(lines, "Plan  ", &text, width);
     for finding in &plan.not_granted {
-        hanging(lines, "not granted  ", &finding.to_string(), width);
+        hanging(
+            lines,
+            "differs from the plan  ",
+            &finding.to_string(),
+            width,
+        );
     }
 }
 
@@ -119,7 +123,7 @@ fn domains(lines: &mut Vec<String>, domains: &[DomainStatus], width: usize) {
     table(
         lines,
         width,
-        &["domain", "kind", "CPUs", "wall", "program"],
+        &["domain", "kind", "CPUs", "isolation", "program"],
         rows,
     );
 }
@@ -127,7 +131,7 @@ fn domains(lines: &mut Vec<String>, domains: &[DomainStatus], width: usize) {
 fn program(domain: &DomainStatus) -> String {
     let Some(program) = &domain.program else {
         return match domain.threads {
-            0 => "nothing runs".to_owned(),
+            0 => "no thread".to_owned(),
             threads => plural(threads, "thread"),
         };
     };
@@ -145,12 +149,12 @@ fn program(domain: &DomainStatus) -> String {
         .as_ref()
         .filter(|_| program.state != ProgramState::Running)
     {
-        text.push_str(&format!(", ended last with {exit}"));
+        text.push_str(&format!(", last ended with {exit}"));
     }
     text
 }
 
-/// The owner of a CPU in a word.
+/// Returns the owner and the role of a CPU.
 pub(crate) fn owner(cpu: &CpuStatus) -> String {
     let role = cpu.role.map(|role| role.to_string());
     match (&cpu.owner, role) {
@@ -162,7 +166,7 @@ pub(crate) fn owner(cpu: &CpuStatus) -> String {
     }
 }
 
-/// The busiest threads of a CPU.
+/// Returns the busiest threads of a CPU.
 pub(crate) fn running(cpu: &CpuStatus, shown: usize) -> String {
     let names: Vec<String> = cpu
         .threads
@@ -212,7 +216,7 @@ fn cpus(lines: &mut Vec<String>, cpus: &[CpuStatus], width: usize) {
             "busy",
             "irq/s",
             "softirq/s",
-            "runs, CPU time",
+            "threads, CPU time",
         ],
         rows,
     );
@@ -232,13 +236,9 @@ fn findings(
     lines.push(String::new());
     lines.push(title.to_owned());
     for finding in some {
-        let word = match finding.finding.severity {
-            Severity::Error => "error",
-            Severity::Warning => "warning",
-            Severity::Note => "note",
-        };
-        let text = format!("{} [{}]", finding.finding, finding.kind.word());
-        hanging(lines, &format!("{word:8}"), &text, width);
+        let severity = finding.finding.severity;
+        let text = format!("{} [{}]", finding.finding, finding.rule());
+        hanging(lines, &format!("{severity:8}"), &text, width);
     }
 }
 
@@ -261,8 +261,8 @@ fn table(
     lines.extend(table.lines().map(|line| line.trim_end().to_owned()));
 }
 
-/// Text after a label; further lines stand under the first. Names of threads are anybody's to
-/// choose: nothing of them may steer the terminal.
+/// Adds a text after a label, with a hanging indent. Removes control characters, since any process
+/// chooses the names of its threads.
 fn hanging(lines: &mut Vec<String>, label: &str, text: &str, width: usize) {
     let indent = " ".repeat(label.chars().count());
     let wrapped = wrapped(label, &indent, &clean(text), width);

@@ -11,10 +11,7 @@ pub(crate) fn placement_of_thread(
     cpus: &CpuSet,
     name: &str,
 ) -> Option<ThreadPlacement> {
-    let rule = domain
-        .threads
-        .iter()
-        .find(|rule| rampart_plan::matches(&rule.r#match, name))?;
+    let rule = domain.threads.iter().find(|rule| rule.is_match(name))?;
     Some(ThreadPlacement {
         group: PlacementGroup::AsIs,
         cpus: Some(rule.cpus.clone().unwrap_or_else(|| cpus.clone())),

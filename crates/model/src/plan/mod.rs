@@ -9,6 +9,7 @@ mod domain;
 mod finding;
 mod guest;
 mod host;
+mod pattern;
 mod policy;
 mod resolved;
 mod selector;

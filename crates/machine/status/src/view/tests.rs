@@ -7,7 +7,7 @@ use ratatui::backend::TestBackend;
 
 use super::{Key, Shown, View, draw};
 use crate::Latencies;
-use crate::tests::amiss;
+use crate::tests::with_findings;
 
 fn latencies() -> Latencies {
     let mut latencies = Latencies::default();
@@ -50,7 +50,7 @@ fn drawn(status: &Status, view: &View, size: (u16, u16)) -> String {
 
 /// The CPUs in the order in which they stand.
 fn order(view: &View) -> String {
-    let text = drawn(&amiss(), view, (80, 24));
+    let text = drawn(&with_findings(), view, (80, 24));
     text.lines()
         .skip(4)
         .take(4)
@@ -60,7 +60,7 @@ fn order(view: &View) -> String {
 
 #[test]
 fn it_fits_80_columns_and_24_lines() {
-    insta::assert_snapshot!(drawn(&amiss(), &View::default(), (80, 24)));
+    insta::assert_snapshot!(drawn(&with_findings(), &View::default(), (80, 24)));
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn any_size_is_drawn() {
     let mut view = View::default();
     view.press(Key::Help);
     for size in [(1, 1), (20, 5), (40, 10), (300, 100)] {
-        drawn(&amiss(), &view, size);
+        drawn(&with_findings(), &view, size);
     }
 }
 
@@ -93,9 +93,9 @@ fn arrows_sort_and_pages_turn() {
 fn keys_pause_help_and_end() {
     let mut view = View::default();
     assert!(view.press(Key::Pause) && view.is_paused());
-    assert!(drawn(&amiss(), &view, (80, 24)).contains("PAUSED"));
+    assert!(drawn(&with_findings(), &view, (80, 24)).contains("PAUSED"));
     assert!(view.press(Key::Help));
-    assert!(drawn(&amiss(), &view, (80, 24)).contains("sorts of noise sources"));
+    assert!(drawn(&with_findings(), &view, (80, 24)).contains("sorts of noise sources"));
     assert!(view.press(Key::Quit), "the help is closed first");
     assert!(!view.press(Key::Quit));
 }

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The input of the rules of states: two observations of a machine, compared.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rampart_model::{ActivePlan, CpuId, CpuRole, Nanos, Observation, ObservedThread, Plan};
+
+/// Two observations of a machine and its active plan.
+#[derive(Debug)]
+pub struct Comparison<'a> {
+    /// The active plan.
+    pub plan: Option<&'a ActivePlan>,
+    /// The active plan as it was written; `None` if its text cannot be parsed any more.
+    pub planned: Option<Plan>,
+    /// The observation at the start of the interval.
+    pub earlier: &'a Observation,
+    /// The observation at the end of the interval.
+    pub later: &'a Observation,
+    /// CPU time that each thread used in the interval.
+    pub used: BTreeMap<u32, Nanos>,
+    /// The domain of each thread that belongs to one.
+    pub domains: BTreeMap<u32, &'a str>,
+    /// The observing process and its descendants.
+    pub own: BTreeSet<u32>,
+    /// Processes of meters, whoever started them.
+    pub meters: BTreeSet<u32>,
+}
+
+impl<'a> Comparison<'a> {
+    /// Returns the length of the interval.
+    #[must_use]
+    pub fn interval(&self) -> Nanos {
+        self.later.at.saturating_sub(self.earlier.at)
+    }
+
+    /// Returns a count in the interval as a rate in 1/s; 0 if the interval is empty.
+    #[must_use]
+    pub fn per_second(&self, count: u64) -> f64 {
+        let seconds = self.interval().as_secs_f64();
+        if seconds > 0.0 {
+            count as f64 / seconds
+        } else {
+            0.0
+        }
+    }
+
+    /// Returns the CPU time that a thread used in the interval. A thread that started within it
+    /// used all of its CPU time there.
+    #[must_use]
+    pub fn used(&self, thread: &ObservedThread) -> Nanos {
+        self.used.get(&thread.thread).copied().unwrap_or_default()
+    }
+
+    /// Returns the part of the interval that a thread ran, 0 to 1.
+    #[must_use]
+    pub fn share(&self, thread: &ObservedThread) -> f64 {
+        let interval = self.interval().0.max(1) as f64;
+        (self.used(thread).0 as f64 / interval).min(1.0)
+    }
+
+    /// Returns the domain of a thread.
+    #[must_use]
+    pub fn domain_of(&self, thread: &ObservedThread) -> Option<&'a str> {
+        self.domains.get(&thread.thread).copied()
+    }
+
+    /// Returns the threads of a domain. A meter inside the domain, for example of another
+    /// `rampart status`, has a policy of its own and is not part of it.
+    pub fn members(&self, domain: &str) -> impl Iterator<Item = &'a ObservedThread> {
+        let later = self.later;
+        later
+            .threads
+            .iter()
+            .filter(move |thread| self.domain_of(thread) == Some(domain))
+            .filter(|thread| !self.is_own(thread) && !self.meters.contains(&thread.process))
+    }
+
+    /// Returns whether a thread belongs to the observing process or its descendants.
+    #[must_use]
+    pub fn is_own(&self, thread: &ObservedThread) -> bool {
+        self.own.contains(&thread.process)
+    }
+
+    /// Returns the domain of a real-time CPU; an empty name for an idle sibling, which must run
+    /// nothing.
+    #[must_use]
+    pub fn real_time_owner(&self, cpu: CpuId) -> Option<&'a str> {
+        let ownership = self.plan?.resolved.cpu(cpu)?;
+        match ownership.role {
+            CpuRole::RealTime | CpuRole::VirtualCpu(_) => {
+                Some(ownership.owner.as_deref().unwrap_or_default())
+            }
+            CpuRole::IdleSibling => Some(""),
+            _ => None,
+        }
+    }
+}
