@@ -499,10 +499,10 @@ fn verdicts_say_what_they_can(document: &Evaluation, text: &str) {
         }
     }
     for part in [
-        "EMULATED MACHINE",
+        "Emulated machine",
         "No deadline is judged here",
         "What the plan changed",
-        "What came to the domains' CPUs",
+        "Unwanted activity on the domains' CPUs",
         "Which changes of the plan mattered",
     ] {
         assert!(text.contains(part), "{part}: {text}");

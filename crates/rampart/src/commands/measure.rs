@@ -59,7 +59,8 @@ pub(crate) fn run(arguments: &Measure, colour: bool) -> Result<ExitCode, Failure
             colour,
         };
         let started = measurement.started_monotonic;
-        let causes = rampart_present::explained(&measurement.explained, started, options);
+        let causes = rampart_present::explained(&measurement.explained, started);
+        let causes = rampart_present::terminal(&causes, options);
         output::print(&(text(&measurement) + &causes))?;
     }
     for finding in &measurement.findings {

@@ -23,7 +23,10 @@ pub(crate) fn render(evaluation: &Evaluation, format: Format, colour: bool) -> S
     match format {
         Format::Terminal => {
             let width = terminal_width();
-            rampart_present::evaluation_text(evaluation, TerminalOptions { width, colour })
+            rampart_present::terminal(
+                &rampart_present::report(evaluation),
+                TerminalOptions { width, colour },
+            )
         }
         Format::Html => rampart_present::html(evaluation),
         Format::Json => rampart_present::json(evaluation),

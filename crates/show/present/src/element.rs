@@ -87,9 +87,9 @@ pub enum Element {
     },
     /// Elements that belong to one state of the switches of [`Element::Latency`].
     Switched {
-        /// Quantity, and whether it is corrected: the key of a view.
-        view: String,
-        /// Condition; none if the elements belong to all conditions together.
+        /// Keys of the views of the chart.
+        views: Vec<String>,
+        /// Condition; empty for all conditions together, none for any.
         condition: Option<String>,
         /// Whether a medium without switches shows them.
         leading: bool,
@@ -123,7 +123,7 @@ pub enum SpanStyle {
     Strong,
     /// A command, a file, a value of a file.
     Code,
-    /// An addition that may be skipped.
+    /// An addition that only the page has.
     Faint,
     /// A value that is wrong.
     Wrong,
@@ -173,12 +173,14 @@ impl Text {
         self
     }
 
-    /// Returns the characters alone; code is in backticks where other text is around it.
+    /// Returns the characters, without faint parts; code is in backticks where other text is
+    /// around it.
     #[must_use]
     pub fn plain(&self) -> String {
         let alone = self.0.len() == 1;
         self.0
             .iter()
+            .filter(|span| span.style != SpanStyle::Faint)
             .map(|span| match span.style {
                 SpanStyle::Code if !alone => format!("`{}`", span.text),
                 _ => span.text.clone(),
@@ -474,7 +476,7 @@ pub struct FindingItem {
     pub location: String,
     /// What is wrong.
     pub what: Text,
-    /// The values found and needed; may be empty.
+    /// The values expected and found; may be empty.
     pub values: String,
     /// What to do; may be empty.
     pub fix: Text,
@@ -503,7 +505,8 @@ pub enum Drawing {
         /// Its colour.
         outcome: Outcome,
     },
-    /// Parts of a whole, one after the other.
+    /// Parts of a whole, one after the other, with their hints as a legend, which replaces the text
+    /// of the entry.
     Shares {
         /// What it shows, for readers who do not see it.
         label: String,

@@ -2,8 +2,8 @@
 //! Figures and facts as text, shared by the renderings.
 
 use rampart_model::{
-    Bench, CpuRecord, Distribution, Evaluation, EvaluationState, Exposure, GuestReport, Machine,
-    MeasuredPlan, Nanos, PreemptionModel, Record, Series,
+    Bench, CpuRecord, Evaluation, EvaluationState, Exposure, Machine, MeasuredPlan, Nanos,
+    PreemptionModel, Record, Series,
 };
 
 /// A count with its thousands apart, or in three figures where that would be wide.
@@ -70,22 +70,6 @@ pub(crate) fn ratio(value: f64) -> String {
     }
 }
 
-/// The primary series of a record over all its CPUs, as seen.
-pub(crate) fn primary(record: &Record) -> Distribution {
-    all_cpus(record, record.plan.meter.primary_series())
-}
-
-/// A series of a record over all its CPUs, as seen.
-pub(crate) fn all_cpus(record: &Record, series: Series) -> Distribution {
-    let mut all = Distribution::default();
-    for cpu in &record.cpus {
-        for of_cpu in cpu.series.iter().filter(|one| one.series == series) {
-            all.merge(&of_cpu.seen);
-        }
-    }
-    all
-}
-
 /// Samples of a record over the deadline, all CPUs together.
 pub(crate) fn over_deadline(record: &Record) -> u64 {
     let each = record.cpus.iter().map(|cpu: &CpuRecord| cpu.over_deadline);
@@ -142,14 +126,6 @@ pub(crate) fn state(evaluation: &Evaluation) -> (String, bool) {
     }
 }
 
-/// What must be known before any figure of an emulated machine is read.
-pub(crate) const EMULATED: &str = "EMULATED MACHINE: its CPUs are software, so its microseconds mean nothing. \
-     Only the structure of disturbances, who reaches whom, can be read from this report.";
-
-/// What is real on a simulated machine, and what is not.
-pub(crate) const SIMULATED: &str = "Real here: the kernel with its scheduler and locks, containers, KVM where it has one, and \
-     so who can disturb whom. Not real: microseconds. Verdicts rest on whether a disturbance of known length is seen elsewhere.";
-
 /// Whether the times of a record are those of software that plays a processor.
 pub(crate) fn is_emulated(evaluation: &Evaluation, record: &Record) -> bool {
     record.emulated || matches!(evaluation.bench, Bench::Sim { .. })
@@ -166,23 +142,6 @@ pub(crate) fn bench(bench: &Bench) -> String {
     }
 }
 
-/// The last report on the guest that this domain is; none where it is none.
-pub(crate) fn guest<'a>(evaluation: &'a Evaluation, domain: &str) -> Option<&'a GuestReport> {
-    let of_runs = evaluation
-        .records
-        .iter()
-        .filter(|record| record.domain == domain)
-        .flat_map(|record| &record.runs)
-        .filter_map(|run| run.guest.as_ref());
-    let of_rounds = evaluation
-        .transfers
-        .iter()
-        .flat_map(|round| &round.watched)
-        .filter(|watched| watched.domain == domain)
-        .filter_map(|watched| watched.guest.as_ref());
-    of_runs.chain(of_rounds).last()
-}
-
 /// The kernel's preemption model in the words of its configuration.
 pub(crate) const fn preemption(model: PreemptionModel) -> &'static str {
     match model {
@@ -196,12 +155,11 @@ pub(crate) const fn preemption(model: PreemptionModel) -> &'static str {
     }
 }
 
-/// The machine in one line. A simulated one may not know itself that it is.
+/// Returns the machine in one line, without its name.
 pub(crate) fn machine(evaluation: &Evaluation) -> String {
     let machine: &Machine = &evaluation.machine;
     let cpus = machine.topology.online.len();
     let mut parts = vec![
-        machine.host_name.clone(),
         format!(
             "{}, {cpus} {}",
             machine.processor,
@@ -214,22 +172,154 @@ pub(crate) fn machine(evaluation: &Evaluation) -> String {
         ),
     ];
     parts.extend(machine.distribution.clone());
-    parts.push(
-        match (
-            &machine.virtualisation.hypervisor,
-            machine.virtualisation.emulated,
-        ) {
-            _ if matches!(evaluation.bench, Bench::Sim { .. }) => "simulated".to_owned(),
-            (Some(hypervisor), true) => format!("emulated ({hypervisor})"),
-            (None, true) => "emulated".to_owned(),
-            (Some(hypervisor), false) => format!("a guest of {hypervisor}"),
-            (None, false) => "bare metal".to_owned(),
-        },
-    );
+    parts.push(virtualisation(machine, &evaluation.bench));
     parts.join(" · ")
 }
 
-/// A small probability as people can weigh it: one in so many.
+/// Returns whether the machine is a guest. A simulated machine may not know itself that it is one.
+pub(crate) fn virtualisation(machine: &Machine, bench: &Bench) -> String {
+    let of = &machine.virtualisation;
+    match (&of.hypervisor, of.emulated) {
+        _ if matches!(bench, Bench::Sim { .. }) => "simulated".to_owned(),
+        (Some(hypervisor), true) => format!("emulated ({hypervisor})"),
+        (None, true) => "emulated".to_owned(),
+        (Some(hypervisor), false) => format!("guest of {hypervisor}"),
+        (None, false) => "bare metal".to_owned(),
+    }
+}
+
+/// Returns a part of a whole as a percentage with as many figures as it needs.
+pub(crate) fn percent(part: f64) -> String {
+    let value = part * 100.0;
+    let text = match value {
+        0.0 => "0".to_owned(),
+        99.995.. => "100".to_owned(),
+        10.0.. => format!("{value:.1}"),
+        1.0.. => format!("{value:.2}"),
+        0.01.. => format!("{value:.3}"),
+        _ => format!("{value:.1e}"),
+    };
+    let text = if text.contains('.') && !text.contains('e') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    };
+    format!("{text}\u{a0}%")
+}
+
+/// Returns a part of a block; a part that rounds to nothing has no sign.
+pub(crate) fn fraction(value: f64, decimals: usize) -> String {
+    let text = format!("{:.decimals$}", value.abs());
+    let zero = text.chars().all(|digit| matches!(digit, '0' | '.'));
+    if value < 0.0 && !zero {
+        format!("−{text}")
+    } else {
+        text
+    }
+}
+
+/// Returns a size in the binary units of the kernel.
+pub(crate) fn bytes(value: u64) -> String {
+    for (unit, shift) in [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)] {
+        if value >> shift > 0 {
+            let scaled = value as f64 / (1u64 << shift) as f64;
+            let decimals = if scaled >= 100.0 {
+                0
+            } else if scaled >= 10.0 {
+                1
+            } else {
+                2
+            };
+            let text = format!("{scaled:.decimals$}");
+            let text = if decimals > 0 {
+                text.trim_end_matches('0').trim_end_matches('.')
+            } else {
+                &text
+            };
+            return format!("{text}\u{a0}{unit}");
+        }
+    }
+    format!("{value}\u{a0}B")
+}
+
+/// Returns a command line that a shell reads back as the same words.
+pub(crate) fn shell(words: &[String]) -> String {
+    let safe = |c: char| c.is_ascii_alphanumeric() || "@%+=:,./_-".contains(c);
+    let quoted = words.iter().map(|word| {
+        if !word.is_empty() && word.chars().all(safe) {
+            word.clone()
+        } else {
+            format!("'{}'", word.replace('\'', "'\\''"))
+        }
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
+/// Returns a sentence of the document with its numbers on one line with their units.
+pub(crate) fn prose(sentence: &str) -> String {
+    let words: Vec<&str> = sentence.split(' ').collect();
+    let mut text = String::with_capacity(sentence.len());
+    for (index, word) in words.iter().enumerate() {
+        if index > 0 {
+            let number = words[index - 1].ends_with(|c: char| c.is_ascii_digit());
+            let unit = word.trim_end_matches(|c: char| !c.is_alphanumeric() && c != '%');
+            let unit = matches!(unit, "ns" | "µs" | "ms" | "s" | "min" | "h" | "%");
+            text.push(if number && unit { '\u{a0}' } else { ' ' });
+        }
+        text.push_str(word);
+    }
+    text
+}
+
+/// Returns a time after `started` in UTC, to the second or, if `fine`, to the millisecond.
+pub(crate) fn moment(started: &str, after: Nanos, fine: bool) -> String {
+    let Ok(at) = started.parse::<jiff::Timestamp>() else {
+        return started.to_owned();
+    };
+    let Ok(at) = at.checked_add(std::time::Duration::from(after)) else {
+        return started.to_owned();
+    };
+    let digits = if fine {
+        "%Y-%m-%d %H:%M:%S%.3f"
+    } else {
+        "%Y-%m-%d %H:%M:%S"
+    };
+    format!("{}\u{a0}UTC", at.strftime(digits))
+}
+
+/// Returns a series in words.
+pub(crate) const fn series_words(series: Series) -> &'static str {
+    match series {
+        Series::Lateness => "lateness of a wake-up",
+        Series::Gap => "gap in a spinning loop",
+        Series::Excess => "excess of a work quantum",
+        Series::StartJitter => "start jitter",
+        Series::Response => "response time",
+        Series::PeriodLate => "period too long by",
+        Series::PeriodEarly => "period too short by",
+        Series::Delivery => "timer to handler",
+        Series::TrappedAccess => "one read of a register, page trapped",
+        Series::MappedAccess => "one read of a register, page mapped",
+    }
+}
+
+/// Returns a series as one word.
+pub(crate) const fn series_word(series: Series) -> &'static str {
+    match series {
+        Series::Lateness => "lateness",
+        Series::Gap => "gap",
+        Series::Excess => "excess",
+        Series::StartJitter => "start-jitter",
+        Series::Response => "response",
+        Series::PeriodLate => "period-late",
+        Series::PeriodEarly => "period-early",
+        Series::Delivery => "delivery",
+        Series::TrappedAccess => "trapped-access",
+        Series::MappedAccess => "mapped-access",
+    }
+}
+
+/// Returns a small probability as one in so many.
 pub(crate) fn chance(probability: f64) -> String {
     if probability.is_nan() || probability <= 0.0 {
         return "0".to_owned();
@@ -240,7 +330,10 @@ pub(crate) fn chance(probability: f64) -> String {
     // Rounded down, so that the chance is never said to be smaller than it is; two figures.
     let inverse = (1.0 / probability).min(1e18);
     let scale = 10f64.powi((inverse.log10().floor() as i32 - 1).max(0));
-    format!("1 in {}", count(((inverse / scale).floor() * scale) as u64))
+    format!(
+        "1\u{a0}in\u{a0}{}",
+        count(((inverse / scale).floor() * scale) as u64)
+    )
 }
 
 /// Which plan was measured, and whether it stood.

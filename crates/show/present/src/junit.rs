@@ -6,7 +6,7 @@ use std::time::Duration;
 use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, TestSuite};
 use rampart_model::{Evaluation, NotMeasured, Question, Verdict, VerdictOutcome};
 
-use crate::{format, walls};
+use crate::{format, transfer_matrix};
 
 /// The evaluation as JUnit XML: a suite for each domain, a test case for each verdict.
 ///
@@ -14,8 +14,8 @@ use crate::{format, walls};
 /// and what was not measured are skipped with the reason, so that a gate never takes silence for
 /// success.
 ///
-/// A domain's own disturbance is no wall: a positive control passes where the block was felt, and
-/// is skipped where not, because then the other domains' cases of that block prove nothing.
+/// A domain's own disturbance is no verdict: a positive control passes if the block was felt, and is
+/// skipped if not, because then the other domains' cases of that block prove nothing.
 ///
 /// # Panics
 /// Never: the writer writes to memory, and characters that XML lacks are left out.
@@ -53,9 +53,9 @@ pub fn junit(evaluation: &Evaluation) -> String {
 }
 
 fn verdict_case(verdict: &Verdict) -> TestCase {
-    let own = walls::is_own(verdict);
+    let own = transfer_matrix::is_own(verdict);
     let passed = match verdict.outcome {
-        _ if walls::is_control(verdict) => walls::is_felt(verdict),
+        _ if transfer_matrix::is_control(verdict) => transfer_matrix::is_felt(verdict),
         VerdictOutcome::Leaks => own,
         outcome => outcome == VerdictOutcome::Holds,
     };

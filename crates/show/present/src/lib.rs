@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Renders the evaluation document: terminal, HTML, JSON, JUnit.
+//! What a reader sees. [`report`] turns an evaluation into [`Element`]s: plain data with all words,
+//! figures and outcomes. [`terminal`], [`markdown`] and [`html`] only lay them out.
 //!
-//! **Invariant:** a rendering is a pure function of the [`Evaluation`], or of a part of it. It reads nothing else,
-//! prints nothing, and recomputes no verdict: it shows what the document says.
+//! **Invariant:** a report is a pure function of the [`Evaluation`]. It reads nothing else, prints
+//! nothing, and recomputes no verdict.
 
 #![forbid(unsafe_code)]
 
-mod cells;
 pub mod charts;
 mod document;
 pub mod element;
 mod format;
 mod junit;
-mod legacy;
 mod markdown;
+mod report;
 mod terminal;
-mod walls;
+mod transfer_matrix;
 
 pub use document::{html, json};
 pub use element::Element;
 pub use junit::junit;
-pub use legacy::{evaluation_text, explained};
 pub use markdown::markdown;
+pub use report::{explained, report};
 pub use terminal::{TerminalOptions, terminal};
 
 #[cfg(doc)]

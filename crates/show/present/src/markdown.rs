@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use rampart_model::{Severity, clean};
+use rampart_model::clean;
 
 use crate::element::{Element, ListItem, SpanStyle, Table, Text};
 use crate::terminal::finding_line;
@@ -55,7 +55,7 @@ fn write(out: &mut String, element: &Element) {
         }
         Element::Table(table) => write_table(out, table),
         Element::Findings { findings } => {
-            for finding in findings.iter().filter(|one| one.severity > Severity::Note) {
+            for finding in findings {
                 let line = escaped(&finding_line(finding));
                 let _ = writeln!(out, "- {}: {line}", finding.word);
             }

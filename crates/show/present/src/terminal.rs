@@ -46,6 +46,7 @@ pub fn terminal(elements: &[Element], options: TerminalOptions) -> String {
         width: options.width.max(LEAST_WIDTH),
         colour: options.colour,
         lines: Vec::new(),
+        heading_end: usize::MAX,
     };
     page.all(elements);
     if page.lines.is_empty() {
@@ -61,18 +62,14 @@ struct Page {
     width: u16,
     colour: bool,
     lines: Vec<String>,
+    /// How many lines there were after the last heading.
+    heading_end: usize,
 }
 
 impl Page {
     fn all(&mut self, elements: &[Element]) {
-        for (index, element) in elements.iter().enumerate() {
-            // A section that begins with a part has the heading of the part alone.
-            let next = elements.get(index + 1);
-            let deeper = |level: u8| matches!(next, Some(Element::Heading { level: next, .. }) if *next > level);
-            match element {
-                Element::Heading { level, .. } if *level > 1 && *level < 4 && deeper(*level) => {}
-                other => self.element(other),
-            }
+        for element in elements {
+            self.element(element);
         }
     }
 
@@ -133,14 +130,15 @@ impl Page {
         }
     }
 
-    /// An empty line and the heading.
+    /// An empty line and the heading; directly below another heading no empty line.
     fn heading(&mut self, text: &Text) {
-        if !self.lines.is_empty() {
+        if !self.lines.is_empty() && self.heading_end != self.lines.len() {
             self.lines.push(String::new());
         }
         for line in wrapped("", "", &clean(&text.plain()), usize::from(self.width)) {
             self.lines.push(self.paint("1", &line));
         }
+        self.heading_end = self.lines.len();
     }
 
     /// Text after a label; its further lines are below its first.
@@ -177,13 +175,20 @@ impl Page {
         }
     }
 
-    /// Errors are alarms; notes are left out.
     fn finding(&mut self, finding: &FindingItem) {
-        let text = finding_line(finding);
-        match finding.severity {
-            Severity::Error => self.alarm(&text),
-            Severity::Warning => self.hanging("- ", &text, 0),
-            Severity::Note => {}
+        let text = format!("{}: {}", finding.word, finding_line(finding));
+        let lines = wrapped("", "  ", &clean(&text), usize::from(self.width));
+        for (index, line) in lines.iter().enumerate() {
+            let code = match finding.severity {
+                Severity::Error => "1;31",
+                Severity::Warning => "33",
+                Severity::Note => "1",
+            };
+            let painted = match line.strip_prefix(finding.word).filter(|_| index == 0) {
+                Some(rest) => format!("{}{rest}", self.paint(code, finding.word)),
+                None => line.clone(),
+            };
+            self.lines.push(painted);
         }
     }
 
@@ -287,7 +292,7 @@ impl Page {
     }
 }
 
-/// `location: what (is 1, needed 2); fix: …`
+/// `location: what (expected 2, found 1); fix: …`
 pub(crate) fn finding_line(finding: &FindingItem) -> String {
     let mut text = String::new();
     if !finding.location.is_empty() {

@@ -6,11 +6,11 @@ mod support;
 use rampart_model::{
     Distribution, Evaluation, Finding, MeterKind, Nanos, Series, Severity, Verdict, VerdictOutcome,
 };
-use rampart_present::{TerminalOptions, evaluation_text, explained, html, json, junit};
+use rampart_present::{TerminalOptions, explained, html, json, junit, report, terminal};
 
 fn plain(evaluation: &Evaluation, width: u16) -> String {
-    evaluation_text(
-        evaluation,
+    terminal(
+        &report(evaluation),
         TerminalOptions {
             width,
             colour: false,
@@ -100,8 +100,8 @@ fn lines_fit_unless_a_word_does_not() {
 #[test]
 fn colour_adds_nothing_but_colour() {
     for (name, evaluation) in support::all() {
-        let painted = evaluation_text(
-            evaluation,
+        let painted = terminal(
+            &report(evaluation),
             TerminalOptions {
                 width: 80,
                 colour: true,
@@ -221,16 +221,12 @@ fn causes_are_named_longest_first_with_what_they_leave_open() {
     let evaluation = support::named("walls");
     let record = evaluation.record("task/wakeup/idle").expect("a record");
     let run = &record.runs[0];
-    let text = explained(
-        &run.explained,
-        run.started_monotonic,
-        TerminalOptions::default(),
-    );
-    insta::assert_snapshot!(text);
-    assert_eq!(
-        explained(&[], run.started_monotonic, TerminalOptions::default()),
-        ""
-    );
+    let text = |all| {
+        let elements = explained(all, run.started_monotonic);
+        terminal(&elements, TerminalOptions::default())
+    };
+    insta::assert_snapshot!(text(&run.explained));
+    assert_eq!(text(&[]), "");
 }
 
 #[test]
@@ -243,7 +239,7 @@ fn findings_that_differ_in_a_value_alone_are_said_once() {
     evaluation.findings = ["2 %", "3 %", "2 %", "7 %"].map(steal).to_vec();
     let text = plain(&evaluation, 200);
     assert_eq!(text.matches("part of it was given to others").count(), 1);
-    assert!(text.contains("(expected 0 %, found 2 %); 2 times more with other values"));
+    assert!(text.contains("(expected 0 %, found 2 %; also 3 %, 7 %)"));
 }
 
 #[test]
@@ -256,5 +252,8 @@ fn a_simulated_machine_that_takes_itself_for_a_real_one_is_still_told() {
     }
     let text = plain(&evaluation, 120);
     assert!(!text.contains("bare metal"));
-    assert!(text.contains("SIMULATED MACHINE") && text.contains("EMULATED wakeup"));
+    assert!(
+        text.contains("Simulated machine: microseconds are not real.")
+            && text.contains("EMULATED wakeup")
+    );
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The matrix of walls as the renderings share it: who was disturbed by what, who was watched,
-//! and which cells are no wall at all.
+//! The transfer matrix: who was disturbed by what, who was watched, and which entries are controls
+//! instead of verdicts.
 
 use rampart_model::{Disturbance, Evaluation, Question, Side, Verdict, VerdictOutcome};
 
-/// Every disturbance that was planned, made or judged: blocks first, then each load, each in the
-/// order of the plan's domains.
+/// Returns every disturbance that was planned, made or judged: blocks first, then each load, each
+/// in the order of the plan's domains.
 pub(crate) fn disturbances(evaluation: &Evaluation) -> Vec<&Disturbance> {
     let planned = evaluation.plan.transfer.iter();
     let planned = planned.flat_map(|plan| plan.groups.iter().flat_map(|group| &group.disturbances));
@@ -34,25 +34,25 @@ pub(crate) fn disturbances(evaluation: &Evaluation) -> Vec<&Disturbance> {
     all
 }
 
-/// Every domain that was watched, in the order of the plan.
+/// Returns every domain that was watched: those of the plan in its order, then any other.
 pub(crate) fn watched(evaluation: &Evaluation) -> Vec<&str> {
-    let seen = |name: &str| {
-        let rounds = evaluation.transfers.iter().flat_map(|round| &round.watched);
-        rounds.map(|of| of.domain.as_str()).any(|of| of == name)
-            || evaluation
-                .verdicts
-                .iter()
-                .any(|verdict| verdict.disturbance.is_some() && verdict.domain == name)
-    };
-    let domains = evaluation
-        .plan
-        .domains
+    let rounds = evaluation.transfers.iter().flat_map(|round| &round.watched);
+    let judged = evaluation
+        .verdicts
         .iter()
-        .map(|domain| domain.name.as_str());
-    domains.filter(|name| seen(name)).collect()
+        .filter(|of| of.disturbance.is_some());
+    let mut all: Vec<&str> = rounds
+        .map(|watched| watched.domain.as_str())
+        .chain(judged.map(|verdict| verdict.domain.as_str()))
+        .collect();
+    let plan = &evaluation.plan.domains;
+    let place = |name: &str| plan.iter().position(|domain| domain.name == name);
+    all.sort_by_key(|name| (place(name).unwrap_or(plan.len()), *name));
+    all.dedup();
+    all
 }
 
-/// The verdict on one domain while this was done to that one.
+/// Returns the verdict on a watched domain under a disturbance.
 pub(crate) fn verdict<'a>(
     evaluation: &'a Evaluation,
     disturbance: &Disturbance,
@@ -63,19 +63,20 @@ pub(crate) fn verdict<'a>(
     })
 }
 
-/// Whether this is no wall but the domain's own disturbance, from inside. Of a block it is the
-/// positive control: a block that is not felt where it is made proves nothing elsewhere.
+/// Returns whether a domain was watched under its own disturbance, from inside. Of a block this is
+/// the positive control: a block that is not felt where it is made proves nothing elsewhere.
 pub(crate) fn is_own(verdict: &Verdict) -> bool {
     let by = verdict.disturbance.as_ref();
     by.is_some_and(|by| by.domain == verdict.domain && by.side == Side::Inside)
 }
 
-/// Of a positive control: whether the block was felt there, as the verdict says.
+/// Returns whether a block was felt in the watched domain: the verdict on its transfer is a leak.
+/// A load is never felt in this sense, because it is no control.
 pub(crate) fn is_felt(verdict: &Verdict) -> bool {
-    verdict.outcome == VerdictOutcome::Leaks
+    verdict.question == Question::Transfer && verdict.outcome == VerdictOutcome::Leaks
 }
 
-/// Whether the verdict is a positive control.
+/// Returns whether the verdict is a positive control.
 pub(crate) fn is_control(verdict: &Verdict) -> bool {
     verdict.question == Question::Transfer && is_own(verdict)
 }

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The top of the report: which machine, how far, the answers.
+
+use jiff::Timestamp;
+use rampart_model::{
+    Bench, Evaluation, EvaluationState, MeterKind, Nanos, Question, Severity, Verdict,
+    VerdictOutcome, plural,
+};
+
+use super::Report;
+use crate::element::{
+    Answer, Badge, Column, ColumnKind, Element, Entry, Outcome, Row, SpanStyle, Table, TableStyle,
+    Text,
+};
+use crate::{format, transfer_matrix};
+
+/// Machine, state, and what must be known before any figure is read.
+pub(super) fn head(report: &Report<'_>) -> Vec<Element> {
+    let evaluation = report.evaluation;
+    let name = match evaluation.machine.host_name.as_str() {
+        "" => "unnamed machine",
+        name => name,
+    };
+    let mut all = vec![
+        Element::Heading {
+            level: 1,
+            id: "top".to_owned(),
+            text: name.into(),
+            name: String::new(),
+        },
+        Element::paragraph(format::machine(evaluation)),
+    ];
+    if let Bench::Ssh { host } = &evaluation.bench {
+        all.push(Element::paragraph(
+            Text::from("Measured on ")
+                .and(SpanStyle::Strong, host)
+                .and(SpanStyle::Plain, ", over ssh."),
+        ));
+    }
+    all.extend(alarms(evaluation));
+    all.push(Element::paragraph(state_line(evaluation)));
+    if let Some(measured) = &evaluation.plan.measured {
+        all.push(Element::paragraph(format::measured_plan(
+            evaluation, measured,
+        )));
+    }
+    all
+}
+
+fn state_line(evaluation: &Evaluation) -> Text {
+    let (made, planned) = evaluation.runs;
+    let complete = evaluation.state == EvaluationState::Complete && made == planned;
+    let mut parts = Vec::new();
+    if complete {
+        parts.push(format!("Complete: {made} of {planned} runs"));
+    }
+    parts.push(format!(
+        "{} {}",
+        if complete { "began" } else { "Began" },
+        format::moment(&evaluation.started, Nanos::ZERO, false)
+    ));
+    if let Some(lasted) = lasted(evaluation).filter(|lasted| *lasted > Nanos::ZERO) {
+        let word = match evaluation.state {
+            EvaluationState::Complete => "took",
+            _ => "last written after",
+        };
+        parts.push(format!("{word} {}", format::time(lasted)));
+    }
+    parts.push(format!(
+        "deadline {}{}",
+        format::time(evaluation.plan.deadline),
+        if evaluation.plan.deadline_from_user {
+            ""
+        } else {
+            " (the meter's own period; --deadline sets another)"
+        }
+    ));
+    parts.push(format!("rampart {}", evaluation.tool_version));
+    parts.join(" · ").into()
+}
+
+fn lasted(evaluation: &Evaluation) -> Option<Nanos> {
+    let started: Timestamp = evaluation.started.parse().ok()?;
+    let written: Timestamp = evaluation.written.parse().ok()?;
+    let nanos = written.as_nanosecond() - started.as_nanosecond();
+    u64::try_from(nanos).ok().map(Nanos)
+}
+
+fn alarm(severity: Severity, title: impl Into<String>, text: impl Into<Text>) -> Element {
+    Element::Alarm {
+        severity,
+        title: title.into(),
+        text: text.into(),
+    }
+}
+
+fn alarms(evaluation: &Evaluation) -> Vec<Element> {
+    let mut all = Vec::new();
+    if let Bench::Sim {
+        emulator,
+        kernel,
+        packages,
+    } = &evaluation.bench
+    {
+        all.push(alarm(
+            Severity::Error,
+            "Simulated machine: microseconds are not real.",
+            format!(
+                "Real here: Linux {kernel} with its scheduler, locks and interrupts, containers, KVM if this kernel has it, \
+                 and so who can disturb whom. Not real: times, caches, memory buses, idle states and frequencies, because \
+                 software plays the CPUs. Verdicts rest on whether a disturbance of known length is seen elsewhere. \
+                 Emulator: {emulator}."
+            ),
+        ));
+        if !packages.is_empty() {
+            let rows = packages.iter().map(|(name, version)| {
+                Row::new(vec![Text::of(SpanStyle::Code, name).into(), version.into()])
+            });
+            let columns = ["package", "version"].map(|name| Column::new(ColumnKind::Text, name));
+            all.push(Element::folded(
+                format!("Built from {}", plural(packages.len(), "package")),
+                vec![Element::Table(Table::new(
+                    TableStyle::Lines,
+                    "Packages of the simulated machine",
+                    columns.into(),
+                    rows.collect(),
+                ))],
+            ));
+        }
+    } else if evaluation.machine.virtualisation.emulated {
+        all.push(alarm(
+            Severity::Error,
+            "Emulated machine: its microseconds mean nothing.",
+            "Software plays its CPUs. Only who can disturb whom can be read from this report.",
+        ));
+    }
+    let (made, planned) = evaluation.runs;
+    let partial = "Everything below rests on these runs alone.";
+    match evaluation.state {
+        EvaluationState::Running => all.push(alarm(
+            Severity::Warning,
+            format!("Killed, or still running: {made} of {planned} runs."),
+            partial,
+        )),
+        EvaluationState::EndedEarly => all.push(alarm(
+            Severity::Warning,
+            format!("Ended early on request: {made} of {planned} runs."),
+            partial,
+        )),
+        EvaluationState::Complete if made != planned => all.push(alarm(
+            Severity::Warning,
+            format!("Only {made} of {planned} runs were made."),
+            "",
+        )),
+        EvaluationState::Complete => {}
+    }
+    let records = &evaluation.records;
+    let invalid: Vec<&str> = records
+        .iter()
+        .filter(|record| !record.invalid.is_empty())
+        .map(|record| record.id.as_str())
+        .collect();
+    if !invalid.is_empty() {
+        all.push(alarm(
+            Severity::Warning,
+            format!(
+                "{} of {} {}:",
+                invalid.len(),
+                plural(records.len(), "record"),
+                if invalid.len() == 1 {
+                    "is invalid and has no verdict"
+                } else {
+                    "are invalid and have no verdict"
+                }
+            ),
+            format!(
+                "{}. The reasons are under \"Findings\".",
+                invalid.join(", ")
+            ),
+        ));
+    }
+    all
+}
+
+const QUESTIONS: [(Question, &str); 5] = [
+    (Question::Deadline, "deadline"),
+    (Question::SameAsHost, "same as host"),
+    (Question::Interference, "load elsewhere"),
+    (Question::Transfer, "blocks elsewhere"),
+    (Question::Crash, "crash of the host"),
+];
+
+/// One sentence for each domain, with the gravest outcome of each question.
+pub(super) fn answers(report: &Report<'_>) -> Vec<Element> {
+    let evaluation = report.evaluation;
+    let sentences = &evaluation.comparison.sentences;
+    if sentences.is_empty() {
+        return Vec::new();
+    }
+    let answers = sentences.iter().map(|(name, sentence)| {
+        let domain = evaluation.plan.domains.iter().find(|of| of.name == *name);
+        let badges = QUESTIONS.iter().filter_map(|(question, words)| {
+            let all: Vec<&Verdict> = evaluation
+                .verdicts
+                .iter()
+                .filter(|of| of.domain == *name && of.question == *question)
+                .filter(|of| of.disturbance.as_ref().is_none_or(|by| by.domain != *name))
+                .collect();
+            let verdict = gravest(&all)?;
+            let more = match all.len() {
+                1 => String::new(),
+                several => format!(" (the gravest of {several} verdicts)"),
+            };
+            Some(Badge {
+                outcome: verdict.outcome.into(),
+                sign: Outcome::from(verdict.outcome).sign(),
+                about: (*words).to_owned(),
+                word: verdict.outcome.to_string(),
+                word_seen: true,
+                link: report.anchor(verdict),
+                hint: format!("{}: {}{more}", subject(verdict), verdict.statement),
+            })
+        });
+        Answer {
+            name: name.clone(),
+            place: domain.map_or_else(String::new, |of| of.cpus.named().to_string()),
+            sentence: Text::prose(&format::prose(sentence)),
+            badges: badges.collect(),
+            description: domain.map_or_else(String::new, |of| of.description.clone()),
+        }
+    });
+    vec![Element::Answers {
+        answers: answers.collect(),
+    }]
+}
+
+/// Returns the first of the verdicts with the gravest outcome.
+fn gravest<'a>(verdicts: &[&'a Verdict]) -> Option<&'a Verdict> {
+    let gravity = |of: &Verdict| match of.outcome {
+        VerdictOutcome::Holds => 0,
+        VerdictOutcome::Inconclusive => 1,
+        VerdictOutcome::Leaks => 2,
+        VerdictOutcome::Fails => 3,
+    };
+    let worst = verdicts.iter().map(|of| gravity(of)).max()?;
+    verdicts.iter().copied().find(|of| gravity(of) == worst)
+}
+
+/// Returns what a verdict is about, besides its domain.
+pub(crate) fn subject(verdict: &Verdict) -> String {
+    match &verdict.disturbance {
+        Some(disturbance) => disturbance.to_string(),
+        None if verdict.question == Question::Crash => "crash:host".to_owned(),
+        None => verdict.condition.to_string(),
+    }
+}
+
+/// If an answer has more evidence, the verdicts that hold are folded.
+const SHOWN: usize = 6;
+
+/// The questions, each answered for each domain, each answer with its evidence.
+pub(super) fn comparison(report: &Report<'_>) -> Vec<Element> {
+    let evaluation = report.evaluation;
+    let Some(first) = evaluation.comparison.rows.first() else {
+        return Vec::new();
+    };
+    let leading = evaluation.plan.meters.first().map(|plan| plan.meter);
+    let mut columns = vec![Column::new(ColumnKind::Text, "")];
+    let domains = first.cells.iter().map(|entry| entry.domain.as_str());
+    columns.extend(domains.map(|domain| Column::new(ColumnKind::Text, domain)));
+    let rows = evaluation.comparison.rows.iter().map(|row| {
+        let mut entries = vec![Entry::from(&row.question)];
+        entries.extend(row.cells.iter().map(|of| {
+            let verdicts: Vec<&Verdict> = of
+                .verdicts
+                .iter()
+                .filter_map(|id| evaluation.verdicts.iter().find(|verdict| verdict.id == *id))
+                .collect();
+            let mut entry = Entry::outcome(of.outcome.map(Outcome::from), &of.answer);
+            entry.detail = vec![Element::remark(Text::prose(&format::prose(&of.reason)))];
+            entry
+                .detail
+                .extend(evidence(report, &of.domain, &verdicts, leading));
+            entry
+        }));
+        Row::new(entries)
+    });
+    let rows = rows.collect();
+    let caption = "The questions, each answered for each domain";
+    vec![
+        Element::section("comparison", "Comparison", "Answers"),
+        Element::Table(Table::new(TableStyle::Lines, caption, columns, rows).class("comparison")),
+    ]
+}
+
+/// The verdicts that an answer rests on.
+fn evidence(
+    report: &Report<'_>,
+    domain: &str,
+    verdicts: &[&Verdict],
+    leading: Option<MeterKind>,
+) -> Option<Element> {
+    if verdicts.is_empty() {
+        return None;
+    }
+    let badge = |verdict: &&Verdict| {
+        let control = transfer_matrix::is_control(verdict);
+        let mut about = subject(verdict);
+        if Some(verdict.meter) != leading && verdict.disturbance.is_none() {
+            about.push_str(&format!(" {}", verdict.meter));
+        }
+        if verdict.domain != domain {
+            about.push_str(&format!(" in {}", verdict.domain));
+        }
+        if control {
+            let felt = transfer_matrix::is_felt(verdict);
+            about.push_str(if felt {
+                " (control)"
+            } else {
+                " (control not felt)"
+            });
+        }
+        let outcome = if control {
+            Outcome::Own
+        } else {
+            verdict.outcome.into()
+        };
+        Badge {
+            outcome,
+            sign: outcome.sign(),
+            about,
+            word: if control {
+                String::new()
+            } else {
+                verdict.outcome.to_string()
+            },
+            word_seen: false,
+            link: report.anchor(verdict),
+            hint: format!("{}: {}", verdict.outcome, verdict.statement),
+        }
+    };
+    let fold = |of: &&Verdict| verdicts.len() > SHOWN && of.outcome == VerdictOutcome::Holds;
+    let (holding, shown): (Vec<&Verdict>, Vec<&Verdict>) = verdicts.iter().partition(|of| fold(of));
+    let and = if shown.is_empty() { "" } else { "and " };
+    Some(Element::Badges {
+        badges: shown.iter().map(badge).collect(),
+        summary: match holding.len() {
+            0 => String::new(),
+            count => format!("{and}{count} that hold"),
+        },
+        folded: holding.iter().map(badge).collect(),
+    })
+}

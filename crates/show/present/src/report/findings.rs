@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Errors, warnings and notes, from what makes a figure useless to what could be better.
+
+use std::collections::BTreeSet;
+
+use rampart_model::{Finding, NotMeasured, Severity};
+
+use super::Report;
+use crate::element::{Element, FindingItem, SpanStyle, Text};
+
+/// Returns findings, the gravest first, each once; those that differ in the found value alone
+/// are one. The location is left out where `heading` ends with it. Empty without findings.
+pub(crate) fn findings<'a>(
+    all: impl IntoIterator<Item = &'a Finding>,
+    heading: &str,
+) -> Vec<Element> {
+    let mut found: Vec<(&Finding, BTreeSet<&str>)> = Vec::new();
+    for finding in all {
+        let same = |other: &&mut (&Finding, BTreeSet<&str>)| {
+            let other = other.0;
+            (&other.location, &other.what, &other.expected, &other.fix)
+                == (
+                    &finding.location,
+                    &finding.what,
+                    &finding.expected,
+                    &finding.fix,
+                )
+        };
+        let value = finding.found.as_deref();
+        match found.iter_mut().find(same) {
+            Some((_, values)) => values.extend(value),
+            None => found.push((finding, value.into_iter().collect())),
+        }
+    }
+    if found.is_empty() {
+        return Vec::new();
+    }
+    found.sort_by_key(|(finding, _)| std::cmp::Reverse(finding.severity));
+    let items = found.into_iter().map(|(finding, values)| FindingItem {
+        severity: finding.severity,
+        word: finding.severity.name(),
+        location: if !heading.is_empty() && heading.ends_with(&finding.location) {
+            String::new()
+        } else {
+            finding.location.clone()
+        },
+        what: Text::prose(&finding.what),
+        values: value_words(finding, &values),
+        fix: Text::prose(finding.fix.as_deref().unwrap_or_default()),
+    });
+    vec![Element::Findings {
+        findings: items.collect(),
+    }]
+}
+
+/// `expected 0 %, found 2 %; also 3 %, 7 %`
+fn value_words(finding: &Finding, values: &BTreeSet<&str>) -> String {
+    let expected = finding.expected.as_ref();
+    let found = finding.found.as_ref();
+    let mut parts = Vec::new();
+    parts.extend(expected.map(|expected| format!("expected {expected}")));
+    parts.extend(found.map(|found| format!("found {found}")));
+    let mut words = parts.join(", ");
+    let others: Vec<&str> = values
+        .iter()
+        .copied()
+        .filter(|value| Some(*value) != finding.found.as_deref())
+        .collect();
+    if !others.is_empty() {
+        words.push_str(&format!("; also {}", others.join(", ")));
+    }
+    words
+}
+
+/// Returns a finding at a location that names more than its own.
+fn at(location: String, of: &Finding) -> Finding {
+    let location = if location.ends_with(&of.location) {
+        location
+    } else {
+        format!("{location}: {}", of.location)
+    };
+    Finding {
+        location,
+        ..of.clone()
+    }
+}
+
+/// Returns a finding as an error: what does not count is never only a warning.
+fn error(location: String, of: &Finding) -> Finding {
+    Finding {
+        severity: Severity::Error,
+        ..at(location, of)
+    }
+}
+
+/// Invalid records first, then what weakens the rest. Only the page has notes.
+pub(super) fn findings_section(report: &Report<'_>) -> Vec<Element> {
+    let evaluation = report.evaluation;
+    let variants = evaluation.plan_effects.iter().flat_map(|all| &all.records);
+    let records: Vec<_> = evaluation
+        .records
+        .iter()
+        .chain(variants.map(|variant| &variant.record))
+        .collect();
+    let runs = || records.iter().flat_map(|record| &record.runs);
+    let rounds = || evaluation.transfers.iter();
+    let invalid = records
+        .iter()
+        .flat_map(|record| record.invalid.iter().map(|of| error(record.id.clone(), of)));
+    let invalid_runs = records.iter().copied().flat_map(|record| {
+        record.runs.iter().flat_map(move |run| {
+            let location = format!("run {} of {}", run.order, record.id);
+            run.invalid.iter().map(move |of| {
+                // The record is named already.
+                let of = Finding {
+                    location: if of.location == record.id {
+                        String::new()
+                    } else {
+                        of.location.clone()
+                    },
+                    ..of.clone()
+                };
+                error(location.clone(), &of)
+            })
+        })
+    });
+    let invalid_rounds = rounds().flat_map(|round| {
+        let own = round
+            .invalid
+            .iter()
+            .map(|of| error(format!("round {}", round.id), of));
+        own.chain(round.watched.iter().flat_map(|watched| {
+            let location = format!("{} in round {}", watched.domain, round.id);
+            watched
+                .invalid
+                .iter()
+                .map(move |of| error(location.clone(), of))
+        }))
+    });
+    let planned = evaluation
+        .plan
+        .transfer
+        .iter()
+        .flat_map(|plan| &plan.findings);
+    let of_rounds = rounds().flat_map(|round| {
+        let watched = round.watched.iter().flat_map(|watched| {
+            let guest = watched.guest.iter().flat_map(|guest| &guest.findings);
+            watched.findings.iter().chain(guest)
+        });
+        round.findings.iter().chain(watched)
+    });
+    let shields = runs().flat_map(|run| run.shield.iter().flat_map(|shield| &shield.findings));
+    let of_runs = runs().flat_map(|run| {
+        let guest = run.guest.iter().flat_map(|guest| &guest.findings);
+        run.findings.iter().chain(guest)
+    });
+    let of_plan = evaluation.plan.findings.iter().chain(&evaluation.findings);
+    let groups: [(&str, Vec<Finding>); 8] = [
+        ("Records without a verdict", invalid.collect()),
+        ("Runs that do not count", invalid_runs.collect()),
+        ("Rounds that do not count", invalid_rounds.collect()),
+        ("This evaluation", of_plan.cloned().collect()),
+        (
+            "Who disturbs whom",
+            planned.chain(of_rounds).cloned().collect(),
+        ),
+        ("Isolation", shields.cloned().collect()),
+        ("Runs", of_runs.cloned().collect()),
+        ("The machine", evaluation.machine.findings.clone()),
+    ];
+    let mut elements = Vec::new();
+    let mut notes_only = true;
+    for (title, all) in &groups {
+        if all.is_empty() {
+            continue;
+        }
+        let (notes, grave): (Vec<&Finding>, Vec<&Finding>) =
+            all.iter().partition(|of| of.severity == Severity::Note);
+        let mut notes = findings(notes, "");
+        if grave.is_empty() {
+            notes.insert(0, Element::heading(3, *title));
+        } else {
+            notes_only = false;
+            elements.push(Element::heading(3, *title));
+            elements.extend(findings(grave, ""));
+        }
+        if !notes.is_empty() {
+            elements.push(Element::detail(notes));
+        }
+    }
+    let none = elements.is_empty();
+    elements.insert(0, Element::section("findings", "Findings", "Findings"));
+    if none {
+        elements.push(Element::paragraph("No errors, warnings or notes."));
+    }
+    if notes_only {
+        return vec![Element::detail(elements)];
+    }
+    elements
+}
+
+/// Returns the heading and findings of something that was not measured.
+pub(super) fn not_measured_findings(of: &NotMeasured) -> Vec<Element> {
+    let mut elements = vec![Element::heading(4, Text::from(&of.what))];
+    elements.extend(findings(&of.findings, &of.what));
+    elements
+}
+
+/// What was not measured and why, and what this machine lacks.
+pub(super) fn not_measured(report: &Report<'_>) -> Vec<Element> {
+    let evaluation = report.evaluation;
+    let mut elements: Vec<Element> = evaluation
+        .not_measured
+        .iter()
+        .flat_map(not_measured_findings)
+        .collect();
+    let named: Vec<&str> = evaluation
+        .not_measured
+        .iter()
+        .map(|one| one.what.as_str())
+        .collect();
+    let lacking = evaluation.availability.iter().filter(|one| {
+        let name = one.domain.to_string();
+        !one.available
+            && !named
+                .iter()
+                .any(|what| *what == name || what.ends_with(&format!(" {name}")))
+    });
+    let mut lacks = Vec::new();
+    for one in lacking {
+        let title = Text::from(one.domain.to_string())
+            .and(SpanStyle::Faint, format!(" {}", one.description));
+        lacks.push(Element::heading(4, title));
+        lacks.extend(findings(&one.findings, ""));
+    }
+    let heading = Element::section("not-measured", "Not measured", "Not measured");
+    if elements.is_empty() {
+        let mut all = vec![heading];
+        if lacks.is_empty() {
+            all.push(Element::paragraph(
+                "Everything that was planned was measured.",
+            ));
+        }
+        all.extend(lacks);
+        return vec![Element::detail(all)];
+    }
+    elements.insert(0, heading);
+    if !lacks.is_empty() {
+        elements.push(Element::detail(lacks));
+    }
+    elements
+}
